@@ -1,0 +1,82 @@
+//! Decides what one run of the benchmark does: reads the command line, runs the
+//! workloads it names, prints one line per figure.
+//!
+//! Words: a *workload* is a fixed amount of work with a name; a *port* is that
+//! work written for one runtime; a *round* is the work done once; a *figure* is
+//! what is printed of all rounds together. A line reads
+//! `workload runtime metric value unit`.
+//!
+//! Exit status: 0 when every figure was printed, 1 when a workload failed, 2
+//! when the command line makes no sense.
+
+mod args;
+mod child;
+mod parked;
+mod port;
+mod proc;
+mod rounds;
+mod spawns;
+mod wakes;
+mod workload;
+mod world;
+mod yields;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use args::{Command, Options};
+use workload::Workload;
+
+fn main() -> ExitCode {
+    let result = match args::parse(std::env::args().skip(1)) {
+        Ok(Command::Help) => print(&args::usage()),
+        Ok(Command::List) => print(&workload::list()),
+        Ok(Command::Run(chosen, options)) => run_all(&chosen, &options),
+        Ok(Command::Child(role, params)) => role(&params),
+        Err(complaint) => {
+            eprintln!("gosched-bench: {complaint}");
+            return ExitCode::from(2);
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        // The reader of a pipe has seen enough (`| head`).
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("gosched-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs every chosen workload; one that fails does not keep the others from
+/// running, but makes the whole run a failure.
+fn run_all(chosen: &[&Workload], options: &Options) -> io::Result<()> {
+    let mut failed = Vec::new();
+    for workload in chosen {
+        let params = options.params_for(workload);
+        for port in workload.ports {
+            match (port.run)(&params) {
+                Ok(figures) => {
+                    let name = format!("{} {}", workload.name, port.runtime);
+                    figures.iter().try_for_each(|f| print(&f.line(&name)))?;
+                }
+                Err(error) => {
+                    eprintln!("{} {}: {error}", workload.name, port.runtime);
+                    failed.push(workload.name);
+                }
+            }
+        }
+    }
+    if failed.is_empty() {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("failed: {}", failed.join(", "))))
+}
+
+/// Prints whole lines and reports a closed pipe instead of panicking.
+fn print(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}

@@ -1,0 +1,113 @@
+//! Decides what goroutines cost that do nothing: the memory and the time of a
+//! million parked ones, and the wake-ups and CPU of a process in which all are
+//! parked and the main goroutine sleeps.
+//!
+//! Both run in a child process (see `child`). The child of `idle_1m` measures
+//! itself and prints three numbers on one line. The child of `idle_cpu` prints
+//! one line when everything is parked, and from then on its parent looks at it
+//! from outside, well after the start of the sleep and well before its end.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use gosched::thread;
+
+use crate::child::Role;
+use crate::port::{self, GOSCHED, Parked};
+use crate::proc::{self, Activity};
+use crate::rounds::{self, Figure, Sample};
+use crate::workload::{Params, Port, ROUNDS_DEFAULT, Workload};
+
+/// `idle_1m`.
+pub const IDLE_1M: Workload = Workload {
+    name: "idle_1m",
+    about: "n goroutines are spawned, parked, woken and finish; memory and time per goroutine",
+    n: 1_000_000,
+    rounds: ROUNDS_DEFAULT,
+    ports: &[Port {
+        runtime: GOSCHED,
+        run: idle_on_gosched,
+    }],
+    child: Some(idle_child),
+};
+
+/// `idle_cpu`.
+pub const IDLE_CPU: Workload = Workload {
+    name: "idle_cpu",
+    about: "main sleeps n seconds with 100,000 others parked; wake-ups and CPU in between",
+    n: 10,
+    rounds: 1,
+    ports: &[Port {
+        runtime: GOSCHED,
+        run: quiet_on_gosched,
+    }],
+    child: Some(quiet_child),
+};
+
+/// Goroutines parked beside the sleeping main goroutine of `idle_cpu`.
+const QUIET_GOROUTINES: usize = 100_000;
+/// How long `idle_cpu` lets the child come to rest before the first look, and
+/// how long before the end of its sleep the second look is.
+const MARGIN: Duration = Duration::from_millis(500);
+
+fn idle_on_gosched(params: &Params) -> io::Result<Vec<Figure>> {
+    rounds::measure(params, || {
+        let mut child = Role::start(IDLE_1M.name, params)?;
+        let line = child.line()?;
+        child.finish()?;
+        let numbers: Vec<f64> = line.split(' ').flat_map(str::parse).collect();
+        let &[bytes, park_ns, wake_ns] = numbers.as_slice() else {
+            return Err(io::Error::other(format!("its child process said `{line}`")));
+        };
+        Ok(vec![
+            Sample::best("memory", bytes, "bytes"),
+            Sample::best("park_time", park_ns, "ns"),
+            Sample::best("wake_time", wake_ns, "ns"),
+        ])
+    })
+}
+
+/// Prints bytes, ns to spawn and park, ns to wake and finish; each per
+/// goroutine. The bytes are all that came with the goroutines: stacks, page
+/// tables, control blocks, handles and the vector that holds these.
+fn idle_child(params: &Params) -> io::Result<()> {
+    port::runtime(params.procs)?.run(|| {
+        let bytes_before = proc::own_memory_bytes()?;
+        let start = Instant::now();
+        let parked = Parked::spawn(params.n);
+        let park_ns = rounds::ns_each(start, params.n);
+        let bytes = proc::own_memory_bytes()?.saturating_sub(bytes_before);
+        let start = Instant::now();
+        parked.wake_all();
+        let wake_ns = rounds::ns_each(start, params.n);
+        let bytes_each = bytes as f64 / params.n as f64;
+        crate::print(&format!("{bytes_each} {park_ns} {wake_ns}\n"))
+    })
+}
+
+fn quiet_on_gosched(params: &Params) -> io::Result<Vec<Figure>> {
+    rounds::measure_cold(params, || {
+        let mut child = Role::start(IDLE_CPU.name, params)?;
+        child.line()?;
+        std::thread::sleep(MARGIN);
+        let before = Activity::of(child.pid())?;
+        std::thread::sleep(Duration::from_secs(params.n as u64));
+        let change = Activity::of(child.pid())?.since(&before);
+        child.finish()?;
+        Ok(vec![
+            Sample::worst("wakeups", change.wakeups as f64, "count"),
+            Sample::worst("cpu", change.cpu_ns as f64 / 1e6, "ms"),
+        ])
+    })
+}
+
+/// Parks the others, says so, sleeps, wakes the others.
+fn quiet_child(params: &Params) -> io::Result<()> {
+    port::runtime(params.procs)?.run(|| {
+        let parked = Parked::spawn(QUIET_GOROUTINES);
+        crate::print("parked\n")?;
+        thread::sleep(Duration::from_secs(params.n as u64) + 2 * MARGIN);
+        parked.wake_all();
+        Ok(())
+    })
+}

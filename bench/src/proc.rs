@@ -1,0 +1,126 @@
+//! Decides what `/proc` says about a process: its memory, and how often its
+//! threads woke up and how much CPU they took between two looks.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+/// Bytes of memory this process holds: resident pages and page tables. The
+/// kernel counts resident pages per CPU and adds them up lazily, so the number
+/// may be off by some hundred KiB.
+pub fn own_memory_bytes() -> io::Result<u64> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    let kib = field(&status, "VmRSS:")? + field(&status, "VmPTE:")?;
+    Ok(kib * 1024)
+}
+
+/// What the threads of a process have done so far.
+pub struct Activity {
+    /// By thread id.
+    threads: BTreeMap<u32, Thread>,
+}
+
+struct Thread {
+    switches: u64,
+    cpu_ns: u64,
+}
+
+/// What the threads of a process did between two looks.
+pub struct Change {
+    /// Times a thread was put on a CPU.
+    pub wakeups: u64,
+    /// CPU time of all threads.
+    pub cpu_ns: u64,
+}
+
+impl Activity {
+    /// Looks at every thread of a process.
+    pub fn of(pid: u32) -> io::Result<Activity> {
+        let mut threads = BTreeMap::new();
+        for entry in fs::read_dir(format!("/proc/{pid}/task"))? {
+            let entry = entry?;
+            let tid = number(&entry.file_name().to_string_lossy())?;
+            match Thread::read(&entry.path()) {
+                Ok(thread) => drop(threads.insert(tid as u32, thread)),
+                // It ended between the listing and the look.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Activity { threads })
+    }
+
+    /// What happened between an earlier look and this one. A thread that ended
+    /// took its counts with it; it had to wake up to end, so it counts as one
+    /// wake-up.
+    pub fn since(&self, earlier: &Activity) -> Change {
+        let is_gone = |tid: &&u32| !self.threads.contains_key(tid);
+        let mut change = Change {
+            wakeups: earlier.threads.keys().filter(is_gone).count() as u64,
+            cpu_ns: 0,
+        };
+        for (tid, now) in &self.threads {
+            let before = earlier.threads.get(tid);
+            change.wakeups += now.switches - before.map_or(0, |before| before.switches);
+            change.cpu_ns += now.cpu_ns - before.map_or(0, |before| before.cpu_ns);
+        }
+        change
+    }
+}
+
+impl Thread {
+    fn read(task: &Path) -> io::Result<Thread> {
+        let status = fs::read_to_string(task.join("status"))?;
+        let voluntary = field(&status, "voluntary_ctxt_switches:")?;
+        let forced = field(&status, "nonvoluntary_ctxt_switches:")?;
+        let schedstat = fs::read_to_string(task.join("schedstat"))?;
+        let cpu_ns = schedstat.split_whitespace().next().unwrap_or_default();
+        Ok(Thread {
+            switches: voluntary + forced,
+            cpu_ns: number(cpu_ns)?,
+        })
+    }
+}
+
+/// The number behind a label at the start of a line.
+fn field(text: &str, label: &str) -> io::Result<u64> {
+    let rest = text.lines().find_map(|line| line.strip_prefix(label));
+    let word = rest.and_then(|rest| rest.split_whitespace().next());
+    number(word.ok_or_else(|| io::Error::other(format!("/proc tells no {label}")))?)
+}
+
+fn number(word: &str) -> io::Result<u64> {
+    word.parse()
+        .map_err(|_| io::Error::other(format!("/proc tells `{word}` for a number")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn activity(threads: &[(u32, u64, u64)]) -> Activity {
+        let threads = threads
+            .iter()
+            .map(|&(tid, switches, cpu_ns)| (tid, Thread { switches, cpu_ns }))
+            .collect();
+        Activity { threads }
+    }
+
+    #[test]
+    fn threads_that_stay_come_and_go_are_counted() {
+        let before = activity(&[(1, 5, 100), (2, 7, 100)]);
+        let after = activity(&[(1, 6, 150), (3, 2, 30)]);
+        let change = after.since(&before);
+        // One by the first, one by the second ending, two by the third.
+        assert_eq!(change.wakeups, 4);
+        assert_eq!(change.cpu_ns, 80);
+    }
+
+    #[test]
+    fn a_live_process_can_be_read() {
+        assert!(own_memory_bytes().expect("own status") > 0);
+        let look = Activity::of(std::process::id()).expect("own threads");
+        assert!(!look.threads.is_empty());
+    }
+}

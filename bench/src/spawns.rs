@@ -1,0 +1,155 @@
+//! Decides what a short life costs: goroutines that are started, do nothing or
+//! next to nothing, and are waited for.
+//!
+//! `time` is the std shape, `thread::spawn` and `join`, which carries a result
+//! and a handle; `go_time` is the Go shape, `go` and one countdown for all.
+
+use std::io;
+use std::time::Instant;
+
+use gosched::thread;
+
+use crate::port::{self, Countdown, GOSCHED};
+use crate::rounds::{self, Figure, Sample};
+use crate::workload::{Params, Port, ROUNDS_DEFAULT, Workload};
+
+/// `spawn`.
+pub const SPAWN: Workload = Workload {
+    name: "spawn",
+    about: "n empty goroutines, spawned and joined in batches of 1,000; per goroutine",
+    n: 1_000_000,
+    rounds: ROUNDS_DEFAULT,
+    ports: &[Port {
+        runtime: GOSCHED,
+        run: spawn_on_gosched,
+    }],
+    child: None,
+};
+
+/// `spawn_burst`.
+pub const SPAWN_BURST: Workload = Workload {
+    name: "spawn_burst",
+    about: "n empty goroutines, all spawned and then all joined; per goroutine",
+    n: 100_000,
+    rounds: ROUNDS_DEFAULT,
+    ports: &[Port {
+        runtime: GOSCHED,
+        run: burst_on_gosched,
+    }],
+    child: None,
+};
+
+/// `fib`.
+pub const FIB: Workload = Workload {
+    name: "fib",
+    about: "fib(n), a goroutine for every call above 15; per fib(n)",
+    n: 30,
+    rounds: ROUNDS_DEFAULT,
+    ports: &[Port {
+        runtime: GOSCHED,
+        run: fib_on_gosched,
+    }],
+    child: None,
+};
+
+/// Goroutines alive at once in `spawn`.
+const BATCH: usize = 1_000;
+/// The largest argument that `fib` computes without a goroutine.
+const FIB_SERIAL_MAX: usize = 15;
+/// Times fib(n) is computed in one round, to make the round longer than the
+/// pauses the machine puts in.
+const FIB_REPEATS: usize = 10;
+
+fn spawn_on_gosched(params: &Params) -> io::Result<Vec<Figure>> {
+    batches_on_gosched(params, BATCH)
+}
+
+fn burst_on_gosched(params: &Params) -> io::Result<Vec<Figure>> {
+    batches_on_gosched(params, params.n)
+}
+
+fn batches_on_gosched(params: &Params, batch: usize) -> io::Result<Vec<Figure>> {
+    port::runtime(params.procs)?.run(|| {
+        rounds::measure(params, || {
+            Ok(vec![
+                Sample::best("time", spawn_ns(params.n, batch), "ns"),
+                Sample::best("go_time", go_ns(params.n, batch), "ns"),
+            ])
+        })
+    })
+}
+
+/// Cuts `count` into batches of at most `batch`.
+fn batches(count: usize, batch: usize) -> impl Iterator<Item = usize> {
+    (0..count)
+        .step_by(batch)
+        .map(move |done| batch.min(count - done))
+}
+
+fn spawn_ns(count: usize, batch: usize) -> f64 {
+    let mut handles = Vec::with_capacity(batch);
+    let start = Instant::now();
+    for size in batches(count, batch) {
+        handles.extend((0..size).map(|_| thread::spawn(|| ())));
+        for handle in handles.drain(..) {
+            handle.join().expect("nothing does not panic");
+        }
+    }
+    rounds::ns_each(start, count)
+}
+
+fn go_ns(count: usize, batch: usize) -> f64 {
+    let running = Countdown::leaked();
+    let start = Instant::now();
+    for size in batches(count, batch) {
+        running.expect(size);
+        for _ in 0..size {
+            gosched::go(|| running.arrive());
+        }
+        running.wait();
+    }
+    rounds::ns_each(start, count)
+}
+
+fn fib_on_gosched(params: &Params) -> io::Result<Vec<Figure>> {
+    let expected = fib_by_adding(params.n)?;
+    port::runtime(params.procs)?.run(|| {
+        rounds::measure(params, || {
+            let start = Instant::now();
+            for _ in 0..FIB_REPEATS {
+                assert_eq!(fib(params.n), expected, "fib({})", params.n);
+            }
+            let each_ms = rounds::ns_each(start, FIB_REPEATS) / 1e6;
+            Ok(vec![Sample::best("time", each_ms, "ms")])
+        })
+    })
+}
+
+/// The parallel fib: above the limit, one half of the work goes to a new
+/// goroutine and the other half stays here.
+fn fib(n: usize) -> u64 {
+    if n <= FIB_SERIAL_MAX {
+        return fib_serial(n);
+    }
+    let half = thread::spawn(move || fib(n - 1));
+    let other = fib(n - 2);
+    half.join().expect("an addition does not panic") + other
+}
+
+/// The work below the limit: plain calls.
+fn fib_serial(n: usize) -> u64 {
+    if n < 2 {
+        return n as u64;
+    }
+    fib_serial(n - 1) + fib_serial(n - 2)
+}
+
+/// The right answer, to compare with.
+fn fib_by_adding(n: usize) -> io::Result<u64> {
+    let (mut this, mut next) = (0_u64, 1_u64);
+    for _ in 0..n {
+        let sum = this.checked_add(next);
+        (this, next) = (next, sum.ok_or_else(|| io::Error::other("n is too large"))?);
+    }
+    Ok(this)
+}

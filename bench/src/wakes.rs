@@ -1,0 +1,166 @@
+//! Decides how long a wake-up from outside takes: a plain thread unparks a
+//! goroutine of a runtime that is entirely asleep.
+//!
+//! It is measured against the least the kernel can do, the same thread unparking
+//! a plain thread: on Linux std's `park` and `unpark` are a futex wait and a
+//! futex wake with one atomic swap before each. Goroutine and thread run the
+//! same code and are woken in turn, so what disturbs the machine disturbs both.
+//!
+//! Protocol: the waker writes the time and unparks; the sleeper takes the time,
+//! looks at the clock and writes the difference; the waker, which has gone to
+//! sleep in the meantime, finds it there. When it rings again both sleepers
+//! have been asleep for at least a pause.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use crate::port::{self, GOSCHED};
+use crate::rounds::{self, Figure, Sample};
+use crate::workload::{Params, Port, ROUNDS_DEFAULT, Workload};
+
+/// `foreign_wake`.
+pub const FOREIGN_WAKE: Workload = Workload {
+    name: "foreign_wake",
+    about: "a plain thread wakes a goroutine of an idle runtime, n times, against a futex wake",
+    n: 2_000,
+    rounds: ROUNDS_DEFAULT,
+    ports: &[Port {
+        runtime: GOSCHED,
+        run: wake_on_gosched,
+    }],
+    child: None,
+};
+
+/// How long all sides sleep between two wake-ups.
+const PAUSE: Duration = Duration::from_micros(200);
+/// A sleeper that has not answered after this long never will.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// In `Bell::rung_ns`: nobody has rung.
+const SILENT: u64 = 0;
+/// In `Bell::rung_ns`: the sleeper shall stop listening.
+const CLOSED: u64 = u64::MAX;
+/// In `Bell::heard_ns`: not heard yet.
+const UNHEARD: u64 = 0;
+
+fn wake_on_gosched(params: &Params) -> io::Result<Vec<Figure>> {
+    let runtime = port::runtime(params.procs)?;
+    let (goroutine_bell, thread_bell) = (Bell::new(), Bell::new());
+    let (tell, told) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let (goroutine_bell, thread_bell) = (&goroutine_bell, &thread_bell);
+        let sleeper = scope.spawn(|| thread_bell.listen(std::thread::park));
+        let waker = scope.spawn(move || {
+            let goroutine: gosched::thread::Thread = told.recv().expect("main tells its handle");
+            let wake_goroutine = || goroutine.unpark();
+            let wake_thread = || sleeper.thread().unpark();
+            let figures = rounds::measure(params, || {
+                let goroutine = (goroutine_bell, &wake_goroutine as &dyn Fn());
+                wake_round(params.n, goroutine, (thread_bell, &wake_thread))
+            });
+            goroutine_bell.close(wake_goroutine);
+            thread_bell.close(wake_thread);
+            figures
+        });
+        runtime.run(|| {
+            tell.send(gosched::thread::current())
+                .expect("the waker waits for the handle");
+            goroutine_bell.listen(gosched::thread::park);
+        });
+        waker.join().expect("the waker does not panic")
+    })
+}
+
+/// Wakes the goroutine and the thread in turn, `wakes` times each.
+fn wake_round(
+    wakes: usize,
+    goroutine: (&Bell, &dyn Fn()),
+    thread: (&Bell, &dyn Fn()),
+) -> io::Result<Vec<Sample>> {
+    let mut goroutine_us = Vec::with_capacity(wakes);
+    let mut thread_us = Vec::with_capacity(wakes);
+    for _ in 0..wakes {
+        goroutine_us.push(goroutine.0.ring(goroutine.1));
+        thread_us.push(thread.0.ring(thread.1));
+    }
+    let goroutine_us = rounds::median(&mut goroutine_us);
+    let thread_us = rounds::median(&mut thread_us);
+    Ok(vec![
+        Sample::best("time", goroutine_us, "us"),
+        Sample::best("futex_time", thread_us, "us"),
+        Sample::median("ratio", goroutine_us / thread_us, "x"),
+    ])
+}
+
+/// What a sleeper and its waker share.
+struct Bell {
+    /// The clock's zero.
+    zero: Instant,
+    /// When it was rung, or `SILENT` or `CLOSED`.
+    rung_ns: AtomicU64,
+    /// How long after the ring it was heard, or `UNHEARD`.
+    heard_ns: AtomicU64,
+}
+
+impl Bell {
+    fn new() -> Bell {
+        Bell {
+            zero: Instant::now(),
+            rung_ns: AtomicU64::new(SILENT),
+            heard_ns: AtomicU64::new(UNHEARD),
+        }
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.zero.elapsed().as_nanos() as u64
+    }
+
+    /// The sleeper: parks until rung, answers, parks again.
+    fn listen(&self, park: impl Fn()) {
+        loop {
+            // ORDER: Acquire; pairs with Release in `ring` and `close`.
+            match self.rung_ns.swap(SILENT, Ordering::Acquire) {
+                SILENT => park(),
+                CLOSED => return,
+                rung_ns => {
+                    let heard_ns = (self.now_ns() - rung_ns).max(UNHEARD + 1);
+                    // ORDER: Release; pairs with Acquire in `ring`.
+                    self.heard_ns.store(heard_ns, Ordering::Release);
+                }
+            }
+        }
+    }
+
+    /// The waker: wakes the sleeper and returns how many microseconds it took.
+    fn ring(&self, unpark: impl Fn()) -> f64 {
+        // ORDER: Release; pairs with Acquire in `listen`.
+        self.rung_ns.store(self.now_ns(), Ordering::Release);
+        unpark();
+        let rung = Instant::now();
+        loop {
+            std::thread::sleep(PAUSE);
+            // ORDER: Acquire; pairs with Release in `listen`.
+            match self.heard_ns.swap(UNHEARD, Ordering::Acquire) {
+                UNHEARD if rung.elapsed() > PATIENCE => give_up(),
+                UNHEARD => {}
+                heard_ns => return heard_ns as f64 / 1e3,
+            }
+        }
+    }
+
+    /// Makes the sleeper return.
+    fn close(&self, unpark: impl Fn()) {
+        // ORDER: Release; pairs with Acquire in `listen`.
+        self.rung_ns.store(CLOSED, Ordering::Release);
+        unpark();
+    }
+}
+
+/// Ends the process: a sleeper that cannot be woken cannot be waited for.
+fn give_up() -> ! {
+    let name = FOREIGN_WAKE.name;
+    eprintln!("{name} {GOSCHED}: a wake-up was lost: no answer after {PATIENCE:?}");
+    std::process::exit(1)
+}

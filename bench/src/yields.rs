@@ -1,0 +1,45 @@
+//! Decides what a yield costs: two goroutines on one processor that do nothing
+//! but give way to each other, so that every yield is a switch through the
+//! scheduler.
+
+use std::io;
+use std::time::Instant;
+
+use gosched::thread;
+
+use crate::port::{self, GOSCHED};
+use crate::rounds::{self, Figure, Sample};
+use crate::workload::{Params, Port, ROUNDS_DEFAULT, Workload};
+
+/// `yield`.
+pub const YIELD: Workload = Workload {
+    name: "yield",
+    about: "2 goroutines on 1 P yield n times each; per yield",
+    n: 1_000_000,
+    rounds: ROUNDS_DEFAULT,
+    ports: &[Port {
+        runtime: GOSCHED,
+        run: yield_on_gosched,
+    }],
+    child: None,
+};
+
+/// On one processor whatever the user asks: with two, the goroutines would not
+/// meet.
+fn yield_on_gosched(params: &Params) -> io::Result<Vec<Figure>> {
+    port::runtime(1)?.run(|| {
+        rounds::measure(params, || {
+            Ok(vec![Sample::best("time", yield_ns(params.n), "ns")])
+        })
+    })
+}
+
+fn yield_ns(yields: usize) -> f64 {
+    let start = Instant::now();
+    let pair =
+        [(); 2].map(|()| thread::spawn(move || (0..yields).for_each(|_| thread::yield_now())));
+    for goroutine in pair {
+        goroutine.join().expect("a yield does not panic");
+    }
+    rounds::ns_each(start, 2 * yields)
+}

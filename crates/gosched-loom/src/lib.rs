@@ -1,0 +1,48 @@
+//! Loom models of the scheduler's concurrent algorithms, over the library's own source files.
+//!
+//! The library's `sched/{runq,gstatus,note,spin,slot}.rs` import nothing but `crate::shim`. Here that shim
+//! gives them loom's atomics, rings of four slots and a futex made of loom's parts, so what the models explore
+//! is the code that ships. Loom runs a model once for every order of its threads' steps, and at each load once
+//! for every value that the memory model allows.
+//!
+//! ```text
+//!  models/ring.rs    put, get, steal, overflow, `next`         R1–R6, I3, I4, S4, S5
+//!  models/wake.rs    submitting against ceasing to look        WK, L1
+//!  models/status.rs  the status word under the Scan bit        G0, G1, G6
+//!  models/park.rs    the park's commit against the event       PK, RD, G4
+//!  models/note.rs    an M's note, reused, with deadlines       M1
+//! ```
+//!
+//! What loom does not say: it treats a SeqCst access as AcqRel (so the models stand on the fences alone, which
+//! is stricter than x86-64), it lets a failed swap see the newest value only, and a model with a bound on
+//! preemptions covers only the orders within it. `LOOM_MAX_PREEMPTIONS` overrides every bound.
+//!
+//! Run with `cargo test -p gosched-loom --release`; the items exist in test builds only.
+
+#[cfg(test)]
+mod shim;
+
+#[cfg(test)]
+#[path = "../../gosched/src/sched/gstatus.rs"]
+#[allow(dead_code, reason = "the dumps' side of the file has no concurrency")]
+mod gstatus;
+
+#[cfg(test)]
+#[path = "../../gosched/src/sched/note.rs"]
+mod note;
+
+#[cfg(test)]
+#[path = "../../gosched/src/sched/runq.rs"]
+#[allow(dead_code, reason = "the dumps' side of the file has no concurrency")]
+mod runq;
+
+#[cfg(test)]
+#[path = "../../gosched/src/sched/slot.rs"]
+mod slot;
+
+#[cfg(test)]
+#[path = "../../gosched/src/sched/spin.rs"]
+mod spin;
+
+#[cfg(test)]
+mod models;

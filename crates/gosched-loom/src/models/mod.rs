@@ -1,0 +1,85 @@
+//! The models, and what they share: the explorer and the things that travel through the queues.
+
+mod note;
+mod park;
+mod ring;
+mod status;
+mod wake;
+
+use std::ptr::NonNull;
+
+use loom::cell::UnsafeCell;
+
+/// Explores `story` with at most `preemptions` forced switches per run (None: all of them).
+fn explore(preemptions: Option<usize>, story: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(preemptions);
+    builder.max_branches = 10_000;
+    builder.check(story);
+}
+
+/// A plain field, like those of a G: loom reports any two accesses that nothing orders.
+struct Plain(UnsafeCell<u32>);
+
+impl Plain {
+    fn new(value: u32) -> Plain {
+        Plain(UnsafeCell::new(value))
+    }
+
+    fn get(&self) -> u32 {
+        // SAFETY: loom checks on every run that no other access is concurrent with this one.
+        self.0.with(|field| unsafe { *field })
+    }
+
+    fn set(&self, value: u32) {
+        // SAFETY: as in `get`.
+        self.0.with_mut(|field| unsafe { *field = value });
+    }
+
+    fn add(&self, n: u32) {
+        // SAFETY: as in `get`.
+        self.0.with_mut(|field| unsafe { *field += n });
+    }
+}
+
+/// Goroutines as a queue sees them: addresses, and a field that only whoever took one may touch.
+struct Items(Vec<Plain>);
+
+impl Items {
+    fn new(n: usize) -> Items {
+        Items((0..n).map(|_| Plain::new(0)).collect())
+    }
+
+    /// Makes the item, as a spawn does: its field is written by the caller and must travel with the address.
+    fn make(&self, index: usize) -> NonNull<Plain> {
+        self.0[index].set(0);
+        NonNull::from(&self.0[index])
+    }
+
+    /// Which item it is; anything else is a slot that nobody had published (R4).
+    fn index(&self, item: NonNull<Plain>) -> usize {
+        self.0
+            .iter()
+            .position(|known| std::ptr::eq(known, item.as_ptr()))
+            .expect("R4: a queue gave out what nobody put in")
+    }
+
+    /// Runs what came off a queue. Loom objects if somebody else has it too, or its putter's writes are not
+    /// ours to see yet.
+    fn run(&self, item: NonNull<Plain>) -> usize {
+        let index = self.index(item);
+        self.0[index].add(1);
+        index
+    }
+
+    fn have_all_run(&self) -> bool {
+        self.0.iter().all(|item| item.get() > 0)
+    }
+
+    /// No item was lost, none was run twice (S1, S2).
+    fn assert_each_ran_once(&self) {
+        for (index, item) in self.0.iter().enumerate() {
+            assert_eq!(item.get(), 1, "item {index}: runs");
+        }
+    }
+}

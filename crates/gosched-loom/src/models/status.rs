@@ -1,0 +1,164 @@
+//! The status word: who waits for whom when several want a parked goroutine (G0, G1, G6).
+//!
+//! The goroutine's stack is a plain field. A scanner touches it while it holds the Scan bit, the goroutine while
+//! it is Running; loom reports two who touch it at once.
+
+use std::sync::Arc;
+
+use loom::thread;
+
+use super::{Plain, explore};
+use crate::gstatus::{Status, StatusWord};
+use crate::slot::SlotWord;
+
+/// The waiter's name in the slot; any value above 1.
+const G: usize = 8;
+
+/// A goroutine, parked on a slot.
+struct Parked {
+    status: StatusWord,
+    slot: SlotWord,
+    stack: Plain,
+    wakes: Plain,
+}
+
+impl Parked {
+    fn new() -> Arc<Parked> {
+        let g = Parked {
+            status: StatusWord::new(Status::Waiting),
+            slot: SlotWord::new(),
+            stack: Plain::new(0),
+            wakes: Plain::new(0),
+        };
+        assert!(g.slot.commit(G));
+        Arc::new(g)
+    }
+
+    /// The dump, the scavenger: holds the Scan bit and works on the stack.
+    fn scan(&self) {
+        if self.status.begin_scan(Status::Waiting) {
+            assert!(self.status.is_scanned());
+            assert_eq!(self.status.get(), Status::Waiting, "the bit is no state");
+            self.stack.add(1);
+            self.status.end_scan(Status::Waiting);
+        }
+    }
+
+    /// Whoever owns the wake-up makes the goroutine runnable; then it runs.
+    fn wake(&self) {
+        self.status.transition(Status::Waiting, Status::Runnable);
+        self.wakes.add(1);
+        self.status.transition(Status::Runnable, Status::Running);
+        self.stack.add(1);
+    }
+
+    /// The event that it waits for.
+    fn complete(&self) {
+        if self.slot.complete() == Some(G) {
+            self.wake();
+        }
+    }
+
+    /// A request to unwind: with the Scan bit held takes it back from what it waits on.
+    fn cancel(&self) {
+        if self.status.begin_scan(Status::Waiting) {
+            let is_ours = self.slot.withdraw(G);
+            self.status.end_scan(Status::Waiting);
+            if is_ours {
+                self.wake();
+            }
+        }
+    }
+}
+
+/// A scanner against a waker. Explored: the wake-up before, after and in the middle of the scan, where it waits
+/// for the bit. Fails if a transition ignores the bit, or if clearing it does not publish what its holder did.
+#[test]
+fn g6_a_waker_waits_for_the_scan_bit() {
+    explore(None, || {
+        let g = Parked::new();
+        let scanner = thread::spawn({
+            let g = g.clone();
+            move || g.scan()
+        });
+        g.complete();
+        scanner.join().unwrap();
+        assert_eq!(g.status.get(), Status::Running);
+        assert!(!g.status.is_scanned());
+        assert_eq!(g.wakes.get(), 1);
+    });
+}
+
+/// Two scanners and a waker: one bit, one holder. Fails if `begin_scan` succeeds on a scanned goroutine.
+#[test]
+fn g6_the_scan_bit_has_one_holder() {
+    explore(Some(3), || {
+        let g = Parked::new();
+        let scanners = [0, 1].map(|_| {
+            let g = g.clone();
+            thread::spawn(move || g.scan())
+        });
+        g.complete();
+        for scanner in scanners {
+            scanner.join().unwrap();
+        }
+        assert_eq!(g.status.get(), Status::Running);
+        assert!((1..=3).contains(&g.stack.get()));
+    });
+}
+
+/// The event and a request to unwind both want to wake the goroutine, a scanner looks on: the slot decides who
+/// owns the wake-up, and the loser leaves the status alone. Fails (with an illegal edge, G0) if both take
+/// Waiting → Runnable.
+#[test]
+fn g1_an_event_and_a_cancel_wake_once() {
+    explore(Some(3), || {
+        let g = Parked::new();
+        let canceller = thread::spawn({
+            let g = g.clone();
+            move || g.cancel()
+        });
+        let scanner = thread::spawn({
+            let g = g.clone();
+            move || g.scan()
+        });
+        g.complete();
+        canceller.join().unwrap();
+        scanner.join().unwrap();
+        assert_eq!(g.status.get(), Status::Running);
+        assert_eq!(g.wakes.get(), 1);
+    });
+}
+
+/// Two wakers that did not ask who owns the wake-up: one of them finds the goroutine Runnable, and that is fatal.
+#[test]
+#[should_panic(expected = "illegal goroutine status change 4 -> 1")]
+fn g0_the_second_of_two_wakers_is_fatal() {
+    explore(None, || {
+        let g = Parked::new();
+        let other = thread::spawn({
+            let g = g.clone();
+            move || g.status.transition(Status::Waiting, Status::Runnable)
+        });
+        g.status.transition(Status::Waiting, Status::Runnable);
+        other.join().unwrap();
+    });
+}
+
+/// An edge that does not exist is fatal whatever the word says.
+#[test]
+#[should_panic(expected = "illegal goroutine status change 6 -> 2")]
+fn g0_an_edge_that_does_not_exist_is_fatal() {
+    explore(None, || {
+        StatusWord::new(Status::Dead).transition(Status::Dead, Status::Running);
+    });
+}
+
+/// A Scan bit is cleared by its holder only; without one it is fatal.
+#[test]
+#[should_panic(expected = "illegal goroutine status change 4100 -> 4")]
+fn g6_clearing_a_bit_that_nobody_holds_is_fatal() {
+    explore(None, || {
+        StatusWord::new(Status::Waiting).end_scan(Status::Waiting);
+    });
+}

@@ -1,0 +1,420 @@
+//! Submitting against ceasing to look (WK): no runnable goroutine is ever left with an idle P and nobody looking.
+//!
+//! [`World`] is the scheduler reduced to what the protocol needs: the library's own run queues and [`Spin`], and
+//! around them, step by step, what its `idle.rs`, `schedule.rs`, `steal.rs` and `global.rs` do with the
+//! scheduler lock, the idle list and the global queue. An M that runs a goroutine keeps its P for good; an M that is
+//! started is only noted, and stays counted as spinning. So when all threads of a story have ended nobody moves any
+//! more, and [`World::assert_work_conserved`] looks at the end of the world.
+//!
+//! Why both fences are needed. The submitter stores into a queue and loads `nmspinning`; the stopping M
+//! decrements `nmspinning` and loads the queues. Nothing else orders a store before a later load of another word,
+//! so without wake/1 the submitter may count the M that has already stopped (its load runs before its own store is
+//! seen), and without wake/2 the M may re-check a queue as it was before the submission (its loads run before its
+//! decrement is seen). Either way the submitter relies on the M and the M on the submitter. Taking out any one of
+//! the fences in `submitted`, `submitted_by_rmw` or `Spin::end` fails the stories named after it.
+
+use std::collections::VecDeque;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use loom::sync::{Mutex, MutexGuard};
+use loom::thread;
+
+use super::{Items, Plain, explore};
+use crate::runq::{Owner, RunQueue, Steal};
+use crate::shim::{AtomicUsize, Relaxed};
+use crate::spin::{self, Spin};
+
+/// What the scheduler lock guards.
+struct Core {
+    pidle: Vec<usize>,
+    runq: VecDeque<NonNull<Plain>>,
+    /// Ps given to Ms that were started, and whether those spin.
+    started: Vec<(usize, bool)>,
+}
+
+/// An M, as far as it matters here.
+struct M {
+    p: usize,
+    is_spinning: bool,
+}
+
+/// What giving up the P led to.
+enum Gave {
+    Found(NonNull<Plain>),
+    LookAgain,
+    Parked,
+}
+
+struct World {
+    core: Mutex<Core>,
+    spin: Spin,
+    npidle: AtomicUsize,
+    runq_len: AtomicUsize,
+    queues: Vec<RunQueue<Plain>>,
+    items: Items,
+}
+
+impl World {
+    /// A world in which every P is held by somebody.
+    fn new(ps: usize, items: usize) -> Arc<World> {
+        Arc::new(World {
+            core: Mutex::new(Core {
+                pidle: Vec::new(),
+                runq: VecDeque::new(),
+                started: Vec::new(),
+            }),
+            spin: Spin::new(),
+            npidle: AtomicUsize::new(0),
+            runq_len: AtomicUsize::new(0),
+            queues: (0..ps).map(|_| RunQueue::new()).collect(),
+            items: Items::new(items),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().unwrap()
+    }
+
+    fn owner(&self, p: usize) -> Owner<'_, Plain> {
+        // SAFETY: R2, in every story one thread at a time acts as the M of p.
+        unsafe { self.queues[p].owner() }
+    }
+
+    // Submitting.
+
+    /// A spawn or a ready on p.
+    fn submit_next(&self, p: usize, item: usize) {
+        match self.owner(p).put_next(self.items.make(item)) {
+            Some(kicked) => {
+                assert!(self.owner(p).put(kicked).is_ok());
+                spin::submitted();
+            }
+            None => spin::submitted_by_rmw(),
+        }
+        self.wake_p();
+    }
+
+    /// A batch of one for p's ring.
+    fn submit_ring(&self, p: usize, item: usize) {
+        assert!(self.owner(p).put(self.items.make(item)).is_ok());
+        spin::submitted();
+        self.wake_p();
+    }
+
+    /// A spawn or a ready from outside.
+    fn inject(&self, item: usize) {
+        let item = self.items.make(item);
+        let mut core = self.lock();
+        core.runq.push_back(item);
+        self.mirror_len(&core);
+        drop(core);
+        spin::submitted_by_rmw();
+        self.wake_p();
+    }
+
+    fn mirror_len(&self, core: &Core) {
+        // ORDER: Relaxed; read without the lock behind the fences of the wake protocol only.
+        self.runq_len.store(core.runq.len(), Relaxed);
+    }
+
+    // idle.rs
+
+    fn wake_p(&self) {
+        if !self.spin.claim_wake() {
+            return;
+        }
+        let mut core = self.lock();
+        match self.get_idle_p(&mut core) {
+            Some(p) => core.started.push((p, true)),
+            None => {
+                self.spin.set_needed();
+                // Under the lock: who meets the claim there must be able to rely on the claimer.
+                self.spin.give_up();
+            }
+        }
+    }
+
+    fn hand_off_p(&self, p: usize) {
+        let mut core = self.lock();
+        if !self.queues[p].is_empty() || !core.runq.is_empty() {
+            core.started.push((p, false));
+            return;
+        }
+        let nobody_looks = self.spin.count() == 0 && core.pidle.is_empty();
+        if nobody_looks && self.spin.claim_wake() {
+            core.started.push((p, true));
+            return;
+        }
+        self.put_idle_p(&mut core, p);
+        drop(core);
+        spin::submitted_by_rmw();
+        if self.runq_len.load(Relaxed) != 0 {
+            self.wake_p();
+        }
+    }
+
+    fn put_idle_p(&self, core: &mut Core, p: usize) {
+        assert!(self.queues[p].is_empty(), "P2: an idle P has no work");
+        core.pidle.push(p);
+        self.npidle.fetch_add(1, Relaxed);
+    }
+
+    fn get_idle_p(&self, core: &mut Core) -> Option<usize> {
+        let p = core.pidle.pop()?;
+        self.npidle.fetch_sub(1, Relaxed);
+        Some(p)
+    }
+
+    fn begin_spinning(&self, m: &mut M) {
+        m.is_spinning = true;
+        self.spin.begin();
+    }
+
+    // schedule.rs and steal.rs
+
+    /// The M looks until it has run one goroutine, or has parked.
+    fn look(&self, mut m: M) {
+        while let Some(found) = self.find_runnable(&mut m) {
+            if let Some(item) = found {
+                if m.is_spinning {
+                    m.is_spinning = false;
+                    self.spin.end();
+                    self.wake_p();
+                }
+                self.items.run(item);
+                return;
+            }
+        }
+    }
+
+    /// One round of the search: Some(None) wants another, None has parked.
+    fn find_runnable(&self, m: &mut M) -> Option<Option<NonNull<Plain>>> {
+        if let Some((item, _)) = self.owner(m.p).get() {
+            return Some(Some(item));
+        }
+        if self.runq_len.load(Relaxed) != 0
+            && let Some(item) = self.global_get(&mut self.lock())
+        {
+            return Some(Some(item));
+        }
+        if let Some(item) = self.spin_and_steal(m) {
+            return Some(Some(item));
+        }
+        match self.give_up_p(m) {
+            Gave::Found(item) => Some(Some(item)),
+            Gave::LookAgain => Some(None),
+            Gave::Parked => None,
+        }
+    }
+
+    fn global_get(&self, core: &mut Core) -> Option<NonNull<Plain>> {
+        let item = core.runq.pop_front();
+        self.mirror_len(core);
+        item
+    }
+
+    /// The fourth sweep only; the others see less.
+    fn spin_and_steal(&self, m: &mut M) -> Option<NonNull<Plain>> {
+        if !m.is_spinning {
+            let busy = self.queues.len() - self.npidle.load(Relaxed);
+            if 2 * self.spin.count() as usize >= busy {
+                return None;
+            }
+            self.begin_spinning(m);
+        }
+        let victims = (0..self.queues.len()).filter(|&victim| victim != m.p);
+        for victim in victims {
+            if let Steal::Moved(item, _) =
+                self.queues[victim].steal_into(&self.owner(m.p), true, || {})
+            {
+                return Some(item);
+            }
+        }
+        None
+    }
+
+    fn give_up_p(&self, m: &mut M) -> Gave {
+        let was_spinning = m.is_spinning;
+        let mut core = self.lock();
+        if let Some(item) = self.global_get(&mut core) {
+            return Gave::Found(item);
+        }
+        if !was_spinning && self.spin.is_needed() {
+            drop(core);
+            self.begin_spinning(m);
+            return Gave::LookAgain;
+        }
+        self.put_idle_p(&mut core, m.p);
+        drop(core);
+        if was_spinning {
+            m.is_spinning = false;
+            self.spin.end();
+            if self.work_was_missed() && self.take_idle_p_spinning(m) {
+                return Gave::LookAgain;
+            }
+        }
+        Gave::Parked
+    }
+
+    fn work_was_missed(&self) -> bool {
+        self.runq_len.load(Relaxed) != 0 || self.queues.iter().any(|queue| !queue.is_empty())
+    }
+
+    fn take_idle_p_spinning(&self, m: &mut M) -> bool {
+        let mut core = self.lock();
+        let Some(p) = self.get_idle_p(&mut core) else {
+            self.spin.set_needed();
+            return false;
+        };
+        drop(core);
+        m.p = p;
+        self.begin_spinning(m);
+        true
+    }
+
+    // The end of the world.
+
+    /// WK, when nobody moves any more: work and an idle P only if a started M is about to look.
+    fn assert_work_conserved(&self) {
+        let core = self.lock();
+        let spinning = core.started.iter().filter(|(_, spins)| *spins).count();
+        assert_eq!(self.spin.count() as usize, spinning, "I6: nmspinning");
+        assert!(
+            self.items.have_all_run() || core.pidle.is_empty() || spinning > 0,
+            "WK: a runnable goroutine, an idle P, and nobody looking"
+        );
+    }
+
+    /// The M of the last P, spinning since before the story.
+    fn spinning_m(&self) -> M {
+        let mut m = self.quiet_m(self.queues.len() - 1);
+        self.begin_spinning(&mut m);
+        m
+    }
+
+    fn quiet_m(&self, p: usize) -> M {
+        M {
+            p,
+            is_spinning: false,
+        }
+    }
+}
+
+/// Runs a submission against an M that spins, finds nothing or something, and stops.
+fn submit_against_stop(submit: fn(&World)) {
+    explore(None, move || {
+        let world = World::new(2, 1);
+        let m = world.spinning_m();
+        let stopping = thread::spawn({
+            let world = world.clone();
+            move || world.look(m)
+        });
+        submit(&world);
+        stopping.join().unwrap();
+        world.assert_work_conserved();
+    });
+}
+
+/// The goroutine goes to the tail of the ring, a plain store. Fails without the fence in `submitted` (wake/1) or
+/// the one in `Spin::end` (wake/2), or if the M drops its P after the decrement.
+#[test]
+fn wk_a_ring_submission_against_a_stopping_m() {
+    submit_against_stop(|world| world.submit_ring(0, 0));
+}
+
+/// The goroutine goes to `next`, a swap. Fails without the fence in `submitted_by_rmw` or in `Spin::end`, where
+/// swaps are no barriers, and if the re-check overlooks `next`.
+#[test]
+fn wk_a_next_submission_against_a_stopping_m() {
+    submit_against_stop(|world| world.submit_next(0, 0));
+}
+
+/// The goroutine comes from a thread outside, through the global queue. Fails as the one before, and if the
+/// re-check overlooks the global queue.
+#[test]
+fn wk_an_injection_against_a_stopping_m() {
+    submit_against_stop(|world| world.inject(0));
+}
+
+/// Two submissions, one from inside and one from outside, and a stopping M: whichever claims the wake does it
+/// for both, and an M that finds one of the goroutines recruits a successor for the other.
+#[test]
+fn wk_two_submissions_against_a_stopping_m() {
+    explore(Some(2), || {
+        let world = World::new(2, 2);
+        let m = world.spinning_m();
+        let stopping = thread::spawn({
+            let world = world.clone();
+            move || world.look(m)
+        });
+        let outside = thread::spawn({
+            let world = world.clone();
+            move || world.inject(1)
+        });
+        world.submit_next(0, 0);
+        stopping.join().unwrap();
+        outside.join().unwrap();
+        world.assert_work_conserved();
+    });
+}
+
+/// The second race: the submitter finds no idle P, because the other M still holds its own; that M has not
+/// spun, so it re-checks nothing when it drops it a moment later. `need`, set and read under the lock, turns it
+/// round. Fails if `set_needed` does nothing or if `begin` leaves an M that was needed uncounted.
+#[test]
+fn wk_need_stops_an_m_that_has_not_spun() {
+    explore(None, || {
+        let world = World::new(2, 1);
+        let m = world.quiet_m(1);
+        let dropping = thread::spawn({
+            let world = world.clone();
+            move || world.look(m)
+        });
+        world.submit_next(0, 0);
+        dropping.join().unwrap();
+        world.assert_work_conserved();
+    });
+}
+
+/// A P is handed off (its thread ends) while a submitter holds a claim and finds no idle P. Whoever hands it off
+/// counts on the claimer, so the claim must not outlive the claimer's look at the idle list: it is given back
+/// under the same lock. Fails if `give_up` comes after the unlock.
+#[test]
+fn wk_a_hand_off_does_not_trust_a_dying_claim() {
+    explore(None, || {
+        let world = World::new(2, 1);
+        let handing_off = thread::spawn({
+            let world = world.clone();
+            move || world.hand_off_p(1)
+        });
+        world.submit_next(0, 0);
+        handing_off.join().unwrap();
+        world.assert_work_conserved();
+    });
+}
+
+/// Three Ps. A submitter's claim finds no idle P; an M that is needed because of it takes the goroutine; a
+/// second M drops its P; a goroutine is injected. The M that found work must be able to recruit a successor: a
+/// claim that is dying but still counted would hide from it, and from the injection, that nobody looks. Fails if
+/// `give_up` comes after the unlock, and if a spinner that finds work does not wake.
+#[test]
+fn wk_a_dying_claim_hides_nobody() {
+    explore(Some(2), || {
+        let world = World::new(3, 2);
+        let ms = [1, 2].map(|p| {
+            let world = world.clone();
+            thread::spawn(move || world.look(world.quiet_m(p)))
+        });
+        let outside = thread::spawn({
+            let world = world.clone();
+            move || world.inject(1)
+        });
+        world.submit_next(0, 0);
+        for m in ms {
+            m.join().unwrap();
+        }
+        outside.join().unwrap();
+        world.assert_work_conserved();
+    });
+}

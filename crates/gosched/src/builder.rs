@@ -1,0 +1,260 @@
+//! How a runtime is configured.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use crate::context::stack::class_for;
+use crate::os;
+use crate::runtime::Runtime;
+use crate::sched::deadlock::DeadlockReport;
+use crate::sched::{PROCS_MAX, Sched};
+use crate::thread::stack_size_error;
+
+/// The default stack of a goroutine: what it may grow to.
+const STACK_SIZE: usize = if cfg!(debug_assertions) {
+    1 << 20
+} else {
+    256 << 10
+};
+/// The main goroutine's.
+pub(crate) const MAIN_STACK_SIZE: usize = 8 << 20;
+/// The most threads, unless asked otherwise.
+const MAX_THREADS: u32 = 10_000;
+
+/// When the runtime reports that all goroutines are asleep for good.
+///
+/// ```
+/// let runtime = gosched::Runtime::builder().deadlock(gosched::Deadlock::Off).build().unwrap();
+/// # drop(runtime);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Deadlock {
+    /// When every runtime of the process is asleep and no other thread is alive that could wake a goroutine.
+    #[default]
+    Auto,
+    /// When every runtime of the process is asleep, whatever other threads there are. Tests use it.
+    Closed,
+    /// Never.
+    Off,
+}
+
+/// What `on_deadlock` is given.
+pub(crate) type Hook = Arc<dyn Fn(&DeadlockReport) + Send + Sync>;
+
+/// A checked configuration.
+pub(crate) struct Config {
+    pub(crate) name: Option<Box<str>>,
+    pub(crate) procs: u32,
+    pub(crate) stack_class: u8,
+    pub(crate) max_threads: u32,
+    pub(crate) deadlock: Deadlock,
+    pub(crate) on_deadlock: Option<Hook>,
+    pub(crate) panic_abort: bool,
+    pub(crate) mprotect_guards: bool,
+    pub(crate) schedtrace_ms: Option<u64>,
+    pub(crate) scheddetail: bool,
+}
+
+/// Configures a [`Runtime`]. Methods take and return the builder by value; mistakes show at [`build`](Builder::build).
+///
+/// ```
+/// let runtime = gosched::Runtime::builder().procs(2).name("io").build().unwrap();
+/// assert_eq!(runtime.run(|| gosched::gomaxprocs(0)), 2);
+/// ```
+#[must_use = "a builder does nothing until `build`"]
+#[derive(Default)]
+pub struct Builder {
+    name: Option<String>,
+    procs: Option<usize>,
+    stack_size: Option<usize>,
+    max_threads: Option<usize>,
+    deadlock: Deadlock,
+    on_deadlock: Option<Hook>,
+    panic_abort: bool,
+    mprotect_guards: bool,
+    dump_on_sigquit: bool,
+}
+
+impl Builder {
+    pub(crate) fn new() -> Builder {
+        Builder::default()
+    }
+
+    /// GOMAXPROCS: how many goroutines run user code at the same time.
+    ///
+    /// Without it the environment variable `GOSCHED_PROCS` decides, and without that the CPUs this process may use
+    /// (affinity mask and cgroup quota).
+    ///
+    /// ```
+    /// let builder = gosched::Runtime::builder().procs(4);
+    /// # let _ = builder;
+    /// ```
+    pub fn procs(mut self, n: usize) -> Builder {
+        self.procs = Some(n);
+        self
+    }
+
+    /// The most stack a goroutine may use, unless it asks for another size itself; rounded up to a power of two from
+    /// 16 KiB to 1 GiB. The default is 256 KiB (1 MiB with debug assertions), or `RUST_MIN_STACK`. Only touched pages cost
+    /// memory.
+    ///
+    /// ```
+    /// let builder = gosched::Runtime::builder().stack_size(64 * 1024);
+    /// # let _ = builder;
+    /// ```
+    pub fn stack_size(mut self, bytes: usize) -> Builder {
+        self.stack_size = Some(bytes);
+        self
+    }
+
+    /// The most threads that run goroutines, 10,000 if not set. Needing more is a fatal error.
+    ///
+    /// ```
+    /// let builder = gosched::Runtime::builder().max_threads(64);
+    /// # let _ = builder;
+    /// ```
+    pub fn max_threads(mut self, n: usize) -> Builder {
+        self.max_threads = Some(n);
+        self
+    }
+
+    /// Names the runtime, for dumps.
+    ///
+    /// ```
+    /// let builder = gosched::Runtime::builder().name("io");
+    /// # let _ = builder;
+    /// ```
+    pub fn name(mut self, name: impl Into<String>) -> Builder {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// When a deadlock is reported.
+    ///
+    /// ```
+    /// let builder = gosched::Runtime::builder().deadlock(gosched::Deadlock::Closed);
+    /// # let _ = builder;
+    /// ```
+    pub fn deadlock(mut self, mode: Deadlock) -> Builder {
+        self.deadlock = mode;
+        self
+    }
+
+    /// Receives a deadlock instead of the fatal error; called on a thread of its own, once each time the runtime
+    /// falls asleep for good.
+    ///
+    /// See [`DeadlockReport`] for an example.
+    pub fn on_deadlock(
+        mut self,
+        hook: impl Fn(&DeadlockReport) + Send + Sync + 'static,
+    ) -> Builder {
+        self.on_deadlock = Some(Arc::new(hook));
+        self
+    }
+
+    /// A panic in any goroutine ends the process with status 2, as in Go.
+    ///
+    /// ```
+    /// let builder = gosched::Runtime::builder().panic_abort(true);
+    /// # let _ = builder;
+    /// ```
+    pub fn panic_abort(mut self, abort: bool) -> Builder {
+        self.panic_abort = abort;
+        self
+    }
+
+    /// Guards stacks by page protection even where the kernel knows lightweight guards. Costs two mappings per stack;
+    /// there for tests and for kernels whose lightweight guards are not trusted.
+    ///
+    /// ```
+    /// let builder = gosched::Runtime::builder().mprotect_guards(true);
+    /// # let _ = builder;
+    /// ```
+    pub fn mprotect_guards(mut self, force: bool) -> Builder {
+        self.mprotect_guards = force;
+        self
+    }
+
+    /// Prints a dump of all goroutines to stderr when the process gets SIGQUIT, and goes on.
+    ///
+    /// ```
+    /// let builder = gosched::Runtime::builder().dump_on_sigquit(true);
+    /// # let _ = builder;
+    /// ```
+    pub fn dump_on_sigquit(mut self, dump: bool) -> Builder {
+        self.dump_on_sigquit = dump;
+        self
+    }
+
+    /// Starts the runtime's threads.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a setting that cannot be (no procs, an absurd stack size); otherwise what the system said when it
+    /// refused memory or a thread.
+    ///
+    /// ```
+    /// let error = gosched::Runtime::builder().procs(0).build().unwrap_err();
+    /// assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+    /// ```
+    pub fn build(self) -> io::Result<Runtime> {
+        let dump_on_sigquit = self.dump_on_sigquit;
+        let config = self.check()?;
+        crate::context::overflow::install()?;
+        if dump_on_sigquit {
+            crate::debug::sigquit::install()?;
+        }
+        Sched::start(config).map(Runtime::new)
+    }
+
+    fn check(self) -> io::Result<Config> {
+        let env = os::DebugEnv::read();
+        let stack_size = self
+            .stack_size
+            .or_else(|| os::env_usize("RUST_MIN_STACK"))
+            .unwrap_or(STACK_SIZE);
+        let max_threads = self.max_threads.unwrap_or(MAX_THREADS as usize);
+        if max_threads == 0 || max_threads > i32::MAX as usize {
+            return Err(invalid(format!(
+                "max_threads is {max_threads}: give at least 1"
+            )));
+        }
+        let procs = self
+            .procs
+            .or_else(|| os::env_usize("GOSCHED_PROCS").filter(|n| *n > 0))
+            .unwrap_or_else(os::default_procs);
+        if procs == 0 || procs > PROCS_MAX {
+            return Err(invalid(format!(
+                "procs is {procs}: give a number from 1 to {PROCS_MAX}"
+            )));
+        }
+        Ok(Config {
+            name: self.name.map(String::into_boxed_str),
+            procs: procs as u32,
+            stack_class: class_for(stack_size).ok_or_else(|| stack_size_error(stack_size))?,
+            max_threads: max_threads as u32,
+            deadlock: self.deadlock,
+            on_deadlock: self.on_deadlock,
+            panic_abort: self.panic_abort,
+            mprotect_guards: self.mprotect_guards,
+            schedtrace_ms: env.schedtrace_ms,
+            scheddetail: env.scheddetail,
+        })
+    }
+}
+
+fn invalid(text: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, text)
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("name", &self.name)
+            .field("procs", &self.procs)
+            .field("stack_size", &self.stack_size)
+            .field("max_threads", &self.max_threads)
+            .field("deadlock", &self.deadlock)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,144 @@
+//! The door to "which M am I": nothing else reads it, and nothing read through it survives a switch.
+//!
+//! On x86-64 Linux the GS base is free for programs. Each M keeps its own address there; reading it takes
+//! one instruction and no thread-local, so the scheduler can run on any goroutine's thread-locals (D6).
+//! Three traps are closed here:
+//! - A thread outside the runtime has GS 0.
+//! - A thread that a goroutine started inherits its M's GS. Its FS differs from the one the M runs on, which
+//!   every M records; so the door compares. M structs are never freed, so the look is safe even after the
+//!   runtime is gone.
+//! - Without the FSGSBASE instructions (old CPUs, valgrind) a thread-local stands in; then goroutines share
+//!   their thread's thread-locals, which is the mode in which it is right.
+
+use std::arch::asm;
+use std::cell::Cell;
+use std::ptr;
+use std::sync::atomic::AtomicU8;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::sched::m::M;
+use crate::sched::ptr::{Gp, Mp};
+
+const UNKNOWN: u8 = 0;
+const GS: u8 = 1;
+const TLS: u8 = 2;
+
+static MODE: AtomicU8 = AtomicU8::new(UNKNOWN);
+
+/// HWCAP2 bit by which the kernel says that user code may use the FSGSBASE instructions.
+const HWCAP2_FSGSBASE: u64 = 1 << 1;
+
+thread_local! {
+    static CURRENT: Cell<*mut M> = const { Cell::new(ptr::null_mut()) };
+}
+
+/// Whether this machine lets programs read and write FS and GS.
+pub(crate) fn has_fsgsbase() -> bool {
+    // SAFETY: a look into the auxiliary vector.
+    unsafe { libc::getauxval(libc::AT_HWCAP2) & HWCAP2_FSGSBASE != 0 }
+}
+
+fn uses_gs() -> bool {
+    match MODE.load(Relaxed) {
+        GS => true,
+        TLS => false,
+        _ => detect(),
+    }
+}
+
+#[cold]
+fn detect() -> bool {
+    let gs = has_fsgsbase();
+    MODE.store(if gs { GS } else { TLS }, Relaxed);
+    gs
+}
+
+/// The M of this thread, if it is one and is running under its own identity.
+#[inline]
+pub(crate) fn current_m() -> Option<Mp> {
+    let raw = if MODE.load(Relaxed) == GS {
+        read_gs()
+    } else {
+        slow_current()
+    };
+    // SAFETY: Ms are never freed (see above).
+    let m = unsafe { Mp::from_raw(raw) }?;
+    (m.fs.get() == read_fs()).then_some(m)
+}
+
+/// The goroutine that is running here; None on g0 and on threads outside every runtime.
+#[inline]
+pub(crate) fn current_g() -> Option<Gp> {
+    current_m()?.curg()
+}
+
+#[inline(always)]
+fn read_gs() -> *mut M {
+    let base: usize;
+    // SAFETY: D5, only where FSGSBASE was found. Not `pure`: the answer changes with every switch.
+    unsafe { asm!("rdgsbase {}", out(reg) base, options(nomem, nostack, preserves_flags)) };
+    base as *mut M
+}
+
+/// The thread pointer: FS's first word points to itself.
+#[inline(always)]
+fn read_fs() -> usize {
+    let base: usize;
+    // SAFETY: every thread of the System V ABI has it. Not `pure`, as above.
+    unsafe {
+        asm!("mov {}, fs:[0]", out(reg) base, options(readonly, nostack, preserves_flags));
+    }
+    base
+}
+
+#[cold]
+#[inline(never)]
+fn slow_current() -> *mut M {
+    if uses_gs() {
+        read_gs()
+    } else {
+        CURRENT.try_with(Cell::get).unwrap_or(ptr::null_mut())
+    }
+}
+
+/// Makes this thread `m`, before it first schedules.
+pub(crate) fn become_m(m: Mp) {
+    m.fs.set(read_fs());
+    set(m.as_ptr());
+}
+
+/// This thread is no M any more.
+pub(crate) fn resign_m(m: Mp) {
+    m.fs.set(0);
+    set(ptr::null_mut());
+}
+
+fn set(raw: *mut M) {
+    if uses_gs() {
+        // SAFETY: D5, FSGSBASE was found; nothing else in the process uses GS on this thread.
+        unsafe { asm!("wrgsbase {}", in(reg) raw, options(nostack, preserves_flags)) };
+    } else {
+        CURRENT.set(raw);
+    }
+}
+
+#[inline]
+fn sp() -> usize {
+    let sp: usize;
+    // SAFETY: reads a register.
+    unsafe { asm!("mov {}, rsp", out(reg) sp, options(nomem, nostack, preserves_flags)) };
+    sp
+}
+
+/// Whether this code runs on m's scheduling stack.
+#[inline]
+pub(crate) fn on_g0(m: Mp) -> bool {
+    (m.g0_lo.get()..m.g0_hi.get()).contains(&sp())
+}
+
+/// Whether this code runs on the stack of m's current goroutine.
+#[inline]
+pub(crate) fn on_curg(m: Mp) -> bool {
+    m.curg()
+        .is_some_and(|g| (g.stack_lo.get()..g.stack_hi.get()).contains(&sp()))
+}

@@ -1,0 +1,142 @@
+//! Stacks and switching: the only folder that changes stacks, and the only door to "which M am I".
+//!
+//! What an architecture must supply (D14): [`switch`](switch::switch) (save here, continue there),
+//! [`prepare`](switch::prepare) (the first frame of a goroutine), [`call_on`](switch::call_on) (a call
+//! on another stack that returns), and the raw reads of the thread registers in `current`.
+//!
+//! **After a switch everything thread-bound is stale.** A goroutine may continue on another thread, so
+//! nothing read from [`current_m`] may be used across [`suspend`].
+
+pub(crate) mod current;
+pub(crate) mod overflow;
+pub(crate) mod stack;
+pub(crate) mod switch;
+
+pub(crate) use current::{current_g, current_m};
+
+use std::mem::{ManuallyDrop, MaybeUninit};
+
+use crate::sched::ptr::{Gp, Mp};
+
+/// The command with which a goroutine is resumed to go on; any other is the address of a [`Probe`].
+const RUN: usize = 0;
+
+/// Frames of one goroutine that a dump keeps.
+pub(crate) const FRAMES_MAX: usize = 100;
+
+/// A request to a suspended goroutine: unwind yourself, write the addresses here, suspend again.
+pub(crate) struct Probe {
+    back: usize,
+    pub(crate) len: usize,
+    pub(crate) pcs: [usize; FRAMES_MAX],
+}
+
+impl Probe {
+    pub(crate) const fn new() -> Probe {
+        Probe {
+            back: 0,
+            len: 0,
+            pcs: [0; FRAMES_MAX],
+        }
+    }
+
+    /// Collects the return addresses of a suspended goroutine.
+    ///
+    /// # Safety
+    /// `g` is suspended and the caller holds it (Scan bit over Waiting or Runnable, or the world is
+    /// stopped), so nobody else resumes it (G6).
+    pub(crate) unsafe fn collect(&mut self, g: Gp) {
+        self.len = 0;
+        let (sp, lo) = (g.sp.get(), g.stack_lo.get());
+        if lo == 0 || sp < lo + PROBE_ROOM {
+            return;
+        }
+        let probe: *mut Probe = self;
+        // SAFETY: G6 by the caller's promise; `answer` switches back to `back` before anything else.
+        unsafe { switch::switch(&raw mut (*probe).back, sp, probe as usize) };
+    }
+}
+
+/// What unwinding may need below a suspended goroutine's stack pointer.
+const PROBE_ROOM: usize = 12 * 1024;
+
+/// Leaves the goroutine's stack for the one whose stack pointer is `to`; returns when the goroutine is
+/// resumed, maybe on another thread.
+#[inline(always)]
+pub(crate) fn suspend(g: Gp, to: usize) {
+    // SAFETY: D5, we are on g's stack and `to` is g0's saved stack pointer of this M, whose frame waits
+    // in `resume`.
+    let mut command = unsafe { switch::switch(g.sp.as_ptr(), to, 0) };
+    while command != RUN {
+        command = answer(g, command);
+    }
+}
+
+/// A probed goroutine unwinds itself and suspends again, until it is resumed to run.
+#[cold]
+#[inline(never)]
+fn answer(g: Gp, command: usize) -> usize {
+    let probe = command as *mut Probe;
+    // SAFETY: G6, `collect` waits with the probe on its stack until we switch back.
+    let (probe_ref, back) = unsafe { (&mut *probe, (*probe).back) };
+    backtrace_here(probe_ref);
+    // SAFETY: D5, `back` is the prober's saved stack pointer.
+    unsafe { switch::switch(g.sp.as_ptr(), back, 0) }
+}
+
+/// Writes the caller's return addresses, innermost first.
+#[inline(never)]
+pub(crate) fn backtrace_here(probe: &mut Probe) {
+    probe.len = 0;
+    // SAFETY: the callback only writes into the probe.
+    unsafe {
+        backtrace::trace_unsynchronized(|frame| {
+            if probe.len < FRAMES_MAX {
+                probe.pcs[probe.len] = frame.ip() as usize;
+                probe.len += 1;
+            }
+            probe.len < FRAMES_MAX
+        });
+    }
+}
+
+/// Runs a goroutine until it leaves through [`suspend`]. On g0.
+#[inline(always)]
+pub(crate) fn resume(m: Mp, g: Gp) {
+    // SAFETY: G2/S1, g is Running and ours alone; its saved stack pointer was left by `suspend` or
+    // `prepare`.
+    unsafe { switch::switch(m.g0_sp.as_ptr(), g.sp.get(), RUN) };
+}
+
+/// Runs `f` on g0's stack and returns to the goroutine (Go's `systemstack`). On g0 or outside a
+/// runtime it is a plain call.
+pub(crate) fn systemstack<R>(f: impl FnOnce() -> R) -> R {
+    let Some(m) = current_m() else { return f() };
+    if current::on_g0(m) {
+        return f();
+    }
+    debug_assert!(current::on_curg(m), "systemstack from an unknown stack");
+    struct Call<F, R> {
+        f: ManuallyDrop<F>,
+        out: MaybeUninit<R>,
+    }
+    unsafe extern "C" fn thunk<F: FnOnce() -> R, R>(data: *mut u8) {
+        // SAFETY: `data` is the `Call` below, whose `f` is taken this once.
+        let call = unsafe { &mut *data.cast::<Call<F, R>>() };
+        // SAFETY: as above.
+        let f = unsafe { ManuallyDrop::take(&mut call.f) };
+        call.out.write(f());
+    }
+    let mut call = Call {
+        f: ManuallyDrop::new(f),
+        out: MaybeUninit::uninit(),
+    };
+    let data: *mut Call<_, R> = &mut call;
+    fn pick<F: FnOnce() -> R, R>(_: *mut Call<F, R>) -> unsafe extern "C" fn(*mut u8) {
+        thunk::<F, R>
+    }
+    // SAFETY: D5, g0's frames end at g0_sp while a goroutine runs; `thunk` cannot unwind (extern "C").
+    unsafe { switch::call_on(m.g0_sp.get(), pick(data), data.cast()) };
+    // SAFETY: `thunk` has written it.
+    unsafe { call.out.assume_init() }
+}

@@ -1,0 +1,133 @@
+//! A goroutine that runs into the guard below its stack gets a report that names it and the setting to change (U8).
+//!
+//! The fault arrives as SIGSEGV on the M's own signal stack. The handler asks one question: is this thread an M, and does
+//! the address lie in the guard of the goroutine it runs? If not, the fault is none of ours and goes to whoever handled
+//! it before (std reports overflows of plain threads there).
+//!
+//! CONTEXT: signal. Nothing here allocates or takes a lock.
+
+use std::ffi::{c_int, c_void};
+use std::io;
+use std::mem::MaybeUninit;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::{AtomicBool, AtomicPtr};
+use std::sync::{Mutex, PoisonError};
+
+use super::current::current_m;
+use super::stack::Arena;
+use crate::os;
+use crate::sched::ptr::Gp;
+
+/// The handlers before ours, for SIGSEGV and SIGBUS.
+static OLD: [AtomicPtr<libc::sigaction>; 2] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 2];
+const SIGNALS: [c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
+
+/// Installs the handler, once per process. In user context.
+pub(crate) fn install() -> io::Result<()> {
+    static DONE: Mutex<bool> = Mutex::new(false);
+    let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
+    if !*done {
+        for (signal, old) in SIGNALS.into_iter().zip(&OLD) {
+            // The old action must be known before ours can run, so it is read first.
+            let before = Box::into_raw(Box::new(read_action(signal)?));
+            // ORDER: Release; pairs with the Acquire in `pass_on`.
+            old.store(before, Release);
+            // SAFETY: D4, the handler is async-signal-safe and runs on the alternate stack.
+            unsafe { os::sigaction_install(signal, on_fault, libc::SA_ONSTACK)? };
+        }
+        *done = true;
+    }
+    Ok(())
+}
+
+fn read_action(signal: c_int) -> io::Result<libc::sigaction> {
+    let mut old = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: reads the present action into our own memory.
+    unsafe {
+        if libc::sigaction(signal, std::ptr::null(), old.as_mut_ptr()) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(old.assume_init())
+    }
+}
+
+extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel passes a valid siginfo.
+    let addr = unsafe { (*info).si_addr() } as usize;
+    if let Some(g) = current_m().and_then(|m| m.curg())
+        && let Some(stack) = g.stack()
+    {
+        let (lo, hi) = Arena::guard_range(&stack);
+        if (lo..hi).contains(&addr) {
+            report(g, addr);
+        }
+    }
+    pass_on(signal, info, context);
+}
+
+fn report(g: Gp, addr: usize) -> ! {
+    static REPORTING: AtomicBool = AtomicBool::new(false);
+    if REPORTING.swap(true, Acquire) {
+        loop {
+            os::sleep_ns(1_000_000_000);
+        }
+    }
+    let (lo, hi) = (g.stack_lo.get(), g.stack_hi.get());
+    let limit = super::stack::class_size(g.class.get());
+    os::eprint_raw(format_args!(
+        "runtime: goroutine stack exceeds {limit}-byte limit\n\
+         runtime: address {addr:#x} is in the guard below stack [{lo:#x}, {hi:#x})\n\
+         fatal error: stack overflow\n\ngoroutine {}",
+        g.id()
+    ));
+    if let Some(name) = g.name() {
+        os::eprint_raw(format_args!(" \"{name}\""));
+    }
+    os::write_stderr(b" [running]");
+    if let Some(site) = g.site.get() {
+        os::eprint_raw(format_args!(
+            ", created in goroutine {} at {site}",
+            g.parent.load(std::sync::atomic::Ordering::Relaxed)
+        ));
+    }
+    os::write_stderr(
+        b"\n\nRaise the limit for one goroutine with gosched::thread::Builder::stack_size, for all with \
+          gosched::Builder::stack_size\nor the environment variable RUST_MIN_STACK.\n",
+    );
+    os::exit_process(2)
+}
+
+/// Not ours: the handler before us decides.
+fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    let old = SIGNALS.iter().zip(&OLD).find(|(s, _)| **s == signal);
+    // ORDER: Acquire; pairs with the Release in `install`.
+    let Some(old) = old.map(|(_, old)| old.load(Acquire)) else {
+        return;
+    };
+    // SAFETY: stored by `install`, never freed.
+    let Some(old) = (unsafe { old.as_ref() }) else {
+        return;
+    };
+    match old.sa_sigaction {
+        // Back to the old action: the faulting instruction runs again and meets it.
+        libc::SIG_DFL | libc::SIG_IGN => {
+            // SAFETY: restores what the process had.
+            unsafe { libc::sigaction(signal, old, std::ptr::null_mut()) };
+        }
+        handler if old.sa_flags & libc::SA_SIGINFO != 0 => {
+            // SAFETY: SA_SIGINFO says that the address is a function of this type.
+            unsafe {
+                let f: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
+                    std::mem::transmute(handler);
+                f(signal, info, context);
+            }
+        }
+        handler => {
+            // SAFETY: without SA_SIGINFO the address is a function of this type.
+            unsafe {
+                let f: extern "C" fn(c_int) = std::mem::transmute(handler);
+                f(signal);
+            }
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The switch itself, x86-64 System V.
+//!
+//! ```text
+//!  suspended              running                fresh
+//!  ┌───────────────┐      ┌───────────────┐      ┌───────────────┐ hi (16-aligned)
+//!  │ caller        │      │ frames        │      │ trampoline    │ ◄─ sp = hi − 8
+//!  │ rbp           │      │  ...          │      └───────────────┘
+//!  │ rbx           │      │               │ ◄─ rsp
+//!  │ resume label  │ ◄─ sp└───────────────┘
+//!  └───────────────┘
+//! ```
+//!
+//! The compiler saves what it keeps in registers around the asm block (they are declared clobbered),
+//! except rbx and rbp, which it will not give up: those are pushed. The resume address is jumped to, not
+//! returned to: a `ret` would miss the return predictor every time. x87 and MXCSR control words are not
+//! switched; like a function call, a switch expects them unchanged.
+
+use std::arch::{asm, naked_asm};
+
+/// Saves the current context below `*save` and continues the context saved at `to`, which sees `arg` as
+/// the result of its own switch. Returns the argument of whoever switches back.
+///
+/// # Safety
+/// `to` was saved by this function or made by [`prepare`], is continued once, and its stack is alive.
+/// The caller's frames must tolerate being continued on another thread (D5).
+#[inline(always)]
+pub(crate) unsafe fn switch(save: *mut usize, to: usize, arg: usize) -> usize {
+    let result: usize;
+    // SAFETY: D5, by the caller's promise. No `nostack`: the block pushes, so the red zone is not in use.
+    unsafe {
+        asm!(
+            "push rbp",
+            "push rbx",
+            "lea rcx, [rip + 2f]",
+            "push rcx",
+            "mov [rdi], rsp",
+            "mov rsp, rsi",
+            "pop rcx",
+            "jmp rcx",
+            "2:",
+            "pop rbx",
+            "pop rbp",
+            inout("rdi") save => _,
+            inout("rsi") to => _,
+            inout("rdx") arg => result,
+            out("r12") _,
+            out("r13") _,
+            out("r14") _,
+            out("r15") _,
+            clobber_abi("sysv64"),
+        );
+    }
+    result
+}
+
+/// Writes the first frame of a goroutine whose stack ends at `hi`; returns its stack pointer.
+///
+/// # Safety
+/// `hi` is the 16-aligned end of a writable stack in nobody's use.
+#[inline]
+pub(crate) unsafe fn prepare(hi: usize) -> usize {
+    debug_assert_eq!(hi % 16, 0);
+    let sp = hi - 8;
+    // SAFETY: D4, inside the top page of the stack.
+    unsafe { (sp as *mut usize).write(trampoline as *const () as usize) };
+    sp
+}
+
+/// Where a goroutine begins and where every unwinder ends: the return address is declared undefined,
+/// and rbp is zero for those who walk frame pointers.
+#[unsafe(naked)]
+unsafe extern "C" fn trampoline() {
+    naked_asm!(
+        ".cfi_startproc",
+        ".cfi_undefined rip",
+        "xor ebp, ebp",
+        "call {entry}",
+        "ud2",
+        ".cfi_endproc",
+        entry = sym crate::sched::exit::goroutine_entry,
+    )
+}
+
+/// Calls `f(data)` on the stack that ends at `sp` and returns.
+///
+/// # Safety
+/// The memory below `sp` is free to use and large enough; `f` does not unwind and does not switch.
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn call_on(
+    sp: usize,
+    f: unsafe extern "C" fn(*mut u8),
+    data: *mut u8,
+) {
+    naked_asm!(
+        ".cfi_startproc",
+        "push rbp",
+        ".cfi_adjust_cfa_offset 8",
+        ".cfi_rel_offset rbp, 0",
+        "mov rbp, rsp",
+        ".cfi_def_cfa_register rbp",
+        "mov rsp, rdi",
+        "and rsp, -16",
+        "mov rdi, rdx",
+        "call rsi",
+        "mov rsp, rbp",
+        "pop rbp",
+        ".cfi_def_cfa rsp, 8",
+        ".cfi_restore rbp",
+        "ret",
+        ".cfi_endproc",
+    )
+}

@@ -1,0 +1,236 @@
+//! Go's scheduler as a Rust library: goroutines with std's API.
+//!
+//! Ordinary blocking code, no `async`, by the hundred thousand on a few threads.
+//!
+//! ```
+//! use gosched::thread;
+//!
+//! let total: usize = gosched::run(|| {
+//!     let words = ["a", "goroutine", "is", "a", "thread"];
+//!     let handles = words.map(|word| thread::spawn(move || word.len()));
+//!     handles.into_iter().map(|handle| handle.join().unwrap()).sum()
+//! });
+//! assert_eq!(total, 19);
+//! ```
+//!
+//! ```text
+//!  go(f) ─► G ──► P.next ─► P's ring ──overflow──► global queue
+//!                   │  ▲       │  ▲                      │
+//!                   │  └ready()┘  └──── steal half ──── other P
+//!                   ▼
+//!  M + P : schedule() ─► find_runnable() ─► execute(G) ─► your code
+//!             ▲                                  │ park  → a wait queue ─ready()→ P.next
+//!             └───────── back on g0 ◄────────────┘ exit  → the caches of the P
+//! ```
+//!
+//! Where to go from here: [`run`] and [`Runtime`] start it, [`thread`] has the API you know, [`debug`] shows what is going on.
+
+#![warn(rust_2018_idioms)]
+
+mod builder;
+mod context;
+pub mod debug;
+mod os;
+mod runtime;
+mod sched;
+mod shim;
+pub mod thread;
+mod time;
+
+#[doc(hidden)]
+pub mod testing;
+
+pub use builder::{Builder, Deadlock};
+pub use runtime::{Handle, Runtime, run};
+pub use sched::deadlock::DeadlockReport;
+pub use thread::yield_now;
+
+/// Starts a goroutine that nobody joins. On the warm path nothing is allocated.
+///
+/// The goroutine runs when a P is free; the caller goes on. A panic in it is reported on stderr and ends only that goroutine.
+///
+/// # Panics
+/// Outside a goroutine (use [`Runtime::go`] or [`Handle::go`]), or if no stack can be had.
+///
+/// ```
+/// # gosched::run(|| {
+/// let main = gosched::thread::current();
+/// gosched::go(move || main.unpark());
+/// gosched::thread::park();
+/// # });
+/// ```
+#[track_caller]
+#[inline]
+pub fn go<F: FnOnce() + Send + 'static>(f: F) {
+    let spawned = thread::with_current("go", |sched| thread::spawn_go(sched, f));
+    if let Err(error) = spawned {
+        panic!("gosched: cannot start a goroutine: {error}");
+    }
+}
+
+/// Sets how many goroutines of this runtime run at the same time, and returns the old number; 0 only reads it.
+///
+/// Stops the world for a moment. Goroutines queued on a processor that goes are kept.
+///
+/// # Panics
+/// Outside a goroutine; for more than 4,096; if there is no address space for more.
+///
+/// ```
+/// # gosched::run(|| {
+/// let old = gosched::gomaxprocs(3);
+/// assert_eq!(gosched::gomaxprocs(old), 3);
+/// # });
+/// ```
+#[track_caller]
+pub fn gomaxprocs(n: usize) -> usize {
+    assert!(
+        n <= sched::PROCS_MAX,
+        "gosched::gomaxprocs({n}): at most {} are possible",
+        sched::PROCS_MAX
+    );
+    let set = thread::with_current("gomaxprocs", |sched| sched.set_procs(n as u32));
+    match set {
+        Ok(old) => old as usize,
+        Err(error) => panic!("gosched::gomaxprocs({n}): {error}"),
+    }
+}
+
+/// The goroutines of this runtime that have not ended, this one included.
+///
+/// # Panics
+/// Outside a goroutine.
+///
+/// ```
+/// # gosched::run(|| {
+/// assert_eq!(gosched::num_goroutines(), 1);
+/// # });
+/// ```
+#[track_caller]
+#[must_use]
+pub fn num_goroutines() -> usize {
+    thread::with_current("num_goroutines", |sched| sched.goroutines() as usize)
+}
+
+/// Wires the calling goroutine to its thread: it runs nowhere else, and nothing else runs there. Calls nest.
+///
+/// A goroutine that ends while wired ends its thread, so thread state that it changed never spreads.
+///
+/// # Panics
+/// Outside a goroutine.
+///
+/// ```
+/// # gosched::run(|| {
+/// gosched::lock_os_thread();
+/// let before = std::thread::current().id();
+/// gosched::yield_now();
+/// assert_eq!(std::thread::current().id(), before);
+/// gosched::unlock_os_thread();
+/// # });
+/// ```
+#[track_caller]
+pub fn lock_os_thread() {
+    sched::locked::lock_os_thread();
+}
+
+/// Undoes one [`lock_os_thread`]; does nothing if there was none.
+///
+/// # Panics
+/// Outside a goroutine.
+///
+/// ```
+/// # gosched::run(|| {
+/// gosched::unlock_os_thread();
+/// # });
+/// ```
+#[track_caller]
+pub fn unlock_os_thread() {
+    sched::locked::unlock_os_thread();
+}
+
+/// Ends the calling goroutine, running its destructors; whoever joins it gets [`thread::Exited`].
+///
+/// In a main goroutine the others go on; [`run`] does not return, and when no goroutine is left that is a fatal error, as in
+/// Go. `catch_unwind` catches it like a panic. Without unwinding (`panic = "abort"`) this function does not exist.
+///
+/// # Panics
+/// Outside a goroutine.
+///
+/// ```
+/// # gosched::run(|| {
+/// let handle = gosched::thread::spawn(|| { gosched::exit(); });
+/// assert!(handle.join().is_err());
+/// # });
+/// ```
+#[cfg(panic = "unwind")]
+#[track_caller]
+pub fn exit() -> ! {
+    thread::with_current("exit", |_| ());
+    std::panic::resume_unwind(thread::exited());
+}
+
+/// Runs `fn main` as the main goroutine of a runtime.
+///
+/// With no options this is [`run`] around the body; with options the runtime
+/// is built by [`Runtime::builder`] first.
+///
+/// ```
+/// #[gosched::main]
+/// fn main() {
+///     let sum = gosched::thread::spawn(|| (1..=10).sum::<u32>());
+///     assert_eq!(sum.join().unwrap(), 55);
+/// }
+/// ```
+///
+/// Options go in parentheses, and whatever `main` may return it may return here:
+///
+/// ```
+/// # use std::error::Error;
+/// #[gosched::main(procs = 4, stack_size = 64 * 1024)]
+/// fn main() -> Result<(), Box<dyn Error>> {
+///     assert_eq!(gosched::gomaxprocs(0), 4);
+///     let n: u32 = "42".parse()?;
+///     assert_eq!(n, 42);
+///     Ok(())
+/// }
+/// ```
+///
+/// A crate that knows this one by another name, or only through a third, says
+/// under which path:
+///
+/// ```
+/// mod vendored {
+///     pub use gosched;
+/// }
+///
+/// #[vendored::gosched::main(crate = "vendored::gosched")]
+/// fn main() {
+///     assert_eq!(gosched::num_goroutines(), 1);
+/// }
+/// ```
+pub use gosched_macros::main;
+
+/// Makes a function a test that runs as the main goroutine of a runtime of its own.
+///
+/// ```
+/// #[gosched::test]
+/// fn adds_up() {
+///     let one = gosched::thread::spawn(|| 1);
+///     assert_eq!(one.join().unwrap() + 1, 2);
+/// }
+///
+/// #[gosched::test(procs = 1)]
+/// #[should_panic(expected = "no such luck")]
+/// fn panics_as_expected() {
+///     gosched::thread::spawn(|| 7).join().unwrap();
+///     panic!("no such luck");
+/// }
+///
+/// #[gosched::test]
+/// fn parses() -> Result<(), std::num::ParseIntError> {
+///     let n: u32 = "42".parse()?;
+///     assert_eq!(n, 42);
+///     Ok(())
+/// }
+/// # fn main() {}
+/// ```
+pub use gosched_macros::test;

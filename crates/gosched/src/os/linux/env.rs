@@ -1,0 +1,101 @@
+//! Settings from the environment, read once at start.
+//!
+//! `GOSCHED_DEBUG` is a list `key=value,key=value`. What is not understood is kept as
+//! `unknown`, so that a misspelt key can be reported instead of being ignored.
+
+/// The variable with diagnostic switches.
+const DEBUG_VARIABLE: &str = "GOSCHED_DEBUG";
+
+/// A variable that holds a whole number, `None` when unset or anything else; CONTEXT: user.
+pub(crate) fn env_usize(name: &str) -> Option<usize> {
+    std::env::var(name).ok()?.trim().parse().ok()
+}
+
+/// The diagnostic switches of `GOSCHED_DEBUG`.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct DebugEnv {
+    /// Print a line about the scheduler every so many milliseconds.
+    pub(crate) schedtrace_ms: Option<u64>,
+    /// Make that line a full account of every P, M and G.
+    pub(crate) scheddetail: bool,
+    /// Never interrupt a goroutine by a signal.
+    pub(crate) asyncpreemptoff: bool,
+    /// Pieces that were not understood, as written.
+    pub(crate) unknown: Vec<String>,
+}
+
+impl DebugEnv {
+    /// Reads the process's own `GOSCHED_DEBUG`; CONTEXT: user.
+    pub(crate) fn read() -> DebugEnv {
+        let text = std::env::var_os(DEBUG_VARIABLE).unwrap_or_default();
+        DebugEnv::parse(&text.to_string_lossy())
+    }
+
+    /// Understands one text; of a repeated key the last value counts; CONTEXT: user.
+    pub(crate) fn parse(text: &str) -> DebugEnv {
+        let mut env = DebugEnv::default();
+        let pieces = text.split(',').map(str::trim);
+        for piece in pieces.filter(|piece| !piece.is_empty()) {
+            if env.apply(piece).is_none() {
+                env.unknown.push(piece.to_owned());
+            }
+        }
+        env
+    }
+
+    /// Takes over one `key=value`; `None` when it makes no sense.
+    fn apply(&mut self, piece: &str) -> Option<()> {
+        let (key, value) = piece.split_once('=')?;
+        let value: u64 = value.trim().parse().ok()?;
+        match key.trim() {
+            // As in Go, 0 is how a switch is turned off.
+            "schedtrace" => self.schedtrace_ms = (value > 0).then_some(value),
+            "scheddetail" => self.scheddetail = value > 0,
+            "asyncpreemptoff" => self.asyncpreemptoff = value > 0,
+            _ => return None,
+        }
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_means_everything_off() {
+        for text in [
+            "",
+            ",",
+            " , ,",
+            "schedtrace=0,scheddetail=0,asyncpreemptoff=0",
+        ] {
+            assert_eq!(DebugEnv::parse(text), DebugEnv::default(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn known_keys_are_taken_over() {
+        let env = DebugEnv::parse("schedtrace=1000,scheddetail=1, asyncpreemptoff = 1 ");
+        assert_eq!(env.schedtrace_ms, Some(1000));
+        assert!(env.scheddetail && env.asyncpreemptoff && env.unknown.is_empty());
+        let env = DebugEnv::parse("schedtrace=5,schedtrace=7");
+        assert_eq!(env.schedtrace_ms, Some(7));
+    }
+
+    #[test]
+    fn the_rest_is_kept_as_written() {
+        let env = DebugEnv::parse("schedtrace,x=1,scheddetail=yes,schedtrace=-1,schedtrace=9");
+        let unknown = ["schedtrace", "x=1", "scheddetail=yes", "schedtrace=-1"];
+        assert_eq!(env.unknown, unknown);
+        assert_eq!((env.schedtrace_ms, env.scheddetail), (Some(9), false));
+    }
+
+    #[test]
+    fn numbers_come_from_variables_or_not_at_all() {
+        assert_eq!(env_usize("GOSCHED_NO_SUCH_VARIABLE"), None);
+        assert_eq!(env_usize(""), None);
+        // PATH is set wherever tests run, and no number.
+        assert_eq!(env_usize("PATH"), None);
+    }
+}

@@ -1,0 +1,30 @@
+//! The Linux layer: bare system calls where the scheduler may stand, libc where
+//! a thread is being set up. Calls newer than the oldest kernels in use fall back by themselves.
+
+#[cfg(test)]
+mod child;
+mod clock;
+mod cpus;
+mod env;
+mod futex;
+mod inject;
+mod io;
+mod mem;
+mod pagevec;
+mod proc;
+mod signal;
+mod syscall;
+mod thread;
+
+pub(crate) use clock::*;
+pub(crate) use cpus::*;
+pub(crate) use env::*;
+pub(crate) use futex::*;
+pub(crate) use inject::*;
+pub(crate) use io::*;
+pub(crate) use mem::*;
+pub(crate) use pagevec::*;
+pub(crate) use proc::*;
+pub(crate) use signal::*;
+pub(crate) use syscall::*;
+pub(crate) use thread::*;

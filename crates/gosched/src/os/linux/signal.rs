@@ -1,0 +1,245 @@
+//! Signals: the alternate stack, handlers, and blocking everything for a moment.
+//!
+//! Handlers run on a stack of the thread's own (MG), because the interrupted
+//! goroutine's stack may be the one that just overflowed (D4). Its base is also how a
+//! handler finds its M (D7), so a `SigStack` keeps its addresses until it is undone.
+
+use core::ffi::{c_int, c_void};
+use core::mem::MaybeUninit;
+use core::ptr;
+
+use super::mem::{map_pages, page_size, protect_none, round_up_page, unmap};
+use super::syscall::{Errno, check, syscall2, syscall4};
+
+/// What handlers may use beyond the kernel's own frame.
+const HANDLER_BYTES: usize = 64 << 10;
+
+/// The kernel's signal sets have one bit per signal, 1 the lowest.
+const KERNEL_SET_BYTES: usize = 8;
+
+/// Signals 32 and 33 belong to libc, which needs them delivered to stay consistent.
+const LIBC_SIGNALS: u64 = 0b11 << 31;
+
+/// The calling thread's guarded alternate signal stack; dropping it without
+/// `uninstall` leaves it in place for the thread's life.
+pub(crate) struct SigStack {
+    /// Start of the mapping: one guard page, then the stack.
+    start: *mut u8,
+    /// Length of the mapping, guard included.
+    len: usize,
+    /// What the thread had before.
+    previous: libc::stack_t,
+}
+
+impl SigStack {
+    /// Gives the calling thread a guarded signal stack; CONTEXT: user.
+    pub(crate) fn install() -> Result<SigStack, Errno> {
+        // SAFETY: getauxval reads the process's own vector.
+        let kernel_bytes = unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) } as usize;
+        let usable = kernel_bytes.max(libc::MINSIGSTKSZ) + HANDLER_BYTES;
+        let usable = round_up_page(usable).ok_or(Errno(libc::ENOMEM))?;
+        let len = page_size() + usable;
+        let start = map_pages(len)?.as_ptr();
+        // SAFETY: the guard is the first page of the mapping just made (D4).
+        let installed = unsafe { protect_none(start, page_size()) }.and_then(|()| {
+            alternate_stack(&libc::stack_t {
+                ss_sp: start.wrapping_add(page_size()).cast(),
+                ss_flags: 0,
+                ss_size: usable,
+            })
+        });
+        match installed {
+            Ok(previous) => Ok(SigStack {
+                start,
+                len,
+                previous,
+            }),
+            Err(errno) => {
+                // SAFETY: the mapping made above, which nobody else knows.
+                unsafe { unmap(start, len) };
+                Err(errno)
+            }
+        }
+    }
+
+    /// Gives the thread back what it had before and returns the pages, or leaves both
+    /// alone when called on this very stack; CONTEXT: any. A `SigStack` is not Send, so
+    /// this is the thread that installed it.
+    pub(crate) fn uninstall(self) {
+        if alternate_stack(&self.previous).is_ok() {
+            // SAFETY: the kernel no longer knows the stack and the calling thread, its
+            // only user, is not on it, else it would have refused.
+            unsafe { unmap(self.start, self.len) };
+        }
+    }
+
+    /// The lowest usable address, just above the guard; CONTEXT: any.
+    pub(crate) fn base(&self) -> usize {
+        self.start as usize + page_size()
+    }
+
+    /// The first address past the stack; CONTEXT: any.
+    pub(crate) fn top(&self) -> usize {
+        self.start as usize + self.len
+    }
+}
+
+/// Sets the calling thread's alternate stack and returns the previous one.
+fn alternate_stack(stack: &libc::stack_t) -> Result<libc::stack_t, Errno> {
+    let mut previous = MaybeUninit::<libc::stack_t>::uninit();
+    let new = ptr::from_ref(stack) as usize;
+    // SAFETY: the kernel reads one struct and writes another, both alive here; that
+    // the stack itself stays mapped is `SigStack`'s duty (MG).
+    let answer = unsafe { syscall2(libc::SYS_sigaltstack, new, previous.as_mut_ptr() as usize) };
+    check(answer)?;
+    // SAFETY: the call succeeded and has written the whole struct.
+    Ok(unsafe { previous.assume_init() })
+}
+
+/// A handler in the three-argument form.
+pub(crate) type Handler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
+
+/// Installs `handler` for `sig` with every other signal held back while it runs, and
+/// returns the action it replaces; CONTEXT: user, at process start.
+///
+/// # Safety
+/// The handler is sound wherever the signal may strike: bare system calls, no
+/// allocation, no thread-local (D7, D9).
+pub(crate) unsafe fn sigaction_install(
+    sig: c_int,
+    handler: Handler,
+    flags: c_int,
+) -> Result<libc::sigaction, Errno> {
+    // SAFETY: all zeros is a valid sigaction, and every field is set below.
+    let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
+    action.sa_sigaction = handler as usize;
+    action.sa_flags = flags | libc::SA_SIGINFO;
+    // SAFETY: the set is this frame's.
+    unsafe { libc::sigfillset(&mut action.sa_mask) };
+    let mut previous = MaybeUninit::uninit();
+    // SAFETY: the caller answers for the handler; the structs are this frame's.
+    let answer = unsafe { libc::sigaction(sig, &action, previous.as_mut_ptr()) };
+    if answer != 0 {
+        return Err(last_errno());
+    }
+    // SAFETY: the call succeeded and has written the whole struct.
+    Ok(unsafe { previous.assume_init() })
+}
+
+/// Puts back an action that `sigaction_install` returned; CONTEXT: user.
+///
+/// # Safety
+/// `action` is still sound to install: its handler has not been unloaded.
+pub(crate) unsafe fn sigaction_restore(sig: c_int, action: &libc::sigaction) -> Result<(), Errno> {
+    // SAFETY: the caller answers for the handler; the struct is alive by its borrow.
+    match unsafe { libc::sigaction(sig, action, ptr::null_mut()) } {
+        0 => Ok(()),
+        _ => Err(last_errno()),
+    }
+}
+
+/// The error of the libc call that just failed on this thread.
+fn last_errno() -> Errno {
+    let error = std::io::Error::last_os_error();
+    Errno(error.raw_os_error().unwrap_or(libc::EINVAL))
+}
+
+/// The signal mask a thread had before `block_all_signals`.
+#[must_use = "the thread stays deaf to signals until the mask is restored"]
+pub(crate) struct SavedMask(u64);
+
+/// Holds back every signal but libc's own two on the calling thread; CONTEXT: any.
+pub(crate) fn block_all_signals() -> SavedMask {
+    SavedMask(set_mask(!LIBC_SIGNALS))
+}
+
+impl SavedMask {
+    /// Puts the saved mask back on the calling thread; CONTEXT: any.
+    pub(crate) fn restore(self) {
+        set_mask(self.0);
+    }
+}
+
+/// Replaces the calling thread's mask and returns the previous one.
+fn set_mask(mask: u64) -> u64 {
+    let mut previous = 0u64;
+    // SAFETY: the kernel reads eight bytes and writes eight, both of this frame.
+    let answer = unsafe {
+        syscall4(
+            libc::SYS_rt_sigprocmask,
+            libc::SIG_SETMASK as usize,
+            ptr::from_ref(&mask) as usize,
+            ptr::from_mut(&mut previous) as usize,
+            KERNEL_SET_BYTES,
+        )
+    };
+    debug_assert_eq!(answer, 0);
+    previous
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::thread::{gettid, tgkill};
+    use super::*;
+    use core::sync::atomic::Ordering::SeqCst;
+    use core::sync::atomic::{AtomicU32, AtomicUsize};
+
+    static STACK_SEEN: AtomicUsize = AtomicUsize::new(0);
+    static HITS: AtomicU32 = AtomicU32::new(0);
+
+    extern "C" fn note_stack(_: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
+        let local = 0u8;
+        STACK_SEEN.store(ptr::from_ref(&local) as usize, SeqCst);
+    }
+
+    extern "C" fn note_hit(_: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
+        HITS.fetch_add(1, SeqCst);
+    }
+
+    #[test]
+    fn handlers_run_on_the_installed_stack_and_uninstall_restores() {
+        std::thread::spawn(|| {
+            let stack = SigStack::install().expect("stack");
+            let (base, top) = (stack.base(), stack.top());
+            assert!(base.is_multiple_of(page_size()) && top - base >= HANDLER_BYTES);
+            let sig = libc::SIGRTMIN() + 3;
+            // SAFETY: the handler only stores to an atomic (D7).
+            let old = unsafe { sigaction_install(sig, note_stack, libc::SA_ONSTACK) };
+            let old = old.expect("action");
+            tgkill(gettid(), sig).expect("own thread");
+            let seen = STACK_SEEN.load(SeqCst);
+            assert!(base < seen && seen < top);
+            stack.uninstall();
+            tgkill(gettid(), sig).expect("own thread");
+            let seen = STACK_SEEN.load(SeqCst);
+            assert!(seen < base || top <= seen);
+            // SAFETY: the action that was there before this test.
+            unsafe { sigaction_restore(sig, &old).expect("restore") };
+        })
+        .join()
+        .expect("no panic");
+    }
+
+    #[test]
+    fn refused_signals_are_errors() {
+        // SAFETY: SIGKILL's action cannot be changed, so nothing is installed.
+        let refused = unsafe { sigaction_install(libc::SIGKILL, note_hit, 0) };
+        assert_eq!(refused.err(), Some(Errno(libc::EINVAL)));
+    }
+
+    #[test]
+    fn blocked_signals_wait_for_the_restore() {
+        let sig = libc::SIGRTMIN() + 4;
+        // SAFETY: the handler only adds to an atomic (D7).
+        let old = unsafe { sigaction_install(sig, note_hit, libc::SA_RESTART) };
+        let outer = block_all_signals();
+        let inner = block_all_signals();
+        tgkill(gettid(), sig).expect("own thread");
+        inner.restore();
+        assert_eq!(HITS.load(SeqCst), 0);
+        outer.restore();
+        assert_eq!(HITS.load(SeqCst), 1);
+        // SAFETY: the action that was there before this test.
+        unsafe { sigaction_restore(sig, &old.expect("action")).expect("restore") };
+    }
+}

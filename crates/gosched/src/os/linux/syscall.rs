@@ -1,0 +1,134 @@
+//! The bare system call: no `errno`, no thread-local, no libc.
+//!
+//! A goroutine may own the FS register while g0 runs (D6), so `errno` may belong
+//! to somebody else. The kernel's answer is therefore returned as it is:
+//! `-4095..=-1` is a negated error number, everything else a result.
+
+use core::arch::asm;
+
+/// A kernel error number, carried as a value.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Errno(pub i32);
+
+impl From<Errno> for std::io::Error {
+    fn from(errno: Errno) -> Self {
+        std::io::Error::from_raw_os_error(errno.0)
+    }
+}
+
+/// Splits a raw answer into result and error; CONTEXT: any.
+#[inline]
+pub(crate) fn check(answer: isize) -> Result<usize, Errno> {
+    if (-4095..0).contains(&answer) {
+        Err(Errno(-(answer as i32)))
+    } else {
+        Ok(answer as usize)
+    }
+}
+
+/// Defines one entry per argument count: the kernel takes the number in `rax`,
+/// arguments in `rdi rsi rdx r10 r8 r9`, and overwrites `rcx` and `r11`.
+macro_rules! entry {
+    ($(#[$doc:meta])* $name:ident $($arg:ident in $reg:tt),*) => {
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// The call must be one that keeps Rust's memory rules: pointers among the
+        /// arguments are valid for what the kernel does with them.
+        #[inline]
+        pub(crate) unsafe fn $name(nr: i64 $(, $arg: usize)*) -> isize {
+            let answer: isize;
+            // SAFETY: the caller answers for the call itself (D9: bare calls only);
+            // the registers the instruction overwrites are declared, and `sysret`
+            // restores the flags and leaves the user stack alone.
+            unsafe {
+                asm!(
+                    "syscall",
+                    inlateout("rax") nr as isize => answer,
+                    $(in($reg) $arg,)*
+                    lateout("rcx") _,
+                    lateout("r11") _,
+                    options(nostack, preserves_flags),
+                );
+            }
+            answer
+        }
+    };
+}
+
+entry!(
+    /// Makes a system call without arguments; CONTEXT: any.
+    syscall0
+);
+entry!(
+    /// Makes a system call with one argument; CONTEXT: any.
+    syscall1 a in "rdi"
+);
+entry!(
+    /// Makes a system call with two arguments; CONTEXT: any.
+    syscall2 a in "rdi", b in "rsi"
+);
+entry!(
+    /// Makes a system call with three arguments; CONTEXT: any.
+    syscall3 a in "rdi", b in "rsi", c in "rdx"
+);
+entry!(
+    /// Makes a system call with four arguments; CONTEXT: any.
+    syscall4 a in "rdi", b in "rsi", c in "rdx", d in "r10"
+);
+entry!(
+    /// Makes a system call with five arguments; CONTEXT: any.
+    syscall5 a in "rdi", b in "rsi", c in "rdx", d in "r10", e in "r8"
+);
+entry!(
+    /// Makes a system call with six arguments; CONTEXT: any.
+    syscall6 a in "rdi", b in "rsi", c in "rdx", d in "r10", e in "r8", f in "r9"
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn result_and_error_are_told_apart() {
+        assert_eq!(check(0), Ok(0));
+        assert_eq!(check(7), Ok(7));
+        assert_eq!(check(-1), Err(Errno(1)));
+        assert_eq!(check(-4095), Err(Errno(4095)));
+        // An address in the upper half is a result, not an error.
+        assert_eq!(check(-4096), Ok(-4096_isize as usize));
+    }
+
+    #[test]
+    fn answers_match_libc_and_errno_stays_untouched() {
+        // SAFETY: `__errno_location` names this thread's own word, and `getpid`
+        // and `close` of an impossible descriptor touch no memory (D9).
+        unsafe {
+            *libc::__errno_location() = 12345;
+            assert_eq!(syscall0(libc::SYS_getpid), libc::getpid() as isize);
+            let answer = syscall1(libc::SYS_close, usize::MAX);
+            assert_eq!(check(answer), Err(Errno(libc::EBADF)));
+            assert_eq!(*libc::__errno_location(), 12345);
+        }
+    }
+
+    #[test]
+    fn six_arguments_reach_the_kernel_in_order() {
+        let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as usize;
+        // SAFETY: a fresh anonymous mapping that only this test knows (D4).
+        let refused = unsafe { syscall6(libc::SYS_mmap, 0, 4096, 3, flags, usize::MAX, 1) };
+        assert_eq!(check(refused), Err(Errno(libc::EINVAL)));
+        // SAFETY: as above, now with a page-aligned offset in the sixth place.
+        let mapped = unsafe { syscall6(libc::SYS_mmap, 0, 4096, 3, flags, usize::MAX, 0) };
+        let page = check(mapped).expect("one page");
+        // SAFETY: exactly the mapping made above; nobody points into it.
+        let gone = unsafe { syscall2(libc::SYS_munmap, page, 4096) };
+        assert_eq!(check(gone), Ok(0));
+    }
+
+    #[test]
+    fn errno_becomes_the_same_io_error() {
+        let error = std::io::Error::from(Errno(libc::ENOMEM));
+        assert_eq!(error.raw_os_error(), Some(libc::ENOMEM));
+    }
+}

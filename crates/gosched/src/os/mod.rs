@@ -1,0 +1,36 @@
+//! What the scheduler asks of the operating system, and nothing more.
+//!
+//! The rest of the crate writes `crate::os::futex_wait(..)` and never names a
+//! platform. A platform is one folder that supplies these items:
+//!
+//! | file    | items |
+//! |---------|-------|
+//! | syscall | `Errno`, `check`, and whatever raw entry the others stand on |
+//! | futex   | `futex_wait`, `futex_wake`, `futex_wake_ptr`, `Wait` |
+//! | clock   | `monotonic_ns`, `deadline_after` |
+//! | mem     | `map_reserve`, `map_pages`, `map_pages_aligned`, `unmap`, `protect_none`, `dont_need`, `guard_install`, `guard_install_batch`, `page_size`, `round_up_page` |
+//! | pagevec | `PageVec` |
+//! | thread  | `thread_spawn`, `set_thread_name`, `gettid`, `getpid`, `tgkill`, `sched_yield`, `sleep_ns`, `exit_process`, `stack_bounds` |
+//! | signal  | `SigStack`, `sigaction_install`, `sigaction_restore`, `block_all_signals`, `SavedMask` |
+//! | cpus    | `default_procs` |
+//! | proc    | `for_each_task`, `task_state` |
+//! | io      | `write_stderr`, `eprint_raw`, `FixedBuf` |
+//! | env     | `env_usize`, `DebugEnv` |
+//! | inject  | `FAIL_MAP_AFTER`, `FAIL_THREAD_AFTER` |
+//!
+//! Three rules hold for every platform (D9):
+//! - Items whose doc says `CONTEXT: any` may run on g0 and in signal handlers:
+//!   they make bare system calls, touch no thread-local (so no `errno`), do not
+//!   allocate and do not panic.
+//! - Items whose doc says `CONTEXT: user` may allocate and use libc; they run at
+//!   start, on the creator thread, or while a thread sets itself up.
+//! - Errors are values (`Errno`), never `errno`.
+
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+compile_error!("gosched supports Linux on x86_64 only: no other target has an `os` layer yet.");
+
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod linux;
+
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+pub(crate) use linux::*;

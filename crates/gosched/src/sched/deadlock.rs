@@ -1,0 +1,161 @@
+//! Is there any hope left? (U6, D11)
+//!
+//! A runtime is *quiet* when every M sleeps, no P waits for a thread, no queue holds a goroutine and no timer is
+//! set. The M that makes it quiet looks around: if every runtime of the process is quiet and no foreign thread is
+//! alive, nothing can ever wake a goroutine. A foreign thread may hold the other end of anything, so while there
+//! is one the M looks again after 1 s, 2 s, … 60 s: the thread may have ended. These are the only wake-ups of a
+//! quiet runtime. `Deadlock::Closed` leaves foreign threads out of account.
+
+use std::fmt;
+use std::sync::atomic::Ordering::SeqCst;
+
+use super::{Sched, fatal, registry};
+use crate::builder::Deadlock;
+use crate::debug::dump;
+use crate::os;
+
+const LOOK_AGAIN_MAX_S: u64 = 60;
+
+/// One M's patience.
+pub(crate) struct Watch {
+    wait_s: u64,
+}
+
+impl Watch {
+    pub(crate) fn new() -> Watch {
+        Watch { wait_s: 1 }
+    }
+
+    /// Looks at a runtime that has gone quiet. Reports a deadlock, or says when to look again.
+    pub(crate) fn look(&mut self, sched: &Sched) -> Option<u64> {
+        let mode = sched.config.deadlock;
+        if mode == Deadlock::Off {
+            return None;
+        }
+        let has_goroutines = sched.goroutines() > 0;
+        if !has_goroutines && sched.core.lock().mains_exited == 0 {
+            return None; // nobody waits for anything
+        }
+        if has_hope(mode) {
+            let wait_s = self.wait_s;
+            self.wait_s = (wait_s * 2).min(LOOK_AGAIN_MAX_S);
+            return Some(os::monotonic_ns() + wait_s * 1_000_000_000);
+        }
+        if sched.config.on_deadlock.is_some() {
+            sched.creator.hook_wanted.store(true, SeqCst);
+            sched.creator.kick();
+            return None;
+        }
+        fatal::begin();
+        os::eprint_raw(format_args!("fatal error: {}\n", text(has_goroutines)));
+        fatal::end()
+    }
+}
+
+fn text(has_goroutines: bool) -> &'static str {
+    if has_goroutines {
+        "all goroutines are asleep - deadlock!"
+    } else {
+        "no goroutines (main called exit) - deadlock!"
+    }
+}
+
+/// Whether anything in the process may yet wake a goroutine.
+fn has_hope(mode: Deadlock) -> bool {
+    let registry = registry::lock();
+    let quiet = || -> Option<u64> {
+        let mut activity = 0u64;
+        for runtime in registry.runtimes() {
+            activity = activity.wrapping_add(runtime.quiet_since()?);
+        }
+        Some(activity)
+    };
+    let Some(before) = quiet() else { return true };
+    let mut has_foreign = false;
+    if mode == Deadlock::Auto {
+        let listed = os::for_each_task(&mut |tid| {
+            has_foreign |= registry.is_foreign(tid) && is_alive(tid);
+        });
+        has_foreign |= listed.is_err();
+    }
+    // Whoever moved while we looked moved the counts.
+    has_foreign || quiet() != Some(before)
+}
+
+/// A thread that has ended but is still listed wakes nobody.
+fn is_alive(tid: i32) -> bool {
+    !matches!(os::task_state(tid), None | Some(b'Z' | b'X'))
+}
+
+impl Sched {
+    /// The activity count, if every M sleeps and nothing is due.
+    fn quiet_since(&self) -> Option<u64> {
+        let core = self.core.lock();
+        (core.is_quiet() && self.timers.next_ns() == u64::MAX).then_some(core.activity)
+    }
+}
+
+/// A deadlock as [`Builder::on_deadlock`](crate::Builder::on_deadlock) receives it: every goroutine of the
+/// runtime is asleep and nothing is left that could wake one.
+///
+/// ```
+/// use std::sync::mpsc;
+/// let (tx, rx) = mpsc::channel();
+/// let runtime = gosched::Runtime::builder()
+///     .deadlock(gosched::Deadlock::Closed)
+///     .on_deadlock(move |deadlock| {
+///         tx.send(deadlock.to_string()).unwrap();
+///         deadlock.dump().goroutines();
+///     })
+///     .build()
+///     .unwrap();
+/// runtime.go(gosched::thread::park);
+/// assert!(rx.recv().unwrap().starts_with("all goroutines are asleep"));
+/// ```
+pub struct DeadlockReport {
+    message: &'static str,
+    dump: dump::Dump,
+}
+
+impl DeadlockReport {
+    /// Every goroutine, with what it waits for.
+    ///
+    /// See the example of [`DeadlockReport`].
+    #[must_use]
+    pub fn dump(&self) -> &dump::Dump {
+        &self.dump
+    }
+}
+
+impl fmt::Display for DeadlockReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}\n\n{}", self.message, self.dump)
+    }
+}
+
+impl fmt::Debug for DeadlockReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Calls the program's hook, on a thread of its own (D9). On the creator's thread.
+pub(crate) fn call_hook(sched: &std::sync::Arc<Sched>) {
+    let Some(hook) = sched.config.on_deadlock.clone() else {
+        return;
+    };
+    let sched = std::sync::Arc::clone(sched);
+    let spawned = std::thread::Builder::new()
+        .name("gosched-deadlock".into())
+        .spawn(move || {
+            let report = DeadlockReport {
+                message: text(sched.goroutines() > 0),
+                dump: dump::dump_of(&sched),
+            };
+            drop(sched);
+            hook(&report);
+        });
+    if spawned.is_err() {
+        os::write_stderr(b"gosched: no thread for the deadlock hook\n");
+    }
+}

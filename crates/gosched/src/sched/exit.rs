@@ -1,0 +1,100 @@
+//! A goroutine's first and last steps.
+//!
+//! It begins in `goroutine_entry`, on its own stack, inside the runtime: leaves it, runs its closure (which
+//! catches panics and delivers the result itself), enters again and ends through `goexit0` on g0, which gives
+//! the stack and the G back to the P's caches.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::Sched;
+use super::gstatus::Status;
+use super::p::{GFREE_KEEP, GFREE_MAX, STACKS_MAX};
+use super::park::{assert_user_context, drop_g, enter, leave, mcall};
+use super::ptr::{Gp, Mp, Pp};
+use super::schedule::Next;
+use super::spawn::CREDITS;
+use crate::context::{current_g, current_m};
+
+/// The first function on every goroutine's stack; called by the trampoline, never returns.
+pub(crate) extern "C" fn goroutine_entry() {
+    let Some(task) = current_g().and_then(|g| g.take_task()) else {
+        super::fatal::throw("a goroutine without a closure")
+    };
+    if let Some(m) = current_m() {
+        leave(m);
+    }
+    assert_user_context();
+    let (vtable, data) = task;
+    // SAFETY: D3, taken once; the G keeps the closure's storage until `goexit0`.
+    unsafe { (vtable.run)(data) };
+    std::mem::forget(enter());
+    if let Some(m) = current_m() {
+        mcall(m, goexit0);
+    }
+    super::fatal::throw("a dead goroutine was run")
+}
+
+fn goexit0(sched: &Sched, m: Mp, g: Gp) -> Next {
+    let p = m.p();
+    p.counters.ends.add(1);
+    let was_locked = g.locked_ext.get() != 0;
+    g.status.transition(Status::Running, Status::Dead);
+    drop_g(m, g);
+    super::locked::forget(m, g);
+    sched.give_stack(p, g);
+    sched.free_g(p, g);
+    if was_locked {
+        Next::EndThread
+    } else {
+        Next::Schedule
+    }
+}
+
+impl Sched {
+    /// The stack goes to the P's cache, hot; its reservation too.
+    #[inline]
+    fn give_stack(&self, p: Pp, g: Gp) {
+        let Some(stack) = g.stack() else { return };
+        g.set_stack(None);
+        if stack.class != self.stack_class {
+            self.arena.give(stack);
+            self.arena.unreserve(stack.class, 1);
+            return;
+        }
+        // SAFETY: PL, this M holds p.
+        let local = unsafe { p.local() };
+        let cache = &mut local.stacks;
+        if cache.len == STACKS_MAX {
+            let half = STACKS_MAX / 2;
+            self.arena.give_batch(&cache.stacks[..half]);
+            cache.stacks.copy_within(half.., 0);
+            cache.len -= half;
+        }
+        cache.stacks[cache.len] = stack;
+        cache.len += 1;
+        local.credits += 1;
+        if local.credits > 2 * CREDITS {
+            local.credits -= CREDITS;
+            self.arena.unreserve(self.stack_class, CREDITS);
+        }
+    }
+
+    /// The G goes to the P's cache; at 64 half of them go to the runtime's (GF).
+    #[inline]
+    pub(crate) fn free_g(&self, p: Pp, g: Gp) {
+        g.cancelled.store(0, Relaxed);
+        g.started.store(0, Relaxed);
+        g.locked_ext.set(0);
+        g.locked_int.set(0);
+        // SAFETY: PL, this M holds p.
+        let gfree = &mut unsafe { p.local() }.gfree;
+        gfree.push_front(g);
+        if gfree.len() >= GFREE_MAX {
+            self.blocks.give(std::iter::from_fn(|| {
+                (gfree.len() >= GFREE_KEEP)
+                    .then(|| gfree.pop_front())
+                    .flatten()
+            }));
+        }
+    }
+}

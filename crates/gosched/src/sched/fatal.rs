@@ -1,0 +1,58 @@
+//! Fatal errors: what the runtime cannot go on from. The text goes out by `write(2)` first, the goroutines
+//! after it, and the process exits with status 2, as Go's does.
+//!
+//! One thread reports; a second error on that thread exits at once, on another thread it waits for the end.
+
+use std::fmt;
+use std::sync::atomic::AtomicI32;
+use std::sync::atomic::Ordering::SeqCst;
+
+use crate::debug::dump;
+use crate::os;
+
+/// The thread that reports; 0: none yet.
+static REPORTER: AtomicI32 = AtomicI32::new(0);
+
+/// A bug of the runtime, or a limit that was passed.
+#[cold]
+#[inline(never)]
+pub(crate) fn throw(message: &str) -> ! {
+    throw_fmt(format_args!("{message}"))
+}
+
+/// As [`throw`], with arguments.
+#[cold]
+#[inline(never)]
+pub(crate) fn throw_fmt(message: fmt::Arguments<'_>) -> ! {
+    begin();
+    os::eprint_raw(format_args!("fatal error: {message}\n"));
+    end()
+}
+
+/// The limit of threads is passed (MG).
+#[cold]
+pub(crate) fn thread_exhaustion(limit: u32) -> ! {
+    begin();
+    os::eprint_raw(format_args!(
+        "runtime: program exceeds {limit}-thread limit\nfatal error: thread exhaustion\n"
+    ));
+    end()
+}
+
+/// Prepares a report: returns once, to one thread.
+pub(crate) fn begin() {
+    let me = os::gettid();
+    match REPORTER.compare_exchange(0, me, SeqCst, SeqCst) {
+        Ok(_) => {}
+        Err(other) if other == me => os::exit_process(2),
+        Err(_) => loop {
+            os::sleep_ns(1_000_000_000);
+        },
+    }
+}
+
+/// Prints the goroutines and ends the process.
+pub(crate) fn end() -> ! {
+    dump::print_fatal();
+    os::exit_process(2)
+}

@@ -1,0 +1,329 @@
+//! G: a goroutine. A small control block that outlives the code it runs; the stack is borrowed (D3).
+//!
+//! The block holds what others need to know of a goroutine: its status (see `gstatus`), where its
+//! registers are, the closure it has yet to run, who it is and what it waits for. All-zero memory is a
+//! valid G in state Idle, so fresh blocks come straight from the kernel (see `gblock`).
+//!
+//! Fields written by more than one thread are atomics. The `Cell`s belong to whoever the status names:
+//! the spawner while Dead, the M that runs it while Running, that M's g0 while it parks.
+
+use std::cell::{Cell, UnsafeCell};
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+use std::panic::Location;
+use std::ptr;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64};
+
+use super::Sched;
+use super::gstatus::{Status, StatusWord};
+use super::park::WaitOps;
+use super::ptr::{AtomicRef, Gp};
+use crate::context::stack::Stack;
+use crate::thread::inner::Inner;
+
+/// Words of a closure that fit into the G itself.
+const INLINE_WORDS: usize = 14;
+
+/// Why a goroutine waits: printed in dumps, so Go's words where Go has them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum WaitReason {
+    None,
+    Park,
+    Sleep,
+    Join,
+    Scope,
+    Run,
+    World,
+}
+
+impl WaitReason {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            WaitReason::None => "waiting",
+            WaitReason::Park => "park",
+            WaitReason::Sleep => "sleep",
+            WaitReason::Join => "join",
+            WaitReason::Scope => "scope",
+            WaitReason::Run => "run",
+            WaitReason::World => "stopping the world",
+        }
+    }
+
+    fn from_u8(raw: u8) -> WaitReason {
+        use WaitReason::*;
+        [None, Park, Sleep, Join, Scope, Run, World]
+            .into_iter()
+            .find(|r| *r as u8 == raw)
+            .unwrap_or(None)
+    }
+}
+
+/// A goroutine's control block.
+#[repr(C, align(64))]
+pub(crate) struct G {
+    // The line that switching, queueing and waking touch.
+    pub(crate) status: StatusWord,
+    wait_reason: AtomicU8,
+    /// The size class of its stack.
+    pub(crate) class: Cell<u8>,
+    /// Asked to unwind at its next wait (`shutdown`).
+    pub(crate) cancelled: AtomicU8,
+    /// Started: it has, or had, a stack of its own.
+    pub(crate) started: AtomicU8,
+    /// Saved stack pointer while it does not run.
+    pub(crate) sp: Cell<usize>,
+    /// Link of the one run queue or free list it is on (G3).
+    pub(crate) schedlink: AtomicRef<G>,
+    /// The M that runs it (G2).
+    pub(crate) m: AtomicRef<super::m::M>,
+    /// The M it is locked to (M6).
+    pub(crate) lockedm: AtomicRef<super::m::M>,
+    /// Its runtime.
+    pub(crate) sched: Cell<*const Sched>,
+    /// Bottom and top of its stack; 0 when it has none.
+    pub(crate) stack_lo: Cell<usize>,
+    pub(crate) stack_hi: Cell<usize>,
+
+    // Who it is.
+    pub(crate) id: AtomicU64,
+    pub(crate) parent: AtomicU64,
+    pub(crate) site: Cell<Option<&'static Location<'static>>>,
+    /// Its `Thread`, and packet if somebody may join; one reference is ours.
+    pub(crate) thread: AtomicPtr<Inner>,
+    /// When its pending timer fires, and where it is in the timers' heap.
+    pub(crate) timer_when: Cell<u64>,
+    pub(crate) timer_index: Cell<u32>,
+    /// The coarse clock (ms) when it began to wait.
+    pub(crate) wait_since: AtomicU32,
+    /// Nested `lock_os_thread` calls, and the runtime's own lock of a goroutine that unwinds.
+    pub(crate) locked_ext: Cell<u32>,
+    pub(crate) locked_int: Cell<u32>,
+    /// What it waits on, while Waiting: how to take it off there, and the thing itself.
+    pub(crate) wait_ops: Cell<Option<&'static WaitOps>>,
+    pub(crate) wait_arg: Cell<*const c_void>,
+
+    // The closure, until the goroutine starts.
+    task: Cell<Option<&'static TaskVtable>>,
+    data: UnsafeCell<[MaybeUninit<u64>; INLINE_WORDS]>,
+}
+
+/// What can be done with a stored closure.
+pub(crate) struct TaskVtable {
+    /// Moves the closure out and runs it; called once, on the goroutine's stack, outside the runtime.
+    pub(crate) run: unsafe fn(*mut u8),
+    /// Drops a closure that will never run.
+    pub(crate) drop: unsafe fn(*mut u8),
+}
+
+struct Vtables<F>(F);
+
+impl<F: FnOnce()> Vtables<F> {
+    const INLINE: TaskVtable = TaskVtable {
+        // SAFETY (of the caller): `data` holds an F that nobody uses afterwards.
+        run: |data| {
+            // SAFETY: D3, the slot was written by `set_task` with this very F.
+            let f = unsafe { data.cast::<F>().read() };
+            f();
+        },
+        drop: |data| {
+            // SAFETY: D3, as above.
+            unsafe { data.cast::<F>().drop_in_place() };
+        },
+    };
+    const BOXED: TaskVtable = TaskVtable {
+        run: |data| {
+            // SAFETY: D3, the slot was written by `set_task` with this box.
+            let f = unsafe { data.cast::<Box<F>>().read() };
+            f();
+        },
+        drop: |data| {
+            // SAFETY: D3, as above.
+            unsafe { data.cast::<Box<F>>().drop_in_place() };
+        },
+    };
+    const FITS: bool = size_of::<F>() <= INLINE_WORDS * 8 && align_of::<F>() <= align_of::<u64>();
+}
+
+/// A closure on its way into a G: boxed beforehand if it is large, so that storing it cannot fail and
+/// needs no allocator inside the runtime (D9).
+pub(crate) enum Task<F> {
+    Inline(F),
+    Boxed(Box<F>),
+}
+
+impl<F: FnOnce()> Task<F> {
+    #[inline]
+    pub(crate) fn new(f: F) -> Task<F> {
+        if Vtables::<F>::FITS {
+            Task::Inline(f)
+        } else {
+            Task::Boxed(Box::new(f))
+        }
+    }
+}
+
+impl G {
+    /// Stores the closure.
+    ///
+    /// # Safety
+    /// The G is Dead and in the caller's hands alone, and its closure slot is empty. Whatever `F`
+    /// borrows outlives the goroutine.
+    #[inline]
+    pub(crate) unsafe fn set_task<F: FnOnce()>(&self, task: Task<F>) {
+        let data: *mut u8 = self.data.get().cast();
+        match task {
+            Task::Inline(f) => {
+                // SAFETY: D3, the slot is ours, large and aligned enough (`FITS`).
+                unsafe { data.cast::<F>().write(f) };
+                self.task.set(Some(&Vtables::<F>::INLINE));
+            }
+            Task::Boxed(f) => {
+                // SAFETY: D3, as above; a box is one word.
+                unsafe { data.cast::<Box<F>>().write(f) };
+                self.task.set(Some(&Vtables::<F>::BOXED));
+            }
+        }
+    }
+
+    /// Takes the closure; the caller runs or drops it, once.
+    pub(crate) fn take_task(&self) -> Option<(&'static TaskVtable, *mut u8)> {
+        self.task.take().map(|vt| (vt, self.data.get().cast()))
+    }
+
+    #[inline]
+    pub(crate) fn set_waiting(&self, reason: WaitReason, now_ms: u32) {
+        self.wait_reason.store(reason as u8, Relaxed);
+        self.wait_since.store(now_ms, Relaxed);
+    }
+
+    pub(crate) fn wait_reason(&self) -> WaitReason {
+        WaitReason::from_u8(self.wait_reason.load(Relaxed))
+    }
+
+    #[inline]
+    pub(crate) fn id(&self) -> u64 {
+        self.id.load(Relaxed)
+    }
+
+    /// The runtime it belongs to.
+    #[inline]
+    pub(crate) fn sched(&self) -> &Sched {
+        // SAFETY: D2, a G lies in memory that its Sched owns, so the Sched is there.
+        unsafe { &*self.sched.get() }
+    }
+
+    #[inline]
+    pub(crate) fn stack(&self) -> Option<Stack> {
+        (self.stack_hi.get() != 0)
+            .then(|| Stack::from_parts(self.stack_lo.get(), self.stack_hi.get(), self.class.get()))
+    }
+
+    #[inline]
+    pub(crate) fn set_stack(&self, stack: Option<Stack>) {
+        self.stack_lo.set(stack.map_or(0, |s| s.lo));
+        self.stack_hi.set(stack.map_or(0, |s| s.hi));
+    }
+
+    /// Whether somebody has asked it to unwind.
+    #[inline]
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Relaxed) != 0
+    }
+
+    /// Its name, for dumps. Only while the goroutine cannot finish (the world is stopped).
+    pub(crate) fn name(&self) -> Option<&str> {
+        let inner = self.thread.load(Acquire);
+        // SAFETY: G2/D3, the G holds a reference to its `Inner` until it ends.
+        unsafe { inner.as_ref() }.and_then(|inner| inner.name())
+    }
+}
+
+/// A queue of Gs linked through `schedlink`: first in, first out.
+pub(crate) struct GQueue {
+    head: Option<Gp>,
+    tail: Option<Gp>,
+    len: usize,
+}
+
+impl GQueue {
+    pub(crate) const fn new() -> GQueue {
+        GQueue {
+            head: None,
+            tail: None,
+            len: 0,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    #[inline]
+    pub(crate) fn push_back(&mut self, g: Gp) {
+        g.schedlink.store(None, Relaxed);
+        match self.tail {
+            Some(tail) => tail.schedlink.store(Some(g), Relaxed),
+            None => self.head = Some(g),
+        }
+        self.tail = Some(g);
+        self.len += 1;
+    }
+
+    pub(crate) fn push_front(&mut self, g: Gp) {
+        g.schedlink.store(self.head, Relaxed);
+        self.head = Some(g);
+        if self.tail.is_none() {
+            self.tail = Some(g);
+        }
+        self.len += 1;
+    }
+
+    #[inline]
+    pub(crate) fn pop_front(&mut self) -> Option<Gp> {
+        let g = self.head?;
+        self.head = g.schedlink.load(Relaxed);
+        if self.head.is_none() {
+            self.tail = None;
+        }
+        g.schedlink.store(None, Relaxed);
+        self.len -= 1;
+        Some(g)
+    }
+
+    /// Moves all of `other` to our end.
+    pub(crate) fn append(&mut self, other: &mut GQueue) {
+        let Some(first) = other.head else { return };
+        match self.tail {
+            Some(tail) => tail.schedlink.store(Some(first), Relaxed),
+            None => self.head = Some(first),
+        }
+        self.tail = other.tail;
+        self.len += other.len;
+        *other = GQueue::new();
+    }
+
+    /// The members, for checks; the caller holds what guards the queue.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Gp> + '_ {
+        std::iter::successors(self.head, |g| g.schedlink.load(Relaxed))
+    }
+}
+
+const _: () = assert!(size_of::<G>() <= 256, "D3: a G is at most 256 bytes");
+
+impl G {
+    /// Idle → Dead: gives zeroed memory its identity.
+    pub(crate) fn init(&self, sched: *const Sched) {
+        self.sched.set(sched);
+        self.timer_index.set(u32::MAX);
+        self.thread.store(ptr::null_mut(), Relaxed);
+        self.status.transition(Status::Idle, Status::Dead);
+    }
+}

@@ -1,0 +1,218 @@
+//! Where Gs come from and go to: 64 KiB blocks of them, with every G of the runtime findable (allg).
+//!
+//! Dead Gs are cached per P first (GF); this is the level below. A block's first slot is its header; a
+//! bitmap says which of the others are in nobody's hands, so that free Gs need no link in their own
+//! memory and the pages of a wholly free block can go back to the system (they come back as zeroes,
+//! which is state Idle).
+
+use std::ptr::NonNull;
+
+use super::Sched;
+use super::g::G;
+use super::gstatus::Status;
+use super::lock::{Lock, Rank};
+use super::ptr::{Gp, Ptr};
+use crate::os::{self, Errno};
+
+const BLOCK: usize = 64 * 1024;
+const SLOT: usize = 256;
+const PER_BLOCK: usize = BLOCK / SLOT;
+const WORDS: usize = PER_BLOCK / 64;
+/// Wholly free blocks that keep their memory.
+const KEEP_FREE: usize = 16;
+
+#[repr(C)]
+struct Header {
+    next: *mut Header,
+    next_partial: *mut Header,
+    is_partial: bool,
+    /// Its pages were returned to the system and are zero.
+    is_bare: bool,
+    nfree: usize,
+    /// Bit set: the slot is in nobody's hands.
+    free: [u64; WORDS],
+}
+
+const _: () = assert!(size_of::<Header>() <= SLOT);
+const _: () = assert!(size_of::<G>() <= SLOT);
+
+struct Blocks {
+    all: *mut Header,
+    partial: *mut Header,
+    nblocks: usize,
+    nfree_blocks: usize,
+    nout: usize,
+}
+
+// SAFETY: D9, the raw pointers lead into blocks that only the lock's holder walks.
+unsafe impl Send for Blocks {}
+
+/// All Gs of one runtime.
+pub(crate) struct GBlocks {
+    blocks: Lock<Blocks>,
+}
+
+impl GBlocks {
+    pub(crate) const fn new() -> GBlocks {
+        GBlocks {
+            blocks: Lock::new(
+                Rank::GBlocks,
+                Blocks {
+                    all: std::ptr::null_mut(),
+                    partial: std::ptr::null_mut(),
+                    nblocks: 0,
+                    nfree_blocks: 0,
+                    nout: 0,
+                },
+            ),
+        }
+    }
+
+    /// Hands out up to `n` Dead Gs (at least one) to `give`.
+    pub(crate) fn take(
+        &self,
+        sched: *const Sched,
+        n: usize,
+        mut give: impl FnMut(Gp),
+    ) -> Result<(), Errno> {
+        let mut blocks = self.blocks.lock();
+        for taken in 0..n {
+            if blocks.partial.is_null()
+                && let Err(errno) = blocks.grow()
+            {
+                return if taken == 0 { Err(errno) } else { Ok(()) };
+            }
+            let g = blocks.take_one();
+            if g.status.get() == Status::Idle {
+                g.init(sched);
+            }
+            give(g);
+        }
+        Ok(())
+    }
+
+    /// Takes Dead Gs back.
+    pub(crate) fn give(&self, gs: impl Iterator<Item = Gp>) {
+        let mut blocks = self.blocks.lock();
+        for g in gs {
+            debug_assert_eq!(g.status.get(), Status::Dead);
+            blocks.give_one(g);
+        }
+    }
+
+    /// Calls `f` for every G that is not in its block's free map (allg): live ones and those in P caches.
+    pub(crate) fn for_each(&self, mut f: impl FnMut(Gp)) {
+        let blocks = self.blocks.lock();
+        let mut at = blocks.all;
+        while let Some(header) = NonNull::new(at) {
+            // SAFETY: D9, under the lock; blocks are unmapped only by Drop.
+            let h = unsafe { header.as_ref() };
+            for slot in 1..PER_BLOCK {
+                if h.free[slot / 64] & (1 << (slot % 64)) == 0 {
+                    f(g_at(header, slot));
+                }
+            }
+            at = h.next;
+        }
+    }
+
+    /// Gs handed out and not yet given back: an upper bound for a dump's size.
+    pub(crate) fn outstanding(&self) -> usize {
+        self.blocks.lock().nout
+    }
+}
+
+impl Drop for GBlocks {
+    fn drop(&mut self) {
+        let mut at = self.blocks.get_mut().all;
+        while let Some(header) = NonNull::new(at) {
+            // SAFETY: D2, the runtime's owner frees it only when no G is left outside.
+            unsafe {
+                at = header.as_ref().next;
+                os::unmap(header.as_ptr().cast(), BLOCK);
+            }
+        }
+    }
+}
+
+fn g_at(header: NonNull<Header>, slot: usize) -> Gp {
+    // SAFETY: GF, slots of a block hold Gs (or zeroes, a valid G) for as long as the block is mapped.
+    unsafe { Ptr::new(header.cast::<u8>().add(slot * SLOT).cast::<G>()) }
+}
+
+impl Blocks {
+    fn grow(&mut self) -> Result<(), Errno> {
+        let header = os::map_pages_aligned(BLOCK, BLOCK)?.cast::<Header>();
+        let mut free = [u64::MAX; WORDS];
+        free[0] &= !1;
+        // SAFETY: D9, fresh memory that nobody else knows.
+        unsafe {
+            header.write(Header {
+                next: self.all,
+                next_partial: self.partial,
+                is_partial: true,
+                is_bare: true,
+                nfree: PER_BLOCK - 1,
+                free,
+            });
+        }
+        self.all = header.as_ptr();
+        self.partial = header.as_ptr();
+        self.nblocks += 1;
+        self.nfree_blocks += 1;
+        Ok(())
+    }
+
+    fn take_one(&mut self) -> Gp {
+        // SAFETY: D9, under the lock; the caller has seen that `partial` is not null.
+        let (header, h) = unsafe {
+            let header = NonNull::new_unchecked(self.partial);
+            (header, &mut *header.as_ptr())
+        };
+        if h.nfree == PER_BLOCK - 1 {
+            self.nfree_blocks -= 1;
+            h.is_bare = false;
+        }
+        let word = (0..WORDS)
+            .find(|w| h.free[*w] != 0)
+            .unwrap_or_else(|| super::fatal::throw("a partial block of Gs without a free one"));
+        let bit = h.free[word].trailing_zeros() as usize;
+        h.free[word] &= !(1 << bit);
+        h.nfree -= 1;
+        if h.nfree == 0 {
+            self.partial = h.next_partial;
+            h.is_partial = false;
+        }
+        self.nout += 1;
+        g_at(header, word * 64 + bit)
+    }
+
+    fn give_one(&mut self, g: Gp) {
+        let addr = g.as_ptr() as usize;
+        let header = (addr & !(BLOCK - 1)) as *mut Header;
+        let slot = (addr & (BLOCK - 1)) / SLOT;
+        // SAFETY: D9, under the lock; blocks are aligned to their size, so this is g's header.
+        let h = unsafe { &mut *header };
+        debug_assert_eq!(h.free[slot / 64] & (1 << (slot % 64)), 0);
+        h.free[slot / 64] |= 1 << (slot % 64);
+        h.nfree += 1;
+        self.nout -= 1;
+        if !h.is_partial {
+            h.is_partial = true;
+            h.next_partial = self.partial;
+            self.partial = header;
+        }
+        if h.nfree == PER_BLOCK - 1 {
+            self.nfree_blocks += 1;
+            if self.nfree_blocks > KEEP_FREE && !h.is_bare {
+                h.is_bare = true;
+                let page = os::page_size();
+                // SAFETY: GF, every G of the block is free; the header's own page stays.
+                unsafe {
+                    let rest = header.cast::<u8>().add(page);
+                    os::dont_need(rest, BLOCK - page);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! The status word of a goroutine: which states exist, which edges, and who may take them.
+//!
+//! A state is a permission. The word is changed by compare-and-swap only (G1), along the edges of
+//! [`edge_exists`] only (G0); anything else is a bug of the runtime and fatal.
+//!
+//! ```text
+//!  status     on a run queue  its stack belongs to          who may leave the state
+//!  Idle       no              nobody (there is none)        whoever made the G
+//!  Dead       no              nobody (given back)           the M that spawns with it
+//!  Runnable   exactly one     nobody                        the M that took it off the queue
+//!  Running    no              the M in g.m                  that M
+//!  Syscall    no              the M in g.m                  that M
+//!  Waiting    no              the primitive it waits on     whoever claims the wake-up
+//!  Preempted  no              the M whose handler holds it  that M
+//!  CopyStack  no              whoever returns its pages     the same
+//!  Leaked     no              as Waiting                    the leak check; a waker restores it first
+//! ```
+//!
+//! The Scan bit is a lock over any state (G6): while it is set nobody but its holder changes the word,
+//! and others wait for it to clear. The dump, the scavenger and the leak check hold it to read a
+//! parked stack.
+
+use crate::shim::{self, AcqRel, Acquire, AtomicU32, Release};
+
+/// The Scan bit, or-ed into a status.
+pub(crate) const SCAN: u32 = 0x1000;
+
+/// Turns of a wait for the Scan bit before the kernel is asked to run somebody else.
+const SCAN_SPINS: u32 = 100;
+
+/// What a goroutine is doing. The numbers are Go's, so that `scheddetail` reads the same.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub(crate) enum Status {
+    Idle = 0,
+    Runnable = 1,
+    Running = 2,
+    Syscall = 3,
+    Waiting = 4,
+    Dead = 6,
+    CopyStack = 8,
+    Preempted = 9,
+    Leaked = 10,
+}
+
+impl Status {
+    /// The word used in dumps.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Status::Idle => "idle",
+            Status::Runnable => "runnable",
+            Status::Running => "running",
+            Status::Syscall => "syscall",
+            Status::Waiting => "waiting",
+            Status::Dead => "dead",
+            Status::CopyStack => "copystack",
+            Status::Preempted => "preempted",
+            Status::Leaked => "leaked",
+        }
+    }
+
+    fn from_word(word: u32) -> Status {
+        match word & !SCAN {
+            0 => Status::Idle,
+            1 => Status::Runnable,
+            2 => Status::Running,
+            3 => Status::Syscall,
+            4 => Status::Waiting,
+            6 => Status::Dead,
+            8 => Status::CopyStack,
+            9 => Status::Preempted,
+            10 => Status::Leaked,
+            other => shim::illegal_edge(other, other, word),
+        }
+    }
+}
+
+/// The edges of the state machine (G0).
+#[inline]
+pub(crate) const fn edge_exists(from: Status, to: Status) -> bool {
+    use Status::*;
+    matches!(
+        (from, to),
+        (Idle, Dead)
+            | (Dead, Runnable)
+            | (Runnable, Running)
+            | (
+                Running,
+                Runnable | Waiting | Syscall | CopyStack | Preempted | Dead
+            )
+            | (Waiting, Runnable | Leaked | CopyStack)
+            | (Syscall, Running | Runnable)
+            | (CopyStack, Running | Waiting)
+            | (Preempted, Waiting)
+            | (Leaked, Waiting)
+    )
+}
+
+/// A goroutine's atomic status.
+pub(crate) struct StatusWord(AtomicU32);
+
+impl StatusWord {
+    pub(crate) fn new(status: Status) -> StatusWord {
+        StatusWord(AtomicU32::new(status as u32))
+    }
+
+    /// The status, without the Scan bit.
+    #[inline]
+    pub(crate) fn get(&self) -> Status {
+        // ORDER: Acquire; pairs with the Release half of every transition: who sees a state sees
+        // what its predecessor's owner wrote.
+        Status::from_word(self.0.load(Acquire))
+    }
+
+    /// Whether somebody holds the Scan bit.
+    pub(crate) fn is_scanned(&self) -> bool {
+        // ORDER: Acquire; as in `get`.
+        self.0.load(Acquire) & SCAN != 0
+    }
+
+    /// Takes the edge `from → to`, waiting while the Scan bit is held (G6). The caller must be the one
+    /// who may leave `from`; finding another state is fatal.
+    #[inline]
+    pub(crate) fn transition(&self, from: Status, to: Status) {
+        if !edge_exists(from, to) {
+            shim::illegal_edge(from as u32, to as u32, from as u32);
+        }
+        if !self.swap_if(from, to) {
+            self.transition_slow(from, to);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn transition_slow(&self, from: Status, to: Status) {
+        let mut turns = 0;
+        loop {
+            let word = self.0.load(Acquire);
+            if word == from as u32 {
+                if self.swap_if(from, to) {
+                    return;
+                }
+            } else if word != from as u32 | SCAN {
+                shim::illegal_edge(from as u32, to as u32, word);
+            }
+            turns += 1;
+            if turns < SCAN_SPINS {
+                shim::spin_hint();
+            } else {
+                shim::yield_thread();
+            }
+        }
+    }
+
+    #[inline]
+    fn swap_if(&self, from: Status, to: Status) -> bool {
+        // ORDER: AcqRel; each transition pairs with the next owner's: G's fields travel with it.
+        self.0
+            .compare_exchange(from as u32, to as u32, AcqRel, Acquire)
+            .is_ok()
+    }
+
+    /// Sets the Scan bit over `status`; false if the state is another or somebody else scans.
+    #[must_use = "the winner holds the G until `end_scan`"]
+    pub(crate) fn begin_scan(&self, status: Status) -> bool {
+        // ORDER: AcqRel; as in `swap_if`.
+        self.0
+            .compare_exchange(status as u32, status as u32 | SCAN, AcqRel, Acquire)
+            .is_ok()
+    }
+
+    /// Clears the Scan bit; only its holder.
+    pub(crate) fn end_scan(&self, status: Status) {
+        // ORDER: Release; pairs with the Acquire of whoever waited for the bit.
+        let swapped =
+            self.0
+                .compare_exchange(status as u32 | SCAN, status as u32, Release, Acquire);
+        if let Err(found) = swapped {
+            shim::illegal_edge(status as u32 | SCAN, status as u32, found);
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! Idle Ps and Ms, and how they are brought together with work: `wake_p`, `start_m`, `stop_m`,
+//! `hand_off_p` (WK, M1, P2, S3).
+//!
+//! A P without work is on the idle list. An M without a P is on the idle list too, asleep on its note,
+//! and whoever wakes it has put the P it is to run into `nextp`. A P that must run and finds no idle M
+//! waits in `pending`; the creator is asked for a thread, but any M that comes back first takes the P (D9),
+//! so no P depends on a thread being made.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use super::g::GQueue;
+use super::lock::Held;
+use super::p::{PStatus, acquire_p, release_p};
+use super::ptr::{Mp, Pp};
+use super::{Core, Sched, deadlock, spin};
+use crate::os;
+
+/// Idle Ms kept beyond one per P; the others end after a while.
+const RESERVE_MS: u32 = 4;
+/// How long a surplus M waits before it ends.
+const SURPLUS_NS: u64 = 5_000_000_000;
+
+impl Sched {
+    /// Wakes one more M to look for work, if there is an idle P and nobody looks already (WK). The caller
+    /// has made work visible and passed its barrier (wake/1).
+    #[inline]
+    pub(crate) fn wake_p(&self) {
+        if self.spin.claim_wake() {
+            self.wake_p_slow();
+        }
+    }
+
+    #[inline(never)]
+    fn wake_p_slow(&self) {
+        self.start_claimed(self.core.lock());
+    }
+
+    /// The winner of `claim_wake` starts a spinning M on an idle P, or finds none and says so.
+    pub(crate) fn start_claimed(&self, mut core: Held<'_, Core>) {
+        match self.get_idle_p(&mut core) {
+            Some(p) => {
+                self.outside.wakes.add_shared(1);
+                self.start_m(core, p, true);
+            }
+            None => {
+                self.spin.set_needed();
+                drop(core);
+                self.spin.give_up();
+            }
+        }
+    }
+
+    /// Gives p to an idle M, or queues it for the next M that comes back or is born. If `spinning`, the
+    /// M has been counted.
+    pub(crate) fn start_m(&self, mut core: Held<'_, Core>, p: Pp, spinning: bool) {
+        debug_assert!(!spinning || p.runq.is_empty(), "M3");
+        core.activity += 1;
+        if let Some(m) = self.get_idle_m(&mut core) {
+            let short = self.wants_threads(&core);
+            drop(core);
+            m.set_spinning(spinning);
+            m.nextp.store(Some(p), Relaxed);
+            m.park.wakeup();
+            if short {
+                self.creator.kick();
+            }
+            return;
+        }
+        if core.creating <= core.npending && core.mcount >= self.config.max_threads {
+            drop(core);
+            super::fatal::thread_exhaustion(self.config.max_threads);
+        }
+        p.wants_spinning.set(spinning);
+        p.link.set(core.pending);
+        core.pending = Some(p);
+        core.npending += 1;
+        drop(core);
+        self.creator.kick();
+    }
+
+    /// Takes a P that waits for a thread; the M that takes it inherits whether it spins.
+    pub(crate) fn take_pending(&self, core: &mut Held<'_, Core>) -> Option<(Pp, bool)> {
+        let p = core.pending?;
+        core.pending = p.link.take();
+        core.npending -= 1;
+        Some((p, p.wants_spinning.get()))
+    }
+
+    /// Puts the M to sleep until it is given a P; false: it must end. Without a P, not spinning.
+    pub(crate) fn stop_m(&self, m: Mp) -> bool {
+        debug_assert!(m.p.load(Relaxed).is_none() && !m.is_spinning(), "M1");
+        let mut watch = deadlock::Watch::new();
+        loop {
+            let mut core = self.core.lock();
+            if self.dead.load(Relaxed) {
+                return false;
+            }
+            if let Some((p, spinning)) = self.take_pending(&mut core) {
+                drop(core);
+                m.set_spinning(spinning);
+                acquire_p(m, p);
+                return true;
+            }
+            self.put_idle_m(&mut core, m);
+            let is_surplus = core.nmidle > self.nprocs() + RESERVE_MS;
+            let is_quiet = core.is_quiet();
+            if is_quiet {
+                core.watcher = Some(m);
+            }
+            drop(core);
+            let look_again = is_quiet.then(|| watch.look(self)).flatten();
+            let deadline = match (look_again, is_surplus) {
+                (Some(at), _) => at,
+                (None, true) => os::monotonic_ns() + SURPLUS_NS,
+                (None, false) => u64::MAX,
+            };
+            if m.park.sleep_until(deadline) {
+                return self.start_woken(m);
+            }
+            // Timed out; a waker may be on its way all the same.
+            let mut core = self.core.lock();
+            if !m.is_idle.get() {
+                drop(core);
+                m.park.sleep();
+                return self.start_woken(m);
+            }
+            self.remove_idle_m(&mut core, m);
+            if core.watcher == Some(m) {
+                core.watcher = None;
+            } else if look_again.is_none() {
+                return false; // surplus
+            }
+        }
+    }
+
+    /// The woken M takes the P that its waker left for it; false: it was woken to end.
+    fn start_woken(&self, m: Mp) -> bool {
+        m.blocked.store(false, Relaxed);
+        match m.nextp.swap(None, Acquire) {
+            Some(p) => {
+                acquire_p(m, p);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Passes on a P that its M cannot use (a locked or ending thread, later a blocking call): to an M if
+    /// there is, or may be, work for it, else to the idle list.
+    pub(crate) fn hand_off_p(&self, p: Pp) {
+        self.outside.handoffs.add_shared(1);
+        let mut core = self.core.lock();
+        if self.is_stopping() {
+            self.stop_p(&mut core, p);
+            return;
+        }
+        if !p.runq.is_empty() || !core.runq.is_empty() {
+            self.start_m(core, p, false);
+            return;
+        }
+        let nobody_looks = self.spin.count() == 0 && core.pidle.is_none();
+        let nobody_watches = self.timers.next_ns() != u64::MAX && !self.poller.is_watching();
+        if (nobody_looks || nobody_watches) && self.spin.claim_wake() {
+            self.start_m(core, p, true);
+            return;
+        }
+        self.put_idle_p(&mut core, p);
+        drop(core);
+        // Somebody may have enqueued between the look at the queues and the idle list.
+        spin::submitted_by_rmw();
+        if !self.runq_is_empty() {
+            self.wake_p();
+        }
+    }
+
+    /// Queues runnable goroutines: up to one per idle P goes where another M finds it first, the rest to p's
+    /// ring as far as it fits; then wakes (go-facts' injectglist).
+    pub(crate) fn inject_list(&self, p: Option<Pp>, list: &mut GQueue) {
+        let mut for_others = GQueue::new();
+        let idle = self.npidle.load(Relaxed) as usize;
+        let share = if p.is_some() { idle } else { usize::MAX };
+        while for_others.len() < share
+            && let Some(g) = list.pop_front()
+        {
+            for_others.push_back(g);
+        }
+        if let Some(p) = p {
+            self.runq_put_batch(p, list);
+            spin::submitted();
+        }
+        for_others.append(list);
+        let wanted = for_others.len();
+        if wanted > 0 {
+            self.global_put_batch(&mut self.core.lock(), &mut for_others);
+        }
+        for _ in 0..wanted.min(idle) {
+            let mut core = self.core.lock();
+            match self.get_idle_p(&mut core) {
+                Some(idle) if !core.runq.is_empty() => self.start_m(core, idle, false),
+                Some(idle) => {
+                    self.put_idle_p(&mut core, idle);
+                    break;
+                }
+                None => break,
+            }
+        }
+        spin::submitted_by_rmw();
+        self.wake_p();
+    }
+
+    /// A spinning M has found work: it stops counting as one and recruits a successor.
+    pub(crate) fn reset_spinning(&self, m: Mp) {
+        m.set_spinning(false);
+        self.spin.end();
+        self.wake_p();
+    }
+
+    pub(crate) fn begin_spinning(&self, m: Mp) {
+        m.set_spinning(true);
+        self.spin.begin();
+    }
+
+    // The lists. All under the scheduler lock.
+
+    pub(crate) fn put_idle_p(&self, core: &mut Held<'_, Core>, p: Pp) {
+        debug_assert!(p.runq.is_empty(), "P2: an idle P has no work");
+        debug_assert_eq!(p.status(), PStatus::Idle);
+        p.link.set(core.pidle);
+        core.pidle = Some(p);
+        self.idle_mask[p.id as usize / 64].fetch_or(1 << (p.id % 64), Relaxed);
+        self.npidle.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn get_idle_p(&self, core: &mut Held<'_, Core>) -> Option<Pp> {
+        let p = core.pidle?;
+        core.pidle = p.link.take();
+        core.activity += 1;
+        self.idle_mask[p.id as usize / 64].fetch_and(!(1 << (p.id % 64)), Relaxed);
+        self.npidle.fetch_sub(1, Relaxed);
+        Some(p)
+    }
+
+    fn put_idle_m(&self, core: &mut Held<'_, Core>, m: Mp) {
+        m.park.clear();
+        m.nextp.store(None, Relaxed);
+        m.blocked.store(true, Relaxed);
+        m.is_idle.set(true);
+        m.idle_prev.set(None);
+        m.idle_next.set(core.midle);
+        if let Some(next) = core.midle {
+            next.idle_prev.set(Some(m));
+        }
+        core.midle = Some(m);
+        core.nmidle += 1;
+    }
+
+    pub(crate) fn get_idle_m(&self, core: &mut Held<'_, Core>) -> Option<Mp> {
+        let m = core.midle?;
+        self.remove_idle_m(core, m);
+        Some(m)
+    }
+
+    fn remove_idle_m(&self, core: &mut Held<'_, Core>, m: Mp) {
+        let (prev, next) = (m.idle_prev.take(), m.idle_next.take());
+        match prev {
+            Some(prev) => prev.idle_next.set(next),
+            None => core.midle = next,
+        }
+        if let Some(next) = next {
+            next.idle_prev.set(prev);
+        }
+        m.is_idle.set(false);
+        core.nmidle -= 1;
+        core.activity += 1;
+    }
+
+    /// The M gives its P to the stopping world and sleeps until it is given one again; false: it must end.
+    pub(crate) fn stop_for_world(&self, m: Mp) -> bool {
+        if m.is_spinning() {
+            m.set_spinning(false);
+            self.spin.end();
+        }
+        let mut core = self.core.lock();
+        if !self.is_stopping() {
+            return true;
+        }
+        let p = release_p(m);
+        self.stop_p(&mut core, p);
+        drop(core);
+        self.stop_m(m)
+    }
+
+    /// A P whose M has let go of it while the world stops, or the runtime ends.
+    pub(crate) fn stop_p(&self, core: &mut Held<'_, Core>, p: Pp) {
+        p.set_status(PStatus::GcStop);
+        if self.gcwaiting.load(Relaxed) {
+            core.stopwait -= 1;
+            if core.stopwait == 0 {
+                self.world.stopped.wakeup();
+            }
+        }
+    }
+}
+
+impl Core {
+    /// Whether every M sleeps with nothing to do. A newborn counts as awake until it first sleeps; so does
+    /// the one that waits for a timer.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.mcount as i32 == self.nmidle as i32 + self.nmidlelocked
+            && self.pending.is_none()
+            && self.runq.is_empty()
+    }
+}

@@ -1,0 +1,205 @@
+//! The runtime's own lock: a futex word, ranked, never held while user code runs.
+//!
+//! A std Mutex will not do: it may be held by a goroutine that was taken off its thread (D9), it
+//! poisons, and it does not know the order. Ranks are taken upwards only; debug builds check it on
+//! every acquisition and remember what each thread holds, so that parking with a lock held (G5) is
+//! caught where it happens.
+//!
+//! ```text
+//!  word  meaning
+//!  0     free
+//!  1     held, nobody sleeps
+//!  2     held, somebody may sleep: the release wakes one
+//! ```
+
+use std::cell::UnsafeCell;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::shim::{self, Futex};
+
+/// The order in which locks nest: only upwards.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[repr(u8)]
+pub(crate) enum Rank {
+    /// The process's list of runtimes and threads.
+    Registry,
+    /// A runtime's timers.
+    Timers,
+    /// A runtime's scheduler lock (Go's `sched.lock`).
+    Sched,
+    /// Who waits to stop the world.
+    World,
+    /// The blocks that Gs come from.
+    GBlocks,
+    /// One class of the stack arena.
+    Stacks,
+}
+
+const SPINS: u32 = 40;
+
+/// A ranked lock around `T`.
+pub(crate) struct Lock<T> {
+    word: Futex,
+    rank: Rank,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: D9, the word admits one holder at a time, as a Mutex does.
+unsafe impl<T: Send> Sync for Lock<T> {}
+// SAFETY: as a Mutex.
+unsafe impl<T: Send> Send for Lock<T> {}
+
+/// Possession of a [`Lock`].
+#[must_use = "dropping the guard unlocks"]
+pub(crate) struct Held<'a, T> {
+    lock: &'a Lock<T>,
+}
+
+impl<T> Lock<T> {
+    pub(crate) const fn new(rank: Rank, value: T) -> Self {
+        Lock {
+            word: Futex::new(0),
+            rank,
+            value: UnsafeCell::new(value),
+        }
+    }
+
+    /// Waits for the lock: a short spin, then the kernel.
+    #[inline]
+    pub(crate) fn lock(&self) -> Held<'_, T> {
+        ranks::taking(self.rank);
+        // ORDER: Acquire; pairs with the Release of the last holder's unlock.
+        if self
+            .word
+            .0
+            .compare_exchange(0, 1, Acquire, Relaxed)
+            .is_err()
+        {
+            self.lock_slow();
+        }
+        Held { lock: self }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn lock_slow(&self) {
+        for _ in 0..SPINS {
+            if self.word.0.load(Relaxed) == 0
+                && self.word.0.compare_exchange(0, 1, Acquire, Relaxed).is_ok()
+            {
+                return;
+            }
+            shim::spin_hint();
+        }
+        // Taking the lock with 2 may cost one needless wake at the release; it never loses one.
+        while self.word.0.swap(2, Acquire) != 0 {
+            self.word.wait(2, None);
+        }
+    }
+
+    /// The value, for an owner that nobody else can reach.
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut()
+    }
+}
+
+impl<T> Deref for Held<'_, T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: D9, this guard is the one possession of the lock.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T> DerefMut for Held<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: D9, this guard is the one possession of the lock.
+        unsafe { &mut *self.lock.value.get() }
+    }
+}
+
+impl<T> Drop for Held<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        ranks::released(self.lock.rank);
+        // ORDER: Release; pairs with the Acquire of the next holder. A swap, so it is a full barrier
+        // for those who enqueue under the lock and then look at nmspinning (wake/1).
+        if self.lock.word.0.swap(0, Release) == 2 {
+            Futex::wake_one(&self.lock.word);
+        }
+    }
+}
+
+/// The debug check of the order. Release builds compile it to nothing.
+pub(crate) mod ranks {
+    use super::Rank;
+
+    #[cfg(debug_assertions)]
+    mod held {
+        use crate::context;
+        use std::cell::Cell;
+
+        thread_local! {
+            /// What a thread outside every runtime holds. Ms keep theirs in `M::held`, for their
+            /// thread-locals are not theirs while they schedule (D6).
+            static OUTSIDE: Cell<u32> = const { Cell::new(0) };
+        }
+
+        pub(super) fn get() -> u32 {
+            match context::current_m() {
+                Some(m) => m.held.get(),
+                None => OUTSIDE.try_with(Cell::get).unwrap_or(0),
+            }
+        }
+
+        pub(super) fn set(bits: u32) {
+            match context::current_m() {
+                Some(m) => m.held.set(bits),
+                None => OUTSIDE.try_with(|held| held.set(bits)).unwrap_or(()),
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn taking(rank: Rank) {
+        #[cfg(debug_assertions)]
+        {
+            let bits = held::get();
+            if bits >> rank as u8 != 0 {
+                crate::sched::fatal::throw_fmt(format_args!(
+                    "lock order: taking {rank:?} while holding {bits:#b}"
+                ));
+            }
+            held::set(bits | 1 << rank as u8);
+        }
+        #[cfg(not(debug_assertions))]
+        let _ = rank;
+    }
+
+    #[inline]
+    pub(super) fn released(rank: Rank) {
+        #[cfg(debug_assertions)]
+        held::set(held::get() & !(1 << rank as u8));
+        #[cfg(not(debug_assertions))]
+        let _ = rank;
+    }
+
+    /// G5: whoever parks, schedules or calls user code holds no internal lock.
+    #[inline]
+    pub(crate) fn assert_none(doing: &str) {
+        #[cfg(debug_assertions)]
+        {
+            let bits = held::get();
+            if bits != 0 {
+                crate::sched::fatal::throw_fmt(format_args!(
+                    "{doing} with internal locks held: {bits:#b}"
+                ));
+            }
+        }
+        #[cfg(not(debug_assertions))]
+        let _ = doing;
+    }
+}

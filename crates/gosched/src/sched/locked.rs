@@ -1,0 +1,137 @@
+//! Locked threads (U9, M6): a goroutine that runs on one M only, and an M that runs one goroutine only.
+//!
+//! A locked goroutine sits in ordinary queues. Whoever dequeues it gives its own P to the locked M and goes to
+//! sleep (`start_locked_m`); the locked M, when its goroutine is not running, passes its P on and waits
+//! for that (`stop_locked_m`).
+//!
+//! The runtime uses the same pairing for a goroutine that waits in a destructor while it unwinds: std counts
+//! panics per thread, so it must end its unwinding where it began, and nobody else may run there meanwhile.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use super::Sched;
+use super::p::{acquire_p, release_p};
+use super::park::enter;
+use super::ptr::{Gp, Mp};
+use crate::context::current_m;
+
+/// Wires the calling goroutine to its current thread; calls nest.
+#[track_caller]
+pub(crate) fn lock_os_thread() {
+    let (m, g) = here("lock_os_thread");
+    let nested = g.locked_ext.get().checked_add(1);
+    g.locked_ext
+        .set(nested.expect("lock_os_thread: nested too deeply"));
+    bind(m, g);
+}
+
+/// Undoes one `lock_os_thread`; without one it does nothing.
+#[track_caller]
+pub(crate) fn unlock_os_thread() {
+    let (m, g) = here("unlock_os_thread");
+    if g.locked_ext.get() > 0 {
+        g.locked_ext.set(g.locked_ext.get() - 1);
+        unbind(m, g);
+    }
+}
+
+#[track_caller]
+fn here(what: &str) -> (Mp, Gp) {
+    let _rt = enter();
+    match current_m().and_then(|m| Some((m, m.curg()?))) {
+        Some(here) => here,
+        None => panic!(
+            "gosched::{what} called outside a goroutine: call it from code started with gosched::run, go or thread::spawn"
+        ),
+    }
+}
+
+fn bind(m: Mp, g: Gp) {
+    m.lockedg.store(Some(g), Relaxed);
+    g.lockedm.store(Some(m), Relaxed);
+}
+
+fn unbind(m: Mp, g: Gp) {
+    if g.locked_ext.get() == 0 && g.locked_int.get() == 0 {
+        m.lockedg.store(None, Relaxed);
+        g.lockedm.store(None, Relaxed);
+    }
+}
+
+/// A goroutine is about to leave its M: if it unwinds it stays with it, and once that is over it is free again.
+#[inline]
+pub(crate) fn bind_if_panicking(m: Mp, g: Gp) {
+    let panicking = std::thread::panicking();
+    if panicking != (g.locked_int.get() != 0) {
+        g.locked_int.set(u32::from(panicking));
+        if panicking { bind(m, g) } else { unbind(m, g) }
+    }
+}
+
+/// The goroutine is dead: the pair is dissolved.
+#[inline]
+pub(crate) fn forget(m: Mp, g: Gp) {
+    if m.lockedg.load(Relaxed).is_some() {
+        m.lockedg.store(None, Relaxed);
+        g.lockedm.store(None, Relaxed);
+    }
+}
+
+impl Sched {
+    /// The locked M waits, without a P, until somebody has dequeued its goroutine; false: it must end.
+    pub(crate) fn stop_locked_m(&self, m: Mp) -> bool {
+        if m.p.load(Relaxed).is_some() {
+            self.hand_off_p(release_p(m));
+        }
+        let mut core = self.core.lock();
+        if self.dead.load(Relaxed) {
+            return false;
+        }
+        core.nmidlelocked += 1;
+        m.blocked.store(true, Relaxed);
+        let is_quiet = core.is_quiet();
+        drop(core);
+        if is_quiet {
+            self.poke_idle_m();
+        }
+        // The note is cleared after the sleep, not before: our goroutine may be dequeued, and this M woken,
+        // before it has come this far.
+        m.park.sleep();
+        m.park.clear();
+        m.blocked.store(false, Relaxed);
+        match m.nextp.swap(None, Acquire) {
+            Some(p) => {
+                acquire_p(m, p);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Gives our P to the M that alone may run `g`, and goes to sleep; false: this M must end.
+    pub(crate) fn start_locked_m(&self, m: Mp, g: Gp, owner: Mp) -> bool {
+        let p = release_p(m);
+        let mut core = self.core.lock();
+        if self.dead.load(Relaxed) {
+            return false;
+        }
+        debug_assert_eq!(owner.lockedg.load(Relaxed), Some(g), "M6");
+        core.nmidlelocked -= 1;
+        core.activity += 1;
+        owner.nextp.store(Some(p), Relaxed);
+        drop(core);
+        self.outside.handoffs.add_shared(1);
+        owner.park.wakeup();
+        self.stop_m(m)
+    }
+
+    /// The runtime went quiet without passing `stop_m` last: an idle M must look for a deadlock.
+    pub(crate) fn poke_idle_m(&self) {
+        let mut core = self.core.lock();
+        if core.is_quiet()
+            && let Some(p) = self.get_idle_p(&mut core)
+        {
+            self.start_m(core, p, false);
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! The scheduler. Read `README.md` beside this file first, then the files in the order of the list.
+//!
+//! Go's package-level variables are fields of [`Sched`], so a process can have several (D2). What Go calls
+//! `sched.lock` is the lock around [`Core`].
+
+pub(crate) mod deadlock; // is there any hope left?
+pub(crate) mod exit; // a goroutine's first and last steps
+pub(crate) mod fatal; // fatal errors
+pub(crate) mod g; // G
+pub(crate) mod gblock; // memory of Gs
+pub(crate) mod global; // the global run queue
+pub(crate) mod gstatus; // the states of a goroutine and the edges between them
+pub(crate) mod idle; // idle Ps and Ms: wake_p, start_m, stop_m, hand_off_p
+pub(crate) mod lock; // ranked lock
+pub(crate) mod locked; // lock_os_thread
+pub(crate) mod m; // M
+pub(crate) mod note;
+pub(crate) mod p; // P
+pub(crate) mod park; // enter, leave, park, ready, yield
+pub(crate) mod ptr; // Gp, Mp, Pp
+pub(crate) mod registry; // every runtime and thread of the process
+pub(crate) mod runq; // a P's local run queue
+pub(crate) mod schedule; // schedule, find_runnable, execute
+pub(crate) mod slot; // one waiter meets one event
+pub(crate) mod spawn; // go
+pub(crate) mod spin; // the wake-up protocol's counters
+pub(crate) mod steal; // stealing
+pub(crate) mod sysmon; // the monitor
+pub(crate) mod teardown; // dropping a runtime in any state
+pub(crate) mod threads; // the creator: where Ms come from
+pub(crate) mod wait; // the slot for goroutines and plain threads
+pub(crate) mod world; // stop the world, GOMAXPROCS // one-shot sleep
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
+
+use crossbeam_utils::CachePadded;
+
+use self::g::GQueue;
+use self::gblock::GBlocks;
+use self::lock::{Lock, Rank};
+use self::p::{Counters, P};
+use self::ptr::{AtomicRef, Mp, Pp};
+use self::spin::Spin;
+use crate::builder::Config;
+use crate::context::stack::Arena;
+use crate::time::timers::{Poller, Timers};
+
+/// The most Ps a runtime can have.
+pub(crate) const PROCS_MAX: usize = 4096;
+/// Every so many time slices a P looks at the global queue first (L4).
+pub(crate) const FAIRNESS_TICKS: u32 = 61;
+
+/// What the scheduler lock guards.
+pub(crate) struct Core {
+    /// The global run queue (R7).
+    pub(crate) runq: GQueue,
+    /// Idle Ms, last in first out, linked both ways (M1).
+    pub(crate) midle: Option<Mp>,
+    pub(crate) nmidle: u32,
+    /// Locked Ms that wait for their goroutine; below zero for a moment when one is woken before it waits.
+    pub(crate) nmidlelocked: i32,
+    /// Idle Ps, last in first out (P2).
+    pub(crate) pidle: Option<Pp>,
+    /// Ps that wait for a thread: the next M to come back, or to be born, takes one.
+    pub(crate) pending: Option<Pp>,
+    pub(crate) npending: u32,
+    /// Ms alive or being born.
+    pub(crate) mcount: u32,
+    /// Of these, being born.
+    pub(crate) creating: u32,
+    pub(crate) next_mid: u32,
+    pub(crate) allm: Option<Mp>,
+    /// Ps that have yet to stop (STW).
+    pub(crate) stopwait: u32,
+    /// Advances whenever anything leaves the idle lists; a deadlock check compares it.
+    pub(crate) activity: u64,
+    /// Who looks again at a suspected deadlock.
+    pub(crate) watcher: Option<Mp>,
+    /// Main goroutines that called `exit`, whose `run` still waits.
+    pub(crate) mains_exited: u32,
+    /// Threads and goroutines now waiting in `run`.
+    pub(crate) runners: u32,
+}
+
+/// A runtime.
+pub(crate) struct Sched {
+    /// Its number in this process, from 1.
+    pub(crate) id: u32,
+    pub(crate) config: Config,
+    /// Go's `sched.lock` and what it guards.
+    pub(crate) core: CachePadded<Lock<Core>>,
+    /// Mirrors of `core`'s counts, to be read without the lock.
+    pub(crate) runq_len: CachePadded<AtomicUsize>,
+    pub(crate) npidle: AtomicU32,
+    /// Bit i ⇔ P i is on the idle list (P6).
+    pub(crate) idle_mask: [AtomicU64; PROCS_MAX / 64],
+    pub(crate) spin: CachePadded<Spin>,
+    /// GOMAXPROCS.
+    pub(crate) nprocs: AtomicU32,
+    pub(crate) allp: Box<[AtomicRef<P>]>,
+    /// The world is stopping or stopped; every M passes `find_runnable` and stops there.
+    pub(crate) gcwaiting: AtomicBool,
+    /// Being dropped: Ms end, nothing is started any more.
+    pub(crate) dead: AtomicBool,
+    /// New goroutines are refused.
+    pub(crate) closed: AtomicBool,
+    pub(crate) next_goid: AtomicU64,
+    pub(crate) blocks: GBlocks,
+    pub(crate) arena: Arena,
+    /// The class of a goroutine's stack unless asked otherwise.
+    pub(crate) stack_class: u8,
+    pub(crate) timers: Timers,
+    pub(crate) poller: Poller,
+    /// The coarse clock: milliseconds since the runtime began, written by sysmon.
+    pub(crate) now_ms: AtomicU32,
+    pub(crate) started_ns: u64,
+    /// What happened off every P.
+    pub(crate) outside: Counters,
+    pub(crate) sysmon: sysmon::State,
+    pub(crate) creator: threads::Creator,
+    pub(crate) world: world::World,
+    /// Goroutines and threads given up by a drop.
+    pub(crate) leaked_gs: AtomicU32,
+    pub(crate) leaked_ms: AtomicU32,
+    /// Registry link, under its lock.
+    pub(crate) registry_next: std::cell::Cell<*const Sched>,
+}
+
+// SAFETY: D2/D9, all mutable state is atomic, under ranked locks, or owned as `p` and `m` describe;
+// `registry_next` is guarded by the registry's lock.
+unsafe impl Sync for Sched {}
+// SAFETY: as above.
+unsafe impl Send for Sched {}
+
+static NEXT_RUNTIME: AtomicU32 = AtomicU32::new(1);
+
+impl Sched {
+    pub(crate) fn new(config: Config) -> Sched {
+        let now = crate::os::monotonic_ns();
+        Sched {
+            id: NEXT_RUNTIME.fetch_add(1, Relaxed),
+            core: CachePadded::new(Lock::new(
+                Rank::Sched,
+                Core {
+                    runq: GQueue::new(),
+                    midle: None,
+                    nmidle: 0,
+                    nmidlelocked: 0,
+                    pidle: None,
+                    pending: None,
+                    npending: 0,
+                    mcount: 0,
+                    creating: 0,
+                    next_mid: 0,
+                    allm: None,
+                    stopwait: 0,
+                    activity: 0,
+                    watcher: None,
+                    mains_exited: 0,
+                    runners: 0,
+                },
+            )),
+            runq_len: CachePadded::new(AtomicUsize::new(0)),
+            npidle: AtomicU32::new(0),
+            idle_mask: std::array::from_fn(|_| AtomicU64::new(0)),
+            spin: CachePadded::new(Spin::new()),
+            nprocs: AtomicU32::new(0),
+            allp: (0..PROCS_MAX).map(|_| AtomicRef::none()).collect(),
+            gcwaiting: AtomicBool::new(false),
+            dead: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            next_goid: AtomicU64::new(1),
+            blocks: GBlocks::new(),
+            arena: Arena::new(config.mprotect_guards),
+            stack_class: config.stack_class,
+            timers: Timers::new(),
+            poller: Poller::new(),
+            now_ms: AtomicU32::new(0),
+            started_ns: now,
+            outside: Counters::default(),
+            sysmon: sysmon::State::new(),
+            creator: threads::Creator::new(),
+            world: world::World::new(),
+            leaked_gs: AtomicU32::new(0),
+            leaked_ms: AtomicU32::new(0),
+            registry_next: std::cell::Cell::new(std::ptr::null()),
+            config,
+        }
+    }
+
+    /// Builds a runtime, starts its threads and puts its Ps on the idle list.
+    pub(crate) fn start(config: Config) -> std::io::Result<Arc<Sched>> {
+        let procs = config.procs;
+        let sched = Arc::new(Sched::new(config));
+        sched.add_procs(procs)?;
+        registry::add(&sched);
+        if let Err(error) = threads::start(&sched) {
+            teardown::abandon_start(&sched);
+            return Err(error);
+        }
+        Ok(sched)
+    }
+
+    /// GOMAXPROCS.
+    #[inline]
+    pub(crate) fn nprocs(&self) -> u32 {
+        self.nprocs.load(Relaxed)
+    }
+
+    /// P number `id`; it exists for every id below the largest GOMAXPROCS there ever was.
+    #[inline]
+    pub(crate) fn p(&self, id: u32) -> Pp {
+        match self.allp[id as usize].load(Relaxed) {
+            Some(p) => p,
+            None => fatal::throw("no P of that number"),
+        }
+    }
+
+    /// The Ps in use.
+    pub(crate) fn procs(&self) -> impl Iterator<Item = Pp> + '_ {
+        (0..self.nprocs()).map(|id| self.p(id))
+    }
+
+    /// Goroutines alive: started or queued, not ended.
+    pub(crate) fn goroutines(&self) -> u64 {
+        // Ends are read before spawns: a goroutine that ends in between is counted, never missed twice.
+        let all = |pick: fn(&Counters) -> u64| -> u64 {
+            let ps = self.allp.iter().map_while(|p| p.load(Relaxed));
+            ps.map(|p| pick(&p.counters)).sum::<u64>() + pick(&self.outside)
+        };
+        let ends = all(|c| c.ends.get());
+        all(|c| c.spawns.get()).saturating_sub(ends)
+    }
+
+    /// Whether any M must stop before it runs another goroutine.
+    #[inline]
+    pub(crate) fn is_stopping(&self) -> bool {
+        // ORDER: Relaxed loads; the stop is carried out under the scheduler lock, which orders it.
+        self.gcwaiting.load(Relaxed) | self.dead.load(Relaxed)
+    }
+
+    /// Milliseconds on the coarse clock.
+    #[inline]
+    pub(crate) fn coarse_ms(&self) -> u32 {
+        self.now_ms.load(Relaxed)
+    }
+}
+
+impl Drop for Sched {
+    fn drop(&mut self) {
+        for slot in &self.allp {
+            if let Some(p) = slot.load(Relaxed) {
+                // SAFETY: S3/D2, Ps were boxed by `add_procs`; the last reference to the runtime is going.
+                drop(unsafe { Box::from_raw(p.as_ptr()) });
+            }
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! The note: a one-shot event on which a thread sleeps. Every M parks on its own.
+//!
+//! Protocol. The sleeper's owner `clear`s the note, then publishes that it will sleep (for an M: puts
+//! itself on the idle list under the scheduler lock), then `sleep`s. A waker takes it off that list and
+//! calls `wakeup` exactly once. `sleep` returns only after that `wakeup`, whichever came first.
+//!
+//! ```text
+//!  word   meaning
+//!  CLEAR  nobody has woken it; a sleeper may be in the kernel
+//!  SET    woken; stays so until the owner clears it
+//! ```
+
+use crate::shim::{Acquire, Futex, Relaxed, Release};
+
+const CLEAR: u32 = 0;
+const SET: u32 = 1;
+
+/// A one-shot sleep and wake-up.
+pub(crate) struct Note {
+    word: Futex,
+}
+
+impl Note {
+    pub(crate) fn new() -> Note {
+        Note {
+            word: Futex::new(CLEAR),
+        }
+    }
+
+    /// Makes the note usable again. Only the sleeper, and before it can be found by a waker.
+    pub(crate) fn clear(&self) {
+        // ORDER: Relaxed; whatever publishes the sleeper to wakers orders this store before them.
+        self.word.0.store(CLEAR, Relaxed);
+    }
+
+    /// Sleeps until `wakeup`.
+    pub(crate) fn sleep(&self) {
+        while !self.is_set() {
+            self.word.wait(CLEAR, None);
+        }
+    }
+
+    /// Sleeps until `wakeup` or the deadline; returns whether it was woken.
+    ///
+    /// After a false return the waker may still come: the sleeper must withdraw itself, under the
+    /// lock that wakers take, before it reuses the note.
+    pub(crate) fn sleep_until(&self, deadline_ns: u64) -> bool {
+        while !self.is_set() {
+            if !self.word.wait(CLEAR, Some(deadline_ns)) {
+                return self.is_set();
+            }
+        }
+        true
+    }
+
+    /// Wakes the sleeper, now or when it comes.
+    pub(crate) fn wakeup(&self) {
+        let word: *const Futex = &self.word;
+        // ORDER: Release; pairs with the Acquire in `is_set`: what the waker wrote (nextp, spinning)
+        // is seen by the woken. After this store the note may be gone, so the wake uses the address only.
+        self.word.0.store(SET, Release);
+        Futex::wake_one(word);
+    }
+
+    /// Whether `wakeup` has happened.
+    pub(crate) fn is_set(&self) -> bool {
+        // ORDER: Acquire; pairs with the Release in `wakeup`.
+        self.word.0.load(Acquire) == SET
+    }
+}

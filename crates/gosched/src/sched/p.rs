@@ -1,0 +1,215 @@
+//! P: a processor, the permit to run user code and the local resources that come with it (PL).
+//!
+//! ```text
+//!  status   where it is                          who may change it
+//!  Idle     the idle list, or on its way to an M  the holder of the scheduler lock
+//!  Running  bound to an M (P1)                    that M
+//!  Syscall  kept by an M in a blocking call       whoever wins the swap
+//!  GcStop   the stopped world (P4)                the leader
+//!  Dead     beyond GOMAXPROCS (P5)                the leader, when growing again
+//! ```
+//!
+//! Everything in `local` is touched by the M that holds the P, without a lock.
+
+use std::cell::{Cell, UnsafeCell};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use super::g::{G, GQueue};
+use super::ptr::{AtomicRef, Gp, Mp, Pp};
+use super::runq::{Owner, RunQueue};
+use crate::context::stack::Stack;
+
+/// Stacks that a P keeps at hand.
+pub(crate) const STACKS_MAX: usize = 32;
+/// Dead Gs: spilled at this many ...
+pub(crate) const GFREE_MAX: usize = 64;
+/// ... down to this many, and refilled to it (GF).
+pub(crate) const GFREE_KEEP: usize = 32;
+/// Goroutine ids taken from the runtime at a time.
+pub(crate) const ID_BATCH: u64 = 16;
+
+/// What a P is doing. The numbers are Go's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub(crate) enum PStatus {
+    Idle = 0,
+    Running = 1,
+    Syscall = 2,
+    GcStop = 3,
+    Dead = 4,
+}
+
+/// Counters of what happened on a P; summed for `debug::metrics`.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) spawns: Count,
+    pub(crate) ends: Count,
+    pub(crate) steals: Count,
+    pub(crate) stolen: Count,
+    pub(crate) handoffs: Count,
+    pub(crate) parks: Count,
+    pub(crate) readies: Count,
+    pub(crate) wakes: Count,
+    pub(crate) overflows: Count,
+    pub(crate) yields: Count,
+    pub(crate) preempts: Count,
+    pub(crate) rescues: Count,
+}
+
+/// A counter with one writer at a time.
+#[derive(Default)]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    /// Adds; only the P's holder.
+    #[inline]
+    pub(crate) fn add(&self, n: u64) {
+        self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
+    }
+
+    /// Adds; anybody.
+    pub(crate) fn add_shared(&self, n: u64) {
+        self.0.fetch_add(n, Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// Stacks at hand, most recently used last.
+pub(crate) struct StackCache {
+    pub(crate) len: usize,
+    pub(crate) stacks: [Stack; STACKS_MAX],
+}
+
+/// What only the holder touches.
+pub(crate) struct Local {
+    pub(crate) gfree: GQueue,
+    pub(crate) stacks: StackCache,
+    /// Stack reservations at hand (D3): each lets one goroutine start.
+    pub(crate) credits: usize,
+    pub(crate) next_id: u64,
+    pub(crate) last_id: u64,
+}
+
+/// A processor.
+#[repr(C, align(128))]
+pub(crate) struct P {
+    pub(crate) id: u32,
+    status: AtomicU32,
+    /// The M that holds it.
+    pub(crate) m: AtomicRef<super::m::M>,
+    /// Advances with every time slice, not with every switch (SC).
+    pub(crate) schedtick: AtomicU32,
+    pub(crate) syscalltick: AtomicU32,
+    local: UnsafeCell<Local>,
+    pub(crate) counters: Counters,
+    pub(crate) runq: RunQueue<G>,
+    /// Link of the idle list or the list of Ps that wait for a thread; under the scheduler lock.
+    pub(crate) link: Cell<Option<Pp>>,
+    /// Whether the M it waits for starts spinning.
+    pub(crate) wants_spinning: Cell<bool>,
+    /// sysmon's last look: the tick and when it was first seen.
+    pub(crate) seen_tick: Cell<u32>,
+    pub(crate) seen_since_ns: Cell<u64>,
+}
+
+// SAFETY: PL, `local` is the holder's; `link` and `wants_spinning` are guarded by the scheduler lock;
+// `seen_*` are sysmon's alone; the rest is atomic.
+unsafe impl Sync for P {}
+
+impl P {
+    pub(crate) fn new(id: u32) -> P {
+        P {
+            id,
+            status: AtomicU32::new(PStatus::Dead as u32),
+            m: AtomicRef::none(),
+            schedtick: AtomicU32::new(0),
+            syscalltick: AtomicU32::new(0),
+            local: UnsafeCell::new(Local {
+                gfree: GQueue::new(),
+                stacks: StackCache {
+                    len: 0,
+                    stacks: [Stack::from_parts(0, 0, 0); STACKS_MAX],
+                },
+                credits: 0,
+                next_id: 0,
+                last_id: 0,
+            }),
+            counters: Counters::default(),
+            runq: RunQueue::new(),
+            link: Cell::new(None),
+            wants_spinning: Cell::new(false),
+            seen_tick: Cell::new(0),
+            seen_since_ns: Cell::new(0),
+        }
+    }
+
+    pub(crate) fn status(&self) -> PStatus {
+        match self.status.load(Acquire) {
+            0 => PStatus::Idle,
+            1 => PStatus::Running,
+            2 => PStatus::Syscall,
+            3 => PStatus::GcStop,
+            4 => PStatus::Dead,
+            other => super::fatal::throw_fmt(format_args!("impossible P status {other}")),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn set_status(&self, status: PStatus) {
+        self.status.store(status as u32, Release);
+    }
+
+    /// The holder's own things.
+    ///
+    /// # Safety
+    /// The caller's M holds this P (P1), or the world is stopped; no other reference is alive.
+    #[inline]
+    #[allow(clippy::mut_from_ref)]
+    pub(crate) unsafe fn local(&self) -> &mut Local {
+        // SAFETY: PL, by the caller's promise.
+        unsafe { &mut *self.local.get() }
+    }
+
+    /// The producer's side of its queue.
+    ///
+    /// # Safety
+    /// As for [`P::local`] (R2).
+    #[inline]
+    pub(crate) unsafe fn queue(&self) -> Owner<'_, G> {
+        // SAFETY: R2, by the caller's promise.
+        unsafe { self.runq.owner() }
+    }
+}
+
+/// Binds P and M, both ways (P1).
+#[inline]
+pub(crate) fn acquire_p(m: Mp, p: Pp) {
+    debug_assert!(m.p.load(Relaxed).is_none() && p.m.load(Relaxed).is_none());
+    debug_assert_eq!(p.status(), PStatus::Idle);
+    m.p.store(Some(p), Release);
+    p.m.store(Some(m), Release);
+    p.set_status(PStatus::Running);
+    m.sched().sysmon.wake_if_asleep();
+}
+
+/// Unbinds M's P and leaves it Idle, in the caller's hands.
+#[inline]
+pub(crate) fn release_p(m: Mp) -> Pp {
+    let p = m.p();
+    debug_assert_eq!(p.m.load(Relaxed), Some(m), "P1");
+    m.p.store(None, Release);
+    p.m.store(None, Release);
+    p.set_status(PStatus::Idle);
+    p
+}
+
+/// The goroutine a queue pointer stands for.
+#[inline]
+pub(crate) fn gp(raw: std::ptr::NonNull<G>) -> Gp {
+    // SAFETY: GF, only Gs of this runtime are ever queued.
+    unsafe { Gp::new(raw) }
+}

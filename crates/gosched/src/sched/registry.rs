@@ -1,0 +1,166 @@
+//! What the process knows of all runtimes: which exist, which threads are theirs, and the pool of M structs.
+//!
+//! The deadlock check needs to know whether a thread in `/proc/self/task` is one of ours, asleep for good like
+//! the goroutines, or a foreign one that may still wake somebody (D11).
+
+use std::cell::Cell;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::Sched;
+use super::lock::{Held, Lock, Rank};
+use super::m::M;
+use super::ptr::{Mp, Ptr};
+use super::wait::WaitSlot;
+use crate::os::{self, PageVec};
+
+/// A thread that is not foreign.
+#[derive(Clone, Copy)]
+struct Thread {
+    tid: i32,
+    /// Null: a runtime's own. Else a caller of `run`, blocked until this slot is done.
+    waits_on: *const WaitSlot,
+}
+
+pub(crate) struct Registry {
+    runtimes: *const Sched,
+    threads: PageVec<Thread>,
+    free_ms: Option<Mp>,
+}
+
+// SAFETY: D9, the pointers are followed only under the lock; runtimes and slots leave it before they go.
+unsafe impl Send for Registry {}
+
+static REGISTRY: Lock<Registry> = Lock::new(
+    Rank::Registry,
+    Registry {
+        runtimes: ptr::null(),
+        threads: PageVec::new(),
+        free_ms: None,
+    },
+);
+
+/// The lock on all of it.
+pub(crate) fn lock() -> Held<'static, Registry> {
+    REGISTRY.lock()
+}
+
+/// A runtime begins.
+pub(crate) fn add(sched: &Arc<Sched>) {
+    let mut registry = REGISTRY.lock();
+    sched.registry_next.set(registry.runtimes);
+    registry.runtimes = Arc::as_ptr(sched);
+}
+
+/// A runtime ends; afterwards no check looks at it.
+pub(crate) fn remove(sched: &Sched) {
+    let mut registry = REGISTRY.lock();
+    if ptr::eq(registry.runtimes, sched) {
+        registry.runtimes = sched.registry_next.get();
+        return;
+    }
+    let before = registry
+        .runtimes()
+        .find(|r| ptr::eq(r.registry_next.get(), sched));
+    if let Some(before) = before {
+        before.registry_next.set(sched.registry_next.get());
+    }
+}
+
+/// The calling thread belongs to a runtime.
+pub(crate) fn add_thread() {
+    insert(ptr::null());
+}
+
+/// The calling thread ends, or belongs to nobody again.
+pub(crate) fn remove_thread() {
+    let tid = os::gettid();
+    let mut registry = REGISTRY.lock();
+    let at = registry
+        .threads
+        .as_slice()
+        .iter()
+        .position(|t| t.tid == tid);
+    if let Some(at) = at {
+        registry.threads.swap_remove(at);
+    }
+}
+
+/// Calls `wait`, during which the calling thread counts as blocked in `run` until `slot` is done.
+pub(crate) fn while_blocked(slot: &WaitSlot, wait: impl FnOnce()) {
+    insert(slot);
+    wait();
+    remove_thread();
+}
+
+fn insert(waits_on: *const WaitSlot) {
+    let tid = os::gettid();
+    // Without memory for the entry the thread counts as foreign: a missed report, never a false one.
+    let _ = REGISTRY.lock().threads.push(Thread { tid, waits_on });
+}
+
+impl Registry {
+    /// Every runtime there is.
+    pub(crate) fn runtimes(&self) -> impl Iterator<Item = &Sched> + '_ {
+        // SAFETY: D2, runtimes take themselves off the list, under this lock, before they go.
+        std::iter::successors(unsafe { self.runtimes.as_ref() }, |s| unsafe {
+            s.registry_next.get().as_ref()
+        })
+    }
+
+    /// Whether this thread may wake a goroutine: it is not ours, or its `run` has been answered.
+    pub(crate) fn is_foreign(&self, tid: i32) -> bool {
+        match self.threads.as_slice().iter().find(|t| t.tid == tid) {
+            None => true,
+            // SAFETY: D11, callers of `run` deregister before their slot goes.
+            Some(thread) => unsafe { thread.waits_on.as_ref() }.is_some_and(WaitSlot::is_done),
+        }
+    }
+}
+
+/// Every runtime there is, kept alive while the caller looks at it. In user context.
+pub(crate) fn snapshot() -> Vec<Arc<Sched>> {
+    let registry = REGISTRY.lock();
+    let count = registry.runtimes().count();
+    drop(registry);
+    let mut found = Vec::with_capacity(count + 8);
+    let registry = REGISTRY.lock();
+    for sched in registry.runtimes().take(found.capacity()) {
+        // SAFETY: D2, a runtime on the list has its owner's reference, and leaves the list before that goes.
+        found.push(unsafe {
+            Arc::increment_strong_count(sched);
+            Arc::from_raw(sched)
+        });
+    }
+    found
+}
+
+/// An M struct from the pool, or a new one; they are never freed. In user context: may allocate.
+pub(crate) fn take_m() -> Mp {
+    let mut registry = REGISTRY.lock();
+    if let Some(m) = registry.free_ms {
+        registry.free_ms = m.freelink.take();
+        return m;
+    }
+    drop(registry);
+    // SAFETY: GF, leaked, so it lives for ever.
+    unsafe { Ptr::new(ptr::NonNull::from(Box::leak(Box::new(M::new())))) }
+}
+
+/// Back to the pool.
+pub(crate) fn give_m(m: Mp) {
+    m.sched.set(ptr::null());
+    m.preempt.store(false, Relaxed);
+    m.in_rt.store(0, Relaxed);
+    m.lockedg.store(None, Relaxed);
+    m.curg.store(None, Relaxed);
+    m.nextp.store(None, Relaxed);
+    m.spinning.store(false, Relaxed);
+    m.blocked.store(false, Relaxed);
+    m.dying.store(false, Relaxed);
+    let mut registry = REGISTRY.lock();
+    let free: &Cell<_> = &m.freelink;
+    free.set(registry.free_ms);
+    registry.free_ms = Some(m);
+}

@@ -1,0 +1,266 @@
+//! The local run queue of a P: a ring of 256 slots with one priority slot, `next`, in front.
+//!
+//! Words. *Owner*: the M that holds the P. *Thief*: any other M. *Ring*: the slots `[head, tail)`,
+//! both counters wrapping (R1). *next*: the goroutine that runs next on this P (Go's `runnext`); it is
+//! not in the ring (R5).
+//!
+//! Protocol.
+//! - Only the owner writes `tail` and slots outside `[head, tail)` (R2). It writes the slot, then
+//!   stores `tail` with Release; whoever loads `tail` with Acquire may read the slot (R4).
+//! - `head` moves forward by compare-and-swap only, by the owner and by thieves (R3). A consumer
+//!   reads the slots first and then swaps: if the swap fails it has read garbage and starts again.
+//!   The swap is Release so that the owner, who loads `head` with Acquire before it reuses a slot,
+//!   overwrites it only after the reads.
+//! - `put` never retries because of thieves (S4); a failed swap means that somebody else made
+//!   progress (S5).
+//! - `next` is taken by compare-and-swap by anybody, and replaced by the owner (R5).
+//!
+//! The feared story: the owner moves the goroutine in `next` to the ring. For a moment it is in
+//! neither place, so an observer that reads the ring first and `next` second may see both empty.
+//! [`RunQueue::is_empty`] therefore reads `tail` again at the end: the move stores a new one.
+
+use std::ptr::{self, NonNull};
+
+use crate::shim::{Acquire, AtomicPtr, AtomicU32, RING, Relaxed, Release, SeqCst};
+
+const CAP: u32 = RING as u32;
+
+/// What one overflow moves: half the ring and the newcomer (R6).
+pub(crate) const OVERFLOW: usize = RING / 2 + 1;
+
+/// Keeps the thieves' counter off the owner's cache line.
+#[repr(align(128))]
+struct Line<T>(T);
+
+/// A bounded queue with one producer and many consumers, and its priority slot.
+pub(crate) struct RunQueue<T> {
+    head: Line<AtomicU32>,
+    tail: Line<AtomicU32>,
+    next: AtomicPtr<T>,
+    ring: [AtomicPtr<T>; RING],
+}
+
+/// Why a steal came back empty-handed or with what.
+pub(crate) enum Steal<T> {
+    Empty,
+    /// The goroutine to run now, and how many in all were moved.
+    Moved(NonNull<T>, u32),
+}
+
+impl<T> RunQueue<T> {
+    pub(crate) fn new() -> Self {
+        RunQueue {
+            head: Line(AtomicU32::new(0)),
+            tail: Line(AtomicU32::new(0)),
+            next: AtomicPtr::new(ptr::null_mut()),
+            ring: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
+        }
+    }
+
+    /// The owner's side.
+    ///
+    /// # Safety
+    /// The caller is the queue's only producer: its M holds the P (P1, R2), or the world is stopped.
+    #[inline]
+    pub(crate) unsafe fn owner(&self) -> Owner<'_, T> {
+        Owner { q: self }
+    }
+
+    /// Slots in use, without `next`; a snapshot.
+    #[inline]
+    pub(crate) fn len(&self) -> u32 {
+        loop {
+            // ORDER: Acquire, head before tail; a torn pair shows as a difference over the capacity.
+            let head = self.head.0.load(Acquire);
+            let tail = self.tail.0.load(Acquire);
+            let len = tail.wrapping_sub(head);
+            if len <= CAP {
+                return len;
+            }
+        }
+    }
+
+    /// Whether ring and `next` were empty at one moment. Never true while a goroutine is being kicked
+    /// from `next` into the ring.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        loop {
+            // ORDER: Acquire for all; SeqCst order against submitters comes from the caller's fence
+            // (wake/2). Tail is read again: see the feared story above.
+            let head = self.head.0.load(Acquire);
+            let tail = self.tail.0.load(Acquire);
+            let next = self.next.load(Acquire);
+            if tail == self.tail.0.load(Acquire) {
+                return head == tail && next.is_null();
+            }
+        }
+    }
+
+    /// The priority slot, for checks and dumps.
+    pub(crate) fn peek_next(&self) -> *mut T {
+        self.next.load(Acquire)
+    }
+
+    #[inline]
+    fn slot(&self, index: u32) -> &AtomicPtr<T> {
+        &self.ring[index as usize % RING]
+    }
+
+    /// Takes half of this queue (the larger half) for `thief`: all but one go into the thief's ring,
+    /// the last of them is returned (I3, I4). When the ring is empty and `take_next` allows it, takes
+    /// `next` instead, after `before_next` had the chance to let the victim run it itself (I8).
+    pub(crate) fn steal_into(
+        &self,
+        thief: &Owner<'_, T>,
+        take_next: bool,
+        before_next: impl Fn(),
+    ) -> Steal<T> {
+        let base = thief.q.tail.0.load(Relaxed);
+        let n = self.grab(thief.q, base, take_next, before_next);
+        if n == 0 {
+            return Steal::Empty;
+        }
+        let last = base.wrapping_add(n - 1);
+        let g = thief.q.slot(last).load(Relaxed);
+        if n > 1 {
+            debug_assert!(
+                last.wrapping_sub(thief.q.head.0.load(Acquire)) < CAP,
+                "R1: a thief's ring must be empty enough"
+            );
+            // ORDER: Release; publishes the stolen slots, pairs with the Acquire loads of tail.
+            thief.q.tail.0.store(last, Release);
+        }
+        // SAFETY: R2/R4, the slot was written by `grab` just now from a published slot, never null.
+        Steal::Moved(unsafe { NonNull::new_unchecked(g) }, n)
+    }
+
+    /// Copies the stolen pointers to `to[base..]` and moves our head past them.
+    fn grab(&self, to: &RunQueue<T>, base: u32, take_next: bool, before_next: impl Fn()) -> u32 {
+        loop {
+            // ORDER: Acquire; head pairs with other consumers' Release swaps, tail with the owner's
+            // Release store, so the slots below are readable.
+            let head = self.head.0.load(Acquire);
+            let tail = self.tail.0.load(Acquire);
+            let len = tail.wrapping_sub(head);
+            let n = len - len / 2;
+            if n == 0 {
+                if !take_next || self.next.load(Acquire).is_null() {
+                    return 0;
+                }
+                before_next();
+                let next = self.next.load(Acquire);
+                if next.is_null() || !self.take_next(next) {
+                    continue;
+                }
+                to.slot(base).store(next, Relaxed);
+                return 1;
+            }
+            if n > CAP / 2 {
+                continue; // head and tail belong to different moments
+            }
+            for i in 0..n {
+                let g = self.slot(head.wrapping_add(i)).load(Relaxed);
+                to.slot(base.wrapping_add(i)).store(g, Relaxed);
+            }
+            // ORDER: Release; our reads of the slots come before the owner's reuse of them.
+            let moved = self
+                .head
+                .0
+                .compare_exchange(head, head.wrapping_add(n), SeqCst, Relaxed);
+            if moved.is_ok() {
+                return n;
+            }
+        }
+    }
+
+    #[inline]
+    fn take_next(&self, expected: *mut T) -> bool {
+        // ORDER: AcqRel by SeqCst; pairs with the owner's swap in `put_next`, which published the G.
+        self.next
+            .compare_exchange(expected, ptr::null_mut(), SeqCst, Relaxed)
+            .is_ok()
+    }
+}
+
+/// The owner's operations; see [`RunQueue::owner`].
+pub(crate) struct Owner<'a, T> {
+    q: &'a RunQueue<T>,
+}
+
+impl<T> Owner<'_, T> {
+    /// Makes `g` the next to run and returns whom it displaced; the caller puts that one at the tail.
+    #[inline]
+    #[must_use = "the displaced goroutine must go to the ring"]
+    pub(crate) fn put_next(&self, g: NonNull<T>) -> Option<NonNull<T>> {
+        // ORDER: SeqCst; publishes g (pairs with `take_next`) and is the read-modify-write that the
+        // submitter's barrier stands on (wake/1).
+        NonNull::new(self.q.next.swap(g.as_ptr(), SeqCst))
+    }
+
+    /// Puts `g` at the tail; gives it back when the ring is full.
+    #[inline]
+    pub(crate) fn put(&self, g: NonNull<T>) -> Result<(), NonNull<T>> {
+        // ORDER: Acquire; pairs with the consumers' Release swaps: the slot is no longer being read.
+        let head = self.q.head.0.load(Acquire);
+        let tail = self.q.tail.0.load(Relaxed);
+        if tail.wrapping_sub(head) >= CAP {
+            return Err(g);
+        }
+        self.q.slot(tail).store(g.as_ptr(), Relaxed);
+        // ORDER: Release; pairs with the Acquire loads of tail: publishes the slot.
+        self.q.tail.0.store(tail.wrapping_add(1), Release);
+        Ok(())
+    }
+
+    /// Takes half of a full ring, oldest first, for the global queue; returns the number, or None when
+    /// a thief made room meanwhile, so that `put` will do.
+    pub(crate) fn take_half(&self, out: &mut [*mut T; OVERFLOW]) -> Option<usize> {
+        let head = self.q.head.0.load(Acquire);
+        let tail = self.q.tail.0.load(Relaxed);
+        if tail.wrapping_sub(head) != CAP {
+            return None;
+        }
+        let n = CAP / 2;
+        for i in 0..n {
+            out[i as usize] = self.q.slot(head.wrapping_add(i)).load(Relaxed);
+        }
+        self.advance(head, n).then_some(n as usize)
+    }
+
+    /// The next goroutine to run: `next` first, and then the flag is true (it inherits the time
+    /// slice), else the head of the ring.
+    #[inline]
+    pub(crate) fn get(&self) -> Option<(NonNull<T>, bool)> {
+        let next = self.q.next.load(Relaxed);
+        // One try is enough: only a thief can have taken it, and then it is gone.
+        if !next.is_null() && self.q.take_next(next) {
+            return NonNull::new(next).map(|g| (g, true));
+        }
+        loop {
+            let head = self.q.head.0.load(Acquire);
+            let tail = self.q.tail.0.load(Relaxed);
+            if head == tail {
+                return None;
+            }
+            let g = self.q.slot(head).load(Relaxed);
+            if self.advance(head, 1) {
+                return NonNull::new(g).map(|g| (g, false));
+            }
+        }
+    }
+
+    #[inline]
+    fn advance(&self, head: u32, n: u32) -> bool {
+        // ORDER: Release; as in `grab`. Acquire is not needed: the owner wrote the slots itself.
+        self.q
+            .head
+            .0
+            .compare_exchange(head, head.wrapping_add(n), Release, Relaxed)
+            .is_ok()
+    }
+
+    /// How many more fit.
+    pub(crate) fn room(&self) -> u32 {
+        CAP - self.q.len()
+    }
+}

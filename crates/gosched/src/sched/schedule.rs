@@ -1,0 +1,285 @@
+//! The loop of every M: pick a goroutine, run it until it leaves, do what it asked for, again (SC, FR).
+//!
+//! ```text
+//!            ┌───────────────────────────────────────────────┐
+//!            ▼                                               │
+//!        schedule() ──► find_runnable() ──► execute(g) ──► mcall's function(g)
+//!                            │                 │               park_m · gosched_m · goexit0 · …
+//!                            ▼                 ▼
+//!                         stop_m           user code
+//! ```
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::gstatus::Status;
+use super::lock::ranks;
+use super::p::{acquire_p, gp, release_p};
+use super::ptr::{Gp, Mp, Pp};
+use super::{FAIRNESS_TICKS, Sched};
+use crate::context::{self, switch};
+use crate::os;
+
+/// What an M does after a goroutine has left.
+pub(crate) enum Next {
+    /// Look for another.
+    Schedule,
+    /// Run this one at once, in the same time slice.
+    Run(Gp),
+    /// End the thread: its goroutine ended while locked to it (U9).
+    EndThread,
+}
+
+/// What giving up the P led to.
+enum Gave {
+    Found(Gp),
+    LookAgain,
+    Die,
+}
+
+impl Sched {
+    /// Runs goroutines until the M is told to end. On g0; returns without a P.
+    pub(crate) fn run_m(&self, m: Mp) {
+        let mut next = Next::Schedule;
+        loop {
+            let (g, inherits) = match next {
+                Next::Run(g) => (g, true),
+                Next::Schedule => match self.schedule(m) {
+                    Some(found) => found,
+                    None => return,
+                },
+                Next::EndThread => {
+                    self.hand_off_p(release_p(m));
+                    return;
+                }
+            };
+            self.execute(m, g, inherits);
+            next = match m.mcall.take() {
+                Some(f) => f(self, m, g),
+                None => super::fatal::throw("a goroutine left without saying why"),
+            };
+        }
+    }
+
+    /// The next goroutine for this M and whether it inherits the time slice; None: the M must end.
+    fn schedule(&self, m: Mp) -> Option<(Gp, bool)> {
+        ranks::assert_none("schedule");
+        m.preempt.store(false, Relaxed);
+        loop {
+            if let Some(g) = m.lockedg.load(Relaxed) {
+                return self.stop_locked_m(m).then_some((g, false));
+            }
+            let (g, inherits) = self.find_runnable(m)?;
+            if m.is_spinning() {
+                self.reset_spinning(m);
+            }
+            match g.lockedm.load(Relaxed) {
+                Some(owner) if owner != m => {
+                    // Not ours to run: its thread gets our P, we look for another one.
+                    if !self.start_locked_m(m, g, owner) {
+                        return None;
+                    }
+                }
+                _ => return Some((g, inherits)),
+            }
+        }
+    }
+
+    /// The search, in Go's order (FR). Returns a goroutine, or parks until there is one; None: the M must end.
+    fn find_runnable(&self, m: Mp) -> Option<(Gp, bool)> {
+        loop {
+            let p = m.p();
+            if self.is_stopping() {
+                if !self.stop_for_world(m) {
+                    return None;
+                }
+                continue;
+            }
+            if let Some(g) = self.fairness_sip(p) {
+                return Some((g, false));
+            }
+            // SAFETY: R2, this M holds p.
+            if let Some((g, inherits)) = unsafe { p.queue() }.get() {
+                return Some((gp(g), inherits));
+            }
+            if let Some(g) = self.global_batch(p) {
+                return Some((g, false));
+            }
+            if let Some(g) = self.poll_timers(p) {
+                return Some((g, false));
+            }
+            if let Some(g) = self.spin_and_steal(m, p) {
+                return Some((g, false));
+            }
+            if self.background() {
+                continue;
+            }
+            match self.give_up_p(m) {
+                Gave::Found(g) => return Some((g, false)),
+                Gave::LookAgain => {}
+                Gave::Die => return None,
+            }
+        }
+    }
+
+    /// Every 61st time slice the global queue comes first, whatever the local one holds (L4); so do timers.
+    #[inline]
+    fn fairness_sip(&self, p: Pp) -> Option<Gp> {
+        if !p.schedtick.load(Relaxed).is_multiple_of(FAIRNESS_TICKS) {
+            return None;
+        }
+        self.fairness_sip_slow(p)
+    }
+
+    #[inline(never)]
+    fn fairness_sip_slow(&self, p: Pp) -> Option<Gp> {
+        if let Some(g) = self.poll_timers(p) {
+            self.runq_put(p, g);
+        }
+        if self.runq_is_empty() {
+            return None;
+        }
+        self.global_get(&mut self.core.lock())
+    }
+
+    #[inline]
+    fn global_batch(&self, p: Pp) -> Option<Gp> {
+        if self.runq_is_empty() {
+            return None;
+        }
+        self.global_get_batch(&mut self.core.lock(), p)
+    }
+
+    /// Runs due timers: one goroutine to run now, the others queued on p. Reads the clock only if a timer is set.
+    fn poll_timers(&self, p: Pp) -> Option<Gp> {
+        if self.timers.next_ns() == u64::MAX {
+            return None;
+        }
+        let mut due = self.timers.expire(os::monotonic_ns());
+        let g = due.pop_front()?;
+        if !due.is_empty() {
+            self.inject_list(Some(p), &mut due);
+        }
+        Some(g)
+    }
+
+    /// Background work of an M with nothing else to do: the stack scavenger. True: it did some, look again.
+    fn background(&self) -> bool {
+        const BUDGET: usize = 256;
+        self.arena.scavenge(BUDGET)
+    }
+
+    /// Nothing found: drop the P, re-check as the wake protocol wants, wait for a timer or park.
+    fn give_up_p(&self, m: Mp) -> Gave {
+        let was_spinning = m.is_spinning();
+        let mut core = self.core.lock();
+        if self.is_stopping() {
+            return Gave::LookAgain;
+        }
+        if !core.runq.is_empty() {
+            let found = self.global_get_batch(&mut core, m.p());
+            return found.map_or(Gave::LookAgain, Gave::Found);
+        }
+        if !was_spinning && self.spin.is_needed() {
+            drop(core);
+            self.begin_spinning(m);
+            return Gave::LookAgain;
+        }
+        self.put_idle_p(&mut core, release_p(m));
+        drop(core);
+        if was_spinning {
+            m.set_spinning(false);
+            self.spin.end();
+            if self.work_was_missed() && self.take_idle_p_spinning(m) {
+                return Gave::LookAgain;
+            }
+        }
+        if self.wait_for_timer(m) {
+            return Gave::LookAgain;
+        }
+        if self.stop_m(m) {
+            Gave::LookAgain
+        } else {
+            Gave::Die
+        }
+    }
+
+    /// The re-check after wake/2: any queue of any P, and the global one.
+    fn work_was_missed(&self) -> bool {
+        !self.runq_is_empty() || self.procs().any(|p| !p.runq.is_empty())
+    }
+
+    fn take_idle_p_spinning(&self, m: Mp) -> bool {
+        let mut core = self.core.lock();
+        let Some(p) = self.get_idle_p(&mut core) else {
+            self.spin.set_needed();
+            return false;
+        };
+        drop(core);
+        acquire_p(m, p);
+        self.begin_spinning(m);
+        true
+    }
+
+    /// If timers are set and nobody watches them, this M does, without a P. True: it has a P again.
+    fn wait_for_timer(&self, m: Mp) -> bool {
+        m.blocked.store(true, Relaxed);
+        let waited = self.poller.wait(&self.timers);
+        m.blocked.store(false, Relaxed);
+        if !waited {
+            return false;
+        }
+        let mut due = self.timers.expire(os::monotonic_ns());
+        let mut core = self.core.lock();
+        if let Some(p) = (!self.is_stopping())
+            .then(|| self.get_idle_p(&mut core))
+            .flatten()
+        {
+            drop(core);
+            acquire_p(m, p);
+            self.begin_spinning(m);
+            if !due.is_empty() {
+                self.inject_list(Some(p), &mut due);
+            }
+            return true;
+        }
+        drop(core);
+        if !due.is_empty() {
+            self.inject_list(None, &mut due);
+        }
+        false
+    }
+
+    /// Switches to the goroutine; returns on g0 when it leaves. Its first run takes a stack (D3).
+    #[inline]
+    fn execute(&self, m: Mp, g: Gp, inherits: bool) {
+        let p = m.p();
+        if g.stack_hi.get() == 0 {
+            self.take_stack(p, g);
+        }
+        m.curg.store(Some(g), Relaxed);
+        g.m.store(Some(m), Relaxed);
+        g.status.transition(Status::Runnable, Status::Running);
+        if !inherits {
+            p.schedtick
+                .store(p.schedtick.load(Relaxed).wrapping_add(1), Relaxed);
+        }
+        context::resume(m, g);
+    }
+
+    #[inline]
+    fn take_stack(&self, p: Pp, g: Gp) {
+        let class = g.class.get();
+        // SAFETY: PL, this M holds p.
+        let cache = &mut unsafe { p.local() }.stacks;
+        let stack = if class == self.stack_class && cache.len > 0 {
+            cache.len -= 1;
+            cache.stacks[cache.len]
+        } else {
+            self.arena.take(class)
+        };
+        g.set_stack(Some(stack));
+        g.started.store(1, Relaxed);
+        // SAFETY: D4, the stack is ours alone now.
+        g.sp.set(unsafe { switch::prepare(stack.hi) });
+    }
+}

@@ -1,0 +1,108 @@
+//! Who is looking for work: the counters behind "no runnable goroutine is left with an idle P and
+//! nobody looking" (WK, L1).
+//!
+//! Words. A *spinning* M holds a P, has found its queues empty and searches the others'. A *submitter*
+//! has just made a goroutine runnable.
+//!
+//! ```text
+//!  submit                          stop spinning
+//!  1 enqueue the goroutine         1 drop the P, then nmspinning − 1
+//!  2 full barrier        (wake/1)  2 full barrier             (wake/2)
+//!  3 if nmspinning == 0:           3 look at every queue again; found work and an idle P:
+//!    swap 0 → 1, start an M          become spinning again
+//! ```
+//!
+//! Proof sketch. The two barriers are totally ordered. If the submitter's comes first, the stopping M's
+//! re-check sees the goroutine. If it comes second, the submitter sees the decrement, so either it finds 0
+//! and wakes somebody, or somebody else still spins, and the same argument holds for that one. Every
+//! spinner re-checks, not only the last: a submitter's transient 0 → 1 → 0 (no idle P) may hide who the
+//! last one is.
+//!
+//! `need` closes the second race: a submitter that finds no idle P leaves it set, under the scheduler
+//! lock. An M that is about to drop its P without having spun looks at it, under the same lock, and
+//! becomes spinning instead.
+
+use crate::shim::{self, AtomicU32, Relaxed, SeqCst};
+
+/// Counts of spinning Ms and of wakes that found no idle P.
+pub(crate) struct Spin {
+    spinning: AtomicU32,
+    need: AtomicU32,
+}
+
+impl Spin {
+    pub(crate) fn new() -> Spin {
+        Spin {
+            spinning: AtomicU32::new(0),
+            need: AtomicU32::new(0),
+        }
+    }
+
+    /// Go's `nmspinning`.
+    #[inline]
+    pub(crate) fn count(&self) -> u32 {
+        self.spinning.load(SeqCst)
+    }
+
+    /// Whether a wake found no idle P since anybody last became spinning.
+    #[inline]
+    pub(crate) fn is_needed(&self) -> bool {
+        self.need.load(SeqCst) != 0
+    }
+
+    /// A wake found no idle P. Under the scheduler lock.
+    #[inline]
+    pub(crate) fn set_needed(&self) {
+        if self.need.load(Relaxed) == 0 {
+            self.need.store(1, SeqCst);
+        }
+    }
+
+    /// The submitter's step 3: true for the one that must start a spinning M; it has been counted.
+    /// The caller has passed its barrier (wake/1) after the enqueue.
+    #[inline]
+    #[must_use = "the winner is counted as a spinning M and must start one or call `give_up`"]
+    pub(crate) fn claim_wake(&self) -> bool {
+        self.spinning.load(SeqCst) == 0
+            && self
+                .spinning
+                .compare_exchange(0, 1, SeqCst, Relaxed)
+                .is_ok()
+    }
+
+    /// One more M spins (a self-promotion, or one that was found needed).
+    #[inline]
+    pub(crate) fn begin(&self) {
+        self.spinning.fetch_add(1, SeqCst);
+        self.need.store(0, SeqCst);
+    }
+
+    /// A claimed wake found no idle P: not counted after all.
+    #[inline]
+    pub(crate) fn give_up(&self) {
+        self.end();
+    }
+
+    /// One M stops spinning; includes the barrier wake/2, so the caller looks at the queues afterwards.
+    #[inline]
+    pub(crate) fn end(&self) {
+        let before = self.spinning.fetch_sub(1, SeqCst);
+        debug_assert!(before > 0, "I6: nmspinning went below zero");
+        // FENCE: wake/2 — the decrement before the re-check; meets wake/1 in `submitted`.
+        shim::fence_after_rmw();
+    }
+}
+
+/// The submitter's barrier after an enqueue that ended in a plain store (a ring's tail).
+#[inline]
+pub(crate) fn submitted() {
+    // FENCE: wake/1 — the enqueue before the look at `spinning`; meets wake/2 in `Spin::end`.
+    shim::fence(SeqCst);
+}
+
+/// The submitter's barrier after an enqueue that ended in a read-modify-write (`next`, a lock's release).
+#[inline]
+pub(crate) fn submitted_by_rmw() {
+    // FENCE: wake/1 — as above, at no cost where the read-modify-write is a barrier itself.
+    shim::fence_after_rmw();
+}

@@ -1,0 +1,114 @@
+//! Stealing: four sweeps over all Ps in random order, taking half of the first queue that has any (F1, I4).
+//!
+//! Only a spinning M steals. An M promotes itself to spinning only while twice the spinners are fewer than
+//! the busy Ps (M7), which keeps idle CPUs from burning on a machine that is mostly busy. The fourth sweep
+//! may take a victim's `next`, after giving the victim 3 µs to run it itself (I8, F4).
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::Sched;
+use super::gstatus::Status;
+use super::p::{PStatus, gp};
+use super::ptr::{Gp, Mp, Pp};
+use super::runq::Steal;
+use crate::os;
+
+const SWEEPS: u32 = 4;
+const NEXT_PAUSE_NS: u64 = 3_000;
+
+impl Sched {
+    /// Becomes spinning if that is allowed, and steals.
+    pub(crate) fn spin_and_steal(&self, m: Mp, p: Pp) -> Option<Gp> {
+        if !m.is_spinning() {
+            let busy = self.nprocs().saturating_sub(self.npidle.load(Relaxed));
+            if 2 * self.spin.count() >= busy {
+                return None;
+            }
+            self.begin_spinning(m);
+        }
+        (0..SWEEPS).find_map(|sweep| self.sweep(m, p, sweep == SWEEPS - 1))
+    }
+
+    fn sweep(&self, m: Mp, p: Pp, is_last: bool) -> Option<Gp> {
+        let n = self.nprocs();
+        let mut at = m.random() % n;
+        let stride = coprime_with(n, m.random());
+        for _ in 0..n {
+            if self.is_stopping() {
+                return None;
+            }
+            let victim = self.p(at);
+            at = (at + stride) % n;
+            if victim != p
+                && !self.is_idle(victim)
+                && let Some(g) = self.steal_from(victim, p, is_last)
+            {
+                return Some(g);
+            }
+        }
+        None
+    }
+
+    fn steal_from(&self, victim: Pp, p: Pp, take_next: bool) -> Option<Gp> {
+        let pause = || {
+            if victim.status() == PStatus::Running {
+                os::sleep_ns(NEXT_PAUSE_NS);
+            }
+        };
+        // SAFETY: R2, this M holds p.
+        let thief = unsafe { p.queue() };
+        match victim.runq.steal_into(&thief, take_next, pause) {
+            Steal::Empty => None,
+            Steal::Moved(g, n) => {
+                p.counters.steals.add(1);
+                p.counters.stolen.add(n as u64);
+                let g = gp(g);
+                debug_assert_eq!(g.status.get(), Status::Runnable, "I10");
+                Some(g)
+            }
+        }
+    }
+
+    fn is_idle(&self, p: Pp) -> bool {
+        self.idle_mask[p.id as usize / 64].load(Relaxed) & (1 << (p.id % 64)) != 0
+    }
+}
+
+/// A random stride that visits each of n places once.
+fn coprime_with(n: u32, random: u32) -> u32 {
+    if n <= 2 {
+        return 1;
+    }
+    let mut stride = random % (n - 1) + 1;
+    while gcd(stride, n) != 1 {
+        stride = stride % (n - 1) + 1;
+    }
+    stride
+}
+
+fn gcd(mut a: u32, mut b: u32) -> u32 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn f1_every_stride_visits_every_p_once() {
+        for n in 1..200 {
+            for random in [0, 1, 7, 63, 64, 12345, u32::MAX] {
+                let stride = coprime_with(n, random);
+                let mut seen = vec![false; n as usize];
+                let mut at = random % n;
+                for _ in 0..n {
+                    assert!(!std::mem::replace(&mut seen[at as usize], true));
+                    at = (at + stride) % n;
+                }
+            }
+        }
+    }
+}

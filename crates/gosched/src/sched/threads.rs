@@ -1,0 +1,244 @@
+//! Where Ms come from: the creator, a thread that does nothing else (Go's template thread).
+//!
+//! It has never run a goroutine, so its signal mask, affinity and the like are clean, and so are those of every
+//! thread it makes (MG). It may allocate, and so be held up by a lock that a goroutine holds; therefore it
+//! keeps spare Ms ready, and a P that waits for a thread is taken by whichever M comes first (D9).
+
+use std::ffi::c_void;
+use std::io;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32};
+
+use super::note::Note;
+use super::ptr::Mp;
+use super::{Core, Sched, deadlock, registry, sysmon};
+use crate::context::current;
+use crate::os::{self, Errno};
+use crate::shim::Futex;
+
+/// Idle Ms kept in reserve.
+const SPARE_MS: u32 = 2;
+/// The thread's own stack, which is g0's: address space, mostly untouched.
+const G0_STACK: usize = 512 * 1024;
+/// Between two tries when the system refuses a thread.
+const RETRY_NS: u64 = 10_000_000;
+
+/// Requests to the creator, and the count of the runtime's threads.
+pub(crate) struct Creator {
+    kicked: Futex,
+    first: Note,
+    /// 0, or the errno that kept the first M from starting.
+    first_error: AtomicI32,
+    has_complained: AtomicBool,
+    /// Threads of this runtime, sysmon and creator included; a drop waits on it.
+    pub(crate) alive: Futex,
+    /// A deadlock for the program's own hook.
+    pub(crate) hook_wanted: AtomicBool,
+}
+
+impl Creator {
+    pub(crate) fn new() -> Creator {
+        Creator {
+            kicked: Futex::new(0),
+            first: Note::new(),
+            first_error: AtomicI32::new(0),
+            has_complained: AtomicBool::new(false),
+            alive: Futex::new(0),
+            hook_wanted: AtomicBool::new(false),
+        }
+    }
+
+    /// There is something to do.
+    pub(crate) fn kick(&self) {
+        if self.kicked.0.swap(1, SeqCst) == 0 {
+            Futex::wake_one(&self.kicked);
+        }
+    }
+
+    fn wait(&self) {
+        while self.kicked.0.swap(0, SeqCst) == 0 {
+            self.kicked.wait(0, None);
+        }
+    }
+}
+
+/// Starts the creator, sysmon and the first Ms; an error if the system refuses any of them.
+pub(crate) fn start(sched: &Arc<Sched>) -> io::Result<()> {
+    spawn(sched, creator_main)?;
+    sched.creator.first.sleep();
+    match sched.creator.first_error.load(Acquire) {
+        0 => Ok(()),
+        errno => {
+            let error = io::Error::from(Errno(errno));
+            let text = format!("cannot start the runtime's threads: {error}");
+            Err(io::Error::new(error.kind(), text))
+        }
+    }
+}
+
+type Main = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
+
+/// Starts a thread that holds a reference to the runtime.
+fn spawn(sched: &Arc<Sched>, main: Main) -> Result<(), Errno> {
+    let raw = Arc::into_raw(Arc::clone(sched));
+    sched.creator.alive.0.fetch_add(1, SeqCst);
+    // SAFETY: `main` takes exactly this argument, once.
+    let spawned = unsafe { os::thread_spawn(G0_STACK, main, raw.cast_mut().cast()) };
+    spawned.inspect_err(|_| {
+        // SAFETY: D2, the thread that would have owned it does not exist.
+        let sched = unsafe { Arc::from_raw(raw) };
+        thread_ended(&sched);
+    })
+}
+
+fn thread_ended(sched: &Sched) {
+    sched.creator.alive.0.fetch_sub(1, SeqCst);
+    Futex::wake_one(&sched.creator.alive);
+}
+
+unsafe extern "C" fn creator_main(arg: *mut c_void) -> *mut c_void {
+    // SAFETY: D2, `spawn` passed on a reference.
+    let sched = unsafe { Arc::from_raw(arg.cast::<Sched>()) };
+    os::set_thread_name(c"gosched-creator");
+    registry::add_thread();
+    let first = spawn(&sched, sysmon_main).and_then(|()| create_m(&sched));
+    let started = first.is_ok();
+    if let Err(errno) = first {
+        sched.creator.first_error.store(errno.0, Release);
+        sched.dead.store(true, Release);
+        sched.sysmon.wake();
+    }
+    sched.creator.first.wakeup();
+    while started && !sched.dead.load(Acquire) {
+        create_wanted(&sched);
+        if sched.creator.hook_wanted.swap(false, SeqCst) {
+            deadlock::call_hook(&sched);
+        }
+        sched.creator.wait();
+    }
+    registry::remove_thread();
+    thread_ended(&sched);
+    ptr::null_mut()
+}
+
+unsafe extern "C" fn sysmon_main(arg: *mut c_void) -> *mut c_void {
+    // SAFETY: D2, `spawn` passed on a reference.
+    let sched = unsafe { Arc::from_raw(arg.cast::<Sched>()) };
+    os::set_thread_name(c"gosched-sysmon");
+    registry::add_thread();
+    sysmon::run(&sched);
+    registry::remove_thread();
+    thread_ended(&sched);
+    ptr::null_mut()
+}
+
+impl Sched {
+    /// Whether fewer Ms than wanted are idle or on their way.
+    pub(crate) fn wants_threads(&self, core: &Core) -> bool {
+        core.creating + core.nmidle < SPARE_MS + core.npending
+            && core.mcount < self.config.max_threads
+            && !self.dead.load(Relaxed)
+    }
+}
+
+/// Makes Ms until there are enough. A refusal is reported once and tried again while a P waits for it.
+fn create_wanted(sched: &Arc<Sched>) {
+    loop {
+        if !sched.wants_threads(&sched.core.lock()) {
+            return;
+        }
+        let Err(errno) = create_m(sched) else {
+            continue;
+        };
+        if sched.core.lock().npending == 0 {
+            return;
+        }
+        if !sched.creator.has_complained.swap(true, Relaxed) {
+            os::eprint_raw(format_args!(
+                "gosched: the system refuses another thread (errno {}); goroutines go on with those there are, trying again\n",
+                errno.0
+            ));
+        }
+        os::sleep_ns(RETRY_NS);
+        if sched.dead.load(Acquire) {
+            return;
+        }
+    }
+}
+
+fn create_m(sched: &Arc<Sched>) -> Result<(), Errno> {
+    {
+        let mut core = sched.core.lock();
+        core.mcount += 1;
+        core.creating += 1;
+    }
+    spawn(sched, m_main).inspect_err(|_| {
+        let mut core = sched.core.lock();
+        core.mcount -= 1;
+        core.creating -= 1;
+    })
+}
+
+unsafe extern "C" fn m_main(arg: *mut c_void) -> *mut c_void {
+    // SAFETY: D2, `spawn` passed on a reference.
+    let sched = unsafe { Arc::from_raw(arg.cast::<Sched>()) };
+    let m = registry::take_m();
+    m.sched.set(Arc::as_ptr(&sched));
+    os::set_thread_name(c"gosched-m");
+    registry::add_thread();
+    let signal_stack = os::SigStack::install();
+    begin_m(&sched, m);
+    if sched.stop_m(m) {
+        sched.run_m(m);
+    }
+    end_m(&sched, m);
+    if let Ok(stack) = signal_stack {
+        stack.uninstall();
+    }
+    registry::remove_thread();
+    thread_ended(&sched);
+    ptr::null_mut()
+}
+
+fn begin_m(sched: &Sched, m: Mp) {
+    static SEED: AtomicU32 = AtomicU32::new(1);
+    let (lo, hi) = os::stack_bounds();
+    m.g0_lo.set(lo);
+    m.g0_hi.set(hi);
+    m.tid.store(os::gettid(), Relaxed);
+    let seed = u64::from(SEED.fetch_add(1, Relaxed)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    m.rng.set(seed | 1);
+    m.in_rt.store(1, Relaxed);
+    current::become_m(m);
+    let mut core = sched.core.lock();
+    m.id.set(core.next_mid);
+    core.next_mid += 1;
+    core.creating -= 1;
+    m.alllink.set(core.allm);
+    core.allm = Some(m);
+}
+
+fn end_m(sched: &Sched, m: Mp) {
+    let mut core = sched.core.lock();
+    core.mcount -= 1;
+    if core.allm == Some(m) {
+        core.allm = m.alllink.get();
+    } else {
+        let before = std::iter::successors(core.allm, |m| m.alllink.get())
+            .find(|other| other.alllink.get() == Some(m));
+        if let Some(before) = before {
+            before.alllink.set(m.alllink.get());
+        }
+    }
+    m.alllink.set(None);
+    let is_quiet = core.is_quiet();
+    drop(core);
+    if is_quiet {
+        sched.poke_idle_m();
+    }
+    m.in_rt.store(0, Relaxed);
+    current::resign_m(m);
+    registry::give_m(m);
+}

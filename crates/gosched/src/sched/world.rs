@@ -1,0 +1,277 @@
+//! Stopping the world, starting it, and changing GOMAXPROCS in between (U7, P4, P5).
+//!
+//! One leader at a time, a goroutine or any thread. It sets `gcwaiting` under the scheduler lock, takes the
+//! Ps that nobody runs on, and asks every running M to pass through the scheduler, where it gives its P up and
+//! sleeps. `stopwait` counts the Ps still out; whoever brings it to zero wakes the leader. The leader keeps its
+//! own P, if it has one, and does not leave its thread until the world runs again.
+
+use std::io;
+use std::ptr;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::g::{GQueue, WaitReason};
+use super::lock::{Held, Lock, Rank};
+use super::note::Note;
+use super::p::{P, PStatus, STACKS_MAX, acquire_p, gp, release_p};
+use super::ptr::{Mp, Pp, Ptr};
+use super::wait::{SlotKind, WaitSlot};
+use super::{Core, Sched};
+use crate::context::current_m;
+use crate::os;
+
+/// How long the leader waits before it asks again.
+const ASK_AGAIN_NS: u64 = 100_000;
+
+static WAIT: SlotKind = SlotKind::new(WaitReason::World);
+
+/// The right to stop the world, and the leader's note.
+pub(crate) struct World {
+    sema: Lock<Sema>,
+    pub(crate) stopped: Note,
+}
+
+struct Sema {
+    is_held: bool,
+    first: *const Waiter,
+    last: *const Waiter,
+}
+
+// SAFETY: D9, the pointers lead to waiters' stacks and are followed only under the lock.
+unsafe impl Send for Sema {}
+
+struct Waiter {
+    slot: WaitSlot,
+    next: std::cell::Cell<*const Waiter>,
+}
+
+impl World {
+    pub(crate) fn new() -> World {
+        World {
+            sema: Lock::new(
+                Rank::World,
+                Sema {
+                    is_held: false,
+                    first: ptr::null(),
+                    last: ptr::null(),
+                },
+            ),
+            stopped: Note::new(),
+        }
+    }
+
+    /// Waits for the right to stop the world, first come first served. A goroutine parks meanwhile, so its P
+    /// can stop for the present leader.
+    fn acquire(&self) {
+        let waiter = Waiter {
+            slot: WaitSlot::new(),
+            next: std::cell::Cell::new(ptr::null()),
+        };
+        let mut sema = self.sema.lock();
+        if !sema.is_held {
+            sema.is_held = true;
+            return;
+        }
+        // SAFETY: D9, under the lock; waiters stay until they are completed.
+        match unsafe { sema.last.as_ref() } {
+            Some(last) => last.next.set(&waiter),
+            None => sema.first = &waiter,
+        }
+        sema.last = &waiter;
+        drop(sema);
+        waiter.slot.wait_always(&WAIT);
+    }
+
+    fn release(&self) {
+        let mut sema = self.sema.lock();
+        // SAFETY: D9, as above.
+        let Some(first) = (unsafe { sema.first.as_ref() }) else {
+            sema.is_held = false;
+            return;
+        };
+        sema.first = first.next.get();
+        if sema.first.is_null() {
+            sema.last = ptr::null();
+        }
+        drop(sema);
+        first.slot.complete();
+    }
+}
+
+/// The world stands still while this exists. No parking, no user code.
+pub(crate) struct Stopped<'a> {
+    sched: &'a Sched,
+    /// The number of Ps to start with.
+    procs: u32,
+}
+
+impl Sched {
+    /// Stops the world. From a goroutine (inside the runtime, depth 1) or from a thread outside.
+    pub(crate) fn stop_the_world(&self) -> Stopped<'_> {
+        self.world.acquire();
+        let mut core = self.core.lock();
+        self.world.stopped.clear();
+        core.stopwait = self.nprocs();
+        self.gcwaiting.store(true, Relaxed);
+        if let Some(m) = self.own_m()
+            && let Some(p) = m.p.load(Relaxed)
+        {
+            p.set_status(PStatus::GcStop);
+            core.stopwait -= 1;
+        }
+        while let Some(p) = self.get_idle_p(&mut core) {
+            p.set_status(PStatus::GcStop);
+            core.stopwait -= 1;
+        }
+        while let Some((p, spinning)) = self.take_pending(&mut core) {
+            if spinning {
+                self.spin.give_up();
+            }
+            p.set_status(PStatus::GcStop);
+            core.stopwait -= 1;
+        }
+        let must_wait = core.stopwait > 0;
+        drop(core);
+        if must_wait {
+            self.wait_until_stopped();
+        }
+        Stopped {
+            sched: self,
+            procs: self.nprocs(),
+        }
+    }
+
+    fn wait_until_stopped(&self) {
+        loop {
+            self.preempt_all();
+            let until = os::monotonic_ns() + ASK_AGAIN_NS;
+            if self.world.stopped.sleep_until(until) {
+                return;
+            }
+        }
+    }
+
+    /// Asks every running M to pass through the scheduler.
+    fn preempt_all(&self) {
+        for p in self.procs() {
+            if let Some(m) = p.m.load(Relaxed) {
+                m.preempt.store(true, Relaxed);
+            }
+        }
+    }
+
+    /// The M of this thread, if it is one of this runtime's.
+    pub(crate) fn own_m(&self) -> Option<Mp> {
+        current_m().filter(|m| ptr::eq(m.sched(), self))
+    }
+
+    /// Makes Ps up to number `n` exist, with the address space for the stacks they will cache.
+    pub(crate) fn add_procs(&self, n: u32) -> io::Result<()> {
+        self.arena
+            .set_slack(self.stack_class, n as usize * STACKS_MAX)?;
+        for id in 0..n {
+            if self.allp[id as usize].load(Relaxed).is_none() {
+                let p = Box::leak(Box::new(P::new(id)));
+                // SAFETY: GF, freed only with the Sched.
+                let p = unsafe { Ptr::new(p.into()) };
+                self.allp[id as usize].store(Some(p), Relaxed);
+            }
+        }
+        if self.nprocs() == 0 {
+            let mut core = self.core.lock();
+            self.nprocs.store(n, Relaxed);
+            for p in self.procs() {
+                p.set_status(PStatus::Idle);
+                self.put_idle_p(&mut core, p);
+            }
+        }
+        Ok(())
+    }
+
+    /// GOMAXPROCS: returns the old value, sets the new one if it is not 0.
+    pub(crate) fn set_procs(&self, n: u32) -> io::Result<u32> {
+        if n == 0 || n == self.nprocs() {
+            return Ok(self.nprocs());
+        }
+        // In the caller's own context: this allocates.
+        self.add_procs(n.max(self.nprocs()))?;
+        let _rt = super::park::enter();
+        let mut stopped = self.stop_the_world();
+        let old = self.nprocs();
+        stopped.procs = n;
+        drop(stopped);
+        Ok(old)
+    }
+}
+
+impl Drop for Stopped<'_> {
+    /// Starts the world, with as many Ps as it is to have.
+    fn drop(&mut self) {
+        let sched = self.sched;
+        let mut core = sched.core.lock();
+        sched.resize(&mut core, self.procs);
+        let mut busy: Option<Pp> = None;
+        for p in sched.procs().filter(|p| p.status() == PStatus::GcStop) {
+            p.set_status(PStatus::Idle);
+            if p.runq.is_empty() {
+                sched.put_idle_p(&mut core, p);
+            } else {
+                p.link.set(busy);
+                busy = Some(p);
+            }
+        }
+        sched.gcwaiting.store(false, Relaxed);
+        drop(core);
+        while let Some(p) = busy {
+            busy = p.link.take();
+            sched.start_m(sched.core.lock(), p, false);
+        }
+        super::spin::submitted_by_rmw();
+        sched.wake_p();
+        sched.world.release();
+    }
+}
+
+impl Sched {
+    /// Go's `procresize`: the Ps beyond `n` give everything back, new ones join; the leader's M keeps a P.
+    fn resize(&self, core: &mut Held<'_, Core>, n: u32) {
+        let old = self.nprocs();
+        let m = self.own_m().filter(|m| m.p.load(Relaxed).is_some());
+        for id in n..old {
+            self.retire_p(core, self.p(id));
+        }
+        self.nprocs.store(n, Relaxed);
+        for id in old..n {
+            self.p(id).set_status(PStatus::GcStop);
+        }
+        let Some(m) = m else { return };
+        let p = release_p(m);
+        if p.id < n {
+            acquire_p(m, p);
+        } else {
+            p.set_status(PStatus::Dead);
+            let first = self.p(0);
+            first.set_status(PStatus::Idle);
+            acquire_p(m, first);
+        }
+    }
+
+    /// Takes everything from a P that goes: its queue to the head of the global one, in order, `next` first.
+    pub(super) fn retire_p(&self, core: &mut Held<'_, Core>, p: Pp) {
+        let mut queue = GQueue::new();
+        // SAFETY: R2/PL, the world is stopped.
+        let (owner, local) = unsafe { (p.queue(), p.local()) };
+        while let Some((g, _)) = owner.get() {
+            queue.push_back(gp(g));
+        }
+        queue.append(&mut core.runq);
+        self.global_put_batch(core, &mut queue);
+        self.blocks
+            .give(std::iter::from_fn(|| local.gfree.pop_front()));
+        self.arena
+            .give_batch(&local.stacks.stacks[..local.stacks.len]);
+        local.stacks.len = 0;
+        self.arena.unreserve(self.stack_class, local.credits);
+        local.credits = 0;
+        p.set_status(PStatus::Dead);
+    }
+}

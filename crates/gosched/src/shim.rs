@@ -1,0 +1,74 @@
+//! What the concurrent algorithms stand on: atomics, the futex and the sizes of their rings.
+//!
+//! `sched/{runq,gstatus,note,spin,slot}.rs` import these names and nothing else from outside, so the
+//! crate `gosched-loom` can compile the very same files over loom's atomics and small rings and
+//! explore every interleaving. Nothing here decides anything.
+
+pub(crate) use std::sync::atomic::{
+    AtomicPtr, AtomicU32, AtomicUsize,
+    Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
+    fence,
+};
+
+use crate::os;
+
+/// Slots of a P's local run queue (R1). A power of two.
+pub(crate) const RING: usize = 256;
+
+/// One turn of a wait for another CPU that is certain to finish within nanoseconds.
+#[inline]
+pub(crate) fn spin_hint() {
+    std::hint::spin_loop();
+}
+
+/// One turn of a wait for a thread that the kernel may have descheduled.
+#[inline]
+pub(crate) fn yield_thread() {
+    os::sched_yield();
+}
+
+/// The StoreLoad barrier after a read-modify-write that this thread has just made.
+///
+/// On x86-64 every locked instruction is a full barrier already, so only the compiler must be held back;
+/// elsewhere it is a real fence.
+#[inline]
+pub(crate) fn fence_after_rmw() {
+    if cfg!(target_arch = "x86_64") {
+        std::sync::atomic::compiler_fence(SeqCst);
+    } else {
+        fence(SeqCst);
+    }
+}
+
+/// An illegal edge of the G state machine (G0): a bug of the runtime, never the user's.
+#[cold]
+#[inline(never)]
+pub(crate) fn illegal_edge(from: u32, to: u32, found: u32) -> ! {
+    crate::sched::fatal::throw_fmt(format_args!(
+        "illegal goroutine status change {from} -> {to} (status is {found})"
+    ))
+}
+
+/// A word that threads can sleep on.
+pub(crate) struct Futex(pub(crate) AtomicU32);
+
+impl Futex {
+    pub(crate) const fn new(value: u32) -> Futex {
+        Futex(AtomicU32::new(value))
+    }
+
+    /// Sleeps while the word is `expected`, until woken or until `deadline_ns` (monotonic); returns
+    /// false only when the deadline has passed. May return early for no reason.
+    pub(crate) fn wait(&self, expected: u32, deadline_ns: Option<u64>) -> bool {
+        !matches!(
+            os::futex_wait(&self.0, expected, deadline_ns),
+            os::Wait::TimedOut
+        )
+    }
+
+    /// Wakes one sleeper of the word at `this`, which may already be gone: the kernel compares
+    /// addresses only, so a stale one costs a spurious wake-up at most.
+    pub(crate) fn wake_one(this: *const Futex) {
+        os::futex_wake_ptr(this.cast(), 1);
+    }
+}

@@ -1,0 +1,29 @@
+//! Switches for the project's own tests; not part of the API.
+
+use std::sync::atomic::Ordering::SeqCst;
+
+/// From the `n`-th on, requests for memory mappings fail; a negative number ends that.
+pub fn fail_map_after(n: i64) {
+    crate::os::FAIL_MAP_AFTER.store(n, SeqCst);
+}
+
+/// From the `n`-th on, thread creation fails; a negative number ends that.
+pub fn fail_thread_after(n: i64) {
+    crate::os::FAIL_THREAD_AFTER.store(n, SeqCst);
+}
+
+/// Takes an edge that the state machine does not have, which must end the process.
+pub fn illegal_status_change() {
+    if let Some(g) = crate::context::current_g() {
+        g.status.transition(
+            crate::sched::gstatus::Status::Running,
+            crate::sched::gstatus::Status::Leaked,
+        );
+    }
+}
+
+/// Pretends to run user code inside the runtime, which debug builds must catch (D9).
+pub fn user_code_inside_the_runtime() {
+    let _rt = crate::sched::park::enter();
+    crate::sched::park::assert_user_context();
+}

@@ -1,0 +1,234 @@
+//! What a [`Thread`](super::Thread) handle points to: identity, the park token, and how it is freed.
+//!
+//! One allocation serves the handle and, for a goroutine that can be joined, the packet that its result travels in
+//! (the packet begins with an `Inner`). The count is our own so that both can share it.
+//!
+//! The park token:
+//! ```text
+//!  word     meaning                     next
+//!  EMPTY    no token, nobody parked     TOKEN (unpark), waiter (park)
+//!  TOKEN    the next park returns       EMPTY (park)
+//!  waiter   parked: a G, or a note      EMPTY (unpark, timeout or withdrawal: that one owns the wake-up)
+//! ```
+
+use std::cell::Cell;
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, fence};
+
+use crate::sched::g::G;
+use crate::sched::note::Note;
+use crate::sched::park::ready;
+use crate::sched::ptr::{Gp, Ptr};
+
+const EMPTY: usize = 0;
+const TOKEN: usize = 1;
+/// Marks a waiter that is a thread's note.
+const NOTE: usize = 2;
+
+/// What differs between a bare handle and a packet.
+pub(crate) struct InnerVtable {
+    /// Frees the allocation; the last reference is gone.
+    pub(crate) free: unsafe fn(NonNull<Inner>),
+    /// Its goroutine will never finish: whoever joins learns it. In user context.
+    pub(crate) abandon: unsafe fn(NonNull<Inner>),
+}
+
+/// Shared state of a thread handle.
+#[repr(C)]
+pub(crate) struct Inner {
+    refs: AtomicUsize,
+    token: AtomicUsize,
+    runtime: AtomicU32,
+    id: AtomicU64,
+    name: Option<Box<str>>,
+    vtable: &'static InnerVtable,
+}
+
+static NEXT_THREAD: AtomicU64 = AtomicU64::new(1);
+
+static BARE: InnerVtable = InnerVtable {
+    free: |inner| {
+        // SAFETY: made by `bare` from a box; the last reference is gone.
+        drop(unsafe { Box::from_raw(inner.as_ptr()) });
+    },
+    abandon: |_| {},
+};
+
+impl Inner {
+    /// With one reference, for the caller.
+    pub(crate) fn new(name: Option<Box<str>>, vtable: &'static InnerVtable) -> Inner {
+        Inner {
+            refs: AtomicUsize::new(1),
+            token: AtomicUsize::new(EMPTY),
+            runtime: AtomicU32::new(0),
+            id: AtomicU64::new(0),
+            name,
+            vtable,
+        }
+    }
+
+    /// A handle's state without a packet, with one reference.
+    pub(crate) fn bare(name: Option<Box<str>>) -> NonNull<Inner> {
+        NonNull::from(Box::leak(Box::new(Inner::new(name, &BARE))))
+    }
+
+    /// The state of a plain thread's handle.
+    pub(crate) fn for_thread() -> NonNull<Inner> {
+        let name = std::thread::current().name().map(Box::from);
+        let inner = Inner::bare(name);
+        // SAFETY: just made.
+        let id = NEXT_THREAD.fetch_add(1, Relaxed);
+        unsafe { inner.as_ref() }.id.store(id, Relaxed);
+        inner
+    }
+
+    /// Says which goroutine it is; once, before the goroutine starts.
+    pub(crate) fn set_goroutine(&self, runtime: u32, id: u64) {
+        self.runtime.store(runtime, Relaxed);
+        self.id.store(id, Relaxed);
+    }
+
+    /// The runtime's number (0 for plain threads) and the id within it.
+    pub(crate) fn identity(&self) -> (u32, u64) {
+        (self.runtime.load(Relaxed), self.id.load(Relaxed))
+    }
+
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    pub(crate) fn retain(&self) {
+        self.refs.fetch_add(1, Relaxed);
+    }
+
+    /// # Safety
+    /// The caller owned a reference and uses it no more.
+    pub(crate) unsafe fn release(inner: NonNull<Inner>) {
+        // SAFETY: by the caller's reference.
+        let this = unsafe { inner.as_ref() };
+        // ORDER: Release; pairs with the Acquire fence of the last one, as in every reference count.
+        if this.refs.fetch_sub(1, Release) == 1 {
+            fence(Acquire);
+            // SAFETY: the last reference.
+            unsafe { (this.vtable.free)(inner) };
+        }
+    }
+
+    /// # Safety
+    /// The caller owns the goroutine's reference, taken from the G, and uses it no more. In user context.
+    pub(crate) unsafe fn abandon(inner: NonNull<Inner>) {
+        // SAFETY: by the caller's promise.
+        unsafe {
+            (inner.as_ref().vtable.abandon)(inner);
+            Inner::release(inner);
+        }
+    }
+
+    /// Takes the token if there is one.
+    pub(crate) fn take_token(&self) -> bool {
+        // ORDER: Acquire; pairs with the Release of `unpark`.
+        self.token.load(Relaxed) == TOKEN
+            && self
+                .token
+                .compare_exchange(TOKEN, EMPTY, Acquire, Relaxed)
+                .is_ok()
+    }
+
+    fn commit(&self, waiter: usize) -> bool {
+        // ORDER: AcqRel; publishes the waiter to `unpark`, or sees what came before its token.
+        match self.token.compare_exchange(EMPTY, waiter, AcqRel, Acquire) {
+            Ok(_) => true,
+            Err(_) => {
+                self.token.store(EMPTY, Relaxed);
+                false
+            }
+        }
+    }
+
+    fn withdraw(&self, waiter: usize) -> bool {
+        // ORDER: AcqRel; whoever swaps the waiter out owns its wake-up.
+        self.token
+            .compare_exchange(waiter, EMPTY, AcqRel, Acquire)
+            .is_ok()
+    }
+
+    /// The parked goroutine `g` waits here from now on; false: there was a token, now used up.
+    pub(crate) fn commit_g(&self, g: Gp) -> bool {
+        self.commit(g.as_ptr() as usize)
+    }
+
+    /// Takes `g` back; true: its wake-up is the caller's.
+    pub(crate) fn withdraw_g(&self, g: Gp) -> bool {
+        self.withdraw(g.as_ptr() as usize)
+    }
+
+    /// Parks a plain thread until a token comes or the deadline passes.
+    pub(crate) fn park_thread(&self, deadline_ns: u64) {
+        let note = Note::new();
+        let waiter = &raw const note as usize | NOTE;
+        if self.commit(waiter) && !note.sleep_until(deadline_ns) && !self.withdraw(waiter) {
+            note.sleep(); // the unparker has us and will touch the note
+        }
+    }
+
+    /// Leaves a token, or wakes whoever is parked.
+    pub(crate) fn unpark(&self) {
+        let mut word = self.token.load(Relaxed);
+        loop {
+            let next = if word == EMPTY || word == TOKEN {
+                TOKEN
+            } else {
+                EMPTY
+            };
+            // ORDER: AcqRel; what the unparker did before is seen by the parked; the waiter is published.
+            match self
+                .token
+                .compare_exchange_weak(word, next, AcqRel, Relaxed)
+            {
+                Ok(_) => break,
+                Err(found) => word = found,
+            }
+        }
+        match word {
+            EMPTY | TOKEN => {}
+            waiter if waiter & NOTE != 0 => {
+                // SAFETY: the sleeper keeps its note until this wake-up, which the swap made ours.
+                unsafe { &*((waiter & !NOTE) as *const Note) }.wakeup();
+            }
+            waiter => {
+                // SAFETY: GF/G4, a parked G; the swap made its wake-up ours.
+                if let Some(g) = unsafe { Ptr::from_raw(waiter as *mut G) } {
+                    ready(g);
+                }
+            }
+        }
+    }
+}
+
+/// A plain thread's own handle, kept while the thread lives.
+pub(crate) struct OwnInner(Cell<Option<NonNull<Inner>>>);
+
+impl OwnInner {
+    pub(crate) const fn new() -> OwnInner {
+        OwnInner(Cell::new(None))
+    }
+
+    pub(crate) fn get(&self) -> NonNull<Inner> {
+        if let Some(inner) = self.0.get() {
+            return inner;
+        }
+        let inner = Inner::for_thread();
+        self.0.set(Some(inner));
+        inner
+    }
+}
+
+impl Drop for OwnInner {
+    fn drop(&mut self) {
+        if let Some(inner) = self.0.take() {
+            // SAFETY: the thread's own reference.
+            unsafe { Inner::release(inner) };
+        }
+    }
+}

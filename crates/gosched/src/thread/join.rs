@@ -1,0 +1,534 @@
+//! Starting goroutines and getting their results: `spawn`, `Builder`, `JoinHandle`.
+//!
+//! The result travels in a *packet*, one allocation shared by the goroutine, the join handle and the thread
+//! handles. Its flags say who is done with it:
+//! ```text
+//!  the goroutine sets FINISHED after it wrote the result; if DETACHED was set, it drops the result itself
+//!  the handle sets DETACHED when it is dropped;            if FINISHED was set, it drops the result itself
+//! ```
+//! The goroutine's reference lies in its G. Whoever swaps it out, the goroutine at its end or a drop of the
+//! runtime, answers the join.
+
+use std::any::Any;
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::io;
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU8;
+use std::sync::atomic::Ordering::AcqRel;
+
+use super::inner::{Inner, InnerVtable};
+use super::scope::ScopeData;
+use super::{Exited, Result, Thread, exited};
+use crate::context::stack::class_for;
+use crate::context::{current_g, current_m};
+use crate::sched::Sched;
+use crate::sched::g::{Task, WaitReason};
+use crate::sched::park::{assert_user_context, enter};
+use crate::sched::spawn::Spawn;
+use crate::sched::wait::{SlotKind, WaitSlot};
+
+static JOIN: SlotKind = SlotKind::new(WaitReason::Join);
+
+const FINISHED: u8 = 1;
+const DETACHED: u8 = 2;
+
+/// A goroutine's result on its way to whoever joins. Begins with the thread's `Inner`.
+#[repr(C)]
+pub(super) struct Packet<T> {
+    inner: Inner,
+    slot: WaitSlot,
+    flags: AtomicU8,
+    result: UnsafeCell<Option<Result<T>>>,
+    scope: Option<Arc<ScopeData>>,
+}
+
+impl<T> Packet<T> {
+    const VTABLE: InnerVtable = InnerVtable {
+        free: |inner| {
+            // SAFETY: made by `new` from a box of this type; the last reference is gone. The result is
+            // gone too: its taker, or whoever detached last, has dropped it.
+            drop(unsafe { Box::from_raw(inner.cast::<Packet<T>>().as_ptr()) });
+        },
+        abandon: |inner| {
+            // SAFETY: the goroutine's reference is the caller's; nobody else writes the result.
+            unsafe { Packet::finish(inner.cast::<Packet<T>>(), Err(exited())) };
+        },
+    };
+
+    fn new(name: Option<Box<str>>, scope: Option<Arc<ScopeData>>) -> NonNull<Packet<T>> {
+        let packet = Packet {
+            inner: Inner::new(name, &Self::VTABLE),
+            slot: WaitSlot::new(),
+            flags: AtomicU8::new(0),
+            result: UnsafeCell::new(None),
+            scope,
+        };
+        NonNull::from(Box::leak(Box::new(packet)))
+    }
+
+    /// Delivers the result; the caller owns the goroutine's reference and keeps it. In user context.
+    unsafe fn finish(this: NonNull<Packet<T>>, result: Result<T>) {
+        // SAFETY: by the caller's reference.
+        let packet = unsafe { this.as_ref() };
+        // SAFETY: before FINISHED only the owner of the goroutine's reference touches the result.
+        unsafe { *packet.result.get() = Some(result) };
+        // ORDER: AcqRel; pairs with the other side's: the later one sees the result and may drop it.
+        let detached = packet.flags.fetch_or(FINISHED, AcqRel) & DETACHED != 0;
+        if detached {
+            packet.drop_result();
+        }
+        packet.slot.complete();
+        if let Some(scope) = &packet.scope {
+            scope.leave();
+        }
+    }
+
+    /// Drops a result that nobody will take; a panic in it is the scope's to report.
+    fn drop_result(&self) {
+        // SAFETY: both flags are set and the caller set the second: the result is its own.
+        let result = unsafe { (*self.result.get()).take() };
+        if let (Some(Err(payload)), Some(scope)) = (&result, &self.scope)
+            && !payload.is::<Exited>()
+        {
+            scope.note_panic();
+        }
+        assert_user_context();
+        drop(result);
+    }
+}
+
+/// The right to wait for a goroutine's result; dropping it lets the goroutine go on alone.
+///
+/// See [`std::thread::JoinHandle`].
+///
+/// ```
+/// # gosched::run(|| {
+/// let handle = gosched::thread::spawn(|| 6 * 7);
+/// assert_eq!(handle.join().unwrap(), 42);
+/// # });
+/// ```
+pub struct JoinHandle<T>(pub(super) RawHandle<T>);
+
+/// What `JoinHandle` and `ScopedJoinHandle` share.
+pub(super) struct RawHandle<T> {
+    /// Its reference; the `Inner` it points to is the packet's first field.
+    thread: Thread,
+    marker: PhantomData<T>,
+}
+
+// SAFETY: D1, as std's: the packet is shared by a count, the result moves to one taker.
+unsafe impl<T> Send for RawHandle<T> {}
+// SAFETY: as above; `&RawHandle` gives no access to the result.
+unsafe impl<T> Sync for RawHandle<T> {}
+
+impl<T> RawHandle<T> {
+    fn packet(&self) -> &Packet<T> {
+        // SAFETY: `spawn_raw` made the packet that begins with this `Inner`; `thread` holds a reference to it.
+        unsafe { &*(&raw const *self.thread.inner()).cast::<Packet<T>>() }
+    }
+
+    pub(super) fn thread(&self) -> &Thread {
+        &self.thread
+    }
+
+    pub(super) fn is_finished(&self) -> bool {
+        self.packet().slot.is_done()
+    }
+
+    #[track_caller]
+    pub(super) fn join(self) -> Result<T> {
+        super::check_cancelled();
+        if let Some(g) = current_g()
+            && ptr::eq(
+                g.thread.load(std::sync::atomic::Ordering::Acquire),
+                self.thread.inner(),
+            )
+        {
+            panic!("gosched: a goroutine cannot join itself: it would wait for ever");
+        }
+        if !self.packet().slot.wait(&JOIN) {
+            super::check_cancelled();
+            self.packet().slot.wait_always(&JOIN);
+        }
+        // SAFETY: the slot is done, so the result is written, and the handle, which alone may take it, is ours.
+        let result = unsafe { (*self.packet().result.get()).take() };
+        result.unwrap_or_else(|| Err(exited()))
+    }
+}
+
+impl<T> Drop for RawHandle<T> {
+    fn drop(&mut self) {
+        // ORDER: AcqRel; see `finish`.
+        if self.packet().flags.fetch_or(DETACHED, AcqRel) & FINISHED != 0 {
+            self.packet().drop_result();
+        }
+    }
+}
+
+impl<T> JoinHandle<T> {
+    /// Waits for the goroutine and returns its value, or the payload of its panic.
+    ///
+    /// Blocks the goroutine, or the plain thread it is called on. See [`std::thread::JoinHandle::join`].
+    ///
+    /// # Errors
+    /// The payload with which the goroutine panicked; [`Exited`] if it ended by [`exit`](crate::exit) or its
+    /// runtime was dropped.
+    ///
+    /// # Panics
+    /// If a goroutine joins itself.
+    ///
+    /// ```
+    /// # gosched::run(|| {
+    /// let handle = gosched::thread::spawn(|| -> u32 { panic!("oh no") });
+    /// let payload = handle.join().unwrap_err();
+    /// assert_eq!(payload.downcast_ref(), Some(&"oh no"));
+    /// # });
+    /// ```
+    #[track_caller]
+    pub fn join(self) -> Result<T> {
+        self.0.join()
+    }
+
+    /// The goroutine's thread handle; see [`std::thread::JoinHandle::thread`].
+    ///
+    /// ```
+    /// # gosched::run(|| {
+    /// let handle = gosched::thread::spawn(gosched::thread::park);
+    /// handle.thread().unpark();
+    /// # handle.join().unwrap();
+    /// # });
+    /// ```
+    #[must_use]
+    pub fn thread(&self) -> &Thread {
+        self.0.thread()
+    }
+
+    /// Whether the goroutine has ended; see [`std::thread::JoinHandle::is_finished`].
+    ///
+    /// ```
+    /// # gosched::run(|| {
+    /// let handle = gosched::thread::spawn(|| ());
+    /// while !handle.is_finished() {
+    ///     gosched::yield_now();
+    /// }
+    /// # });
+    /// ```
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.0.is_finished()
+    }
+}
+
+impl<T> fmt::Debug for JoinHandle<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JoinHandle").finish_non_exhaustive()
+    }
+}
+
+/// Starts a goroutine; see [`std::thread::spawn`].
+///
+/// Blocks nothing.
+///
+/// # Panics
+/// Outside a goroutine (use [`Runtime::spawn`](crate::Runtime::spawn) or a [`Handle`](crate::Handle)), or if
+/// no stack can be had; [`Builder::spawn`] returns that as an error.
+///
+/// ```
+/// # gosched::run(|| {
+/// let handle = gosched::thread::spawn(|| "hello");
+/// assert_eq!(handle.join().unwrap(), "hello");
+/// # });
+/// ```
+#[track_caller]
+pub fn spawn<F, T>(f: F) -> JoinHandle<T>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    let spawned = with_current("thread::spawn", |sched| {
+        spawn_joinable(sched, None, None, f)
+    });
+    spawned.unwrap_or_else(|error| panic!("gosched: cannot start a goroutine: {error}"))
+}
+
+/// Calls `f` with the runtime of the calling goroutine.
+#[track_caller]
+pub(crate) fn with_current<R>(what: &str, f: impl FnOnce(&Sched) -> R) -> R {
+    match current_m().filter(|m| m.curg().is_some()) {
+        // The goroutine keeps its runtime alive while it runs, wherever it runs.
+        Some(m) => f(m.sched()),
+        None => panic!(
+            "gosched::{what} called outside a goroutine: start one with gosched::run or #[gosched::main], or use a Runtime or Handle"
+        ),
+    }
+}
+
+/// Starts a joinable goroutine of `sched`.
+#[track_caller]
+pub(crate) fn spawn_joinable<F, T>(
+    sched: &Sched,
+    name: Option<Box<str>>,
+    class: Option<u8>,
+    f: F,
+) -> io::Result<JoinHandle<T>>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    // SAFETY: 'static closures borrow nothing that could go.
+    unsafe { spawn_raw(sched, name, class, None, f) }.map(JoinHandle)
+}
+
+/// # Safety
+/// What `F` and `T` borrow outlives the goroutine (a scope waits for it).
+#[track_caller]
+pub(super) unsafe fn spawn_raw<F, T>(
+    sched: &Sched,
+    name: Option<Box<str>>,
+    class: Option<u8>,
+    scope: Option<Arc<ScopeData>>,
+    f: F,
+) -> io::Result<RawHandle<T>>
+where
+    F: FnOnce() -> T,
+{
+    let packet = Packet::<T>::new(name, scope.clone());
+    // SAFETY: just made; the first reference passes to the G, this one to the handle.
+    let thread = unsafe { Thread::share(packet.cast()) };
+    let handle = RawHandle {
+        thread,
+        marker: PhantomData,
+    };
+    if let Some(scope) = &scope {
+        scope.enter();
+    }
+    let how = Spawn {
+        site: Location::caller(),
+        class,
+        thread: packet.as_ptr().cast(),
+    };
+    let task = Task::new(move || deliver::<T>(catch_unwind(AssertUnwindSafe(f))));
+    // SAFETY: borrows by the caller's promise.
+    match unsafe { sched.spawn(how, task) } {
+        Ok(()) => Ok(handle),
+        Err((error, task)) => {
+            if let Some(scope) = &scope {
+                scope.leave();
+            }
+            drop(task);
+            // SAFETY: no goroutine took its reference.
+            unsafe { Inner::release(packet.cast()) };
+            Err(error)
+        }
+    }
+}
+
+/// Takes the calling goroutine's `Inner` out of its G; None if its runtime was dropped meanwhile.
+pub(super) fn take_inner() -> Option<NonNull<Inner>> {
+    let _rt = enter();
+    let g = current_g()?;
+    // ORDER: AcqRel; one of the goroutine and a drop of its runtime gets it.
+    NonNull::new(g.thread.swap(ptr::null_mut(), AcqRel))
+}
+
+/// The last thing a joinable goroutine does.
+fn deliver<T>(result: Result<T>) {
+    let packet = take_inner();
+    report_abort(&result);
+    let Some(inner) = packet else { return };
+    // SAFETY: `spawn_raw::<_, T>` made it as a Packet<T>; the goroutine's reference is ours now.
+    unsafe {
+        Packet::finish(inner.cast::<Packet<T>>(), result);
+        Inner::release(inner);
+    }
+}
+
+/// With `panic_abort` any panic ends the process, as in Go.
+fn report_abort<T>(result: &Result<T>) {
+    if let Err(payload) = result
+        && !payload.is::<Exited>()
+        && let Some(m) = current_m()
+        && m.sched().config.panic_abort
+    {
+        report_panic();
+        crate::os::exit_process(2);
+    }
+}
+
+/// Starts a goroutine that nobody joins.
+#[track_caller]
+pub(crate) fn spawn_go<F: FnOnce() + Send + 'static>(sched: &Sched, f: F) -> io::Result<()> {
+    let how = Spawn {
+        site: Location::caller(),
+        class: None,
+        thread: ptr::null_mut(),
+    };
+    let task = Task::new(move || finish_report(catch_unwind(AssertUnwindSafe(f))));
+    // SAFETY: 'static closures borrow nothing that could go.
+    unsafe { sched.spawn(how, task) }.map_err(|(error, _)| error)
+}
+
+/// The last thing a goroutine that nobody joins does: says which one panicked.
+pub(crate) fn finish_report(result: std::result::Result<(), Box<dyn Any + Send>>) {
+    report_abort(&result);
+    if let Err(payload) = &result
+        && !payload.is::<Exited>()
+    {
+        report_panic();
+    }
+    drop(result);
+    if let Some(inner) = take_inner() {
+        // SAFETY: the goroutine's reference is ours now.
+        unsafe { Inner::release(inner) };
+    }
+}
+
+fn report_panic() {
+    if let Some(g) = current_g() {
+        let name = g
+            .name()
+            .map(|name| format!(" [{name}]"))
+            .unwrap_or_default();
+        match g.site.get() {
+            Some(site) => eprintln!("goroutine {}{name}, spawned at {site}", g.id()),
+            None => eprintln!("goroutine {}{name}", g.id()),
+        }
+    }
+}
+
+/// Configures a new goroutine; see [`std::thread::Builder`].
+///
+/// ```
+/// # gosched::run(|| {
+/// let handle = gosched::thread::Builder::new()
+///     .name("deep".into())
+///     .stack_size(1 << 20)
+///     .spawn(|| gosched::thread::current().name().map(str::len))
+///     .unwrap();
+/// assert_eq!(handle.join().unwrap(), Some(4));
+/// # });
+/// ```
+#[derive(Debug, Default)]
+#[must_use = "a builder does nothing until `spawn`"]
+pub struct Builder {
+    name: Option<String>,
+    stack_size: Option<usize>,
+}
+
+impl Builder {
+    /// No name, the runtime's stack size.
+    ///
+    /// ```
+    /// let builder = gosched::thread::Builder::new();
+    /// # let _ = builder;
+    /// ```
+    pub fn new() -> Builder {
+        Builder::default()
+    }
+
+    /// Names the goroutine, for panics and dumps.
+    ///
+    /// # Panics
+    /// If the name contains a NUL byte, as std's does.
+    ///
+    /// ```
+    /// let builder = gosched::thread::Builder::new().name("worker".into());
+    /// # let _ = builder;
+    /// ```
+    #[track_caller]
+    pub fn name(mut self, name: String) -> Builder {
+        assert!(
+            !name.contains('\0'),
+            "thread name may not contain interior null bytes"
+        );
+        self.name = Some(name);
+        self
+    }
+
+    /// The most stack the goroutine may use: rounded up to a power of two from 16 KiB to 1 GiB.
+    ///
+    /// Only touched pages cost memory.
+    ///
+    /// ```
+    /// let builder = gosched::thread::Builder::new().stack_size(64 * 1024);
+    /// # let _ = builder;
+    /// ```
+    pub fn stack_size(mut self, size: usize) -> Builder {
+        self.stack_size = Some(size);
+        self
+    }
+
+    fn parts(self) -> io::Result<(Option<Box<str>>, Option<u8>)> {
+        let class = match self.stack_size {
+            Some(size) => Some(class_for(size.max(1)).ok_or_else(|| stack_size_error(size))?),
+            None => None,
+        };
+        Ok((self.name.map(String::into_boxed_str), class))
+    }
+
+    /// Starts the goroutine; see [`std::thread::Builder::spawn`].
+    ///
+    /// # Errors
+    /// If the stack size is over 1 GiB, no address space is left for a stack, or the runtime is shutting down.
+    ///
+    /// # Panics
+    /// Outside a goroutine.
+    ///
+    /// ```
+    /// # gosched::run(|| {
+    /// let error = gosched::thread::Builder::new().stack_size(usize::MAX).spawn(|| ()).unwrap_err();
+    /// assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+    /// # });
+    /// ```
+    #[track_caller]
+    pub fn spawn<F, T>(self, f: F) -> io::Result<JoinHandle<T>>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        let (name, class) = self.parts()?;
+        with_current("thread::Builder::spawn", |sched| {
+            spawn_joinable(sched, name, class, f)
+        })
+    }
+
+    /// Starts a goroutine in a scope; see [`std::thread::Builder::spawn_scoped`].
+    ///
+    /// # Errors
+    /// As for [`Builder::spawn`].
+    ///
+    /// ```
+    /// # gosched::run(|| {
+    /// let mut words = vec!["a", "b"];
+    /// gosched::thread::scope(|s| {
+    ///     let builder = gosched::thread::Builder::new().name("pusher".into());
+    ///     builder.spawn_scoped(s, || words.push("c")).unwrap();
+    /// });
+    /// assert_eq!(words.len(), 3);
+    /// # });
+    /// ```
+    #[track_caller]
+    pub fn spawn_scoped<'scope, 'env, F, T>(
+        self,
+        scope: &'scope super::Scope<'scope, 'env>,
+        f: F,
+    ) -> io::Result<super::ScopedJoinHandle<'scope, T>>
+    where
+        F: FnOnce() -> T + Send + 'scope,
+        T: Send + 'scope,
+    {
+        let (name, class) = self.parts()?;
+        scope.spawn_with(name, class, f)
+    }
+}
+
+pub(crate) fn stack_size_error(size: usize) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidInput,
+        format!("a stack size of {size} bytes is not possible: give between 1 byte and 1 GiB"),
+    )
+}

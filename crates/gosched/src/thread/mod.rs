@@ -1,0 +1,258 @@
+//! Goroutines with the API of [`std::thread`].
+//!
+//! Names, signatures and behaviour are std's; what they start is a goroutine. Everything here that does not start
+//! one also works on plain threads.
+
+pub(crate) mod inner;
+mod join;
+mod park;
+mod scope;
+
+use std::any::Any;
+use std::fmt;
+use std::num::NonZero;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
+
+use self::inner::{Inner, OwnInner};
+use crate::context::current_g;
+
+pub use self::join::{Builder, JoinHandle, spawn};
+pub(crate) use self::join::{spawn_go, spawn_joinable, stack_size_error, with_current};
+pub(crate) use self::park::check_cancelled;
+pub use self::park::{park, park_timeout, sleep};
+pub use self::scope::{Scope, ScopedJoinHandle, scope};
+
+/// What [`JoinHandle::join`] returns: the goroutine's value, or the payload of its panic.
+pub type Result<T> = std::thread::Result<T>;
+
+/// The payload with which [`join`](JoinHandle::join) reports a goroutine that ended without a value: it called
+/// [`exit`](crate::exit), or its runtime was dropped.
+///
+/// ```
+/// # gosched::run(|| {
+/// let handle = gosched::thread::spawn(|| { gosched::exit() });
+/// assert!(handle.join().unwrap_err().is::<gosched::thread::Exited>());
+/// # });
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Exited;
+
+impl fmt::Display for Exited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the goroutine ended without returning a value")
+    }
+}
+
+impl std::error::Error for Exited {}
+
+pub(crate) fn exited() -> Box<dyn Any + Send> {
+    Box::new(Exited)
+}
+
+/// A handle to a goroutine or a plain thread; see [`std::thread::Thread`].
+///
+/// ```
+/// # gosched::run(|| {
+/// let worker = gosched::thread::Builder::new()
+///     .name("worker".into())
+///     .spawn(|| gosched::thread::current().name().map(String::from))
+///     .unwrap();
+/// assert_eq!(worker.thread().name(), Some("worker"));
+/// assert_eq!(worker.join().unwrap().as_deref(), Some("worker"));
+/// # });
+/// ```
+pub struct Thread {
+    inner: NonNull<Inner>,
+}
+
+// SAFETY: D1, an `Inner` is atomics and an immutable name, shared by a count.
+unsafe impl Send for Thread {}
+// SAFETY: as above.
+unsafe impl Sync for Thread {}
+
+impl Thread {
+    /// A handle that shares the state behind `inner`.
+    ///
+    /// # Safety
+    /// Somebody's reference keeps `inner` alive during the call.
+    pub(crate) unsafe fn share(inner: NonNull<Inner>) -> Thread {
+        // SAFETY: by the caller's promise.
+        unsafe { inner.as_ref() }.retain();
+        Thread { inner }
+    }
+
+    pub(crate) fn inner(&self) -> &Inner {
+        // SAFETY: the handle owns a reference.
+        unsafe { self.inner.as_ref() }
+    }
+
+    /// Lets the goroutine's current or next [`park`] return.
+    ///
+    /// Blocks nothing. See [`std::thread::Thread::unpark`].
+    ///
+    /// ```
+    /// # gosched::run(|| {
+    /// let parked = gosched::thread::spawn(gosched::thread::park);
+    /// parked.thread().unpark();
+    /// parked.join().unwrap();
+    /// # });
+    /// ```
+    pub fn unpark(&self) {
+        self.inner().unpark();
+    }
+
+    /// The unique id; see [`std::thread::Thread::id`].
+    ///
+    /// ```
+    /// let here = gosched::thread::current();
+    /// assert_eq!(here.id(), gosched::thread::current().id());
+    /// ```
+    #[must_use]
+    pub fn id(&self) -> ThreadId {
+        let (runtime, id) = self.inner().identity();
+        ThreadId { runtime, id }
+    }
+
+    /// The name it was given; see [`std::thread::Thread::name`].
+    ///
+    /// ```
+    /// # gosched::run(|| {
+    /// assert_eq!(gosched::thread::current().name(), Some("main"));
+    /// # });
+    /// ```
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.inner().name()
+    }
+}
+
+impl Clone for Thread {
+    fn clone(&self) -> Thread {
+        self.inner().retain();
+        Thread { inner: self.inner }
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        // SAFETY: the handle's own reference.
+        unsafe { Inner::release(self.inner) };
+    }
+}
+
+impl fmt::Debug for Thread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Thread")
+            .field("id", &self.id())
+            .field("name", &self.name())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A unique identifier of a goroutine or plain thread of this process.
+///
+/// ```
+/// let id = gosched::thread::current().id();
+/// let other = gosched::run(|| gosched::thread::current().id());
+/// assert_ne!(id, other);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ThreadId {
+    /// The number of the runtime; 0 for plain threads.
+    runtime: u32,
+    id: u64,
+}
+
+impl ThreadId {
+    /// The goroutine's id within its runtime, as dumps print it; None for plain threads.
+    ///
+    /// ```
+    /// let id = gosched::run(|| gosched::thread::current().id().goroutine());
+    /// assert_eq!(id.map(|id| id.get()), Some(1));
+    /// ```
+    #[must_use]
+    pub fn goroutine(&self) -> Option<NonZero<u64>> {
+        (self.runtime != 0).then(|| NonZero::new(self.id)).flatten()
+    }
+}
+
+thread_local! {
+    static OWN: OwnInner = const { OwnInner::new() };
+}
+
+/// The handle of the calling goroutine, or plain thread; see [`std::thread::current`].
+///
+/// ```
+/// let here = gosched::thread::current();
+/// println!("{:?}", here.id());
+/// ```
+#[must_use]
+pub fn current() -> Thread {
+    let inner = match current_g() {
+        Some(_) => current_inner(),
+        None => match OWN.try_with(OwnInner::get) {
+            Ok(inner) => inner,
+            // The thread is ending: a handle that nobody else shares, as good as any.
+            Err(_) => {
+                return Thread {
+                    inner: Inner::for_thread(),
+                };
+            }
+        },
+    };
+    // SAFETY: the goroutine or thread holds a reference while it runs.
+    unsafe { Thread::share(inner) }
+}
+
+/// The calling goroutine's `Inner`, made now if it has none.
+fn current_inner() -> NonNull<Inner> {
+    let Some(g) = current_g() else {
+        crate::sched::fatal::throw("no goroutine here")
+    };
+    // ORDER: Acquire; pairs with the Release that stored it.
+    if let Some(inner) = NonNull::new(g.thread.load(Acquire)) {
+        return inner;
+    }
+    let inner = Inner::bare(None);
+    // SAFETY: just made.
+    unsafe { inner.as_ref() }.set_goroutine(g.sched().id, g.id());
+    // Only the goroutine itself stores here while it runs; a drop of the runtime may take it away.
+    let stored = g
+        .thread
+        .compare_exchange(ptr::null_mut(), inner.as_ptr(), AcqRel, Acquire);
+    debug_assert!(stored.is_ok());
+    inner
+}
+
+/// Gives the others a turn; see [`std::thread::yield_now`].
+///
+/// The goroutine goes to the tail of the global run queue, as Go's `Gosched` does. On a plain thread it is std's.
+///
+/// ```
+/// # gosched::run(|| {
+/// gosched::thread::yield_now();
+/// # });
+/// ```
+pub fn yield_now() {
+    check_cancelled();
+    crate::sched::park::yield_now();
+}
+
+/// Whether the calling goroutine is unwinding; see [`std::thread::panicking`].
+///
+/// ```
+/// assert!(!gosched::thread::panicking());
+/// ```
+#[must_use]
+pub fn panicking() -> bool {
+    std::thread::panicking()
+}
+
+/// The calling goroutine gives up its own handle, as its last act.
+pub(crate) fn release_inner() {
+    if let Some(inner) = join::take_inner() {
+        // SAFETY: the goroutine's reference is ours now.
+        unsafe { Inner::release(inner) };
+    }
+}

@@ -1,0 +1,168 @@
+//! Parking and sleeping, for goroutines and plain threads.
+
+use std::ffi::c_void;
+use std::time::Duration;
+
+use super::inner::Inner;
+use super::{current_inner, exited};
+use crate::context::{current_g, current_m};
+use crate::os;
+use crate::sched::g::WaitReason;
+use crate::sched::park::{WaitOps, enter, park as park_g};
+use crate::sched::ptr::Gp;
+
+static PARK: WaitOps = WaitOps {
+    reason: WaitReason::Park,
+    commit: |g, inner| inner_of(inner).commit_g(g),
+    withdraw: |g, inner| inner_of(inner).withdraw_g(g),
+};
+
+static PARK_TIMEOUT: WaitOps = WaitOps {
+    reason: WaitReason::Park,
+    commit: |g, inner| {
+        let inner = inner_of(inner);
+        arm(g, claim_parked, || inner.commit_g(g))
+    },
+    withdraw: |g, inner| inner_of(inner).withdraw_g(g),
+};
+
+static SLEEP: WaitOps = WaitOps {
+    reason: WaitReason::Sleep,
+    commit: |g, _| arm(g, |_| true, || true),
+    withdraw: |g, _| g.sched().timers.remove(g),
+};
+
+/// The `Inner` that a park waits on.
+fn inner_of(arg: *const c_void) -> &'static Inner {
+    // SAFETY: PK, the parked goroutine holds a reference to its own `Inner`, which is the argument.
+    unsafe { &*arg.cast::<Inner>() }
+}
+
+unsafe fn claim_parked(g: Gp) -> bool {
+    inner_of(g.wait_arg.get()).withdraw_g(g)
+}
+
+/// Publishes a Waiting goroutine and its timer in one step: whoever wakes it can take the timer out again.
+fn arm(g: Gp, claim: crate::time::timers::Claim, publish: impl FnOnce() -> bool) -> bool {
+    let sched = g.sched();
+    let when = g.timer_when.get();
+    let mut heap = sched.timers.lock();
+    if !publish() {
+        drop(heap);
+        sched.timers.unpromise();
+        return false;
+    }
+    let is_first = sched.timers.insert(&mut heap, g, when, claim);
+    drop(heap);
+    if is_first && !sched.poller.kick(when) {
+        // Nobody watches the timers. This M will, if it goes idle; if it has other work, another one must.
+        let has_work = current_m()
+            .and_then(|m| m.p.load(std::sync::atomic::Ordering::Relaxed))
+            .is_some_and(|p| !p.runq.is_empty());
+        if has_work {
+            sched.wake_p();
+        }
+    }
+    true
+}
+
+/// Unwinds a goroutine whose runtime shuts down; elsewhere, and while unwinding already, does nothing.
+#[inline]
+pub(crate) fn check_cancelled() {
+    if let Some(g) = current_g()
+        && g.is_cancelled()
+        && !std::thread::panicking()
+    {
+        std::panic::resume_unwind(exited());
+    }
+}
+
+/// Blocks until the goroutine's token is there; see [`std::thread::park`].
+///
+/// Blocks the goroutine, or the plain thread it is called on.
+///
+/// ```
+/// # gosched::run(|| {
+/// let main = gosched::thread::current();
+/// gosched::go(move || main.unpark());
+/// gosched::thread::park();
+/// # });
+/// ```
+pub fn park() {
+    check_cancelled();
+    if current_g().is_none() {
+        super::current().inner().park_thread(u64::MAX);
+        return;
+    }
+    let inner = current_inner();
+    // SAFETY: the goroutine holds a reference to it.
+    if unsafe { inner.as_ref() }.take_token() {
+        return;
+    }
+    {
+        let _rt = enter();
+        // SAFETY: PK, the goroutine's own `Inner`, alive while it waits.
+        unsafe { park_g(&PARK, inner.as_ptr().cast()) };
+    }
+    check_cancelled();
+}
+
+/// As [`park`], for at most `dur`; see [`std::thread::park_timeout`].
+///
+/// ```
+/// # gosched::run(|| {
+/// gosched::thread::park_timeout(std::time::Duration::from_millis(1));
+/// # });
+/// ```
+pub fn park_timeout(dur: Duration) {
+    let deadline = os::deadline_after(dur);
+    if deadline == u64::MAX {
+        return park();
+    }
+    check_cancelled();
+    if current_g().is_none() {
+        super::current().inner().park_thread(deadline);
+        return;
+    }
+    let inner = current_inner();
+    // SAFETY: the goroutine holds a reference to it.
+    if unsafe { inner.as_ref() }.take_token() {
+        return;
+    }
+    wait_timed(&PARK_TIMEOUT, inner.as_ptr().cast(), deadline);
+    check_cancelled();
+}
+
+/// Blocks for at least `dur`; see [`std::thread::sleep`]. `Duration::ZERO` returns at once, `Duration::MAX` never.
+///
+/// Blocks the goroutine, or the plain thread it is called on.
+///
+/// ```
+/// # gosched::run(|| {
+/// gosched::thread::sleep(std::time::Duration::from_millis(1));
+/// # });
+/// ```
+pub fn sleep(dur: Duration) {
+    check_cancelled();
+    if dur.is_zero() {
+        return;
+    }
+    if current_g().is_none() {
+        return std::thread::sleep(dur);
+    }
+    wait_timed(&SLEEP, std::ptr::null(), os::deadline_after(dur));
+    check_cancelled();
+}
+
+fn wait_timed(ops: &'static WaitOps, arg: *const c_void, deadline: u64) {
+    let Some(g) = current_g() else { return };
+    let _rt = enter();
+    let timers = &g.sched().timers;
+    if timers.promise().is_err() {
+        crate::sched::fatal::throw("no memory for a timer");
+    }
+    g.timer_when.set(deadline);
+    // SAFETY: PK, `arg` is what `ops` takes (the callers above).
+    unsafe { park_g(ops, arg) };
+    timers.remove(g);
+}

@@ -1,0 +1,234 @@
+//! Scoped goroutines; see [`std::thread::scope`].
+//!
+//! A scope counts its goroutines and itself. Its caller leaves only when the count is zero, through panics and
+//! requests to unwind alike: what the goroutines borrow lies in its frames.
+
+use std::fmt;
+use std::io;
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+
+use super::join::{RawHandle, spawn_raw, with_current};
+use super::{Result, Thread};
+use crate::sched::g::WaitReason;
+use crate::sched::wait::{SlotKind, WaitSlot};
+
+static SCOPE: SlotKind = SlotKind::new(WaitReason::Scope);
+
+pub(super) struct ScopeData {
+    /// Goroutines running, and one for the scope's own body.
+    running: AtomicUsize,
+    has_panicked: AtomicBool,
+    empty: WaitSlot,
+}
+
+impl ScopeData {
+    pub(super) fn enter(&self) {
+        let before = self.running.fetch_add(1, Relaxed);
+        assert!(before < usize::MAX / 2, "too many goroutines in one scope");
+    }
+
+    pub(super) fn leave(&self) {
+        // ORDER: AcqRel; what the goroutines did is seen by whoever finds the scope empty.
+        if self.running.fetch_sub(1, AcqRel) == 1 {
+            self.empty.complete();
+        }
+    }
+
+    pub(super) fn note_panic(&self) {
+        self.has_panicked.store(true, Relaxed);
+    }
+}
+
+/// A scope to start goroutines in; see [`std::thread::Scope`].
+///
+/// ```
+/// # gosched::run(|| {
+/// let numbers = [1, 2, 3];
+/// gosched::thread::scope(|s| {
+///     for n in &numbers {
+///         s.spawn(move || assert!(*n > 0));
+///     }
+/// });
+/// # });
+/// ```
+pub struct Scope<'scope, 'env: 'scope> {
+    data: Arc<ScopeData>,
+    /// Both invariant, as std's: the scope may be neither shrunk nor grown.
+    scope: PhantomData<&'scope mut &'scope ()>,
+    env: PhantomData<&'env mut &'env ()>,
+}
+
+/// The right to wait for a scoped goroutine; see [`std::thread::ScopedJoinHandle`].
+///
+/// ```
+/// # gosched::run(|| {
+/// let text = String::from("hello");
+/// let len = gosched::thread::scope(|s| s.spawn(|| text.len()).join().unwrap());
+/// assert_eq!(len, 5);
+/// # });
+/// ```
+pub struct ScopedJoinHandle<'scope, T> {
+    raw: RawHandle<T>,
+    scope: PhantomData<&'scope mut &'scope ()>,
+}
+
+// SAFETY: D1, as std's handle: the phantom lifetimes carry nothing.
+unsafe impl<T> Send for ScopedJoinHandle<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for ScopedJoinHandle<'_, T> {}
+
+/// Runs `f` with a scope, in which goroutines may borrow what outlives the call; see [`std::thread::scope`].
+///
+/// Blocks until every goroutine of the scope has ended: the goroutine, or the plain thread, it is called on.
+///
+/// # Panics
+/// If a goroutine of the scope panicked and nobody joined it.
+///
+/// ```
+/// # gosched::run(|| {
+/// let mut a = vec![1, 2, 3];
+/// let mut sum = 0;
+/// gosched::thread::scope(|s| {
+///     s.spawn(|| sum += a.iter().sum::<i32>());
+/// });
+/// a.push(sum);
+/// assert_eq!(a, [1, 2, 3, 6]);
+/// # });
+/// ```
+#[track_caller]
+pub fn scope<'env, F, T>(f: F) -> T
+where
+    F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
+{
+    let scope = Scope {
+        data: Arc::new(ScopeData {
+            running: AtomicUsize::new(1),
+            has_panicked: AtomicBool::new(false),
+            empty: WaitSlot::new(),
+        }),
+        scope: PhantomData,
+        env: PhantomData,
+    };
+    let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
+    scope.data.leave();
+    scope.data.empty.wait_always(&SCOPE);
+    match result {
+        Err(payload) => resume_unwind(payload),
+        Ok(_) if scope.data.has_panicked.load(Relaxed) => {
+            panic!("a scoped thread panicked")
+        }
+        Ok(value) => value,
+    }
+}
+
+impl<'scope> Scope<'scope, '_> {
+    /// Starts a goroutine in the scope; see [`std::thread::Scope::spawn`].
+    ///
+    /// # Panics
+    /// Outside a goroutine, or if no stack can be had.
+    ///
+    /// ```
+    /// # gosched::run(|| {
+    /// let x = 1;
+    /// let y = gosched::thread::scope(|s| s.spawn(|| x + 1).join().unwrap());
+    /// assert_eq!(y, 2);
+    /// # });
+    /// ```
+    #[track_caller]
+    pub fn spawn<F, T>(&'scope self, f: F) -> ScopedJoinHandle<'scope, T>
+    where
+        F: FnOnce() -> T + Send + 'scope,
+        T: Send + 'scope,
+    {
+        self.spawn_with(None, None, f)
+            .unwrap_or_else(|error| panic!("gosched: cannot start a goroutine: {error}"))
+    }
+
+    #[track_caller]
+    pub(super) fn spawn_with<F, T>(
+        &'scope self,
+        name: Option<Box<str>>,
+        class: Option<u8>,
+        f: F,
+    ) -> io::Result<ScopedJoinHandle<'scope, T>>
+    where
+        F: FnOnce() -> T + Send + 'scope,
+        T: Send + 'scope,
+    {
+        let data = Arc::clone(&self.data);
+        let raw = with_current("thread::Scope::spawn", |sched| {
+            // SAFETY: `scope` waits for the goroutine before 'scope ends; an abandoned one never runs again.
+            unsafe { spawn_raw(sched, name, class, Some(data), f) }
+        })?;
+        Ok(ScopedJoinHandle {
+            raw,
+            scope: PhantomData,
+        })
+    }
+}
+
+impl<T> ScopedJoinHandle<'_, T> {
+    /// Waits for the goroutine; see [`JoinHandle::join`](super::JoinHandle::join).
+    ///
+    /// # Errors
+    /// The payload with which the goroutine panicked.
+    ///
+    /// ```
+    /// # gosched::run(|| {
+    /// let joined = gosched::thread::scope(|s| s.spawn(|| panic!("oh no")).join());
+    /// assert!(joined.is_err());
+    /// # });
+    /// ```
+    #[track_caller]
+    pub fn join(self) -> Result<T> {
+        self.raw.join()
+    }
+
+    /// The goroutine's thread handle.
+    ///
+    /// ```
+    /// # gosched::run(|| {
+    /// gosched::thread::scope(|s| s.spawn(gosched::thread::park).thread().unpark());
+    /// # });
+    /// ```
+    #[must_use]
+    pub fn thread(&self) -> &Thread {
+        self.raw.thread()
+    }
+
+    /// Whether the goroutine has ended.
+    ///
+    /// ```
+    /// # gosched::run(|| {
+    /// gosched::thread::scope(|s| {
+    ///     let handle = s.spawn(|| ());
+    ///     while !handle.is_finished() {
+    ///         gosched::yield_now();
+    ///     }
+    /// });
+    /// # });
+    /// ```
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.raw.is_finished()
+    }
+}
+
+impl fmt::Debug for Scope<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scope")
+            .field("running", &self.data.running.load(Relaxed))
+            .field("has_panicked", &self.data.has_panicked.load(Relaxed))
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Debug for ScopedJoinHandle<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ScopedJoinHandle").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,3 @@
+//! Time: what sleeps and what wakes it.
+
+pub(crate) mod timers;
