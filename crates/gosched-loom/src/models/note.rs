@@ -78,7 +78,7 @@ impl Idle {
 /// kernel, if `wakeup` does not wake, or if its store does not publish.
 #[test]
 fn m1_a_note_is_used_twice() {
-    explore(Some(3), || {
+    explore(None, || {
         let m = Idle::new();
         let waker = thread::spawn({
             let m = m.clone();
@@ -116,7 +116,7 @@ fn m1_a_note_sleeps_through_a_stray_wake() {
 /// the late wake-up would end the next sleep. The waker gave a P exactly when the M says it got one.
 #[test]
 fn m1_a_deadline_against_a_waker() {
-    explore(Some(3), || {
+    explore(Some(4), || {
         let m = Idle::new();
         let waker = thread::spawn({
             let m = m.clone();

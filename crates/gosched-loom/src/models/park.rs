@@ -149,7 +149,7 @@ fn pk_a_commit_meets_the_event() {
 /// withdrawal succeeds after the completion.
 #[test]
 fn pk_a_withdrawn_waiter_is_not_woken_again() {
-    explore(Some(3), || {
+    explore(None, || {
         let story = Story::new();
         let event = thread::spawn({
             let story = story.clone();
@@ -176,7 +176,7 @@ fn pk_a_withdrawn_waiter_is_not_woken_again() {
 /// another M. Fails if a withdrawal leaves the slot in any state but EMPTY.
 #[test]
 fn pk_a_slot_takes_the_same_waiter_again() {
-    explore(Some(3), || {
+    explore(None, || {
         let story = Story::new();
         let event = thread::spawn({
             let story = story.clone();

@@ -92,7 +92,7 @@ fn g6_a_waker_waits_for_the_scan_bit() {
 /// Two scanners and a waker: one bit, one holder. Fails if `begin_scan` succeeds on a scanned goroutine.
 #[test]
 fn g6_the_scan_bit_has_one_holder() {
-    explore(Some(3), || {
+    explore(None, || {
         let g = Parked::new();
         let scanners = [0, 1].map(|_| {
             let g = g.clone();
@@ -112,7 +112,7 @@ fn g6_the_scan_bit_has_one_holder() {
 /// Waiting → Runnable.
 #[test]
 fn g1_an_event_and_a_cancel_wake_once() {
-    explore(Some(3), || {
+    explore(None, || {
         let g = Parked::new();
         let canceller = thread::spawn({
             let g = g.clone();

@@ -6,12 +6,15 @@
 //! started is only noted, and stays counted as spinning. So when all threads of a story have ended nobody moves any
 //! more, and [`World::assert_work_conserved`] looks at the end of the world.
 //!
-//! Why both fences are needed. The submitter stores into a queue and loads `nmspinning`; the stopping M
+//! Why the fences come in pairs. The submitter stores into a queue and loads `nmspinning`; the stopping M
 //! decrements `nmspinning` and loads the queues. Nothing else orders a store before a later load of another word,
 //! so without wake/1 the submitter may count the M that has already stopped (its load runs before its own store is
 //! seen), and without wake/2 the M may re-check a queue as it was before the submission (its loads run before its
-//! decrement is seen). Either way the submitter relies on the M and the M on the submitter. Taking out any one of
-//! the fences in `submitted`, `submitted_by_rmw` or `Spin::end` fails the stories named after it.
+//! decrement is seen). Either way the submitter relies on the M and the M on the submitter, the goroutine stays where
+//! it is and the M's P is idle. need/1 and need/2 are the same for `need` and `npidle`: without one of them a
+//! submitter sees no idle P while the P that goes idle sees no need. Taking out any one of the fences in
+//! `submitted`, `submitted_by_rmw`, `Spin::end`, `Spin::set_needed` or `idle_p_added` fails the stories that say
+//! so. need/3 can go without a failure here: a spinner that missed something looks again, or wakes, when it ends.
 
 use std::collections::VecDeque;
 use std::ptr::NonNull;
@@ -22,7 +25,7 @@ use loom::thread;
 
 use super::{Items, Plain, explore};
 use crate::runq::{Owner, RunQueue, Steal};
-use crate::shim::{AtomicUsize, Relaxed};
+use crate::shim::{AtomicUsize, Relaxed, SeqCst};
 use crate::spin::{self, Spin};
 
 /// What the scheduler lock guards.
@@ -102,8 +105,20 @@ impl World {
         self.wake_p();
     }
 
-    /// A spawn or a ready from outside.
+    /// A spawn or a ready from outside: in one locked step.
     fn inject(&self, item: usize) {
+        let item = self.items.make(item);
+        let mut core = self.lock();
+        core.runq.push_back(item);
+        self.mirror_len(&core);
+        spin::submitted();
+        if self.spin.is_nobody_spinning() && self.spin.claim_wake() {
+            self.start_claimed(core);
+        }
+    }
+
+    /// A goroutine yields to the global queue.
+    fn submit_global(&self, item: usize) {
         let item = self.items.make(item);
         let mut core = self.lock();
         core.runq.push_back(item);
@@ -121,15 +136,26 @@ impl World {
     // idle.rs
 
     fn wake_p(&self) {
-        if !self.spin.claim_wake() {
-            return;
+        if self.spin.is_nobody_spinning() && self.has_idle_p_or_says_so() && self.spin.claim_wake()
+        {
+            self.start_claimed(self.lock());
         }
-        let mut core = self.lock();
+    }
+
+    fn has_idle_p_or_says_so(&self) -> bool {
+        if self.npidle.load(SeqCst) != 0 {
+            return true;
+        }
+        self.spin.set_needed();
+        self.npidle.load(SeqCst) != 0
+    }
+
+    fn start_claimed(&self, mut core: MutexGuard<'_, Core>) {
         match self.get_idle_p(&mut core) {
             Some(p) => core.started.push((p, true)),
             None => {
                 self.spin.set_needed();
-                // Under the lock: who meets the claim there must be able to rely on the claimer.
+                // Under the lock: whoever sees the claim there relies on the claimer's look at the idle list.
                 self.spin.give_up();
             }
         }
@@ -148,8 +174,8 @@ impl World {
         }
         self.put_idle_p(&mut core, p);
         drop(core);
-        spin::submitted_by_rmw();
-        if self.runq_len.load(Relaxed) != 0 {
+        spin::idle_p_added();
+        if self.spin.is_needed() || self.runq_len.load(Relaxed) != 0 {
             self.wake_p();
         }
     }
@@ -157,12 +183,12 @@ impl World {
     fn put_idle_p(&self, core: &mut Core, p: usize) {
         assert!(self.queues[p].is_empty(), "P2: an idle P has no work");
         core.pidle.push(p);
-        self.npidle.fetch_add(1, Relaxed);
+        self.npidle.fetch_add(1, SeqCst);
     }
 
     fn get_idle_p(&self, core: &mut Core) -> Option<usize> {
         let p = core.pidle.pop()?;
-        self.npidle.fetch_sub(1, Relaxed);
+        self.npidle.fetch_sub(1, SeqCst);
         Some(p)
     }
 
@@ -254,6 +280,10 @@ impl World {
                 return Gave::LookAgain;
             }
         }
+        spin::idle_p_added();
+        if self.spin.is_needed() && self.take_idle_p_spinning(m) {
+            return Gave::LookAgain;
+        }
         Gave::Parked
     }
 
@@ -317,31 +347,37 @@ fn submit_against_stop(submit: fn(&World)) {
 }
 
 /// The goroutine goes to the tail of the ring, a plain store. Fails without the fence in `submitted` (wake/1) or
-/// the one in `Spin::end` (wake/2), or if the M drops its P after the decrement.
+/// the one in `Spin::end` (wake/2), and if the M re-checks nothing.
 #[test]
 fn wk_a_ring_submission_against_a_stopping_m() {
     submit_against_stop(|world| world.submit_ring(0, 0));
 }
 
-/// The goroutine goes to `next`, a swap. Fails without the fence in `submitted_by_rmw` or in `Spin::end`, where
-/// swaps are no barriers, and if the re-check overlooks `next`.
+/// The goroutine goes to `next`, a swap. Fails without the fence in `submitted_by_rmw` or in `Spin::end` (where
+/// swaps are no barriers), and if the re-check overlooks `next`.
 #[test]
 fn wk_a_next_submission_against_a_stopping_m() {
     submit_against_stop(|world| world.submit_next(0, 0));
 }
 
-/// The goroutine comes from a thread outside, through the global queue. Fails as the one before, and if the
-/// re-check overlooks the global queue.
+/// The goroutine comes from a thread outside, through the global queue. Fails without the fence in `submitted` or in
+/// `Spin::end`, and if the re-check overlooks the global queue.
 #[test]
 fn wk_an_injection_against_a_stopping_m() {
     submit_against_stop(|world| world.inject(0));
+}
+
+/// The goroutine yields to the global queue. Fails as the one with `next` does.
+#[test]
+fn wk_a_yield_against_a_stopping_m() {
+    submit_against_stop(|world| world.submit_global(0));
 }
 
 /// Two submissions, one from inside and one from outside, and a stopping M: whichever claims the wake does it
 /// for both, and an M that finds one of the goroutines recruits a successor for the other.
 #[test]
 fn wk_two_submissions_against_a_stopping_m() {
-    explore(Some(2), || {
+    explore(Some(3), || {
         let world = World::new(2, 2);
         let m = world.spinning_m();
         let stopping = thread::spawn({
@@ -359,17 +395,22 @@ fn wk_two_submissions_against_a_stopping_m() {
     });
 }
 
-/// The second race: the submitter finds no idle P, because the other M still holds its own; that M has not
-/// spun, so it re-checks nothing when it drops it a moment later. `need`, set and read under the lock, turns it
-/// round. Fails if `set_needed` does nothing or if `begin` leaves an M that was needed uncounted.
+/// The second race: the submitter finds no idle P, because the other M still holds its own; that M does not spin,
+/// so it re-checks nothing when it drops it a moment later. `need` turns it round. Fails without the fence in
+/// `set_needed` (need/1) or in `idle_p_added` (need/2), if `set_needed` does nothing, and if the M does not look at
+/// `need` behind its fence.
 #[test]
 fn wk_need_stops_an_m_that_has_not_spun() {
     explore(None, || {
         let world = World::new(2, 1);
-        let m = world.quiet_m(1);
         let dropping = thread::spawn({
             let world = world.clone();
-            move || world.look(m)
+            move || {
+                let mut m = world.quiet_m(1);
+                if let Gave::LookAgain = world.give_up_p(&mut m) {
+                    world.look(m);
+                }
+            }
         });
         world.submit_next(0, 0);
         dropping.join().unwrap();
@@ -377,29 +418,61 @@ fn wk_need_stops_an_m_that_has_not_spun() {
     });
 }
 
-/// A P is handed off (its thread ends) while a submitter holds a claim and finds no idle P. Whoever hands it off
-/// counts on the claimer, so the claim must not outlive the claimer's look at the idle list: it is given back
-/// under the same lock. Fails if `give_up` comes after the unlock.
+/// The same with a P that is handed off, because its thread ends: nobody goes on looking with it, so whoever hands
+/// it off must wake, unless the M that looks at that time finds the goroutine in its re-check.
 #[test]
-fn wk_a_hand_off_does_not_trust_a_dying_claim() {
-    explore(None, || {
-        let world = World::new(2, 1);
+fn wk_need_meets_a_hand_off() {
+    explore(Some(3), || {
+        let world = World::new(3, 1);
+        let m = world.spinning_m();
+        let stopping = thread::spawn({
+            let world = world.clone();
+            move || world.look(m)
+        });
         let handing_off = thread::spawn({
             let world = world.clone();
             move || world.hand_off_p(1)
         });
         world.submit_next(0, 0);
+        stopping.join().unwrap();
         handing_off.join().unwrap();
         world.assert_work_conserved();
     });
 }
 
-/// Three Ps. A submitter's claim finds no idle P; an M that is needed because of it takes the goroutine; a
-/// second M drops its P; a goroutine is injected. The M that found work must be able to recruit a successor: a
-/// claim that is dying but still counted would hide from it, and from the injection, that nobody looks. Fails if
+/// An injection claims the wake and finds no idle P. Its goroutine is taken at once by an M whose thread then ends
+/// and hands its P off, and another goroutine is submitted: both see a claim, and count on the claimer. So the
+/// claim must not outlive the claimer's look at the idle list: it is given back under the same lock. Fails if
+/// `give_up` comes after the unlock.
+#[test]
+fn wk_a_hand_off_does_not_trust_a_dying_claim() {
+    explore(Some(3), || {
+        let world = World::new(2, 2);
+        let ending = thread::spawn({
+            let world = world.clone();
+            move || {
+                if let Some(item) = world.global_get(&mut world.lock()) {
+                    world.items.run(item);
+                }
+                world.hand_off_p(1);
+            }
+        });
+        let outside = thread::spawn({
+            let world = world.clone();
+            move || world.inject(1)
+        });
+        world.submit_next(0, 0);
+        ending.join().unwrap();
+        outside.join().unwrap();
+        world.assert_work_conserved();
+    });
+}
+
+/// Three Ps, two Ms that do not spin at first, a submission and an injection, in any order: a claim that finds no
+/// idle P, an M that is needed, finds work and recruits a successor, another that drops its P meanwhile. Fails if
 /// `give_up` comes after the unlock, and if a spinner that finds work does not wake.
 #[test]
-fn wk_a_dying_claim_hides_nobody() {
+fn wk_two_submissions_and_two_ms() {
     explore(Some(2), || {
         let world = World::new(3, 2);
         let ms = [1, 2].map(|p| {

@@ -1,17 +1,328 @@
-//! dump
-/// Dump
-#[derive(Debug)]
-pub struct Dump;
-impl std::fmt::Display for Dump {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("dump")
+//! Every goroutine of a runtime, readable.
+//!
+//! Three steps: buffers are made and the caller's own stack is unwound; the world stops and `collect` copies what there is;
+//! the world goes on and symbols are looked up in the caller's own context, where allocating is allowed (D9).
+
+use std::fmt;
+use std::panic::Location;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Acquire;
+use std::time::Duration;
+
+use super::collect::{Head, Record, Snapshot, View};
+pub(crate) use super::fatal::print_fatal;
+use super::symbols::{Frame, Symbols, with_room};
+use crate::context::{self, Probe, current_g};
+use crate::os;
+use crate::sched::Sched;
+use crate::sched::gstatus::Status;
+use crate::sched::park::enter;
+
+/// The goroutines of a runtime at one moment: what [`debug::dump`](crate::debug::dump) returns.
+///
+/// Displays as Go's traces do, one goroutine after the other with a blank line between them, the calling one first.
+///
+/// ```
+/// gosched::run(|| {
+///     let dump = gosched::debug::dump();
+///     assert_eq!(dump.goroutines().len(), 1);
+///     assert!(dump.to_string().starts_with("goroutine 1 [running] {name: main}:\n"));
+/// });
+/// ```
+#[derive(Clone, Debug)]
+pub struct Dump {
+    goroutines: Vec<Goroutine>,
+    elided: usize,
+}
+
+/// One goroutine in a [`Dump`].
+///
+/// ```
+/// gosched::run(|| {
+///     let dump = gosched::debug::dump();
+///     let main = &dump.goroutines()[0];
+///     assert_eq!((main.id(), main.name(), main.state()), (1, Some("main"), "running"));
+///     assert_eq!((main.wait_reason(), main.parent()), (None, None));
+///     assert!(!main.is_locked());
+///     assert!(main.spawned_at().is_some());
+///     assert!(!main.frames().is_empty());
+/// });
+/// ```
+#[derive(Clone, Debug)]
+pub struct Goroutine {
+    id: u64,
+    name: Option<Box<str>>,
+    state: &'static str,
+    wait_reason: Option<&'static str>,
+    waited: Duration,
+    parent: Option<u64>,
+    parent_name: Option<Box<str>>,
+    site: Option<&'static Location<'static>>,
+    is_locked: bool,
+    waits_for: Option<u64>,
+    view: View,
+    frames: Arc<[Frame]>,
+}
+
+impl Dump {
+    /// The goroutines: the caller first, the others by id.
+    ///
+    /// See the example of [`Dump`].
+    #[must_use]
+    pub fn goroutines(&self) -> &[Goroutine] {
+        &self.goroutines
     }
 }
+
+impl Goroutine {
+    /// Its id; the first goroutine of a runtime has 1.
+    ///
+    /// See the example of [`Goroutine`].
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The name it was given.
+    ///
+    /// See the example of [`Goroutine`].
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// `"running"`, `"runnable"`, `"waiting"` or another of the scheduler's states.
+    ///
+    /// See the example of [`Goroutine`].
+    #[must_use]
+    pub fn state(&self) -> &str {
+        self.state
+    }
+
+    /// Why it waits, if it does: `"park"`, `"sleep"`, `"join"`, …
+    ///
+    /// See the example of [`Goroutine`].
+    #[must_use]
+    pub fn wait_reason(&self) -> Option<&str> {
+        self.wait_reason
+    }
+
+    /// For how long it has been waiting, to about 10 ms; zero if it is not.
+    ///
+    /// See the example of [`Goroutine`].
+    #[must_use]
+    pub fn waiting_for(&self) -> Duration {
+        self.waited
+    }
+
+    /// The goroutine that it waits for, where the runtime knows: in a join.
+    ///
+    /// ```
+    /// gosched::run(|| {
+    ///     let worker = gosched::thread::spawn(gosched::thread::park);
+    ///     let worker_id = worker.thread().id().goroutine().unwrap().get();
+    ///     let parked = worker.thread().clone();
+    ///     let joiner = gosched::thread::spawn(move || worker.join().unwrap());
+    ///     let joiner_id = joiner.thread().id().goroutine().unwrap().get();
+    ///     gosched::thread::sleep(std::time::Duration::from_millis(10));
+    ///     let dump = gosched::debug::dump();
+    ///     let found = dump.goroutines().iter().find(|g| g.id() == joiner_id).unwrap();
+    ///     assert_eq!(found.waits_for(), Some(worker_id));
+    ///     # parked.unpark();
+    ///     # joiner.join().unwrap();
+    /// });
+    /// ```
+    #[must_use]
+    pub fn waits_for(&self) -> Option<u64> {
+        self.waits_for
+    }
+
+    /// The goroutine that started it; None if a thread outside the runtime did.
+    ///
+    /// See the example of [`Goroutine`].
+    #[must_use]
+    pub fn parent(&self) -> Option<u64> {
+        self.parent
+    }
+
+    /// Where it was started.
+    ///
+    /// See the example of [`Goroutine`].
+    #[must_use]
+    pub fn spawned_at(&self) -> Option<&'static Location<'static>> {
+        self.site
+    }
+
+    /// Whether it is wired to its thread; see [`lock_os_thread`](crate::lock_os_thread).
+    ///
+    /// See the example of [`Goroutine`].
+    #[must_use]
+    pub fn is_locked(&self) -> bool {
+        self.is_locked
+    }
+
+    /// Its stack, innermost first, without the runtime's own frames; empty if it has not run yet.
+    ///
+    /// See the example of [`Goroutine`].
+    #[must_use]
+    pub fn frames(&self) -> &[Frame] {
+        &self.frames
+    }
+
+    /// The readable form of a record of `snapshot`. In user context.
+    pub(super) fn new(snapshot: &Snapshot, record: &Record, symbols: &mut Symbols) -> Goroutine {
+        let named = |id: u64| snapshot.records().binary_search_by_key(&id, |r| r.id).ok();
+        let parent = named(record.parent).map(|at| &snapshot.records()[at]);
+        let is_waiting = record.status == Status::Waiting;
+        Goroutine {
+            id: record.id,
+            name: snapshot.name(record).map(Box::from),
+            state: record.status.name(),
+            wait_reason: is_waiting.then(|| record.reason.name()),
+            waited: Duration::from_millis(record.waited_ms.into()),
+            parent: (record.parent != 0).then_some(record.parent),
+            parent_name: parent.and_then(|p| snapshot.name(p)).map(Box::from),
+            site: record.site,
+            is_locked: record.is_locked,
+            waits_for: None,
+            view: record.view,
+            frames: match snapshot.pcs(record) {
+                [] => Arc::new([]),
+                pcs => symbols.stack(pcs),
+            },
+        }
+    }
+}
+
+impl Goroutine {
+    /// The same with other frames.
+    pub(super) fn with_frames(self, frames: Vec<Frame>) -> Goroutine {
+        Goroutine {
+            frames: frames.into(),
+            ..self
+        }
+    }
+}
+
+/// A dump of `sched`, from any thread, in user context.
+pub(crate) fn dump_of(sched: &Sched) -> Dump {
+    let snapshot = take(sched);
+    with_room(|| Dump::new(&snapshot, true)).unwrap_or_else(|| Dump::new(&snapshot, false))
+}
+
+#[inline(never)]
+fn take(sched: &Sched) -> Snapshot {
+    let mut snapshot = Snapshot::new();
+    // Also the unwinder's first use, which may set itself up.
+    let mut stack = Probe::new();
+    context::backtrace_here(&mut stack);
+    let rt = enter();
+    if !sched.dead.load(Acquire) {
+        snapshot.reserve(sched.blocks.outstanding());
+        let caller = current_g().filter(|g| ptr::eq(g.sched(), sched));
+        let stopped = sched.stop_the_world();
+        sched.update_clock(os::monotonic_ns());
+        let caller = caller.map(|g| (g, &stack));
+        context::systemstack(|| snapshot.collect(sched, caller, usize::MAX, true));
+        drop(stopped);
+    }
+    drop(rt);
+    snapshot
+}
+
 impl Dump {
-    /// gs
-    pub fn goroutines(&self) {}
+    /// The readable form; without `symbolise` (there is neither stack nor thread for it) addresses take the place of frames.
+    fn new(snapshot: &Snapshot, symbolise: bool) -> Dump {
+        let mut symbols = if symbolise {
+            Symbols::default()
+        } else {
+            Symbols::addresses_only()
+        };
+        let records = snapshot.records();
+        let mut goroutines: Vec<_> = records
+            .iter()
+            .map(|record| Goroutine::new(snapshot, record, &mut symbols))
+            .collect();
+        name_joined(&mut goroutines, records);
+        if let Some(caller) = records.iter().position(|r| r.is_caller) {
+            goroutines[..=caller].rotate_right(1);
+        }
+        Dump {
+            goroutines,
+            elided: snapshot.elided,
+        }
+    }
 }
-pub(crate) fn dump_of(_: &crate::sched::Sched) -> Dump {
-    Dump
+
+/// Fills in for whom each join waits. `goroutines` and `records` are in the same order.
+pub(super) fn name_joined(goroutines: &mut [Goroutine], records: &[Record]) {
+    let mut by_inner: Vec<_> = records.iter().filter(|r| r.inner != 0).collect();
+    by_inner.sort_unstable_by_key(|r| r.inner);
+    for (goroutine, record) in goroutines.iter_mut().zip(records) {
+        let found = record
+            .join_target()
+            .and_then(|target| by_inner.binary_search_by_key(&target, |r| r.inner).ok());
+        goroutine.waits_for = found.map(|at| by_inner[at].id);
+    }
 }
-pub(crate) fn print_fatal() {}
+
+impl fmt::Display for Goroutine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let head = Head {
+            id: self.id,
+            what: self.wait_reason.unwrap_or(self.state),
+            minutes: self.waited.as_secs() / 60,
+            is_locked: self.is_locked,
+            name: self.name(),
+        };
+        writeln!(f, "{head}:")?;
+        match self.view {
+            View::Whole | View::Cut => {}
+            View::NotStarted => writeln!(f, "(not started)")?,
+            View::Elsewhere => {
+                writeln!(f, "\tgoroutine running on other thread; stack unavailable")?;
+            }
+            View::NoRoom => writeln!(f, "\t(no room left on its stack to unwind it)")?,
+        }
+        for frame in self.frames() {
+            writeln!(f, "{frame}")?;
+        }
+        if self.view == View::Cut {
+            writeln!(f, "...additional frames elided...")?;
+        }
+        if let Some(id) = self.waits_for {
+            writeln!(f, "waits for goroutine {id}")?;
+        }
+        self.fmt_origin(f)
+    }
+}
+
+impl Goroutine {
+    fn fmt_origin(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(site) = self.site else { return Ok(()) };
+        let (file, line) = (site.file(), site.line());
+        match (self.parent, self.parent_name.as_deref()) {
+            (Some(id), Some(name)) => {
+                writeln!(f, "created by {name} in goroutine {id} at {file}:{line}")
+            }
+            (Some(id), None) => writeln!(f, "created in goroutine {id} at {file}:{line}"),
+            (None, _) => writeln!(f, "created outside the runtime at {file}:{line}"),
+        }
+    }
+}
+
+impl fmt::Display for Dump {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, goroutine) in self.goroutines.iter().enumerate() {
+            if at > 0 {
+                f.write_str("\n")?;
+            }
+            write!(f, "{goroutine}")?;
+        }
+        if self.elided > 0 {
+            writeln!(f, "\n...{} goroutines elided...", self.elided)?;
+        }
+        Ok(())
+    }
+}

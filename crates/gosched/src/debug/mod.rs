@@ -1,4 +1,128 @@
-//! What the runtime is doing (placeholder while it is being written).
+//! What the runtime is doing: every goroutine with its stack, the counters, and a check of its own order.
+//!
+//! ```
+//! gosched::run(|| {
+//!     let waiter = gosched::thread::spawn(gosched::thread::park);
+//!     gosched::yield_now();
+//!     println!("{}", gosched::debug::dump());
+//!     println!("{}", gosched::debug::metrics());
+//!     gosched::debug::check().unwrap();
+//! #   waiter.thread().unpark();
+//! #   waiter.join().unwrap();
+//! });
+//! ```
+//!
+//! Without touching the program, `GOSCHED_DEBUG=schedtrace=1000` prints a line about the scheduler every 1,000 ms, and
+//! `GOSCHED_DEBUG=schedtrace=1000,scheddetail=1` every P, M and G.
+
+mod census;
+pub(crate) mod check;
+mod collect;
 pub(crate) mod dump;
+mod fatal;
+pub(crate) mod metrics;
+mod out;
 pub(crate) mod schedtrace;
 pub(crate) mod sigquit;
+mod symbols;
+
+pub use check::Violations;
+pub use dump::{Dump, Goroutine};
+pub use metrics::{Metrics, ProcMetrics, StackMetrics};
+pub use symbols::Frame;
+
+use crate::context::current_m;
+use crate::sched::Sched;
+
+/// Every goroutine of the caller's runtime, with its state, what it waits for, where it was started and its stack.
+///
+/// Prints as Go's traces do.
+///
+/// # Blocking
+/// Stops the world for as long as it takes to unwind every stack, about 10 µs each; symbols are looked up after that, while
+/// the others run.
+///
+/// # Panics
+/// Outside a runtime: there [`Runtime::dump`](crate::Runtime::dump) and [`Handle::dump`](crate::Handle::dump) do the same.
+///
+/// ```
+/// gosched::run(|| {
+///     let waiter = gosched::thread::Builder::new()
+///         .name("waiter".into())
+///         .spawn(gosched::thread::park)
+///         .unwrap();
+///     gosched::thread::sleep(std::time::Duration::from_millis(10));
+///     let dump = gosched::debug::dump();
+///     let found = dump.goroutines().iter().find(|g| g.name() == Some("waiter")).unwrap();
+///     assert_eq!(found.wait_reason(), Some("park"));
+///     assert!(dump.to_string().contains("[park] {name: waiter}:"));
+///     # waiter.thread().unpark();
+///     # waiter.join().unwrap();
+/// });
+/// ```
+#[track_caller]
+#[must_use]
+pub fn dump() -> Dump {
+    with_current("dump", dump::dump_of)
+}
+
+/// The counters of the caller's runtime, taken without stopping anybody: numbers of one moment that may disagree by a few.
+///
+/// # Blocking
+/// Nothing.
+///
+/// # Panics
+/// Outside a runtime: there [`Runtime::metrics`](crate::Runtime::metrics) and
+/// [`Handle::metrics`](crate::Handle::metrics) do the same.
+///
+/// ```
+/// gosched::run(|| {
+///     gosched::thread::spawn(|| ()).join().unwrap();
+///     let metrics = gosched::debug::metrics();
+///     assert_eq!(metrics.spawns, 2); // the main goroutine counts
+///     assert_eq!(metrics.goroutines, 1);
+///     assert_eq!(metrics.rescues, 0);
+/// });
+/// ```
+#[track_caller]
+#[must_use]
+pub fn metrics() -> Metrics {
+    with_current("metrics", metrics::metrics_of)
+}
+
+/// Stops the world and verifies that the scheduler's structures agree with each other: every goroutine in the one place its
+/// state says, every list as long as its counter, every P and M bound both ways. Stress tests call it throughout.
+///
+/// # Blocking
+/// Stops the world for about 0.1 µs per goroutine.
+///
+/// # Errors
+/// What does not agree. That is a bug of the runtime or memory corruption by unsafe code.
+///
+/// # Panics
+/// Outside a runtime: there [`Runtime::check`](crate::Runtime::check) and [`Handle::check`](crate::Handle::check) do the
+/// same.
+///
+/// ```
+/// gosched::run(|| {
+///     let handles: Vec<_> = (0..100).map(|_| gosched::thread::spawn(gosched::yield_now)).collect();
+///     gosched::debug::check().unwrap();
+///     handles.into_iter().for_each(|handle| handle.join().unwrap());
+///     gosched::debug::check().unwrap();
+/// });
+/// ```
+#[track_caller]
+pub fn check() -> Result<(), Violations> {
+    with_current("check", check::check_of)
+}
+
+#[track_caller]
+fn with_current<R>(what: &str, f: impl FnOnce(&Sched) -> R) -> R {
+    match current_m().filter(|m| m.curg().is_some()) {
+        // The goroutine keeps its runtime alive while it runs, wherever it runs.
+        Some(m) => f(m.sched()),
+        None => panic!(
+            "gosched::debug::{what} called outside a runtime: use Runtime::{what} or Handle::{what}"
+        ),
+    }
+}

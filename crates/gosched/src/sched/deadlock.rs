@@ -1,10 +1,10 @@
 //! Is there any hope left? (U6, D11)
 //!
 //! A runtime is *quiet* when every M sleeps, no P waits for a thread, no queue holds a goroutine and no timer is
-//! set. The M that makes it quiet looks around: if every runtime of the process is quiet and no foreign thread is
-//! alive, nothing can ever wake a goroutine. A foreign thread may hold the other end of anything, so while there
-//! is one the M looks again after 1 s, 2 s, … 60 s: the thread may have ended. These are the only wake-ups of a
-//! quiet runtime. `Deadlock::Closed` leaves foreign threads out of account.
+//! set. sysmon looks around before it goes to sleep over an idle runtime: if every runtime of the process is quiet
+//! and no foreign thread is alive, nothing can ever wake a goroutine. A foreign thread may hold the other end of
+//! anything, so while there is one sysmon looks again after 1 s, 2 s, … 60 s: the thread may have ended. These are
+//! the only wake-ups of a quiet runtime. `Deadlock::Closed` leaves foreign threads out of account.
 
 use std::fmt;
 use std::sync::atomic::Ordering::SeqCst;
@@ -16,7 +16,10 @@ use crate::os;
 
 const LOOK_AGAIN_MAX_S: u64 = 60;
 
-/// One M's patience.
+/// How soon to look again when Ms are still on their way to sleep.
+const SETTLE_NS: u64 = 10_000_000;
+
+/// sysmon's patience with one spell of quiet.
 pub(crate) struct Watch {
     wait_s: u64,
 }
@@ -26,15 +29,18 @@ impl Watch {
         Watch { wait_s: 1 }
     }
 
-    /// Looks at a runtime that has gone quiet. Reports a deadlock, or says when to look again.
+    /// Looks at a runtime whose Ps are all idle. Reports a deadlock, or says when to look again, if at all.
     pub(crate) fn look(&mut self, sched: &Sched) -> Option<u64> {
         let mode = sched.config.deadlock;
-        if mode == Deadlock::Off {
-            return None;
-        }
         let has_goroutines = sched.goroutines() > 0;
+        if mode == Deadlock::Off || sched.timers.next_ns() != u64::MAX {
+            return None; // a timer that fires wakes sysmon, too
+        }
         if !has_goroutines && sched.core.lock().mains_exited == 0 {
             return None; // nobody waits for anything
+        }
+        if sched.quiet_since().is_none() {
+            return Some(os::monotonic_ns() + SETTLE_NS);
         }
         if has_hope(mode) {
             let wait_s = self.wait_s;

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::Sched;
 use super::gstatus::Status;
 use super::p::{GFREE_KEEP, GFREE_MAX, STACKS_MAX};
-use super::park::{assert_user_context, drop_g, enter, leave, mcall};
+use super::park::{assert_user_context, drop_g, enter_m, leave, mcall};
 use super::ptr::{Gp, Mp, Pp};
 use super::schedule::Next;
 use super::spawn::CREDITS;
@@ -27,8 +27,8 @@ pub(crate) extern "C" fn goroutine_entry() {
     let (vtable, data) = task;
     // SAFETY: D3, taken once; the G keeps the closure's storage until `goexit0`.
     unsafe { (vtable.run)(data) };
-    std::mem::forget(enter());
     if let Some(m) = current_m() {
+        enter_m(m);
         mcall(m, goexit0);
     }
     super::fatal::throw("a dead goroutine was run")

@@ -23,7 +23,7 @@ use crate::context::stack::Stack;
 use crate::thread::inner::Inner;
 
 /// Words of a closure that fit into the G itself.
-const INLINE_WORDS: usize = 14;
+const INLINE_WORDS: usize = 5;
 
 /// Why a goroutine waits: printed in dumps, so Go's words where Go has them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -97,6 +97,8 @@ pub(crate) struct G {
     pub(crate) timer_index: Cell<u32>,
     /// The coarse clock (ms) when it began to wait.
     pub(crate) wait_since: AtomicU32,
+    /// The value of `wait_since`, plus one, of the wait in which its unused stack was last returned.
+    pub(crate) shrunk_at: AtomicU32,
     /// Nested `lock_os_thread` calls, and the runtime's own lock of a goroutine that unwinds.
     pub(crate) locked_ext: Cell<u32>,
     pub(crate) locked_int: Cell<u32>,
@@ -316,7 +318,7 @@ impl GQueue {
     }
 }
 
-const _: () = assert!(size_of::<G>() <= 256, "D3: a G is at most 256 bytes");
+const _: () = assert!(size_of::<G>() == 192, "D3: a G is three cache lines");
 
 impl G {
     /// Idle → Dead: gives zeroed memory its identity.

@@ -15,11 +15,13 @@ use super::ptr::{Gp, Ptr};
 use crate::os::{self, Errno};
 
 const BLOCK: usize = 64 * 1024;
-const SLOT: usize = 256;
+const SLOT: usize = size_of::<G>();
 const PER_BLOCK: usize = BLOCK / SLOT;
-const WORDS: usize = PER_BLOCK / 64;
-/// Wholly free blocks that keep their memory.
+const WORDS: usize = PER_BLOCK.div_ceil(64);
+/// Wholly free blocks that keep their memory when the scavenger comes by.
 const KEEP_FREE: usize = 16;
+/// Blocks that the scavenger looks at in one hold of the lock.
+const TRIM_STEP: usize = 64;
 
 #[repr(C)]
 struct Header {
@@ -34,12 +36,13 @@ struct Header {
 }
 
 const _: () = assert!(size_of::<Header>() <= SLOT);
-const _: () = assert!(size_of::<G>() <= SLOT);
 
 struct Blocks {
     all: *mut Header,
     partial: *mut Header,
-    nblocks: usize,
+    /// Where the scavenger goes on.
+    trim_at: *mut Header,
+    /// Blocks of which every G is free and that have memory.
     nfree_blocks: usize,
     nout: usize,
 }
@@ -60,7 +63,7 @@ impl GBlocks {
                 Blocks {
                     all: std::ptr::null_mut(),
                     partial: std::ptr::null_mut(),
-                    nblocks: 0,
+                    trim_at: std::ptr::null_mut(),
                     nfree_blocks: 0,
                     nout: 0,
                 },
@@ -116,6 +119,50 @@ impl GBlocks {
         }
     }
 
+    /// Visits up to `n` Gs as `for_each` does, after leaving out the first `skip`; returns how many it visited.
+    pub(crate) fn visit(&self, skip: usize, n: usize, mut f: impl FnMut(usize, Gp)) -> usize {
+        let blocks = self.blocks.lock();
+        let (mut at, mut passed, mut seen) = (blocks.all, 0, 0);
+        while let Some(header) = NonNull::new(at) {
+            // SAFETY: D9, under the lock; blocks are unmapped only by Drop.
+            let h = unsafe { header.as_ref() };
+            at = h.next;
+            let out = PER_BLOCK - 1 - h.nfree;
+            if passed + out <= skip {
+                passed += out;
+                continue;
+            }
+            for slot in (1..PER_BLOCK).filter(|s| h.free[s / 64] & (1 << (s % 64)) == 0) {
+                passed += 1;
+                if passed > skip {
+                    f(seen, g_at(header, slot));
+                    seen += 1;
+                }
+                if seen == n {
+                    return seen;
+                }
+            }
+        }
+        seen
+    }
+
+    /// Whether the scavenger would find anything.
+    pub(crate) fn trim_due(&self) -> bool {
+        self.blocks.lock().nfree_blocks > KEEP_FREE
+    }
+
+    /// Returns the memory of some wholly free blocks to the system; true if more are left.
+    pub(crate) fn trim(&self) -> bool {
+        let mut blocks = self.blocks.lock();
+        for _ in 0..TRIM_STEP {
+            if blocks.nfree_blocks <= KEEP_FREE {
+                return false;
+            }
+            blocks.trim_next();
+        }
+        true
+    }
+
     /// Gs handed out and not yet given back: an upper bound for a dump's size.
     pub(crate) fn outstanding(&self) -> usize {
         self.blocks.lock().nout
@@ -143,8 +190,10 @@ fn g_at(header: NonNull<Header>, slot: usize) -> Gp {
 impl Blocks {
     fn grow(&mut self) -> Result<(), Errno> {
         let header = os::map_pages_aligned(BLOCK, BLOCK)?.cast::<Header>();
-        let mut free = [u64::MAX; WORDS];
-        free[0] &= !1;
+        let mut free = [0; WORDS];
+        for slot in 1..PER_BLOCK {
+            free[slot / 64] |= 1 << (slot % 64);
+        }
         // SAFETY: D9, fresh memory that nobody else knows.
         unsafe {
             header.write(Header {
@@ -158,8 +207,6 @@ impl Blocks {
         }
         self.all = header.as_ptr();
         self.partial = header.as_ptr();
-        self.nblocks += 1;
-        self.nfree_blocks += 1;
         Ok(())
     }
 
@@ -170,7 +217,7 @@ impl Blocks {
             (header, &mut *header.as_ptr())
         };
         if h.nfree == PER_BLOCK - 1 {
-            self.nfree_blocks -= 1;
+            self.nfree_blocks -= usize::from(!h.is_bare);
             h.is_bare = false;
         }
         let word = (0..WORDS)
@@ -204,15 +251,22 @@ impl Blocks {
         }
         if h.nfree == PER_BLOCK - 1 {
             self.nfree_blocks += 1;
-            if self.nfree_blocks > KEEP_FREE && !h.is_bare {
-                h.is_bare = true;
-                let page = os::page_size();
-                // SAFETY: GF, every G of the block is free; the header's own page stays.
-                unsafe {
-                    let rest = header.cast::<u8>().add(page);
-                    os::dont_need(rest, BLOCK - page);
-                }
-            }
         }
+    }
+
+    fn trim_next(&mut self) {
+        if self.trim_at.is_null() {
+            self.trim_at = self.all;
+        }
+        // SAFETY: D9, under the lock; the caller has seen that there are blocks.
+        let h = unsafe { &mut *self.trim_at };
+        if h.nfree == PER_BLOCK - 1 && !h.is_bare {
+            h.is_bare = true;
+            self.nfree_blocks -= 1;
+            let page = os::page_size();
+            // SAFETY: GF, every G of the block is free; the header's own page stays.
+            unsafe { os::dont_need(self.trim_at.cast::<u8>().add(page), BLOCK - page) };
+        }
+        self.trim_at = h.next;
     }
 }

@@ -96,6 +96,11 @@ pub(crate) const fn edge_exists(from: Status, to: Status) -> bool {
     )
 }
 
+/// A waiting goroutine whose stack is being trimmed is Waiting again in a moment.
+fn is_passing(from: Status, word: u32) -> bool {
+    from as u32 == Status::Waiting as u32 && word & !SCAN == Status::CopyStack as u32
+}
+
 /// A goroutine's atomic status.
 pub(crate) struct StatusWord(AtomicU32);
 
@@ -140,7 +145,7 @@ impl StatusWord {
                 if self.swap_if(from, to) {
                     return;
                 }
-            } else if word != from as u32 | SCAN {
+            } else if word != from as u32 | SCAN && !is_passing(from, word) {
                 shim::illegal_edge(from as u32, to as u32, word);
             }
             turns += 1;
@@ -150,6 +155,12 @@ impl StatusWord {
                 shim::yield_thread();
             }
         }
+    }
+
+    /// Waiting → CopyStack, if nobody has woken or scans it; false otherwise.
+    #[must_use = "the winner must take it back to Waiting"]
+    pub(crate) fn begin_shrink(&self) -> bool {
+        self.swap_if(Status::Waiting, Status::CopyStack)
     }
 
     #[inline]

@@ -6,13 +6,13 @@
 //! waits in `pending`; the creator is asked for a thread, but any M that comes back first takes the P (D9),
 //! so no P depends on a thread being made.
 
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
 use super::g::GQueue;
 use super::lock::Held;
 use super::p::{PStatus, acquire_p, release_p};
 use super::ptr::{Mp, Pp};
-use super::{Core, Sched, deadlock, spin};
+use super::{Core, Sched, spin};
 use crate::os;
 
 /// Idle Ms kept beyond one per P; the others end after a while.
@@ -25,9 +25,20 @@ impl Sched {
     /// has made work visible and passed its barrier (wake/1).
     #[inline]
     pub(crate) fn wake_p(&self) {
-        if self.spin.claim_wake() {
+        if self.spin.is_nobody_spinning() && self.has_idle_p_or_says_so() && self.spin.claim_wake()
+        {
             self.wake_p_slow();
         }
+    }
+
+    /// Whether there is an idle P; if not, the next P to go idle will know that it is needed.
+    #[inline]
+    fn has_idle_p_or_says_so(&self) -> bool {
+        if self.npidle.load(SeqCst) != 0 {
+            return true;
+        }
+        self.spin.set_needed();
+        self.npidle.load(SeqCst) != 0
     }
 
     #[inline(never)]
@@ -89,53 +100,44 @@ impl Sched {
     /// Puts the M to sleep until it is given a P; false: it must end. Without a P, not spinning.
     pub(crate) fn stop_m(&self, m: Mp) -> bool {
         debug_assert!(m.p.load(Relaxed).is_none() && !m.is_spinning(), "M1");
-        let mut watch = deadlock::Watch::new();
-        loop {
-            let mut core = self.core.lock();
-            if self.dead.load(Relaxed) {
-                return false;
-            }
-            if let Some((p, spinning)) = self.take_pending(&mut core) {
-                drop(core);
-                m.set_spinning(spinning);
-                acquire_p(m, p);
-                return true;
-            }
-            self.put_idle_m(&mut core, m);
-            let is_surplus = core.nmidle > self.nprocs() + RESERVE_MS;
-            let is_quiet = core.is_quiet();
-            if is_quiet {
-                core.watcher = Some(m);
-            }
-            drop(core);
-            let look_again = is_quiet.then(|| watch.look(self)).flatten();
-            let deadline = match (look_again, is_surplus) {
-                (Some(at), _) => at,
-                (None, true) => os::monotonic_ns() + SURPLUS_NS,
-                (None, false) => u64::MAX,
-            };
-            if m.park.sleep_until(deadline) {
-                return self.start_woken(m);
-            }
-            // Timed out; a waker may be on its way all the same.
-            let mut core = self.core.lock();
-            if !m.is_idle.get() {
-                drop(core);
-                m.park.sleep();
-                return self.start_woken(m);
-            }
-            self.remove_idle_m(&mut core, m);
-            if core.watcher == Some(m) {
-                core.watcher = None;
-            } else if look_again.is_none() {
-                return false; // surplus
-            }
+        let mut core = self.core.lock();
+        if self.dead.load(Relaxed) {
+            return false;
         }
+        if let Some((p, spinning)) = self.take_pending(&mut core) {
+            drop(core);
+            m.set_spinning(spinning);
+            acquire_p(m, p);
+            return true;
+        }
+        self.put_idle_m(&mut core, m);
+        let is_surplus = core.nmidle > self.nprocs() + RESERVE_MS;
+        drop(core);
+        if !is_surplus {
+            m.park.sleep();
+            return self.start_woken(m);
+        }
+        if m.park.sleep_until(os::monotonic_ns() + SURPLUS_NS) {
+            return self.start_woken(m);
+        }
+        // Timed out; a waker may be on its way all the same.
+        let mut core = self.core.lock();
+        if m.is_idle.get() {
+            self.remove_idle_m(&mut core, m);
+            m.blocked.store(false, Relaxed);
+            return false;
+        }
+        drop(core);
+        m.park.sleep();
+        self.start_woken(m)
     }
 
     /// The woken M takes the P that its waker left for it; false: it was woken to end.
     fn start_woken(&self, m: Mp) -> bool {
         m.blocked.store(false, Relaxed);
+        // Clear from now on: should its goroutine lock it, it sleeps on the note next as a locked M, which
+        // does not clear it first (`stop_locked_m`).
+        m.park.clear();
         match m.nextp.swap(None, Acquire) {
             Some(p) => {
                 acquire_p(m, p);
@@ -166,9 +168,8 @@ impl Sched {
         }
         self.put_idle_p(&mut core, p);
         drop(core);
-        // Somebody may have enqueued between the look at the queues and the idle list.
-        spin::submitted_by_rmw();
-        if !self.runq_is_empty() {
+        spin::idle_p_added();
+        if self.spin.is_needed() || !self.runq_is_empty() {
             self.wake_p();
         }
     }
@@ -208,11 +209,19 @@ impl Sched {
         self.wake_p();
     }
 
-    /// A spinning M has found work: it stops counting as one and recruits a successor.
+    /// A spinning M has found work: it stops counting as one, and recruits a successor if there is more. Who submitted
+    /// while it was counted relied on it; who submits from now on wakes somebody itself.
     pub(crate) fn reset_spinning(&self, m: Mp) {
         m.set_spinning(false);
         self.spin.end();
-        self.wake_p();
+        if self.has_work() {
+            self.wake_p();
+        }
+    }
+
+    /// Whether any queue holds a goroutine; behind wake/2 it misses none.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.runq_is_empty() || self.procs().any(|p| !p.runq.is_empty())
     }
 
     pub(crate) fn begin_spinning(&self, m: Mp) {
@@ -228,7 +237,7 @@ impl Sched {
         p.link.set(core.pidle);
         core.pidle = Some(p);
         self.idle_mask[p.id as usize / 64].fetch_or(1 << (p.id % 64), Relaxed);
-        self.npidle.fetch_add(1, Relaxed);
+        self.npidle.fetch_add(1, SeqCst);
     }
 
     pub(crate) fn get_idle_p(&self, core: &mut Held<'_, Core>) -> Option<Pp> {
@@ -236,7 +245,7 @@ impl Sched {
         core.pidle = p.link.take();
         core.activity += 1;
         self.idle_mask[p.id as usize / 64].fetch_and(!(1 << (p.id % 64)), Relaxed);
-        self.npidle.fetch_sub(1, Relaxed);
+        self.npidle.fetch_sub(1, SeqCst);
         Some(p)
     }
 
@@ -304,7 +313,7 @@ impl Sched {
 
 impl Core {
     /// Whether every M sleeps with nothing to do. A newborn counts as awake until it first sleeps; so does
-    /// the one that waits for a timer.
+    /// the one that watches the timers.
     pub(crate) fn is_quiet(&self) -> bool {
         self.mcount as i32 == self.nmidle as i32 + self.nmidlelocked
             && self.pending.is_none()

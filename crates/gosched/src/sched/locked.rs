@@ -11,35 +11,34 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use super::Sched;
 use super::p::{acquire_p, release_p};
-use super::park::enter;
+use super::park::{Entered, enter};
 use super::ptr::{Gp, Mp};
-use crate::context::current_m;
 
 /// Wires the calling goroutine to its current thread; calls nest.
 #[track_caller]
 pub(crate) fn lock_os_thread() {
-    let (m, g) = here("lock_os_thread");
+    let (_rt, m, g) = here("lock_os_thread");
     let nested = g.locked_ext.get().checked_add(1);
-    g.locked_ext
-        .set(nested.expect("lock_os_thread: nested too deeply"));
+    g.locked_ext.set(nested.expect("lock_os_thread: nested too deeply"));
     bind(m, g);
 }
 
 /// Undoes one `lock_os_thread`; without one it does nothing.
 #[track_caller]
 pub(crate) fn unlock_os_thread() {
-    let (m, g) = here("unlock_os_thread");
+    let (_rt, m, g) = here("unlock_os_thread");
     if g.locked_ext.get() > 0 {
         g.locked_ext.set(g.locked_ext.get() - 1);
         unbind(m, g);
     }
 }
 
+/// The calling goroutine and its M, which stays the same while the guard lives.
 #[track_caller]
-fn here(what: &str) -> (Mp, Gp) {
-    let _rt = enter();
-    match current_m().and_then(|m| Some((m, m.curg()?))) {
-        Some(here) => here,
+fn here(what: &str) -> (Entered, Mp, Gp) {
+    let rt = enter();
+    match rt.m().and_then(|m| Some((m, m.curg()?))) {
+        Some((m, g)) => (rt, m, g),
         None => panic!(
             "gosched::{what} called outside a goroutine: call it from code started with gosched::run, go or thread::spawn"
         ),
@@ -89,11 +88,7 @@ impl Sched {
         }
         core.nmidlelocked += 1;
         m.blocked.store(true, Relaxed);
-        let is_quiet = core.is_quiet();
         drop(core);
-        if is_quiet {
-            self.poke_idle_m();
-        }
         // The note is cleared after the sleep, not before: our goroutine may be dequeued, and this M woken,
         // before it has come this far.
         m.park.sleep();
@@ -123,15 +118,5 @@ impl Sched {
         self.outside.handoffs.add_shared(1);
         owner.park.wakeup();
         self.stop_m(m)
-    }
-
-    /// The runtime went quiet without passing `stop_m` last: an idle M must look for a deadlock.
-    pub(crate) fn poke_idle_m(&self) {
-        let mut core = self.core.lock();
-        if core.is_quiet()
-            && let Some(p) = self.get_idle_p(&mut core)
-        {
-            self.start_m(core, p, false);
-        }
     }
 }

@@ -8,6 +8,7 @@ pub(crate) mod exit; // a goroutine's first and last steps
 pub(crate) mod fatal; // fatal errors
 pub(crate) mod g; // G
 pub(crate) mod gblock; // memory of Gs
+pub(crate) mod shrink; // unused stack pages of goroutines that wait long
 pub(crate) mod global; // the global run queue
 pub(crate) mod gstatus; // the states of a goroutine and the edges between them
 pub(crate) mod idle; // idle Ps and Ms: wake_p, start_m, stop_m, hand_off_p
@@ -30,6 +31,9 @@ pub(crate) mod teardown; // dropping a runtime in any state
 pub(crate) mod threads; // the creator: where Ms come from
 pub(crate) mod wait; // the slot for goroutines and plain threads
 pub(crate) mod world; // stop the world, GOMAXPROCS // one-shot sleep
+
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -76,12 +80,8 @@ pub(crate) struct Core {
     pub(crate) stopwait: u32,
     /// Advances whenever anything leaves the idle lists; a deadlock check compares it.
     pub(crate) activity: u64,
-    /// Who looks again at a suspected deadlock.
-    pub(crate) watcher: Option<Mp>,
     /// Main goroutines that called `exit`, whose `run` still waits.
     pub(crate) mains_exited: u32,
-    /// Threads and goroutines now waiting in `run`.
-    pub(crate) runners: u32,
 }
 
 /// A runtime.
@@ -121,6 +121,9 @@ pub(crate) struct Sched {
     pub(crate) sysmon: sysmon::State,
     pub(crate) creator: threads::Creator,
     pub(crate) world: world::World,
+    /// There is memory to return, and it is time (sysmon decides).
+    pub(crate) scavenge_now: AtomicBool,
+    pub(crate) shrinker: shrink::Shrinker,
     /// Goroutines and threads given up by a drop.
     pub(crate) leaked_gs: AtomicU32,
     pub(crate) leaked_ms: AtomicU32,
@@ -157,9 +160,7 @@ impl Sched {
                     allm: None,
                     stopwait: 0,
                     activity: 0,
-                    watcher: None,
                     mains_exited: 0,
-                    runners: 0,
                 },
             )),
             runq_len: CachePadded::new(AtomicUsize::new(0)),
@@ -183,6 +184,8 @@ impl Sched {
             sysmon: sysmon::State::new(),
             creator: threads::Creator::new(),
             world: world::World::new(),
+            scavenge_now: AtomicBool::new(false),
+            shrinker: shrink::Shrinker::new(),
             leaked_gs: AtomicU32::new(0),
             leaked_ms: AtomicU32::new(0),
             registry_next: std::cell::Cell::new(std::ptr::null()),

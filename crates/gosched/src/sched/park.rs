@@ -9,7 +9,7 @@
 //! nothing on g0 touches it any more unless the unlock function refused.
 
 use std::ffi::c_void;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::compiler_fence;
 
 use super::Sched;
@@ -18,7 +18,7 @@ use super::gstatus::Status;
 use super::lock::ranks;
 use super::ptr::{Gp, Mp};
 use super::schedule::Next;
-use crate::context::{self, current_g, current_m};
+use crate::context::{self, current_m};
 
 /// What g0 does with a goroutine that has left its stack.
 pub(crate) type Mcall = fn(&Sched, Mp, Gp) -> Next;
@@ -35,41 +35,50 @@ pub(crate) struct WaitOps {
     pub(crate) withdraw: unsafe fn(Gp, *const c_void) -> bool,
 }
 
-/// Being inside the runtime, until dropped.
-pub(crate) struct Entered {
-    is_m: bool,
-}
+/// Being inside the runtime, until dropped. No switch happens meanwhile, so its M stays the same.
+pub(crate) struct Entered(Option<Mp>);
 
 /// Enters the runtime; on a thread outside every runtime it does nothing.
 #[inline]
 pub(crate) fn enter() -> Entered {
-    match current_m() {
-        Some(m) => {
-            m.in_rt.store(m.in_rt.load(Relaxed) + 1, Relaxed);
-            compiler_fence(std::sync::atomic::Ordering::SeqCst);
-            Entered { is_m: true }
-        }
-        None => Entered { is_m: false },
+    let m = current_m();
+    if let Some(m) = m {
+        enter_m(m);
+    }
+    Entered(m)
+}
+
+impl Entered {
+    /// The M of this thread, if it is one.
+    #[inline]
+    pub(crate) fn m(&self) -> Option<Mp> {
+        self.0
     }
 }
 
 impl Drop for Entered {
     #[inline]
     fn drop(&mut self) {
-        // The goroutine may have moved since `enter`: the M is read anew.
-        if self.is_m
-            && let Some(m) = current_m()
-        {
+        if let Some(m) = self.0 {
+            debug_assert_eq!(current_m(), Some(m), "D5: a switch while inside the runtime");
             leave(m);
         }
     }
 }
 
+/// Enters the runtime on `m`, the M of this thread; pairs with [`leave`].
+#[inline]
+pub(crate) fn enter_m(m: Mp) {
+    m.in_rt.store(m.in_rt.load(Relaxed) + 1, Relaxed);
+    compiler_fence(SeqCst);
+}
+
+/// Leaves the runtime, and makes room if that was asked for. `m` is the M of this thread now.
 #[inline]
 pub(crate) fn leave(m: Mp) {
     let depth = m.in_rt.load(Relaxed) - 1;
     m.in_rt.store(depth, Relaxed);
-    compiler_fence(std::sync::atomic::Ordering::SeqCst);
+    compiler_fence(SeqCst);
     if depth == 0 && m.preempt.load(Relaxed) {
         leave_slow();
     }
@@ -79,15 +88,23 @@ pub(crate) fn leave(m: Mp) {
 #[inline(never)]
 fn leave_slow() {
     if let Some(m) = current_m()
-        && m.curg().is_some()
+        && let Some(g) = m.curg()
     {
-        m.in_rt.store(1, Relaxed);
-        m.preempt.store(false, Relaxed);
+        enter_m(m);
+        super::locked::bind_if_panicking(m, g);
         m.p().counters.preempts.add(1);
         mcall(m, preempted_m);
-        if let Some(m) = current_m() {
-            m.in_rt.store(0, Relaxed);
-        }
+        left_switch();
+    }
+}
+
+/// Leaves the runtime after a switch, on whatever M this is now. A request to make room that came meanwhile has been
+/// served by the switch.
+#[inline]
+fn left_switch() {
+    if let Some(m) = current_m() {
+        m.in_rt.store(m.in_rt.load(Relaxed) - 1, Relaxed);
+        compiler_fence(SeqCst);
     }
 }
 
@@ -120,7 +137,7 @@ pub(crate) fn mcall(m: Mp, f: Mcall) {
     context::suspend(g, m.g0_sp.get());
 }
 
-/// Parks the calling goroutine until [`ready`], or not at all if the commit refuses. Inside the runtime.
+/// Parks the calling goroutine until [`ready`], or not at all if the commit refuses. From outside the runtime.
 ///
 /// # Safety
 /// `arg` is what `ops` works on and outlives the wait.
@@ -131,11 +148,13 @@ pub(crate) unsafe fn park(ops: &'static WaitOps, arg: *const c_void) {
     let Some(g) = m.curg() else {
         super::fatal::throw("park on g0")
     };
+    enter_m(m);
     super::locked::bind_if_panicking(m, g);
     g.set_waiting(ops.reason, m.sched().coarse_ms());
     g.wait_arg.set(arg);
     g.wait_ops.set(Some(ops));
     mcall(m, park_m);
+    left_switch();
 }
 
 fn park_m(_: &Sched, m: Mp, g: Gp) -> Next {
@@ -164,20 +183,23 @@ pub(crate) fn drop_g(m: Mp, g: Gp) {
 /// Makes a parked goroutine runnable. The caller has claimed its wake-up, alone. From anywhere: a goroutine
 /// of the same runtime puts it into its P's `next`, anybody else onto the global queue; both wake a P.
 pub(crate) fn ready(g: Gp) {
-    let _rt = enter();
+    let rt = enter();
     let sched = g.sched();
     if sched.dead.load(Relaxed) {
         return; // D2: nobody runs there any more
     }
     g.status.transition(Status::Waiting, Status::Runnable);
-    match current_m() {
-        Some(m) if std::ptr::eq(m.sched(), sched) && m.p.load(Relaxed).is_some() => {
-            let p = m.p();
+    let p = rt
+        .m()
+        .filter(|m| std::ptr::eq(m.sched(), sched))
+        .and_then(|m| m.p.load(Relaxed));
+    match p {
+        Some(p) => {
             p.counters.readies.add(1);
             sched.runq_put_next(p, g);
             sched.wake_p();
         }
-        _ => {
+        None => {
             sched.outside.readies.add_shared(1);
             sched.inject(g);
         }
@@ -191,25 +213,22 @@ impl Sched {
         let mut core = self.core.lock();
         self.global_put(&mut core, g);
         super::spin::submitted();
-        if self.spin.claim_wake() {
+        if self.spin.is_nobody_spinning() && self.spin.claim_wake() {
             self.start_claimed(core);
         }
     }
 }
 
-/// Gives the others a turn: to the tail of the global queue (Go's `Gosched`).
-pub(crate) fn yield_now() {
-    if current_g().is_none() {
-        std::thread::yield_now();
-        return;
-    }
-    let _rt = enter();
-    if let Some(m) = current_m()
-        && let Some(g) = m.curg()
-    {
-        super::locked::bind_if_panicking(m, g);
-        mcall(m, gosched_m);
-    }
+/// Gives the others a turn: to the tail of the global queue (Go's `Gosched`). False: this is no goroutine.
+#[inline]
+pub(crate) fn yield_now() -> bool {
+    let Some(m) = current_m() else { return false };
+    let Some(g) = m.curg() else { return false };
+    enter_m(m);
+    super::locked::bind_if_panicking(m, g);
+    mcall(m, gosched_m);
+    left_switch();
+    true
 }
 
 fn gosched_m(sched: &Sched, m: Mp, g: Gp) -> Next {
@@ -223,20 +242,11 @@ fn preempted_m(sched: &Sched, m: Mp, g: Gp) -> Next {
 
 #[inline]
 fn yield_to_global(sched: &Sched, m: Mp, g: Gp) -> Next {
-    m.preempt.store(false, Relaxed);
     g.status.transition(Status::Running, Status::Runnable);
     drop_g(m, g);
-    let mut core = sched.core.lock();
-    sched.global_put(&mut core, g);
-    let nobody_idle = core.pidle.is_none();
-    if nobody_idle {
-        // What `wake_p` would find, without a second round of the lock.
-        sched.spin.set_needed();
-    }
-    drop(core);
-    if !nobody_idle {
-        super::spin::submitted_by_rmw();
-        sched.wake_p();
-    }
+    sched.global_put(&mut sched.core.lock(), g);
+    // The lock's release was the read-modify-write of wake/1.
+    super::spin::submitted_by_rmw();
+    sched.wake_p();
     Next::Schedule
 }

@@ -57,6 +57,16 @@ impl<T> RunQueue<T> {
         }
     }
 
+    /// An empty queue whose counters stand at `at`: tests bring them close to their end (R1).
+    #[cfg(test)]
+    pub(crate) fn starting_at(at: u32) -> Self {
+        RunQueue {
+            head: Line(AtomicU32::new(at)),
+            tail: Line(AtomicU32::new(at)),
+            ..RunQueue::new()
+        }
+    }
+
     /// The owner's side.
     ///
     /// # Safety

@@ -15,9 +15,12 @@ use super::gstatus::Status;
 use super::lock::ranks;
 use super::p::{acquire_p, gp, release_p};
 use super::ptr::{Gp, Mp, Pp};
-use super::{FAIRNESS_TICKS, Sched};
+use super::{FAIRNESS_TICKS, Sched, spin};
 use crate::context::{self, switch};
 use crate::os;
+
+/// Stacks whose memory is returned in one turn of the background work.
+const SCAVENGE_BUDGET: usize = 256;
 
 /// What an M does after a goroutine has left.
 pub(crate) enum Next {
@@ -162,10 +165,15 @@ impl Sched {
         Some(g)
     }
 
-    /// Background work of an M with nothing else to do: the stack scavenger. True: it did some, look again.
+    /// Background work of an M with nothing else to do: memory that nobody has needed for a while goes back to the
+    /// system. sysmon says when. True: it did some, look again.
     fn background(&self) -> bool {
-        const BUDGET: usize = 256;
-        self.arena.scavenge(BUDGET)
+        if !self.scavenge_now.load(Relaxed) {
+            return false;
+        }
+        let more = self.arena.scavenge(SCAVENGE_BUDGET) | self.blocks.trim() | self.shrink_parked();
+        self.scavenge_now.store(more, Relaxed);
+        true
     }
 
     /// Nothing found: drop the P, re-check as the wake protocol wants, wait for a timer or park.
@@ -189,9 +197,13 @@ impl Sched {
         if was_spinning {
             m.set_spinning(false);
             self.spin.end();
-            if self.work_was_missed() && self.take_idle_p_spinning(m) {
+            if self.has_work() && self.take_idle_p_spinning(m) {
                 return Gave::LookAgain;
             }
+        }
+        spin::idle_p_added();
+        if self.spin.is_needed() && self.take_idle_p_spinning(m) {
+            return Gave::LookAgain;
         }
         if self.wait_for_timer(m) {
             return Gave::LookAgain;
@@ -203,14 +215,10 @@ impl Sched {
         }
     }
 
-    /// The re-check after wake/2: any queue of any P, and the global one.
-    fn work_was_missed(&self) -> bool {
-        !self.runq_is_empty() || self.procs().any(|p| !p.runq.is_empty())
-    }
-
     fn take_idle_p_spinning(&self, m: Mp) -> bool {
         let mut core = self.core.lock();
         let Some(p) = self.get_idle_p(&mut core) else {
+            // Whoever took it may have other plans; the next P to go idle must look.
             self.spin.set_needed();
             return false;
         };

@@ -14,7 +14,6 @@ use super::gstatus::Status;
 use super::p::{GFREE_KEEP, ID_BATCH, Local};
 use super::park::enter;
 use super::ptr::{Gp, Pp};
-use crate::context::current_m;
 use crate::thread::inner::Inner;
 
 /// Stack reservations that a P takes at a time, and gives back when it has twice as many.
@@ -40,12 +39,12 @@ impl Sched {
         how: Spawn,
         task: Task<F>,
     ) -> Result<(), (io::Error, Task<F>)> {
-        let _rt = enter();
+        let rt = enter();
         if self.closed.load(Relaxed) {
             return Err((closed_error(), task));
         }
         let class = how.class.unwrap_or(self.stack_class);
-        let here = current_m().filter(|m| std::ptr::eq(m.sched(), self));
+        let here = rt.m().filter(|m| std::ptr::eq(m.sched(), self));
         let p = here.and_then(|m| m.p.load(Relaxed));
         let g = match self.take_g(p, class) {
             Ok(g) => g,

@@ -18,9 +18,19 @@
 //! spinner re-checks, not only the last: a submitter's transient 0 → 1 → 0 (no idle P) may hide who the
 //! last one is.
 //!
-//! `need` closes the second race: a submitter that finds no idle P leaves it set, under the scheduler
-//! lock. An M that is about to drop its P without having spun looks at it, under the same lock, and
-//! becomes spinning instead.
+//! `need` closes the second race: a submitter that finds no idle P must not take a lock to say so, and a P that
+//! goes idle right then must not miss it.
+//!
+//! ```text
+//!  submit, no idle P               a P goes idle
+//!  1 enqueue, barrier    (wake/1)  1 npidle + 1
+//!  2 need = 1, barrier   (need/1)  2 full barrier             (need/2)
+//!  3 if npidle == 0: done,         3 if need: wake a P as a submitter does,
+//!    else wake as above              or become spinning
+//! ```
+//!
+//! Again one of the two sees the other. `need` is cleared only by an M that begins to spin, before it looks at any
+//! queue: who found it set before that enqueued before that, so the spinner finds the work.
 
 use crate::shim::{self, AtomicU32, Relaxed, SeqCst};
 
@@ -44,18 +54,28 @@ impl Spin {
         self.spinning.load(SeqCst)
     }
 
-    /// Whether a wake found no idle P since anybody last became spinning.
+    /// Whether a wake found no idle P since anybody last became spinning. Whoever puts a P on the idle list looks here
+    /// afterwards, behind a barrier (need/2).
     #[inline]
     pub(crate) fn is_needed(&self) -> bool {
         self.need.load(SeqCst) != 0
     }
 
-    /// A wake found no idle P. Under the scheduler lock.
+    /// A wake found no idle P; includes the barrier need/1, so the caller looks for an idle P once more.
     #[inline]
     pub(crate) fn set_needed(&self) {
-        if self.need.load(Relaxed) == 0 {
+        // Set already: whoever cleared it since would have done so before looking at the queues.
+        if self.need.load(SeqCst) == 0 {
             self.need.store(1, SeqCst);
+            // FENCE: need/1 — `need` before the second look at the idle Ps; meets need/2 in `idle_p_added`.
+            shim::fence(SeqCst);
         }
+    }
+
+    /// Whether nobody spins: the cheap half of `claim_wake`.
+    #[inline]
+    pub(crate) fn is_nobody_spinning(&self) -> bool {
+        self.spinning.load(SeqCst) == 0
     }
 
     /// The submitter's step 3: true for the one that must start a spinning M; it has been counted.
@@ -63,18 +83,20 @@ impl Spin {
     #[inline]
     #[must_use = "the winner is counted as a spinning M and must start one or call `give_up`"]
     pub(crate) fn claim_wake(&self) -> bool {
-        self.spinning.load(SeqCst) == 0
-            && self
-                .spinning
-                .compare_exchange(0, 1, SeqCst, Relaxed)
-                .is_ok()
+        self.spinning
+            .compare_exchange(0, 1, SeqCst, Relaxed)
+            .is_ok()
     }
 
     /// One more M spins (a self-promotion, or one that was found needed).
     #[inline]
     pub(crate) fn begin(&self) {
         self.spinning.fetch_add(1, SeqCst);
-        self.need.store(0, SeqCst);
+        if self.need.load(Relaxed) != 0 {
+            self.need.store(0, SeqCst);
+            // FENCE: need/3 — the clearing before the search of the queues; meets wake/1.
+            shim::fence(SeqCst);
+        }
     }
 
     /// A claimed wake found no idle P: not counted after all.
@@ -104,5 +126,12 @@ pub(crate) fn submitted() {
 #[inline]
 pub(crate) fn submitted_by_rmw() {
     // FENCE: wake/1 — as above, at no cost where the read-modify-write is a barrier itself.
+    shim::fence_after_rmw();
+}
+
+/// The barrier of a P that has gone idle (a read-modify-write), before the look at `need`.
+#[inline]
+pub(crate) fn idle_p_added() {
+    // FENCE: need/2 — the count of idle Ps before the look at `need`; meets need/1 in `Spin::set_needed`.
     shim::fence_after_rmw();
 }

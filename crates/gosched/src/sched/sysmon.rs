@@ -3,13 +3,13 @@
 //! It writes the coarse clock, so that nobody reads a real one on spawn, park or switch (D3); asks goroutines
 //! that have had their slice to make room (U4: a pair that wakes each other through `next` shares one slice);
 //! runs due timers when every P is busy; prints `schedtrace`; and counts and heals wake-ups that were lost,
-//! which must never happen (`rescues`). While every P is idle it sleeps without a deadline.
+//! which must never happen (`rescues`). While every P is idle it looks for a deadlock and sleeps.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicU64, fence};
 
-use super::Sched;
 use super::p::PStatus;
+use super::{Sched, deadlock};
 use crate::debug::schedtrace;
 use crate::os;
 use crate::shim::Futex;
@@ -21,9 +21,12 @@ const TICK_MIN_NS: u64 = 1_000_000;
 const TICK_MAX_NS: u64 = 10_000_000;
 /// Looks at an idle runtime before sysmon sleeps.
 const IDLE_LOOKS: u32 = 3;
+/// How long memory must have lain about before it is returned.
+const SCAVENGE_AFTER_NS: u64 = 1_000_000_000;
 
 const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
+const CALLED: u32 = 2;
 
 /// sysmon's own state.
 pub(crate) struct State {
@@ -48,11 +51,17 @@ impl State {
         }
     }
 
+    /// Ends any sleep, the one between two looks too.
     #[cold]
     pub(crate) fn wake(&self) {
-        if self.word.0.swap(AWAKE, SeqCst) == ASLEEP {
-            Futex::wake_one(&self.word);
-        }
+        self.word.0.store(CALLED, SeqCst);
+        Futex::wake_one(&self.word);
+    }
+
+    /// Waits between two looks, unless called.
+    fn tick(&self, ns: u64) {
+        self.word.wait(AWAKE, Some(os::monotonic_ns() + ns));
+        self.word.0.store(AWAKE, SeqCst);
     }
 }
 
@@ -64,6 +73,8 @@ struct Seen {
     /// The activity count at which work lay about with nobody looking.
     stranded_at: Option<u64>,
     next_trace_ns: u64,
+    /// When memory to return was first seen; 0: there is none.
+    garbage_since_ns: u64,
 }
 
 /// The thread's function; returns when the runtime is dropped.
@@ -73,13 +84,10 @@ pub(crate) fn run(sched: &Sched) {
         ..Seen::default()
     };
     while !sched.dead.load(Acquire) {
-        let is_tracing = sched.config.schedtrace_ms.is_some();
-        if seen.idle_looks >= IDLE_LOOKS && !is_tracing {
-            sched.sysmon_sleep();
-            seen.idle_looks = 0;
-            seen.tick_ns = TICK_MIN_NS;
+        if seen.idle_looks >= IDLE_LOOKS && sched.config.schedtrace_ms.is_none() {
+            sleep_while_idle(sched, &mut seen);
         } else {
-            os::sleep_ns(seen.tick_ns);
+            sched.sysmon.tick(seen.tick_ns);
         }
         let now = os::monotonic_ns();
         sched.update_clock(now);
@@ -93,6 +101,7 @@ pub(crate) fn run(sched: &Sched) {
             (seen.tick_ns * 2).min(TICK_MAX_NS)
         };
         rescue(sched, &mut seen);
+        scavenge(sched, now, &mut seen);
         if let Some(period_ms) = sched.config.schedtrace_ms
             && now >= seen.next_trace_ns
         {
@@ -102,18 +111,40 @@ pub(crate) fn run(sched: &Sched) {
     }
 }
 
+/// Sleeps until a P is taken off the idle list, looking for a deadlock now and then; returns also when it is time to
+/// return memory.
+fn sleep_while_idle(sched: &Sched, seen: &mut Seen) {
+    let mut watch = deadlock::Watch::new();
+    let garbage_at = match seen.garbage_since_ns {
+        0 => u64::MAX,
+        since => since + SCAVENGE_AFTER_NS,
+    };
+    loop {
+        let look_at = watch.look(sched).unwrap_or(u64::MAX);
+        if sched.sysmon_sleep(look_at.min(garbage_at)) || garbage_at <= look_at {
+            break;
+        }
+    }
+    seen.idle_looks = 0;
+    seen.tick_ns = TICK_MIN_NS;
+}
+
 impl Sched {
-    fn sysmon_sleep(&self) {
-        self.sysmon.word.0.store(ASLEEP, SeqCst);
+    /// Sleeps while every P is idle; false if the deadline passed.
+    fn sysmon_sleep(&self, until_ns: u64) -> bool {
+        let word = &self.sysmon.word;
+        word.0.store(ASLEEP, SeqCst);
         // FENCE: the announcement before the look at the idle count; meets the read-modify-write of npidle in
         // `get_idle_p`, which precedes the look at the word in `acquire_p`.
         fence(SeqCst);
+        let mut in_time = true;
         if self.npidle.load(Relaxed) == self.nprocs() && !self.dead.load(Relaxed) {
-            while self.sysmon.word.0.load(Relaxed) == ASLEEP {
-                self.sysmon.word.wait(ASLEEP, None);
+            while in_time && word.0.load(Relaxed) == ASLEEP {
+                in_time = word.wait(ASLEEP, Some(until_ns));
             }
         }
-        self.sysmon.word.0.store(AWAKE, SeqCst);
+        word.0.store(AWAKE, SeqCst);
+        in_time
     }
 
     pub(crate) fn update_clock(&self, now_ns: u64) {
@@ -175,6 +206,19 @@ fn rescue(sched: &Sched, seen: &mut Seen) {
         sched.wake_p();
     } else {
         seen.stranded_at = Some(core.activity);
+    }
+}
+
+/// Memory that has lain about for a while is returned: asks an idle M to do it.
+fn scavenge(sched: &Sched, now: u64, seen: &mut Seen) {
+    if !sched.arena.scavenge_due() && !sched.blocks.trim_due() {
+        seen.garbage_since_ns = 0;
+    } else if seen.garbage_since_ns == 0 {
+        seen.garbage_since_ns = now;
+    } else if now - seen.garbage_since_ns >= SCAVENGE_AFTER_NS {
+        seen.garbage_since_ns = now;
+        sched.scavenge_now.store(true, Relaxed);
+        sched.wake_p();
     }
 }
 

@@ -233,11 +233,7 @@ fn end_m(sched: &Sched, m: Mp) {
         }
     }
     m.alllink.set(None);
-    let is_quiet = core.is_quiet();
     drop(core);
-    if is_quiet {
-        sched.poke_idle_m();
-    }
     m.in_rt.store(0, Relaxed);
     current::resign_m(m);
     registry::give_m(m);

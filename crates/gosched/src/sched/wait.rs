@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use super::g::{G, WaitReason};
 use super::note::Note;
-use super::park::{WaitOps, enter, park, ready};
+use super::park::{WaitOps, park, ready};
 use super::ptr::{Gp, Ptr};
 use super::slot::SlotWord;
 use crate::context::current_g;
@@ -63,7 +63,6 @@ impl WaitSlot {
     }
 
     fn park(&self, kind: &'static SlotKind) {
-        let _rt = enter();
         // SAFETY: PK, `kind`'s functions take a WaitSlot, and `self` is borrowed for the whole wait.
         unsafe { park(&kind.0, (&raw const *self).cast()) };
     }

@@ -13,6 +13,7 @@ use super::g::{GQueue, WaitReason};
 use super::lock::{Held, Lock, Rank};
 use super::note::Note;
 use super::p::{P, PStatus, STACKS_MAX, acquire_p, gp, release_p};
+use super::park::{Entered, enter};
 use super::ptr::{Mp, Pp, Ptr};
 use super::wait::{SlotKind, WaitSlot};
 use super::{Core, Sched};
@@ -102,12 +103,15 @@ pub(crate) struct Stopped<'a> {
     sched: &'a Sched,
     /// The number of Ps to start with.
     procs: u32,
+    /// The leader stays inside the runtime until the world runs again; dropped last.
+    _inside: Entered,
 }
 
 impl Sched {
-    /// Stops the world. From a goroutine (inside the runtime, depth 1) or from a thread outside.
+    /// Stops the world. From a goroutine, outside the runtime (it may have to wait its turn), or from any thread.
     pub(crate) fn stop_the_world(&self) -> Stopped<'_> {
         self.world.acquire();
+        let inside = enter();
         let mut core = self.core.lock();
         self.world.stopped.clear();
         core.stopwait = self.nprocs();
@@ -137,6 +141,7 @@ impl Sched {
         Stopped {
             sched: self,
             procs: self.nprocs(),
+            _inside: inside,
         }
     }
 
@@ -194,7 +199,6 @@ impl Sched {
         }
         // In the caller's own context: this allocates.
         self.add_procs(n.max(self.nprocs()))?;
-        let _rt = super::park::enter();
         let mut stopped = self.stop_the_world();
         let old = self.nprocs();
         stopped.procs = n;

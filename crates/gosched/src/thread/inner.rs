@@ -14,7 +14,7 @@
 use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, fence};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, fence};
 
 use crate::sched::g::G;
 use crate::sched::note::Note;
@@ -40,8 +40,11 @@ pub(crate) struct Inner {
     refs: AtomicUsize,
     token: AtomicUsize,
     runtime: AtomicU32,
+    /// The packet's; here because there is room.
+    pub(super) flags: AtomicU8,
     id: AtomicU64,
-    name: Option<Box<str>>,
+    /// Boxed twice: a name is rare, a word in every handle is not.
+    name: Option<Box<Box<str>>>,
     vtable: &'static InnerVtable,
 }
 
@@ -62,8 +65,9 @@ impl Inner {
             refs: AtomicUsize::new(1),
             token: AtomicUsize::new(EMPTY),
             runtime: AtomicU32::new(0),
+            flags: AtomicU8::new(0),
             id: AtomicU64::new(0),
-            name,
+            name: name.map(Box::new),
             vtable,
         }
     }
@@ -77,8 +81,8 @@ impl Inner {
     pub(crate) fn for_thread() -> NonNull<Inner> {
         let name = std::thread::current().name().map(Box::from);
         let inner = Inner::bare(name);
-        // SAFETY: just made.
         let id = NEXT_THREAD.fetch_add(1, Relaxed);
+        // SAFETY: just made.
         unsafe { inner.as_ref() }.id.store(id, Relaxed);
         inner
     }
@@ -95,7 +99,7 @@ impl Inner {
     }
 
     pub(crate) fn name(&self) -> Option<&str> {
-        self.name.as_deref()
+        self.name.as_ref().map(|name| &***name)
     }
 
     pub(crate) fn retain(&self) {

@@ -17,7 +17,6 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::AcqRel;
 
 use super::inner::{Inner, InnerVtable};
@@ -41,7 +40,6 @@ const DETACHED: u8 = 2;
 pub(super) struct Packet<T> {
     inner: Inner,
     slot: WaitSlot,
-    flags: AtomicU8,
     result: UnsafeCell<Option<Result<T>>>,
     scope: Option<Arc<ScopeData>>,
 }
@@ -63,7 +61,6 @@ impl<T> Packet<T> {
         let packet = Packet {
             inner: Inner::new(name, &Self::VTABLE),
             slot: WaitSlot::new(),
-            flags: AtomicU8::new(0),
             result: UnsafeCell::new(None),
             scope,
         };
@@ -77,7 +74,7 @@ impl<T> Packet<T> {
         // SAFETY: before FINISHED only the owner of the goroutine's reference touches the result.
         unsafe { *packet.result.get() = Some(result) };
         // ORDER: AcqRel; pairs with the other side's: the later one sees the result and may drop it.
-        let detached = packet.flags.fetch_or(FINISHED, AcqRel) & DETACHED != 0;
+        let detached = packet.inner.flags.fetch_or(FINISHED, AcqRel) & DETACHED != 0;
         if detached {
             packet.drop_result();
         }
@@ -163,7 +160,7 @@ impl<T> RawHandle<T> {
 impl<T> Drop for RawHandle<T> {
     fn drop(&mut self) {
         // ORDER: AcqRel; see `finish`.
-        if self.packet().flags.fetch_or(DETACHED, AcqRel) & FINISHED != 0 {
+        if self.packet().inner.flags.fetch_or(DETACHED, AcqRel) & FINISHED != 0 {
             self.packet().drop_result();
         }
     }

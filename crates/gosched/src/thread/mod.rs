@@ -236,7 +236,9 @@ fn current_inner() -> NonNull<Inner> {
 /// ```
 pub fn yield_now() {
     check_cancelled();
-    crate::sched::park::yield_now();
+    if !crate::sched::park::yield_now() {
+        std::thread::yield_now();
+    }
 }
 
 /// Whether the calling goroutine is unwinding; see [`std::thread::panicking`].

@@ -99,11 +99,8 @@ pub fn park() {
     if unsafe { inner.as_ref() }.take_token() {
         return;
     }
-    {
-        let _rt = enter();
-        // SAFETY: PK, the goroutine's own `Inner`, alive while it waits.
-        unsafe { park_g(&PARK, inner.as_ptr().cast()) };
-    }
+    // SAFETY: PK, the goroutine's own `Inner`, alive while it waits.
+    unsafe { park_g(&PARK, inner.as_ptr().cast()) };
     check_cancelled();
 }
 
@@ -156,13 +153,17 @@ pub fn sleep(dur: Duration) {
 
 fn wait_timed(ops: &'static WaitOps, arg: *const c_void, deadline: u64) {
     let Some(g) = current_g() else { return };
-    let _rt = enter();
     let timers = &g.sched().timers;
-    if timers.promise().is_err() {
+    let promised = {
+        let _rt = enter();
+        timers.promise()
+    };
+    if promised.is_err() {
         crate::sched::fatal::throw("no memory for a timer");
     }
     g.timer_when.set(deadline);
     // SAFETY: PK, `arg` is what `ops` takes (the callers above).
     unsafe { park_g(ops, arg) };
+    let _rt = enter();
     timers.remove(g);
 }

@@ -1,0 +1,317 @@
+//! Every G once, and where it was met: the part of the check that counts heads.
+//!
+//! Gs are listed in order of their addresses, so a queue's member is found by bisection. All in pages of its own; the world
+//! is stopped meanwhile.
+
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::check::Report;
+use crate::os::PageVec;
+use crate::sched::Sched;
+use crate::sched::g::{G, GQueue, WaitReason};
+use crate::sched::gstatus::Status;
+use crate::sched::p::GFREE_MAX;
+use crate::sched::ptr::{Gp, Mp, Pp};
+use crate::shim::RING;
+
+/// One G.
+#[derive(Clone, Copy)]
+struct Head {
+    g: Gp,
+    status: Status,
+    /// Times it was met as a P's next, in a ring, on the global queue, on a free list.
+    next: u32,
+    ring: u32,
+    global: u32,
+    free: u32,
+}
+
+impl Head {
+    fn queued(&self) -> u32 {
+        self.next + self.ring + self.global
+    }
+}
+
+/// All of them.
+pub(super) struct Census {
+    heads: PageVec<Head>,
+}
+
+impl Census {
+    pub(super) const fn new() -> Census {
+        Census {
+            heads: PageVec::new(),
+        }
+    }
+
+    /// Makes room, so that the world does not wait for pages.
+    pub(super) fn reserve(&mut self, n: usize) {
+        // A refusal shows when the room is needed.
+        let _ = self.heads.reserve(n + n / 8);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.heads.len()
+    }
+
+    /// How many Gs have a status that `pick` picks.
+    pub(super) fn count(&self, pick: impl Fn(Status) -> bool) -> usize {
+        self.heads
+            .as_slice()
+            .iter()
+            .filter(|head| pick(head.status))
+            .count()
+    }
+
+    /// How many Gs have a stack.
+    pub(super) fn stacks(&self) -> usize {
+        let heads = self.heads.as_slice().iter();
+        heads.filter(|head| head.g.stack().is_some()).count()
+    }
+
+    /// Lists every G that is out of its block.
+    pub(super) fn take(&mut self, sched: &Sched, report: &mut Report) {
+        self.heads.clear();
+        let heads = &mut self.heads;
+        let mut is_full = false;
+        sched.blocks.for_each(|g| {
+            let head = Head {
+                g,
+                status: g.status.get(),
+                next: 0,
+                ring: 0,
+                global: 0,
+                free: 0,
+            };
+            is_full |= heads.push(head).is_err();
+        });
+        heads
+            .as_mut_slice()
+            .sort_unstable_by_key(|head| head.g.as_ptr() as usize);
+        report.expect(
+            !is_full,
+            "GF",
+            format_args!("no memory to list the goroutines"),
+        );
+    }
+
+    fn find(&mut self, g: NonNull<G>, place: &str, report: &mut Report) -> Option<&mut Head> {
+        let key = g.as_ptr() as usize;
+        let found = self
+            .heads
+            .as_slice()
+            .binary_search_by_key(&key, |head| head.g.as_ptr() as usize);
+        if found.is_err() {
+            report.add(
+                "G3",
+                format_args!("{place} holds {key:#x}, which is no goroutine"),
+            );
+        }
+        self.heads.get_mut(found.ok()?)
+    }
+
+    /// Meets what a P holds: its next, its ring and its free list.
+    pub(super) fn visit_p(&mut self, p: Pp, report: &mut Report) {
+        // SAFETY: R2, the world is stopped: nobody else puts or takes.
+        let queue = unsafe { p.queue() };
+        // The ring is emptied and filled again, in order; one more than it can hold would show.
+        let mut ring = [None; RING + 1];
+        let mut len = 0;
+        let mut next = None;
+        while len < ring.len()
+            && let Some((g, is_next)) = queue.get()
+        {
+            if is_next {
+                next = Some(g);
+            } else {
+                ring[len] = Some(g);
+                len += 1;
+            }
+        }
+        report.expect(
+            len <= RING,
+            "R1",
+            format_args!("P{}'s ring holds more than {RING}", p.id),
+        );
+        for g in ring[..len.min(RING)].iter().flatten() {
+            let is_back = queue.put(*g).is_ok();
+            report.expect(
+                is_back,
+                "R1",
+                format_args!("P{}'s ring does not take back what it held", p.id),
+            );
+            if let Some(head) = self.find(*g, "a ring", report) {
+                head.ring += 1;
+            }
+        }
+        if let Some(g) = next {
+            let displaced = queue.put_next(g);
+            report.expect(
+                displaced.is_none(),
+                "R5",
+                format_args!("P{}'s next was set twice", p.id),
+            );
+            if let Some(head) = self.find(g, "a P's next", report) {
+                head.next += 1;
+            }
+        }
+        // SAFETY: PL, the world is stopped and no other reference to it is alive.
+        let gfree = unsafe { &p.local().gfree };
+        for g in gfree.iter().take(GFREE_MAX + 1) {
+            if let Some(head) = self.find(g.non_null(), "a free list", report) {
+                head.free += 1;
+            }
+        }
+    }
+
+    /// Meets the members of the global queue; returns how many there are.
+    pub(super) fn visit_global(&mut self, queue: &GQueue, report: &mut Report) -> usize {
+        let mut count = 0;
+        // A cycle counts as one too long.
+        for g in queue.iter().take(queue.len() + 1) {
+            count += 1;
+            if let Some(head) = self.find(g.non_null(), "the global queue", report) {
+                head.global += 1;
+            }
+        }
+        count
+    }
+
+    /// Whether every G is where its status says.
+    pub(super) fn judge(&self, sched: &Sched, leader: Option<Mp>, report: &mut Report) {
+        for head in self.heads.as_slice() {
+            judge_place(head, report);
+            judge_bonds(head, sched, leader, report);
+        }
+    }
+}
+
+/// G3, G4, R5, I2: the queues.
+fn judge_place(head: &Head, report: &mut Report) {
+    let (id, status, queued) = (head.g.id(), head.status, head.queued());
+    if head.next > 0 && head.ring > 0 {
+        report.add(
+            "R5",
+            format_args!("goroutine {id} is next on a P and in a ring"),
+        );
+    }
+    if queued > 1 {
+        report.add(
+            "G3",
+            format_args!("goroutine {id} is on {queued} run queues"),
+        );
+    }
+    match status {
+        Status::Runnable => {
+            report.expect(
+                queued > 0,
+                "G3",
+                format_args!("goroutine {id} is runnable but on no queue"),
+            );
+        }
+        _ => {
+            let name = status.name();
+            report.expect(
+                queued == 0,
+                "I2",
+                format_args!("goroutine {id} is {name} but on a run queue"),
+            );
+        }
+    }
+    let is_dead = status == Status::Dead;
+    let free = u32::from(is_dead);
+    report.expect(
+        head.free == free,
+        "GF",
+        format_args!(
+            "G {id} is {} and on {} free lists",
+            status.name(),
+            head.free
+        ),
+    );
+    report.expect(
+        status != Status::Idle,
+        "G0",
+        format_args!("a G was handed out idle"),
+    );
+    if status == Status::Waiting {
+        let g = head.g;
+        let has_way = g.wait_ops.get().is_some() && g.wait_reason() != WaitReason::None;
+        report.expect(
+            has_way,
+            "G4",
+            format_args!("goroutine {id} waits on nothing"),
+        );
+        // The timers' lock is held: it cannot be half out of the heap.
+        let sleeps = g.wait_reason() == WaitReason::Sleep;
+        let has_timer = g.timer_index.get() != u32::MAX;
+        report.expect(
+            !sleeps || has_timer,
+            "G4",
+            format_args!("goroutine {id} sleeps without a timer"),
+        );
+    }
+}
+
+/// G2, G6, M6: who belongs to whom.
+fn judge_bonds(head: &Head, sched: &Sched, leader: Option<Mp>, report: &mut Report) {
+    let (g, id) = (head.g, head.g.id());
+    let m = g.m.load(Relaxed);
+    match head.status {
+        Status::Running => {
+            let is_leader = m.is_some() && m == leader;
+            report.expect(
+                is_leader,
+                "P4",
+                format_args!("goroutine {id} runs in a stopped world"),
+            );
+            let is_mutual = m.is_some_and(|m| m.curg() == Some(g) && m.p.load(Relaxed).is_some());
+            report.expect(
+                is_mutual,
+                "G2",
+                format_args!("goroutine {id} runs on an M that does not run it"),
+            );
+        }
+        Status::Syscall | Status::Preempted => {}
+        status => {
+            let name = status.name();
+            report.expect(
+                m.is_none(),
+                "G2",
+                format_args!("goroutine {id} is {name} but has an M"),
+            );
+        }
+    }
+    if let Some(m) = g.lockedm.load(Relaxed) {
+        let is_mutual = m.lockedg.load(Relaxed) == Some(g);
+        report.expect(
+            is_mutual,
+            "M6",
+            format_args!("goroutine {id} is locked to an M that is not to it"),
+        );
+    }
+    report.expect(
+        !g.status.is_scanned(),
+        "G6",
+        format_args!("goroutine {id} has its Scan bit left set"),
+    );
+    report.expect(
+        std::ptr::eq(g.sched.get(), sched),
+        "GF",
+        format_args!("goroutine {id} belongs to another runtime"),
+    );
+    let has_stack = g.stack().is_some();
+    let needs_stack = matches!(head.status, Status::Running | Status::Waiting);
+    let is_dead = head.status == Status::Dead;
+    report.expect(
+        has_stack || !needs_stack,
+        "D3",
+        format_args!("goroutine {id} has run but has no stack"),
+    );
+    report.expect(
+        !has_stack || !is_dead,
+        "D3",
+        format_args!("dead G {id} keeps its stack"),
+    );
+}

@@ -1,0 +1,505 @@
+//! Does the scheduler's house keep its own order? Every structural clause of the contract, verified.
+//!
+//! Two looks. While the world runs, under the scheduler lock: the lists of idle Ps and Ms against their counters and the mask;
+//! stopping the world would empty them. Then with the world stopped: every G, M and P, and every queue.
+//!
+//! Even a stopped world is not frozen: threads outside may be starting or waking a goroutine, a thread without a P may be
+//! carrying one from the timers to the global queue, an M may be on its way to the idle list. Each of these is over within
+//! microseconds, while a broken structure stays broken. So a look that finds something is repeated, and what the last one
+//! still finds is reported.
+//!
+//! What holds while the world is stopped, besides the clauses themselves: every P in use is GcStop and unbound, but for the
+//! leader's, which is bound to its M; no M but the leader's has a P, a goroutine or the spinning flag.
+
+use std::fmt;
+use std::iter::successors;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::census::Census;
+use crate::context;
+use crate::os::{self, PageVec};
+use crate::sched::gstatus::Status;
+use crate::sched::p::{GFREE_MAX, PStatus, STACKS_MAX};
+use crate::sched::park::enter;
+use crate::sched::ptr::{Mp, Pp};
+use crate::sched::{Core, Sched};
+
+/// Looks before a finding is believed, and the pause between two.
+const LOOKS: u32 = 100;
+const PAUSE_NS: u64 = 1_000_000;
+/// Findings that are kept.
+const FINDINGS_MAX: usize = 50;
+
+/// What [`debug::check`](crate::debug::check) found broken, one sentence per clause.
+///
+/// ```
+/// gosched::run(|| {
+///     if let Err(violations) = gosched::debug::check() {
+///         for clause in violations.clauses() {
+///             eprintln!("{clause}"); // such as `G3: goroutine 7 is on 2 run queues`
+///         }
+///         panic!("{violations}");
+///     }
+/// });
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violations(Vec<String>);
+
+impl Violations {
+    /// One sentence each, beginning with the clause's name in the contract.
+    ///
+    /// See the example of [`Violations`].
+    #[must_use]
+    pub fn clauses(&self) -> &[String] {
+        &self.0
+    }
+}
+
+impl fmt::Display for Violations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the scheduler's state is inconsistent:")?;
+        self.0
+            .iter()
+            .try_for_each(|clause| write!(f, "\n  {clause}"))
+    }
+}
+
+impl std::error::Error for Violations {}
+
+/// Findings, as text in pages of its own: nothing is allocated from malloc while the world is stopped (D9).
+pub(super) struct Report {
+    text: PageVec<u8>,
+    count: usize,
+}
+
+impl Report {
+    fn new() -> Report {
+        Report {
+            text: PageVec::new(),
+            count: 0,
+        }
+    }
+
+    fn clear(&mut self) {
+        self.text.clear();
+        self.count = 0;
+    }
+
+    /// Notes a finding.
+    pub(super) fn add(&mut self, clause: &str, text: fmt::Arguments<'_>) {
+        self.count += 1;
+        if self.count <= FINDINGS_MAX {
+            // Without memory for the words the count still tells.
+            let _ = fmt::Write::write_fmt(self, format_args!("{clause}: {text}\n"));
+        }
+    }
+
+    /// Notes a finding unless `holds`.
+    pub(super) fn expect(&mut self, holds: bool, clause: &str, text: fmt::Arguments<'_>) {
+        if !holds {
+            self.add(clause, text);
+        }
+    }
+
+    /// In user context.
+    fn into_result(self) -> Result<(), Violations> {
+        if self.count == 0 {
+            return Ok(());
+        }
+        let text = String::from_utf8_lossy(self.text.as_slice());
+        let mut clauses: Vec<_> = text.lines().map(str::to_owned).collect();
+        if self.count > clauses.len() {
+            clauses.push(format!("... and {} more", self.count - clauses.len()));
+        }
+        Err(Violations(clauses))
+    }
+}
+
+impl fmt::Write for Report {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        text.bytes()
+            .try_for_each(|byte| self.text.push(byte))
+            .map_err(|_| fmt::Error)
+    }
+}
+
+/// Verifies `sched`, from any thread, in user context.
+pub(crate) fn check_of(sched: &Sched) -> Result<(), Violations> {
+    let mut report = Report::new();
+    let mut census = Census::new();
+    let rt = enter();
+    if !sched.dead.load(Relaxed) {
+        until_clean(&mut report, |report| check_lists(sched, report));
+        if report.count == 0 {
+            census.reserve(sched.blocks.outstanding());
+            let stopped = sched.stop_the_world();
+            context::systemstack(|| {
+                until_clean(&mut report, |report| {
+                    check_stopped(sched, &mut census, report);
+                });
+            });
+            drop(stopped);
+        }
+    }
+    drop(rt);
+    report.into_result()
+}
+
+/// Looks until there is nothing to report, or often enough to believe it.
+fn until_clean(report: &mut Report, mut look: impl FnMut(&mut Report)) {
+    for at in 0..LOOKS {
+        if at > 0 {
+            os::sleep_ns(PAUSE_NS);
+        }
+        report.clear();
+        look(report);
+        if report.count == 0 {
+            return;
+        }
+    }
+}
+
+/// Every M there is.
+fn all_ms(core: &Core) -> impl Iterator<Item = Mp> {
+    successors(core.allm, |m| m.alllink.get())
+}
+
+/// The lists that change under the scheduler lock only, while the world runs.
+fn check_lists(sched: &Sched, report: &mut Report) {
+    let core = sched.core.lock();
+    let nprocs = sched.nprocs();
+    let idle = count_ps(core.pidle, nprocs, |p| {
+        let is_idle = p.status() == PStatus::Idle && p.m.load(Relaxed).is_none();
+        report.expect(
+            is_idle,
+            "P2",
+            format_args!("P{} is on the idle list but bound", p.id),
+        );
+        report.expect(
+            p.runq.is_empty(),
+            "P2",
+            format_args!("idle P{} has work", p.id),
+        );
+        report.expect(
+            is_masked(sched, p),
+            "P6",
+            format_args!("idle P{} has no mask bit", p.id),
+        );
+    });
+    let npidle = sched.npidle.load(Relaxed);
+    report.expect(
+        idle == npidle,
+        "P2",
+        format_args!("{idle} Ps on the idle list, npidle is {npidle}"),
+    );
+    let bits = sched
+        .idle_mask
+        .iter()
+        .map(|word| word.load(Relaxed).count_ones());
+    let bits: u32 = bits.sum();
+    report.expect(
+        bits == idle,
+        "P6",
+        format_args!("{idle} Ps on the idle list, {bits} bits in the mask"),
+    );
+    let pending = count_ps(core.pending, nprocs, |p| {
+        let is_free = p.status() == PStatus::Idle && p.m.load(Relaxed).is_none();
+        report.expect(
+            is_free,
+            "S3",
+            format_args!("P{} waits for a thread but is bound", p.id),
+        );
+        let is_idle_too = is_masked(sched, p);
+        report.expect(
+            !is_idle_too,
+            "S3",
+            format_args!("P{} is idle and waits for a thread", p.id),
+        );
+    });
+    report.expect(
+        pending == core.npending,
+        "S3",
+        format_args!(
+            "{pending} Ps wait for a thread, npending is {}",
+            core.npending
+        ),
+    );
+    for p in sched.procs().filter(|p| p.status() == PStatus::Running) {
+        let holder = p.m.load(Relaxed);
+        let is_mutual = holder.is_some_and(|m| m.p.load(Relaxed) == Some(p));
+        report.expect(
+            is_mutual,
+            "P1",
+            format_args!("P{} runs but is not bound both ways", p.id),
+        );
+    }
+    check_ms(sched, &core, report);
+}
+
+fn is_masked(sched: &Sched, p: Pp) -> bool {
+    sched.idle_mask[p.id as usize / 64].load(Relaxed) & (1 << (p.id % 64)) != 0
+}
+
+/// Calls `f` for each P of a list; a list with a cycle counts as one too long.
+fn count_ps(first: Option<Pp>, nprocs: u32, mut f: impl FnMut(Pp)) -> u32 {
+    let mut count = 0;
+    for p in successors(first, |p| p.link.get()).take(nprocs as usize + 1) {
+        f(p);
+        count += 1;
+    }
+    count
+}
+
+/// The Ms' lists and counters; under the scheduler lock, whether the world runs or not.
+fn check_ms(sched: &Sched, core: &Core, report: &mut Report) {
+    let nprocs = sched.nprocs();
+    let limit = core.mcount as usize + 1;
+    let (mut all, mut flagged) = (0, 0);
+    for m in all_ms(core).take(limit) {
+        all += 1;
+        flagged += u32::from(m.is_idle.get());
+        let id = m.id.get();
+        report.expect(
+            std::ptr::eq(m.sched.get(), sched),
+            "MG",
+            format_args!("M{id} is on the list of another runtime"),
+        );
+        if let Some(g) = m.lockedg.load(Relaxed) {
+            let is_mutual = g.lockedm.load(Relaxed) == Some(m);
+            report.expect(
+                is_mutual,
+                "M6",
+                format_args!("M{id} is locked to a goroutine that is not to it"),
+            );
+        }
+    }
+    report.expect(
+        all + core.creating == core.mcount,
+        "MG",
+        format_args!(
+            "{all} Ms and {} being born, mcount is {}",
+            core.creating, core.mcount
+        ),
+    );
+    report.expect(
+        core.mcount <= sched.config.max_threads,
+        "MG",
+        format_args!(
+            "{} Ms, the limit is {}",
+            core.mcount, sched.config.max_threads
+        ),
+    );
+    let mut idle = 0;
+    let mut prev = None;
+    for m in successors(core.midle, |m| m.idle_next.get()).take(limit) {
+        idle += 1;
+        let is_bare =
+            m.p.load(Relaxed).is_none() && m.curg().is_none() && m.nextp.load(Relaxed).is_none();
+        let is_asleep = m.is_idle.get() && m.blocked.load(Relaxed) && !m.is_spinning();
+        report.expect(
+            is_bare,
+            "M1",
+            format_args!("idle M{} has a P or a goroutine", m.id.get()),
+        );
+        report.expect(
+            is_asleep,
+            "M1",
+            format_args!("M{} is on the idle list but not idle", m.id.get()),
+        );
+        report.expect(
+            m.idle_prev.get() == prev,
+            "M1",
+            format_args!("the idle list is torn at M{}", m.id.get()),
+        );
+        prev = Some(m);
+    }
+    report.expect(
+        idle == core.nmidle && idle == flagged,
+        "M1",
+        format_args!(
+            "{idle} Ms on the idle list, {flagged} say so, nmidle is {}",
+            core.nmidle
+        ),
+    );
+    let spinning = sched.spin.count();
+    report.expect(
+        spinning <= nprocs,
+        "I6",
+        format_args!("{spinning} Ms spin, there are {nprocs} Ps"),
+    );
+}
+
+/// Everything, with the world stopped. On g0.
+fn check_stopped(sched: &Sched, census: &mut Census, report: &mut Report) {
+    // Held to the end, in the order of their ranks: threads outside wait, and what they carry is seen whole.
+    let heap = sched.timers.lock();
+    report.expect(
+        heap.is_sound(),
+        "PL",
+        format_args!("the timers' heap is out of order"),
+    );
+    let core = sched.core.lock();
+    let leader = sched.own_m();
+    check_ms(sched, &core, report);
+    check_stopped_ms(&core, leader, report);
+    check_stopped_ps(sched, &core, leader, report);
+    census.take(sched, report);
+    for p in sched.procs() {
+        census.visit_p(p, report);
+    }
+    let listed = census.visit_global(&core.runq, report);
+    let mirror = sched.runq_len.load(Relaxed);
+    report.expect(
+        listed == core.runq.len() && listed == mirror,
+        "R7",
+        format_args!(
+            "{listed} goroutines on the global queue, its length is {} and the mirror {mirror}",
+            core.runq.len()
+        ),
+    );
+    census.judge(sched, leader, report);
+    check_counts(sched, census, report);
+}
+
+fn check_stopped_ms(core: &Core, leader: Option<Mp>, report: &mut Report) {
+    let mut waiting_locked = 0;
+    for m in all_ms(core).take(core.mcount as usize + 1) {
+        let id = m.id.get();
+        let is_locked = m.lockedg.load(Relaxed).is_some();
+        let has_next = m.nextp.load(Relaxed).is_some();
+        waiting_locked += i32::from(is_locked && m.blocked.load(Relaxed) && !has_next);
+        report.expect(
+            !has_next,
+            "S3",
+            format_args!("M{id} is being given a P in a stopped world"),
+        );
+        report.expect(
+            !m.is_spinning(),
+            "M2",
+            format_args!("M{id} spins in a stopped world"),
+        );
+        if Some(m) != leader {
+            report.expect(
+                m.p.load(Relaxed).is_none(),
+                "P4",
+                format_args!("M{id} has a P in a stopped world"),
+            );
+            report.expect(
+                m.curg().is_none(),
+                "G2",
+                format_args!("M{id} has a goroutine in a stopped world"),
+            );
+        }
+    }
+    report.expect(
+        waiting_locked == core.nmidlelocked,
+        "M6",
+        format_args!(
+            "{waiting_locked} locked Ms wait, nmidlelocked is {}",
+            core.nmidlelocked
+        ),
+    );
+}
+
+fn check_stopped_ps(sched: &Sched, core: &Core, leader: Option<Mp>, report: &mut Report) {
+    let lists_are_empty = core.pidle.is_none() && core.pending.is_none();
+    report.expect(
+        lists_are_empty && sched.npidle.load(Relaxed) == 0 && core.npending == 0,
+        "P4",
+        format_args!("a P is idle or waits for a thread in a stopped world"),
+    );
+    let own = leader.and_then(|m| m.p.load(Relaxed));
+    for slot in &sched.allp {
+        let Some(p) = slot.load(Relaxed) else { break };
+        let (id, status) = (p.id, p.status());
+        let expected = if id < sched.nprocs() {
+            PStatus::GcStop
+        } else {
+            PStatus::Dead
+        };
+        let clause = if id < sched.nprocs() { "P4" } else { "P5" };
+        report.expect(
+            status == expected,
+            clause,
+            format_args!("P{id} is {status:?} in a stopped world"),
+        );
+        let holder = if own == Some(p) { leader } else { None };
+        report.expect(
+            p.m.load(Relaxed) == holder,
+            "P1",
+            format_args!("P{id} is not bound to the M that holds it"),
+        );
+        report.expect(
+            !is_masked(sched, p),
+            "P6",
+            format_args!("P{id} has a mask bit but is not idle"),
+        );
+        // SAFETY: PL, the world is stopped and no other reference to it is alive.
+        let local = unsafe { p.local() };
+        report.expect(
+            local.gfree.iter().take(GFREE_MAX + 1).count() == local.gfree.len()
+                && local.gfree.len() <= GFREE_MAX,
+            "GF",
+            format_args!(
+                "P{id}'s free list does not have its {} members",
+                local.gfree.len()
+            ),
+        );
+        report.expect(
+            local.stacks.len <= STACKS_MAX,
+            "PL",
+            format_args!("P{id}'s stack cache overflows"),
+        );
+        let is_bare = p.runq.is_empty() && local.gfree.is_empty() && local.stacks.len == 0;
+        report.expect(
+            id < sched.nprocs() || is_bare,
+            "P5",
+            format_args!("P{id} is dead but holds something"),
+        );
+    }
+}
+
+/// Counters against what was counted.
+fn check_counts(sched: &Sched, census: &Census, report: &mut Report) {
+    let counted = census.count(|status| !matches!(status, Status::Dead | Status::Idle));
+    let live = sched.goroutines() as usize;
+    report.expect(
+        counted == live,
+        "S2",
+        format_args!("{counted} goroutines are alive, the counters say {live}"),
+    );
+    let out = sched.blocks.outstanding();
+    report.expect(
+        census.len() == out,
+        "GF",
+        format_args!(
+            "{} Gs are out of their blocks, the counter says {out}",
+            census.len()
+        ),
+    );
+    let stats = sched.arena.stats();
+    let (mut cached, mut credits) = (0, 0);
+    for p in sched.procs() {
+        // SAFETY: PL, the world is stopped and no other reference to it is alive.
+        let local = unsafe { p.local() };
+        cached += local.stacks.len;
+        credits += local.credits;
+    }
+    let held = census.stacks() + cached;
+    report.expect(
+        held == stats.in_use,
+        "D3",
+        format_args!(
+            "goroutines and caches have {held} stacks, the arena gave out {}",
+            stats.in_use
+        ),
+    );
+    report.expect(
+        counted + credits == stats.reserved,
+        "D3",
+        format_args!(
+            "{counted} goroutines and {credits} credits, the arena has promised {} stacks",
+            stats.reserved
+        ),
+    );
+}

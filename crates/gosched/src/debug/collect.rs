@@ -1,0 +1,364 @@
+//! The first half of a dump: who there is, and the addresses on every stack, copied into pages made for it.
+//!
+//! Nothing here allocates from malloc or runs user code, so it works while the world is stopped and in a fatal error. A
+//! goroutine that is off its stack unwinds itself when asked (`context::Probe`). Who may be asked:
+//!
+//! ```text
+//!  Waiting              always: the Scan bit keeps everybody from resuming it (G6)
+//!  Runnable, started    only while the world is stopped: else an M may be about to run it, or be preparing its first frame
+//!  the caller itself    has unwound itself beforehand
+//!  anybody else         not at all
+//! ```
+
+use std::ffi::c_void;
+use std::fmt;
+use std::panic::Location;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use crate::context::{FRAMES_MAX, Probe};
+use crate::os::PageVec;
+use crate::sched::Sched;
+use crate::sched::g::WaitReason;
+use crate::sched::gstatus::Status;
+use crate::sched::ptr::Gp;
+use crate::thread::inner::Inner;
+
+/// Frames that a stack is expected to have, for buffers made beforehand.
+const FRAMES_TYPICAL: usize = 24;
+/// Goroutines that may be started between the estimate and the stop.
+const SLACK: usize = 1024;
+
+/// A part of one of the snapshot's arrays.
+#[derive(Clone, Copy, Default)]
+struct Span {
+    start: usize,
+    len: usize,
+}
+
+impl Span {
+    fn of<T: Copy>(self, all: &PageVec<T>) -> &[T] {
+        &all.as_slice()[self.start..self.start + self.len]
+    }
+}
+
+/// What could be had of a goroutine's stack.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum View {
+    /// The addresses are there.
+    Whole,
+    /// It has more frames than are kept.
+    Cut,
+    /// It has not run yet and has no stack.
+    NotStarted,
+    /// It is running, or could not be held.
+    Elsewhere,
+    /// Too little of its stack is left to unwind in.
+    NoRoom,
+}
+
+/// One goroutine.
+#[derive(Clone, Copy)]
+pub(super) struct Record {
+    pub(super) id: u64,
+    pub(super) parent: u64,
+    pub(super) status: Status,
+    pub(super) reason: WaitReason,
+    pub(super) waited_ms: u32,
+    pub(super) site: Option<&'static Location<'static>>,
+    pub(super) is_locked: bool,
+    pub(super) is_caller: bool,
+    pub(super) view: View,
+    /// Where its `Inner` lies, and what it waits on: how a join finds out for whom it waits.
+    pub(super) inner: usize,
+    wait_arg: usize,
+    name: Option<Span>,
+    pcs: Span,
+}
+
+impl Record {
+    /// The address of the `Inner` of the goroutine that this one waits for in a join: what it waits on is the slot in that
+    /// goroutine's packet, right behind the `Inner`.
+    pub(super) fn join_target(&self) -> Option<usize> {
+        let is_joining = self.status == Status::Waiting && self.reason == WaitReason::Join;
+        is_joining.then(|| self.wait_arg.wrapping_sub(size_of::<Inner>()))
+    }
+}
+
+/// All of it.
+pub(super) struct Snapshot {
+    gs: PageVec<Gp>,
+    records: PageVec<Record>,
+    pcs: PageVec<usize>,
+    names: PageVec<u8>,
+    /// Goroutines that are not in `records`: beyond the limit, or without memory for them.
+    pub(super) elided: usize,
+}
+
+impl Snapshot {
+    pub(super) const fn new() -> Snapshot {
+        Snapshot {
+            gs: PageVec::new(),
+            records: PageVec::new(),
+            pcs: PageVec::new(),
+            names: PageVec::new(),
+            elided: 0,
+        }
+    }
+
+    /// Makes the buffers about large enough, so that the world does not wait for pages. A refusal is no error: what is
+    /// missing is asked for again when it is needed.
+    pub(super) fn reserve(&mut self, goroutines: usize) {
+        let n = goroutines + SLACK;
+        let _ = self.gs.reserve(n);
+        let _ = self.records.reserve(n);
+        let _ = self.pcs.reserve(n * FRAMES_TYPICAL);
+    }
+
+    /// Takes the goroutines of `sched`, by id, at most `limit`. `caller` is the goroutine that asks and its own stack.
+    pub(super) fn collect(
+        &mut self,
+        sched: &Sched,
+        caller: Option<(Gp, &Probe)>,
+        limit: usize,
+        is_stopped: bool,
+    ) {
+        let gs = &mut self.gs;
+        let elided = &mut self.elided;
+        sched.blocks.for_each(|g| {
+            if !matches!(g.status.get(), Status::Dead | Status::Idle) && gs.push(g).is_err() {
+                *elided += 1;
+            }
+        });
+        gs.as_mut_slice().sort_unstable_by_key(|g| g.id());
+        let now_ms = sched.coarse_ms();
+        let mut probe = Probe::new();
+        for at in 0..self.gs.len() {
+            let g = self.gs.as_slice()[at];
+            let own = caller.filter(|(caller, _)| *caller == g);
+            // The caller is shown whatever the limit.
+            if self.records.len() >= limit && own.is_none() {
+                self.elided += 1;
+                continue;
+            }
+            self.add(
+                g,
+                own.map(|(_, stack)| stack),
+                &mut probe,
+                now_ms,
+                is_stopped,
+            );
+        }
+    }
+
+    fn add(
+        &mut self,
+        g: Gp,
+        own: Option<&Probe>,
+        probe: &mut Probe,
+        now_ms: u32,
+        is_stopped: bool,
+    ) {
+        let held = if own.is_some() {
+            None
+        } else {
+            hold(g, is_stopped)
+        };
+        let status = held.unwrap_or_else(|| g.status.get());
+        let is_ended = matches!(status, Status::Dead | Status::Idle);
+        let mut record = Record::of(g, status, now_ms);
+        if own.is_some() || held.is_some() || is_stopped {
+            // It cannot end meanwhile, so its `Inner` stays.
+            record.name = g
+                .name()
+                .and_then(|name| append(&mut self.names, name.as_bytes()));
+            record.inner = g.thread.load(Acquire) as usize;
+        }
+        if held == Some(Status::Waiting) {
+            record.wait_arg = g.wait_arg.get() as *const c_void as usize;
+        }
+        record.is_caller = own.is_some();
+        record.view = match own {
+            Some(stack) => self.add_pcs(&mut record, stack),
+            None if g.started.load(Relaxed) == 0 => View::NotStarted,
+            None if held.is_none() => View::Elsewhere,
+            None => {
+                // SAFETY: G6, the Scan bit is ours over a state in which the goroutine is off its stack and has been on it
+                // (`hold`), so it waits in `suspend` for a command.
+                unsafe { probe.collect(g) };
+                self.add_pcs(&mut record, probe)
+            }
+        };
+        if let Some(status) = held {
+            g.status.end_scan(status);
+        }
+        if !is_ended && self.records.push(record).is_err() {
+            self.elided += 1;
+        }
+    }
+
+    fn add_pcs(&mut self, record: &mut Record, stack: &Probe) -> View {
+        let pcs = &stack.pcs[..stack.len];
+        match append(&mut self.pcs, pcs) {
+            Some(_) if pcs.is_empty() => View::NoRoom,
+            Some(span) => {
+                record.pcs = span;
+                if pcs.len() < FRAMES_MAX {
+                    View::Whole
+                } else {
+                    View::Cut
+                }
+            }
+            None => View::NoRoom,
+        }
+    }
+
+    pub(super) fn records(&self) -> &[Record] {
+        self.records.as_slice()
+    }
+
+    /// The return addresses on its stack, innermost first.
+    pub(super) fn pcs(&self, record: &Record) -> &[usize] {
+        record.pcs.of(&self.pcs)
+    }
+
+    pub(super) fn name(&self, record: &Record) -> Option<&str> {
+        let bytes = record.name?.of(&self.names);
+        std::str::from_utf8(bytes).ok()
+    }
+
+    /// The first line of its entry, without the colon.
+    pub(super) fn head(&self, record: &Record) -> Head<'_> {
+        Head {
+            id: record.id,
+            what: if record.status == Status::Waiting {
+                record.reason.name()
+            } else {
+                record.status.name()
+            },
+            minutes: u64::from(record.waited_ms) / 60_000,
+            is_locked: record.is_locked,
+            name: self.name(record),
+        }
+    }
+}
+
+/// Keeps a goroutine off its stack for a moment, if it is; returns the state it is held in.
+fn hold(g: Gp, is_stopped: bool) -> Option<Status> {
+    if g.status.begin_scan(Status::Waiting) {
+        return Some(Status::Waiting);
+    }
+    let may_be_runnable = is_stopped && g.started.load(Relaxed) != 0;
+    (may_be_runnable && g.status.begin_scan(Status::Runnable)).then_some(Status::Runnable)
+}
+
+/// Copies `items` to the end; None without memory.
+fn append<T: Copy>(all: &mut PageVec<T>, items: &[T]) -> Option<Span> {
+    let start = all.len();
+    all.reserve(items.len()).ok()?;
+    for item in items {
+        all.push(*item).ok()?;
+    }
+    Some(Span {
+        start,
+        len: items.len(),
+    })
+}
+
+impl Record {
+    fn of(g: Gp, status: Status, now_ms: u32) -> Record {
+        let is_waiting = status == Status::Waiting;
+        Record {
+            id: g.id(),
+            parent: g.parent.load(Relaxed),
+            status,
+            reason: g.wait_reason(),
+            waited_ms: if is_waiting {
+                elapsed_ms(g.wait_since.load(Relaxed), now_ms)
+            } else {
+                0
+            },
+            site: g.site.get(),
+            is_locked: g.lockedm.load(Relaxed).is_some(),
+            is_caller: false,
+            view: View::Elsewhere,
+            inner: 0,
+            wait_arg: 0,
+            name: None,
+            pcs: Span::default(),
+        }
+    }
+}
+
+/// How long ago `since` was on the coarse clock, which wraps after 49 days and may step back a little when two threads set it.
+fn elapsed_ms(since: u32, now: u32) -> u32 {
+    const STEP_BACK_MS: u32 = 60_000;
+    let elapsed = now.wrapping_sub(since);
+    if elapsed > u32::MAX - STEP_BACK_MS {
+        0
+    } else {
+        elapsed
+    }
+}
+
+/// `goroutine 18 [park, 5 minutes, locked to thread] {name: worker}`
+pub(super) struct Head<'a> {
+    pub(super) id: u64,
+    pub(super) what: &'a str,
+    pub(super) minutes: u64,
+    pub(super) is_locked: bool,
+    pub(super) name: Option<&'a str>,
+}
+
+impl fmt::Display for Head<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "goroutine {} [{}", self.id, self.what)?;
+        if self.minutes > 0 {
+            write!(f, ", {} minutes", self.minutes)?;
+        }
+        if self.is_locked {
+            f.write_str(", locked to thread")?;
+        }
+        f.write_str("]")?;
+        match self.name {
+            Some(name) => write!(f, " {{name: {name}}}"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_read_as_in_go() {
+        let head = |minutes, is_locked, name| Head {
+            id: 18,
+            what: "park",
+            minutes,
+            is_locked,
+            name,
+        };
+        assert_eq!(head(0, false, None).to_string(), "goroutine 18 [park]");
+        assert_eq!(
+            head(5, true, Some("worker")).to_string(),
+            "goroutine 18 [park, 5 minutes, locked to thread] {name: worker}"
+        );
+    }
+
+    #[test]
+    fn the_coarse_clock_wraps_and_steps_back() {
+        assert_eq!(elapsed_ms(5, 1005), 1000);
+        assert_eq!(elapsed_ms(u32::MAX - 9, 90), 100);
+        assert_eq!(elapsed_ms(1000, 990), 0);
+        assert_eq!(elapsed_ms(0, 40 * 86_400_000), 40 * 86_400_000);
+    }
+
+    #[test]
+    fn spans_keep_what_was_appended() {
+        let mut all = PageVec::new();
+        let first = append(&mut all, b"ab").expect("memory");
+        let second = append(&mut all, b"cde").expect("memory");
+        assert_eq!((first.of(&all), second.of(&all)), (&b"ab"[..], &b"cde"[..]));
+    }
+}

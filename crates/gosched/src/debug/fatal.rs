@@ -1,0 +1,152 @@
+//! The goroutines in a fatal error: best effort, with nothing to rely on.
+//!
+//! Other threads go on, locks may be held, malloc may be broken. So first a compact account that needs neither malloc nor a
+//! stopped world: one line per goroutine with the addresses on its stack, good enough for `addr2line`. Then, while a
+//! watchdog (sysmon) waits to cut it short, the readable form, on a thread of its own: the one that failed may have little
+//! stack left.
+
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use super::collect::{Record, Snapshot, View};
+use super::dump::{Goroutine, name_joined};
+use super::out::Out;
+use super::symbols::{Symbols, on_thread};
+use crate::context::{self, Probe, current_m};
+use crate::os;
+use crate::sched::ptr::Mp;
+use crate::sched::{Sched, registry};
+
+/// Goroutines and addresses of the compact account.
+const LINES_MAX: usize = 100;
+const ADDRESSES_MAX: usize = 16;
+/// Goroutines of the readable one.
+const GOROUTINES_MAX: usize = 1000;
+/// Runtimes that are shown.
+const RUNTIMES_MAX: usize = 8;
+/// How long the report may take.
+const PATIENCE_NS: u64 = 5_000_000_000;
+
+/// Prints every goroutine of the process that can be had. Once, by the thread that reports a fatal error.
+pub(crate) fn print_fatal() {
+    let m = current_m();
+    if let Some(m) = m {
+        watch(m.sched());
+    }
+    let mut stack = Probe::new();
+    context::backtrace_here(&mut stack);
+    let mut snapshots = [const { Snapshot::new() }; RUNTIMES_MAX];
+    let mut ids = [0; RUNTIMES_MAX];
+    let count = collect(m, &stack, &mut snapshots, &mut ids);
+    let runtime_stack = m.filter(|m| is_scheduling(*m)).map(|_| &stack);
+    print_addresses(runtime_stack, &snapshots[..count]);
+    let readable = on_thread(|| print_readable(runtime_stack, &snapshots[..count], &ids));
+    if readable.is_none() {
+        os::write_stderr(b"(no thread to look up symbols)\n");
+    }
+}
+
+/// Has sysmon end the process if the report hangs.
+fn watch(sched: &Sched) {
+    let deadline = os::monotonic_ns().saturating_add(PATIENCE_NS);
+    sched.sysmon.fatal_deadline_ns.store(deadline, SeqCst);
+    sched.sysmon.wake();
+}
+
+/// Whether the error is the scheduler's own, so that its stack is worth showing: it was at work, on g0. The M that finds a
+/// deadlock was idle.
+fn is_scheduling(m: Mp) -> bool {
+    m.curg().is_none() && m.p.load(Relaxed).is_some()
+}
+
+fn collect(
+    m: Option<Mp>,
+    stack: &Probe,
+    snapshots: &mut [Snapshot; RUNTIMES_MAX],
+    ids: &mut [u32; RUNTIMES_MAX],
+) -> usize {
+    let caller = m.and_then(|m| m.curg()).map(|g| (g, stack));
+    let registry = registry::lock();
+    let mut count = 0;
+    for sched in registry.runtimes().take(RUNTIMES_MAX) {
+        watch(sched);
+        sched.update_clock(os::monotonic_ns());
+        snapshots[count].collect(sched, caller, GOROUTINES_MAX, false);
+        ids[count] = sched.id;
+        count += 1;
+    }
+    count
+}
+
+fn print_addresses(runtime_stack: Option<&Probe>, snapshots: &[Snapshot]) {
+    let mut out = Out::new();
+    out.put(format_args!("\n"));
+    if let Some(stack) = runtime_stack {
+        out.put(format_args!("runtime stack"));
+        put_addresses(&mut out, &stack.pcs[..stack.len]);
+    }
+    let mut left = LINES_MAX;
+    for snapshot in snapshots {
+        let shown = &snapshot.records()[..snapshot.records().len().min(left)];
+        for record in shown {
+            out.put(format_args!("{}", snapshot.head(record)));
+            match record.view {
+                View::NotStarted => out.put(format_args!(" (not started)\n")),
+                View::Elsewhere => out.put(format_args!(" (stack unavailable)\n")),
+                View::Whole | View::Cut | View::NoRoom => {
+                    put_addresses(&mut out, snapshot.pcs(record));
+                }
+            }
+        }
+        left -= shown.len();
+        let elided = snapshot.elided + snapshot.records().len() - shown.len();
+        if elided > 0 {
+            out.put(format_args!("...{elided} goroutines elided...\n"));
+        }
+    }
+}
+
+fn put_addresses(out: &mut Out, pcs: &[usize]) {
+    out.put(format_args!(" pcs:"));
+    for pc in pcs.iter().take(ADDRESSES_MAX) {
+        out.put(format_args!(" {pc:#x}"));
+    }
+    out.put(format_args!("\n"));
+}
+
+/// Allocates; the watchdog is on.
+fn print_readable(runtime_stack: Option<&Probe>, snapshots: &[Snapshot], ids: &[u32]) {
+    let mut symbols = Symbols::default();
+    let mut out = Out::new();
+    if let Some(stack) = runtime_stack {
+        out.put(format_args!("\nruntime stack:\n"));
+        for frame in symbols.whole_stack(&stack.pcs[..stack.len]) {
+            out.put(format_args!("{frame}\n"));
+        }
+    }
+    for (snapshot, id) in snapshots.iter().zip(ids) {
+        if snapshots.len() > 1 {
+            out.put(format_args!("\nruntime {id}:\n"));
+        }
+        let readable = |record: &Record| {
+            let goroutine = Goroutine::new(snapshot, record, &mut symbols);
+            if record.is_caller {
+                // The runtime's own frames say what went wrong.
+                goroutine.with_frames(symbols.whole_stack(snapshot.pcs(record)))
+            } else {
+                goroutine
+            }
+        };
+        let mut goroutines: Vec<_> = snapshot.records().iter().map(readable).collect();
+        name_joined(&mut goroutines, snapshot.records());
+        for goroutine in &goroutines {
+            out.put(format_args!("\n{goroutine}"));
+            out.flush();
+        }
+        if snapshot.elided > 0 {
+            out.put(format_args!(
+                "\n...{} goroutines elided...\n",
+                snapshot.elided
+            ));
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! From return addresses to functions, files and lines; and which frames are worth showing.
+//!
+//! A stack begins with the runtime's own frames (park, suspend) and ends with the goroutine's entry. Both ends are cut, so
+//! that the first line is the call by which the goroutine left its own code and the last one is the closure it was started
+//! with. At least one frame stays.
+//!
+//! All of this allocates and takes the locks of the `backtrace` crate: user context only.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::context::current_g;
+
+/// Stack that a symboliser may need: its parsers keep large values on it, larger ones without optimisation.
+const ROOM: usize = if cfg!(debug_assertions) {
+    512 << 10
+} else {
+    128 << 10
+};
+/// The stack of the thread that helps out where there is less.
+const HELPER_STACK: usize = 4 << 20;
+
+/// One function on a goroutine's stack.
+///
+/// Displays as Go's frames do: the function, and on a line of its own, indented by a tab, `file:line`.
+///
+/// ```
+/// gosched::run(|| {
+///     let dump = gosched::debug::dump();
+///     let frame = &dump.goroutines()[0].frames()[0];
+///     println!("{} at {:?}:{:?}", frame.function(), frame.file(), frame.line());
+/// });
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    function: Arc<str>,
+    file: Option<Arc<str>>,
+    line: Option<u32>,
+}
+
+impl Frame {
+    /// The function's path, or its address where there is no symbol.
+    ///
+    /// See the example of [`Frame`].
+    #[must_use]
+    pub fn function(&self) -> &str {
+        &self.function
+    }
+
+    /// The source file, if there is debug information.
+    ///
+    /// See the example of [`Frame`].
+    #[must_use]
+    pub fn file(&self) -> Option<&str> {
+        self.file.as_deref()
+    }
+
+    /// The line in it.
+    ///
+    /// See the example of [`Frame`].
+    #[must_use]
+    pub fn line(&self) -> Option<u32> {
+        self.line
+    }
+}
+
+impl fmt::Display for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.function)?;
+        match (&self.file, self.line) {
+            (Some(file), Some(line)) => write!(f, "\n\t{file}:{line}"),
+            (Some(file), None) => write!(f, "\n\t{file}"),
+            (None, _) => f.write_str("\n\t??"),
+        }
+    }
+}
+
+/// What has been looked up so far: goroutines have few different stacks.
+#[derive(Default)]
+pub(super) struct Symbols {
+    /// Nothing is looked up: frames are their addresses.
+    addresses_only: bool,
+    by_pc: HashMap<usize, Vec<Frame>>,
+    by_stack: HashMap<Vec<usize>, Arc<[Frame]>>,
+}
+
+impl Symbols {
+    pub(super) fn addresses_only() -> Symbols {
+        Symbols {
+            addresses_only: true,
+            ..Symbols::default()
+        }
+    }
+
+    /// The frames of a stack, innermost first, the runtime's own cut off.
+    pub(super) fn stack(&mut self, pcs: &[usize]) -> Arc<[Frame]> {
+        if let Some(known) = self.by_stack.get(pcs) {
+            return Arc::clone(known);
+        }
+        let frames = self.whole_stack(pcs);
+        let frames: Arc<[Frame]> = if self.addresses_only {
+            frames.into()
+        } else {
+            trim(&frames).into()
+        };
+        self.by_stack.insert(pcs.to_vec(), Arc::clone(&frames));
+        frames
+    }
+
+    /// The frames of a stack, innermost first, all of them.
+    pub(super) fn whole_stack(&mut self, pcs: &[usize]) -> Vec<Frame> {
+        let mut frames = Vec::with_capacity(pcs.len());
+        for pc in pcs {
+            let found = self.by_pc.entry(*pc).or_insert_with(|| {
+                if self.addresses_only {
+                    vec![unknown(*pc)]
+                } else {
+                    resolve(*pc)
+                }
+            });
+            frames.extend_from_slice(found);
+        }
+        frames
+    }
+}
+
+/// The functions at an address, innermost first: several where calls were inlined.
+fn resolve(pc: usize) -> Vec<Frame> {
+    let mut frames = Vec::new();
+    backtrace::resolve(pc as *mut c_void, |symbol| {
+        // The alternate form leaves the hash out.
+        let name = symbol.name().map(|name| format!("{name:#}"));
+        frames.push(Frame {
+            function: name.unwrap_or_else(|| format!("{pc:#x}")).into(),
+            file: symbol.filename().map(|file| file.to_string_lossy().into()),
+            line: symbol.lineno(),
+        });
+    });
+    if frames.is_empty() {
+        frames.push(unknown(pc));
+    }
+    frames
+}
+
+fn unknown(pc: usize) -> Frame {
+    Frame {
+        function: format!("{pc:#x}").into(),
+        file: None,
+        line: None,
+    }
+}
+
+/// The frames between the runtime's own at either end.
+fn trim(frames: &[Frame]) -> &[Frame] {
+    let top = frames
+        .iter()
+        .take_while(|frame| is_runtime(frame) || is_glue(frame))
+        .count();
+    let Some(cut) = frames[..top].iter().rposition(is_runtime) else {
+        return keep_one(frames, trim_end(frames));
+    };
+    let rest = &frames[cut + 1..];
+    if rest.is_empty() {
+        return &frames[cut..=cut];
+    }
+    keep_one(rest, trim_end(rest))
+}
+
+fn keep_one<'a>(all: &'a [Frame], trimmed: &'a [Frame]) -> &'a [Frame] {
+    if trimmed.is_empty() {
+        &all[..all.len().min(1)]
+    } else {
+        trimmed
+    }
+}
+
+fn trim_end(frames: &[Frame]) -> &[Frame] {
+    let entry = frames
+        .iter()
+        .rev()
+        .take_while(|frame| is_ours(frame) || is_glue(frame))
+        .count();
+    &frames[..frames.len() - entry]
+}
+
+/// A function of the runtime that no user calls.
+fn is_runtime(frame: &Frame) -> bool {
+    const MODULES: [&str; 4] = ["context::", "sched::", "debug::", "time::"];
+    path(frame)
+        .strip_prefix("gosched::")
+        .is_some_and(|rest| MODULES.iter().any(|module| rest.starts_with(module)))
+}
+
+/// Any function of this crate.
+fn is_ours(frame: &Frame) -> bool {
+    path(frame).starts_with("gosched::")
+}
+
+/// What the compiler and the standard library put between a closure and its caller.
+fn is_glue(frame: &Frame) -> bool {
+    const GLUE: [&str; 8] = [
+        "core::",
+        "std::",
+        "alloc::",
+        "backtrace::",
+        "__rust_",
+        "_Unwind_",
+        "rust_",
+        "0x",
+    ];
+    let path = path(frame);
+    GLUE.iter().any(|prefix| path.starts_with(prefix))
+}
+
+/// The path without the brackets of `<Type as Trait>::method`.
+fn path(frame: &Frame) -> &str {
+    frame.function.trim_start_matches(['<', '&', '*'])
+}
+
+/// Runs `f` where there is stack enough for a symboliser: here, or on a thread made for it. None if there is no such thread.
+pub(super) fn with_room<R: Send>(f: impl FnOnce() -> R + Send) -> Option<R> {
+    let here = 0u8;
+    let sp = &raw const here as usize;
+    if current_g().is_none_or(|g| sp.saturating_sub(g.stack_lo.get()) >= ROOM) {
+        return Some(f());
+    }
+    on_thread(f)
+}
+
+/// Runs `f` on a thread made for it, and waits.
+pub(super) fn on_thread<R: Send>(f: impl FnOnce() -> R + Send) -> Option<R> {
+    std::thread::scope(|scope| {
+        let helper = std::thread::Builder::new()
+            .name("gosched-symbols".into())
+            .stack_size(HELPER_STACK)
+            .spawn_scoped(scope, f);
+        helper.ok()?.join().ok()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(function: &str) -> Frame {
+        Frame {
+            function: function.into(),
+            file: None,
+            line: None,
+        }
+    }
+
+    fn trimmed(functions: &[&str]) -> Vec<String> {
+        let frames: Vec<_> = functions.iter().map(|f| frame(f)).collect();
+        trim(&frames)
+            .iter()
+            .map(|frame| frame.function().to_owned())
+            .collect()
+    }
+
+    #[test]
+    fn both_ends_are_cut() {
+        let got = trimmed(&[
+            "backtrace::backtrace::libunwind::trace",
+            "gosched::context::backtrace_here",
+            "gosched::context::suspend",
+            "gosched::sched::park::park",
+            "gosched::thread::park::park",
+            "app::wait",
+            "std::sync::once::Once::call_once",
+            "app::main::{{closure}}",
+            "<core::panic::unwind_safe::AssertUnwindSafe<F> as core::ops::function::FnOnce<()>>::call_once",
+            "std::panicking::catch_unwind",
+            "__rust_try",
+            "gosched::thread::join::spawn_raw::{{closure}}",
+            "gosched::sched::g::Vtables<F>::INLINE::{{closure}}",
+            "gosched::sched::exit::goroutine_entry",
+            "gosched::context::switch::trampoline",
+        ]);
+        let expected = [
+            "gosched::thread::park::park",
+            "app::wait",
+            "std::sync::once::Once::call_once",
+            "app::main::{{closure}}",
+        ];
+        assert_eq!(got, expected);
+    }
+
+    #[test]
+    fn something_is_always_left() {
+        let got = trimmed(&[
+            "gosched::context::suspend",
+            "gosched::thread::park::park",
+            "core::ops::function::FnOnce::call_once",
+            "gosched::sched::exit::goroutine_entry",
+        ]);
+        assert_eq!(got, ["gosched::thread::park::park"]);
+        let got = trimmed(&["gosched::context::suspend", "gosched::sched::park::park"]);
+        assert_eq!(got, ["gosched::sched::park::park"]);
+        assert_eq!(trimmed(&["std::a"]), ["std::a"]);
+        assert!(trimmed(&[]).is_empty());
+        let got = trimmed(&["gosched_bench::main", "app::main"]);
+        assert_eq!(got, ["gosched_bench::main", "app::main"]);
+    }
+
+    #[test]
+    fn an_address_without_a_symbol_is_shown_as_such() {
+        assert_eq!(resolve(16)[0].function(), "0x10");
+        assert_eq!(resolve(16)[0].to_string(), "0x10\n\t??");
+        let here = resolve(resolve as *const () as usize + 1);
+        assert!(here.iter().any(|f| f.function().contains("resolve")));
+    }
+
+    #[test]
+    fn the_helper_thread_answers() {
+        assert_eq!(on_thread(|| 7), Some(7));
+        assert_eq!(with_room(|| 8), Some(8));
+    }
+}
