@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::builder::{Builder, MAIN_STACK_SIZE};
 use crate::context::current_g;
 use crate::context::stack::class_for;
+use crate::debug::{self, Dump, Metrics, Violations};
 use crate::os;
 use crate::sched::g::{Task, WaitReason};
 use crate::sched::spawn::Spawn;
@@ -129,6 +130,42 @@ impl Runtime {
         Handle {
             sched: Arc::downgrade(self.sched()),
         }
+    }
+
+    /// Every goroutine with its stack, from any thread; see [`debug::dump`](crate::debug::dump).
+    ///
+    /// ```
+    /// let runtime = gosched::Runtime::builder().build().unwrap();
+    /// runtime.go(gosched::thread::park);
+    /// assert_eq!(runtime.dump().goroutines().len(), 1);
+    /// ```
+    #[must_use]
+    pub fn dump(&self) -> Dump {
+        debug::dump::dump_of(self.sched())
+    }
+
+    /// The counters, from any thread; see [`debug::metrics`](crate::debug::metrics).
+    ///
+    /// ```
+    /// let runtime = gosched::Runtime::builder().procs(2).build().unwrap();
+    /// assert_eq!(runtime.metrics().procs, 2);
+    /// ```
+    #[must_use]
+    pub fn metrics(&self) -> Metrics {
+        debug::metrics::metrics_of(self.sched())
+    }
+
+    /// Checks the runtime's own order, from any thread; see [`debug::check`](crate::debug::check).
+    ///
+    /// # Errors
+    /// What is broken: a bug of this library.
+    ///
+    /// ```
+    /// let runtime = gosched::Runtime::builder().build().unwrap();
+    /// runtime.check().unwrap();
+    /// ```
+    pub fn check(&self) -> Result<(), Violations> {
+        debug::check::check_of(self.sched())
     }
 
     /// Ends the runtime: no new goroutines, those that wait unwind as by [`exit`](crate::exit), and what has not ended within
@@ -269,6 +306,36 @@ impl Handle {
         T: Send + 'static,
     {
         thread::spawn_joinable(&*self.upgrade()?, None, None, f)
+    }
+
+    /// Every goroutine with its stack; see [`debug::dump`](crate::debug::dump).
+    ///
+    /// # Errors
+    /// If the runtime is gone.
+    ///
+    /// ```
+    /// # gosched::run(|| {
+    /// let handle = gosched::Handle::current();
+    /// let text = std::thread::spawn(move || handle.dump().unwrap().to_string()).join().unwrap();
+    /// assert!(text.contains("goroutine 1"));
+    /// # });
+    /// ```
+    pub fn dump(&self) -> io::Result<Dump> {
+        Ok(debug::dump::dump_of(&*self.upgrade()?))
+    }
+
+    /// The counters; see [`debug::metrics`](crate::debug::metrics).
+    ///
+    /// # Errors
+    /// If the runtime is gone.
+    ///
+    /// ```
+    /// # gosched::run(|| {
+    /// assert!(gosched::Handle::current().metrics().unwrap().goroutines >= 1);
+    /// # });
+    /// ```
+    pub fn metrics(&self) -> io::Result<Metrics> {
+        Ok(debug::metrics::metrics_of(&*self.upgrade()?))
     }
 
     fn upgrade(&self) -> io::Result<Arc<Sched>> {

@@ -36,10 +36,18 @@ pub(super) fn run(out: &mut dyn Write) -> io::Result<()> {
     let report = report.map_err(|_| io::Error::other("the deadlock was not reported"))?;
     writeln!(
         out,
-        "    reported {} after the goroutines were started:",
+        "    reported {} after the goroutines were started (here without the stacks it also shows):",
         time(took)
     )?;
-    out.write_all(indented(&report, LINES).as_bytes())
+    out.write_all(indented(&without_stacks(&report), LINES).as_bytes())
+}
+
+/// The lines of a report that are not frames of a stack.
+fn without_stacks(report: &str) -> String {
+    const KEPT: [&str; 4] = ["all goroutines", "goroutine ", "waits for ", "created "];
+    let is_kept = |line: &&str| KEPT.iter().any(|start| line.starts_with(start));
+    let kept: Vec<_> = report.lines().filter(is_kept).collect();
+    kept.join("\n")
 }
 
 fn start(name: &str, f: fn()) -> io::Result<JoinHandle<()>> {

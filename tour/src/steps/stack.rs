@@ -11,6 +11,8 @@ use crate::text::{bytes, grouped};
 
 const LIMIT: usize = 256 << 20;
 const DEPTH: u32 = 50_000;
+/// By when the memory of an ended goroutine's stack has been returned.
+const GIVEN_BACK: Duration = Duration::from_millis(1_500);
 
 /// What was measured.
 struct Seen {
@@ -43,7 +45,7 @@ pub(super) fn run(out: &mut dyn Write) -> io::Result<()> {
     )?;
     writeln!(
         out,
-        "    ended, 0.1 s later:  the process has grown by {}",
+        "    ended, 1.5 s later:  the process has grown by {}",
         bytes(seen.ended)
     )
 }
@@ -62,8 +64,8 @@ fn measure() -> io::Result<Seen> {
         Ok(seen) => seen?,
         Err(_) => return Err(io::Error::other("the deep goroutine panicked")),
     };
-    // Time for an idle thread of the runtime to give the memory back.
-    thread::sleep(Duration::from_millis(100));
+    // Memory that nobody has used for a second is given back, by an idle thread of the runtime.
+    thread::sleep(GIVEN_BACK);
     Ok(Seen {
         started,
         deepest,

@@ -1,9 +1,9 @@
 //! Work put on one processor's queue spreads to the others, because those that run dry steal half of it.
 
-use std::collections::HashMap;
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::ThreadId;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::{Duration, Instant};
 
 use gosched::Runtime;
@@ -14,15 +14,19 @@ const PROCS: usize = 4;
 /// All of them fit into one processor's queue, so the others get theirs by stealing only.
 const JOBS: usize = 240;
 const JOB: Duration = Duration::from_millis(10);
+/// When the queues are looked at: first, and after that every so often.
+const FIRST_LOOK: Duration = Duration::from_millis(2);
 const LOOK: Duration = Duration::from_millis(150);
-
-/// How many jobs each thread has done.
-type Done = Arc<Mutex<HashMap<ThreadId, usize>>>;
 
 pub(super) fn run(out: &mut dyn Write) -> io::Result<()> {
     let runtime = Runtime::builder().procs(PROCS).name("stealing").build()?;
-    let done = Done::default();
+    let done = Arc::new(AtomicUsize::new(0));
     let for_jobs = Arc::clone(&done);
+    writeln!(
+        out,
+        "    {JOBS} jobs of {} ms, all started on one of {PROCS} processors; waiting on each queue:",
+        JOB.as_millis()
+    )?;
     let start = Instant::now();
     runtime.go(move || {
         for _ in 0..JOBS {
@@ -30,50 +34,40 @@ pub(super) fn run(out: &mut dyn Write) -> io::Result<()> {
             gosched::go(move || work(&done));
         }
     });
+    std::thread::sleep(FIRST_LOOK);
+    while done.load(Acquire) < JOBS {
+        writeln!(out, "{}", queues(&runtime, start, &done))?;
+        out.flush()?;
+        std::thread::sleep(LOOK);
+    }
+    let metrics = runtime.metrics();
     writeln!(
         out,
-        "    {JOBS} jobs of {} ms, put on one of {PROCS} queues; jobs done by each thread:",
-        JOB.as_millis()
-    )?;
-    let mut order = Vec::new();
-    loop {
-        std::thread::sleep(LOOK);
-        let counts = counts(&done, &mut order);
-        let bars: Vec<_> = counts
-            .iter()
-            .map(|n| format!("|{}|{n:>3}", bar(*n, JOBS / 3, 12)))
-            .collect();
-        writeln!(
-            out,
-            "    {:>5} ms  {}",
-            start.elapsed().as_millis(),
-            bars.join("  ")
-        )?;
-        out.flush()?;
-        if counts.iter().sum::<usize>() == JOBS {
-            return Ok(());
-        }
-    }
+        "    done: {} steals moved {} goroutines",
+        metrics.steals, metrics.stolen
+    )
 }
 
-/// Keeps a processor busy, then counts itself for the thread it ran on.
-fn work(done: &Mutex<HashMap<ThreadId, usize>>) {
+/// One look: each processor's queue as a bar.
+fn queues(runtime: &Runtime, start: Instant, done: &AtomicUsize) -> String {
+    let procs = runtime.metrics().per_proc;
+    let bars = procs.iter().map(|p| {
+        let queued = p.queued + usize::from(p.has_next);
+        format!("  P{} |{}|{queued:>3}", p.id, bar(queued, JOBS, 12))
+    });
+    format!(
+        "    {:>5} ms {}  done {:>3}",
+        start.elapsed().as_millis(),
+        bars.collect::<String>(),
+        done.load(Acquire)
+    )
+}
+
+/// Keeps a processor busy for a while.
+fn work(done: &AtomicUsize) {
     let start = Instant::now();
     while start.elapsed() < JOB {
         std::hint::spin_loop();
     }
-    // No switch can happen while this is held: nothing below enters the runtime.
-    let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
-    *done.entry(std::thread::current().id()).or_default() += 1;
-}
-
-/// The counts, each thread always in the same column.
-fn counts(done: &Mutex<HashMap<ThreadId, usize>>, order: &mut Vec<ThreadId>) -> Vec<usize> {
-    let done = done.lock().unwrap_or_else(PoisonError::into_inner);
-    for thread in done.keys() {
-        if !order.contains(thread) {
-            order.push(*thread);
-        }
-    }
-    order.iter().map(|thread| done[thread]).collect()
+    done.fetch_add(1, Release);
 }

@@ -43,7 +43,6 @@ mod sets;
 #[cfg(test)]
 mod tests;
 
-use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
@@ -204,7 +203,7 @@ impl Arena {
     /// Fills `out` from the front for a cache and returns how many it wrote: whatever free stacks there
     /// are, at least one. The caller's caches hold no more than the slack when it returns, apart from
     /// the one stack that a reservation covers.
-    pub(crate) fn take_batch(&self, class: u8, out: &mut [MaybeUninit<Stack>]) -> usize {
+    pub(crate) fn take_batch(&self, class: u8, out: &mut [Stack]) -> usize {
         if out.is_empty() {
             return 0;
         }

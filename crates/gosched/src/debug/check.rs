@@ -127,21 +127,23 @@ impl fmt::Write for Report {
 pub(crate) fn check_of(sched: &Sched) -> Result<(), Violations> {
     let mut report = Report::new();
     let mut census = Census::new();
-    let rt = enter();
-    if !sched.dead.load(Relaxed) {
-        until_clean(&mut report, |report| check_lists(sched, report));
-        if report.count == 0 {
-            census.reserve(sched.blocks.outstanding());
-            let stopped = sched.stop_the_world();
-            context::systemstack(|| {
-                until_clean(&mut report, |report| {
-                    check_stopped(sched, &mut census, report);
-                });
-            });
-            drop(stopped);
-        }
+    if sched.dead.load(Relaxed) {
+        return Ok(()); // its world stops no more
     }
+    let rt = enter();
+    until_clean(&mut report, |report| check_lists(sched, report));
+    let outstanding = sched.blocks.outstanding();
     drop(rt);
+    if report.count == 0 {
+        census.reserve(outstanding);
+        let stopped = sched.stop_the_world();
+        context::systemstack(|| {
+            until_clean(&mut report, |report| {
+                check_stopped(sched, &mut census, report);
+            });
+        });
+        drop(stopped);
+    }
     report.into_result()
 }
 

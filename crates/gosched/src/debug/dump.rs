@@ -217,17 +217,19 @@ fn take(sched: &Sched) -> Snapshot {
     // Also the unwinder's first use, which may set itself up.
     let mut stack = Probe::new();
     context::backtrace_here(&mut stack);
-    let rt = enter();
-    if !sched.dead.load(Acquire) {
-        snapshot.reserve(sched.blocks.outstanding());
-        let caller = current_g().filter(|g| ptr::eq(g.sched(), sched));
-        let stopped = sched.stop_the_world();
-        sched.update_clock(os::monotonic_ns());
-        let caller = caller.map(|g| (g, &stack));
-        context::systemstack(|| snapshot.collect(sched, caller, usize::MAX, true));
-        drop(stopped);
+    if sched.dead.load(Acquire) {
+        return snapshot; // its world stops no more
     }
+    let rt = enter();
+    let outstanding = sched.blocks.outstanding();
     drop(rt);
+    snapshot.reserve(outstanding);
+    let caller = current_g().filter(|g| ptr::eq(g.sched(), sched));
+    let caller = caller.map(|g| (g, &stack));
+    let stopped = sched.stop_the_world();
+    sched.update_clock(os::monotonic_ns());
+    context::systemstack(|| snapshot.collect(sched, caller, usize::MAX, true));
+    drop(stopped);
     snapshot
 }
 

@@ -6,12 +6,12 @@
 //! | file    | items |
 //! |---------|-------|
 //! | syscall | `Errno`, `check`, and whatever raw entry the others stand on |
-//! | futex   | `futex_wait`, `futex_wake`, `futex_wake_ptr`, `Wait` |
+//! | futex   | `futex_wait`, `futex_wake_ptr`, `Wait` |
 //! | clock   | `monotonic_ns`, `deadline_after` |
 //! | mem     | `map_reserve`, `map_pages`, `map_pages_aligned`, `unmap`, `protect_none`, `dont_need`, `guard_install`, `guard_install_batch`, `page_size`, `round_up_page` |
 //! | pagevec | `PageVec` |
-//! | thread  | `thread_spawn`, `set_thread_name`, `gettid`, `getpid`, `tgkill`, `sched_yield`, `sleep_ns`, `exit_process`, `stack_bounds` |
-//! | signal  | `SigStack`, `sigaction_install`, `sigaction_restore`, `block_all_signals`, `SavedMask` |
+//! | thread  | `thread_spawn`, `set_thread_name`, `gettid`, `sched_yield`, `sleep_ns`, `exit_process`, `stack_bounds` |
+//! | signal  | `SigStack`, `sigaction_install` |
 //! | cpus    | `default_procs` |
 //! | proc    | `for_each_task`, `task_state` |
 //! | io      | `write_stderr`, `eprint_raw`, `FixedBuf` |

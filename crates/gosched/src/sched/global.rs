@@ -35,12 +35,6 @@ impl Sched {
         self.mirror_len(core);
     }
 
-    /// Puts one goroutine at the head: only what a removed P held.
-    pub(crate) fn global_put_head(&self, core: &mut Held<'_, Core>, g: Gp) {
-        core.runq.push_front(g);
-        self.mirror_len(core);
-    }
-
     /// Puts a batch at the tail.
     pub(crate) fn global_put_batch(&self, core: &mut Held<'_, Core>, batch: &mut GQueue) {
         core.runq.append(batch);

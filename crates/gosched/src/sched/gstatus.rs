@@ -105,6 +105,7 @@ fn is_passing(from: Status, word: u32) -> bool {
 pub(crate) struct StatusWord(AtomicU32);
 
 impl StatusWord {
+    #[cfg(test)]
     pub(crate) fn new(status: Status) -> StatusWord {
         StatusWord(AtomicU32::new(status as u32))
     }

@@ -22,6 +22,8 @@ use crate::context::stack::Stack;
 
 /// Stacks that a P keeps at hand.
 pub(crate) const STACKS_MAX: usize = 32;
+/// Stacks taken from the arena when there is none at hand.
+pub(crate) const STACKS_REFILL: usize = 8;
 /// Dead Gs: spilled at this many ...
 pub(crate) const GFREE_MAX: usize = 64;
 /// ... down to this many, and refilled to it (GF).

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::gstatus::Status;
 use super::lock::ranks;
-use super::p::{acquire_p, gp, release_p};
+use super::p::{STACKS_REFILL, acquire_p, gp, release_p};
 use super::ptr::{Gp, Mp, Pp};
 use super::{FAIRNESS_TICKS, Sched, spin};
 use crate::context::{self, switch};
@@ -277,9 +277,12 @@ impl Sched {
     #[inline]
     fn take_stack(&self, p: Pp, g: Gp) {
         let class = g.class.get();
-        // SAFETY: PL, this M holds p.
-        let cache = &mut unsafe { p.local() }.stacks;
-        let stack = if class == self.stack_class && cache.len > 0 {
+        let stack = if class == self.stack_class {
+            // SAFETY: PL, this M holds p.
+            let cache = &mut unsafe { p.local() }.stacks;
+            if cache.len == 0 {
+                cache.len = self.arena.take_batch(class, &mut cache.stacks[..STACKS_REFILL]);
+            }
             cache.len -= 1;
             cache.stacks[cache.len]
         } else {

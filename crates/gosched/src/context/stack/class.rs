@@ -8,7 +8,6 @@
 //! `hot[..trimmed]` are the hot stacks whose lower pages were already returned. A stack that was used
 //! again lies above that prefix because the list is a LIFO, so no mark per slot is needed.
 
-use std::mem::MaybeUninit;
 
 use super::guards::{self, Guards};
 use super::sets::{Set, Sets};
@@ -273,7 +272,7 @@ impl Class {
     /// Takes stacks until `out` is full or none is free, and carves only for the first.
     pub(super) fn take_batch(
         &mut self,
-        out: &mut [MaybeUninit<Stack>],
+        out: &mut [Stack],
         guards: &Guards,
     ) -> Result<usize, Errno> {
         let mut n = 0;
@@ -283,7 +282,7 @@ impl Class {
                 None if n == 0 => self.take(guards)?,
                 None => break,
             };
-            place.write(stack);
+            *place = stack;
             n += 1;
         }
         Ok(n)

@@ -5,7 +5,6 @@
 mod model;
 
 use std::collections::HashSet;
-use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use self::model::random;
@@ -228,17 +227,14 @@ fn batches_take_what_is_free_and_carve_only_for_the_first() {
     }
     let arena = arena_with(USUAL, 40);
     arena.set_slack(USUAL, 32).expect("address space");
-    let mut out = [const { MaybeUninit::uninit() }; 32];
+    let mut out = [Stack::from_parts(0, 0, 0); 32];
     assert_eq!(arena.take_batch(USUAL, &mut out[..0]), 0);
     assert_eq!(arena.take_batch(USUAL, &mut out), 1);
-    // SAFETY: the call above wrote it.
-    arena.give(unsafe { out[0].assume_init() });
+    arena.give(out[0]);
     let stacks = take_many(&arena, USUAL, 40);
     arena.give_batch(&stacks);
     assert_eq!(arena.take_batch(USUAL, &mut out), 32);
-    // SAFETY: the call above wrote them.
-    let batch = out.map(|stack| unsafe { stack.assume_init() });
-    assert!(batch.iter().eq(stacks.iter().rev().take(32)));
+    assert!(out.iter().eq(stacks.iter().rev().take(32)));
     assert_eq!(arena.stats().in_use, 32);
     check(&arena);
 }

@@ -53,6 +53,7 @@ pub(crate) fn futex_wait(word: &AtomicU32, expected: u32, deadline_ns: Option<u6
 }
 
 /// Wakes up to `n` waiters of `word` and says how many it woke; CONTEXT: any.
+#[cfg(test)]
 pub(crate) fn futex_wake(word: &AtomicU32, n: u32) -> usize {
     futex_wake_ptr(word, n)
 }

@@ -72,17 +72,20 @@ impl<const N: usize> FixedBuf<N> {
     }
 
     /// The text so far.
+    #[cfg(test)]
     pub(crate) fn as_str(&self) -> &str {
         // Only whole characters are ever appended, so the fallback is never taken.
         core::str::from_utf8(self.as_bytes()).unwrap_or_default()
     }
 
     /// True when something did not fit.
+    #[cfg(test)]
     pub(crate) fn is_truncated(&self) -> bool {
         self.truncated
     }
 
     /// Empties the text.
+    #[cfg(test)]
     pub(crate) fn clear(&mut self) {
         self.len = 0;
         self.truncated = false;

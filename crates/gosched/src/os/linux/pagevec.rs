@@ -55,6 +55,7 @@ impl<T: Copy> PageVec<T> {
     }
 
     /// True when there is no element.
+    #[cfg(test)]
     pub(crate) const fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -104,6 +105,7 @@ impl<T: Copy> PageVec<T> {
     }
 
     /// The element at `index`, if there is one.
+    #[cfg(test)]
     pub(crate) fn get(&self, index: usize) -> Option<&T> {
         self.as_slice().get(index)
     }

@@ -9,16 +9,10 @@ use core::mem::MaybeUninit;
 use core::ptr;
 
 use super::mem::{map_pages, page_size, protect_none, round_up_page, unmap};
-use super::syscall::{Errno, check, syscall2, syscall4};
+use super::syscall::{Errno, check, syscall2};
 
 /// What handlers may use beyond the kernel's own frame.
 const HANDLER_BYTES: usize = 64 << 10;
-
-/// The kernel's signal sets have one bit per signal, 1 the lowest.
-const KERNEL_SET_BYTES: usize = 8;
-
-/// Signals 32 and 33 belong to libc, which needs them delivered to stay consistent.
-const LIBC_SIGNALS: u64 = 0b11 << 31;
 
 /// The calling thread's guarded alternate signal stack; dropping it without
 /// `uninstall` leaves it in place for the thread's life.
@@ -74,11 +68,13 @@ impl SigStack {
     }
 
     /// The lowest usable address, just above the guard; CONTEXT: any.
+    #[cfg(test)]
     pub(crate) fn base(&self) -> usize {
         self.start as usize + page_size()
     }
 
     /// The first address past the stack; CONTEXT: any.
+    #[cfg(test)]
     pub(crate) fn top(&self) -> usize {
         self.start as usize + self.len
     }
@@ -130,6 +126,7 @@ pub(crate) unsafe fn sigaction_install(
 ///
 /// # Safety
 /// `action` is still sound to install: its handler has not been unloaded.
+#[cfg(test)]
 pub(crate) unsafe fn sigaction_restore(sig: c_int, action: &libc::sigaction) -> Result<(), Errno> {
     // SAFETY: the caller answers for the handler; the struct is alive by its borrow.
     match unsafe { libc::sigaction(sig, action, ptr::null_mut()) } {
@@ -144,56 +141,22 @@ fn last_errno() -> Errno {
     Errno(error.raw_os_error().unwrap_or(libc::EINVAL))
 }
 
-/// The signal mask a thread had before `block_all_signals`.
-#[must_use = "the thread stays deaf to signals until the mask is restored"]
-pub(crate) struct SavedMask(u64);
-
-/// Holds back every signal but libc's own two on the calling thread; CONTEXT: any.
-pub(crate) fn block_all_signals() -> SavedMask {
-    SavedMask(set_mask(!LIBC_SIGNALS))
-}
-
-impl SavedMask {
-    /// Puts the saved mask back on the calling thread; CONTEXT: any.
-    pub(crate) fn restore(self) {
-        set_mask(self.0);
-    }
-}
-
-/// Replaces the calling thread's mask and returns the previous one.
-fn set_mask(mask: u64) -> u64 {
-    let mut previous = 0u64;
-    // SAFETY: the kernel reads eight bytes and writes eight, both of this frame.
-    let answer = unsafe {
-        syscall4(
-            libc::SYS_rt_sigprocmask,
-            libc::SIG_SETMASK as usize,
-            ptr::from_ref(&mask) as usize,
-            ptr::from_mut(&mut previous) as usize,
-            KERNEL_SET_BYTES,
-        )
-    };
-    debug_assert_eq!(answer, 0);
-    previous
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::thread::{gettid, tgkill};
     use super::*;
     use core::sync::atomic::Ordering::SeqCst;
-    use core::sync::atomic::{AtomicU32, AtomicUsize};
+    use core::sync::atomic::AtomicUsize;
 
     static STACK_SEEN: AtomicUsize = AtomicUsize::new(0);
-    static HITS: AtomicU32 = AtomicU32::new(0);
 
     extern "C" fn note_stack(_: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
         let local = 0u8;
         STACK_SEEN.store(ptr::from_ref(&local) as usize, SeqCst);
     }
 
-    extern "C" fn note_hit(_: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
-        HITS.fetch_add(1, SeqCst);
+    fn raise(sig: c_int) {
+        // SAFETY: every test installs a handler for its signal first.
+        assert_eq!(unsafe { libc::raise(sig) }, 0);
     }
 
     #[test]
@@ -206,11 +169,11 @@ mod tests {
             // SAFETY: the handler only stores to an atomic (D7).
             let old = unsafe { sigaction_install(sig, note_stack, libc::SA_ONSTACK) };
             let old = old.expect("action");
-            tgkill(gettid(), sig).expect("own thread");
+            raise(sig);
             let seen = STACK_SEEN.load(SeqCst);
             assert!(base < seen && seen < top);
             stack.uninstall();
-            tgkill(gettid(), sig).expect("own thread");
+            raise(sig);
             let seen = STACK_SEEN.load(SeqCst);
             assert!(seen < base || top <= seen);
             // SAFETY: the action that was there before this test.
@@ -223,23 +186,7 @@ mod tests {
     #[test]
     fn refused_signals_are_errors() {
         // SAFETY: SIGKILL's action cannot be changed, so nothing is installed.
-        let refused = unsafe { sigaction_install(libc::SIGKILL, note_hit, 0) };
+        let refused = unsafe { sigaction_install(libc::SIGKILL, note_stack, 0) };
         assert_eq!(refused.err(), Some(Errno(libc::EINVAL)));
-    }
-
-    #[test]
-    fn blocked_signals_wait_for_the_restore() {
-        let sig = libc::SIGRTMIN() + 4;
-        // SAFETY: the handler only adds to an atomic (D7).
-        let old = unsafe { sigaction_install(sig, note_hit, libc::SA_RESTART) };
-        let outer = block_all_signals();
-        let inner = block_all_signals();
-        tgkill(gettid(), sig).expect("own thread");
-        inner.restore();
-        assert_eq!(HITS.load(SeqCst), 0);
-        outer.restore();
-        assert_eq!(HITS.load(SeqCst), 1);
-        // SAFETY: the action that was there before this test.
-        unsafe { sigaction_restore(sig, &old.expect("action")).expect("restore") };
     }
 }

@@ -10,7 +10,7 @@ use core::ptr;
 
 use super::inject::{FAIL_THREAD_AFTER, refuses};
 use super::mem::round_up_page;
-use super::syscall::{Errno, check, syscall0, syscall1, syscall2, syscall3};
+use super::syscall::{Errno, check, syscall0, syscall1, syscall2};
 
 /// What a new thread runs.
 pub(crate) type ThreadStart = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
@@ -71,27 +71,6 @@ pub(crate) fn set_thread_name(name: &CStr) {
 pub(crate) fn gettid() -> i32 {
     // SAFETY: the call touches no memory.
     unsafe { syscall0(libc::SYS_gettid) as i32 }
-}
-
-/// The process's id; CONTEXT: any.
-pub(crate) fn getpid() -> i32 {
-    // SAFETY: the call touches no memory.
-    unsafe { syscall0(libc::SYS_getpid) as i32 }
-}
-
-/// Sends a signal to one thread of this process; ESRCH when it has ended; CONTEXT: any.
-pub(crate) fn tgkill(tid: i32, sig: i32) -> Result<(), Errno> {
-    // SAFETY: the call touches no memory of the caller, and the process's own handlers
-    // answer for what the signal does.
-    let answer = unsafe {
-        syscall3(
-            libc::SYS_tgkill,
-            getpid() as usize,
-            tid as usize,
-            sig as usize,
-        )
-    };
-    check(answer).map(drop)
 }
 
 /// Lets another thread have this CPU; CONTEXT: any.
@@ -207,25 +186,8 @@ mod tests {
 
     #[test]
     fn ids_match_libc() {
-        // SAFETY: both calls touch no memory.
-        unsafe {
-            assert_eq!(getpid(), libc::getpid());
-            assert_eq!(gettid(), libc::syscall(libc::SYS_gettid) as i32);
-        }
-    }
-
-    #[test]
-    fn signal_zero_finds_the_living_only() {
-        assert_eq!(tgkill(gettid(), 0), Ok(()));
-        let dead = std::thread::spawn(gettid).join().expect("joined");
-        // The id may linger until the kernel has reaped the thread.
-        let gone = (0..1000).any(|_| {
-            sched_yield();
-            sleep_ns(100_000);
-            tgkill(dead, 0) == Err(Errno(libc::ESRCH))
-        });
-        assert!(gone);
-        assert_eq!(tgkill(gettid(), 1000), Err(Errno(libc::EINVAL)));
+        // SAFETY: the call touches no memory.
+        assert_eq!(gettid(), unsafe { libc::gettid() });
     }
 
     #[test]

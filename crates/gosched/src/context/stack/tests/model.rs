@@ -1,7 +1,6 @@
 //! Random use of the arena, against a model and across threads.
 
 use std::collections::{HashMap, HashSet};
-use std::mem::MaybeUninit;
 
 use super::super::Arena;
 use super::{Stack, USUAL, check, in_child, is_intact, read, scavenge_all, touch, write};
@@ -67,18 +66,16 @@ impl Model {
 
     fn take(&mut self, arena: &Arena, class: u8, many: usize) {
         let n = many.min(self.reserved + self.slack - self.out.len());
-        let mut taken = vec![MaybeUninit::uninit(); n];
+        let mut taken = vec![Stack::from_parts(0, 0, 0); n];
         let mut filled = 0;
         if n > 8 {
             filled = arena.take_batch(class, &mut taken[..n / 2]);
             assert!(filled >= 1);
         }
         for place in &mut taken[filled..] {
-            place.write(arena.take(class));
+            *place = arena.take(class);
         }
         for stack in taken {
-            // SAFETY: all of them were written above.
-            let stack = unsafe { stack.assume_init() };
             if let Some(last) = self.last_given.take() {
                 assert_eq!(stack, last);
             }
@@ -116,7 +113,7 @@ fn random_use_agrees_with_a_model() {
                 if step % 16 == 0 {
                     check(&arena);
                     let stats = arena.stats();
-                    assert_eq!(stats.in_use, models.iter().map(|m| m.out.len()).sum());
+                    assert_eq!(stats.in_use, models.iter().map(|m| m.out.len()).sum::<usize>());
                     assert_eq!(stats.reserved, models.iter().map(|m| m.reserved).sum());
                 }
             }

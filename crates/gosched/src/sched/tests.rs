@@ -1,0 +1,199 @@
+//! The clauses of the contract that only the inside can see: capacities, batch sizes, orders, status edges, lists.
+//!
+//! Two kinds of scheduler are used. A *still* one has Ps but no threads: the test plays the Ms, so every step is in
+//! its hand. A *live* one runs; its tests look from within a goroutine, pinned to its M by being inside the runtime
+//! where an order matters. Nothing here depends on time, but for a limit after which waiting has failed.
+
+mod goroutines;
+mod ms;
+mod procedures;
+mod ps;
+mod queues;
+
+use std::process::{Command, Output};
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use super::Sched;
+use super::g::GQueue;
+use super::gstatus::Status;
+use super::m::M;
+use super::p::{acquire_p, gp};
+use super::ptr::{Gp, Mp, Pp, Ptr};
+use crate::builder::{Config, Deadlock};
+use crate::context::current_g;
+use crate::context::stack::class_for;
+use crate::runtime::Runtime;
+
+/// How long anything may take before it counts as never.
+const NEVER: Duration = Duration::from_secs(20);
+
+/// A scheduler without threads, its Ps idle.
+fn still(procs: u32) -> Box<Sched> {
+    let sched = Box::new(Sched::new(Config {
+        name: None,
+        procs,
+        stack_class: class_for(64 << 10).unwrap(),
+        max_threads: 10_000,
+        deadlock: Deadlock::Off,
+        on_deadlock: None,
+        panic_abort: false,
+        mprotect_guards: false,
+        schedtrace_ms: None,
+        scheddetail: false,
+    }));
+    sched.add_procs(procs).unwrap();
+    sched
+}
+
+/// A Dead G of a still scheduler.
+fn dead_g(sched: &Sched) -> Gp {
+    let mut taken = None;
+    sched.blocks.take(sched, 1, |g| taken = Some(g)).unwrap();
+    taken.unwrap()
+}
+
+/// A Runnable G that is on no queue yet.
+fn runnable_g(sched: &Sched) -> Gp {
+    let g = dead_g(sched);
+    g.status.transition(Status::Dead, Status::Runnable);
+    g
+}
+
+/// As many Runnable Gs.
+fn runnable_gs(sched: &Sched, n: usize) -> Vec<Gp> {
+    (0..n).map(|_| runnable_g(sched)).collect()
+}
+
+/// An M without a thread.
+fn new_m(sched: &Sched) -> Mp {
+    // SAFETY: GF, leaked.
+    let m: Mp = unsafe { Ptr::new(NonNull::from(Box::leak(Box::new(M::new())))) };
+    m.sched.set(sched);
+    m
+}
+
+/// An M that holds an idle P.
+fn m_with_p(sched: &Sched) -> (Mp, Pp) {
+    let m = new_m(sched);
+    let p = sched.get_idle_p(&mut sched.core.lock()).unwrap();
+    acquire_p(m, p);
+    (m, p)
+}
+
+/// Empties one P's queue, `next` first.
+fn drain_p(p: Pp) -> Vec<Gp> {
+    // SAFETY: R2, a still scheduler's P, or one that the calling goroutine's M holds.
+    let queue = unsafe { p.queue() };
+    std::iter::from_fn(|| queue.get()).map(|(g, _)| gp(g)).collect()
+}
+
+/// Empties the global queue.
+fn drain_global(sched: &Sched) -> Vec<Gp> {
+    let mut core = sched.core.lock();
+    std::iter::from_fn(|| sched.global_get(&mut core)).collect()
+}
+
+/// Every place where a runnable goroutine may be, emptied.
+fn drain_all(sched: &Sched) -> Vec<Gp> {
+    let mut all: Vec<Gp> = sched.procs().flat_map(drain_p).collect();
+    all.extend(drain_global(sched));
+    all
+}
+
+/// The same goroutines, each once (G3).
+fn assert_each_once(found: &[Gp], expected: &[Gp]) {
+    let sorted = |gs: &[Gp]| {
+        let mut addresses: Vec<_> = gs.iter().map(|g| g.as_ptr() as usize).collect();
+        addresses.sort_unstable();
+        addresses
+    };
+    assert_eq!(sorted(found), sorted(expected), "G3: lost or doubled");
+}
+
+/// The members of a list linked through the Ps.
+fn list_of_ps(first: Option<Pp>) -> Vec<Pp> {
+    std::iter::successors(first, |p| p.link.get()).collect()
+}
+
+/// The members of a queue, without taking them.
+fn members(queue: &GQueue) -> Vec<Gp> {
+    queue.iter().collect()
+}
+
+/// Runs `f` as the main goroutine of a runtime, with its scheduler. No wake-up may have been lost by the end.
+fn live<T: Send>(procs: usize, f: impl FnOnce(&'static Sched) -> T + Send) -> T {
+    let runtime = Runtime::builder().procs(procs).build().unwrap();
+    runtime.run(|| {
+        let here = current_g().unwrap();
+        let sched: *const Sched = here.sched();
+        // SAFETY: D2, the runtime outlives the test's goroutines and threads, which end before `f` does.
+        let sched = unsafe { &*sched };
+        let result = f(sched);
+        assert_eq!(sched.outside.rescues.get(), 0, "WK: a wake-up was lost");
+        result
+    })
+}
+
+/// Waits, blocking the thread and not the goroutine.
+fn wait_for(what: &str, mut happened: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !happened() {
+        assert!(began.elapsed() < NEVER, "never happened: {what}");
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}
+
+/// Times that sysmon took a goroutine off its P.
+fn preempts(sched: &Sched) -> u64 {
+    sched.procs().map(|p| p.counters.preempts.get()).sum()
+}
+
+/// Repeats an observation of order until no goroutine's slice ended in the middle of it.
+fn undisturbed<T>(sched: &Sched, mut observe: impl FnMut() -> T) -> T {
+    for _ in 0..100 {
+        let before = preempts(sched);
+        let seen = observe();
+        if preempts(sched) == before {
+            return seen;
+        }
+    }
+    panic!("disturbed a hundred times");
+}
+
+const CHILD: &str = "GOSCHED_CONTRACT_CHILD";
+
+/// Whether this process is the one that is to die.
+fn is_child() -> bool {
+    std::env::var_os(CHILD).is_some()
+}
+
+/// Runs one of these tests again, alone in a process of its own.
+fn run_child(module: &str, test: &str) -> Output {
+    let (_, module) = module.split_once("::").unwrap();
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", &format!("{module}::{test}"), "--nocapture"])
+        .env(CHILD, "1")
+        .output()
+        .unwrap()
+}
+
+/// The child must end with a fatal error that says `text`.
+fn assert_dies(module: &str, test: &str, text: &str) {
+    let output = run_child(module, test);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert!(errors.contains(text), "{errors}");
+}
+
+/// A number of the calling thread.
+fn tid() -> i32 {
+    crate::os::gettid()
+}
+
+/// The M, and the P it holds, of the calling goroutine; only while it is inside the runtime.
+fn here() -> (Mp, Pp) {
+    let m = crate::context::current_m().unwrap();
+    (m, m.p.load(Relaxed).unwrap())
+}

@@ -1,0 +1,387 @@
+//! G0–G6, I2, I10, GF: states, edges, and where a goroutine is.
+
+use std::sync::Mutex;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+
+use super::*;
+use crate::context::current_m;
+use crate::sched::g::WaitReason;
+use crate::sched::gstatus::{StatusWord, edge_exists};
+use crate::sched::lock::{Lock, Rank};
+use crate::sched::p::{GFREE_KEEP, GFREE_MAX, PStatus};
+use crate::sched::park::enter;
+use crate::thread;
+
+const ALL: [Status; 9] = [
+    Status::Idle,
+    Status::Runnable,
+    Status::Running,
+    Status::Syscall,
+    Status::Waiting,
+    Status::Dead,
+    Status::CopyStack,
+    Status::Preempted,
+    Status::Leaked,
+];
+
+/// The diagram, written down a second time.
+fn edges_from(from: Status) -> &'static [Status] {
+    use Status::*;
+    match from {
+        Idle => &[Dead],
+        Dead => &[Runnable],
+        Runnable => &[Running],
+        Running => &[Runnable, Syscall, Waiting, Dead, CopyStack, Preempted],
+        Syscall => &[Runnable, Running],
+        Waiting => &[Runnable, CopyStack, Leaked],
+        CopyStack => &[Running, Waiting],
+        Preempted => &[Waiting],
+        Leaked => &[Waiting],
+    }
+}
+
+#[test]
+fn g0_exactly_the_edges_of_the_diagram_exist() {
+    for from in ALL {
+        for to in ALL {
+            let expected = edges_from(from).contains(&to);
+            assert_eq!(edge_exists(from, to), expected, "{from:?} to {to:?}");
+            if expected {
+                let word = StatusWord::new(from);
+                word.transition(from, to);
+                assert_eq!(word.get(), to);
+            }
+        }
+    }
+}
+
+#[test]
+fn g0_a_new_goroutine_goes_from_idle_over_dead_to_runnable() {
+    let sched = still(1);
+    let g = dead_g(&sched);
+    assert_eq!(g.status.get(), Status::Dead);
+    assert!(std::ptr::eq(g.sched(), &*sched));
+    g.status.transition(Status::Dead, Status::Runnable);
+    assert_eq!(g.status.get(), Status::Runnable);
+}
+
+#[test]
+fn g0_an_edge_that_does_not_exist_is_fatal() {
+    if is_child() {
+        return live(1, |_| crate::testing::illegal_status_change());
+    }
+    let text = "fatal error: illegal goroutine status change";
+    assert_dies(module_path!(), "g0_an_edge_that_does_not_exist_is_fatal", text);
+}
+
+#[test]
+fn g0_an_edge_from_another_state_is_fatal() {
+    if is_child() {
+        return StatusWord::new(Status::Running).transition(Status::Waiting, Status::Runnable);
+    }
+    let text = "fatal error: illegal goroutine status change 4 -> 1 (status is 2)";
+    assert_dies(module_path!(), "g0_an_edge_from_another_state_is_fatal", text);
+}
+
+/// Four threads want the Scan bit over one state: a swap gives it to one. What all interleavings do is in the models.
+#[test]
+fn g1_one_of_several_swaps_wins() {
+    const ROUNDS: usize = 2_000;
+    let word = StatusWord::new(Status::Waiting);
+    let wins = AtomicUsize::new(0);
+    std::thread::scope(|s| {
+        for _ in 0..4 {
+            s.spawn(|| {
+                for _ in 0..ROUNDS {
+                    if word.begin_scan(Status::Waiting) {
+                        wins.fetch_add(1, Relaxed);
+                        word.end_scan(Status::Waiting); // fatal if somebody else cleared it
+                    }
+                }
+            });
+        }
+    });
+    assert!((1..=4 * ROUNDS).contains(&wins.load(Relaxed)));
+    assert!(!word.is_scanned());
+}
+
+#[test]
+fn g2_i2_a_running_goroutine_has_its_m_and_p_and_is_on_no_queue() {
+    live(2, |sched| {
+        let look = move || {
+            let rt = enter();
+            let (m, g) = (rt.m().unwrap(), current_g().unwrap());
+            assert_eq!(g.status.get(), Status::Running);
+            assert_eq!(g.m.load(Relaxed), Some(m));
+            assert_eq!(m.curg(), Some(g));
+            let p = m.p.load(Relaxed).unwrap();
+            assert_eq!(p.m.load(Relaxed), Some(m));
+            assert_eq!(p.status(), PStatus::Running);
+            assert_ne!(p.runq.peek_next(), g.as_ptr());
+            assert!(!members(&sched.core.lock().runq).contains(&g));
+        };
+        look();
+        let others: Vec<_> = (0..20)
+            .map(|_| {
+                thread::spawn(move || {
+                    look();
+                    crate::yield_now();
+                    look();
+                    thread::park_timeout(Duration::from_millis(1));
+                    look();
+                })
+            })
+            .collect();
+        others.into_iter().for_each(|other| other.join().unwrap());
+        look();
+    });
+}
+
+#[test]
+fn i2_what_is_taken_to_run_is_on_no_queue() {
+    let sched = still(2);
+    let (_, p) = m_with_p(&sched);
+    let gs = runnable_gs(&sched, 6);
+    sched.runq_put_next(p, gs[0]);
+    gs[1..4].iter().for_each(|g| sched.runq_put(p, *g));
+    gs[4..].iter().for_each(|g| sched.global_put(&mut sched.core.lock(), *g));
+    // SAFETY: R2, the P is this test's.
+    let queue = unsafe { p.queue() };
+    let mut taken = vec![gp(queue.get().unwrap().0), gp(queue.get().unwrap().0)];
+    taken.push(sched.global_get(&mut sched.core.lock()).unwrap());
+    let rest = drain_all(&sched);
+    assert!(taken.iter().all(|g| !rest.contains(g)));
+    taken.extend(rest);
+    assert_each_once(&taken, &gs);
+}
+
+/// Every way a runnable goroutine moves, in turn; after each it is found in one place.
+#[test]
+fn g3_a_runnable_goroutine_is_on_one_queue() {
+    let sched = still(3);
+    let ((thief, to), (_, from)) = (m_with_p(&sched), m_with_p(&sched));
+    let gs = runnable_gs(&sched, 400);
+    let refill = |found: Vec<Gp>| {
+        assert_each_once(&found, &gs);
+        gs[..300].iter().for_each(|g| sched.runq_put(from, *g)); // overflows once
+        gs[300..310].iter().for_each(|g| sched.runq_put_next(from, *g)); // kicks nine
+        gs[310..].iter().for_each(|g| sched.global_put(&mut sched.core.lock(), *g));
+    };
+    refill(gs.clone());
+    refill(drain_all(&sched));
+    for _ in 0..20 {
+        let stolen = sched.spin_and_steal(thief, to).into_iter();
+        let batch = sched.global_get_batch(&mut sched.core.lock(), to).into_iter();
+        let mut found: Vec<_> = stolen.chain(batch).collect();
+        found.extend(drain_all(&sched));
+        refill(found);
+    }
+    let mut list = GQueue::new();
+    let found = drain_all(&sched);
+    found.iter().for_each(|g| list.push_back(*g));
+    sched.inject_list(Some(to), &mut list);
+    assert!(list.is_empty());
+    assert_each_once(&drain_all(&sched), &gs);
+}
+
+#[test]
+fn i10_everything_stolen_is_runnable() {
+    let sched = still(2);
+    let ((m, p), (_, victim)) = (m_with_p(&sched), m_with_p(&sched));
+    let gs = runnable_gs(&sched, 9);
+    gs.iter().for_each(|g| sched.runq_put_next(victim, *g));
+    let mut stolen = Vec::new();
+    while let Some(g) = sched.spin_and_steal(m, p) {
+        stolen.push(g);
+        stolen.extend(drain_p(p));
+    }
+    assert!(stolen.iter().all(|g| g.status.get() == Status::Runnable));
+    assert_each_once(&stolen, &gs);
+}
+
+/// A wait with two possible ends has one place and one waker: once the timer has woken the goroutine, an unpark finds
+/// nobody to wake and leaves its token.
+#[test]
+fn g4_a_waiting_goroutine_is_woken_by_one_of_two() {
+    live(1, |_| {
+        static ADDRESS: AtomicUsize = AtomicUsize::new(0);
+        let sleeper = thread::spawn(|| {
+            ADDRESS.store(current_g().unwrap().as_ptr() as usize, SeqCst);
+            thread::park_timeout(Duration::from_millis(5));
+            thread::park(); // the token is there
+        });
+        while ADDRESS.load(SeqCst) == 0 {
+            crate::yield_now();
+        }
+        // SAFETY: GF, type-stable while the runtime lives.
+        let g = unsafe { Gp::from_raw(ADDRESS.load(SeqCst) as *mut _) }.unwrap();
+        // This goroutine keeps the only P: sysmon runs the timer, and the sleeper stays Runnable.
+        wait_for("the timer", || g.status.get() == Status::Runnable);
+        sleeper.thread().unpark();
+        sleeper.join().unwrap();
+    });
+}
+
+#[test]
+fn g4_a_waiting_goroutine_says_where_it_waits() {
+    live(1, |sched| {
+        let join = thread::spawn(|| thread::spawn(|| thread::sleep(Duration::from_millis(50))).join());
+        let parked = thread::spawn(thread::park);
+        let mut seen = Vec::new();
+        wait_for("three waits", || {
+            crate::yield_now();
+            seen.clear();
+            sched.blocks.for_each(|g| {
+                if g.status.get() == Status::Waiting {
+                    assert!(g.wait_ops.get().is_some());
+                    assert!(g.m.load(Relaxed).is_none(), "PK: detached");
+                    seen.push(g.wait_reason());
+                }
+            });
+            seen.len() == 3
+        });
+        for reason in [WaitReason::Sleep, WaitReason::Join, WaitReason::Park] {
+            assert!(seen.contains(&reason), "{seen:?}");
+        }
+        parked.thread().unpark();
+        parked.join().unwrap();
+        join.join().unwrap().unwrap();
+    });
+}
+
+#[cfg(debug_assertions)]
+#[test]
+fn g5_parking_with_an_internal_lock_is_fatal() {
+    if is_child() {
+        return live(1, |sched| {
+            let _core = sched.core.lock();
+            thread::park();
+        });
+    }
+    let text = "fatal error: switch with internal locks held";
+    assert_dies(module_path!(), "g5_parking_with_an_internal_lock_is_fatal", text);
+}
+
+#[cfg(debug_assertions)]
+#[test]
+fn g5_locks_are_taken_in_the_order_of_their_ranks() {
+    if is_child() {
+        let (low, high) = (Lock::new(Rank::Registry, ()), Lock::new(Rank::Sched, ()));
+        drop((low.lock(), high.lock()));
+        let _high = high.lock();
+        let _low = low.lock();
+        return;
+    }
+    let text = "fatal error: lock order: taking Registry";
+    assert_dies(module_path!(), "g5_locks_are_taken_in_the_order_of_their_ranks", text);
+}
+
+#[test]
+fn g6_a_transition_waits_for_the_scan_bit() {
+    let word = StatusWord::new(Status::Waiting);
+    let went_on = AtomicBool::new(false);
+    assert!(word.begin_scan(Status::Waiting));
+    assert!(word.is_scanned());
+    assert!(!word.begin_scan(Status::Waiting), "one holder");
+    assert_eq!(word.get(), Status::Waiting);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            word.transition(Status::Waiting, Status::Runnable);
+            went_on.store(true, SeqCst);
+        });
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!went_on.load(SeqCst));
+        assert_eq!(word.get(), Status::Waiting);
+        word.end_scan(Status::Waiting);
+    });
+    assert_eq!(word.get(), Status::Runnable);
+}
+
+#[test]
+fn gf_dead_gs_are_kept_by_the_p_and_spilled_at_64_to_32() {
+    let sched = still(1);
+    let (_, p) = m_with_p(&sched);
+    let gs: Vec<_> = (0..GFREE_MAX).map(|_| dead_g(&sched)).collect();
+    assert_eq!((GFREE_MAX, GFREE_KEEP), (64, 32));
+    // SAFETY: PL, the P is this test's.
+    let kept = || unsafe { p.local() }.gfree.len();
+    gs[..63].iter().for_each(|g| sched.free_g(p, *g));
+    assert_eq!(kept(), 63);
+    sched.free_g(p, gs[63]);
+    assert!((31..=32).contains(&kept()), "{}", kept());
+    assert_eq!(sched.blocks.outstanding(), kept());
+}
+
+#[test]
+fn gf_a_spawn_reuses_a_dead_g_and_every_g_is_found() {
+    live(1, |sched| {
+        let count = || {
+            let mut all = 0;
+            sched.blocks.for_each(|_| all += 1);
+            assert_eq!(all, sched.blocks.outstanding());
+            all
+        };
+        let addresses = Mutex::new(std::collections::HashSet::new());
+        thread::scope(|s| {
+            for _ in 0..500 {
+                s.spawn(|| addresses.lock().unwrap().insert(current_g().unwrap().as_ptr() as usize))
+                    .join()
+                    .unwrap();
+            }
+        });
+        assert!(addresses.lock().unwrap().len() <= GFREE_MAX, "reused");
+        assert!(count() <= GFREE_MAX + 2);
+    });
+}
+
+#[test]
+fn gf_ids_come_in_batches_and_are_unique() {
+    live(2, |sched| {
+        let ids = Mutex::new(vec![current_g().unwrap().id()]);
+        let note = || {
+            let g = current_g().unwrap();
+            ids.lock().unwrap().push(g.id());
+            g.id()
+        };
+        let first = thread::scope(|s| s.spawn(note).join().unwrap());
+        assert!(first > 1);
+        thread::scope(|s| {
+            for _ in 0..60 {
+                s.spawn(|| {
+                    note();
+                    thread::scope(|s| s.spawn(note).join().unwrap())
+                });
+                // From outside ids come one by one, in between.
+                let runtime = crate::Handle::current();
+                let outside = std::thread::spawn(move || {
+                    runtime.spawn(|| current_g().unwrap().id()).join().unwrap()
+                });
+                ids.lock().unwrap().push(outside.join().unwrap());
+            }
+        });
+        let mut ids = ids.into_inner().unwrap();
+        ids.sort_unstable();
+        assert_eq!(ids[0], 1, "the first goroutine has id 1");
+        let all = ids.len();
+        ids.dedup();
+        assert_eq!(ids.len(), all);
+        assert!(sched.next_goid.load(Relaxed) > *ids.last().unwrap());
+    });
+}
+
+#[test]
+fn gf_a_g_knows_its_parent_and_where_it_was_spawned() {
+    live(1, |_| {
+        let parent = current_g().unwrap().id();
+        let line = line!() + 1;
+        let child = thread::spawn(|| {
+            let g = current_g().unwrap();
+            (g.parent.load(Relaxed), g.site.get().unwrap())
+        });
+        let (known, site) = child.join().unwrap();
+        assert_eq!(known, parent);
+        assert_eq!((site.file(), site.line()), (file!(), line));
+        assert!(current_m().is_some());
+    });
+}

@@ -1,0 +1,342 @@
+//! R1–R7, I3, I4, I8, I9, S4, S5, PL: the local queues and the global one.
+
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use super::*;
+use crate::sched::runq::{OVERFLOW, RunQueue, Steal};
+use crate::shim::RING;
+
+/// Things to queue: their place in the array is their number.
+fn items(n: usize) -> Vec<u32> {
+    (0..n as u32).collect()
+}
+
+fn item(items: &[u32], index: usize) -> NonNull<u32> {
+    NonNull::from(&items[index])
+}
+
+fn number(item: NonNull<u32>) -> usize {
+    // SAFETY: R4, a queue gives out what was put in, and the items outlive it.
+    *unsafe { item.as_ref() } as usize
+}
+
+fn fill(queue: &RunQueue<u32>, items: &[u32], range: std::ops::Range<usize>) {
+    // SAFETY: R2, the test's thread is the only producer.
+    let owner = unsafe { queue.owner() };
+    range.for_each(|i| owner.put(item(items, i)).unwrap());
+}
+
+fn drain(queue: &RunQueue<u32>) -> Vec<usize> {
+    // SAFETY: R2, as in `fill`.
+    let owner = unsafe { queue.owner() };
+    std::iter::from_fn(|| owner.get()).map(|(i, _)| number(i)).collect()
+}
+
+#[test]
+fn r1_the_ring_has_256_slots_and_refuses_the_257th() {
+    assert_eq!(RING, 256);
+    let items = items(257);
+    let queue = RunQueue::new();
+    fill(&queue, &items, 0..256);
+    assert_eq!(queue.len(), 256);
+    // SAFETY: R2, as in `fill`.
+    let owner = unsafe { queue.owner() };
+    assert_eq!(owner.room(), 0);
+    assert_eq!(owner.put(item(&items, 256)), Err(item(&items, 256)));
+    assert_eq!(drain(&queue), (0..256).collect::<Vec<_>>());
+    assert_eq!(queue.len(), 0);
+}
+
+#[test]
+fn r1_the_counters_wrap() {
+    let items = items(256);
+    for at in [u32::MAX - 300, u32::MAX - 255, u32::MAX - 100, u32::MAX] {
+        let (queue, thief) = (RunQueue::starting_at(at), RunQueue::starting_at(at / 2));
+        for _ in 0..3 {
+            fill(&queue, &items, 0..256);
+            assert_eq!(queue.len(), 256);
+            assert!(!queue.is_empty());
+            // SAFETY: R2, as in `fill`.
+            let to = unsafe { thief.owner() };
+            assert!(matches!(queue.steal_into(&to, false, || ()), Steal::Moved(_, 128)));
+            assert_eq!(drain(&thief).len(), 127);
+            assert_eq!(drain(&queue), (128..256).collect::<Vec<_>>());
+            assert!(queue.is_empty());
+        }
+    }
+}
+
+#[test]
+fn r2_a_thief_leaves_the_tail_alone() {
+    let items = items(300);
+    let (queue, thief) = (RunQueue::new(), RunQueue::new());
+    fill(&queue, &items, 0..100);
+    // SAFETY: R2, as in `fill`.
+    let to = unsafe { thief.owner() };
+    assert!(matches!(queue.steal_into(&to, false, || ()), Steal::Moved(_, 50)));
+    assert_eq!(queue.len(), 50);
+    // What the owner puts next comes after what was there.
+    fill(&queue, &items, 100..300);
+    assert_eq!(drain(&queue), (50..300).collect::<Vec<_>>());
+}
+
+/// One owner and two thieves at full speed: every item comes out once (R2–R4, S1, S2, S4, S5, I3).
+#[test]
+fn r3_owner_and_thieves_lose_and_double_nothing() {
+    const N: usize = 60_000;
+    let items = items(N);
+    let queue = RunQueue::new();
+    let is_over = AtomicBool::new(false);
+    let mut seen = std::thread::scope(|s| {
+        let thieves: Vec<_> = (0..2)
+            .map(|n| {
+                let (queue, is_over) = (&queue, &is_over);
+                s.spawn(move || {
+                    let own = RunQueue::new();
+                    let mut got = Vec::new();
+                    while !is_over.load(SeqCst) {
+                        // SAFETY: R2, the thief's own queue.
+                        let to = unsafe { own.owner() };
+                        match queue.steal_into(&to, n == 0, || ()) {
+                            Steal::Moved(i, _) => got.push(number(i)),
+                            Steal::Empty => std::thread::yield_now(),
+                        }
+                        got.extend(drain(&own));
+                    }
+                    got
+                })
+            })
+            .collect();
+        let mut got = Vec::new();
+        // SAFETY: R2, the only producer.
+        let owner = unsafe { queue.owner() };
+        for i in 0..N {
+            let new = if i % 3 == 0 {
+                owner.put_next(item(&items, i))
+            } else {
+                Some(item(&items, i))
+            };
+            let Some(new) = new else { continue };
+            if owner.put(new).is_err() {
+                let mut half = [std::ptr::null_mut(); OVERFLOW];
+                match owner.take_half(&mut half) {
+                    Some(n) => {
+                        got.extend(half[..n].iter().map(|i| number(NonNull::new(*i).unwrap())));
+                        got.push(number(new));
+                    }
+                    // S4: a thief made room, so this put cannot fail.
+                    None => owner.put(new).expect("S4"),
+                }
+            }
+            if i % 5 == 0 {
+                got.extend(owner.get().map(|(i, _)| number(i)));
+            }
+        }
+        got.extend(drain(&queue));
+        is_over.store(true, SeqCst);
+        for thief in thieves {
+            got.extend(thief.join().unwrap());
+        }
+        got
+    });
+    seen.sort_unstable();
+    assert_eq!(seen, (0..N).collect::<Vec<_>>());
+}
+
+#[test]
+fn s4_a_put_succeeds_at_once_where_a_thief_made_room() {
+    let items = items(400);
+    let (queue, thief) = (RunQueue::new(), RunQueue::new());
+    fill(&queue, &items, 0..256);
+    // SAFETY: R2, as in `fill`.
+    let (owner, to) = unsafe { (queue.owner(), thief.owner()) };
+    let mut half = [std::ptr::null_mut(); OVERFLOW];
+    assert!(owner.put(item(&items, 256)).is_err());
+    assert!(matches!(queue.steal_into(&to, false, || ()), Steal::Moved(_, 128)));
+    // The overflow that was about to happen is not needed any more, and takes nothing.
+    assert_eq!(owner.take_half(&mut half), None);
+    assert_eq!(owner.put(item(&items, 256)), Ok(()));
+    assert_eq!(drain(&queue), (128..257).collect::<Vec<_>>());
+}
+
+#[test]
+fn r5_next_is_apart_from_the_ring_and_taken_once() {
+    let items = items(4);
+    let (queue, thief) = (RunQueue::new(), RunQueue::new());
+    // SAFETY: R2, as in `fill`.
+    let (owner, to) = unsafe { (queue.owner(), thief.owner()) };
+    assert_eq!(owner.put_next(item(&items, 0)), None);
+    assert_eq!((queue.len(), queue.is_empty()), (0, false));
+    assert_eq!(owner.put_next(item(&items, 1)), Some(item(&items, 0)));
+    owner.put(item(&items, 0)).unwrap();
+    assert_eq!(queue.peek_next(), item(&items, 1).as_ptr());
+    assert_eq!(owner.get(), Some((item(&items, 1), true)));
+    assert!(queue.peek_next().is_null());
+    assert_eq!(owner.get(), Some((item(&items, 0), false)));
+    assert_eq!(owner.get(), None);
+    assert_eq!(owner.put_next(item(&items, 2)), None);
+    match queue.steal_into(&to, true, || ()) {
+        Steal::Moved(i, n) => assert_eq!((i, n), (item(&items, 2), 1)),
+        Steal::Empty => panic!("the fourth round takes next"),
+    }
+    assert_eq!((owner.get(), to.get()), (None, None));
+}
+
+#[test]
+fn r6_an_overflow_moves_half_the_ring_and_the_newcomer() {
+    let sched = still(2);
+    let (_, p) = m_with_p(&sched);
+    let gs = runnable_gs(&sched, 257);
+    gs.iter().for_each(|g| sched.runq_put(p, *g));
+    let mut expected = gs[..128].to_vec();
+    expected.push(gs[256]);
+    assert_eq!(members(&sched.core.lock().runq), expected);
+    assert_eq!(sched.runq_len.load(Relaxed), 129);
+    assert_eq!(drain_p(p), gs[128..256]);
+    assert_eq!(p.counters.overflows.get(), 1);
+}
+
+#[test]
+fn r6_a_kicked_next_overflows_too() {
+    let sched = still(1);
+    let (_, p) = m_with_p(&sched);
+    let gs = runnable_gs(&sched, 258);
+    gs[..256].iter().for_each(|g| sched.runq_put(p, *g));
+    sched.runq_put_next(p, gs[256]);
+    assert_eq!(sched.runq_len.load(Relaxed), 0);
+    sched.runq_put_next(p, gs[257]);
+    assert_eq!(sched.runq_len.load(Relaxed), 129);
+    assert_eq!(p.runq.peek_next(), gs[257].as_ptr());
+    assert_each_once(&drain_all(&sched), &gs);
+}
+
+#[test]
+fn r7_the_global_queue_is_first_in_first_out_and_unbounded() {
+    let sched = still(1);
+    let gs = runnable_gs(&sched, 5000);
+    for g in &gs {
+        sched.global_put(&mut sched.core.lock(), *g);
+    }
+    assert_eq!(sched.runq_len.load(Relaxed), 5000);
+    assert_eq!(drain_global(&sched), gs);
+    assert!(sched.runq_is_empty());
+}
+
+#[test]
+fn r7_a_batch_is_a_fair_share_and_at_most_128() {
+    for (len, procs, expected) in [
+        (0, 2, 0),
+        (1, 1, 1),
+        (1, 4, 1),
+        (10, 2, 6),
+        (10, 3, 4),
+        (63, 64, 1),
+        (64, 64, 2),
+        (253, 2, 127),
+        (254, 2, 128),
+        (1000, 1, 128),
+    ] {
+        let sched = still(procs);
+        let (_, p) = m_with_p(&sched);
+        let gs = runnable_gs(&sched, len);
+        gs.iter().for_each(|g| sched.global_put(&mut sched.core.lock(), *g));
+        let first = sched.global_get_batch(&mut sched.core.lock(), p);
+        let mut batch: Vec<Gp> = first.into_iter().collect();
+        batch.extend(drain_p(p));
+        assert_eq!(batch, gs[..expected], "{len} queued, {procs} Ps");
+        assert_eq!(sched.runq_len.load(Relaxed), len - expected);
+    }
+}
+
+#[test]
+fn i3_i4_a_steal_takes_the_larger_half_from_the_head() {
+    for n in 1..=256 {
+        let items = items(n);
+        let (queue, thief) = (RunQueue::new(), RunQueue::new());
+        fill(&queue, &items, 0..n);
+        // SAFETY: R2, as in `fill`.
+        let to = unsafe { thief.owner() };
+        let Steal::Moved(last, moved) = queue.steal_into(&to, false, || ()) else {
+            panic!("nothing stolen of {n}");
+        };
+        let half = n.div_ceil(2);
+        assert_eq!((moved as usize, number(last)), (half, half - 1), "of {n}");
+        assert!(half <= 128);
+        assert_eq!(drain(&thief), (0..half - 1).collect::<Vec<_>>());
+        assert_eq!(drain(&queue), (half..n).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn i8_next_is_left_alone_unless_the_ring_is_empty_and_the_round_allows_it() {
+    let items = items(3);
+    let (queue, thief) = (RunQueue::new(), RunQueue::new());
+    // SAFETY: R2, as in `fill`.
+    let (owner, to) = unsafe { (queue.owner(), thief.owner()) };
+    assert_eq!(owner.put_next(item(&items, 0)), None);
+    assert!(matches!(queue.steal_into(&to, false, || panic!("no pause")), Steal::Empty));
+    fill(&queue, &items, 1..2);
+    assert!(matches!(queue.steal_into(&to, true, || panic!("no pause")), Steal::Moved(_, 1)));
+    // The victim has the length of the pause to run it itself.
+    let pause = || assert_eq!(owner.get(), Some((item(&items, 0), true)));
+    assert!(matches!(queue.steal_into(&to, true, pause), Steal::Empty));
+}
+
+/// Two victims, one with nothing but `next`: whatever the order of the visits, the ring of the other is found first.
+#[test]
+fn i8_only_the_fourth_round_takes_next() {
+    for seed in 1..100 {
+        let sched = still(3);
+        let (m, p) = m_with_p(&sched);
+        let ((_, only_next), (_, ring)) = (m_with_p(&sched), m_with_p(&sched));
+        let gs = runnable_gs(&sched, 2);
+        sched.runq_put_next(only_next, gs[0]);
+        sched.runq_put(ring, gs[1]);
+        m.rng.set(seed * 0x9E37_79B9_7F4A_7C15 | 1);
+        assert_eq!(sched.spin_and_steal(m, p), Some(gs[1]), "seed {seed}");
+        assert_eq!(sched.spin_and_steal(m, p), Some(gs[0]), "F4: the fourth round");
+        assert_eq!(sched.spin_and_steal(m, p), None);
+    }
+}
+
+#[test]
+fn i9_stealing_takes_no_scheduler_lock() {
+    let sched = still(2);
+    let (m, p) = m_with_p(&sched);
+    let (_, victim) = m_with_p(&sched);
+    let gs = runnable_gs(&sched, 10);
+    gs.iter().for_each(|g| sched.runq_put(victim, *g));
+    let core = sched.core.lock();
+    // A second lock by this thread would be a fatal error in debug builds and hang in others.
+    assert!(sched.spin_and_steal(m, p).is_some());
+    drop(core);
+    assert_eq!((p.runq.len(), victim.runq.len()), (4, 5));
+}
+
+#[test]
+fn pl_the_owners_fast_paths_take_no_lock() {
+    let sched = still(1);
+    let (_, p) = m_with_p(&sched);
+    let gs = runnable_gs(&sched, 8);
+    let dead: Vec<_> = (0..8).map(|_| dead_g(&sched)).collect();
+    let mut was_called = false;
+    // The walk over all Gs holds the lock of their blocks.
+    sched.blocks.for_each(|_| {
+        if std::mem::replace(&mut was_called, true) {
+            return;
+        }
+        for g in &gs {
+            sched.runq_put_next(p, *g);
+        }
+        assert_eq!(drain_p(p).len(), 8);
+        dead.iter().for_each(|g| sched.free_g(p, *g));
+        // SAFETY: PL, the P is this test's.
+        assert_eq!(unsafe { p.local() }.gfree.len(), 8);
+    });
+    let core = sched.core.lock();
+    gs.iter().for_each(|g| sched.runq_put(p, *g));
+    assert_eq!(drain_p(p), gs);
+    drop(core);
+}
