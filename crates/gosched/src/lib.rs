@@ -62,7 +62,8 @@ pub use thread::yield_now;
 #[track_caller]
 #[inline]
 pub fn go<F: FnOnce() + Send + 'static>(f: F) {
-    let spawned = thread::with_current("go", |sched| thread::spawn_go(sched, f));
+    let site = std::panic::Location::caller();
+    let spawned = thread::with_current("go", |sched| thread::spawn_go(sched, site, f));
     if let Err(error) = spawned {
         panic!("gosched: cannot start a goroutine: {error}");
     }

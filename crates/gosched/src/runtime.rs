@@ -13,6 +13,7 @@ use crate::context::stack::class_for;
 use crate::debug::{self, Dump, Metrics, Violations};
 use crate::os;
 use crate::sched::g::{Task, WaitReason};
+use crate::sched::park::enter;
 use crate::sched::spawn::Spawn;
 use crate::sched::wait::{SlotKind, WaitSlot};
 use crate::sched::{Sched, registry, teardown};
@@ -98,7 +99,13 @@ impl Runtime {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        spawn_or_panic(thread::spawn_joinable(self.sched(), None, None, f))
+        spawn_or_panic(thread::spawn_joinable(
+            self.sched(),
+            Location::caller(),
+            None,
+            None,
+            f,
+        ))
     }
 
     /// Starts a goroutine that nobody joins, from any thread; see [`go`](crate::go).
@@ -114,7 +121,7 @@ impl Runtime {
     /// ```
     #[track_caller]
     pub fn go<F: FnOnce() + Send + 'static>(&self, f: F) {
-        spawn_or_panic(thread::spawn_go(self.sched(), f));
+        spawn_or_panic(thread::spawn_go(self.sched(), Location::caller(), f));
     }
 
     /// A handle for other threads; it does not keep the runtime.
@@ -285,7 +292,9 @@ impl Handle {
     /// ```
     #[track_caller]
     pub fn go<F: FnOnce() + Send + 'static>(&self, f: F) {
-        spawn_or_panic(self.upgrade().and_then(|sched| thread::spawn_go(&sched, f)));
+        let site = Location::caller();
+        let sched = self.upgrade();
+        spawn_or_panic(sched.and_then(|sched| thread::spawn_go(&sched, site, f)));
     }
 
     /// Starts a goroutine.
@@ -305,7 +314,7 @@ impl Handle {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        thread::spawn_joinable(&*self.upgrade()?, None, None, f)
+        thread::spawn_joinable(&*self.upgrade()?, Location::caller(), None, None, f)
     }
 
     /// Every goroutine with its stack; see [`debug::dump`](crate::debug::dump).
@@ -316,8 +325,7 @@ impl Handle {
     /// ```
     /// # gosched::run(|| {
     /// let handle = gosched::Handle::current();
-    /// let text = std::thread::spawn(move || handle.dump().unwrap().to_string()).join().unwrap();
-    /// assert!(text.contains("goroutine 1"));
+    /// assert!(handle.dump().unwrap().to_string().contains("goroutine 1"));
     /// # });
     /// ```
     pub fn dump(&self) -> io::Result<Dump> {
@@ -408,12 +416,19 @@ where
         class: class_for(MAIN_STACK_SIZE),
         thread: inner.as_ptr(),
     };
+    {
+        let _rt = enter();
+        let mut core = sched.core.lock();
+        core.runners += 1;
+        core.has_run = true;
+    }
     // SAFETY: D2, this function does not return before the goroutine has ended or will never run again, so
     // whatever `f` borrows outlives it.
     if let Err((error, task)) = unsafe { sched.spawn(how, task) } {
         drop(task);
         // SAFETY: no goroutine took the reference.
         unsafe { Inner::release(inner) };
+        sched.core.lock().runners -= 1;
         panic!("gosched: cannot start the main goroutine: {error}");
     }
     if current_g().is_some() {
@@ -437,10 +452,20 @@ fn main_goroutine<T>(main: *const Main<T>, f: impl FnOnce() -> T) {
         && let Some(g) = current_g()
         && !g.is_cancelled()
     {
+        let _rt = enter();
         g.sched().core.lock().mains_exited += 1;
+        drop(_rt);
+        thread::release_inner();
         return;
     }
+    thread::report_abort(&result);
     thread::release_inner();
+    {
+        let _rt = enter();
+        if let Some(g) = current_g() {
+            g.sched().core.lock().runners -= 1;
+        }
+    }
     // SAFETY: D2, the caller waits on the slot until we complete it, and nobody else writes.
     unsafe {
         *(*main).result.get() = Some(result);

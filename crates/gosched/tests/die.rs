@@ -29,18 +29,42 @@ fn u6_a_deadlock_ends_the_process() {
 }
 
 #[test]
-fn u6_a_deadlock_of_two_that_join_each_other() {
-    let out = child("u6_a_deadlock_of_two_that_join_each_other", || {
+fn u6_a_deadlock_report_names_everybody() {
+    let out = child("u6_a_deadlock_report_names_everybody", || {
         gosched::run(|| {
-            let main = thread::current();
-            let stuck = thread::spawn(move || {
-                thread::park();
-                main.unpark();
-            });
+            let stuck = thread::Builder::new()
+                .name("the stuck one".into())
+                .spawn(thread::park)
+                .unwrap();
             let _ = thread::spawn(move || stuck.join()).join();
         });
     });
     out.died_with(&[DEADLOCK]);
+    out.says(&[
+        "goroutine 1 [join] {name: main}:",
+        "goroutine 2 [park] {name: the stuck one}:",
+        "goroutine 3 [join]:",
+        "waits for goroutine 2",
+        "created by main in goroutine 1 at crates/gosched/tests/die.rs:",
+    ]);
+}
+
+/// A timer that was set and taken back is no hope.
+#[test]
+fn u6_a_deadlock_after_a_long_timeout_ended_early() {
+    let out = child("u6_a_deadlock_after_a_long_timeout_ended_early", || {
+        let runtime = Runtime::builder().procs(2).build().unwrap();
+        runtime.run(|| {
+            let waits = thread::spawn(|| thread::park_timeout(Duration::from_secs(20)));
+            // Meanwhile the other P's thread settles down to watch the clock.
+            std::thread::sleep(Duration::from_millis(50));
+            waits.thread().unpark();
+            waits.join().unwrap();
+            thread::park();
+        });
+    });
+    out.died_with(&[DEADLOCK]);
+    assert!(out.took < Duration::from_secs(5), "{out:#?}");
 }
 
 /// A world that is not closed has hope while a foreign thread lives; it ends, and the next look sees that.
@@ -242,18 +266,14 @@ fn null_dereference() -> u8 {
 #[test]
 fn a_wild_pointer_still_kills_by_signal() {
     for variant in ["goroutine", "thread"] {
-        let out = child_of(
-            "a_wild_pointer_still_kills_by_signal",
-            variant,
-            |variant| {
-                if variant == "goroutine" {
-                    gosched::run(null_dereference);
-                } else {
-                    gosched::run(|| ());
-                    null_dereference();
-                }
-            },
-        );
+        let out = child_of("a_wild_pointer_still_kills_by_signal", variant, |variant| {
+            if variant == "goroutine" {
+                gosched::run(null_dereference);
+            } else {
+                gosched::run(|| ());
+                null_dereference();
+            }
+        });
         assert_eq!(out.status.signal(), Some(libc::SIGSEGV), "{out:#?}");
         assert!(!out.stderr.contains("overflow"), "{out:#?}");
     }

@@ -16,6 +16,9 @@ use crate::shim::{Acquire, AtomicU32, RING, Release};
 /// The P whose queue everybody is after.
 const VICTIM: usize = 0;
 
+/// Where the counters start: every story takes them past the end of their range (R1).
+const ALMOST: u32 = u32::MAX - 1;
+
 /// Ps with their queues, and what goes through them.
 struct Ps {
     queues: Vec<RunQueue<Plain>>,
@@ -25,7 +28,7 @@ struct Ps {
 impl Ps {
     fn new(queues: usize, items: usize) -> Arc<Ps> {
         Arc::new(Ps {
-            queues: (0..queues).map(|_| RunQueue::new()).collect(),
+            queues: (0..queues).map(|_| RunQueue::starting_at(ALMOST)).collect(),
             items: Items::new(items),
         })
     }

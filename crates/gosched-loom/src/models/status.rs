@@ -44,6 +44,14 @@ impl Parked {
         }
     }
 
+    /// The scavenger: returns the unused pages of the stack, in state CopyStack.
+    fn shrink(&self) {
+        if self.status.begin_shrink() {
+            self.stack.add(1);
+            self.status.transition(Status::CopyStack, Status::Waiting);
+        }
+    }
+
     /// Whoever owns the wake-up makes the goroutine runnable; then it runs.
     fn wake(&self) {
         self.status.transition(Status::Waiting, Status::Runnable);
@@ -127,6 +135,28 @@ fn g1_an_event_and_a_cancel_wake_once() {
         scanner.join().unwrap();
         assert_eq!(g.status.get(), Status::Running);
         assert_eq!(g.wakes.get(), 1);
+    });
+}
+
+/// The scavenger, a scanner and a waker want the stack: one at a time, the waker waits both out and never takes
+/// CopyStack for an illegal state. Fails if a shrink begins on a scanned goroutine, or if a waker does not wait.
+#[test]
+fn g0_a_waker_waits_for_a_shrink() {
+    explore(None, || {
+        let g = Parked::new();
+        let scavenger = thread::spawn({
+            let g = g.clone();
+            move || g.shrink()
+        });
+        let scanner = thread::spawn({
+            let g = g.clone();
+            move || g.scan()
+        });
+        g.complete();
+        scavenger.join().unwrap();
+        scanner.join().unwrap();
+        assert_eq!(g.status.get(), Status::Running);
+        assert!((1..=3).contains(&g.stack.get()));
     });
 }
 

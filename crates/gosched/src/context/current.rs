@@ -63,7 +63,7 @@ pub(crate) fn current_m() -> Option<Mp> {
     };
     // SAFETY: Ms are never freed (see above).
     let m = unsafe { Mp::from_raw(raw) }?;
-    (m.fs.get() == read_fs()).then_some(m)
+    (m.fs.load(Relaxed) == read_fs()).then_some(m)
 }
 
 /// The goroutine that is running here; None on g0 and on threads outside every runtime.
@@ -103,13 +103,13 @@ fn slow_current() -> *mut M {
 
 /// Makes this thread `m`, before it first schedules.
 pub(crate) fn become_m(m: Mp) {
-    m.fs.set(read_fs());
+    m.fs.store(read_fs(), Relaxed);
     set(m.as_ptr());
 }
 
 /// This thread is no M any more.
 pub(crate) fn resign_m(m: Mp) {
-    m.fs.set(0);
+    m.fs.store(0, Relaxed);
     set(ptr::null_mut());
 }
 

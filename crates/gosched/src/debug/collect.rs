@@ -10,10 +10,9 @@
 //!  anybody else         not at all
 //! ```
 
-use std::ffi::c_void;
 use std::fmt;
 use std::panic::Location;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 use crate::context::{FRAMES_MAX, Probe};
 use crate::os::PageVec;
@@ -171,10 +170,10 @@ impl Snapshot {
             record.name = g
                 .name()
                 .and_then(|name| append(&mut self.names, name.as_bytes()));
-            record.inner = g.thread.load(Acquire) as usize;
+            record.inner = g.inner().map_or(0, |inner| inner.as_ptr() as usize);
         }
         if held == Some(Status::Waiting) {
-            record.wait_arg = g.wait_arg.get() as *const c_void as usize;
+            record.wait_arg = g.wait_arg.get() as usize;
         }
         record.is_caller = own.is_some();
         record.view = match own {
@@ -185,6 +184,8 @@ impl Snapshot {
                 // SAFETY: G6, the Scan bit is ours over a state in which the goroutine is off its stack and has been on it
                 // (`hold`), so it waits in `suspend` for a command.
                 unsafe { probe.collect(g) };
+                // It has touched pages below its stack pointer: they may be returned once more.
+                g.shrunk_at.store(0, Relaxed);
                 self.add_pcs(&mut record, probe)
             }
         };

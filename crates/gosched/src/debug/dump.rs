@@ -226,7 +226,9 @@ fn take(sched: &Sched) -> Snapshot {
     snapshot.reserve(outstanding);
     let caller = current_g().filter(|g| ptr::eq(g.sched(), sched));
     let caller = caller.map(|g| (g, &stack));
-    let stopped = sched.stop_the_world();
+    let Some(stopped) = sched.stop_the_world() else {
+        return snapshot;
+    };
     sched.update_clock(os::monotonic_ns());
     context::systemstack(|| snapshot.collect(sched, caller, usize::MAX, true));
     drop(stopped);

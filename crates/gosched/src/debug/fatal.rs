@@ -1,10 +1,11 @@
 //! The goroutines in a fatal error: best effort, with nothing to rely on.
 //!
 //! Other threads go on, locks may be held, malloc may be broken. So first a compact account that needs neither malloc nor a
-//! stopped world: one line per goroutine with the addresses on its stack, good enough for `addr2line`. Then, while a
-//! watchdog (sysmon) waits to cut it short, the readable form, on a thread of its own: the one that failed may have little
-//! stack left.
+//! stopped world: one line per goroutine with the addresses on its stack, good enough for `addr2line`. Then the readable
+//! form, on a thread of its own: the one that failed may have little stack left. Two watchdogs cut short a report that hangs:
+//! an alarm signal, which needs no thread, and sysmon, in case the program blocks that signal everywhere.
 
+use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use super::collect::{Record, Snapshot, View};
@@ -24,10 +25,11 @@ const GOROUTINES_MAX: usize = 1000;
 /// Runtimes that are shown.
 const RUNTIMES_MAX: usize = 8;
 /// How long the report may take.
-const PATIENCE_NS: u64 = 5_000_000_000;
+const PATIENCE_S: usize = 5;
 
 /// Prints every goroutine of the process that can be had. Once, by the thread that reports a fatal error.
 pub(crate) fn print_fatal() {
+    set_alarm();
     let m = current_m();
     if let Some(m) = m {
         watch(m.sched());
@@ -45,9 +47,24 @@ pub(crate) fn print_fatal() {
     }
 }
 
+/// Has the kernel end the process if the report hangs. The program's own use of the signal is over.
+fn set_alarm() {
+    // SAFETY: D9, the handler makes bare system calls only.
+    let installed = unsafe { os::sigaction_install(libc::SIGALRM, on_alarm, libc::SA_ONSTACK) };
+    if installed.is_ok() {
+        // SAFETY: no memory is involved.
+        unsafe { os::syscall1(libc::SYS_alarm, PATIENCE_S) };
+    }
+}
+
+extern "C" fn on_alarm(_: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
+    os::write_stderr(b"\n(the report was cut short: it took too long)\n");
+    os::exit_process(2)
+}
+
 /// Has sysmon end the process if the report hangs.
 fn watch(sched: &Sched) {
-    let deadline = os::monotonic_ns().saturating_add(PATIENCE_NS);
+    let deadline = os::monotonic_ns().saturating_add(PATIENCE_S as u64 * 1_000_000_000);
     sched.sysmon.fatal_deadline_ns.store(deadline, SeqCst);
     sched.sysmon.wake();
 }

@@ -63,7 +63,7 @@ use crate::sched::Sched;
 #[track_caller]
 #[must_use]
 pub fn dump() -> Dump {
-    with_current("dump", dump::dump_of)
+    with_current("dump", "Runtime::dump or Handle::dump", dump::dump_of)
 }
 
 /// The counters of the caller's runtime, taken without stopping anybody: numbers of one moment that may disagree by a few.
@@ -87,7 +87,11 @@ pub fn dump() -> Dump {
 #[track_caller]
 #[must_use]
 pub fn metrics() -> Metrics {
-    with_current("metrics", metrics::metrics_of)
+    with_current(
+        "metrics",
+        "Runtime::metrics or Handle::metrics",
+        metrics::metrics_of,
+    )
 }
 
 /// Stops the world and verifies that the scheduler's structures agree with each other: every goroutine in the one place its
@@ -100,8 +104,7 @@ pub fn metrics() -> Metrics {
 /// What does not agree. That is a bug of the runtime or memory corruption by unsafe code.
 ///
 /// # Panics
-/// Outside a runtime: there [`Runtime::check`](crate::Runtime::check) and [`Handle::check`](crate::Handle::check) do the
-/// same.
+/// Outside a runtime: there [`Runtime::check`](crate::Runtime::check) does the same.
 ///
 /// ```
 /// gosched::run(|| {
@@ -113,16 +116,14 @@ pub fn metrics() -> Metrics {
 /// ```
 #[track_caller]
 pub fn check() -> Result<(), Violations> {
-    with_current("check", check::check_of)
+    with_current("check", "Runtime::check", check::check_of)
 }
 
 #[track_caller]
-fn with_current<R>(what: &str, f: impl FnOnce(&Sched) -> R) -> R {
+fn with_current<R>(what: &str, instead: &str, f: impl FnOnce(&Sched) -> R) -> R {
     match current_m().filter(|m| m.curg().is_some()) {
         // The goroutine keeps its runtime alive while it runs, wherever it runs.
         Some(m) => f(m.sched()),
-        None => panic!(
-            "gosched::debug::{what} called outside a runtime: use Runtime::{what} or Handle::{what}"
-        ),
+        None => panic!("gosched::debug::{what} called outside a runtime: use {instead}"),
     }
 }

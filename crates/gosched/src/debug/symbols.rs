@@ -187,20 +187,22 @@ fn trim_end(frames: &[Frame]) -> &[Frame] {
 
 /// A function of the runtime that no user calls.
 fn is_runtime(frame: &Frame) -> bool {
-    const MODULES: [&str; 4] = ["context::", "sched::", "debug::", "time::"];
-    path(frame)
-        .strip_prefix("gosched::")
-        .is_some_and(|rest| MODULES.iter().any(|module| rest.starts_with(module)))
+    const MODULES: [&str; 4] = ["context", "sched", "debug", "time::timers"];
+    const FILES: [&str; 4] = ["context/", "sched/", "debug/", "time/timers"];
+    let begins = |rest: &str, parts: [&str; 4]| parts.iter().any(|part| rest.starts_with(part));
+    let path = path(frame).strip_prefix("gosched::");
+    path.is_some_and(|rest| begins(rest, MODULES))
+        || own_file(frame).is_some_and(|rest| begins(rest, FILES))
 }
 
 /// Any function of this crate.
 fn is_ours(frame: &Frame) -> bool {
-    path(frame).starts_with("gosched::")
+    path(frame).starts_with("gosched::") || own_file(frame).is_some()
 }
 
 /// What the compiler and the standard library put between a closure and its caller.
 fn is_glue(frame: &Frame) -> bool {
-    const GLUE: [&str; 8] = [
+    const PATHS: [&str; 8] = [
         "core::",
         "std::",
         "alloc::",
@@ -210,8 +212,25 @@ fn is_glue(frame: &Frame) -> bool {
         "rust_",
         "0x",
     ];
+    const FILES: [&str; 4] = [
+        "/library/core/src/",
+        "/library/std/src/",
+        "/library/alloc/src/",
+        "/backtrace-0.3.",
+    ];
     let path = path(frame);
-    GLUE.iter().any(|prefix| path.starts_with(prefix))
+    PATHS.iter().any(|prefix| path.starts_with(prefix))
+        || frame
+            .file()
+            .is_some_and(|file| FILES.iter().any(|part| file.contains(part)))
+}
+
+/// The frame's file relative to this crate's sources, if it is one of them. Builds with line tables only know functions by
+/// their last name, so the file must tell whose they are.
+fn own_file(frame: &Frame) -> Option<&str> {
+    let sources = file!().strip_suffix("debug/symbols.rs")?;
+    let (before, rest) = frame.file()?.split_once(sources)?;
+    (before.is_empty() || before.ends_with('/')).then_some(rest)
 }
 
 /// The path without the brackets of `<Type as Trait>::method`.
@@ -303,6 +322,26 @@ mod tests {
         assert!(trimmed(&[]).is_empty());
         let got = trimmed(&["gosched_bench::main", "app::main"]);
         assert_eq!(got, ["gosched_bench::main", "app::main"]);
+    }
+
+    #[test]
+    fn files_tell_where_names_do_not() {
+        let at = |function: &str, file: &str| Frame {
+            function: function.into(),
+            file: Some(file.into()),
+            line: Some(1),
+        };
+        let ours = |file: &str| format!("/somewhere/{}", file!().replace("debug/symbols.rs", file));
+        let frames = [
+            at("trace", "/r/backtrace-0.3.1/src/lib.rs"),
+            at("switch", &ours("context/switch.rs")),
+            at("mcall", &ours("sched/park.rs")),
+            at("park", &ours("thread/park.rs")),
+            at("wait", "/app/src/main.rs"),
+            at("call_once<F>", "/rustc/1/library/core/src/ops/function.rs"),
+            at("goroutine_entry", &ours("sched/exit.rs")),
+        ];
+        assert_eq!(trim(&frames), &frames[3..5]);
     }
 
     #[test]

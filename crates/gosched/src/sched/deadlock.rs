@@ -22,11 +22,30 @@ const SETTLE_NS: u64 = 10_000_000;
 /// sysmon's patience with one spell of quiet.
 pub(crate) struct Watch {
     wait_s: u64,
+    /// The time slices that had been run when a deadlock was last reported to the program.
+    reported_at: Option<u64>,
 }
 
 impl Watch {
     pub(crate) fn new() -> Watch {
-        Watch { wait_s: 1 }
+        Watch {
+            wait_s: 1,
+            reported_at: None,
+        }
+    }
+
+    /// Something happened: the next spell of quiet is another one.
+    pub(crate) fn reset(&mut self) {
+        self.wait_s = 1;
+    }
+
+    /// Whether any goroutine has run since the last report.
+    fn is_news(&mut self, sched: &Sched) -> bool {
+        let slices = sched
+            .procs()
+            .map(|p| u64::from(p.schedtick.load(SeqCst)))
+            .sum();
+        self.reported_at.replace(slices) != Some(slices)
     }
 
     /// Looks at a runtime whose Ps are all idle. Reports a deadlock, or says when to look again, if at all.
@@ -36,8 +55,15 @@ impl Watch {
         if mode == Deadlock::Off || sched.timers.next_ns() != u64::MAX {
             return None; // a timer that fires wakes sysmon, too
         }
-        if !has_goroutines && sched.core.lock().mains_exited == 0 {
+        let (exited, answered) = {
+            let core = sched.core.lock();
+            (core.mains_exited, core.has_run && core.runners == 0)
+        };
+        if !has_goroutines && exited == 0 {
             return None; // nobody waits for anything
+        }
+        if mode == Deadlock::Closed && answered {
+            return None; // whoever called `run` has its answer and is about to drop the runtime, or to run more
         }
         if sched.quiet_since().is_none() {
             return Some(os::monotonic_ns() + SETTLE_NS);
@@ -48,8 +74,10 @@ impl Watch {
             return Some(os::monotonic_ns() + wait_s * 1_000_000_000);
         }
         if sched.config.on_deadlock.is_some() {
-            sched.creator.hook_wanted.store(true, SeqCst);
-            sched.creator.kick();
+            if self.is_news(sched) {
+                sched.creator.hook_wanted.store(true, SeqCst);
+                sched.creator.kick();
+            }
             return None;
         }
         fatal::begin();
@@ -88,16 +116,26 @@ fn has_hope(mode: Deadlock) -> bool {
     has_foreign || quiet() != Some(before)
 }
 
-/// A thread that has ended but is still listed wakes nobody.
+/// A thread that has ended but is still listed wakes nobody. One that vanished while the list was read may have hidden
+/// others from it: it counts as alive, and the next look will tell.
 fn is_alive(tid: i32) -> bool {
-    !matches!(os::task_state(tid), None | Some(b'Z' | b'X'))
+    !matches!(os::task_state(tid), Some(b'Z' | b'X'))
 }
 
 impl Sched {
     /// The activity count, if every M sleeps and nothing is due.
     fn quiet_since(&self) -> Option<u64> {
         let core = self.core.lock();
-        (core.is_quiet() && self.timers.next_ns() == u64::MAX).then_some(core.activity)
+        // An M that still waits for a timer which was taken out is as good as asleep.
+        let watching = i32::from(self.poller.is_watching());
+        let quiet = core.awake() == watching
+            && self.timers.next_ns() == u64::MAX
+            && core.pending.is_none()
+            && core.runq.is_empty()
+            && !self.gcwaiting.load(SeqCst)
+            && !self.is_carrying.load(SeqCst)
+            && self.procs().all(|p| p.runq.is_empty());
+        quiet.then_some(core.activity)
     }
 }
 

@@ -11,8 +11,8 @@ use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::panic::Location;
-use std::ptr;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64};
 
 use super::Sched;
@@ -24,6 +24,9 @@ use crate::thread::inner::Inner;
 
 /// Words of a closure that fit into the G itself.
 const INLINE_WORDS: usize = 5;
+
+/// In `G::thread`: somebody is taking a reference, for a few instructions.
+const HELD: usize = 1;
 
 /// Why a goroutine waits: printed in dumps, so Go's words where Go has them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -234,11 +237,52 @@ impl G {
         self.cancelled.load(Relaxed) != 0
     }
 
-    /// Its name, for dumps. Only while the goroutine cannot finish (the world is stopped).
+    /// Its `Inner`, without a reference: for the goroutine itself, or while it cannot finish (the world is stopped).
+    #[inline]
+    pub(crate) fn inner(&self) -> Option<NonNull<Inner>> {
+        // ORDER: Acquire; pairs with the Release that stored it.
+        NonNull::new(self.thread.load(Acquire).map_addr(|a| a & !HELD))
+    }
+
+    /// A reference to its `Inner`, for another thread at any time. Inside the runtime.
+    pub(crate) fn share_inner(&self) -> Option<NonNull<Inner>> {
+        let inner = self.hold_inner(|inner| inner.map_addr(|a| a | HELD))?;
+        // SAFETY: D3, while the word is held the goroutine cannot give its reference up.
+        unsafe { inner.as_ref() }.retain();
+        // ORDER: Release; pairs with the Acquire of whoever waits for the bit.
+        self.thread.store(inner.as_ptr(), Release);
+        Some(inner)
+    }
+
+    /// Takes the G's own reference out, for whoever ends the goroutine. Inside the runtime.
+    pub(crate) fn take_inner(&self) -> Option<NonNull<Inner>> {
+        self.hold_inner(|_| ptr::null_mut())
+    }
+
+    /// Replaces the word when nobody holds it; returns what it was.
+    fn hold_inner(&self, next: impl Fn(*mut Inner) -> *mut Inner) -> Option<NonNull<Inner>> {
+        loop {
+            let word = self.thread.load(Acquire);
+            if word.addr() & HELD != 0 {
+                std::hint::spin_loop();
+                continue;
+            }
+            let inner = NonNull::new(word)?;
+            // ORDER: AcqRel; the winner owns what the word stood for.
+            let swapped = self
+                .thread
+                .compare_exchange(word, next(word), AcqRel, Acquire);
+            if swapped.is_ok() {
+                return Some(inner);
+            }
+        }
+    }
+
+    /// Its name, for dumps. As for [`G::inner`].
     pub(crate) fn name(&self) -> Option<&str> {
-        let inner = self.thread.load(Acquire);
         // SAFETY: G2/D3, the G holds a reference to its `Inner` until it ends.
-        unsafe { inner.as_ref() }.and_then(|inner| inner.name())
+        self.inner()
+            .and_then(|inner| unsafe { inner.as_ref() }.name())
     }
 }
 

@@ -264,8 +264,13 @@ impl Blocks {
             h.is_bare = true;
             self.nfree_blocks -= 1;
             let page = os::page_size();
-            // SAFETY: GF, every G of the block is free; the header's own page stays.
-            unsafe { os::dont_need(self.trim_at.cast::<u8>().add(page), BLOCK - page) };
+            let base: *mut u8 = self.trim_at.cast();
+            // SAFETY: GF, every G of the block is free; the header's own page stays. The G that lies across the page's
+            // end would come back torn, so it goes back to Idle, all zero, by hand.
+            unsafe {
+                base.add(page / SLOT * SLOT).write_bytes(0, SLOT);
+                os::dont_need(base.add(page), BLOCK - page);
+            }
         }
         self.trim_at = h.next;
     }

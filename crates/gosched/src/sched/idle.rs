@@ -54,8 +54,9 @@ impl Sched {
                 self.start_m(core, p, true);
             }
             None => {
+                // Under the lock: while the claim is counted others rely on it, and once the lock is free the runtime
+                // itself may be (a thread outside has no claim on it).
                 self.spin.set_needed();
-                drop(core);
                 self.spin.give_up();
             }
         }
@@ -67,26 +68,35 @@ impl Sched {
         debug_assert!(!spinning || p.runq.is_empty(), "M3");
         core.activity += 1;
         if let Some(m) = self.get_idle_m(&mut core) {
-            let short = self.wants_threads(&core);
-            drop(core);
-            m.set_spinning(spinning);
-            m.nextp.store(Some(p), Relaxed);
-            m.park.wakeup();
-            if short {
+            if self.wants_threads(&core) {
                 self.creator.kick();
             }
-            return;
-        }
-        if core.creating <= core.npending && core.mcount >= self.config.max_threads {
+            m.set_spinning(spinning);
+            m.nextp.store(Some(p), Relaxed);
+            // A thread outside has no claim on the runtime once the lock is free; Ms are never freed.
             drop(core);
-            super::fatal::thread_exhaustion(self.config.max_threads);
+            m.park.wakeup();
+            return;
         }
         p.wants_spinning.set(spinning);
         p.link.set(core.pending);
         core.pending = Some(p);
         core.npending += 1;
-        drop(core);
-        self.creator.kick();
+        if core.mcount < self.config.max_threads {
+            self.creator.kick();
+        } else if self.poller.is_watching() {
+            self.poller.wake(); // that one comes back and takes the P
+        } else if !self.somebody_comes_back(&core) {
+            drop(core);
+            super::fatal::thread_exhaustion(self.config.max_threads);
+        }
+    }
+
+    /// Whether an M without a P is awake, or being born: it passes `stop_m` and takes a pending P.
+    fn somebody_comes_back(&self, core: &Held<'_, Core>) -> bool {
+        let bound = self.procs().filter(|p| p.m.load(Relaxed).is_some()).count() as i32;
+        let asleep = core.nmidle as i32 + core.nmidlelocked;
+        core.mcount as i32 - asleep - bound >= core.npending as i32
     }
 
     /// Takes a P that waits for a thread; the M that takes it inherits whether it spins.
@@ -312,11 +322,8 @@ impl Sched {
 }
 
 impl Core {
-    /// Whether every M sleeps with nothing to do. A newborn counts as awake until it first sleeps; so does
-    /// the one that watches the timers.
-    pub(crate) fn is_quiet(&self) -> bool {
-        self.mcount as i32 == self.nmidle as i32 + self.nmidlelocked
-            && self.pending.is_none()
-            && self.runq.is_empty()
+    /// Ms that are not asleep. A newborn counts as awake until it first sleeps; so does the one that watches the timers.
+    pub(crate) fn awake(&self) -> i32 {
+        self.mcount as i32 - self.nmidle as i32 - self.nmidlelocked
     }
 }

@@ -141,6 +141,7 @@ pub(crate) mod ranks {
     mod held {
         use crate::context;
         use std::cell::Cell;
+        use std::sync::atomic::Ordering::Relaxed;
 
         thread_local! {
             /// What a thread outside every runtime holds. Ms keep theirs in `M::held`, for their
@@ -152,6 +153,19 @@ pub(crate) mod ranks {
             match context::current_m() {
                 Some(m) => m.held.get(),
                 None => OUTSIDE.try_with(Cell::get).unwrap_or(0),
+            }
+        }
+
+        /// D9: a goroutine takes an internal lock only inside the runtime, where its thread is not taken by surprise.
+        /// The crate's own unit tests reach into the runtime from goroutines and are exempt.
+        pub(super) fn assert_inside(rank: super::Rank) {
+            if !cfg!(test)
+                && let Some(m) = context::current_m()
+                && m.in_rt.load(Relaxed) == 0
+            {
+                crate::sched::fatal::throw_fmt(format_args!(
+                    "lock {rank:?} taken outside the runtime"
+                ));
             }
         }
 
@@ -167,6 +181,7 @@ pub(crate) mod ranks {
     pub(super) fn taking(rank: Rank) {
         #[cfg(debug_assertions)]
         {
+            held::assert_inside(rank);
             let bits = held::get();
             if bits >> rank as u8 != 0 {
                 crate::sched::fatal::throw_fmt(format_args!(

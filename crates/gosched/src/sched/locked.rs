@@ -19,7 +19,8 @@ use super::ptr::{Gp, Mp};
 pub(crate) fn lock_os_thread() {
     let (_rt, m, g) = here("lock_os_thread");
     let nested = g.locked_ext.get().checked_add(1);
-    g.locked_ext.set(nested.expect("lock_os_thread: nested too deeply"));
+    g.locked_ext
+        .set(nested.expect("lock_os_thread: nested too deeply"));
     bind(m, g);
 }
 
@@ -79,16 +80,18 @@ pub(crate) fn forget(m: Mp, g: Gp) {
 impl Sched {
     /// The locked M waits, without a P, until somebody has dequeued its goroutine; false: it must end.
     pub(crate) fn stop_locked_m(&self, m: Mp) -> bool {
+        // Counted as asleep before its P is handed on: nobody must wait for this M to come back.
+        self.core.lock().nmidlelocked += 1;
         if m.p.load(Relaxed).is_some() {
             self.hand_off_p(release_p(m));
         }
-        let mut core = self.core.lock();
-        if self.dead.load(Relaxed) {
+        m.blocked.store(true, Relaxed);
+        let core = self.core.lock();
+        let is_dead = self.dead.load(Relaxed);
+        drop(core);
+        if is_dead {
             return false;
         }
-        core.nmidlelocked += 1;
-        m.blocked.store(true, Relaxed);
-        drop(core);
         // The note is cleared after the sleep, not before: our goroutine may be dequeued, and this M woken,
         // before it has come this far.
         m.park.sleep();
@@ -108,6 +111,7 @@ impl Sched {
         let p = release_p(m);
         let mut core = self.core.lock();
         if self.dead.load(Relaxed) {
+            self.stop_p(&mut core, p);
             return false;
         }
         debug_assert_eq!(owner.lockedg.load(Relaxed), Some(g), "M6");

@@ -7,7 +7,7 @@
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize};
 
 use super::Sched;
 use super::g::G;
@@ -21,7 +21,7 @@ use super::ptr::{AtomicRef, Gp, Mp, Pp};
 pub(crate) struct M {
     /// The FS base this thread runs on at present: how the door tells a thread of ours from one that
     /// merely inherited our GS (a thread started by a goroutine does).
-    pub(crate) fs: Cell<usize>,
+    pub(crate) fs: AtomicUsize,
     /// How deep this thread is inside the runtime; at 0 it runs user code (D8, D9).
     pub(crate) in_rt: AtomicU32,
     /// Asked to pass through the scheduler at the next exit from the runtime.
@@ -70,7 +70,7 @@ pub(crate) struct M {
 impl M {
     pub(crate) fn new() -> M {
         M {
-            fs: Cell::new(0),
+            fs: AtomicUsize::new(0),
             in_rt: AtomicU32::new(0),
             preempt: AtomicBool::new(false),
             g0_sp: Cell::new(0),

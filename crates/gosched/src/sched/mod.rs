@@ -1,36 +1,53 @@
-//! The scheduler. Read `README.md` beside this file first, then the files in the order of the list.
+//! The scheduler. Read `README.md` beside this file first, then the files in this order:
+//!
+//! | file | what it decides |
+//! |---|---|
+//! | `gstatus` `g` `ptr` | the states of a goroutine and the edges between them; the goroutine itself |
+//! | `m` `p` | threads, and the permits to run user code |
+//! | `runq` `global` | a P's local run queue; the global one |
+//! | `spin` `idle` | the wake-up protocol: `wake_p`, `start_m`, `stop_m`, `hand_off_p` |
+//! | `spawn` `exit` | a goroutine's first and last steps |
+//! | `schedule` `steal` | `schedule`, `find_runnable`, `execute`; stealing |
+//! | `park` `slot` `wait` | in and out of the runtime, park, ready, yield; one waiter meets one event |
+//! | `locked` | `lock_os_thread` |
+//! | `world` | stopping the world, GOMAXPROCS |
+//! | `threads` `sysmon` | where Ms come from; the monitor |
+//! | `deadlock` `registry` | is there any hope left? every runtime and thread of the process |
+//! | `teardown` | dropping a runtime in any state |
+//! | `gblock` `shrink` | memory of Gs; unused stack pages of goroutines that wait long |
+//! | `lock` `note` `fatal` | the ranked lock, the one-shot sleep, fatal errors |
 //!
 //! Go's package-level variables are fields of [`Sched`], so a process can have several (D2). What Go calls
 //! `sched.lock` is the lock around [`Core`].
 
-pub(crate) mod deadlock; // is there any hope left?
-pub(crate) mod exit; // a goroutine's first and last steps
-pub(crate) mod fatal; // fatal errors
-pub(crate) mod g; // G
-pub(crate) mod gblock; // memory of Gs
-pub(crate) mod shrink; // unused stack pages of goroutines that wait long
-pub(crate) mod global; // the global run queue
-pub(crate) mod gstatus; // the states of a goroutine and the edges between them
-pub(crate) mod idle; // idle Ps and Ms: wake_p, start_m, stop_m, hand_off_p
-pub(crate) mod lock; // ranked lock
-pub(crate) mod locked; // lock_os_thread
-pub(crate) mod m; // M
+pub(crate) mod deadlock;
+pub(crate) mod exit;
+pub(crate) mod fatal;
+pub(crate) mod g;
+pub(crate) mod gblock;
+pub(crate) mod global;
+pub(crate) mod gstatus;
+pub(crate) mod idle;
+pub(crate) mod lock;
+pub(crate) mod locked;
+pub(crate) mod m;
 pub(crate) mod note;
-pub(crate) mod p; // P
-pub(crate) mod park; // enter, leave, park, ready, yield
-pub(crate) mod ptr; // Gp, Mp, Pp
-pub(crate) mod registry; // every runtime and thread of the process
-pub(crate) mod runq; // a P's local run queue
-pub(crate) mod schedule; // schedule, find_runnable, execute
-pub(crate) mod slot; // one waiter meets one event
-pub(crate) mod spawn; // go
-pub(crate) mod spin; // the wake-up protocol's counters
-pub(crate) mod steal; // stealing
-pub(crate) mod sysmon; // the monitor
-pub(crate) mod teardown; // dropping a runtime in any state
-pub(crate) mod threads; // the creator: where Ms come from
-pub(crate) mod wait; // the slot for goroutines and plain threads
-pub(crate) mod world; // stop the world, GOMAXPROCS // one-shot sleep
+pub(crate) mod p;
+pub(crate) mod park;
+pub(crate) mod ptr;
+pub(crate) mod registry;
+pub(crate) mod runq;
+pub(crate) mod schedule;
+pub(crate) mod shrink;
+pub(crate) mod slot;
+pub(crate) mod spawn;
+pub(crate) mod spin;
+pub(crate) mod steal;
+pub(crate) mod sysmon;
+pub(crate) mod teardown;
+pub(crate) mod threads;
+pub(crate) mod wait;
+pub(crate) mod world;
 
 #[cfg(test)]
 mod tests;
@@ -82,6 +99,9 @@ pub(crate) struct Core {
     pub(crate) activity: u64,
     /// Main goroutines that called `exit`, whose `run` still waits.
     pub(crate) mains_exited: u32,
+    /// Calls of `run` without an answer, and whether there ever was one.
+    pub(crate) runners: u32,
+    pub(crate) has_run: bool,
 }
 
 /// A runtime.
@@ -121,6 +141,8 @@ pub(crate) struct Sched {
     pub(crate) sysmon: sysmon::State,
     pub(crate) creator: threads::Creator,
     pub(crate) world: world::World,
+    /// sysmon has taken out goroutines whose time has come and not yet queued them.
+    pub(crate) is_carrying: AtomicBool,
     /// There is memory to return, and it is time (sysmon decides).
     pub(crate) scavenge_now: AtomicBool,
     pub(crate) shrinker: shrink::Shrinker,
@@ -161,6 +183,8 @@ impl Sched {
                     stopwait: 0,
                     activity: 0,
                     mains_exited: 0,
+                    runners: 0,
+                    has_run: false,
                 },
             )),
             runq_len: CachePadded::new(AtomicUsize::new(0)),
@@ -184,6 +208,7 @@ impl Sched {
             sysmon: sysmon::State::new(),
             creator: threads::Creator::new(),
             world: world::World::new(),
+            is_carrying: AtomicBool::new(false),
             scavenge_now: AtomicBool::new(false),
             shrinker: shrink::Shrinker::new(),
             leaked_gs: AtomicU32::new(0),
@@ -253,6 +278,7 @@ impl Sched {
 
 impl Drop for Sched {
     fn drop(&mut self) {
+        self.retire_all();
         for slot in &self.allp {
             if let Some(p) = slot.load(Relaxed) {
                 // SAFETY: S3/D2, Ps were boxed by `add_procs`; the last reference to the runtime is going.

@@ -195,7 +195,7 @@ pub(crate) fn acquire_p(m: Mp, p: Pp) {
     m.p.store(Some(p), Release);
     p.m.store(Some(m), Release);
     p.set_status(PStatus::Running);
-    m.sched().sysmon.wake_if_asleep();
+    m.sched().wake_sysmon_if_asleep();
 }
 
 /// Unbinds M's P and leaves it Idle, in the caller's hands.

@@ -12,12 +12,12 @@ use std::ffi::c_void;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::compiler_fence;
 
-use super::Sched;
 use super::g::WaitReason;
 use super::gstatus::Status;
-use super::lock::ranks;
+use super::lock::{Held, ranks};
 use super::ptr::{Gp, Mp};
 use super::schedule::Next;
+use super::{Core, Sched};
 use crate::context::{self, current_m};
 
 /// What g0 does with a goroutine that has left its stack.
@@ -60,7 +60,11 @@ impl Drop for Entered {
     #[inline]
     fn drop(&mut self) {
         if let Some(m) = self.0 {
-            debug_assert_eq!(current_m(), Some(m), "D5: a switch while inside the runtime");
+            debug_assert_eq!(
+                current_m(),
+                Some(m),
+                "D5: a switch while inside the runtime"
+            );
             leave(m);
         }
     }
@@ -212,6 +216,11 @@ impl Sched {
     pub(crate) fn inject(&self, g: Gp) {
         let mut core = self.core.lock();
         self.global_put(&mut core, g);
+        self.wake_after_put(core);
+    }
+
+    /// The wake after a `global_put` in the same hold of the lock.
+    pub(crate) fn wake_after_put(&self, core: Held<'_, Core>) {
         super::spin::submitted();
         if self.spin.is_nobody_spinning() && self.spin.claim_wake() {
             self.start_claimed(core);

@@ -75,7 +75,11 @@ pub(crate) fn add_thread() {
 
 /// The calling thread ends, or belongs to nobody again.
 pub(crate) fn remove_thread() {
-    let tid = os::gettid();
+    disown(os::gettid());
+}
+
+/// This thread counts as foreign from now on: its runtime is gone, but it may still wake somebody.
+pub(crate) fn disown(tid: i32) {
     let mut registry = REGISTRY.lock();
     let at = registry
         .threads
@@ -141,6 +145,7 @@ pub(crate) fn take_m() -> Mp {
     let mut registry = REGISTRY.lock();
     if let Some(m) = registry.free_ms {
         registry.free_ms = m.freelink.take();
+        m.park.clear();
         return m;
     }
     drop(registry);

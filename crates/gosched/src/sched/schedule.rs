@@ -43,23 +43,35 @@ impl Sched {
     /// Runs goroutines until the M is told to end. On g0; returns without a P.
     pub(crate) fn run_m(&self, m: Mp) {
         let mut next = Next::Schedule;
+        let mut last = None;
         loop {
             let (g, inherits) = match next {
                 Next::Run(g) => (g, true),
                 Next::Schedule => match self.schedule(m) {
                     Some(found) => found,
-                    None => return,
+                    None => return self.leave_behind(last),
                 },
                 Next::EndThread => {
                     self.hand_off_p(release_p(m));
                     return;
                 }
             };
+            last = Some(g);
             self.execute(m, g, inherits);
             next = match m.mcall.take() {
                 Some(f) => f(self, m, g),
                 None => super::fatal::throw("a goroutine left without saying why"),
             };
+        }
+    }
+
+    /// The M ends. If that is because the runtime was dropped, nobody will run the goroutine that it ran last.
+    fn leave_behind(&self, last: Option<Gp>) {
+        if let Some(g) = last
+            && self.dead.load(Relaxed)
+            && !matches!(g.status.get(), Status::Dead | Status::Idle)
+        {
+            super::teardown::abandon(g);
         }
     }
 
@@ -281,7 +293,9 @@ impl Sched {
             // SAFETY: PL, this M holds p.
             let cache = &mut unsafe { p.local() }.stacks;
             if cache.len == 0 {
-                cache.len = self.arena.take_batch(class, &mut cache.stacks[..STACKS_REFILL]);
+                cache.len = self
+                    .arena
+                    .take_batch(class, &mut cache.stacks[..STACKS_REFILL]);
             }
             cache.len -= 1;
             cache.stacks[cache.len]

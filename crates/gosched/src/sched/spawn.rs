@@ -14,6 +14,7 @@ use super::gstatus::Status;
 use super::p::{GFREE_KEEP, ID_BATCH, Local};
 use super::park::enter;
 use super::ptr::{Gp, Pp};
+use crate::os::Errno;
 use crate::thread::inner::Inner;
 
 /// Stack reservations that a P takes at a time, and gives back when it has twice as many.
@@ -28,6 +29,13 @@ pub(crate) struct Spawn {
     pub(crate) thread: *mut Inner,
 }
 
+/// Why no goroutine was started. Made into an `io::Error` outside the runtime, for that allocates (D9).
+pub(crate) enum Refused {
+    Closed,
+    NoStack(Errno),
+    NoG(Errno),
+}
+
 impl Sched {
     /// Starts a goroutine that runs `task`. On an error the task is handed back untouched.
     ///
@@ -39,55 +47,92 @@ impl Sched {
         how: Spawn,
         task: Task<F>,
     ) -> Result<(), (io::Error, Task<F>)> {
+        // SAFETY: by the caller's promise.
+        unsafe { self.try_spawn(how, task) }.map_err(|(why, task)| (why.into(), task))
+    }
+
+    #[inline]
+    unsafe fn try_spawn<F: FnOnce()>(
+        &self,
+        how: Spawn,
+        task: Task<F>,
+    ) -> Result<(), (Refused, Task<F>)> {
         let rt = enter();
-        if self.closed.load(Relaxed) {
-            return Err((closed_error(), task));
-        }
         let class = how.class.unwrap_or(self.stack_class);
         let here = rt.m().filter(|m| std::ptr::eq(m.sched(), self));
-        let p = here.and_then(|m| m.p.load(Relaxed));
+        let Some(p) = here.and_then(|m| m.p.load(Relaxed)) else {
+            // SAFETY: by the caller's promise.
+            return unsafe { self.spawn_outside(how, class, task) };
+        };
+        if self.closed.load(Relaxed) {
+            return Err((Refused::Closed, task));
+        }
         let g = match self.take_g(p, class) {
             Ok(g) => g,
-            Err(error) => return Err((error, task)),
+            Err(why) => return Err((why, task)),
         };
+        let parent = here.and_then(|m| m.curg()).map_or(0, |g| g.id());
         // SAFETY: the G is Dead and ours (`take_g`); F's borrows by the caller's promise.
         unsafe { g.set_task(task) };
+        self.make_runnable(g, &how, class, parent, self.next_id(p));
+        p.counters.spawns.add(1);
+        self.runq_put_next(p, g);
+        self.wake_p();
+        Ok(())
+    }
+
+    /// From a thread without a P of ours. The look at `closed` and the queueing are one locked step, so that a drop of the
+    /// runtime either refuses the goroutine or finds it.
+    #[inline(never)]
+    unsafe fn spawn_outside<F: FnOnce()>(
+        &self,
+        how: Spawn,
+        class: u8,
+        task: Task<F>,
+    ) -> Result<(), (Refused, Task<F>)> {
+        let g = match self.take_g_outside(class) {
+            Ok(g) => g,
+            Err(why) => return Err((why, task)),
+        };
+        let mut core = self.core.lock();
+        if self.closed.load(Relaxed) {
+            drop(core);
+            self.arena.unreserve(class, 1);
+            self.blocks.give(std::iter::once(g));
+            return Err((Refused::Closed, task));
+        }
+        // SAFETY: the G is Dead and ours; F's borrows by the caller's promise.
+        unsafe { g.set_task(task) };
+        self.make_runnable(g, &how, class, 0, self.next_goid.fetch_add(1, Relaxed));
+        self.outside.spawns.add_shared(1);
+        self.global_put(&mut core, g);
+        self.wake_after_put(core);
+        Ok(())
+    }
+
+    /// Gives a Dead G its identity and makes it Runnable; the caller queues it.
+    #[inline]
+    fn make_runnable(&self, g: Gp, how: &Spawn, class: u8, parent: u64, id: u64) {
         g.class.set(class);
         g.site.set(Some(how.site));
-        let parent = here.and_then(|m| m.curg()).map_or(0, |g| g.id());
         g.parent.store(parent, Relaxed);
-        // ORDER: Release; pairs with the Acquire in `G::name`.
-        g.thread.store(how.thread, Release);
-        g.id.store(self.next_id(p), Relaxed);
+        g.id.store(id, Relaxed);
         if !how.thread.is_null() {
             // SAFETY: D3, the caller's reference is still ours here; the goroutine has not started.
-            unsafe { &*how.thread }.set_goroutine(self.id, g.id());
+            unsafe { &*how.thread }.set_goroutine(self.id, id);
         }
+        // ORDER: Release; pairs with the Acquire in `G::name`.
+        g.thread.store(how.thread, Release);
         g.status.transition(Status::Dead, Status::Runnable);
-        match p {
-            Some(p) => {
-                p.counters.spawns.add(1);
-                self.runq_put_next(p, g);
-                self.wake_p();
-            }
-            None => {
-                self.outside.spawns.add_shared(1);
-                self.inject(g);
-            }
-        }
-        Ok(())
     }
 
     /// A Dead G with a stack reserved for it.
     #[inline]
-    fn take_g(&self, p: Option<Pp>, class: u8) -> io::Result<Gp> {
-        let Some(p) = p else {
-            return self.take_g_outside(class);
-        };
+    fn take_g(&self, p: Pp, class: u8) -> Result<Gp, Refused> {
         // SAFETY: PL, this M holds p.
         let local = unsafe { p.local() };
         if class != self.stack_class {
-            self.arena.reserve(class, 1).map_err(stack_error)?;
+            self.arena.reserve(class, 1).map_err(Refused::NoStack)?;
         } else if local.credits > 0 {
             local.credits -= 1;
         } else {
@@ -107,38 +152,36 @@ impl Sched {
 
     #[cold]
     #[inline(never)]
-    fn refill_credits(&self, local: &mut Local) -> io::Result<()> {
+    fn refill_credits(&self, local: &mut Local) -> Result<(), Refused> {
         if self.arena.reserve(self.stack_class, CREDITS).is_ok() {
             local.credits = CREDITS - 1;
             return Ok(());
         }
-        self.arena.reserve(self.stack_class, 1).map_err(stack_error)
+        let one = self.arena.reserve(self.stack_class, 1);
+        one.map_err(Refused::NoStack)
     }
 
     #[cold]
     #[inline(never)]
-    fn refill_gs(&self, local: &mut Local) -> io::Result<Gp> {
+    fn refill_gs(&self, local: &mut Local) -> Result<Gp, Refused> {
         self.blocks
             .take(self, GFREE_KEEP, |g| local.gfree.push_back(g))
-            .map_err(g_error)?;
-        local.gfree.pop_front().ok_or_else(closed_error)
+            .map_err(Refused::NoG)?;
+        local.gfree.pop_front().ok_or(Refused::Closed)
     }
 
-    fn take_g_outside(&self, class: u8) -> io::Result<Gp> {
-        self.arena.reserve(class, 1).map_err(stack_error)?;
+    fn take_g_outside(&self, class: u8) -> Result<Gp, Refused> {
+        self.arena.reserve(class, 1).map_err(Refused::NoStack)?;
         let mut taken = None;
         self.blocks
             .take(self, 1, |g| taken = Some(g))
-            .map_err(g_error)
-            .and_then(|()| taken.ok_or_else(closed_error))
+            .map_err(Refused::NoG)
+            .and_then(|()| taken.ok_or(Refused::Closed))
             .inspect_err(|_| self.arena.unreserve(class, 1))
     }
 
     #[inline]
-    fn next_id(&self, p: Option<Pp>) -> u64 {
-        let Some(p) = p else {
-            return self.next_goid.fetch_add(1, Relaxed);
-        };
+    fn next_id(&self, p: Pp) -> u64 {
         // SAFETY: PL, this M holds p.
         let local = unsafe { p.local() };
         if local.next_id == local.last_id {
@@ -150,27 +193,22 @@ impl Sched {
     }
 }
 
-#[cold]
-fn closed_error() -> io::Error {
-    io::Error::other("the gosched runtime is shutting down and starts no more goroutines")
-}
-
-#[cold]
-fn stack_error(errno: crate::os::Errno) -> io::Error {
-    let error = io::Error::from(errno);
-    io::Error::new(
-        error.kind(),
-        format!(
-            "no address space for another goroutine stack ({error}); lower Builder::stack_size or raise RLIMIT_AS"
-        ),
-    )
-}
-
-#[cold]
-fn g_error(errno: crate::os::Errno) -> io::Error {
-    let error = io::Error::from(errno);
-    io::Error::new(
-        error.kind(),
-        format!("no memory for another goroutine ({error})"),
-    )
+impl From<Refused> for io::Error {
+    #[cold]
+    fn from(why: Refused) -> io::Error {
+        let (errno, text) = match why {
+            Refused::Closed => {
+                return io::Error::other(
+                    "the gosched runtime is shutting down and starts no more goroutines",
+                );
+            }
+            Refused::NoStack(errno) => (errno, "no address space for another goroutine stack"),
+            Refused::NoG(errno) => (errno, "no memory for another goroutine"),
+        };
+        let error = io::Error::from(errno);
+        io::Error::new(
+            error.kind(),
+            format!("{text} ({error}); lower Builder::stack_size or raise RLIMIT_AS"),
+        )
+    }
 }

@@ -43,14 +43,6 @@ impl State {
         }
     }
 
-    /// Somebody begins to run: sysmon must look.
-    #[inline]
-    pub(crate) fn wake_if_asleep(&self) {
-        if self.word.0.load(Relaxed) == ASLEEP {
-            self.wake();
-        }
-    }
-
     /// Ends any sleep, the one between two looks too.
     #[cold]
     pub(crate) fn wake(&self) {
@@ -66,7 +58,6 @@ impl State {
 }
 
 /// What one look left behind for the next.
-#[derive(Default)]
 struct Seen {
     idle_looks: u32,
     tick_ns: u64,
@@ -75,13 +66,18 @@ struct Seen {
     next_trace_ns: u64,
     /// When memory to return was first seen; 0: there is none.
     garbage_since_ns: u64,
+    watch: deadlock::Watch,
 }
 
 /// The thread's function; returns when the runtime is dropped.
 pub(crate) fn run(sched: &Sched) {
     let mut seen = Seen {
+        idle_looks: 0,
         tick_ns: TICK_MIN_NS,
-        ..Seen::default()
+        stranded_at: None,
+        next_trace_ns: 0,
+        garbage_since_ns: 0,
+        watch: deadlock::Watch::new(),
     };
     while !sched.dead.load(Acquire) {
         if seen.idle_looks >= IDLE_LOOKS && sched.config.schedtrace_ms.is_none() {
@@ -114,13 +110,17 @@ pub(crate) fn run(sched: &Sched) {
 /// Sleeps until a P is taken off the idle list, looking for a deadlock now and then; returns also when it is time to
 /// return memory.
 fn sleep_while_idle(sched: &Sched, seen: &mut Seen) {
-    let mut watch = deadlock::Watch::new();
+    seen.watch.reset();
     let garbage_at = match seen.garbage_since_ns {
         0 => u64::MAX,
         since => since + SCAVENGE_AFTER_NS,
     };
+    if sched.sysmon.fatal_deadline_ns.load(SeqCst) != 0 {
+        sched.sysmon.tick(TICK_MAX_NS); // a report is under way: keep an eye on it
+        return;
+    }
     loop {
-        let look_at = watch.look(sched).unwrap_or(u64::MAX);
+        let look_at = seen.watch.look(sched).unwrap_or(u64::MAX);
         if sched.sysmon_sleep(look_at.min(garbage_at)) || garbage_at <= look_at {
             break;
         }
@@ -130,6 +130,15 @@ fn sleep_while_idle(sched: &Sched, seen: &mut Seen) {
 }
 
 impl Sched {
+    /// Somebody begins to run: sysmon must look, and the clock it keeps is stale.
+    #[inline]
+    pub(crate) fn wake_sysmon_if_asleep(&self) {
+        if self.sysmon.word.0.load(Relaxed) == ASLEEP {
+            self.sysmon.wake();
+            self.update_clock(os::monotonic_ns());
+        }
+    }
+
     /// Sleeps while every P is idle; false if the deadline passed.
     fn sysmon_sleep(&self, until_ns: u64) -> bool {
         let word = &self.sysmon.word;
@@ -156,12 +165,14 @@ impl Sched {
         if self.timers.next_ns() > now || self.poller.is_watching() || self.is_stopping() {
             return false;
         }
+        self.is_carrying.store(true, SeqCst);
         let mut due = self.timers.expire(now);
-        if due.is_empty() {
-            return false;
+        let found = !due.is_empty();
+        if found {
+            self.inject_list(None, &mut due);
         }
-        self.inject_list(None, &mut due);
-        true
+        self.is_carrying.store(false, SeqCst);
+        found
     }
 }
 

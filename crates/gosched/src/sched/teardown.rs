@@ -8,9 +8,10 @@
 //!    may be pointed into, so it stays, and with it the whole runtime's memory.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::time::Duration;
 
 use super::gstatus::Status;
 use super::park::{assert_user_context, enter};
@@ -22,6 +23,7 @@ use crate::thread::inner::Inner;
 /// How long a drop waits for Ms in user code to come by.
 const GRACE_NS: u64 = 20_000_000;
 const POLL_NS: u64 = 200_000;
+const SCAVENGE_STEP: usize = 4096;
 
 /// The first threads could not be started: what was started ends.
 pub(crate) fn abandon_start(sched: &Arc<Sched>) {
@@ -32,43 +34,64 @@ pub(crate) fn abandon_start(sched: &Arc<Sched>) {
 /// Ends a runtime. In user context, on any thread, also on one of its own goroutines.
 pub(crate) fn drop_runtime(sched: Arc<Sched>) {
     assert_user_context();
-    let own = u32::from(sched.own_m().is_some());
-    let left = stop_threads(&sched).saturating_sub(own);
-    sched.leaked_ms.store(left + own, Relaxed);
+    let left = stop_threads(&sched);
     let gave_up = give_up_goroutines(&sched);
-    registry::remove(&sched);
-    while sched.arena.scavenge(4096) {}
+    {
+        let _rt = enter();
+        registry::remove(&sched);
+        disown_threads(&sched);
+        while sched.arena.scavenge(SCAVENGE_STEP) {}
+    }
+    sched.leaked_ms.store(left, Relaxed);
     if gave_up > 0 {
         sched.leaked_gs.store(gave_up, Relaxed);
-        LEAKED.fetch_add(gave_up as u64, Relaxed);
+        LEAKED.fetch_add(u64::from(gave_up), Relaxed);
         std::mem::forget(sched);
-    } else if left + own == 0 {
-        sched.retire_all();
     }
 }
 
-static LEAKED: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+static LEAKED: AtomicU64 = AtomicU64::new(0);
 
 /// Goroutines given up by drops of runtimes in this process.
 pub(crate) fn leaked_goroutines() -> u64 {
     LEAKED.load(Relaxed)
 }
 
-/// Tells every thread to end and waits for those that can; returns how many are left.
-fn stop_threads(sched: &Sched) -> u32 {
-    let _rt = enter();
-    let own = u32::from(sched.own_m().is_some());
-    sched.closed.store(true, SeqCst);
+/// Threads that are left may still wake goroutines of other runtimes: they count as foreign from now on.
+fn disown_threads(sched: &Sched) {
+    let mut tids: PageVec<i32> = PageVec::new();
     let core = sched.core.lock();
-    sched.dead.store(true, SeqCst);
+    for m in std::iter::successors(core.allm, |m| m.alllink.get()) {
+        let _ = tids.push(m.tid.load(Relaxed));
+    }
     drop(core);
+    for tid in tids.as_slice() {
+        registry::disown(*tid);
+    }
+}
+
+/// Tells every thread to end and waits, outside the runtime, for those that can; returns how many are left.
+fn stop_threads(sched: &Sched) -> u32 {
+    let own = u32::from(sched.own_m().is_some());
+    {
+        let _rt = enter();
+        let core = sched.core.lock();
+        sched.closed.store(true, SeqCst);
+        sched.dead.store(true, SeqCst);
+        drop(core);
+    }
     let deadline = os::monotonic_ns() + GRACE_NS;
     loop {
-        wake_everybody(sched);
-        let alive = sched.creator.alive.0.load(Acquire);
-        if alive <= own || os::monotonic_ns() > deadline && only_user_code_is_left(sched) {
-            return alive;
-        }
+        let is_late = os::monotonic_ns() > deadline;
+        let alive = {
+            let _rt = enter();
+            wake_everybody(sched);
+            let alive = sched.creator.alive.0.load(Acquire);
+            if alive <= own || is_late && only_user_code_is_left(sched) {
+                return alive;
+            }
+            alive
+        };
         let until = os::monotonic_ns() + POLL_NS;
         sched.creator.alive.wait(alive, Some(until));
     }
@@ -82,8 +105,9 @@ fn wake_everybody(sched: &Sched) {
     while let Some(m) = sched.get_idle_m(&mut core) {
         m.park.wakeup();
     }
+    let own = sched.own_m();
     let ms = std::iter::successors(core.allm, |m| m.alllink.get());
-    for m in ms {
+    for m in ms.filter(|m| Some(*m) != own) {
         m.preempt.store(true, Relaxed);
         if m.lockedg.load(Relaxed).is_some() {
             m.park.wakeup(); // asleep without its goroutine, or about to find a set note and end
@@ -101,31 +125,66 @@ fn only_user_code_is_left(sched: &Sched) -> bool {
 
 /// Gives up every goroutine that has not ended; returns how many had a stack.
 fn give_up_goroutines(sched: &Sched) -> u32 {
+    let gs = live_goroutines(sched, |_| true);
+    let is_unstarted = |g: &&Gp| g.started.load(Acquire) == 0;
+    let started = gs.as_slice().iter().filter(|g| !is_unstarted(g));
+    // First every answer, then the closures: a destructor may join one of the others.
+    for g in gs.as_slice() {
+        let _rt = enter();
+        withdraw(*g);
+        abandon(*g);
+    }
+    for g in gs.as_slice().iter().filter(is_unstarted) {
+        drop_unstarted(*g);
+    }
+    started.count() as u32
+}
+
+fn live_goroutines(sched: &Sched, mut wanted: impl FnMut(Gp) -> bool) -> PageVec<Gp> {
+    let _rt = enter();
     let mut gs: PageVec<Gp> = PageVec::new();
     sched.blocks.for_each(|g| {
-        if !matches!(g.status.get(), Status::Dead | Status::Idle) && gs.push(g).is_err() {
-            super::fatal::throw("no memory to give up a runtime's goroutines");
+        let is_live = !matches!(g.status.get(), Status::Dead | Status::Idle);
+        if is_live && wanted(g) && gs.push(g).is_err() {
+            super::fatal::throw("no memory for the list of a runtime's goroutines");
         }
     });
-    let mut started = 0;
-    for g in gs.as_slice() {
-        if g.started.load(Acquire) != 0 {
-            started += 1;
-            withdraw(*g);
-        } else if let Some((vtable, data)) = g.take_task() {
-            // A destructor that panics ends its own goroutine's affairs, not this drop.
-            let _ = catch_unwind(AssertUnwindSafe(|| {
-                // SAFETY: D3, the goroutine never ran and never will; the closure is taken once.
-                unsafe { (vtable.drop)(data) };
-            }));
-        }
-        // ORDER: AcqRel; a goroutine that is just ending and this drop agree on who answers.
-        if let Some(inner) = NonNull::new(g.thread.swap(ptr::null_mut(), AcqRel)) {
-            // SAFETY: the swap made the goroutine's reference ours.
-            unsafe { Inner::abandon(inner) };
+    gs
+}
+
+/// Answers whoever joins a goroutine of a dead runtime. If no thread runs it, none ever will, and a scope may end without
+/// it; one that never started is over only when its closure is dropped. Inside the runtime.
+pub(crate) fn abandon(g: Gp) {
+    let is_over = g.started.load(Acquire) != 0 && g.status.get() != Status::Running;
+    if let Some(inner) = g.share_inner() {
+        // SAFETY: D2, on a dead runtime only what is Running runs; the reference is ours.
+        unsafe {
+            Inner::abandon(inner, is_over);
+            Inner::release(inner);
         }
     }
-    started
+}
+
+fn drop_unstarted(g: Gp) {
+    if let Some((vtable, data)) = g.take_task() {
+        // A destructor that panics ends its own goroutine's affairs, not this drop.
+        let dropped = catch_unwind(AssertUnwindSafe(|| {
+            // SAFETY: D3, the goroutine never ran and never will; the closure is taken once.
+            unsafe { (vtable.drop)(data) };
+        }));
+        std::mem::forget(dropped);
+    }
+    let inner = {
+        let _rt = enter();
+        g.take_inner()
+    };
+    if let Some(inner) = inner {
+        // SAFETY: D2, it never ran; the G's reference is ours.
+        unsafe {
+            Inner::abandon(inner, true);
+            Inner::release(inner);
+        }
+    }
 }
 
 /// Takes a waiting goroutine off what it waits on; true: its wake-up is the caller's.
@@ -140,40 +199,46 @@ fn withdraw(g: Gp) -> bool {
     ours
 }
 
+/// Asked to unwind; told so where it waited.
+const ASKED: u8 = 1;
+const TOLD: u8 = 2;
+
 /// Unwinds every goroutine that waits, as `exit` does, and waits until all have ended or the time is up.
 pub(crate) fn unwind_goroutines(sched: &Sched, deadline_ns: u64) {
-    sched.closed.store(true, SeqCst);
+    {
+        let _rt = enter();
+        let _core = sched.core.lock();
+        sched.closed.store(true, SeqCst);
+    }
     let own = u64::from(sched.own_m().is_some());
     loop {
         cancel_all(sched);
         if sched.goroutines() <= own || os::monotonic_ns() >= deadline_ns {
             return;
         }
-        crate::thread::park_timeout(std::time::Duration::from_millis(1));
+        crate::thread::rest(Duration::from_millis(1));
     }
 }
 
 fn cancel_all(sched: &Sched) {
-    let _rt = enter();
     let me = crate::context::current_g();
-    let mut gs: PageVec<Gp> = PageVec::new();
-    sched.blocks.for_each(|g| {
-        let live = !matches!(g.status.get(), Status::Dead | Status::Idle);
-        if live && g.cancelled.load(Relaxed) == 0 && Some(g) != me {
-            let _ = gs.push(g);
-        }
+    let gs = live_goroutines(sched, |g| {
+        g.cancelled.load(Relaxed) != TOLD && Some(g) != me
     });
+    let _rt = enter();
     for g in gs.as_slice() {
-        g.cancelled.store(1, Relaxed);
+        g.cancelled.store(ASKED, Relaxed);
         if withdraw(*g) {
+            g.cancelled.store(TOLD, Relaxed);
             super::park::ready(*g);
         }
     }
 }
 
 impl Sched {
-    /// Every thread is gone: the Ps give their stacks and Gs back, so that all memory can be freed.
-    fn retire_all(&self) {
+    /// The Ps give their stacks and Gs back, so that all memory can be freed. Every thread is gone.
+    pub(super) fn retire_all(&self) {
+        let _rt = enter();
         let mut core = self.core.lock();
         for slot in &self.allp {
             if let Some(p) = slot.load(Relaxed) {

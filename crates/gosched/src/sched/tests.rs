@@ -29,6 +29,9 @@ use crate::runtime::Runtime;
 /// How long anything may take before it counts as never.
 const NEVER: Duration = Duration::from_secs(20);
 
+/// More goroutines than any test queues: a queue that gives out more is broken.
+const MANY: usize = 100_000;
+
 /// A scheduler without threads, its Ps idle.
 fn still(procs: u32) -> Box<Sched> {
     let sched = Box::new(Sched::new(Config {
@@ -86,13 +89,15 @@ fn m_with_p(sched: &Sched) -> (Mp, Pp) {
 fn drain_p(p: Pp) -> Vec<Gp> {
     // SAFETY: R2, a still scheduler's P, or one that the calling goroutine's M holds.
     let queue = unsafe { p.queue() };
-    std::iter::from_fn(|| queue.get()).map(|(g, _)| gp(g)).collect()
+    let taken = std::iter::from_fn(|| queue.get()).map(|(g, _)| gp(g));
+    taken.take(MANY).collect()
 }
 
 /// Empties the global queue.
 fn drain_global(sched: &Sched) -> Vec<Gp> {
     let mut core = sched.core.lock();
-    std::iter::from_fn(|| sched.global_get(&mut core)).collect()
+    let taken = std::iter::from_fn(|| sched.global_get(&mut core));
+    taken.take(MANY).collect()
 }
 
 /// Every place where a runnable goroutine may be, emptied.

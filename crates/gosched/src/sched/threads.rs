@@ -233,6 +233,9 @@ fn end_m(sched: &Sched, m: Mp) {
         }
     }
     m.alllink.set(None);
+    if core.npending > 0 {
+        sched.creator.kick();
+    }
     drop(core);
     m.in_rt.store(0, Relaxed);
     current::resign_m(m);

@@ -67,22 +67,29 @@ impl World {
             slot: WaitSlot::new(),
             next: std::cell::Cell::new(ptr::null()),
         };
+        if !self.acquire_or_queue(&waiter) {
+            waiter.slot.wait_always(&WAIT);
+        }
+    }
+
+    fn acquire_or_queue(&self, waiter: &Waiter) -> bool {
+        let _rt = enter();
         let mut sema = self.sema.lock();
         if !sema.is_held {
             sema.is_held = true;
-            return;
+            return true;
         }
         // SAFETY: D9, under the lock; waiters stay until they are completed.
         match unsafe { sema.last.as_ref() } {
-            Some(last) => last.next.set(&waiter),
-            None => sema.first = &waiter,
+            Some(last) => last.next.set(waiter),
+            None => sema.first = waiter,
         }
-        sema.last = &waiter;
-        drop(sema);
-        waiter.slot.wait_always(&WAIT);
+        sema.last = waiter;
+        false
     }
 
     fn release(&self) {
+        let _rt = enter();
         let mut sema = self.sema.lock();
         // SAFETY: D9, as above.
         let Some(first) = (unsafe { sema.first.as_ref() }) else {
@@ -108,14 +115,22 @@ pub(crate) struct Stopped<'a> {
 }
 
 impl Sched {
-    /// Stops the world. From a goroutine, outside the runtime (it may have to wait its turn), or from any thread.
-    pub(crate) fn stop_the_world(&self) -> Stopped<'_> {
+    /// Stops the world. From a goroutine, outside the runtime (it may have to wait its turn), or from any thread. None: the
+    /// runtime is being dropped, and there is nothing to stop any more.
+    pub(crate) fn stop_the_world(&self) -> Option<Stopped<'_>> {
         self.world.acquire();
+        self.stop_acquired()
+    }
+
+    /// As above, for a caller that has the right already; gives it back on None.
+    fn stop_acquired(&self) -> Option<Stopped<'_>> {
         let inside = enter();
         let mut core = self.core.lock();
         self.world.stopped.clear();
-        core.stopwait = self.nprocs();
         self.gcwaiting.store(true, Relaxed);
+        // Those of a runtime that is being dropped may be stopped already.
+        let running = |p: &Pp| p.status() != PStatus::GcStop;
+        core.stopwait = self.procs().filter(running).count() as u32;
         if let Some(m) = self.own_m()
             && let Some(p) = m.p.load(Relaxed)
         {
@@ -135,23 +150,41 @@ impl Sched {
         }
         let must_wait = core.stopwait > 0;
         drop(core);
-        if must_wait {
-            self.wait_until_stopped();
+        if must_wait && !self.wait_until_stopped() {
+            self.abandon_stop();
+            drop(inside);
+            self.world.release();
+            return None;
         }
-        Stopped {
+        Some(Stopped {
             sched: self,
             procs: self.nprocs(),
             _inside: inside,
-        }
+        })
     }
 
-    fn wait_until_stopped(&self) {
+    /// False: the runtime is being dropped.
+    fn wait_until_stopped(&self) -> bool {
         loop {
             self.preempt_all();
             let until = os::monotonic_ns() + ASK_AGAIN_NS;
             if self.world.stopped.sleep_until(until) {
-                return;
+                return true;
             }
+            if self.dead.load(Relaxed) {
+                return false;
+            }
+        }
+    }
+
+    /// The leader goes on alone; nobody else will run.
+    fn abandon_stop(&self) {
+        let _core = self.core.lock();
+        self.gcwaiting.store(false, Relaxed);
+        if let Some(m) = self.own_m()
+            && let Some(p) = m.p.load(Relaxed)
+        {
+            p.set_status(PStatus::Running);
         }
     }
 
@@ -171,8 +204,11 @@ impl Sched {
 
     /// Makes Ps up to number `n` exist, with the address space for the stacks they will cache.
     pub(crate) fn add_procs(&self, n: u32) -> io::Result<()> {
-        self.arena
-            .set_slack(self.stack_class, n as usize * STACKS_MAX)?;
+        let slack = n as usize * STACKS_MAX;
+        {
+            let _rt = enter();
+            self.arena.set_slack(self.stack_class, slack)?;
+        }
         for id in 0..n {
             if self.allp[id as usize].load(Relaxed).is_none() {
                 let p = Box::leak(Box::new(P::new(id)));
@@ -182,6 +218,7 @@ impl Sched {
             }
         }
         if self.nprocs() == 0 {
+            let _rt = enter();
             let mut core = self.core.lock();
             self.nprocs.store(n, Relaxed);
             for p in self.procs() {
@@ -197,12 +234,16 @@ impl Sched {
         if n == 0 || n == self.nprocs() {
             return Ok(self.nprocs());
         }
-        // In the caller's own context: this allocates.
-        self.add_procs(n.max(self.nprocs()))?;
-        let mut stopped = self.stop_the_world();
+        self.world.acquire();
         let old = self.nprocs();
-        stopped.procs = n;
-        drop(stopped);
+        // In the caller's own context, before anybody is stopped: this allocates and may fail.
+        if let Err(error) = self.add_procs(n.max(old)) {
+            self.world.release();
+            return Err(error);
+        }
+        if let Some(mut stopped) = self.stop_acquired() {
+            stopped.procs = n;
+        }
         Ok(old)
     }
 }

@@ -30,8 +30,10 @@ const NOTE: usize = 2;
 pub(crate) struct InnerVtable {
     /// Frees the allocation; the last reference is gone.
     pub(crate) free: unsafe fn(NonNull<Inner>),
-    /// Its goroutine will never finish: whoever joins learns it. In user context.
-    pub(crate) abandon: unsafe fn(NonNull<Inner>),
+    /// Its goroutine will not answer: whoever joins learns it.
+    pub(crate) answer: unsafe fn(NonNull<Inner>),
+    /// Its goroutine will never run again: a scope need not wait for it.
+    pub(crate) is_over: unsafe fn(NonNull<Inner>),
 }
 
 /// Shared state of a thread handle.
@@ -55,7 +57,8 @@ static BARE: InnerVtable = InnerVtable {
         // SAFETY: made by `bare` from a box; the last reference is gone.
         drop(unsafe { Box::from_raw(inner.as_ptr()) });
     },
-    abandon: |_| {},
+    answer: |_| {},
+    is_over: |_| {},
 };
 
 impl Inner {
@@ -119,13 +122,18 @@ impl Inner {
         }
     }
 
+    /// Its runtime is gone and its goroutine will not answer a join; and if it is over, it will never run again.
+    ///
     /// # Safety
-    /// The caller owns the goroutine's reference, taken from the G, and uses it no more. In user context.
-    pub(crate) unsafe fn abandon(inner: NonNull<Inner>) {
+    /// The caller has a reference. `is_over` is true only of a goroutine that no thread runs or will run.
+    pub(crate) unsafe fn abandon(inner: NonNull<Inner>, is_over: bool) {
         // SAFETY: by the caller's promise.
         unsafe {
-            (inner.as_ref().vtable.abandon)(inner);
-            Inner::release(inner);
+            let vtable = inner.as_ref().vtable;
+            (vtable.answer)(inner);
+            if is_over {
+                (vtable.is_over)(inner);
+            }
         }
     }
 
@@ -144,7 +152,9 @@ impl Inner {
         match self.token.compare_exchange(EMPTY, waiter, AcqRel, Acquire) {
             Ok(_) => true,
             Err(_) => {
-                self.token.store(EMPTY, Relaxed);
+                // A swap, not a store: a second token that arrives now must be seen, or stay.
+                let taken = self.token.swap(EMPTY, AcqRel);
+                debug_assert_eq!(taken, TOKEN);
                 false
             }
         }

@@ -5,9 +5,10 @@
 //! ```text
 //!  the goroutine sets FINISHED after it wrote the result; if DETACHED was set, it drops the result itself
 //!  the handle sets DETACHED when it is dropped;            if FINISHED was set, it drops the result itself
+//!  whoever sets LEFT first leaves the scope for the goroutine
 //! ```
-//! The goroutine's reference lies in its G. Whoever swaps it out, the goroutine at its end or a drop of the
-//! runtime, answers the join.
+//! The goroutine's reference lies in its G. When its runtime is dropped the join is answered without FINISHED; a
+//! goroutine that still runs then finishes into a packet that nobody reads.
 
 use std::any::Any;
 use std::cell::UnsafeCell;
@@ -17,7 +18,7 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::AcqRel;
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
 use super::inner::{Inner, InnerVtable};
 use super::scope::ScopeData;
@@ -34,6 +35,7 @@ static JOIN: SlotKind = SlotKind::new(WaitReason::Join);
 
 const FINISHED: u8 = 1;
 const DETACHED: u8 = 2;
+const LEFT: u8 = 4;
 
 /// A goroutine's result on its way to whoever joins. Begins with the thread's `Inner`.
 #[repr(C)]
@@ -51,9 +53,15 @@ impl<T> Packet<T> {
             // gone too: its taker, or whoever detached last, has dropped it.
             drop(unsafe { Box::from_raw(inner.cast::<Packet<T>>().as_ptr()) });
         },
-        abandon: |inner| {
-            // SAFETY: the goroutine's reference is the caller's; nobody else writes the result.
-            unsafe { Packet::finish(inner.cast::<Packet<T>>(), Err(exited())) };
+        answer: |inner| {
+            // SAFETY: the caller has a reference to this packet.
+            unsafe { inner.cast::<Packet<T>>().as_ref() }
+                .slot
+                .complete();
+        },
+        is_over: |inner| {
+            // SAFETY: as above.
+            unsafe { inner.cast::<Packet<T>>().as_ref() }.leave_scope();
         },
     };
 
@@ -79,7 +87,13 @@ impl<T> Packet<T> {
             packet.drop_result();
         }
         packet.slot.complete();
-        if let Some(scope) = &packet.scope {
+        packet.leave_scope();
+    }
+
+    fn leave_scope(&self) {
+        if let Some(scope) = &self.scope
+            && self.inner.flags.fetch_or(LEFT, AcqRel) & LEFT == 0
+        {
             scope.leave();
         }
     }
@@ -125,7 +139,7 @@ unsafe impl<T> Sync for RawHandle<T> {}
 impl<T> RawHandle<T> {
     fn packet(&self) -> &Packet<T> {
         // SAFETY: `spawn_raw` made the packet that begins with this `Inner`; `thread` holds a reference to it.
-        unsafe { &*(&raw const *self.thread.inner()).cast::<Packet<T>>() }
+        unsafe { self.thread.as_ptr().cast::<Packet<T>>().as_ref() }
     }
 
     pub(super) fn thread(&self) -> &Thread {
@@ -140,10 +154,7 @@ impl<T> RawHandle<T> {
     pub(super) fn join(self) -> Result<T> {
         super::check_cancelled();
         if let Some(g) = current_g()
-            && ptr::eq(
-                g.thread.load(std::sync::atomic::Ordering::Acquire),
-                self.thread.inner(),
-            )
+            && g.inner() == Some(self.thread.as_ptr())
         {
             panic!("gosched: a goroutine cannot join itself: it would wait for ever");
         }
@@ -151,7 +162,11 @@ impl<T> RawHandle<T> {
             super::check_cancelled();
             self.packet().slot.wait_always(&JOIN);
         }
-        // SAFETY: the slot is done, so the result is written, and the handle, which alone may take it, is ours.
+        // ORDER: Acquire; pairs with the goroutine's AcqRel in `finish`.
+        if self.packet().inner.flags.load(Acquire) & FINISHED == 0 {
+            return Err(exited()); // given up with its runtime
+        }
+        // SAFETY: the result is written, and the handle, which alone may take it, is ours.
         let result = unsafe { (*self.packet().result.get()).take() };
         result.unwrap_or_else(|| Err(exited()))
     }
@@ -246,8 +261,9 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
+    let site = Location::caller();
     let spawned = with_current("thread::spawn", |sched| {
-        spawn_joinable(sched, None, None, f)
+        spawn_joinable(sched, site, None, None, f)
     });
     spawned.unwrap_or_else(|error| panic!("gosched: cannot start a goroutine: {error}"))
 }
@@ -265,9 +281,9 @@ pub(crate) fn with_current<R>(what: &str, f: impl FnOnce(&Sched) -> R) -> R {
 }
 
 /// Starts a joinable goroutine of `sched`.
-#[track_caller]
 pub(crate) fn spawn_joinable<F, T>(
     sched: &Sched,
+    site: &'static Location<'static>,
     name: Option<Box<str>>,
     class: Option<u8>,
     f: F,
@@ -277,14 +293,14 @@ where
     T: Send + 'static,
 {
     // SAFETY: 'static closures borrow nothing that could go.
-    unsafe { spawn_raw(sched, name, class, None, f) }.map(JoinHandle)
+    unsafe { spawn_raw(sched, site, name, class, None, f) }.map(JoinHandle)
 }
 
 /// # Safety
 /// What `F` and `T` borrow outlives the goroutine (a scope waits for it).
-#[track_caller]
 pub(super) unsafe fn spawn_raw<F, T>(
     sched: &Sched,
+    site: &'static Location<'static>,
     name: Option<Box<str>>,
     class: Option<u8>,
     scope: Option<Arc<ScopeData>>,
@@ -304,7 +320,7 @@ where
         scope.enter();
     }
     let how = Spawn {
-        site: Location::caller(),
+        site,
         class,
         thread: packet.as_ptr().cast(),
     };
@@ -326,26 +342,34 @@ where
 
 /// Takes the calling goroutine's `Inner` out of its G; None if its runtime was dropped meanwhile.
 pub(super) fn take_inner() -> Option<NonNull<Inner>> {
-    let _rt = enter();
-    let g = current_g()?;
-    // ORDER: AcqRel; one of the goroutine and a drop of its runtime gets it.
-    NonNull::new(g.thread.swap(ptr::null_mut(), AcqRel))
+    let rt = enter();
+    rt.m()?.curg()?.take_inner()
 }
 
 /// The last thing a joinable goroutine does.
 fn deliver<T>(result: Result<T>) {
     let packet = take_inner();
     report_abort(&result);
-    let Some(inner) = packet else { return };
-    // SAFETY: `spawn_raw::<_, T>` made it as a Packet<T>; the goroutine's reference is ours now.
-    unsafe {
-        Packet::finish(inner.cast::<Packet<T>>(), result);
-        Inner::release(inner);
+    at_the_edge(|| {
+        let Some(inner) = packet else { return };
+        // SAFETY: `spawn_raw::<_, T>` made it as a Packet<T>; the goroutine's reference is ours now.
+        unsafe {
+            Packet::finish(inner.cast::<Packet<T>>(), result);
+            Inner::release(inner);
+        }
+    });
+}
+
+/// Runs the last destructors of a goroutine: a panic in one is reported by the hook and goes no further.
+fn at_the_edge(f: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(f)) {
+        report_panic();
+        std::mem::forget(payload); // dropping it might panic again
     }
 }
 
 /// With `panic_abort` any panic ends the process, as in Go.
-fn report_abort<T>(result: &Result<T>) {
+pub(crate) fn report_abort<T>(result: &Result<T>) {
     if let Err(payload) = result
         && !payload.is::<Exited>()
         && let Some(m) = current_m()
@@ -357,10 +381,14 @@ fn report_abort<T>(result: &Result<T>) {
 }
 
 /// Starts a goroutine that nobody joins.
-#[track_caller]
-pub(crate) fn spawn_go<F: FnOnce() + Send + 'static>(sched: &Sched, f: F) -> io::Result<()> {
+#[inline]
+pub(crate) fn spawn_go<F: FnOnce() + Send + 'static>(
+    sched: &Sched,
+    site: &'static Location<'static>,
+    f: F,
+) -> io::Result<()> {
     let how = Spawn {
-        site: Location::caller(),
+        site,
         class: None,
         thread: ptr::null_mut(),
     };
@@ -377,11 +405,8 @@ pub(crate) fn finish_report(result: std::result::Result<(), Box<dyn Any + Send>>
     {
         report_panic();
     }
-    drop(result);
-    if let Some(inner) = take_inner() {
-        // SAFETY: the goroutine's reference is ours now.
-        unsafe { Inner::release(inner) };
-    }
+    at_the_edge(|| drop(result));
+    super::release_inner();
 }
 
 fn report_panic() {
@@ -488,8 +513,9 @@ impl Builder {
         T: Send + 'static,
     {
         let (name, class) = self.parts()?;
+        let site = Location::caller();
         with_current("thread::Builder::spawn", |sched| {
-            spawn_joinable(sched, name, class, f)
+            spawn_joinable(sched, site, name, class, f)
         })
     }
 
@@ -519,7 +545,7 @@ impl Builder {
         T: Send + 'scope,
     {
         let (name, class) = self.parts()?;
-        scope.spawn_with(name, class, f)
+        scope.spawn_with(Location::caller(), name, class, f)
     }
 }
 

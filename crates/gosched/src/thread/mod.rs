@@ -18,8 +18,10 @@ use self::inner::{Inner, OwnInner};
 use crate::context::current_g;
 
 pub use self::join::{Builder, JoinHandle, spawn};
-pub(crate) use self::join::{spawn_go, spawn_joinable, stack_size_error, with_current};
-pub(crate) use self::park::check_cancelled;
+pub(crate) use self::join::{
+    report_abort, spawn_go, spawn_joinable, stack_size_error, with_current,
+};
+pub(crate) use self::park::{check_cancelled, rest};
 pub use self::park::{park, park_timeout, sleep};
 pub use self::scope::{Scope, ScopedJoinHandle, scope};
 
@@ -80,6 +82,10 @@ impl Thread {
         // SAFETY: by the caller's promise.
         unsafe { inner.as_ref() }.retain();
         Thread { inner }
+    }
+
+    pub(crate) fn as_ptr(&self) -> NonNull<Inner> {
+        self.inner
     }
 
     pub(crate) fn inner(&self) -> &Inner {
@@ -210,14 +216,13 @@ fn current_inner() -> NonNull<Inner> {
     let Some(g) = current_g() else {
         crate::sched::fatal::throw("no goroutine here")
     };
-    // ORDER: Acquire; pairs with the Release that stored it.
-    if let Some(inner) = NonNull::new(g.thread.load(Acquire)) {
+    if let Some(inner) = g.inner() {
         return inner;
     }
     let inner = Inner::bare(None);
     // SAFETY: just made.
     unsafe { inner.as_ref() }.set_goroutine(g.sched().id, g.id());
-    // Only the goroutine itself stores here while it runs; a drop of the runtime may take it away.
+    // Only the goroutine itself stores here while it has none.
     let stored = g
         .thread
         .compare_exchange(ptr::null_mut(), inner.as_ptr(), AcqRel, Acquire);

@@ -151,6 +151,15 @@ pub fn sleep(dur: Duration) {
     check_cancelled();
 }
 
+/// Sleeps whatever happens: takes no token, does not unwind.
+pub(crate) fn rest(dur: Duration) {
+    if current_g().is_some() {
+        wait_timed(&SLEEP, std::ptr::null(), os::deadline_after(dur));
+    } else {
+        std::thread::sleep(dur);
+    }
+}
+
 fn wait_timed(ops: &'static WaitOps, arg: *const c_void, deadline: u64) {
     let Some(g) = current_g() else { return };
     let timers = &g.sched().timers;

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::io;
 use std::marker::PhantomData;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -144,13 +144,14 @@ impl<'scope> Scope<'scope, '_> {
         F: FnOnce() -> T + Send + 'scope,
         T: Send + 'scope,
     {
-        self.spawn_with(None, None, f)
+        self.spawn_with(Location::caller(), None, None, f)
             .unwrap_or_else(|error| panic!("gosched: cannot start a goroutine: {error}"))
     }
 
     #[track_caller]
     pub(super) fn spawn_with<F, T>(
         &'scope self,
+        site: &'static Location<'static>,
         name: Option<Box<str>>,
         class: Option<u8>,
         f: F,
@@ -161,8 +162,8 @@ impl<'scope> Scope<'scope, '_> {
     {
         let data = Arc::clone(&self.data);
         let raw = with_current("thread::Scope::spawn", |sched| {
-            // SAFETY: `scope` waits for the goroutine before 'scope ends; an abandoned one never runs again.
-            unsafe { spawn_raw(sched, name, class, Some(data), f) }
+            // SAFETY: `scope` waits for the goroutine before 'scope ends, or until no thread will ever run it again.
+            unsafe { spawn_raw(sched, site, name, class, Some(data), f) }
         })?;
         Ok(ScopedJoinHandle {
             raw,

@@ -121,6 +121,15 @@ impl Timers {
         if self.next_ns() > now {
             return due;
         }
+        self.take_due(now, &mut due);
+        // Without the lock: who holds the Scan bit of one of them may be waiting for it, to take the timer out.
+        for g in due.iter() {
+            g.status.transition(Status::Waiting, Status::Runnable);
+        }
+        due
+    }
+
+    fn take_due(&self, now: u64, due: &mut GQueue) {
         let mut heap = self.heap.lock();
         while due.len() < EXPIRE_MAX
             && let Some(&first) = heap.entries.as_slice().first()
@@ -129,12 +138,10 @@ impl Timers {
             heap.remove(first.g);
             // SAFETY: G4, the goroutine is Waiting and in this heap; under the lock it cannot be gone.
             if unsafe { (first.claim)(first.g) } {
-                first.g.status.transition(Status::Waiting, Status::Runnable);
                 due.push_back(first.g);
             }
         }
         self.publish(&heap);
-        due
     }
 
     fn publish(&self, heap: &Heap) {
@@ -247,6 +254,9 @@ impl Poller {
         self.note.clear();
         loop {
             let until = timers.next_ns();
+            if until == u64::MAX {
+                break;
+            }
             self.until.store(until.max(COMING), SeqCst);
             // FENCE: timer/2 — the announcement before the second look at `next`; meets timer/1 in `kick`.
             fence(SeqCst);

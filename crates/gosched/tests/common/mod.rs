@@ -244,7 +244,10 @@ fn status_number(field: &str) -> usize {
 /// How many files this process has open.
 pub fn fd_count() -> usize {
     // The listing itself is one.
-    std::fs::read_dir("/proc/self/fd").expect("own files").count() - 1
+    std::fs::read_dir("/proc/self/fd")
+        .expect("own files")
+        .count()
+        - 1
 }
 
 /// Waits, on a plain thread, until `is_so`; false if it does not come to be in time.

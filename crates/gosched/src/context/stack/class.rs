@@ -8,7 +8,6 @@
 //! `hot[..trimmed]` are the hot stacks whose lower pages were already returned. A stack that was used
 //! again lies above that prefix because the list is a LIFO, so no mark per slot is needed.
 
-
 use super::guards::{self, Guards};
 use super::sets::{Set, Sets};
 use super::{ArenaStats, GUARD, Guard, PAGE, Stack, at, class_size, stride};

@@ -144,8 +144,8 @@ fn last_errno() -> Errno {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use core::sync::atomic::Ordering::SeqCst;
     use core::sync::atomic::AtomicUsize;
+    use core::sync::atomic::Ordering::SeqCst;
 
     static STACK_SEEN: AtomicUsize = AtomicUsize::new(0);
 

@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use super::*;
-use crate::context::current_m;
 use crate::sched::g::WaitReason;
 use crate::sched::gstatus::{StatusWord, edge_exists};
 use crate::sched::lock::{Lock, Rank};
@@ -72,7 +71,11 @@ fn g0_an_edge_that_does_not_exist_is_fatal() {
         return live(1, |_| crate::testing::illegal_status_change());
     }
     let text = "fatal error: illegal goroutine status change";
-    assert_dies(module_path!(), "g0_an_edge_that_does_not_exist_is_fatal", text);
+    assert_dies(
+        module_path!(),
+        "g0_an_edge_that_does_not_exist_is_fatal",
+        text,
+    );
 }
 
 #[test]
@@ -81,7 +84,11 @@ fn g0_an_edge_from_another_state_is_fatal() {
         return StatusWord::new(Status::Running).transition(Status::Waiting, Status::Runnable);
     }
     let text = "fatal error: illegal goroutine status change 4 -> 1 (status is 2)";
-    assert_dies(module_path!(), "g0_an_edge_from_another_state_is_fatal", text);
+    assert_dies(
+        module_path!(),
+        "g0_an_edge_from_another_state_is_fatal",
+        text,
+    );
 }
 
 /// Four threads want the Scan bit over one state: a swap gives it to one. What all interleavings do is in the models.
@@ -145,7 +152,9 @@ fn i2_what_is_taken_to_run_is_on_no_queue() {
     let gs = runnable_gs(&sched, 6);
     sched.runq_put_next(p, gs[0]);
     gs[1..4].iter().for_each(|g| sched.runq_put(p, *g));
-    gs[4..].iter().for_each(|g| sched.global_put(&mut sched.core.lock(), *g));
+    gs[4..]
+        .iter()
+        .for_each(|g| sched.global_put(&mut sched.core.lock(), *g));
     // SAFETY: R2, the P is this test's.
     let queue = unsafe { p.queue() };
     let mut taken = vec![gp(queue.get().unwrap().0), gp(queue.get().unwrap().0)];
@@ -165,14 +174,20 @@ fn g3_a_runnable_goroutine_is_on_one_queue() {
     let refill = |found: Vec<Gp>| {
         assert_each_once(&found, &gs);
         gs[..300].iter().for_each(|g| sched.runq_put(from, *g)); // overflows once
-        gs[300..310].iter().for_each(|g| sched.runq_put_next(from, *g)); // kicks nine
-        gs[310..].iter().for_each(|g| sched.global_put(&mut sched.core.lock(), *g));
+        gs[300..310]
+            .iter()
+            .for_each(|g| sched.runq_put_next(from, *g)); // kicks nine
+        gs[310..]
+            .iter()
+            .for_each(|g| sched.global_put(&mut sched.core.lock(), *g));
     };
     refill(gs.clone());
     refill(drain_all(&sched));
     for _ in 0..20 {
         let stolen = sched.spin_and_steal(thief, to).into_iter();
-        let batch = sched.global_get_batch(&mut sched.core.lock(), to).into_iter();
+        let batch = sched
+            .global_get_batch(&mut sched.core.lock(), to)
+            .into_iter();
         let mut found: Vec<_> = stolen.chain(batch).collect();
         found.extend(drain_all(&sched));
         refill(found);
@@ -226,7 +241,8 @@ fn g4_a_waiting_goroutine_is_woken_by_one_of_two() {
 #[test]
 fn g4_a_waiting_goroutine_says_where_it_waits() {
     live(1, |sched| {
-        let join = thread::spawn(|| thread::spawn(|| thread::sleep(Duration::from_millis(50))).join());
+        let join =
+            thread::spawn(|| thread::spawn(|| thread::sleep(Duration::from_millis(50))).join());
         let parked = thread::spawn(thread::park);
         let mut seen = Vec::new();
         wait_for("three waits", || {
@@ -260,7 +276,11 @@ fn g5_parking_with_an_internal_lock_is_fatal() {
         });
     }
     let text = "fatal error: switch with internal locks held";
-    assert_dies(module_path!(), "g5_parking_with_an_internal_lock_is_fatal", text);
+    assert_dies(
+        module_path!(),
+        "g5_parking_with_an_internal_lock_is_fatal",
+        text,
+    );
 }
 
 #[cfg(debug_assertions)]
@@ -274,7 +294,11 @@ fn g5_locks_are_taken_in_the_order_of_their_ranks() {
         return;
     }
     let text = "fatal error: lock order: taking Registry";
-    assert_dies(module_path!(), "g5_locks_are_taken_in_the_order_of_their_ranks", text);
+    assert_dies(
+        module_path!(),
+        "g5_locks_are_taken_in_the_order_of_their_ranks",
+        text,
+    );
 }
 
 #[test]
@@ -325,9 +349,14 @@ fn gf_a_spawn_reuses_a_dead_g_and_every_g_is_found() {
         let addresses = Mutex::new(std::collections::HashSet::new());
         thread::scope(|s| {
             for _ in 0..500 {
-                s.spawn(|| addresses.lock().unwrap().insert(current_g().unwrap().as_ptr() as usize))
-                    .join()
-                    .unwrap();
+                s.spawn(|| {
+                    addresses
+                        .lock()
+                        .unwrap()
+                        .insert(current_g().unwrap().as_ptr() as usize)
+                })
+                .join()
+                .unwrap();
             }
         });
         assert!(addresses.lock().unwrap().len() <= GFREE_MAX, "reused");
@@ -357,7 +386,8 @@ fn gf_ids_come_in_batches_and_are_unique() {
                 let outside = std::thread::spawn(move || {
                     runtime.spawn(|| current_g().unwrap().id()).join().unwrap()
                 });
-                ids.lock().unwrap().push(outside.join().unwrap());
+                let outside = outside.join().unwrap();
+                ids.lock().unwrap().push(outside);
             }
         });
         let mut ids = ids.into_inner().unwrap();
@@ -374,14 +404,25 @@ fn gf_ids_come_in_batches_and_are_unique() {
 fn gf_a_g_knows_its_parent_and_where_it_was_spawned() {
     live(1, |_| {
         let parent = current_g().unwrap().id();
-        let line = line!() + 1;
-        let child = thread::spawn(|| {
+        let look = || {
             let g = current_g().unwrap();
-            (g.parent.load(Relaxed), g.site.get().unwrap())
-        });
-        let (known, site) = child.join().unwrap();
-        assert_eq!(known, parent);
-        assert_eq!((site.file(), site.line()), (file!(), line));
-        assert!(current_m().is_some());
+            let site = g.site.get().unwrap();
+            (g.parent.load(Relaxed), site.file(), site.line())
+        };
+        let (tx, rx) = std::sync::mpsc::channel();
+        let send = move || tx.send(look()).unwrap();
+        let expect = |line| (parent, file!(), line);
+        assert_eq!(thread::spawn(look).join().unwrap(), expect(line!()));
+        thread::scope(|s| assert_eq!(s.spawn(look).join().unwrap(), expect(line!())));
+        let built = thread::Builder::new().spawn(look).unwrap();
+        assert_eq!(built.join().unwrap(), expect(line!() - 1));
+        crate::go(send.clone());
+        let line = line!() - 1;
+        crate::yield_now();
+        assert_eq!(rx.recv().unwrap(), expect(line));
+        crate::Handle::current().go(send);
+        let line = line!() - 1;
+        crate::yield_now();
+        assert_eq!(rx.recv().unwrap(), expect(line));
     });
 }

@@ -215,7 +215,10 @@ static PROBE: WaitOps = WaitOps {
         let m = current_m().unwrap();
         assert_eq!(g.status.get(), Status::Waiting, "PK");
         assert_eq!(g.wait_reason(), WaitReason::Park, "PK");
-        assert!(g.m.load(Relaxed).is_none() && m.curg().is_none(), "PK: detached");
+        assert!(
+            g.m.load(Relaxed).is_none() && m.curg().is_none(),
+            "PK: detached"
+        );
         assert!(current::on_g0(m), "PK: on g0");
         let refused = COMMITS.fetch_add(1, SeqCst) == 0;
         if !refused {
@@ -289,7 +292,11 @@ fn rd_a_ready_goroutine_goes_to_next() {
             let _rt = enter();
             std::thread::scope(|s| s.spawn(|| parked.thread().unpark()).join().unwrap());
             assert!(here().1.runq.peek_next().is_null());
-            assert_eq!(members(&sched.core.lock().runq), [g], "from outside: the global queue");
+            assert_eq!(
+                members(&sched.core.lock().runq),
+                [g],
+                "from outside: the global queue"
+            );
         }
         parked.join().unwrap();
     });

@@ -16,7 +16,11 @@ fn assert_idle_agrees(sched: &Sched) {
     assert_eq!(sched.npidle.load(Relaxed) as usize, idle.len(), "P6");
     for id in 0..PROCS_MAX {
         let bit = sched.idle_mask[id / 64].load(Relaxed) >> (id % 64) & 1 == 1;
-        assert_eq!(bit, idle.iter().any(|p| p.id as usize == id), "P6: bit {id}");
+        assert_eq!(
+            bit,
+            idle.iter().any(|p| p.id as usize == id),
+            "P6: bit {id}"
+        );
     }
     for p in idle {
         assert_eq!((p.status(), p.m.load(Relaxed)), (PStatus::Idle, None), "P2");
@@ -109,7 +113,12 @@ fn s3_every_p_is_in_one_place() {
 #[test]
 fn p4_ps_are_stopped_only_while_the_world_is() {
     live(3, |sched| {
-        let stopped = || sched.procs().filter(|p| p.status() == PStatus::GcStop).count();
+        let stopped = || {
+            sched
+                .procs()
+                .filter(|p| p.status() == PStatus::GcStop)
+                .count()
+        };
         let (turns, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
         thread::scope(|s| {
             for _ in 0..3 {
@@ -121,7 +130,7 @@ fn p4_ps_are_stopped_only_while_the_world_is() {
                 });
             }
             for _ in 0..20 {
-                let world = sched.stop_the_world();
+                let world = sched.stop_the_world().expect("alive");
                 assert_eq!(stopped(), 3, "P4");
                 let before = turns.load(SeqCst);
                 std::thread::sleep(Duration::from_millis(2));
@@ -151,7 +160,7 @@ fn p4_a_thread_outside_stops_the_world_too() {
             });
             std::thread::scope(|s| {
                 s.spawn(|| {
-                    let world = sched.stop_the_world();
+                    let world = sched.stop_the_world().expect("alive");
                     assert!(sched.procs().all(|p| p.status() == PStatus::GcStop), "P4");
                     let before = turns.load(SeqCst);
                     std::thread::sleep(Duration::from_millis(5));
@@ -176,7 +185,10 @@ fn p5_only_removed_ps_are_dead_and_they_come_back() {
     assert_eq!(sched.set_procs(2).unwrap(), 4);
     assert_eq!(sched.nprocs(), 2);
     let statuses = |ps: &[Pp]| ps.iter().map(|p| p.status()).collect::<Vec<_>>();
-    assert_eq!(statuses(&before), [PStatus::Idle, PStatus::Idle, PStatus::Dead, PStatus::Dead]);
+    assert_eq!(
+        statuses(&before),
+        [PStatus::Idle, PStatus::Idle, PStatus::Dead, PStatus::Dead]
+    );
     assert_idle_agrees(&sched);
     assert_eq!(sched.set_procs(6).unwrap(), 2);
     let after: Vec<_> = sched.procs().collect();
@@ -190,17 +202,25 @@ fn p5_only_removed_ps_are_dead_and_they_come_back() {
 fn u7_what_a_removed_p_had_queued_is_kept() {
     let sched = still(4);
     let gs = runnable_gs(&sched, 300);
-    let ps: Vec<_> = (0..4).map(|_| sched.get_idle_p(&mut sched.core.lock()).unwrap()).collect();
+    let ps: Vec<_> = (0..4)
+        .map(|_| sched.get_idle_p(&mut sched.core.lock()).unwrap())
+        .collect();
     for (i, p) in ps.iter().enumerate() {
         let own = &gs[i * 60..][..60];
         own.iter().for_each(|g| sched.runq_put_next(*p, *g));
         sched.start_m(sched.core.lock(), *p, false);
     }
-    gs[240..].iter().for_each(|g| sched.global_put(&mut sched.core.lock(), *g));
+    gs[240..]
+        .iter()
+        .for_each(|g| sched.global_put(&mut sched.core.lock(), *g));
     sched.set_procs(1).unwrap();
     assert_eq!(sched.nprocs(), 1);
     assert_each_once(&drain_all(&sched), &gs);
     // SAFETY: PL, no thread is there.
     let caches = |p: &Pp| unsafe { p.local() }.gfree.len() + unsafe { p.local() }.stacks.len;
-    assert!(ps.iter().filter(|p| p.id > 0).all(|p| caches(p) == 0 && p.runq.is_empty()));
+    assert!(
+        ps.iter()
+            .filter(|p| p.id > 0)
+            .all(|p| caches(p) == 0 && p.runq.is_empty())
+    );
 }

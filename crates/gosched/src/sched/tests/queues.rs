@@ -31,7 +31,8 @@ fn fill(queue: &RunQueue<u32>, items: &[u32], range: std::ops::Range<usize>) {
 fn drain(queue: &RunQueue<u32>) -> Vec<usize> {
     // SAFETY: R2, as in `fill`.
     let owner = unsafe { queue.owner() };
-    std::iter::from_fn(|| owner.get()).map(|(i, _)| number(i)).collect()
+    let taken = std::iter::from_fn(|| owner.get()).map(|(i, _)| number(i));
+    taken.take(MANY).collect()
 }
 
 #[test]
@@ -60,7 +61,10 @@ fn r1_the_counters_wrap() {
             assert!(!queue.is_empty());
             // SAFETY: R2, as in `fill`.
             let to = unsafe { thief.owner() };
-            assert!(matches!(queue.steal_into(&to, false, || ()), Steal::Moved(_, 128)));
+            assert!(matches!(
+                queue.steal_into(&to, false, || ()),
+                Steal::Moved(_, 128)
+            ));
             assert_eq!(drain(&thief).len(), 127);
             assert_eq!(drain(&queue), (128..256).collect::<Vec<_>>());
             assert!(queue.is_empty());
@@ -75,7 +79,10 @@ fn r2_a_thief_leaves_the_tail_alone() {
     fill(&queue, &items, 0..100);
     // SAFETY: R2, as in `fill`.
     let to = unsafe { thief.owner() };
-    assert!(matches!(queue.steal_into(&to, false, || ()), Steal::Moved(_, 50)));
+    assert!(matches!(
+        queue.steal_into(&to, false, || ()),
+        Steal::Moved(_, 50)
+    ));
     assert_eq!(queue.len(), 50);
     // What the owner puts next comes after what was there.
     fill(&queue, &items, 100..300);
@@ -154,7 +161,10 @@ fn s4_a_put_succeeds_at_once_where_a_thief_made_room() {
     let (owner, to) = unsafe { (queue.owner(), thief.owner()) };
     let mut half = [std::ptr::null_mut(); OVERFLOW];
     assert!(owner.put(item(&items, 256)).is_err());
-    assert!(matches!(queue.steal_into(&to, false, || ()), Steal::Moved(_, 128)));
+    assert!(matches!(
+        queue.steal_into(&to, false, || ()),
+        Steal::Moved(_, 128)
+    ));
     // The overflow that was about to happen is not needed any more, and takes nothing.
     assert_eq!(owner.take_half(&mut half), None);
     assert_eq!(owner.put(item(&items, 256)), Ok(()));
@@ -241,7 +251,8 @@ fn r7_a_batch_is_a_fair_share_and_at_most_128() {
         let sched = still(procs);
         let (_, p) = m_with_p(&sched);
         let gs = runnable_gs(&sched, len);
-        gs.iter().for_each(|g| sched.global_put(&mut sched.core.lock(), *g));
+        gs.iter()
+            .for_each(|g| sched.global_put(&mut sched.core.lock(), *g));
         let first = sched.global_get_batch(&mut sched.core.lock(), p);
         let mut batch: Vec<Gp> = first.into_iter().collect();
         batch.extend(drain_p(p));
@@ -276,9 +287,15 @@ fn i8_next_is_left_alone_unless_the_ring_is_empty_and_the_round_allows_it() {
     // SAFETY: R2, as in `fill`.
     let (owner, to) = unsafe { (queue.owner(), thief.owner()) };
     assert_eq!(owner.put_next(item(&items, 0)), None);
-    assert!(matches!(queue.steal_into(&to, false, || panic!("no pause")), Steal::Empty));
+    assert!(matches!(
+        queue.steal_into(&to, false, || panic!("no pause")),
+        Steal::Empty
+    ));
     fill(&queue, &items, 1..2);
-    assert!(matches!(queue.steal_into(&to, true, || panic!("no pause")), Steal::Moved(_, 1)));
+    assert!(matches!(
+        queue.steal_into(&to, true, || panic!("no pause")),
+        Steal::Moved(_, 1)
+    ));
     // The victim has the length of the pause to run it itself.
     let pause = || assert_eq!(owner.get(), Some((item(&items, 0), true)));
     assert!(matches!(queue.steal_into(&to, true, pause), Steal::Empty));
@@ -294,9 +311,13 @@ fn i8_only_the_fourth_round_takes_next() {
         let gs = runnable_gs(&sched, 2);
         sched.runq_put_next(only_next, gs[0]);
         sched.runq_put(ring, gs[1]);
-        m.rng.set(seed * 0x9E37_79B9_7F4A_7C15 | 1);
+        m.rng.set(0x9E37_79B9_7F4A_7C15u64.wrapping_mul(seed));
         assert_eq!(sched.spin_and_steal(m, p), Some(gs[1]), "seed {seed}");
-        assert_eq!(sched.spin_and_steal(m, p), Some(gs[0]), "F4: the fourth round");
+        assert_eq!(
+            sched.spin_and_steal(m, p),
+            Some(gs[0]),
+            "F4: the fourth round"
+        );
         assert_eq!(sched.spin_and_steal(m, p), None);
     }
 }

@@ -113,7 +113,10 @@ fn random_use_agrees_with_a_model() {
                 if step % 16 == 0 {
                     check(&arena);
                     let stats = arena.stats();
-                    assert_eq!(stats.in_use, models.iter().map(|m| m.out.len()).sum::<usize>());
+                    assert_eq!(
+                        stats.in_use,
+                        models.iter().map(|m| m.out.len()).sum::<usize>()
+                    );
                     assert_eq!(stats.reserved, models.iter().map(|m| m.reserved).sum());
                 }
             }

@@ -1,0 +1,862 @@
+//! Runtimes come and go: several at once, dropped in every state, shut down, and what they leave behind (D2).
+
+mod common;
+
+use std::hint::black_box;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::mpsc;
+use std::sync::{Arc, Barrier, Mutex};
+use std::time::{Duration, Instant};
+
+use common::{child, eventually, fd_count, rss_kib, thread_count, within};
+use gosched::thread::{Exited, JoinHandle};
+use gosched::{Handle, Runtime, thread};
+
+/// Long enough for whatever is to happen, even here and now.
+const LONG: Duration = Duration::from_secs(20);
+
+fn runtime(procs: usize) -> Runtime {
+    Runtime::builder().procs(procs).build().unwrap()
+}
+
+/// Counts what is alive of it.
+struct Alive(Arc<AtomicUsize>);
+
+impl Alive {
+    fn new(count: &Arc<AtomicUsize>) -> Alive {
+        count.fetch_add(1, SeqCst);
+        Alive(Arc::clone(count))
+    }
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, SeqCst);
+    }
+}
+
+fn alive() -> Arc<AtomicUsize> {
+    Arc::new(AtomicUsize::new(0))
+}
+
+/// Keeps a CPU busy without ever calling the runtime.
+fn spin(time: Duration) {
+    let until = Instant::now() + time;
+    while Instant::now() < until {
+        std::hint::spin_loop();
+    }
+}
+
+#[track_caller]
+fn assert_exited<T: std::fmt::Debug>(joined: thread::Result<T>) {
+    assert!(joined.unwrap_err().is::<Exited>());
+}
+
+// Several runtimes, several callers.
+
+#[test]
+fn d2_several_runtimes_live_side_by_side() {
+    let runtimes: Vec<_> = (1..=4).map(runtime).collect();
+    let sums = std::thread::scope(|s| {
+        let runs = runtimes.iter().map(|runtime| {
+            s.spawn(|| {
+                runtime.run(|| {
+                    let each: Vec<_> = (0..100).map(|n| thread::spawn(move || n)).collect();
+                    each.into_iter().map(|h| h.join().unwrap()).sum::<u32>()
+                })
+            })
+        });
+        let runs: Vec<_> = runs.collect();
+        runs.into_iter().map(|r| r.join().unwrap()).sum::<u32>()
+    });
+    assert_eq!(sums, 4 * 4950);
+}
+
+#[test]
+fn d2_run_again_and_again_from_several_threads() {
+    let runtime = runtime(2);
+    let total = AtomicUsize::new(0);
+    std::thread::scope(|s| {
+        for _ in 0..8 {
+            s.spawn(|| {
+                for n in 0..200 {
+                    let got = runtime.run(|| thread::spawn(move || n).join().unwrap());
+                    total.fetch_add(got, SeqCst);
+                }
+            });
+        }
+    });
+    assert_eq!(total.load(SeqCst), 8 * 199 * 100);
+}
+
+#[test]
+fn d2_run_inside_a_goroutine_of_the_same_runtime() {
+    let runtime = runtime(1);
+    let answer = runtime.run(|| runtime.run(|| runtime.run(|| 7) + 1) + 1);
+    assert_eq!(answer, 9);
+}
+
+#[test]
+fn d2_run_inside_a_goroutine_of_another_runtime() {
+    let (a, b) = (runtime(1), runtime(1));
+    let answer = a.run(|| b.run(|| a.run(|| b.run(|| 7) + 1) + 1));
+    assert_eq!(answer, 9);
+    assert_eq!(gosched::run(|| gosched::run(|| 1) + 1), 2);
+}
+
+#[test]
+fn d2_a_panic_of_main_is_raised_by_run_and_spares_the_runtime() {
+    let runtime = runtime(2);
+    for _ in 0..20 {
+        let run = std::panic::AssertUnwindSafe(|| {
+            runtime.run(|| std::panic::resume_unwind(Box::new("oh")))
+        });
+        let payload = std::panic::catch_unwind(run).unwrap_err();
+        assert_eq!(payload.downcast_ref(), Some(&"oh"));
+    }
+    assert_eq!(runtime.run(|| 5), 5);
+}
+
+#[test]
+fn d2_goroutines_go_on_after_run_returned() {
+    let runtime = runtime(1);
+    let (send, receive) = mpsc::channel();
+    runtime.run(|| {
+        gosched::go(move || {
+            thread::sleep(Duration::from_millis(20));
+            send.send(3).unwrap();
+        });
+    });
+    assert_eq!(receive.recv_timeout(LONG), Ok(3));
+}
+
+#[test]
+fn d2_join_and_unpark_across_runtimes_and_threads() {
+    let (a, b) = (runtime(2), runtime(2));
+    let parked: Vec<JoinHandle<()>> = (0..50).map(|_| a.spawn(thread::park)).collect();
+    let threads: Vec<_> = parked.iter().map(|h| h.thread().clone()).collect();
+    let joiner = b.spawn(move || parked.into_iter().for_each(|h| h.join().unwrap()));
+    for (at, thread) in threads.into_iter().enumerate() {
+        match at % 3 {
+            0 => thread.unpark(),
+            1 => b.go(move || thread.unpark()),
+            _ => a.go(move || thread.unpark()),
+        }
+    }
+    joiner.join().unwrap();
+}
+
+// Drops in every state.
+
+#[test]
+fn d2_drop_idle() {
+    for _ in 0..50 {
+        drop(runtime(2));
+        let used = runtime(2);
+        used.run(|| thread::spawn(|| ()).join().unwrap());
+        drop(used);
+    }
+}
+
+#[test]
+fn d2_drop_with_parked_goroutines_answers_their_joins() {
+    let (kept, count) = (runtime(1), alive());
+    for round in 0..30 {
+        let dropped = runtime(2);
+        let parked = |count| {
+            let here = Alive::new(count);
+            move || {
+                let _here = here;
+                match round % 3 {
+                    0 => thread::park(),
+                    1 => thread::sleep(LONG),
+                    _ => thread::park_timeout(LONG),
+                }
+            }
+        };
+        let handles: Vec<_> = (0..20).map(|_| dropped.spawn(parked(&count))).collect();
+        let mut joiners = Vec::new();
+        for (at, handle) in handles.into_iter().enumerate() {
+            match at % 2 {
+                0 => joiners.push(kept.spawn(move || handle.join())),
+                _ => {
+                    let (send, receive) = mpsc::channel();
+                    std::thread::spawn(move || send.send(handle.join()));
+                    joiners.push(kept.spawn(move || receive.recv().unwrap()));
+                }
+            }
+        }
+        if round % 2 == 0 {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        within(LONG, "drop", || drop(dropped));
+        within(LONG, "the joins", || {
+            joiners
+                .into_iter()
+                .for_each(|j| assert_exited(j.join().unwrap()));
+        });
+    }
+}
+
+/// What never started is dropped by the dropping thread; what did is abandoned. Nothing is dropped twice.
+#[test]
+fn d2_drop_with_goroutines_that_never_started() {
+    for _ in 0..20 {
+        let (count, dropped) = (alive(), runtime(1));
+        let (started, has_started) = mpsc::channel();
+        let release = Arc::new(AtomicBool::new(false));
+        let busy = Arc::clone(&release);
+        dropped.go(move || {
+            started.send(()).unwrap();
+            while !busy.load(SeqCst) {
+                std::hint::spin_loop();
+            }
+        });
+        has_started.recv().unwrap();
+        let closures = |_| {
+            let here = Alive::new(&count);
+            let large = [1u8; 200];
+            dropped.spawn(move || black_box((&here, large)).1)
+        };
+        let handles: Vec<_> = (0..200).map(closures).collect();
+        for _ in 0..200 {
+            let here = Alive::new(&count);
+            dropped.go(move || drop(here));
+        }
+        assert_eq!(count.load(SeqCst), 400);
+        within(LONG, "drop", || drop(dropped));
+        assert_eq!(count.load(SeqCst), 0);
+        handles.into_iter().for_each(|h| assert_exited(h.join()));
+        release.store(true, SeqCst);
+    }
+}
+
+/// Destructors of closures may panic, and may use the runtime that goes.
+#[test]
+fn d2_drop_runs_destructors_that_misbehave() {
+    struct Panics(Arc<AtomicUsize>);
+    impl Drop for Panics {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, SeqCst);
+            std::panic::resume_unwind(Box::new("in a destructor"));
+        }
+    }
+    struct Spawns(Handle, Arc<AtomicUsize>);
+    impl Drop for Spawns {
+        fn drop(&mut self) {
+            assert!(self.0.try_spawn(|| ()).is_err());
+            self.1.fetch_add(1, SeqCst);
+        }
+    }
+    let (dropped, count) = (runtime(1), Arc::new(AtomicUsize::new(0)));
+    let (started, has_started) = mpsc::channel();
+    let release = Arc::new(AtomicBool::new(false));
+    let busy = Arc::clone(&release);
+    dropped.go(move || {
+        started.send(()).unwrap();
+        while !busy.load(SeqCst) {
+            std::hint::spin_loop();
+        }
+    });
+    has_started.recv().unwrap();
+    for _ in 0..10 {
+        let panics = Panics(Arc::clone(&count));
+        let spawns = Spawns(dropped.handle(), Arc::clone(&count));
+        dropped.go(move || drop(panics));
+        dropped.go(move || drop(spawns));
+    }
+    within(LONG, "drop", || drop(dropped));
+    assert_eq!(count.load(SeqCst), 20);
+    release.store(true, SeqCst);
+}
+
+#[test]
+fn d2_drop_with_busy_goroutines_does_not_wait_for_them() {
+    let dropped = runtime(2);
+    let release = Arc::new(AtomicBool::new(false));
+    let ended = Arc::new(AtomicUsize::new(0));
+    let handles: Vec<_> = (0..2)
+        .map(|_| {
+            let (release, ended) = (Arc::clone(&release), Arc::clone(&ended));
+            dropped.spawn(move || {
+                while !release.load(SeqCst) {
+                    std::hint::spin_loop();
+                }
+                ended.fetch_add(1, SeqCst);
+            })
+        })
+        .collect();
+    std::thread::sleep(Duration::from_millis(20));
+    within(LONG, "drop", || drop(dropped));
+    within(LONG, "join", || {
+        handles.into_iter().for_each(|h| assert_exited(h.join()))
+    });
+    assert_eq!(ended.load(SeqCst), 0);
+    // They are left to themselves and may finish what they do.
+    release.store(true, SeqCst);
+    assert!(eventually(|| ended.load(SeqCst) == 2));
+}
+
+#[test]
+fn d2_drop_with_goroutines_in_blocking_calls() {
+    let dropped = runtime(2);
+    let ended = Arc::new(AtomicUsize::new(0));
+    for _ in 0..2 {
+        let ended = Arc::clone(&ended);
+        dropped.go(move || {
+            std::thread::sleep(Duration::from_millis(200));
+            ended.fetch_add(1, SeqCst);
+            thread::park(); // for good: its runtime is gone
+            ended.fetch_add(100, SeqCst);
+        });
+    }
+    std::thread::sleep(Duration::from_millis(20));
+    within(LONG, "drop", || drop(dropped));
+    assert!(eventually(|| ended.load(SeqCst) == 2));
+    std::thread::sleep(Duration::from_millis(20));
+    assert_eq!(ended.load(SeqCst), 2);
+}
+
+#[test]
+fn d2_drop_with_yielding_goroutines() {
+    for procs in [1, 2, 3] {
+        for _ in 0..20 {
+            let dropped = runtime(procs);
+            for _ in 0..10 {
+                dropped.go(|| {
+                    loop {
+                        gosched::yield_now();
+                    }
+                });
+            }
+            within(LONG, "drop", || drop(dropped));
+        }
+    }
+}
+
+#[test]
+fn d2_drop_with_locked_goroutines() {
+    for round in 0..20 {
+        let dropped = runtime(2);
+        let handles: Vec<_> = (0..6)
+            .map(|n| {
+                dropped.spawn(move || {
+                    gosched::lock_os_thread();
+                    match n % 3 {
+                        0 => thread::park(),
+                        1 => thread::sleep(LONG),
+                        _ => loop {
+                            gosched::yield_now();
+                        },
+                    }
+                })
+            })
+            .collect();
+        std::thread::sleep(Duration::from_millis(round % 5));
+        within(LONG, "drop", || drop(dropped));
+        handles.into_iter().for_each(|h| assert_exited(h.join()));
+    }
+}
+
+#[test]
+fn d2_drop_while_gomaxprocs_changes() {
+    for round in 0..30 {
+        let dropped = runtime(1 + round % 3);
+        for n in 0..4 {
+            dropped.go(move || {
+                for procs in 0.. {
+                    gosched::gomaxprocs(1 + (procs + n) % 5);
+                    gosched::yield_now();
+                }
+            });
+        }
+        std::thread::sleep(Duration::from_millis(round as u64 % 4));
+        within(LONG, "drop", || drop(dropped));
+    }
+}
+
+/// A goroutine that is busy when the drop begins calls `gomaxprocs` when other threads have ended already.
+#[test]
+fn d2_gomaxprocs_in_a_runtime_that_is_being_dropped() {
+    let dropped = runtime(2);
+    let (started, has_started) = mpsc::channel();
+    let both = Arc::new(Barrier::new(2));
+    for n in 0..2 {
+        let (started, both) = (started.clone(), Arc::clone(&both));
+        dropped.go(move || {
+            both.wait(); // a P each
+            started.send(()).unwrap();
+            if n == 0 {
+                spin(Duration::from_millis(10));
+                gosched::gomaxprocs(3);
+            }
+            loop {
+                gosched::yield_now();
+            }
+        });
+    }
+    has_started.recv().unwrap();
+    has_started.recv().unwrap();
+    within(LONG, "drop", || drop(dropped));
+}
+
+#[test]
+fn d2_drop_from_inside_its_own_goroutine() {
+    for procs in [1, 2] {
+        for _ in 0..10 {
+            let (send, receive) = mpsc::channel();
+            let own = Arc::new(Mutex::new(Some(runtime(procs))));
+            let taken = Arc::clone(&own);
+            let count = alive();
+            let here = Alive::new(&count);
+            let guard = own.lock().unwrap();
+            let dropped = guard.as_ref().unwrap();
+            let parked: Vec<_> = (0..5).map(|_| dropped.spawn(thread::park)).collect();
+            let dropper = dropped.spawn(move || {
+                let own = taken.lock().unwrap().take();
+                drop(own);
+                // It goes on: not as part of a runtime, but with all that it has.
+                drop(here);
+                let next = std::panic::catch_unwind(|| thread::spawn(|| ()));
+                send.send(next.is_err()).unwrap();
+            });
+            drop(guard);
+            assert_eq!(receive.recv_timeout(LONG), Ok(true));
+            assert_eq!(count.load(SeqCst), 0);
+            assert_exited(dropper.join());
+            parked.into_iter().for_each(|h| assert_exited(h.join()));
+        }
+    }
+}
+
+#[test]
+fn d2_drop_in_a_goroutine_of_another_runtime() {
+    let kept = runtime(1);
+    for _ in 0..20 {
+        let dropped = runtime(2);
+        let handle = dropped.spawn(thread::park);
+        kept.run(move || drop(dropped));
+        assert_exited(handle.join());
+    }
+}
+
+/// Two runtimes, each dropped by a goroutine of the other.
+#[test]
+fn d2_two_runtimes_drop_each_other() {
+    let out = child("d2_two_runtimes_drop_each_other", || {
+        for _ in 0..20 {
+            let (a, b) = (runtime(1), runtime(1));
+            let (for_a, for_b) = (a.handle(), b.handle());
+            let both = Arc::new(Barrier::new(2));
+            let (sent, received) = mpsc::channel();
+            for (handle, other) in [(for_a, b), (for_b, a)] {
+                let (both, sent) = (Arc::clone(&both), sent.clone());
+                handle.go(move || {
+                    both.wait();
+                    drop(other);
+                    sent.send(()).unwrap();
+                });
+            }
+            for _ in 0..2 {
+                received.recv_timeout(LONG).expect("both drops return");
+            }
+        }
+    });
+    out.succeeded();
+}
+
+#[test]
+fn d2_drop_while_threads_unpark() {
+    let stop = Arc::new(AtomicBool::new(false));
+    for round in 0..30 {
+        stop.store(false, SeqCst);
+        let dropped = runtime(2);
+        let parkers: Vec<_> = (0..10)
+            .map(|_| {
+                dropped.spawn(|| {
+                    loop {
+                        thread::park();
+                    }
+                })
+            })
+            .collect();
+        let unparkers: Vec<_> = (0..3)
+            .map(|_| {
+                let stop = Arc::clone(&stop);
+                let threads: Vec<_> = parkers.iter().map(|h| h.thread().clone()).collect();
+                std::thread::spawn(move || {
+                    while !stop.load(SeqCst) {
+                        threads.iter().for_each(thread::Thread::unpark);
+                    }
+                })
+            })
+            .collect();
+        std::thread::sleep(Duration::from_millis(round % 4));
+        within(LONG, "drop", || drop(dropped));
+        parkers
+            .into_iter()
+            .for_each(|h: JoinHandle<()>| assert_exited(h.join()));
+        stop.store(true, SeqCst);
+        unparkers.into_iter().for_each(|t| t.join().unwrap());
+    }
+}
+
+/// Whatever a spawn from outside said it started either ran, or its join says that it did not, and either way
+/// its closure is gone.
+#[test]
+fn d2_drop_while_threads_spawn() {
+    for round in 0..300 {
+        let (dropped, count) = (runtime(2), alive());
+        let begin = Arc::new(Barrier::new(4));
+        let spawners: Vec<_> = (0..3)
+            .map(|_| {
+                let (handle, begin, count) =
+                    (dropped.handle(), Arc::clone(&begin), Arc::clone(&count));
+                std::thread::spawn(move || {
+                    begin.wait();
+                    let mut spawned = Vec::new();
+                    loop {
+                        let here = Alive::new(&count);
+                        match handle.try_spawn(move || drop(here)) {
+                            Ok(handle) => spawned.push(handle),
+                            Err(_) => return spawned,
+                        }
+                    }
+                })
+            })
+            .collect();
+        begin.wait();
+        std::thread::sleep(Duration::from_micros(round * 10));
+        within(LONG, "drop", || drop(dropped));
+        let spawned = spawners.into_iter().flat_map(|s| s.join().unwrap());
+        let spawned: Vec<_> = spawned.collect();
+        within(LONG, "the joins of what was spawned", || {
+            for handle in spawned {
+                if let Err(payload) = handle.join() {
+                    assert!(payload.is::<Exited>());
+                }
+            }
+        });
+        // One that was running when it was abandoned drops its closure when it comes to it.
+        assert!(eventually(|| count.load(SeqCst) == 0), "a closure is lost");
+    }
+}
+
+/// A scope's goroutine that is in the middle of something when its runtime goes still borrows from the scope.
+#[test]
+fn d2_a_scope_outlives_its_running_goroutines() {
+    let out = child("d2_a_scope_outlives_its_running_goroutines", || {
+        let dropped = runtime(2);
+        let mut borrowed = vec![7u32; 1 << 20];
+        let running = AtomicBool::new(false);
+        thread::scope(|s| {
+            dropped.run(|| {
+                s.spawn(|| {
+                    running.store(true, SeqCst);
+                    spin(Duration::from_millis(300));
+                    assert!(borrowed.iter().all(|n| *n == 7), "changed while borrowed");
+                    running.store(false, SeqCst);
+                });
+                while !running.load(SeqCst) {
+                    gosched::yield_now();
+                }
+            });
+            drop(dropped);
+        });
+        assert!(
+            !running.load(SeqCst),
+            "the scope ended before its goroutine"
+        );
+        borrowed.fill(8);
+    });
+    out.succeeded();
+}
+
+/// The same with a goroutine that will never go on: the scope need not wait for it.
+#[test]
+fn d2_a_scope_does_not_wait_for_the_abandoned() {
+    let dropped = runtime(2);
+    let count = alive();
+    within(LONG, "the scope", || {
+        thread::scope(|s| {
+            dropped.run(|| {
+                for _ in 0..10 {
+                    s.spawn(|| {
+                        let _here = Alive::new(&count);
+                        thread::park();
+                    });
+                }
+                while count.load(SeqCst) < 10 {
+                    gosched::yield_now();
+                }
+            });
+            drop(dropped);
+        });
+    });
+}
+
+#[test]
+fn d2_drop_with_goroutines_in_a_scope() {
+    for procs in [1, 2] {
+        let dropped = runtime(procs);
+        let handle = dropped.spawn(|| {
+            let numbers = [1, 2, 3];
+            thread::scope(|s| {
+                for n in &numbers {
+                    s.spawn(move || {
+                        thread::sleep(LONG);
+                        black_box(n);
+                    });
+                }
+            });
+        });
+        std::thread::sleep(Duration::from_millis(5));
+        within(LONG, "drop", || drop(dropped));
+        assert_exited(handle.join());
+    }
+}
+
+/// Handles of goroutines outlive them and their runtime.
+#[test]
+fn d2_handles_outlive_the_runtime() {
+    let dropped = runtime(1);
+    let parked = dropped.spawn(thread::park);
+    let (thread, ended) = (parked.thread().clone(), dropped.spawn(|| 3));
+    while !ended.is_finished() {
+        std::thread::yield_now();
+    }
+    let (handle, id) = (dropped.handle(), thread.id());
+    drop(dropped);
+    thread.unpark();
+    thread.unpark();
+    assert_eq!(thread.id(), id);
+    assert_eq!(ended.join().unwrap(), 3);
+    assert!(parked.is_finished());
+    assert_exited(parked.join());
+    let error = handle.try_spawn(|| ()).unwrap_err().to_string();
+    assert!(error.contains("the gosched runtime"), "{error}");
+}
+
+// Shutdown.
+
+#[test]
+fn shutdown_unwinds_whatever_waits() {
+    for procs in [1, 3] {
+        let (ended, count) = (runtime(procs), alive());
+        let mut handles = Vec::new();
+        for n in 0..60 {
+            let here = Alive::new(&count);
+            handles.push(ended.spawn(move || {
+                let _here = here;
+                match n % 6 {
+                    0 => thread::park(),
+                    1 => thread::sleep(LONG),
+                    2 => thread::park_timeout(LONG),
+                    3 => {
+                        let _ = thread::spawn(thread::park).join();
+                    }
+                    4 => thread::scope(|s| {
+                        s.spawn(thread::park);
+                    }),
+                    _ => {
+                        gosched::lock_os_thread();
+                        loop {
+                            gosched::yield_now();
+                        }
+                    }
+                }
+            }));
+        }
+        // With the 20 that they start, and the one that counts.
+        assert!(eventually(|| ended.run(gosched::num_goroutines) == 81));
+        within(LONG, "shutdown", || ended.shutdown(Duration::from_secs(10)));
+        assert_eq!(count.load(SeqCst), 0);
+        for (n, handle) in handles.into_iter().enumerate() {
+            match handle.join() {
+                Ok(()) => assert!(
+                    matches!(n % 6, 3 | 4),
+                    "{n}: whom they wait for may end first"
+                ),
+                Err(payload) => assert!(payload.is::<Exited>()),
+            }
+        }
+    }
+}
+
+#[test]
+fn shutdown_gives_up_after_its_timeout() {
+    let (ended, count) = (runtime(2), alive());
+    let release = Arc::new(AtomicBool::new(false));
+    let (busy, here) = (Arc::clone(&release), Alive::new(&count));
+    let stuck = ended.spawn(move || {
+        let _here = here;
+        while !busy.load(SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+    let here = Alive::new(&count);
+    ended.go(move || {
+        let _here = here;
+        thread::park();
+    });
+    std::thread::sleep(Duration::from_millis(10));
+    let began = Instant::now();
+    within(LONG, "shutdown", || {
+        ended.shutdown(Duration::from_millis(100))
+    });
+    let took = began.elapsed();
+    assert!(took >= Duration::from_millis(100), "{took:?}");
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    assert_eq!(count.load(SeqCst), 1, "the one that waits has unwound");
+    assert_exited(stuck.join());
+    release.store(true, SeqCst);
+    assert!(eventually(|| count.load(SeqCst) == 0));
+}
+
+#[test]
+fn shutdown_of_an_idle_runtime_returns_at_once() {
+    let began = Instant::now();
+    runtime(2).shutdown(Duration::MAX);
+    assert!(began.elapsed() < LONG);
+}
+
+/// Whoever refuses to unwind is not asked for ever, and whoever waits in a destructor may finish that.
+#[test]
+fn shutdown_lets_destructors_wait() {
+    struct Waits(Arc<AtomicUsize>);
+    impl Drop for Waits {
+        fn drop(&mut self) {
+            thread::sleep(Duration::from_millis(5));
+            gosched::yield_now();
+            self.0.fetch_add(1, SeqCst);
+        }
+    }
+    let (ended, count) = (runtime(2), Arc::new(AtomicUsize::new(0)));
+    for _ in 0..20 {
+        let waits = Waits(Arc::clone(&count));
+        ended.go(move || {
+            let _waits = waits;
+            thread::park();
+        });
+    }
+    std::thread::sleep(Duration::from_millis(5));
+    within(LONG, "shutdown", || ended.shutdown(Duration::from_secs(10)));
+    assert_eq!(count.load(SeqCst), 20);
+}
+
+/// The caller's own token is not the runtime's to take.
+#[test]
+fn shutdown_keeps_the_callers_token() {
+    let ended = runtime(1);
+    ended.go(thread::park);
+    std::thread::sleep(Duration::from_millis(5));
+    thread::current().unpark();
+    ended.shutdown(Duration::from_secs(10));
+    within(LONG, "park with a token", thread::park);
+}
+
+/// A goroutine that shuts another runtime down is itself unwound: the other runtime ends all the same.
+#[test]
+fn shutdown_that_is_interrupted_ends_the_runtime() {
+    let out = child("shutdown_that_is_interrupted_ends_the_runtime", || {
+        let (outer, inner) = (runtime(1), runtime(1));
+        let threads = thread_count();
+        inner.go(|| std::thread::sleep(Duration::from_millis(500)));
+        outer.go(move || inner.shutdown(LONG));
+        std::thread::sleep(Duration::from_millis(50));
+        outer.shutdown(Duration::from_secs(5));
+        assert!(
+            eventually(|| thread_count() == 1),
+            "{} of {threads} threads are left",
+            thread_count()
+        );
+    });
+    out.succeeded();
+}
+
+// What is left behind.
+
+#[test]
+fn u8_memory_and_threads_return_after_a_million_goroutines() {
+    let out = child(
+        "u8_memory_and_threads_return_after_a_million_goroutines",
+        || {
+            let runtime = runtime(2);
+            let count = Arc::new(AtomicUsize::new(0));
+            let batch = |size: usize, parked: bool| {
+                let count = Arc::clone(&count);
+                runtime.run(move || {
+                    let body = move |count: Arc<AtomicUsize>| {
+                        if parked {
+                            thread::park();
+                        }
+                        count.fetch_add(1, SeqCst);
+                    };
+                    let each: Vec<_> = (0..size)
+                        .map(|_| {
+                            let count = Arc::clone(&count);
+                            thread::spawn(move || body(count))
+                        })
+                        .collect();
+                    if parked {
+                        gosched::yield_now();
+                        each.iter().for_each(|h| h.thread().unpark());
+                    }
+                    each.into_iter().for_each(|h| h.join().unwrap());
+                });
+            };
+            batch(1000, false);
+            let (threads, rss) = (thread_count(), rss_kib());
+            for round in 0..20 {
+                batch(50_000, round % 5 == 4);
+            }
+            assert_eq!(count.load(SeqCst), 1_001_000);
+            let near = rss + 16 * 1024;
+            assert!(
+                eventually(|| rss_kib() < near),
+                "{rss} KiB before, {} KiB after",
+                rss_kib()
+            );
+            assert!(
+                eventually(|| thread_count() <= threads + 4),
+                "{threads} threads before, {} after",
+                thread_count()
+            );
+        },
+    );
+    out.succeeded();
+}
+
+#[test]
+fn d2_two_hundred_runtimes_leave_nothing_behind() {
+    let out = child("d2_two_hundred_runtimes_leave_nothing_behind", || {
+        let cycle = |n: usize| {
+            let runtime = Runtime::builder()
+                .procs(1 + n % 3)
+                .mprotect_guards(n.is_multiple_of(4))
+                .build()
+                .unwrap();
+            let sum = runtime.run(|| {
+                let each: Vec<_> = (0..100).map(|n| thread::spawn(move || n)).collect();
+                each.into_iter().map(|h| h.join().unwrap()).sum::<u32>()
+            });
+            assert_eq!(sum, 4950);
+            runtime.run(|| {
+                let locked = || thread::spawn(gosched::lock_os_thread);
+                let each: Vec<_> = (0..3).map(|_| locked()).collect();
+                each.into_iter().for_each(|h| h.join().unwrap());
+            });
+        };
+        (0..20).for_each(cycle);
+        assert!(eventually(|| thread_count() == 1), "{}", thread_count());
+        let (fds, rss) = (fd_count(), rss_kib());
+        (0..200).for_each(cycle);
+        assert!(eventually(|| thread_count() == 1), "{}", thread_count());
+        assert_eq!(fd_count(), fds);
+        let now = rss_kib();
+        assert!(now < rss + 8 * 1024, "{rss} KiB before, {now} KiB after");
+    });
+    out.succeeded();
+}
