@@ -191,34 +191,35 @@ fn u4_one_that_yields_neither_starves_nor_is_starved() {
 #[test]
 fn u4_a_pair_that_wake_each_other_do_not_starve_a_third() {
     checked(1, || {
-        let third_ran = Arc::new(AtomicBool::new(false));
-        let (ping, rx) = mpsc::channel::<thread::Thread>();
-        let is_over = Arc::clone(&third_ran);
-        let play = move |other: thread::Thread| {
-            let began = Instant::now();
-            while !is_over.load(SeqCst) {
-                assert!(began.elapsed() < LONG, "the third goroutine starves");
+        let (turn, third_ran) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+        let play = |own: usize| {
+            let (turn, third_ran) = (Arc::clone(&turn), Arc::clone(&third_ran));
+            move |other: thread::Thread| {
+                let began = Instant::now();
+                while !third_ran.load(SeqCst) {
+                    assert!(began.elapsed() < LONG, "the third goroutine starves");
+                    let turns = turn.load(SeqCst);
+                    if turns % 2 != own {
+                        thread::park();
+                        continue;
+                    }
+                    if turns == 100 {
+                        // The other one is parked. Its wake-up kicks the third to the ring, behind the pair.
+                        let third_ran = Arc::clone(&third_ran);
+                        go(move || third_ran.store(true, SeqCst));
+                    }
+                    turn.store(turns + 1, SeqCst);
+                    other.unpark();
+                }
                 other.unpark();
-                thread::park();
             }
-            other.unpark();
         };
-        let second = thread::spawn({
-            let play = play.clone();
-            move || play(rx.recv().unwrap())
-        });
+        let (first, second) = (play(0), play(1));
+        let (tx, rx) = mpsc::channel();
+        let second = thread::spawn(move || second(rx.recv().unwrap()));
         let partner = second.thread().clone();
-        let first = thread::spawn(move || {
-            ping.send(thread::current()).unwrap();
-            // Warm up, then spawn the third: the next unpark kicks it to the ring, behind the pair.
-            for _ in 0..10 {
-                partner.unpark();
-                thread::park();
-            }
-            let flag = Arc::clone(&third_ran);
-            go(move || flag.store(true, SeqCst));
-            play(partner);
-        });
+        let first = thread::spawn(move || first(partner));
+        tx.send(first.thread().clone()).unwrap();
         first.join().unwrap();
         second.join().unwrap();
     });

@@ -39,11 +39,18 @@ pub(crate) fn thread_exhaustion(limit: u32) -> ! {
     end()
 }
 
+/// Whether this thread reports. Lock ranks do not matter then: it may hold anything.
+#[cfg(debug_assertions)]
+pub(crate) fn is_reporting() -> bool {
+    REPORTER.load(SeqCst) != 0 && REPORTER.load(SeqCst) == os::gettid()
+}
+
 /// Prepares a report: returns once, to one thread.
 pub(crate) fn begin() {
     let me = os::gettid();
     match REPORTER.compare_exchange(0, me, SeqCst, SeqCst) {
-        Ok(_) => {}
+        // The report is the last thing this thread does; it stays inside the runtime.
+        Ok(_) => std::mem::forget(super::park::enter()),
         Err(other) if other == me => os::exit_process(2),
         Err(_) => loop {
             os::sleep_ns(1_000_000_000);

@@ -11,9 +11,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::Sched;
 use super::lock::{Held, Lock, Rank};
 use super::m::M;
+use super::park::enter;
 use super::ptr::{Mp, Ptr};
 use super::wait::WaitSlot;
 use crate::os::{self, PageVec};
+
+/// Runtimes that a snapshot holds at most.
+const SNAPSHOT_MAX: usize = 256;
 
 /// A thread that is not foreign.
 #[derive(Clone, Copy)]
@@ -48,12 +52,13 @@ pub(crate) fn lock() -> Held<'static, Registry> {
 
 /// A runtime begins.
 pub(crate) fn add(sched: &Arc<Sched>) {
+    let _rt = enter();
     let mut registry = REGISTRY.lock();
     sched.registry_next.set(registry.runtimes);
     registry.runtimes = Arc::as_ptr(sched);
 }
 
-/// A runtime ends; afterwards no check looks at it.
+/// A runtime ends; afterwards no check looks at it. Inside the runtime.
 pub(crate) fn remove(sched: &Sched) {
     let mut registry = REGISTRY.lock();
     if ptr::eq(registry.runtimes, sched) {
@@ -125,10 +130,8 @@ impl Registry {
 
 /// Every runtime there is, kept alive while the caller looks at it. In user context.
 pub(crate) fn snapshot() -> Vec<Arc<Sched>> {
-    let registry = REGISTRY.lock();
-    let count = registry.runtimes().count();
-    drop(registry);
-    let mut found = Vec::with_capacity(count + 8);
+    let mut found = Vec::with_capacity(SNAPSHOT_MAX);
+    let _rt = enter();
     let registry = REGISTRY.lock();
     for sched in registry.runtimes().take(found.capacity()) {
         // SAFETY: D2, a runtime on the list has its owner's reference, and leaves the list before that goes.

@@ -28,6 +28,7 @@ const SCAVENGE_STEP: usize = 4096;
 /// The first threads could not be started: what was started ends.
 pub(crate) fn abandon_start(sched: &Arc<Sched>) {
     stop_threads(sched);
+    let _rt = enter();
     registry::remove(sched);
 }
 

@@ -552,7 +552,8 @@ fn release_leaks_what_is_in_use_and_nothing_else() {
             assert_eq!(arena.stats().mapped_bytes, 0);
             assert!(leaked.iter().all(|stack| is_intact(stack)));
             assert_eq!(overflow(leaked[0]), libc::SIGSEGV);
-            assert!(statm(1) < resident + (2 << 20) + leaked.len() * 2 * PAGE);
+            // What the test itself touches is allowed for; the stacks touched 80 MiB.
+            assert!(statm(1) < resident + (8 << 20) + leaked.len() * 2 * PAGE);
             if leaked.len() == 1 {
                 assert!(statm(0) < addresses + (1 << 30) + (64 << 20));
             }

@@ -70,7 +70,7 @@ fn g0_an_edge_that_does_not_exist_is_fatal() {
     if is_child() {
         return live(1, |_| crate::testing::illegal_status_change());
     }
-    let text = "fatal error: illegal goroutine status change";
+    let text = "fatal error: illegal goroutine status change 2 -> 10 (status is 2)";
     assert_dies(
         module_path!(),
         "g0_an_edge_that_does_not_exist_is_fatal",
