@@ -191,7 +191,10 @@ fn u4_one_that_yields_neither_starves_nor_is_starved() {
 #[test]
 fn u4_a_pair_that_wake_each_other_do_not_starve_a_third() {
     checked(1, || {
-        let (turn, third_ran) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+        let (turn, third_ran) = (
+            Arc::new(AtomicUsize::new(0)),
+            Arc::new(AtomicBool::new(false)),
+        );
         let play = |own: usize| {
             let (turn, third_ran) = (Arc::clone(&turn), Arc::clone(&third_ran));
             move |other: thread::Thread| {

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::Sched;
 use super::gstatus::Status;
 use super::p::{GFREE_KEEP, GFREE_MAX, STACKS_MAX};
-use super::park::{assert_user_context, drop_g, enter_m, leave, mcall};
+use super::park::{assert_user_context, drop_g, enter_m, left_switch, mcall};
 use super::ptr::{Gp, Mp, Pp};
 use super::schedule::Next;
 use super::spawn::CREDITS;
@@ -20,9 +20,7 @@ pub(crate) extern "C" fn goroutine_entry() {
     let Some(task) = current_g().and_then(|g| g.take_task()) else {
         super::fatal::throw("a goroutine without a closure")
     };
-    if let Some(m) = current_m() {
-        leave(m);
-    }
+    left_switch(); // its first run is not the moment to make room
     assert_user_context();
     let (vtable, data) = task;
     // SAFETY: D3, taken once; the G keeps the closure's storage until `goexit0`.

@@ -93,6 +93,9 @@ pub(crate) fn leave(m: Mp) {
 fn leave_slow() {
     if let Some(m) = current_m()
         && let Some(g) = m.curg()
+        && m.preempt_off.get().is_empty()
+        // On a dead runtime it would never run again; it may go on until it has to wait (D2).
+        && !m.sched().dead.load(Relaxed)
     {
         enter_m(m);
         super::locked::bind_if_panicking(m, g);
@@ -105,10 +108,31 @@ fn leave_slow() {
 /// Leaves the runtime after a switch, on whatever M this is now. A request to make room that came meanwhile has been
 /// served by the switch.
 #[inline]
-fn left_switch() {
+pub(super) fn left_switch() {
     if let Some(m) = current_m() {
         m.in_rt.store(m.in_rt.load(Relaxed) - 1, Relaxed);
         compiler_fence(SeqCst);
+    }
+}
+
+/// Keeps the goroutine from being asked to make room, until dropped. It must not wait meanwhile.
+pub(crate) struct NoPreempt(Option<Mp>);
+
+/// Go's `preemptoff`, with the reason.
+pub(crate) fn no_preempt(reason: &'static str) -> NoPreempt {
+    let m = current_m();
+    if let Some(m) = m {
+        m.preempt_off.set(reason);
+    }
+    NoPreempt(m)
+}
+
+impl Drop for NoPreempt {
+    fn drop(&mut self) {
+        if let Some(m) = self.0 {
+            debug_assert_eq!(current_m(), Some(m));
+            m.preempt_off.set("");
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::time::Duration;
 
 use super::gstatus::Status;
-use super::park::{assert_user_context, enter};
+use super::park::{assert_user_context, enter, no_preempt};
 use super::ptr::Gp;
 use super::{Sched, registry};
 use crate::os::{self, PageVec};
@@ -35,8 +35,13 @@ pub(crate) fn abandon_start(sched: &Arc<Sched>) {
 /// Ends a runtime. In user context, on any thread, also on one of its own goroutines.
 pub(crate) fn drop_runtime(sched: Arc<Sched>) {
     assert_user_context();
+    // The dropper may belong to a runtime that is being dropped, too: it finishes this first.
+    let no_preempt = no_preempt("dropping a runtime");
     let left = stop_threads(&sched);
-    let gave_up = give_up_goroutines(&sched);
+    let gs = live_goroutines(&sched, |_| true);
+    answer_joins(&gs);
+    drop(no_preempt);
+    let gave_up = drop_unstarted_closures(&gs);
     {
         let _rt = enter();
         registry::remove(&sched);
@@ -109,7 +114,6 @@ fn wake_everybody(sched: &Sched) {
     let own = sched.own_m();
     let ms = std::iter::successors(core.allm, |m| m.alllink.get());
     for m in ms.filter(|m| Some(*m) != own) {
-        m.preempt.store(true, Relaxed);
         if m.lockedg.load(Relaxed).is_some() {
             m.park.wakeup(); // asleep without its goroutine, or about to find a set note and end
         }
@@ -124,23 +128,30 @@ fn only_user_code_is_left(sched: &Sched) -> bool {
     !inside && core.creating == 0 && sched.creator.alive.0.load(Acquire) == core.mcount
 }
 
-/// Gives up every goroutine that has not ended; returns how many had a stack.
-fn give_up_goroutines(sched: &Sched) -> u32 {
-    let gs = live_goroutines(sched, |_| true);
-    let is_unstarted = |g: &&Gp| g.started.load(Acquire) == 0;
-    let started = gs.as_slice().iter().filter(|g| !is_unstarted(g));
-    // First every answer, then the closures: a destructor may join one of the others.
+/// Takes every goroutine off what it waits on and answers whoever joins it.
+fn answer_joins(gs: &PageVec<Gp>) {
     for g in gs.as_slice() {
         let _rt = enter();
         withdraw(*g);
         abandon(*g);
     }
-    for g in gs.as_slice().iter().filter(is_unstarted) {
-        drop_unstarted(*g);
-    }
-    started.count() as u32
 }
 
+/// Drops the closures of those that never started, after every answer: a destructor may join another one. Returns how
+/// many had started.
+fn drop_unstarted_closures(gs: &PageVec<Gp>) -> u32 {
+    let mut started = 0;
+    for g in gs.as_slice() {
+        if g.started.load(Acquire) != 0 {
+            started += 1;
+        } else {
+            drop_unstarted(*g);
+        }
+    }
+    started
+}
+
+/// The goroutines that have not ended.
 fn live_goroutines(sched: &Sched, mut wanted: impl FnMut(Gp) -> bool) -> PageVec<Gp> {
     let _rt = enter();
     let mut gs: PageVec<Gp> = PageVec::new();

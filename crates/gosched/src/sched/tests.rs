@@ -109,6 +109,7 @@ fn drain_all(sched: &Sched) -> Vec<Gp> {
 
 /// The same goroutines, each once (G3).
 fn assert_each_once(found: &[Gp], expected: &[Gp]) {
+    assert_eq!(found.len(), expected.len(), "G3: lost or doubled");
     let sorted = |gs: &[Gp]| {
         let mut addresses: Vec<_> = gs.iter().map(|g| g.as_ptr() as usize).collect();
         addresses.sort_unstable();

@@ -7,8 +7,8 @@
 //!  the handle sets DETACHED when it is dropped;            if FINISHED was set, it drops the result itself
 //!  whoever sets LEFT first leaves the scope for the goroutine
 //! ```
-//! The goroutine's reference lies in its G. When its runtime is dropped the join is answered without FINISHED; a
-//! goroutine that still runs then finishes into a packet that nobody reads.
+//! The goroutine's reference lies in its G. When its runtime is dropped before it has FINISHED, GIVEN_UP answers the join;
+//! a goroutine that still runs then finishes into a packet that nobody reads.
 
 use std::any::Any;
 use std::cell::UnsafeCell;
@@ -27,7 +27,7 @@ use crate::context::stack::class_for;
 use crate::context::{current_g, current_m};
 use crate::sched::Sched;
 use crate::sched::g::{Task, WaitReason};
-use crate::sched::park::{assert_user_context, enter};
+use crate::sched::park::assert_user_context;
 use crate::sched::spawn::Spawn;
 use crate::sched::wait::{SlotKind, WaitSlot};
 
@@ -36,6 +36,7 @@ static JOIN: SlotKind = SlotKind::new(WaitReason::Join);
 const FINISHED: u8 = 1;
 const DETACHED: u8 = 2;
 const LEFT: u8 = 4;
+const GIVEN_UP: u8 = 8;
 
 /// A goroutine's result on its way to whoever joins. Begins with the thread's `Inner`.
 #[repr(C)]
@@ -55,9 +56,11 @@ impl<T> Packet<T> {
         },
         answer: |inner| {
             // SAFETY: the caller has a reference to this packet.
-            unsafe { inner.cast::<Packet<T>>().as_ref() }
-                .slot
-                .complete();
+            let packet = unsafe { inner.cast::<Packet<T>>().as_ref() };
+            // ORDER: AcqRel; a goroutine that has finished keeps its answer.
+            let given_up = |flags| (flags & FINISHED == 0).then_some(flags | GIVEN_UP);
+            let _ = packet.inner.flags.fetch_update(AcqRel, Acquire, given_up);
+            packet.slot.complete();
         },
         is_over: |inner| {
             // SAFETY: as above.
@@ -163,8 +166,8 @@ impl<T> RawHandle<T> {
             self.packet().slot.wait_always(&JOIN);
         }
         // ORDER: Acquire; pairs with the goroutine's AcqRel in `finish`.
-        if self.packet().inner.flags.load(Acquire) & FINISHED == 0 {
-            return Err(exited()); // given up with its runtime
+        if self.packet().inner.flags.load(Acquire) & GIVEN_UP != 0 {
+            return Err(exited());
         }
         // SAFETY: the result is written, and the handle, which alone may take it, is ours.
         let result = unsafe { (*self.packet().result.get()).take() };
@@ -340,24 +343,17 @@ where
     }
 }
 
-/// Takes the calling goroutine's `Inner` out of its G; None if its runtime was dropped meanwhile.
-pub(super) fn take_inner() -> Option<NonNull<Inner>> {
-    let rt = enter();
-    rt.m()?.curg()?.take_inner()
-}
-
-/// The last thing a joinable goroutine does.
+/// The last thing a joinable goroutine does. Its G keeps the reference until the end: should a destructor wait and the
+/// runtime be dropped meanwhile, whoever gives the goroutine up finds the packet there.
 fn deliver<T>(result: Result<T>) {
-    let packet = take_inner();
     report_abort(&result);
     at_the_edge(|| {
-        let Some(inner) = packet else { return };
-        // SAFETY: `spawn_raw::<_, T>` made it as a Packet<T>; the goroutine's reference is ours now.
-        unsafe {
-            Packet::finish(inner.cast::<Packet<T>>(), result);
-            Inner::release(inner);
+        if let Some(inner) = current_g().and_then(|g| g.inner()) {
+            // SAFETY: `spawn_raw::<_, T>` made it as a Packet<T>; the G holds a reference.
+            unsafe { Packet::finish(inner.cast::<Packet<T>>(), result) };
         }
     });
+    super::release_inner();
 }
 
 /// Runs the last destructors of a goroutine: a panic in one is reported by the hook and goes no further.

@@ -258,7 +258,11 @@ pub fn panicking() -> bool {
 
 /// The calling goroutine gives up its own handle, as its last act.
 pub(crate) fn release_inner() {
-    if let Some(inner) = join::take_inner() {
+    let inner = {
+        let rt = crate::sched::park::enter();
+        rt.m().and_then(|m| m.curg()).and_then(|g| g.take_inner())
+    };
+    if let Some(inner) = inner {
         // SAFETY: the goroutine's reference is ours now.
         unsafe { Inner::release(inner) };
     }
