@@ -24,6 +24,9 @@ pub(crate) use self::join::{
 pub(crate) use self::park::{check_cancelled, rest};
 pub use self::park::{park, park_timeout, sleep};
 pub use self::scope::{Scope, ScopedJoinHandle, scope};
+/// What std has and goroutines need no other of, so that one `use` line serves.
+#[doc(no_inline)]
+pub use std::thread::{AccessError, LocalKey, available_parallelism};
 
 /// What [`JoinHandle::join`] returns: the goroutine's value, or the payload of its panic.
 pub type Result<T> = std::thread::Result<T>;

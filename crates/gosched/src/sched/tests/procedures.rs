@@ -359,6 +359,34 @@ fn wk_l1_no_submission_is_lost_while_the_last_spinner_stops() {
     assert_eq!(rescues, 0, "WK: a wake-up was lost");
 }
 
+/// Work that the search did not see is seen when the spinner has stopped: it looks at every queue again, as long as
+/// there is any. Here the search passes a P by because its idle bit is set, though its ring holds a goroutine.
+#[test]
+fn fr_wk_whoever_stops_spinning_looks_at_every_queue_again() {
+    live(3, |sched| {
+        wait_for("the others idle", || {
+            sched.npidle.load(Relaxed) == 2 && sched.spin.count() == 0
+        });
+        let ran = std::sync::Arc::new(AtomicBool::new(false));
+        let flag = std::sync::Arc::clone(&ran);
+        let _rt = enter();
+        let hidden = sched.get_idle_p(&mut sched.core.lock()).unwrap();
+        let bit = &sched.idle_mask[hidden.id as usize / 64];
+        let other = sched.get_idle_p(&mut sched.core.lock()).unwrap();
+        go(move || flag.store(true, SeqCst)); // wakes nobody: no P is idle
+        let g = drain_p(here().1);
+        bit.fetch_or(1 << (hidden.id % 64), Relaxed);
+        sched.runq_put(hidden, g[0]);
+        sched.hand_off_p(other);
+        sched.wake_p();
+        std::thread::sleep(Duration::from_millis(30));
+        assert!(!ran.load(SeqCst), "nobody can have found it");
+        bit.fetch_and(!(1 << (hidden.id % 64)), Relaxed);
+        wait_for("somebody still looks", || ran.load(SeqCst));
+        sched.hand_off_p(hidden);
+    });
+}
+
 /// The last spinner that finds work wakes a successor: one wake-up brings all Ps to work that waits.
 #[test]
 fn wk_a_spinner_that_finds_work_wakes_another() {
