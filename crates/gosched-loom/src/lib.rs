@@ -13,9 +13,11 @@
 //!  models/note.rs    an M's note, reused, with deadlines       M1
 //! ```
 //!
-//! What loom does not say: it treats a SeqCst access as AcqRel (so the models stand on the fences alone, which
-//! is stricter than x86-64), it lets a failed swap see the newest value only, and a model with a bound on
-//! preemptions covers only the orders within it. `LOOM_MAX_PREEMPTIONS` overrides every bound.
+//! What loom does not say. It treats a SeqCst access as AcqRel, so the models stand on the fences alone, which is
+//! stricter than x86-64. It lets a failed swap see the newest value only. It lets no load see a store that is
+//! still to come, so the Release of a consumer's swap in the ring, which keeps its reads of the slots before their
+//! reuse, is beyond it. A model with a bound on preemptions covers only the orders within it;
+//! `LOOM_MAX_PREEMPTIONS` overrides every bound.
 //!
 //! Run with `cargo test -p gosched-loom --release`; the items exist in test builds only.
 

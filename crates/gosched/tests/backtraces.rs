@@ -26,7 +26,10 @@ fn d5_a_backtrace_ends_at_the_goroutines_entry() {
         let handle = thread::spawn(|| Backtrace::force_capture().to_string());
         handle.join().unwrap()
     });
-    let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("no {what} in {text}"));
+    let at = |what: &str| {
+        text.find(what)
+            .unwrap_or_else(|| panic!("no {what} in {text}"))
+    };
     assert!(at("d5_a_backtrace_ends") < at("goroutine_entry"));
     let after = &text[at("goroutine_entry")..];
     let frames = after.lines().filter(|line| !line.trim().starts_with("at "));
@@ -86,7 +89,9 @@ fn d5_gdb_shows_a_goroutines_frames_and_stops() {
     let all = || format!("{text}\n{}", String::from_utf8_lossy(&out.stderr));
     let deep = frames.iter().filter(|f| f.contains("deep_in_a_goroutine"));
     assert_eq!(deep.count(), 4, "{}", all());
-    let last = frames.last().unwrap_or_else(|| panic!("no frames: {}", all()));
+    let last = frames
+        .last()
+        .unwrap_or_else(|| panic!("no frames: {}", all()));
     assert!(last.contains("trampoline"), "ends with {last}: {}", all());
     for complaint in ["Backtrace stopped", "corrupt stack"] {
         assert!(!all().contains(complaint), "{}", all());

@@ -204,7 +204,6 @@ impl World {
         while let Some(found) = self.find_runnable(&mut m) {
             if let Some(item) = found {
                 if m.is_spinning {
-                    m.is_spinning = false;
                     self.spin.end();
                     self.wake_p();
                 }

@@ -275,3 +275,57 @@ impl Blocks {
         self.trim_at = h.next;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sched::ptr::Gp;
+
+    fn take(blocks: &GBlocks, n: usize) -> Vec<Gp> {
+        let mut gs = Vec::new();
+        while gs.len() < n {
+            blocks
+                .take(std::ptr::null(), n - gs.len(), |g| gs.push(g))
+                .unwrap();
+        }
+        gs
+    }
+
+    #[test]
+    fn gf_a_trimmed_block_gives_whole_gs() {
+        let blocks = GBlocks::new();
+        let many = (KEEP_FREE + 8) * PER_BLOCK;
+        for _ in 0..3 {
+            let gs = take(&blocks, many);
+            for g in &gs {
+                assert_eq!(g.status.get(), Status::Dead);
+                assert_eq!(g.timer_index.get(), u32::MAX, "a torn G");
+            }
+            blocks.give(gs.into_iter());
+            assert!(blocks.trim_due());
+            while blocks.trim() {}
+            assert!(!blocks.trim_due());
+        }
+    }
+
+    #[test]
+    fn gf_a_visit_in_steps_sees_every_g_once() {
+        let blocks = GBlocks::new();
+        let gs = take(&blocks, 3 * PER_BLOCK);
+        blocks.give(gs.iter().copied().step_by(3));
+        let mut seen = Vec::new();
+        loop {
+            let n = blocks.visit(seen.len(), 100, |at, g| {
+                assert!(at < 100);
+                seen.push(g.as_ptr());
+            });
+            if n < 100 {
+                break;
+            }
+        }
+        let mut all = Vec::new();
+        blocks.for_each(|g| all.push(g.as_ptr()));
+        assert_eq!(seen, all);
+        assert_eq!(all.len(), blocks.outstanding());
+    }
+}

@@ -68,3 +68,76 @@ fn shrink(g: Gp) {
     }
     g.status.transition(Status::CopyStack, Status::Waiting);
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use super::*;
+    use crate::Runtime;
+    use crate::context::current_g;
+
+    /// Touches about `depth` KiB of stack.
+    #[inline(never)]
+    fn run_deep(depth: usize) -> usize {
+        let room = std::hint::black_box([depth as u8; 1024]);
+        if depth == 0 {
+            return room[0].into();
+        }
+        run_deep(depth - 1) + usize::from(room[1])
+    }
+
+    /// Pages in memory of the stacks of everybody who waits.
+    fn resident(sched: &Sched) -> usize {
+        let mut pages = 0;
+        sched.blocks.for_each(|g| {
+            if g.status.get() == Status::Waiting && g.stack_hi.get() != 0 {
+                let lo = g.stack_lo.get();
+                let len = g.stack_hi.get() - lo;
+                let mut there = [0u8; 512];
+                // SAFETY: the range is a mapped stack, and has a byte in `there` for each page.
+                let asked = unsafe { libc::mincore(lo as *mut _, len, there.as_mut_ptr()) };
+                assert_eq!(asked, 0);
+                pages += there.iter().filter(|page| **page & 1 != 0).count();
+            }
+        });
+        pages
+    }
+
+    #[test]
+    fn u8_a_goroutine_that_waits_long_gives_its_unused_stack_back() {
+        const MANY: usize = 100;
+        let runtime = Runtime::builder().stack_size(1 << 20).build().unwrap();
+        let parked = std::sync::Arc::new(AtomicUsize::new(0));
+        let handles: Vec<_> = (0..MANY)
+            .map(|_| {
+                let parked = std::sync::Arc::clone(&parked);
+                runtime.spawn(move || {
+                    std::hint::black_box(run_deep(400));
+                    let here = [7u8; 64];
+                    parked.fetch_add(1, Relaxed);
+                    crate::thread::park();
+                    assert_eq!(std::hint::black_box(here), [7; 64]);
+                })
+            })
+            .collect();
+        while parked.load(Relaxed) < MANY {
+            std::thread::yield_now();
+        }
+        let (before, after) = runtime.run(|| {
+            let g = current_g().unwrap();
+            let sched = g.sched();
+            let before = resident(sched);
+            let _rt = crate::sched::park::enter();
+            sched.now_ms.store(sched.coarse_ms() + 2 * WAIT_MS, Relaxed);
+            while sched.shrink_parked() {}
+            (before, resident(sched))
+        });
+        assert!(before > MANY * 50, "they ran deep: {before} pages");
+        assert!(after <= MANY * 8, "{after} of {before} pages are left");
+        for handle in handles {
+            handle.thread().unpark();
+            handle.join().unwrap();
+        }
+    }
+}
