@@ -21,6 +21,9 @@ fn explore(preemptions: Option<usize>, story: impl Fn() + Sync + Send + 'static)
 /// A plain field, like those of a G: loom reports any two accesses that nothing orders.
 struct Plain(UnsafeCell<u32>);
 
+// SAFETY: loom reports every run in which two accesses to the field are not ordered.
+unsafe impl Sync for Plain {}
+
 impl Plain {
     fn new(value: u32) -> Plain {
         Plain(UnsafeCell::new(value))
@@ -53,6 +56,10 @@ impl Items {
     /// Makes the item, as a spawn does: its field is written by the caller and must travel with the address.
     fn make(&self, index: usize) -> NonNull<Plain> {
         self.0[index].set(0);
+        self.at(index)
+    }
+
+    fn at(&self, index: usize) -> NonNull<Plain> {
         NonNull::from(&self.0[index])
     }
 

@@ -37,9 +37,9 @@ impl Parked {
     /// The dump, the scavenger: holds the Scan bit and works on the stack.
     fn scan(&self) {
         if self.status.begin_scan(Status::Waiting) {
+            self.stack.add(1);
             assert!(self.status.is_scanned());
             assert_eq!(self.status.get(), Status::Waiting, "the bit is no state");
-            self.stack.add(1);
             self.status.end_scan(Status::Waiting);
         }
     }

@@ -14,7 +14,7 @@
 //! it is and the M's P is idle. need/1 and need/2 are the same for `need` and `npidle`: without one of them a
 //! submitter sees no idle P while the P that goes idle sees no need. Taking out any one of the fences in
 //! `submitted`, `submitted_by_rmw`, `Spin::end`, `Spin::set_needed` or `idle_p_added` fails the stories that say
-//! so. need/3 can go without a failure here: a spinner that missed something looks again, or wakes, when it ends.
+//! so. need/3 can go without a failure here: a spinner that missed something looks again behind wake/2 when it ends.
 
 use std::collections::VecDeque;
 use std::ptr::NonNull;
@@ -31,7 +31,8 @@ use crate::spin::{self, Spin};
 /// What the scheduler lock guards.
 struct Core {
     pidle: Vec<usize>,
-    runq: VecDeque<NonNull<Plain>>,
+    /// The global queue, by the items' numbers.
+    runq: VecDeque<usize>,
     /// Ps given to Ms that were started, and whether those spin.
     started: Vec<(usize, bool)>,
 }
@@ -107,10 +108,14 @@ impl World {
 
     /// A spawn or a ready from outside: in one locked step.
     fn inject(&self, item: usize) {
-        let item = self.items.make(item);
+        self.items.make(item);
         let mut core = self.lock();
         core.runq.push_back(item);
         self.mirror_len(&core);
+        self.wake_after_put(core);
+    }
+
+    fn wake_after_put(&self, core: MutexGuard<'_, Core>) {
         spin::submitted();
         if self.spin.is_nobody_spinning() && self.spin.claim_wake() {
             self.start_claimed(core);
@@ -119,7 +124,7 @@ impl World {
 
     /// A goroutine yields to the global queue.
     fn submit_global(&self, item: usize) {
-        let item = self.items.make(item);
+        self.items.make(item);
         let mut core = self.lock();
         core.runq.push_back(item);
         self.mirror_len(&core);
@@ -205,7 +210,9 @@ impl World {
             if let Some(item) = found {
                 if m.is_spinning {
                     self.spin.end();
-                    self.wake_p();
+                    if self.has_work() {
+                        self.wake_p();
+                    }
                 }
                 self.items.run(item);
                 return;
@@ -248,7 +255,7 @@ impl World {
     fn global_get(&self, core: &mut Core) -> Option<NonNull<Plain>> {
         let item = core.runq.pop_front();
         self.mirror_len(core);
-        item
+        item.map(|item| self.items.at(item))
     }
 
     /// The fourth sweep only; the others see less.
@@ -287,7 +294,7 @@ impl World {
         if was_spinning {
             m.is_spinning = false;
             self.spin.end();
-            if self.work_was_missed() && self.take_idle_p_spinning(m) {
+            if self.has_work() && self.take_idle_p_spinning(m) {
                 return Gave::LookAgain;
             }
         }
@@ -298,7 +305,7 @@ impl World {
         Gave::Parked
     }
 
-    fn work_was_missed(&self) -> bool {
+    fn has_work(&self) -> bool {
         self.runq_len.load(Relaxed) != 0 || self.queues.iter().any(|queue| !queue.is_empty())
     }
 
@@ -478,7 +485,7 @@ fn wk_a_hand_off_does_not_trust_a_dying_claim() {
 /// `give_up` comes after the unlock, and if a spinner that finds work does not wake.
 #[test]
 fn wk_two_submissions_and_two_ms() {
-    explore(Some(2), || {
+    explore(Some(3), || {
         let world = World::new(3, 2);
         let ms = [1, 2].map(|p| {
             let world = world.clone();

@@ -7,6 +7,7 @@
 //! **After a switch everything thread-bound is stale.** A goroutine may continue on another thread, so
 //! nothing read from [`current_m`] may be used across [`suspend`].
 
+mod asan;
 pub(crate) mod current;
 pub(crate) mod overflow;
 pub(crate) mod stack;
@@ -52,8 +53,10 @@ impl Probe {
             return;
         }
         let probe: *mut Probe = self;
+        let left = asan::leave_for(g);
         // SAFETY: G6 by the caller's promise; `answer` switches back to `back` before anything else.
         unsafe { switch::switch(&raw mut (*probe).back, sp, probe as usize) };
+        asan::arrive(left);
     }
 }
 
@@ -64,24 +67,28 @@ const PROBE_ROOM: usize = 12 * 1024;
 /// resumed, maybe on another thread.
 #[inline(always)]
 pub(crate) fn suspend(g: Gp, to: usize) {
+    let left = asan::leave_g(g);
     // SAFETY: D5, we are on g's stack and `to` is g0's saved stack pointer of this M, whose frame waits
     // in `resume`.
     let mut command = unsafe { switch::switch(g.sp.as_ptr(), to, 0) };
+    let mut from = asan::arrive(left);
     while command != RUN {
-        command = answer(g, command);
+        (command, from) = answer(g, command, from);
     }
 }
 
 /// A probed goroutine unwinds itself and suspends again, until it is resumed to run.
 #[cold]
 #[inline(never)]
-fn answer(g: Gp, command: usize) -> usize {
+fn answer(g: Gp, command: usize, from: asan::Bounds) -> (usize, asan::Bounds) {
     let probe = command as *mut Probe;
     // SAFETY: G6, `collect` waits with the probe on its stack until we switch back.
     let (probe_ref, back) = unsafe { (&mut *probe, (*probe).back) };
     backtrace_here(probe_ref);
+    let left = asan::leave(from);
     // SAFETY: D5, `back` is the prober's saved stack pointer.
-    unsafe { switch::switch(g.sp.as_ptr(), back, 0) }
+    let command = unsafe { switch::switch(g.sp.as_ptr(), back, 0) };
+    (command, asan::arrive(left))
 }
 
 /// Writes the caller's return addresses, innermost first.
@@ -103,9 +110,11 @@ pub(crate) fn backtrace_here(probe: &mut Probe) {
 /// Runs a goroutine until it leaves through [`suspend`]. On g0.
 #[inline(always)]
 pub(crate) fn resume(m: Mp, g: Gp) {
+    let left = asan::leave_for(g);
     // SAFETY: G2/S1, g is Running and ours alone; its saved stack pointer was left by `suspend` or
     // `prepare`.
     unsafe { switch::switch(m.g0_sp.as_ptr(), g.sp.get(), RUN) };
+    asan::arrive(left);
 }
 
 /// Runs `f` on g0's stack and returns to the goroutine (Go's `systemstack`). On g0 or outside a
@@ -121,11 +130,13 @@ pub(crate) fn systemstack<R>(f: impl FnOnce() -> R) -> R {
         out: MaybeUninit<R>,
     }
     unsafe extern "C" fn thunk<F: FnOnce() -> R, R>(data: *mut u8) {
+        let from = asan::arrive(asan::Left::NOTHING);
         // SAFETY: `data` is the `Call` below, whose `f` is taken this once.
         let call = unsafe { &mut *data.cast::<Call<F, R>>() };
         // SAFETY: as above.
         let f = unsafe { ManuallyDrop::take(&mut call.f) };
         call.out.write(f());
+        asan::leave(from);
     }
     let mut call = Call {
         f: ManuallyDrop::new(f),
@@ -135,8 +146,10 @@ pub(crate) fn systemstack<R>(f: impl FnOnce() -> R) -> R {
     fn pick<F: FnOnce() -> R, R>(_: *mut Call<F, R>) -> unsafe extern "C" fn(*mut u8) {
         thunk::<F, R>
     }
+    let left = asan::leave_for_g0(m);
     // SAFETY: D5, g0's frames end at g0_sp while a goroutine runs; `thunk` cannot unwind (extern "C").
     unsafe { switch::call_on(m.g0_sp.get(), pick(data), data.cast()) };
+    asan::arrive(left);
     // SAFETY: `thunk` has written it.
     unsafe { call.out.assume_init() }
 }

@@ -307,15 +307,14 @@ fn rd_wk_a_thread_outside_wakes_an_idle_runtime() {
     live(2, |sched| {
         for _ in 0..20 {
             let main = thread::current();
-            std::thread::scope(|s| {
-                s.spawn(|| {
-                    wait_for("everybody idle", || {
-                        sched.npidle.load(Relaxed) == 2 && sched.spin.count() == 0
-                    });
-                    main.unpark();
+            let waker = std::thread::spawn(move || {
+                wait_for("everybody idle", || {
+                    sched.npidle.load(Relaxed) == 2 && sched.spin.count() == 0
                 });
-                thread::park();
+                main.unpark();
             });
+            thread::park();
+            waker.join().unwrap();
         }
     });
 }

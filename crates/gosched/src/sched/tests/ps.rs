@@ -148,32 +148,32 @@ fn p4_ps_are_stopped_only_while_the_world_is() {
 #[test]
 fn p4_a_thread_outside_stops_the_world_too() {
     live(2, |sched| {
-        let turns = AtomicUsize::new(0);
+        let (turns, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
         thread::scope(|s| {
-            let busy = s.spawn(|| {
-                while turns.fetch_add(1, SeqCst) < 200_000 {
+            s.spawn(|| {
+                while !is_over.load(SeqCst) {
+                    turns.fetch_add(1, SeqCst);
                     crate::yield_now();
-                    if turns.load(SeqCst) == usize::MAX / 2 {
-                        return;
-                    }
                 }
             });
             std::thread::scope(|s| {
-                s.spawn(|| {
-                    let world = sched.stop_the_world().expect("alive");
-                    assert!(sched.procs().all(|p| p.status() == PStatus::GcStop), "P4");
+                let leader = s.spawn(|| {
+                    wait_for("a first turn", || turns.load(SeqCst) > 0);
+                    let world = sched.stop_the_world();
+                    let is_stopped = sched.procs().all(|p| p.status() == PStatus::GcStop);
                     let before = turns.load(SeqCst);
                     std::thread::sleep(Duration::from_millis(5));
-                    assert_eq!(turns.load(SeqCst), before);
-                    turns.store(200_000, SeqCst);
+                    let after = turns.load(SeqCst);
                     drop(world);
+                    (is_stopped, after - before)
                 });
-                // This goroutine's P must stop as well: it passes through the scheduler meanwhile.
-                while turns.load(SeqCst) < 200_000 {
+                // This goroutine's P must stop as well: it passes through the scheduler until the leader is done.
+                while !leader.is_finished() {
                     crate::yield_now();
                 }
+                assert_eq!(leader.join().unwrap(), (true, 0), "P4");
             });
-            busy.join().unwrap();
+            is_over.store(true, SeqCst);
         });
     });
 }
