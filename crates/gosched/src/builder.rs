@@ -49,7 +49,9 @@ pub(crate) struct Config {
     pub(crate) stack_class: u8,
     pub(crate) max_threads: u32,
     pub(crate) deadlock: Deadlock,
+    /// Moves to `Sched::hook` when the runtime is made.
     pub(crate) on_deadlock: Option<Hook>,
+    pub(crate) has_hook: bool,
     pub(crate) panic_abort: bool,
     pub(crate) mprotect_guards: bool,
     pub(crate) schedtrace_ms: Option<u64>,
@@ -234,6 +236,7 @@ impl Builder {
             stack_class: class_for(stack_size).ok_or_else(|| stack_size_error(stack_size))?,
             max_threads: max_threads as u32,
             deadlock: self.deadlock,
+            has_hook: self.on_deadlock.is_some(),
             on_deadlock: self.on_deadlock,
             panic_abort: self.panic_abort,
             mprotect_guards: self.mprotect_guards,

@@ -421,14 +421,21 @@ where
         let mut core = sched.core.lock();
         core.runners += 1;
         core.has_run = true;
+        core.starting += 1;
     }
     // SAFETY: D2, this function does not return before the goroutine has ended or will never run again, so
     // whatever `f` borrows outlives it.
-    if let Err((error, task)) = unsafe { sched.spawn(how, task) } {
+    let spawned = unsafe { sched.spawn(how, task) };
+    {
+        let _rt = enter();
+        let mut core = sched.core.lock();
+        core.starting -= 1;
+        core.runners -= u32::from(spawned.is_err());
+    }
+    if let Err((error, task)) = spawned {
         drop(task);
         // SAFETY: no goroutine took the reference.
         unsafe { Inner::release(inner) };
-        sched.core.lock().runners -= 1;
         panic!("gosched: cannot start the main goroutine: {error}");
     }
     if current_g().is_some() {

@@ -574,27 +574,38 @@ fn d2_a_scope_outlives_its_running_goroutines() {
     out.succeeded();
 }
 
-/// The same with a goroutine that will never go on: the scope need not wait for it.
+/// The same with a goroutine that will never go on. It may have lent its borrow to others, so the scope can neither return
+/// nor unwind: a clear end is all that is left.
 #[test]
-fn d2_a_scope_does_not_wait_for_the_abandoned() {
-    let dropped = runtime(2);
-    let count = alive();
-    within(LONG, "the scope", || {
+fn d2_a_scope_that_cannot_end_says_so() {
+    let out = child("d2_a_scope_that_cannot_end_says_so", || {
+        let dropped = runtime(2);
+        let (borrowed, parked) = (vec![7u32; 1 << 10], AtomicBool::new(false));
         thread::scope(|s| {
             dropped.run(|| {
-                for _ in 0..10 {
-                    s.spawn(|| {
-                        let _here = Alive::new(&count);
-                        thread::park();
+                s.spawn(|| {
+                    // A nested scope, in which another goroutine goes on with the same borrow.
+                    thread::scope(|inner| {
+                        inner.spawn(|| {
+                            parked.store(true, SeqCst);
+                            spin(Duration::from_millis(200));
+                            assert!(borrowed.iter().all(|n| *n == 7));
+                        });
                     });
-                }
-                while count.load(SeqCst) < 10 {
+                });
+                while !parked.load(SeqCst) {
                     gosched::yield_now();
                 }
             });
             drop(dropped);
         });
     });
+    assert_eq!(out.code(), 2, "{out:?}");
+    assert!(
+        out.stderr
+            .contains("a scope cannot end: the runtime of one of its goroutines was dropped"),
+        "{out:?}"
+    );
 }
 
 #[test]

@@ -473,10 +473,7 @@ impl Life {
     }
 
     fn check(&mut self) {
-        let checked = debug::check();
-        if let Err(violations) = checked
-            && !self.round.is_ending.load(SeqCst)
-        {
+        if let Err(violations) = debug::check() {
             self.round.complain(violations);
         }
     }
@@ -727,6 +724,86 @@ fn settle(round: &Round, ending: Ending) {
     assert!(complaints.is_empty(), "{ending:?}: {complaints:#?}");
 }
 
+/// A goroutine that answers each time it is unparked.
+struct Partner {
+    handle: JoinHandle<()>,
+    answers: Arc<AtomicUsize>,
+}
+
+impl Partner {
+    fn new(is_locked: bool, is_over: &Arc<AtomicBool>) -> Partner {
+        let (answers, is_over) = (Arc::new(AtomicUsize::new(0)), Arc::clone(is_over));
+        let counts = Arc::clone(&answers);
+        let handle = thread::spawn(move || {
+            if is_locked {
+                gosched::lock_os_thread();
+            }
+            while !is_over.load(SeqCst) {
+                thread::park();
+                counts.fetch_add(1, SeqCst);
+            }
+        });
+        Partner { handle, answers }
+    }
+}
+
+/// Keeps the P busy, out of the runtime's sight, until the count is reached.
+fn spin_until(round: &Round, count: &AtomicUsize, target: usize) {
+    let until = Instant::now() + Duration::from_secs(10);
+    while count.load(SeqCst) != target {
+        if Instant::now() > until {
+            return round.complain("a goroutine did not run though a P was idle");
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// A quiet round: a goroutine hands work on and keeps its own P busy until it is done, so that another P must wake up
+/// for it. A wake-up that is lost here stays lost until sysmon finds it, and counts it as a rescue (L1, WK).
+fn hand_over(round: &Arc<Round>, rng: &mut Rng) {
+    let is_over = Arc::new(AtomicBool::new(false));
+    let partners = [false, false, true].map(|locked| Partner::new(locked, &is_over));
+    let (done, mut expected) = (Arc::new(AtomicUsize::new(0)), [0; 3]);
+    for at in 1..=100 {
+        // One, or several at a time.
+        let first = rng.below(3) as usize;
+        for which in first..=first + usize::from(first < 2 && rng.one_in(4)) {
+            partners[which].handle.thread().unpark();
+            expected[which] += 1;
+        }
+        for (partner, expected) in partners.iter().zip(expected) {
+            spin_until(round, &partner.answers, expected);
+        }
+        let (ticket, done_there) = (Ticket::new(round), Arc::clone(&done));
+        gosched::go(move || {
+            ticket.run();
+            done_there.fetch_add(1, SeqCst);
+        });
+        spin_until(round, &done, at);
+        // Others are on their way to sleep, at every point of it.
+        match rng.below(8) {
+            0 => thread::sleep(Duration::from_micros(rng.below(200))),
+            1 => gosched::yield_now(),
+            _ => (0..rng.below(20_000)).for_each(|_| std::hint::spin_loop()),
+        }
+    }
+    is_over.store(true, SeqCst);
+    for partner in partners {
+        partner.handle.thread().unpark();
+        partner.handle.join().unwrap();
+    }
+}
+
+fn run_quiet_round(seed: u64, procs: usize, now: &Now) {
+    let mut rng = Rng::new(seed);
+    let round = Round::new(&mut rng, procs, true);
+    let runtime = Runtime::builder().procs(procs).build().unwrap();
+    now.begin(seed, Ending::Drained, runtime.handle(), &round);
+    runtime.run(|| hand_over(&round, &mut rng));
+    assert_drained(&runtime, &round);
+    settle(&round, Ending::Drained);
+}
+
 /// The round that is going on, for the watchdog.
 #[derive(Default)]
 struct Now(Mutex<Option<Current>>);
@@ -822,7 +899,11 @@ fn stress(procs: usize) {
         // Also when an assertion fails: the scope must end.
         let run = std::panic::AssertUnwindSafe(|| {
             while Instant::now() < until {
-                run_round(rng.next(), procs, &now);
+                if procs > 1 && rng.one_in(3) {
+                    run_quiet_round(rng.next(), procs, &now);
+                } else {
+                    run_round(rng.next(), procs, &now);
+                }
                 rounds += 1;
             }
         });

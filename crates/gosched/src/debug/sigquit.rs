@@ -3,7 +3,7 @@
 //! The handler only wakes a thread that does nothing else; that thread dumps and prints.
 
 use std::ffi::{c_int, c_void};
-use std::io;
+use std::io::{self, Write};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Mutex, PoisonError};
 
@@ -45,7 +45,9 @@ fn answer() {
         }
         answered = ASKED.0.load(Relaxed);
         for runtime in registry::snapshot() {
-            eprintln!("SIGQUIT: quit\n\n{}", super::dump::dump_of(&runtime));
+            let dump = super::dump::dump_of(&runtime);
+            // A closed stderr is no reason to stop listening.
+            let _ = writeln!(io::stderr(), "SIGQUIT: quit\n\n{dump}");
         }
     }
 }

@@ -73,7 +73,7 @@ impl Watch {
             self.wait_s = (wait_s * 2).min(LOOK_AGAIN_MAX_S);
             return Some(os::monotonic_ns() + wait_s * 1_000_000_000);
         }
-        if sched.config.on_deadlock.is_some() {
+        if sched.config.has_hook {
             if self.is_news(sched) {
                 sched.creator.hook_wanted.store(true, SeqCst);
                 sched.creator.kick();
@@ -130,6 +130,7 @@ impl Sched {
         let watching = i32::from(self.poller.is_watching());
         let quiet = core.awake() == watching
             && self.timers.next_ns() == u64::MAX
+            && core.starting == 0
             && core.pending.is_none()
             && core.runq.is_empty()
             && !self.gcwaiting.load(SeqCst)
@@ -185,9 +186,8 @@ impl fmt::Debug for DeadlockReport {
 
 /// Calls the program's hook, on a thread of its own (D9). On the creator's thread.
 pub(crate) fn call_hook(sched: &std::sync::Arc<Sched>) {
-    let Some(hook) = sched.config.on_deadlock.clone() else {
-        return;
-    };
+    let hook = sched.hook.lock().ok().and_then(|hook| hook.clone());
+    let Some(hook) = hook else { return };
     let sched = std::sync::Arc::clone(sched);
     let spawned = std::thread::Builder::new()
         .name("gosched-deadlock".into())

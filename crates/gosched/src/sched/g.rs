@@ -38,7 +38,6 @@ pub(crate) enum WaitReason {
     Join,
     Scope,
     Run,
-    World,
 }
 
 impl WaitReason {
@@ -50,13 +49,12 @@ impl WaitReason {
             WaitReason::Join => "join",
             WaitReason::Scope => "scope",
             WaitReason::Run => "run",
-            WaitReason::World => "stopping the world",
         }
     }
 
     fn from_u8(raw: u8) -> WaitReason {
         use WaitReason::*;
-        [None, Park, Sleep, Join, Scope, Run, World]
+        [None, Park, Sleep, Join, Scope, Run]
             .into_iter()
             .find(|r| *r as u8 == raw)
             .unwrap_or(None)

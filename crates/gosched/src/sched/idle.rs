@@ -82,11 +82,12 @@ impl Sched {
         p.link.set(core.pending);
         core.pending = Some(p);
         core.npending += 1;
+        if self.poller.is_watching() {
+            self.poller.wake(); // that M comes back and takes the P; a new thread may be slow, or refused
+        }
         if core.mcount < self.config.max_threads {
             self.creator.kick();
-        } else if self.poller.is_watching() {
-            self.poller.wake(); // that one comes back and takes the P
-        } else if !self.somebody_comes_back(&core) {
+        } else if !self.poller.is_watching() && !self.somebody_comes_back(&core) {
             drop(core);
             super::fatal::thread_exhaustion(self.config.max_threads);
         }

@@ -28,8 +28,6 @@ pub(crate) enum Rank {
     Timers,
     /// A runtime's scheduler lock (Go's `sched.lock`).
     Sched,
-    /// Who waits to stop the world.
-    World,
     /// The blocks that Gs come from.
     GBlocks,
     /// One class of the stack arena.

@@ -118,9 +118,10 @@ impl Sched {
         core.nmidlelocked -= 1;
         core.activity += 1;
         owner.nextp.store(Some(p), Relaxed);
-        drop(core);
         self.outside.handoffs.add_shared(1);
+        // Under the lock: later the runtime may be gone, and the M somebody else's.
         owner.park.wakeup();
+        drop(core);
         self.stop_m(m)
     }
 }

@@ -43,6 +43,8 @@ pub(crate) struct M {
     pub(crate) mcall: Cell<Option<Mcall>>,
     /// Looking for work; counted in `Sched::spin` (M2).
     pub(crate) spinning: AtomicBool,
+    /// Waits for another runtime's world to stop.
+    pub(crate) is_guest: AtomicBool,
     /// Asleep on `park` (M1).
     pub(crate) blocked: AtomicBool,
     /// Told to end, or ending.
@@ -82,6 +84,7 @@ impl M {
             oldp: AtomicRef::none(),
             mcall: Cell::new(None),
             spinning: AtomicBool::new(false),
+            is_guest: AtomicBool::new(false),
             blocked: AtomicBool::new(false),
             dying: AtomicBool::new(false),
             held: Cell::new(0),

@@ -64,7 +64,7 @@ use self::lock::{Lock, Rank};
 use self::p::{Counters, P};
 use self::ptr::{AtomicRef, Mp, Pp};
 use self::spin::Spin;
-use crate::builder::Config;
+use crate::builder::{Config, Hook};
 use crate::context::stack::Arena;
 use crate::time::timers::{Poller, Timers};
 
@@ -102,6 +102,8 @@ pub(crate) struct Core {
     /// Calls of `run` without an answer, and whether there ever was one.
     pub(crate) runners: u32,
     pub(crate) has_run: bool,
+    /// Calls of `run` that are about to queue their goroutine.
+    pub(crate) starting: u32,
 }
 
 /// A runtime.
@@ -145,10 +147,13 @@ pub(crate) struct Sched {
     pub(crate) is_carrying: AtomicBool,
     /// There is memory to return, and it is time (sysmon decides).
     pub(crate) scavenge_now: AtomicBool,
+    pub(crate) shrink_now: AtomicBool,
     pub(crate) shrinker: shrink::Shrinker,
     /// Goroutines and threads given up by a drop.
     pub(crate) leaked_gs: AtomicU32,
     pub(crate) leaked_ms: AtomicU32,
+    /// The program's own word on deadlocks; taken by the creator, dropped by the runtime's owner.
+    pub(crate) hook: std::sync::Mutex<Option<Hook>>,
     /// Registry link, under its lock.
     pub(crate) registry_next: std::cell::Cell<*const Sched>,
 }
@@ -162,7 +167,8 @@ unsafe impl Send for Sched {}
 static NEXT_RUNTIME: AtomicU32 = AtomicU32::new(1);
 
 impl Sched {
-    pub(crate) fn new(config: Config) -> Sched {
+    pub(crate) fn new(mut config: Config) -> Sched {
+        let hook = std::sync::Mutex::new(config.on_deadlock.take());
         let now = crate::os::monotonic_ns();
         Sched {
             id: NEXT_RUNTIME.fetch_add(1, Relaxed),
@@ -185,6 +191,7 @@ impl Sched {
                     mains_exited: 0,
                     runners: 0,
                     has_run: false,
+                    starting: 0,
                 },
             )),
             runq_len: CachePadded::new(AtomicUsize::new(0)),
@@ -210,9 +217,11 @@ impl Sched {
             world: world::World::new(),
             is_carrying: AtomicBool::new(false),
             scavenge_now: AtomicBool::new(false),
+            shrink_now: AtomicBool::new(false),
             shrinker: shrink::Shrinker::new(),
             leaked_gs: AtomicU32::new(0),
             leaked_ms: AtomicU32::new(0),
+            hook,
             registry_next: std::cell::Cell::new(std::ptr::null()),
             config,
         }

@@ -116,22 +116,18 @@ pub(super) fn left_switch() {
 }
 
 /// Keeps the goroutine from being asked to make room, until dropped. It must not wait meanwhile.
-pub(crate) struct NoPreempt(Option<Mp>);
+pub(crate) struct NoPreempt(Option<(Mp, &'static str)>);
 
 /// Go's `preemptoff`, with the reason.
 pub(crate) fn no_preempt(reason: &'static str) -> NoPreempt {
-    let m = current_m();
-    if let Some(m) = m {
-        m.preempt_off.set(reason);
-    }
-    NoPreempt(m)
+    NoPreempt(current_m().map(|m| (m, m.preempt_off.replace(reason))))
 }
 
 impl Drop for NoPreempt {
     fn drop(&mut self) {
-        if let Some(m) = self.0 {
-            debug_assert_eq!(current_m(), Some(m));
-            m.preempt_off.set("");
+        if let Some((m, outer)) = self.0 {
+            debug_assert_eq!(current_m(), Some(m), "a switch while not to be preempted");
+            m.preempt_off.set(outer);
         }
     }
 }

@@ -172,7 +172,7 @@ impl<T> RunQueue<T> {
                 let g = self.slot(head.wrapping_add(i)).load(Relaxed);
                 to.slot(base.wrapping_add(i)).store(g, Relaxed);
             }
-            // ORDER: Release; our reads of the slots come before the owner's reuse of them.
+            // ORDER: Release, by SeqCst; our reads of the slots come before the owner's reuse of them.
             let moved = self
                 .head
                 .0

@@ -149,6 +149,8 @@ impl Sched {
     fn fairness_sip_slow(&self, p: Pp) -> Option<Gp> {
         if let Some(g) = self.poll_timers(p) {
             self.runq_put(p, g);
+            spin::submitted();
+            self.wake_p();
         }
         if self.runq_is_empty() {
             return None;
@@ -183,7 +185,9 @@ impl Sched {
         if !self.scavenge_now.load(Relaxed) {
             return false;
         }
-        let more = self.arena.scavenge(SCAVENGE_BUDGET) | self.blocks.trim() | self.shrink_parked();
+        let shrinks = self.shrink_now.load(Relaxed) && self.shrink_parked();
+        self.shrink_now.store(shrinks, Relaxed);
+        let more = self.arena.scavenge(SCAVENGE_BUDGET) | self.blocks.trim() | shrinks;
         self.scavenge_now.store(more, Relaxed);
         true
     }

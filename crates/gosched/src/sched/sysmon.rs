@@ -23,6 +23,8 @@ const TICK_MAX_NS: u64 = 10_000_000;
 const IDLE_LOOKS: u32 = 3;
 /// How long memory must have lain about before it is returned.
 const SCAVENGE_AFTER_NS: u64 = 1_000_000_000;
+/// How often the stacks of waiting goroutines are looked at.
+const SHRINK_PERIOD_NS: u64 = 5_000_000_000;
 
 const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
@@ -67,6 +69,9 @@ struct Seen {
     /// When memory to return was first seen; 0: there is none.
     garbage_since_ns: u64,
     watch: deadlock::Watch,
+    /// When to look for stacks to shrink, and the parks there had been at the last time.
+    next_shrink_ns: u64,
+    parks: u64,
 }
 
 /// The thread's function; returns when the runtime is dropped.
@@ -78,6 +83,8 @@ pub(crate) fn run(sched: &Sched) {
         next_trace_ns: 0,
         garbage_since_ns: 0,
         watch: deadlock::Watch::new(),
+        next_shrink_ns: sched.started_ns + SHRINK_PERIOD_NS,
+        parks: 0,
     };
     while !sched.dead.load(Acquire) {
         if seen.idle_looks >= IDLE_LOOKS && sched.config.schedtrace_ms.is_none() {
@@ -220,8 +227,17 @@ fn rescue(sched: &Sched, seen: &mut Seen) {
     }
 }
 
-/// Memory that has lain about for a while is returned: asks an idle M to do it.
+/// Memory that has lain about for a while is returned: asks an idle M to do it. So is, once in a while, the unused stack of
+/// goroutines that wait long; an idle runtime is not woken for that.
 fn scavenge(sched: &Sched, now: u64, seen: &mut Seen) {
+    if now >= seen.next_shrink_ns {
+        seen.next_shrink_ns = now + SHRINK_PERIOD_NS;
+        let parks = sched.procs().map(|p| p.counters.parks.get()).sum();
+        if std::mem::replace(&mut seen.parks, parks) != parks {
+            sched.shrink_now.store(true, Relaxed);
+            sched.scavenge_now.store(true, Relaxed);
+        }
+    }
     if !sched.arena.scavenge_due() && !sched.blocks.trim_due() {
         seen.garbage_since_ns = 0;
     } else if seen.garbage_since_ns == 0 {

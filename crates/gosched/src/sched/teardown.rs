@@ -18,7 +18,7 @@ use super::park::{assert_user_context, enter, no_preempt};
 use super::ptr::Gp;
 use super::{Sched, registry};
 use crate::os::{self, PageVec};
-use crate::thread::inner::Inner;
+use crate::thread::inner::{Fate, Inner};
 
 /// How long a drop waits for Ms in user code to come by.
 const GRACE_NS: u64 = 20_000_000;
@@ -40,31 +40,24 @@ pub(crate) fn drop_runtime(sched: Arc<Sched>) {
     let left = stop_threads(&sched);
     let gs = live_goroutines(&sched, |_| true);
     answer_joins(&gs);
+    forget_runtime(&sched);
     drop(no_preempt);
-    let gave_up = drop_unstarted_closures(&gs);
-    {
-        let _rt = enter();
-        registry::remove(&sched);
-        disown_threads(&sched);
-        while sched.arena.scavenge(SCAVENGE_STEP) {}
-    }
     sched.leaked_ms.store(left, Relaxed);
+    let started = |g: &&Gp| g.started.load(Acquire) != 0;
+    let gave_up = gs.as_slice().iter().filter(started).count();
     if gave_up > 0 {
-        sched.leaked_gs.store(gave_up, Relaxed);
-        LEAKED.fetch_add(u64::from(gave_up), Relaxed);
-        std::mem::forget(sched);
+        sched.leaked_gs.store(gave_up as u32, Relaxed);
+        LEAKED.fetch_add(gave_up as u64, Relaxed);
+        std::mem::forget(Arc::clone(&sched));
     }
+    drop(sched.hook.lock().map(|mut hook| hook.take()));
+    drop_unstarted_closures(sched, gs);
 }
 
-static LEAKED: AtomicU64 = AtomicU64::new(0);
-
-/// Goroutines given up by drops of runtimes in this process.
-pub(crate) fn leaked_goroutines() -> u64 {
-    LEAKED.load(Relaxed)
-}
-
-/// Threads that are left may still wake goroutines of other runtimes: they count as foreign from now on.
-fn disown_threads(sched: &Sched) {
+/// The process forgets the runtime. Threads that are left may still wake goroutines of others: they count as foreign.
+fn forget_runtime(sched: &Sched) {
+    let _rt = enter();
+    registry::remove(sched);
     let mut tids: PageVec<i32> = PageVec::new();
     let core = sched.core.lock();
     for m in std::iter::successors(core.allm, |m| m.alllink.get()) {
@@ -74,6 +67,14 @@ fn disown_threads(sched: &Sched) {
     for tid in tids.as_slice() {
         registry::disown(*tid);
     }
+    while sched.arena.scavenge(SCAVENGE_STEP) {}
+}
+
+static LEAKED: AtomicU64 = AtomicU64::new(0);
+
+/// Goroutines given up by drops of runtimes in this process.
+pub(crate) fn leaked_goroutines() -> u64 {
+    LEAKED.load(Relaxed)
 }
 
 /// Tells every thread to end and waits, outside the runtime, for those that can; returns how many are left.
@@ -124,7 +125,9 @@ fn wake_everybody(sched: &Sched) {
 fn only_user_code_is_left(sched: &Sched) -> bool {
     let core = sched.core.lock();
     let mut ms = std::iter::successors(core.allm, |m| m.alllink.get());
-    let inside = ms.any(|m| m.in_rt.load(Acquire) > 0 && Some(m) != sched.own_m());
+    let own = sched.own_m();
+    let inside =
+        ms.any(|m| m.in_rt.load(Acquire) > 0 && !m.is_guest.load(Acquire) && Some(m) != own);
     !inside && core.creating == 0 && sched.creator.alive.0.load(Acquire) == core.mcount
 }
 
@@ -137,19 +140,40 @@ fn answer_joins(gs: &PageVec<Gp>) {
     }
 }
 
-/// Drops the closures of those that never started, after every answer: a destructor may join another one. Returns how
-/// many had started.
-fn drop_unstarted_closures(gs: &PageVec<Gp>) -> u32 {
-    let mut started = 0;
-    for g in gs.as_slice() {
-        if g.started.load(Acquire) != 0 {
-            started += 1;
-        } else {
-            drop_unstarted(*g);
-        }
+/// Drops the closures of those that never started, after every answer: a destructor may join another one. It may also
+/// wait; a goroutine of the dead runtime itself would then never go on, so its closures go on a thread of their own.
+fn drop_unstarted_closures(sched: Arc<Sched>, gs: PageVec<Gp>) {
+    let is_unstarted = |g: &&Gp| g.started.load(Acquire) == 0;
+    if sched.own_m().is_none() || !gs.as_slice().iter().any(|g| is_unstarted(&g)) {
+        return gs
+            .as_slice()
+            .iter()
+            .filter(is_unstarted)
+            .for_each(|g| drop_unstarted(*g));
     }
-    started
+    let work = Unstarted(gs, sched);
+    let spawned = std::thread::Builder::new()
+        .name("gosched-drop".into())
+        .spawn(move || {
+            let Unstarted(gs, _sched) = { work };
+            let unstarted = gs
+                .as_slice()
+                .iter()
+                .filter(|g| g.started.load(Acquire) == 0);
+            unstarted.for_each(|g| drop_unstarted(*g));
+        });
+    if spawned.is_err() {
+        os::write_stderr(
+            b"gosched: no thread to drop the closures of goroutines that never started\n",
+        );
+    }
 }
+
+/// Goroutines that never ran, with what keeps them. Their closures are Send: they were to run on any thread.
+struct Unstarted(PageVec<Gp>, Arc<Sched>);
+
+// SAFETY: D3, see above.
+unsafe impl Send for Unstarted {}
 
 /// The goroutines that have not ended.
 fn live_goroutines(sched: &Sched, mut wanted: impl FnMut(Gp) -> bool) -> PageVec<Gp> {
@@ -164,14 +188,14 @@ fn live_goroutines(sched: &Sched, mut wanted: impl FnMut(Gp) -> bool) -> PageVec
     gs
 }
 
-/// Answers whoever joins a goroutine of a dead runtime. If no thread runs it, none ever will, and a scope may end without
-/// it; one that never started is over only when its closure is dropped. Inside the runtime.
+/// Answers whoever joins a goroutine of a dead runtime. Inside the runtime.
 pub(crate) fn abandon(g: Gp) {
-    let is_over = g.started.load(Acquire) != 0 && g.status.get() != Status::Running;
+    let is_open = g.started.load(Acquire) == 0 || g.status.get() == Status::Running;
+    let fate = if is_open { Fate::Open } else { Fate::Lost };
     if let Some(inner) = g.share_inner() {
-        // SAFETY: D2, on a dead runtime only what is Running runs; the reference is ours.
+        // SAFETY: D2, the reference is ours.
         unsafe {
-            Inner::abandon(inner, is_over);
+            Inner::give_up(inner, fate);
             Inner::release(inner);
         }
     }
@@ -193,7 +217,7 @@ fn drop_unstarted(g: Gp) {
     if let Some(inner) = inner {
         // SAFETY: D2, it never ran; the G's reference is ours.
         unsafe {
-            Inner::abandon(inner, true);
+            Inner::give_up(inner, Fate::NeverRan);
             Inner::release(inner);
         }
     }

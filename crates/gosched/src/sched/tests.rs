@@ -41,6 +41,7 @@ fn still(procs: u32) -> Box<Sched> {
         max_threads: 10_000,
         deadlock: Deadlock::Off,
         on_deadlock: None,
+        has_hook: false,
         panic_abort: false,
         mprotect_guards: false,
         schedtrace_ms: None,

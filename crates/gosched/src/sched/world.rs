@@ -1,21 +1,22 @@
 //! Stopping the world, starting it, and changing GOMAXPROCS in between (U7, P4, P5).
 //!
-//! One leader at a time, a goroutine or any thread. It sets `gcwaiting` under the scheduler lock, takes the
+//! One leader at a time in the process, a goroutine or any thread. It sets `gcwaiting` under the scheduler lock, takes the
 //! Ps that nobody runs on, and asks every running M to pass through the scheduler, where it gives its P up and
 //! sleeps. `stopwait` counts the Ps still out; whoever brings it to zero wakes the leader. The leader keeps its
 //! own P, if it has one, and does not leave its thread until the world runs again.
 
 use std::io;
 use std::ptr;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::time::Duration;
 
-use super::g::{GQueue, WaitReason};
-use super::lock::{Held, Lock, Rank};
+use super::g::GQueue;
+use super::lock::Held;
 use super::note::Note;
 use super::p::{P, PStatus, STACKS_MAX, acquire_p, gp, release_p};
-use super::park::{Entered, enter};
+use super::park::{Entered, NoPreempt, enter, no_preempt};
 use super::ptr::{Mp, Pp, Ptr};
-use super::wait::{SlotKind, WaitSlot};
 use super::{Core, Sched};
 use crate::context::current_m;
 use crate::os;
@@ -23,85 +24,51 @@ use crate::os;
 /// How long the leader waits before it asks again.
 const ASK_AGAIN_NS: u64 = 100_000;
 
-static WAIT: SlotKind = SlotKind::new(WaitReason::World);
+/// Between two tries for the right to stop a world.
+const TRY_AGAIN: Duration = Duration::from_micros(50);
 
-/// The right to stop the world, and the leader's note.
+/// The right to stop a world: one in the process, or two runtimes could stop each other's.
+static RIGHT: AtomicBool = AtomicBool::new(false);
+
+/// Where the leader waits.
 pub(crate) struct World {
-    sema: Lock<Sema>,
     pub(crate) stopped: Note,
-}
-
-struct Sema {
-    is_held: bool,
-    first: *const Waiter,
-    last: *const Waiter,
-}
-
-// SAFETY: D9, the pointers lead to waiters' stacks and are followed only under the lock.
-unsafe impl Send for Sema {}
-
-struct Waiter {
-    slot: WaitSlot,
-    next: std::cell::Cell<*const Waiter>,
 }
 
 impl World {
     pub(crate) fn new() -> World {
         World {
-            sema: Lock::new(
-                Rank::World,
-                Sema {
-                    is_held: false,
-                    first: ptr::null(),
-                    last: ptr::null(),
-                },
-            ),
             stopped: Note::new(),
         }
     }
+}
 
-    /// Waits for the right to stop the world, first come first served. A goroutine parks meanwhile, so its P
-    /// can stop for the present leader.
-    fn acquire(&self) {
-        let waiter = Waiter {
-            slot: WaitSlot::new(),
-            next: std::cell::Cell::new(ptr::null()),
-        };
-        if !self.acquire_or_queue(&waiter) {
-            waiter.slot.wait_always(&WAIT);
+/// Possession of the right. Its holder is not asked to make room: whoever drops its runtime meanwhile must not find it
+/// waiting with the right in its hands.
+struct Right {
+    _no_preempt: NoPreempt,
+}
+
+impl Right {
+    /// Waits for the right; a goroutine sleeps meanwhile, so that its P can stop for the present leader.
+    fn acquire() -> Right {
+        loop {
+            let no_preempt = no_preempt("stopping the world");
+            if !RIGHT.swap(true, Acquire) {
+                return Right {
+                    _no_preempt: no_preempt,
+                };
+            }
+            drop(no_preempt);
+            crate::thread::rest(TRY_AGAIN);
         }
     }
+}
 
-    fn acquire_or_queue(&self, waiter: &Waiter) -> bool {
-        let _rt = enter();
-        let mut sema = self.sema.lock();
-        if !sema.is_held {
-            sema.is_held = true;
-            return true;
-        }
-        // SAFETY: D9, under the lock; waiters stay until they are completed.
-        match unsafe { sema.last.as_ref() } {
-            Some(last) => last.next.set(waiter),
-            None => sema.first = waiter,
-        }
-        sema.last = waiter;
-        false
-    }
-
-    fn release(&self) {
-        let _rt = enter();
-        let mut sema = self.sema.lock();
-        // SAFETY: D9, as above.
-        let Some(first) = (unsafe { sema.first.as_ref() }) else {
-            sema.is_held = false;
-            return;
-        };
-        sema.first = first.next.get();
-        if sema.first.is_null() {
-            sema.last = ptr::null();
-        }
-        drop(sema);
-        first.slot.complete();
+impl Drop for Right {
+    fn drop(&mut self) {
+        // ORDER: Release; pairs with the Acquire of the next holder.
+        RIGHT.store(false, Release);
     }
 }
 
@@ -110,20 +77,21 @@ pub(crate) struct Stopped<'a> {
     sched: &'a Sched,
     /// The number of Ps to start with.
     procs: u32,
-    /// The leader stays inside the runtime until the world runs again; dropped last.
+    /// The leader stays inside the runtime until the world runs again.
     _inside: Entered,
+    /// Given back last.
+    _right: Right,
 }
 
 impl Sched {
     /// Stops the world. From a goroutine, outside the runtime (it may have to wait its turn), or from any thread. None: the
     /// runtime is being dropped, and there is nothing to stop any more.
     pub(crate) fn stop_the_world(&self) -> Option<Stopped<'_>> {
-        self.world.acquire();
-        self.stop_acquired()
+        self.stop_with(Right::acquire())
     }
 
-    /// As above, for a caller that has the right already; gives it back on None.
-    fn stop_acquired(&self) -> Option<Stopped<'_>> {
+    /// As above, for a caller that has the right already.
+    fn stop_with(&self, right: Right) -> Option<Stopped<'_>> {
         let inside = enter();
         let mut core = self.core.lock();
         self.world.stopped.clear();
@@ -152,19 +120,31 @@ impl Sched {
         drop(core);
         if must_wait && !self.wait_until_stopped() {
             self.abandon_stop();
-            drop(inside);
-            self.world.release();
             return None;
         }
         Some(Stopped {
             sched: self,
             procs: self.nprocs(),
             _inside: inside,
+            _right: right,
         })
     }
 
     /// False: the runtime is being dropped.
     fn wait_until_stopped(&self) -> bool {
+        // A leader from another runtime waits here like any thread: a drop of its own runtime need not wait for it.
+        let guest = current_m().filter(|m| !ptr::eq(m.sched(), self));
+        if let Some(m) = guest {
+            m.is_guest.store(true, Release);
+        }
+        let stopped = self.ask_until_stopped();
+        if let Some(m) = guest {
+            m.is_guest.store(false, Release);
+        }
+        stopped
+    }
+
+    fn ask_until_stopped(&self) -> bool {
         loop {
             self.preempt_all();
             let until = os::monotonic_ns() + ASK_AGAIN_NS;
@@ -234,17 +214,23 @@ impl Sched {
         if n == 0 || n == self.nprocs() {
             return Ok(self.nprocs());
         }
-        self.world.acquire();
+        let right = Right::acquire();
         let old = self.nprocs();
         // In the caller's own context, before anybody is stopped: this allocates and may fail.
-        if let Err(error) = self.add_procs(n.max(old)) {
-            self.world.release();
-            return Err(error);
-        }
-        if let Some(mut stopped) = self.stop_acquired() {
+        self.add_procs(n.max(old))?;
+        if let Some(mut stopped) = self.stop_with(right) {
             stopped.procs = n;
         }
         Ok(old)
+    }
+}
+
+#[cfg(test)]
+impl Stopped<'_> {
+    /// Gives the right back and leaves the world as it is, for tests that broke it for good. On a plain thread.
+    pub(crate) fn leave_broken(self) {
+        std::mem::forget(self);
+        RIGHT.store(false, Release);
     }
 }
 
@@ -272,7 +258,6 @@ impl Drop for Stopped<'_> {
         }
         super::spin::submitted_by_rmw();
         sched.wake_p();
-        sched.world.release();
     }
 }
 

@@ -30,10 +30,19 @@ const NOTE: usize = 2;
 pub(crate) struct InnerVtable {
     /// Frees the allocation; the last reference is gone.
     pub(crate) free: unsafe fn(NonNull<Inner>),
-    /// Its goroutine will not answer: whoever joins learns it.
-    pub(crate) answer: unsafe fn(NonNull<Inner>),
-    /// Its goroutine will never run again: a scope need not wait for it.
-    pub(crate) is_over: unsafe fn(NonNull<Inner>),
+    /// Its goroutine will not answer: whoever joins learns it. Any scope it is in learns its fate.
+    pub(crate) give_up: unsafe fn(NonNull<Inner>, Fate),
+}
+
+/// What becomes of a goroutine whose runtime is gone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fate {
+    /// It runs, or its closure is still there: it may yet leave its scope.
+    Open,
+    /// It never ran, and its closure is gone: a scope need not wait for it.
+    NeverRan,
+    /// It waits for ever. What it borrows may still be in use, through it, by others: its scope can never end.
+    Lost,
 }
 
 /// Shared state of a thread handle.
@@ -57,8 +66,7 @@ static BARE: InnerVtable = InnerVtable {
         // SAFETY: made by `bare` from a box; the last reference is gone.
         drop(unsafe { Box::from_raw(inner.as_ptr()) });
     },
-    answer: |_| {},
-    is_over: |_| {},
+    give_up: |_, _| {},
 };
 
 impl Inner {
@@ -122,19 +130,13 @@ impl Inner {
         }
     }
 
-    /// Its runtime is gone and its goroutine will not answer a join; and if it is over, it will never run again.
+    /// Its runtime is gone and its goroutine will not answer a join.
     ///
     /// # Safety
-    /// The caller has a reference. `is_over` is true only of a goroutine that no thread runs or will run.
-    pub(crate) unsafe fn abandon(inner: NonNull<Inner>, is_over: bool) {
+    /// The caller has a reference; `NeverRan` is said only of a goroutine that has not run and never will.
+    pub(crate) unsafe fn give_up(inner: NonNull<Inner>, fate: Fate) {
         // SAFETY: by the caller's promise.
-        unsafe {
-            let vtable = inner.as_ref().vtable;
-            (vtable.answer)(inner);
-            if is_over {
-                (vtable.is_over)(inner);
-            }
-        }
+        unsafe { (inner.as_ref().vtable.give_up)(inner, fate) };
     }
 
     /// Takes the token if there is one.

@@ -5,7 +5,7 @@
 //! ```text
 //!  the goroutine sets FINISHED after it wrote the result; if DETACHED was set, it drops the result itself
 //!  the handle sets DETACHED when it is dropped;            if FINISHED was set, it drops the result itself
-//!  whoever sets LEFT first leaves the scope for the goroutine
+//!  LEFT: the scope has been left for the goroutine, once
 //! ```
 //! The goroutine's reference lies in its G. When its runtime is dropped before it has FINISHED, GIVEN_UP answers the join;
 //! a goroutine that still runs then finishes into a packet that nobody reads.
@@ -13,14 +13,14 @@
 use std::any::Any;
 use std::cell::UnsafeCell;
 use std::fmt;
-use std::io;
+use std::io::{self, Write};
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
-use super::inner::{Inner, InnerVtable};
+use super::inner::{Fate, Inner, InnerVtable};
 use super::scope::ScopeData;
 use super::{Exited, Result, Thread, exited};
 use crate::context::stack::class_for;
@@ -54,17 +54,18 @@ impl<T> Packet<T> {
             // gone too: its taker, or whoever detached last, has dropped it.
             drop(unsafe { Box::from_raw(inner.cast::<Packet<T>>().as_ptr()) });
         },
-        answer: |inner| {
+        give_up: |inner, fate| {
             // SAFETY: the caller has a reference to this packet.
             let packet = unsafe { inner.cast::<Packet<T>>().as_ref() };
             // ORDER: AcqRel; a goroutine that has finished keeps its answer.
             let given_up = |flags| (flags & FINISHED == 0).then_some(flags | GIVEN_UP);
             let _ = packet.inner.flags.fetch_update(AcqRel, Acquire, given_up);
             packet.slot.complete();
-        },
-        is_over: |inner| {
-            // SAFETY: as above.
-            unsafe { inner.cast::<Packet<T>>().as_ref() }.leave_scope();
+            match (fate, &packet.scope) {
+                (Fate::NeverRan, Some(_)) => packet.leave_scope(),
+                (Fate::Lost, Some(scope)) => scope.lose(),
+                _ => {}
+            }
         },
     };
 
@@ -87,7 +88,10 @@ impl<T> Packet<T> {
         // ORDER: AcqRel; pairs with the other side's: the later one sees the result and may drop it.
         let detached = packet.inner.flags.fetch_or(FINISHED, AcqRel) & DETACHED != 0;
         if detached {
-            packet.drop_result();
+            let dropped = at_the_edge(|| packet.drop_result());
+            if let (false, Some(scope)) = (dropped, &packet.scope) {
+                scope.note_panic();
+            }
         }
         packet.slot.complete();
         packet.leave_scope();
@@ -356,12 +360,15 @@ fn deliver<T>(result: Result<T>) {
     super::release_inner();
 }
 
-/// Runs the last destructors of a goroutine: a panic in one is reported by the hook and goes no further.
-fn at_the_edge(f: impl FnOnce()) {
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(f)) {
+/// Runs the last destructors of a goroutine: a panic in one is reported by the hook and goes no further; false then.
+fn at_the_edge(f: impl FnOnce()) -> bool {
+    let result = catch_unwind(AssertUnwindSafe(f));
+    let ok = result.is_ok();
+    if !ok {
         report_panic();
-        std::mem::forget(payload); // dropping it might panic again
+        std::mem::forget(result); // dropping the payload might panic again
     }
+    ok
 }
 
 /// With `panic_abort` any panic ends the process, as in Go.
@@ -411,10 +418,10 @@ fn report_panic() {
             .name()
             .map(|name| format!(" [{name}]"))
             .unwrap_or_default();
-        match g.site.get() {
-            Some(site) => eprintln!("goroutine {}{name}, spawned at {site}", g.id()),
-            None => eprintln!("goroutine {}{name}", g.id()),
-        }
+        let site = g.site.get().map(|site| format!(", spawned at {site}"));
+        let site = site.unwrap_or_default();
+        // A closed stderr is no reason to fail.
+        let _ = writeln!(io::stderr(), "goroutine {}{name}{site}", g.id());
     }
 }
 
@@ -448,21 +455,13 @@ impl Builder {
         Builder::default()
     }
 
-    /// Names the goroutine, for panics and dumps.
-    ///
-    /// # Panics
-    /// If the name contains a NUL byte, as std's does.
+    /// Names the goroutine, for panics and dumps. A name with a NUL byte makes `spawn` panic, as std's does.
     ///
     /// ```
     /// let builder = gosched::thread::Builder::new().name("worker".into());
     /// # let _ = builder;
     /// ```
-    #[track_caller]
     pub fn name(mut self, name: String) -> Builder {
-        assert!(
-            !name.contains('\0'),
-            "thread name may not contain interior null bytes"
-        );
         self.name = Some(name);
         self
     }
@@ -480,7 +479,10 @@ impl Builder {
         self
     }
 
+    #[track_caller]
     fn parts(self) -> io::Result<(Option<Box<str>>, Option<u8>)> {
+        let has_nul = self.name.as_ref().is_some_and(|name| name.contains('\0'));
+        assert!(!has_nul, "thread name may not contain interior null bytes");
         let class = match self.stack_size {
             Some(size) => Some(class_for(size.max(1)).ok_or_else(|| stack_size_error(size))?),
             None => None,
@@ -512,6 +514,39 @@ impl Builder {
         let site = Location::caller();
         with_current("thread::Builder::spawn", |sched| {
             spawn_joinable(sched, site, name, class, f)
+        })
+    }
+
+    /// Starts a goroutine that may borrow; see [`std::thread::Builder::spawn_unchecked`].
+    ///
+    /// # Safety
+    /// The goroutine must have ended before anything that it borrows goes; nothing checks that.
+    ///
+    /// # Errors
+    /// As for [`Builder::spawn`].
+    ///
+    /// # Panics
+    /// Outside a goroutine.
+    ///
+    /// ```
+    /// # gosched::run(|| {
+    /// let text = String::from("hello");
+    /// // SAFETY: it is joined before `text` goes.
+    /// let handle = unsafe { gosched::thread::Builder::new().spawn_unchecked(|| text.len()) };
+    /// assert_eq!(handle.unwrap().join().unwrap(), 5);
+    /// # });
+    /// ```
+    #[track_caller]
+    pub unsafe fn spawn_unchecked<F, T>(self, f: F) -> io::Result<JoinHandle<T>>
+    where
+        F: FnOnce() -> T + Send,
+        T: Send,
+    {
+        let (name, class) = self.parts()?;
+        let site = Location::caller();
+        with_current("thread::Builder::spawn_unchecked", |sched| {
+            // SAFETY: by the caller's promise.
+            unsafe { spawn_raw(sched, site, name, class, None, f) }.map(JoinHandle)
         })
     }
 

@@ -1,14 +1,15 @@
 //! Scoped goroutines; see [`std::thread::scope`].
 //!
 //! A scope counts its goroutines and itself. Its caller leaves only when the count is zero, through panics and
-//! requests to unwind alike: what the goroutines borrow lies in its frames.
+//! requests to unwind alike: what the goroutines borrow lies in its frames. If the runtime of one of them is dropped
+//! while it waits, the count never gets there, and that is a fatal error: the goroutine may have lent the borrow on.
 
 use std::fmt;
 use std::io;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{AcqRel, Relaxed};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use super::join::{RawHandle, spawn_raw, with_current};
@@ -36,6 +37,11 @@ impl ScopeData {
         if self.running.fetch_sub(1, AcqRel) == 1 {
             self.empty.complete();
         }
+    }
+
+    /// One of its goroutines will never go on: the scope cannot end.
+    pub(super) fn lose(&self) {
+        self.empty.complete();
     }
 
     pub(super) fn note_panic(&self) {
@@ -116,6 +122,14 @@ where
     let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
     scope.data.leave();
     scope.data.empty.wait_always(&SCOPE);
+    // ORDER: Acquire; pairs with the AcqRel in `leave`.
+    if scope.data.running.load(Acquire) != 0 {
+        // It can neither return nor unwind: what the goroutine borrowed would be freed under it.
+        crate::sched::fatal::throw(
+            "a scope cannot end: the runtime of one of its goroutines was dropped while the goroutine waited; \
+             drop the runtime after the scope, or use Runtime::shutdown",
+        );
+    }
     match result {
         Err(payload) => resume_unwind(payload),
         Ok(_) if scope.data.has_panicked.load(Relaxed) => {

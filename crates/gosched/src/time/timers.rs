@@ -251,7 +251,6 @@ impl Poller {
         {
             return false;
         }
-        self.note.clear();
         loop {
             let until = timers.next_ns();
             if until == u64::MAX {
@@ -265,6 +264,9 @@ impl Poller {
                 break;
             }
         }
+        // Cleared before the next watcher can come, never after: a wake meant for that one must stay. One meant for us
+        // that comes late costs the next a needless turn.
+        self.note.clear();
         self.until.store(NOBODY, SeqCst);
         true
     }

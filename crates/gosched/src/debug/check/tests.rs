@@ -2,7 +2,6 @@
 //! clause must be named.
 
 use std::ffi::c_void;
-use std::mem;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
@@ -23,6 +22,7 @@ fn still(procs: u32) -> &'static Sched {
         max_threads: 100,
         deadlock: Deadlock::Off,
         on_deadlock: None,
+        has_hook: false,
         panic_abort: false,
         mprotect_guards: false,
         schedtrace_ms: None,
@@ -124,7 +124,7 @@ fn stopped<T>(change: impl FnOnce(&Sched) -> T) -> Vec<String> {
     // A second look sees the same: the first has changed nothing.
     let mut again = Report::new();
     check_stopped(sched, &mut Census::new(), &mut again);
-    mem::forget(stopped);
+    stopped.leave_broken();
     let found = names(report);
     assert_eq!(found, names(again));
     found
