@@ -4,6 +4,7 @@ use std::cell::UnsafeCell;
 use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
+use std::sync::atomic::Ordering::Acquire;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -347,8 +348,10 @@ impl Handle {
     }
 
     fn upgrade(&self) -> io::Result<Arc<Sched>> {
+        // One that goroutines were left behind in is kept in memory, but is as dead.
         self.sched
             .upgrade()
+            .filter(|sched| !sched.dead.load(Acquire))
             .ok_or_else(|| io::Error::other("the gosched runtime has been dropped"))
     }
 }

@@ -69,7 +69,8 @@ fn arm(g: Gp, claim: crate::time::timers::Claim, publish: impl FnOnce() -> bool)
 /// Unwinds a goroutine whose runtime shuts down; elsewhere, and while unwinding already, does nothing.
 #[inline]
 pub(crate) fn check_cancelled() {
-    if let Some(g) = current_g()
+    if cfg!(panic = "unwind")
+        && let Some(g) = current_g()
         && g.is_cancelled()
         && !std::thread::panicking()
     {
@@ -126,7 +127,11 @@ pub fn park_timeout(dur: Duration) {
     if unsafe { inner.as_ref() }.take_token() {
         return;
     }
-    wait_timed(&PARK_TIMEOUT, inner.as_ptr().cast(), deadline);
+    if !wait_timed(&PARK_TIMEOUT, inner.as_ptr().cast(), deadline) {
+        // SAFETY: the goroutine holds a reference to it.
+        let has_token = || unsafe { inner.as_ref() }.take_token();
+        yield_until(deadline, has_token);
+    }
     check_cancelled();
 }
 
@@ -147,32 +152,46 @@ pub fn sleep(dur: Duration) {
     if current_g().is_none() {
         return std::thread::sleep(dur);
     }
-    wait_timed(&SLEEP, std::ptr::null(), os::deadline_after(dur));
+    let deadline = os::deadline_after(dur);
+    if !wait_timed(&SLEEP, std::ptr::null(), deadline) {
+        yield_until(deadline, || false);
+    }
     check_cancelled();
 }
 
 /// Sleeps whatever happens: takes no token, does not unwind.
 pub(crate) fn rest(dur: Duration) {
-    if current_g().is_some() {
-        wait_timed(&SLEEP, std::ptr::null(), os::deadline_after(dur));
-    } else {
+    let deadline = os::deadline_after(dur);
+    if current_g().is_none() {
         std::thread::sleep(dur);
+    } else if !wait_timed(&SLEEP, std::ptr::null(), deadline) {
+        yield_until(deadline, || false);
     }
 }
 
-fn wait_timed(ops: &'static WaitOps, arg: *const c_void, deadline: u64) {
-    let Some(g) = current_g() else { return };
+/// What is left without memory for a timer: turns, until the time has come.
+#[cold]
+fn yield_until(deadline: u64, is_done: impl Fn() -> bool) {
+    while os::monotonic_ns() < deadline && !is_done() {
+        super::yield_now();
+    }
+}
+
+/// Waits as `ops` says, until the deadline at the latest; false: there is no memory for a timer.
+fn wait_timed(ops: &'static WaitOps, arg: *const c_void, deadline: u64) -> bool {
+    let Some(g) = current_g() else { return true };
     let timers = &g.sched().timers;
     let promised = {
         let _rt = enter();
         timers.promise()
     };
     if promised.is_err() {
-        crate::sched::fatal::throw("no memory for a timer");
+        return false;
     }
     g.timer_when.set(deadline);
     // SAFETY: PK, `arg` is what `ops` takes (the callers above).
     unsafe { park_g(ops, arg) };
     let _rt = enter();
     timers.remove(g);
+    true
 }
