@@ -193,7 +193,11 @@ fn is_runtime(frame: &Frame) -> bool {
     let path = path(frame).strip_prefix("gosched::");
     path.is_some_and(|rest| begins(rest, MODULES))
         || own_file(frame).is_some_and(|rest| begins(rest, FILES))
+        || is_ours(frame) && BEHIND.iter().any(|name| frame.function().contains(name))
 }
+
+/// What stands behind the public functions of `thread`.
+const BEHIND: [&str; 2] = ["wait_timed", "RawHandle"];
 
 /// Any function of this crate.
 fn is_ours(frame: &Frame) -> bool {

@@ -186,7 +186,7 @@ impl Sched {
     }
 
     /// Queues runnable goroutines: up to one per idle P goes where another M finds it first, the rest to p's
-    /// ring as far as it fits; then wakes (go-facts' injectglist).
+    /// ring as far as it fits; then wakes (Go's `injectglist`).
     pub(crate) fn inject_list(&self, p: Option<Pp>, list: &mut GQueue) {
         let mut for_others = GQueue::new();
         let idle = self.npidle.load(Relaxed) as usize;
