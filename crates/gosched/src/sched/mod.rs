@@ -143,6 +143,8 @@ pub(crate) struct Sched {
     pub(crate) sysmon: sysmon::State,
     pub(crate) creator: threads::Creator,
     pub(crate) world: world::World,
+    /// A drop has begun to give the goroutines up: what it finds running is left to the Ms that run it.
+    pub(crate) is_given_up: AtomicBool,
     /// sysmon has taken out goroutines whose time has come and not yet queued them.
     pub(crate) is_carrying: AtomicBool,
     /// There is memory to return, and it is time (sysmon decides).
@@ -215,6 +217,7 @@ impl Sched {
             sysmon: sysmon::State::new(),
             creator: threads::Creator::new(),
             world: world::World::new(),
+            is_given_up: AtomicBool::new(false),
             is_carrying: AtomicBool::new(false),
             scavenge_now: AtomicBool::new(false),
             shrink_now: AtomicBool::new(false),

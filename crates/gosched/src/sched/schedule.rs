@@ -68,7 +68,7 @@ impl Sched {
     /// The M ends. If that is because the runtime was dropped, nobody will run the goroutine that it ran last.
     fn leave_behind(&self, last: Option<Gp>) {
         if let Some(g) = last
-            && self.dead.load(Relaxed)
+            && self.is_given_up.load(Relaxed)
             && !matches!(g.status.get(), Status::Dead | Status::Idle)
         {
             super::teardown::abandon(g);
@@ -185,8 +185,10 @@ impl Sched {
         if !self.scavenge_now.load(Relaxed) {
             return false;
         }
-        let shrinks = self.shrink_now.load(Relaxed) && self.shrink_parked();
-        self.shrink_now.store(shrinks, Relaxed);
+        let shrinks = self.shrink_now.swap(false, Relaxed) && self.shrink_parked();
+        if shrinks {
+            self.shrink_now.store(true, Relaxed); // the round is not over
+        }
         let more = self.arena.scavenge(SCAVENGE_BUDGET) | self.blocks.trim() | shrinks;
         self.scavenge_now.store(more, Relaxed);
         true
@@ -246,31 +248,39 @@ impl Sched {
 
     /// If timers are set and nobody watches them, this M does, without a P. True: it has a P again.
     fn wait_for_timer(&self, m: Mp) -> bool {
-        m.blocked.store(true, Relaxed);
-        let waited = self.poller.wait(&self.timers);
-        m.blocked.store(false, Relaxed);
-        if !waited {
-            return false;
-        }
-        let mut due = self.timers.expire(os::monotonic_ns());
-        let mut core = self.core.lock();
-        if let Some(p) = (!self.is_stopping())
-            .then(|| self.get_idle_p(&mut core))
-            .flatten()
-        {
-            drop(core);
-            acquire_p(m, p);
-            self.begin_spinning(m);
-            if !due.is_empty() {
-                self.inject_list(Some(p), &mut due);
-            }
-            return true;
+        let core = self.core.lock();
+        if core.pending.is_some() || !self.poller.begin(&self.timers) {
+            return false; // a P that waits for a thread comes first: `stop_m` takes it
         }
         drop(core);
+        m.blocked.store(true, Relaxed);
+        self.poller.sleep(&self.timers);
+        m.blocked.store(false, Relaxed);
+        let mut due = self.timers.expire(os::monotonic_ns());
+        let p = self.take_any_p(m);
         if !due.is_empty() {
-            self.inject_list(None, &mut due);
+            self.inject_list(p, &mut due);
         }
-        false
+        p.is_some()
+    }
+
+    /// A P for an M that comes back: one that waits for a thread, or an idle one.
+    fn take_any_p(&self, m: Mp) -> Option<Pp> {
+        let mut core = self.core.lock();
+        if self.is_stopping() {
+            return None;
+        }
+        if let Some((p, spinning)) = self.take_pending(&mut core) {
+            drop(core);
+            m.set_spinning(spinning);
+            acquire_p(m, p);
+            return Some(p);
+        }
+        let p = self.get_idle_p(&mut core)?;
+        drop(core);
+        acquire_p(m, p);
+        self.begin_spinning(m);
+        Some(p)
     }
 
     /// Switches to the goroutine; returns on g0 when it leaves. Its first run takes a stack (D3).

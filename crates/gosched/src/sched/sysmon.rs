@@ -72,6 +72,7 @@ struct Seen {
     /// When to look for stacks to shrink, and the parks there had been at the last time.
     next_shrink_ns: u64,
     parks: u64,
+    had_parks: bool,
 }
 
 /// The thread's function; returns when the runtime is dropped.
@@ -85,6 +86,7 @@ pub(crate) fn run(sched: &Sched) {
         watch: deadlock::Watch::new(),
         next_shrink_ns: sched.started_ns + SHRINK_PERIOD_NS,
         parks: 0,
+        had_parks: false,
     };
     while !sched.dead.load(Acquire) {
         if seen.idle_looks >= IDLE_LOOKS && sched.config.schedtrace_ms.is_none() {
@@ -128,7 +130,13 @@ fn sleep_while_idle(sched: &Sched, seen: &mut Seen) {
     }
     loop {
         let look_at = seen.watch.look(sched).unwrap_or(u64::MAX);
-        if sched.sysmon_sleep(look_at.min(garbage_at)) || garbage_at <= look_at {
+        // Where no M is left to watch the timers, this thread does.
+        let timer_at = match sched.poller.is_watching() {
+            true => u64::MAX,
+            false => sched.timers.next_ns(),
+        };
+        let work_at = garbage_at.min(timer_at);
+        if sched.sysmon_sleep(look_at.min(work_at)) || work_at <= look_at {
             break;
         }
     }
@@ -233,7 +241,9 @@ fn scavenge(sched: &Sched, now: u64, seen: &mut Seen) {
     if now >= seen.next_shrink_ns {
         seen.next_shrink_ns = now + SHRINK_PERIOD_NS;
         let parks = sched.procs().map(|p| p.counters.parks.get()).sum();
-        if std::mem::replace(&mut seen.parks, parks) != parks {
+        // Who parked just before the last walk had not waited long enough then: one more.
+        let is_new = std::mem::replace(&mut seen.parks, parks) != parks;
+        if std::mem::replace(&mut seen.had_parks, is_new) || is_new {
             sched.shrink_now.store(true, Relaxed);
             sched.scavenge_now.store(true, Relaxed);
         }

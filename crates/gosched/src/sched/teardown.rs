@@ -17,6 +17,7 @@ use super::gstatus::Status;
 use super::park::{assert_user_context, enter, no_preempt};
 use super::ptr::Gp;
 use super::{Sched, registry};
+use crate::builder::Hook;
 use crate::os::{self, PageVec};
 use crate::thread::inner::{Fate, Inner};
 
@@ -38,6 +39,7 @@ pub(crate) fn drop_runtime(sched: Arc<Sched>) {
     // The dropper may belong to a runtime that is being dropped, too: it finishes this first.
     let no_preempt = no_preempt("dropping a runtime");
     let left = stop_threads(&sched);
+    sched.is_given_up.store(true, SeqCst);
     let gs = live_goroutines(&sched, |_| true);
     answer_joins(&gs);
     forget_runtime(&sched);
@@ -50,8 +52,8 @@ pub(crate) fn drop_runtime(sched: Arc<Sched>) {
         LEAKED.fetch_add(gave_up as u64, Relaxed);
         std::mem::forget(Arc::clone(&sched));
     }
-    drop(sched.hook.lock().map(|mut hook| hook.take()));
-    drop_unstarted_closures(sched, gs);
+    let hook = sched.hook.lock().ok().and_then(|mut hook| hook.take());
+    drop_what_users_gave(LeftOver(gs, hook, sched));
 }
 
 /// The process forgets the runtime. Threads that are left may still wake goroutines of others: they count as foreign.
@@ -140,40 +142,43 @@ fn answer_joins(gs: &PageVec<Gp>) {
     }
 }
 
-/// Drops the closures of those that never started, after every answer: a destructor may join another one. It may also
-/// wait; a goroutine of the dead runtime itself would then never go on, so its closures go on a thread of their own.
-fn drop_unstarted_closures(sched: Arc<Sched>, gs: PageVec<Gp>) {
-    let is_unstarted = |g: &&Gp| g.started.load(Acquire) == 0;
-    if sched.own_m().is_none() || !gs.as_slice().iter().any(|g| is_unstarted(&g)) {
-        return gs
-            .as_slice()
-            .iter()
-            .filter(is_unstarted)
-            .for_each(|g| drop_unstarted(*g));
+/// What users gave a runtime that is gone: closures of goroutines that never ran, and the deadlock hook. All of it is Send: it
+/// was to run on any thread.
+struct LeftOver(PageVec<Gp>, Option<Hook>, Arc<Sched>);
+
+// SAFETY: D3, see above.
+unsafe impl Send for LeftOver {}
+
+impl LeftOver {
+    fn unstarted(&self) -> impl Iterator<Item = Gp> + '_ {
+        let gs = self.0.as_slice().iter().copied();
+        gs.filter(|g| g.started.load(Acquire) == 0)
     }
-    let work = Unstarted(gs, sched);
-    let spawned = std::thread::Builder::new()
-        .name("gosched-drop".into())
-        .spawn(move || {
-            let Unstarted(gs, _sched) = { work };
-            let unstarted = gs
-                .as_slice()
-                .iter()
-                .filter(|g| g.started.load(Acquire) == 0);
-            unstarted.for_each(|g| drop_unstarted(*g));
-        });
-    if spawned.is_err() {
-        os::write_stderr(
-            b"gosched: no thread to drop the closures of goroutines that never started\n",
-        );
+
+    fn drop_all(self) {
+        self.unstarted().for_each(drop_unstarted);
+        let hook = self.1;
+        std::mem::forget(catch_unwind(AssertUnwindSafe(|| drop(hook))));
     }
 }
 
-/// Goroutines that never ran, with what keeps them. Their closures are Send: they were to run on any thread.
-struct Unstarted(PageVec<Gp>, Arc<Sched>);
-
-// SAFETY: D3, see above.
-unsafe impl Send for Unstarted {}
+/// Runs the destructors, after every answer: one may join another goroutine. It may also wait; a goroutine of the dead
+/// runtime itself would then never go on, so there it happens on a thread of its own.
+fn drop_what_users_gave(left: LeftOver) {
+    let is_empty = left.unstarted().next().is_none() && left.1.is_none();
+    if left.2.own_m().is_none() || is_empty {
+        return left.drop_all();
+    }
+    let spawned = std::thread::Builder::new()
+        .name("gosched-drop".into())
+        .spawn(move || {
+            let left: LeftOver = { left };
+            left.drop_all();
+        });
+    if spawned.is_err() {
+        os::write_stderr(b"gosched: no thread to drop what a runtime was given\n");
+    }
+}
 
 /// The goroutines that have not ended.
 fn live_goroutines(sched: &Sched, mut wanted: impl FnMut(Gp) -> bool) -> PageVec<Gp> {

@@ -63,7 +63,7 @@ impl<T> Packet<T> {
             packet.slot.complete();
             match (fate, &packet.scope) {
                 (Fate::NeverRan, Some(_)) => packet.leave_scope(),
-                (Fate::Lost, Some(scope)) => scope.lose(),
+                (Fate::Lost, Some(scope)) if !packet.has_left() => scope.lose(),
                 _ => {}
             }
         },
@@ -95,6 +95,10 @@ impl<T> Packet<T> {
         }
         packet.slot.complete();
         packet.leave_scope();
+    }
+
+    fn has_left(&self) -> bool {
+        self.inner.flags.load(Acquire) & LEFT != 0
     }
 
     fn leave_scope(&self) {
@@ -520,7 +524,8 @@ impl Builder {
     /// Starts a goroutine that may borrow; see [`std::thread::Builder::spawn_unchecked`].
     ///
     /// # Safety
-    /// The goroutine must have ended before anything that it borrows goes; nothing checks that.
+    /// The goroutine must have ended before anything that it borrows goes; nothing checks that. A join that answers
+    /// [`Exited`] because the runtime was dropped does not mean that it has: it may go on until it waits.
     ///
     /// # Errors
     /// As for [`Builder::spawn`].

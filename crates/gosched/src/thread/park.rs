@@ -130,7 +130,7 @@ pub fn park_timeout(dur: Duration) {
     if !wait_timed(&PARK_TIMEOUT, inner.as_ptr().cast(), deadline) {
         // SAFETY: the goroutine holds a reference to it.
         let has_token = || unsafe { inner.as_ref() }.take_token();
-        yield_until(deadline, has_token);
+        yield_until(deadline, || has_token() || is_cancelled());
     }
     check_cancelled();
 }
@@ -154,7 +154,7 @@ pub fn sleep(dur: Duration) {
     }
     let deadline = os::deadline_after(dur);
     if !wait_timed(&SLEEP, std::ptr::null(), deadline) {
-        yield_until(deadline, || false);
+        yield_until(deadline, is_cancelled);
     }
     check_cancelled();
 }
@@ -173,8 +173,12 @@ pub(crate) fn rest(dur: Duration) {
 #[cold]
 fn yield_until(deadline: u64, is_done: impl Fn() -> bool) {
     while os::monotonic_ns() < deadline && !is_done() {
-        super::yield_now();
+        crate::sched::park::yield_now();
     }
+}
+
+fn is_cancelled() -> bool {
+    current_g().is_some_and(|g| g.is_cancelled())
 }
 
 /// Waits as `ops` says, until the deadline at the latest; false: there is no memory for a timer.

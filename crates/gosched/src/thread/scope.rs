@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use super::join::{RawHandle, spawn_raw, with_current};
 use super::{Result, Thread};
+use crate::context::current_g;
 use crate::sched::g::WaitReason;
 use crate::sched::wait::{SlotKind, WaitSlot};
 
@@ -124,6 +125,10 @@ where
     scope.data.empty.wait_always(&SCOPE);
     // ORDER: Acquire; pairs with the AcqRel in `leave`.
     if scope.data.running.load(Acquire) != 0 {
+        if current_g().is_some_and(|g| g.sched().dead.load(Acquire)) {
+            // This goroutine was given up as well: it waits, which it never comes back from.
+            WaitSlot::new().wait_always(&SCOPE);
+        }
         // It can neither return nor unwind: what the goroutine borrowed would be freed under it.
         crate::sched::fatal::throw(
             "a scope cannot end: the runtime of one of its goroutines was dropped while the goroutine waited; \

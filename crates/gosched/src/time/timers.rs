@@ -241,16 +241,19 @@ impl Poller {
         self.until.load(Relaxed) != NOBODY
     }
 
-    /// Becomes the watcher, if there is a timer and nobody watches, until the next is due or somebody kicks.
-    pub(crate) fn wait(&self, timers: &Timers) -> bool {
-        if timers.next_ns() == u64::MAX
-            || self
+    /// Becomes the watcher, if there is a timer and nobody watches; true: `sleep` must follow. Under the scheduler lock, so
+    /// that who queues a P for the next free M sees either that M or a watcher to wake.
+    #[must_use = "the watcher must sleep"]
+    pub(crate) fn begin(&self, timers: &Timers) -> bool {
+        timers.next_ns() != u64::MAX
+            && self
                 .until
                 .compare_exchange(NOBODY, COMING, SeqCst, Relaxed)
-                .is_err()
-        {
-            return false;
-        }
+                .is_ok()
+    }
+
+    /// The watcher sleeps until the next timer is due or somebody kicks.
+    pub(crate) fn sleep(&self, timers: &Timers) {
         loop {
             let until = timers.next_ns();
             if until == u64::MAX {
@@ -268,12 +271,11 @@ impl Poller {
         // that comes late costs the next a needless turn.
         self.note.clear();
         self.until.store(NOBODY, SeqCst);
-        true
     }
 
     /// A timer for `when` was put in as the earliest: the watcher must not oversleep. False: nobody watches.
     pub(crate) fn kick(&self, when: u64) -> bool {
-        // FENCE: timer/1 — `next` before the look at the watcher; meets timer/2 in `wait`.
+        // FENCE: timer/1 — `next` before the look at the watcher; meets timer/2 in `sleep`.
         fence(SeqCst);
         let until = self.until.load(SeqCst);
         if until > when {
