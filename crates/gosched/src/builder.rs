@@ -110,7 +110,8 @@ impl Builder {
         self
     }
 
-    /// The most threads that run goroutines, 10,000 if not set. Needing more is a fatal error.
+    /// The most threads that run goroutines, 10,000 if not set; at least one for each of `procs`. Needing more, for locked
+    /// goroutines, is a fatal error.
     ///
     /// ```
     /// let builder = gosched::Runtime::builder().max_threads(64);
@@ -228,6 +229,11 @@ impl Builder {
         if procs == 0 || procs > PROCS_MAX {
             return Err(invalid(format!(
                 "procs is {procs}: give a number from 1 to {PROCS_MAX}"
+            )));
+        }
+        if procs > max_threads {
+            return Err(invalid(format!(
+                "procs is {procs} and max_threads {max_threads}: every processor needs a thread"
             )));
         }
         Ok(Config {

@@ -160,3 +160,31 @@ fn m1_m6_m7_threads_agree_under_load() {
         assert_eq!(debug::metrics().rescues, 0);
     });
 }
+
+/// The one thread watches the timer of a goroutine that sleeps; whoever comes from outside gets it all the same.
+#[test]
+fn mg_the_only_thread_watches_timers_and_serves_wakes() {
+    let runtime = gosched::Runtime::builder()
+        .procs(1)
+        .max_threads(1)
+        .build()
+        .unwrap();
+    runtime.go(|| gosched::thread::sleep(std::time::Duration::from_secs(3600)));
+    common::within(std::time::Duration::from_secs(60), "the joins", || {
+        for n in 0..5_000 {
+            assert_eq!(runtime.spawn(move || n).join().unwrap(), n);
+        }
+    });
+    assert_eq!(runtime.metrics().rescues, 0);
+}
+
+#[test]
+fn mg_every_processor_needs_a_thread() {
+    let few = gosched::Runtime::builder().procs(3).max_threads(2).build();
+    let error = few.unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+    assert!(
+        error.to_string().contains("every processor needs a thread"),
+        "{error}"
+    );
+}

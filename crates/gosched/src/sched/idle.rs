@@ -78,13 +78,6 @@ impl Sched {
             m.park.wakeup();
             return;
         }
-        if spinning && core.mcount >= self.config.max_threads && core.awake() > 0 {
-            // No thread for it, now or later, but somebody is awake and will come to the work.
-            self.put_idle_p(&mut core, p);
-            self.spin.set_needed();
-            self.spin.give_up();
-            return;
-        }
         p.wants_spinning.set(spinning);
         p.link.set(core.pending);
         core.pending = Some(p);

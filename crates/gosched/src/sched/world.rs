@@ -214,6 +214,11 @@ impl Sched {
         if n == 0 || n == self.nprocs() {
             return Ok(self.nprocs());
         }
+        if n > self.config.max_threads {
+            let limit = self.config.max_threads;
+            let text = format!("max_threads is {limit}, and every processor needs a thread");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
         let right = Right::acquire();
         let old = self.nprocs();
         // In the caller's own context, before anybody is stopped: this allocates and may fail.
