@@ -13,7 +13,7 @@ use std::sync::mpsc;
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
-use common::{child, child_of, eventually, thread_count, within};
+use common::{Alive, child, child_of, eventually, thread_count, within};
 use gosched::testing::{fail_map_after, fail_thread_after};
 use gosched::{Handle, Runtime, debug, thread};
 
@@ -41,22 +41,6 @@ fn panic_text<T>(f: impl FnOnce() -> T) -> String {
 fn assert_says(text: &str, parts: &[&str]) {
     for part in parts {
         assert!(text.contains(part), "no {part:?} in {text:?}");
-    }
-}
-
-/// Counts what is alive of it.
-struct Alive(Arc<AtomicUsize>);
-
-impl Alive {
-    fn new(count: &Arc<AtomicUsize>) -> Alive {
-        count.fetch_add(1, SeqCst);
-        Alive(Arc::clone(count))
-    }
-}
-
-impl Drop for Alive {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, SeqCst);
     }
 }
 

@@ -289,3 +289,19 @@ impl Rng {
         self.below(n) == 0
     }
 }
+
+/// Counts what is alive of it.
+pub struct Alive(std::sync::Arc<std::sync::atomic::AtomicUsize>);
+
+impl Alive {
+    pub fn new(count: &std::sync::Arc<std::sync::atomic::AtomicUsize>) -> Alive {
+        count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        Alive(std::sync::Arc::clone(count))
+    }
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+    }
+}

@@ -12,7 +12,7 @@ use std::sync::mpsc;
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
-use common::{child, eventually, fd_count, rss_kib, thread_count, within};
+use common::{Alive, child, eventually, fd_count, rss_kib, thread_count, within};
 use gosched::thread::{Exited, JoinHandle};
 use gosched::{Handle, Runtime, thread};
 
@@ -21,22 +21,6 @@ const LONG: Duration = Duration::from_secs(20);
 
 fn runtime(procs: usize) -> Runtime {
     Runtime::builder().procs(procs).build().unwrap()
-}
-
-/// Counts what is alive of it.
-struct Alive(Arc<AtomicUsize>);
-
-impl Alive {
-    fn new(count: &Arc<AtomicUsize>) -> Alive {
-        count.fetch_add(1, SeqCst);
-        Alive(Arc::clone(count))
-    }
-}
-
-impl Drop for Alive {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, SeqCst);
-    }
 }
 
 fn alive() -> Arc<AtomicUsize> {
