@@ -11,6 +11,7 @@ use std::time::Duration;
 use crate::builder::{Builder, MAIN_STACK_SIZE};
 use crate::context::current_g;
 use crate::context::stack::class_for;
+use crate::context::tls;
 use crate::debug::{self, Dump, Metrics, Violations};
 use crate::os;
 use crate::sched::g::{Task, WaitReason};
@@ -465,11 +466,14 @@ fn main_goroutine<T>(main: *const Main<T>, f: impl FnOnce() -> T) {
         let _rt = enter();
         g.sched().core.lock().mains_exited += 1;
         drop(_rt);
+        drop(result);
         thread::release_inner();
+        tls::end();
         return;
     }
     thread::report_abort(&result);
     thread::release_inner();
+    tls::end();
     {
         let _rt = enter();
         if let Some(g) = current_g() {

@@ -12,6 +12,11 @@ pub fn fail_thread_after(n: i64) {
     crate::os::FAIL_THREAD_AFTER.store(n, SeqCst);
 }
 
+/// Whether `build` finds that goroutines cannot have their own thread-locals.
+pub fn refuse_own_thread_locals(refuse: bool) {
+    crate::os::REFUSE_OWN_TLS.store(refuse, SeqCst);
+}
+
 /// Takes an edge that the state machine does not have, which must end the process.
 pub fn illegal_status_change() {
     if let Some(g) = crate::context::current_g() {

@@ -72,6 +72,17 @@ pub(crate) fn current_g() -> Option<Gp> {
     current_m()?.curg()
 }
 
+/// The M of the thread that a signal has just interrupted, whatever FS it is on; CONTEXT: signal. The thread id tells it
+/// from a thread that merely inherited GS.
+pub(crate) fn interrupted_m() -> Option<Mp> {
+    if MODE.load(Relaxed) != GS {
+        return None;
+    }
+    // SAFETY: Ms are never freed (see above).
+    let m = unsafe { Mp::from_raw(read_gs()) }?;
+    (m.tid.load(Relaxed) == crate::os::gettid()).then_some(m)
+}
+
 #[inline(always)]
 fn read_gs() -> *mut M {
     let base: usize;
@@ -82,7 +93,7 @@ fn read_gs() -> *mut M {
 
 /// The thread pointer: FS's first word points to itself.
 #[inline(always)]
-fn read_fs() -> usize {
+pub(crate) fn read_fs() -> usize {
     let base: usize;
     // SAFETY: every thread of the System V ABI has it. Not `pure`, as above.
     unsafe {
@@ -103,13 +114,16 @@ fn slow_current() -> *mut M {
 
 /// Makes this thread `m`, before it first schedules.
 pub(crate) fn become_m(m: Mp) {
+    m.own_fs.set(read_fs());
     m.fs.store(read_fs(), Relaxed);
     set(m.as_ptr());
 }
 
-/// This thread is no M any more.
+/// This thread is no M any more. It is on its own FS.
 pub(crate) fn resign_m(m: Mp) {
+    debug_assert_eq!(m.own_fs.get(), read_fs(), "D6: an M ends on its own FS");
     m.fs.store(0, Relaxed);
+    m.own_fs.set(0);
     set(ptr::null_mut());
 }
 

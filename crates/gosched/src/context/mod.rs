@@ -12,10 +12,12 @@ pub(crate) mod current;
 pub(crate) mod overflow;
 pub(crate) mod stack;
 pub(crate) mod switch;
+pub(crate) mod tls;
 
 pub(crate) use current::{current_g, current_m};
 
 use std::mem::{ManuallyDrop, MaybeUninit};
+use std::sync::atomic::Ordering::Relaxed;
 
 use crate::sched::ptr::{Gp, Mp};
 
@@ -63,14 +65,14 @@ impl Probe {
 /// What unwinding may need below a suspended goroutine's stack pointer.
 const PROBE_ROOM: usize = 12 * 1024;
 
-/// Leaves the goroutine's stack for the one whose stack pointer is `to`; returns when the goroutine is
-/// resumed, maybe on another thread.
+/// Leaves the goroutine's stack for g0's; returns when the goroutine is resumed, maybe on another thread.
 #[inline(always)]
-pub(crate) fn suspend(g: Gp, to: usize) {
+pub(crate) fn suspend(m: Mp, g: Gp) {
+    m.sched().tls.return_malloc(m);
     let left = asan::leave_g(g);
-    // SAFETY: D5, we are on g's stack and `to` is g0's saved stack pointer of this M, whose frame waits
-    // in `resume`.
-    let mut command = unsafe { switch::switch(g.sp.as_ptr(), to, 0) };
+    // SAFETY: D5, we are on g's stack and g0's frame on this M waits in `resume`. FS stays as it is: g0 touches no
+    // thread-local (D6).
+    let mut command = unsafe { switch::switch(g.sp.as_ptr(), m.g0_sp.get(), 0) };
     let mut from = asan::arrive(left);
     while command != RUN {
         (command, from) = answer(g, command, from);
@@ -107,13 +109,19 @@ pub(crate) fn backtrace_here(probe: &mut Probe) {
     }
 }
 
-/// Runs a goroutine until it leaves through [`suspend`]. On g0.
+/// Runs a goroutine on its FS until it leaves through [`suspend`]. On g0.
 #[inline(always)]
-pub(crate) fn resume(m: Mp, g: Gp) {
+pub(crate) fn resume(m: Mp, g: Gp, fs: usize) {
     let left = asan::leave_for(g);
     // SAFETY: G2/S1, g is Running and ours alone; its saved stack pointer was left by `suspend` or
-    // `prepare`.
-    unsafe { switch::switch(m.g0_sp.as_ptr(), g.sp.get(), RUN) };
+    // `prepare`. D6, `fs` is its own, or this thread's.
+    unsafe {
+        if fs == m.fs.load(Relaxed) {
+            switch::switch(m.g0_sp.as_ptr(), g.sp.get(), RUN);
+        } else {
+            switch::switch_fs(m.g0_sp.as_ptr(), g.sp.get(), RUN, fs, &raw const m.fs);
+        }
+    }
     asan::arrive(left);
 }
 

@@ -6,17 +6,18 @@
 //!
 //! ```text
 //!  chunk   slot 0                slot 1                slot 2 …
-//!          ├───────┬────────────┬┼───────┬────────────┬┤
-//!          │ guard │   usable   ▒│ guard │   usable   ▒│      ▒ 0…31 cache lines of colour
-//!          └───────┴────────────┴┴───────┴────────────┴┘
-//!            16 KiB lo          hi
+//!          ├───────┬────────┬─────┬┼───────┬────────┬─────┬┤
+//!          │ guard │ usable │ tls ▒│ guard │ usable │ tls ▒│      ▒ 0…31 cache lines of colour
+//!          └───────┴────────┴─────┴┴───────┴────────┴─────┴┘
+//!            16 KiB lo      hi
 //! ```
 //!
-//! The stride is guard + size + one page: an odd number of pages for every class, so the tops of
-//! consecutive slots visit all 16 page offsets within 64 KiB before one repeats, and the caches and
-//! TLBs that index by low address bits see a thousand stacks as a thousand places (D4). The extra page
-//! is the stack's top page and pays for the colour: the usable part is never smaller than the class's
-//! size, and 2 KiB of the top page at least lie below every `hi`.
+//! Above `hi` lies the goroutine's thread block, if goroutines have their own thread-locals (see `tls`).
+//!
+//! The stride is guard + size + one page, and an even number of pages for the thread block: an odd number of pages for
+//! every class, so the tops of consecutive slots visit all 16 page offsets within 64 KiB before one repeats, and the
+//! caches and TLBs that index by low address bits see a thousand stacks as a thousand places (D4). The extra page
+//! is the slot's top page and pays for the colour: the usable part is never smaller than the class's size.
 //!
 //! A slot's life:
 //!
@@ -49,6 +50,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use self::class::{Class, Step};
 use self::guards::Guards;
+use super::tls::Room;
 use crate::os::{self, Errno};
 use crate::sched::fatal;
 use crate::sched::lock::{Held, Lock, Rank};
@@ -80,8 +82,9 @@ pub(crate) const fn class_size(class: u8) -> usize {
 }
 
 /// The distance between two slots of a class.
-const fn stride(class: u8) -> usize {
-    GUARD + class_size(class) + PAGE
+const fn stride(class: u8, room: &Room) -> usize {
+    let slack = if room.align > LINE { room.align } else { 0 };
+    GUARD + class_size(class) + PAGE + (room.total + slack).next_multiple_of(2 * PAGE)
 }
 
 /// One stack, borrowed by a goroutine or kept by a cache: `[lo, hi)` is usable, the guard lies below.
@@ -89,7 +92,7 @@ const fn stride(class: u8) -> usize {
 pub(crate) struct Stack {
     /// The lowest usable address, a page boundary.
     pub(crate) lo: usize,
-    /// The coloured top: one past the highest usable byte, 64-byte aligned.
+    /// The coloured top: one past the highest usable byte, 64-byte aligned. The thread block begins here.
     pub(crate) hi: usize,
     /// The size class.
     pub(crate) class: u8,
@@ -98,11 +101,12 @@ pub(crate) struct Stack {
 impl Stack {
     /// The stack in the slot at `base`. Page offsets repeat every 16 slots; the colour steps through all
     /// 32 lines at each of them, so 512 slots in a row have their tops in 512 different places.
-    fn in_slot(class: u8, index: u32, base: usize) -> Stack {
+    fn in_slot(class: u8, index: u32, base: usize, room: &Room) -> Stack {
         let colour = (13 * (index % COLOURS) + 11 * (index / 16 % COLOURS)) % COLOURS;
+        let top = base + stride(class, room) - colour as usize * LINE;
         Stack {
             lo: base + GUARD,
-            hi: base + stride(class) - colour as usize * LINE,
+            hi: (top - room.total) & !(room.align - 1),
             class,
         }
     }
@@ -112,9 +116,9 @@ impl Stack {
         Stack { lo, hi, class }
     }
 
-    /// The page boundary at or above `hi`: where the slot ends.
-    fn end(&self) -> usize {
-        self.hi.next_multiple_of(PAGE)
+    /// The page boundary at or above all that is in use: where the slot ends.
+    fn end(&self, room: &Room) -> usize {
+        (self.hi + room.total).next_multiple_of(PAGE)
     }
 }
 
@@ -153,10 +157,10 @@ pub(crate) struct Arena {
 }
 
 impl Arena {
-    /// An arena without any stack; `force_mprotect` makes it behave as on an old kernel.
-    pub(crate) fn new(force_mprotect: bool) -> Arena {
+    /// An arena without any stack; `force_mprotect` makes it behave as on an old kernel. Each stack has `room` above.
+    pub(crate) fn new(force_mprotect: bool, room: Room) -> Arena {
         Arena {
-            classes: std::array::from_fn(|k| Lock::new(Rank::Stacks, Class::new(k as u8))),
+            classes: std::array::from_fn(|k| Lock::new(Rank::Stacks, Class::new(k as u8, room))),
             guards: Guards::new(force_mprotect),
             due: AtomicU32::new(0),
         }
@@ -249,7 +253,7 @@ impl Arena {
                     Step::Retired(chunk) => {
                         drop(class);
                         left = left.saturating_sub(class::RUN_MAX);
-                        chunk.unmap(k);
+                        chunk.unmap();
                     }
                     Step::Done => {
                         // ORDER: Relaxed; the class's lock, held here, orders it against `note_due`.

@@ -14,8 +14,15 @@
 //! except rbx and rbp, which it will not give up: those are pushed. The resume address is jumped to, not
 //! returned to: a `ret` would miss the return predictor every time. x87 and MXCSR control words are not
 //! switched; like a function call, a switch expects them unchanged.
+//!
+//! **FS changes here and nowhere else**, and never in a function that touches a thread-local: the compiler may
+//! have read the thread pointer before and use it after (D6). [`switch_fs`] changes it in the same step as the
+//! stack; [`set_fs`] and [`call_with_fs`] are naked, so nothing can be kept across them. Each one also writes
+//! the M's record of the FS it runs on, after FS itself: once the record shows another FS, this thread has left
+//! the old one for good.
 
 use std::arch::{asm, naked_asm};
+use std::sync::atomic::AtomicUsize;
 
 /// Saves the current context below `*save` and continues the context saved at `to`, which sees `arg` as
 /// the result of its own switch. Returns the argument of whoever switches back.
@@ -51,6 +58,107 @@ pub(crate) unsafe fn switch(save: *mut usize, to: usize, arg: usize) -> usize {
         );
     }
     result
+}
+
+/// As [`switch`], into a context with thread-locals of its own: its FS is `fs`, and `record` says so.
+///
+/// # Safety
+/// As for [`switch`]; `fs` is a complete thread block, nobody else runs on it, and the CPU has FSGSBASE (D6).
+#[inline(always)]
+pub(crate) unsafe fn switch_fs(
+    save: *mut usize,
+    to: usize,
+    arg: usize,
+    fs: usize,
+    record: *const AtomicUsize,
+) -> usize {
+    let result: usize;
+    // SAFETY: D5/D6, by the caller's promise.
+    unsafe {
+        asm!(
+            "push rbp",
+            "push rbx",
+            "lea rcx, [rip + 2f]",
+            "push rcx",
+            "mov [rdi], rsp",
+            "mov rsp, rsi",
+            "wrfsbase r8",
+            "mov [r9], r8",
+            "pop rcx",
+            "jmp rcx",
+            "2:",
+            "pop rbx",
+            "pop rbp",
+            inout("rdi") save => _,
+            inout("rsi") to => _,
+            inout("rdx") arg => result,
+            inout("r8") fs => _,
+            inout("r9") record => _,
+            out("r12") _,
+            out("r13") _,
+            out("r14") _,
+            out("r15") _,
+            clobber_abi("sysv64"),
+        );
+    }
+    result
+}
+
+/// Goes on with another FS.
+///
+/// # Safety
+/// As for [`switch_fs`]; no thread-local of the old FS is in use.
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn set_fs(fs: usize, record: *const AtomicUsize) {
+    naked_asm!(
+        ".cfi_startproc",
+        "wrfsbase rdi",
+        "mov [rsi], rdi",
+        "ret",
+        ".cfi_endproc",
+    )
+}
+
+/// Calls `f(data)` with another FS and comes back to the present one.
+///
+/// # Safety
+/// As for [`switch_fs`]; `f` does not unwind and does not switch.
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn call_with_fs(
+    fs: usize,
+    record: *const AtomicUsize,
+    f: unsafe extern "C" fn(*mut u8),
+    data: *mut u8,
+) {
+    naked_asm!(
+        ".cfi_startproc",
+        "push rbp",
+        ".cfi_adjust_cfa_offset 8",
+        ".cfi_rel_offset rbp, 0",
+        "mov rbp, rsp",
+        ".cfi_def_cfa_register rbp",
+        "push rbx",
+        ".cfi_offset rbx, -24",
+        "push r12",
+        ".cfi_offset r12, -32",
+        "mov rbx, rsi",
+        "rdfsbase r12",
+        "wrfsbase rdi",
+        "mov [rbx], rdi",
+        "mov rdi, rcx",
+        "call rdx",
+        "wrfsbase r12",
+        "mov [rbx], r12",
+        "pop r12",
+        "pop rbx",
+        "pop rbp",
+        ".cfi_def_cfa rsp, 8",
+        ".cfi_restore rbx",
+        ".cfi_restore r12",
+        ".cfi_restore rbp",
+        "ret",
+        ".cfi_endproc",
+    )
 }
 
 /// Writes the first frame of a goroutine whose stack ends at `hi`; returns its stack pointer.

@@ -16,7 +16,7 @@
 //! | proc    | `for_each_task`, `task_state` |
 //! | io      | `write_stderr`, `eprint_raw`, `FixedBuf` |
 //! | env     | `env_usize`, `DebugEnv` |
-//! | inject  | `FAIL_MAP_AFTER`, `FAIL_THREAD_AFTER` |
+//! | inject  | `FAIL_MAP_AFTER`, `FAIL_THREAD_AFTER`, `REFUSE_OWN_TLS` |
 //!
 //! Three rules hold for every platform (D9):
 //! - Items whose doc says `CONTEXT: any` may run on g0 and in signal handlers:

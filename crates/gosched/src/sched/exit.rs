@@ -13,19 +13,24 @@ use super::park::{assert_user_context, drop_g, enter_m, left_switch, mcall};
 use super::ptr::{Gp, Mp, Pp};
 use super::schedule::Next;
 use super::spawn::CREDITS;
-use crate::context::{current_g, current_m};
+use crate::context::{current_m, tls};
 
 /// The first function on every goroutine's stack; called by the trampoline, never returns.
 pub(crate) extern "C" fn goroutine_entry() {
-    let Some(task) = current_g().and_then(|g| g.take_task()) else {
+    let Some((m, g)) = current_m().and_then(|m| Some((m, m.curg()?))) else {
+        super::fatal::throw("a goroutine's entry off an M")
+    };
+    let Some(task) = g.take_task() else {
         super::fatal::throw("a goroutine without a closure")
     };
     left_switch(); // its first run is not the moment to make room
+    tls::settle(m, g);
     assert_user_context();
     let (vtable, data) = task;
     // SAFETY: D3, taken once; the G keeps the closure's storage until `goexit0`.
     unsafe { (vtable.run)(data) };
     if let Some(m) = current_m() {
+        debug_assert!(m.curg().is_some_and(tls::is_clean), "D6: a thread-local after the end");
         enter_m(m);
         mcall(m, goexit0);
     }

@@ -32,6 +32,8 @@ pub(crate) enum Rank {
     GBlocks,
     /// One class of the stack arena.
     Stacks,
+    /// The spare tables of thread blocks.
+    Dtvs,
 }
 
 const SPINS: u32 = 40;

@@ -4,8 +4,9 @@
 //! sleep (`start_locked_m`); the locked M, when its goroutine is not running, passes its P on and waits
 //! for that (`stop_locked_m`).
 //!
-//! The runtime uses the same pairing for a goroutine that waits in a destructor while it unwinds: std counts
-//! panics per thread, so it must end its unwinding where it began, and nobody else may run there meanwhile.
+//! Where goroutines share their thread's thread-locals the runtime uses the same pairing for one that waits in a destructor
+//! while it unwinds: std counts panics in a thread-local, so it must end its unwinding where it began, and nobody else may
+//! run there meanwhile.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -61,6 +62,9 @@ fn unbind(m: Mp, g: Gp) {
 /// A goroutine is about to leave its M: if it unwinds it stays with it, and once that is over it is free again.
 #[inline]
 pub(crate) fn bind_if_panicking(m: Mp, g: Gp) {
+    if m.sched().tls.is_own() {
+        return;
+    }
     let panicking = std::thread::panicking();
     if panicking != (g.locked_int.get() != 0) {
         g.locked_int.set(u32::from(panicking));

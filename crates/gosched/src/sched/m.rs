@@ -22,6 +22,8 @@ pub(crate) struct M {
     /// The FS base this thread runs on at present: how the door tells a thread of ours from one that
     /// merely inherited our GS (a thread started by a goroutine does).
     pub(crate) fs: AtomicUsize,
+    /// The thread's own FS, the one libc gave it.
+    pub(crate) own_fs: Cell<usize>,
     /// How deep this thread is inside the runtime; at 0 it runs user code (D8, D9).
     pub(crate) in_rt: AtomicU32,
     /// Asked to pass through the scheduler at the next exit from the runtime.
@@ -64,6 +66,8 @@ pub(crate) struct M {
     pub(crate) idle_prev: Cell<Option<Mp>>,
     pub(crate) is_idle: Cell<bool>,
     pub(crate) freelink: Cell<Option<Mp>>,
+    /// The next of all Ms there ever were; written once.
+    pub(crate) everylink: AtomicRef<M>,
     /// Its runtime; null while the M is in the process-wide pool.
     pub(crate) sched: Cell<*const Sched>,
     pub(crate) rng: Cell<u64>,
@@ -73,6 +77,7 @@ impl M {
     pub(crate) fn new() -> M {
         M {
             fs: AtomicUsize::new(0),
+            own_fs: Cell::new(0),
             in_rt: AtomicU32::new(0),
             preempt: AtomicBool::new(false),
             g0_sp: Cell::new(0),
@@ -98,6 +103,7 @@ impl M {
             idle_prev: Cell::new(None),
             is_idle: Cell::new(false),
             freelink: Cell::new(None),
+            everylink: AtomicRef::none(),
             sched: Cell::new(std::ptr::null()),
             rng: Cell::new(1),
         }

@@ -66,6 +66,7 @@ use self::ptr::{AtomicRef, Mp, Pp};
 use self::spin::Spin;
 use crate::builder::{Config, Hook};
 use crate::context::stack::Arena;
+use crate::context::tls::Room;
 use crate::time::timers::{Poller, Timers};
 
 /// The most Ps a runtime can have.
@@ -133,6 +134,8 @@ pub(crate) struct Sched {
     pub(crate) arena: Arena,
     /// The class of a goroutine's stack unless asked otherwise.
     pub(crate) stack_class: u8,
+    /// Where goroutines have their thread-locals.
+    pub(crate) tls: Room,
     pub(crate) timers: Timers,
     pub(crate) poller: Poller,
     /// The coarse clock: milliseconds since the runtime began, written by sysmon.
@@ -207,8 +210,9 @@ impl Sched {
             closed: AtomicBool::new(false),
             next_goid: AtomicU64::new(1),
             blocks: GBlocks::new(),
-            arena: Arena::new(config.mprotect_guards),
+            arena: Arena::new(config.mprotect_guards, config.tls),
             stack_class: config.stack_class,
+            tls: config.tls,
             timers: Timers::new(),
             poller: Poller::new(),
             now_ms: AtomicU32::new(0),

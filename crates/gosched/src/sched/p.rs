@@ -19,6 +19,7 @@ use super::g::{G, GQueue};
 use super::ptr::{AtomicRef, Gp, Mp, Pp};
 use super::runq::{Owner, RunQueue};
 use crate::context::stack::Stack;
+use crate::context::tls;
 
 /// Stacks that a P keeps at hand.
 pub(crate) const STACKS_MAX: usize = 32;
@@ -198,9 +199,10 @@ pub(crate) fn acquire_p(m: Mp, p: Pp) {
     m.sched().wake_sysmon_if_asleep();
 }
 
-/// Unbinds M's P and leaves it Idle, in the caller's hands.
+/// Unbinds M's P and leaves it Idle, in the caller's hands. On g0, which from now on is on the thread's own FS (D6).
 #[inline]
 pub(crate) fn release_p(m: Mp) -> Pp {
+    tls::to_own(m);
     let p = m.p();
     debug_assert_eq!(p.m.load(Relaxed), Some(m), "P1");
     m.p.store(None, Release);

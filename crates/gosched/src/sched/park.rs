@@ -108,7 +108,7 @@ fn leave_slow() {
 /// Leaves the runtime after a switch, on whatever M this is now. A request to make room that came meanwhile has been
 /// served by the switch.
 #[inline]
-pub(super) fn left_switch() {
+pub(crate) fn left_switch() {
     if let Some(m) = current_m() {
         m.in_rt.store(m.in_rt.load(Relaxed) - 1, Relaxed);
         compiler_fence(SeqCst);
@@ -158,7 +158,7 @@ pub(crate) fn mcall(m: Mp, f: Mcall) {
     debug_assert_eq!(m.in_rt.load(Relaxed), 1, "a switch happens at depth 1");
     ranks::assert_none("switch");
     m.mcall.set(Some(f));
-    context::suspend(g, m.g0_sp.get());
+    context::suspend(m, g);
 }
 
 /// Parks the calling goroutine until [`ready`], or not at all if the commit refuses. From outside the runtime.

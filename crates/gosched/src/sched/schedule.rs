@@ -190,6 +190,9 @@ impl Sched {
             self.shrink_now.store(true, Relaxed); // the round is not over
         }
         let more = self.arena.scavenge(SCAVENGE_BUDGET) | self.blocks.trim() | shrinks;
+        if context::tls::has_surplus() {
+            self.creator.kick();
+        }
         self.scavenge_now.store(more, Relaxed);
         true
     }
@@ -287,9 +290,13 @@ impl Sched {
     #[inline]
     fn execute(&self, m: Mp, g: Gp, inherits: bool) {
         let p = m.p();
-        if g.stack_hi.get() == 0 {
+        let fs = if g.stack_hi.get() == 0 {
             self.take_stack(p, g);
-        }
+            self.tls.first_fs(m, g.stack_hi.get())
+        } else {
+            self.tls.fs(m, g.stack_hi.get())
+        };
+        self.tls.lend_malloc(m, fs);
         m.curg.store(Some(g), Relaxed);
         g.m.store(Some(m), Relaxed);
         g.status.transition(Status::Runnable, Status::Running);
@@ -297,7 +304,7 @@ impl Sched {
             p.schedtick
                 .store(p.schedtick.load(Relaxed).wrapping_add(1), Relaxed);
         }
-        context::resume(m, g);
+        context::resume(m, g, fs);
     }
 
     #[inline]

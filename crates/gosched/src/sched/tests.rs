@@ -44,6 +44,7 @@ fn still(procs: u32) -> Box<Sched> {
         has_hook: false,
         panic_abort: false,
         mprotect_guards: false,
+        tls: crate::context::tls::Room::SHARED,
         schedtrace_ms: None,
         scheddetail: false,
     }));

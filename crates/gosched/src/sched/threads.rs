@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32};
 use super::note::Note;
 use super::ptr::Mp;
 use super::{Core, Sched, deadlock, registry, sysmon};
-use crate::context::current;
+use crate::context::{current, tls};
 use crate::os::{self, Errno};
 use crate::shim::Futex;
 
@@ -116,6 +116,7 @@ unsafe extern "C" fn creator_main(arg: *mut c_void) -> *mut c_void {
         if sched.creator.hook_wanted.swap(false, SeqCst) {
             deadlock::call_hook(&sched);
         }
+        tls::free_surplus();
         sched.creator.wait();
     }
     registry::remove_thread();
@@ -189,6 +190,7 @@ unsafe extern "C" fn m_main(arg: *mut c_void) -> *mut c_void {
     os::set_thread_name(c"gosched-m");
     registry::add_thread();
     let signal_stack = os::SigStack::install();
+    tls::prepare_thread();
     begin_m(&sched, m);
     if sched.stop_m(m) {
         sched.run_m(m);

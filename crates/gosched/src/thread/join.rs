@@ -24,7 +24,7 @@ use super::inner::{Fate, Inner, InnerVtable};
 use super::scope::ScopeData;
 use super::{Exited, Result, Thread, exited};
 use crate::context::stack::class_for;
-use crate::context::{current_g, current_m};
+use crate::context::{current_g, current_m, tls};
 use crate::sched::Sched;
 use crate::sched::g::{Task, WaitReason};
 use crate::sched::park::assert_user_context;
@@ -93,6 +93,7 @@ impl<T> Packet<T> {
                 scope.note_panic();
             }
         }
+        tls::end();
         packet.slot.complete();
         packet.leave_scope();
     }
@@ -414,6 +415,7 @@ pub(crate) fn finish_report(result: std::result::Result<(), Box<dyn Any + Send>>
     }
     at_the_edge(|| drop(result));
     super::release_inner();
+    tls::end();
 }
 
 fn report_panic() {

@@ -10,6 +10,7 @@
 
 use super::guards::{self, Guards};
 use super::sets::{Set, Sets};
+use crate::context::tls::{self, Room};
 use super::{ArenaStats, GUARD, Guard, PAGE, Stack, at, class_size, stride};
 use crate::os::{self, Errno, PageVec};
 
@@ -20,7 +21,7 @@ pub(super) const FULL: Errno = Errno(libc::ENOMEM);
 pub(super) const RUN_MAX: usize = 32;
 /// Kept stacks trimmed in one hold of the lock, at 0.6 µs each.
 const TRIM_MAX: usize = 16;
-/// What a kept stack keeps: its top pages, enough for most goroutines.
+/// What a kept stack keeps, besides its thread block: its top pages, enough for most goroutines.
 const KEPT: usize = 2 * PAGE;
 
 /// The first chunk, at most; later ones double what there is.
@@ -47,6 +48,7 @@ pub(super) struct Chunk {
     /// The number of its first slot.
     first: usize,
     slots: usize,
+    stride: usize,
     /// How many of them have their guards; they are the first ones.
     carved: usize,
     /// How many guards cost mappings.
@@ -55,11 +57,11 @@ pub(super) struct Chunk {
 
 impl Chunk {
     /// Returns the addresses to the system.
-    pub(super) fn unmap(self, class: u8) {
+    pub(super) fn unmap(self) {
         guards::forget_mappings(self.protected);
         // SAFETY: D2, the whole of a mapping made in `map_chunk`; whoever retires a chunk has found none
         // of its stacks in use, and no list knows them any more.
-        unsafe { os::unmap(at(self.base), self.slots * stride(class)) };
+        unsafe { os::unmap(at(self.base), self.slots * self.stride) };
     }
 }
 
@@ -76,6 +78,8 @@ pub(super) enum Step {
 /// One size class.
 pub(super) struct Class {
     pub(super) class: u8,
+    /// What lies above each stack.
+    room: Room,
     /// Stacks promised to goroutines.
     pub(super) reserved: usize,
     /// Stacks promised to caches.
@@ -98,9 +102,10 @@ pub(super) struct Class {
 }
 
 impl Class {
-    pub(super) const fn new(class: u8) -> Class {
+    pub(super) const fn new(class: u8, room: Room) -> Class {
         Class {
             class,
+            room,
             reserved: 0,
             slack: 0,
             mapped: 0,
@@ -116,7 +121,7 @@ impl Class {
     }
 
     fn stride(&self) -> usize {
-        stride(self.class)
+        stride(self.class, &self.room)
     }
 
     fn hot_max(&self) -> usize {
@@ -170,7 +175,7 @@ impl Class {
             && self.chunks.as_slice().last().is_some_and(|c| c.carved == 0)
             && let Some(chunk) = self.pop_chunk()
         {
-            chunk.unmap(self.class);
+            chunk.unmap();
         }
     }
 
@@ -198,6 +203,7 @@ impl Class {
             base,
             first: self.mapped,
             slots,
+            stride,
             carved: 0,
             protected: 0,
         };
@@ -305,9 +311,13 @@ impl Class {
             None => (Set::Cold, self.sets.first(Set::Cold)?),
         };
         self.sets.remove(set, index);
-        let chunk = self.chunk_of(index);
+        Some(self.stack_at(self.chunk_of(index), index))
+    }
+
+    /// The stack in slot `index` of its chunk.
+    fn stack_at(&self, chunk: &Chunk, index: usize) -> Stack {
         let base = chunk.base + (index - chunk.first) * self.stride();
-        Some(Stack::in_slot(self.class, index as u32, base))
+        Stack::in_slot(self.class, index as u32, base, &self.room)
     }
 
     fn chunk_of(&self, index: usize) -> &Chunk {
@@ -399,13 +409,24 @@ impl Class {
     fn cool(&mut self, start: usize, budget: usize) -> usize {
         let chunk = *self.chunk_of(start);
         let end = (start + RUN_MAX.min(budget)).min(chunk.first + chunk.carved);
-        let n = self.sets.run(Set::Warm, start..end);
-        self.drop_pages(&chunk, start, n);
+        let run = self.sets.run(Set::Warm, start..end);
+        let is_left = |index: &usize| !tls::is_in_use(self.stack_at(&chunk, *index).hi, &self.room);
+        let n = (start..start + run).take_while(is_left).count();
+        if n == 0 {
+            return 1; // one look spent; the M that is still on its thread-locals leaves them soon
+        }
         for index in start..start + n {
+            self.salvage(&self.stack_at(&chunk, index));
             self.sets.remove(Set::Warm, index);
             self.sets.insert(Set::Cold, index);
         }
+        self.drop_pages(&chunk, start, n);
         n
+    }
+
+    /// A stack's memory is about to go: what its thread block owns outside is kept.
+    fn salvage(&self, stack: &Stack) {
+        tls::salvage(stack.hi, &self.room);
     }
 
     /// Returns the memory of `n` free neighbouring slots of a chunk.
@@ -421,7 +442,7 @@ impl Class {
         let old = self.hot.len() - self.young_max() - self.trimmed;
         let n = old.min(budget).min(TRIM_MAX);
         for stack in &self.hot.as_slice()[self.trimmed..self.trimmed + n] {
-            let end = stack.end() - KEPT;
+            let end = stack.end(&self.room) - self.room.total.next_multiple_of(PAGE) - KEPT;
             // SAFETY: D4, the range lies in a free stack.
             unsafe { os::dont_need(at(stack.lo), end - stack.lo) };
         }
@@ -439,10 +460,14 @@ impl Class {
         let addresses = last.base..last.base + last.slots * self.stride();
         let slots = last.first..last.first + last.carved;
         let is_in_it = |stack: &Stack| addresses.contains(&stack.lo);
+        let is_left = |stack: &&Stack| !tls::is_in_use(stack.hi, &self.room);
         let hot = self.hot.as_slice().iter().filter(|stack| is_in_it(stack));
+        let hot = hot.filter(is_left);
         if hot.count() + self.sets.count_in(Set::Cold, slots.clone()) < slots.len() {
             return None;
         }
+        let going = self.hot.as_slice().iter().filter(|stack| is_in_it(stack));
+        going.for_each(|stack| self.salvage(stack));
         let (mut kept, mut trimmed) = (0, 0);
         let hot = self.hot.as_mut_slice();
         for i in 0..hot.len() {
@@ -466,16 +491,18 @@ impl Class {
     /// addresses, and the memory of the stacks in use.
     pub(super) fn release(&mut self) {
         while let Some(stack) = self.hot.pop() {
+            self.salvage(&stack);
             self.sets.insert(Set::Cold, self.index_of(&stack));
         }
         while let Some(index) = self.sets.first(Set::Warm) {
+            self.salvage(&self.stack_at(self.chunk_of(index), index));
             self.sets.remove(Set::Warm, index);
             self.sets.insert(Set::Cold, index);
         }
         while let Some(chunk) = self.pop_chunk() {
             let end = chunk.first + chunk.carved;
             if self.sets.count_in(Set::Cold, chunk.first..end) == chunk.carved {
-                chunk.unmap(self.class);
+                chunk.unmap();
                 continue;
             }
             let mut start = chunk.first;
@@ -487,7 +514,7 @@ impl Class {
                 start += n.max(1);
             }
         }
-        *self = Class::new(self.class);
+        *self = Class::new(self.class, self.room);
     }
 
     fn in_use(&self) -> usize {

@@ -9,6 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use self::model::random;
 use super::*;
+use crate::context::tls::Room;
 
 /// 256 KiB.
 const USUAL: u8 = 4;
@@ -76,7 +77,7 @@ fn has_lightweight_guards() -> bool {
 }
 
 fn arena_with(class: u8, n: usize) -> Arena {
-    let arena = Arena::new(false);
+    let arena = Arena::new(false, Room::SHARED);
     arena.reserve(class, n).expect("address space");
     arena
 }
@@ -139,7 +140,7 @@ fn sizes_round_up_to_classes() {
 
 #[test]
 fn stacks_offer_their_size_in_every_class() {
-    let arena = Arena::new(false);
+    let arena = Arena::new(false, Room::SHARED);
     for class in 0..CLASSES as u8 {
         arena.reserve(class, 3).expect("address space");
         let mut ends = Vec::new();
@@ -149,7 +150,7 @@ fn stacks_offer_their_size_in_every_class() {
             assert_eq!(Arena::guard_range(&stack), (stack.lo - GUARD, stack.lo));
             write(stack.hi - 8, 1);
             write(stack.lo, 1);
-            ends.push((stack.lo - GUARD, stack.end()));
+            ends.push((stack.lo - GUARD, stack.end(&Room::SHARED)));
         }
         ends.sort_unstable();
         assert!(
@@ -164,22 +165,22 @@ fn stacks_offer_their_size_in_every_class() {
 #[test]
 fn tops_spread_over_pages_and_lines() {
     for class in 0..CLASSES as u8 {
-        let tops = (0..16).map(|i| Stack::in_slot(class, i, i as usize * stride(class)).end());
+        let tops = (0..16).map(|i| Stack::in_slot(class, i, i as usize * stride(class, &Room::SHARED), &Room::SHARED).end(&Room::SHARED));
         let offsets: HashSet<_> = tops.map(|top| top % (64 << 10)).collect();
         assert_eq!(offsets.len(), 16, "class {class}");
 
-        let his = (0..512).map(|i| Stack::in_slot(class, i, i as usize * stride(class)));
+        let his = (0..512).map(|i| Stack::in_slot(class, i, i as usize * stride(class, &Room::SHARED), &Room::SHARED));
         let mut places = HashSet::new();
         let mut colours = HashSet::new();
         for stack in his {
-            let colour = stack.end() - stack.hi;
+            let colour = stack.end(&Room::SHARED) - stack.hi;
             assert!(colour < 2048);
             places.insert(stack.hi % (64 << 10));
             colours.insert(colour);
         }
         assert_eq!(colours.len(), COLOURS as usize);
         assert_eq!(places.len(), 512, "class {class}");
-        let neighbours = (0..100).map(|i| Stack::in_slot(class, i, 0).hi);
+        let neighbours = (0..100).map(|i| Stack::in_slot(class, i, 0, &Room::SHARED).hi);
         let differ = neighbours
             .clone()
             .zip(neighbours.skip(1))
@@ -243,7 +244,7 @@ fn batches_take_what_is_free_and_carve_only_for_the_first() {
 fn slack_and_reservations_are_kept_apart() {
     let arena = arena_with(USUAL, 10);
     arena.set_slack(USUAL, 500).expect("address space");
-    assert!(arena.stats().mapped_bytes >= 510 * stride(USUAL));
+    assert!(arena.stats().mapped_bytes >= 510 * stride(USUAL, &Room::SHARED));
     assert_eq!(arena.stats().reserved, 10);
     take_many(&arena, USUAL, 510);
     check(&arena);
@@ -257,7 +258,7 @@ fn slack_and_reservations_are_kept_apart() {
 #[test]
 fn guards_fault_in_both_modes_and_stay_when_memory_goes() {
     for force in [false, true] {
-        let arena = Arena::new(force);
+        let arena = Arena::new(force, Room::SHARED);
         arena.reserve(USUAL, 2000).expect("address space");
         let expected = if force {
             Guard::Mprotect
@@ -287,7 +288,7 @@ fn locked_memory_falls_back_to_protection() {
     let died = in_child(|| {
         let arena = arena_with(USUAL, 20);
         let first = arena.take(USUAL);
-        let next = first.end();
+        let next = first.end(&Room::SHARED);
         // SAFETY: the second slot of the chunk: reserved address space that nobody uses yet.
         assert_eq!(unsafe { libc::mlock(at(next).cast(), GUARD) }, 0);
         let before = arena.stats().guard;
@@ -328,13 +329,13 @@ fn running_out_of_mappings_is_an_error_of_reserve_that_names_the_setting() {
         return;
     }
     let text = stderr_of(|| {
-        let arena = Arena::new(true);
+        let arena = Arena::new(true, Room::SHARED);
         arena.reserve(0, 1000).expect("few");
         assert_eq!(arena.reserve(0, limit), Err(Errno(libc::ENOMEM)));
         assert_eq!(arena.reserve(0, limit), Err(Errno(libc::ENOMEM)));
         let stats = arena.stats();
         assert_eq!(stats.reserved, 1000);
-        let guarded = stats.free_cold * stride(0);
+        let guarded = stats.free_cold * stride(0, &Room::SHARED);
         assert!(stats.mapped_bytes - guarded < 2 << 30, "{stats:?}");
         check(&arena);
         // What the failed call guarded serves the next one, and every promise is kept.
@@ -354,7 +355,7 @@ fn few_protected_stacks_warn_of_nothing_and_return_their_mappings() {
     let text = stderr_of(|| {
         let before = mappings();
         for _ in 0..5 {
-            let arena = Arena::new(true);
+            let arena = Arena::new(true, Room::SHARED);
             arena.reserve(0, 10_000).expect("address space");
             assert!(mappings() > before + 19_000);
         }
@@ -377,7 +378,7 @@ fn address_space_limits_are_errors_only_when_they_must() {
         while arena.reserve(USUAL, 1).is_ok() {
             n += 1;
         }
-        let fit = room / stride(USUAL);
+        let fit = room / stride(USUAL, &Room::SHARED);
         assert!(n * 10 > fit * 9, "{n} of {fit}");
         let stacks = take_many(&arena, USUAL, n);
         check(&arena);
@@ -395,7 +396,7 @@ fn address_space_limits_are_errors_only_when_they_must() {
 fn refused_mappings_change_nothing() {
     let died = in_child(|| {
         for passes in 0..8 {
-            let arena = Arena::new(false);
+            let arena = Arena::new(false, Room::SHARED);
             os::FAIL_MAP_AFTER.store(passes, Relaxed);
             let answer = arena.reserve(USUAL, 3);
             os::FAIL_MAP_AFTER.store(-1, Relaxed);
@@ -421,7 +422,7 @@ fn a_million_stacks_are_reserved_in_few_mappings_and_given_up_again() {
         let arena = arena_with(USUAL, 1_000_000);
         assert!(mappings() < before + 400);
         let stats = arena.stats();
-        assert!(stats.mapped_bytes >= 1_000_000 * stride(USUAL) && stats.in_use == 0);
+        assert!(stats.mapped_bytes >= 1_000_000 * stride(USUAL, &Room::SHARED) && stats.in_use == 0);
         assert!(statm(1) < resident + (4 << 20));
         let stacks = take_many(&arena, USUAL, 5_000);
         arena.give_batch(&stacks);
@@ -567,7 +568,7 @@ fn release_leaks_what_is_in_use_and_nothing_else() {
 
 #[test]
 fn bursts_with_pauses_keep_their_stacks() {
-    let arena = Arena::new(false);
+    let arena = Arena::new(false, Room::SHARED);
     let mut seen = HashSet::new();
     for _ in 0..5 {
         arena.reserve(USUAL, 1000).expect("address space");
@@ -590,7 +591,7 @@ fn a_stack_in_use_holds_its_chunk() {
     arena.unreserve(USUAL, 9_999);
     scavenge_all(&arena);
     let mapped = arena.stats().mapped_bytes;
-    assert!(is_intact(&last) && mapped >= 10_000 * stride(USUAL));
+    assert!(is_intact(&last) && mapped >= 10_000 * stride(USUAL, &Room::SHARED));
     check(&arena);
     arena.give(last);
     arena.unreserve(USUAL, 1);

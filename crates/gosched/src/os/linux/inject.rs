@@ -3,7 +3,7 @@
 //! Each counter is off while negative. At `n >= 0` the next `n` calls pass and every
 //! later one fails, until the test stores -1 again. Off costs one relaxed load.
 
-use core::sync::atomic::AtomicI64;
+use core::sync::atomic::{AtomicBool, AtomicI64};
 use core::sync::atomic::Ordering::Relaxed;
 
 /// How many more mappings succeed before all fail with ENOMEM; negative means off.
@@ -11,6 +11,9 @@ pub(crate) static FAIL_MAP_AFTER: AtomicI64 = AtomicI64::new(-1);
 
 /// How many more threads start before all fail with EAGAIN; negative means off.
 pub(crate) static FAIL_THREAD_AFTER: AtomicI64 = AtomicI64::new(-1);
+
+/// Whether goroutines' own thread-locals are said to be impossible.
+pub(crate) static REFUSE_OWN_TLS: AtomicBool = AtomicBool::new(false);
 
 /// Counts one call against `budget` and says whether it must fail; CONTEXT: any.
 #[inline]

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::super::Arena;
+use super::Room;
 use super::{Stack, USUAL, check, in_child, is_intact, read, scavenge_all, touch, write};
 
 /// A step of SplitMix64.
@@ -102,7 +103,7 @@ fn random_use_agrees_with_a_model() {
     for (force, seed) in [(false, 11), (false, 12), (true, 13)] {
         let died = in_child(|| {
             let mut seed = seed;
-            let arena = Arena::new(force);
+            let arena = Arena::new(force, Room::SHARED);
             let classes = [0, USUAL, 7];
             let mut models = classes.map(|_| Model::default());
             for step in 0..6000 {
@@ -134,7 +135,7 @@ fn random_use_agrees_with_a_model() {
 
 #[test]
 fn threads_never_share_a_stack() {
-    let arena = Arena::new(false);
+    let arena = Arena::new(false, Room::SHARED);
     std::thread::scope(|scope| {
         for thread in 0..4 {
             let arena = &arena;

@@ -1,0 +1,270 @@
+//! A goroutine's own thread-locals (D6).
+//!
+//! Rust lets the compiler, std and every library assume that a function goes on running on the thread it began on.
+//! A goroutine keeps that promise for them: it has a thread block of its own, in the form libc gives to threads, at the
+//! top of its stack, and FS points to it whenever the goroutine runs.
+//!
+//! ```text
+//!  slot    guard │ frames ◄─── sp │ hi                                            ▒ colour
+//!          ──────┴────────────────┼────────┬─────────┬──────────────┬─────────────┼──
+//!                                 │ header │ surplus │ thread-locals│ thread block│
+//!          ───────────────────────┴────────┴─────────┴──────────────┴─────────────┴──
+//!                                 ◄────────── above ───────────────► FS: words 0 and 2 point here
+//! ```
+//!
+//! *Surplus* is libc's reserve for libraries loaded later; it stays zero until one takes it.
+//!
+//! Who is on which FS:
+//! ```text
+//!  a goroutine                its own, from the switch that brings it in; its first steps on a stack that has no block
+//!                             yet (or one from before a library was loaded) are on the thread's, until it has made it
+//!  g0 with a P                that of the goroutine which was here last: it touches no thread-local, so the second
+//!                             change is saved. The goroutine may already run elsewhere
+//!  g0 without a P, all else   the thread's own
+//! ```
+//! A signal handler that interrupts g0 with a P thus sees the thread-locals of that goroutine. They are there: a free
+//! stack whose block some M is on does not lose its memory ([`is_in_use`]).
+//!
+//! A block's life: made by the first goroutine on a fresh stack, in user context, for its dtv comes from malloc. A
+//! goroutine that ends compares its block with the pristine image; if it touched nothing, the next one takes the block
+//! as it is. Otherwise destructors run, on the goroutine's stack and before its join is answered, and the block is
+//! imprinted again. The header says which image a block was made from; none: there is no block.
+//!
+//! malloc: glibc keeps a cache and an arena for each thread, as two thread-locals. A goroutine uses those of the M it runs
+//! on: the words are copied in when it is switched in and back when it leaves, so a million goroutines do not have a
+//! million caches.
+
+mod block;
+mod dtv;
+mod glibc;
+mod image;
+mod repair;
+mod selftest;
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+
+use self::block::Block;
+pub(crate) use self::dtv::{free_surplus, has_surplus};
+use super::current::current_m;
+use super::switch;
+use crate::sched::park::{enter_m, left_switch};
+use crate::sched::ptr::{Gp, Mp};
+use crate::sched::registry;
+
+/// What lies above every stack of a runtime, and how the goroutines' blocks are found in it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Room {
+    /// From a stack's `hi` to the FS of its block; 0: goroutines share their thread's thread-locals.
+    pub(crate) above: usize,
+    /// From a stack's `hi` to the end of its block.
+    pub(crate) total: usize,
+    /// What `hi` must be a multiple of.
+    pub(crate) align: usize,
+    /// Where malloc's words lie, from FS.
+    words: [isize; 2],
+    /// Whether they are to be shared with the M.
+    shares_malloc: bool,
+}
+
+impl Room {
+    /// Nothing above the stacks: goroutines use the thread-locals of their thread.
+    pub(crate) const SHARED: Room = Room {
+        above: 0,
+        total: 0,
+        align: 64,
+        words: [0; 2],
+        shares_malloc: false,
+    };
+
+    /// Room for thread-locals of a goroutine's own, if that is possible here. In user context.
+    pub(crate) fn own() -> io::Result<Room> {
+        match glibc::support() {
+            Ok(glibc) => Ok(glibc.room()),
+            Err(reason) => Err(io::Error::new(io::ErrorKind::Unsupported, refusal(reason))),
+        }
+    }
+
+    /// Whether goroutines have their own.
+    #[inline]
+    pub(crate) fn is_own(&self) -> bool {
+        self.above != 0
+    }
+
+    /// The FS on which a goroutine goes on, whose stack ends at `hi`.
+    #[inline]
+    pub(crate) fn fs(&self, m: Mp, hi: usize) -> usize {
+        if self.is_own() {
+            hi + self.above
+        } else {
+            m.own_fs.get()
+        }
+    }
+
+    /// The FS on which a goroutine begins on the stack that ends at `hi`: the thread's, unless the block is there and up to
+    /// date. Inside the runtime.
+    #[inline]
+    pub(crate) fn first_fs(&self, m: Mp, hi: usize) -> usize {
+        if self.is_own() && Block::at(hi, self).is_current() {
+            hi + self.above
+        } else {
+            m.own_fs.get()
+        }
+    }
+
+    /// Gives the goroutine that is about to run on `fs` the malloc of its M. On g0.
+    #[inline]
+    pub(crate) fn lend_malloc(&self, m: Mp, fs: usize) {
+        if self.shares_malloc {
+            copy_words(&self.words, m.own_fs.get(), fs);
+        }
+    }
+
+    /// Takes malloc's words back from the goroutine that leaves; it may have changed arenas.
+    #[inline]
+    pub(crate) fn return_malloc(&self, m: Mp) {
+        if self.shares_malloc {
+            copy_words(&self.words, m.fs.load(Relaxed), m.own_fs.get());
+        }
+    }
+}
+
+#[inline]
+fn copy_words(words: &[isize; 2], from: usize, to: usize) {
+    for word in words {
+        let (from, to) = (from.wrapping_add_signed(*word), to.wrapping_add_signed(*word));
+        // SAFETY: D6, both are whole thread blocks; these words of them are touched by their thread only, which is
+        // this one, and hold what malloc on this thread works with.
+        unsafe { *(to as *mut usize) = *(from as *const usize) };
+    }
+}
+
+fn refusal(reason: &str) -> String {
+    format!(
+        "goroutines cannot have their own thread-locals here: {reason}. To let them use those of the thread they run on, \
+         build the runtime with gosched::Runtime::builder() and `unsafe {{ builder.shared_thread_locals() }}`, \
+         whose documentation says what the program may then not do"
+    )
+}
+
+/// The thread may be used by goroutines with their own thread-locals from now on: its malloc is set up, so that the words
+/// they borrow are there. On the thread itself, in user context.
+pub(crate) fn prepare_thread() {
+    // SAFETY: allocates and frees.
+    unsafe { libc::free(libc::malloc(16)) };
+}
+
+/// A goroutine's first step, on its own stack: if it has begun on the thread's FS it makes its block and goes over to it.
+/// In user context; nothing before it has touched a thread-local.
+#[inline]
+pub(crate) fn settle(m: Mp, g: Gp) {
+    let room = &m.sched().tls;
+    if room.is_own() && m.fs.load(Relaxed) == m.own_fs.get() {
+        settle_slow(m, g);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn settle_slow(m: Mp, g: Gp) {
+    let room = &m.sched().tls;
+    let block = Block::at(g.stack_hi.get(), room);
+    block.make(m);
+    // Between FS and its record the door is shut: the runtime must not be left or entered by a signal here.
+    enter_m(m);
+    room.lend_malloc(m, block.fs());
+    // SAFETY: D6, the block is complete and its goroutine is this one; no thread-local is in use here.
+    unsafe { switch::set_fs(block.fs(), &m.fs) };
+    left_switch();
+}
+
+/// A goroutine's last step before it is known to have ended: destructors of its thread-locals and pthread keys, and the
+/// block is as new. In user context, on its stack. It may wait in a destructor; afterwards it touches no thread-local.
+#[inline]
+pub(crate) fn end() {
+    if let Some(m) = current_m()
+        && let Some(g) = m.curg()
+    {
+        let room = &m.sched().tls;
+        if room.is_own() {
+            let block = Block::at(g.stack_hi.get(), room);
+            if block.is_touched() {
+                block.finish(room.shares_malloc.then_some(&room.words));
+            }
+        }
+    }
+}
+
+/// Whether a goroutine has left something in its thread-locals, for assertions.
+pub(crate) fn is_clean(g: Gp) -> bool {
+    let room = &g.sched().tls;
+    !room.is_own() || !Block::at(g.stack_hi.get(), room).is_touched()
+}
+
+/// Back to the thread's own FS: g0 is about to be without a P.
+#[inline]
+pub(crate) fn to_own(m: Mp) {
+    let own = m.own_fs.get();
+    if m.fs.load(Relaxed) != own {
+        // SAFETY: D6, the FS of this thread; g0 has no thread-local in use.
+        unsafe { switch::set_fs(own, &m.fs) };
+    }
+}
+
+/// Runs `f` on the thread's own FS: for what belongs to the thread and not to the goroutine. A plain call on threads
+/// outside the runtime. `f` must not wait, and what it knows of thread-locals must not leave it.
+#[inline]
+pub(crate) fn on_thread<R>(f: impl FnOnce() -> R) -> R {
+    match current_m() {
+        Some(m) if m.fs.load(Relaxed) != m.own_fs.get() => {
+            call_on_fs(m.own_fs.get(), &raw const m.fs, f)
+        }
+        _ => f(),
+    }
+}
+
+/// Calls `f` on another FS.
+fn call_on_fs<R, F: FnOnce() -> R>(fs: usize, record: *const AtomicUsize, f: F) -> R {
+    struct Call<F, R> {
+        f: Option<F>,
+        out: Option<R>,
+    }
+    unsafe extern "C" fn thunk<F: FnOnce() -> R, R>(data: *mut u8) {
+        // SAFETY: `data` is the `Call` below.
+        let call = unsafe { &mut *data.cast::<Call<F, R>>() };
+        call.out = call.f.take().map(|f| f());
+    }
+    let mut call = Call {
+        f: Some(f),
+        out: None,
+    };
+    // SAFETY: D6, the caller names a whole block that is this thread's to use; `thunk` cannot unwind (extern "C").
+    unsafe { switch::call_with_fs(fs, record, thunk::<F, R>, (&raw mut call).cast()) };
+    match call.out {
+        Some(out) => out,
+        None => unreachable!("the call has returned"),
+    }
+}
+
+/// The stack that ends at `hi` is free and about to lose its memory: what its block owns is kept for another. Inside the
+/// runtime.
+pub(crate) fn salvage(hi: usize, room: &Room) {
+    if room.is_own() {
+        Block::at(hi, room).salvage();
+    }
+}
+
+/// Whether an M is still on the FS of the stack that ends at `hi`, which is free: g0 stays there until it runs another
+/// goroutine or gives up its P. Once free nobody new comes, so a no is final.
+pub(crate) fn is_in_use(hi: usize, room: &Room) -> bool {
+    room.is_own() && {
+        let fs = hi + room.above;
+        // ORDER: Relaxed; the M's store came before its goroutine was last suspended there, and the stack came to the
+        // caller through that goroutine's end.
+        registry::every_m().any(|m| m.fs.load(Relaxed) == fs)
+    }
+}

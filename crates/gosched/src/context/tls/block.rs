@@ -1,0 +1,247 @@
+//! One goroutine's thread block: made, used, finished, made new.
+
+use std::ffi::c_void;
+use std::ptr;
+
+use super::dtv::Dtv;
+use super::glibc::{DTV, KEY_BLOCKS, KEYS_PER_BLOCK, KeyData};
+use super::image::{self, Image};
+use super::Room;
+use crate::sched::fatal;
+use crate::sched::park::{enter_m, left_switch};
+use crate::sched::ptr::Mp;
+
+/// How often libc runs the destructors of keys that are set again and again.
+const DESTRUCTOR_ROUNDS: usize = 4;
+
+/// What lies between a stack and its block. Zero memory is a header: no block.
+#[repr(C)]
+pub(super) struct Header {
+    image: *const Image,
+}
+
+/// The block above one stack.
+#[derive(Clone, Copy)]
+pub(super) struct Block {
+    header: *mut Header,
+    fs: usize,
+}
+
+impl Block {
+    /// Above the stack that ends at `hi`.
+    #[inline]
+    pub(super) fn at(hi: usize, room: &Room) -> Block {
+        Block::from_parts(hi as *mut Header, hi + room.above)
+    }
+
+    pub(super) fn from_parts(header: *mut Header, fs: usize) -> Block {
+        Block { header, fs }
+    }
+
+    #[inline]
+    pub(super) fn fs(self) -> usize {
+        self.fs
+    }
+
+    #[inline]
+    fn image(self) -> *const Image {
+        // SAFETY: D6, the header lies in the stack's slot, which its user or the arena holds.
+        unsafe { (*self.header).image }
+    }
+
+    fn image_ref(self) -> Option<&'static Image> {
+        // SAFETY: D6, images are never freed.
+        unsafe { self.image().as_ref() }
+    }
+
+    /// Whether it is there, and made from the image in use.
+    #[inline]
+    pub(super) fn is_current(self) -> bool {
+        ptr::eq(self.image(), image::current())
+    }
+
+    /// Makes the block, or brings one from before a library was loaded up to date. By the goroutine of this stack, in user
+    /// context, on the thread's FS: a new table comes from malloc.
+    pub(super) fn make(self, m: Mp) {
+        // SAFETY: D6, published by whoever built this runtime, never freed.
+        let Some(image) = (unsafe { image::current().as_ref() }) else {
+            fatal::throw("a goroutine with its own thread-locals, and no image of them")
+        };
+        let (dtv, tid) = match self.image_ref() {
+            // SAFETY: D6, a block that is there has a table, and the goroutine on it is the caller.
+            Some(old) => unsafe { (Dtv::of(self.fs), self.tid(old)) },
+            None => spare(m).unwrap_or_else(|| allocate(image)),
+        };
+        let dtv = if dtv.fits(image) {
+            dtv
+        } else {
+            // SAFETY: D6, it is this block's alone and clean.
+            unsafe { dtv.free() };
+            allocate(image).0
+        };
+        // SAFETY: D6, nobody is on the block: its goroutine is the caller, on the thread's FS.
+        unsafe { self.imprint(image, dtv, tid) };
+    }
+
+    /// # Safety
+    /// The block is the caller's and no thread-local in it is in use.
+    pub(super) unsafe fn imprint(self, image: &'static Image, dtv: Dtv, tid: u32) {
+        dtv.fill(image, self.fs);
+        // SAFETY: D6, by the caller's promise; the offsets are those of this libc.
+        unsafe {
+            image.imprint(self.fs);
+            *((self.fs + DTV) as *mut *mut c_void) = dtv.as_ptr().cast();
+            *((self.fs + image.glibc.tid) as *mut u32) = tid;
+            (*self.header).image = image;
+        }
+    }
+
+    /// # Safety
+    /// The block is there, made from `image`.
+    unsafe fn tid(self, image: &Image) -> u32 {
+        // SAFETY: D6, by the caller's promise.
+        unsafe { *((self.fs + image.glibc.tid) as *const u32) }
+    }
+
+    /// Whether its goroutine left anything in it.
+    #[inline]
+    pub(super) fn is_touched(self) -> bool {
+        // SAFETY: D6, made from this image; the caller is its goroutine or holds the free stack.
+        self.image_ref().is_some_and(|image| unsafe { image.differs(self.fs) })
+    }
+
+    /// Runs the destructors, frees what libc holds for the goroutine, and makes the block as new. By the goroutine itself,
+    /// in user context. malloc's words stay.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn finish(self, malloc_words: Option<&[isize; 2]>) {
+        let Some(image) = self.image_ref() else { return };
+        let glibc = &image.glibc;
+        // SAFETY: D6, what libc does when a thread ends, in its order, on the FS that it is about.
+        unsafe {
+            (glibc.call_tls_dtors)();
+            self.run_key_destructors(image);
+            if *((self.fs + glibc.resolver + 8) as *const usize) != 0 {
+                (glibc.res_nclose)((self.fs + glibc.resolver) as *mut c_void);
+            }
+            self.free_key_blocks(image);
+        }
+        // SAFETY: D6, the goroutine's own table; its destructors have run.
+        let (dtv, tid) = unsafe { (Dtv::of(self.fs), self.tid(image)) };
+        dtv.free_dynamic();
+        // SAFETY: D6, no thread-local of the goroutine is in use any more. No call lies between the copies, so the M and its
+        // malloc stay the same.
+        unsafe {
+            let mut kept = KeptWords([0; 2]);
+            kept.save(malloc_words, self.fs);
+            self.imprint(image, dtv, tid);
+            kept.restore(malloc_words, self.fs);
+        }
+    }
+
+    /// # Safety
+    /// On this block's FS, in user context.
+    unsafe fn run_key_destructors(self, image: &Image) {
+        let glibc = &image.glibc;
+        let used = (self.fs + glibc.keys_used) as *mut u8;
+        let mut round = 0;
+        // SAFETY: D6, the flag and the tables are the block's; keys are looked at as libc looks at them. A destructor is
+        // what the program gave for the key, with the value that it set.
+        unsafe {
+            while used.read_volatile() != 0 && round < DESTRUCTOR_ROUNDS {
+                used.write_volatile(0);
+                for number in 0..KEY_BLOCKS * KEYS_PER_BLOCK {
+                    let Some(slot) = self.key_slot(image, number) else {
+                        continue;
+                    };
+                    let KeyData { seq, data } = slot.read_volatile();
+                    if data.is_null() {
+                        continue;
+                    }
+                    (*slot).data = ptr::null_mut();
+                    let key = glibc.keys.add(number).read_volatile();
+                    if let Some(destructor) = key.destructor
+                        && key.seq == seq
+                    {
+                        destructor(data);
+                    }
+                }
+                round += 1;
+            }
+        }
+    }
+
+    /// # Safety
+    /// The block is the caller's.
+    unsafe fn key_slot(self, image: &Image, number: usize) -> Option<*mut KeyData> {
+        // SAFETY: D6, the two-level table of the block.
+        unsafe {
+            let table = (self.fs + image.glibc.specific) as *const *mut KeyData;
+            let keys = table.add(number / KEYS_PER_BLOCK).read_volatile();
+            (!keys.is_null()).then(|| keys.add(number % KEYS_PER_BLOCK))
+        }
+    }
+
+    /// # Safety
+    /// On this block's FS; no key of it is in use any more.
+    unsafe fn free_key_blocks(self, image: &Image) {
+        let table = (self.fs + image.glibc.specific) as *const *mut c_void;
+        for at in 1..KEY_BLOCKS {
+            // SAFETY: D6, libc allocated all but the first one for this block.
+            unsafe { libc::free(table.add(at).read()) };
+        }
+    }
+
+    /// The stack is about to lose its memory: keeps what the block owns. Inside the runtime.
+    pub(super) fn salvage(self) {
+        let Some(image) = self.image_ref() else { return };
+        // SAFETY: D6, the stack is free, so its block is clean and nobody's; the header says that it has one.
+        unsafe {
+            Dtv::of(self.fs).give_spare(self.tid(image));
+            (*self.header).image = ptr::null();
+        }
+    }
+
+    /// Copies the thread-locals of newly loaded objects into a live block.
+    ///
+    /// # Safety
+    /// The block's goroutine is suspended or at a safe point (P4), and has not run code of these objects.
+    pub(super) unsafe fn add_modules(self, new: &Image) {
+        let Some(old) = self.image_ref() else { return };
+        for module in new.modules.iter().filter(|module| !old.modules.contains(module)) {
+            // SAFETY: by the caller's promise.
+            unsafe { new.imprint_module(module, self.fs) };
+        }
+    }
+}
+
+/// malloc's words, while everything around them is written.
+struct KeptWords([usize; 2]);
+
+impl KeptWords {
+    fn save(&mut self, words: Option<&[isize; 2]>, fs: usize) {
+        for (kept, word) in self.0.iter_mut().zip(words.into_iter().flatten()) {
+            // SAFETY: D6, words of the block.
+            *kept = unsafe { *(fs.wrapping_add_signed(*word) as *const usize) };
+        }
+    }
+
+    fn restore(&self, words: Option<&[isize; 2]>, fs: usize) {
+        for (kept, word) in self.0.iter().zip(words.into_iter().flatten()) {
+            // SAFETY: D6, words of the block.
+            unsafe { *(fs.wrapping_add_signed(*word) as *mut usize) = *kept };
+        }
+    }
+}
+
+fn spare(m: Mp) -> Option<(Dtv, u32)> {
+    enter_m(m);
+    let spare = Dtv::take_spare();
+    left_switch(); // no other moment to make room: the goroutine has no block yet
+    spare
+}
+
+fn allocate(image: &Image) -> (Dtv, u32) {
+    Dtv::allocate(image)
+        .unwrap_or_else(|| fatal::throw("no memory for a goroutine's thread-locals"))
+}

@@ -1,0 +1,218 @@
+//! A block's dtv: libc's table of where each loaded object has its thread-locals, for this thread.
+//!
+//! libc enlarges the table with `realloc` when a library is loaded, so it must come from malloc. It cannot lie in the
+//! block. A table is made with little to spare and lives as long as its block has memory; when a free stack loses its
+//! memory, the table goes to a list of spares, with the thread id it belongs to, and the next new block takes both. The
+//! creator frees what is too much of them, for the scheduler must not (D9).
+//!
+//! ```text
+//!  [-1] capacity   [0] generation   [1] object 1: value, what to free   [2] …
+//! ```
+//! A spare's generation slot is the link and the thread id.
+
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::glibc::DTV;
+use super::image::Image;
+use crate::sched::lock::{Lock, Rank};
+
+/// Slots beyond what the loaded objects need.
+const SPARE_SLOTS: usize = 2;
+/// Spare tables kept.
+const KEPT: usize = 1024;
+/// No thread has an id above this, so a block's cannot be mistaken for one (Linux: PID_MAX_LIMIT).
+const TID_FIRST: u32 = 1 << 22;
+/// Ids must fit into a futex word beside its flags.
+const TID_END: u32 = 1 << 30;
+
+/// One entry, as libc has it.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Slot {
+    pub(super) value: usize,
+    pub(super) to_free: usize,
+}
+
+/// A table in its owner's hands.
+#[derive(Clone, Copy)]
+pub(super) struct Dtv(*mut Slot);
+
+struct Spares {
+    first: *mut Slot,
+    len: usize,
+}
+
+// SAFETY: D9, the list is followed under its lock only.
+unsafe impl Send for Spares {}
+
+static SPARES: Lock<Spares> = Lock::new(
+    Rank::Dtvs,
+    Spares {
+        first: ptr::null_mut(),
+        len: 0,
+    },
+);
+
+static NEXT_TID: AtomicU32 = AtomicU32::new(TID_FIRST);
+
+/// A thread id for a new block.
+fn new_tid() -> u32 {
+    let next = |tid: u32| Some(if tid + 1 == TID_END { TID_FIRST } else { tid + 1 });
+    let tid = NEXT_TID.fetch_update(Relaxed, Relaxed, next);
+    tid.unwrap_or(TID_FIRST) + 1
+}
+
+impl Dtv {
+    /// The table of the block at `fs`.
+    ///
+    /// # Safety
+    /// The block has one, and nobody else changes it meanwhile.
+    #[inline]
+    pub(super) unsafe fn of(fs: usize) -> Dtv {
+        // SAFETY: D6, by the caller's promise.
+        Dtv(unsafe { *((fs + DTV) as *const *mut Slot) })
+    }
+
+    /// A spare table and its thread id. Inside the runtime.
+    pub(super) fn take_spare() -> Option<(Dtv, u32)> {
+        let mut spares = SPARES.lock();
+        let first = spares.first;
+        if first.is_null() {
+            return None;
+        }
+        // SAFETY: D9, the list is ours while we hold its lock; `give` wrote the link and the id.
+        let link = unsafe { *first };
+        spares.first = link.value as *mut Slot;
+        spares.len -= 1;
+        Some((Dtv(first), link.to_free as u32))
+    }
+
+    /// A new table for blocks of this image, with a thread id; None: no memory. In user context.
+    pub(super) fn allocate(image: &Image) -> Option<(Dtv, u32)> {
+        let capacity = image.slots.len() - 1 + SPARE_SLOTS;
+        // SAFETY: D6, libc will enlarge or free it as its own malloc's.
+        let start: *mut Slot = unsafe { libc::calloc(capacity + 2, size_of::<Slot>()) }.cast();
+        if start.is_null() {
+            return None;
+        }
+        // SAFETY: D6, the first two slots of the table.
+        unsafe {
+            (*start).value = capacity;
+            Some((Dtv(start.add(1)), new_tid()))
+        }
+    }
+
+    /// Keeps the table of a block that goes. Inside the runtime.
+    ///
+    /// # Safety
+    /// The table is the caller's, clean (as `fill` left it), and in nobody's use any more.
+    pub(super) unsafe fn give_spare(self, tid: u32) {
+        let mut spares = SPARES.lock();
+        // SAFETY: D9, the table is ours to write.
+        unsafe {
+            *self.0 = Slot {
+                value: spares.first as usize,
+                to_free: tid as usize,
+            };
+        }
+        spares.first = self.0;
+        spares.len += 1;
+    }
+
+    /// Gives the table back to malloc. In user context.
+    ///
+    /// # Safety
+    /// As for [`Dtv::give_spare`].
+    pub(super) unsafe fn free(self) {
+        // SAFETY: D6, it came from malloc, one slot below.
+        unsafe { libc::free(self.0.sub(1).cast::<c_void>()) };
+    }
+
+    pub(super) fn as_ptr(self) -> *mut Slot {
+        self.0
+    }
+
+    pub(super) fn capacity(self) -> usize {
+        // SAFETY: D6, the slot below the first is the capacity.
+        unsafe { (*self.0.sub(1)).value }
+    }
+
+    /// Entry `at`, which is at most the capacity.
+    pub(super) fn get(self, at: usize) -> Slot {
+        debug_assert!(at <= self.capacity());
+        // SAFETY: D6, inside the table.
+        unsafe { *self.0.add(at) }
+    }
+
+    /// Whether blocks of the image can use it.
+    pub(super) fn fits(self, image: &Image) -> bool {
+        self.capacity() + 1 >= image.slots.len()
+    }
+
+    /// Writes what a new thread's table holds. Needs [`Dtv::fits`].
+    pub(super) fn fill(self, image: &Image, fs: usize) {
+        for at in 0..=self.capacity() {
+            let mut slot = image.slots.get(at).copied().unwrap_or(Slot {
+                value: 0,
+                to_free: 0,
+            });
+            if image.is_relative.get(at) == Some(&true) {
+                slot.value = slot.value.wrapping_add(fs);
+            }
+            // SAFETY: D6, inside the table, which is the caller's.
+            unsafe { *self.0.add(at) = slot };
+        }
+    }
+
+    /// Frees what the goroutine's thread-locals of later libraries took. In user context.
+    pub(super) fn free_dynamic(self) {
+        for at in 1..=self.capacity() {
+            let slot = self.get(at);
+            if slot.to_free != 0 {
+                // SAFETY: D6, libc allocated it for this table and frees it so itself when a thread ends.
+                unsafe { libc::free(slot.to_free as *mut c_void) };
+            }
+        }
+    }
+
+    /// Whether it differs from what `fill` wrote.
+    #[inline]
+    pub(super) fn differs(self, image: &Image, fs: usize) -> bool {
+        self.get(0).value != image.slots[0].value
+            || image.has_dynamic && self.has_changed(image, fs)
+    }
+
+    #[cold]
+    fn has_changed(self, image: &Image, fs: usize) -> bool {
+        (1..image.slots.len()).any(|at| {
+            let mut slot = image.slots[at];
+            if image.is_relative[at] {
+                slot.value = slot.value.wrapping_add(fs);
+            }
+            self.get(at) != slot
+        })
+    }
+}
+
+/// Whether more spare tables lie around than will be needed soon.
+pub(crate) fn has_surplus() -> bool {
+    SPARES.lock().len > KEPT
+}
+
+/// Frees what is too much. In user context, on a thread that may wait for malloc.
+pub(crate) fn free_surplus() {
+    loop {
+        let spare = {
+            let _rt = crate::sched::park::enter();
+            has_surplus().then(Dtv::take_spare).flatten()
+        };
+        match spare {
+            // SAFETY: D6, taken off the list; nobody else knows it.
+            Some((dtv, _)) => unsafe { dtv.free() },
+            None => return,
+        }
+    }
+}

@@ -1,0 +1,474 @@
+//! What glibc's thread block looks like in this process. Nothing is assumed: names are looked up, offsets come from the
+//! tables that glibc publishes for debuggers or from looking at a thread before and after it did something.
+//!
+//! The look happens once, on a thread made for it, and ends with a rehearsal (`selftest`). Any doubt is a refusal with a
+//! reason, in words for the user.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::ptr;
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::image::{self, Image};
+use super::{Room, repair, selftest};
+use crate::context::current::{has_fsgsbase, read_fs};
+use crate::os;
+
+/// Bytes of our own between a stack's top and its block: one cache line.
+pub(super) const HEADER: usize = 64;
+
+/// Where libc's x86-64 ABI has the fixed words of a thread block, from FS.
+pub(super) const SELF: usize = 0;
+pub(super) const DTV: usize = 8;
+pub(super) const SELF_TOO: usize = 16;
+const MULTIPLE_THREADS: usize = 0x18;
+const STACK_GUARD: usize = 0x28;
+const POINTER_GUARD: usize = 0x30;
+const FEATURES: usize = 0x48;
+
+/// Keys per block of the two-level table, and blocks.
+pub(super) const KEYS_PER_BLOCK: usize = 32;
+pub(super) const KEY_BLOCKS: usize = 32;
+
+/// A pthread key: odd `seq` means in use.
+#[repr(C)]
+pub(super) struct Key {
+    pub(super) seq: usize,
+    pub(super) destructor: Option<unsafe extern "C" fn(*mut c_void)>,
+}
+
+/// A thread's value for a key.
+#[repr(C)]
+pub(super) struct KeyData {
+    pub(super) seq: usize,
+    pub(super) data: *mut c_void,
+}
+
+/// The interfaces and the layout.
+#[derive(Clone, Copy)]
+pub(super) struct Glibc {
+    pub(super) allocate_tls: unsafe extern "C" fn(*mut c_void) -> *mut c_void,
+    pub(super) deallocate_tls: unsafe extern "C" fn(*mut c_void, bool),
+    pub(super) call_tls_dtors: unsafe extern "C" fn(),
+    pub(super) ctype_init: unsafe extern "C" fn(),
+    pub(super) res_nclose: unsafe extern "C" fn(*mut c_void),
+    pub(super) keys: *const Key,
+    /// Bytes of thread-locals and surplus, below FS.
+    pub(super) below: usize,
+    pub(super) align: usize,
+    /// Bytes of the thread block, from FS on.
+    pub(super) pthread: usize,
+    pub(super) tid: usize,
+    pub(super) list: usize,
+    /// The robust list's head; the word before it is the last element.
+    pub(super) robust: usize,
+    pub(super) cancel: usize,
+    /// The table of key blocks, the first such block, and the word with the flag that a key was set.
+    pub(super) specific: usize,
+    pub(super) first_keys: usize,
+    pub(super) keys_used: usize,
+    pub(super) resolver: usize,
+    /// Thread-locals of libc: the pointer to the resolver's state; malloc's cache and arena.
+    pub(super) resolver_word: isize,
+    pub(super) malloc_words: Option<[isize; 2]>,
+    /// Where the kernel's restartable sequences would be; 0: this libc has none.
+    pub(super) rseq: isize,
+}
+
+// SAFETY: D6, addresses of libc's own functions and tables, which are for all threads.
+unsafe impl Send for Glibc {}
+// SAFETY: as above.
+unsafe impl Sync for Glibc {}
+
+/// Why goroutines cannot have their own thread-locals.
+pub(super) type Reason = &'static str;
+
+static SUPPORT: OnceLock<Result<Glibc, Reason>> = OnceLock::new();
+
+/// What was found, once per process. In user context.
+pub(super) fn support() -> Result<&'static Glibc, Reason> {
+    if os::REFUSE_OWN_TLS.load(Relaxed) {
+        return Err("a test has refused it");
+    }
+    SUPPORT.get_or_init(look).as_ref().map_err(|reason| *reason)
+}
+
+fn look() -> Result<Glibc, Reason> {
+    if cfg!(gosched_asan) {
+        return Err("the program is built with AddressSanitizer, which keeps its state in the thread's");
+    }
+    if !has_fsgsbase() || !cpu_has_fsgsbase() {
+        return Err(
+            "this CPU or kernel does not let programs change FS (no FSGSBASE: before Linux 5.9, or under valgrind)",
+        );
+    }
+    let glibc = on_fresh_thread()?;
+    repair::install()?;
+    Ok(glibc)
+}
+
+/// CPUID leaf 7, EBX bit 0: what the CPU says, besides the kernel.
+fn cpu_has_fsgsbase() -> bool {
+    std::arch::x86_64::__cpuid(0).eax >= 7 && std::arch::x86_64::__cpuid_count(7, 0).ebx & 1 != 0
+}
+
+impl Glibc {
+    pub(super) fn room(&self) -> Room {
+        let align = self.align.max(64);
+        let above = (HEADER + self.below).next_multiple_of(align);
+        Room {
+            above,
+            total: above + self.pthread.next_multiple_of(64),
+            align,
+            words: self.malloc_words.unwrap_or([0; 2]),
+            shares_malloc: self.malloc_words.is_some(),
+        }
+    }
+}
+
+/// An entry of libc's tables for debuggers.
+struct Field {
+    bits: usize,
+    offset: usize,
+}
+
+fn symbol(name: &CStr) -> Option<*mut c_void> {
+    // SAFETY: a look-up by name.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    (!found.is_null()).then_some(found)
+}
+
+fn field(name: &CStr) -> Option<Field> {
+    let table: *const u32 = symbol(name)?.cast_const().cast();
+    // SAFETY: D6, descriptors are three 32-bit words: bits, count, offset.
+    let (bits, offset) = unsafe { (*table, *table.add(2)) };
+    Some(Field {
+        bits: bits as usize,
+        offset: offset as usize,
+    })
+}
+
+fn size(name: &CStr) -> Option<usize> {
+    // SAFETY: D6, sizes are one 32-bit word.
+    symbol(name).map(|table| unsafe { *table.cast_const().cast::<u32>() } as usize)
+}
+
+/// The function behind a name, as type `F`.
+///
+/// # Safety
+/// The symbol, if there is one, is a function of type `F`.
+unsafe fn function<F: Copy>(name: &CStr) -> Option<F> {
+    const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+    // SAFETY: by the caller's promise.
+    symbol(name).map(|found| unsafe { std::mem::transmute_copy::<*mut c_void, F>(&found) })
+}
+
+/// What the fresh thread works on and answers with.
+struct Look {
+    /// Its thread-locals before it first allocated.
+    before: Vec<u8>,
+    /// Offsets of the words that its first allocation changed.
+    changed: Vec<isize>,
+    glibc: Result<Glibc, Reason>,
+}
+
+/// Looks at a thread that libc has just made, before anything ran on it.
+fn on_fresh_thread() -> Result<Glibc, Reason> {
+    let (below, _) = static_tls().ok_or(NO_INTERFACE)?;
+    let mut look = Look {
+        before: vec![0; below],
+        changed: Vec::with_capacity(below / 8),
+        glibc: Err("no thread could be started to look at"),
+    };
+    let mut thread = 0;
+    // SAFETY: `inspect` takes this argument, which outlives the thread: it is joined.
+    let (made, joined) = unsafe {
+        let arg = (&raw mut look).cast();
+        let made = libc::pthread_create(&mut thread, ptr::null(), inspect, arg);
+        (made, made == 0 && libc::pthread_join(thread, ptr::null_mut()) == 0)
+    };
+    if made != 0 || !joined {
+        return Err("no thread could be started to look at");
+    }
+    look.glibc
+}
+
+const NO_INTERFACE: Reason =
+    "the C library is not a glibc from 2.34 on, linked dynamically, whose thread blocks are known";
+
+/// The bytes of thread-locals below FS, and their alignment.
+fn static_tls() -> Option<(usize, usize)> {
+    // SAFETY: D6, the function's type in every glibc that has it.
+    let info: unsafe extern "C" fn(*mut usize, *mut usize) =
+        unsafe { function(c"_dl_get_tls_static_info")? };
+    let pthread = size(c"_thread_db_sizeof_pthread")?;
+    let (mut all, mut align) = (0, 0);
+    // SAFETY: writes two words.
+    unsafe { info(&mut all, &mut align) };
+    (all > pthread && align.is_power_of_two()).then_some((all - pthread, align))
+}
+
+extern "C" fn inspect(arg: *mut c_void) -> *mut c_void {
+    // SAFETY: D6, `on_fresh_thread` lends it until this thread has ended.
+    let look = unsafe { &mut *arg.cast::<Look>() };
+    note_malloc(look);
+    look.glibc = describe(look);
+    if let Ok(glibc) = &look.glibc {
+        look.glibc = rehearse(glibc).map(|()| *glibc);
+    }
+    ptr::null_mut()
+}
+
+/// This thread's first allocation: which of its thread-locals does it change?
+fn note_malloc(look: &mut Look) {
+    let below = look.before.len();
+    let start = (read_fs() - below) as *const u8;
+    // SAFETY: D6, the thread's own static thread-locals lie there; nobody else writes them. The second copy is taken
+    // word by word after an allocation.
+    unsafe {
+        ptr::copy_nonoverlapping(start, look.before.as_mut_ptr(), below);
+        let memory = libc::malloc(24);
+        for at in (0..below).step_by(8) {
+            let then = look.before.as_ptr().add(at).cast::<u64>().read_unaligned();
+            if start.add(at).cast::<u64>().read_volatile() != then {
+                look.changed.push(at as isize - below as isize);
+            }
+        }
+        libc::free(memory);
+    }
+}
+
+/// Whether `malloc` is glibc's own: another one's thread-locals are not known.
+fn is_glibc_malloc() -> bool {
+    let object = |name| {
+        let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+        let address = symbol(name)?;
+        // SAFETY: fills the struct in, or says that it has not.
+        unsafe {
+            (libc::dladdr(address, info.as_mut_ptr()) != 0)
+                .then(|| info.assume_init().dli_fbase as usize)
+        }
+    };
+    object(c"malloc").is_some() && object(c"malloc") == object(c"gnu_get_libc_version")
+}
+
+/// Reads everything off the present thread and the tables.
+fn describe(look: &Look) -> Result<Glibc, Reason> {
+    let fs = read_fs();
+    let (below, align) = static_tls().ok_or(NO_INTERFACE)?;
+    let found = look_up(fs, below, align, &look.changed).ok_or(NO_INTERFACE)?;
+    check(&found, fs)?;
+    Ok(found)
+}
+
+fn look_up(fs: usize, below: usize, align: usize, changed: &[isize]) -> Option<Glibc> {
+    let pthread = size(c"_thread_db_sizeof_pthread")?;
+    let specific = field(c"_thread_db_pthread_specific")?;
+    let keys_fit = size(c"_thread_db_sizeof_pthread_key_struct")? == size_of::<Key>()
+        && size(c"_thread_db_sizeof_pthread_key_data")? == size_of::<KeyData>()
+        && field(c"_thread_db_pthread_key_struct_destr")?.offset == 8
+        && field(c"_thread_db_pthread_key_data_data")?.offset == 8
+        && specific.bits == KEY_BLOCKS * 64;
+    let dtv_fits = field(c"_thread_db_pthread_dtvp")?.offset == DTV
+        && field(c"_thread_db_dtv_t_pointer_val")?.offset == 0;
+    let resolver_word = symbol(c"__resp")? as usize;
+    // SAFETY: D6, dlsym gives the address of this thread's own copy.
+    let resolver = unsafe { *(resolver_word as *const usize) };
+    let words = match changed {
+        [one] => Some([*one, *one]),
+        [one, two] => Some([*one, *two]),
+        _ => None,
+    };
+    let rseq = symbol(c"__rseq_offset").map_or(0, |at| {
+        // SAFETY: D6, a public variable of glibc from 2.35 on, of this type.
+        unsafe { *at.cast_const().cast::<isize>() }
+    });
+    // SAFETY: D6, in each case the function's type in every glibc that has it.
+    unsafe {
+        (keys_fit && dtv_fits).then_some(())?;
+        Some(Glibc {
+            allocate_tls: function(c"_dl_allocate_tls")?,
+            deallocate_tls: function(c"_dl_deallocate_tls")?,
+            call_tls_dtors: function(c"__call_tls_dtors")?,
+            ctype_init: function(c"__ctype_init")?,
+            res_nclose: function(c"__res_nclose")?,
+            keys: symbol(c"__pthread_keys")?.cast_const().cast(),
+            below,
+            align,
+            pthread,
+            tid: field(c"_thread_db_pthread_tid")?.offset,
+            list: field(c"_thread_db_pthread_list")?.offset,
+            robust: robust_list()?.checked_sub(fs)?,
+            cancel: field(c"_thread_db_pthread_cancelhandling")?.offset,
+            specific: specific.offset,
+            first_keys: (*((fs + specific.offset) as *const usize)).checked_sub(fs)?,
+            keys_used: specific.offset + KEY_BLOCKS * 8,
+            resolver: resolver.checked_sub(fs)?,
+            resolver_word: resolver_word as isize - fs as isize,
+            malloc_words: words.filter(|_| is_glibc_malloc()),
+            rseq,
+        })
+    }
+}
+
+/// The robust list that the kernel knows of this thread.
+fn robust_list() -> Option<usize> {
+    let (mut head, mut len) = (0usize, 0usize);
+    // SAFETY: the kernel writes two words of this frame.
+    let answer = unsafe {
+        libc::syscall(libc::SYS_get_robust_list, 0, &raw mut head, &raw mut len)
+    };
+    (answer == 0 && head != 0).then_some(head)
+}
+
+/// Looks whether the layout agrees with this live thread.
+fn check(glibc: &Glibc, fs: usize) -> Result<(), Reason> {
+    const ODD: Reason = "the C library's thread blocks are not laid out as its own tables say";
+    let inside = |offset: usize, len: usize| offset.is_multiple_of(8) && offset + len <= glibc.pthread;
+    let fits = inside(glibc.list, 16)
+        && inside(glibc.robust - 8, 32)
+        && inside(glibc.specific, KEY_BLOCKS * 8 + 8)
+        && inside(glibc.first_keys, KEYS_PER_BLOCK * size_of::<KeyData>())
+        && inside(glibc.resolver, 64)
+        && glibc.tid + 4 <= glibc.pthread
+        && glibc.cancel + 4 <= glibc.pthread
+        && (-(glibc.below as isize)..0).contains(&glibc.resolver_word)
+        && (-(glibc.below as isize)..=glibc.pthread as isize - 32).contains(&glibc.rseq);
+    // SAFETY: D6, all of it lies in this thread's block, as just compared.
+    unsafe {
+        let word = |at: usize| *((fs + at) as *const usize);
+        let is_right = fits
+            && word(SELF) == fs
+            && word(SELF_TOO) == fs
+            && *((fs + glibc.tid) as *const c_int) == os::gettid()
+            && word(glibc.robust) == fs + glibc.robust
+            && word(glibc.robust - 8) == fs + glibc.robust
+            && word(glibc.list) != 0
+            && word(glibc.list + 8) != 0;
+        if !is_right || !notes_keys(glibc, fs) {
+            return Err(ODD);
+        }
+    }
+    Ok(())
+}
+
+/// Whether setting a pthread key shows in the flag and the slot where we look for them.
+fn notes_keys(glibc: &Glibc, fs: usize) -> bool {
+    let mut key = 0;
+    // SAFETY: a key of our own, gone at the end; the words lie in this thread's block.
+    unsafe {
+        if libc::pthread_key_create(&mut key, None) != 0 {
+            return false;
+        }
+        let used = || *((fs + glibc.keys_used) as *const u8);
+        let before = used();
+        libc::pthread_setspecific(key, 0x5eed as *const c_void);
+        let slot = (fs + glibc.first_keys) as *const KeyData;
+        let is_seen = key as usize >= KEYS_PER_BLOCK
+            || (*slot.add(key as usize)).data as usize == 0x5eed
+                && (*slot.add(key as usize)).seq == (*glibc.keys.add(key as usize)).seq;
+        let noted = used() == 1;
+        libc::pthread_setspecific(key, ptr::null());
+        libc::pthread_key_delete(key);
+        *((fs + glibc.keys_used) as *mut u8) = before;
+        is_seen && noted && before == 0
+    }
+}
+
+/// Makes the first image and tries everything out on it.
+fn rehearse(glibc: &Glibc) -> Result<(), Reason> {
+    let image = Image::new(glibc).ok_or("there is no memory for a thread block")?;
+    let image = Box::leak(Box::new(image));
+    selftest::run(image)?;
+    image::publish(image);
+    Ok(())
+}
+
+impl Glibc {
+    /// What every thread block of this process has in common with the present one.
+    ///
+    /// # Safety
+    /// `tcb` is the FS of a block in the caller's hands.
+    pub(super) unsafe fn write_constants(&self, tcb: *mut u8) {
+        let fs = read_fs() as *const u8;
+        // SAFETY: D6, the words are the ABI's; both blocks are whole.
+        unsafe {
+            tcb.add(MULTIPLE_THREADS).cast::<u32>().write(1);
+            for at in [STACK_GUARD, POINTER_GUARD] {
+                let value = fs.add(at).cast::<usize>().read();
+                tcb.add(at).cast::<usize>().write(value);
+            }
+            let features = fs.add(FEATURES).cast::<u32>().read();
+            tcb.add(FEATURES).cast::<u32>().write(features);
+            let robust_rest = fs.add(self.robust + 8).cast::<usize>().read();
+            tcb.add(self.robust + 8).cast::<usize>().write(robust_rest);
+            if self.rseq != 0 {
+                tcb.offset(self.rseq).cast::<u32>().add(1).write(RSEQ_NONE);
+            }
+        }
+    }
+}
+
+/// In a thread's rseq area: the kernel does not keep it up to date, ask it.
+const RSEQ_NONE: u32 = -2i32 as u32;
+
+/// One loaded object with thread-locals in every thread's static part.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Module {
+    pub(super) object: usize,
+    /// From its first byte up to FS.
+    pub(super) offset: usize,
+    pub(super) len: usize,
+}
+
+/// What the objects loaded now have.
+pub(super) struct Modules {
+    pub(super) fixed: Vec<Module>,
+    /// The highest number of a module.
+    pub(super) last: usize,
+    below: usize,
+}
+
+/// Lists the objects with thread-locals. On a thread that libc made, in user context.
+pub(super) fn modules(glibc: &Glibc) -> Modules {
+    unsafe extern "C" fn each(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_void) -> c_int {
+        // SAFETY: dl_iterate_phdr passes its own record and our data.
+        let (info, modules) = unsafe { (&*info, &mut *data.cast::<Modules>()) };
+        modules.note(info);
+        0
+    }
+    let mut modules = Modules {
+        fixed: Vec::new(),
+        last: 0,
+        below: glibc.below,
+    };
+    // SAFETY: `each` takes what it is given.
+    unsafe { libc::dl_iterate_phdr(Some(each), (&raw mut modules).cast()) };
+    modules
+}
+
+impl Modules {
+    fn note(&mut self, info: &libc::dl_phdr_info) {
+        self.last = self.last.max(info.dlpi_tls_modid);
+        // SAFETY: the loader's own list of this object's headers.
+        let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
+        let Some(tls) = headers.iter().find(|h| h.p_type == libc::PT_TLS) else {
+            return;
+        };
+        let offset = read_fs().wrapping_sub(info.dlpi_tls_data as usize);
+        // Those with memory of their own in each thread lie elsewhere, or nowhere yet.
+        if info.dlpi_tls_modid != 0 && (1..=self.below).contains(&offset) {
+            self.fixed.push(Module {
+                object: info.dlpi_addr as usize ^ tls.p_vaddr as usize,
+                offset,
+                len: tls.p_memsz as usize,
+            });
+        }
+    }
+
+    /// Bytes below FS that modules use.
+    pub(super) fn used(&self) -> usize {
+        let used = self.fixed.iter().map(|module| module.offset).max();
+        used.unwrap_or(0).next_multiple_of(8)
+    }
+}

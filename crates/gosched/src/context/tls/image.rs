@@ -1,0 +1,250 @@
+//! The pristine image: what a thread block holds before anything ran on it.
+//!
+//! One image serves all goroutines. A library loaded later may take some of the surplus for its thread-locals; then a new
+//! image is made and the old one stays, for blocks name the image they were made from.
+//!
+//! The image is compared with a block at every goroutine's end, so that part is kept small: the thread-locals of the
+//! loaded objects (some 256 bytes), and four words of the thread block that show whether a pthread key was set,
+//! cancellation changed or the resolver used.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::atomic::AtomicPtr;
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+use super::call_on_fs;
+use super::dtv::{Dtv, Slot};
+use super::glibc::{self, DTV, Glibc, Module, SELF, SELF_TOO};
+
+/// Words of a block that point into the block itself.
+const POINTERS: usize = 8;
+/// Words of the thread block that are compared.
+const MARKS: usize = 4;
+
+/// See above.
+pub(super) struct Image {
+    pub(super) glibc: Glibc,
+    /// Bytes of thread-locals below FS.
+    pub(super) used: usize,
+    /// `used` bytes below FS, then the thread block.
+    words: Box<[u64]>,
+    /// Which bits of the thread-locals count when they are compared.
+    mask: Box<[u64]>,
+    /// Where a block points into itself, and to where, both from FS.
+    pointers: [(isize, isize); POINTERS],
+    marks: [usize; MARKS],
+    /// What a fresh dtv holds; values are offsets from FS where `is_relative`.
+    pub(super) slots: Vec<Slot>,
+    pub(super) is_relative: Vec<bool>,
+    /// Some object has thread-locals with memory of their own.
+    pub(super) has_dynamic: bool,
+    pub(super) modules: Vec<Module>,
+}
+
+static CURRENT: AtomicPtr<Image> = AtomicPtr::new(ptr::null_mut());
+
+/// Blocks are made from this image from now on; it is never freed.
+pub(super) fn publish(image: &'static Image) {
+    // ORDER: Release; pairs with the Acquire in `current`.
+    CURRENT.store(ptr::from_ref(image).cast_mut(), Release);
+}
+
+/// The image to make blocks from; null before the first.
+#[inline]
+pub(super) fn current() -> *const Image {
+    CURRENT.load(Acquire)
+}
+
+/// A block that libc filled in, outside any stack.
+struct Template<'a> {
+    glibc: &'a Glibc,
+    memory: *mut u8,
+    layout: Layout,
+    fs: *mut u8,
+}
+
+impl Template<'_> {
+    fn new(glibc: &Glibc) -> Option<Template<'_>> {
+        let below = glibc.below.next_multiple_of(glibc.align);
+        let layout = Layout::from_size_align(below + glibc.pthread, glibc.align.max(64)).ok()?;
+        // SAFETY: the layout is not empty.
+        let memory = unsafe { alloc_zeroed(layout) };
+        if memory.is_null() {
+            return None;
+        }
+        let template = Template {
+            glibc,
+            memory,
+            layout,
+            // SAFETY: inside the allocation.
+            fs: unsafe { memory.add(below) },
+        };
+        // SAFETY: D6, zeroed memory of the size that libc asks for; it allocates the dtv.
+        let filled = unsafe { (glibc.allocate_tls)(template.fs.cast()) };
+        (!filled.is_null()).then_some(template)
+    }
+}
+
+impl Drop for Template<'_> {
+    fn drop(&mut self) {
+        // SAFETY: D6, the block is ours; libc frees the dtv that it allocated, if it did, and not the block.
+        unsafe {
+            if !self.fs.add(DTV).cast::<*mut c_void>().read().is_null() {
+                (self.glibc.deallocate_tls)(self.fs.cast(), false);
+            }
+            dealloc(self.memory, self.layout);
+        }
+    }
+}
+
+impl Image {
+    /// What libc would give a new thread now. On a thread that libc made, in user context.
+    pub(super) fn new(glibc: &Glibc) -> Option<Image> {
+        let template = Template::new(glibc)?;
+        let modules = glibc::modules(glibc);
+        let used = modules.used().max(usize::try_from(-glibc.rseq).unwrap_or(0));
+        let mut image = Image {
+            glibc: *glibc,
+            used: used.next_multiple_of(8),
+            words: Box::default(),
+            mask: Box::default(),
+            pointers: pointers(glibc),
+            marks: [
+                glibc.keys_used,
+                glibc.cancel & !7,
+                glibc.resolver,
+                glibc.resolver + 8,
+            ],
+            slots: Vec::new(),
+            is_relative: Vec::new(),
+            has_dynamic: false,
+            modules: modules.fixed,
+        };
+        // SAFETY: D6, libc has filled the template in, and it is ours alone.
+        unsafe { image.read_dtv(template.fs, modules.last) };
+        image.complete(&template);
+        image.mask = image.make_mask();
+        Some(image)
+    }
+
+    /// # Safety
+    /// `fs` is a block with a dtv that has `last` slots.
+    unsafe fn read_dtv(&mut self, fs: *mut u8, last: usize) {
+        // SAFETY: D6, by the caller's promise.
+        let dtv = unsafe { Dtv::of(fs as usize) };
+        let block = (fs as usize - self.glibc.below)..fs as usize;
+        for at in 0..=last.min(dtv.capacity()) {
+            let mut slot = dtv.get(at);
+            let is_relative = at > 0 && block.contains(&slot.value);
+            if is_relative {
+                slot.value = slot.value.wrapping_sub(fs as usize);
+            }
+            self.has_dynamic |= at > 0 && !is_relative && slot.value != 0;
+            self.slots.push(slot);
+            self.is_relative.push(is_relative);
+        }
+    }
+
+    /// Does to the template what libc does when a thread starts, and takes the image of the result.
+    fn complete(&mut self, template: &Template<'_>) {
+        let glibc = &self.glibc;
+        let fs = template.fs;
+        // SAFETY: D6, the template is a whole block of our own; its dtv goes back to it afterwards, to be freed.
+        unsafe {
+            glibc.write_constants(fs);
+            self.write_pointers(fs as usize);
+            let nobody = std::sync::atomic::AtomicUsize::new(0);
+            call_on_fs(fs as usize, &raw const nobody, || (glibc.ctype_init)());
+            let start = fs.sub(self.used).cast::<u64>();
+            let len = (self.used + glibc.pthread) / 8;
+            self.words = std::slice::from_raw_parts(start, len).into();
+        }
+    }
+
+    fn make_mask(&self) -> Box<[u64]> {
+        let mut mask = vec![u64::MAX; self.used / 8];
+        let mut ignore = |offset: isize| {
+            let at = usize::try_from(offset + self.used as isize);
+            if let Ok(at) = at
+                && let Some(word) = mask.get_mut(at / 8)
+            {
+                *word = 0;
+            }
+        };
+        self.glibc.malloc_words.iter().flatten().for_each(|at| ignore(*at));
+        ignore(self.glibc.resolver_word);
+        mask.into()
+    }
+
+    /// # Safety
+    /// `fs` is a block in the caller's hands.
+    unsafe fn write_pointers(&self, fs: usize) {
+        for (at, to) in self.pointers {
+            let at = fs.wrapping_add_signed(at) as *mut usize;
+            // SAFETY: D6, words of the block.
+            unsafe { *at = fs.wrapping_add_signed(to) };
+        }
+    }
+
+    /// Makes the block at `fs` as new, apart from its dtv and thread id, which the caller writes.
+    ///
+    /// # Safety
+    /// The block is in the caller's hands: nothing runs on it, or only the caller and it has no thread-local in use.
+    pub(super) unsafe fn imprint(&self, fs: usize) {
+        // SAFETY: D6, a block of this layout.
+        unsafe {
+            let start = (fs - self.used) as *mut u64;
+            ptr::copy_nonoverlapping(self.words.as_ptr(), start, self.words.len());
+            self.write_pointers(fs);
+        }
+    }
+
+    /// Copies the thread-locals of one object into a block.
+    ///
+    /// # Safety
+    /// The module is this image's; no code of the object has run on the block.
+    pub(super) unsafe fn imprint_module(&self, module: &Module, fs: usize) {
+        let from = self.used - module.offset;
+        let len = module.len.min(module.offset);
+        // SAFETY: D6, the range lies in the image's and the block's thread-locals.
+        unsafe {
+            let from = self.words.as_ptr().cast::<u8>().add(from);
+            ptr::copy_nonoverlapping(from, (fs - module.offset) as *mut u8, len);
+        }
+    }
+
+    /// Whether the block differs from the image where it matters.
+    ///
+    /// # Safety
+    /// The block at `fs` was made from this image, and only the caller uses it.
+    #[inline]
+    pub(super) unsafe fn differs(&self, fs: usize) -> bool {
+        let count = self.used / 8;
+        // SAFETY: D6, both ranges are that long. The block's words are not a Rust object that anybody borrows.
+        let block = unsafe { std::slice::from_raw_parts((fs - self.used) as *const u64, count) };
+        let pairs = block.iter().zip(&self.words).zip(&self.mask);
+        let mut seen = pairs.fold(0, |seen, ((is, was), mask)| seen | (is ^ was) & mask);
+        for mark in self.marks {
+            // SAFETY: D6, words of the thread block.
+            let is = unsafe { *((fs + mark) as *const u64) };
+            seen |= is ^ self.words[count + mark / 8];
+        }
+        // SAFETY: D6, by the caller's promise.
+        seen != 0 || unsafe { Dtv::of(fs) }.differs(self, fs)
+    }
+}
+
+fn pointers(glibc: &Glibc) -> [(isize, isize); POINTERS] {
+    let to = |at: usize| at as isize;
+    [
+        (to(SELF), 0),
+        (to(SELF_TOO), 0),
+        (to(glibc.list), to(glibc.list)),
+        (to(glibc.list + 8), to(glibc.list)),
+        (to(glibc.robust), to(glibc.robust)),
+        (to(glibc.robust - 8), to(glibc.robust)),
+        (to(glibc.specific), to(glibc.first_keys)),
+        (glibc.resolver_word, to(glibc.resolver)),
+    ]
+}
