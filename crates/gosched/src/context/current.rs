@@ -56,14 +56,12 @@ fn detect() -> bool {
 /// The M of this thread, if it is one and is running under its own identity.
 #[inline]
 pub(crate) fn current_m() -> Option<Mp> {
-    let raw = if MODE.load(Relaxed) == GS {
-        read_gs()
-    } else {
-        slow_current()
-    };
+    if MODE.load(Relaxed) != GS {
+        return slow_current();
+    }
     // SAFETY: Ms are never freed (see above).
-    let m = unsafe { Mp::from_raw(raw) }?;
-    (m.fs.load(Relaxed) == read_fs()).then_some(m)
+    let m = unsafe { Mp::from_raw(read_gs()) }?;
+    (m.fs.load(Relaxed) == read_fs_base()).then_some(m)
 }
 
 /// The goroutine that is running here; None on g0 and on threads outside every runtime.
@@ -91,7 +89,17 @@ fn read_gs() -> *mut M {
     base as *mut M
 }
 
-/// The thread pointer: FS's first word points to itself.
+/// The FS base. Not the block's first word, which says the same: g0 may be on a block that its next goroutine is just
+/// making new on another thread (D6).
+#[inline(always)]
+fn read_fs_base() -> usize {
+    let base: usize;
+    // SAFETY: D5, only where FSGSBASE was found.
+    unsafe { asm!("rdfsbase {}", out(reg) base, options(nomem, nostack, preserves_flags)) };
+    base
+}
+
+/// The thread pointer of a thread that is on a block of its own: the block's first word.
 #[inline(always)]
 pub(crate) fn read_fs() -> usize {
     let base: usize;
@@ -104,12 +112,13 @@ pub(crate) fn read_fs() -> usize {
 
 #[cold]
 #[inline(never)]
-fn slow_current() -> *mut M {
+fn slow_current() -> Option<Mp> {
     if uses_gs() {
-        read_gs()
-    } else {
-        CURRENT.try_with(Cell::get).unwrap_or(ptr::null_mut())
+        return current_m();
     }
+    let raw = CURRENT.try_with(Cell::get).unwrap_or(ptr::null_mut());
+    // SAFETY: Ms are never freed (see above).
+    unsafe { Mp::from_raw(raw) }
 }
 
 /// Makes this thread `m`, before it first schedules.

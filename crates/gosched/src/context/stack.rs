@@ -54,6 +54,7 @@ use super::tls::Room;
 use crate::os::{self, Errno};
 use crate::sched::fatal;
 use crate::sched::lock::{Held, Lock, Rank};
+use crate::sched::park::enter;
 
 /// The number of size classes: 16 KiB << k, up to 1 GiB.
 pub(crate) const CLASSES: usize = 17;
@@ -309,6 +310,7 @@ impl Arena {
     /// memory and the mapping is leaked, for something may point into those in use (D2). The arena is
     /// empty afterwards, and stacks that were leaked must not be given back.
     pub(crate) fn release(&mut self) {
+        let _rt = enter();
         for class in &mut self.classes {
             class.get_mut().release();
         }

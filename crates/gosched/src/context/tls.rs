@@ -136,7 +136,10 @@ impl Room {
 #[inline]
 fn copy_words(words: &[isize; 2], from: usize, to: usize) {
     for word in words {
-        let (from, to) = (from.wrapping_add_signed(*word), to.wrapping_add_signed(*word));
+        let (from, to) = (
+            from.wrapping_add_signed(*word),
+            to.wrapping_add_signed(*word),
+        );
         // SAFETY: D6, both are whole thread blocks; these words of them are touched by their thread only, which is
         // this one, and hold what malloc on this thread works with.
         unsafe { *(to as *mut usize) = *(from as *const usize) };
@@ -197,6 +200,11 @@ pub(crate) fn end() {
             }
         }
     }
+}
+
+/// Whether the goroutine that runs here is on the FS it should be on. For assertions.
+pub(crate) fn is_home(m: Mp, g: Gp) -> bool {
+    m.fs.load(Relaxed) == m.sched().tls.fs(m, g.stack_hi.get())
 }
 
 /// Whether a goroutine has left something in its thread-locals, for assertions.

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
 use super::g::GQueue;
 use super::lock::Held;
-use super::p::{PStatus, acquire_p, release_p};
+use super::p::{PStatus, acquire_p, relinquish_p};
 use super::ptr::{Mp, Pp};
 use super::{Core, Sched, spin};
 use crate::os;
@@ -304,7 +304,7 @@ impl Sched {
         if !self.is_stopping() {
             return true;
         }
-        let p = release_p(m);
+        let p = relinquish_p(m);
         self.stop_p(&mut core, p);
         drop(core);
         self.stop_m(m)

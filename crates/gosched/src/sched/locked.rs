@@ -11,7 +11,7 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use super::Sched;
-use super::p::{acquire_p, release_p};
+use super::p::{acquire_p, relinquish_p};
 use super::park::{Entered, enter};
 use super::ptr::{Gp, Mp};
 
@@ -87,7 +87,7 @@ impl Sched {
         // Counted as asleep before its P is handed on: nobody must wait for this M to come back.
         self.core.lock().nmidlelocked += 1;
         if m.p.load(Relaxed).is_some() {
-            self.hand_off_p(release_p(m));
+            self.hand_off_p(relinquish_p(m));
         }
         m.blocked.store(true, Relaxed);
         let core = self.core.lock();
@@ -112,7 +112,7 @@ impl Sched {
 
     /// Gives our P to the M that alone may run `g`, and goes to sleep; false: this M must end.
     pub(crate) fn start_locked_m(&self, m: Mp, g: Gp, owner: Mp) -> bool {
-        let p = release_p(m);
+        let p = relinquish_p(m);
         let mut core = self.core.lock();
         if self.dead.load(Relaxed) {
             self.stop_p(&mut core, p);

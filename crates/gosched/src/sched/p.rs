@@ -199,10 +199,16 @@ pub(crate) fn acquire_p(m: Mp, p: Pp) {
     m.sched().wake_sysmon_if_asleep();
 }
 
-/// Unbinds M's P and leaves it Idle, in the caller's hands. On g0, which from now on is on the thread's own FS (D6).
+/// g0 gives its P up: from here on it is on the thread's own FS (D6).
+#[inline]
+pub(crate) fn relinquish_p(m: Mp) -> Pp {
+    tls::to_own(m);
+    release_p(m)
+}
+
+/// Unbinds M's P and leaves it Idle, in the caller's hands.
 #[inline]
 pub(crate) fn release_p(m: Mp) -> Pp {
-    tls::to_own(m);
     let p = m.p();
     debug_assert_eq!(p.m.load(Relaxed), Some(m), "P1");
     m.p.store(None, Release);

@@ -155,6 +155,10 @@ pub(crate) fn mcall(m: Mp, f: Mcall) {
         context::current::on_curg(m),
         "mcall off the goroutine's stack"
     );
+    debug_assert!(
+        context::tls::is_home(m, g),
+        "D6: on another FS than its own"
+    );
     debug_assert_eq!(m.in_rt.load(Relaxed), 1, "a switch happens at depth 1");
     ranks::assert_none("switch");
     m.mcall.set(Some(f));

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::gstatus::Status;
 use super::lock::ranks;
-use super::p::{STACKS_REFILL, acquire_p, gp, release_p};
+use super::p::{STACKS_REFILL, acquire_p, gp, relinquish_p};
 use super::ptr::{Gp, Mp, Pp};
 use super::{FAIRNESS_TICKS, Sched, spin};
 use crate::context::{self, switch};
@@ -52,7 +52,7 @@ impl Sched {
                     None => return self.leave_behind(last),
                 },
                 Next::EndThread => {
-                    self.hand_off_p(release_p(m));
+                    self.hand_off_p(relinquish_p(m));
                     return;
                 }
             };
@@ -213,7 +213,7 @@ impl Sched {
             self.begin_spinning(m);
             return Gave::LookAgain;
         }
-        self.put_idle_p(&mut core, release_p(m));
+        self.put_idle_p(&mut core, relinquish_p(m));
         drop(core);
         if was_spinning {
             m.set_spinning(false);

@@ -18,6 +18,7 @@ use super::park::{assert_user_context, enter, no_preempt};
 use super::ptr::Gp;
 use super::{Sched, registry};
 use crate::builder::Hook;
+use crate::context::tls;
 use crate::os::{self, PageVec};
 use crate::thread::inner::{Fate, Inner};
 
@@ -54,6 +55,7 @@ pub(crate) fn drop_runtime(sched: Arc<Sched>) {
     }
     let hook = sched.hook.lock().ok().and_then(|mut hook| hook.take());
     drop_what_users_gave(LeftOver(gs, hook, sched));
+    tls::free_surplus();
 }
 
 /// The process forgets the runtime. Threads that are left may still wake goroutines of others: they count as foreign.

@@ -10,8 +10,8 @@
 
 use super::guards::{self, Guards};
 use super::sets::{Set, Sets};
-use crate::context::tls::{self, Room};
 use super::{ArenaStats, GUARD, Guard, PAGE, Stack, at, class_size, stride};
+use crate::context::tls::{self, Room};
 use crate::os::{self, Errno, PageVec};
 
 /// The error of counts that no address space could hold.
@@ -21,8 +21,8 @@ pub(super) const FULL: Errno = Errno(libc::ENOMEM);
 pub(super) const RUN_MAX: usize = 32;
 /// Kept stacks trimmed in one hold of the lock, at 0.6 µs each.
 const TRIM_MAX: usize = 16;
-/// What a kept stack keeps, besides its thread block: its top pages, enough for most goroutines.
-const KEPT: usize = 2 * PAGE;
+/// What a kept stack keeps, besides its thread block: enough for most goroutines.
+const KEPT: usize = PAGE + PAGE / 2;
 
 /// The first chunk, at most; later ones double what there is.
 const FIRST_SLOTS: usize = 32;
@@ -34,8 +34,8 @@ const CHUNK_SLOTS: usize = 64;
 /// Where smaller mappings are refused too, smaller chunks would not help.
 const FLOOR_BYTES: usize = 64 << 20;
 
-/// Hot stacks kept: 8 MiB of them, when trimmed, for classes up to 256 KiB; fewer for larger ones.
-const HOT_MAX: usize = 1024;
+/// Hot stacks kept: this much of them, when trimmed, for classes up to 256 KiB; fewer for larger ones.
+const HOT_BYTES: usize = 8 << 20;
 const HOT_MIN: usize = 16;
 /// The most recently used of them are left untrimmed, up to this number and this much memory.
 const YOUNG_MAX: usize = 32;
@@ -125,7 +125,12 @@ impl Class {
     }
 
     fn hot_max(&self) -> usize {
-        (HOT_MAX >> self.class.saturating_sub(4)).max(HOT_MIN)
+        (HOT_BYTES / self.kept() >> self.class.saturating_sub(4)).max(HOT_MIN)
+    }
+
+    /// The bytes that a trimmed stack keeps, whole pages.
+    fn kept(&self) -> usize {
+        (self.room.total + KEPT).next_multiple_of(PAGE)
     }
 
     fn young_max(&self) -> usize {
@@ -442,7 +447,7 @@ impl Class {
         let old = self.hot.len() - self.young_max() - self.trimmed;
         let n = old.min(budget).min(TRIM_MAX);
         for stack in &self.hot.as_slice()[self.trimmed..self.trimmed + n] {
-            let end = stack.end(&self.room) - self.room.total.next_multiple_of(PAGE) - KEPT;
+            let end = stack.end(&self.room) - self.kept();
             // SAFETY: D4, the range lies in a free stack.
             unsafe { os::dont_need(at(stack.lo), end - stack.lo) };
         }

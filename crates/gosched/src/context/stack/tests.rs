@@ -165,11 +165,26 @@ fn stacks_offer_their_size_in_every_class() {
 #[test]
 fn tops_spread_over_pages_and_lines() {
     for class in 0..CLASSES as u8 {
-        let tops = (0..16).map(|i| Stack::in_slot(class, i, i as usize * stride(class, &Room::SHARED), &Room::SHARED).end(&Room::SHARED));
+        let tops = (0..16).map(|i| {
+            Stack::in_slot(
+                class,
+                i,
+                i as usize * stride(class, &Room::SHARED),
+                &Room::SHARED,
+            )
+            .end(&Room::SHARED)
+        });
         let offsets: HashSet<_> = tops.map(|top| top % (64 << 10)).collect();
         assert_eq!(offsets.len(), 16, "class {class}");
 
-        let his = (0..512).map(|i| Stack::in_slot(class, i, i as usize * stride(class, &Room::SHARED), &Room::SHARED));
+        let his = (0..512).map(|i| {
+            Stack::in_slot(
+                class,
+                i,
+                i as usize * stride(class, &Room::SHARED),
+                &Room::SHARED,
+            )
+        });
         let mut places = HashSet::new();
         let mut colours = HashSet::new();
         for stack in his {
@@ -422,7 +437,9 @@ fn a_million_stacks_are_reserved_in_few_mappings_and_given_up_again() {
         let arena = arena_with(USUAL, 1_000_000);
         assert!(mappings() < before + 400);
         let stats = arena.stats();
-        assert!(stats.mapped_bytes >= 1_000_000 * stride(USUAL, &Room::SHARED) && stats.in_use == 0);
+        assert!(
+            stats.mapped_bytes >= 1_000_000 * stride(USUAL, &Room::SHARED) && stats.in_use == 0
+        );
         assert!(statm(1) < resident + (4 << 20));
         let stacks = take_many(&arena, USUAL, 5_000);
         arena.give_batch(&stacks);

@@ -3,10 +3,10 @@
 use std::ffi::c_void;
 use std::ptr;
 
+use super::Room;
 use super::dtv::Dtv;
 use super::glibc::{DTV, KEY_BLOCKS, KEYS_PER_BLOCK, KeyData};
 use super::image::{self, Image};
-use super::Room;
 use crate::sched::fatal;
 use crate::sched::park::{enter_m, left_switch};
 use crate::sched::ptr::Mp;
@@ -107,7 +107,8 @@ impl Block {
     #[inline]
     pub(super) fn is_touched(self) -> bool {
         // SAFETY: D6, made from this image; the caller is its goroutine or holds the free stack.
-        self.image_ref().is_some_and(|image| unsafe { image.differs(self.fs) })
+        self.image_ref()
+            .is_some_and(|image| unsafe { image.differs(self.fs) })
     }
 
     /// Runs the destructors, frees what libc holds for the goroutine, and makes the block as new. By the goroutine itself,
@@ -115,7 +116,9 @@ impl Block {
     #[cold]
     #[inline(never)]
     pub(super) fn finish(self, malloc_words: Option<&[isize; 2]>) {
-        let Some(image) = self.image_ref() else { return };
+        let Some(image) = self.image_ref() else {
+            return;
+        };
         let glibc = &image.glibc;
         // SAFETY: D6, what libc does when a thread ends, in its order, on the FS that it is about.
         unsafe {
@@ -194,7 +197,9 @@ impl Block {
 
     /// The stack is about to lose its memory: keeps what the block owns. Inside the runtime.
     pub(super) fn salvage(self) {
-        let Some(image) = self.image_ref() else { return };
+        let Some(image) = self.image_ref() else {
+            return;
+        };
         // SAFETY: D6, the stack is free, so its block is clean and nobody's; the header says that it has one.
         unsafe {
             Dtv::of(self.fs).give_spare(self.tid(image));
@@ -208,7 +213,11 @@ impl Block {
     /// The block's goroutine is suspended or at a safe point (P4), and has not run code of these objects.
     pub(super) unsafe fn add_modules(self, new: &Image) {
         let Some(old) = self.image_ref() else { return };
-        for module in new.modules.iter().filter(|module| !old.modules.contains(module)) {
+        for module in new
+            .modules
+            .iter()
+            .filter(|module| !old.modules.contains(module))
+        {
             // SAFETY: by the caller's promise.
             unsafe { new.imprint_module(module, self.fs) };
         }

@@ -60,7 +60,13 @@ static NEXT_TID: AtomicU32 = AtomicU32::new(TID_FIRST);
 
 /// A thread id for a new block.
 fn new_tid() -> u32 {
-    let next = |tid: u32| Some(if tid + 1 == TID_END { TID_FIRST } else { tid + 1 });
+    let next = |tid: u32| {
+        Some(if tid + 1 == TID_END {
+            TID_FIRST
+        } else {
+            tid + 1
+        })
+    };
     let tid = NEXT_TID.fetch_update(Relaxed, Relaxed, next);
     tid.unwrap_or(TID_FIRST) + 1
 }

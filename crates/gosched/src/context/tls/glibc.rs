@@ -95,7 +95,9 @@ pub(super) fn support() -> Result<&'static Glibc, Reason> {
 
 fn look() -> Result<Glibc, Reason> {
     if cfg!(gosched_asan) {
-        return Err("the program is built with AddressSanitizer, which keeps its state in the thread's");
+        return Err(
+            "the program is built with AddressSanitizer, which keeps its state in the thread's",
+        );
     }
     if !has_fsgsbase() || !cpu_has_fsgsbase() {
         return Err(
@@ -185,7 +187,10 @@ fn on_fresh_thread() -> Result<Glibc, Reason> {
     let (made, joined) = unsafe {
         let arg = (&raw mut look).cast();
         let made = libc::pthread_create(&mut thread, ptr::null(), inspect, arg);
-        (made, made == 0 && libc::pthread_join(thread, ptr::null_mut()) == 0)
+        (
+            made,
+            made == 0 && libc::pthread_join(thread, ptr::null_mut()) == 0,
+        )
     };
     if made != 0 || !joined {
         return Err("no thread could be started to look at");
@@ -315,16 +320,16 @@ fn look_up(fs: usize, below: usize, align: usize, changed: &[isize]) -> Option<G
 fn robust_list() -> Option<usize> {
     let (mut head, mut len) = (0usize, 0usize);
     // SAFETY: the kernel writes two words of this frame.
-    let answer = unsafe {
-        libc::syscall(libc::SYS_get_robust_list, 0, &raw mut head, &raw mut len)
-    };
+    let answer =
+        unsafe { libc::syscall(libc::SYS_get_robust_list, 0, &raw mut head, &raw mut len) };
     (answer == 0 && head != 0).then_some(head)
 }
 
 /// Looks whether the layout agrees with this live thread.
 fn check(glibc: &Glibc, fs: usize) -> Result<(), Reason> {
     const ODD: Reason = "the C library's thread blocks are not laid out as its own tables say";
-    let inside = |offset: usize, len: usize| offset.is_multiple_of(8) && offset + len <= glibc.pthread;
+    let inside =
+        |offset: usize, len: usize| offset.is_multiple_of(8) && offset + len <= glibc.pthread;
     let fits = inside(glibc.list, 16)
         && inside(glibc.robust - 8, 32)
         && inside(glibc.specific, KEY_BLOCKS * 8 + 8)

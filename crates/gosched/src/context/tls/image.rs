@@ -103,7 +103,9 @@ impl Image {
     pub(super) fn new(glibc: &Glibc) -> Option<Image> {
         let template = Template::new(glibc)?;
         let modules = glibc::modules(glibc);
-        let used = modules.used().max(usize::try_from(-glibc.rseq).unwrap_or(0));
+        let used = modules
+            .used()
+            .max(usize::try_from(-glibc.rseq).unwrap_or(0));
         let mut image = Image {
             glibc: *glibc,
             used: used.next_multiple_of(8),
@@ -172,7 +174,11 @@ impl Image {
                 *word = 0;
             }
         };
-        self.glibc.malloc_words.iter().flatten().for_each(|at| ignore(*at));
+        self.glibc
+            .malloc_words
+            .iter()
+            .flatten()
+            .for_each(|at| ignore(*at));
         ignore(self.glibc.resolver_word);
         mask.into()
     }

@@ -146,7 +146,9 @@ fn catch_up() {
         && let Some(new) = on_thread(|| changed(old))
     {
         image::publish(new);
-        registry::snapshot().iter().for_each(|sched| add_modules(sched, new));
+        registry::snapshot()
+            .iter()
+            .for_each(|sched| add_modules(sched, new));
     }
     BUSY.store(false, Release);
 }
@@ -154,7 +156,10 @@ fn catch_up() {
 /// The new image, if an object has come that has a place in every block.
 fn changed(old: &Image) -> Option<&'static Image> {
     let loaded = glibc::modules(&old.glibc);
-    let has_new = loaded.fixed.iter().any(|module| !old.modules.contains(module));
+    let has_new = loaded
+        .fixed
+        .iter()
+        .any(|module| !old.modules.contains(module));
     has_new
         .then(|| Image::new(&old.glibc))
         .flatten()

@@ -3,8 +3,8 @@
 //! Each counter is off while negative. At `n >= 0` the next `n` calls pass and every
 //! later one fails, until the test stores -1 again. Off costs one relaxed load.
 
-use core::sync::atomic::{AtomicBool, AtomicI64};
 use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicBool, AtomicI64};
 
 /// How many more mappings succeed before all fail with ENOMEM; negative means off.
 pub(crate) static FAIL_MAP_AFTER: AtomicI64 = AtomicI64::new(-1);
