@@ -5,10 +5,9 @@
 //! a *role* is the part of a workload that runs in a child process (see
 //! `child`), reached through the argument `--child`, which is not for users.
 
-use std::io;
-
 use crate::child;
-use crate::workload::{self, Params, Workload};
+use crate::port::Mode;
+use crate::workload::{self, Child, Params, Workload};
 
 /// Processors a workload runs on unless the user or the workload says otherwise.
 const PROCS_DEFAULT: usize = 2;
@@ -22,7 +21,7 @@ pub enum Command {
     /// Run these workloads.
     Run(Vec<&'static Workload>, Options),
     /// Play a role in a child process.
-    Child(fn(&Params) -> io::Result<()>, Params),
+    Child(Child, Params, Mode),
 }
 
 /// What the user chose; `None` leaves the workload's default.
@@ -104,9 +103,9 @@ fn choose(name: &str, options: Options) -> Result<Command, String> {
     }
 }
 
-/// `--child WORKLOAD n procs`, as `child::command` writes it.
+/// `--child WORKLOAD n procs MODE`, as `Role::start` writes it.
 fn child_role(arguments: &[String]) -> Result<Command, String> {
-    let [name, n, procs] = arguments else {
+    let [name, n, procs, mode] = arguments else {
         return Err(format!("`{}` is for the program itself", child::FLAG));
     };
     let params = Params {
@@ -114,8 +113,9 @@ fn child_role(arguments: &[String]) -> Result<Command, String> {
         rounds: 1,
         procs: positive("procs", Some(procs.clone()))?,
     };
+    let mode = Mode::find(mode).ok_or_else(|| format!("there is no mode `{mode}`"))?;
     let role = workload::find(name).and_then(|workload| workload.child);
-    role.map(|role| Command::Child(role, params))
+    role.map(|role| Command::Child(role, params, mode))
         .ok_or_else(|| format!("`{name}` has no part that runs in a child process"))
 }
 
@@ -173,8 +173,22 @@ mod tests {
         ] {
             complaint(line);
         }
-        for line in ["yield --rounds 0", "yield --procs", "--child yield 1 1"] {
+        for line in ["yield --rounds 0", "yield --procs", "--child yield 1 1 own"] {
             complaint(line);
+        }
+        for line in ["--child idle_1m 1 1", "--child idle_1m 1 1 borrowed"] {
+            complaint(line);
+        }
+    }
+
+    #[test]
+    fn a_child_is_told_its_mode() {
+        for mode in [Mode::Own, Mode::Shared] {
+            let line = format!("--child idle_1m 5 2 {}", mode.short());
+            let Ok(Command::Child(_, params, found)) = parse_line(&line) else {
+                panic!("`{line}` makes a child");
+            };
+            assert_eq!((params.n, params.procs, found), (5, 2, mode));
         }
     }
 }

@@ -1,5 +1,5 @@
 //! Decides how a workload gets a fresh process: the program starts itself again
-//! with `--child WORKLOAD n procs`, which makes it play that workload's role.
+//! with `--child WORKLOAD n procs MODE`, which makes it play that workload's role.
 //!
 //! Memory that a process once used stays with its allocator and in its page
 //! tables, so a second measurement in it would begin from a false start. And
@@ -10,6 +10,7 @@
 use std::io::{self, BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
+use crate::port::Mode;
 use crate::workload::Params;
 
 /// The argument that makes the program a child.
@@ -23,10 +24,11 @@ pub struct Role {
 
 impl Role {
     /// Starts a process that plays the child's part of `workload`.
-    pub fn start(workload: &str, params: &Params) -> io::Result<Role> {
+    pub fn start(workload: &str, params: &Params, mode: Mode) -> io::Result<Role> {
         let mut child = Command::new(std::env::current_exe()?)
             .args([FLAG, workload])
             .args([params.n.to_string(), params.procs.to_string()])
+            .arg(mode.short())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()?;

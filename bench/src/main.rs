@@ -2,8 +2,8 @@
 //! workloads it names, prints one line per figure.
 //!
 //! Words: a *workload* is a fixed amount of work with a name; a *port* is that
-//! work written for one runtime; a *round* is the work done once; a *figure* is
-//! what is printed of all rounds together. A line reads
+//! work on one runtime, or on one mode of a runtime; a *round* is the work done
+//! once; a *figure* is what is printed of all rounds together. A line reads
 //! `workload runtime metric value unit`.
 //!
 //! Exit status: 0 when every figure was printed, 1 when a workload failed, 2
@@ -11,11 +11,13 @@
 
 mod args;
 mod child;
+mod mallocs;
 mod parked;
 mod port;
 mod proc;
 mod rounds;
 mod spawns;
+mod turns;
 mod wakes;
 mod workload;
 mod world;
@@ -32,7 +34,7 @@ fn main() -> ExitCode {
         Ok(Command::Help) => print(&args::usage()),
         Ok(Command::List) => print(&workload::list()),
         Ok(Command::Run(chosen, options)) => run_all(&chosen, &options),
-        Ok(Command::Child(role, params)) => role(&params),
+        Ok(Command::Child(role, params, mode)) => role(&params, mode),
         Err(complaint) => {
             eprintln!("gosched-bench: {complaint}");
             return ExitCode::from(2);
@@ -54,18 +56,11 @@ fn main() -> ExitCode {
 fn run_all(chosen: &[&Workload], options: &Options) -> io::Result<()> {
     let mut failed = Vec::new();
     for workload in chosen {
-        let params = options.params_for(workload);
-        for port in workload.ports {
-            match (port.run)(&params) {
-                Ok(figures) => {
-                    let name = format!("{} {}", workload.name, port.runtime);
-                    figures.iter().try_for_each(|f| print(&f.line(&name)))?;
-                }
-                Err(error) => {
-                    eprintln!("{} {}: {error}", workload.name, port.runtime);
-                    failed.push(workload.name);
-                }
-            }
+        let outcome = turns::play(workload, &options.params_for(workload));
+        outcome.lines.iter().try_for_each(|line| print(line))?;
+        for (runtime, error) in &outcome.failures {
+            eprintln!("{} {runtime}: {error}", workload.name);
+            failed.push(format!("{} {runtime}", workload.name));
         }
     }
     if failed.is_empty() {
@@ -75,6 +70,9 @@ fn run_all(chosen: &[&Workload], options: &Options) -> io::Result<()> {
 }
 
 /// Prints whole lines and reports a closed pipe instead of panicking.
+///
+/// Never inlined: goroutines that share their thread's thread-locals call it.
+#[inline(never)]
 fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use gosched::thread;
 
 use crate::child::Role;
-use crate::port::{self, GOSCHED, Parked};
+use crate::port::{self, Mode, Parked};
 use crate::proc::{self, Activity};
-use crate::rounds::{self, Figure, Sample};
+use crate::rounds::{self, Round, Sample};
 use crate::workload::{Params, Port, ROUNDS_DEFAULT, Workload};
 
 /// `idle_1m`.
@@ -24,10 +24,9 @@ pub const IDLE_1M: Workload = Workload {
     about: "n goroutines are spawned, parked, woken and finish; memory and time per goroutine",
     n: 1_000_000,
     rounds: ROUNDS_DEFAULT,
-    ports: &[Port {
-        runtime: GOSCHED,
-        run: idle_on_gosched,
-    }],
+    has_warm_up: true,
+    ports: &Port::gosched_both(start_idle),
+    compared: &["memory", "park_time", "wake_time"],
     child: Some(idle_child),
 };
 
@@ -37,10 +36,9 @@ pub const IDLE_CPU: Workload = Workload {
     about: "main sleeps n seconds with 100,000 others parked; wake-ups and CPU in between",
     n: 10,
     rounds: 1,
-    ports: &[Port {
-        runtime: GOSCHED,
-        run: quiet_on_gosched,
-    }],
+    has_warm_up: false,
+    ports: &Port::gosched_both(start_quiet),
+    compared: &[],
     child: Some(quiet_child),
 };
 
@@ -50,9 +48,10 @@ const QUIET_GOROUTINES: usize = 100_000;
 /// how long before the end of its sleep the second look is.
 const MARGIN: Duration = Duration::from_millis(500);
 
-fn idle_on_gosched(params: &Params) -> io::Result<Vec<Figure>> {
-    rounds::measure(params, || {
-        let mut child = Role::start(IDLE_1M.name, params)?;
+fn start_idle(params: &Params, mode: Mode) -> io::Result<Round> {
+    let params = *params;
+    Ok(Box::new(move || {
+        let mut child = Role::start(IDLE_1M.name, &params, mode)?;
         let line = child.line()?;
         child.finish()?;
         let numbers: Vec<f64> = line.split(' ').flat_map(str::parse).collect();
@@ -64,14 +63,14 @@ fn idle_on_gosched(params: &Params) -> io::Result<Vec<Figure>> {
             Sample::best("park_time", park_ns, "ns"),
             Sample::best("wake_time", wake_ns, "ns"),
         ])
-    })
+    }))
 }
 
 /// Prints bytes, ns to spawn and park, ns to wake and finish; each per
 /// goroutine. The bytes are all that came with the goroutines: stacks, page
 /// tables, control blocks, handles and the vector that holds these.
-fn idle_child(params: &Params) -> io::Result<()> {
-    port::runtime(params.procs)?.run(|| {
+fn idle_child(params: &Params, mode: Mode) -> io::Result<()> {
+    port::runtime(mode, params.procs)?.run(|| {
         let bytes_before = proc::own_memory_bytes()?;
         let start = Instant::now();
         let parked = Parked::spawn(params.n);
@@ -85,9 +84,10 @@ fn idle_child(params: &Params) -> io::Result<()> {
     })
 }
 
-fn quiet_on_gosched(params: &Params) -> io::Result<Vec<Figure>> {
-    rounds::measure_cold(params, || {
-        let mut child = Role::start(IDLE_CPU.name, params)?;
+fn start_quiet(params: &Params, mode: Mode) -> io::Result<Round> {
+    let params = *params;
+    Ok(Box::new(move || {
+        let mut child = Role::start(IDLE_CPU.name, &params, mode)?;
         child.line()?;
         std::thread::sleep(MARGIN);
         let before = Activity::of(child.pid())?;
@@ -98,12 +98,12 @@ fn quiet_on_gosched(params: &Params) -> io::Result<Vec<Figure>> {
             Sample::worst("wakeups", change.wakeups as f64, "count"),
             Sample::worst("cpu", change.cpu_ns as f64 / 1e6, "ms"),
         ])
-    })
+    }))
 }
 
 /// Parks the others, says so, sleeps, wakes the others.
-fn quiet_child(params: &Params) -> io::Result<()> {
-    port::runtime(params.procs)?.run(|| {
+fn quiet_child(params: &Params, mode: Mode) -> io::Result<()> {
+    port::runtime(mode, params.procs)?.run(|| {
         let parked = Parked::spawn(QUIET_GOROUTINES);
         crate::print("parked\n")?;
         thread::sleep(Duration::from_secs(params.n as u64) + 2 * MARGIN);

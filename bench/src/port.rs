@@ -1,21 +1,67 @@
-//! Decides what the gosched ports of all workloads share: how the runtime is
-//! built, how one goroutine waits for many, and how many are parked at once.
+//! Decides what the gosched ports of all workloads share: the two modes and how
+//! a runtime is built for each, how one goroutine waits for many, and how many
+//! are parked at once.
 //!
 //! Waiting for many is a count that the last one brings to zero before it
 //! unparks the waiter: one wake-up for all of them, as Go's WaitGroup does it.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gosched::Runtime;
 use gosched::thread::{self, JoinHandle, Thread};
 
-/// The name of these ports.
-pub const GOSCHED: &str = "gosched";
+/// Whose thread-locals a goroutine sees: its own (the default), or those of
+/// the thread it runs on. Each mode is a port of every workload.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// Its own.
+    Own,
+    /// The thread's.
+    Shared,
+}
+
+impl Mode {
+    /// The name of the port, the second word of a line.
+    pub const fn runtime(self) -> &'static str {
+        match self {
+            Mode::Own => "gosched",
+            Mode::Shared => "gosched-shared",
+        }
+    }
+
+    /// The mode's own name, for comparisons and for child processes.
+    pub const fn short(self) -> &'static str {
+        match self {
+            Mode::Own => "own",
+            Mode::Shared => "shared",
+        }
+    }
+
+    /// The mode that `short` names.
+    pub fn find(short: &str) -> Option<Mode> {
+        [Mode::Own, Mode::Shared]
+            .into_iter()
+            .find(|mode| mode.short() == short)
+    }
+}
 
 /// The runtime every gosched port runs on.
-pub fn runtime(procs: usize) -> io::Result<Runtime> {
-    Runtime::builder().procs(procs).build()
+pub fn runtime(mode: Mode, procs: usize) -> io::Result<Runtime> {
+    let builder = Runtime::builder().procs(procs);
+    let builder = match mode {
+        Mode::Own => builder,
+        // SAFETY: goroutines of this program touch no thread-local of their own
+        // and keep nothing of one over a switch (D6). The workloads declare none,
+        // take no `Rc`, guard or handle out of one, and ask for no thread's
+        // identity. What malloc, a read of `/proc` and a printed line use inside
+        // std and libc they are done with when they return; the latter two, which
+        // a goroutine does before and after switches, are never inlined, so that
+        // no address of a thread-local outlives the call.
+        Mode::Shared => unsafe { builder.shared_thread_locals() },
+    };
+    builder.build()
 }
 
 /// A count of goroutines that one goroutine, its maker, waits for.
@@ -73,8 +119,8 @@ pub struct Parked {
 
 struct Gate {
     parked: Countdown,
-    finished: Countdown,
-    is_open: AtomicBool,
+    /// Whoever wakes them counts here; there is a count when the gate is open.
+    finished: OnceLock<Countdown>,
 }
 
 impl Parked {
@@ -84,25 +130,27 @@ impl Parked {
     pub fn spawn(count: usize) -> Parked {
         let gate: &'static Gate = Box::leak(Box::new(Gate {
             parked: Countdown::new(),
-            finished: Countdown::new(),
-            is_open: AtomicBool::new(false),
+            finished: OnceLock::new(),
         }));
         gate.parked.expect(count);
-        gate.finished.expect(count);
         let mut goroutines = Vec::with_capacity(count);
         goroutines.extend((0..count).map(|_| thread::spawn(|| gate.pass())));
         gate.parked.wait();
         Parked { gate, goroutines }
     }
 
-    /// Unparks every goroutine and returns when all have done their work.
+    /// Unparks every goroutine and returns when all have done their work. Call
+    /// it once, in any goroutine of their runtime.
     pub fn wake_all(&self) {
-        // ORDER: Release; pairs with Acquire in `Gate::pass`.
-        self.gate.is_open.store(true, Ordering::Release);
+        let finished = self.gate.finished.get_or_init(|| {
+            let finished = Countdown::new();
+            finished.expect(self.goroutines.len());
+            finished
+        });
         for goroutine in &self.goroutines {
             goroutine.thread().unpark();
         }
-        self.gate.finished.wait();
+        finished.wait();
     }
 }
 
@@ -110,10 +158,11 @@ impl Gate {
     /// The whole life of a parked goroutine.
     fn pass(&self) {
         self.parked.arrive();
-        // ORDER: Acquire; pairs with Release in `Parked::wake_all`.
-        while !self.is_open.load(Ordering::Acquire) {
-            thread::park();
+        loop {
+            match self.finished.get() {
+                Some(finished) => return finished.arrive(),
+                None => thread::park(),
+            }
         }
-        self.finished.arrive();
     }
 }

@@ -9,6 +9,9 @@ use std::path::Path;
 /// Bytes of memory this process holds: resident pages and page tables. The
 /// kernel counts resident pages per CPU and adds them up lazily, so the number
 /// may be off by some hundred KiB.
+///
+/// Never inlined: goroutines that share their thread's thread-locals call it.
+#[inline(never)]
 pub fn own_memory_bytes() -> io::Result<u64> {
     let status = fs::read_to_string("/proc/self/status")?;
     let kib = field(&status, "VmRSS:")? + field(&status, "VmPTE:")?;

@@ -1,4 +1,5 @@
-//! Decides how many times work is done and what is kept of the times.
+//! Decides what is kept of the rounds: which samples become figures, and how
+//! two ports are compared.
 //!
 //! Words: a *sample* is one number out of one round; a *figure* is what is
 //! printed for all samples of one metric. A round may give several samples, and
@@ -7,11 +8,14 @@
 //! On a shared machine noise only ever adds time, so the best round is the one
 //! nearest to the cost of the work, and the median tells how far from it an
 //! ordinary round lies. Where the promise is a bound, the worst round counts.
+//! Two ports are compared by their best rounds for the same reason; they took
+//! turns, so both had the same chance of a quiet moment.
 
 use std::io;
 use std::time::{Duration, Instant};
 
-use crate::workload::Params;
+/// Does the work once; dropping it puts away what it worked with.
+pub type Round = Box<dyn FnMut() -> io::Result<Vec<Sample>>>;
 
 /// Which of the rounds' samples become figures.
 #[derive(Clone, Copy)]
@@ -68,40 +72,27 @@ pub struct Figure {
 impl Figure {
     /// The figure as a line of output; `name` is its first two words.
     pub fn line(&self, name: &str) -> String {
-        let value = self.value;
-        let digits = match value.abs() {
-            size if size >= 1000.0 || value.fract() == 0.0 => 0,
-            size if size >= 10.0 => 1,
-            _ => 3,
-        };
+        let (value, digits) = (self.value, digits(self.value));
         format!("{name} {} {value:.digits$} {}\n", self.metric, self.unit)
     }
 }
 
-/// Does a warm-up round whose samples are dropped, then the measured rounds.
-/// The warm-up fills the caches of the runtime and of the kernel.
-pub fn measure(
-    params: &Params,
-    mut round: impl FnMut() -> io::Result<Vec<Sample>>,
-) -> io::Result<Vec<Figure>> {
-    round()?;
-    measure_cold(params, round)
+/// How many digits behind the point say something about a value.
+fn digits(value: f64) -> usize {
+    match value.abs() {
+        size if size >= 1000.0 || value.fract() == 0.0 => 0,
+        size if size >= 10.0 => 1,
+        _ => 3,
+    }
 }
 
-/// Does the measured rounds only: for work that would be the same after a
-/// warm-up and takes long.
-pub fn measure_cold(
-    params: &Params,
-    mut round: impl FnMut() -> io::Result<Vec<Sample>>,
-) -> io::Result<Vec<Figure>> {
-    let rounds: Vec<Vec<Sample>> = (0..params.rounds)
-        .map(|_| round())
-        .collect::<io::Result<_>>()?;
+/// The figures of one port, from the samples of its rounds.
+pub fn figures(rounds: &[Vec<Sample>]) -> Vec<Figure> {
     let samples_per_round = rounds[0].len();
     assert!(rounds.iter().all(|round| round.len() == samples_per_round));
-    Ok((0..samples_per_round)
+    (0..samples_per_round)
         .flat_map(|index| figures_of(rounds.iter().map(|round| &round[index]).collect()))
-        .collect())
+        .collect()
 }
 
 /// The figures of one metric, from its samples in all rounds.
@@ -128,10 +119,64 @@ fn figures_of(samples: Vec<&Sample>) -> Vec<Figure> {
     }
 }
 
+/// What one port's best round takes more or less than another's.
+pub struct Comparison {
+    metric: &'static str,
+    unit: &'static str,
+    difference: f64,
+    ratio: f64,
+}
+
+/// Compares the rounds of one port with those of another.
+pub fn compare(metric: &'static str, these: &[Vec<Sample>], others: &[Vec<Sample>]) -> Comparison {
+    let (this, unit) = best(metric, these);
+    let (other, _) = best(metric, others);
+    Comparison {
+        metric,
+        unit,
+        difference: this - other,
+        ratio: this / other,
+    }
+}
+
+/// The smallest sample of a metric, and its unit.
+fn best(metric: &str, rounds: &[Vec<Sample>]) -> (f64, &'static str) {
+    let samples = rounds.iter().flatten();
+    samples
+        .filter(|sample| sample.metric == metric)
+        .map(|sample| (sample.value, sample.unit))
+        .min_by(|a, b| a.0.total_cmp(&b.0))
+        .expect("what is compared is measured")
+}
+
+impl Comparison {
+    /// The comparison as lines of output; the second word says what was
+    /// subtracted from what, or divided by what. There is no ratio to nothing.
+    pub fn lines(&self, workload: &str, this: &str, other: &str) -> Vec<String> {
+        let (metric, unit) = (self.metric, self.unit);
+        let (difference, places) = (self.difference, digits(self.difference));
+        let mut lines = vec![format!(
+            "{workload} {this}-{other} {metric} {difference:+.places$} {unit}\n"
+        )];
+        if self.ratio.is_finite() {
+            let ratio = self.ratio;
+            lines.push(format!("{workload} {this}/{other} {metric} {ratio:.3} x\n"));
+        }
+        lines
+    }
+}
+
 /// Sorts the values and returns the middle one (of an even number, the upper).
 pub fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
+}
+
+/// Sorts the values and returns the mean of all but the largest tenth.
+pub fn undisturbed_mean(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let kept = &values[..values.len() - values.len() / 10];
+    kept.iter().sum::<f64>() / kept.len() as f64
 }
 
 /// The time since `start`, divided by the number of things done in it.
@@ -148,15 +193,12 @@ pub fn micros(span: Duration) -> f64 {
 mod tests {
     use super::*;
 
+    fn rounds_of(sample: fn(f64) -> Sample, values: &[f64]) -> Vec<Vec<Sample>> {
+        values.iter().map(|&value| vec![sample(value)]).collect()
+    }
+
     fn lines(sample: fn(f64) -> Sample, values: &[f64]) -> Vec<String> {
-        let mut values = values.iter();
-        let params = Params {
-            n: 1,
-            rounds: values.len(),
-            procs: 1,
-        };
-        let round = || Ok(vec![sample(*values.next().expect("one value per round"))]);
-        let figures = measure_cold(&params, round).expect("no round fails");
+        let figures = figures(&rounds_of(sample, values));
         figures.iter().map(|figure| figure.line("w r")).collect()
     }
 
@@ -178,18 +220,33 @@ mod tests {
     }
 
     #[test]
-    fn the_warm_up_is_not_kept() {
-        let params = Params {
-            n: 1,
-            rounds: 2,
-            procs: 1,
-        };
-        let mut rounds = 0;
-        let figures = measure(&params, || {
-            rounds += 1;
-            Ok(vec![Sample::best("m", f64::from(rounds), "ns")])
-        });
-        assert_eq!(figures.expect("no round fails")[0].value, 2.0);
-        assert_eq!(rounds, 3);
+    fn the_largest_tenth_is_a_disturbance() {
+        let mut values = [1.0, 900.0, 1.0, 3.0, 3.0, 1.0, 3.0, 1.0, 3.0, 2.0];
+        assert_eq!(undisturbed_mean(&mut values), 2.0);
+        assert_eq!(undisturbed_mean(&mut [1.0, 4.0]), 2.5);
+    }
+
+    fn comparison(these: &[f64], others: &[f64]) -> Vec<String> {
+        let sample = |value| Sample::best("m", value, "ns");
+        let (these, others) = (rounds_of(sample, these), rounds_of(sample, others));
+        compare("m", &these, &others).lines("w", "a", "b")
+    }
+
+    #[test]
+    fn the_best_rounds_are_compared() {
+        assert_eq!(
+            comparison(&[90.0, 45.0, 60.0], &[30.0, 70.0, 80.0]),
+            ["w a-b m +15 ns\n", "w a/b m 1.500 x\n"]
+        );
+        assert_eq!(
+            comparison(&[10.25], &[20.5]),
+            ["w a-b m -10.2 ns\n", "w a/b m 0.500 x\n"]
+        );
+    }
+
+    #[test]
+    fn there_is_no_ratio_to_nothing() {
+        assert_eq!(comparison(&[0.0], &[0.0]), ["w a-b m +0 ns\n"]);
+        assert_eq!(comparison(&[1.0], &[0.0]), ["w a-b m +1 ns\n"]);
     }
 }

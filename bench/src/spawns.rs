@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use gosched::thread;
 
-use crate::port::{self, Countdown, GOSCHED};
-use crate::rounds::{self, Figure, Sample};
+use crate::port::{self, Countdown, Mode};
+use crate::rounds::{self, Round, Sample};
 use crate::workload::{Params, Port, ROUNDS_DEFAULT, Workload};
 
 /// `spawn`.
@@ -19,10 +19,9 @@ pub const SPAWN: Workload = Workload {
     about: "n empty goroutines, spawned and joined in batches of 1,000; per goroutine",
     n: 1_000_000,
     rounds: ROUNDS_DEFAULT,
-    ports: &[Port {
-        runtime: GOSCHED,
-        run: spawn_on_gosched,
-    }],
+    has_warm_up: true,
+    ports: &Port::gosched_both(start_spawn),
+    compared: &["time", "go_time"],
     child: None,
 };
 
@@ -32,10 +31,9 @@ pub const SPAWN_BURST: Workload = Workload {
     about: "n empty goroutines, all spawned and then all joined; per goroutine",
     n: 100_000,
     rounds: ROUNDS_DEFAULT,
-    ports: &[Port {
-        runtime: GOSCHED,
-        run: burst_on_gosched,
-    }],
+    has_warm_up: true,
+    ports: &Port::gosched_both(start_burst),
+    compared: &["time", "go_time"],
     child: None,
 };
 
@@ -45,10 +43,9 @@ pub const FIB: Workload = Workload {
     about: "fib(n), a goroutine for every call above 15; per fib(n)",
     n: 30,
     rounds: ROUNDS_DEFAULT,
-    ports: &[Port {
-        runtime: GOSCHED,
-        run: fib_on_gosched,
-    }],
+    has_warm_up: true,
+    ports: &Port::gosched_both(start_fib),
+    compared: &["time"],
     child: None,
 };
 
@@ -60,23 +57,23 @@ const FIB_SERIAL_MAX: usize = 15;
 /// pauses the machine puts in.
 const FIB_REPEATS: usize = 10;
 
-fn spawn_on_gosched(params: &Params) -> io::Result<Vec<Figure>> {
-    batches_on_gosched(params, BATCH)
+fn start_spawn(params: &Params, mode: Mode) -> io::Result<Round> {
+    start_batches(params, mode, BATCH)
 }
 
-fn burst_on_gosched(params: &Params) -> io::Result<Vec<Figure>> {
-    batches_on_gosched(params, params.n)
+fn start_burst(params: &Params, mode: Mode) -> io::Result<Round> {
+    start_batches(params, mode, params.n)
 }
 
-fn batches_on_gosched(params: &Params, batch: usize) -> io::Result<Vec<Figure>> {
-    port::runtime(params.procs)?.run(|| {
-        rounds::measure(params, || {
-            Ok(vec![
-                Sample::best("time", spawn_ns(params.n, batch), "ns"),
-                Sample::best("go_time", go_ns(params.n, batch), "ns"),
-            ])
-        })
-    })
+fn start_batches(params: &Params, mode: Mode, batch: usize) -> io::Result<Round> {
+    let (runtime, n) = (port::runtime(mode, params.procs)?, params.n);
+    Ok(Box::new(move || {
+        let (spawn_ns, go_ns) = runtime.run(|| (spawn_ns(n, batch), go_ns(n, batch)));
+        Ok(vec![
+            Sample::best("time", spawn_ns, "ns"),
+            Sample::best("go_time", go_ns, "ns"),
+        ])
+    }))
 }
 
 /// Cuts `count` into batches of at most `batch`.
@@ -111,18 +108,21 @@ fn go_ns(count: usize, batch: usize) -> f64 {
     rounds::ns_each(start, count)
 }
 
-fn fib_on_gosched(params: &Params) -> io::Result<Vec<Figure>> {
+fn start_fib(params: &Params, mode: Mode) -> io::Result<Round> {
     let expected = fib_by_adding(params.n)?;
-    port::runtime(params.procs)?.run(|| {
-        rounds::measure(params, || {
-            let start = Instant::now();
-            for _ in 0..FIB_REPEATS {
-                assert_eq!(fib(params.n), expected, "fib({})", params.n);
-            }
-            let each_ms = rounds::ns_each(start, FIB_REPEATS) / 1e6;
-            Ok(vec![Sample::best("time", each_ms, "ms")])
-        })
-    })
+    let (runtime, n) = (port::runtime(mode, params.procs)?, params.n);
+    Ok(Box::new(move || {
+        let each_ns = runtime.run(|| fib_ns(n, expected));
+        Ok(vec![Sample::best("time", each_ns / 1e6, "ms")])
+    }))
+}
+
+fn fib_ns(n: usize, expected: u64) -> f64 {
+    let start = Instant::now();
+    for _ in 0..FIB_REPEATS {
+        assert_eq!(fib(n), expected, "fib({n})");
+    }
+    rounds::ns_each(start, FIB_REPEATS)
 }
 
 /// The parallel fib: above the limit, one half of the work goes to a new

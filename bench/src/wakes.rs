@@ -12,12 +12,14 @@
 //! have been asleep for at least a pause.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use crate::port::{self, GOSCHED};
-use crate::rounds::{self, Figure, Sample};
+use gosched::Runtime;
+
+use crate::port::{self, Mode};
+use crate::rounds::{self, Round, Sample};
 use crate::workload::{Params, Port, ROUNDS_DEFAULT, Workload};
 
 /// `foreign_wake`.
@@ -26,10 +28,9 @@ pub const FOREIGN_WAKE: Workload = Workload {
     about: "a plain thread wakes a goroutine of an idle runtime, n times, against a futex wake",
     n: 2_000,
     rounds: ROUNDS_DEFAULT,
-    ports: &[Port {
-        runtime: GOSCHED,
-        run: wake_on_gosched,
-    }],
+    has_warm_up: true,
+    ports: &Port::gosched_both(start),
+    compared: &["time"],
     child: None,
 };
 
@@ -45,46 +46,37 @@ const CLOSED: u64 = u64::MAX;
 /// In `Bell::heard_ns`: not heard yet.
 const UNHEARD: u64 = 0;
 
-fn wake_on_gosched(params: &Params) -> io::Result<Vec<Figure>> {
-    let runtime = port::runtime(params.procs)?;
-    let (goroutine_bell, thread_bell) = (Bell::new(), Bell::new());
-    let (tell, told) = mpsc::channel();
-    std::thread::scope(|scope| {
-        let (goroutine_bell, thread_bell) = (&goroutine_bell, &thread_bell);
-        let sleeper = scope.spawn(|| thread_bell.listen(std::thread::park));
-        let waker = scope.spawn(move || {
-            let goroutine: gosched::thread::Thread = told.recv().expect("main tells its handle");
-            let wake_goroutine = || goroutine.unpark();
-            let wake_thread = || sleeper.thread().unpark();
-            let figures = rounds::measure(params, || {
-                let goroutine = (goroutine_bell, &wake_goroutine as &dyn Fn());
-                wake_round(params.n, goroutine, (thread_bell, &wake_thread))
-            });
-            goroutine_bell.close(wake_goroutine);
-            thread_bell.close(wake_thread);
-            figures
-        });
-        runtime.run(|| {
-            tell.send(gosched::thread::current())
-                .expect("the waker waits for the handle");
-            goroutine_bell.listen(gosched::thread::park);
-        });
-        waker.join().expect("the waker does not panic")
-    })
+fn start(params: &Params, mode: Mode) -> io::Result<Round> {
+    let (runtime, n) = (port::runtime(mode, params.procs)?, params.n);
+    Ok(Box::new(move || wake_round(&runtime, n)))
 }
 
-/// Wakes the goroutine and the thread in turn, `wakes` times each.
-fn wake_round(
-    wakes: usize,
-    goroutine: (&Bell, &dyn Fn()),
-    thread: (&Bell, &dyn Fn()),
-) -> io::Result<Vec<Sample>> {
+/// The calling thread wakes a goroutine and a thread in turn, `wakes` times
+/// each.
+fn wake_round(runtime: &Runtime, wakes: usize) -> io::Result<Vec<Sample>> {
+    let goroutine_bell = Arc::new(Bell::new());
+    let thread_bell = Arc::new(Bell::new());
+    let goroutine = runtime.spawn({
+        let bell = Arc::clone(&goroutine_bell);
+        move || bell.listen(gosched::thread::park)
+    });
+    let thread = std::thread::spawn({
+        let bell = Arc::clone(&thread_bell);
+        move || bell.listen(std::thread::park)
+    });
+    let wake_goroutine = || goroutine.thread().unpark();
+    let wake_thread = || thread.thread().unpark();
     let mut goroutine_us = Vec::with_capacity(wakes);
     let mut thread_us = Vec::with_capacity(wakes);
+    std::thread::sleep(PAUSE);
     for _ in 0..wakes {
-        goroutine_us.push(goroutine.0.ring(goroutine.1));
-        thread_us.push(thread.0.ring(thread.1));
+        goroutine_us.push(goroutine_bell.ring(wake_goroutine));
+        thread_us.push(thread_bell.ring(wake_thread));
     }
+    goroutine_bell.close(wake_goroutine);
+    thread_bell.close(wake_thread);
+    goroutine.join().expect("a listener does not panic");
+    thread.join().expect("a listener does not panic");
     let goroutine_us = rounds::median(&mut goroutine_us);
     let thread_us = rounds::median(&mut thread_us);
     Ok(vec![
@@ -161,6 +153,6 @@ impl Bell {
 /// Ends the process: a sleeper that cannot be woken cannot be waited for.
 fn give_up() -> ! {
     let name = FOREIGN_WAKE.name;
-    eprintln!("{name} {GOSCHED}: a wake-up was lost: no answer after {PATIENCE:?}");
+    eprintln!("{name}: a wake-up was lost: no answer after {PATIENCE:?}");
     std::process::exit(1)
 }

@@ -9,10 +9,12 @@
 use std::fmt::Write;
 use std::io;
 
-use crate::rounds::Figure;
-use crate::{parked, spawns, wakes, world, yields};
+use crate::port::Mode;
+use crate::rounds::Round;
+use crate::{mallocs, parked, spawns, wakes, world, yields};
 
 /// How much work one run does.
+#[derive(Clone, Copy)]
 pub struct Params {
     /// The size of the work, in the unit the workload names.
     pub n: usize,
@@ -26,9 +28,60 @@ pub struct Params {
 pub struct Port {
     /// The runtime's name, the second word of a line.
     pub runtime: &'static str,
-    /// Does the warm-up and all rounds, and returns what to print.
-    pub run: fn(&Params) -> io::Result<Vec<Figure>>,
+    /// What comparisons call it, as in `own-shared`.
+    pub short: &'static str,
+    /// How it gets ready.
+    start: Start,
 }
+
+/// Makes a port ready and returns what does its rounds.
+pub type StartGosched = fn(&Params, Mode) -> io::Result<Round>;
+/// The same for a port that has no mode.
+pub type StartStd = fn(&Params) -> io::Result<Round>;
+
+enum Start {
+    Gosched(StartGosched, Mode),
+    Std(StartStd),
+}
+
+impl Port {
+    /// The workload on gosched in one mode.
+    pub const fn gosched(mode: Mode, start: StartGosched) -> Port {
+        Port {
+            runtime: mode.runtime(),
+            short: mode.short(),
+            start: Start::Gosched(start, mode),
+        }
+    }
+
+    /// The workload on gosched in both modes.
+    pub const fn gosched_both(start: StartGosched) -> [Port; 2] {
+        [
+            Port::gosched(Mode::Own, start),
+            Port::gosched(Mode::Shared, start),
+        ]
+    }
+
+    /// The workload on plain threads.
+    pub const fn std(start: StartStd) -> Port {
+        Port {
+            runtime: "std",
+            short: "std",
+            start: Start::Std(start),
+        }
+    }
+
+    /// Makes it ready; dropping what it returns puts everything away.
+    pub fn start(&self, params: &Params) -> io::Result<Round> {
+        match self.start {
+            Start::Gosched(start, mode) => start(params, mode),
+            Start::Std(start) => start(params),
+        }
+    }
+}
+
+/// The part of a workload that runs in a child process.
+pub type Child = fn(&Params, Mode) -> io::Result<()>;
 
 /// A fixed piece of work with a name.
 pub struct Workload {
@@ -40,21 +93,27 @@ pub struct Workload {
     pub n: usize,
     /// Rounds when the user gives none.
     pub rounds: usize,
-    /// The runtimes that can do it.
+    /// Whether a round that is not measured comes first; not for work that
+    /// takes long and is the same afterwards.
+    pub has_warm_up: bool,
+    /// The runtimes that can do it, in the order in which they take turns.
     pub ports: &'static [Port],
+    /// The metrics by which the first port is compared with the others.
+    pub compared: &'static [&'static str],
     /// The part that runs in a child process, if there is one.
-    pub child: Option<fn(&Params) -> io::Result<()>>,
+    pub child: Option<Child>,
 }
 
 /// Rounds of a workload that has no reason for another number.
 pub const ROUNDS_DEFAULT: usize = 5;
 
 /// Every workload, in the order of `all`.
-pub static ALL: [Workload; 8] = [
+pub static ALL: [Workload; 9] = [
     yields::YIELD,
     spawns::SPAWN,
     spawns::SPAWN_BURST,
     spawns::FIB,
+    mallocs::MALLOC,
     parked::IDLE_1M,
     wakes::FOREIGN_WAKE,
     world::STW,
@@ -73,7 +132,7 @@ pub fn list() -> String {
         let runtimes: Vec<_> = workload.ports.iter().map(|port| port.runtime).collect();
         writeln!(
             text,
-            "{:<13} {}  {} (n = {})",
+            "{:<13} {:<26}  {} (n = {})",
             workload.name,
             runtimes.join(","),
             workload.about,

@@ -5,8 +5,10 @@
 use std::io;
 use std::time::Instant;
 
-use crate::port::{self, GOSCHED, Parked};
-use crate::rounds::{self, Figure, Sample};
+use gosched::Runtime;
+
+use crate::port::{self, Mode, Parked};
+use crate::rounds::{self, Round, Sample};
 use crate::workload::{Params, Port, ROUNDS_DEFAULT, Workload};
 
 /// `stw`.
@@ -15,10 +17,9 @@ pub const STW: Workload = Workload {
     about: "stop the world, resize by one P, start it, with n goroutines parked; per stop",
     n: 100_000,
     rounds: ROUNDS_DEFAULT,
-    ports: &[Port {
-        runtime: GOSCHED,
-        run: stw_on_gosched,
-    }],
+    has_warm_up: true,
+    ports: &Port::gosched_both(start),
+    compared: &[],
     child: None,
 };
 
@@ -26,22 +27,34 @@ pub const STW: Workload = Workload {
 /// starts at the same number.
 const STOPS: usize = 200;
 
+/// A runtime with goroutines that stand by, parked from the first round to the
+/// last.
+struct Standby {
+    runtime: Runtime,
+    parked: Parked,
+}
+
+impl Drop for Standby {
+    fn drop(&mut self) {
+        self.runtime.run(|| self.parked.wake_all());
+    }
+}
+
 /// A round's `time` is the median of its stops. `time_max` is the longest of
 /// all stops in all rounds.
-fn stw_on_gosched(params: &Params) -> io::Result<Vec<Figure>> {
-    port::runtime(params.procs)?.run(|| {
-        let parked = Parked::spawn(params.n);
-        let figures = rounds::measure(params, || {
-            let mut stops_us = stops_us(params.procs);
-            let middle = rounds::median(&mut stops_us);
-            Ok(vec![
-                Sample::best("time", middle, "us"),
-                Sample::worst("time_max", stops_us[STOPS - 1], "us"),
-            ])
-        });
-        parked.wake_all();
-        figures
-    })
+fn start(params: &Params, mode: Mode) -> io::Result<Round> {
+    let (n, procs) = (params.n, params.procs);
+    let runtime = port::runtime(mode, procs)?;
+    let parked = runtime.run(|| Parked::spawn(n));
+    let standby = Standby { runtime, parked };
+    Ok(Box::new(move || {
+        let mut stops_us = standby.runtime.run(|| stops_us(procs));
+        let middle = rounds::median(&mut stops_us);
+        Ok(vec![
+            Sample::best("time", middle, "us"),
+            Sample::worst("time_max", stops_us[STOPS - 1], "us"),
+        ])
+    }))
 }
 
 /// The time of each stop, with `procs` and one more processor in turn.

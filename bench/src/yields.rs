@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use gosched::thread;
 
-use crate::port::{self, GOSCHED};
-use crate::rounds::{self, Figure, Sample};
+use crate::port::{self, Mode};
+use crate::rounds::{self, Round, Sample};
 use crate::workload::{Params, Port, ROUNDS_DEFAULT, Workload};
 
 /// `yield`.
@@ -17,21 +17,20 @@ pub const YIELD: Workload = Workload {
     about: "2 goroutines on 1 P yield n times each; per yield",
     n: 1_000_000,
     rounds: ROUNDS_DEFAULT,
-    ports: &[Port {
-        runtime: GOSCHED,
-        run: yield_on_gosched,
-    }],
+    has_warm_up: true,
+    ports: &Port::gosched_both(start),
+    compared: &["time"],
     child: None,
 };
 
 /// On one processor whatever the user asks: with two, the goroutines would not
 /// meet.
-fn yield_on_gosched(params: &Params) -> io::Result<Vec<Figure>> {
-    port::runtime(1)?.run(|| {
-        rounds::measure(params, || {
-            Ok(vec![Sample::best("time", yield_ns(params.n), "ns")])
-        })
-    })
+fn start(params: &Params, mode: Mode) -> io::Result<Round> {
+    let (runtime, n) = (port::runtime(mode, 1)?, params.n);
+    Ok(Box::new(move || {
+        let each_ns = runtime.run(|| yield_ns(n));
+        Ok(vec![Sample::best("time", each_ns, "ns")])
+    }))
 }
 
 fn yield_ns(yields: usize) -> f64 {

@@ -125,7 +125,7 @@ impl Class {
     }
 
     fn hot_max(&self) -> usize {
-        (HOT_BYTES / self.kept() >> self.class.saturating_sub(4)).max(HOT_MIN)
+        ((HOT_BYTES / self.kept()) >> self.class.saturating_sub(4)).max(HOT_MIN)
     }
 
     /// The bytes that a trimmed stack keeps, whole pages.

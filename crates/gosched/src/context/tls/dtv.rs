@@ -12,17 +12,19 @@
 
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, AtomicUsize};
 
 use super::glibc::DTV;
-use super::image::Image;
+use super::image::{self, Image};
 use crate::sched::lock::{Lock, Rank};
 
 /// Slots beyond what the loaded objects need.
 const SPARE_SLOTS: usize = 2;
 /// Spare tables kept.
 const KEPT: usize = 1024;
+/// So many freed tables are worth asking malloc to give memory back: a megabyte, in small pieces.
+const TRIM_AT: usize = 8192;
 /// No thread has an id above this, so a block's cannot be mistaken for one (Linux: PID_MAX_LIMIT).
 const TID_FIRST: u32 = 1 << 22;
 /// Ids must fit into a futex word beside its flags.
@@ -210,15 +212,22 @@ pub(crate) fn has_surplus() -> bool {
 
 /// Frees what is too much. In user context, on a thread that may wait for malloc.
 pub(crate) fn free_surplus() {
+    static FREED: AtomicUsize = AtomicUsize::new(0);
     loop {
         let spare = {
             let _rt = crate::sched::park::enter();
             has_surplus().then(Dtv::take_spare).flatten()
         };
-        match spare {
-            // SAFETY: D6, taken off the list; nobody else knows it.
-            Some((dtv, _)) => unsafe { dtv.free() },
-            None => return,
+        let Some((dtv, _)) = spare else { break };
+        // SAFETY: D6, taken off the list; nobody else knows it.
+        unsafe { dtv.free() };
+        FREED.fetch_add(1, Relaxed);
+    }
+    if FREED.load(Relaxed) >= TRIM_AT {
+        FREED.store(0, Relaxed);
+        // SAFETY: D6, images are never freed.
+        if let Some(image) = unsafe { image::current().as_ref() } {
+            image.glibc.trim_malloc();
         }
     }
 }

@@ -5,6 +5,7 @@
 //! reason, in words for the user.
 
 use std::ffi::{CStr, c_int, c_void};
+use std::hint::black_box;
 use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
@@ -52,6 +53,7 @@ pub(super) struct Glibc {
     pub(super) call_tls_dtors: unsafe extern "C" fn(),
     pub(super) ctype_init: unsafe extern "C" fn(),
     pub(super) res_nclose: unsafe extern "C" fn(*mut c_void),
+    malloc_trim: Option<unsafe extern "C" fn(usize) -> c_int>,
     pub(super) keys: *const Key,
     /// Bytes of thread-locals and surplus, below FS.
     pub(super) below: usize,
@@ -232,7 +234,7 @@ fn note_malloc(look: &mut Look) {
     // word by word after an allocation.
     unsafe {
         ptr::copy_nonoverlapping(start, look.before.as_mut_ptr(), below);
-        let memory = libc::malloc(24);
+        let memory = black_box(libc::malloc(24)); // the compiler knows malloc, and would leave it out
         for at in (0..below).step_by(8) {
             let then = look.before.as_ptr().add(at).cast::<u64>().read_unaligned();
             if start.add(at).cast::<u64>().read_volatile() != then {
@@ -297,6 +299,7 @@ fn look_up(fs: usize, below: usize, align: usize, changed: &[isize]) -> Option<G
             call_tls_dtors: function(c"__call_tls_dtors")?,
             ctype_init: function(c"__ctype_init")?,
             res_nclose: function(c"__res_nclose")?,
+            malloc_trim: function(c"malloc_trim").filter(|_| is_glibc_malloc()),
             keys: symbol(c"__pthread_keys")?.cast_const().cast(),
             below,
             align,
@@ -390,6 +393,14 @@ fn rehearse(glibc: &Glibc) -> Result<(), Reason> {
 }
 
 impl Glibc {
+    /// Asks malloc to give free memory back to the system. In user context.
+    pub(super) fn trim_malloc(&self) {
+        if let Some(trim) = self.malloc_trim {
+            // SAFETY: D6, a public function of glibc, and malloc is glibc's.
+            unsafe { trim(0) };
+        }
+    }
+
     /// What every thread block of this process has in common with the present one.
     ///
     /// # Safety

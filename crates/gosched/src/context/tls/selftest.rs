@@ -101,7 +101,7 @@ fn keeps_errno() -> bool {
     unsafe {
         let errno = libc::__errno_location();
         libc::close(-1);
-        errno as usize == libc::__errno_location() as usize && *errno == libc::EBADF
+        ptr::eq(errno, libc::__errno_location()) && *errno == libc::EBADF
     }
 }
 

@@ -1,0 +1,176 @@
+//! Decides the order in which the ports of a workload do their rounds: they
+//! take turns, one round each, until every port has done all of its rounds.
+//!
+//! A machine that is busy for a second slows down all ports alike that way, and
+//! every port has the same chance of a quiet moment, so that their figures can
+//! be compared. All ports are made ready before the first round and put away
+//! after the last; one that waits for its turn is asleep.
+
+use std::io;
+
+use crate::rounds::{self, Round, Sample};
+use crate::workload::{Params, Port, Workload};
+
+/// What came out of the ports of one workload.
+pub struct Outcome {
+    /// What to print, a figure each.
+    pub lines: Vec<String>,
+    /// The ports that failed, by name, and why. The others went on.
+    pub failures: Vec<(&'static str, io::Error)>,
+}
+
+/// A port in play.
+struct Player {
+    port: &'static Port,
+    round: Round,
+    /// Of each measured round, the samples.
+    taken: Vec<Vec<Sample>>,
+}
+
+/// Does all rounds of all ports.
+pub fn play(workload: &Workload, params: &Params) -> Outcome {
+    let mut failures = Vec::new();
+    let mut players = Vec::new();
+    for port in workload.ports {
+        match port.start(params) {
+            Ok(round) => players.push(Player {
+                port,
+                round,
+                taken: Vec::with_capacity(params.rounds),
+            }),
+            Err(error) => failures.push((port.runtime, error)),
+        }
+    }
+    let warm_ups = usize::from(workload.has_warm_up);
+    for turn in 0..warm_ups + params.rounds {
+        players.retain_mut(|player| match (player.round)() {
+            Ok(samples) => {
+                if turn >= warm_ups {
+                    player.taken.push(samples);
+                }
+                true
+            }
+            Err(error) => {
+                failures.push((player.port.runtime, error));
+                false
+            }
+        });
+    }
+    Outcome {
+        lines: lines(workload, &players),
+        failures,
+    }
+}
+
+/// The figures of each port, then the comparisons of the workload's first port
+/// with the others.
+fn lines(workload: &Workload, players: &[Player]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for player in players {
+        let name = format!("{} {}", workload.name, player.port.runtime);
+        let figures = rounds::figures(&player.taken);
+        lines.extend(figures.iter().map(|figure| figure.line(&name)));
+    }
+    let Some((first, others)) = players.split_first() else {
+        return lines;
+    };
+    if first.port.short != workload.ports[0].short {
+        return lines; // it failed
+    }
+    for other in others {
+        for metric in workload.compared {
+            let comparison = rounds::compare(metric, &first.taken, &other.taken);
+            let (first, other) = (first.port.short, other.port.short);
+            lines.extend(comparison.lines(workload.name, first, other));
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::port::Mode;
+
+    /// The ports of the test write down here who had a turn.
+    static TURNS: Mutex<String> = Mutex::new(String::new());
+
+    fn counting(params: &Params, mode: Mode) -> io::Result<Round> {
+        let (mark, step) = match mode {
+            Mode::Own => ('o', 10.0),
+            Mode::Shared => ('s', 4.0),
+        };
+        let mut value = 0.0;
+        let zero = params.n as f64;
+        Ok(Box::new(move || {
+            TURNS.lock().expect("no test panics here").push(mark);
+            value += step;
+            Ok(vec![Sample::best("m", zero + value, "ns")])
+        }))
+    }
+
+    fn failing(_: &Params) -> io::Result<Round> {
+        let mut is_first = true;
+        Ok(Box::new(move || {
+            TURNS.lock().expect("no test panics here").push('f');
+            if std::mem::take(&mut is_first) {
+                return Ok(vec![Sample::best("m", 1.0, "ns")]);
+            }
+            Err(io::Error::other("tired"))
+        }))
+    }
+
+    fn refusing(_: &Params) -> io::Result<Round> {
+        Err(io::Error::from(io::ErrorKind::Unsupported))
+    }
+
+    const COUNTING: Workload = Workload {
+        name: "w",
+        about: "",
+        n: 0,
+        rounds: 3,
+        has_warm_up: true,
+        ports: &[
+            Port::gosched(Mode::Own, counting),
+            Port::gosched(Mode::Shared, counting),
+            Port::std(failing),
+            Port::std(refusing),
+        ],
+        compared: &["m"],
+        child: None,
+    };
+
+    #[test]
+    fn ports_take_turns_and_a_failure_stops_only_its_own() {
+        let params = Params {
+            n: COUNTING.n,
+            rounds: COUNTING.rounds,
+            procs: 1,
+        };
+        let outcome = play(&COUNTING, &params);
+        // The warm-up is a turn as well; the port that failed has no further one.
+        assert_eq!(*TURNS.lock().expect("no test panics here"), "osfosfosos");
+        let failures: Vec<_> = outcome.failures.iter().map(|f| (f.0, f.1.kind())).collect();
+        assert_eq!(
+            failures,
+            [
+                ("std", io::ErrorKind::Unsupported),
+                ("std", io::ErrorKind::Other)
+            ]
+        );
+        // The warm-up is not among the rounds, which gave 20, 30, 40 and 8, 12, 16.
+        assert_eq!(
+            outcome.lines,
+            [
+                "w gosched m 20 ns\n",
+                "w gosched m_median 30 ns\n",
+                "w gosched-shared m 8 ns\n",
+                "w gosched-shared m_median 12 ns\n",
+                "w own-shared m +12 ns\n",
+                "w own/shared m 2.500 x\n",
+            ]
+        );
+    }
+}
