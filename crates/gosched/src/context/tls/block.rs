@@ -6,7 +6,7 @@ use std::ptr;
 use super::Room;
 use super::dtv::Dtv;
 use super::glibc::{DTV, KEY_BLOCKS, KEYS_PER_BLOCK, KeyData};
-use super::image::{self, Image};
+use super::image::{self, Image, RESOLVER_OPTIONS};
 use crate::sched::fatal;
 use crate::sched::park::{enter_m, left_switch};
 use crate::sched::ptr::Mp;
@@ -124,7 +124,7 @@ impl Block {
         unsafe {
             (glibc.call_tls_dtors)();
             self.run_key_destructors(image);
-            if *((self.fs + glibc.resolver + 8) as *const usize) != 0 {
+            if *((self.fs + glibc.resolver + RESOLVER_OPTIONS) as *const usize) != 0 {
                 (glibc.res_nclose)((self.fs + glibc.resolver) as *mut c_void);
             }
             self.free_key_blocks(image);

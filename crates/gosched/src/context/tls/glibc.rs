@@ -64,7 +64,6 @@ pub(super) struct Glibc {
     pub(super) list: usize,
     /// The robust list's head; the word before it is the last element.
     pub(super) robust: usize,
-    pub(super) cancel: usize,
     /// The table of key blocks, the first such block, and the word with the flag that a key was set.
     pub(super) specific: usize,
     pub(super) first_keys: usize,
@@ -307,7 +306,6 @@ fn look_up(fs: usize, below: usize, align: usize, changed: &[isize]) -> Option<G
             tid: field(c"_thread_db_pthread_tid")?.offset,
             list: field(c"_thread_db_pthread_list")?.offset,
             robust: robust_list()?.checked_sub(fs)?,
-            cancel: field(c"_thread_db_pthread_cancelhandling")?.offset,
             specific: specific.offset,
             first_keys: (*((fs + specific.offset) as *const usize)).checked_sub(fs)?,
             keys_used: specific.offset + KEY_BLOCKS * 8,
@@ -339,7 +337,6 @@ fn check(glibc: &Glibc, fs: usize) -> Result<(), Reason> {
         && inside(glibc.first_keys, KEYS_PER_BLOCK * size_of::<KeyData>())
         && inside(glibc.resolver, 64)
         && glibc.tid + 4 <= glibc.pthread
-        && glibc.cancel + 4 <= glibc.pthread
         && (-(glibc.below as isize)..0).contains(&glibc.resolver_word)
         && (-(glibc.below as isize)..=glibc.pthread as isize - 32).contains(&glibc.rseq);
     // SAFETY: D6, all of it lies in this thread's block, as just compared.

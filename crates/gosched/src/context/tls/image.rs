@@ -4,8 +4,8 @@
 //! image is made and the old one stays, for blocks name the image they were made from.
 //!
 //! The image is compared with a block at every goroutine's end, so that part is kept small: the thread-locals of the
-//! loaded objects (some 256 bytes), and four words of the thread block that show whether a pthread key was set,
-//! cancellation changed or the resolver used.
+//! loaded objects (some 256 bytes), and two words of the thread block that show whether a pthread key was set or the
+//! resolver used.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::c_void;
@@ -20,7 +20,10 @@ use super::glibc::{self, DTV, Glibc, Module, SELF, SELF_TOO};
 /// Words of a block that point into the block itself.
 const POINTERS: usize = 8;
 /// Words of the thread block that are compared.
-const MARKS: usize = 4;
+const MARKS: usize = 2;
+
+/// In the resolver's state: nonzero once it has been set up.
+pub(super) const RESOLVER_OPTIONS: usize = 8;
 
 /// See above.
 pub(super) struct Image {
@@ -33,7 +36,8 @@ pub(super) struct Image {
     mask: Box<[u64]>,
     /// Where a block points into itself, and to where, both from FS.
     pointers: [(isize, isize); POINTERS],
-    marks: [usize; MARKS],
+    /// Where they are, from FS, and what they hold.
+    marks: [(usize, u64); MARKS],
     /// What a fresh dtv holds; values are offsets from FS where `is_relative`.
     pub(super) slots: Vec<Slot>,
     pub(super) is_relative: Vec<bool>,
@@ -112,12 +116,7 @@ impl Image {
             words: Box::default(),
             mask: Box::default(),
             pointers: pointers(glibc),
-            marks: [
-                glibc.keys_used,
-                glibc.cancel & !7,
-                glibc.resolver,
-                glibc.resolver + 8,
-            ],
+            marks: [(glibc.keys_used, 0), (glibc.resolver + RESOLVER_OPTIONS, 0)],
             slots: Vec::new(),
             is_relative: Vec::new(),
             has_dynamic: false,
@@ -127,6 +126,9 @@ impl Image {
         unsafe { image.read_dtv(template.fs, modules.last) };
         image.complete(&template);
         image.mask = image.make_mask();
+        for (at, value) in &mut image.marks {
+            *value = image.words[(image.used + *at) / 8];
+        }
         Some(image)
     }
 
@@ -231,10 +233,9 @@ impl Image {
         let block = unsafe { std::slice::from_raw_parts((fs - self.used) as *const u64, count) };
         let pairs = block.iter().zip(&self.words).zip(&self.mask);
         let mut seen = pairs.fold(0, |seen, ((is, was), mask)| seen | (is ^ was) & mask);
-        for mark in self.marks {
+        for (mark, was) in self.marks {
             // SAFETY: D6, words of the thread block.
-            let is = unsafe { *((fs + mark) as *const u64) };
-            seen |= is ^ self.words[count + mark / 8];
+            seen |= was ^ unsafe { *((fs + mark) as *const u64) };
         }
         // SAFETY: D6, by the caller's promise.
         seen != 0 || unsafe { Dtv::of(fs) }.differs(self, fs)

@@ -1,1 +1,201 @@
+//! Blocks from the inside: geometry, the comparison with the image, tables and their spares.
 
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::sync::atomic::AtomicUsize;
+
+use super::block::Block;
+use super::dtv::Dtv;
+use super::glibc;
+use super::image::{self, Image};
+use super::*;
+use crate::Runtime;
+use crate::context::current_g;
+use crate::context::stack::Arena;
+
+/// A block outside any stack, and what it was made from.
+struct Alone {
+    memory: *mut u8,
+    layout: Layout,
+    block: Block,
+    image: &'static Image,
+}
+
+impl Alone {
+    fn new() -> Alone {
+        let room = Room::own().expect("this machine has what it takes");
+        let layout = Layout::from_size_align(room.total, room.align).unwrap();
+        // SAFETY: the layout is not empty.
+        let memory = unsafe { alloc_zeroed(layout) };
+        let block = Block::at(memory as usize, &room);
+        // SAFETY: `Room::own` has published one, and they are never freed.
+        let image = unsafe { &*image::current() };
+        let (dtv, tid) = Dtv::allocate(image).unwrap();
+        // SAFETY: D6, our own memory.
+        unsafe { block.imprint(image, dtv, tid) };
+        Alone {
+            memory,
+            layout,
+            block,
+            image,
+        }
+    }
+
+    /// Changes a byte at an offset from FS, looks, and changes it back.
+    fn is_seen_at(&self, offset: isize) -> bool {
+        let byte = self.block.fs().wrapping_add_signed(offset) as *mut u8;
+        // SAFETY: D6, a byte of our block.
+        unsafe {
+            *byte ^= 0x40;
+            let seen = self.block.is_touched();
+            *byte ^= 0x40;
+            seen
+        }
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        // SAFETY: D6, nobody is on the block; its table and memory are ours.
+        unsafe {
+            Dtv::of(self.block.fs()).free();
+            dealloc(self.memory, self.layout);
+        }
+    }
+}
+
+#[test]
+fn d6_a_block_lies_above_its_stack_and_below_the_next_guard() {
+    let room = Room::own().unwrap();
+    let glibc = glibc::support().unwrap();
+    assert!(room.above >= glibc.below + glibc::HEADER);
+    assert!(room.total >= room.above + glibc.pthread);
+    let arena = Arena::new(false, room);
+    for class in [0, 4, 9] {
+        let _rt = crate::sched::park::enter();
+        arena.reserve(class, 40).unwrap();
+        let mut stacks: Vec<_> = (0..40).map(|_| arena.take(class)).collect();
+        stacks.sort_by_key(|stack| stack.lo);
+        for (stack, next) in stacks.iter().zip(&stacks[1..]) {
+            assert!((stack.hi + room.above).is_multiple_of(glibc.align));
+            assert!(stack.hi - stack.lo >= crate::context::stack::class_size(class));
+            let (guard, _) = Arena::guard_range(next);
+            assert!(stack.hi + room.total <= guard);
+        }
+        stacks.into_iter().for_each(|stack| arena.give(stack));
+        arena.unreserve(class, 40);
+    }
+}
+
+#[test]
+fn d6_every_thread_local_is_compared_but_mallocs_own() {
+    let alone = Alone::new();
+    assert!(!alone.block.is_touched());
+    let glibc = &alone.image.glibc;
+    let mut ignored = vec![glibc.resolver_word];
+    ignored.extend(glibc.malloc_words.into_iter().flatten());
+    for offset in -(alone.image.used as isize)..0 {
+        let is_ignored = ignored
+            .iter()
+            .any(|word| (*word..*word + 8).contains(&offset));
+        assert_eq!(alone.is_seen_at(offset), !is_ignored, "at FS{offset}");
+    }
+    assert!(alone.is_seen_at(glibc.keys_used as isize));
+    assert!(!alone.block.is_touched());
+}
+
+#[test]
+fn d6_malloc_is_known_to_be_glibcs_here() {
+    let words = glibc::support().unwrap().malloc_words;
+    let [cache, arena] = words.expect("these tests run on glibc's malloc");
+    assert_ne!(cache, arena);
+}
+
+#[test]
+fn d6_each_block_has_a_thread_id_that_no_thread_has() {
+    let (one, two) = (Alone::new(), Alone::new());
+    let tid = |alone: &Alone| {
+        let at = alone.block.fs() + alone.image.glibc.tid;
+        // SAFETY: D6, a word of our block.
+        unsafe { *(at as *const u32) }
+    };
+    assert_ne!(tid(&one), tid(&two));
+    assert!(tid(&one) > 1 << 22 && tid(&one) < 1 << 30);
+}
+
+/// Gives a table to the spares and looks for it there. Other tests may take it meanwhile: then None.
+fn give_and_take(dtv: Dtv, tid: u32) -> Option<u32> {
+    let _rt = crate::sched::park::enter();
+    // SAFETY: D6, the caller's own, clean.
+    unsafe { dtv.give_spare(tid) };
+    let mut others = Vec::new();
+    let found = loop {
+        match Dtv::take_spare() {
+            Some((found, its)) if found.as_ptr() == dtv.as_ptr() => break Some(its),
+            Some(other) => others.push(other),
+            None => break None,
+        }
+    };
+    for (other, tid) in others {
+        // SAFETY: D6, taken just now.
+        unsafe { other.give_spare(tid) };
+    }
+    found
+}
+
+#[test]
+fn d6_a_spare_table_comes_back_with_its_thread_id() {
+    let alone = Alone::new();
+    let came_back = (0..100).any(|_| {
+        let (dtv, tid) = Dtv::allocate(alone.image).unwrap();
+        let Some(its) = give_and_take(dtv, tid) else {
+            return false;
+        };
+        assert_eq!(its, tid);
+        dtv.fill(alone.image, alone.block.fs());
+        assert!(!dtv.differs(alone.image, alone.block.fs()));
+        // SAFETY: D6, ours again.
+        unsafe { dtv.free() };
+        true
+    });
+    assert!(came_back);
+}
+
+#[test]
+fn d6_a_stack_whose_block_an_m_is_on_keeps_its_memory() {
+    let runtime = Runtime::builder().procs(1).build().unwrap();
+    runtime.run(|| {
+        let g = current_g().unwrap();
+        let room = g.sched().tls;
+        if room.is_own() {
+            assert!(is_in_use(g.stack_hi.get(), &room));
+            assert!(!is_in_use(g.stack_hi.get() + 64, &room));
+        }
+    });
+}
+
+#[test]
+fn d6_on_thread_runs_on_the_threads_own_fs_and_comes_back() {
+    let runtime = Runtime::builder().procs(2).build().unwrap();
+    runtime.run(|| {
+        let m = current_m().unwrap();
+        let (home, own) = (m.fs.load(Relaxed), m.own_fs.get());
+        let inside = on_thread(|| (current_m() == Some(m), m.fs.load(Relaxed)));
+        assert_eq!(inside, (true, own));
+        assert_eq!(m.fs.load(Relaxed), home);
+        assert_eq!(super::super::current::read_fs(), home);
+    });
+    assert_eq!(on_thread(|| 5), 5);
+}
+
+#[test]
+fn d6_the_record_follows_fs() {
+    let alone = Alone::new();
+    let record = AtomicUsize::new(1);
+    let before = super::super::current::read_fs();
+    let seen = call_on_fs(alone.block.fs(), &raw const record, || {
+        (super::super::current::read_fs(), record.load(Relaxed))
+    });
+    assert_eq!(seen, (alone.block.fs(), alone.block.fs()));
+    assert_eq!(record.load(Relaxed), before);
+    assert_eq!(super::super::current::read_fs(), before);
+}
