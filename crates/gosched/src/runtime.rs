@@ -467,13 +467,13 @@ fn main_goroutine<T>(main: *const Main<T>, f: impl FnOnce() -> T) {
         g.sched().core.lock().mains_exited += 1;
         drop(_rt);
         drop(result);
-        thread::release_inner();
         tls::end();
+        thread::release_inner();
         return;
     }
     thread::report_abort(&result);
-    thread::release_inner();
     tls::end();
+    thread::release_inner();
     {
         let _rt = enter();
         if let Some(g) = current_g() {

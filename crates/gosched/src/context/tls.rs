@@ -52,6 +52,7 @@ use self::block::Block;
 pub(crate) use self::dtv::{free_surplus, has_surplus};
 use super::current::current_m;
 use super::switch;
+use crate::sched::g::ENDING;
 use crate::sched::park::{enter_m, left_switch};
 use crate::sched::ptr::{Gp, Mp};
 use crate::sched::registry;
@@ -196,6 +197,7 @@ pub(crate) fn end() {
         if room.is_own() {
             let block = Block::at(g.stack_hi.get(), room);
             if block.is_touched() {
+                g.started.store(ENDING, Relaxed);
                 block.finish(room.shares_malloc.then_some(&room.words));
             }
         }

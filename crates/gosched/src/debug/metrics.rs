@@ -35,6 +35,9 @@ pub struct Metrics {
     pub procs: usize,
     /// Ps that nobody runs on.
     pub idle_procs: usize,
+    /// Whether goroutines have their own thread-locals; false under
+    /// [`shared_thread_locals`](crate::Builder::shared_thread_locals).
+    pub own_thread_locals: bool,
     /// Threads that run goroutines, those being started included; sysmon and creator are not.
     pub threads: usize,
     /// Of these, asleep without a P.
@@ -194,6 +197,7 @@ pub(crate) fn metrics_of(sched: &Sched) -> Metrics {
     let metrics = Metrics {
         procs: per_proc.len(),
         idle_procs: sched.npidle.load(Relaxed) as usize,
+        own_thread_locals: sched.tls.is_own(),
         threads: threads as usize,
         idle_threads: idle_threads as usize,
         spinning_threads: sched.spin.count() as usize,
@@ -243,12 +247,17 @@ impl fmt::Display for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "procs      {:>10}   idle {}\n\
+            "procs      {:>10}   idle {}, goroutines with {} thread-locals\n\
              threads    {:>10}   idle {}, spinning {}\n\
              goroutines {:>10}   running {}, runnable {} ({} global), waiting {}\n\
              timers     {:>10}",
             self.procs,
             self.idle_procs,
+            if self.own_thread_locals {
+                "their own"
+            } else {
+                "their thread's"
+            },
             self.threads,
             self.idle_threads,
             self.spinning_threads,

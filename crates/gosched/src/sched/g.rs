@@ -25,6 +25,10 @@ use crate::thread::inner::Inner;
 /// Words of a closure that fit into the G itself.
 const INLINE_WORDS: usize = 5;
 
+/// In `G::started`.
+pub(crate) const STARTED: u8 = 1;
+pub(crate) const ENDING: u8 = 2;
+
 /// In `G::thread`: somebody is taking a reference, for a few instructions.
 const HELD: usize = 1;
 
@@ -71,7 +75,7 @@ pub(crate) struct G {
     pub(crate) class: Cell<u8>,
     /// Asked to unwind at its next wait (`shutdown`).
     pub(crate) cancelled: AtomicU8,
-    /// Started: it has, or had, a stack of its own.
+    /// [`STARTED`]: it has a stack of its own; [`ENDING`]: its closure has returned and its thread-locals go.
     pub(crate) started: AtomicU8,
     /// Saved stack pointer while it does not run.
     pub(crate) sp: Cell<usize>,
@@ -233,6 +237,12 @@ impl G {
     #[inline]
     pub(crate) fn is_cancelled(&self) -> bool {
         self.cancelled.load(Relaxed) != 0
+    }
+
+    /// Whether it must unwind at its next wait. Not while its thread-locals are destroyed: nothing may unwind out of that.
+    #[inline]
+    pub(crate) fn must_unwind(&self) -> bool {
+        self.is_cancelled() && self.started.load(Relaxed) != ENDING
     }
 
     /// Its `Inner`, without a reference: for the goroutine itself, or while it cannot finish (the world is stopped).

@@ -11,6 +11,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use super::g::STARTED;
 use super::gstatus::Status;
 use super::lock::ranks;
 use super::p::{STACKS_REFILL, acquire_p, gp, relinquish_p};
@@ -324,7 +325,7 @@ impl Sched {
             self.arena.take(class)
         };
         g.set_stack(Some(stack));
-        g.started.store(1, Relaxed);
+        g.started.store(STARTED, Relaxed);
         // SAFETY: D4, the stack is ours alone now.
         g.sp.set(unsafe { switch::prepare(stack.hi) });
     }

@@ -414,8 +414,8 @@ pub(crate) fn finish_report(result: std::result::Result<(), Box<dyn Any + Send>>
         report_panic();
     }
     at_the_edge(|| drop(result));
-    super::release_inner();
     tls::end();
+    super::release_inner();
 }
 
 fn report_panic() {

@@ -71,7 +71,7 @@ fn arm(g: Gp, claim: crate::time::timers::Claim, publish: impl FnOnce() -> bool)
 pub(crate) fn check_cancelled() {
     if cfg!(panic = "unwind")
         && let Some(g) = current_g()
-        && g.is_cancelled()
+        && g.must_unwind()
         && !std::thread::panicking()
     {
         std::panic::resume_unwind(exited());

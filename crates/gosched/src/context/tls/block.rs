@@ -54,6 +54,11 @@ impl Block {
         unsafe { self.image().as_ref() }
     }
 
+    /// Whether it is there.
+    pub(super) fn is_made(self) -> bool {
+        !self.image().is_null()
+    }
+
     /// Whether it is there, and made from the image in use.
     #[inline]
     pub(super) fn is_current(self) -> bool {
@@ -204,22 +209,6 @@ impl Block {
         unsafe {
             Dtv::of(self.fs).give_spare(self.tid(image));
             (*self.header).image = ptr::null();
-        }
-    }
-
-    /// Copies the thread-locals of newly loaded objects into a live block.
-    ///
-    /// # Safety
-    /// The block's goroutine is suspended or at a safe point (P4), and has not run code of these objects.
-    pub(super) unsafe fn add_modules(self, new: &Image) {
-        let Some(old) = self.image_ref() else { return };
-        for module in new
-            .modules
-            .iter()
-            .filter(|module| !old.modules.contains(module))
-        {
-            // SAFETY: by the caller's promise.
-            unsafe { new.imprint_module(module, self.fs) };
         }
     }
 }

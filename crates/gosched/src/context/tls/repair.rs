@@ -7,20 +7,21 @@
 //!
 //! **Loading a library** whose thread-locals have a fixed place (initial-exec) gives it a piece of the surplus of every
 //! thread that libc knows. So `dlopen`, as this program calls it, is ours: it loads on the thread's own FS, then makes a new
-//! image and copies the library's part into all live blocks while the world is stopped. Libraries that libc loads by
-//! itself get zeroes there, which is what nearly all of them begin with.
+//! image and copies the library's part into all live blocks while the world is stopped; into the caller's as the library's
+//! constructors left it. `dlclose` is ours too: a library that is loaded again begins anew. Libraries that libc loads by itself
+//! get zeroes there, which is what nearly all of them begin with.
 
 use std::arch::global_asm;
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use super::block::Block;
-use super::glibc::{self, Reason};
+use super::glibc::{self, Module, Reason};
 use super::image::{self, Image};
 use super::{call_on_fs, on_thread};
-use crate::context::current::{interrupted_m, read_fs};
+use crate::context::current::{current_m, interrupted_m, read_fs};
 use crate::sched::gstatus::Status;
 use crate::sched::{Sched, registry};
 
@@ -95,30 +96,43 @@ unsafe extern "C" fn on_setxid(signal: c_int, info: *mut libc::siginfo_t, contex
 
 // Weak, so that a program may have its own; hidden, so that shared libraries keep libc's.
 global_asm!(
-    ".pushsection .text.gosched_dlopen,\"ax\",@progbits",
+    ".pushsection .text.gosched_loader,\"ax\",@progbits",
     ".weak dlopen",
     ".hidden dlopen",
     ".type dlopen, @function",
     "dlopen:",
     "jmp {load}",
     ".size dlopen, . - dlopen",
+    ".weak dlclose",
+    ".hidden dlclose",
+    ".type dlclose, @function",
+    "dlclose:",
+    "jmp {unload}",
+    ".size dlclose, . - dlclose",
     ".popsection",
     load = sym load,
+    unload = sym unload,
 );
 
 type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
+type Dlclose = unsafe extern "C" fn(*mut c_void) -> c_int;
+
+/// The address of libc's function of that name; ours are hidden, so the look-up passes them by.
+fn libcs(name: &CStr, known: &AtomicUsize) -> Option<usize> {
+    let mut address = known.load(Relaxed);
+    if address == 0 {
+        // SAFETY: a look-up by name.
+        address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) } as usize;
+        known.store(address, Relaxed);
+    }
+    (address != 0).then_some(address)
+}
 
 unsafe extern "C" fn load(path: *const c_char, flags: c_int) -> *mut c_void {
     static LIBCS: AtomicUsize = AtomicUsize::new(0);
-    let mut libcs = LIBCS.load(Relaxed);
-    if libcs == 0 {
-        // SAFETY: a look-up by name; ours is hidden, so this is libc's.
-        libcs = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"dlopen".as_ptr()) } as usize;
-        LIBCS.store(libcs, Relaxed);
-    }
-    if libcs == 0 {
+    let Some(libcs) = libcs(c"dlopen", &LIBCS) else {
         return ptr::null_mut(); // no libc with a loader, nothing to load
-    }
+    };
     // SAFETY: D6, libc's dlopen has this type.
     let libcs: Dlopen = unsafe { std::mem::transmute(libcs) };
     // SAFETY: by the caller's promise to dlopen.
@@ -128,15 +142,27 @@ unsafe extern "C" fn load(path: *const c_char, flags: c_int) -> *mut c_void {
         // SAFETY: as above.
         return unsafe { libcs(path, flags) };
     }
-    if !image::current().is_null() {
-        catch_up();
-    }
+    catch_up();
     handle
+}
+
+unsafe extern "C" fn unload(handle: *mut c_void) -> c_int {
+    static LIBCS: AtomicUsize = AtomicUsize::new(0);
+    let Some(libcs) = libcs(c"dlclose", &LIBCS) else {
+        return -1;
+    };
+    // SAFETY: D6, libc's dlclose has this type; the rest by the caller's promise to dlclose.
+    let closed = unsafe { std::mem::transmute::<usize, Dlclose>(libcs)(handle) };
+    catch_up();
+    closed
 }
 
 /// Brings the image and all live blocks up to what is loaded now. In user context.
 fn catch_up() {
     static BUSY: AtomicBool = AtomicBool::new(false);
+    if image::current().is_null() {
+        return; // nobody has thread-locals of its own
+    }
     // Whoever waits must stay reachable for the stop below, so it yields instead of blocking.
     while BUSY.swap(true, Acquire) {
         crate::yield_now();
@@ -146,27 +172,31 @@ fn catch_up() {
         && let Some(new) = on_thread(|| changed(old))
     {
         image::publish(new);
-        registry::snapshot()
-            .iter()
-            .for_each(|sched| add_modules(sched, new));
+        let is_new = |module: &&Module| !old.modules.contains(module);
+        let loaded: Vec<Module> = new.modules.iter().filter(is_new).copied().collect();
+        if !loaded.is_empty() {
+            let runtimes = registry::snapshot();
+            runtimes
+                .iter()
+                .for_each(|sched| add_modules(sched, new, &loaded));
+            copy_from_thread(&loaded);
+        }
     }
     BUSY.store(false, Release);
 }
 
-/// The new image, if an object has come that has a place in every block.
+/// The new image, if what has a place in every block is no longer what it was.
 fn changed(old: &Image) -> Option<&'static Image> {
-    let loaded = glibc::modules(&old.glibc);
-    let has_new = loaded
-        .fixed
-        .iter()
-        .any(|module| !old.modules.contains(module));
-    has_new
+    let loaded = glibc::modules(&old.glibc).fixed;
+    let is_same = loaded.len() == old.modules.len()
+        && loaded.iter().all(|module| old.modules.contains(module));
+    (!is_same)
         .then(|| Image::new(&old.glibc))
         .flatten()
         .map(|image| &*Box::leak(Box::new(image)))
 }
 
-fn add_modules(sched: &Sched, new: &Image) {
+fn add_modules(sched: &Sched, new: &Image, loaded: &[Module]) {
     if !sched.tls.is_own() {
         return;
     }
@@ -175,10 +205,29 @@ fn add_modules(sched: &Sched, new: &Image) {
     };
     sched.blocks.for_each(|g| {
         let is_live = !matches!(g.status.get(), Status::Dead | Status::Idle);
-        if is_live && g.stack_hi.get() != 0 {
-            // SAFETY: P4, the world is stopped; the new objects' code is not known to anybody yet.
-            unsafe { Block::at(g.stack_hi.get(), &sched.tls).add_modules(new) };
+        let hi = g.stack_hi.get();
+        if is_live && hi != 0 && Block::at(hi, &sched.tls).is_made() {
+            for module in loaded {
+                // SAFETY: P4, the world is stopped; the new objects' code is not known to anybody yet.
+                unsafe { new.imprint_module(module, hi + sched.tls.above) };
+            }
         }
     });
     drop(stopped);
+}
+
+/// The calling goroutine has run the constructors, though on the thread's FS: it gets what they left.
+fn copy_from_thread(loaded: &[Module]) {
+    let Some(m) = current_m() else { return };
+    let (own, fs) = (m.own_fs.get(), m.fs.load(Relaxed));
+    if own == fs {
+        return;
+    }
+    for module in loaded {
+        // SAFETY: D6, both are whole blocks with a place for the module; nothing switches meanwhile.
+        unsafe {
+            let (from, to) = (own - module.offset, fs - module.offset);
+            ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, module.len);
+        }
+    }
 }
