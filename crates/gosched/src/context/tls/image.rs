@@ -19,6 +19,8 @@ use super::glibc::{self, DTV, Glibc, Module, SELF, SELF_TOO};
 
 /// Words of a block that point into the block itself.
 const POINTERS: usize = 8;
+/// Words at the start of the thread block that lead to the block itself and to its table.
+const HEAD: usize = 3;
 /// Words of the thread block that are compared.
 const MARKS: usize = 2;
 
@@ -44,6 +46,7 @@ pub(super) struct Image {
     /// Some object has thread-locals with memory of their own.
     pub(super) has_dynamic: bool,
     pub(super) modules: Vec<Module>,
+    has_avx2: bool,
 }
 
 static CURRENT: AtomicPtr<Image> = AtomicPtr::new(ptr::null_mut());
@@ -121,6 +124,7 @@ impl Image {
             is_relative: Vec::new(),
             has_dynamic: false,
             modules: modules.fixed,
+            has_avx2: std::arch::is_x86_feature_detected!("avx2"),
         };
         // SAFETY: D6, libc has filled the template in, and it is ours alone.
         unsafe { image.read_dtv(template.fs, modules.last) };
@@ -190,20 +194,28 @@ impl Image {
     unsafe fn write_pointers(&self, fs: usize) {
         for (at, to) in self.pointers {
             let at = fs.wrapping_add_signed(at) as *mut usize;
+            let to = fs.wrapping_add_signed(to);
             // SAFETY: D6, words of the block.
-            unsafe { *at = fs.wrapping_add_signed(to) };
+            unsafe {
+                if at.read() != to {
+                    at.write(to);
+                }
+            }
         }
     }
 
-    /// Makes the block at `fs` as new, apart from its dtv and thread id, which the caller writes.
+    /// Makes the block at `fs` as new, apart from its dtv and thread id, which the caller writes. The words that lead to the
+    /// block itself are written only if they are not there: g0 of another M may still be on it, and reads the first.
     ///
     /// # Safety
     /// The block is in the caller's hands: nothing runs on it, or only the caller and it has no thread-local in use.
     pub(super) unsafe fn imprint(&self, fs: usize) {
         // SAFETY: D6, a block of this layout.
         unsafe {
-            let start = (fs - self.used) as *mut u64;
-            ptr::copy_nonoverlapping(self.words.as_ptr(), start, self.words.len());
+            let (locals, rest) = (self.used / 8, self.words.len() - self.used / 8 - HEAD);
+            let from = self.words.as_ptr();
+            ptr::copy_nonoverlapping(from, (fs - self.used) as *mut u64, locals);
+            ptr::copy_nonoverlapping(from.add(locals + HEAD), (fs as *mut u64).add(HEAD), rest);
             self.write_pointers(fs);
         }
     }
@@ -231,8 +243,12 @@ impl Image {
         let count = self.used / 8;
         // SAFETY: D6, both ranges are that long. The block's words are not a Rust object that anybody borrows.
         let block = unsafe { std::slice::from_raw_parts((fs - self.used) as *const u64, count) };
-        let pairs = block.iter().zip(&self.words).zip(&self.mask);
-        let mut seen = pairs.fold(0, |seen, ((is, was), mask)| seen | (is ^ was) & mask);
+        let mut seen = if self.has_avx2 {
+            // SAFETY: the CPU was asked.
+            unsafe { compare_avx2(block, &self.words, &self.mask) }
+        } else {
+            compare(block, &self.words, &self.mask)
+        };
         for (mark, was) in self.marks {
             // SAFETY: D6, words of the thread block.
             seen |= was ^ unsafe { *((fs + mark) as *const u64) };
@@ -240,6 +256,22 @@ impl Image {
         // SAFETY: D6, by the caller's promise.
         seen != 0 || unsafe { Dtv::of(fs) }.differs(self, fs)
     }
+}
+
+/// The bits that count and differ, over all words.
+#[inline(always)]
+fn compare(block: &[u64], image: &[u64], mask: &[u64]) -> u64 {
+    let pairs = block.iter().zip(image).zip(mask);
+    pairs.fold(0, |seen, ((is, was), mask)| seen | (is ^ was) & mask)
+}
+
+/// The same, four words at a time: this is in the way of every goroutine's end.
+///
+/// # Safety
+/// The CPU has AVX2.
+#[target_feature(enable = "avx2")]
+unsafe fn compare_avx2(block: &[u64], image: &[u64], mask: &[u64]) -> u64 {
+    compare(block, image, mask)
 }
 
 fn pointers(glibc: &Glibc) -> [(isize, isize); POINTERS] {
