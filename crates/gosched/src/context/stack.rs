@@ -93,7 +93,7 @@ const fn stride(class: u8, room: &Room) -> usize {
 pub(crate) struct Stack {
     /// The lowest usable address, a page boundary.
     pub(crate) lo: usize,
-    /// The coloured top: one past the highest usable byte, 64-byte aligned. The thread block begins here.
+    /// The coloured top: one past the highest usable byte, 16-byte aligned. The thread block begins here.
     pub(crate) hi: usize,
     /// The size class.
     pub(crate) class: u8,
@@ -105,9 +105,10 @@ impl Stack {
     fn in_slot(class: u8, index: u32, base: usize, room: &Room) -> Stack {
         let colour = (13 * (index % COLOURS) + 11 * (index / 16 % COLOURS)) % COLOURS;
         let top = base + stride(class, room) - colour as usize * LINE;
+        let fs = (top - (room.total - room.above)) & !(room.align - 1);
         Stack {
             lo: base + GUARD,
-            hi: (top - room.total) & !(room.align - 1),
+            hi: fs - room.above,
             class,
         }
     }

@@ -64,7 +64,7 @@ pub(crate) struct Room {
     pub(crate) above: usize,
     /// From a stack's `hi` to the end of its block.
     pub(crate) total: usize,
-    /// What `hi` must be a multiple of.
+    /// What the FS must be a multiple of.
     pub(crate) align: usize,
     /// Where malloc's words lie, from FS.
     words: [isize; 2],
@@ -88,6 +88,12 @@ impl Room {
             Ok(glibc) => Ok(glibc.room()),
             Err(reason) => Err(io::Error::new(io::ErrorKind::Unsupported, refusal(reason))),
         }
+    }
+
+    /// Where the stack of a block outside the arena would end: at least at `start`, so that FS is aligned. It needs `total`
+    /// and at most `align` bytes from there.
+    fn fit(&self, start: usize) -> usize {
+        (start + self.above).next_multiple_of(self.align) - self.above
     }
 
     /// Whether goroutines have their own.

@@ -15,8 +15,8 @@ use super::{Room, repair, selftest};
 use crate::context::current::{has_fsgsbase, read_fs};
 use crate::os;
 
-/// Bytes of our own between a stack's top and its block: one cache line.
-pub(super) const HEADER: usize = 64;
+/// Bytes of our own between a stack's top and its block. So few that they lie in the cache line of the first frame.
+pub(super) const HEADER: usize = 16;
 
 /// Where libc's x86-64 ABI has the fixed words of a thread block, from FS.
 pub(super) const SELF: usize = 0;
@@ -118,7 +118,7 @@ fn cpu_has_fsgsbase() -> bool {
 impl Glibc {
     pub(super) fn room(&self) -> Room {
         let align = self.align.max(64);
-        let above = (HEADER + self.below).next_multiple_of(align);
+        let above = HEADER + self.below.next_multiple_of(16);
         Room {
             above,
             total: above + self.pthread.next_multiple_of(64),

@@ -38,13 +38,14 @@ thread_local! {
 /// Tries the image out. On a thread that libc made and that nothing else runs on.
 pub(super) fn run(image: &'static Image) -> Result<(), Reason> {
     let room = image.glibc.room();
-    let layout = Layout::from_size_align(room.total, room.align).map_err(|_| NO_MEMORY)?;
+    let layout =
+        Layout::from_size_align(room.total + room.align, room.align).map_err(|_| NO_MEMORY)?;
     // SAFETY: the layout is not empty.
     let memory = unsafe { alloc_zeroed(layout) };
     if memory.is_null() {
         return Err(NO_MEMORY);
     }
-    let result = on_block(image, Block::at(memory as usize, &room));
+    let result = on_block(image, Block::at(room.fit(memory as usize), &room));
     // SAFETY: nothing is on the block any more.
     unsafe { dealloc(memory, layout) };
     result

@@ -23,10 +23,10 @@ struct Alone {
 impl Alone {
     fn new() -> Alone {
         let room = Room::own().expect("this machine has what it takes");
-        let layout = Layout::from_size_align(room.total, room.align).unwrap();
+        let layout = Layout::from_size_align(room.total + room.align, room.align).unwrap();
         // SAFETY: the layout is not empty.
         let memory = unsafe { alloc_zeroed(layout) };
-        let block = Block::at(memory as usize, &room);
+        let block = Block::at(room.fit(memory as usize), &room);
         // SAFETY: `Room::own` has published one, and they are never freed.
         let image = unsafe { &*image::current() };
         let (dtv, tid) = Dtv::allocate(image).unwrap();
