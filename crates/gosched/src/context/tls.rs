@@ -38,6 +38,7 @@ mod block;
 mod dtv;
 mod glibc;
 mod image;
+mod modules;
 mod repair;
 mod selftest;
 

@@ -133,6 +133,7 @@ impl Block {
                 (glibc.res_nclose)((self.fs + glibc.resolver) as *mut c_void);
             }
             self.free_key_blocks(image);
+            self.free_texts(image);
         }
         // SAFETY: D6, the goroutine's own table; its destructors have run.
         let (dtv, tid) = unsafe { (Dtv::of(self.fs), self.tid(image)) };
@@ -197,6 +198,23 @@ impl Block {
         for at in 1..KEY_BLOCKS {
             // SAFETY: D6, libc allocated all but the first one for this block.
             unsafe { libc::free(table.add(at).read()) };
+        }
+    }
+
+    /// Frees the texts that libc made for the goroutine: of the loader's last error, and of unknown errors and signals.
+    ///
+    /// # Safety
+    /// On this block's FS; none of the texts is in use any more.
+    unsafe fn free_texts(self, image: &Image) {
+        // SAFETY: D6, the second call frees what the first returned.
+        unsafe {
+            libc::dlerror();
+            libc::dlerror();
+        }
+        for at in image.glibc.text_words.iter().filter(|at| **at != 0) {
+            let word = self.fs.wrapping_add_signed(*at) as *mut *mut c_void;
+            // SAFETY: D6, libc allocated the text and frees it so itself when a thread ends.
+            unsafe { libc::free(word.replace(ptr::null_mut())) };
         }
     }
 

@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::image::{self, Image};
-use super::{Room, repair, selftest};
+use super::{Room, modules, repair, selftest};
 use crate::context::current::{has_fsgsbase, read_fs};
 use crate::os;
 
@@ -72,8 +72,13 @@ pub(super) struct Glibc {
     /// Thread-locals of libc: the pointer to the resolver's state; malloc's cache and arena.
     pub(super) resolver_word: isize,
     pub(super) malloc_words: Option<[isize; 2]>,
+    /// And where it keeps the texts of unknown errors and signals; 0: not found.
+    pub(super) text_words: [isize; 2],
     /// Where the kernel's restartable sequences would be; 0: this libc has none.
     pub(super) rseq: isize,
+    /// In the loader's record of an object: its number among those with thread-locals, and its place in every block.
+    pub(super) modid: usize,
+    pub(super) offset: usize,
 }
 
 // SAFETY: D6, addresses of libc's own functions and tables, which are for all threads.
@@ -135,7 +140,7 @@ struct Field {
     offset: usize,
 }
 
-fn symbol(name: &CStr) -> Option<*mut c_void> {
+pub(super) fn symbol(name: &CStr) -> Option<*mut c_void> {
     // SAFETY: a look-up by name.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
     (!found.is_null()).then_some(found)
@@ -312,9 +317,26 @@ fn look_up(fs: usize, below: usize, align: usize, changed: &[isize]) -> Option<G
             resolver: resolver.checked_sub(fs)?,
             resolver_word: resolver_word as isize - fs as isize,
             malloc_words: words.filter(|_| is_glibc_malloc()),
+            text_words: text_words(fs, below),
             rseq,
+            modid: field(c"_thread_db_link_map_l_tls_modid")?.offset,
+            offset: field(c"_thread_db_link_map_l_tls_offset")?.offset,
         })
     }
+}
+
+/// Libc returns such texts in memory of its own, which a thread-local points to.
+fn text_words(fs: usize, below: usize) -> [isize; 2] {
+    // SAFETY: both take any number; the texts are this thread's.
+    let texts = unsafe { [libc::strerror(c_int::MAX), libc::strsignal(c_int::MAX)] };
+    texts.map(|text| {
+        let mut words = (-(below as isize)..0).step_by(8);
+        let is_it = |at: &isize| {
+            // SAFETY: D6, a word of this thread's thread-locals.
+            unsafe { *(fs.wrapping_add_signed(*at) as *const usize) == text as usize }
+        };
+        words.find(is_it).unwrap_or(0)
+    })
 }
 
 /// The robust list that the kernel knows of this thread.
@@ -350,7 +372,7 @@ fn check(glibc: &Glibc, fs: usize) -> Result<(), Reason> {
             && word(glibc.robust - 8) == fs + glibc.robust
             && word(glibc.list) != 0
             && word(glibc.list + 8) != 0;
-        if !is_right || !notes_keys(glibc, fs) {
+        if !is_right || !notes_keys(glibc, fs) || !modules::agrees(glibc) {
             return Err(ODD);
         }
     }
@@ -424,64 +446,3 @@ impl Glibc {
 
 /// In a thread's rseq area: the kernel does not keep it up to date, ask it.
 const RSEQ_NONE: u32 = -2i32 as u32;
-
-/// One loaded object with thread-locals in every thread's static part.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Module {
-    pub(super) object: usize,
-    /// From its first byte up to FS.
-    pub(super) offset: usize,
-    pub(super) len: usize,
-}
-
-/// What the objects loaded now have.
-pub(super) struct Modules {
-    pub(super) fixed: Vec<Module>,
-    /// The highest number of a module.
-    pub(super) last: usize,
-    below: usize,
-}
-
-/// Lists the objects with thread-locals. On a thread that libc made, in user context.
-pub(super) fn modules(glibc: &Glibc) -> Modules {
-    unsafe extern "C" fn each(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_void) -> c_int {
-        // SAFETY: dl_iterate_phdr passes its own record and our data.
-        let (info, modules) = unsafe { (&*info, &mut *data.cast::<Modules>()) };
-        modules.note(info);
-        0
-    }
-    let mut modules = Modules {
-        fixed: Vec::new(),
-        last: 0,
-        below: glibc.below,
-    };
-    // SAFETY: `each` takes what it is given.
-    unsafe { libc::dl_iterate_phdr(Some(each), (&raw mut modules).cast()) };
-    modules
-}
-
-impl Modules {
-    fn note(&mut self, info: &libc::dl_phdr_info) {
-        self.last = self.last.max(info.dlpi_tls_modid);
-        // SAFETY: the loader's own list of this object's headers.
-        let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
-        let Some(tls) = headers.iter().find(|h| h.p_type == libc::PT_TLS) else {
-            return;
-        };
-        let offset = read_fs().wrapping_sub(info.dlpi_tls_data as usize);
-        // Those with memory of their own in each thread lie elsewhere, or nowhere yet.
-        if info.dlpi_tls_modid != 0 && (1..=self.below).contains(&offset) {
-            self.fixed.push(Module {
-                object: info.dlpi_addr as usize ^ tls.p_vaddr as usize,
-                offset,
-                len: tls.p_memsz as usize,
-            });
-        }
-    }
-
-    /// Bytes below FS that modules use.
-    pub(super) fn used(&self) -> usize {
-        let used = self.fixed.iter().map(|module| module.offset).max();
-        used.unwrap_or(0).next_multiple_of(8)
-    }
-}

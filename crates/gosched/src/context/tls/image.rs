@@ -15,7 +15,8 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 
 use super::call_on_fs;
 use super::dtv::{Dtv, Slot};
-use super::glibc::{self, DTV, Glibc, Module, SELF, SELF_TOO};
+use super::glibc::{DTV, Glibc, SELF, SELF_TOO};
+use super::modules::{self, Module};
 
 /// Words of a block that point into the block itself.
 const POINTERS: usize = 8;
@@ -109,7 +110,7 @@ impl Image {
     /// What libc would give a new thread now. On a thread that libc made, in user context.
     pub(super) fn new(glibc: &Glibc) -> Option<Image> {
         let template = Template::new(glibc)?;
-        let modules = glibc::modules(glibc);
+        let modules = modules::list(glibc);
         let used = modules
             .used()
             .max(usize::try_from(-glibc.rseq).unwrap_or(0));

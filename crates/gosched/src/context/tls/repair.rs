@@ -18,8 +18,9 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use super::block::Block;
-use super::glibc::{self, Module, Reason};
+use super::glibc::Reason;
 use super::image::{self, Image};
+use super::modules::{self, Module};
 use super::{call_on_fs, on_thread};
 use crate::context::current::{current_m, interrupted_m, read_fs};
 use crate::sched::gstatus::Status;
@@ -187,7 +188,7 @@ fn catch_up() {
 
 /// The new image, if what has a place in every block is no longer what it was.
 fn changed(old: &Image) -> Option<&'static Image> {
-    let loaded = glibc::modules(&old.glibc).fixed;
+    let loaded = modules::list(&old.glibc).fixed;
     let is_same = loaded.len() == old.modules.len()
         && loaded.iter().all(|module| old.modules.contains(module));
     (!is_same)
