@@ -27,6 +27,7 @@
 
 #![warn(rust_2018_idioms)]
 
+pub mod alloc;
 mod builder;
 mod context;
 pub mod debug;
@@ -39,6 +40,11 @@ mod time;
 
 #[doc(hidden)]
 pub mod testing;
+
+/// The guide's examples are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/what-a-goroutine-shares-with-a-thread.md")]
+mod guide {}
 
 pub use builder::{Builder, Deadlock};
 pub use runtime::{Handle, Runtime, run};

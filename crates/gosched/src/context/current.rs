@@ -132,8 +132,15 @@ fn set(raw: *mut M) {
         // SAFETY: D5, FSGSBASE was found; nothing else in the process uses GS on this thread.
         unsafe { asm!("wrgsbase {}", in(reg) raw, options(nostack, preserves_flags)) };
     } else {
-        CURRENT.set(raw);
+        set_fallback(raw);
     }
+}
+
+/// Apart, so that no function which switches touches a thread-local (D6).
+#[cold]
+#[inline(never)]
+fn set_fallback(raw: *mut M) {
+    CURRENT.set(raw);
 }
 
 #[inline]

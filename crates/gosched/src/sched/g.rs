@@ -141,8 +141,9 @@ impl<F: FnOnce()> Vtables<F> {
     };
     const BOXED: TaskVtable = TaskVtable {
         run: |data| {
-            // SAFETY: D3, the slot was written by `set_task` with this box.
-            let f = unsafe { data.cast::<Box<F>>().read() };
+            // SAFETY: D3, the slot was written by `set_task` with this box. Its memory goes back before the closure runs, whose
+            // last step is the end of the goroutine's thread-locals: an allocator may have some.
+            let f = *unsafe { data.cast::<Box<F>>().read() };
             f();
         },
         drop: |data| {

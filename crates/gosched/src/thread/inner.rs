@@ -119,14 +119,26 @@ impl Inner {
 
     /// # Safety
     /// The caller owned a reference and uses it no more.
+    #[inline]
     pub(crate) unsafe fn release(inner: NonNull<Inner>) {
+        // SAFETY: by the caller's promise.
+        unsafe { Inner::release_with(inner, |free| free()) };
+    }
+
+    /// As [`Inner::release`]; the last one has the state freed through `with`.
+    ///
+    /// # Safety
+    /// As for [`Inner::release`]; `with` calls what it is given.
+    #[inline]
+    pub(crate) unsafe fn release_with(inner: NonNull<Inner>, with: impl FnOnce(&mut dyn FnMut())) {
         // SAFETY: by the caller's reference.
         let this = unsafe { inner.as_ref() };
         // ORDER: Release; pairs with the Acquire fence of the last one, as in every reference count.
         if this.refs.fetch_sub(1, Release) == 1 {
             fence(Acquire);
+            let free = this.vtable.free;
             // SAFETY: the last reference.
-            unsafe { (this.vtable.free)(inner) };
+            with(&mut || unsafe { free(inner) });
         }
     }
 

@@ -266,7 +266,8 @@ pub(crate) fn release_inner() {
         rt.m().and_then(|m| m.curg()).and_then(|g| g.take_inner())
     };
     if let Some(inner) = inner {
-        // SAFETY: the goroutine's reference is ours now.
-        unsafe { Inner::release(inner) };
+        // SAFETY: the goroutine's reference is ours now. Its thread-locals have ended, and the allocator may have some: if
+        // this was the last reference, the thread's serve.
+        unsafe { Inner::release_with(inner, |free| crate::context::tls::on_thread(free)) };
     }
 }

@@ -1,0 +1,158 @@
+//! Memory: goroutines that end leave nothing behind, however many there were.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::SeqCst;
+
+use crate::common::{child, rss_kib};
+use crate::tools::{own, plan_panic, until};
+use gosched::thread;
+
+thread_local! {
+    static HEAP: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static NAMES: RefCell<HashMap<usize, String>> = RefCell::default();
+}
+
+/// Uses what std and libc keep for a thread.
+fn touch_all(number: usize) {
+    HEAP.set(vec![1; 200]);
+    let id = std::thread::current().id();
+    NAMES.with_borrow_mut(|names| names.insert(number, format!("{id:?}")));
+    let map: HashMap<usize, usize> = [(number, 1)].into();
+    assert_eq!(map[&number], 1);
+    if number.is_multiple_of(16) {
+        thread::yield_now();
+    }
+    if number.is_multiple_of(50) {
+        plan_panic();
+    }
+}
+
+/// Goroutines by the hundred, so that stacks are used again and again.
+fn live_and_die(goroutines: usize) {
+    const BATCH: usize = 100;
+    for batch in 0..goroutines / BATCH {
+        let all = (0..BATCH).map(|i| thread::spawn(move || touch_all(batch * BATCH + i)));
+        let all: Vec<_> = all.collect();
+        let panics = all.into_iter().filter_map(|one| one.join().err()).count();
+        assert_eq!(panics, 2);
+    }
+}
+
+/// Unoptimised code needs a minute for as many as it should be.
+const ALL: usize = if cfg!(debug_assertions) {
+    60_000
+} else {
+    300_000
+};
+
+/// What `batch` goroutines after each other leave behind, after a sixth of them have made their caches, in KiB.
+fn growth(all: usize, live_and_die: impl Fn(usize)) -> usize {
+    live_and_die(all / 6);
+    let before = rss_kib();
+    live_and_die(all - all / 6);
+    rss_kib().saturating_sub(before)
+}
+
+#[test]
+fn recycled_goroutines_leave_nothing() {
+    let output = child("memory::recycled_goroutines_leave_nothing", || {
+        let grown = own(2).run(|| growth(ALL, live_and_die));
+        // Sixty bytes each would be more.
+        assert!(grown * 1024 < ALL * 50, "{grown} KiB more");
+    });
+    output.succeeded();
+}
+
+/// Memory that libc itself keeps for a thread: texts of errors, a resolver's state, a second table of keys.
+#[test]
+fn what_libc_keeps_for_a_goroutine_is_given_back() {
+    fn use_libc(key: libc::pthread_key_t) {
+        let value = std::ptr::without_provenance(1);
+        // SAFETY: a key of the test's own, whose values are no pointers; the rest fails or copies.
+        unsafe {
+            assert_eq!(libc::pthread_setspecific(key, value), 0);
+            assert!(!libc::strerror(7_777).is_null());
+            assert!(!libc::strsignal(777).is_null());
+            let missing = libc::dlsym(libc::RTLD_DEFAULT, c"gosched_no_such_symbol".as_ptr());
+            assert!(missing.is_null());
+        }
+    }
+    let output = child(
+        "memory::what_libc_keeps_for_a_goroutine_is_given_back",
+        || {
+            // More than the first table of a thread has.
+            let mut keys = [0; 40];
+            for key in &mut keys {
+                // SAFETY: writes the new key.
+                assert_eq!(unsafe { libc::pthread_key_create(key, None) }, 0);
+            }
+            let live_and_die = |goroutines: usize| {
+                for _ in 0..goroutines / 100 {
+                    let all = (0..100).map(|_| thread::spawn(move || use_libc(keys[39])));
+                    all.collect::<Vec<_>>()
+                        .into_iter()
+                        .for_each(|one| one.join().unwrap());
+                }
+            };
+            let all = ALL / 3;
+            let grown = own(2).run(|| growth(all, live_and_die));
+            assert!(grown * 1024 < all * 50, "{grown} KiB more");
+        },
+    );
+    output.succeeded();
+}
+
+/// Many at once, each with all that a thread may have; when they are gone their memory serves the next.
+#[test]
+fn parked_goroutines_give_their_memory_back() {
+    const MANY: usize = if cfg!(debug_assertions) {
+        10_000
+    } else {
+        50_000
+    };
+    let peak_of_round = || {
+        let parked = AtomicUsize::new(0);
+        let park = |number: usize| {
+            touch_all(number * 16 + 1);
+            parked.fetch_add(1, SeqCst);
+            thread::park();
+        };
+        thread::scope(|s| {
+            let park = &park;
+            let all = (0..MANY).map(|number| s.spawn(move || park(number)));
+            let all: Vec<_> = all.collect();
+            until(|| parked.load(SeqCst) == MANY);
+            let peak = rss_kib();
+            all.iter().for_each(|one| one.thread().unpark());
+            all.into_iter().for_each(|one| one.join().unwrap());
+            peak
+        })
+    };
+    let output = child("memory::parked_goroutines_give_their_memory_back", || {
+        let runtime = gosched::Runtime::builder().procs(2).stack_size(64 << 10);
+        let peaks: [usize; 4] = runtime
+            .build()
+            .unwrap()
+            .run(|| std::array::from_fn(|_| peak_of_round()));
+        // A tenth more may be the allocator's; to keep a round's goroutines would be three times as much.
+        assert!(peaks[3] < peaks[0] + peaks[0] / 10, "{peaks:?} KiB");
+    });
+    output.succeeded();
+}
+
+/// The same through runtimes that come and go.
+#[test]
+fn runtimes_leave_nothing() {
+    let output = child("memory::runtimes_leave_nothing", || {
+        let rounds = |count: usize| (0..count).for_each(|_| own(2).run(|| live_and_die(300)));
+        rounds(20);
+        let before = rss_kib();
+        rounds(60);
+        let grown = rss_kib().saturating_sub(before);
+        // A hundred bytes of each goroutine, or 40 KiB of each runtime.
+        assert!(grown < 2_000, "{grown} KiB more, {before} before");
+    });
+    output.succeeded();
+}
