@@ -19,10 +19,12 @@ pub(crate) use current::{current_g, current_m};
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::sync::atomic::Ordering::Relaxed;
 
+use crate::sched::m::M;
 use crate::sched::ptr::{Gp, Mp};
 
-/// The command with which a goroutine is resumed to go on; any other is the address of a [`Probe`].
-const RUN: usize = 0;
+/// In the word with which a goroutine is resumed: it is the address of a [`Probe`]. Otherwise it is the M that runs the
+/// goroutine from now on, so that nobody has to look.
+const PROBE: usize = 1;
 
 /// Frames of one goroutine that a dump keeps.
 pub(crate) const FRAMES_MAX: usize = 100;
@@ -57,7 +59,7 @@ impl Probe {
         let probe: *mut Probe = self;
         let left = asan::leave_for(g);
         // SAFETY: G6 by the caller's promise; `answer` switches back to `back` before anything else.
-        unsafe { switch::switch(&raw mut (*probe).back, sp, probe as usize) };
+        unsafe { switch::switch(&raw mut (*probe).back, sp, probe as usize | PROBE) };
         asan::arrive(left);
     }
 }
@@ -65,17 +67,22 @@ impl Probe {
 /// What unwinding may need below a suspended goroutine's stack pointer.
 const PROBE_ROOM: usize = 12 * 1024;
 
-/// Leaves the goroutine's stack for g0's; returns when the goroutine is resumed, maybe on another thread.
+/// Leaves the goroutine's stack for g0's; returns when the goroutine is resumed, with the M it is on then.
 #[inline(always)]
-pub(crate) fn suspend(m: Mp, g: Gp) {
+pub(crate) fn suspend(m: Mp, g: Gp) -> Mp {
     m.sched().tls.return_malloc(m);
     let left = asan::leave_g(g);
     // SAFETY: D5, we are on g's stack and g0's frame on this M waits in `resume`. FS stays as it is: g0 touches no
     // thread-local (D6).
     let mut command = unsafe { switch::switch(g.sp.as_ptr(), m.g0_sp.get(), 0) };
     let mut from = asan::arrive(left);
-    while command != RUN {
+    while command & PROBE != 0 {
         (command, from) = answer(g, command, from);
+    }
+    // SAFETY: `resume` has sent its own M, which is never freed.
+    match unsafe { Mp::from_raw(command as *mut M) } {
+        Some(m) => m,
+        None => crate::sched::fatal::throw("a goroutine was resumed by nobody"),
     }
 }
 
@@ -83,7 +90,7 @@ pub(crate) fn suspend(m: Mp, g: Gp) {
 #[cold]
 #[inline(never)]
 fn answer(g: Gp, command: usize, from: asan::Bounds) -> (usize, asan::Bounds) {
-    let probe = command as *mut Probe;
+    let probe = (command & !PROBE) as *mut Probe;
     // SAFETY: G6, `collect` waits with the probe on its stack until we switch back.
     let (probe_ref, back) = unsafe { (&mut *probe, (*probe).back) };
     backtrace_here(probe_ref);
@@ -117,9 +124,10 @@ pub(crate) fn resume(m: Mp, g: Gp, fs: usize) {
     // `prepare`. D6, `fs` is its own, or this thread's.
     unsafe {
         if fs == m.fs.load(Relaxed) {
-            switch::switch(m.g0_sp.as_ptr(), g.sp.get(), RUN);
+            switch::switch(m.g0_sp.as_ptr(), g.sp.get(), m.as_ptr() as usize);
         } else {
-            switch::switch_fs(m.g0_sp.as_ptr(), g.sp.get(), RUN, fs, &raw const m.fs);
+            let (arg, record) = (m.as_ptr() as usize, &raw const m.fs);
+            switch::switch_fs(m.g0_sp.as_ptr(), g.sp.get(), arg, fs, record);
         }
     }
     asan::arrive(left);

@@ -76,14 +76,14 @@ pub(crate) unsafe fn switch_fs(
     // SAFETY: D5/D6, by the caller's promise.
     unsafe {
         asm!(
+            "wrfsbase r8",
+            "mov [r9], r8",
             "push rbp",
             "push rbx",
             "lea rcx, [rip + 2f]",
             "push rcx",
             "mov [rdi], rsp",
             "mov rsp, rsi",
-            "wrfsbase r8",
-            "mov [r9], r8",
             "pop rcx",
             "jmp rcx",
             "2:",

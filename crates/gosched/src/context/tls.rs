@@ -128,29 +128,66 @@ impl Room {
     #[inline]
     pub(crate) fn lend_malloc(&self, m: Mp, fs: usize) {
         if self.shares_malloc {
-            copy_words(&self.words, m.own_fs.get(), fs);
+            // SAFETY: D6, a whole thread block, whose goroutine is about to run on this thread.
+            unsafe { write_words(&self.words, fs, m.malloc.get()) };
         }
     }
 
-    /// Takes malloc's words back from the goroutine that leaves; it may have changed arenas.
+    /// Takes malloc's words back from the goroutine that leaves: it may have changed arenas.
     #[inline]
     pub(crate) fn return_malloc(&self, m: Mp) {
         if self.shares_malloc {
-            copy_words(&self.words, m.fs.load(Relaxed), m.own_fs.get());
+            // SAFETY: D6, the block that this thread is on.
+            let words = unsafe { read_words(&self.words, m.fs.load(Relaxed)) };
+            if words != m.malloc.get() {
+                self.keep_malloc(m, words);
+            }
+        }
+    }
+
+    #[cold]
+    fn keep_malloc(&self, m: Mp, words: [usize; 2]) {
+        m.malloc.set(words);
+        // SAFETY: D6, the thread's own block, on the thread.
+        unsafe { write_words(&self.words, m.own_fs.get(), words) };
+    }
+
+    /// The goroutine has used malloc on the thread's FS, and goes on with what that left.
+    #[inline]
+    fn take_over_malloc(&self, m: Mp) {
+        let before = m.malloc.get();
+        self.note_malloc(m);
+        if m.malloc.get() != before {
+            self.lend_malloc(m, m.fs.load(Relaxed));
+        }
+    }
+
+    /// The thread has used malloc on its own FS, and may have changed arenas. On the thread.
+    #[inline]
+    pub(crate) fn note_malloc(&self, m: Mp) {
+        if self.shares_malloc {
+            // SAFETY: D6, the thread's own block.
+            m.malloc
+                .set(unsafe { read_words(&self.words, m.own_fs.get()) });
         }
     }
 }
 
+/// # Safety
+/// `fs` is a whole thread block that this thread may read.
 #[inline]
-fn copy_words(words: &[isize; 2], from: usize, to: usize) {
-    for word in words {
-        let (from, to) = (
-            from.wrapping_add_signed(*word),
-            to.wrapping_add_signed(*word),
-        );
-        // SAFETY: D6, both are whole thread blocks; these words of them are touched by their thread only, which is
-        // this one, and hold what malloc on this thread works with.
-        unsafe { *(to as *mut usize) = *(from as *const usize) };
+unsafe fn read_words(words: &[isize; 2], fs: usize) -> [usize; 2] {
+    // SAFETY: by the caller's promise.
+    words.map(|word| unsafe { *(fs.wrapping_add_signed(word) as *const usize) })
+}
+
+/// # Safety
+/// `fs` is a whole thread block that this thread alone uses.
+#[inline]
+unsafe fn write_words(words: &[isize; 2], fs: usize, values: [usize; 2]) {
+    for (word, value) in words.iter().zip(values) {
+        // SAFETY: by the caller's promise; the words hold what malloc on this thread works with.
+        unsafe { *(fs.wrapping_add_signed(*word) as *mut usize) = value };
     }
 }
 
@@ -187,10 +224,11 @@ fn settle_slow(m: Mp, g: Gp) {
     block.make(m);
     // Between FS and its record the door is shut: the runtime must not be left or entered by a signal here.
     enter_m(m);
+    room.note_malloc(m);
     room.lend_malloc(m, block.fs());
     // SAFETY: D6, the block is complete and its goroutine is this one; no thread-local is in use here.
     unsafe { switch::set_fs(block.fs(), &m.fs) };
-    left_switch();
+    left_switch(m);
 }
 
 /// A goroutine's last step before it is known to have ended: destructors of its thread-locals and pthread keys, and the
@@ -238,7 +276,9 @@ pub(crate) fn to_own(m: Mp) {
 pub(crate) fn on_thread<R>(f: impl FnOnce() -> R) -> R {
     match current_m() {
         Some(m) if m.fs.load(Relaxed) != m.own_fs.get() => {
-            call_on_fs(m.own_fs.get(), &raw const m.fs, f)
+            let out = call_on_fs(m.own_fs.get(), &raw const m.fs, f);
+            m.sched().tls.take_over_malloc(m);
+            out
         }
         _ => f(),
     }

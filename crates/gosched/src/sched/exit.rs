@@ -23,7 +23,7 @@ pub(crate) extern "C" fn goroutine_entry() {
     let Some(task) = g.take_task() else {
         super::fatal::throw("a goroutine without a closure")
     };
-    left_switch(); // its first run is not the moment to make room
+    left_switch(m); // its first run is not the moment to make room
     tls::settle(m, g);
     assert_user_context();
     let (vtable, data) = task;

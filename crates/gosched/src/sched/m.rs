@@ -24,6 +24,8 @@ pub(crate) struct M {
     pub(crate) fs: AtomicUsize,
     /// The thread's own FS, the one libc gave it.
     pub(crate) own_fs: Cell<usize>,
+    /// malloc's words of this thread, which its goroutines borrow (D6).
+    pub(crate) malloc: Cell<[usize; 2]>,
     /// How deep this thread is inside the runtime; at 0 it runs user code (D8, D9).
     pub(crate) in_rt: AtomicU32,
     /// Asked to pass through the scheduler at the next exit from the runtime.
@@ -78,6 +80,7 @@ impl M {
         M {
             fs: AtomicUsize::new(0),
             own_fs: Cell::new(0),
+            malloc: Cell::new([0; 2]),
             in_rt: AtomicU32::new(0),
             preempt: AtomicBool::new(false),
             g0_sp: Cell::new(0),

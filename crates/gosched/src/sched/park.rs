@@ -100,19 +100,21 @@ fn leave_slow() {
         enter_m(m);
         super::locked::bind_if_panicking(m, g);
         m.p().counters.preempts.add(1);
-        mcall(m, preempted_m);
-        left_switch();
+        left_switch(mcall(m, preempted_m));
     }
 }
 
-/// Leaves the runtime after a switch, on whatever M this is now. A request to make room that came meanwhile has been
+/// Leaves the runtime after a switch, on `m`, the M of this thread now. A request to make room that came meanwhile has been
 /// served by the switch.
 #[inline]
-pub(crate) fn left_switch() {
-    if let Some(m) = current_m() {
-        m.in_rt.store(m.in_rt.load(Relaxed) - 1, Relaxed);
-        compiler_fence(SeqCst);
-    }
+pub(crate) fn left_switch(m: Mp) {
+    debug_assert_eq!(
+        current_m(),
+        Some(m),
+        "D5: another M than the one that resumed"
+    );
+    m.in_rt.store(m.in_rt.load(Relaxed) - 1, Relaxed);
+    compiler_fence(SeqCst);
 }
 
 /// Keeps the goroutine from being asked to make room, until dropped. It must not wait meanwhile.
@@ -145,9 +147,9 @@ pub(crate) fn assert_user_context() {
     }
 }
 
-/// Leaves the goroutine's stack for g0, which calls `f` with it; returns when the goroutine is next run.
+/// Leaves the goroutine's stack for g0, which calls `f` with it; returns when the goroutine is next run, with its M then.
 #[inline]
-pub(crate) fn mcall(m: Mp, f: Mcall) {
+pub(crate) fn mcall(m: Mp, f: Mcall) -> Mp {
     let Some(g) = m.curg() else {
         super::fatal::throw("mcall on g0")
     };
@@ -162,7 +164,7 @@ pub(crate) fn mcall(m: Mp, f: Mcall) {
     debug_assert_eq!(m.in_rt.load(Relaxed), 1, "a switch happens at depth 1");
     ranks::assert_none("switch");
     m.mcall.set(Some(f));
-    context::suspend(m, g);
+    context::suspend(m, g)
 }
 
 /// Parks the calling goroutine until [`ready`], or not at all if the commit refuses. From outside the runtime.
@@ -181,8 +183,7 @@ pub(crate) unsafe fn park(ops: &'static WaitOps, arg: *const c_void) {
     g.set_waiting(ops.reason, m.sched().coarse_ms());
     g.wait_arg.set(arg);
     g.wait_ops.set(Some(ops));
-    mcall(m, park_m);
-    left_switch();
+    left_switch(mcall(m, park_m));
 }
 
 fn park_m(_: &Sched, m: Mp, g: Gp) -> Next {
@@ -252,16 +253,12 @@ impl Sched {
     }
 }
 
-/// Gives the others a turn: to the tail of the global queue (Go's `Gosched`). False: this is no goroutine.
+/// Gives the others a turn: the running goroutine goes to the tail of the global queue (Go's `Gosched`).
 #[inline]
-pub(crate) fn yield_now() -> bool {
-    let Some(m) = current_m() else { return false };
-    let Some(g) = m.curg() else { return false };
+pub(crate) fn yield_now(m: Mp, g: Gp) {
     enter_m(m);
     super::locked::bind_if_panicking(m, g);
-    mcall(m, gosched_m);
-    left_switch();
-    true
+    left_switch(mcall(m, gosched_m));
 }
 
 fn gosched_m(sched: &Sched, m: Mp, g: Gp) -> Next {

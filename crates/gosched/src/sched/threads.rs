@@ -214,6 +214,7 @@ fn begin_m(sched: &Sched, m: Mp) {
     m.rng.set(seed | 1);
     m.in_rt.store(1, Relaxed);
     current::become_m(m);
+    sched.tls.note_malloc(m);
     let mut core = sched.core.lock();
     m.id.set(core.next_mid);
     core.next_mid += 1;

@@ -15,7 +15,7 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
 use self::inner::{Inner, OwnInner};
-use crate::context::current_g;
+use crate::context::{current_g, current_m};
 
 pub use self::join::{Builder, JoinHandle, spawn};
 pub(crate) use self::join::{
@@ -243,10 +243,14 @@ fn current_inner() -> NonNull<Inner> {
 /// # });
 /// ```
 pub fn yield_now() {
-    check_cancelled();
-    if !crate::sched::park::yield_now() {
-        std::thread::yield_now();
+    // One look through the door serves all of it: a yield is as cheap as that makes it.
+    let Some((m, g)) = current_m().and_then(|m| Some((m, m.curg()?))) else {
+        return std::thread::yield_now();
+    };
+    if g.must_unwind() {
+        check_cancelled();
     }
+    crate::sched::park::yield_now(m, g);
 }
 
 /// Whether the calling goroutine is unwinding; see [`std::thread::panicking`].

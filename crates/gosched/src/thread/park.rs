@@ -173,7 +173,9 @@ pub(crate) fn rest(dur: Duration) {
 #[cold]
 fn yield_until(deadline: u64, is_done: impl Fn() -> bool) {
     while os::monotonic_ns() < deadline && !is_done() {
-        crate::sched::park::yield_now();
+        if let Some((m, g)) = current_m().and_then(|m| Some((m, m.curg()?))) {
+            crate::sched::park::yield_now(m, g);
+        }
     }
 }
 

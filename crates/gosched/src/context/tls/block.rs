@@ -3,10 +3,10 @@
 use std::ffi::c_void;
 use std::ptr;
 
-use super::Room;
 use super::dtv::Dtv;
 use super::glibc::{DTV, KEY_BLOCKS, KEYS_PER_BLOCK, KeyData};
 use super::image::{self, Image, RESOLVER_OPTIONS};
+use super::{Room, read_words, write_words};
 use crate::sched::fatal;
 use crate::sched::park::{enter_m, left_switch};
 use crate::sched::ptr::Mp;
@@ -141,10 +141,11 @@ impl Block {
         // SAFETY: D6, no thread-local of the goroutine is in use any more. No call lies between the copies, so the M and its
         // malloc stay the same.
         unsafe {
-            let mut kept = KeptWords([0; 2]);
-            kept.save(malloc_words, self.fs);
+            let kept = malloc_words.map(|words| (words, read_words(words, self.fs)));
             self.imprint(image, dtv, tid);
-            kept.restore(malloc_words, self.fs);
+            if let Some((words, values)) = kept {
+                write_words(words, self.fs, values);
+            }
         }
     }
 
@@ -231,29 +232,10 @@ impl Block {
     }
 }
 
-/// malloc's words, while everything around them is written.
-struct KeptWords([usize; 2]);
-
-impl KeptWords {
-    fn save(&mut self, words: Option<&[isize; 2]>, fs: usize) {
-        for (kept, word) in self.0.iter_mut().zip(words.into_iter().flatten()) {
-            // SAFETY: D6, words of the block.
-            *kept = unsafe { *(fs.wrapping_add_signed(*word) as *const usize) };
-        }
-    }
-
-    fn restore(&self, words: Option<&[isize; 2]>, fs: usize) {
-        for (kept, word) in self.0.iter().zip(words.into_iter().flatten()) {
-            // SAFETY: D6, words of the block.
-            unsafe { *(fs.wrapping_add_signed(*word) as *mut usize) = *kept };
-        }
-    }
-}
-
 fn spare(m: Mp) -> Option<(Dtv, u32)> {
     enter_m(m);
     let spare = Dtv::take_spare();
-    left_switch(); // no other moment to make room: the goroutine has no block yet
+    left_switch(m); // no other moment to make room: the goroutine has no block yet
     spare
 }
 

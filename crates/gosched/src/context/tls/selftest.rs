@@ -16,7 +16,7 @@ use super::block::Block;
 use super::dtv::Dtv;
 use super::glibc::Reason;
 use super::image::Image;
-use super::{call_on_fs, copy_words};
+use super::{call_on_fs, read_words, write_words};
 use crate::context::current::read_fs;
 
 /// Destructors that have run: the thread-local's and the key's.
@@ -58,17 +58,13 @@ fn on_block(image: &'static Image, block: Block) -> Result<(), Reason> {
     let (dtv, tid) = Dtv::allocate(image).ok_or(NO_MEMORY)?;
     // SAFETY: D6, the block is ours and nobody is on it.
     unsafe { block.imprint(image, dtv, tid) };
-    if let Some(words) = words {
-        copy_words(words, read_fs(), block.fs());
-    }
+    copy_words(words, read_fs(), block.fs());
     let was_clean = !block.is_touched() && is_linked(image, block.fs());
     let nobody = AtomicUsize::new(0);
     let worked = call_on_fs(block.fs(), &raw const nobody, live_a_little);
     let was_seen = block.is_touched();
     call_on_fs(block.fs(), &raw const nobody, || block.finish(words));
-    if let Some(words) = words {
-        copy_words(words, block.fs(), read_fs());
-    }
+    copy_words(words, block.fs(), read_fs());
     let ended = DROPPED.load(SeqCst) == 1 && KEY_ENDED.load(SeqCst) == 1;
     let is_clean = !block.is_touched();
     // SAFETY: D6, the block goes; its table was allocated above, or enlarged since.
@@ -78,6 +74,14 @@ fn on_block(image: &'static Image, block: Block) -> Result<(), Reason> {
         (_, false, _) => Err("the C library did not work on a second thread block in a rehearsal"),
         (.., false) => Err("a thread block was not as new after a rehearsal"),
         _ => Ok(()),
+    }
+}
+
+/// Lends malloc's words, and takes them back.
+fn copy_words(words: Option<&[isize; 2]>, from: usize, to: usize) {
+    if let Some(words) = words {
+        // SAFETY: D6, this thread's block and one of our own.
+        unsafe { write_words(words, to, read_words(words, from)) };
     }
 }
 
