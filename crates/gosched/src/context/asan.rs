@@ -175,16 +175,21 @@ mod on {
         g.sp.set(sp);
     }
 
-    /// Confirms the switch to a new goroutine's stack and goes on to where it begins, whose address is on top.
+    /// Confirms the switch to a new goroutine's stack and goes on to where it begins, whose address is on top, with what
+    /// `enter` brought along.
     #[unsafe(naked)]
     unsafe extern "C" fn first_arrival() {
         naked_asm!(
-            "sub rsp, 8",
+            "push rdx",
+            "push r8",
+            "push r9",
             "xor edi, edi",
             "xor esi, esi",
             "xor edx, edx",
             "call {finish}",
-            "add rsp, 8",
+            "pop r9",
+            "pop r8",
+            "pop rdx",
             "ret",
             finish = sym __sanitizer_finish_switch_fiber,
         )

@@ -1,6 +1,6 @@
 //! Stacks and switching: the only folder that changes stacks, and the only door to "which M am I".
 //!
-//! What an architecture must supply (D14): [`switch`](switch::switch) (save here, continue there),
+//! What an architecture must supply (D14): [`enter`](switch::enter) and [`leave`](switch::leave) (save here, continue there, with FS),
 //! [`prepare`](switch::prepare) (the first frame of a goroutine), [`call_on`](switch::call_on) (a call
 //! on another stack that returns), and the raw reads of the thread registers in `current`.
 //!
@@ -17,7 +17,7 @@ pub(crate) mod tls;
 pub(crate) use current::{current_g, current_m};
 
 use std::mem::{ManuallyDrop, MaybeUninit};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::AtomicUsize;
 
 use crate::sched::m::M;
 use crate::sched::ptr::{Gp, Mp};
@@ -58,8 +58,12 @@ impl Probe {
         }
         let probe: *mut Probe = self;
         let left = asan::leave_for(g);
+        // It stays on the FS of whoever asks: nothing on its own side is to change.
+        let fs = current::read_fs();
+        let record = AtomicUsize::new(fs);
+        let arg = probe as usize | PROBE;
         // SAFETY: G6 by the caller's promise; `answer` switches back to `back` before anything else.
-        unsafe { switch::switch(&raw mut (*probe).back, sp, probe as usize | PROBE) };
+        unsafe { switch::enter(&raw mut (*probe).back, sp, arg, fs, &raw const record) };
         asan::arrive(left);
     }
 }
@@ -74,7 +78,7 @@ pub(crate) fn suspend(m: Mp, g: Gp) -> Mp {
     let left = asan::leave_g(g);
     // SAFETY: D5, we are on g's stack and g0's frame on this M waits in `resume`. FS stays as it is: g0 touches no
     // thread-local (D6).
-    let mut command = unsafe { switch::switch(g.sp.as_ptr(), m.g0_sp.get(), 0) };
+    let mut command = unsafe { switch::leave(g.sp.as_ptr(), m.g0_sp.get()) };
     let mut from = asan::arrive(left);
     while command & PROBE != 0 {
         (command, from) = answer(g, command, from);
@@ -96,7 +100,7 @@ fn answer(g: Gp, command: usize, from: asan::Bounds) -> (usize, asan::Bounds) {
     backtrace_here(probe_ref);
     let left = asan::leave(from);
     // SAFETY: D5, `back` is the prober's saved stack pointer.
-    let command = unsafe { switch::switch(g.sp.as_ptr(), back, 0) };
+    let command = unsafe { switch::leave(g.sp.as_ptr(), back) };
     (command, asan::arrive(left))
 }
 
@@ -123,12 +127,8 @@ pub(crate) fn resume(m: Mp, g: Gp, fs: usize) {
     // SAFETY: G2/S1, g is Running and ours alone; its saved stack pointer was left by `suspend` or
     // `prepare`. D6, `fs` is its own, or this thread's.
     unsafe {
-        if fs == m.fs.load(Relaxed) {
-            switch::switch(m.g0_sp.as_ptr(), g.sp.get(), m.as_ptr() as usize);
-        } else {
-            let (arg, record) = (m.as_ptr() as usize, &raw const m.fs);
-            switch::switch_fs(m.g0_sp.as_ptr(), g.sp.get(), arg, fs, record);
-        }
+        let (arg, record) = (m.as_ptr() as usize, &raw const m.fs);
+        switch::enter(m.g0_sp.as_ptr(), g.sp.get(), arg, fs, record);
     }
     asan::arrive(left);
 }

@@ -15,24 +15,32 @@
 //! returned to: a `ret` would miss the return predictor every time. x87 and MXCSR control words are not
 //! switched; like a function call, a switch expects them unchanged.
 //!
-//! **FS changes here and nowhere else**, and never in a function that touches a thread-local: the compiler may
-//! have read the thread pointer before and use it after (D6). [`switch_fs`] changes it in the same step as the
-//! stack; [`set_fs`] and [`call_with_fs`] are naked, so nothing can be kept across them. Each one also writes
-//! the M's record of the FS it runs on, after FS itself: once the record shows another FS, this thread has left
-//! the old one for good.
+//! **FS changes here and nowhere else** (D6). Whoever [`enter`]s a goroutine brings its FS along; the goroutine's side
+//! of the switch, in [`leave`] or the trampoline, goes over to it if it is another one than the thread is on. So for the code
+//! around `leave` FS is the same before and after, whatever the compiler keeps of it. [`set_fs`] and [`call_with_fs`] are
+//! naked and used by functions that touch no thread-local. Each one also writes the M's record of the FS it runs on,
+//! after FS itself: once the record shows another FS, this thread has left the old one for good.
+//!
+//! The change waits for everything before it and holds up everything after it (13 ns). After the jump it costs 3 ns less than
+//! before.
 
 use std::arch::{asm, naked_asm};
 use std::sync::atomic::AtomicUsize;
 
-/// Saves the current context below `*save` and continues the context saved at `to`, which sees `arg` as
-/// the result of its own switch. Returns the argument of whoever switches back.
+/// Goes from g0, or from whoever probes, to a goroutine: saves the current context below `*save` and continues the one saved
+/// at `to`, which sees `arg` as the result of its own [`leave`], on the FS `fs`; `record` says so. Returns when it leaves.
 ///
 /// # Safety
-/// `to` was saved by this function or made by [`prepare`], is continued once, and its stack is alive.
-/// The caller's frames must tolerate being continued on another thread (D5).
+/// `to` was saved by [`leave`] or made by [`prepare`], is continued once, and its stack is alive. `record` shows the FS this
+/// thread is on. `fs` is that one, or a complete thread block that nobody else runs on (D6).
 #[inline(always)]
-pub(crate) unsafe fn switch(save: *mut usize, to: usize, arg: usize) -> usize {
-    let result: usize;
+pub(crate) unsafe fn enter(
+    save: *mut usize,
+    to: usize,
+    arg: usize,
+    fs: usize,
+    record: *const AtomicUsize,
+) {
     // SAFETY: D5, by the caller's promise. No `nostack`: the block pushes, so the red zone is not in use.
     unsafe {
         asm!(
@@ -49,7 +57,9 @@ pub(crate) unsafe fn switch(save: *mut usize, to: usize, arg: usize) -> usize {
             "pop rbp",
             inout("rdi") save => _,
             inout("rsi") to => _,
-            inout("rdx") arg => result,
+            inout("rdx") arg => _,
+            inout("r8") fs => _,
+            inout("r9") record => _,
             out("r12") _,
             out("r13") _,
             out("r14") _,
@@ -57,27 +67,20 @@ pub(crate) unsafe fn switch(save: *mut usize, to: usize, arg: usize) -> usize {
             clobber_abi("sysv64"),
         );
     }
-    result
 }
 
-/// As [`switch`], into a context with thread-locals of its own: its FS is `fs`, and `record` says so.
+/// Goes from a goroutine back to whoever entered it: saves the current context below `*save` and continues the one saved at
+/// `to`. Returns the argument of whoever enters next, on the goroutine's FS again.
 ///
 /// # Safety
-/// As for [`switch`]; `fs` is a complete thread block, nobody else runs on it, and the CPU has FSGSBASE (D6).
+/// `to` was saved by [`enter`] on this thread, and is continued once. The caller's frames must tolerate being continued on
+/// another thread (D5).
 #[inline(always)]
-pub(crate) unsafe fn switch_fs(
-    save: *mut usize,
-    to: usize,
-    arg: usize,
-    fs: usize,
-    record: *const AtomicUsize,
-) -> usize {
+pub(crate) unsafe fn leave(save: *mut usize, to: usize) -> usize {
     let result: usize;
-    // SAFETY: D5/D6, by the caller's promise.
+    // SAFETY: D5/D6, by the caller's promise. FS changes on this side of the jump, which the CPU has then behind it.
     unsafe {
         asm!(
-            "wrfsbase r8",
-            "mov [r9], r8",
             "push rbp",
             "push rbx",
             "lea rcx, [rip + 2f]",
@@ -87,13 +90,16 @@ pub(crate) unsafe fn switch_fs(
             "pop rcx",
             "jmp rcx",
             "2:",
+            "cmp r8, [r9]",
+            "je 3f",
+            "wrfsbase r8",
+            "mov [r9], r8",
+            "3:",
             "pop rbx",
             "pop rbp",
             inout("rdi") save => _,
             inout("rsi") to => _,
-            inout("rdx") arg => result,
-            inout("r8") fs => _,
-            inout("r9") record => _,
+            out("rdx") result,
             out("r12") _,
             out("r13") _,
             out("r14") _,
@@ -107,7 +113,7 @@ pub(crate) unsafe fn switch_fs(
 /// Goes on with another FS.
 ///
 /// # Safety
-/// As for [`switch_fs`]; no thread-local of the old FS is in use.
+/// `fs` is a complete thread block that nobody else runs on, the CPU has FSGSBASE, and no thread-local of the old FS is in use.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn set_fs(fs: usize, record: *const AtomicUsize) {
     naked_asm!(
@@ -122,7 +128,7 @@ pub(crate) unsafe extern "C" fn set_fs(fs: usize, record: *const AtomicUsize) {
 /// Calls `f(data)` with another FS and comes back to the present one.
 ///
 /// # Safety
-/// As for [`switch_fs`]; `f` does not unwind and does not switch.
+/// As for [`set_fs`]; `f` does not unwind and does not switch.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn call_with_fs(
     fs: usize,
@@ -181,6 +187,11 @@ unsafe extern "C" fn trampoline() {
     naked_asm!(
         ".cfi_startproc",
         ".cfi_undefined rip",
+        "cmp r8, [r9]",
+        "je 2f",
+        "wrfsbase r8",
+        "mov [r9], r8",
+        "2:",
         "xor ebp, ebp",
         "call {entry}",
         "ud2",
