@@ -317,7 +317,7 @@ fn look_up(fs: usize, below: usize, align: usize, changed: &[isize]) -> Option<G
             resolver: resolver.checked_sub(fs)?,
             resolver_word: resolver_word as isize - fs as isize,
             malloc_words: words.filter(|_| is_glibc_malloc()),
-            text_words: text_words(fs, below),
+            text_words: text_words(fs, below, pthread),
             rseq,
             modid: field(c"_thread_db_link_map_l_tls_modid")?.offset,
             offset: field(c"_thread_db_link_map_l_tls_offset")?.offset,
@@ -325,14 +325,14 @@ fn look_up(fs: usize, below: usize, align: usize, changed: &[isize]) -> Option<G
     }
 }
 
-/// Libc returns such texts in memory of its own, which a thread-local points to.
-fn text_words(fs: usize, below: usize) -> [isize; 2] {
+/// Libc returns such texts in memory of its own, to which a word of the thread's points.
+fn text_words(fs: usize, below: usize, pthread: usize) -> [isize; 2] {
     // SAFETY: both take any number; the texts are this thread's.
     let texts = unsafe { [libc::strerror(c_int::MAX), libc::strsignal(c_int::MAX)] };
     texts.map(|text| {
-        let mut words = (-(below as isize)..0).step_by(8);
+        let mut words = (-(below as isize)..pthread as isize).step_by(8);
         let is_it = |at: &isize| {
-            // SAFETY: D6, a word of this thread's thread-locals.
+            // SAFETY: D6, a word of this thread's block.
             unsafe { *(fs.wrapping_add_signed(*at) as *const usize) == text as usize }
         };
         words.find(is_it).unwrap_or(0)

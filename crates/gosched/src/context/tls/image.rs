@@ -4,8 +4,8 @@
 //! image is made and the old one stays, for blocks name the image they were made from.
 //!
 //! The image is compared with a block at every goroutine's end, so that part is kept small: the thread-locals of the
-//! loaded objects (some 256 bytes), and two words of the thread block that show whether a pthread key was set or the
-//! resolver used.
+//! loaded objects (some 256 bytes), and four words that show whether a pthread key was set, the resolver used, or a text
+//! made for an unknown error or signal.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::c_void;
@@ -23,7 +23,7 @@ const POINTERS: usize = 8;
 /// Words at the start of the thread block that lead to the block itself and to its table.
 const HEAD: usize = 3;
 /// Words of the thread block that are compared.
-const MARKS: usize = 2;
+const MARKS: usize = 4;
 
 /// In the resolver's state: nonzero once it has been set up.
 pub(super) const RESOLVER_OPTIONS: usize = 8;
@@ -40,7 +40,7 @@ pub(super) struct Image {
     /// Where a block points into itself, and to where, both from FS.
     pointers: [(isize, isize); POINTERS],
     /// Where they are, from FS, and what they hold.
-    marks: [(usize, u64); MARKS],
+    marks: [(isize, u64); MARKS],
     /// What a fresh dtv holds; values are offsets from FS where `is_relative`.
     pub(super) slots: Vec<Slot>,
     pub(super) is_relative: Vec<bool>,
@@ -120,7 +120,7 @@ impl Image {
             words: Box::default(),
             mask: Box::default(),
             pointers: pointers(glibc),
-            marks: [(glibc.keys_used, 0), (glibc.resolver + RESOLVER_OPTIONS, 0)],
+            marks: marks(glibc).map(|at| (at, 0)),
             slots: Vec::new(),
             is_relative: Vec::new(),
             has_dynamic: false,
@@ -132,7 +132,7 @@ impl Image {
         image.complete(&template);
         image.mask = image.make_mask();
         for (at, value) in &mut image.marks {
-            *value = image.words[(image.used + *at) / 8];
+            *value = image.words[image.used.wrapping_add_signed(*at) / 8];
         }
         Some(image)
     }
@@ -252,11 +252,19 @@ impl Image {
         };
         for (mark, was) in self.marks {
             // SAFETY: D6, words of the thread block.
-            seen |= was ^ unsafe { *((fs + mark) as *const u64) };
+            seen |= was ^ unsafe { *(fs.wrapping_add_signed(mark) as *const u64) };
         }
         // SAFETY: D6, by the caller's promise.
         seen != 0 || unsafe { Dtv::of(fs) }.differs(self, fs)
     }
+}
+
+fn marks(glibc: &Glibc) -> [isize; MARKS] {
+    let keys = glibc.keys_used as isize;
+    let resolver = (glibc.resolver + RESOLVER_OPTIONS) as isize;
+    // One that was not found is replaced by one that is looked at anyway.
+    let [error, signal] = glibc.text_words.map(|at| if at == 0 { keys } else { at });
+    [keys, resolver, error, signal]
 }
 
 /// The bits that count and differ, over all words.

@@ -100,6 +100,10 @@ fn d6_every_thread_local_is_compared_but_mallocs_own() {
         assert_eq!(alone.is_seen_at(offset), !is_ignored, "at FS{offset}");
     }
     assert!(alone.is_seen_at(glibc.keys_used as isize));
+    assert!(alone.is_seen_at(glibc.resolver as isize + 8));
+    for word in glibc.text_words {
+        assert!(word != 0 && alone.is_seen_at(word));
+    }
     assert!(!alone.block.is_touched());
 }
 
