@@ -254,12 +254,6 @@ pub(crate) fn is_home(m: Mp, g: Gp) -> bool {
     m.fs.load(Relaxed) == m.sched().tls.fs(m, g.stack_hi.get())
 }
 
-/// Whether a goroutine has left something in its thread-locals, for assertions.
-pub(crate) fn is_clean(g: Gp) -> bool {
-    let room = &g.sched().tls;
-    !room.is_own() || !Block::at(g.stack_hi.get(), room).is_touched()
-}
-
 /// Back to the thread's own FS: g0 is about to be without a P.
 #[inline]
 pub(crate) fn to_own(m: Mp) {

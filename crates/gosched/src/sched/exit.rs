@@ -30,10 +30,6 @@ pub(crate) extern "C" fn goroutine_entry() {
     // SAFETY: D3, taken once; the G keeps the closure's storage until `goexit0`.
     unsafe { (vtable.run)(data) };
     if let Some(m) = current_m() {
-        debug_assert!(
-            m.curg().is_some_and(tls::is_clean),
-            "D6: a thread-local after the end"
-        );
         enter_m(m);
         mcall(m, goexit0);
     }

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::ptr;
 
 use super::dtv::Dtv;
-use super::glibc::{DTV, KEY_BLOCKS, KEYS_PER_BLOCK, KeyData};
+use super::glibc::{DTV, KEY_BLOCKS, KEYS_PER_BLOCK, Key, KeyData};
 use super::image::{self, Image, RESOLVER_OPTIONS};
 use super::{Room, read_words, write_words};
 use crate::sched::fatal;
@@ -152,43 +152,22 @@ impl Block {
     /// # Safety
     /// On this block's FS, in user context.
     unsafe fn run_key_destructors(self, image: &Image) {
-        let glibc = &image.glibc;
-        let used = (self.fs + glibc.keys_used) as *mut u8;
-        let mut round = 0;
-        // SAFETY: D6, the flag and the tables are the block's; keys are looked at as libc looks at them. A destructor is
-        // what the program gave for the key, with the value that it set.
+        let used = (self.fs + image.glibc.keys_used) as *mut u8;
+        let table = (self.fs + image.glibc.specific) as *const *mut KeyData;
+        // SAFETY: D6, the flag and the two-level table are the block's. A destructor may set keys, so all is read anew.
         unsafe {
-            while used.read_volatile() != 0 && round < DESTRUCTOR_ROUNDS {
+            for _ in 0..DESTRUCTOR_ROUNDS {
+                if used.read_volatile() == 0 {
+                    return;
+                }
                 used.write_volatile(0);
-                for number in 0..KEY_BLOCKS * KEYS_PER_BLOCK {
-                    let Some(slot) = self.key_slot(image, number) else {
-                        continue;
-                    };
-                    let KeyData { seq, data } = slot.read_volatile();
-                    if data.is_null() {
-                        continue;
-                    }
-                    (*slot).data = ptr::null_mut();
-                    let key = glibc.keys.add(number).read_volatile();
-                    if let Some(destructor) = key.destructor
-                        && key.seq == seq
-                    {
-                        destructor(data);
+                for at in 0..KEY_BLOCKS {
+                    let keys = table.add(at).read_volatile();
+                    if !keys.is_null() {
+                        destroy_keys(keys, image.glibc.keys.add(at * KEYS_PER_BLOCK));
                     }
                 }
-                round += 1;
             }
-        }
-    }
-
-    /// # Safety
-    /// The block is the caller's.
-    unsafe fn key_slot(self, image: &Image, number: usize) -> Option<*mut KeyData> {
-        // SAFETY: D6, the two-level table of the block.
-        unsafe {
-            let table = (self.fs + image.glibc.specific) as *const *mut KeyData;
-            let keys = table.add(number / KEYS_PER_BLOCK).read_volatile();
-            (!keys.is_null()).then(|| keys.add(number % KEYS_PER_BLOCK))
         }
     }
 
@@ -228,6 +207,30 @@ impl Block {
         unsafe {
             Dtv::of(self.fs).give_spare(self.tid(image));
             (*self.header).image = ptr::null();
+        }
+    }
+}
+
+/// Calls the destructors of the values in one block of keys.
+///
+/// # Safety
+/// Both have [`KEYS_PER_BLOCK`] entries; `values` is the calling goroutine's.
+unsafe fn destroy_keys(values: *mut KeyData, keys: *const Key) {
+    for at in 0..KEYS_PER_BLOCK {
+        // SAFETY: D6, values and keys are looked at as libc looks at them. A destructor is what the program gave for the key,
+        // called with the value that it set.
+        unsafe {
+            let KeyData { seq, data } = values.add(at).read_volatile();
+            if data.is_null() {
+                continue;
+            }
+            (*values.add(at)).data = ptr::null_mut();
+            let key = keys.add(at).read_volatile();
+            if let Some(destructor) = key.destructor
+                && key.seq == seq
+            {
+                destructor(data);
+            }
         }
     }
 }

@@ -28,8 +28,10 @@ pub(crate) unsafe fn thread_spawn(
     if refuses(&FAIL_THREAD_AFTER) {
         return Err(Errno(libc::EAGAIN));
     }
-    let stack_size =
-        round_up_page(stack_size.max(libc::PTHREAD_STACK_MIN)).ok_or(Errno(libc::EINVAL))?;
+    let stack_size = stack_size
+        .checked_add(libc_needs())
+        .and_then(round_up_page)
+        .ok_or(Errno(libc::EINVAL))?;
     // SAFETY: an `unsafe extern "C" fn` and a safe one have the same form; that calling
     // it is sound is what this function's caller promises.
     let start: extern "C" fn(*mut c_void) -> *mut c_void =
@@ -48,6 +50,24 @@ pub(crate) unsafe fn thread_spawn(
         libc::pthread_attr_destroy(attributes);
         made
     }
+}
+
+/// What libc takes of a thread's stack for itself: glibc puts the thread-locals there, however many they are.
+fn libc_needs() -> usize {
+    type MinStack = unsafe extern "C" fn(*const libc::pthread_attr_t) -> usize;
+    let mut attributes = MaybeUninit::uninit();
+    // SAFETY: the name is looked up; glibc's function of that name has this type, and std calls it for the same reason. The
+    // attributes are this frame's.
+    let asked = unsafe {
+        let found = libc::dlsym(libc::RTLD_DEFAULT, c"__pthread_get_minstack".as_ptr());
+        if found.is_null() || libc::pthread_attr_init(attributes.as_mut_ptr()) != 0 {
+            return libc::PTHREAD_STACK_MIN;
+        }
+        let asked = core::mem::transmute::<*mut c_void, MinStack>(found)(attributes.as_ptr());
+        libc::pthread_attr_destroy(attributes.as_mut_ptr());
+        asked
+    };
+    asked.max(libc::PTHREAD_STACK_MIN)
 }
 
 /// The pthread convention, 0 or an error number, as a Result.
