@@ -193,6 +193,7 @@ impl Builder {
     /// Every call into this library may switch (also one that does not wait), and a goroutine may go on on another thread after
     /// any switch. So nothing that a goroutine of this runtime runs may, across such a call,
     /// - keep a reference, a borrow, an `Rc` or any other value that was taken from a thread-local or belongs to a thread;
+    /// - have put into a thread-local what it still uses itself: a clone of an `Rc`, a pointer to its stack;
     /// - hold the guard of a lock that knows its owner by the thread: stdout, stderr and stdin, a reentrant mutex;
     /// - access a thread-local twice in one function, for the compiler may keep its address: an access belongs into a function of
     ///   its own that is never inlined;

@@ -291,6 +291,17 @@ impl Arena {
         }
     }
 
+    /// Calls `f` with the FS of every thread block that has memory. A block that is made meanwhile may be missed.
+    pub(crate) fn for_each_block(&self, mut f: impl FnMut(usize)) {
+        let _rt = enter();
+        for class in &self.classes {
+            let mut from = 0;
+            while let Some(next) = class.lock().visit_blocks(from, &mut f) {
+                from = next;
+            }
+        }
+    }
+
     /// Counts what there is.
     pub(crate) fn stats(&self) -> ArenaStats {
         let mut stats = ArenaStats {

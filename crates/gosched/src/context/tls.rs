@@ -53,6 +53,7 @@ use self::block::Block;
 pub(crate) use self::dtv::{free_surplus, has_surplus};
 use super::current::current_m;
 use super::switch;
+use crate::sched::fatal;
 use crate::sched::g::ENDING;
 use crate::sched::park::{enter_m, left_switch};
 use crate::sched::ptr::{Gp, Mp};
@@ -87,6 +88,9 @@ impl Room {
     pub(crate) fn own() -> io::Result<Room> {
         match glibc::support() {
             Ok(glibc) => Ok(glibc.room()),
+            Err(reason @ (glibc::NO_THREAD | glibc::NO_MEMORY)) => {
+                Err(io::Error::new(io::ErrorKind::OutOfMemory, reason))
+            }
             Err(reason) => Err(io::Error::new(io::ErrorKind::Unsupported, refusal(reason))),
         }
     }
@@ -136,9 +140,15 @@ impl Room {
     /// Takes malloc's words back from the goroutine that leaves: it may have changed arenas.
     #[inline]
     pub(crate) fn return_malloc(&self, m: Mp) {
+        let fs = m.fs.load(Relaxed);
+        if self.is_own() && fs == m.own_fs.get() {
+            fatal::throw(
+                "a wait in code that runs on the thread's own FS: a library's constructor?",
+            );
+        }
         if self.shares_malloc {
             // SAFETY: D6, the block that this thread is on.
-            let words = unsafe { read_words(&self.words, m.fs.load(Relaxed)) };
+            let words = unsafe { read_words(&self.words, fs) };
             if words != m.malloc.get() {
                 self.keep_malloc(m, words);
             }
@@ -307,6 +317,11 @@ pub(crate) fn salvage(hi: usize, room: &Room) {
     if room.is_own() {
         Block::at(hi, room).salvage();
     }
+}
+
+/// The FS of the block above the stack that ends at `hi`, if there is a block.
+pub(crate) fn block_above(hi: usize, room: &Room) -> Option<usize> {
+    Block::at(hi, room).is_made().then_some(hi + room.above)
 }
 
 /// Whether an M is still on the FS of the stack that ends at `hi`, which is free: g0 stays there until it runs another

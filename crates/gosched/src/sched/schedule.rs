@@ -123,6 +123,8 @@ impl Sched {
             if let Some(g) = self.poll_timers(p) {
                 return Some((g, false));
             }
+            // The search may take long: a signal handler is not to meet the last goroutine's thread-locals (D6).
+            context::tls::to_own(m);
             if let Some(g) = self.spin_and_steal(m, p) {
                 return Some((g, false));
             }

@@ -21,6 +21,8 @@ pub(super) const FULL: Errno = Errno(libc::ENOMEM);
 pub(super) const RUN_MAX: usize = 32;
 /// Kept stacks trimmed in one hold of the lock, at 0.6 µs each.
 const TRIM_MAX: usize = 16;
+/// Slots visited in one hold of the lock.
+const VISIT_MAX: usize = 4096;
 /// What a kept stack keeps, besides its thread block: enough for most goroutines.
 const KEPT: usize = PAGE + PAGE / 2;
 
@@ -427,6 +429,18 @@ impl Class {
         }
         self.drop_pages(&chunk, start, n);
         n
+    }
+
+    /// Visits the blocks of some slots from number `from` on; returns where to go on. Under the lock none loses its memory.
+    pub(super) fn visit_blocks(&self, from: usize, f: &mut impl FnMut(usize)) -> Option<usize> {
+        let end = (from + VISIT_MAX).min(self.carved);
+        for index in (from..end).filter(|index| !self.sets.contains(Set::Cold, *index)) {
+            let stack = self.stack_at(self.chunk_of(index), index);
+            if let Some(fs) = tls::block_above(stack.hi, &self.room) {
+                f(fs);
+            }
+        }
+        (end < self.carved).then_some(end)
     }
 
     /// A stack's memory is about to go: what its thread block owns outside is kept.

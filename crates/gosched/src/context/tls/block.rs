@@ -2,6 +2,8 @@
 
 use std::ffi::c_void;
 use std::ptr;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, SeqCst};
+use std::sync::atomic::{AtomicU32, fence};
 
 use super::dtv::Dtv;
 use super::glibc::{DTV, KEY_BLOCKS, KEYS_PER_BLOCK, Key, KeyData};
@@ -13,6 +15,9 @@ use crate::sched::ptr::Mp;
 
 /// How often libc runs the destructors of keys that are set again and again.
 const DESTRUCTOR_ROUNDS: usize = 4;
+
+/// As many robust mutexes as the kernel looks at when a thread ends.
+const ROBUST_MAX: usize = 2048;
 
 /// What lies between a stack and its block. Zero memory is a header: no block.
 #[repr(C)]
@@ -86,6 +91,10 @@ impl Block {
         };
         // SAFETY: D6, nobody is on the block: its goroutine is the caller, on the thread's FS.
         unsafe { self.imprint(image, dtv, tid) };
+        fence(SeqCst); // pairs with the one of who publishes an image and then looks for blocks
+        if !self.is_current() {
+            self.make(m);
+        }
     }
 
     /// # Safety
@@ -132,6 +141,7 @@ impl Block {
             if *((self.fs + glibc.resolver + RESOLVER_OPTIONS) as *const usize) != 0 {
                 (glibc.res_nclose)((self.fs + glibc.resolver) as *mut c_void);
             }
+            self.leave_robust_locks(image);
             self.free_key_blocks(image);
             self.free_texts(image);
         }
@@ -178,6 +188,39 @@ impl Block {
         for at in 1..KEY_BLOCKS {
             // SAFETY: D6, libc allocated all but the first one for this block.
             unsafe { libc::free(table.add(at).read()) };
+        }
+    }
+
+    /// Tells whoever waits for a robust mutex that the goroutine held that its owner has died, as the kernel does for a
+    /// thread.
+    ///
+    /// # Safety
+    /// On this block's FS, at the goroutine's end.
+    unsafe fn leave_robust_locks(self, image: &Image) {
+        let head = (self.fs + image.glibc.robust) as *const usize;
+        // SAFETY: D6, the list leads from mutex to mutex that the goroutine has locked, and back to its head; a mutex's futex
+        // word lies at a fixed distance from its link. The lowest bit of a link marks a kind of mutex.
+        unsafe {
+            let tid = self.tid(image);
+            let distance = *head.add(1) as isize;
+            let mut link = *head & !1;
+            for _ in 0..ROBUST_MAX {
+                if link == head as usize || link == 0 {
+                    return;
+                }
+                let next = *(link as *const usize) & !1;
+                let word = &*(link.wrapping_add_signed(distance) as *const AtomicU32);
+                let died = |held: u32| {
+                    (held & libc::FUTEX_TID_MASK == tid)
+                        .then_some(held & libc::FUTEX_WAITERS | libc::FUTEX_OWNER_DIED)
+                };
+                if let Ok(held) = word.fetch_update(AcqRel, Acquire, died)
+                    && held & libc::FUTEX_WAITERS != 0
+                {
+                    libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE, 1);
+                }
+                link = next;
+            }
         }
     }
 

@@ -7,8 +7,8 @@
 use std::ffi::{CStr, c_int, c_void};
 use std::hint::black_box;
 use std::ptr;
-use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::image::{self, Image};
 use super::{Room, modules, repair, selftest};
@@ -89,21 +89,35 @@ unsafe impl Sync for Glibc {}
 /// Why goroutines cannot have their own thread-locals.
 pub(super) type Reason = &'static str;
 
-static SUPPORT: OnceLock<Result<Glibc, Reason>> = OnceLock::new();
+static SUPPORT: OnceLock<Glibc> = OnceLock::new();
 
-/// What was found, once per process. In user context.
+/// Why there was nothing to look at; it may be otherwise the next time.
+pub(super) const NO_THREAD: Reason = "no thread could be started to look at";
+pub(super) const NO_MEMORY: Reason = "there is no memory for a thread block";
+
+/// What was found; once found it stays. In user context.
 pub(super) fn support() -> Result<&'static Glibc, Reason> {
     if os::REFUSE_OWN_TLS.load(Relaxed) {
         return Err("a test has refused it");
     }
-    SUPPORT.get_or_init(look).as_ref().map_err(|reason| *reason)
+    static LOOKS: Mutex<()> = Mutex::new(());
+    let _one = LOOKS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(glibc) = SUPPORT.get() {
+        return Ok(glibc);
+    }
+    let found = look()?;
+    Ok(SUPPORT.get_or_init(|| found))
 }
 
 fn look() -> Result<Glibc, Reason> {
-    if cfg!(gosched_asan) {
-        return Err(
-            "the program is built with AddressSanitizer, which keeps its state in the thread's",
-        );
+    let sanitizers = [
+        c"__asan_init",
+        c"__tsan_init",
+        c"__msan_init",
+        c"__hwasan_init",
+    ];
+    if sanitizers.iter().any(|name| symbol(name).is_some()) {
+        return Err("the program runs under a sanitizer, which keeps its state in thread-locals");
     }
     if !has_fsgsbase() || !cpu_has_fsgsbase() {
         return Err(
@@ -186,7 +200,7 @@ fn on_fresh_thread() -> Result<Glibc, Reason> {
     let mut look = Look {
         before: vec![0; below],
         changed: Vec::with_capacity(below / 8),
-        glibc: Err("no thread could be started to look at"),
+        glibc: Err(NO_THREAD),
     };
     let mut thread = 0;
     // SAFETY: `inspect` takes this argument, which outlives the thread: it is joined.
@@ -199,7 +213,7 @@ fn on_fresh_thread() -> Result<Glibc, Reason> {
         )
     };
     if made != 0 || !joined {
-        return Err("no thread could be started to look at");
+        return Err(NO_THREAD);
     }
     look.glibc
 }
@@ -249,6 +263,25 @@ fn note_malloc(look: &mut Look) {
     }
 }
 
+/// The thread-locals of libc that hold malloc's cache and arena: those of its words that were zero and are pointers since the
+/// first allocation. Also where another malloc passes calls on to libc's; one that does not leaves these words alone.
+fn malloc_words(glibc: &Glibc, fs: usize, look: &Look) -> Option<[isize; 2]> {
+    let libc = modules::with(glibc, glibc.resolver_word)?;
+    let below = look.before.len() as isize;
+    let is_pointer = |at: &isize| {
+        let then = &look.before[(below + at) as usize..][..8];
+        // SAFETY: D6, a word of this thread's thread-locals.
+        let now = unsafe { *(fs.wrapping_add_signed(*at) as *const usize) };
+        then == [0; 8] && now > 1 << 16 && now.is_multiple_of(8)
+    };
+    let mut words = look.changed.iter().filter(|at| libc.contains(*at));
+    match (words.next(), words.next(), words.next()) {
+        (Some(one), None, None) if is_pointer(one) => Some([*one, *one]),
+        (Some(one), Some(two), None) if is_pointer(one) && is_pointer(two) => Some([*one, *two]),
+        _ => None,
+    }
+}
+
 /// Whether `malloc` is glibc's own: another one's thread-locals are not known.
 fn is_glibc_malloc() -> bool {
     let object = |name| {
@@ -267,12 +300,13 @@ fn is_glibc_malloc() -> bool {
 fn describe(look: &Look) -> Result<Glibc, Reason> {
     let fs = read_fs();
     let (below, align) = static_tls().ok_or(NO_INTERFACE)?;
-    let found = look_up(fs, below, align, &look.changed).ok_or(NO_INTERFACE)?;
+    let mut found = look_up(fs, below, align).ok_or(NO_INTERFACE)?;
     check(&found, fs)?;
+    found.malloc_words = malloc_words(&found, fs, look);
     Ok(found)
 }
 
-fn look_up(fs: usize, below: usize, align: usize, changed: &[isize]) -> Option<Glibc> {
+fn look_up(fs: usize, below: usize, align: usize) -> Option<Glibc> {
     let pthread = size(c"_thread_db_sizeof_pthread")?;
     let specific = field(c"_thread_db_pthread_specific")?;
     let keys_fit = size(c"_thread_db_sizeof_pthread_key_struct")? == size_of::<Key>()
@@ -285,11 +319,6 @@ fn look_up(fs: usize, below: usize, align: usize, changed: &[isize]) -> Option<G
     let resolver_word = symbol(c"__resp")? as usize;
     // SAFETY: D6, dlsym gives the address of this thread's own copy.
     let resolver = unsafe { *(resolver_word as *const usize) };
-    let words = match changed {
-        [one] => Some([*one, *one]),
-        [one, two] => Some([*one, *two]),
-        _ => None,
-    };
     let rseq = symbol(c"__rseq_offset").map_or(0, |at| {
         // SAFETY: D6, a public variable of glibc from 2.35 on, of this type.
         unsafe { *at.cast_const().cast::<isize>() }
@@ -316,7 +345,7 @@ fn look_up(fs: usize, below: usize, align: usize, changed: &[isize]) -> Option<G
             keys_used: specific.offset + KEY_BLOCKS * 8,
             resolver: resolver.checked_sub(fs)?,
             resolver_word: resolver_word as isize - fs as isize,
-            malloc_words: words.filter(|_| is_glibc_malloc()),
+            malloc_words: None,
             text_words: text_words(fs, below, pthread),
             rseq,
             modid: field(c"_thread_db_link_map_l_tls_modid")?.offset,
@@ -387,24 +416,25 @@ fn notes_keys(glibc: &Glibc, fs: usize) -> bool {
         if libc::pthread_key_create(&mut key, None) != 0 {
             return false;
         }
-        let used = || *((fs + glibc.keys_used) as *const u8);
-        let before = used();
+        let flag = (fs + glibc.keys_used) as *mut u8;
+        let before = flag.read_volatile(); // a malloc may have set a key of its own
+        flag.write_volatile(0);
         libc::pthread_setspecific(key, 0x5eed as *const c_void);
         let slot = (fs + glibc.first_keys) as *const KeyData;
         let is_seen = key as usize >= KEYS_PER_BLOCK
             || (*slot.add(key as usize)).data as usize == 0x5eed
                 && (*slot.add(key as usize)).seq == (*glibc.keys.add(key as usize)).seq;
-        let noted = used() == 1;
+        let noted = flag.read_volatile() == 1;
         libc::pthread_setspecific(key, ptr::null());
         libc::pthread_key_delete(key);
-        *((fs + glibc.keys_used) as *mut u8) = before;
-        is_seen && noted && before == 0
+        flag.write_volatile(before);
+        is_seen && noted && before <= 1
     }
 }
 
 /// Makes the first image and tries everything out on it.
 fn rehearse(glibc: &Glibc) -> Result<(), Reason> {
-    let image = Image::new(glibc).ok_or("there is no memory for a thread block")?;
+    let image = Image::new(glibc).ok_or(NO_MEMORY)?;
     let image = Box::leak(Box::new(image));
     selftest::run(image)?;
     image::publish(image);

@@ -12,6 +12,7 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::{Mutex, PoisonError};
 
 use super::call_on_fs;
 use super::dtv::{Dtv, Slot};
@@ -56,6 +57,23 @@ static CURRENT: AtomicPtr<Image> = AtomicPtr::new(ptr::null_mut());
 pub(super) fn publish(image: &'static Image) {
     // ORDER: Release; pairs with the Acquire in `current`.
     CURRENT.store(ptr::from_ref(image).cast_mut(), Release);
+}
+
+/// Every image there was. Blocks name theirs, so none goes; what was loaded before is found again here.
+static ALL: Mutex<Vec<&'static Image>> = Mutex::new(Vec::new());
+
+/// Publishes an image of what is loaded now, if there is memory for one, and returns it. As for [`Image::new`].
+pub(super) fn renew() -> Option<&'static Image> {
+    // SAFETY: images are never freed, and there is one.
+    let new = Image::new(unsafe { &(*current()).glibc })?;
+    let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = all.iter().copied().find(|image| image.is_same(&new));
+    let image = known.unwrap_or_else(|| {
+        all.push(Box::leak(Box::new(new)));
+        all[all.len() - 1]
+    });
+    publish(image);
+    Some(image)
 }
 
 /// The image to make blocks from; null before the first.
@@ -109,8 +127,16 @@ impl Drop for Template<'_> {
 impl Image {
     /// What libc would give a new thread now. On a thread that libc made, in user context.
     pub(super) fn new(glibc: &Glibc) -> Option<Image> {
-        let template = Template::new(glibc)?;
-        let modules = modules::list(glibc);
+        // Others may load meanwhile: what is listed must be what is in the block.
+        let mut modules = modules::list(glibc);
+        let template = loop {
+            let template = Template::new(glibc)?;
+            let after = modules::list(glibc);
+            if after == modules {
+                break template;
+            }
+            modules = after;
+        };
         let used = modules
             .used()
             .max(usize::try_from(-glibc.rseq).unwrap_or(0));
@@ -205,6 +231,14 @@ impl Image {
         }
     }
 
+    /// Whether blocks made from the other would be the same.
+    fn is_same(&self, other: &Image) -> bool {
+        self.used == other.used
+            && self.modules == other.modules
+            && self.slots == other.slots
+            && self.words[..self.used / 8] == other.words[..other.used / 8]
+    }
+
     /// Makes the block at `fs` as new, apart from its dtv and thread id, which the caller writes. The words that lead to the
     /// block itself are written only if they are not there: g0 of another M may still be on it, and reads the first.
     ///
@@ -254,6 +288,9 @@ impl Image {
             // SAFETY: D6, words of the thread block.
             seen |= was ^ unsafe { *(fs.wrapping_add_signed(mark) as *const u64) };
         }
+        let robust = fs + self.glibc.robust;
+        // SAFETY: D6, the head of the robust list, which is empty if it points to itself.
+        seen |= unsafe { *(robust as *const u64) } ^ robust as u64;
         // SAFETY: D6, by the caller's promise.
         seen != 0 || unsafe { Dtv::of(fs) }.differs(self, fs)
     }

@@ -19,6 +19,7 @@ pub(super) struct Module {
 }
 
 /// What is loaded now.
+#[derive(PartialEq, Eq)]
 pub(super) struct Modules {
     pub(super) fixed: Vec<Module>,
     /// The highest number of an object with thread-locals.
@@ -71,6 +72,16 @@ pub(super) fn list(glibc: &Glibc) -> Modules {
     // SAFETY: `each` takes what it is given. Meanwhile the loader's list does not change.
     unsafe { libc::dl_iterate_phdr(Some(each), (&raw mut look).cast()) };
     look.found
+}
+
+/// The places, from FS, of the object that has one at `offset`.
+pub(super) fn with(glibc: &Glibc, offset: isize) -> Option<std::ops::Range<isize>> {
+    let modules = list(glibc).fixed.into_iter();
+    let mut ranges = modules.map(|module| {
+        let start = -(module.offset as isize);
+        start..start + module.len as isize
+    });
+    ranges.find(|range| range.contains(&offset))
 }
 
 /// Whether what the loader's records say is right for this thread, as far as the loader tells.

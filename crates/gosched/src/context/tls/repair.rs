@@ -6,25 +6,35 @@
 //! an M it runs on the thread's own FS.
 //!
 //! **Loading a library** whose thread-locals have a fixed place (initial-exec) gives it a piece of the surplus of every
-//! thread that libc knows. So `dlopen`, as this program calls it, is ours: it loads on the thread's own FS, then makes a new
-//! image and copies the library's part into all live blocks while the world is stopped; into the caller's as the library's
-//! constructors left it. `dlclose` is ours too: a library that is loaded again begins anew. Libraries that libc loads by itself
-//! get zeroes there, which is what nearly all of them begin with.
+//! thread that libc knows. So `dlopen`, as this program calls it, is ours. On the thread's own FS, and one at a time: it looks
+//! what is loaded, loads, looks again, publishes an image with what has come, and then writes the newcomers' initial
+//! values into every block there is. Nobody can have changed them: nobody knows the library's code before `dlopen` returns. The
+//! library's constructors run on the thread's thread-locals; they must not wait in this library.
+//!
+//! ```text
+//!  who loads                          who makes a block
+//!  publishes the new image            copies the image it knows, names it in the header
+//!  fence                              fence
+//!  writes into blocks with a header   looks whether another image is published; if so, again
+//! ```
+//! One of the two sees the other. Libraries that libc or other libraries load get zeroes there, which is what nearly all of
+//! them begin with.
 
+#[cfg(not(target_feature = "crt-static"))]
 use std::arch::global_asm;
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicI32, AtomicUsize, fence};
 
-use super::block::Block;
 use super::glibc::Reason;
-use super::image::{self, Image};
+use super::image;
 use super::modules::{self, Module};
 use super::{call_on_fs, on_thread};
-use crate::context::current::{current_m, interrupted_m, read_fs};
-use crate::sched::gstatus::Status;
-use crate::sched::{Sched, registry};
+use crate::context::current::{interrupted_m, read_fs};
+use crate::os;
+use crate::sched::park::no_preempt;
+use crate::sched::registry;
 
 /// libc's signal for changing the ids of all threads; its own functions refuse to speak of it.
 const SETXID: c_int = 33;
@@ -48,6 +58,7 @@ static LIBCS: AtomicUsize = AtomicUsize::new(0);
 pub(super) fn install() -> Result<(), Reason> {
     // The loader below must be part of the program even if nothing here calls it.
     std::hint::black_box(libc::dlopen as *const ());
+    PROCESS.store(process(), Relaxed);
     let mut action = Action {
         handler: 0,
         flags: 0,
@@ -95,7 +106,9 @@ unsafe extern "C" fn on_setxid(signal: c_int, info: *mut libc::siginfo_t, contex
     }
 }
 
-// Weak, so that a program may have its own; hidden, so that shared libraries keep libc's.
+// Weak, so that a program may have its own; hidden, so that shared libraries keep libc's. In a static program libc's own
+// would be hidden too, and goroutines have no blocks of their own there.
+#[cfg(not(target_feature = "crt-static"))]
 global_asm!(
     ".pushsection .text.gosched_loader,\"ax\",@progbits",
     ".weak dlopen",
@@ -104,131 +117,105 @@ global_asm!(
     "dlopen:",
     "jmp {load}",
     ".size dlopen, . - dlopen",
-    ".weak dlclose",
-    ".hidden dlclose",
-    ".type dlclose, @function",
-    "dlclose:",
-    "jmp {unload}",
-    ".size dlclose, . - dlclose",
     ".popsection",
     load = sym load,
-    unload = sym unload,
 );
 
 type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
-type Dlclose = unsafe extern "C" fn(*mut c_void) -> c_int;
 
-/// The address of libc's function of that name; ours are hidden, so the look-up passes them by.
-fn libcs(name: &CStr, known: &AtomicUsize) -> Option<usize> {
-    let mut address = known.load(Relaxed);
-    if address == 0 {
-        // SAFETY: a look-up by name.
-        address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) } as usize;
-        known.store(address, Relaxed);
-    }
-    (address != 0).then_some(address)
-}
+/// The process in which blocks are made; a fork's child is another, where nobody but the caller is left.
+static PROCESS: AtomicI32 = AtomicI32::new(0);
 
+#[cfg_attr(target_feature = "crt-static", allow(dead_code))]
 unsafe extern "C" fn load(path: *const c_char, flags: c_int) -> *mut c_void {
     static LIBCS: AtomicUsize = AtomicUsize::new(0);
-    let Some(libcs) = libcs(c"dlopen", &LIBCS) else {
+    let mut libcs = LIBCS.load(Relaxed);
+    if libcs == 0 {
+        // SAFETY: a look-up by name; ours is hidden, so it is passed by.
+        libcs = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"dlopen".as_ptr()) } as usize;
+        LIBCS.store(libcs, Relaxed);
+    }
+    if libcs == 0 {
         return ptr::null_mut(); // no libc with a loader, nothing to load
-    };
+    }
     // SAFETY: D6, libc's dlopen has this type.
     let libcs: Dlopen = unsafe { std::mem::transmute(libcs) };
     // SAFETY: by the caller's promise to dlopen.
-    let handle = on_thread(|| unsafe { libcs(path, flags) });
-    if handle.is_null() {
-        // It fails again, and tells the caller's own `dlerror` why.
-        // SAFETY: as above.
-        return unsafe { libcs(path, flags) };
+    let call = || unsafe { libcs(path, flags) };
+    if image::current().is_null() || PROCESS.load(Relaxed) != process() {
+        return call();
     }
-    catch_up();
+    // Whoever is asked to make room here would do so on the wrong FS.
+    let no_preempt = no_preempt("loading a library");
+    let handle = on_thread(|| load_and_tell(call));
+    drop(no_preempt);
+    if handle.is_null() {
+        return call(); // it fails again, and tells the caller's own `dlerror` why
+    }
     handle
 }
 
-unsafe extern "C" fn unload(handle: *mut c_void) -> c_int {
-    static LIBCS: AtomicUsize = AtomicUsize::new(0);
-    let Some(libcs) = libcs(c"dlclose", &LIBCS) else {
-        return -1;
-    };
-    // SAFETY: D6, libc's dlclose has this type; the rest by the caller's promise to dlclose.
-    let closed = unsafe { std::mem::transmute::<usize, Dlclose>(libcs)(handle) };
-    catch_up();
-    closed
+fn process() -> i32 {
+    // SAFETY: a bare question.
+    unsafe { libc::getpid() }
 }
 
-/// Brings the image and all live blocks up to what is loaded now. In user context.
-fn catch_up() {
-    static BUSY: AtomicBool = AtomicBool::new(false);
-    if image::current().is_null() {
-        return; // nobody has thread-locals of its own
-    }
-    // Whoever waits must stay reachable for the stop below, so it yields instead of blocking.
-    while BUSY.swap(true, Acquire) {
-        crate::yield_now();
-    }
-    // SAFETY: D6, images are never freed.
-    if let Some(old) = unsafe { image::current().as_ref() }
-        && let Some(new) = on_thread(|| changed(old))
+/// Loads, and brings all blocks up to what has come. On a thread that libc made, on its own FS.
+fn load_and_tell(call: impl FnOnce() -> *mut c_void) -> *mut c_void {
+    // SAFETY: D6, images are never freed, and there is one.
+    let glibc = unsafe { &(*image::current()).glibc };
+    let _turn = Turn::take();
+    let before = modules::list(glibc).fixed;
+    let handle = call();
+    let after = modules::list(glibc).fixed;
+    let is_new = |module: &&Module| !before.contains(module);
+    let loaded: Vec<Module> = after.iter().filter(is_new).copied().collect();
+    if !handle.is_null()
+        && !loaded.is_empty()
+        && let Some(new) = image::renew()
     {
-        image::publish(new);
-        let is_new = |module: &&Module| !old.modules.contains(module);
-        let loaded: Vec<Module> = new.modules.iter().filter(is_new).copied().collect();
-        if !loaded.is_empty() {
-            let runtimes = registry::snapshot();
-            runtimes
-                .iter()
-                .for_each(|sched| add_modules(sched, new, &loaded));
-            copy_from_thread(&loaded);
+        fence(SeqCst); // pairs with the one in `Block::make`
+        for sched in registry::snapshot()
+            .iter()
+            .filter(|sched| sched.tls.is_own())
+        {
+            sched.arena.for_each_block(|fs| {
+                for module in &loaded {
+                    // SAFETY: D6, a block with memory; nobody has used the module yet, as above.
+                    unsafe { new.imprint_module(module, fs) };
+                }
+            });
         }
     }
-    BUSY.store(false, Release);
+    handle
 }
 
-/// The new image, if what has a place in every block is no longer what it was.
-fn changed(old: &Image) -> Option<&'static Image> {
-    let loaded = modules::list(&old.glibc).fixed;
-    let is_same = loaded.len() == old.modules.len()
-        && loaded.iter().all(|module| old.modules.contains(module));
-    (!is_same)
-        .then(|| Image::new(&old.glibc))
-        .flatten()
-        .map(|image| &*Box::leak(Box::new(image)))
+/// The one who loads, by the kernel's id of its thread; 0: nobody. A library's constructor may load another, on the same
+/// thread. Waiting blocks the thread, as waiting for libc's own lock on its loader does.
+static LOADS: AtomicI32 = AtomicI32::new(0);
+
+struct Turn {
+    is_outer: bool,
 }
 
-fn add_modules(sched: &Sched, new: &Image, loaded: &[Module]) {
-    if !sched.tls.is_own() {
-        return;
-    }
-    let Some(stopped) = sched.stop_the_world() else {
-        return; // a dead runtime: its goroutines run no more
-    };
-    sched.blocks.for_each(|g| {
-        let is_live = !matches!(g.status.get(), Status::Dead | Status::Idle);
-        let hi = g.stack_hi.get();
-        if is_live && hi != 0 && Block::at(hi, &sched.tls).is_made() {
-            for module in loaded {
-                // SAFETY: P4, the world is stopped; the new objects' code is not known to anybody yet.
-                unsafe { new.imprint_module(module, hi + sched.tls.above) };
-            }
+impl Turn {
+    fn take() -> Turn {
+        let me = os::gettid();
+        if LOADS.load(Relaxed) == me {
+            return Turn { is_outer: false };
         }
-    });
-    drop(stopped);
+        // ORDER: Acquire; pairs with the Release of the one before.
+        while LOADS.compare_exchange(0, me, Acquire, Relaxed).is_err() {
+            os::sleep_ns(50_000);
+        }
+        Turn { is_outer: true }
+    }
 }
 
-/// The calling goroutine has run the constructors, though on the thread's FS: it gets what they left.
-fn copy_from_thread(loaded: &[Module]) {
-    let Some(m) = current_m() else { return };
-    let (own, fs) = (m.own_fs.get(), m.fs.load(Relaxed));
-    if own == fs {
-        return;
-    }
-    for module in loaded {
-        // SAFETY: D6, both are whole blocks with a place for the module; nothing switches meanwhile.
-        unsafe {
-            let (from, to) = (own - module.offset, fs - module.offset);
-            ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, module.len);
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if self.is_outer {
+            LOADS.store(0, Release);
         }
     }
 }

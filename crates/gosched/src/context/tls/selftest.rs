@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use super::block::Block;
 use super::dtv::Dtv;
-use super::glibc::Reason;
+use super::glibc::{NO_MEMORY, Reason};
 use super::image::Image;
 use super::{call_on_fs, read_words, write_words};
 use crate::context::current::read_fs;
@@ -50,8 +50,6 @@ pub(super) fn run(image: &'static Image) -> Result<(), Reason> {
     unsafe { dealloc(memory, layout) };
     result
 }
-
-const NO_MEMORY: Reason = "there is no memory for a thread block";
 
 fn on_block(image: &'static Image, block: Block) -> Result<(), Reason> {
     let words = image.glibc.malloc_words.as_ref();
