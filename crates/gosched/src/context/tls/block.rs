@@ -67,12 +67,15 @@ impl Block {
     /// Whether it is there, and made from the image in use.
     #[inline]
     pub(super) fn is_current(self) -> bool {
-        ptr::eq(self.image(), image::current())
+        ptr::eq(self.image(), image::current()) && !image::is_outdated()
     }
 
     /// Makes the block, or brings one from before a library was loaded up to date. By the goroutine of this stack, in user
     /// context, on the thread's FS: a new table comes from malloc.
     pub(super) fn make(self, m: Mp) {
+        if image::is_outdated() {
+            image::renew();
+        }
         // SAFETY: D6, published by whoever built this runtime, never freed.
         let Some(image) = (unsafe { image::current().as_ref() }) else {
             fatal::throw("a goroutine with its own thread-locals, and no image of them")
@@ -92,7 +95,7 @@ impl Block {
         // SAFETY: D6, nobody is on the block: its goroutine is the caller, on the thread's FS.
         unsafe { self.imprint(image, dtv, tid) };
         fence(SeqCst); // pairs with the one of who publishes an image and then looks for blocks
-        if !self.is_current() {
+        if !ptr::eq(image, image::current()) {
             self.make(m);
         }
     }

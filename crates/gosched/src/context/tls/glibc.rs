@@ -78,6 +78,8 @@ pub(super) struct Glibc {
     pub(super) rseq: isize,
     /// In the loader's record of an object: its number among those with thread-locals, and its place in every block.
     pub(super) modid: usize,
+    /// The loader's table of objects with thread-locals.
+    pub(super) slots: *const c_void,
     pub(super) offset: usize,
 }
 
@@ -349,9 +351,21 @@ fn look_up(fs: usize, below: usize, align: usize) -> Option<Glibc> {
             text_words: text_words(fs, below, pthread),
             rseq,
             modid: field(c"_thread_db_link_map_l_tls_modid")?.offset,
+            slots: slots()?,
             offset: field(c"_thread_db_link_map_l_tls_offset")?.offset,
         })
     }
+}
+
+/// Where the loader keeps its table of objects with thread-locals; None if it is not described as we know it.
+fn slots() -> Option<*const c_void> {
+    let is_known = field(c"_thread_db_dtv_slotinfo_list_slotinfo")?.offset == 16
+        && field(c"_thread_db_dtv_slotinfo_list_next")?.offset == 8
+        && field(c"_thread_db_dtv_slotinfo_map")?.offset == 8;
+    let place = field(c"_thread_db_rtld_global__dl_tls_dtv_slotinfo_list")?.offset;
+    let globals: *const u8 = symbol(c"_rtld_global")?.cast_const().cast();
+    // SAFETY: D6, a pointer among the loader's globals, at the place that it gives.
+    is_known.then(|| unsafe { *globals.add(place).cast::<*const c_void>() })
 }
 
 /// Libc returns such texts in memory of its own, to which a word of the thread's points.
@@ -437,7 +451,7 @@ fn rehearse(glibc: &Glibc) -> Result<(), Reason> {
     let image = Image::new(glibc).ok_or(NO_MEMORY)?;
     let image = Box::leak(Box::new(image));
     selftest::run(image)?;
-    image::publish(image);
+    image::publish(image, image.next);
     Ok(())
 }
 

@@ -48,31 +48,47 @@ pub(super) struct Image {
     /// Some object has thread-locals with memory of their own.
     pub(super) has_dynamic: bool,
     pub(super) modules: Vec<Module>,
+    /// The loader's word for the next object, when this image was made.
+    pub(super) next: usize,
     has_avx2: bool,
 }
 
 static CURRENT: AtomicPtr<Image> = AtomicPtr::new(ptr::null_mut());
 
 /// Blocks are made from this image from now on; it is never freed.
-pub(super) fn publish(image: &'static Image) {
+pub(super) fn publish(image: &'static Image, next: usize) {
     // ORDER: Release; pairs with the Acquire in `current`.
     CURRENT.store(ptr::from_ref(image).cast_mut(), Release);
+    // ORDER: Release; pairs with the Acquire in `is_outdated`: who sees the new word sees the new image.
+    NEXT.store(ptr::with_exposed_provenance_mut(next), Release);
 }
 
 /// Every image there was. Blocks name theirs, so none goes; what was loaded before is found again here.
 static ALL: Mutex<Vec<&'static Image>> = Mutex::new(Vec::new());
 
+/// The loader's word for the next object with thread-locals, whoever loads it. The loader never frees it.
+static NEXT: AtomicPtr<usize> = AtomicPtr::new(ptr::null_mut());
+
+/// Whether an object with thread-locals has come since the last look: a new image may be needed.
+#[inline]
+pub(super) fn is_outdated() -> bool {
+    let next = NEXT.load(Acquire);
+    // SAFETY: D6, as above; the loader writes it under its own lock, we only ask whether it is zero.
+    !next.is_null() && unsafe { next.read_volatile() } != 0
+}
+
 /// Publishes an image of what is loaded now, if there is memory for one, and returns it. As for [`Image::new`].
 pub(super) fn renew() -> Option<&'static Image> {
+    let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: images are never freed, and there is one.
     let new = Image::new(unsafe { &(*current()).glibc })?;
-    let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+    let next = new.next;
     let known = all.iter().copied().find(|image| image.is_same(&new));
     let image = known.unwrap_or_else(|| {
         all.push(Box::leak(Box::new(new)));
         all[all.len() - 1]
     });
-    publish(image);
+    publish(image, next);
     Some(image)
 }
 
@@ -151,6 +167,7 @@ impl Image {
             is_relative: Vec::new(),
             has_dynamic: false,
             modules: modules.fixed,
+            next: modules.next.expose_provenance(),
             has_avx2: std::arch::is_x86_feature_detected!("avx2"),
         };
         // SAFETY: D6, libc has filled the template in, and it is ours alone.
@@ -235,7 +252,7 @@ impl Image {
     fn is_same(&self, other: &Image) -> bool {
         self.used == other.used
             && self.modules == other.modules
-            && self.slots == other.slots
+            && self.slots[1..] == other.slots[1..]
             && self.words[..self.used / 8] == other.words[..other.used / 8]
     }
 

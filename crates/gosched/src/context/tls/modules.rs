@@ -21,11 +21,30 @@ pub(super) struct Module {
 /// What is loaded now.
 #[derive(PartialEq, Eq)]
 pub(super) struct Modules {
+    /// The loader's word for the next object with thread-locals: zero until there is one.
+    pub(super) next: *const usize,
     pub(super) fixed: Vec<Module>,
     /// The highest number of an object with thread-locals.
     pub(super) last: usize,
     /// Whether the places agree with the addresses that the loader tells this thread.
     agree: bool,
+}
+
+/// Stands for the loader's word where it has none: no object ever comes there.
+static NONE: usize = 0;
+
+/// A part of the loader's table of objects with thread-locals; as many entries follow.
+#[repr(C)]
+struct Slots {
+    len: usize,
+    next: *const Slots,
+}
+
+/// One entry.
+#[repr(C)]
+struct Entry {
+    generation: usize,
+    object: usize,
 }
 
 /// The public beginning of the loader's record of an object.
@@ -64,12 +83,13 @@ pub(super) fn list(glibc: &Glibc) -> Modules {
         // SAFETY: D6, a public variable of the loader.
         first: debug.map_or(std::ptr::null(), |debug| unsafe { (*debug).first }),
         found: Modules {
+            next: &raw const NONE,
             fixed: Vec::new(),
             last: 0,
             agree: true,
         },
     };
-    // SAFETY: `each` takes what it is given. Meanwhile the loader's list does not change.
+    // SAFETY: `each` takes what it is given. Meanwhile the loader's lists do not change.
     unsafe { libc::dl_iterate_phdr(Some(each), (&raw mut look).cast()) };
     look.found
 }
@@ -92,6 +112,9 @@ pub(super) fn agrees(glibc: &Glibc) -> bool {
 
 impl Look<'_> {
     fn note(&mut self, info: &libc::dl_phdr_info) {
+        if std::ptr::eq(self.found.next, &raw const NONE) {
+            self.found.next = self.first_free();
+        }
         if info.dlpi_tls_modid == 0 {
             return;
         }
@@ -111,6 +134,27 @@ impl Look<'_> {
                 len: (tls.p_memsz as usize).min(offset),
             });
         }
+    }
+
+    /// The word of the lowest free entry, which the next object takes. Entry 0 is nobody's.
+    fn first_free(&self) -> *const usize {
+        let mut slots = self.glibc.slots.cast::<Slots>();
+        let mut at = 1;
+        // SAFETY: D6, the loader's own table, by its description for debuggers; parts of it are never freed, and it does not
+        // change while dl_iterate_phdr holds the loader's lock.
+        unsafe {
+            while !slots.is_null() {
+                let entries = slots.add(1).cast::<Entry>();
+                for entry in at..(*slots).len {
+                    let object = &raw const (*entries.add(entry)).object;
+                    if object.read_volatile() == 0 {
+                        return object;
+                    }
+                }
+                (slots, at) = ((*slots).next, 0);
+            }
+        }
+        &raw const NONE
     }
 
     /// The place of the object with this number, from the loader's record of it.
