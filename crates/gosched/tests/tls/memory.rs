@@ -59,8 +59,8 @@ fn growth(all: usize, live_and_die: impl Fn(usize)) -> usize {
 fn recycled_goroutines_leave_nothing() {
     let output = child("memory::recycled_goroutines_leave_nothing", || {
         let grown = own(2).run(|| growth(ALL, live_and_die));
-        // Sixty bytes each would be more.
-        assert!(grown * 1024 < ALL * 50, "{grown} KiB more");
+        // Thirty bytes each would be more.
+        assert!(grown * 1024 < ALL * 25, "{grown} KiB more");
     });
     output.succeeded();
 }
