@@ -104,8 +104,8 @@ fn run_round(seed: u64, procs: usize, now: &Now, books: &Books) {
         for _ in 0..count {
             let rng = Rng::new(rng.next());
             living.push(thread::spawn(move || live(rng, steps, 0)));
-            // Not all at once, so that stacks are used again.
-            if living.len() > 3_000 {
+            // In most rounds not all at once, so that stacks are used again.
+            if !many && living.len() > 300 {
                 let one = living.swap_remove(living.len() / 2);
                 end(one);
             }

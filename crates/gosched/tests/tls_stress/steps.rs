@@ -5,11 +5,12 @@ use std::collections::{HashMap, VecDeque};
 use std::ffi::c_void;
 use std::hash::{BuildHasher, RandomState};
 use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::process::{Command, Stdio};
 use std::rc::Rc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Mutex, OnceLock, mpsc};
 
 use rand::Rng as _;
 
@@ -25,7 +26,7 @@ thread_local! {
 }
 
 pub(crate) fn step(rng: &mut Rng) {
-    match rng.below(16) {
+    match rng.below(21) {
         0 => clone_rc(rng),
         1 => use_rand(rng),
         2 => hold_borrow(rng),
@@ -39,6 +40,11 @@ pub(crate) fn step(rng: &mut Rng) {
         12 => lock(rng),
         13 => late_values(rng),
         14 => print(rng),
+        15 => poison(rng),
+        16 => change_locale(rng),
+        17 => use_mpsc(rng),
+        18 => use_stds_token(rng),
+        19 if rng.one_in(200) => resolve(),
         _ if rng.one_in(100) => start_thread(rng),
         _ if rng.one_in(1_000) => start_process(),
         _ => switch(rng),
@@ -228,6 +234,65 @@ fn print(rng: &mut Rng) {
     std::io::stdout().lock().flush().unwrap();
     switch(rng);
     assert!(sink.starts_with(mark.to_string().as_bytes()));
+}
+
+/// A std mutex of its own is poisoned by a panic under its guard, even if that goes over switches, and by nothing else.
+fn poison(rng: &mut Rng) {
+    let mutex = Mutex::new(0);
+    drop(mutex.lock().unwrap());
+    switch(rng);
+    assert!(!mutex.is_poisoned());
+    let caught = catch_unwind(AssertUnwindSafe(|| {
+        let _guard = mutex.lock().unwrap();
+        panic_any(crate::life::Planned);
+    }));
+    assert!(caught.is_err() && mutex.is_poisoned() && !std::thread::panicking());
+    let sound = Mutex::new(0);
+    let guard = sound.lock().unwrap();
+    switch(rng);
+    drop(guard);
+    assert!(!sound.is_poisoned());
+}
+
+/// The locale of a goroutine is what it has chosen.
+fn change_locale(rng: &mut Rng) {
+    let none = std::ptr::null_mut();
+    // SAFETY: a locale of the goroutine's own, which it lays down before it frees it.
+    unsafe {
+        let own = libc::newlocale(libc::LC_ALL_MASK, c"C".as_ptr(), none);
+        assert!(!own.is_null());
+        let before = libc::uselocale(own);
+        switch(rng);
+        assert_eq!(libc::uselocale(none), own);
+        libc::uselocale(before);
+        libc::freelocale(own);
+    }
+}
+
+fn use_mpsc(rng: &mut Rng) {
+    let (sender, receiver) = mpsc::channel();
+    let value = rng.next();
+    let other = thread::spawn(move || {
+        thread::yield_now();
+        sender.send(value).unwrap();
+    });
+    other.join().unwrap();
+    assert_eq!(receiver.recv(), Ok(value));
+    assert!(receiver.recv().is_err());
+}
+
+/// std's park token belongs to the goroutine: what it left before a switch is there after it.
+fn use_stds_token(rng: &mut Rng) {
+    let me = std::thread::current();
+    me.unpark();
+    switch(rng);
+    std::thread::park();
+    assert_eq!(std::thread::current().id(), me.id());
+}
+
+fn resolve() {
+    use std::net::ToSocketAddrs;
+    assert!(("localhost", 1).to_socket_addrs().unwrap().count() > 0);
 }
 
 fn start_thread(rng: &mut Rng) {
