@@ -22,7 +22,7 @@ use crate::context::tls::on_thread;
 /// The default allocator of a program ([`System`](std::alloc::System), glibc's malloc) needs no wrapper: the runtime lets
 /// every goroutine use the cache of the thread it is on, at no cost.
 ///
-/// In a goroutine an allocation and its release together take about 60 ns longer. Outside goroutines, and in a runtime built
+/// In a goroutine an allocation and its release together take some 70 ns longer. Outside goroutines, and in a runtime built
 /// with [`shared_thread_locals`](crate::Builder::shared_thread_locals), calls go straight to the inner allocator.
 ///
 /// The wrapper does not change where memory comes from: what was allocated through it may be freed by the bare allocator

@@ -18,11 +18,12 @@
 //! ```text
 //!  a goroutine                its own, from the switch that brings it in; its first steps on a stack that has no block
 //!                             yet (or one from before a library was loaded) are on the thread's, until it has made it
-//!  g0 with a P                that of the goroutine which was here last: it touches no thread-local, so the second
+//!  g0 between two goroutines  that of the goroutine which was here last: it touches no thread-local, so the second
 //!                             change is saved. The goroutine may already run elsewhere
-//!  g0 without a P, all else   the thread's own
+//!  g0 that searches, or has   the thread's own
+//!  no P; everybody else
 //! ```
-//! A signal handler that interrupts g0 with a P thus sees the thread-locals of that goroutine. They are there: a free
+//! A signal handler that interrupts g0 between two goroutines thus sees the thread-locals of that goroutine. They are there: a free
 //! stack whose block some M is on does not lose its memory ([`is_in_use`]).
 //!
 //! A block's life: made by the first goroutine on a fresh stack, in user context, for its dtv comes from malloc. A
@@ -31,8 +32,8 @@
 //! imprinted again. The header says which image a block was made from; none: there is no block.
 //!
 //! malloc: glibc keeps a cache and an arena for each thread, as two thread-locals. A goroutine uses those of the M it runs
-//! on: the words are copied in when it is switched in and back when it leaves, so a million goroutines do not have a
-//! million caches.
+//! on: the words are copied in when it is switched in, and kept when it leaves if it has changed arenas. So a million
+//! goroutines do not have a million caches.
 
 mod block;
 mod dtv;
@@ -264,7 +265,7 @@ pub(crate) fn is_home(m: Mp, g: Gp) -> bool {
     m.fs.load(Relaxed) == m.sched().tls.fs(m, g.stack_hi.get())
 }
 
-/// Back to the thread's own FS: g0 is about to be without a P.
+/// Back to the thread's own FS: g0 is about to search, or to be without a P.
 #[inline]
 pub(crate) fn to_own(m: Mp) {
     let own = m.own_fs.get();
@@ -325,7 +326,7 @@ pub(crate) fn block_above(hi: usize, room: &Room) -> Option<usize> {
 }
 
 /// Whether an M is still on the FS of the stack that ends at `hi`, which is free: g0 stays there until it runs another
-/// goroutine or gives up its P. Once free nobody new comes, so a no is final.
+/// goroutine, searches or gives up its P. Once free nobody new comes, so a no is final.
 pub(crate) fn is_in_use(hi: usize, room: &Room) -> bool {
     room.is_own() && {
         let fs = hi + room.above;

@@ -430,3 +430,39 @@ pub fn parked_goroutines_stay_small(
     child_of(test, "wrapped", body).succeeded();
     child_of(test, "bare", body).succeeded();
 }
+
+/// The scenarios as tests of a file that has an `ALLOCATOR`; `bare`: what is compared with, if anything.
+macro_rules! tests {
+    ($bare:expr) => {
+        #[test]
+        fn blocks_change_goroutines_and_threads() {
+            crate::allocator::blocks_change_goroutines_and_threads();
+        }
+
+        #[test]
+        fn blocks_change_hands_under_shared_thread_locals() {
+            crate::allocator::blocks_change_hands_under_shared_thread_locals();
+        }
+
+        #[test]
+        fn threads_of_goroutines_allocate() {
+            crate::allocator::threads_of_goroutines_allocate();
+        }
+
+        #[test]
+        fn panics_free_and_arrive() {
+            crate::allocator::panics_free_and_arrive();
+        }
+
+        #[test]
+        fn blocks_outlive_their_threads() {
+            crate::allocator::blocks_outlive_their_threads("blocks_outlive_their_threads");
+        }
+
+        #[test]
+        fn parked_goroutines_stay_small() {
+            crate::allocator::parked_goroutines_stay_small("parked_goroutines_stay_small", $bare);
+        }
+    };
+}
+pub(crate) use tests;

@@ -3,10 +3,10 @@
 
 #![allow(dead_code)] // every test file uses some of it
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc;
+use std::sync::{Once, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -260,6 +260,45 @@ pub fn eventually(mut is_so: impl FnMut() -> bool) -> bool {
         thread::sleep(Duration::from_millis(1));
     }
     true
+}
+
+/// The payload of a panic that is part of the plan.
+pub struct Planned;
+
+/// Planned panics are not worth a line each.
+pub fn quiet_planned_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !info.payload().is::<Planned>() {
+                before(info);
+            }
+        }));
+    });
+}
+
+/// An environment variable, if it is set and makes sense.
+pub fn env<T: std::str::FromStr>(name: &str) -> Option<T> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// Shows what a runtime that hangs is doing, if it still answers, and ends the process. Not with `eprintln`: that would be
+/// captured, and lost.
+pub fn show_and_abort(handle: gosched::Handle) -> ! {
+    let shows = thread::spawn(move || {
+        if let Ok(metrics) = handle.metrics() {
+            let _ = writeln!(std::io::stderr(), "{metrics}");
+        }
+        if let Ok(dump) = handle.dump() {
+            let _ = writeln!(std::io::stderr(), "{dump}");
+        }
+    });
+    let until = Instant::now() + Duration::from_secs(10);
+    while !shows.is_finished() && Instant::now() < until {
+        thread::sleep(Duration::from_millis(10));
+    }
+    std::process::abort()
 }
 
 /// A small generator of numbers, good enough to mix things up, and the same for the same seed.

@@ -23,10 +23,10 @@ use std::fmt::Display;
 use std::io::Write;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize};
-use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant, SystemTime};
 
-use self::common::{Rng, eventually};
+use self::common::{Planned, Rng, env, eventually, quiet_planned_panics, show_and_abort};
 use self::life::*;
 use self::round::*;
 use gosched::thread::{Exited, JoinHandle, Thread};
@@ -368,37 +368,8 @@ impl Now {
         );
         let _ = writeln!(err, "waiting {}", lock(&current.round.waiting).len());
         let handle = current.handle.clone();
-        let shows = std::thread::spawn(move || {
-            if let Ok(metrics) = handle.metrics() {
-                let _ = writeln!(std::io::stderr(), "{metrics}");
-            }
-            if let Ok(dump) = handle.dump() {
-                let _ = writeln!(std::io::stderr(), "{dump}");
-            }
-        });
-        let until = Instant::now() + Duration::from_secs(10);
-        while !shows.is_finished() && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        std::process::abort();
+        show_and_abort(handle);
     }
-}
-
-fn env<T: std::str::FromStr>(name: &str) -> Option<T> {
-    std::env::var(name).ok()?.parse().ok()
-}
-
-/// Planned panics are not worth a line each.
-fn quiet_planned_panics() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let before = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |info| {
-            if !info.payload().is::<Planned>() {
-                before(info);
-            }
-        }));
-    });
 }
 
 fn stress(procs: usize) {

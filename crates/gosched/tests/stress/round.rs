@@ -7,9 +7,6 @@ pub(crate) const RETURNS: u8 = 0;
 pub(crate) const PANICS: u8 = 1;
 pub(crate) const EXITS: u8 = 2;
 
-/// The payload of a panic that is part of the plan.
-pub(crate) struct Planned;
-
 /// One goroutine's entry in the ledger; dropped with its closure.
 pub(crate) struct Ticket {
     pub(crate) round: Arc<Round>,

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::LocalKey;
 use std::time::Duration;
 
-use crate::common::{self, Alive, eventually};
-use crate::tools::{LONG, PROCS, Planned, own, plan_panic, tid};
+use crate::common::{self, Alive, Planned, eventually};
+use crate::tools::{LONG, PROCS, own, plan_panic, tid};
 use gosched::thread;
 
 /// Calls closures when its thread-local is destroyed.

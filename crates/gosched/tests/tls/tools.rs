@@ -5,14 +5,13 @@
 //! finds wrong is a *fault*. Under own thread-locals there must be none; under shared ones the first ends the process with a
 //! status of its own, for what follows a fault there is anybody's guess.
 
-use std::sync::Once;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 use gosched::{Runtime, thread};
 
-use crate::common::{self, Output};
+use crate::common::{self, Output, Planned, quiet_planned_panics};
 
 /// The numbers of Ps that every case is run with.
 pub const PROCS: [usize; 2] = [2, 4];
@@ -183,20 +182,9 @@ fn shows_hazard(output: &Output) -> bool {
     }
 }
 
-/// The payload of a panic that is part of the plan.
-pub struct Planned;
-
 /// Panics as planned. Nobody hears of it.
 pub fn plan_panic() -> ! {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let before = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |info| {
-            if !info.payload().is::<Planned>() {
-                before(info);
-            }
-        }));
-    });
+    quiet_planned_panics();
     std::panic::panic_any(Planned)
 }
 

@@ -7,12 +7,9 @@ use std::rc::Rc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-use crate::common::Rng;
+use crate::common::{Planned, Rng};
 use crate::steps::{self, step};
 use gosched::thread;
-
-/// The payload of a panic that is part of the plan.
-pub(crate) struct Planned;
 
 static MADE: AtomicUsize = AtomicUsize::new(0);
 static DROPPED: AtomicUsize = AtomicUsize::new(0);

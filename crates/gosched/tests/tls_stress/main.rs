@@ -16,11 +16,11 @@ mod steps;
 use std::io::Write;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use self::common::{Rng, eventually};
-use self::life::{Books, Planned, live};
+use self::common::{Planned, Rng, env, eventually, quiet_planned_panics, show_and_abort};
+use self::life::{Books, live};
 use gosched::{Handle, Runtime, thread};
 
 /// How long a round may take. They take a second or two.
@@ -52,37 +52,8 @@ impl Now {
             return;
         }
         let _ = writeln!(std::io::stderr(), "{what}, round {seed:#x} hangs");
-        let shows = std::thread::spawn(move || {
-            if let Ok(metrics) = handle.metrics() {
-                let _ = writeln!(std::io::stderr(), "{metrics}");
-            }
-            if let Ok(dump) = handle.dump() {
-                let _ = writeln!(std::io::stderr(), "{dump}");
-            }
-        });
-        let until = Instant::now() + Duration::from_secs(10);
-        while !shows.is_finished() && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        std::process::abort();
+        show_and_abort(handle);
     }
-}
-
-fn env<T: std::str::FromStr>(name: &str) -> Option<T> {
-    std::env::var(name).ok()?.parse().ok()
-}
-
-/// Planned panics are not worth a line each.
-fn quiet_planned_panics() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let before = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |info| {
-            if !info.payload().is::<Planned>() {
-                before(info);
-            }
-        }));
-    });
 }
 
 /// One runtime, from beginning to end.

@@ -14,7 +14,7 @@ use std::sync::{Mutex, OnceLock, mpsc};
 
 use rand::Rng as _;
 
-use crate::common::Rng;
+use crate::common::{Planned, Rng};
 use crate::life::{COUNTED, LATE, MARK, keep_counted, panic_and_recover, switch, tid};
 use gosched::thread;
 
@@ -244,7 +244,7 @@ fn poison(rng: &mut Rng) {
     assert!(!mutex.is_poisoned());
     let caught = catch_unwind(AssertUnwindSafe(|| {
         let _guard = mutex.lock().unwrap();
-        panic_any(crate::life::Planned);
+        panic_any(Planned);
     }));
     assert!(caught.is_err() && mutex.is_poisoned() && !std::thread::panicking());
     let sound = Mutex::new(0);

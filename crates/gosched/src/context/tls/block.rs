@@ -21,7 +21,7 @@ const ROBUST_MAX: usize = 2048;
 
 /// What lies between a stack and its block. Zero memory is a header: no block.
 #[repr(C)]
-pub(super) struct Header {
+struct Header {
     image: *const Image,
 }
 
@@ -36,11 +36,10 @@ impl Block {
     /// Above the stack that ends at `hi`.
     #[inline]
     pub(super) fn at(hi: usize, room: &Room) -> Block {
-        Block::from_parts(hi as *mut Header, hi + room.above)
-    }
-
-    pub(super) fn from_parts(header: *mut Header, fs: usize) -> Block {
-        Block { header, fs }
+        Block {
+            header: hi as *mut Header,
+            fs: hi + room.above,
+        }
     }
 
     #[inline]

@@ -78,9 +78,9 @@ pub(super) struct Glibc {
     pub(super) rseq: isize,
     /// In the loader's record of an object: its number among those with thread-locals, and its place in every block.
     pub(super) modid: usize,
+    pub(super) offset: usize,
     /// The loader's table of objects with thread-locals.
     pub(super) slots: *const c_void,
-    pub(super) offset: usize,
 }
 
 // SAFETY: D6, addresses of libc's own functions and tables, which are for all threads.
@@ -284,20 +284,6 @@ fn malloc_words(glibc: &Glibc, fs: usize, look: &Look) -> Option<[isize; 2]> {
     }
 }
 
-/// Whether `malloc` is glibc's own: another one's thread-locals are not known.
-fn is_glibc_malloc() -> bool {
-    let object = |name| {
-        let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
-        let address = symbol(name)?;
-        // SAFETY: fills the struct in, or says that it has not.
-        unsafe {
-            (libc::dladdr(address, info.as_mut_ptr()) != 0)
-                .then(|| info.assume_init().dli_fbase as usize)
-        }
-    };
-    object(c"malloc").is_some() && object(c"malloc") == object(c"gnu_get_libc_version")
-}
-
 /// Reads everything off the present thread and the tables.
 fn describe(look: &Look) -> Result<Glibc, Reason> {
     let fs = read_fs();
@@ -334,7 +320,7 @@ fn look_up(fs: usize, below: usize, align: usize) -> Option<Glibc> {
             call_tls_dtors: function(c"__call_tls_dtors")?,
             ctype_init: function(c"__ctype_init")?,
             res_nclose: function(c"__res_nclose")?,
-            malloc_trim: function(c"malloc_trim").filter(|_| is_glibc_malloc()),
+            malloc_trim: function(c"malloc_trim"),
             keys: symbol(c"__pthread_keys")?.cast_const().cast(),
             below,
             align,
@@ -351,8 +337,8 @@ fn look_up(fs: usize, below: usize, align: usize) -> Option<Glibc> {
             text_words: text_words(fs, below, pthread),
             rseq,
             modid: field(c"_thread_db_link_map_l_tls_modid")?.offset,
-            slots: slots()?,
             offset: field(c"_thread_db_link_map_l_tls_offset")?.offset,
+            slots: slots()?,
         })
     }
 }
@@ -458,8 +444,10 @@ fn rehearse(glibc: &Glibc) -> Result<(), Reason> {
 impl Glibc {
     /// Asks malloc to give free memory back to the system. In user context.
     pub(super) fn trim_malloc(&self) {
-        if let Some(trim) = self.malloc_trim {
-            // SAFETY: D6, a public function of glibc, and malloc is glibc's.
+        if let Some(trim) = self.malloc_trim
+            && self.malloc_words.is_some()
+        {
+            // SAFETY: D6, a public function of glibc, and malloc ends up in glibc's.
             unsafe { trim(0) };
         }
     }

@@ -17,8 +17,8 @@
 //!  fence                              fence
 //!  writes into blocks with a header   looks whether another image is published; if so, again
 //! ```
-//! One of the two sees the other. Libraries that libc or other libraries load get zeroes there, which is what nearly all of
-//! them begin with.
+//! One of the two sees the other. What libc or other libraries load is noticed when the next goroutine begins
+//! (`image::is_outdated`); goroutines alive at that moment have zeroes there, which is what nearly all such libraries begin with.
 
 #[cfg(not(target_feature = "crt-static"))]
 use std::arch::global_asm;
@@ -180,7 +180,8 @@ fn load_and_tell(call: impl FnOnce() -> *mut c_void) -> *mut c_void {
             .filter(|sched| sched.tls.is_own())
         {
             sched.arena.for_each_block(|fs| {
-                for module in &loaded {
+                // One that somebody unloads at this moment is in the image no more.
+                for module in loaded.iter().filter(|module| new.modules.contains(module)) {
                     // SAFETY: D6, a block with memory; nobody has used the module yet, as above.
                     unsafe { new.imprint_module(module, fs) };
                 }
