@@ -10,7 +10,9 @@
 //! when the command line makes no sense.
 
 mod args;
+mod blocks;
 mod child;
+mod hogs;
 mod mallocs;
 mod parked;
 mod port;

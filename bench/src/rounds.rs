@@ -26,6 +26,8 @@ pub enum Keep {
     Median,
     /// The largest: the metric is promised to stay under a bound.
     Worst,
+    /// The smallest alone: the metric is promised to stay above a bound.
+    Least,
 }
 
 /// One number out of one round.
@@ -50,6 +52,11 @@ impl Sample {
     /// A number whose largest round is printed.
     pub fn worst(metric: &'static str, value: f64, unit: &'static str) -> Sample {
         Sample::new(metric, value, unit, Keep::Worst)
+    }
+
+    /// A number whose smallest round is printed, and nothing else.
+    pub fn least(metric: &'static str, value: f64, unit: &'static str) -> Sample {
+        Sample::new(metric, value, unit, Keep::Least)
     }
 
     fn new(metric: &'static str, value: f64, unit: &'static str, keep: Keep) -> Sample {
@@ -116,6 +123,7 @@ fn figures_of(samples: Vec<&Sample>) -> Vec<Figure> {
         ],
         Keep::Median => vec![figure(metric.into(), middle)],
         Keep::Worst => vec![figure(metric.into(), largest)],
+        Keep::Least => vec![figure(metric.into(), smallest)],
     }
 }
 
@@ -172,6 +180,12 @@ pub fn median(values: &mut [f64]) -> f64 {
     values[values.len() / 2]
 }
 
+/// Of sorted values, the smallest that at least this part of them do not exceed.
+pub fn quantile(sorted: &[f64], part: f64) -> f64 {
+    let rank = (part * sorted.len() as f64).ceil() as usize;
+    sorted[rank.clamp(1, sorted.len()) - 1]
+}
+
 /// Sorts the values and returns the mean of all but the largest tenth.
 pub fn undisturbed_mean(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
@@ -217,6 +231,19 @@ mod tests {
             lines(|v| Sample::worst("m", v, "us"), &values),
             ["w r m 30 us\n"]
         );
+        assert_eq!(
+            lines(|v| Sample::least("m", v, "x"), &values),
+            ["w r m 10.2 x\n"]
+        );
+    }
+
+    #[test]
+    fn a_quantile_is_one_of_the_values() {
+        let values: Vec<f64> = (1..=10).map(f64::from).collect();
+        assert_eq!(quantile(&values, 0.5), 5.0);
+        assert_eq!(quantile(&values, 0.91), 10.0);
+        assert_eq!(quantile(&values, 0.0), 1.0);
+        assert_eq!(quantile(&values[..1], 0.99), 1.0);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::io;
 
 use crate::port::Mode;
 use crate::rounds::Round;
-use crate::{mallocs, parked, spawns, wakes, world, yields};
+use crate::{blocks, hogs, mallocs, parked, spawns, wakes, world, yields};
 
 /// How much work one run does.
 #[derive(Clone, Copy)]
@@ -108,7 +108,7 @@ pub struct Workload {
 pub const ROUNDS_DEFAULT: usize = 5;
 
 /// Every workload, in the order of `all`.
-pub static ALL: [Workload; 9] = [
+pub static ALL: [Workload; 16] = [
     yields::YIELD,
     spawns::SPAWN,
     spawns::SPAWN_BURST,
@@ -117,6 +117,13 @@ pub static ALL: [Workload; 9] = [
     parked::IDLE_1M,
     wakes::FOREIGN_WAKE,
     world::STW,
+    hogs::HOG,
+    hogs::HOG_RELAY,
+    hogs::HOG_SLEPT,
+    blocks::BLOCK,
+    blocks::BLOCK_MARKED,
+    blocks::BLOCKING,
+    blocks::ENTER,
     parked::IDLE_CPU,
 ];
 

@@ -9,7 +9,7 @@ use crate::context::tls::Room;
 use crate::os;
 use crate::runtime::Runtime;
 use crate::sched::deadlock::DeadlockReport;
-use crate::sched::{PROCS_MAX, Sched};
+use crate::sched::{PROCS_MAX, Sched, chaos, forked, preempt};
 use crate::thread::stack_size_error;
 
 /// The default stack of a goroutine: what it may grow to.
@@ -61,6 +61,9 @@ pub(crate) struct Config {
     pub(crate) tls: Room,
     pub(crate) schedtrace_ms: Option<u64>,
     pub(crate) scheddetail: bool,
+    /// Whether goroutines are interrupted by a signal, and by which.
+    pub(crate) preemption: bool,
+    pub(crate) preemption_signal: i32,
 }
 
 /// Configures a [`Runtime`]. Methods take and return the builder by value; mistakes show at [`build`](Builder::build).
@@ -82,6 +85,8 @@ pub struct Builder {
     mprotect_guards: bool,
     shared_thread_locals: bool,
     dump_on_sigquit: bool,
+    no_preemption: bool,
+    preemption_signal: Option<i32>,
 }
 
 impl Builder {
@@ -215,6 +220,33 @@ impl Builder {
         self
     }
 
+    /// Whether a goroutine that computes for long without a call into this library is interrupted by a signal (SIGURG), so that
+    /// others get their turn. True unless set; the environment variable `GOSCHED_DEBUG=asyncpreemptoff=1` turns it off, too.
+    ///
+    /// Without it such a goroutine keeps its processor until it calls, and one that comes back from a blocking call
+    /// that was not marked ([`blocking`](crate::blocking)) may compute beside the others for as long.
+    ///
+    /// ```
+    /// let builder = gosched::Runtime::builder().preemption(false);
+    /// # let _ = builder;
+    /// ```
+    pub fn preemption(mut self, on: bool) -> Builder {
+        self.no_preemption = !on;
+        self
+    }
+
+    /// The signal by which goroutines are interrupted, SIGURG unless set: for programs that need that one for themselves. A handler
+    /// that is in place when the runtime starts goes on being called for signals that are not the runtime's.
+    ///
+    /// ```
+    /// let builder = gosched::Runtime::builder().preemption_signal(libc::SIGRTMIN() + 4);
+    /// # let _ = builder;
+    /// ```
+    pub fn preemption_signal(mut self, signal: i32) -> Builder {
+        self.preemption_signal = Some(signal);
+        self
+    }
+
     /// Prints a dump of all goroutines to stderr when the process gets SIGQUIT, and goes on.
     ///
     /// ```
@@ -239,8 +271,15 @@ impl Builder {
     /// ```
     pub fn build(self) -> io::Result<Runtime> {
         let dump_on_sigquit = self.dump_on_sigquit;
+        if forked::is_child() {
+            forked::refuse();
+        }
         let config = self.check()?;
         crate::context::overflow::install()?;
+        forked::watch()?;
+        if config.preemption {
+            preempt::install(config.preemption_signal)?;
+        }
         if dump_on_sigquit {
             crate::debug::sigquit::install()?;
         }
@@ -249,6 +288,9 @@ impl Builder {
 
     fn check(self) -> io::Result<Config> {
         let env = os::DebugEnv::read();
+        if let Some(seed) = env.chaos {
+            chaos::set(seed);
+        }
         let stack_size = self
             .stack_size
             .or_else(|| os::env_usize("RUST_MIN_STACK"))
@@ -290,6 +332,8 @@ impl Builder {
             },
             schedtrace_ms: env.schedtrace_ms,
             scheddetail: env.scheddetail,
+            preemption: !self.no_preemption && !env.asyncpreemptoff,
+            preemption_signal: self.preemption_signal.unwrap_or(preempt::SIGNAL),
         })
     }
 }

@@ -49,6 +49,7 @@ mod guide {}
 pub use builder::{Builder, Deadlock};
 pub use runtime::{Handle, Runtime, run};
 pub use sched::deadlock::DeadlockReport;
+pub use sched::syscall::blocking;
 pub use thread::yield_now;
 
 /// Starts a goroutine that nobody joins. On the warm path nothing is allocated.

@@ -1,6 +1,6 @@
 //! What the concurrent algorithms stand on: atomics, the futex and the sizes of their rings.
 //!
-//! `sched/{runq,gstatus,note,spin,slot}.rs` import these names and nothing else from outside, so the
+//! `sched/{runq,gstatus,pstatus,claim,note,spin,slot}.rs` import these names and nothing else from outside, so the
 //! crate `gosched-loom` can compile the very same files over loom's atomics and small rings and
 //! explore every interleaving. Nothing here decides anything.
 
@@ -38,6 +38,17 @@ pub(crate) fn fence_after_rmw() {
     } else {
         fence(SeqCst);
     }
+}
+
+/// The cheap side of a barrier that somebody else pays for: the compiler keeps the order, `heavy_barrier` makes the CPUs keep it.
+#[inline]
+pub(crate) fn light_barrier() {
+    std::sync::atomic::compiler_fence(SeqCst);
+}
+
+/// A full barrier here and on every thread of the process that runs.
+pub(crate) fn heavy_barrier() {
+    os::membarrier();
 }
 
 /// An illegal edge of the G state machine (G0): a bug of the runtime, never the user's.

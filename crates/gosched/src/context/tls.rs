@@ -234,7 +234,7 @@ fn settle_slow(m: Mp, g: Gp) {
     let block = Block::at(g.stack_hi.get(), room);
     block.make(m);
     // Between FS and its record the door is shut: the runtime must not be left or entered by a signal here.
-    enter_m(m);
+    let m = enter_m(m);
     room.note_malloc(m);
     room.lend_malloc(m, block.fs());
     // SAFETY: D6, the block is complete and its goroutine is this one; no thread-local is in use here.

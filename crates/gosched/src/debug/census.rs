@@ -9,7 +9,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::check::Report;
 use crate::os::PageVec;
 use crate::sched::Sched;
-use crate::sched::g::{G, GQueue, WaitReason};
+use crate::sched::g::{G, WaitReason};
+use crate::sched::global::GlobalQueue;
 use crate::sched::gstatus::Status;
 use crate::sched::p::GFREE_MAX;
 use crate::sched::ptr::{Gp, Mp, Pp};
@@ -166,7 +167,7 @@ impl Census {
     }
 
     /// Meets the members of the global queue; returns how many there are.
-    pub(super) fn visit_global(&mut self, queue: &GQueue, report: &mut Report) -> usize {
+    pub(super) fn visit_global(&mut self, queue: &GlobalQueue, report: &mut Report) -> usize {
         let mut count = 0;
         // A cycle counts as one too long.
         for g in queue.iter().take(queue.len() + 1) {
@@ -273,7 +274,24 @@ fn judge_bonds(head: &Head, sched: &Sched, leader: Option<Mp>, report: &mut Repo
                 format_args!("goroutine {id} runs on an M that does not run it"),
             );
         }
-        Status::Syscall | Status::Preempted => {}
+        Status::Syscall => {
+            let is_mutual = m.is_some_and(|m| {
+                m.curg() == Some(g) && m.p.load(Relaxed).is_none() && m.claim.is_away()
+            });
+            report.expect(
+                is_mutual,
+                "M4",
+                format_args!("goroutine {id} is in a call on an M that is not, or has a P"),
+            );
+        }
+        Status::Runnable => {
+            let is_mutual = m.is_none_or(|m| m.bound.load(Relaxed) == Some(g));
+            report.expect(
+                is_mutual,
+                "G2",
+                format_args!("goroutine {id} waits on the thread of an M that does not know it"),
+            );
+        }
         status => {
             let name = status.name();
             report.expect(

@@ -372,10 +372,12 @@ fn check_stopped(sched: &Sched, census: &mut Census, report: &mut Report) {
 }
 
 fn check_stopped_ms(core: &Core, leader: Option<Mp>, report: &mut Report) {
-    let mut waiting_locked = 0;
+    let (mut waiting_locked, mut bound) = (0, 0);
     for m in all_ms(core).take(core.mcount as usize + 1) {
         let id = m.id.get();
-        let is_locked = m.lockedg.load(Relaxed).is_some();
+        let is_bound = m.bound.load(Relaxed).is_some();
+        let is_locked = m.lockedg.load(Relaxed).is_some() || is_bound;
+        bound += u32::from(is_bound && !m.nextp.load(Relaxed).is_some());
         let has_next = m.nextp.load(Relaxed).is_some();
         waiting_locked += i32::from(is_locked && m.blocked.load(Relaxed) && !has_next);
         report.expect(
@@ -394,8 +396,9 @@ fn check_stopped_ms(core: &Core, leader: Option<Mp>, report: &mut Report) {
                 "P4",
                 format_args!("M{id} has a P in a stopped world"),
             );
+            // One in a call has come back for its P only when the world goes on.
             report.expect(
-                m.curg().is_none(),
+                m.curg().is_none() || m.claim.is_away(),
                 "G2",
                 format_args!("M{id} has a goroutine in a stopped world"),
             );
@@ -407,6 +410,14 @@ fn check_stopped_ms(core: &Core, leader: Option<Mp>, report: &mut Report) {
         format_args!(
             "{waiting_locked} locked Ms wait, nmidlelocked is {}",
             core.nmidlelocked
+        ),
+    );
+    report.expect(
+        bound == core.nparked,
+        "M6",
+        format_args!(
+            "goroutines wait on {bound} threads, nparked is {}",
+            core.nparked
         ),
     );
 }

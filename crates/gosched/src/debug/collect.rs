@@ -248,7 +248,8 @@ fn hold(g: Gp, is_stopped: bool) -> Option<Status> {
     if g.status.begin_scan(Status::Waiting) {
         return Some(Status::Waiting);
     }
-    let may_be_runnable = is_stopped && g.started.load(Relaxed) != 0;
+    // One that waits on its thread has not left its stack.
+    let may_be_runnable = is_stopped && g.has_started() && g.boundm().is_none();
     (may_be_runnable && g.status.begin_scan(Status::Runnable)).then_some(Status::Runnable)
 }
 

@@ -148,7 +148,7 @@ fn list_ms(core: &Core, ms: &mut PageVec<MLine>) {
             id: m.id.get(),
             p: OrNil(m.p.load(Relaxed).map(|p| p.id.into())),
             curg: goid(&m.curg),
-            in_rt: m.in_rt.load(Relaxed),
+            in_rt: m.claim.depth(),
             is_dying: m.dying.load(Relaxed),
             is_spinning: m.is_spinning(),
             is_blocked: m.blocked.load(Relaxed),

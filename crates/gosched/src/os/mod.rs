@@ -10,13 +10,16 @@
 //! | clock   | `monotonic_ns`, `deadline_after` |
 //! | mem     | `map_reserve`, `map_pages`, `map_pages_aligned`, `unmap`, `protect_none`, `dont_need`, `guard_install`, `guard_install_batch`, `page_size`, `round_up_page` |
 //! | pagevec | `PageVec` |
-//! | thread  | `thread_spawn`, `set_thread_name`, `gettid`, `sched_yield`, `sleep_ns`, `exit_process`, `stack_bounds` |
-//! | signal  | `SigStack`, `sigaction_install` |
+//! | thread  | `thread_spawn`, `set_thread_name`, `gettid`, `getpid`, `sched_yield`, `sleep_ns`, `exit_process`, `stack_bounds` |
+//! | barrier | `membarrier_register`, `membarrier` |
+//! | task    | `thread_cpu_ns`, `signal_thread`, `TaskFile`, `Doing`, `set_timer_slack_ns`, `set_slice_ns` |
+//! | signal  | `SigStack`, `sigaction_install`, `current_handler`, `unblock_signal`, `block_signal` |
+//! | sysname | `syscall_name` |
 //! | cpus    | `default_procs` |
 //! | proc    | `for_each_task`, `task_state` |
 //! | io      | `write_stderr`, `eprint_raw`, `FixedBuf` |
 //! | env     | `env_usize`, `DebugEnv` |
-//! | inject  | `FAIL_MAP_AFTER`, `FAIL_THREAD_AFTER`, `REFUSE_OWN_TLS` |
+//! | inject  | `FAIL_MAP_AFTER`, `FAIL_THREAD_AFTER`, `REFUSE_OWN_TLS`, `REFUSE_MEMBARRIER`, `REFUSE_PROC` |
 //!
 //! Three rules hold for every platform (D9):
 //! - Items whose doc says `CONTEXT: any` may run on g0 and in signal handlers:

@@ -30,19 +30,23 @@ pub(crate) extern "C" fn goroutine_entry() {
     // SAFETY: D3, taken once; the G keeps the closure's storage until `goexit0`.
     unsafe { (vtable.run)(data) };
     if let Some(m) = current_m() {
-        enter_m(m);
+        let m = enter_m(m);
         mcall(m, goexit0);
     }
     super::fatal::throw("a dead goroutine was run")
 }
 
 fn goexit0(sched: &Sched, m: Mp, g: Gp) -> Next {
-    let p = m.p();
-    p.counters.ends.add(1);
     let was_locked = g.locked_ext.get() != 0;
     g.status.transition(Status::Running, Status::Dead);
     drop_g(m, g);
     super::locked::forget(m, g);
+    let Some(p) = m.p.load(Relaxed) else {
+        // Its runtime was dropped while it was in a call: what it had has been given up with it, and the thread ends.
+        sched.outside.ends.add_shared(1);
+        return Next::Schedule;
+    };
+    p.counters.ends.add(1);
     sched.give_stack(p, g);
     sched.free_g(p, g);
     if was_locked {
@@ -88,6 +92,7 @@ impl Sched {
         g.started.store(0, Relaxed);
         g.locked_ext.set(0);
         g.locked_int.set(0);
+        g.calls.set(0);
         // SAFETY: PL, this M holds p.
         let gfree = &mut unsafe { p.local() }.gfree;
         gfree.push_front(g);

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64};
 use super::Sched;
 use super::gstatus::{Status, StatusWord};
 use super::park::WaitOps;
-use super::ptr::{AtomicRef, Gp};
+use super::ptr::{AtomicRef, Gp, Mp};
 use crate::context::stack::Stack;
 use crate::thread::inner::Inner;
 
@@ -81,7 +81,7 @@ pub(crate) struct G {
     pub(crate) sp: Cell<usize>,
     /// Link of the one run queue or free list it is on (G3).
     pub(crate) schedlink: AtomicRef<G>,
-    /// The M that runs it (G2).
+    /// The M that runs it (G2); while Runnable, the M on whose thread it waits for a P, if it does (D7).
     pub(crate) m: AtomicRef<super::m::M>,
     /// The M it is locked to (M6).
     pub(crate) lockedm: AtomicRef<super::m::M>,
@@ -107,6 +107,8 @@ pub(crate) struct G {
     /// Nested `lock_os_thread` calls, and the runtime's own lock of a goroutine that unwinds.
     pub(crate) locked_ext: Cell<u32>,
     pub(crate) locked_int: Cell<u32>,
+    /// Nested `blocking` calls.
+    pub(crate) calls: Cell<u32>,
     /// What it waits on, while Waiting: how to take it off there, and the thing itself.
     pub(crate) wait_ops: Cell<Option<&'static WaitOps>>,
     pub(crate) wait_arg: Cell<*const c_void>,
@@ -232,6 +234,23 @@ impl G {
     pub(crate) fn set_stack(&self, stack: Option<Stack>) {
         self.stack_lo.set(stack.map_or(0, |s| s.lo));
         self.stack_hi.set(stack.map_or(0, |s| s.hi));
+    }
+
+    /// The M on whose thread it waits for a P. For one that is off the queues or comes off one.
+    #[inline]
+    pub(crate) fn boundm(&self) -> Option<Mp> {
+        self.m.load(Relaxed)
+    }
+
+    /// The M that alone may run it, if there is one. As above.
+    #[inline]
+    pub(crate) fn owner(&self) -> Option<Mp> {
+        self.lockedm.load(Relaxed).or_else(|| self.boundm())
+    }
+
+    /// Whether it has run.
+    pub(crate) fn has_started(&self) -> bool {
+        self.started.load(Relaxed) != 0
     }
 
     /// Whether somebody has asked it to unwind.

@@ -1,18 +1,89 @@
-//! The global run queue: unbounded, first in first out, under the scheduler lock (R7).
+//! The global run queue: unbounded, under the scheduler lock (R7).
 //!
-//! It takes what has no P of its own: goroutines that yield, overflow of the local rings, wake-ups and
-//! spawns from threads outside. A batch get takes min(len/GOMAXPROCS + 1, half a ring), one to run and the
-//! rest for the local ring.
+//! It takes what has no P of its own: goroutines that yield, overflow of the local rings, wake-ups and spawns from threads
+//! outside, all first in first out. Goroutines that were made to leave because they had used up their slice are *spent*: they wait
+//! behind the others, so that one who has just been woken does not wait for a queue of them; but every other time a P looks here for
+//! fairness (L4) they come first.
+//!
+//! A batch get takes min(len/GOMAXPROCS + 1, half a ring), one to run and the rest for the local ring. Spent ones are
+//! taken one at a time: in a ring they would again be ahead of others.
 
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::g::GQueue;
 use super::lock::Held;
 use super::p::gp;
-use super::ptr::{Gp, Pp};
+use super::ptr::{Gp, Mp, Pp};
 use super::runq::OVERFLOW;
 use super::{Core, Sched};
 use crate::shim::RING;
+
+/// The queue: two of them, one behind the other.
+pub(crate) struct GlobalQueue {
+    fresh: GQueue,
+    spent: GQueue,
+}
+
+impl GlobalQueue {
+    pub(crate) const fn new() -> GlobalQueue {
+        GlobalQueue {
+            fresh: GQueue::new(),
+            spent: GQueue::new(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.fresh.len() + self.spent.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether anybody waits who has not used up its slice.
+    pub(crate) fn has_fresh(&self) -> bool {
+        !self.fresh.is_empty()
+    }
+
+    /// The members, for checks; the caller holds the lock.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Gp> + '_ {
+        self.fresh.iter().chain(self.spent.iter())
+    }
+
+    fn pop_front(&mut self) -> Option<Gp> {
+        self.fresh.pop_front().or_else(|| self.spent.pop_front())
+    }
+
+    /// The next one when no more threads may be given to bound goroutines: one that has been running and was woken, else one
+    /// that has its thread. Nobody begins.
+    fn pop_at_limit(&mut self) -> Option<Gp> {
+        let first = self.fresh.iter().next();
+        if first.is_some_and(|g| g.has_started() && g.boundm().is_none()) {
+            return self.fresh.pop_front();
+        }
+        self.pop_bound().or_else(|| self.pop_front())
+    }
+
+    /// The first of the spent that waits on its thread.
+    fn pop_bound(&mut self) -> Option<Gp> {
+        let mut before = GQueue::new();
+        let found = loop {
+            match self.spent.pop_front() {
+                Some(g) if g.boundm().is_none() => before.push_back(g),
+                found => break found,
+            }
+        };
+        before.append(&mut self.spent);
+        self.spent = before;
+        found
+    }
+
+    /// Somebody waits for a lock, perhaps for one that a spent goroutine holds: they come first.
+    pub(crate) fn hurry_spent(&mut self) {
+        self.spent.append(&mut self.fresh);
+        std::mem::swap(&mut self.fresh, &mut self.spent);
+    }
+}
 
 impl Sched {
     /// Whether the global queue looked empty; without the lock.
@@ -31,21 +102,61 @@ impl Sched {
     /// Puts one goroutine at the tail.
     #[inline]
     pub(crate) fn global_put(&self, core: &mut Held<'_, Core>, g: Gp) {
-        core.runq.push_back(g);
+        core.runq.fresh.push_back(g);
+        self.mirror_len(core);
+    }
+
+    /// Puts one that has used up its slice behind all others.
+    pub(crate) fn global_put_spent(&self, core: &mut Held<'_, Core>, g: Gp) {
+        core.runq.spent.push_back(g);
         self.mirror_len(core);
     }
 
     /// Puts a batch at the tail.
     pub(crate) fn global_put_batch(&self, core: &mut Held<'_, Core>, batch: &mut GQueue) {
-        core.runq.append(batch);
+        core.runq.fresh.append(batch);
+        self.mirror_len(core);
+    }
+
+    /// Puts a batch before all others.
+    pub(crate) fn global_put_first(&self, core: &mut Held<'_, Core>, batch: &mut GQueue) {
+        batch.append(&mut core.runq.fresh);
+        core.runq.fresh.append(batch);
         self.mirror_len(core);
     }
 
     /// Takes exactly one.
     pub(crate) fn global_get(&self, core: &mut Held<'_, Core>) -> Option<Gp> {
-        let g = core.runq.pop_front();
+        let g = if core.nparked >= self.parked_limit() {
+            core.runq.pop_at_limit()
+        } else {
+            core.runq.pop_front()
+        };
         self.mirror_len(core);
         g
+    }
+
+    /// Takes exactly one, a spent one if there is.
+    pub(crate) fn global_get_spent(&self, core: &mut Held<'_, Core>) -> Option<Gp> {
+        let spent = core.runq.spent.pop_front();
+        let g = spent.or_else(|| core.runq.fresh.pop_front());
+        self.mirror_len(core);
+        g
+    }
+
+    /// Takes the first that waits on its thread, if nothing comes before it; with that thread.
+    pub(crate) fn global_get_owned(&self, core: &mut Held<'_, Core>) -> Option<(Gp, Mp)> {
+        let owner = core.runq.iter().next()?.owner()?;
+        let g = core.runq.pop_front()?;
+        self.mirror_len(core);
+        Some((g, owner))
+    }
+
+    /// Takes the first of the spent that waits on its thread; with that thread.
+    pub(crate) fn global_get_bound(&self, core: &mut Held<'_, Core>) -> Option<(Gp, Mp)> {
+        let g = core.runq.pop_bound()?;
+        self.mirror_len(core);
+        Some((g, g.owner()?))
     }
 
     /// Takes a batch: returns the first, puts the rest into p's ring, which is empty enough for them.
@@ -54,9 +165,9 @@ impl Sched {
         let queue = unsafe { p.queue() };
         let share = core.runq.len() / self.nprocs() as usize + 1;
         let n = share.min(RING / 2).min(queue.room() as usize + 1);
-        let first = core.runq.pop_front();
+        let first = self.global_get(core);
         for _ in 1..n {
-            let Some(g) = core.runq.pop_front() else {
+            let Some(g) = core.runq.fresh.pop_front() else {
                 break;
             };
             if queue.put(g.non_null()).is_err() {

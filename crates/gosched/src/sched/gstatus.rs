@@ -164,6 +164,23 @@ impl StatusWord {
         self.swap_if(Status::Waiting, Status::CopyStack)
     }
 
+    /// Preempted → Waiting → Runnable, for a goroutine that waits for a P on its thread. It is on its stack, so nobody may take
+    /// it for one that waits: the Scan bit covers the step in between.
+    pub(crate) fn requeue_preempted(&self) {
+        let waiting = Status::Waiting as u32 | SCAN;
+        // ORDER: AcqRel; as in `swap_if`.
+        let swapped = self
+            .0
+            .compare_exchange(Status::Preempted as u32, waiting, AcqRel, Acquire)
+            .and_then(|_| {
+                self.0
+                    .compare_exchange(waiting, Status::Runnable as u32, AcqRel, Acquire)
+            });
+        if let Err(found) = swapped {
+            shim::illegal_edge(Status::Preempted as u32, Status::Runnable as u32, found);
+        }
+    }
+
     #[inline]
     fn swap_if(&self, from: Status, to: Status) -> bool {
         // ORDER: AcqRel; each transition pairs with the next owner's: G's fields travel with it.

@@ -38,7 +38,16 @@ impl Sched {
             return true;
         }
         self.spin.set_needed();
+        self.sysmon.work_waits();
         self.npidle.load(SeqCst) != 0
+    }
+
+    /// Somebody was just woken: if no P is idle and nobody looks, one that has been at work for a while is to make room.
+    #[inline]
+    pub(crate) fn press_if_busy(&self) {
+        if self.npidle.load(Relaxed) == 0 && self.spin.is_nobody_spinning() {
+            self.sysmon.press();
+        }
     }
 
     #[inline(never)]
@@ -58,6 +67,7 @@ impl Sched {
                 // itself may be (a thread outside has no claim on it).
                 self.spin.set_needed();
                 self.spin.give_up();
+                self.sysmon.press();
             }
         }
     }
@@ -158,11 +168,15 @@ impl Sched {
         }
     }
 
-    /// Passes on a P that its M cannot use (a locked or ending thread, later a blocking call): to an M if
+    /// Passes on a P that its M cannot use (a locked or ending thread, a blocking call): to an M if
     /// there is, or may be, work for it, else to the idle list.
     pub(crate) fn hand_off_p(&self, p: Pp) {
+        self.hand_off(self.core.lock(), p);
+    }
+
+    /// As above, with the lock in hand.
+    pub(crate) fn hand_off(&self, mut core: Held<'_, Core>, p: Pp) {
         self.outside.handoffs.add_shared(1);
-        let mut core = self.core.lock();
         if self.is_stopping() {
             self.stop_p(&mut core, p);
             return;
@@ -218,6 +232,7 @@ impl Sched {
         }
         spin::submitted_by_rmw();
         self.wake_p();
+        self.press_if_busy();
     }
 
     /// A spinning M has found work: it stops counting as one, and recruits a successor if there is more. Who submitted
@@ -258,6 +273,23 @@ impl Sched {
         self.idle_mask[p.id as usize / 64].fetch_and(!(1 << (p.id % 64)), Relaxed);
         self.npidle.fetch_sub(1, SeqCst);
         Some(p)
+    }
+
+    /// An idle P, `wanted` if it is among them.
+    pub(crate) fn get_idle_p_like(
+        &self,
+        core: &mut Held<'_, Core>,
+        wanted: Option<Pp>,
+    ) -> Option<Pp> {
+        if let Some(wanted) = wanted.filter(|p| self.is_idle(*p)) {
+            let before = std::iter::successors(core.pidle, |p| p.link.get())
+                .find(|p| p.link.get() == Some(wanted));
+            if let Some(before) = before {
+                before.link.set(wanted.link.replace(core.pidle));
+                core.pidle = Some(wanted);
+            }
+        }
+        self.get_idle_p(core)
     }
 
     fn put_idle_m(&self, core: &mut Held<'_, Core>, m: Mp) {

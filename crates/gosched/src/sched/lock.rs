@@ -24,6 +24,8 @@ use crate::shim::{self, Futex};
 pub(crate) enum Rank {
     /// The process's list of runtimes and threads.
     Registry,
+    /// The right to take Ps away and to send signals, in a runtime.
+    Claims,
     /// A runtime's timers.
     Timers,
     /// A runtime's scheduler lock (Go's `sched.lock`).
@@ -141,7 +143,6 @@ pub(crate) mod ranks {
     mod held {
         use crate::context;
         use std::cell::Cell;
-        use std::sync::atomic::Ordering::Relaxed;
 
         thread_local! {
             /// What a thread outside every runtime holds. Ms keep theirs in `M::held`, for their
@@ -161,7 +162,7 @@ pub(crate) mod ranks {
         pub(super) fn assert_inside(rank: super::Rank) {
             if !cfg!(test)
                 && let Some(m) = context::current_m()
-                && m.in_rt.load(Relaxed) == 0
+                && m.claim.depth() == 0
             {
                 crate::sched::fatal::throw_fmt(format_args!(
                     "lock {rank:?} taken outside the runtime"

@@ -1,7 +1,7 @@
 //! Locked threads (U9, M6): a goroutine that runs on one M only, and an M that runs one goroutine only.
 //!
 //! A locked goroutine sits in ordinary queues. Whoever dequeues it gives its own P to the locked M and goes to
-//! sleep (`start_locked_m`); the locked M, when its goroutine is not running, passes its P on and waits
+//! sleep (`start_owner`); the locked M, when its goroutine is not running, passes its P on and waits
 //! for that (`stop_locked_m`).
 //!
 //! Where goroutines share their thread's thread-locals the runtime uses the same pairing for one that waits in a destructor
@@ -108,24 +108,5 @@ impl Sched {
             }
             None => false,
         }
-    }
-
-    /// Gives our P to the M that alone may run `g`, and goes to sleep; false: this M must end.
-    pub(crate) fn start_locked_m(&self, m: Mp, g: Gp, owner: Mp) -> bool {
-        let p = relinquish_p(m);
-        let mut core = self.core.lock();
-        if self.dead.load(Relaxed) {
-            self.stop_p(&mut core, p);
-            return false;
-        }
-        debug_assert_eq!(owner.lockedg.load(Relaxed), Some(g), "M6");
-        core.nmidlelocked -= 1;
-        core.activity += 1;
-        owner.nextp.store(Some(p), Relaxed);
-        self.outside.handoffs.add_shared(1);
-        // Under the lock: later the runtime may be gone, and the M somebody else's.
-        owner.park.wakeup();
-        drop(core);
-        self.stop_m(m)
     }
 }

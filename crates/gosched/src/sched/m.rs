@@ -6,15 +6,34 @@
 //! not even with their runtime: a thread that inherited an M through GS may look at it (see `context`).
 
 use std::cell::Cell;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicUsize};
 
 use super::Sched;
+use super::claim::Claim;
 use super::g::G;
 use super::note::Note;
 use super::p::P;
 use super::park::Mcall;
 use super::ptr::{AtomicRef, Gp, Mp, Pp};
+use super::retake::Watched;
+use super::trace::Trace;
+
+/// In `M::asked`: make room for others.
+pub(crate) const YIELD: u8 = 1;
+/// In `M::asked`: the goroutine is in a marked call, to which it goes back.
+pub(crate) const BLOCK: u8 = 2;
+/// In `M::asked`: the handler is to give the P up, for the thread sleeps in a call.
+pub(crate) const LET_GO: u8 = 4;
+
+/// Why an M may not be preempted (Go's `preemptoff`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum PreemptOff {
+    No,
+    DroppingARuntime,
+    StoppingTheWorld,
+}
 
 /// A thread of the runtime.
 #[repr(C)]
@@ -26,10 +45,12 @@ pub(crate) struct M {
     pub(crate) own_fs: Cell<usize>,
     /// malloc's words of this thread, which its goroutines borrow (D6).
     pub(crate) malloc: Cell<[usize; 2]>,
-    /// How deep this thread is inside the runtime; at 0 it runs user code (D8, D9).
-    pub(crate) in_rt: AtomicU32,
-    /// Asked to pass through the scheduler at the next exit from the runtime.
-    pub(crate) preempt: AtomicBool,
+    /// Whether this thread is inside the runtime, and whether its P is still its own (D8, D9).
+    pub(crate) claim: Claim,
+    /// What to do at the next exit from the runtime: [`YIELD`], [`BLOCK`].
+    pub(crate) asked: AtomicU8,
+    /// Why it may not be preempted, if it may not.
+    pub(crate) preempt_off: AtomicU8,
     /// g0's saved stack pointer while a goroutine runs.
     pub(crate) g0_sp: Cell<usize>,
     /// g0's stack: the thread's own.
@@ -41,8 +62,17 @@ pub(crate) struct M {
     pub(crate) p: AtomicRef<P>,
     /// The P it is being given, read after its note wakes it.
     pub(crate) nextp: AtomicRef<P>,
-    /// The P it held when it entered a blocking call.
+    /// The P it left behind for a marked call.
     pub(crate) oldp: AtomicRef<P>,
+    /// The goroutine that waits for a P on this thread, in the signal handler or where it stands (D7).
+    pub(crate) bound: AtomicRef<G>,
+    /// A signal is on its way (`preempt`), and how many have arrived.
+    pub(crate) signalled: AtomicBool,
+    pub(crate) acks: AtomicU32,
+    /// Its stack, for a dump (`trace`).
+    pub(crate) trace: Trace,
+    /// What sysmon and the leader of a stopping world know of it; under the claim lock.
+    pub(crate) watched: Watched,
     /// What g0 does with the goroutine that has just left (`mcall`).
     pub(crate) mcall: Cell<Option<Mcall>>,
     /// Looking for work; counted in `Sched::spin` (M2).
@@ -55,8 +85,6 @@ pub(crate) struct M {
     pub(crate) dying: AtomicBool,
     /// Ranks of the internal locks held, in debug builds (Go's `locks`: scheduling asserts none).
     pub(crate) held: Cell<u32>,
-    /// Why it may not be preempted; empty otherwise.
-    pub(crate) preempt_off: Cell<&'static str>,
     pub(crate) id: Cell<u32>,
     pub(crate) tid: AtomicI32,
     /// The goroutine that alone may run here (M6).
@@ -81,8 +109,9 @@ impl M {
             fs: AtomicUsize::new(0),
             own_fs: Cell::new(0),
             malloc: Cell::new([0; 2]),
-            in_rt: AtomicU32::new(0),
-            preempt: AtomicBool::new(false),
+            claim: Claim::new(),
+            asked: AtomicU8::new(0),
+            preempt_off: AtomicU8::new(PreemptOff::No as u8),
             g0_sp: Cell::new(0),
             g0_lo: Cell::new(0),
             g0_hi: Cell::new(0),
@@ -90,13 +119,17 @@ impl M {
             p: AtomicRef::none(),
             nextp: AtomicRef::none(),
             oldp: AtomicRef::none(),
+            bound: AtomicRef::none(),
+            signalled: AtomicBool::new(false),
+            acks: AtomicU32::new(0),
+            trace: Trace::new(),
+            watched: Watched::default(),
             mcall: Cell::new(None),
             spinning: AtomicBool::new(false),
             is_guest: AtomicBool::new(false),
             blocked: AtomicBool::new(false),
             dying: AtomicBool::new(false),
             held: Cell::new(0),
-            preempt_off: Cell::new(""),
             id: Cell::new(0),
             tid: AtomicI32::new(0),
             lockedg: AtomicRef::none(),
@@ -131,6 +164,29 @@ impl M {
             Some(p) => p,
             None => super::fatal::throw("an M without a P runs the scheduler"),
         }
+    }
+
+    /// Whether its thread is inside the runtime for as long as others please: as a guest in another runtime's world, or with a
+    /// goroutine that waits for a P on it.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        self.is_guest.load(Acquire) || self.bound.load(Acquire).is_some()
+    }
+
+    /// Asks it to do something when it next leaves the runtime.
+    #[inline]
+    pub(crate) fn ask(&self, what: u8) {
+        self.asked.fetch_or(what, Relaxed);
+    }
+
+    /// Takes a request back; on its own thread.
+    #[inline]
+    pub(crate) fn unask(&self, what: u8) {
+        self.asked.fetch_and(!what, Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn may_be_preempted(&self) -> bool {
+        self.preempt_off.load(Relaxed) == PreemptOff::No as u8
     }
 
     #[inline]

@@ -9,9 +9,14 @@
 //! | `spawn` `exit` | a goroutine's first and last steps |
 //! | `schedule` `steal` | `schedule`, `find_runnable`, `execute`; stealing |
 //! | `park` `slot` `wait` | in and out of the runtime, park, ready, yield; one waiter meets one event |
-//! | `locked` | `lock_os_thread` |
+//! | `claim` `pstatus` | in and out of the runtime while somebody may take the P; a P's states |
+//! | `syscall` | marked blocking calls, and coming back from any call without a P |
+//! | `sysmon` `retake` `preempt` | the monitor; taking Ps from whoever blocks; making room when nobody wants to |
+//! | `locked` `bound` | `lock_os_thread`; goroutines that wait for a P on the thread they are on |
 //! | `world` | stopping the world, GOMAXPROCS |
-//! | `threads` `sysmon` | where Ms come from; the monitor |
+//! | `threads` | where Ms come from |
+//! | `trace` | the stacks of goroutines that are on a thread, for dumps |
+//! | `chaos` `forked` | disorder on demand; the child of a fork |
 //! | `deadlock` `registry` | is there any hope left? every runtime and thread of the process |
 //! | `teardown` | dropping a runtime in any state |
 //! | `gblock` `shrink` | memory of Gs; unused stack pages of goroutines that wait long |
@@ -20,9 +25,13 @@
 //! Go's package-level variables are fields of [`Sched`], so a process can have several (D2). What Go calls
 //! `sched.lock` is the lock around [`Core`].
 
+pub(crate) mod bound;
+pub(crate) mod chaos;
+pub(crate) mod claim;
 pub(crate) mod deadlock;
 pub(crate) mod exit;
 pub(crate) mod fatal;
+pub(crate) mod forked;
 pub(crate) mod g;
 pub(crate) mod gblock;
 pub(crate) mod global;
@@ -34,8 +43,11 @@ pub(crate) mod m;
 pub(crate) mod note;
 pub(crate) mod p;
 pub(crate) mod park;
+pub(crate) mod preempt;
+pub(crate) mod pstatus;
 pub(crate) mod ptr;
 pub(crate) mod registry;
+pub(crate) mod retake;
 pub(crate) mod runq;
 pub(crate) mod schedule;
 pub(crate) mod shrink;
@@ -43,9 +55,11 @@ pub(crate) mod slot;
 pub(crate) mod spawn;
 pub(crate) mod spin;
 pub(crate) mod steal;
+pub(crate) mod syscall;
 pub(crate) mod sysmon;
 pub(crate) mod teardown;
 pub(crate) mod threads;
+pub(crate) mod trace;
 pub(crate) mod wait;
 pub(crate) mod world;
 
@@ -58,7 +72,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 
 use crossbeam_utils::CachePadded;
 
-use self::g::GQueue;
+use self::global::GlobalQueue;
 use self::gblock::GBlocks;
 use self::lock::{Lock, Rank};
 use self::p::{Counters, P};
@@ -77,12 +91,14 @@ pub(crate) const FAIRNESS_TICKS: u32 = 61;
 /// What the scheduler lock guards.
 pub(crate) struct Core {
     /// The global run queue (R7).
-    pub(crate) runq: GQueue,
+    pub(crate) runq: GlobalQueue,
     /// Idle Ms, last in first out, linked both ways (M1).
     pub(crate) midle: Option<Mp>,
     pub(crate) nmidle: u32,
-    /// Locked Ms that wait for their goroutine; below zero for a moment when one is woken before it waits.
+    /// Ms that wait for their own goroutine, locked or bound; below zero for a moment when one is woken before it waits.
     pub(crate) nmidlelocked: i32,
+    /// Of these, the bound ones: threads that wait with a goroutine's frames on them (D7).
+    pub(crate) nparked: u32,
     /// Idle Ps, last in first out (P2).
     pub(crate) pidle: Option<Pp>,
     /// Ps that wait for a thread: the next M to come back, or to be born, takes one.
@@ -144,6 +160,11 @@ pub(crate) struct Sched {
     /// What happened off every P.
     pub(crate) outside: Counters,
     pub(crate) sysmon: sysmon::State,
+    /// The claim lock: whoever takes Ps away or sends signals holds it.
+    pub(crate) claims: Lock<retake::Claims>,
+    /// Ms whose P was taken, and that have not been seen to have one again.
+    pub(crate) nstrays: AtomicU32,
+    pub(crate) calls: retake::CallCounters,
     pub(crate) creator: threads::Creator,
     pub(crate) world: world::World,
     /// A drop has begun to give the goroutines up: what it finds running is left to the Ms that run it.
@@ -180,10 +201,11 @@ impl Sched {
             core: CachePadded::new(Lock::new(
                 Rank::Sched,
                 Core {
-                    runq: GQueue::new(),
+                    runq: GlobalQueue::new(),
                     midle: None,
                     nmidle: 0,
                     nmidlelocked: 0,
+                    nparked: 0,
                     pidle: None,
                     pending: None,
                     npending: 0,
@@ -219,6 +241,9 @@ impl Sched {
             started_ns: now,
             outside: Counters::default(),
             sysmon: sysmon::State::new(),
+            claims: Lock::new(Rank::Claims, retake::Claims::new()),
+            nstrays: AtomicU32::new(0),
+            calls: retake::CallCounters::default(),
             creator: threads::Creator::new(),
             world: world::World::new(),
             is_given_up: AtomicBool::new(false),
@@ -238,6 +263,10 @@ impl Sched {
     pub(crate) fn start(config: Config) -> std::io::Result<Arc<Sched>> {
         let procs = config.procs;
         let sched = Arc::new(Sched::new(config));
+        sched
+            .calls
+            .has_no_membarrier
+            .store(!crate::os::membarrier_register(), Relaxed);
         sched.add_procs(procs)?;
         registry::add(&sched);
         if let Err(error) = threads::start(&sched) {

@@ -10,7 +10,7 @@
 //!  SET    woken; stays so until the owner clears it
 //! ```
 
-use crate::shim::{Acquire, Futex, Relaxed, Release};
+use crate::shim::{AcqRel, Acquire, Futex, Relaxed, Release};
 
 const CLEAR: u32 = 0;
 const SET: u32 = 1;
@@ -31,6 +31,12 @@ impl Note {
     pub(crate) fn clear(&self) {
         // ORDER: Relaxed; whatever publishes the sleeper to wakers orders this store before them.
         self.word.0.store(CLEAR, Relaxed);
+    }
+
+    /// As `clear`, for a note that has several wakers: what they wrote before they woke it is seen. Only the sleeper.
+    pub(crate) fn take(&self) {
+        // ORDER: AcqRel; pairs with the Release in `wakeup`; a wake-up that comes later stays.
+        self.word.0.swap(CLEAR, AcqRel);
     }
 
     /// Sleeps until `wakeup`.

@@ -1,22 +1,16 @@
 //! P: a processor, the permit to run user code and the local resources that come with it (PL).
 //!
-//! ```text
-//!  status   where it is                          who may change it
-//!  Idle     the idle list, or on its way to an M  the holder of the scheduler lock
-//!  Running  bound to an M (P1)                    that M
-//!  Syscall  kept by an M in a blocking call       whoever wins the swap
-//!  GcStop   the stopped world (P4)                the leader
-//!  Dead     beyond GOMAXPROCS (P5)                the leader, when growing again
-//! ```
-//!
-//! Everything in `local` is touched by the M that holds the P, without a lock.
+//! Where it is, its status says (`pstatus`). Everything in `local` is touched by the M that holds the P, without a lock.
 
 use std::cell::{Cell, UnsafeCell};
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::g::{G, GQueue};
+pub(crate) use super::pstatus::PStatus;
+use super::pstatus::PStatusWord;
 use super::ptr::{AtomicRef, Gp, Mp, Pp};
+use super::retake::SeenP;
 use super::runq::{Owner, RunQueue};
 use crate::context::stack::Stack;
 use crate::context::tls;
@@ -32,17 +26,6 @@ pub(crate) const GFREE_KEEP: usize = 32;
 /// Goroutine ids taken from the runtime at a time.
 pub(crate) const ID_BATCH: u64 = 16;
 
-/// What a P is doing. The numbers are Go's.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u32)]
-pub(crate) enum PStatus {
-    Idle = 0,
-    Running = 1,
-    Syscall = 2,
-    GcStop = 3,
-    Dead = 4,
-}
-
 /// Counters of what happened on a P; summed for `debug::metrics`.
 #[derive(Default)]
 pub(crate) struct Counters {
@@ -57,6 +40,7 @@ pub(crate) struct Counters {
     pub(crate) overflows: Count,
     pub(crate) yields: Count,
     pub(crate) preempts: Count,
+    pub(crate) syscalls: Count,
     pub(crate) rescues: Count,
 }
 
@@ -101,7 +85,7 @@ pub(crate) struct Local {
 #[repr(C, align(128))]
 pub(crate) struct P {
     pub(crate) id: u32,
-    status: AtomicU32,
+    pub(crate) status: PStatusWord,
     /// The M that holds it.
     pub(crate) m: AtomicRef<super::m::M>,
     /// Advances with every time slice, not with every switch (SC).
@@ -114,20 +98,19 @@ pub(crate) struct P {
     pub(crate) link: Cell<Option<Pp>>,
     /// Whether the M it waits for starts spinning.
     pub(crate) wants_spinning: Cell<bool>,
-    /// sysmon's last look: the tick and when it was first seen.
-    pub(crate) seen_tick: Cell<u32>,
-    pub(crate) seen_since_ns: Cell<u64>,
+    /// sysmon's last look.
+    pub(crate) seen: SeenP,
 }
 
 // SAFETY: PL, `local` is the holder's; `link` and `wants_spinning` are guarded by the scheduler lock;
-// `seen_*` are sysmon's alone; the rest is atomic.
+// `seen` is sysmon's alone; the rest is atomic.
 unsafe impl Sync for P {}
 
 impl P {
     pub(crate) fn new(id: u32) -> P {
         P {
             id,
-            status: AtomicU32::new(PStatus::Dead as u32),
+            status: PStatusWord::new(PStatus::Dead),
             m: AtomicRef::none(),
             schedtick: AtomicU32::new(0),
             syscalltick: AtomicU32::new(0),
@@ -145,25 +128,17 @@ impl P {
             runq: RunQueue::new(),
             link: Cell::new(None),
             wants_spinning: Cell::new(false),
-            seen_tick: Cell::new(0),
-            seen_since_ns: Cell::new(0),
+            seen: SeenP::default(),
         }
     }
 
     pub(crate) fn status(&self) -> PStatus {
-        match self.status.load(Acquire) {
-            0 => PStatus::Idle,
-            1 => PStatus::Running,
-            2 => PStatus::Syscall,
-            3 => PStatus::GcStop,
-            4 => PStatus::Dead,
-            other => super::fatal::throw_fmt(format_args!("impossible P status {other}")),
-        }
+        self.status.get()
     }
 
     #[inline]
     pub(crate) fn set_status(&self, status: PStatus) {
-        self.status.store(status as u32, Release);
+        self.status.set(status);
     }
 
     /// The holder's own things.

@@ -1,23 +1,24 @@
 //! In and out of the runtime; park, ready, yield (PK, RD).
 //!
-//! *Inside the runtime* means `m.in_rt > 0`: user code does not run, the thread is not taken by surprise.
-//! Public operations hold an [`Entered`] while they touch scheduler state. Leaving looks at the preempt
-//! flag, so a goroutine that calls into the runtime at all can be asked to make room.
+//! *Inside the runtime* means that the depth in `m.claim` is not 0: user code does not run, the thread is not taken by
+//! surprise, and its P is its own. Public operations hold an [`Entered`] while they touch scheduler state. Entering finds out whether
+//! the P has been taken meanwhile, and waits for another one if so: the goroutine may then be on another M. Leaving looks at
+//! what was asked for, so a goroutine that calls into the runtime at all can be asked to make room.
 //!
 //! Park, in order: the goroutine's registers are saved, then (on g0) its status becomes Waiting, then it is
 //! detached from its M, then the unlock function runs. From that moment another thread may resume it, so
 //! nothing on g0 touches it any more unless the unlock function refused.
 
 use std::ffi::c_void;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::compiler_fence;
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::g::WaitReason;
 use super::gstatus::Status;
 use super::lock::{Held, ranks};
+use super::m::{BLOCK, PreemptOff, YIELD};
 use super::ptr::{Gp, Mp};
 use super::schedule::Next;
-use super::{Core, Sched};
+use super::{Core, Sched, chaos};
 use crate::context::{self, current_m};
 
 /// What g0 does with a goroutine that has left its stack.
@@ -41,11 +42,15 @@ pub(crate) struct Entered(Option<Mp>);
 /// Enters the runtime; on a thread outside every runtime it does nothing.
 #[inline]
 pub(crate) fn enter() -> Entered {
-    let m = current_m();
-    if let Some(m) = m {
-        enter_m(m);
+    match current_m() {
+        Some(m) => Entered(Some(enter_m(m))),
+        None => {
+            if super::forked::is_child() {
+                super::forked::refuse();
+            }
+            Entered(None)
+        }
     }
-    Entered(m)
 }
 
 impl Entered {
@@ -70,20 +75,22 @@ impl Drop for Entered {
     }
 }
 
-/// Enters the runtime on `m`, the M of this thread; pairs with [`leave`].
+/// Enters the runtime on `m`, the M of this thread; pairs with [`leave`]. Returns the M of this thread then: without a P it may
+/// have had to wait for one.
 #[inline]
-pub(crate) fn enter_m(m: Mp) {
-    m.in_rt.store(m.in_rt.load(Relaxed) + 1, Relaxed);
-    compiler_fence(SeqCst);
+#[must_use = "the goroutine may be on another M"]
+pub(crate) fn enter_m(m: Mp) -> Mp {
+    if m.claim.enter() {
+        m
+    } else {
+        super::syscall::enter_slow(m)
+    }
 }
 
 /// Leaves the runtime, and makes room if that was asked for. `m` is the M of this thread now.
 #[inline]
 pub(crate) fn leave(m: Mp) {
-    let depth = m.in_rt.load(Relaxed) - 1;
-    m.in_rt.store(depth, Relaxed);
-    compiler_fence(SeqCst);
-    if depth == 0 && m.preempt.load(Relaxed) {
+    if m.claim.leave() == 0 && m.asked.load(Relaxed) != 0 {
         leave_slow();
     }
 }
@@ -91,16 +98,31 @@ pub(crate) fn leave(m: Mp) {
 #[cold]
 #[inline(never)]
 fn leave_slow() {
-    if let Some(m) = current_m()
-        && let Some(g) = m.curg()
-        && m.preempt_off.get().is_empty()
-        // On a dead runtime it would never run again; it may go on until it has to wait (D2).
+    let Some((m, g)) = current_m().and_then(|m| Some((m, m.curg()?))) else {
+        return;
+    };
+    if m.asked.load(Relaxed) & BLOCK != 0 {
+        let m = enter_m(m);
+        m.unask(BLOCK);
+        return super::syscall::enter_syscall(m, g);
+    }
+    // On a dead runtime it would never run again; it may go on until it has to wait (D2). Nor may it leave a thread whose FS it
+    // is on (D6).
+    if m.asked.load(Relaxed) & YIELD != 0
+        && m.may_be_preempted()
         && !m.sched().dead.load(Relaxed)
+        && context::tls::is_home(m, g)
     {
-        enter_m(m);
-        super::locked::bind_if_panicking(m, g);
-        m.p().counters.preempts.add(1);
-        left_switch(mcall(m, preempted_m));
+        let m = enter_m(m);
+        if chaos::is_on() && !chaos::one_in(8, "leave") {
+            m.unask(YIELD);
+        }
+        if m.asked.load(Relaxed) & YIELD != 0 && m.p.load(Relaxed).is_some() {
+            super::locked::bind_if_panicking(m, g);
+            m.p().counters.preempts.add(1);
+            return left_switch(mcall(m, preempted_m));
+        }
+        m.claim.leave();
     }
 }
 
@@ -113,23 +135,25 @@ pub(crate) fn left_switch(m: Mp) {
         Some(m),
         "D5: another M than the one that resumed"
     );
-    m.in_rt.store(m.in_rt.load(Relaxed) - 1, Relaxed);
-    compiler_fence(SeqCst);
+    if m.claim.leave() == 0 && m.asked.load(Relaxed) & BLOCK != 0 {
+        leave_slow();
+    }
 }
 
 /// Keeps the goroutine from being asked to make room, until dropped. It must not wait meanwhile.
-pub(crate) struct NoPreempt(Option<(Mp, &'static str)>);
+pub(crate) struct NoPreempt(Option<(Mp, u8)>);
 
 /// Go's `preemptoff`, with the reason.
-pub(crate) fn no_preempt(reason: &'static str) -> NoPreempt {
-    NoPreempt(current_m().map(|m| (m, m.preempt_off.replace(reason))))
+pub(crate) fn no_preempt(reason: PreemptOff) -> NoPreempt {
+    let m = current_m();
+    NoPreempt(m.map(|m| (m, m.preempt_off.swap(reason as u8, Relaxed))))
 }
 
 impl Drop for NoPreempt {
     fn drop(&mut self) {
         if let Some((m, outer)) = self.0 {
             debug_assert_eq!(current_m(), Some(m), "a switch while not to be preempted");
-            m.preempt_off.set(outer);
+            m.preempt_off.store(outer, Relaxed);
         }
     }
 }
@@ -140,7 +164,7 @@ pub(crate) fn assert_user_context() {
     if cfg!(debug_assertions) {
         ranks::assert_none("user code");
         if let Some(m) = current_m()
-            && (m.in_rt.load(Relaxed) != 0 || context::current::on_g0(m))
+            && (m.claim.depth() != 0 || context::current::on_g0(m))
         {
             super::fatal::throw("user code inside the runtime");
         }
@@ -161,7 +185,7 @@ pub(crate) fn mcall(m: Mp, f: Mcall) -> Mp {
         context::tls::is_home(m, g),
         "D6: on another FS than its own"
     );
-    debug_assert_eq!(m.in_rt.load(Relaxed), 1, "a switch happens at depth 1");
+    debug_assert_eq!(m.claim.depth(), 1, "a switch happens at depth 1");
     ranks::assert_none("switch");
     m.mcall.set(Some(f));
     context::suspend(m, g)
@@ -178,7 +202,7 @@ pub(crate) unsafe fn park(ops: &'static WaitOps, arg: *const c_void) {
     let Some(g) = m.curg() else {
         super::fatal::throw("park on g0")
     };
-    enter_m(m);
+    let m = enter_m(m);
     super::locked::bind_if_panicking(m, g);
     g.set_waiting(ops.reason, m.sched().coarse_ms());
     g.wait_arg.set(arg);
@@ -187,7 +211,10 @@ pub(crate) unsafe fn park(ops: &'static WaitOps, arg: *const c_void) {
 }
 
 fn park_m(_: &Sched, m: Mp, g: Gp) -> Next {
-    m.p().counters.parks.add(1);
+    // Without a P only where the runtime is dead and the thread about to end.
+    if let Some(p) = m.p.load(Relaxed) {
+        p.counters.parks.add(1);
+    }
     let Some(ops) = g.wait_ops.get() else {
         super::fatal::throw("park without a way to wait")
     };
@@ -227,6 +254,7 @@ pub(crate) fn ready(g: Gp) {
             p.counters.readies.add(1);
             sched.runq_put_next(p, g);
             sched.wake_p();
+            sched.press_if_busy();
         }
         None => {
             sched.outside.readies.add_shared(1);
@@ -249,6 +277,8 @@ impl Sched {
         super::spin::submitted();
         if self.spin.is_nobody_spinning() && self.spin.claim_wake() {
             self.start_claimed(core);
+        } else {
+            drop(core);
         }
     }
 }
@@ -256,25 +286,39 @@ impl Sched {
 /// Gives the others a turn: the running goroutine goes to the tail of the global queue (Go's `Gosched`).
 #[inline]
 pub(crate) fn yield_now(m: Mp, g: Gp) {
-    enter_m(m);
+    let m = enter_m(m);
     super::locked::bind_if_panicking(m, g);
     left_switch(mcall(m, gosched_m));
 }
 
 fn gosched_m(sched: &Sched, m: Mp, g: Gp) -> Next {
-    m.p().counters.yields.add(1);
-    yield_to_global(sched, m, g)
+    if let Some(p) = m.p.load(Relaxed) {
+        p.counters.yields.add(1);
+    }
+    yield_to_global(sched, m, g, Sched::global_put)
 }
 
+/// It has used up its slice, or the world stops: then it goes on first when the world does.
 fn preempted_m(sched: &Sched, m: Mp, g: Gp) -> Next {
-    yield_to_global(sched, m, g)
+    if sched.is_stopping() {
+        g.status.transition(Status::Running, Status::Runnable);
+        drop_g(m, g);
+        sched.runq_put_next(m.p(), g);
+        return Next::Schedule;
+    }
+    yield_to_global(sched, m, g, Sched::global_put_spent)
 }
 
 #[inline]
-fn yield_to_global(sched: &Sched, m: Mp, g: Gp) -> Next {
+fn yield_to_global(
+    sched: &Sched,
+    m: Mp,
+    g: Gp,
+    put: fn(&Sched, &mut Held<'_, Core>, Gp),
+) -> Next {
     g.status.transition(Status::Running, Status::Runnable);
     drop_g(m, g);
-    sched.global_put(&mut sched.core.lock(), g);
+    put(sched, &mut sched.core.lock(), g);
     // The lock's release was the read-modify-write of wake/1.
     super::spin::submitted_by_rmw();
     sched.wake_p();

@@ -6,6 +6,7 @@
 use std::cell::Cell;
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::Sched;
@@ -45,6 +46,14 @@ static REGISTRY: Lock<Registry> = Lock::new(
     },
 );
 
+/// How many runtimes there are, for the child of a fork, in which the lock may be held for ever.
+static RUNTIMES: AtomicU32 = AtomicU32::new(0);
+
+/// Whether there is any runtime; without the lock.
+pub(crate) fn has_runtimes() -> bool {
+    RUNTIMES.load(Relaxed) != 0
+}
+
 /// The lock on all of it.
 pub(crate) fn lock() -> Held<'static, Registry> {
     REGISTRY.lock()
@@ -56,11 +65,13 @@ pub(crate) fn add(sched: &Arc<Sched>) {
     let mut registry = REGISTRY.lock();
     sched.registry_next.set(registry.runtimes);
     registry.runtimes = Arc::as_ptr(sched);
+    RUNTIMES.fetch_add(1, Relaxed);
 }
 
 /// A runtime ends; afterwards no check looks at it. Inside the runtime.
 pub(crate) fn remove(sched: &Sched) {
     let mut registry = REGISTRY.lock();
+    RUNTIMES.fetch_sub(1, Relaxed);
     if ptr::eq(registry.runtimes, sched) {
         registry.runtimes = sched.registry_next.get();
         return;
@@ -173,8 +184,11 @@ pub(crate) fn every_m() -> impl Iterator<Item = Mp> {
 pub(crate) fn give_m(m: Mp) {
     m.sched.set(ptr::null());
     m.tid.store(0, Relaxed);
-    m.preempt.store(false, Relaxed);
-    m.in_rt.store(0, Relaxed);
+    m.asked.store(0, Relaxed);
+    m.claim.reset(0);
+    m.bound.store(None, Relaxed);
+    m.oldp.store(None, Relaxed);
+    m.signalled.store(false, Relaxed);
     m.lockedg.store(None, Relaxed);
     m.curg.store(None, Relaxed);
     m.nextp.store(None, Relaxed);

@@ -14,9 +14,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::g::STARTED;
 use super::gstatus::Status;
 use super::lock::ranks;
-use super::p::{STACKS_REFILL, acquire_p, gp, relinquish_p};
+use super::m::{BLOCK, YIELD};
+use super::p::{PStatus, STACKS_REFILL, acquire_p, gp, relinquish_p};
 use super::ptr::{Gp, Mp, Pp};
-use super::{FAIRNESS_TICKS, Sched, spin};
+use super::{FAIRNESS_TICKS, Sched, chaos, spin};
 use crate::context::{self, switch};
 use crate::os;
 
@@ -31,6 +32,8 @@ pub(crate) enum Next {
     Run(Gp),
     /// End the thread: its goroutine ended while locked to it (U9).
     EndThread,
+    /// End the thread, which has no P: its runtime was dropped.
+    End,
 }
 
 /// What giving up the P led to.
@@ -53,9 +56,12 @@ impl Sched {
                     None => return self.leave_behind(last),
                 },
                 Next::EndThread => {
-                    self.hand_off_p(relinquish_p(m));
+                    if m.p.load(Relaxed).is_some() {
+                        self.hand_off_p(relinquish_p(m));
+                    }
                     return;
                 }
+                Next::End => return self.leave_behind(last),
             };
             last = Some(g);
             self.execute(m, g, inherits);
@@ -79,25 +85,35 @@ impl Sched {
     /// The next goroutine for this M and whether it inherits the time slice; None: the M must end.
     fn schedule(&self, m: Mp) -> Option<(Gp, bool)> {
         ranks::assert_none("schedule");
-        m.preempt.store(false, Relaxed);
+        m.asked.store(self.first_asked(), Relaxed);
         loop {
             if let Some(g) = m.lockedg.load(Relaxed) {
                 return self.stop_locked_m(m).then_some((g, false));
+            }
+            if m.p.load(Relaxed).is_none() {
+                context::tls::to_own(m);
+                return None; // a dead runtime's
             }
             let (g, inherits) = self.find_runnable(m)?;
             if m.is_spinning() {
                 self.reset_spinning(m);
             }
-            match g.lockedm.load(Relaxed) {
+            match g.owner() {
                 Some(owner) if owner != m => {
                     // Not ours to run: its thread gets our P, we look for another one.
-                    if !self.start_locked_m(m, g, owner) {
+                    if !self.start_owner(m, g, owner) {
                         return None;
                     }
                 }
                 _ => return Some((g, inherits)),
             }
         }
+    }
+
+    /// What a goroutine finds asked of it when it begins to run: with chaos, always to make room.
+    #[inline]
+    fn first_asked(&self) -> u8 {
+        if chaos::is_on() { YIELD } else { 0 }
     }
 
     /// The search, in Go's order (FR). Returns a goroutine, or parks until there is one; None: the M must end.
@@ -158,7 +174,12 @@ impl Sched {
         if self.runq_is_empty() {
             return None;
         }
-        self.global_get(&mut self.core.lock())
+        let mut core = self.core.lock();
+        // In turns: neither those who were made to leave nor the others are kept out by the other half.
+        match p.schedtick.load(Relaxed) / FAIRNESS_TICKS % 2 {
+            0 => self.global_get_spent(&mut core),
+            _ => self.global_get(&mut core),
+        }
     }
 
     #[inline]
@@ -263,15 +284,16 @@ impl Sched {
         self.poller.sleep(&self.timers);
         m.blocked.store(false, Relaxed);
         let mut due = self.timers.expire(os::monotonic_ns());
-        let p = self.take_any_p(m);
+        let p = self.take_any_p(m, !due.is_empty());
         if !due.is_empty() {
             self.inject_list(p, &mut due);
         }
         p.is_some()
     }
 
-    /// A P for an M that comes back: one that waits for a thread, or an idle one.
-    fn take_any_p(&self, m: Mp) -> Option<Pp> {
+    /// A P for an M that comes back: one that waits for a thread, or an idle one; if it has work, also one that a marked call
+    /// has left behind.
+    fn take_any_p(&self, m: Mp, has_work: bool) -> Option<Pp> {
         let mut core = self.core.lock();
         if self.is_stopping() {
             return None;
@@ -282,10 +304,17 @@ impl Sched {
             acquire_p(m, p);
             return Some(p);
         }
-        let p = self.get_idle_p(&mut core)?;
+        if let Some(p) = self.get_idle_p(&mut core) {
+            drop(core);
+            acquire_p(m, p);
+            self.begin_spinning(m);
+            return Some(p);
+        }
+        let mut marked = self.procs().filter(|p| p.status.retake(PStatus::Idle));
+        let p = has_work.then(|| marked.next()).flatten()?;
         drop(core);
+        self.calls.retaken.add_shared(1);
         acquire_p(m, p);
-        self.begin_spinning(m);
         Some(p)
     }
 
@@ -302,6 +331,9 @@ impl Sched {
         self.tls.lend_malloc(m, fs);
         m.curg.store(Some(g), Relaxed);
         g.m.store(Some(m), Relaxed);
+        if g.calls.get() != 0 {
+            m.ask(BLOCK);
+        }
         g.status.transition(Status::Runnable, Status::Running);
         if !inherits {
             p.schedtick

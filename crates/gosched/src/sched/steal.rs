@@ -69,7 +69,7 @@ impl Sched {
         }
     }
 
-    fn is_idle(&self, p: Pp) -> bool {
+    pub(crate) fn is_idle(&self, p: Pp) -> bool {
         self.idle_mask[p.id as usize / 64].load(Relaxed) & (1 << (p.id % 64)) != 0
     }
 }

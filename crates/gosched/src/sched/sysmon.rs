@@ -1,47 +1,72 @@
-//! sysmon: a thread without a P that looks after what nobody else can see.
+//! sysmon: a thread without a P that looks after what nobody else can see (SM).
 //!
-//! It writes the coarse clock, so that nobody reads a real one on spawn, park or switch (D3); asks goroutines
-//! that have had their slice to make room (U4: a pair that wakes each other through `next` shares one slice);
-//! runs due timers when every P is busy; prints `schedtrace`; and counts and heals wake-ups that were lost,
-//! which must never happen (`rescues`). While every P is idle it looks for a deadlock and sleeps.
+//! It takes Ps from goroutines that block and makes those that compute give way (`retake`); runs due timers when every P is busy;
+//! writes the coarse clock, so that nobody reads a real one on spawn, park or switch (D3); prints `schedtrace`; and counts and
+//! heals wake-ups that were lost, which must never happen (`rescues`).
+//!
+//! How often it looks: every 20 µs while a marked call holds a P that others want; every quarter or half millisecond while others
+//! wait; else ever less, down to every 10 ms while anybody runs. While every P is idle it looks for a deadlock and sleeps.
+//!
+//! ```text
+//!  word    meaning                                          who ends it
+//!  AWAKE   it looks                                         –
+//!  NAP     between two looks, soon over                     somebody woken who finds no P (`press`)
+//!  DOZE    between two looks, for longer                    also anybody who finds no P for what it has started
+//!  ASLEEP  every P is idle                                  who takes one
+//!  CALLED  look now                                         –
+//! ```
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
-use std::sync::atomic::{AtomicU64, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, fence};
 
-use super::p::PStatus;
 use super::{Sched, deadlock};
 use crate::debug::schedtrace;
 use crate::os;
 use crate::shim::Futex;
 
-/// A goroutine's time slice.
-const SLICE_NS: u64 = 10_000_000;
 /// Between two looks: at first, and at most.
 const TICK_MIN_NS: u64 = 1_000_000;
 const TICK_MAX_NS: u64 = 10_000_000;
+/// A longer pause is a doze.
+const NAP_NS: u64 = 1_000_000;
+/// After so many looks at the shortest pace that changed nothing it slows down.
+const FAST_LOOKS: u32 = 50;
 /// Looks at an idle runtime before sysmon sleeps.
 const IDLE_LOOKS: u32 = 3;
 /// How long memory must have lain about before it is returned.
 const SCAVENGE_AFTER_NS: u64 = 1_000_000_000;
 /// How often the stacks of waiting goroutines are looked at.
 const SHRINK_PERIOD_NS: u64 = 5_000_000_000;
+/// The kernel's slice for this thread: it wants little, and at once.
+const KERNEL_SLICE_NS: u64 = 100_000;
 
 const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
 const CALLED: u32 = 2;
+const NAP: u32 = 3;
+const DOZE: u32 = 4;
 
 /// sysmon's own state.
 pub(crate) struct State {
     word: Futex,
+    /// Until when it naps or dozes; for who sets a timer that nobody watches.
+    until_ns: AtomicU64,
+    /// Somebody was woken and found no P.
+    pressed: AtomicBool,
     /// When a fatal report that hangs is cut short; 0: none under way.
     pub(crate) fatal_deadline_ns: AtomicU64,
+    /// Looks so far, for `debug::metrics`.
+    pub(crate) looks: AtomicU64,
 }
 
 impl State {
     pub(crate) fn new() -> State {
         State {
             word: Futex::new(AWAKE),
+            until_ns: AtomicU64::new(0),
+            pressed: AtomicBool::new(false),
             fatal_deadline_ns: AtomicU64::new(0),
+            looks: AtomicU64::new(0),
         }
     }
 
@@ -52,16 +77,54 @@ impl State {
         Futex::wake_one(&self.word);
     }
 
-    /// Waits between two looks, unless called.
-    fn tick(&self, ns: u64) {
-        self.word.wait(AWAKE, Some(os::monotonic_ns() + ns));
-        self.word.0.store(AWAKE, SeqCst);
+    /// Whether it is between two looks for longer.
+    #[inline]
+    pub(crate) fn is_dozing(&self) -> bool {
+        self.word.0.load(Relaxed) == DOZE
+    }
+
+    /// Something was queued and no P is idle. Missed at the very moment it lies down, it shows at the next look.
+    #[inline]
+    pub(crate) fn work_waits(&self) {
+        if self.is_dozing() {
+            self.wake();
+        }
+    }
+
+    /// Somebody was woken and no P is idle.
+    #[inline]
+    pub(crate) fn press(&self) {
+        if !self.pressed.load(Relaxed) {
+            self.pressed.store(true, SeqCst);
+            if matches!(self.word.0.load(SeqCst), NAP | DOZE) {
+                self.wake();
+            }
+        }
+    }
+
+    pub(crate) fn is_pressed(&self) -> bool {
+        self.pressed.load(SeqCst)
+    }
+
+    pub(crate) fn unpress(&self) {
+        self.pressed.store(false, SeqCst);
+    }
+
+    /// A timer for `when` was put in that no M watches.
+    pub(crate) fn timer_set(&self, when: u64) {
+        // FENCE: nap/1 — the timer before the look at the pause; meets nap/2 in `Sched::pause`.
+        fence(SeqCst);
+        if matches!(self.word.0.load(SeqCst), NAP | DOZE) && self.until_ns.load(SeqCst) > when {
+            self.wake();
+        }
     }
 }
 
 /// What one look left behind for the next.
 struct Seen {
     idle_looks: u32,
+    /// Looks at the shortest pace since something was done.
+    fast_looks: u32,
     tick_ns: u64,
     /// The activity count at which work lay about with nobody looking.
     stranded_at: Option<u64>,
@@ -77,8 +140,11 @@ struct Seen {
 
 /// The thread's function; returns when the runtime is dropped.
 pub(crate) fn run(sched: &Sched) {
+    os::set_timer_slack_ns(1);
+    os::set_slice_ns(KERNEL_SLICE_NS);
     let mut seen = Seen {
         idle_looks: 0,
+        fast_looks: 0,
         tick_ns: TICK_MIN_NS,
         stranded_at: None,
         next_trace_ns: 0,
@@ -92,19 +158,18 @@ pub(crate) fn run(sched: &Sched) {
         if seen.idle_looks >= IDLE_LOOKS && sched.config.schedtrace_ms.is_none() {
             sleep_while_idle(sched, &mut seen);
         } else {
-            sched.sysmon.tick(seen.tick_ns);
+            sched.pause(seen.tick_ns);
         }
         let now = os::monotonic_ns();
         sched.update_clock(now);
+        sched.sysmon.looks.fetch_add(1, Relaxed);
         check_fatal(sched, now);
+        sched.run_due_timers(now);
+        let pace = sched.retake(now);
         let all_idle = sched.npidle.load(Relaxed) == sched.nprocs();
-        seen.idle_looks = if all_idle { seen.idle_looks + 1 } else { 0 };
-        let did = ask_overdue(sched, now) | sched.run_due_timers(now);
-        seen.tick_ns = if did {
-            TICK_MIN_NS
-        } else {
-            (seen.tick_ns * 2).min(TICK_MAX_NS)
-        };
+        let is_idle = all_idle && sched.nstrays.load(Relaxed) == 0;
+        seen.idle_looks = if is_idle { seen.idle_looks + 1 } else { 0 };
+        set_pace(&mut seen, pace);
         rescue(sched, &mut seen);
         scavenge(sched, now, &mut seen);
         if let Some(period_ms) = sched.config.schedtrace_ms
@@ -116,6 +181,27 @@ pub(crate) fn run(sched: &Sched) {
     }
 }
 
+/// How long to pause: what is urgent decides; else ever longer.
+fn set_pace(seen: &mut Seen, pace: Option<u64>) {
+    let slower = (seen.tick_ns * 2).min(TICK_MAX_NS);
+    let Some(pace) = pace else {
+        seen.fast_looks = 0;
+        seen.tick_ns = slower.max(TICK_MIN_NS);
+        return;
+    };
+    let is_slower = pace < TICK_MIN_NS / 4 && seen.fast_looks >= FAST_LOOKS;
+    seen.fast_looks = if pace < TICK_MIN_NS / 4 {
+        seen.fast_looks + 1
+    } else {
+        0
+    };
+    seen.tick_ns = if is_slower {
+        slower.min(TICK_MIN_NS)
+    } else {
+        pace
+    };
+}
+
 /// Sleeps until a P is taken off the idle list, looking for a deadlock now and then; returns also when it is time to
 /// return memory.
 fn sleep_while_idle(sched: &Sched, seen: &mut Seen) {
@@ -125,7 +211,7 @@ fn sleep_while_idle(sched: &Sched, seen: &mut Seen) {
         since => since + SCAVENGE_AFTER_NS,
     };
     if sched.sysmon.fatal_deadline_ns.load(SeqCst) != 0 {
-        sched.sysmon.tick(TICK_MAX_NS); // a report is under way: keep an eye on it
+        sched.pause(TICK_MAX_NS); // a report is under way: keep an eye on it
         return;
     }
     loop {
@@ -141,6 +227,7 @@ fn sleep_while_idle(sched: &Sched, seen: &mut Seen) {
         }
     }
     seen.idle_looks = 0;
+    seen.fast_looks = 0;
     seen.tick_ns = TICK_MIN_NS;
 }
 
@@ -152,6 +239,29 @@ impl Sched {
             self.sysmon.wake();
             self.update_clock(os::monotonic_ns());
         }
+    }
+
+    /// Waits between two looks, unless called; not beyond the next timer, if no M watches the timers.
+    fn pause(&self, ns: u64) {
+        let sysmon = &self.sysmon;
+        let was_pressed = sysmon.is_pressed();
+        let end = os::monotonic_ns() + ns;
+        sysmon.until_ns.store(end, SeqCst);
+        sysmon.word.0.store(if ns > NAP_NS { DOZE } else { NAP }, SeqCst);
+        // FENCE: nap/2 — the pause before the look at the timers and at who presses; meets nap/1 in `State::timer_set`, and the
+        // order of the two words in `State::press`.
+        fence(SeqCst);
+        let timer = match self.poller.is_watching() {
+            true => u64::MAX,
+            false => self.timers.next_ns(),
+        };
+        if was_pressed || !sysmon.is_pressed() {
+            let word = sysmon.word.0.load(Relaxed);
+            if word != CALLED {
+                sysmon.word.wait(word, Some(end.min(timer)));
+            }
+        }
+        sysmon.word.0.store(AWAKE, SeqCst);
     }
 
     /// Sleeps while every P is idle; false if the deadline passed.
@@ -189,25 +299,6 @@ impl Sched {
         self.is_carrying.store(false, SeqCst);
         found
     }
-}
-
-/// Asks the goroutine of each P that has not begun a new slice for 10 ms (the request is seen when it next
-/// leaves the runtime).
-fn ask_overdue(sched: &Sched, now: u64) -> bool {
-    let mut asked = false;
-    for p in sched.procs().filter(|p| p.status() == PStatus::Running) {
-        let tick = p.schedtick.load(Relaxed);
-        if tick != p.seen_tick.get() {
-            p.seen_tick.set(tick);
-            p.seen_since_ns.set(now);
-        } else if now - p.seen_since_ns.get() >= SLICE_NS
-            && let Some(m) = p.m.load(Relaxed)
-        {
-            m.preempt.store(true, Relaxed);
-            asked = true;
-        }
-    }
-    asked
 }
 
 /// Work, an idle P, and nobody looking, twice in a row with nothing happening in between: a lost wake-up.
@@ -263,7 +354,7 @@ impl super::Core {
     /// Whether any M is inside the runtime, and so may be about to wake somebody. Sleepers are not.
     fn somebody_is_inside(&self) -> bool {
         std::iter::successors(self.allm, |m| m.alllink.get())
-            .any(|m| m.in_rt.load(Acquire) > 0 && !m.blocked.load(Acquire))
+            .any(|m| m.claim.depth() > 0 && !m.blocked.load(Acquire))
     }
 }
 

@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::time::Duration;
 
 use super::gstatus::Status;
+use super::m::PreemptOff;
 use super::park::{assert_user_context, enter, no_preempt};
 use super::ptr::Gp;
 use super::{Sched, registry};
@@ -36,9 +37,12 @@ pub(crate) fn abandon_start(sched: &Arc<Sched>) {
 
 /// Ends a runtime. In user context, on any thread, also on one of its own goroutines.
 pub(crate) fn drop_runtime(sched: Arc<Sched>) {
+    if super::forked::is_child() {
+        return std::mem::forget(sched); // its threads are in another process
+    }
     assert_user_context();
     // The dropper may belong to a runtime that is being dropped, too: it finishes this first.
-    let no_preempt = no_preempt("dropping a runtime");
+    let no_preempt = no_preempt(PreemptOff::DroppingARuntime);
     let left = stop_threads(&sched);
     sched.is_given_up.store(true, SeqCst);
     let gs = live_goroutines(&sched, |_| true);
@@ -131,7 +135,7 @@ fn only_user_code_is_left(sched: &Sched) -> bool {
     let mut ms = std::iter::successors(core.allm, |m| m.alllink.get());
     let own = sched.own_m();
     let inside =
-        ms.any(|m| m.in_rt.load(Acquire) > 0 && !m.is_guest.load(Acquire) && Some(m) != own);
+        ms.any(|m| m.claim.depth() > 0 && !m.is_elsewhere() && Some(m) != own);
     !inside && core.creating == 0 && sched.creator.alive.0.load(Acquire) == core.mcount
 }
 

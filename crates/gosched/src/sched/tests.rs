@@ -47,6 +47,8 @@ fn still(procs: u32) -> Box<Sched> {
         tls: crate::context::tls::Room::SHARED,
         schedtrace_ms: None,
         scheddetail: false,
+        preemption: true,
+        preemption_signal: crate::sched::preempt::SIGNAL,
     }));
     sched.add_procs(procs).unwrap();
     sched
@@ -128,6 +130,11 @@ fn list_of_ps(first: Option<Pp>) -> Vec<Pp> {
 /// The members of a queue, without taking them.
 fn members(queue: &GQueue) -> Vec<Gp> {
     queue.iter().collect()
+}
+
+/// The members of the global queue, in the order in which they are taken.
+fn global_members(sched: &Sched) -> Vec<Gp> {
+    sched.core.lock().runq.iter().collect()
 }
 
 /// Runs `f` as the main goroutine of a runtime, with its scheduler. No wake-up may have been lost by the end.

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32};
 
 use super::note::Note;
 use super::ptr::Mp;
-use super::{Core, Sched, deadlock, registry, sysmon};
+use super::{Core, Sched, deadlock, preempt, registry, sysmon};
 use crate::context::{current, tls};
 use crate::os::{self, Errno};
 use crate::shim::Futex;
@@ -191,6 +191,9 @@ unsafe extern "C" fn m_main(arg: *mut c_void) -> *mut c_void {
     registry::add_thread();
     let signal_stack = os::SigStack::install();
     tls::prepare_thread();
+    if sched.config.preemption {
+        preempt::prepare_thread(sched.config.preemption_signal);
+    }
     begin_m(&sched, m);
     if sched.stop_m(m) {
         sched.run_m(m);
@@ -212,7 +215,7 @@ fn begin_m(sched: &Sched, m: Mp) {
     m.tid.store(os::gettid(), Relaxed);
     let seed = u64::from(SEED.fetch_add(1, Relaxed)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     m.rng.set(seed | 1);
-    m.in_rt.store(1, Relaxed);
+    m.claim.reset(1);
     current::become_m(m);
     sched.tls.note_malloc(m);
     let mut core = sched.core.lock();
@@ -224,6 +227,7 @@ fn begin_m(sched: &Sched, m: Mp) {
 }
 
 fn end_m(sched: &Sched, m: Mp) {
+    sched.forget_m(m);
     let mut core = sched.core.lock();
     core.mcount -= 1;
     if core.allm == Some(m) {
@@ -240,7 +244,7 @@ fn end_m(sched: &Sched, m: Mp) {
         sched.creator.kick();
     }
     drop(core);
-    m.in_rt.store(0, Relaxed);
+    m.claim.reset(0);
     current::resign_m(m);
     registry::give_m(m);
 }

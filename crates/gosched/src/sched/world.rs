@@ -1,19 +1,20 @@
 //! Stopping the world, starting it, and changing GOMAXPROCS in between (U7, P4, P5).
 //!
 //! One leader at a time in the process, a goroutine or any thread. It sets `gcwaiting` under the scheduler lock, takes the
-//! Ps that nobody runs on, and asks every running M to pass through the scheduler, where it gives its P up and
-//! sleeps. `stopwait` counts the Ps still out; whoever brings it to zero wakes the leader. The leader keeps its
+//! Ps that nobody runs on or that marked calls have left behind, and asks every running M to pass through the scheduler, where it
+//! gives its P up and sleeps. Whoever has not done so after a moment is blocked, and loses its P, or computes, and gets a signal. `stopwait` counts the Ps still out; whoever brings it to zero wakes the leader. The leader keeps its
 //! own P, if it has one, and does not leave its thread until the world runs again.
 
 use std::io;
 use std::ptr;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicBool, fence};
 use std::time::Duration;
 
 use super::g::GQueue;
 use super::lock::Held;
 use super::note::Note;
+use super::m::{PreemptOff, YIELD};
 use super::p::{P, PStatus, STACKS_MAX, acquire_p, gp, release_p};
 use super::park::{Entered, NoPreempt, enter, no_preempt};
 use super::ptr::{Mp, Pp, Ptr};
@@ -53,7 +54,7 @@ impl Right {
     /// Waits for the right; a goroutine sleeps meanwhile, so that its P can stop for the present leader.
     fn acquire() -> Right {
         loop {
-            let no_preempt = no_preempt("stopping the world");
+            let no_preempt = no_preempt(PreemptOff::StoppingTheWorld);
             if !RIGHT.swap(true, Acquire) {
                 return Right {
                     _no_preempt: no_preempt,
@@ -116,6 +117,14 @@ impl Sched {
             p.set_status(PStatus::GcStop);
             core.stopwait -= 1;
         }
+        // FENCE: stop/2 — `gcwaiting` before the look at the Ps in marked calls; meets stop/1 in `enter_syscall`.
+        fence(SeqCst);
+        for p in self.procs() {
+            if p.status.retake(PStatus::GcStop) {
+                self.calls.retaken.add_shared(1);
+                core.stopwait -= 1;
+            }
+        }
         let must_wait = core.stopwait > 0;
         drop(core);
         if must_wait && !self.wait_until_stopped() {
@@ -145,8 +154,8 @@ impl Sched {
     }
 
     fn ask_until_stopped(&self) -> bool {
+        self.preempt_all();
         loop {
-            self.preempt_all();
             let until = os::monotonic_ns() + ASK_AGAIN_NS;
             if self.world.stopped.sleep_until(until) {
                 return true;
@@ -154,6 +163,8 @@ impl Sched {
             if self.dead.load(Relaxed) {
                 return false;
             }
+            self.preempt_all();
+            self.force_stop();
         }
     }
 
@@ -172,7 +183,7 @@ impl Sched {
     fn preempt_all(&self) {
         for p in self.procs() {
             if let Some(m) = p.m.load(Relaxed) {
-                m.preempt.store(true, Relaxed);
+                m.ask(YIELD);
             }
         }
     }
@@ -190,11 +201,15 @@ impl Sched {
             self.arena.set_slack(self.stack_class, slack)?;
         }
         for id in 0..n {
-            if self.allp[id as usize].load(Relaxed).is_none() {
-                let p = Box::leak(Box::new(P::new(id)));
-                // SAFETY: GF, freed only with the Sched.
-                let p = unsafe { Ptr::new(p.into()) };
-                self.allp[id as usize].store(Some(p), Relaxed);
+            let slot = &self.allp[id as usize];
+            if slot.load(Acquire).is_none() {
+                let new = Box::into_raw(Box::new(P::new(id)));
+                // SAFETY: GF, freed only with the Sched, or below.
+                let p = unsafe { Ptr::new(ptr::NonNull::new_unchecked(new)) };
+                if !slot.set_if_none(p) {
+                    // SAFETY: somebody else was faster; nobody knows of ours.
+                    drop(unsafe { Box::from_raw(new) });
+                }
             }
         }
         if self.nprocs() == 0 {
@@ -219,10 +234,11 @@ impl Sched {
             let text = format!("max_threads is {limit}, and every processor needs a thread");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
+        // Before anybody is stopped: this allocates, so it may fail, and wait for a lock of malloc's that somebody without a P
+        // holds.
+        self.add_procs(n.max(self.nprocs()))?;
         let right = Right::acquire();
         let old = self.nprocs();
-        // In the caller's own context, before anybody is stopped: this allocates and may fail.
-        self.add_procs(n.max(old))?;
         if let Some(mut stopped) = self.stop_with(right) {
             stopped.procs = n;
         }
@@ -298,8 +314,7 @@ impl Sched {
         while let Some((g, _)) = owner.get() {
             queue.push_back(gp(g));
         }
-        queue.append(&mut core.runq);
-        self.global_put_batch(core, &mut queue);
+        self.global_put_first(core, &mut queue);
         self.blocks
             .give(std::iter::from_fn(|| local.gfree.pop_front()));
         self.arena

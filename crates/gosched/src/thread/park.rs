@@ -55,6 +55,7 @@ fn arm(g: Gp, claim: crate::time::timers::Claim, publish: impl FnOnce() -> bool)
     let is_first = sched.timers.insert(&mut heap, g, when, claim);
     drop(heap);
     if is_first && !sched.poller.kick(when) {
+        sched.sysmon.timer_set(when);
         // Nobody watches the timers. This M will, if it goes idle; if it has other work, another one must.
         let has_work = current_m()
             .and_then(|m| m.p.load(std::sync::atomic::Ordering::Relaxed))

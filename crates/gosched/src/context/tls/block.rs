@@ -281,7 +281,7 @@ unsafe fn destroy_keys(values: *mut KeyData, keys: *const Key) {
 }
 
 fn spare(m: Mp) -> Option<(Dtv, u32)> {
-    enter_m(m);
+    let m = enter_m(m);
     let spare = Dtv::take_spare();
     left_switch(m); // no other moment to make room: the goroutine has no block yet
     spare

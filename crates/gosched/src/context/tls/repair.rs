@@ -33,8 +33,8 @@ use super::modules::{self, Module};
 use super::{call_on_fs, on_thread};
 use crate::context::current::{interrupted_m, read_fs};
 use crate::os;
-use crate::sched::park::no_preempt;
 use crate::sched::registry;
+use crate::shim::Futex;
 
 /// libc's signal for changing the ids of all threads; its own functions refuse to speak of it.
 const SETXID: c_int = 33;
@@ -145,10 +145,7 @@ unsafe extern "C" fn load(path: *const c_char, flags: c_int) -> *mut c_void {
     if image::current().is_null() || PROCESS.load(Relaxed) != process() {
         return call();
     }
-    // Whoever is asked to make room here would do so on the wrong FS.
-    let no_preempt = no_preempt("loading a library");
     let handle = on_thread(|| load_and_tell(call));
-    drop(no_preempt);
     if handle.is_null() {
         return call(); // it fails again, and tells the caller's own `dlerror` why
     }
@@ -193,7 +190,7 @@ fn load_and_tell(call: impl FnOnce() -> *mut c_void) -> *mut c_void {
 
 /// The one who loads, by the kernel's id of its thread; 0: nobody. A library's constructor may load another, on the same
 /// thread. Waiting blocks the thread, as waiting for libc's own lock on its loader does.
-static LOADS: AtomicI32 = AtomicI32::new(0);
+static LOADS: Futex = Futex::new(0);
 
 struct Turn {
     is_outer: bool,
@@ -201,13 +198,13 @@ struct Turn {
 
 impl Turn {
     fn take() -> Turn {
-        let me = os::gettid();
-        if LOADS.load(Relaxed) == me {
+        let me = os::gettid() as u32;
+        if LOADS.0.load(Relaxed) == me {
             return Turn { is_outer: false };
         }
         // ORDER: Acquire; pairs with the Release of the one before.
-        while LOADS.compare_exchange(0, me, Acquire, Relaxed).is_err() {
-            os::sleep_ns(50_000);
+        while let Err(other) = LOADS.0.compare_exchange(0, me, Acquire, Relaxed) {
+            LOADS.wait(other, None);
         }
         Turn { is_outer: true }
     }
@@ -216,7 +213,8 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         if self.is_outer {
-            LOADS.store(0, Release);
+            LOADS.0.store(0, Release);
+            os::futex_wake_ptr(&LOADS.0, u32::MAX);
         }
     }
 }

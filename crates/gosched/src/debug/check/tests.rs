@@ -28,6 +28,8 @@ fn still(procs: u32) -> &'static Sched {
         tls: crate::context::tls::Room::SHARED,
         schedtrace_ms: None,
         scheddetail: false,
+        preemption: true,
+        preemption_signal: crate::sched::preempt::SIGNAL,
     })));
     sched.add_procs(procs).expect("address space");
     sched

@@ -20,6 +20,8 @@ pub(crate) struct DebugEnv {
     pub(crate) scheddetail: bool,
     /// Never interrupt a goroutine by a signal.
     pub(crate) asyncpreemptoff: bool,
+    /// Disturb the scheduler's timing at random, from this seed.
+    pub(crate) chaos: Option<u64>,
     /// Pieces that were not understood, as written.
     pub(crate) unknown: Vec<String>,
 }
@@ -52,6 +54,7 @@ impl DebugEnv {
             "schedtrace" => self.schedtrace_ms = (value > 0).then_some(value),
             "scheddetail" => self.scheddetail = value > 0,
             "asyncpreemptoff" => self.asyncpreemptoff = value > 0,
+            "chaos" => self.chaos = (value > 0).then_some(value),
             _ => return None,
         }
         Some(())
@@ -68,7 +71,8 @@ mod tests {
             "",
             ",",
             " , ,",
-            "schedtrace=0,scheddetail=0,asyncpreemptoff=0",
+            "schedtrace=0,scheddetail=0,asyncpreemptoff=0,chaos=0",
+            "chaos=7,chaos=0",
         ] {
             assert_eq!(DebugEnv::parse(text), DebugEnv::default(), "{text:?}");
         }
@@ -81,12 +85,21 @@ mod tests {
         assert!(env.scheddetail && env.asyncpreemptoff && env.unknown.is_empty());
         let env = DebugEnv::parse("schedtrace=5,schedtrace=7");
         assert_eq!(env.schedtrace_ms, Some(7));
+        let env = DebugEnv::parse("chaos=18446744073709551615");
+        assert_eq!((env.chaos, env.schedtrace_ms), (Some(u64::MAX), None));
     }
 
     #[test]
     fn the_rest_is_kept_as_written() {
-        let env = DebugEnv::parse("schedtrace,x=1,scheddetail=yes,schedtrace=-1,schedtrace=9");
-        let unknown = ["schedtrace", "x=1", "scheddetail=yes", "schedtrace=-1"];
+        let text = "schedtrace,x=1,scheddetail=yes,schedtrace=-1,chaos=0x7,schedtrace=9";
+        let env = DebugEnv::parse(text);
+        let unknown = [
+            "schedtrace",
+            "x=1",
+            "scheddetail=yes",
+            "schedtrace=-1",
+            "chaos=0x7",
+        ];
         assert_eq!(env.unknown, unknown);
         assert_eq!((env.schedtrace_ms, env.scheddetail), (Some(9), false));
     }

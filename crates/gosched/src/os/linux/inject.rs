@@ -15,6 +15,12 @@ pub(crate) static FAIL_THREAD_AFTER: AtomicI64 = AtomicI64::new(-1);
 /// Whether goroutines' own thread-locals are said to be impossible.
 pub(crate) static REFUSE_OWN_TLS: AtomicBool = AtomicBool::new(false);
 
+/// Whether the kernel is said to have no barrier for all threads.
+pub(crate) static REFUSE_MEMBARRIER: AtomicBool = AtomicBool::new(false);
+
+/// Whether `/proc` is said not to be mounted, as far as `TaskFile` looks.
+pub(crate) static REFUSE_PROC: AtomicBool = AtomicBool::new(false);
+
 /// Counts one call against `budget` and says whether it must fail; CONTEXT: any.
 #[inline]
 pub(super) fn refuses(budget: &AtomicI64) -> bool {

@@ -1,6 +1,7 @@
 //! The Linux layer: bare system calls where the scheduler may stand, libc where
 //! a thread is being set up. Calls newer than the oldest kernels in use fall back by themselves.
 
+mod barrier;
 #[cfg(test)]
 mod child;
 mod clock;
@@ -14,8 +15,11 @@ mod pagevec;
 mod proc;
 mod signal;
 mod syscall;
+mod sysname;
+mod task;
 mod thread;
 
+pub(crate) use barrier::*;
 pub(crate) use clock::*;
 pub(crate) use cpus::*;
 pub(crate) use env::*;
@@ -27,4 +31,6 @@ pub(crate) use pagevec::*;
 pub(crate) use proc::*;
 pub(crate) use signal::*;
 pub(crate) use syscall::*;
+pub(crate) use sysname::*;
+pub(crate) use task::*;
 pub(crate) use thread::*;

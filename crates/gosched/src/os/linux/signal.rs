@@ -1,4 +1,4 @@
-//! Signals: the alternate stack, handlers, and blocking everything for a moment.
+//! Signals: the alternate stack, handlers, and what a thread holds back.
 //!
 //! Handlers run on a stack of the thread's own (MG), because the interrupted
 //! goroutine's stack may be the one that just overflowed (D4). Its base is also how a
@@ -9,7 +9,7 @@ use core::mem::MaybeUninit;
 use core::ptr;
 
 use super::mem::{map_pages, page_size, protect_none, round_up_page, unmap};
-use super::syscall::{Errno, check, syscall2};
+use super::syscall::{Errno, check, syscall2, syscall4};
 
 /// What handlers may use beyond the kernel's own frame.
 const HANDLER_BYTES: usize = 64 << 10;
@@ -135,6 +135,64 @@ pub(crate) unsafe fn sigaction_restore(sig: c_int, action: &libc::sigaction) -> 
     }
 }
 
+/// Bytes of the kernel's signal set, which holds signals 1 to 64.
+const SET_BYTES: usize = 8;
+
+/// An action as the kernel lays it out.
+#[repr(C)]
+struct KernelAction {
+    handler: usize,
+    flags: u64,
+    restorer: usize,
+    mask: u64,
+}
+
+/// The handler installed for `sig` right now, as an address (or `SIG_DFL`, `SIG_IGN`),
+/// `None` when there is no such signal; CONTEXT: any.
+pub(crate) fn current_handler(sig: c_int) -> Option<usize> {
+    let mut action = MaybeUninit::<KernelAction>::uninit();
+    let at = action.as_mut_ptr() as usize;
+    // SAFETY: with no new action the kernel only writes the present one to this frame's
+    // struct (D9: bare call).
+    let answer = unsafe { syscall4(libc::SYS_rt_sigaction, sig as usize, 0, at, SET_BYTES) };
+    check(answer).ok()?;
+    // SAFETY: the call succeeded and has written the whole struct.
+    Some(unsafe { action.assume_init() }.handler)
+}
+
+/// Lets `sig` reach the calling thread, at once if it waited, and says whether it was
+/// blocked before; CONTEXT: any.
+pub(crate) fn unblock_signal(sig: c_int) -> bool {
+    let set = set_of(sig);
+    change_mask(libc::SIG_UNBLOCK, set) & set != 0
+}
+
+/// Holds `sig` back from the calling thread; CONTEXT: any.
+pub(crate) fn block_signal(sig: c_int) {
+    change_mask(libc::SIG_BLOCK, set_of(sig));
+}
+
+/// The kernel's set with one signal in it, or none when there is no such signal.
+fn set_of(sig: c_int) -> u64 {
+    match sig {
+        1..=64 => 1 << (sig - 1),
+        _ => 0,
+    }
+}
+
+/// Changes the calling thread's mask and returns the previous one.
+fn change_mask(how: c_int, set: u64) -> u64 {
+    let mut previous = 0u64;
+    let (new, old) = (
+        ptr::from_ref(&set) as usize,
+        ptr::from_mut(&mut previous) as usize,
+    );
+    // SAFETY: the kernel reads one set and writes another, both this frame's (D9: bare
+    // call). It refuses no valid `how`; SIGKILL and SIGSTOP it drops from the set.
+    unsafe { syscall4(libc::SYS_rt_sigprocmask, how as usize, new, old, SET_BYTES) };
+    previous
+}
+
 /// The error of the libc call that just failed on this thread.
 fn last_errno() -> Errno {
     let error = std::io::Error::last_os_error();
@@ -188,5 +246,55 @@ mod tests {
         // SAFETY: SIGKILL's action cannot be changed, so nothing is installed.
         let refused = unsafe { sigaction_install(libc::SIGKILL, note_stack, 0) };
         assert_eq!(refused.err(), Some(Errno(libc::EINVAL)));
+    }
+
+    #[test]
+    fn the_present_handler_is_told() {
+        let sig = libc::SIGRTMIN() + 4;
+        assert_eq!(current_handler(sig), Some(libc::SIG_DFL));
+        // SAFETY: the handler only stores to an atomic (D7).
+        let old = unsafe { sigaction_install(sig, note_stack, 0) }.expect("action");
+        assert_eq!(current_handler(sig), Some(note_stack as Handler as usize));
+        // SAFETY: the action that was there before this test.
+        unsafe { sigaction_restore(sig, &old).expect("restore") };
+        assert_eq!(current_handler(sig), Some(libc::SIG_DFL));
+        // std ignores it in every program.
+        assert_eq!(current_handler(libc::SIGPIPE), Some(libc::SIG_IGN));
+        for none in [0, -1, 65, 1000] {
+            assert_eq!(current_handler(none), None);
+        }
+    }
+
+    #[test]
+    fn a_blocked_signal_waits_until_it_is_unblocked() {
+        static STRUCK: AtomicUsize = AtomicUsize::new(0);
+        extern "C" fn count(_: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
+            STRUCK.fetch_add(1, SeqCst);
+        }
+        let sig = libc::SIGRTMIN() + 6;
+        // SAFETY: the handler only counts in an atomic (D7).
+        let old = unsafe { sigaction_install(sig, count, 0) }.expect("action");
+        // The mask is the thread's: one of its own leaves the others alone.
+        std::thread::spawn(move || {
+            assert!(!unblock_signal(sig));
+            block_signal(sig);
+            raise(sig);
+            assert_eq!(STRUCK.load(SeqCst), 0);
+            assert!(unblock_signal(sig));
+            assert_eq!(STRUCK.load(SeqCst), 1);
+            assert!(!unblock_signal(sig));
+            raise(sig);
+            assert_eq!(STRUCK.load(SeqCst), 2);
+            block_signal(libc::SIGUSR1);
+            assert!(!unblock_signal(sig), "another signal is no matter");
+            for none in [0, -1, 65, libc::SIGKILL] {
+                block_signal(none);
+                assert!(!unblock_signal(none));
+            }
+        })
+        .join()
+        .expect("no panic");
+        // SAFETY: the action that was there before this test.
+        unsafe { sigaction_restore(sig, &old).expect("restore") };
     }
 }

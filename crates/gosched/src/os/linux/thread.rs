@@ -93,6 +93,12 @@ pub(crate) fn gettid() -> i32 {
     unsafe { syscall0(libc::SYS_gettid) as i32 }
 }
 
+/// The process's id; CONTEXT: any.
+pub(crate) fn getpid() -> i32 {
+    // SAFETY: the call touches no memory.
+    unsafe { syscall0(libc::SYS_getpid) as i32 }
+}
+
 /// Lets another thread have this CPU; CONTEXT: any.
 pub(crate) fn sched_yield() {
     // SAFETY: the call touches no memory.

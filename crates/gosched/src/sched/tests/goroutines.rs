@@ -126,7 +126,7 @@ fn g2_i2_a_running_goroutine_has_its_m_and_p_and_is_on_no_queue() {
             assert_eq!(p.m.load(Relaxed), Some(m));
             assert_eq!(p.status(), PStatus::Running);
             assert_ne!(p.runq.peek_next(), g.as_ptr());
-            assert!(!members(&sched.core.lock().runq).contains(&g));
+            assert!(!global_members(sched).contains(&g));
         };
         look();
         let others: Vec<_> = (0..20)

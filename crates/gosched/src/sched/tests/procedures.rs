@@ -293,7 +293,7 @@ fn rd_a_ready_goroutine_goes_to_next() {
             std::thread::scope(|s| s.spawn(|| parked.thread().unpark()).join().unwrap());
             assert!(here().1.runq.peek_next().is_null());
             assert_eq!(
-                members(&sched.core.lock().runq),
+                global_members(sched),
                 [g],
                 "from outside: the global queue"
             );

@@ -202,7 +202,7 @@ fn r6_an_overflow_moves_half_the_ring_and_the_newcomer() {
     gs.iter().for_each(|g| sched.runq_put(p, *g));
     let mut expected = gs[..128].to_vec();
     expected.push(gs[256]);
-    assert_eq!(members(&sched.core.lock().runq), expected);
+    assert_eq!(global_members(&sched), expected);
     assert_eq!(sched.runq_len.load(Relaxed), 129);
     assert_eq!(drain_p(p), gs[128..256]);
     assert_eq!(p.counters.overflows.get(), 1);

@@ -1,0 +1,179 @@
+//! Decides what goroutines cost the others that block their threads, and what
+//! marking such a call costs themselves.
+//!
+//! In `block` and `block_marked` the disturbers (see `hogs`) do not compute,
+//! they sleep in the kernel, where the runtime cannot see them wait; in the
+//! second they say so. `blocking` takes the price of saying so, on the shortest
+//! call the kernel has; `enter` the price of any call into the runtime.
+
+use std::hint::black_box;
+use std::io;
+use std::os::unix::process::parent_id;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::hogs::{Disturber, Tasks, disturbed};
+use crate::port::{self, Mode};
+use crate::rounds::{self, Round, Sample};
+use crate::workload::{Params, Port, ROUNDS_DEFAULT, Workload};
+
+/// `block`.
+pub const BLOCK: Workload = disturbed::<Napper>(
+    "block",
+    "4 goroutines in std::thread::sleep(50 ms), and a 1 ms ticker, for n ms; its lateness",
+);
+
+/// `block_marked`.
+pub const BLOCK_MARKED: Workload = disturbed::<MarkedNapper>(
+    "block_marked",
+    "as block, each sleep inside gosched::blocking",
+);
+
+/// `blocking`.
+pub const BLOCKING: Workload = Workload {
+    name: "blocking",
+    about: "n times getppid(), and n times blocking(getppid); per call",
+    n: 1_000_000,
+    rounds: ROUNDS_DEFAULT,
+    has_warm_up: true,
+    ports: &Port::gosched_both(start_blocking),
+    compared: &["blocking_time"],
+    child: None,
+};
+
+/// `enter`.
+pub const ENTER: Workload = Workload {
+    name: "enter",
+    about: "n calls into the runtime that find nothing to do there; per call",
+    n: 10_000_000,
+    rounds: ROUNDS_DEFAULT,
+    has_warm_up: true,
+    ports: &Port::gosched_both(start_enter),
+    compared: &["time"],
+    child: None,
+};
+
+/// How long a disturber sleeps at a time.
+const NAP: Duration = Duration::from_millis(50);
+
+/// Sleeps without a word.
+struct Napper;
+/// Says that it blocks.
+struct MarkedNapper;
+
+impl Disturber for Napper {
+    const IS_SHARING: bool = false;
+
+    fn disturb<T: Tasks>(stop: &AtomicBool) -> u64 {
+        count_until(stop, nap)
+    }
+}
+
+impl Disturber for MarkedNapper {
+    const IS_SHARING: bool = false;
+
+    fn disturb<T: Tasks>(stop: &AtomicBool) -> u64 {
+        count_until(stop, || T::blocking(nap))
+    }
+}
+
+/// How often it did `act` until `stop`.
+fn count_until(stop: &AtomicBool, act: impl Fn()) -> u64 {
+    let mut count = 0;
+    // ORDER: Relaxed; the flag alone is the message.
+    while !stop.load(Ordering::Relaxed) {
+        act();
+        count += 1;
+    }
+    count
+}
+
+/// Blocks the thread, whatever runs on it.
+///
+/// Never inlined: goroutines that share their thread's thread-locals call it.
+#[inline(never)]
+fn nap() {
+    std::thread::sleep(NAP);
+}
+
+/// Calls in a slice: so many that reading the clock is less than a hundredth of
+/// it, so few that a slice is rarely interrupted.
+const SLICE: usize = 1_000;
+
+fn start_blocking(params: &Params, mode: Mode) -> io::Result<Round> {
+    let (runtime, n) = (port::runtime(mode, params.procs)?, params.n);
+    Ok(Box::new(move || {
+        let (raw_ns, blocking_ns) = runtime.run(|| blocking_ns(n));
+        Ok(vec![
+            Sample::best("raw_time", raw_ns, "ns"),
+            Sample::best("blocking_time", blocking_ns, "ns"),
+            Sample::median("added_time", blocking_ns - raw_ns, "ns"),
+        ])
+    }))
+}
+
+/// What a call takes without a mark and with one. Slices of both kinds follow
+/// each other, so that what disturbs the machine disturbs both; the slowest
+/// tenth of each kind is left out.
+fn blocking_ns(calls: usize) -> (f64, f64) {
+    let slices = calls.div_ceil(SLICE);
+    let mut raw_ns = Vec::with_capacity(slices);
+    let mut blocking_ns = Vec::with_capacity(slices);
+    for done in (0..calls).step_by(SLICE) {
+        let size = SLICE.min(calls - done);
+        raw_ns.push(each_ns(size, parent_id));
+        blocking_ns.push(each_ns(size, || gosched::blocking(parent_id)));
+    }
+    (
+        rounds::undisturbed_mean(&mut raw_ns),
+        rounds::undisturbed_mean(&mut blocking_ns),
+    )
+}
+
+fn each_ns<T>(calls: usize, call: impl Fn() -> T) -> f64 {
+    let start = Instant::now();
+    for _ in 0..calls {
+        black_box(call());
+    }
+    rounds::ns_each(start, calls)
+}
+
+fn start_enter(params: &Params, mode: Mode) -> io::Result<Round> {
+    let (runtime, n) = (port::runtime(mode, params.procs)?, params.n);
+    Ok(Box::new(move || {
+        // Undoing a lock that was never taken enters, looks at one field of the
+        // goroutine, and leaves: no public call does less.
+        let enter_ns = runtime.run(|| each_ns(n, gosched::unlock_os_thread));
+        let call_ns = runtime.run(|| each_ns(n, nothing));
+        Ok(vec![
+            Sample::best("time", enter_ns, "ns"),
+            Sample::best("call_time", call_ns, "ns"),
+        ])
+    }))
+}
+
+/// A call that is only a call.
+#[inline(never)]
+fn nothing() {
+    black_box(());
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn a_napper_counts_its_naps_and_sees_the_end_after_each() {
+        let stop = AtomicBool::new(false);
+        let left = Cell::new(3);
+        let act = || {
+            left.set(left.get() - 1);
+            // ORDER: Relaxed; one thread.
+            stop.store(left.get() == 0, Ordering::Relaxed);
+        };
+        assert_eq!(count_until(&stop, act), 3);
+        assert_eq!(count_until(&stop, || panic!("it is over")), 0);
+    }
+}

@@ -1,0 +1,102 @@
+//! Goroutines that wait for a P on the thread they are on (D7).
+//!
+//! A goroutine taken by surprise may be in the middle of anything: its registers, and whatever it was doing with malloc or
+//! libc, are its thread's. So it stays there. It is queued like any other, but *bound*: its `m` says on which thread it waits.
+//! Whoever takes it off the queue brings its own P to that thread and goes to sleep, as for a locked goroutine.
+//!
+//! ```text
+//!  the thread                                          whoever has a P
+//!  1 the goroutine is Runnable, m.bound set, counted   1 takes the goroutine off the queue, under the lock or in its ring
+//!  2 it is on a queue (the lock, or the ring's tail)   2 under the lock: nextp, counted no more; wakes the note
+//!  3 sleeps on the note until nextp is there           3 looks for another P (`stop_m`)
+//! ```
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use super::gstatus::Status;
+use super::lock::Held;
+use super::p::{acquire_p, relinquish_p};
+use super::ptr::{Gp, Mp, Pp};
+use super::{Core, Sched};
+
+/// Threads that are never used up by bound goroutines: with these and the Ps' own, others go on.
+const LIMIT_SLACK: u32 = 4;
+
+impl Sched {
+    /// How many threads may wait with a goroutine's frames on them.
+    pub(crate) fn parked_limit(&self) -> u32 {
+        let others = self.nprocs() + LIMIT_SLACK;
+        self.config.max_threads.saturating_sub(others)
+    }
+
+    /// The goroutine, Runnable, will wait on this thread; the caller queues it in the same hold of the lock.
+    pub(crate) fn bind_here(&self, core: &mut Held<'_, Core>, m: Mp, g: Gp) {
+        debug_assert_eq!(g.m.load(Relaxed), Some(m));
+        m.curg.store(None, Relaxed);
+        m.bound.store(Some(g), Relaxed);
+        m.blocked.store(true, Relaxed);
+        core.nmidlelocked += 1;
+        core.nparked += 1;
+    }
+
+    /// Waits until somebody has brought a P, and runs the goroutine on it. On the thread, inside the runtime. CONTEXT: signal.
+    pub(crate) fn wait_bound(&self, m: Mp, g: Gp) {
+        let p = loop {
+            m.park.sleep();
+            // A read-modify-write: a P that comes now is seen below, or ends the next sleep.
+            m.park.take();
+            m.trace.answer();
+            // ORDER: Acquire; pairs with the note's Release in `give_p`.
+            if let Some(p) = m.nextp.swap(None, Acquire) {
+                break p;
+            }
+        };
+        m.blocked.store(false, Relaxed);
+        acquire_p(m, p);
+        m.bound.store(None, Relaxed);
+        m.curg.store(Some(g), Relaxed);
+        g.status.transition(Status::Runnable, Status::Running);
+        p.schedtick
+            .store(p.schedtick.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+
+    /// Brings a P to the thread that alone may run `g`, which is off every queue.
+    pub(crate) fn give_p(&self, core: &mut Held<'_, Core>, p: Pp, g: Gp, owner: Mp) {
+        let is_bound = owner.bound.load(Relaxed) == Some(g);
+        debug_assert!(is_bound || owner.lockedg.load(Relaxed) == Some(g), "M6");
+        core.nmidlelocked -= 1;
+        core.nparked -= u32::from(is_bound);
+        core.activity += 1;
+        self.outside.handoffs.add_shared(1);
+        owner.nextp.store(Some(p), Relaxed);
+        // Under the lock: later the runtime may be gone, and the M somebody else's.
+        owner.park.wakeup();
+    }
+
+    /// Gives our P to the M that alone may run `g`, and goes to sleep; false: this M must end.
+    pub(crate) fn start_owner(&self, m: Mp, g: Gp, owner: Mp) -> bool {
+        let p = relinquish_p(m);
+        let mut core = self.core.lock();
+        if self.dead.load(Relaxed) {
+            self.stop_p(&mut core, p);
+            return false;
+        }
+        self.give_p(&mut core, p, g, owner);
+        drop(core);
+        self.stop_m(m)
+    }
+
+    /// A goroutine has just left its P to be queued as spent: the P goes to the next one, straight to its thread if it waits
+    /// on one.
+    pub(crate) fn pass_on(&self, mut core: Held<'_, Core>, p: Pp) {
+        if p.runq.is_empty()
+            && !core.runq.has_fresh()
+            && !self.is_stopping()
+            && let Some((g, owner)) = self.global_get_owned(&mut core)
+        {
+            self.give_p(&mut core, p, g, owner);
+            return;
+        }
+        self.hand_off(core, p);
+    }
+}

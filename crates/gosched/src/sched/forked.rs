@@ -1,0 +1,55 @@
+//! The child of a fork: one thread, no runtime.
+//!
+//! A child that goes on to `exec` never notices. One that calls into a runtime it inherited finds locks held by threads that do
+//! not exist; it gets a clear panic instead. A child whose parent had no runtime at that moment may make its own.
+
+use std::io;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, PoisonError};
+
+use super::{preempt, registry};
+use crate::context::current_m;
+
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+/// Whether this process is the child of one that had a runtime.
+#[inline]
+pub(crate) fn is_child() -> bool {
+    FORKED.load(Relaxed)
+}
+
+/// Says so.
+#[cold]
+#[track_caller]
+pub(crate) fn refuse() -> ! {
+    panic!(
+        "gosched: this process was forked from one with a running gosched runtime, whose threads it does not have: \
+         exec a program, or fork before the runtime starts"
+    )
+}
+
+/// Asks libc to be told of forks; once per process. In user context.
+pub(crate) fn watch() -> io::Result<()> {
+    static DONE: Mutex<bool> = Mutex::new(false);
+    let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
+    if !*done {
+        // SAFETY: D9, the function lives as long as the process and only stores.
+        match unsafe { libc::pthread_atfork(None, None, Some(in_child)) } {
+            0 => *done = true,
+            errno => return Err(io::Error::from_raw_os_error(errno)),
+        }
+    }
+    Ok(())
+}
+
+/// In the child, on its only thread, before fork returns.
+extern "C" fn in_child() {
+    preempt::restore_in_child();
+    if registry::has_runtimes() {
+        FORKED.store(true, Relaxed);
+        if let Some(m) = current_m() {
+            m.claim.set_forked();
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! Making room when nobody wants to (U5, D7).
+//!
+//! A goroutine that has had its slice is *asked* first: a flag that it sees when it next leaves the runtime. If it never does, the
+//! monitor *insists*: SIGURG to its thread. The handler does not switch stacks. Whatever the goroutine was doing (allocating,
+//! printing, holding a lock of libc) is its thread's business, so the goroutine stays on the thread, queued like any other,
+//! and the thread gives its P away and waits inside the handler until somebody brings one (`bound`).
+//!
+//! ```text
+//!  sysmon                    the handler, on the goroutine's thread
+//!  1 YIELD in m.asked        1 not asked by us, inside the runtime, not to be preempted: return
+//!  2 50 µs later: running?   2 enter the runtime (and find out whether there still is a P)
+//!    m.signalled, SIGURG     3 Running → Preempted → Waiting → Runnable, queued as spent, bound to this M
+//!                            4 the P goes to the next one; sleep; come back with another P
+//! ```
+//!
+//! A thread waits so for each goroutine that was ever taken by surprise and has not left by itself since. At most
+//! `parked_limit` do: from there on such a goroutine is only exchanged for another, and those who have not begun wait.
+//!
+//! CONTEXT: signal, for everything the handler calls: no allocation, no thread-local, no `errno`.
+
+use std::ffi::{c_int, c_void};
+use std::io;
+use std::mem::MaybeUninit;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicPtr};
+use std::sync::{Mutex, PoisonError};
+
+use super::Sched;
+use super::claim::Found;
+use super::gstatus::Status;
+use super::m::{LET_GO, YIELD};
+use super::p::release_p;
+use super::ptr::{Gp, Mp};
+use super::{chaos, syscall};
+use crate::context::current::{current_m, interrupted_m};
+use crate::os;
+
+/// The signal, unless asked otherwise: ignored by default, passed on silently by debuggers.
+pub(crate) const SIGNAL: c_int = libc::SIGURG;
+
+/// Signals whose handler can be ours.
+const SIGNALS: usize = 65;
+
+/// The actions before ours.
+static OLD: [AtomicPtr<libc::sigaction>; SIGNALS] =
+    [const { AtomicPtr::new(std::ptr::null_mut()) }; SIGNALS];
+
+/// Whether the threads of the program had the signal blocked when the first runtime began.
+static WAS_BLOCKED: AtomicBool = AtomicBool::new(false);
+
+/// Installs the handler for `signal`, once per process. In user context.
+pub(crate) fn install(signal: c_int) -> io::Result<()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(old) = OLD.get(signal as usize) else {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    };
+    if old.load(Acquire).is_null() {
+        // The old action must be known before ours can run, so it is read first.
+        let before = Box::into_raw(Box::new(read_action(signal)?));
+        // ORDER: Release; pairs with the Acquire in `pass_on`.
+        old.store(before, Release);
+        // SAFETY: D7, the handler is async-signal-safe and runs on the M's alternate stack.
+        let installed = unsafe {
+            os::sigaction_install(signal, on_signal, libc::SA_ONSTACK | libc::SA_RESTART)
+        };
+        if let Err(errno) = installed {
+            old.store(std::ptr::null_mut(), Release);
+            return Err(errno.into());
+        }
+    }
+    Ok(())
+}
+
+fn read_action(signal: c_int) -> io::Result<libc::sigaction> {
+    let mut old = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: reads the present action into our own memory.
+    unsafe {
+        if libc::sigaction(signal, std::ptr::null(), old.as_mut_ptr()) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(old.assume_init())
+    }
+}
+
+/// Whether our handler is the one in place.
+pub(crate) fn is_installed(signal: c_int) -> bool {
+    os::current_handler(signal) == Some(on_signal as *const () as usize)
+}
+
+/// The calling M can be reached by the signal, whatever its creator's mask was.
+pub(crate) fn prepare_thread(signal: c_int) {
+    if os::unblock_signal(signal) {
+        WAS_BLOCKED.store(true, Relaxed);
+    }
+}
+
+/// The child of a fork goes on with the program's own mask and disposition.
+pub(crate) fn restore_in_child() {
+    for (signal, old) in OLD.iter().enumerate() {
+        // SAFETY: stored by `install`, never freed.
+        let Some(old) = (unsafe { old.load(Acquire).as_ref() }) else {
+            continue;
+        };
+        if is_installed(signal as c_int) {
+            // SAFETY: D7, what the process had; the call is async-signal-safe.
+            unsafe { libc::sigaction(signal as c_int, old, std::ptr::null_mut()) };
+        }
+        if WAS_BLOCKED.load(Relaxed) && current_m().is_some() {
+            os::block_signal(signal as c_int);
+        }
+    }
+}
+
+extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    let m = interrupted_m().filter(|m| m.signalled.swap(false, Acquire));
+    if m.is_none() || !is_from_us(info) {
+        pass_on(signal, info, context);
+    }
+    if let Some(m) = m {
+        // ORDER: Release; pairs with the Acquire in `Sched::insist`.
+        m.acks.fetch_add(1, Release);
+        let at = Interrupted::new(context);
+        if at.is_call_cut_short() {
+            m.sched().calls.interrupted.add_shared(1);
+        }
+        m.trace.interrupted_at.store(at.pc, Relaxed);
+        answer(m);
+        m.trace.interrupted_at.store(0, Relaxed);
+    }
+}
+
+/// Whether the signal was sent by a thread of this process.
+fn is_from_us(info: *mut libc::siginfo_t) -> bool {
+    // SAFETY: the kernel passes a valid siginfo; a thread-directed signal has the sender in it.
+    unsafe { (*info).si_code == libc::SI_TKILL && (*info).si_pid() == os::getpid() }
+}
+
+/// Where the signal struck.
+struct Interrupted {
+    pc: usize,
+    rax: i64,
+}
+
+impl Interrupted {
+    fn new(context: *mut c_void) -> Interrupted {
+        // SAFETY: the kernel passes a valid context to an SA_SIGINFO handler.
+        let registers = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
+        Interrupted {
+            pc: registers[libc::REG_RIP as usize] as usize,
+            rax: registers[libc::REG_RAX as usize],
+        }
+    }
+
+    /// Whether a system call is about to return EINTR because of this signal: the instruction before is `syscall`.
+    fn is_call_cut_short(&self) -> bool {
+        const SYSCALL: [u8; 2] = [0x0f, 0x05];
+        if self.rax != -i64::from(libc::EINTR) || self.pc % os::page_size() < SYSCALL.len() {
+            return false;
+        }
+        // SAFETY: the two bytes before the next instruction, on the same page: code, which is readable.
+        unsafe { *((self.pc - SYSCALL.len()) as *const [u8; 2]) == SYSCALL }
+    }
+}
+
+/// The M does what the signal is about.
+fn answer(m: Mp) {
+    let sched = m.sched();
+    // Inside, on the way from one FS to another, in a stretch that must not be interrupted, in a runtime where nobody would
+    // bring a P: later, or never.
+    if m.claim.depth() != 0
+        || current_m() != Some(m)
+        || !m.may_be_preempted()
+        || sched.dead.load(Relaxed)
+    {
+        return;
+    }
+    chaos::point("handler");
+    let found = if m.claim.enter() {
+        Found::Kept
+    } else {
+        m.claim.look()
+    };
+    if let Some(g) = m.curg() {
+        match found {
+            Found::Kept if m.asked.load(Relaxed) & LET_GO != 0 => {
+                m.unask(LET_GO);
+                sched.let_go(m);
+            }
+            Found::Kept if m.asked.load(Relaxed) & YIELD != 0 => sched.park_here(m, g),
+            Found::Taken if !sched.take_idle_p(m, None) => syscall::wait_here(sched, m, g),
+            Found::Taken => {
+                g.status.transition(Status::Syscall, Status::Running);
+                m.claim.resume();
+            }
+            Found::Kept | Found::Marked | Found::Forked => {}
+        }
+    }
+    m.claim.leave();
+}
+
+impl Sched {
+    /// The goroutine makes room without leaving its thread. Inside the runtime, on the thread.
+    fn park_here(&self, m: Mp, g: Gp) {
+        let mut core = self.core.lock();
+        let is_stopping = self.is_stopping();
+        let mut other = None;
+        if core.nparked >= self.parked_limit() && !is_stopping {
+            other = self.global_get_bound(&mut core);
+            if other.is_none() {
+                self.calls.refused.add_shared(1);
+                drop(core);
+                self.say_limit();
+                return;
+            }
+        }
+        self.calls.parked.add_shared(1);
+        m.unask(YIELD);
+        g.status.transition(Status::Running, Status::Preempted);
+        g.status.requeue_preempted();
+        self.bind_here(&mut core, m, g);
+        let p = release_p(m);
+        match other {
+            Some((other, owner)) => {
+                self.global_put_spent(&mut core, g);
+                self.give_p(&mut core, p, other, owner);
+                drop(core);
+            }
+            None if is_stopping => {
+                // As if nothing had happened, once the world goes on.
+                let mut only = super::g::GQueue::new();
+                only.push_back(g);
+                self.global_put_first(&mut core, &mut only);
+                self.stop_p(&mut core, p);
+                drop(core);
+            }
+            None => {
+                self.global_put_spent(&mut core, g);
+                self.pass_on(core, p);
+            }
+        }
+        chaos::point("parked in the handler");
+        self.wait_bound(m, g);
+    }
+
+    /// Says once that threads have run out for goroutines that do not make room.
+    fn say_limit(&self) {
+        if !self.calls.has_said_limit.swap(true, SeqCst) {
+            os::eprint_raw(format_args!(
+                "gosched: {} threads hold goroutines that never wait; others that begin must wait for one of them to end \
+                 (Builder::max_threads is {})\n",
+                self.parked_limit(),
+                self.config.max_threads
+            ));
+        }
+    }
+}
+
+/// Not ours, or not ours alone: the program's own handler.
+fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // ORDER: Acquire; pairs with the Release in `install`.
+    let old = OLD.get(signal as usize).map(|old| old.load(Acquire));
+    // SAFETY: stored by `install`, never freed.
+    let Some(old) = old.and_then(|old| unsafe { old.as_ref() }) else {
+        return;
+    };
+    match old.sa_sigaction {
+        libc::SIG_DFL | libc::SIG_IGN => {}
+        handler if old.sa_flags & libc::SA_SIGINFO != 0 => {
+            // SAFETY: SA_SIGINFO says that the address is a function of this type.
+            unsafe {
+                let f: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
+                    std::mem::transmute(handler);
+                f(signal, info, context);
+            }
+        }
+        handler => {
+            // SAFETY: without SA_SIGINFO the address is a function of this type.
+            unsafe {
+                let f: extern "C" fn(c_int) = std::mem::transmute(handler);
+                f(signal);
+            }
+        }
+    }
+}

@@ -1,0 +1,530 @@
+//! Taking Ps from whoever blocks, and asking those who do not stop (SM, D7, D8). The monitor's work, and in part that of the leader
+//! of a stopping world; the claim lock lets one of them at a time.
+//!
+//! What a P may be doing, what it looks like, and what is done:
+//!
+//! ```text
+//!  in a marked call         status Syscall, the same call for 20 µs       retaken, if others wait; after 10 ms in any case
+//!  blocked in the kernel,   same time slice for 1 ms, the thread used no  claimed (`claim`), if others wait; after 10 ms in any
+//!  unmarked                 CPU, the kernel says that it sleeps           case. Its M is a *stray* from then on
+//!  computing                same time slice for 10 ms                     asked; 50 µs later signalled (`preempt`), if others wait
+//!  the same, and somebody   same time slice for 0.5 ms                    as above: it is the oldest who must make room
+//!  was just woken
+//! ```
+//!
+//! Time alone proves nothing: on a busy machine a thread may wait long for a CPU. Nor does the CPU clock: it stands still then, too.
+//! What the kernel says of the thread (`/proc/self/task/TID/syscall`) decides, and is asked right before any signal is sent, so that
+//! no call is interrupted.
+//!
+//! A stray may come back from its call without entering the runtime. It then runs user code without a P, one more than
+//! GOMAXPROCS, until it has used 50 µs of CPU and the monitor has noticed; the signal makes it take a P or wait for one.
+
+use std::cell::{Cell, UnsafeCell};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use super::gstatus::Status;
+use super::lock::Held;
+use super::m::{LET_GO, YIELD};
+use super::p::{Count, PStatus};
+use super::ptr::{Mp, Pp};
+use super::{Sched, chaos, preempt};
+use crate::os::{self, Doing, TaskFile};
+
+/// A goroutine's time slice.
+pub(crate) const SLICE_NS: u64 = 10_000_000;
+/// A marked call shorter than this keeps its P.
+const MARKED_NS: u64 = 20_000;
+/// Who sleeps in the kernel for this long is blocked, if others wait.
+const BLOCKED_NS: u64 = 1_000_000;
+/// From this age on the CPU clock is watched.
+const SAMPLE_NS: u64 = 300_000;
+/// Who has run for this long makes room for somebody just woken.
+const PRESS_NS: u64 = 500_000;
+/// Between the request and the signal.
+pub(crate) const INSIST_NS: u64 = 50_000;
+/// What a stray may use without a P before it is noticed.
+const BURN_NS: u64 = 50_000;
+/// A signal that has not arrived after this is not going to.
+const LOST_NS: u64 = 100_000_000;
+/// Strays looked at in one go.
+const STRAYS_MAX: usize = 32;
+/// Descriptors kept open for looking at threads.
+const FILES_MAX: u32 = 128;
+
+/// Between two looks: while a marked call holds a P that others want; while somebody may be stuck; while others wait, or
+/// strays may come back.
+const PACE_MARKED_NS: u64 = 20_000;
+const PACE_STUCK_NS: u64 = 250_000;
+const PACE_WAITING_NS: u64 = 500_000;
+const PACE_STRAYS_NS: u64 = 1_000_000;
+
+/// What the claim lock guards.
+pub(crate) struct Claims {
+    /// Ms whose P was taken, oldest last; linked through `Watched::next`.
+    strays: Option<Mp>,
+    /// Descriptors kept open.
+    files: u32,
+}
+
+// SAFETY: D9, the pointers are followed under the lock only.
+unsafe impl Send for Claims {}
+
+impl Claims {
+    pub(crate) const fn new() -> Claims {
+        Claims {
+            strays: None,
+            files: 0,
+        }
+    }
+}
+
+/// What is known of an M; under the claim lock.
+#[derive(Default)]
+pub(crate) struct Watched {
+    file: UnsafeCell<Option<TaskFile>>,
+    is_stray: Cell<bool>,
+    next: Cell<Option<Mp>>,
+    /// A stray's CPU clock when it was last looked at.
+    cpu_ns: Cell<u64>,
+    /// When a signal was last sent to it.
+    sent_ns: Cell<u64>,
+}
+
+/// What sysmon saw of a P at its last look; sysmon's alone.
+#[derive(Default)]
+pub(crate) struct SeenP {
+    tick: Cell<u32>,
+    since_ns: Cell<u64>,
+    call: Cell<u32>,
+    call_since_ns: Cell<u64>,
+    /// The CPU clock of its M; 0: not looked at.
+    cpu_ns: Cell<u64>,
+    /// When its goroutine was asked to make room; 0: it was not.
+    asked_ns: Cell<u64>,
+}
+
+/// Counters of blocking and preemption, for `debug::metrics`.
+#[derive(Default)]
+pub(crate) struct CallCounters {
+    /// Ps taken from marked calls.
+    pub(crate) retaken: Count,
+    /// Ps taken from goroutines blocked in the kernel.
+    pub(crate) claimed: Count,
+    /// Claims that were taken back, because the goroutine moved.
+    pub(crate) cancelled: Count,
+    /// Signals sent.
+    pub(crate) signals: Count,
+    /// Goroutines that made room in the handler.
+    pub(crate) parked: Count,
+    /// Goroutines that could not, for lack of threads.
+    pub(crate) refused: Count,
+    /// System calls that a signal cut short.
+    pub(crate) interrupted: Count,
+    /// Strays found computing without a P, and the CPU time they had used.
+    pub(crate) overshoots: Count,
+    pub(crate) overshoot_ns: Count,
+    pub(crate) has_said_limit: AtomicBool,
+    /// The handler was found replaced, or the signal blocked.
+    pub(crate) is_signal_lost: AtomicBool,
+    /// `/proc` was found unreadable.
+    pub(crate) has_no_proc: AtomicBool,
+    /// There is no membarrier.
+    pub(crate) has_no_membarrier: AtomicBool,
+}
+
+impl Sched {
+    /// One look at every P and at the strays. Returns how soon the next should come; None: nothing is urgent. sysmon.
+    pub(crate) fn retake(&self, now: u64) -> Option<u64> {
+        let mut claims = self.claims.lock();
+        let waits = self.has_work();
+        let mut pace = u64::MAX;
+        let mut oldest: Option<(u64, Pp, Mp)> = None;
+        for p in self.procs() {
+            match p.status() {
+                PStatus::Syscall => pace = pace.min(self.look_at_marked(p, now, waits)),
+                PStatus::Running => {
+                    let Some(m) = p.m.load(Acquire) else { continue };
+                    let (age, soon) = self.look_at_running(&mut claims, p, m, now, waits);
+                    pace = pace.min(soon);
+                    if age > 0 && oldest.is_none_or(|(most, ..)| age > most) {
+                        oldest = Some((age, p, m));
+                    }
+                }
+                _ => {}
+            }
+        }
+        if waits {
+            pace = pace.min(PACE_WAITING_NS);
+            pace = pace.min(self.press(&mut claims, oldest, now));
+        }
+        pace = pace.min(self.look_at_strays(&mut claims));
+        (pace < u64::MAX).then_some(pace)
+    }
+
+    /// A P left behind by a marked call (P3).
+    fn look_at_marked(&self, p: Pp, now: u64, waits: bool) -> u64 {
+        let seen = &p.seen;
+        let call = p.syscalltick.load(Relaxed);
+        if call != seen.call.get() {
+            seen.call.set(call);
+            seen.call_since_ns.set(now);
+            return if waits { PACE_MARKED_NS } else { u64::MAX };
+        }
+        let age = now - seen.call_since_ns.get();
+        let others_look = self.npidle.load(Relaxed) + self.spin.count() > 0;
+        let is_spared = !waits || p.runq.is_empty() && others_look;
+        if age < MARKED_NS || is_spared && age < SLICE_NS {
+            return if waits { PACE_MARKED_NS } else { u64::MAX };
+        }
+        chaos::point("retake");
+        if p.status.retake(PStatus::Idle) {
+            self.calls.retaken.add_shared(1);
+            self.hand_off_p(p);
+        }
+        PACE_MARKED_NS
+    }
+
+    /// A P that is in use. Returns for how long its goroutine has been at it (0: just begun, or inside the runtime), and how soon
+    /// to look again.
+    fn look_at_running(
+        &self,
+        claims: &mut Held<'_, Claims>,
+        p: Pp,
+        m: Mp,
+        now: u64,
+        waits: bool,
+    ) -> (u64, u64) {
+        let seen = &p.seen;
+        let tick = p.schedtick.load(Relaxed);
+        if tick != seen.tick.get() {
+            seen.tick.set(tick);
+            seen.since_ns.set(now);
+            seen.cpu_ns.set(0);
+            seen.asked_ns.set(0);
+            return (0, u64::MAX);
+        }
+        let age = now - seen.since_ns.get();
+        if chaos::one_in(4, "blind claim") && self.claim(claims, m, p, tick) {
+            return (0, PACE_STUCK_NS);
+        }
+        if age < SAMPLE_NS || m.claim.depth() > 0 {
+            return (0, if waits { PACE_STUCK_NS } else { u64::MAX });
+        }
+        let is_due = age >= SLICE_NS;
+        if (waits || is_due) && self.look_whether_blocked(claims, p, m, age) {
+            return (0, PACE_STUCK_NS);
+        }
+        if waits && is_due {
+            let soon = self.ask_then_insist(claims, p, m, now);
+            return (age, soon.min(PACE_STUCK_NS));
+        }
+        (age, if waits { PACE_STUCK_NS } else { u64::MAX })
+    }
+
+    /// Takes the P of a goroutine that sleeps in the kernel.
+    fn look_whether_blocked(
+        &self,
+        claims: &mut Held<'_, Claims>,
+        p: Pp,
+        m: Mp,
+        age: u64,
+    ) -> bool {
+        let seen = &p.seen;
+        let Some(cpu) = os::thread_cpu_ns(m.tid.load(Relaxed)) else {
+            return false;
+        };
+        let has_stood_still = seen.cpu_ns.replace(cpu) == cpu;
+        // One that sleeps again and again, a little each time, has had its slice, too.
+        let is_suspect = has_stood_still && age >= BLOCKED_NS || age >= SLICE_NS;
+        if !is_suspect || !self.has_thread_to_spare() {
+            return false;
+        }
+        let call = match self.doing(claims, m) {
+            Doing::Blocked(call) => call,
+            Doing::Unknown if has_stood_still && age >= SLICE_NS => -1,
+            _ => return false,
+        };
+        if self.calls.has_no_membarrier.load(Relaxed) {
+            // It must let go itself; the signal cuts short what it waits in.
+            m.ask(LET_GO);
+            self.send(m, os::monotonic_ns());
+            return false;
+        }
+        if !self.claim(claims, m, p, seen.tick.get()) {
+            return false;
+        }
+        if call == libc::SYS_futex {
+            self.core.lock().runq.hurry_spent();
+        }
+        true
+    }
+
+    /// The claim itself (see `claim`): takes p from m and passes it on. The caller has seen p on m in time slice `tick`.
+    fn claim(&self, claims: &mut Held<'_, Claims>, m: Mp, p: Pp, tick: u32) -> bool {
+        if self.calls.has_no_membarrier.load(Relaxed) || !m.claim.begin() {
+            return false;
+        }
+        chaos::point("claim");
+        let is_same = || {
+            m.p.load(Relaxed) == Some(p)
+                && p.schedtick.load(Relaxed) == tick
+                && p.status() == PStatus::Running
+        };
+        if !m.claim.confirm(is_same) {
+            self.calls.cancelled.add_shared(1);
+            return false;
+        }
+        let Some(g) = m.curg() else {
+            super::fatal::throw("an M outside the runtime without a goroutine")
+        };
+        g.status.transition(Status::Running, Status::Syscall);
+        m.p.store(None, Release);
+        p.m.store(None, Release);
+        p.set_status(PStatus::Idle);
+        chaos::point("claimed");
+        m.claim.finish();
+        self.calls.claimed.add_shared(1);
+        self.add_stray(claims, m);
+        self.hand_off_p(p);
+        true
+    }
+
+    fn add_stray(&self, claims: &mut Held<'_, Claims>, m: Mp) {
+        let cpu = os::thread_cpu_ns(m.tid.load(Relaxed));
+        m.watched.cpu_ns.set(cpu.unwrap_or(0));
+        if !m.watched.is_stray.replace(true) {
+            m.watched.next.set(claims.strays);
+            claims.strays = Some(m);
+            self.nstrays.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Strays that compute are made to take a P or wait for one.
+    fn look_at_strays(&self, claims: &mut Held<'_, Claims>) -> u64 {
+        let mut looked = 0;
+        let mut kept: Option<Mp> = None;
+        let mut last: Option<Mp> = None;
+        while looked < STRAYS_MAX
+            && let Some(m) = claims.strays
+        {
+            claims.strays = m.watched.next.take();
+            looked += 1;
+            if !m.claim.is_taken() {
+                m.watched.is_stray.set(false);
+                self.nstrays.fetch_sub(1, Relaxed);
+                continue;
+            }
+            m.watched.next.set(kept);
+            kept = Some(m);
+            last = last.or(Some(m));
+            self.look_at_stray(claims, m);
+        }
+        // Behind those it was not yet the turn of.
+        let rest = claims.strays;
+        match std::iter::successors(rest, |m| m.watched.next.get()).last() {
+            Some(tail) => tail.watched.next.set(kept),
+            None => claims.strays = kept,
+        }
+        if last.is_none() && rest.is_none() {
+            u64::MAX
+        } else {
+            PACE_STRAYS_NS
+        }
+    }
+
+    fn look_at_stray(&self, claims: &mut Held<'_, Claims>, m: Mp) {
+        let Some(cpu) = os::thread_cpu_ns(m.tid.load(Relaxed)) else {
+            return;
+        };
+        let burned = cpu.saturating_sub(m.watched.cpu_ns.get());
+        if burned < BURN_NS {
+            return;
+        }
+        m.watched.cpu_ns.set(cpu);
+        self.calls.overshoots.add_shared(1);
+        self.calls.overshoot_ns.add_shared(burned);
+        self.insist(claims, m, os::monotonic_ns());
+    }
+
+    /// Somebody was woken and found no P: the oldest makes room, if it is old enough. Returns how soon to look again.
+    fn press(
+        &self,
+        claims: &mut Held<'_, Claims>,
+        oldest: Option<(u64, Pp, Mp)>,
+        now: u64,
+    ) -> u64 {
+        if !self.sysmon.is_pressed() {
+            return u64::MAX;
+        }
+        if !self.core.lock().runq.has_fresh() && self.procs().all(|p| p.runq.is_empty()) {
+            self.sysmon.unpress(); // it has been served
+            return u64::MAX;
+        }
+        match oldest {
+            Some((age, p, m)) if age >= PRESS_NS => self.ask_then_insist(claims, p, m, now),
+            Some((age, ..)) => PRESS_NS - age,
+            None => PACE_STUCK_NS,
+        }
+    }
+
+    fn ask_then_insist(
+        &self,
+        claims: &mut Held<'_, Claims>,
+        p: Pp,
+        m: Mp,
+        now: u64,
+    ) -> u64 {
+        let asked = p.seen.asked_ns.get();
+        if asked == 0 {
+            p.seen.asked_ns.set(now);
+            m.ask(YIELD);
+            return INSIST_NS;
+        }
+        m.ask(YIELD); // a stretch inside the runtime may have cleared it
+        if now - asked >= INSIST_NS {
+            self.insist(claims, m, now);
+        }
+        INSIST_NS * 2
+    }
+
+    /// Signals an M that computes; never one that sleeps in a call.
+    fn insist(&self, claims: &mut Held<'_, Claims>, m: Mp, now: u64) {
+        if !self.config.preemption || m.claim.depth() > 0 {
+            return;
+        }
+        if m.signalled.load(Acquire) {
+            if now - m.watched.sent_ns.get() >= LOST_NS {
+                self.look_for_signal(m);
+            }
+            return;
+        }
+        let is_running = match self.doing(claims, m) {
+            Doing::Running => true,
+            Doing::Blocked(_) => false,
+            Doing::Unknown => true, // it was seen to use CPU a moment ago
+        };
+        if is_running {
+            self.send(m, now);
+        }
+    }
+
+    fn send(&self, m: Mp, now: u64) {
+        m.watched.sent_ns.set(now);
+        // ORDER: Release; pairs with the Acquire in the handler.
+        m.signalled.store(true, Release);
+        let signal = self.config.preemption_signal;
+        if os::signal_thread(m.tid.load(Relaxed), signal).is_ok() {
+            self.calls.signals.add_shared(1);
+        } else {
+            m.signalled.store(false, Relaxed);
+        }
+    }
+
+    /// A signal has not arrived for long: says so once if it cannot, and lets another one be sent.
+    fn look_for_signal(&self, m: Mp) {
+        m.signalled.store(false, Relaxed);
+        let signal = self.config.preemption_signal;
+        if !preempt::is_installed(signal) && !self.calls.is_signal_lost.swap(true, Relaxed) {
+            os::eprint_raw(format_args!(
+                "gosched: the program has replaced the handler of signal {signal}; goroutines that make no calls are not \
+                 preempted any more (Builder::preemption_signal chooses another signal)\n"
+            ));
+        }
+    }
+
+    /// What the kernel says of the M's thread.
+    pub(crate) fn doing(&self, claims: &mut Held<'_, Claims>, m: Mp) -> Doing {
+        // SAFETY: D9, the slot is guarded by the claim lock, which the caller holds.
+        let slot = unsafe { &mut *m.watched.file.get() };
+        if let Some(file) = slot {
+            match file.doing() {
+                Doing::Unknown => {
+                    *slot = None; // closed behind our back
+                    claims.files -= 1;
+                }
+                known => return known,
+            }
+        }
+        let Ok(file) = TaskFile::open(m.tid.load(Relaxed)) else {
+            self.calls.has_no_proc.store(true, Relaxed);
+            return Doing::Unknown;
+        };
+        self.calls.has_no_proc.store(false, Relaxed);
+        let doing = file.doing();
+        if claims.files < FILES_MAX {
+            claims.files += 1;
+            *slot = Some(file);
+        }
+        doing
+    }
+
+    /// The M ends: it is watched no more.
+    pub(crate) fn forget_m(&self, m: Mp) {
+        let mut claims = self.claims.lock();
+        // SAFETY: D9, under the claim lock.
+        if unsafe { (*m.watched.file.get()).take() }.is_some() {
+            claims.files -= 1;
+        }
+        if m.watched.is_stray.replace(false) {
+            self.nstrays.fetch_sub(1, Relaxed);
+            if claims.strays == Some(m) {
+                claims.strays = m.watched.next.get();
+            } else {
+                let before = std::iter::successors(claims.strays, |m| m.watched.next.get())
+                    .find(|other| other.watched.next.get() == Some(m));
+                if let Some(before) = before {
+                    before.watched.next.set(m.watched.next.get());
+                }
+            }
+            m.watched.next.set(None);
+        }
+    }
+
+    /// Whether there is, or may be, a thread for a P that is taken away.
+    fn has_thread_to_spare(&self) -> bool {
+        let core = self.core.lock();
+        core.nmidle > 0 || core.mcount < self.config.max_threads
+    }
+
+    /// The world is to stop and Ps are still out: takes those that nobody uses, signals those that compute. The leader.
+    pub(crate) fn force_stop(&self) {
+        let mut claims = self.claims.lock();
+        let now = os::monotonic_ns();
+        let own = self.own_m();
+        for p in self.procs() {
+            match p.status() {
+                PStatus::Syscall if p.status.retake(PStatus::Idle) => {
+                    self.calls.retaken.add_shared(1);
+                    self.hand_off_p(p);
+                }
+                PStatus::Running => {
+                    let tick = p.schedtick.load(Relaxed);
+                    let holder = p.m.load(Acquire).filter(|m| Some(*m) != own);
+                    let Some(m) = holder.filter(|m| m.claim.depth() == 0) else {
+                        continue;
+                    };
+                    m.ask(YIELD);
+                    match self.doing(&mut claims, m) {
+                        Doing::Blocked(_) => {
+                            self.claim(&mut claims, m, p, tick);
+                        }
+                        _ => self.insist(&mut claims, m, now),
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The M gives its P up in the middle of a call that is about to go on. In the handler, inside the runtime.
+    pub(crate) fn let_go(&self, m: Mp) {
+        let Some(g) = m.curg() else { return };
+        g.status.transition(Status::Running, Status::Syscall);
+        let p = super::p::release_p(m);
+        m.claim.finish();
+        self.calls.claimed.add_shared(1);
+        self.add_stray(&mut self.claims.lock(), m);
+        self.hand_off_p(p);
+    }
+}

@@ -1,0 +1,234 @@
+//! Blocking calls (SY, M4, M5): how a goroutine leaves its P behind for one, and how it comes back from any call without one.
+//!
+//! A *marked* call is `gosched::blocking(f)`. Its P stays where it is, in state Syscall, and so does its goroutine; if the call is short
+//! the M takes the P back with one swap and nobody has noticed. If it is long somebody else wins that swap: sysmon, an M that
+//! needs a P, the leader of a stopping world (P3).
+//!
+//! ```text
+//!  enter_syscall                                     come_back (marked, or the P was taken in an unmarked call)
+//!  1 P and M are unbound, the claim word is MARKED   1 marked: old P, Syscall → Running: as if nothing had been
+//!  2 P: Running → Syscall                            2 an idle P: the old one, if it is among them, or any
+//!  3 G: Running → Syscall, a full barrier (stop/1)   3 none: the goroutine is queued; its M sleeps (`exitsyscall0`), or
+//!  4 does the world stop? then step aside              both wait here if it cannot leave its thread (`bound`)
+//! ```
+//!
+//! Code inside a marked call may use the runtime: it comes back for that, and goes away again when it leaves (`BLOCK` in
+//! `M::asked`).
+
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+use super::Sched;
+use super::claim::Found;
+use super::gstatus::Status;
+use super::m::BLOCK;
+use super::p::{PStatus, acquire_p};
+use super::park::{drop_g, enter_m, leave, mcall};
+use super::ptr::{Gp, Mp, Pp};
+use super::schedule::Next;
+use crate::context::{current_m, tls};
+
+/// Runs `f`, which may block its thread, and lets other goroutines have the processor meanwhile.
+///
+/// Everything works without it: a goroutine that blocks its thread loses its processor after about a millisecond. A call marked so
+/// loses it within 20 µs when others wait, and is never taken for computation; a short one keeps it and costs a few
+/// nanoseconds. `f` may use everything it could use outside, channels and locks of the runtime too (it then has a
+/// processor for as long as that takes), and calls nest. A panic passes through. While `f` computes it does not count as one of
+/// GOMAXPROCS, so it should be about waiting.
+///
+/// Blocks the thread as `f` does, never other goroutines. On a plain thread it only calls `f`.
+///
+/// ```
+/// gosched::run(|| {
+///     let text = gosched::blocking(|| std::fs::read_to_string("Cargo.toml"));
+///     assert!(text.unwrap().contains("[package]"));
+/// });
+/// ```
+#[inline]
+pub fn blocking<T>(f: impl FnOnce() -> T) -> T {
+    let _call = Call::begin();
+    f()
+}
+
+/// A marked call, until dropped.
+struct Call;
+
+impl Call {
+    #[inline]
+    fn begin() -> Option<Call> {
+        let m = current_m()?;
+        let g = m.curg()?;
+        let calls = g.calls.get();
+        g.calls.set(calls + 1);
+        if calls == 0 {
+            let m = enter_m(m);
+            enter_syscall(m, g);
+        }
+        Some(Call)
+    }
+}
+
+impl Drop for Call {
+    #[inline]
+    fn drop(&mut self) {
+        // Its M may be another one: code inside the call may have waited.
+        if let Some((m, g)) = current_m().and_then(|m| Some((m, m.curg()?))) {
+            let calls = g.calls.get() - 1;
+            if calls == 0 {
+                let m = enter_m(m);
+                g.calls.set(0);
+                if m.asked.load(Relaxed) & BLOCK != 0 {
+                    m.unask(BLOCK);
+                }
+                leave(m);
+            } else {
+                g.calls.set(calls);
+            }
+        }
+    }
+}
+
+/// Leaves the P behind and the runtime with it. Inside, at depth 1.
+#[inline]
+pub(crate) fn enter_syscall(m: Mp, g: Gp) {
+    let Some(p) = m.p.load(Relaxed) else {
+        m.claim.leave(); // a dead runtime's, or in a stretch that may not wait for one
+        return;
+    };
+    let sched = m.sched();
+    p.syscalltick
+        .store(p.syscalltick.load(Relaxed).wrapping_add(1), Relaxed);
+    p.counters.syscalls.add(1);
+    m.oldp.store(Some(p), Relaxed);
+    m.p.store(None, Release);
+    p.m.store(None, Release);
+    m.claim.mark();
+    p.set_status(PStatus::Syscall);
+    // FENCE: stop/1 — the P is there to be taken before the look at `gcwaiting`; the swap is the barrier. Meets stop/2
+    // in `Sched::stop_with`.
+    g.status.transition(Status::Running, Status::Syscall);
+    crate::shim::fence_after_rmw();
+    if sched.is_stopping() || sched.sysmon.is_dozing() {
+        enter_syscall_slow(sched, p);
+    }
+    m.claim.leave();
+}
+
+#[cold]
+#[inline(never)]
+fn enter_syscall_slow(sched: &Sched, p: Pp) {
+    if sched.is_stopping() && p.status.retake(PStatus::Idle) {
+        sched.hand_off_p(p);
+    } else if sched.has_work() {
+        sched.sysmon.wake(); // the P may be wanted soon
+    }
+}
+
+/// Entering has found something in the claim word. Returns the M that the goroutine is on then.
+#[cold]
+#[inline(never)]
+pub(crate) fn enter_slow(m: Mp) -> Mp {
+    match m.claim.look() {
+        Found::Kept => m,
+        Found::Marked | Found::Taken => come_back(m),
+        Found::Forked => {
+            m.claim.leave();
+            super::forked::refuse()
+        }
+    }
+}
+
+/// Inside the runtime without a P, or with one to be taken back.
+#[inline]
+fn come_back(m: Mp) -> Mp {
+    let Some(g) = m.curg() else {
+        super::fatal::throw("an M without a goroutine in a call")
+    };
+    let old = m.oldp.swap(None, Relaxed);
+    if let Some(p) = old
+        && p.status.retake(PStatus::Running)
+    {
+        m.p.store(Some(p), Release);
+        p.m.store(Some(m), Release);
+        settle(m, g);
+        return m;
+    }
+    come_back_slow(m, g, old)
+}
+
+/// It has a P: Running again.
+#[inline]
+fn settle(m: Mp, g: Gp) {
+    g.status.transition(Status::Syscall, Status::Running);
+    if g.calls.get() > 0 {
+        m.ask(BLOCK);
+    }
+    m.claim.resume();
+}
+
+#[cold]
+#[inline(never)]
+fn come_back_slow(m: Mp, g: Gp, old: Option<Pp>) -> Mp {
+    let sched = m.sched();
+    if m.claim.depth() > 1 || !m.may_be_preempted() {
+        return m; // what is done here needs no P, and must not wait for one
+    }
+    if sched.dead.load(Relaxed) {
+        settle(m, g); // nobody will run here any more; it may go on until it has to wait (D2)
+        return m;
+    }
+    if sched.take_idle_p(m, old) {
+        settle(m, g);
+        return m;
+    }
+    if !tls::is_home(m, g) {
+        // Code that belongs to the thread: it cannot be continued on another one.
+        wait_here(sched, m, g);
+        return m;
+    }
+    mcall(m, exitsyscall0)
+}
+
+/// Without a P, and unable to leave the thread: waits for one as it is. Inside. CONTEXT: signal.
+pub(crate) fn wait_here(sched: &Sched, m: Mp, g: Gp) {
+    let mut core = sched.core.lock();
+    g.status.transition(Status::Syscall, Status::Runnable);
+    sched.bind_here(&mut core, m, g);
+    sched.global_put(&mut core, g);
+    sched.wake_after_put(core);
+    sched.wait_bound(m, g);
+    if g.calls.get() > 0 {
+        m.ask(BLOCK);
+    }
+    m.claim.resume();
+}
+
+/// The goroutine has left a thread without a P: it is queued, the thread sleeps.
+fn exitsyscall0(sched: &Sched, m: Mp, g: Gp) -> Next {
+    tls::to_own(m);
+    m.claim.resume();
+    g.status.transition(Status::Syscall, Status::Runnable);
+    drop_g(m, g);
+    let mut core = sched.core.lock();
+    sched.global_put(&mut core, g);
+    sched.wake_after_put(core);
+    if m.lockedg.load(Relaxed).is_some() || sched.stop_m(m) {
+        return Next::Schedule;
+    }
+    Next::End
+}
+
+impl Sched {
+    /// Binds an idle P to an M that comes back, `old` if it is idle.
+    pub(crate) fn take_idle_p(&self, m: Mp, old: Option<Pp>) -> bool {
+        let mut core = self.core.lock();
+        if self.is_stopping() {
+            return false;
+        }
+        let Some(p) = self.get_idle_p_like(&mut core, old) else {
+            return false;
+        };
+        drop(core);
+        acquire_p(m, p);
+        true
+    }
+}
