@@ -132,23 +132,49 @@ fn u2_every_runnable_goroutine_runs() {
     }
 }
 
+/// When the caller ran, as it saw it: a gap means that it was made to wait.
+fn burn_and_note(time: Duration, epoch: Instant, spans: &mut Vec<(Duration, Duration)>) {
+    const GAP: Duration = Duration::from_micros(20);
+    let began = epoch.elapsed();
+    let (mut from, mut last) = (began, began);
+    while last - began < time {
+        let now = epoch.elapsed();
+        if now - last > GAP {
+            spans.push((from, last));
+            from = now;
+        }
+        last = now;
+    }
+    spans.push((from, last));
+}
+
 /// The most goroutines that ran at the same time, of more than can.
 fn most_at_once(procs: usize) -> usize {
-    let (now, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let epoch = Instant::now();
+    let all = std::sync::Mutex::new(Vec::new());
     thread::scope(|s| {
         for _ in 0..procs + 4 {
             s.spawn(|| {
+                let mut spans = Vec::with_capacity(10_000);
                 for _ in 0..3 {
-                    most.fetch_max(now.fetch_add(1, SeqCst) + 1, SeqCst);
-                    burn(Duration::from_millis(6));
-                    now.fetch_sub(1, SeqCst);
+                    burn_and_note(Duration::from_millis(15), epoch, &mut spans);
                     gosched::yield_now();
                 }
+                all.lock().unwrap().extend(spans);
             });
         }
-        // Not running, this goroutine does not count.
     });
-    most.load(SeqCst)
+    let spans = all.into_inner().unwrap();
+    let mut edges: Vec<_> = spans
+        .iter()
+        .flat_map(|(from, to)| [(*from, 1), (*to, -1)])
+        .collect();
+    edges.sort_unstable();
+    let running = edges.iter().scan(0, |now, (_, step)| {
+        *now += step;
+        Some(*now)
+    });
+    running.max().unwrap_or(0) as usize
 }
 
 #[test]

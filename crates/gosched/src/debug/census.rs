@@ -183,7 +183,8 @@ impl Census {
     pub(super) fn judge(&self, sched: &Sched, leader: Option<Mp>, report: &mut Report) {
         for head in self.heads.as_slice() {
             judge_place(head, report);
-            judge_bonds(head, sched, leader, report);
+            judge_thread(head, leader, report);
+            judge_bonds(head, sched, report);
         }
     }
 }
@@ -255,8 +256,8 @@ fn judge_place(head: &Head, report: &mut Report) {
     }
 }
 
-/// G2, G6, M6: who belongs to whom.
-fn judge_bonds(head: &Head, sched: &Sched, leader: Option<Mp>, report: &mut Report) {
+/// G2, M4: who is on whose thread.
+fn judge_thread(head: &Head, leader: Option<Mp>, report: &mut Report) {
     let (g, id) = (head.g, head.g.id());
     let m = g.m.load(Relaxed);
     match head.status {
@@ -301,6 +302,11 @@ fn judge_bonds(head: &Head, sched: &Sched, leader: Option<Mp>, report: &mut Repo
             );
         }
     }
+}
+
+/// G6, M6, GF, D3: what belongs to it, and to whom it belongs.
+fn judge_bonds(head: &Head, sched: &Sched, report: &mut Report) {
+    let (g, id) = (head.g, head.g.id());
     if let Some(m) = g.lockedm.load(Relaxed) {
         let is_mutual = m.lockedg.load(Relaxed) == Some(g);
         report.expect(
@@ -320,7 +326,11 @@ fn judge_bonds(head: &Head, sched: &Sched, leader: Option<Mp>, report: &mut Repo
         format_args!("goroutine {id} belongs to another runtime"),
     );
     let has_stack = g.stack().is_some();
-    let needs_stack = matches!(head.status, Status::Running | Status::Waiting);
+    let has_run = matches!(
+        head.status,
+        Status::Running | Status::Waiting | Status::Syscall
+    );
+    let needs_stack = has_run || g.m.load(Relaxed).is_some();
     let is_dead = head.status == Status::Dead;
     report.expect(
         has_stack || !needs_stack,

@@ -9,7 +9,8 @@
 //! still finds is reported.
 //!
 //! What holds while the world is stopped, besides the clauses themselves: every P in use is GcStop and unbound, but for the
-//! leader's, which is bound to its M; no M but the leader's has a P, a goroutine or the spinning flag.
+//! leader's, which is bound to its M; no M but the leader's has a P or the spinning flag, and those that have a goroutine are in a
+//! call with it.
 
 #[cfg(test)]
 mod tests;
@@ -234,16 +235,57 @@ fn check_lists(sched: &Sched, report: &mut Report) {
             core.npending
         ),
     );
-    for p in sched.procs().filter(|p| p.status() == PStatus::Running) {
-        let holder = p.m.load(Relaxed);
-        let is_mutual = holder.is_some_and(|m| m.p.load(Relaxed) == Some(p));
-        report.expect(
-            is_mutual,
-            "P1",
-            format_args!("P{} runs but is not bound both ways", p.id),
-        );
-    }
+    check_busy_ps(sched, &core, report);
     check_ms(sched, &core, report);
+    check_idle_ms(sched, &core, report);
+}
+
+/// The Ps that are in use while the world runs: P1, P3. Their Ms take and leave them without the lock.
+fn check_busy_ps(sched: &Sched, core: &Core, report: &mut Report) {
+    for p in sched.procs() {
+        let (id, call, status) = (p.id, p.syscalltick.load(Acquire), p.status());
+        let holder = p.m.load(Acquire);
+        match status {
+            PStatus::Running => {
+                let is_mutual = holder.is_some_and(|m| m.p.load(Relaxed) == Some(p));
+                report.expect(
+                    is_mutual || is_changing_hands(core, p),
+                    "P1",
+                    format_args!("P{id} runs but is not bound both ways"),
+                );
+            }
+            PStatus::Syscall => {
+                let left_it = |m: Mp| m.oldp.load(Relaxed) == Some(p);
+                let has_caller = all_ms(core).any(left_it);
+                if p.status() != status || p.syscalltick.load(Acquire) != call {
+                    continue; // another call, or none, by now
+                }
+                report.expect(
+                    holder.is_none(),
+                    "P3",
+                    format_args!("P{id} was left behind for a call but is bound"),
+                );
+                report.expect(
+                    has_caller,
+                    "P3",
+                    format_args!("P{id} was left behind for a call that no M is in"),
+                );
+                report.expect(
+                    !is_masked(sched, p),
+                    "P6",
+                    format_args!("P{id} was left behind for a call but has a mask bit"),
+                );
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Whether some M is about to leave `p` behind for a marked call, or to take it back: it is then unbound for a few instructions,
+/// or for as long as that thread waits for a CPU.
+fn is_changing_hands(core: &Core, p: Pp) -> bool {
+    let is_about_to = |m: Mp| m.oldp.load(Relaxed) == Some(p) || m.claim.is_marked();
+    all_ms(core).any(|m| m.claim.depth() > 0 && is_about_to(m))
 }
 
 fn is_masked(sched: &Sched, p: Pp) -> bool {
@@ -260,14 +302,11 @@ fn count_ps(first: Option<Pp>, nprocs: u32, mut f: impl FnMut(Pp)) -> u32 {
     count
 }
 
-/// The Ms' lists and counters; under the scheduler lock, whether the world runs or not.
+/// The list of all Ms; under the scheduler lock, whether the world runs or not.
 fn check_ms(sched: &Sched, core: &Core, report: &mut Report) {
-    let nprocs = sched.nprocs();
-    let limit = core.mcount as usize + 1;
-    let (mut all, mut flagged) = (0, 0);
-    for m in all_ms(core).take(limit) {
+    let mut all = 0;
+    for m in all_ms(core).take(core.mcount as usize + 1) {
         all += 1;
-        flagged += u32::from(m.is_idle.get());
         let id = m.id.get();
         report.expect(
             std::ptr::eq(m.sched.get(), sched),
@@ -299,6 +338,12 @@ fn check_ms(sched: &Sched, core: &Core, report: &mut Report) {
             core.mcount, sched.config.max_threads
         ),
     );
+}
+
+/// The list of idle Ms, and the counters of those who look for work; as above.
+fn check_idle_ms(sched: &Sched, core: &Core, report: &mut Report) {
+    let limit = core.mcount as usize + 1;
+    let flagged = all_ms(core).take(limit).filter(|m| m.is_idle.get()).count() as u32;
     let mut idle = 0;
     let mut prev = None;
     for m in successors(core.midle, |m| m.idle_next.get()).take(limit) {
@@ -331,7 +376,7 @@ fn check_ms(sched: &Sched, core: &Core, report: &mut Report) {
             core.nmidle
         ),
     );
-    let spinning = sched.spin.count();
+    let (spinning, nprocs) = (sched.spin.count(), sched.nprocs());
     report.expect(
         spinning <= nprocs,
         "I6",
@@ -351,7 +396,10 @@ fn check_stopped(sched: &Sched, census: &mut Census, report: &mut Report) {
     let core = sched.core.lock();
     let leader = sched.own_m();
     check_ms(sched, &core, report);
+    check_idle_ms(sched, &core, report);
     check_stopped_ms(&core, leader, report);
+    check_waiting_ms(&core, report);
+    check_calls(sched, &core, report);
     check_stopped_ps(sched, &core, leader, report);
     census.take(sched, report);
     for p in sched.procs() {
@@ -371,17 +419,12 @@ fn check_stopped(sched: &Sched, census: &mut Census, report: &mut Report) {
     check_counts(sched, census, report);
 }
 
+/// M2, P4, G2: what an M has in a stopped world.
 fn check_stopped_ms(core: &Core, leader: Option<Mp>, report: &mut Report) {
-    let (mut waiting_locked, mut bound) = (0, 0);
     for m in all_ms(core).take(core.mcount as usize + 1) {
         let id = m.id.get();
-        let is_bound = m.bound.load(Relaxed).is_some();
-        let is_locked = m.lockedg.load(Relaxed).is_some() || is_bound;
-        bound += u32::from(is_bound && !m.nextp.load(Relaxed).is_some());
-        let has_next = m.nextp.load(Relaxed).is_some();
-        waiting_locked += i32::from(is_locked && m.blocked.load(Relaxed) && !has_next);
         report.expect(
-            !has_next,
+            m.nextp.load(Relaxed).is_none(),
             "S3",
             format_args!("M{id} is being given a P in a stopped world"),
         );
@@ -396,7 +439,7 @@ fn check_stopped_ms(core: &Core, leader: Option<Mp>, report: &mut Report) {
                 "P4",
                 format_args!("M{id} has a P in a stopped world"),
             );
-            // One in a call has come back for its P only when the world goes on.
+            // One in a call keeps its goroutine, and finds no P when it comes back.
             report.expect(
                 m.curg().is_none() || m.claim.is_away(),
                 "G2",
@@ -404,20 +447,63 @@ fn check_stopped_ms(core: &Core, leader: Option<Mp>, report: &mut Report) {
             );
         }
     }
+}
+
+/// M6: the Ms that wait for their own goroutine, locked or bound, against their counters.
+fn check_waiting_ms(core: &Core, report: &mut Report) {
+    let (mut waiting, mut parked) = (0, 0);
+    for m in all_ms(core).take(core.mcount as usize + 1) {
+        let bound = m.bound.load(Relaxed);
+        if let Some(g) = bound {
+            let is_mutual = g.m.load(Relaxed) == Some(m) && m.curg().is_none();
+            report.expect(
+                is_mutual,
+                "M6",
+                format_args!("M{} waits with a goroutine that is elsewhere", m.id.get()),
+            );
+        }
+        let has_next = m.nextp.load(Relaxed).is_some();
+        let has_own = bound.is_some() || m.lockedg.load(Relaxed).is_some();
+        waiting += i32::from(has_own && m.blocked.load(Relaxed) && !has_next);
+        parked += u32::from(bound.is_some() && !has_next);
+    }
     report.expect(
-        waiting_locked == core.nmidlelocked,
+        waiting == core.nmidlelocked,
         "M6",
         format_args!(
-            "{waiting_locked} locked Ms wait, nmidlelocked is {}",
+            "{waiting} Ms wait for their own goroutine, nmidlelocked is {}",
             core.nmidlelocked
         ),
     );
     report.expect(
-        bound == core.nparked,
+        parked == core.nparked,
         "M6",
         format_args!(
-            "goroutines wait on {bound} threads, nparked is {}",
+            "{parked} Ms wait with a goroutine on their thread, nparked is {}",
             core.nparked
+        ),
+    );
+}
+
+/// M5: the Ms whose P was taken from them. In a stopped world no more are, and those that come back are counted a while longer.
+fn check_calls(sched: &Sched, core: &Core, report: &mut Report) {
+    let mut taken = 0;
+    for m in all_ms(core).take(core.mcount as usize + 1) {
+        taken += u32::from(m.claim.is_taken());
+        let has_goroutine = m.curg().is_some() || m.bound.load(Relaxed).is_some();
+        report.expect(
+            has_goroutine || !m.claim.is_away(),
+            "M5",
+            format_args!("M{} is in a call without a goroutine", m.id.get()),
+        );
+    }
+    let watched = sched.nstrays.load(Relaxed);
+    report.expect(
+        taken <= watched && watched <= core.mcount,
+        "M5",
+        format_args!(
+            "the Ps of {taken} Ms were taken, {watched} of {} are watched",
+            core.mcount
         ),
     );
 }

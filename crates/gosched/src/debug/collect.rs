@@ -6,6 +6,7 @@
 //! ```text
 //!  Waiting              always: the Scan bit keeps everybody from resuming it (G6)
 //!  Runnable, started    only while the world is stopped: else an M may be about to run it, or be preparing its first frame
+//!  preempted            only then, too: its thread, which waits with it, unwinds itself (`sched::trace`)
 //!  the caller itself    has unwound itself beforehand
 //!  anybody else         not at all
 //! ```
@@ -14,12 +15,14 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::atomic::Ordering::Relaxed;
 
+use super::what::{What, waiting_thread};
 use crate::context::{FRAMES_MAX, Probe};
 use crate::os::PageVec;
 use crate::sched::Sched;
 use crate::sched::g::WaitReason;
 use crate::sched::gstatus::Status;
 use crate::sched::ptr::Gp;
+use crate::sched::trace;
 use crate::thread::inner::Inner;
 
 /// Frames that a stack is expected to have, for buffers made beforehand.
@@ -49,7 +52,7 @@ pub(super) enum View {
     Cut,
     /// It has not run yet and has no stack.
     NotStarted,
-    /// It is running, or could not be held.
+    /// It is running, in a call, or could not be held.
     Elsewhere,
     /// Too little of its stack is left to unwind in.
     NoRoom,
@@ -60,8 +63,7 @@ pub(super) enum View {
 pub(super) struct Record {
     pub(super) id: u64,
     pub(super) parent: u64,
-    pub(super) status: Status,
-    pub(super) reason: WaitReason,
+    pub(super) what: What,
     pub(super) waited_ms: u32,
     pub(super) site: Option<&'static Location<'static>>,
     pub(super) is_locked: bool,
@@ -78,7 +80,7 @@ impl Record {
     /// The address of the `Inner` of the goroutine that this one waits for in a join: what it waits on is the slot in that
     /// goroutine's packet, right behind the `Inner`.
     pub(super) fn join_target(&self) -> Option<usize> {
-        let is_joining = self.status == Status::Waiting && self.reason == WaitReason::Join;
+        let is_joining = self.what == What::Waits(WaitReason::Join);
         is_joining.then(|| self.wait_arg.wrapping_sub(size_of::<Inner>()))
     }
 }
@@ -129,7 +131,6 @@ impl Snapshot {
             }
         });
         gs.as_mut_slice().sort_unstable_by_key(|g| g.id());
-        let now_ms = sched.coarse_ms();
         let mut probe = Probe::new();
         for at in 0..self.gs.len() {
             let g = self.gs.as_slice()[at];
@@ -139,22 +140,17 @@ impl Snapshot {
                 self.elided += 1;
                 continue;
             }
-            self.add(
-                g,
-                own.map(|(_, stack)| stack),
-                &mut probe,
-                now_ms,
-                is_stopped,
-            );
+            let own = own.map(|(_, stack)| stack);
+            self.add(sched, g, own, &mut probe, is_stopped);
         }
     }
 
     fn add(
         &mut self,
+        sched: &Sched,
         g: Gp,
         own: Option<&Probe>,
         probe: &mut Probe,
-        now_ms: u32,
         is_stopped: bool,
     ) {
         let held = if own.is_some() {
@@ -164,7 +160,12 @@ impl Snapshot {
         };
         let status = held.unwrap_or_else(|| g.status.get());
         let is_ended = matches!(status, Status::Dead | Status::Idle);
-        let mut record = Record::of(g, status, now_ms);
+        let what = match own {
+            _ if !is_stopped => What::plain(g, status),
+            Some(_) => What::Is(Status::Running), // with or without a P
+            None => What::in_stopped_world(sched, g, status),
+        };
+        let mut record = Record::of(g, what, sched.coarse_ms());
         if own.is_some() || held.is_some() || is_stopped {
             // It cannot end meanwhile, so its `Inner` stays.
             record.name = g
@@ -179,6 +180,7 @@ impl Snapshot {
         record.view = match own {
             Some(stack) => self.add_pcs(&mut record, stack),
             None if g.started.load(Relaxed) == 0 => View::NotStarted,
+            None if what == What::Preempted => self.ask_thread(&mut record, g),
             None if held.is_none() => View::Elsewhere,
             None => {
                 // SAFETY: G6, the Scan bit is ours over a state in which the goroutine is off its stack and has been on it
@@ -195,6 +197,15 @@ impl Snapshot {
         if !is_ended && self.records.push(record).is_err() {
             self.elided += 1;
         }
+    }
+
+    /// The stack of a goroutine on whose thread somebody waits. The world is stopped.
+    fn ask_thread(&mut self, record: &mut Record, g: Gp) -> View {
+        let mut view = View::Elsewhere;
+        if let Some(m) = waiting_thread(g) {
+            trace::ask(m, |stack| view = self.add_pcs(record, stack));
+        }
+        view
     }
 
     fn add_pcs(&mut self, record: &mut Record, stack: &Probe) -> View {
@@ -231,11 +242,7 @@ impl Snapshot {
     pub(super) fn head(&self, record: &Record) -> Head<'_> {
         Head {
             id: record.id,
-            what: if record.status == Status::Waiting {
-                record.reason.name()
-            } else {
-                record.status.name()
-            },
+            what: record.what,
             minutes: u64::from(record.waited_ms) / 60_000,
             is_locked: record.is_locked,
             name: self.name(record),
@@ -248,7 +255,7 @@ fn hold(g: Gp, is_stopped: bool) -> Option<Status> {
     if g.status.begin_scan(Status::Waiting) {
         return Some(Status::Waiting);
     }
-    // One that waits on its thread has not left its stack.
+    // One that waits on its thread, or is about to, has not left its stack.
     let may_be_runnable = is_stopped && g.has_started() && g.boundm().is_none();
     (may_be_runnable && g.status.begin_scan(Status::Runnable)).then_some(Status::Runnable)
 }
@@ -267,13 +274,12 @@ fn append<T: Copy>(all: &mut PageVec<T>, items: &[T]) -> Option<Span> {
 }
 
 impl Record {
-    fn of(g: Gp, status: Status, now_ms: u32) -> Record {
-        let is_waiting = status == Status::Waiting;
+    fn of(g: Gp, what: What, now_ms: u32) -> Record {
+        let is_waiting = matches!(what, What::Waits(_));
         Record {
             id: g.id(),
             parent: g.parent.load(Relaxed),
-            status,
-            reason: g.wait_reason(),
+            what,
             waited_ms: if is_waiting {
                 elapsed_ms(g.wait_since.load(Relaxed), now_ms)
             } else {
@@ -305,7 +311,7 @@ fn elapsed_ms(since: u32, now: u32) -> u32 {
 /// `goroutine 18 [park, 5 minutes, locked to thread] {name: worker}`
 pub(super) struct Head<'a> {
     pub(super) id: u64,
-    pub(super) what: &'a str,
+    pub(super) what: What,
     pub(super) minutes: u64,
     pub(super) is_locked: bool,
     pub(super) name: Option<&'a str>,
@@ -336,7 +342,7 @@ mod tests {
     fn heads_read_as_in_go() {
         let head = |minutes, is_locked, name| Head {
             id: 18,
-            what: "park",
+            what: What::Waits(WaitReason::Park),
             minutes,
             is_locked,
             name,

@@ -13,10 +13,10 @@ use std::time::Duration;
 use super::collect::{Head, Record, Snapshot, View};
 pub(crate) use super::fatal::print_fatal;
 use super::symbols::{Frame, Symbols, with_room};
+use super::what::What;
 use crate::context::{self, Probe, current_g};
 use crate::os;
 use crate::sched::Sched;
-use crate::sched::gstatus::Status;
 use crate::sched::park::enter;
 
 /// The goroutines of a runtime at one moment: what [`debug::dump`](crate::debug::dump) returns.
@@ -53,8 +53,8 @@ pub struct Dump {
 pub struct Goroutine {
     id: u64,
     name: Option<Box<str>>,
-    state: &'static str,
-    wait_reason: Option<&'static str>,
+    what: What,
+    blocked_in: Option<Box<str>>,
     waited: Duration,
     parent: Option<u64>,
     parent_name: Option<Box<str>>,
@@ -92,12 +92,60 @@ impl Goroutine {
         self.name.as_deref()
     }
 
-    /// `"running"`, `"runnable"`, `"waiting"` or another of the scheduler's states.
+    /// `"running"` (preempted ones and those that run without a processor after a call included), `"runnable"`, `"waiting"`,
+    /// `"syscall"` (in a call of [`blocking`](crate::blocking), or found blocked) or another of the scheduler's states.
     ///
     /// See the example of [`Goroutine`].
     #[must_use]
     pub fn state(&self) -> &str {
-        self.state
+        self.what.state()
+    }
+
+    /// Whether it was interrupted in the middle of its code and waits on its thread for a processor. While the dump was taken
+    /// that is so of every goroutine that was computing.
+    ///
+    /// ```
+    /// use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    /// static STOP: AtomicBool = AtomicBool::new(false);
+    /// fn compute() {
+    ///     while !STOP.load(Relaxed) {}
+    /// }
+    /// gosched::run(|| {
+    ///     let hog = gosched::thread::spawn(compute);
+    ///     gosched::thread::sleep(std::time::Duration::from_millis(10));
+    ///     let dump = gosched::debug::dump();
+    ///     let found = &dump.goroutines()[1];
+    ///     assert!(found.is_preempted() && found.state() == "running");
+    ///     assert!(found.frames().iter().any(|frame| frame.function().contains("compute")));
+    ///     # STOP.store(true, Relaxed);
+    ///     # hog.join().unwrap();
+    /// });
+    /// ```
+    #[must_use]
+    pub fn is_preempted(&self) -> bool {
+        self.what == What::Preempted
+    }
+
+    /// Where in the kernel its thread sleeps, if it has lost its processor for that: the name of a system call, such as
+    /// `"futex"`, `"system call 463"` if it is one without a name here, or `"the kernel"` (as in a page fault). None in
+    /// calls of [`blocking`](crate::blocking).
+    ///
+    /// ```
+    /// gosched::run(|| {
+    ///     let (send, receive) = std::sync::mpsc::channel::<()>();
+    ///     let blocked = gosched::thread::spawn(move || receive.recv());
+    ///     gosched::thread::sleep(std::time::Duration::from_millis(10));
+    ///     let dump = gosched::debug::dump();
+    ///     let found = &dump.goroutines()[1];
+    ///     assert_eq!((found.blocked_in(), found.state()), (Some("futex"), "syscall"));
+    ///     assert!(dump.to_string().contains("[blocked in futex]"));
+    ///     # drop(send);
+    ///     # blocked.join().unwrap().unwrap_err();
+    /// });
+    /// ```
+    #[must_use]
+    pub fn blocked_in(&self) -> Option<&str> {
+        self.blocked_in.as_deref()
     }
 
     /// Why it waits, if it does: `"park"`, `"sleep"`, `"join"`, …
@@ -105,7 +153,10 @@ impl Goroutine {
     /// See the example of [`Goroutine`].
     #[must_use]
     pub fn wait_reason(&self) -> Option<&str> {
-        self.wait_reason
+        match self.what {
+            What::Waits(reason) => Some(reason.name()),
+            _ => None,
+        }
     }
 
     /// For how long it has been waiting, to about 10 ms; zero if it is not.
@@ -162,7 +213,7 @@ impl Goroutine {
         self.is_locked
     }
 
-    /// Its stack, innermost first, without the runtime's own frames; empty if it has not run yet.
+    /// Its stack, innermost first, without the runtime's own frames; empty if it has not run yet or is in a system call.
     ///
     /// See the example of [`Goroutine`].
     #[must_use]
@@ -174,12 +225,11 @@ impl Goroutine {
     pub(super) fn new(snapshot: &Snapshot, record: &Record, symbols: &mut Symbols) -> Goroutine {
         let named = |id: u64| snapshot.records().binary_search_by_key(&id, |r| r.id).ok();
         let parent = named(record.parent).map(|at| &snapshot.records()[at]);
-        let is_waiting = record.status == Status::Waiting;
         Goroutine {
             id: record.id,
             name: snapshot.name(record).map(Box::from),
-            state: record.status.name(),
-            wait_reason: is_waiting.then(|| record.reason.name()),
+            what: record.what,
+            blocked_in: record.what.blocked_in().map(|at| at.to_string().into()),
             waited: Duration::from_millis(record.waited_ms.into()),
             parent: (record.parent != 0).then_some(record.parent),
             parent_name: parent.and_then(|p| snapshot.name(p)).map(Box::from),
@@ -275,7 +325,7 @@ impl fmt::Display for Goroutine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let head = Head {
             id: self.id,
-            what: self.wait_reason.unwrap_or(self.state),
+            what: self.what,
             minutes: self.waited.as_secs() / 60,
             is_locked: self.is_locked,
             name: self.name(),
@@ -284,6 +334,9 @@ impl fmt::Display for Goroutine {
         match self.view {
             View::Whole | View::Cut => {}
             View::NotStarted => writeln!(f, "(not started)")?,
+            View::Elsewhere if self.what.is_in_call() => {
+                writeln!(f, "\t(in a system call; stack unavailable)")?;
+            }
             View::Elsewhere => {
                 writeln!(f, "\tgoroutine running on other thread; stack unavailable")?;
             }

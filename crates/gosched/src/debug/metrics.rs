@@ -1,8 +1,8 @@
 //! The scheduler's counters, summed.
 //!
 //! Nobody is stopped: counters have one writer each and are read as they are, lists are counted under the scheduler lock.
-//! How many goroutines run, are runnable or wait follows from the queues, as Go ≥ 1.26 has it: what is neither running nor
-//! queued waits.
+//! How many goroutines run, are runnable, in calls or wait follows from the queues and the Ms, as Go ≥ 1.26 has it: what is
+//! neither running nor queued nor in a call waits. A goroutine on its way from one to the other may be counted as waiting.
 
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,7 +11,7 @@ use crate::context::stack::Guard;
 use crate::sched::Sched;
 use crate::sched::p::{Counters, P, PStatus};
 use crate::sched::park::enter;
-use crate::sched::ptr::Pp;
+use crate::sched::ptr::{Mp, Pp};
 use crate::sched::teardown;
 
 /// The counters of a runtime at one moment: what [`debug::metrics`](crate::debug::metrics) returns.
@@ -38,18 +38,34 @@ pub struct Metrics {
     /// Whether goroutines have their own thread-locals; false under
     /// [`shared_thread_locals`](crate::Builder::shared_thread_locals).
     pub own_thread_locals: bool,
+    /// Whether goroutines that compute without a call are made to give way; false under
+    /// [`preemption(false)`](crate::Builder::preemption) and `GOSCHED_DEBUG=asyncpreemptoff=1`.
+    pub preemption: bool,
+    /// The program has replaced the handler of the preemption signal: they are not, after all.
+    pub signal_lost: bool,
+    /// How goroutines are noticed that block their thread without [`blocking`](crate::blocking): `"kernel state"`, or what
+    /// takes its place and why, such as `"cpu clock only: /proc cannot be read"` (they keep their processor for 10 ms, not
+    /// 1 ms), `"by signal: no membarrier"` (what they wait in is cut short), `"off: no membarrier, no preemption"`.
+    pub unmarked: &'static str,
     /// Threads that run goroutines, those being started included; sysmon and creator are not.
     pub threads: usize,
     /// Of these, asleep without a P.
     pub idle_threads: usize,
     /// Of these, looking for work.
     pub spinning_threads: usize,
+    /// Of these, waiting with a goroutine that was preempted in the middle of its code, until it has a processor again.
+    pub parked_threads: usize,
+    /// Of these, without a processor since it was taken from them in an unmarked call; those that have come back
+    /// meanwhile are counted until sysmon looks.
+    pub strays: usize,
     /// Goroutines that have not ended.
     pub goroutines: usize,
-    /// Of these, on a run queue.
+    /// Of these, on a run queue, the preempted ones included.
     pub runnable: usize,
-    /// Of these, running; never more than `procs`.
+    /// Of these, running on a processor; never more than `procs`.
     pub running: usize,
+    /// Of these, in a call that blocks, or may, without a processor of their own.
+    pub in_calls: usize,
     /// Of these, the rest.
     pub waiting: usize,
     /// Of the runnable ones, on the global queue.
@@ -76,8 +92,30 @@ pub struct Metrics {
     pub overflows: u64,
     /// Times that a goroutine gave the others a turn.
     pub yields: u64,
-    /// Times that a goroutine had to make room because its time slice was over.
+    /// Times that a goroutine had to make room at a call into this library, because its time slice was over.
     pub preempts: u64,
+    /// Times that a goroutine had to make room in the middle of its code, where its thread waits with it.
+    pub parked: u64,
+    /// Times that one could not, because [`max_threads`](crate::Builder::max_threads) leaves no threads for others.
+    pub refused: u64,
+    /// Signals sent to threads that compute.
+    pub signals: u64,
+    /// System calls that such a signal met after all, and cut short.
+    pub interrupted: u64,
+    /// Calls of [`blocking`](crate::blocking) that left a processor behind.
+    pub syscalls: u64,
+    /// Processors taken from such calls because they took long.
+    pub retaken: u64,
+    /// Processors taken from goroutines that blocked their thread without `blocking`.
+    pub claimed: u64,
+    /// Attempts at that which were called off: the goroutine moved.
+    pub cancelled: u64,
+    /// Times that a goroutine was found computing without a processor after such a call.
+    pub overshoots: u64,
+    /// The CPU time that these had used until then, in nanoseconds.
+    pub overshoot_ns: u64,
+    /// Times that sysmon has looked around.
+    pub sysmon_looks: u64,
     /// Lost wake-ups that sysmon found and healed. Anything but 0 is a bug of this crate.
     pub rescues: u64,
     /// Goroutines that dropped runtimes of this process have abandoned.
@@ -140,6 +178,8 @@ pub struct ProcMetrics {
     pub spawns: u64,
     /// Times that it took goroutines from another P.
     pub steals: u64,
+    /// Calls of [`blocking`](crate::blocking) that left it behind.
+    pub syscalls: u64,
 }
 
 /// The word for a P's state.
@@ -162,6 +202,7 @@ fn proc_metrics(p: &P) -> ProcMetrics {
         has_next: !p.runq.peek_next().is_null(),
         spawns: p.counters.spawns.get(),
         steals: p.counters.steals.get(),
+        syscalls: p.counters.syscalls.get(),
     }
 }
 
@@ -172,40 +213,97 @@ fn is_running(p: Pp) -> bool {
     matches!(p.status(), PStatus::Running | PStatus::GcStop) && curg.is_some()
 }
 
+/// Whether its goroutine is in a call. One that comes back has a P a moment before it says so.
+fn is_in_call(m: Mp) -> bool {
+    m.claim.is_away() && m.curg().is_some() && m.p.load(Relaxed).is_none()
+}
+
+/// How unmarked blocking is noticed, by what there is to notice it with.
+fn unmarked(has_proc: bool, has_membarrier: bool, preemption: bool) -> &'static str {
+    match (has_membarrier, has_proc) {
+        (true, true) => "kernel state",
+        (true, false) => "cpu clock only: /proc cannot be read",
+        (false, _) if !preemption => "off: no membarrier, no preemption",
+        (false, true) => "by signal: no membarrier",
+        (false, false) => "by signal, cpu clock only: no membarrier, /proc cannot be read",
+    }
+}
+
+/// What is counted under the scheduler lock.
+struct Counts {
+    threads: u32,
+    idle_threads: u32,
+    parked_threads: u32,
+    global_queue: usize,
+    running: usize,
+    in_calls: usize,
+}
+
+impl Counts {
+    fn of(sched: &Sched) -> Counts {
+        let core = sched.core.lock();
+        let ms = std::iter::successors(core.allm, |m| m.alllink.get());
+        Counts {
+            threads: core.mcount,
+            idle_threads: core.nmidle,
+            parked_threads: core.nparked,
+            global_queue: core.runq.len(),
+            running: sched.procs().filter(|p| is_running(*p)).count(),
+            in_calls: ms.filter(|m| is_in_call(*m)).count(),
+        }
+    }
+}
+
 /// The counters of `sched`, from any thread, in user context.
 pub(crate) fn metrics_of(sched: &Sched) -> Metrics {
     // Made before: inside the runtime nothing is allocated (D9).
     let mut per_proc = Vec::with_capacity(sched.nprocs() as usize);
     let rt = enter();
-    let sum = |pick: fn(&Counters) -> u64| -> u64 {
-        let ps = sched.allp.iter().map_while(|p| p.load(Relaxed));
-        ps.map(|p| pick(&p.counters)).sum::<u64>() + pick(&sched.outside)
-    };
     let goroutines = sched.goroutines() as usize;
     for p in sched.procs().take(per_proc.capacity()) {
         per_proc.push(proc_metrics(&p));
     }
-    let queued: usize = per_proc
-        .iter()
-        .map(|p| p.queued + usize::from(p.has_next))
-        .sum();
-    let core = sched.core.lock();
-    let (threads, idle_threads, global_queue) = (core.mcount, core.nmidle, core.runq.len());
-    let running = sched.procs().filter(|p| is_running(*p)).count();
-    drop(core);
-    let runnable = global_queue + queued;
-    let metrics = Metrics {
+    let metrics = gather(sched, goroutines, &Counts::of(sched), per_proc);
+    drop(rt);
+    metrics
+}
+
+fn gather(
+    sched: &Sched,
+    goroutines: usize,
+    counts: &Counts,
+    per_proc: Vec<ProcMetrics>,
+) -> Metrics {
+    let sum = |pick: fn(&Counters) -> u64| -> u64 {
+        let ps = sched.allp.iter().map_while(|p| p.load(Relaxed));
+        ps.map(|p| pick(&p.counters)).sum::<u64>() + pick(&sched.outside)
+    };
+    let queued = |p: &ProcMetrics| p.queued + usize::from(p.has_next);
+    let runnable = counts.global_queue + per_proc.iter().map(queued).sum::<usize>();
+    let elsewhere = runnable + counts.running + counts.in_calls;
+    let calls = &sched.calls;
+    Metrics {
         procs: per_proc.len(),
         idle_procs: sched.npidle.load(Relaxed) as usize,
         own_thread_locals: sched.tls.is_own(),
-        threads: threads as usize,
-        idle_threads: idle_threads as usize,
+        preemption: sched.config.preemption,
+        signal_lost: calls.is_signal_lost.load(Relaxed),
+        unmarked: unmarked(
+            !calls.has_no_proc.load(Relaxed),
+            !calls.has_no_membarrier.load(Relaxed),
+            sched.config.preemption,
+        ),
+        threads: counts.threads as usize,
+        idle_threads: counts.idle_threads as usize,
         spinning_threads: sched.spin.count() as usize,
+        parked_threads: counts.parked_threads as usize,
+        strays: sched.nstrays.load(Relaxed) as usize,
         goroutines,
         runnable,
-        running,
-        waiting: goroutines.saturating_sub(runnable + running),
-        global_queue,
+        running: counts.running,
+        in_calls: counts.in_calls,
+        waiting: goroutines.saturating_sub(elsewhere),
+        global_queue: counts.global_queue,
         timers: sched.timers.len(),
         spawns: sum(|c| c.spawns.get()),
         ends: sum(|c| c.ends.get()),
@@ -218,14 +316,23 @@ pub(crate) fn metrics_of(sched: &Sched) -> Metrics {
         overflows: sum(|c| c.overflows.get()),
         yields: sum(|c| c.yields.get()),
         preempts: sum(|c| c.preempts.get()),
+        parked: calls.parked.get(),
+        refused: calls.refused.get(),
+        signals: calls.signals.get(),
+        interrupted: calls.interrupted.get(),
+        syscalls: sum(|c| c.syscalls.get()),
+        retaken: calls.retaken.get(),
+        claimed: calls.claimed.get(),
+        cancelled: calls.cancelled.get(),
+        overshoots: calls.overshoots.get(),
+        overshoot_ns: calls.overshoot_ns.get(),
+        sysmon_looks: sched.sysmon.looks.load(Relaxed),
         rescues: sum(|c| c.rescues.get()),
         leaked_goroutines: teardown::leaked_goroutines(),
         leaked_threads: sched.leaked_ms.load(Relaxed) as usize,
         stacks: stack_metrics(sched),
         per_proc,
-    };
-    drop(rt);
-    metrics
+    }
 }
 
 fn stack_metrics(sched: &Sched) -> StackMetrics {
@@ -245,29 +352,59 @@ fn stack_metrics(sched: &Sched) -> StackMetrics {
 
 impl fmt::Display for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.fmt_now(f)?;
+        for (name, value) in self.counters() {
+            writeln!(f, "{name:<10} {value:>10}")?;
+        }
+        self.fmt_calls(f)?;
         writeln!(
             f,
-            "procs      {:>10}   idle {}, goroutines with {} thread-locals\n\
-             threads    {:>10}   idle {}, spinning {}\n\
-             goroutines {:>10}   running {}, runnable {} ({} global), waiting {}\n\
-             timers     {:>10}",
-            self.procs,
-            self.idle_procs,
-            if self.own_thread_locals {
-                "their own"
-            } else {
-                "their thread's"
-            },
+            "   P  status       ticks  queued  next      spawns      steals    syscalls"
+        )?;
+        for p in &self.per_proc {
+            let next = if p.has_next { "yes" } else { "no" };
+            writeln!(
+                f,
+                "{:>4}  {:<8} {:>9} {:>7}  {next:<4} {:>11} {:>11} {:>11}",
+                p.id, p.status, p.ticks, p.queued, p.spawns, p.steals, p.syscalls
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl Metrics {
+    /// What there is at the moment.
+    fn fmt_now(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let whose = match self.own_thread_locals {
+            true => "their own",
+            false => "their thread's",
+        };
+        writeln!(
+            f,
+            "procs      {:>10}   idle {}, goroutines with {whose} thread-locals",
+            self.procs, self.idle_procs
+        )?;
+        writeln!(
+            f,
+            "threads    {:>10}   idle {}, spinning {}, parked {}, stray {}",
             self.threads,
             self.idle_threads,
             self.spinning_threads,
+            self.parked_threads,
+            self.strays
+        )?;
+        writeln!(
+            f,
+            "goroutines {:>10}   running {}, runnable {} ({} global), in calls {}, waiting {}",
             self.goroutines,
             self.running,
             self.runnable,
             self.global_queue,
-            self.waiting,
-            self.timers,
+            self.in_calls,
+            self.waiting
         )?;
+        writeln!(f, "timers     {:>10}", self.timers)?;
         let stacks = &self.stacks;
         writeln!(
             f,
@@ -278,28 +415,38 @@ impl fmt::Display for Metrics {
             stacks.free_cold,
             stacks.mapped_bytes >> 20,
             stacks.guard,
-        )?;
-        for (name, value) in self.counters() {
-            writeln!(f, "{name:<10} {value:>10}")?;
-        }
+        )
+    }
+
+    /// Preemption and blocking calls.
+    fn fmt_calls(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let preemption = match (self.preemption, self.signal_lost) {
+            (false, _) => "off",
+            (true, false) => "on",
+            (true, true) => "on, but the signal's handler was replaced",
+        };
         writeln!(
             f,
-            "   P  status       ticks  queued  next      spawns      steals"
+            "signals    {:>10}   parked {}, refused {}, cut calls short {}; preemption {preemption}",
+            self.signals, self.parked, self.refused, self.interrupted
         )?;
-        for p in &self.per_proc {
-            let next = if p.has_next { "yes" } else { "no" };
-            writeln!(
-                f,
-                "{:>4}  {:<8} {:>9} {:>7}  {next:<4} {:>11} {:>11}",
-                p.id, p.status, p.ticks, p.queued, p.spawns, p.steals
-            )?;
-        }
-        Ok(())
+        writeln!(
+            f,
+            "syscalls   {:>10}   retaken {}",
+            self.syscalls, self.retaken
+        )?;
+        writeln!(
+            f,
+            "claimed    {:>10}   cancelled {}, overshoots {} ({} µs); unmarked calls: {}",
+            self.claimed,
+            self.cancelled,
+            self.overshoots,
+            self.overshoot_ns / 1000,
+            self.unmarked
+        )
     }
-}
 
-impl Metrics {
-    fn counters(&self) -> [(&'static str, u64); 14] {
+    fn counters(&self) -> [(&'static str, u64); 15] {
         [
             ("spawns", self.spawns),
             ("ends", self.ends),
@@ -312,9 +459,31 @@ impl Metrics {
             ("overflows", self.overflows),
             ("yields", self.yields),
             ("preempts", self.preempts),
+            ("looks", self.sysmon_looks),
             ("rescues", self.rescues),
             ("leaked Gs", self.leaked_goroutines),
             ("leaked Ms", self.leaked_threads as u64),
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_said() {
+        let all = |preemption| {
+            let has = [(true, true), (false, true), (true, false), (false, false)];
+            has.map(|(proc, membarrier)| unmarked(proc, membarrier, preemption))
+        };
+        assert_eq!(all(true)[..2], all(false)[..2], "no signal is needed");
+        for text in all(true) {
+            let is_usual = text == "kernel state";
+            assert_eq!(is_usual, text == all(true)[0]);
+            assert_eq!(text.contains("/proc"), text.contains("cpu clock only"));
+            assert_eq!(text.contains("no membarrier"), text.contains("by signal"));
+        }
+        assert!(all(false)[2..].iter().all(|text| text.starts_with("off")));
     }
 }

@@ -25,6 +25,7 @@ mod out;
 pub(crate) mod schedtrace;
 pub(crate) mod sigquit;
 mod symbols;
+mod what;
 
 pub use check::Violations;
 pub use dump::{Dump, Goroutine};

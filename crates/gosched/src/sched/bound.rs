@@ -15,9 +15,11 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use super::gstatus::Status;
 use super::lock::Held;
-use super::p::{acquire_p, relinquish_p};
+use super::p::{acquire_p, gp, relinquish_p};
 use super::ptr::{Gp, Mp, Pp};
 use super::{Core, Sched};
+use crate::os;
+use crate::shim::RING;
 
 /// Threads that are never used up by bound goroutines: with these and the Ps' own, others go on.
 const LIMIT_SLACK: u32 = 4;
@@ -40,24 +42,36 @@ impl Sched {
     }
 
     /// Waits until somebody has brought a P, and runs the goroutine on it. On the thread, inside the runtime. CONTEXT: signal.
+    ///
+    /// When the runtime is dropped it goes on without one, as those do that ran at that moment: it may hold a lock that the
+    /// rest of the process needs. Until it next waits or ends it has only the CPU that nobody else wants.
     pub(crate) fn wait_bound(&self, m: Mp, g: Gp) {
         let p = loop {
-            m.park.sleep();
-            // A read-modify-write: a P that comes now is seen below, or ends the next sleep.
-            m.park.take();
-            m.trace.answer();
+            m.park.sleep_hearing(|| m.trace.answer());
+            m.park.clear();
             // ORDER: Acquire; pairs with the note's Release in `give_p`.
-            if let Some(p) = m.nextp.swap(None, Acquire) {
+            let p = m.nextp.swap(None, Acquire);
+            if p.is_some() || self.dead.load(Relaxed) {
                 break p;
             }
         };
         m.blocked.store(false, Relaxed);
-        acquire_p(m, p);
+        match p {
+            Some(p) => {
+                acquire_p(m, p);
+                p.schedtick
+                    .store(p.schedtick.load(Relaxed).wrapping_add(1), Relaxed);
+            }
+            None => {
+                let mut core = self.core.lock();
+                core.nmidlelocked -= 1;
+                core.nparked -= 1;
+                os::lower_priority();
+            }
+        }
         m.bound.store(None, Relaxed);
         m.curg.store(Some(g), Relaxed);
         g.status.transition(Status::Runnable, Status::Running);
-        p.schedtick
-            .store(p.schedtick.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
     /// Brings a P to the thread that alone may run `g`, which is off every queue.
@@ -84,6 +98,41 @@ impl Sched {
         self.give_p(&mut core, p, g, owner);
         drop(core);
         self.stop_m(m)
+    }
+
+    /// No M is idle: gives p to the thread of a goroutine that waits on its own, if there is one on the queues at hand. That
+    /// goroutine may hold the very lock for which everybody else, the creator of threads too, is waiting (D9).
+    pub(crate) fn give_to_owned(&self, core: &mut Held<'_, Core>, p: Pp) -> bool {
+        let found = self
+            .global_take_owned(core)
+            .or_else(|| self.runq_take_owned(p));
+        if let Some((g, owner)) = found {
+            self.give_p(core, p, g, owner);
+        }
+        found.is_some()
+    }
+
+    /// Takes a goroutine that has a thread of its own out of p's queue; p is in the caller's hands.
+    fn runq_take_owned(&self, p: Pp) -> Option<(Gp, Mp)> {
+        // SAFETY: R2, p is bound to nobody and in our hands.
+        let queue = unsafe { p.queue() };
+        let mut found = None;
+        for _ in 0..=RING {
+            let Some((g, _)) = queue.get() else { break };
+            match gp(g).owner() {
+                Some(owner) if found.is_none() => found = Some((gp(g), owner)),
+                // There is room: it was just taken out.
+                _ => {
+                    if queue.put(g).is_err() {
+                        super::fatal::throw("R1: a ring refuses what it held");
+                    }
+                }
+            }
+            if found.is_some() {
+                break;
+            }
+        }
+        found
     }
 
     /// A goroutine has just left its P to be queued as spent: the P goes to the next one, straight to its thread if it waits

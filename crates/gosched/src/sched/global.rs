@@ -66,16 +66,7 @@ impl GlobalQueue {
 
     /// The first of the spent that waits on its thread.
     fn pop_bound(&mut self) -> Option<Gp> {
-        let mut before = GQueue::new();
-        let found = loop {
-            match self.spent.pop_front() {
-                Some(g) if g.boundm().is_none() => before.push_back(g),
-                found => break found,
-            }
-        };
-        before.append(&mut self.spent);
-        self.spent = before;
-        found
+        take_owned(&mut self.spent).map(|(g, _)| g)
     }
 
     /// Somebody waits for a lock, perhaps for one that a spent goroutine holds: they come first.
@@ -83,6 +74,22 @@ impl GlobalQueue {
         self.spent.append(&mut self.fresh);
         std::mem::swap(&mut self.fresh, &mut self.spent);
     }
+}
+
+fn take_owned(queue: &mut GQueue) -> Option<(Gp, Mp)> {
+    let mut before = GQueue::new();
+    let found = loop {
+        match queue.pop_front() {
+            None => break None,
+            Some(g) => match g.owner() {
+                Some(owner) => break Some((g, owner)),
+                None => before.push_back(g),
+            },
+        }
+    };
+    before.append(queue);
+    *queue = before;
+    found
 }
 
 impl Sched {
@@ -157,6 +164,14 @@ impl Sched {
         let g = core.runq.pop_bound()?;
         self.mirror_len(core);
         Some((g, g.owner()?))
+    }
+
+    /// Takes the first, wherever it is, that has a thread of its own; with that thread.
+    pub(crate) fn global_take_owned(&self, core: &mut Held<'_, Core>) -> Option<(Gp, Mp)> {
+        let runq = &mut core.runq;
+        let found = take_owned(&mut runq.spent).or_else(|| take_owned(&mut runq.fresh));
+        self.mirror_len(core);
+        found
     }
 
     /// Takes a batch: returns the first, puts the rest into p's ring, which is empty enough for them.

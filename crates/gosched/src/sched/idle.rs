@@ -77,6 +77,12 @@ impl Sched {
     pub(crate) fn start_m(&self, mut core: Held<'_, Core>, p: Pp, spinning: bool) {
         debug_assert!(!spinning || p.runq.is_empty(), "M3");
         core.activity += 1;
+        if self.dead.load(Relaxed) {
+            if spinning {
+                self.spin.give_up();
+            }
+            return self.stop_p(&mut core, p);
+        }
         if let Some(m) = self.get_idle_m(&mut core) {
             if self.wants_threads(&core) {
                 self.creator.kick();
@@ -86,6 +92,12 @@ impl Sched {
             // A thread outside has no claim on the runtime once the lock is free; Ms are never freed.
             drop(core);
             m.park.wakeup();
+            return;
+        }
+        if self.give_to_owned(&mut core, p) {
+            if spinning {
+                self.spin.give_up(); // that thread has work, and looks for none
+            }
             return;
         }
         p.wants_spinning.set(spinning);

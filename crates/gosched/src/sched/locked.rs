@@ -14,6 +14,7 @@ use super::Sched;
 use super::p::{acquire_p, relinquish_p};
 use super::park::{Entered, enter};
 use super::ptr::{Gp, Mp};
+use crate::context::tls;
 
 /// Wires the calling goroutine to its current thread; calls nest.
 #[track_caller]
@@ -86,6 +87,7 @@ impl Sched {
     pub(crate) fn stop_locked_m(&self, m: Mp) -> bool {
         // Counted as asleep before its P is handed on: nobody must wait for this M to come back.
         self.core.lock().nmidlelocked += 1;
+        tls::to_own(m); // it may have come here from a call without a P
         if m.p.load(Relaxed).is_some() {
             self.hand_off_p(relinquish_p(m));
         }
@@ -106,7 +108,10 @@ impl Sched {
                 acquire_p(m, p);
                 true
             }
-            None => false,
+            None => {
+                debug_assert!(self.dead.load(Relaxed), "woken without a P");
+                false
+            }
         }
     }
 }

@@ -72,8 +72,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 
 use crossbeam_utils::CachePadded;
 
-use self::global::GlobalQueue;
 use self::gblock::GBlocks;
+use self::global::GlobalQueue;
 use self::lock::{Lock, Rank};
 use self::p::{Counters, P};
 use self::ptr::{AtomicRef, Mp, Pp};

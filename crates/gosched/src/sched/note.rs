@@ -10,7 +10,7 @@
 //!  SET    woken; stays so until the owner clears it
 //! ```
 
-use crate::shim::{AcqRel, Acquire, Futex, Relaxed, Release};
+use crate::shim::{Acquire, Futex, Relaxed, Release};
 
 const CLEAR: u32 = 0;
 const SET: u32 = 1;
@@ -33,17 +33,24 @@ impl Note {
         self.word.0.store(CLEAR, Relaxed);
     }
 
-    /// As `clear`, for a note that has several wakers: what they wrote before they woke it is seen. Only the sleeper.
-    pub(crate) fn take(&self) {
-        // ORDER: AcqRel; pairs with the Release in `wakeup`; a wake-up that comes later stays.
-        self.word.0.swap(CLEAR, AcqRel);
-    }
-
     /// Sleeps until `wakeup`.
     pub(crate) fn sleep(&self) {
         while !self.is_set() {
             self.word.wait(CLEAR, None);
         }
+    }
+
+    /// Sleeps until `wakeup`; calls `hear` whenever somebody may have nudged.
+    pub(crate) fn sleep_hearing(&self, mut hear: impl FnMut()) {
+        while !self.is_set() {
+            hear();
+            self.word.wait(CLEAR, None);
+        }
+    }
+
+    /// Makes a sleeper in `sleep_hearing` listen, if it is asleep by now; it sleeps on.
+    pub(crate) fn nudge(&self) {
+        Futex::wake_one(&self.word);
     }
 
     /// Sleeps until `wakeup` or the deadline; returns whether it was woken.

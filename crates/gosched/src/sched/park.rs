@@ -310,12 +310,7 @@ fn preempted_m(sched: &Sched, m: Mp, g: Gp) -> Next {
 }
 
 #[inline]
-fn yield_to_global(
-    sched: &Sched,
-    m: Mp,
-    g: Gp,
-    put: fn(&Sched, &mut Held<'_, Core>, Gp),
-) -> Next {
+fn yield_to_global(sched: &Sched, m: Mp, g: Gp, put: fn(&Sched, &mut Held<'_, Core>, Gp)) -> Next {
     g.status.transition(Status::Running, Status::Runnable);
     drop_g(m, g);
     put(sched, &mut sched.core.lock(), g);

@@ -203,6 +203,9 @@ impl Sched {
     /// The goroutine makes room without leaving its thread. Inside the runtime, on the thread.
     fn park_here(&self, m: Mp, g: Gp) {
         let mut core = self.core.lock();
+        if self.dead.load(Relaxed) {
+            return; // from now on nobody is woken
+        }
         let is_stopping = self.is_stopping();
         let mut other = None;
         if core.nparked >= self.parked_limit() && !is_stopping {

@@ -223,13 +223,7 @@ impl Sched {
     }
 
     /// Takes the P of a goroutine that sleeps in the kernel.
-    fn look_whether_blocked(
-        &self,
-        claims: &mut Held<'_, Claims>,
-        p: Pp,
-        m: Mp,
-        age: u64,
-    ) -> bool {
+    fn look_whether_blocked(&self, claims: &mut Held<'_, Claims>, p: Pp, m: Mp, age: u64) -> bool {
         let seen = &p.seen;
         let Some(cpu) = os::thread_cpu_ns(m.tid.load(Relaxed)) else {
             return false;
@@ -348,12 +342,7 @@ impl Sched {
     }
 
     /// Somebody was woken and found no P: the oldest makes room, if it is old enough. Returns how soon to look again.
-    fn press(
-        &self,
-        claims: &mut Held<'_, Claims>,
-        oldest: Option<(u64, Pp, Mp)>,
-        now: u64,
-    ) -> u64 {
+    fn press(&self, claims: &mut Held<'_, Claims>, oldest: Option<(u64, Pp, Mp)>, now: u64) -> u64 {
         if !self.sysmon.is_pressed() {
             return u64::MAX;
         }
@@ -368,13 +357,7 @@ impl Sched {
         }
     }
 
-    fn ask_then_insist(
-        &self,
-        claims: &mut Held<'_, Claims>,
-        p: Pp,
-        m: Mp,
-        now: u64,
-    ) -> u64 {
+    fn ask_then_insist(&self, claims: &mut Held<'_, Claims>, p: Pp, m: Mp, now: u64) -> u64 {
         let asked = p.seen.asked_ns.get();
         if asked == 0 {
             p.seen.asked_ns.set(now);

@@ -56,6 +56,7 @@ impl Sched {
                     None => return self.leave_behind(last),
                 },
                 Next::EndThread => {
+                    context::tls::to_own(m);
                     if m.p.load(Relaxed).is_some() {
                         self.hand_off_p(relinquish_p(m));
                     }
@@ -321,9 +322,8 @@ impl Sched {
     /// Switches to the goroutine; returns on g0 when it leaves. Its first run takes a stack (D3).
     #[inline]
     fn execute(&self, m: Mp, g: Gp, inherits: bool) {
-        let p = m.p();
         let fs = if g.stack_hi.get() == 0 {
-            self.take_stack(p, g);
+            self.take_stack(m.p(), g);
             self.tls.first_fs(m, g.stack_hi.get())
         } else {
             self.tls.fs(m, g.stack_hi.get())
@@ -336,6 +336,7 @@ impl Sched {
         }
         g.status.transition(Status::Runnable, Status::Running);
         if !inherits {
+            let p = m.p();
             p.schedtick
                 .store(p.schedtick.load(Relaxed).wrapping_add(1), Relaxed);
         }

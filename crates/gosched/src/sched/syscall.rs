@@ -191,6 +191,10 @@ fn come_back_slow(m: Mp, g: Gp, old: Option<Pp>) -> Mp {
 /// Without a P, and unable to leave the thread: waits for one as it is. Inside. CONTEXT: signal.
 pub(crate) fn wait_here(sched: &Sched, m: Mp, g: Gp) {
     let mut core = sched.core.lock();
+    if sched.dead.load(Relaxed) {
+        drop(core);
+        return settle(m, g); // from now on nobody is woken
+    }
     g.status.transition(Status::Syscall, Status::Runnable);
     sched.bind_here(&mut core, m, g);
     sched.global_put(&mut core, g);
@@ -218,11 +222,23 @@ fn exitsyscall0(sched: &Sched, m: Mp, g: Gp) -> Next {
 }
 
 impl Sched {
-    /// Binds an idle P to an M that comes back, `old` if it is idle.
+    /// Binds a P to an M that comes back: one that waits for a thread, or an idle one, `old` if it is among them.
     pub(crate) fn take_idle_p(&self, m: Mp, old: Option<Pp>) -> bool {
         let mut core = self.core.lock();
         if self.is_stopping() {
             return false;
+        }
+        if let Some((p, spinning)) = self.take_pending(&mut core) {
+            drop(core);
+            acquire_p(m, p);
+            if spinning {
+                // It was to look for work and has some: as one that spins and finds it.
+                self.spin.end();
+                if self.has_work() {
+                    self.wake_p();
+                }
+            }
+            return true;
         }
         let Some(p) = self.get_idle_p_like(&mut core, old) else {
             return false;

@@ -247,7 +247,10 @@ impl Sched {
         let was_pressed = sysmon.is_pressed();
         let end = os::monotonic_ns() + ns;
         sysmon.until_ns.store(end, SeqCst);
-        sysmon.word.0.store(if ns > NAP_NS { DOZE } else { NAP }, SeqCst);
+        sysmon
+            .word
+            .0
+            .store(if ns > NAP_NS { DOZE } else { NAP }, SeqCst);
         // FENCE: nap/2 — the pause before the look at the timers and at who presses; meets nap/1 in `State::timer_set`, and the
         // order of the two words in `State::press`.
         fence(SeqCst);

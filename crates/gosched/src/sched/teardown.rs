@@ -123,8 +123,9 @@ fn wake_everybody(sched: &Sched) {
     let own = sched.own_m();
     let ms = std::iter::successors(core.allm, |m| m.alllink.get());
     for m in ms.filter(|m| Some(*m) != own) {
-        if m.lockedg.load(Relaxed).is_some() {
-            m.park.wakeup(); // asleep without its goroutine, or about to find a set note and end
+        if m.lockedg.load(Relaxed).is_some() || m.bound.load(Relaxed).is_some() {
+            // Asleep without its goroutine, or about to find a set note and end; or asleep with it, to go on.
+            m.park.wakeup();
         }
     }
 }
@@ -134,8 +135,7 @@ fn only_user_code_is_left(sched: &Sched) -> bool {
     let core = sched.core.lock();
     let mut ms = std::iter::successors(core.allm, |m| m.alllink.get());
     let own = sched.own_m();
-    let inside =
-        ms.any(|m| m.claim.depth() > 0 && !m.is_elsewhere() && Some(m) != own);
+    let inside = ms.any(|m| m.claim.depth() > 0 && !m.is_elsewhere() && Some(m) != own);
     !inside && core.creating == 0 && sched.creator.alive.0.load(Acquire) == core.mcount
 }
 

@@ -6,6 +6,7 @@
 
 mod goroutines;
 mod ms;
+mod preempt;
 mod procedures;
 mod ps;
 mod queues;

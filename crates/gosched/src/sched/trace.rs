@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  who dumps (the world is stopped)        the thread, in `wait_bound`
-//!  1 WANTED, wakes its note                1 woken, sees WANTED, unwinds itself, DONE
+//!  1 WANTED, nudges its note               1 nudged, sees WANTED, unwinds itself, DONE
 //!  2 waits for DONE, copies                2 sleeps on
 //! ```
 
@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::ptr::Mp;
-use crate::context::{Probe, backtrace_here};
+use crate::context::{FRAMES_MAX, Probe, backtrace_here};
 use crate::os;
 use crate::shim::Futex;
 
@@ -19,6 +19,8 @@ const IDLE: u32 = 0;
 const WANTED: u32 = 1;
 const DONE: u32 = 2;
 
+/// Between two nudges.
+const NUDGE_NS: u64 = 1_000_000;
 /// How long a dump waits for one thread.
 const PATIENCE_NS: u64 = 200_000_000;
 
@@ -53,16 +55,34 @@ impl Trace {
     fn unwind(&self) {
         // SAFETY: D7, between WANTED and DONE the probe is this thread's.
         let probe = unsafe { &mut *self.probe.get() };
-        backtrace_here(probe);
-        let interrupted_at = self.interrupted_at.load(Relaxed);
-        let stack = &mut probe.pcs[..probe.len];
-        if let Some(at) = stack.iter().position(|pc| *pc == interrupted_at) {
-            stack.copy_within(at.., 0);
-            probe.len -= at;
+        trace_below(probe, self.interrupted_at.load(Relaxed));
+        if probe.len == 0 {
+            backtrace_here(probe); // it waits where it stands, in a call into the runtime
         }
         // ORDER: Release; pairs with the Acquire in `ask`.
         self.state.0.store(DONE, Release);
         Futex::wake_one(&self.state);
+    }
+}
+
+/// Writes what the goroutine itself called, innermost first: the frames from the one on that a signal interrupted at `pc`; nothing if
+/// there is none. `pc` is where that one goes on; the others are return addresses, and are looked up as such, one byte before: so
+/// it is moved on by one.
+fn trace_below(probe: &mut Probe, pc: usize) {
+    probe.len = 0;
+    // SAFETY: the callback only writes into the probe.
+    unsafe {
+        backtrace::trace_unsynchronized(|frame| {
+            let at = frame.ip() as usize;
+            if probe.len > 0 {
+                probe.pcs[probe.len] = at;
+                probe.len += 1;
+            } else if at == pc {
+                probe.pcs[0] = at + 1;
+                probe.len = 1;
+            }
+            probe.len < FRAMES_MAX
+        });
     }
 }
 
@@ -71,12 +91,14 @@ pub(crate) fn ask(m: Mp, use_it: impl FnOnce(&Probe)) -> bool {
     let trace = &m.trace;
     // ORDER: Release; pairs with the Acquire in `answer`.
     trace.state.0.store(WANTED, Release);
-    m.park.wakeup();
     let deadline = os::monotonic_ns() + PATIENCE_NS;
     while trace.state.0.load(Acquire) != DONE {
-        if !trace.state.wait(WANTED, Some(deadline)) {
+        let now = os::monotonic_ns();
+        if now > deadline {
             return false; // it answers too late, and nobody reads it
         }
+        m.park.nudge(); // missed by one who is just about to lie down: hence again
+        trace.state.wait(WANTED, Some(now + NUDGE_NS));
     }
     // SAFETY: D7, DONE: the thread does not touch it until it is asked again, and one asks at a time (the world's leader).
     use_it(unsafe { &*trace.probe.get() });

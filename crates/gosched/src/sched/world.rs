@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use super::g::GQueue;
 use super::lock::Held;
-use super::note::Note;
 use super::m::{PreemptOff, YIELD};
+use super::note::Note;
 use super::p::{P, PStatus, STACKS_MAX, acquire_p, gp, release_p};
 use super::park::{Entered, NoPreempt, enter, no_preempt};
 use super::ptr::{Mp, Pp, Ptr};

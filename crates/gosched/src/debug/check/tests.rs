@@ -72,6 +72,44 @@ fn waiting_g(sched: &Sched) -> Gp {
     g
 }
 
+/// A Running G on an M of its own, which has no P yet.
+fn running_g(sched: &Sched) -> (Gp, Mp) {
+    let (g, m) = (runnable_g(sched), new_m(sched));
+    g.set_stack(Some(sched.arena.take(sched.stack_class)));
+    g.status.transition(Status::Runnable, Status::Running);
+    g.m.store(Some(m), Relaxed);
+    m.curg.store(Some(g), Relaxed);
+    (g, m)
+}
+
+/// A G in a marked call, on an M that lacks nothing.
+fn marked_g(sched: &Sched) -> (Gp, Mp) {
+    let (g, m) = running_g(sched);
+    g.status.transition(Status::Running, Status::Syscall);
+    m.claim.mark();
+    (g, m)
+}
+
+/// The same in a call that it was found in: its M is watched.
+fn blocked_g(sched: &Sched) -> (Gp, Mp) {
+    let (g, m) = running_g(sched);
+    g.status.transition(Status::Running, Status::Syscall);
+    m.claim.finish();
+    sched.nstrays.fetch_add(1, Relaxed);
+    (g, m)
+}
+
+/// A preempted G, queued, with the M that waits with it.
+fn parked_g(sched: &Sched) -> (Gp, Mp) {
+    let (g, m) = running_g(sched);
+    g.status.transition(Status::Running, Status::Preempted);
+    g.status.requeue_preempted();
+    let mut core = sched.core.lock();
+    sched.bind_here(&mut core, m, g);
+    sched.global_put_spent(&mut core, g);
+    (g, m)
+}
+
 fn to_global(sched: &Sched, g: Gp) {
     sched.global_put(&mut sched.core.lock(), g);
 }
@@ -168,9 +206,19 @@ fn order_is_found_in_order() {
         idle_m(sched);
     });
     assert!(found.is_empty(), "{found:?}");
+    let found = stopped(|sched| {
+        for _ in 0..3 {
+            marked_g(sched);
+            blocked_g(sched);
+            parked_g(sched);
+        }
+        sched.nstrays.fetch_add(1, Relaxed); // it has come back, and nobody has looked since
+    });
+    assert!(found.is_empty(), "{found:?}");
     let found = running(|sched| {
         idle_m(sched);
         to_global(sched, runnable_g(sched));
+        leave_behind(sched, marked_g(sched).1);
     });
     assert!(found.is_empty(), "{found:?}");
     assert_eq!(check_of(still(4)), Ok(()));
@@ -191,6 +239,36 @@ fn g2_a_goroutine_runs_where_nobody_runs_it() {
         new_m(sched).curg.store(Some(g), Relaxed);
     });
     assert_names(&found, "G2");
+}
+
+#[test]
+fn g2_a_goroutine_waits_where_nobody_waits_with_it() {
+    let found = stopped(|sched| {
+        let (_, m) = parked_g(sched);
+        m.bound.store(None, Relaxed);
+    });
+    assert_eq!(found, ["M6", "M6", "G2"]);
+    let found = stopped(|sched| {
+        let (_, m) = parked_g(sched);
+        m.curg.store(m.bound.load(Relaxed), Relaxed);
+    });
+    assert_eq!(found, ["G2", "M6"]);
+    let found = stopped(|sched| {
+        let (g, m) = parked_g(sched);
+        g.m.store(None, Relaxed);
+        assert_eq!(m.bound.load(Relaxed), Some(g));
+    });
+    assert_eq!(found, ["M6"]);
+}
+
+#[test]
+fn g3_a_preempted_goroutine_is_on_no_queue() {
+    let found = stopped(|sched| {
+        parked_g(sched);
+        let mut core = sched.core.lock();
+        sched.global_get(&mut core).expect("queued");
+    });
+    assert_eq!(found, ["G3"]);
 }
 
 #[test]
@@ -275,6 +353,10 @@ fn s2_a_goroutine_is_lost() {
 
 #[test]
 fn d3_a_stack_or_a_promise_is_lost() {
+    let found = stopped(|sched| parked_g(sched).0.set_stack(None));
+    assert_eq!(found, ["D3", "D3"]);
+    let found = stopped(|sched| blocked_g(sched).0.set_stack(None));
+    assert_eq!(found, ["D3", "D3"]);
     let found = stopped(|sched| {
         let reserved = sched.arena.reserve(sched.stack_class, 1);
         reserved.expect("address space");
@@ -326,6 +408,52 @@ fn p2_p6_the_idle_list_its_count_and_the_mask_differ() {
     );
 }
 
+/// Takes an idle P and leaves it behind for the call that `m` is in.
+fn leave_behind(sched: &Sched, m: Mp) -> Pp {
+    let p = sched.get_idle_p(&mut sched.core.lock()).expect("idle");
+    p.set_status(PStatus::Syscall);
+    m.oldp.store(Some(p), Relaxed);
+    p
+}
+
+#[test]
+fn p1_a_p_may_change_hands() {
+    let change = |is_inside: bool| {
+        running(move |sched| {
+            let m = marked_g(sched).1;
+            leave_behind(sched, m).set_status(PStatus::Running);
+            m.claim.mark();
+            if is_inside {
+                let _ = m.claim.enter();
+            }
+        })
+    };
+    assert!(change(true).is_empty());
+    assert_eq!(change(false), ["P1"]);
+}
+
+#[test]
+fn p3_a_p_is_left_behind_by_nobody_or_is_bound() {
+    let found = running(|sched| {
+        let m = marked_g(sched).1;
+        leave_behind(sched, m).m.store(Some(m), Relaxed);
+    });
+    assert_eq!(found, ["P3"]);
+    let found = running(|sched| {
+        let m = marked_g(sched).1;
+        leave_behind(sched, m);
+        m.oldp.store(None, Relaxed);
+    });
+    assert_eq!(found, ["P3"]);
+    let found = running(|sched| {
+        let p = leave_behind(sched, marked_g(sched).1);
+        sched.idle_mask[0].fetch_or(1 << p.id, Relaxed);
+    });
+    assert_eq!(found, ["P6", "P6"]);
+    let found = stopped(|sched| sched.p(0).set_status(PStatus::Syscall));
+    assert_eq!(found, ["P4"], "the leader takes them all");
+}
+
 #[test]
 fn p4_p5_a_p_has_the_wrong_state() {
     assert_eq!(
@@ -371,6 +499,43 @@ fn m1_an_idle_m_is_not_idle() {
 }
 
 #[test]
+fn m4_a_goroutine_is_in_a_call_and_its_m_is_not() {
+    let found = stopped(|sched| {
+        let (_, m) = marked_g(sched);
+        m.claim.resume();
+    });
+    assert_eq!(found, ["G2", "M4"]);
+    let found = stopped(|sched| {
+        let (_, m) = blocked_g(sched);
+        m.p.store(Some(sched.p(0)), Relaxed);
+    });
+    assert_eq!(found, ["P4", "M4"]);
+    let found = stopped(|sched| {
+        let (g, _) = marked_g(sched);
+        g.m.store(None, Relaxed);
+    });
+    assert_eq!(found, ["M4"]);
+    let found = stopped(|sched| to_global(sched, marked_g(sched).0));
+    assert_eq!(found, ["I2"]);
+}
+
+#[test]
+fn m5_an_m_is_in_a_call_and_nobody_knows_of_it() {
+    let found = stopped(|sched| new_m(sched).claim.mark());
+    assert_eq!(found, ["M5"]);
+    let found = stopped(|sched| {
+        blocked_g(sched);
+        sched.nstrays.store(0, Relaxed);
+    });
+    assert_eq!(found, ["M5"]);
+    let found = stopped(|sched| {
+        blocked_g(sched);
+        sched.nstrays.store(2, Relaxed);
+    });
+    assert_eq!(found, ["M5"], "more are watched than there are");
+}
+
+#[test]
 fn m2_m7_spinners() {
     assert_eq!(stopped(|sched| new_m(sched).set_spinning(true)), ["M2"]);
     let found = running(|sched| (0..4).for_each(|_| sched.spin.begin()));
@@ -388,6 +553,8 @@ fn m6_a_lock_goes_one_way() {
     let found = stopped(|sched| waiting_g(sched).lockedm.store(Some(new_m(sched)), Relaxed));
     assert_eq!(found, ["M6"]);
     let found = stopped(|sched| sched.core.lock().nmidlelocked = 1);
+    assert_eq!(found, ["M6"]);
+    let found = stopped(|sched| sched.core.lock().nparked = 1);
     assert_eq!(found, ["M6"]);
 }
 

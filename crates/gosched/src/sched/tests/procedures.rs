@@ -292,11 +292,7 @@ fn rd_a_ready_goroutine_goes_to_next() {
             let _rt = enter();
             std::thread::scope(|s| s.spawn(|| parked.thread().unpark()).join().unwrap());
             assert!(here().1.runq.peek_next().is_null());
-            assert_eq!(
-                global_members(sched),
-                [g],
-                "from outside: the global queue"
-            );
+            assert_eq!(global_members(sched), [g], "from outside: the global queue");
         }
         parked.join().unwrap();
     });

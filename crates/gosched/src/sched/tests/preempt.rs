@@ -1,0 +1,197 @@
+//! U5, F2, D7: who was made to leave waits behind the others, on its thread; what the handler and the monitor leave behind.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+
+use super::*;
+use crate::thread;
+
+/// A Runnable G that waits on the thread of an M of its own.
+fn bound_g(sched: &Sched) -> (Gp, Mp) {
+    let (g, m) = (runnable_g(sched), new_m(sched));
+    g.m.store(Some(m), Relaxed);
+    sched.bind_here(&mut sched.core.lock(), m, g);
+    (g, m)
+}
+
+#[test]
+fn u5_who_used_up_its_slice_waits_behind_the_others() {
+    let sched = still(2);
+    let gs = runnable_gs(&sched, 5);
+    let mut core = sched.core.lock();
+    sched.global_put_spent(&mut core, gs[0]);
+    sched.global_put(&mut core, gs[1]);
+    sched.global_put_spent(&mut core, gs[2]);
+    sched.global_put(&mut core, gs[3]);
+    let mut first = GQueue::new();
+    first.push_back(gs[4]);
+    sched.global_put_first(&mut core, &mut first);
+    drop(core);
+    let order = [gs[4], gs[1], gs[3], gs[0], gs[2]];
+    assert_eq!(global_members(&sched), order);
+    assert_eq!(drain_global(&sched), order);
+    assert!(sched.runq_is_empty());
+}
+
+/// Every other time that a P looks at the global queue for fairness they come first.
+#[test]
+fn f2_l4_the_spent_are_not_kept_out_by_the_others() {
+    let sched = still(1);
+    let gs = runnable_gs(&sched, 3);
+    let mut core = sched.core.lock();
+    sched.global_put_spent(&mut core, gs[0]);
+    sched.global_put(&mut core, gs[1]);
+    sched.global_put(&mut core, gs[2]);
+    assert_eq!(sched.global_get_spent(&mut core), Some(gs[0]));
+    assert_eq!(sched.global_get_spent(&mut core), Some(gs[1]));
+    assert_eq!(sched.global_get(&mut core), Some(gs[2]));
+}
+
+/// A batch for a P's ring has none of them: there they would be ahead of others again.
+#[test]
+fn u5_a_batch_takes_none_of_the_spent_along() {
+    let sched = still(1);
+    let (_, p) = m_with_p(&sched);
+    let gs = runnable_gs(&sched, 6);
+    let mut core = sched.core.lock();
+    for g in &gs[..3] {
+        sched.global_put(&mut core, *g);
+    }
+    for g in &gs[3..] {
+        sched.global_put_spent(&mut core, *g);
+    }
+    assert_eq!(sched.global_get_batch(&mut core, p), Some(gs[0]));
+    drop(core);
+    assert_eq!(drain_p(p), gs[1..3]);
+    assert_eq!(global_members(&sched), gs[3..]);
+}
+
+/// Somebody waits for a lock: whoever holds it may be among the spent.
+#[test]
+fn d7_the_spent_come_first_once_when_somebody_waits_for_a_lock() {
+    let sched = still(1);
+    let gs = runnable_gs(&sched, 5);
+    let mut core = sched.core.lock();
+    sched.global_put(&mut core, gs[0]);
+    sched.global_put_spent(&mut core, gs[1]);
+    sched.global_put_spent(&mut core, gs[2]);
+    core.runq.hurry_spent();
+    sched.global_put(&mut core, gs[3]);
+    sched.global_put_spent(&mut core, gs[4]);
+    drop(core);
+    assert_eq!(drain_global(&sched), [gs[1], gs[2], gs[0], gs[3], gs[4]]);
+}
+
+#[test]
+fn d7_a_bound_goroutine_is_brought_a_p_on_its_thread() {
+    let sched = still(1);
+    let p = sched.get_idle_p(&mut sched.core.lock()).unwrap();
+    let (g, m) = bound_g(&sched);
+    let mut core = sched.core.lock();
+    assert_eq!((core.nparked, core.nmidlelocked), (1, 1));
+    assert_eq!(
+        (g.owner(), m.curg(), m.bound.load(Relaxed)),
+        (Some(m), None, Some(g))
+    );
+    sched.global_put_spent(&mut core, g);
+    assert_eq!(sched.global_get_owned(&mut core), Some((g, m)));
+    sched.give_p(&mut core, p, g, m);
+    assert_eq!((core.nparked, core.nmidlelocked), (0, 0));
+    drop(core);
+    assert_eq!(m.nextp.load(Relaxed), Some(p));
+    // Its thread goes on with it.
+    sched.wait_bound(m, g);
+    assert_eq!(
+        (m.p.load(Relaxed), m.curg(), m.bound.load(Relaxed)),
+        (Some(p), Some(g), None)
+    );
+    assert_eq!(g.status.get(), Status::Running);
+}
+
+/// What has no thread of its own is not taken for one that has.
+#[test]
+fn d7_a_p_goes_straight_to_a_thread_only_if_nothing_comes_before() {
+    let sched = still(1);
+    let ((bound, m), free) = (bound_g(&sched), runnable_g(&sched));
+    let mut core = sched.core.lock();
+    sched.global_put_spent(&mut core, free);
+    sched.global_put_spent(&mut core, bound);
+    assert_eq!(sched.global_get_owned(&mut core), None);
+    assert_eq!(sched.global_get_bound(&mut core), Some((bound, m)));
+    assert_eq!(sched.global_get_bound(&mut core), None);
+    assert_eq!(sched.global_get(&mut core), Some(free));
+}
+
+#[test]
+fn d7_some_threads_are_left_for_others() {
+    let sched = still(2);
+    let (limit, most) = (sched.parked_limit(), sched.config.max_threads);
+    assert!(limit < most && limit + 2 + 2 <= most, "{limit} of {most}");
+}
+
+/// The scheduler's own numbers while hogs take turns on two Ps: `look` is called many times.
+fn with_hogs(n: usize, mut look: impl FnMut(&'static Sched) + Send) {
+    live(2, |sched| {
+        static STOP: AtomicBool = AtomicBool::new(false);
+        STOP.store(false, SeqCst);
+        let hog = |_| {
+            thread::spawn(|| {
+                while !STOP.load(Relaxed) {
+                    std::hint::spin_loop();
+                }
+            })
+        };
+        let hogs: Vec<_> = (0..n).map(hog).collect();
+        while sched.calls.parked.get() < 20 {
+            thread::sleep(Duration::from_millis(1));
+            look(sched);
+        }
+        STOP.store(true, SeqCst);
+        hogs.into_iter().for_each(|hog| hog.join().unwrap());
+        wait_for("nobody is left in a handler", || {
+            sched.core.lock().nparked == 0
+        });
+        wait_for("every signal has arrived", || {
+            let core = sched.core.lock();
+            let mut ms = std::iter::successors(core.allm, |m| m.alllink.get());
+            !ms.any(|m| m.signalled.load(SeqCst))
+        });
+        let core = sched.core.lock();
+        assert_eq!((core.nmidlelocked, sched.calls.refused.get()), (0, 0));
+        assert!(!sched.calls.is_signal_lost.load(SeqCst));
+    });
+}
+
+/// One test at a time: the hogs share their flag.
+static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+/// Whoever waits in the handler is queued once, and its thread has neither P nor goroutine (G3, M1).
+#[test]
+fn d7_who_waits_in_the_handler_is_queued_and_has_no_p() {
+    let _turn = TURN
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut seen = 0;
+    with_hogs(6, |sched| {
+        let rt = crate::sched::park::enter();
+        let core = sched.core.lock();
+        let ms = std::iter::successors(core.allm, |m| m.alllink.get());
+        let mut bound = 0;
+        for (m, g) in ms.filter_map(|m| Some((m, m.bound.load(Relaxed)?))) {
+            if m.nextp.load(Relaxed).is_some() || m.p.load(Relaxed).is_some() {
+                continue; // on its way out
+            }
+            if core.runq.iter().any(|queued| queued == g) {
+                assert_eq!(g.status.get(), Status::Runnable);
+                assert_eq!((g.owner(), m.curg()), (Some(m), None));
+                assert!(m.claim.depth() > 0, "a handler is part of the runtime");
+                bound += 1;
+            }
+        }
+        assert!(bound <= core.nparked, "{bound} of {}", core.nparked);
+        seen += bound;
+        drop(core);
+        drop(rt);
+    });
+    assert!(seen > 0, "nobody was seen in a handler");
+}
