@@ -100,6 +100,10 @@ impl Claim {
 
     /// What the word means for an M that is inside.
     pub(crate) fn look(&self) -> Found {
+        // Most come back from a marked call.
+        if self.word.load(Relaxed) == MARKED {
+            return Found::Marked;
+        }
         // ORDER: AcqRel, Acquire; pairs with the claimer's swaps and its Release in `finish`.
         match self.word.compare_exchange(CLAIMED, FREE, AcqRel, Acquire) {
             Ok(_) | Err(FREE) => Found::Kept,

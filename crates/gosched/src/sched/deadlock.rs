@@ -4,7 +4,8 @@
 //! set. sysmon looks around before it goes to sleep over an idle runtime: if every runtime of the process is quiet
 //! and no foreign thread is alive, nothing can ever wake a goroutine. A foreign thread may hold the other end of
 //! anything, so while there is one sysmon looks again after 1 s, 2 s, … 60 s: the thread may have ended. These are
-//! the only wake-ups of a quiet runtime. `Deadlock::Closed` leaves foreign threads out of account.
+//! the only wake-ups of a quiet runtime. A goroutine in a blocking call is hope by itself, and no reason to look again: it wakes
+//! sysmon when it comes back. `Deadlock::Closed` leaves foreign threads out of account.
 
 use std::fmt;
 use std::sync::atomic::Ordering::SeqCst;
@@ -65,6 +66,9 @@ impl Watch {
         if mode == Deadlock::Closed && answered {
             return None; // whoever called `run` has its answer and is about to drop the runtime, or to run more
         }
+        if sched.waits_for_calls() {
+            return None; // whoever comes back wakes sysmon
+        }
         if sched.quiet_since().is_none() {
             return Some(os::monotonic_ns() + SETTLE_NS);
         }
@@ -123,6 +127,15 @@ fn is_alive(tid: i32) -> bool {
 }
 
 impl Sched {
+    /// Whether all that is awake are Ms in marked calls.
+    fn waits_for_calls(&self) -> bool {
+        let core = self.core.lock();
+        let ms = std::iter::successors(core.allm, |m| m.alllink.get());
+        let in_calls = ms.filter(|m| m.claim.is_away()).count() as i32;
+        let watching = i32::from(self.poller.is_watching());
+        in_calls > 0 && core.awake() == watching + in_calls
+    }
+
     /// The activity count, if every M sleeps and nothing is due.
     fn quiet_since(&self) -> Option<u64> {
         let core = self.core.lock();

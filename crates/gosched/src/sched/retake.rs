@@ -377,7 +377,7 @@ impl Sched {
             return;
         }
         if m.signalled.load(Acquire) {
-            if now - m.watched.sent_ns.get() >= LOST_NS {
+            if now.saturating_sub(m.watched.sent_ns.get()) >= LOST_NS {
                 self.look_for_signal(m);
             }
             return;

@@ -73,15 +73,9 @@ impl Drop for Call {
         // Its M may be another one: code inside the call may have waited.
         if let Some((m, g)) = current_m().and_then(|m| Some((m, m.curg()?))) {
             let calls = g.calls.get() - 1;
+            g.calls.set(calls); // before it comes back: it is not to go away again
             if calls == 0 {
-                let m = enter_m(m);
-                g.calls.set(0);
-                if m.asked.load(Relaxed) & BLOCK != 0 {
-                    m.unask(BLOCK);
-                }
-                leave(m);
-            } else {
-                g.calls.set(calls);
+                leave(enter_m(m));
             }
         }
     }
@@ -143,7 +137,8 @@ fn come_back(m: Mp) -> Mp {
     let Some(g) = m.curg() else {
         super::fatal::throw("an M without a goroutine in a call")
     };
-    let old = m.oldp.swap(None, Relaxed);
+    let old = m.oldp.load(Relaxed);
+    m.oldp.store(None, Relaxed);
     if let Some(p) = old
         && p.status.retake(PStatus::Running)
     {
