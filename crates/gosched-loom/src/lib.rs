@@ -1,6 +1,6 @@
 //! Loom models of the scheduler's concurrent algorithms, over the library's own source files.
 //!
-//! The library's `sched/{runq,gstatus,note,spin,slot}.rs` import nothing but `crate::shim`. Here that shim
+//! The library's `sched/{runq,gstatus,pstatus,claim,note,spin,slot}.rs` import nothing but `crate::shim`. Here that shim
 //! gives them loom's atomics, rings of four slots and a futex made of loom's parts, so what the models explore
 //! is the code that ships. Loom runs a model once for every order of its threads' steps, and at each load once
 //! for every value that the memory model allows.
@@ -11,18 +11,29 @@
 //!  models/status.rs  the status word under the Scan bit        G0, G1, G6
 //!  models/park.rs    the park's commit against the event       PK, RD, G4
 //!  models/note.rs    an M's note, reused, with deadlines       M1
+//!  models/claim.rs   taking the P of an M that is stuck        U3, M5, D8
+//!  models/handoff.rs the P that a marked call left behind      SY, P3, P4, M4
 //! ```
 //!
 //! What loom does not say. It treats a SeqCst access as AcqRel, so the models stand on the fences alone, which is
 //! stricter than x86-64. It lets a failed swap see the newest value only. It lets no load see a store that is
 //! still to come, so the Release of a consumer's swap in the ring, which keeps its reads of the slots before their
-//! reuse, is beyond it. A model with a bound on preemptions covers only the orders within it;
+//! reuse, is beyond it. A barrier that one thread makes for all is two fences here. A plain store between the two ends of
+//! a swap confuses it (`shim::with_stores_as_swaps`). A model with a bound on preemptions covers only the orders within it;
 //! `LOOM_MAX_PREEMPTIONS` overrides every bound.
 //!
 //! Run with `cargo test -p gosched-loom --release`; the items exist in test builds only.
 
 #[cfg(test)]
 mod shim;
+
+#[cfg(test)]
+#[path = "../../gosched/src/sched/claim.rs"]
+#[allow(
+    dead_code,
+    reason = "an M's first and last steps and the fork have no concurrency"
+)]
+mod claim;
 
 #[cfg(test)]
 #[path = "../../gosched/src/sched/gstatus.rs"]
@@ -32,6 +43,11 @@ mod gstatus;
 #[cfg(test)]
 #[path = "../../gosched/src/sched/note.rs"]
 mod note;
+
+#[cfg(test)]
+#[path = "../../gosched/src/sched/pstatus.rs"]
+#[allow(dead_code, reason = "the dumps' side of the file has no concurrency")]
+mod pstatus;
 
 #[cfg(test)]
 #[path = "../../gosched/src/sched/runq.rs"]

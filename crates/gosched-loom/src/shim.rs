@@ -6,12 +6,15 @@
 //! with [`pass_deadlines`], in a thread of its own.
 
 pub(crate) use loom::sync::atomic::{
-    AtomicPtr, AtomicU32, AtomicUsize,
+    AtomicPtr, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
     fence,
 };
 
-use loom::sync::{Condvar, Mutex, MutexGuard};
+use std::cell::Cell;
+use std::ops::Deref;
+
+use loom::sync::{Condvar, Mutex, MutexGuard, atomic};
 
 /// Slots of a ring: few, so that models reach its end. A power of two, as in the library.
 pub(crate) const RING: usize = 4;
@@ -29,6 +32,97 @@ pub(crate) fn yield_thread() {
 /// Loom's read-modify-writes are no barriers, so this is one.
 pub(crate) fn fence_after_rmw() {
     fence(SeqCst);
+}
+
+/// The two sides of the barrier that only one pays for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Light,
+    Heavy,
+}
+
+// Loom's threads are coroutines of the test's own thread, so each test has its own.
+std::thread_local! {
+    /// The side of the barrier that is missing.
+    static MISSING: Cell<Option<Side>> = const { Cell::new(None) };
+    /// Whether stores are swaps.
+    static STORES_SWAP: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Puts a switch back when its story has ended, in whichever way.
+struct Switch<T: Copy + 'static>(&'static std::thread::LocalKey<Cell<T>>, T);
+
+impl<T: Copy> Switch<T> {
+    fn set(key: &'static std::thread::LocalKey<Cell<T>>, value: T) -> Switch<T> {
+        Switch(key, key.replace(value))
+    }
+}
+
+impl<T: Copy> Drop for Switch<T> {
+    fn drop(&mut self) {
+        self.0.set(self.1);
+    }
+}
+
+/// Runs `story` in a world in which one side of the barrier does nothing, to see that it is needed.
+pub(crate) fn without(side: Side, story: impl FnOnce()) {
+    let _switch = Switch::set(&MISSING, Some(side));
+    story();
+}
+
+/// Runs `story` with every store of an [`AtomicU32`] made by a swap.
+///
+/// Loom does not know that nothing comes between a swap and the value it found: a plain store that was made in
+/// between may count as older than the swap, and then even its own thread may read what the swap wrote. No machine
+/// does that. A story in which one thread stores where another swaps, and reads the word again, needs this; the price
+/// is that a swap, unlike a store, passes on what the store before it published.
+pub(crate) fn with_stores_as_swaps(story: impl FnOnce()) {
+    let _switch = Switch::set(&STORES_SWAP, true);
+    story();
+}
+
+/// Loom's, apart from what [`with_stores_as_swaps`] says.
+pub(crate) struct AtomicU32(atomic::AtomicU32);
+
+impl AtomicU32 {
+    #[track_caller]
+    pub(crate) fn new(value: u32) -> AtomicU32 {
+        AtomicU32(atomic::AtomicU32::new(value))
+    }
+
+    #[track_caller]
+    pub(crate) fn store(&self, value: u32, order: atomic::Ordering) {
+        if STORES_SWAP.get() {
+            self.0.swap(value, order);
+        } else {
+            self.0.store(value, order);
+        }
+    }
+}
+
+impl Deref for AtomicU32 {
+    type Target = atomic::AtomicU32;
+
+    fn deref(&self) -> &atomic::AtomicU32 {
+        &self.0
+    }
+}
+
+/// A barrier on every CPU is beyond loom. What it gives to the two who meet is what a fence on each side gives.
+fn barrier(side: Side) {
+    if MISSING.get() != Some(side) {
+        fence(SeqCst);
+    }
+}
+
+/// The side that everybody passes all the time.
+pub(crate) fn light_barrier() {
+    barrier(Side::Light);
+}
+
+/// The side that pays.
+pub(crate) fn heavy_barrier() {
+    barrier(Side::Heavy);
 }
 
 /// The library's fatal error.

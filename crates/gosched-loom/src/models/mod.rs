@@ -1,5 +1,7 @@
 //! The models, and what they share: the explorer and the things that travel through the queues.
 
+mod claim;
+mod handoff;
 mod note;
 mod park;
 mod ring;

@@ -10,10 +10,15 @@ use loom::thread;
 
 use super::{Plain, explore};
 use crate::note::Note;
-use crate::shim;
+use crate::shim::{self, Acquire, AtomicU32, Release};
 
 /// Any deadline; when it passes is the story's choice.
 const SOON: u64 = 1;
+
+/// Something that a sleeper is asked.
+const QUIET: u32 = 0;
+const ASKED: u32 = 1;
+const ANSWERED: u32 = 2;
 
 /// An M with its note, and its place on the idle list.
 struct Idle {
@@ -157,5 +162,35 @@ fn m1_sleep_until_tells_the_truth() {
         waker.join().unwrap();
         clock.join().unwrap();
         assert!(note.sleep_until(SOON), "woken beats any deadline");
+    });
+}
+
+/// Somebody asks the sleeper something and nudges until it has answered. Explored: the nudge that comes when the sleeper
+/// has listened but not lain down, which it does not notice, hence the next one. The sleeper answers in its sleep, and
+/// ends it only when woken. Fails if it goes on after a nudge, or if it does not listen again.
+#[test]
+fn m1_a_sleeper_answers_and_sleeps_on() {
+    explore(Some(3), || {
+        let m = Idle::new();
+        m.publish();
+        let question = Arc::new(AtomicU32::new(QUIET));
+        let waker = thread::spawn({
+            let (m, question) = (m.clone(), question.clone());
+            move || {
+                question.store(ASKED, Release);
+                while question.load(Acquire) != ANSWERED {
+                    m.park.nudge();
+                    thread::yield_now();
+                }
+                assert!(m.start(1));
+            }
+        });
+        m.park.sleep_hearing(|| {
+            if question.load(Acquire) == ASKED {
+                question.store(ANSWERED, Release);
+            }
+        });
+        assert_eq!(m.nextp.get(), 1);
+        waker.join().unwrap();
     });
 }

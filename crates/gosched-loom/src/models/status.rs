@@ -160,6 +160,28 @@ fn g0_a_waker_waits_for_a_shrink() {
     });
 }
 
+/// A goroutine that was stopped on its thread is queued from there; it passes through Waiting, but its stack is in use.
+/// A scanner and the scavenger come by meanwhile and must not take it for one that waits. Fails if the step in between
+/// goes without the Scan bit.
+#[test]
+fn g6_a_preempted_goroutine_is_never_seen_waiting() {
+    explore(None, || {
+        let g = Arc::new(StatusWord::new(Status::Preempted));
+        let looks: [fn(&StatusWord) -> bool; 2] =
+            [|g| g.begin_scan(Status::Waiting), StatusWord::begin_shrink];
+        let others = looks.map(|look| {
+            let g = g.clone();
+            thread::spawn(move || assert!(!look(&g), "G6: its stack is in use"))
+        });
+        g.requeue_preempted();
+        for other in others {
+            other.join().unwrap();
+        }
+        assert_eq!(g.get(), Status::Runnable);
+        assert!(!g.is_scanned());
+    });
+}
+
 /// Two wakers that did not ask who owns the wake-up: one of them finds the goroutine Runnable, and that is fatal.
 #[test]
 #[should_panic(expected = "illegal goroutine status change 4 -> 1")]

@@ -74,7 +74,7 @@ pub(crate) fn current_g() -> Option<Gp> {
 /// from a thread that merely inherited GS.
 pub(crate) fn interrupted_m() -> Option<Mp> {
     if MODE.load(Relaxed) != GS {
-        return None;
+        return slow_current(); // FS is the thread's own, always
     }
     // SAFETY: Ms are never freed (see above).
     let m = unsafe { Mp::from_raw(read_gs()) }?;

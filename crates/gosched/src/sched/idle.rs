@@ -115,11 +115,13 @@ impl Sched {
         }
     }
 
-    /// Whether an M without a P is awake, or being born: it passes `stop_m` and takes a pending P.
+    /// Whether an M without a P is awake, or being born: it passes `stop_m` and takes a pending P. One in a blocking call is not:
+    /// nobody knows when it comes back.
     fn somebody_comes_back(&self, core: &Held<'_, Core>) -> bool {
         let bound = self.procs().filter(|p| p.m.load(Relaxed).is_some()).count() as i32;
-        let asleep = core.nmidle as i32 + core.nmidlelocked;
-        core.mcount as i32 - asleep - bound >= core.npending as i32
+        let ms = std::iter::successors(core.allm, |m| m.alllink.get());
+        let in_calls = ms.filter(|m| m.claim.is_away()).count() as i32;
+        core.awake() - in_calls - bound >= core.npending as i32
     }
 
     /// Takes a P that waits for a thread; the M that takes it inherits whether it spins.

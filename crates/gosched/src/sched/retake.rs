@@ -320,11 +320,9 @@ impl Sched {
             Some(tail) => tail.watched.next.set(kept),
             None => claims.strays = kept,
         }
-        if last.is_none() && rest.is_none() {
-            u64::MAX
-        } else {
-            PACE_STRAYS_NS
-        }
+        // While a P is idle there are not too many at work, whoever comes back.
+        let is_urgent = (last.is_some() || rest.is_some()) && self.npidle.load(Relaxed) == 0;
+        if is_urgent { PACE_STRAYS_NS } else { u64::MAX }
     }
 
     fn look_at_stray(&self, claims: &mut Held<'_, Claims>, m: Mp) {
@@ -442,6 +440,18 @@ impl Sched {
         doing
     }
 
+    /// Nobody watches any more: the descriptors go.
+    pub(crate) fn close_files(&self) {
+        let mut claims = self.claims.lock();
+        let core = self.core.lock();
+        for m in std::iter::successors(core.allm, |m| m.alllink.get()) {
+            // SAFETY: D9, under the claim lock.
+            if unsafe { (*m.watched.file.get()).take() }.is_some() {
+                claims.files -= 1;
+            }
+        }
+    }
+
     /// The M ends: it is watched no more.
     pub(crate) fn forget_m(&self, m: Mp) {
         let mut claims = self.claims.lock();
@@ -489,9 +499,11 @@ impl Sched {
                     };
                     m.ask(YIELD);
                     match self.doing(&mut claims, m) {
-                        Doing::Blocked(_) => {
+                        // Without a thread to go on with it would be stopped for good.
+                        Doing::Blocked(_) if self.has_thread_to_spare() => {
                             self.claim(&mut claims, m, p, tick);
                         }
+                        Doing::Blocked(_) => {}
                         _ => self.insist(&mut claims, m, now),
                     }
                 }

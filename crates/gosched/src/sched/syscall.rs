@@ -144,7 +144,7 @@ fn come_back(m: Mp) -> Mp {
     {
         m.p.store(Some(p), Release);
         p.m.store(Some(m), Release);
-        settle(m, g);
+        run_again(m, g);
         return m;
     }
     come_back_slow(m, g, old)
@@ -152,7 +152,7 @@ fn come_back(m: Mp) -> Mp {
 
 /// It has a P: Running again.
 #[inline]
-fn settle(m: Mp, g: Gp) {
+fn run_again(m: Mp, g: Gp) {
     g.status.transition(Status::Syscall, Status::Running);
     if g.calls.get() > 0 {
         m.ask(BLOCK);
@@ -168,11 +168,11 @@ fn come_back_slow(m: Mp, g: Gp, old: Option<Pp>) -> Mp {
         return m; // what is done here needs no P, and must not wait for one
     }
     if sched.dead.load(Relaxed) {
-        settle(m, g); // nobody will run here any more; it may go on until it has to wait (D2)
+        run_again(m, g); // nobody will run here any more; it may go on until it has to wait (D2)
         return m;
     }
     if sched.take_idle_p(m, old) {
-        settle(m, g);
+        run_again(m, g);
         return m;
     }
     if !tls::is_home(m, g) {
@@ -188,7 +188,7 @@ pub(crate) fn wait_here(sched: &Sched, m: Mp, g: Gp) {
     let mut core = sched.core.lock();
     if sched.dead.load(Relaxed) {
         drop(core);
-        return settle(m, g); // from now on nobody is woken
+        return run_again(m, g); // from now on nobody is woken
     }
     g.status.transition(Status::Syscall, Status::Runnable);
     sched.bind_here(&mut core, m, g);

@@ -75,6 +75,7 @@ fn forget_runtime(sched: &Sched) {
     for tid in tids.as_slice() {
         registry::disown(*tid);
     }
+    sched.close_files();
     while sched.arena.scavenge(SCAVENGE_STEP) {}
 }
 
