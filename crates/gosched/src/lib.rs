@@ -45,6 +45,9 @@ pub mod testing;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guide/what-a-goroutine-shares-with-a-thread.md")]
 mod guide {}
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/blocking-and-preemption.md")]
+mod guide_blocking {}
 
 pub use builder::{Builder, Deadlock};
 pub use runtime::{Handle, Runtime, run};

@@ -4,9 +4,9 @@
 //! stopping the world would empty them. Then with the world stopped: every G, M and P, and every queue.
 //!
 //! Even a stopped world is not frozen: threads outside may be starting or waking a goroutine, a thread without a P may be
-//! carrying one from the timers to the global queue, an M may be on its way to the idle list. Each of these is over within
-//! microseconds, while a broken structure stays broken. So a look that finds something is repeated, and what the last one
-//! still finds is reported.
+//! carrying one from the timers to the global queue, an M may be on its way to the idle list, or back from a call. Each of these is
+//! over within microseconds of CPU time, which a busy machine may hold back, while a broken structure stays broken. So a look
+//! that finds something is repeated, for seconds if need be, and what the last one still finds is reported.
 //!
 //! What holds while the world is stopped, besides the clauses themselves: every P in use is GcStop and unbound, but for the
 //! leader's, which is bound to its M; no M but the leader's has a P or the spinning flag, and those that have a goroutine are in a
@@ -28,8 +28,8 @@ use crate::sched::park::enter;
 use crate::sched::ptr::{Mp, Pp};
 use crate::sched::{Core, Sched};
 
-/// Looks before a finding is believed, and the pause between two.
-const LOOKS: u32 = 100;
+/// For how long a finding is doubted, and the pause between two looks.
+const PATIENCE_NS: u64 = 3_000_000_000;
 const PAUSE_NS: u64 = 1_000_000;
 /// Findings that are kept.
 const FINDINGS_MAX: usize = 50;
@@ -158,15 +158,14 @@ pub(crate) fn check_of(sched: &Sched) -> Result<(), Violations> {
 
 /// Looks until there is nothing to report, or often enough to believe it.
 fn until_clean(report: &mut Report, mut look: impl FnMut(&mut Report)) {
-    for at in 0..LOOKS {
-        if at > 0 {
-            os::sleep_ns(PAUSE_NS);
-        }
+    let deadline = os::monotonic_ns() + PATIENCE_NS;
+    loop {
         report.clear();
         look(report);
-        if report.count == 0 {
+        if report.count == 0 || os::monotonic_ns() >= deadline {
             return;
         }
+        os::sleep_ns(PAUSE_NS);
     }
 }
 

@@ -37,7 +37,8 @@ use crate::sched::Sched;
 
 /// Every goroutine of the caller's runtime, with its state, what it waits for, where it was started and its stack.
 ///
-/// Prints as Go's traces do.
+/// Prints as Go's traces do. Goroutines that compute are interrupted for it, and go on after; those whose thread is in a system
+/// call are shown without their stack.
 ///
 /// # Blocking
 /// Stops the world for as long as it takes to unwind every stack, about 10 µs each; symbols are looked up after that, while

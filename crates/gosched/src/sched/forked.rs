@@ -19,6 +19,12 @@ pub(crate) fn is_child() -> bool {
     FORKED.load(Relaxed)
 }
 
+/// The child of a test does not care: it uses nothing that has threads.
+#[cfg(test)]
+pub(crate) fn ignore() {
+    FORKED.store(false, Relaxed);
+}
+
 /// Says so.
 #[cold]
 #[track_caller]

@@ -4,6 +4,7 @@
 //! its hand. A *live* one runs; its tests look from within a goroutine, pinned to its M by being inside the runtime
 //! where an order matters. Nothing here depends on time, but for a limit after which waiting has failed.
 
+mod calls;
 mod goroutines;
 mod ms;
 mod preempt;
@@ -19,8 +20,9 @@ use std::time::{Duration, Instant};
 use super::Sched;
 use super::g::GQueue;
 use super::gstatus::Status;
-use super::m::M;
+use super::m::{M, PreemptOff};
 use super::p::{acquire_p, gp};
+use super::park;
 use super::ptr::{Gp, Mp, Pp, Ptr};
 use crate::builder::{Config, Deadlock};
 use crate::context::current_g;
@@ -128,11 +130,6 @@ fn list_of_ps(first: Option<Pp>) -> Vec<Pp> {
     std::iter::successors(first, |p| p.link.get()).collect()
 }
 
-/// The members of a queue, without taking them.
-fn members(queue: &GQueue) -> Vec<Gp> {
-    queue.iter().collect()
-}
-
 /// The members of the global queue, in the order in which they are taken.
 fn global_members(sched: &Sched) -> Vec<Gp> {
     sched.core.lock().runq.iter().collect()
@@ -152,18 +149,37 @@ fn live<T: Send>(procs: usize, f: impl FnOnce(&'static Sched) -> T + Send) -> T 
     })
 }
 
-/// Waits, blocking the thread and not the goroutine.
-fn wait_for(what: &str, mut happened: impl FnMut() -> bool) {
+/// Waits; a goroutine keeps its P meanwhile, whatever sysmon thinks of it. `happened` does not yield.
+fn wait_for(what: &str, happened: impl FnMut() -> bool) {
+    let keeps_p = park::no_preempt(PreemptOff::StoppingTheWorld);
+    let is_outside = crate::context::current_m().is_none();
+    wait_so(what, happened, || {
+        if is_outside {
+            std::thread::sleep(Duration::from_micros(100));
+        } else {
+            std::hint::spin_loop();
+        }
+    });
+    drop(keeps_p);
+}
+
+/// Waits and gives the others turns.
+fn wait_yielding(what: &str, happened: impl FnMut() -> bool) {
+    wait_so(what, happened, crate::yield_now);
+}
+
+fn wait_so(what: &str, mut happened: impl FnMut() -> bool, pause: impl Fn()) {
     let began = Instant::now();
     while !happened() {
         assert!(began.elapsed() < NEVER, "never happened: {what}");
-        std::thread::sleep(Duration::from_micros(100));
+        pause();
     }
 }
 
 /// Times that sysmon took a goroutine off its P.
 fn preempts(sched: &Sched) -> u64 {
-    sched.procs().map(|p| p.counters.preempts.get()).sum()
+    let asked: u64 = sched.procs().map(|p| p.counters.preempts.get()).sum();
+    asked + sched.calls.parked.get() + sched.calls.claimed.get()
 }
 
 /// Repeats an observation of order until no goroutine's slice ended in the middle of it.

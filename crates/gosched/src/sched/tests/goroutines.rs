@@ -245,8 +245,7 @@ fn g4_a_waiting_goroutine_says_where_it_waits() {
             thread::spawn(|| thread::spawn(|| thread::sleep(Duration::from_millis(50))).join());
         let parked = thread::spawn(thread::park);
         let mut seen = Vec::new();
-        wait_for("three waits", || {
-            crate::yield_now();
+        wait_yielding("three waits", || {
             seen.clear();
             sched.blocks.for_each(|g| {
                 if g.status.get() == Status::Waiting {

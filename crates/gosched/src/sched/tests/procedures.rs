@@ -32,11 +32,13 @@ fn go_outside(f: impl FnOnce() + Send + 'static) {
 fn order_of(sched: &Sched, n: usize, prepare: impl Fn()) -> Vec<u32> {
     undisturbed(sched, || {
         LOG.lock().unwrap().clear();
+        let keeps_p = park::no_preempt(PreemptOff::StoppingTheWorld);
         let rt = enter();
         let (_, p) = here();
         prepare();
         p.schedtick.store(1, Relaxed);
         drop(rt);
+        drop(keeps_p);
         while LOG.lock().unwrap().len() < n {
             crate::yield_now();
         }
@@ -273,8 +275,7 @@ fn rd_a_ready_goroutine_goes_to_next() {
             let g = unsafe { Gp::from_raw(ADDRESS.load(SeqCst) as *mut _) };
             g.filter(|g| g.status.get() == Status::Waiting)
         };
-        wait_for("the park", || {
-            crate::yield_now();
+        wait_yielding("the park", || {
             is_waiting().is_some()
         });
         let g = is_waiting().unwrap();
@@ -284,8 +285,7 @@ fn rd_a_ready_goroutine_goes_to_next() {
             assert_eq!(g.status.get(), Status::Runnable);
             assert_eq!(here().1.runq.peek_next(), g.as_ptr());
         }
-        wait_for("the second park", || {
-            crate::yield_now();
+        wait_yielding("the second park", || {
             is_waiting().is_some()
         });
         {

@@ -1,0 +1,167 @@
+//! Calls and the runtime as a whole: a call is hope (U6), an idle runtime is idle even during one (SM), threads have a limit
+//! (MG).
+
+use gosched::{Deadlock, blocking};
+
+use super::common::{child, child_of};
+use super::*;
+
+const DEADLOCK: &str = "fatal error: all goroutines are asleep - deadlock!";
+
+fn closed(procs: usize) -> Runtime {
+    let builder = Runtime::builder().procs(procs);
+    builder.deadlock(Deadlock::Closed).build().unwrap()
+}
+
+/// Nobody but the one in the call can ever wake the main goroutine, and it does.
+#[test]
+fn u6_who_is_in_a_call_may_wake_others() {
+    for variant in ["marked", "unmarked", "marked, two Ps", "unmarked, two Ps"] {
+        let out = child_of(
+            "hope::u6_who_is_in_a_call_may_wake_others",
+            variant,
+            |variant| {
+                let nap = || std::thread::sleep(ms(2000));
+                closed(if variant.ends_with("Ps") { 2 } else { 1 }).run(|| {
+                    let call = match variant.starts_with("marked") {
+                        true => thread::spawn(move || blocking(nap)),
+                        false => thread::spawn(nap),
+                    };
+                    call.join().unwrap();
+                });
+            },
+        );
+        out.succeeded();
+        assert_eq!(out.stderr, "", "{variant}");
+    }
+}
+
+/// As soon as the call is over the runtime is as dead as any.
+#[test]
+fn u6_after_the_call_there_is_no_hope() {
+    for variant in ["marked", "unmarked", "inside"] {
+        let out = child_of(
+            "hope::u6_after_the_call_there_is_no_hope",
+            variant,
+            |variant| {
+                let nap = || std::thread::sleep(ms(1000));
+                closed(2).run(|| {
+                    let stuck = thread::spawn(thread::park);
+                    match variant {
+                        "marked" => blocking(nap),
+                        "unmarked" => nap(),
+                        // Inside a call it waits like any goroutine, and nobody comes.
+                        _ => blocking(|| {
+                            nap();
+                            thread::park();
+                        }),
+                    }
+                    eprintln!("the call is over");
+                    stuck.join().unwrap();
+                });
+            },
+        );
+        match variant {
+            "inside" => out.died_with(&[DEADLOCK]),
+            _ => out.died_with(&["the call is over", DEADLOCK]),
+        }
+        assert!(out.took >= ms(1000), "{out:#?}");
+    }
+}
+
+/// How often a thread of this process has gone to sleep so far.
+fn sleeps_of(name: &str) -> usize {
+    let mut sleeps = None;
+    for task in std::fs::read_dir("/proc/self/task").unwrap().flatten() {
+        let read = |file| std::fs::read_to_string(task.path().join(file)).unwrap_or_default();
+        if read("comm").trim() == name {
+            let status = read("status");
+            let line = status
+                .lines()
+                .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+            sleeps = sleeps.or(line.and_then(|line| line.trim().parse().ok()));
+        }
+    }
+    sleeps.expect("the thread and its count")
+}
+
+/// All that goes on is a long call: nobody needs the monitor, and it does not wake up, but to look for a deadlock once in a
+/// while.
+#[test]
+fn sm_the_monitor_sleeps_during_a_long_call() {
+    for variant in ["Off", "Auto", "Closed"] {
+        let out = child_of(
+            "hope::sm_the_monitor_sleeps_during_a_long_call",
+            variant,
+            |variant| {
+                let mode = match variant {
+                    "Off" => Deadlock::Off,
+                    "Auto" => Deadlock::Auto,
+                    _ => Deadlock::Closed,
+                };
+                let runtime = Runtime::builder().procs(2).deadlock(mode).build().unwrap();
+                let call = runtime.spawn(|| blocking(|| std::thread::sleep(ms(3500))));
+                std::thread::sleep(ms(1000));
+                let before = sleeps_of("gosched-sysmon");
+                std::thread::sleep(ms(2000));
+                let wakes = sleeps_of("gosched-sysmon") - before;
+                assert!(wakes <= 5, "SM: {wakes} wake-ups in two seconds");
+                call.join().unwrap();
+            },
+        );
+        assert!(out.status.success(), "{variant}: {out:#?}");
+    }
+}
+
+/// A marked call promises that its P can be used meanwhile, so there must be a thread for it.
+#[test]
+fn mg_marked_calls_beyond_the_limit_of_threads() {
+    let out = child("hope::mg_marked_calls_beyond_the_limit_of_threads", || {
+        let runtime = Runtime::builder().procs(2).max_threads(8).build().unwrap();
+        runtime.run(|| {
+            let call = || blocking(|| std::thread::sleep(Duration::from_secs(60)));
+            let many: Vec<_> = (0..20).map(|_| thread::spawn(call)).collect();
+            many.into_iter().for_each(|one| one.join().unwrap());
+        });
+    });
+    out.died_with(&[
+        "runtime: program exceeds 8-thread limit",
+        "fatal error: thread exhaustion",
+    ]);
+}
+
+/// Within the limit all is well, however often.
+#[test]
+fn mg_marked_calls_within_the_limit_of_threads() {
+    let out = child("hope::mg_marked_calls_within_the_limit_of_threads", || {
+        let runtime = Runtime::builder().procs(2).max_threads(12).build().unwrap();
+        for _ in 0..20 {
+            runtime.run(|| {
+                let call = || blocking(|| std::thread::sleep(ms(5)));
+                let some: Vec<_> = (0..8).map(|_| thread::spawn(call)).collect();
+                some.into_iter().for_each(|one| one.join().unwrap());
+            });
+        }
+        assert!(runtime.metrics().threads <= 12);
+    });
+    out.succeeded();
+}
+
+/// Without a promise nobody dies: at the limit those who block keep their Ps, and the others wait for them.
+#[test]
+fn mg_unmarked_calls_beyond_the_limit_of_threads() {
+    let out = child(
+        "hope::mg_unmarked_calls_beyond_the_limit_of_threads",
+        || {
+            let runtime = Runtime::builder().procs(2).max_threads(8).build().unwrap();
+            runtime.run(|| {
+                let call = || std::thread::sleep(ms(150));
+                let many: Vec<_> = (0..40).map(|_| thread::spawn(call)).collect();
+                many.into_iter().for_each(|one| one.join().unwrap());
+            });
+            assert!(runtime.metrics().threads <= 8);
+        },
+    );
+    out.succeeded();
+    assert_eq!(out.stderr, "");
+}
