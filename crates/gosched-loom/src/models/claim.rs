@@ -153,7 +153,7 @@ impl Visitor<'_> {
 /// The M visits three times while somebody tries to take its P twice; an M that lost it goes on with another, and may
 /// lose that.
 fn visits_against_a_claimer() {
-    explore(None, || {
+    explore(Some(6), || {
         let target = Target::new();
         let claimer = thread::spawn({
             let target = target.clone();
@@ -197,7 +197,7 @@ fn u3_without_the_claimers_side_of_the_barrier_two_have_the_p() {
 /// claim can begin on an M that has no P.
 #[test]
 fn u3_two_claimers_in_turn() {
-    explore(Some(4), || {
+    explore(Some(3), || {
         let target = Target::new();
         let claimers = [0, 1].map(|_| {
             let target = target.clone();

@@ -12,13 +12,14 @@
 //! | pagevec | `PageVec` |
 //! | thread  | `thread_spawn`, `set_thread_name`, `gettid`, `getpid`, `lower_priority`, `sched_yield`, `sleep_ns`, `exit_process`, `stack_bounds` |
 //! | barrier | `membarrier_register`, `membarrier` |
-//! | task    | `thread_cpu_ns`, `signal_thread`, `TaskFile`, `Doing`, `set_timer_slack_ns`, `set_slice_ns` |
+//! | task    | `thread_cpu_ns`, `voluntary_switches`, `signal_thread`, `TaskFile`, `Doing`, `set_timer_slack_ns`, `set_slice_ns` |
 //! | signal  | `SigStack`, `sigaction_install`, `current_handler`, `unblock_signal`, `block_signal` |
 //! | sysname | `syscall_name` |
 //! | cpus    | `default_procs` |
 //! | proc    | `for_each_task`, `task_state` |
 //! | io      | `write_stderr`, `eprint_raw`, `FixedBuf` |
 //! | env     | `env_usize`, `DebugEnv` |
+//! | interrupted | `Interrupted` |
 //! | inject  | `FAIL_MAP_AFTER`, `FAIL_THREAD_AFTER`, `REFUSE_OWN_TLS`, `REFUSE_MEMBARRIER`, `REFUSE_PROC` |
 //!
 //! Three rules hold for every platform (D9):

@@ -24,11 +24,51 @@ use crate::shim::RING;
 /// Threads that are never used up by bound goroutines: with these and the Ps' own, others go on.
 const LIMIT_SLACK: u32 = 4;
 
+/// Who takes the P of a goroutine that is to wait on its thread.
+pub(crate) enum Exchange {
+    /// Whoever comes next.
+    Nobody,
+    /// This one, on its thread.
+    Goroutine(Gp, Mp),
+    /// Nobody can: it must go on.
+    Impossible,
+}
+
 impl Sched {
     /// How many threads may wait with a goroutine's frames on them.
     pub(crate) fn parked_limit(&self) -> u32 {
         let others = self.nprocs() + LIMIT_SLACK;
         self.config.max_threads.saturating_sub(others)
+    }
+
+    /// Whether no more threads are to wait so: from here on who cannot be helped otherwise is only exchanged for another.
+    #[inline]
+    pub(crate) fn is_at_limit(&self) -> bool {
+        self.at_limit.load(Relaxed)
+    }
+
+    /// `nparked` or GOMAXPROCS has changed.
+    pub(crate) fn mirror_limit(&self, core: &Core) {
+        let is_at_limit = core.nparked > 0 && core.nparked >= self.parked_limit();
+        self.at_limit.store(is_at_limit, Relaxed);
+    }
+
+    /// Who goes on when a goroutine is to wait on its thread at the limit. It may do so in addition while a few threads are left
+    /// and somebody waits who has shown that it leaves by itself.
+    pub(crate) fn exchange(&self, core: &mut Held<'_, Core>, p: Pp) -> Exchange {
+        if core.nparked < self.parked_limit() || self.is_stopping() {
+            return Exchange::Nobody;
+        }
+        self.global_take_over(core, p);
+        let is_slack_left = core.nparked < self.parked_limit() + LIMIT_SLACK / 2
+            && (core.nmidle > 0 || core.mcount < self.config.max_threads);
+        if is_slack_left && core.runq.has_well_behaved() {
+            return Exchange::Nobody;
+        }
+        match self.global_get_bound(core) {
+            Some((g, owner)) => Exchange::Goroutine(g, owner),
+            None => Exchange::Impossible,
+        }
     }
 
     /// The goroutine, Runnable, will wait on this thread; the caller queues it in the same hold of the lock.
@@ -39,6 +79,7 @@ impl Sched {
         m.blocked.store(true, Relaxed);
         core.nmidlelocked += 1;
         core.nparked += 1;
+        self.mirror_limit(core);
     }
 
     /// Waits until somebody has brought a P, and runs the goroutine on it. On the thread, inside the runtime. CONTEXT: signal.
@@ -59,8 +100,7 @@ impl Sched {
         match p {
             Some(p) => {
                 acquire_p(m, p);
-                p.schedtick
-                    .store(p.schedtick.load(Relaxed).wrapping_add(1), Relaxed);
+                p.begin_slice();
             }
             None => {
                 let mut core = self.core.lock();
@@ -80,6 +120,7 @@ impl Sched {
         debug_assert!(is_bound || owner.lockedg.load(Relaxed) == Some(g), "M6");
         core.nmidlelocked -= 1;
         core.nparked -= u32::from(is_bound);
+        self.mirror_limit(core);
         core.activity += 1;
         self.outside.handoffs.add_shared(1);
         owner.nextp.store(Some(p), Relaxed);

@@ -145,9 +145,9 @@ impl Claim {
         self.word.load(Acquire) == TAKEN
     }
 
-    #[inline]
+    /// Whether it is in a marked call.
     pub(crate) fn is_marked(&self) -> bool {
-        self.word.load(Relaxed) == MARKED
+        self.word.load(Acquire) == MARKED && self.depth() == 0
     }
 
     /// The calling thread is the only one of a new process.

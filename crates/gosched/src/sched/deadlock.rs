@@ -131,7 +131,8 @@ impl Sched {
     fn waits_for_calls(&self) -> bool {
         let core = self.core.lock();
         let ms = std::iter::successors(core.allm, |m| m.alllink.get());
-        let in_calls = ms.filter(|m| m.claim.is_away()).count() as i32;
+        let is_in_call = |m: &super::ptr::Mp| m.claim.is_away() && m.claim.depth() == 0;
+        let in_calls = ms.filter(is_in_call).count() as i32;
         let watching = i32::from(self.poller.is_watching());
         in_calls > 0 && core.awake() == watching + in_calls
     }

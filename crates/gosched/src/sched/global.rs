@@ -57,16 +57,21 @@ impl GlobalQueue {
     /// The next one when no more threads may be given to bound goroutines: one that has been running and was woken, else one
     /// that has its thread. Nobody begins.
     fn pop_at_limit(&mut self) -> Option<Gp> {
-        let first = self.fresh.iter().next();
-        if first.is_some_and(|g| g.has_started() && g.boundm().is_none()) {
-            return self.fresh.pop_front();
-        }
-        self.pop_bound().or_else(|| self.pop_front())
+        take_first(&mut self.fresh, |g| g.has_started())
+            .or_else(|| self.pop_bound())
+            .or_else(|| self.pop_front())
+    }
+
+    /// Whether anybody waits who has run before and left by itself.
+    pub(crate) fn has_well_behaved(&self) -> bool {
+        self.fresh
+            .iter()
+            .any(|g| g.has_started() && g.owner().is_none())
     }
 
     /// The first of the spent that waits on its thread.
     fn pop_bound(&mut self) -> Option<Gp> {
-        take_owned(&mut self.spent).map(|(g, _)| g)
+        take_first(&mut self.spent, |g| g.owner().is_some())
     }
 
     /// Somebody waits for a lock, perhaps for one that a spent goroutine holds: they come first.
@@ -76,20 +81,23 @@ impl GlobalQueue {
     }
 }
 
-fn take_owned(queue: &mut GQueue) -> Option<(Gp, Mp)> {
+/// Takes out the first that `wanted` wants; the others keep their order.
+fn take_first(queue: &mut GQueue, wanted: impl Fn(Gp) -> bool) -> Option<Gp> {
     let mut before = GQueue::new();
     let found = loop {
         match queue.pop_front() {
-            None => break None,
-            Some(g) => match g.owner() {
-                Some(owner) => break Some((g, owner)),
-                None => before.push_back(g),
-            },
+            Some(g) if !wanted(g) => before.push_back(g),
+            found => break found,
         }
     };
     before.append(queue);
     *queue = before;
     found
+}
+
+fn take_owned(queue: &mut GQueue) -> Option<(Gp, Mp)> {
+    let g = take_first(queue, |g| g.owner().is_some())?;
+    Some((g, g.owner()?))
 }
 
 impl Sched {
@@ -132,9 +140,19 @@ impl Sched {
         self.mirror_len(core);
     }
 
+    /// Moves p's queue to the tail of the global one; p is in the caller's hands.
+    pub(crate) fn global_take_over(&self, core: &mut Held<'_, Core>, p: Pp) {
+        // SAFETY: R2, by the caller's word.
+        let queue = unsafe { p.queue() };
+        while let Some((g, _)) = queue.get() {
+            core.runq.fresh.push_back(gp(g));
+        }
+        self.mirror_len(core);
+    }
+
     /// Takes exactly one.
     pub(crate) fn global_get(&self, core: &mut Held<'_, Core>) -> Option<Gp> {
-        let g = if core.nparked >= self.parked_limit() {
+        let g = if self.is_at_limit() {
             core.runq.pop_at_limit()
         } else {
             core.runq.pop_front()

@@ -115,12 +115,12 @@ impl Sched {
         }
     }
 
-    /// Whether an M without a P is awake, or being born: it passes `stop_m` and takes a pending P. One in a blocking call is not:
-    /// nobody knows when it comes back.
+    /// Whether an M without a P is awake, or being born: it passes `stop_m` and takes a pending P. One in a marked call is not:
+    /// nobody knows when it comes back. (Nor of one whose P was taken; but that was done without its asking.)
     fn somebody_comes_back(&self, core: &Held<'_, Core>) -> bool {
         let bound = self.procs().filter(|p| p.m.load(Relaxed).is_some()).count() as i32;
         let ms = std::iter::successors(core.allm, |m| m.alllink.get());
-        let in_calls = ms.filter(|m| m.claim.is_away()).count() as i32;
+        let in_calls = ms.filter(|m| m.claim.is_marked()).count() as i32;
         core.awake() - in_calls - bound >= core.npending as i32
     }
 

@@ -165,6 +165,8 @@ pub(crate) struct Sched {
     /// Ms whose P was taken, and that have not been seen to have one again.
     pub(crate) nstrays: AtomicU32,
     pub(crate) calls: retake::CallCounters,
+    /// As many threads wait with goroutines as may (`bound`).
+    pub(crate) at_limit: AtomicBool,
     pub(crate) creator: threads::Creator,
     pub(crate) world: world::World,
     /// A drop has begun to give the goroutines up: what it finds running is left to the Ms that run it.
@@ -244,6 +246,7 @@ impl Sched {
             claims: Lock::new(Rank::Claims, retake::Claims::new()),
             nstrays: AtomicU32::new(0),
             calls: retake::CallCounters::default(),
+            at_limit: AtomicBool::new(false),
             creator: threads::Creator::new(),
             world: world::World::new(),
             is_given_up: AtomicBool::new(false),

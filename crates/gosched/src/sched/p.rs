@@ -174,6 +174,15 @@ pub(crate) fn acquire_p(m: Mp, p: Pp) {
     m.sched().wake_sysmon_if_asleep();
 }
 
+impl P {
+    /// A time slice begins. Only the holder.
+    #[inline]
+    pub(crate) fn begin_slice(&self) {
+        self.schedtick
+            .store(self.schedtick.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+}
+
 /// g0 gives its P up: from here on it is on the thread's own FS (D6).
 #[inline]
 pub(crate) fn relinquish_p(m: Mp) -> Pp {

@@ -26,6 +26,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr};
 use std::sync::{Mutex, PoisonError};
 
 use super::Sched;
+use super::bound::Exchange;
 use super::claim::Found;
 use super::gstatus::Status;
 use super::m::{LET_GO, YIELD};
@@ -120,11 +121,13 @@ extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut
     if let Some(m) = m {
         // ORDER: Release; pairs with the Acquire in `Sched::insist`.
         m.acks.fetch_add(1, Release);
-        let at = Interrupted::new(context);
-        if at.is_call_cut_short() {
+        // SAFETY: D7, the kernel's own word; the handler is still running.
+        let mut interrupted = unsafe { os::Interrupted::new(context) };
+        // The look before the signal was too early by a moment.
+        if interrupted.is_call_cut_short() && !interrupted.restart_call() {
             m.sched().calls.interrupted.add_shared(1);
         }
-        m.trace.interrupted_at.store(at.pc, Relaxed);
+        m.trace.interrupted_at.store(interrupted.pc(), Relaxed);
         answer(m);
         m.trace.interrupted_at.store(0, Relaxed);
     }
@@ -134,33 +137,6 @@ extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut
 fn is_from_us(info: *mut libc::siginfo_t) -> bool {
     // SAFETY: the kernel passes a valid siginfo; a thread-directed signal has the sender in it.
     unsafe { (*info).si_code == libc::SI_TKILL && (*info).si_pid() == os::getpid() }
-}
-
-/// Where the signal struck.
-struct Interrupted {
-    pc: usize,
-    rax: i64,
-}
-
-impl Interrupted {
-    fn new(context: *mut c_void) -> Interrupted {
-        // SAFETY: the kernel passes a valid context to an SA_SIGINFO handler.
-        let registers = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
-        Interrupted {
-            pc: registers[libc::REG_RIP as usize] as usize,
-            rax: registers[libc::REG_RAX as usize],
-        }
-    }
-
-    /// Whether a system call is about to return EINTR because of this signal: the instruction before is `syscall`.
-    fn is_call_cut_short(&self) -> bool {
-        const SYSCALL: [u8; 2] = [0x0f, 0x05];
-        if self.rax != -i64::from(libc::EINTR) || self.pc % os::page_size() < SYSCALL.len() {
-            return false;
-        }
-        // SAFETY: the two bytes before the next instruction, on the same page: code, which is readable.
-        unsafe { *((self.pc - SYSCALL.len()) as *const [u8; 2]) == SYSCALL }
-    }
 }
 
 /// The M does what the signal is about.
@@ -206,16 +182,11 @@ impl Sched {
         if self.dead.load(Relaxed) {
             return; // from now on nobody is woken
         }
-        let is_stopping = self.is_stopping();
-        let mut other = None;
-        if core.nparked >= self.parked_limit() && !is_stopping {
-            other = self.global_get_bound(&mut core);
-            if other.is_none() {
-                self.calls.refused.add_shared(1);
-                drop(core);
-                self.say_limit();
-                return;
-            }
+        let exchange = self.exchange(&mut core, m.p());
+        if matches!(exchange, Exchange::Impossible) {
+            self.calls.refused.add_shared(1);
+            drop(core);
+            return self.say_limit();
         }
         self.calls.parked.add_shared(1);
         m.unask(YIELD);
@@ -223,13 +194,14 @@ impl Sched {
         g.status.requeue_preempted();
         self.bind_here(&mut core, m, g);
         let p = release_p(m);
-        match other {
-            Some((other, owner)) => {
+        match exchange {
+            Exchange::Goroutine(other, owner) => {
                 self.global_put_spent(&mut core, g);
                 self.give_p(&mut core, p, other, owner);
                 drop(core);
+                self.say_limit();
             }
-            None if is_stopping => {
+            _ if self.is_stopping() => {
                 // As if nothing had happened, once the world goes on.
                 let mut only = super::g::GQueue::new();
                 only.push_back(g);
@@ -237,7 +209,7 @@ impl Sched {
                 self.stop_p(&mut core, p);
                 drop(core);
             }
-            None => {
+            _ => {
                 self.global_put_spent(&mut core, g);
                 self.pass_on(core, p);
             }

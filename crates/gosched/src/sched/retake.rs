@@ -12,9 +12,11 @@
 //!  was just woken
 //! ```
 //!
-//! Time alone proves nothing: on a busy machine a thread may wait long for a CPU. Nor does the CPU clock: it stands still then, too.
+//! Time alone proves nothing: on a busy machine a thread may wait long for a CPU, and nothing is won by signalling it. Nor does a
+//! CPU clock that stands still: it does so then, too.
 //! What the kernel says of the thread (`/proc/self/task/TID/syscall`) decides, and is asked right before any signal is sent, so that
-//! no call is interrupted.
+//! no call is interrupted. A thread that was woken in a call and waits for a CPU to return on also counts as running; so a signal is
+//! sent only to one that has used its CPU all the time between two looks, or much of it without going to sleep meanwhile.
 //!
 //! A stray may come back from its call without entering the runtime. It then runs user code without a P, one more than
 //! GOMAXPROCS, until it has used 50 µs of CPU and the monitor has noticed; the signal makes it take a P or wait for one.
@@ -41,10 +43,18 @@ const BLOCKED_NS: u64 = 1_000_000;
 const SAMPLE_NS: u64 = 300_000;
 /// Who has run for this long makes room for somebody just woken.
 const PRESS_NS: u64 = 500_000;
+/// Who has used less than this since its slice was first looked at has had no CPU, and is no reason for a signal ...
+const BUSY_NS: u64 = 200_000;
+/// ... until it has had the P for as long as this.
+const PATIENCE_NS: u64 = 100_000_000;
 /// Between the request and the signal.
 pub(crate) const INSIST_NS: u64 = 50_000;
 /// What a stray may use without a P before it is noticed.
 const BURN_NS: u64 = 50_000;
+/// A thread that has used this much CPU without going to sleep computes, and will for a while.
+const PULSE_NS: u64 = 200_000;
+/// A look at a CPU clock is compared with one at least this much older.
+const BUSY_SPAN_NS: u64 = 100_000;
 /// A signal that has not arrived after this is not going to.
 const LOST_NS: u64 = 100_000_000;
 /// Strays looked at in one go.
@@ -89,6 +99,8 @@ pub(crate) struct Watched {
     cpu_ns: Cell<u64>,
     /// When a signal was last sent to it.
     sent_ns: Cell<u64>,
+    /// Its CPU clock, and how often it had gone to sleep, when a signal was last considered.
+    pulse: Cell<Option<(u64, Option<u64>)>>,
 }
 
 /// What sysmon saw of a P at its last look; sysmon's alone.
@@ -98,8 +110,13 @@ pub(crate) struct SeenP {
     since_ns: Cell<u64>,
     call: Cell<u32>,
     call_since_ns: Cell<u64>,
-    /// The CPU clock of its M; 0: not looked at.
+    /// The CPU clock of its M at the last look, and at the first of this slice; 0: not looked at.
     cpu_ns: Cell<u64>,
+    first_cpu_ns: Cell<u64>,
+    /// An earlier look at the clock, and whether its thread has had the CPU all the time since the one before.
+    span_ns: Cell<u64>,
+    span_cpu_ns: Cell<u64>,
+    is_busy: Cell<bool>,
     /// When its goroutine was asked to make room; 0: it was not.
     asked_ns: Cell<u64>,
 }
@@ -131,6 +148,53 @@ pub(crate) struct CallCounters {
     pub(crate) has_no_proc: AtomicBool,
     /// There is no membarrier.
     pub(crate) has_no_membarrier: AtomicBool,
+}
+
+impl SeenP {
+    /// A new slice.
+    fn begin(&self, tick: u32, now: u64) {
+        self.tick.set(tick);
+        self.since_ns.set(now);
+        self.cpu_ns.set(0);
+        self.first_cpu_ns.set(u64::MAX);
+        self.span_ns.set(0);
+        self.is_busy.set(false);
+        self.asked_ns.set(0);
+    }
+
+    /// A look at the CPU clock; returns whether it has stood still since the last.
+    fn note_cpu(&self, cpu: u64, now: u64) -> bool {
+        let before = self.cpu_ns.replace(cpu);
+        if before == 0 {
+            self.first_cpu_ns.set(cpu);
+        }
+        let span = now - self.span_ns.get();
+        if span >= BUSY_SPAN_NS {
+            let used = cpu.saturating_sub(self.span_cpu_ns.replace(cpu));
+            let is_first = self.span_ns.replace(now) == 0;
+            self.is_busy.set(!is_first && used >= span / 10 * 9);
+        }
+        before == cpu
+    }
+}
+
+impl super::m::M {
+    /// Whether its thread has used CPU for a while and not gone to sleep. Under the claim lock.
+    fn has_only_computed(&self) -> bool {
+        let tid = self.tid.load(Relaxed);
+        let Some(cpu) = os::thread_cpu_ns(tid) else {
+            return false;
+        };
+        let switches = os::voluntary_switches(tid);
+        let pulse = &self.watched.pulse;
+        match pulse.get() {
+            Some((then, slept)) if slept == switches => cpu >= then + PULSE_NS,
+            _ => {
+                pulse.set(Some((cpu, switches)));
+                false
+            }
+        }
+    }
 }
 
 impl Sched {
@@ -198,21 +262,21 @@ impl Sched {
         let seen = &p.seen;
         let tick = p.schedtick.load(Relaxed);
         if tick != seen.tick.get() {
-            seen.tick.set(tick);
-            seen.since_ns.set(now);
-            seen.cpu_ns.set(0);
-            seen.asked_ns.set(0);
+            seen.begin(tick, now);
             return (0, u64::MAX);
         }
         let age = now - seen.since_ns.get();
-        if chaos::one_in(4, "blind claim") && self.claim(claims, m, p, tick) {
+        if chaos::one_in(4, "blind claim")
+            && self.has_thread_to_spare()
+            && self.claim(claims, m, p, tick)
+        {
             return (0, PACE_STUCK_NS);
         }
         if age < SAMPLE_NS || m.claim.depth() > 0 {
             return (0, if waits { PACE_STUCK_NS } else { u64::MAX });
         }
         let is_due = age >= SLICE_NS;
-        if (waits || is_due) && self.look_whether_blocked(claims, p, m, age) {
+        if (waits || is_due) && self.look_whether_blocked(claims, p, m, now) {
             return (0, PACE_STUCK_NS);
         }
         if waits && is_due {
@@ -223,12 +287,13 @@ impl Sched {
     }
 
     /// Takes the P of a goroutine that sleeps in the kernel.
-    fn look_whether_blocked(&self, claims: &mut Held<'_, Claims>, p: Pp, m: Mp, age: u64) -> bool {
+    fn look_whether_blocked(&self, claims: &mut Held<'_, Claims>, p: Pp, m: Mp, now: u64) -> bool {
         let seen = &p.seen;
+        let age = now - seen.since_ns.get();
         let Some(cpu) = os::thread_cpu_ns(m.tid.load(Relaxed)) else {
             return false;
         };
-        let has_stood_still = seen.cpu_ns.replace(cpu) == cpu;
+        let has_stood_still = seen.note_cpu(cpu, now);
         // One that sleeps again and again, a little each time, has had its slice, too.
         let is_suspect = has_stood_still && age >= BLOCKED_NS || age >= SLICE_NS;
         if !is_suspect || !self.has_thread_to_spare() {
@@ -239,19 +304,26 @@ impl Sched {
             Doing::Unknown if has_stood_still && age >= SLICE_NS => -1,
             _ => return false,
         };
-        if self.calls.has_no_membarrier.load(Relaxed) {
-            // It must let go itself; the signal cuts short what it waits in.
-            m.ask(LET_GO);
-            self.send(m, os::monotonic_ns());
-            return false;
-        }
-        if !self.claim(claims, m, p, seen.tick.get()) {
+        if !self.take_blocked(claims, m, p, seen.tick.get()) {
             return false;
         }
         if call == libc::SYS_futex {
             self.core.lock().runq.hurry_spent();
         }
         true
+    }
+
+    /// Takes p from m, which sleeps in the kernel; false: not, or not yet.
+    fn take_blocked(&self, claims: &mut Held<'_, Claims>, m: Mp, p: Pp, tick: u32) -> bool {
+        if !self.calls.has_no_membarrier.load(Relaxed) {
+            return self.claim(claims, m, p, tick);
+        }
+        // It must let go itself, in the handler; the signal cuts short what it waits in.
+        if self.config.preemption && !m.signalled.load(Acquire) {
+            m.ask(LET_GO);
+            self.send(m, os::monotonic_ns());
+        }
+        false
     }
 
     /// The claim itself (see `claim`): takes p from m and passes it on. The caller has seen p on m in time slice `tick`.
@@ -287,6 +359,7 @@ impl Sched {
     fn add_stray(&self, claims: &mut Held<'_, Claims>, m: Mp) {
         let cpu = os::thread_cpu_ns(m.tid.load(Relaxed));
         m.watched.cpu_ns.set(cpu.unwrap_or(0));
+        m.has_only_computed();
         if !m.watched.is_stray.replace(true) {
             m.watched.next.set(claims.strays);
             claims.strays = Some(m);
@@ -336,7 +409,7 @@ impl Sched {
         m.watched.cpu_ns.set(cpu);
         self.calls.overshoots.add_shared(1);
         self.calls.overshoot_ns.add_shared(burned);
-        self.insist(claims, m, os::monotonic_ns());
+        self.insist(claims, m, os::monotonic_ns(), false);
     }
 
     /// Somebody was woken and found no P: the oldest makes room, if it is old enough. Returns how soon to look again.
@@ -363,14 +436,20 @@ impl Sched {
             return INSIST_NS;
         }
         m.ask(YIELD); // a stretch inside the runtime may have cleared it
-        if now - asked >= INSIST_NS {
-            self.insist(claims, m, now);
+        let used = p
+            .seen
+            .cpu_ns
+            .get()
+            .saturating_sub(p.seen.first_cpu_ns.get());
+        let has_had_it = used >= BUSY_NS || now - p.seen.since_ns.get() >= PATIENCE_NS;
+        if now - asked >= INSIST_NS && has_had_it {
+            self.insist(claims, m, now, p.seen.is_busy.get());
         }
         INSIST_NS * 2
     }
 
-    /// Signals an M that computes; never one that sleeps in a call.
-    fn insist(&self, claims: &mut Held<'_, Claims>, m: Mp, now: u64) {
+    /// Signals an M that computes; never one that sleeps in a call. `is_busy`: it has been seen to use its CPU all the time.
+    fn insist(&self, claims: &mut Held<'_, Claims>, m: Mp, now: u64, is_busy: bool) {
         if !self.config.preemption || m.claim.depth() > 0 {
             return;
         }
@@ -380,12 +459,9 @@ impl Sched {
             }
             return;
         }
-        let is_running = match self.doing(claims, m) {
-            Doing::Running => true,
-            Doing::Blocked(_) => false,
-            Doing::Unknown => true, // it was seen to use CPU a moment ago
-        };
-        if is_running {
+        // Running may also mean: woken inside a call, which a signal would still cut short.
+        if (is_busy || m.has_only_computed()) && !matches!(self.doing(claims, m), Doing::Blocked(_))
+        {
             self.send(m, now);
         }
     }
@@ -428,7 +504,9 @@ impl Sched {
             }
         }
         let Ok(file) = TaskFile::open(m.tid.load(Relaxed)) else {
-            self.calls.has_no_proc.store(true, Relaxed);
+            // The thread may just have ended: is it this one file, or all of them?
+            let own = TaskFile::open(os::gettid());
+            self.calls.has_no_proc.store(own.is_err(), Relaxed);
             return Doing::Unknown;
         };
         self.calls.has_no_proc.store(false, Relaxed);
@@ -501,10 +579,10 @@ impl Sched {
                     match self.doing(&mut claims, m) {
                         // Without a thread to go on with it would be stopped for good.
                         Doing::Blocked(_) if self.has_thread_to_spare() => {
-                            self.claim(&mut claims, m, p, tick);
+                            self.take_blocked(&mut claims, m, p, tick);
                         }
                         Doing::Blocked(_) => {}
-                        _ => self.insist(&mut claims, m, now),
+                        _ => self.insist(&mut claims, m, now, false),
                     }
                 }
                 _ => {}

@@ -127,6 +127,11 @@ impl Sched {
                 }
                 continue;
             }
+            if self.is_at_limit()
+                && let Some(g) = self.find_at_limit(p)
+            {
+                return Some((g, false));
+            }
             if let Some(g) = self.fairness_sip(p) {
                 return Some((g, false));
             }
@@ -154,6 +159,14 @@ impl Sched {
                 Gave::Die => return None,
             }
         }
+    }
+
+    /// No thread is left for another goroutine that might not stop: nobody begins while others can go on.
+    #[cold]
+    fn find_at_limit(&self, p: Pp) -> Option<Gp> {
+        let mut core = self.core.lock();
+        self.global_take_over(&mut core, p);
+        self.global_get(&mut core)
     }
 
     /// Every 61st time slice the global queue comes first, whatever the local one holds (L4); so do timers.
@@ -336,9 +349,7 @@ impl Sched {
         }
         g.status.transition(Status::Runnable, Status::Running);
         if !inherits {
-            let p = m.p();
-            p.schedtick
-                .store(p.schedtick.load(Relaxed).wrapping_add(1), Relaxed);
+            m.p().begin_slice();
         }
         context::resume(m, g, fs);
     }

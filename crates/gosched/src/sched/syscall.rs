@@ -19,6 +19,7 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use super::Sched;
 use super::claim::Found;
+use super::g::GQueue;
 use super::gstatus::Status;
 use super::m::BLOCK;
 use super::p::{PStatus, acquire_p};
@@ -192,7 +193,10 @@ pub(crate) fn wait_here(sched: &Sched, m: Mp, g: Gp) {
     }
     g.status.transition(Status::Syscall, Status::Runnable);
     sched.bind_here(&mut core, m, g);
-    sched.global_put(&mut core, g);
+    // First: it may have come back with the lock that everybody waits for.
+    let mut only = GQueue::new();
+    only.push_back(g);
+    sched.global_put_first(&mut core, &mut only);
     sched.wake_after_put(core);
     sched.wait_bound(m, g);
     if g.calls.get() > 0 {
@@ -226,6 +230,7 @@ impl Sched {
         if let Some((p, spinning)) = self.take_pending(&mut core) {
             drop(core);
             acquire_p(m, p);
+            p.begin_slice();
             if spinning {
                 // It was to look for work and has some: as one that spins and finds it.
                 self.spin.end();
@@ -240,6 +245,7 @@ impl Sched {
         };
         drop(core);
         acquire_p(m, p);
+        p.begin_slice(); // what sysmon knows of this P was another goroutine's
         true
     }
 }

@@ -5,6 +5,7 @@
 //! where an order matters. Nothing here depends on time, but for a limit after which waiting has failed.
 
 mod calls;
+mod claim;
 mod goroutines;
 mod ms;
 mod preempt;

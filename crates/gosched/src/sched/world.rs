@@ -291,6 +291,7 @@ impl Sched {
             self.retire_p(core, self.p(id));
         }
         self.nprocs.store(n, Relaxed);
+        self.mirror_limit(core);
         for id in old..n {
             self.p(id).set_status(PStatus::GcStop);
         }

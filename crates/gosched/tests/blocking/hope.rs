@@ -165,3 +165,22 @@ fn mg_unmarked_calls_beyond_the_limit_of_threads() {
     out.succeeded();
     assert_eq!(out.stderr, "");
 }
+
+/// A stopping world takes Ps from those who block, too: nor does that need more threads than there may be.
+#[test]
+fn mg_the_world_stops_at_the_limit_of_threads() {
+    let out = child("hope::mg_the_world_stops_at_the_limit_of_threads", || {
+        let runtime = Runtime::builder().procs(2).max_threads(8).build().unwrap();
+        runtime.run(|| {
+            let call = || std::thread::sleep(ms(60));
+            let many: Vec<_> = (0..40).map(|_| thread::spawn(call)).collect();
+            for round in 0..20 {
+                gosched::gomaxprocs(1 + round % 2);
+                thread::sleep(ms(1));
+            }
+            many.into_iter().for_each(|one| one.join().unwrap());
+        });
+        assert!(runtime.metrics().threads <= 8);
+    });
+    out.succeeded();
+}

@@ -57,12 +57,18 @@ fn d7_hogs_beyond_the_thread_limit_all_end() {
         });
         assert_eq!(ended.load(SeqCst), 500);
         assert!(most <= 64, "{most} threads");
+        let metrics = runtime.metrics();
+        assert!(
+            most > 32 && metrics.parked > 100,
+            "not near the limit: {metrics:?}"
+        );
     });
     output.succeeded();
     assert!(output.stderr.matches(SAYS).count() <= 1, "{output:#?}");
 }
 
-/// Hogs that never end use up all threads that they may have. Whoever had begun goes on: the ticker, and each of the hogs that have a thread.
+/// Hogs that never end use up all threads that they may have. Whoever had begun goes on: the ticker, and each of the hogs that have
+/// a thread.
 #[test]
 fn d7_a_ticker_goes_on_among_endless_hogs_at_the_thread_limit() {
     let _turn = beside();

@@ -65,8 +65,9 @@ fn d7_allocating_hogs_in_one_arena_do_not_breed_threads() {
         let runtime = runtime(2);
         let most = most_threads(|| {
             within(LONG, "the allocating goroutines", || {
-                checked(&runtime, allocating_goroutines);
+                allocating_goroutines(&runtime);
             });
+            checked(&runtime, || ());
         });
         println!("most threads: {most}");
         assert!(most < 300, "{most} threads");
@@ -79,31 +80,74 @@ fn allocate(rng: &mut common::Rng, kept: &mut [Vec<u8>; 16]) {
     kept[at] = vec![1; 1 + rng.below(2000) as usize];
 }
 
-fn allocating_goroutines() {
-    let stop = Arc::new(AtomicBool::new(false));
-    let hog = |seed| {
-        let stop = Arc::clone(&stop);
-        thread::spawn(move || {
+/// Each ends when told to; those that have not begun by then end at once. Started and told from outside: a goroutine that allocates
+/// among them would have its own troubles.
+fn allocating_goroutines(runtime: &Runtime) {
+    let (stop, begun) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicUsize::new(0)),
+    );
+    let allocates = |seed| {
+        let (stop, begun) = (Arc::clone(&stop), Arc::clone(&begun));
+        // The first 200 never leave by themselves.
+        let rounds = if seed < 200 { u64::MAX } else { 200 };
+        runtime.spawn(move || {
+            begun.fetch_add(1, Relaxed);
             let (mut rng, mut kept) = (common::Rng::new(seed), Default::default());
-            while !stop.load(Relaxed) {
+            for round in 0..rounds {
+                if stop.load(Relaxed) {
+                    break;
+                }
                 allocate(&mut rng, &mut kept);
-            }
-        })
-    };
-    let hogs: Vec<_> = (0..200).map(hog).collect();
-    let other = |seed| {
-        thread::spawn(move || {
-            let (mut rng, mut kept) = (common::Rng::new(seed), Default::default());
-            for round in 0..200 {
-                allocate(&mut rng, &mut kept);
-                if round % 50 == 0 {
+                if seed >= 200 && round % 50 == 0 {
                     gosched::yield_now();
                 }
             }
         })
     };
-    let others: Vec<_> = (0..5000).map(other).collect();
-    others.into_iter().for_each(|h| h.join().unwrap());
+    let handles: Vec<_> = (0..5200).map(allocates).collect();
+    std::thread::sleep(Duration::from_secs(6));
+    println!("{} of 5200 have begun in time", begun.load(Relaxed));
+    assert!(begun.load(Relaxed) >= 20, "all are stuck");
     stop.store(true, SeqCst);
-    hogs.into_iter().for_each(|h| h.join().unwrap());
+    handles.into_iter().for_each(|h| h.join().unwrap());
+}
+
+/// Many fight for a lock all the time, and are taken for blocked and preempted while they hold it. Whoever is new, or woken, is
+/// not kept out by them.
+#[test]
+fn l2_nobody_is_kept_out_by_those_who_fight_for_a_lock() {
+    let _turn = alone();
+    let (stop, lock) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(std::sync::Mutex::new(0u64)),
+    );
+    let fights = |_| {
+        let (stop, lock) = (Arc::clone(&stop), Arc::clone(&lock));
+        thread::spawn(move || {
+            while !stop.load(Relaxed) {
+                let mut count = lock.lock().unwrap();
+                *count += 1;
+                spin(3_000_000);
+            }
+        })
+    };
+    within(LONG, "those who fight", || {
+        checked(&runtime(2), || {
+            let handles: Vec<_> = (0..30).map(fights).collect();
+            thread::sleep(Duration::from_millis(300));
+            let mut longest = Duration::ZERO;
+            for _ in 0..20 {
+                let began = Instant::now();
+                thread::spawn(gosched::yield_now).join().unwrap();
+                longest = longest.max(began.elapsed());
+                thread::sleep(Duration::from_millis(5));
+            }
+            stop.store(true, SeqCst);
+            handles.into_iter().for_each(|h| h.join().unwrap());
+            println!("the longest wait was {longest:?}");
+            assert!(longest < Duration::from_secs(2), "{longest:?}");
+        });
+    });
+    assert!(*lock.lock().unwrap() > 10);
 }

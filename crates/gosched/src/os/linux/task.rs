@@ -64,6 +64,9 @@ pub(crate) fn signal_thread(tid: i32, signal: i32) -> Result<(), Errno> {
     check(answer).map(drop)
 }
 
+/// What a thread's `status` file fits into.
+const STATUS_BYTES: usize = 4096;
+
 /// What a thread does, in the kernel's words.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Doing {
@@ -137,6 +140,34 @@ impl Drop for TaskFile {
             close(self.fd);
         }
     }
+}
+
+/// How often a thread has gone to sleep by itself; None if it is gone or `/proc` cannot be read; CONTEXT: any.
+pub(crate) fn voluntary_switches(tid: i32) -> Option<u64> {
+    const NAME: &[u8] = b"\nvoluntary_ctxt_switches:\t";
+    // ORDER: Relaxed; as in `TaskFile::open`.
+    if REFUSE_PROC.load(Relaxed) {
+        return None;
+    }
+    let mut path = FixedBuf::<48>::new();
+    write!(path, "/proc/self/task/{tid}/status\0").ok()?;
+    let path = CStr::from_bytes_with_nul(path.as_bytes()).ok()?;
+    let (at, flags) = (path.as_ptr() as usize, libc::O_RDONLY | libc::O_CLOEXEC);
+    let mut text = [0u8; STATUS_BYTES];
+    // SAFETY: the kernel reads the path up to its terminating zero and writes at most the buffer's length to it (D9: bare
+    // calls); the descriptor is this frame's.
+    let filled = unsafe {
+        let here = libc::AT_FDCWD as usize;
+        let fd = check(syscall4(libc::SYS_openat, here, at, flags as usize, 0)).ok()?;
+        let at = text.as_mut_ptr() as usize;
+        let answer = syscall3(libc::SYS_read, fd, at, STATUS_BYTES);
+        close(fd);
+        check(answer).ok()?
+    };
+    let text = text.get(..filled)?;
+    let start = text.windows(NAME.len()).position(|part| part == NAME)? + NAME.len();
+    let digits = text[start..].split(|&byte| byte == b'\n').next()?;
+    call_number(digits).and_then(|n| u64::try_from(n).ok())
 }
 
 /// Device and inode behind a descriptor.

@@ -39,12 +39,12 @@ fn f2_l4_the_spent_are_not_kept_out_by_the_others() {
     let sched = still(1);
     let gs = runnable_gs(&sched, 3);
     let mut core = sched.core.lock();
-    sched.global_put_spent(&mut core, gs[0]);
+    sched.global_put(&mut core, gs[0]);
     sched.global_put(&mut core, gs[1]);
-    sched.global_put(&mut core, gs[2]);
+    sched.global_put_spent(&mut core, gs[2]);
+    assert_eq!(sched.global_get_spent(&mut core), Some(gs[2]));
     assert_eq!(sched.global_get_spent(&mut core), Some(gs[0]));
-    assert_eq!(sched.global_get_spent(&mut core), Some(gs[1]));
-    assert_eq!(sched.global_get(&mut core), Some(gs[2]));
+    assert_eq!(sched.global_get(&mut core), Some(gs[1]));
 }
 
 /// A batch for a P's ring has none of them: there they would be ahead of others again.

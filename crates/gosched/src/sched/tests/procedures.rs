@@ -275,9 +275,7 @@ fn rd_a_ready_goroutine_goes_to_next() {
             let g = unsafe { Gp::from_raw(ADDRESS.load(SeqCst) as *mut _) };
             g.filter(|g| g.status.get() == Status::Waiting)
         };
-        wait_yielding("the park", || {
-            is_waiting().is_some()
-        });
+        wait_yielding("the park", || is_waiting().is_some());
         let g = is_waiting().unwrap();
         {
             let _rt = enter();
@@ -285,9 +283,7 @@ fn rd_a_ready_goroutine_goes_to_next() {
             assert_eq!(g.status.get(), Status::Runnable);
             assert_eq!(here().1.runq.peek_next(), g.as_ptr());
         }
-        wait_yielding("the second park", || {
-            is_waiting().is_some()
-        });
+        wait_yielding("the second park", || is_waiting().is_some());
         {
             let _rt = enter();
             std::thread::scope(|s| s.spawn(|| parked.thread().unpark()).join().unwrap());

@@ -319,3 +319,19 @@ fn a_shorter_slice_leaves_policy_and_nice_alone() {
     }
     assert!(LEFT_ALONE.load(SeqCst) >= 1);
 }
+
+#[test]
+fn a_thread_that_sleeps_is_seen_to_have_slept_and_one_that_computes_is_not() {
+    let tid = super::super::thread::gettid();
+    let before = voluntary_switches(tid).expect("status");
+    std::thread::sleep(std::time::Duration::from_millis(2));
+    let after = voluntary_switches(tid).expect("status");
+    assert!(after > before, "{before} {after}");
+    let spun = (0..20).any(|_| {
+        let before = voluntary_switches(tid);
+        (0..100_000).for_each(|_| std::hint::spin_loop());
+        voluntary_switches(tid) == before
+    });
+    assert!(spun, "computing counts as sleeping");
+    assert_eq!(voluntary_switches(i32::MAX), None);
+}
