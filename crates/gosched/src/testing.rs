@@ -1,4 +1,4 @@
-//! Switches for the project's own tests; not part of the API.
+//! Switches for the project's own tests and benchmarks; not part of the API.
 
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -31,4 +31,10 @@ pub fn illegal_status_change() {
 pub fn user_code_inside_the_runtime() {
     let _rt = crate::sched::park::enter();
     crate::sched::park::assert_user_context();
+}
+
+/// Enters the runtime and leaves it, as every call does that touches it.
+#[inline]
+pub fn enter_and_leave() {
+    drop(crate::sched::park::enter());
 }

@@ -310,7 +310,7 @@ impl Visitor<'_> {
     /// Comes back from a marked call; true if the P was where it had been left.
     fn end_call(&mut self) -> bool {
         assert_eq!(self.enter(), Found::Marked);
-        assert!(self.target.claim.is_marked());
+        assert!(self.target.claim.is_away());
         let is_same = self.target.status.retake(PStatus::Running);
         if is_same {
             self.use_p();

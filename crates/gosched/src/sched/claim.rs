@@ -88,14 +88,16 @@ impl Claim {
         let depth = self.depth.load(Relaxed) - 1;
         // ORDER: Release; pairs with the Acquire in `depth`.
         self.depth.store(depth, Release);
+        // `depth` before the look at what was asked: who asks meanwhile and finds the M inside asks again.
         shim::light_barrier();
         depth
     }
 
-    /// The thread begins, or ends, at this depth.
+    /// The thread begins, or ends, at this depth. It has no P: a claimer that still looks finds nothing to take.
     pub(crate) fn reset(&self, depth: u32) {
-        self.word.store(FREE, Relaxed);
         self.depth.store(depth, Relaxed);
+        // ORDER: Release; pairs with the claimer's Acquire in `begin`.
+        self.word.store(FREE, Release);
     }
 
     /// What the word means for an M that is inside.
@@ -164,7 +166,8 @@ impl Claim {
             .is_ok()
     }
 
-    /// Takes the P if the M is outside the runtime and `is_same` says that nothing has moved; the claimer then unbinds P and
+    /// Takes the P if the M is outside the runtime and `is_same` says that nothing has moved (it reads atomics only: the M may be
+    /// coming in); the claimer then unbinds P and
     /// goroutine and calls `finish`. False: the claim is off.
     #[must_use = "the winner must finish"]
     pub(crate) fn confirm(&self, is_same: impl FnOnce() -> bool) -> bool {

@@ -172,7 +172,7 @@ impl SeenP {
         if span >= BUSY_SPAN_NS {
             let used = cpu.saturating_sub(self.span_cpu_ns.replace(cpu));
             let is_first = self.span_ns.replace(now) == 0;
-            self.is_busy.set(!is_first && used >= span / 10 * 9);
+            self.is_busy.set(!is_first && used >= span / 4 * 3);
         }
         before == cpu
     }
