@@ -56,7 +56,9 @@ fn d2_drop_with_parked_goroutines_answers_their_joins() {
 #[test]
 fn d2_drop_with_goroutines_that_never_started() {
     for _ in 0..20 {
-        let (count, dropped) = (alive(), runtime(1));
+        // The goroutine that keeps the only P is to keep it.
+        let alone = gosched::Runtime::builder().procs(1).preemption(false);
+        let (count, dropped) = (alive(), alone.build().unwrap());
         let (started, has_started) = mpsc::channel();
         let release = Arc::new(AtomicBool::new(false));
         let busy = Arc::clone(&release);

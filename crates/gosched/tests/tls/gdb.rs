@@ -57,7 +57,9 @@ fn gdb_sees_the_goroutines_thread_locals() {
     command.args(["-ex", "set language c"]);
     command.args(["-ex", "break gosched_tls_test_stops_here", "-ex", "run"]);
     for _ in VALUES {
-        command.args(["-ex", PRINT, "-ex", "continue"]);
+        // A call from gdb would let the others run, too, and into the breakpoint.
+        command.args(["-ex", "set scheduler-locking on", "-ex", PRINT]);
+        command.args(["-ex", "set scheduler-locking off", "-ex", "continue"]);
     }
     let out = command
         .arg("--args")

@@ -274,7 +274,9 @@ fn end_by(way: &str) {
     let life = || {
         MARK.set(3);
         LOCAL.with(|_| ());
-        thread::yield_now();
+        if !way.ends_with("copy") {
+            thread::yield_now(); // a copy has no runtime
+        }
         println!("here");
         match way.split(' ').next().unwrap() {
             "std" => std::process::exit(7),
@@ -332,4 +334,74 @@ fn a_goroutine_ends_the_process_as_a_thread_does() {
     }
     let aborted = end_of("abort goroutine");
     assert_eq!(aborted.status.signal(), Some(libc::SIGABRT), "{aborted:#?}");
+}
+
+/// Everything a copy might try; each must say what is wrong, and none may hang.
+fn calls_into_the_runtime(handle: &gosched::Handle) {
+    let refused = |what: &str, call: &dyn Fn()| {
+        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(call));
+        let text = match &panic {
+            Ok(()) => panic!("{what} was not refused"),
+            Err(payload) => payload.downcast_ref::<&str>().map(|s| (*s).to_owned()),
+        };
+        let text = text.or_else(|| panic.unwrap_err().downcast_ref::<String>().cloned());
+        assert!(text.unwrap().contains("forked"), "{what}");
+    };
+    refused("go", &|| handle.go(|| ()));
+    refused("build", &|| drop(gosched::Runtime::builder().build()));
+    if thread::current().id().goroutine().is_some() {
+        refused("yield_now", &thread::yield_now);
+        refused("spawn", &|| drop(thread::spawn(|| ())));
+        refused("park_timeout", &|| {
+            thread::park_timeout(std::time::Duration::from_millis(1))
+        });
+        refused("sleep", &|| {
+            thread::sleep(std::time::Duration::from_millis(1))
+        });
+        refused("gomaxprocs", &|| drop(gosched::gomaxprocs(3)));
+        refused("lock_os_thread", &gosched::lock_os_thread);
+        refused("blocking", &|| gosched::blocking(|| ()));
+    }
+}
+
+/// A copy of the process that does not exec has one thread and no runtime. It is told so.
+#[test]
+fn a_copy_that_calls_the_runtime_is_told_why_not() {
+    let output = child(
+        "processes::a_copy_that_calls_the_runtime_is_told_why_not",
+        || {
+            std::panic::set_hook(Box::new(|_| ()));
+            let runtime = own(2);
+            let copy_and_call = |handle: &gosched::Handle| {
+                // SAFETY: the copy calls what it may and leaves.
+                let copy = unsafe { libc::fork() };
+                if copy == 0 {
+                    let call = || calls_into_the_runtime(handle);
+                    let failed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(call));
+                    // SAFETY: ends the copy.
+                    unsafe { libc::_exit(failed.is_err().into()) };
+                }
+                let status = wait_for(copy);
+                assert!(libc::WIFEXITED(status), "{status:#x}");
+                assert_eq!(libc::WEXITSTATUS(status), 0);
+            };
+            let handle = runtime.handle();
+            copy_and_call(&handle);
+            runtime.run(|| {
+                copy_and_call(&handle);
+                thread::spawn(|| ()).join().unwrap(); // nothing has happened to the original
+            });
+            // Where no runtime is running a copy may make its own.
+            drop((runtime, handle));
+            // SAFETY: as above.
+            let copy = unsafe { libc::fork() };
+            if copy == 0 {
+                let answer = own(1).run(|| 6 * 7);
+                // SAFETY: as above.
+                unsafe { libc::_exit(answer) };
+            }
+            assert_eq!(libc::WEXITSTATUS(wait_for(copy)), 42);
+        },
+    );
+    output.succeeded();
 }
