@@ -122,7 +122,8 @@ impl Builder {
     }
 
     /// The most threads that run goroutines, 10,000 if not set; at least one for each of `procs`. Needing more, for locked
-    /// goroutines, is a fatal error.
+    /// goroutines or marked calls ([`blocking`](crate::blocking)), is a fatal error. Goroutines that block unmarked or compute
+    /// without end make others wait instead.
     ///
     /// ```
     /// let builder = gosched::Runtime::builder().max_threads(64);
@@ -223,7 +224,8 @@ impl Builder {
     /// Whether a goroutine that computes for long without a call into this library is interrupted by a signal (SIGURG), so that
     /// others get their turn. True unless set; the environment variable `GOSCHED_DEBUG=asyncpreemptoff=1` turns it off, too.
     ///
-    /// Without it such a goroutine keeps its processor until it calls, and one that comes back from a blocking call
+    /// Without it such a goroutine keeps its processor until it calls (and what stops all of them for a moment, such as
+    /// [`gomaxprocs`](crate::gomaxprocs) and [`debug::dump`](crate::debug::dump), waits for it), and one that comes back from a blocking call
     /// that was not marked ([`blocking`](crate::blocking)) may compute beside the others for as long.
     ///
     /// ```
@@ -237,6 +239,8 @@ impl Builder {
 
     /// The signal by which goroutines are interrupted, SIGURG unless set: for programs that need that one for themselves. A handler
     /// that is in place when the runtime starts goes on being called for signals that are not the runtime's.
+    /// [`build`](Builder::build) fails for a signal that cannot be handled, or that has another meaning to this library (SIGSEGV,
+    /// SIGBUS, SIGQUIT, SIGALRM).
     ///
     /// ```
     /// let builder = gosched::Runtime::builder().preemption_signal(libc::SIGRTMIN() + 4);
@@ -333,7 +337,14 @@ impl Builder {
             schedtrace_ms: env.schedtrace_ms,
             scheddetail: env.scheddetail,
             preemption: !self.no_preemption && !env.asyncpreemptoff,
-            preemption_signal: self.preemption_signal.unwrap_or(preempt::SIGNAL),
+            preemption_signal: match self.preemption_signal {
+                Some(signal @ (libc::SIGSEGV | libc::SIGBUS | libc::SIGQUIT | libc::SIGALRM)) => {
+                    return Err(invalid(format!(
+                        "preemption_signal is {signal}, which the runtime uses itself"
+                    )));
+                }
+                signal => signal.unwrap_or(preempt::SIGNAL),
+            },
         })
     }
 }

@@ -100,7 +100,9 @@ pub struct Metrics {
     pub refused: u64,
     /// Signals sent to threads that compute.
     pub signals: u64,
-    /// System calls that such a signal met after all, and cut short.
+    /// System calls that such a signal met after all, and that were put back: they begin anew, and so does their timeout.
+    pub restarted: u64,
+    /// System calls that it met and cut short: they return EINTR.
     pub interrupted: u64,
     /// Calls of [`blocking`](crate::blocking) that left a processor behind.
     pub syscalls: u64,
@@ -319,6 +321,7 @@ fn gather(
         parked: calls.parked.get(),
         refused: calls.refused.get(),
         signals: calls.signals.get(),
+        restarted: calls.restarted.get(),
         interrupted: calls.interrupted.get(),
         syscalls: sum(|c| c.syscalls.get()),
         retaken: calls.retaken.get(),
@@ -423,12 +426,12 @@ impl Metrics {
         let preemption = match (self.preemption, self.signal_lost) {
             (false, _) => "off",
             (true, false) => "on",
-            (true, true) => "on, but the signal's handler was replaced",
+            (true, true) => "on, but the signal does not arrive",
         };
         writeln!(
             f,
-            "signals    {:>10}   parked {}, refused {}, cut calls short {}; preemption {preemption}",
-            self.signals, self.parked, self.refused, self.interrupted
+            "signals    {:>10}   parked {}, refused {}, met calls {} (put back) and {}; preemption {preemption}",
+            self.signals, self.parked, self.refused, self.restarted, self.interrupted
         )?;
         writeln!(
             f,

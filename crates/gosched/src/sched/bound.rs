@@ -144,6 +144,9 @@ impl Sched {
     /// No M is idle: gives p to the thread of a goroutine that waits on its own, if there is one on the queues at hand. That
     /// goroutine may hold the very lock for which everybody else, the creator of threads too, is waiting (D9).
     pub(crate) fn give_to_owned(&self, core: &mut Held<'_, Core>, p: Pp) -> bool {
+        if core.nmidlelocked <= 0 {
+            return false; // nobody waits so
+        }
         let found = self
             .global_take_owned(core)
             .or_else(|| self.runq_take_owned(p));

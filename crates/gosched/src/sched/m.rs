@@ -7,7 +7,7 @@
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicUsize};
 
 use super::Sched;
 use super::claim::Claim;
@@ -47,7 +47,7 @@ pub(crate) struct M {
     pub(crate) malloc: Cell<[usize; 2]>,
     /// Whether this thread is inside the runtime, and whether its P is still its own (D8, D9).
     pub(crate) claim: Claim,
-    /// What to do at the next exit from the runtime: [`YIELD`], [`BLOCK`].
+    /// What to do at the next exit from the runtime, or in the handler: [`YIELD`], [`BLOCK`], [`LET_GO`].
     pub(crate) asked: AtomicU8,
     /// Why it may not be preempted, if it may not.
     pub(crate) preempt_off: AtomicU8,
@@ -66,9 +66,8 @@ pub(crate) struct M {
     pub(crate) oldp: AtomicRef<P>,
     /// The goroutine that waits for a P on this thread, in the signal handler or where it stands (D7).
     pub(crate) bound: AtomicRef<G>,
-    /// A signal is on its way (`preempt`), and how many have arrived.
+    /// A signal is on its way (`preempt`).
     pub(crate) signalled: AtomicBool,
-    pub(crate) acks: AtomicU32,
     /// Its stack, for a dump (`trace`).
     pub(crate) trace: Trace,
     /// What sysmon and the leader of a stopping world know of it; under the claim lock.
@@ -121,7 +120,6 @@ impl M {
             oldp: AtomicRef::none(),
             bound: AtomicRef::none(),
             signalled: AtomicBool::new(false),
-            acks: AtomicU32::new(0),
             trace: Trace::new(),
             watched: Watched::default(),
             mcall: Cell::new(None),

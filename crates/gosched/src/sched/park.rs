@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::g::WaitReason;
 use super::gstatus::Status;
 use super::lock::{Held, ranks};
-use super::m::{BLOCK, PreemptOff, YIELD};
+use super::m::{BLOCK, LET_GO, PreemptOff, YIELD};
 use super::ptr::{Gp, Mp};
 use super::schedule::Next;
 use super::{Core, Sched, chaos};
@@ -101,6 +101,9 @@ fn leave_slow() {
     let Some((m, g)) = current_m().and_then(|m| Some((m, m.curg()?))) else {
         return;
     };
+    if m.asked.load(Relaxed) & LET_GO != 0 {
+        m.unask(LET_GO); // it has left the call it slept in
+    }
     if m.asked.load(Relaxed) & BLOCK != 0 {
         let m = enter_m(m);
         m.unask(BLOCK);
@@ -114,10 +117,8 @@ fn leave_slow() {
         && context::tls::is_home(m, g)
     {
         let m = enter_m(m);
-        if chaos::is_on() && !chaos::one_in(8, "leave") {
-            m.unask(YIELD);
-        }
-        if m.asked.load(Relaxed) & YIELD != 0 && m.p.load(Relaxed).is_some() {
+        let is_time = !chaos::is_on() || chaos::one_in(8, "leave"); // at every exit anew
+        if is_time && m.asked.load(Relaxed) & YIELD != 0 && m.p.load(Relaxed).is_some() {
             super::locked::bind_if_panicking(m, g);
             m.p().counters.preempts.add(1);
             return left_switch(mcall(m, preempted_m));

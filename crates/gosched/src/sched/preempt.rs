@@ -119,13 +119,15 @@ extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut
         pass_on(signal, info, context);
     }
     if let Some(m) = m {
-        // ORDER: Release; pairs with the Acquire in `Sched::insist`.
-        m.acks.fetch_add(1, Release);
         // SAFETY: D7, the kernel's own word; the handler is still running.
         let mut interrupted = unsafe { os::Interrupted::new(context) };
         // The look before the signal was too early by a moment.
-        if interrupted.is_call_cut_short() && !interrupted.restart_call() {
-            m.sched().calls.interrupted.add_shared(1);
+        if interrupted.is_call_cut_short() {
+            let calls = &m.sched().calls;
+            match interrupted.restart_call() {
+                true => calls.restarted.add_shared(1),
+                false => calls.interrupted.add_shared(1),
+            }
         }
         m.trace.interrupted_at.store(interrupted.pc(), Relaxed);
         answer(m);
@@ -186,6 +188,7 @@ impl Sched {
         if matches!(exchange, Exchange::Impossible) {
             self.calls.refused.add_shared(1);
             drop(core);
+            m.p().begin_slice(); // it has made it through this one
             return self.say_limit();
         }
         self.calls.parked.add_shared(1);
@@ -222,9 +225,8 @@ impl Sched {
     fn say_limit(&self) {
         if !self.calls.has_said_limit.swap(true, SeqCst) {
             os::eprint_raw(format_args!(
-                "gosched: {} threads hold goroutines that never wait; others that begin must wait for one of them to end \
-                 (Builder::max_threads is {})\n",
-                self.parked_limit(),
+                "gosched: goroutines that never wait hold as many threads as they may have; others that begin must wait for \
+                 one of them to end (Builder::max_threads is {})\n",
                 self.config.max_threads
             ));
         }

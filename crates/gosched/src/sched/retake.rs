@@ -57,6 +57,8 @@ const PULSE_NS: u64 = 200_000;
 const BUSY_SPAN_NS: u64 = 100_000;
 /// A signal that has not arrived after this is not going to.
 const LOST_NS: u64 = 100_000_000;
+/// So many in a row mean that the thread does not take them.
+const LOST_IN_A_ROW: u32 = 10;
 /// Strays looked at in one go.
 const STRAYS_MAX: usize = 32;
 /// Descriptors kept open for looking at threads.
@@ -99,6 +101,8 @@ pub(crate) struct Watched {
     cpu_ns: Cell<u64>,
     /// When a signal was last sent to it.
     sent_ns: Cell<u64>,
+    /// Signals in a row that have not arrived.
+    lost: Cell<u32>,
     /// Its CPU clock, and how often it had gone to sleep, when a signal was last considered.
     pulse: Cell<Option<(u64, Option<u64>)>>,
 }
@@ -136,7 +140,8 @@ pub(crate) struct CallCounters {
     pub(crate) parked: Count,
     /// Goroutines that could not, for lack of threads.
     pub(crate) refused: Count,
-    /// System calls that a signal cut short.
+    /// System calls that a signal cut short: put back, and not.
+    pub(crate) restarted: Count,
     pub(crate) interrupted: Count,
     /// Strays found computing without a P, and the CPU time they had used.
     pub(crate) overshoots: Count,
@@ -371,7 +376,6 @@ impl Sched {
     fn look_at_strays(&self, claims: &mut Held<'_, Claims>) -> u64 {
         let mut looked = 0;
         let mut kept: Option<Mp> = None;
-        let mut last: Option<Mp> = None;
         while looked < STRAYS_MAX
             && let Some(m) = claims.strays
         {
@@ -384,7 +388,6 @@ impl Sched {
             }
             m.watched.next.set(kept);
             kept = Some(m);
-            last = last.or(Some(m));
             self.look_at_stray(claims, m);
         }
         // Behind those it was not yet the turn of.
@@ -393,8 +396,8 @@ impl Sched {
             Some(tail) => tail.watched.next.set(kept),
             None => claims.strays = kept,
         }
-        // While a P is idle there are not too many at work, whoever comes back.
-        let is_urgent = (last.is_some() || rest.is_some()) && self.npidle.load(Relaxed) == 0;
+        // While there are idle Ps for all of them there are not too many at work, whoever comes back.
+        let is_urgent = self.nstrays.load(Relaxed) > self.npidle.load(Relaxed);
         if is_urgent { PACE_STRAYS_NS } else { u64::MAX }
     }
 
@@ -467,7 +470,9 @@ impl Sched {
     }
 
     fn send(&self, m: Mp, now: u64) {
-        m.watched.sent_ns.set(now);
+        if now.saturating_sub(m.watched.sent_ns.replace(now)) < LOST_NS {
+            m.watched.lost.set(0); // the last one arrived in time
+        }
         // ORDER: Release; pairs with the Acquire in the handler.
         m.signalled.store(true, Release);
         let signal = self.config.preemption_signal;
@@ -481,11 +486,19 @@ impl Sched {
     /// A signal has not arrived for long: says so once if it cannot, and lets another one be sent.
     fn look_for_signal(&self, m: Mp) {
         m.signalled.store(false, Relaxed);
+        m.watched.lost.set(m.watched.lost.get() + 1);
         let signal = self.config.preemption_signal;
-        if !preempt::is_installed(signal) && !self.calls.is_signal_lost.swap(true, Relaxed) {
+        let why = if !preempt::is_installed(signal) {
+            "replaced the handler of"
+        } else if m.watched.lost.get() >= LOST_IN_A_ROW {
+            "blocked, in a thread of the runtime,"
+        } else {
+            return; // it may just have had no CPU
+        };
+        if !self.calls.is_signal_lost.swap(true, Relaxed) {
             os::eprint_raw(format_args!(
-                "gosched: the program has replaced the handler of signal {signal}; goroutines that make no calls are not \
-                 preempted any more (Builder::preemption_signal chooses another signal)\n"
+                "gosched: the program has {why} signal {signal}; goroutines that make no calls are not preempted any more \
+                 (Builder::preemption_signal chooses another signal)\n"
             ));
         }
     }
@@ -537,6 +550,10 @@ impl Sched {
         if unsafe { (*m.watched.file.get()).take() }.is_some() {
             claims.files -= 1;
         }
+        // The struct will be another thread's.
+        m.watched.pulse.set(None);
+        m.watched.sent_ns.set(0);
+        m.watched.lost.set(0);
         if m.watched.is_stray.replace(false) {
             self.nstrays.fetch_sub(1, Relaxed);
             if claims.strays == Some(m) {

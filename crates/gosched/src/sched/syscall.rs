@@ -31,7 +31,7 @@ use crate::context::{current_m, tls};
 /// Runs `f`, which may block its thread, and lets other goroutines have the processor meanwhile.
 ///
 /// Everything works without it: a goroutine that blocks its thread loses its processor after about a millisecond. A call marked so
-/// loses it within 20 µs when others wait, and is never taken for computation; a short one keeps it and costs a few
+/// loses it within some ten microseconds to half a millisecond when others wait, and is never taken for computation; a short one keeps it and costs a few
 /// nanoseconds. `f` may use everything it could use outside, channels and locks of the runtime too (it then has a
 /// processor for as long as that takes), and calls nest. A panic passes through. While `f` computes it does not count as one of
 /// GOMAXPROCS, so it should be about waiting.

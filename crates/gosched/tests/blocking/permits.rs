@@ -281,3 +281,33 @@ fn u3_only_unmarked_calls_overshoot() {
     assert_eq!(books.excess.load(SeqCst), 0, "U3");
     assert!(overshoots > 0, "U3: and that is counted");
 }
+
+/// Who comes back without a P computes on for about a millisecond and no longer, also while a P is idle, if that is not enough for
+/// all who come back.
+#[test]
+fn u3_who_comes_back_is_soon_noticed() {
+    let runtime = Runtime::builder().procs(1).build().unwrap();
+    runtime.run(|| {
+        for _ in 0..8 {
+            let sleeper = |_| {
+                thread::spawn(|| {
+                    std::thread::sleep(Duration::from_millis(60));
+                    let until = Instant::now() + Duration::from_millis(20);
+                    while Instant::now() < until {
+                        std::hint::spin_loop();
+                    }
+                })
+            };
+            let sleepers: Vec<_> = (0..3).map(sleeper).collect();
+            sleepers.into_iter().for_each(|s| s.join().unwrap());
+        }
+    });
+    let metrics = runtime.metrics();
+    let mean = metrics.overshoot_ns / metrics.overshoots.max(1);
+    println!("{} overshoots of {mean} ns", metrics.overshoots);
+    // A loose bound: the monitor may have to wait for a CPU.
+    assert!(
+        metrics.overshoots > 0 && mean < 3_000_000,
+        "{mean} ns each: {metrics}"
+    );
+}

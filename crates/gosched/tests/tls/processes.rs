@@ -358,7 +358,7 @@ fn calls_into_the_runtime(handle: &gosched::Handle) {
         refused("sleep", &|| {
             thread::sleep(std::time::Duration::from_millis(1))
         });
-        refused("gomaxprocs", &|| drop(gosched::gomaxprocs(3)));
+        refused("gomaxprocs", &|| _ = gosched::gomaxprocs(3));
         refused("lock_os_thread", &gosched::lock_os_thread);
         refused("blocking", &|| gosched::blocking(|| ()));
     }

@@ -122,6 +122,29 @@ fn d7_a_p_goes_straight_to_a_thread_only_if_nothing_comes_before() {
     assert_eq!(sched.global_get(&mut core), Some(free));
 }
 
+/// The creator of threads may itself be waiting for what that goroutine holds.
+#[test]
+fn d9_a_p_without_an_idle_m_goes_to_one_that_waits_with_its_goroutine() {
+    for is_in_ring in [false, true] {
+        let sched = still(1);
+        let ((bound, m), free) = (bound_g(&sched), runnable_g(&sched));
+        let p = sched.get_idle_p(&mut sched.core.lock()).unwrap();
+        if is_in_ring {
+            sched.runq_put(p, free);
+            sched.runq_put(p, bound);
+        } else {
+            let mut core = sched.core.lock();
+            sched.global_put(&mut core, free);
+            sched.global_put_spent(&mut core, bound);
+        }
+        sched.core.lock().nparked = 1;
+        sched.start_m(sched.core.lock(), p, false);
+        assert_eq!(m.nextp.load(Relaxed), Some(p));
+        let core = sched.core.lock();
+        assert!(core.pending.is_none() && core.nparked == 0);
+    }
+}
+
 #[test]
 fn d7_some_threads_are_left_for_others() {
     let sched = still(2);
