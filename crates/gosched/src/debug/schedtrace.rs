@@ -1,13 +1,14 @@
 //! `GOSCHED_DEBUG=schedtrace=N[,scheddetail=1]`: Go's lines about the scheduler, printed by sysmon.
 //!
 //! ```text
-//! SCHED 0ms: gomaxprocs=4 idleprocs=2 threads=5 spinningthreads=1 needspinning=0 idlethreads=1 runqueue=0 [ 0 3 0 0 ] schedticks=[ 12 7 0 0 ]
+//! SCHED 0ms: gomaxprocs=4 idleprocs=2 threads=5 spinningthreads=1 needspinning=0 idlethreads=1 runqueue=0 [ 0 3 0 0 ]
+//!     schedticks=[ 12 7 0 0 ]
 //! ```
 //!
-//! Time counts from the first line of the process. The numbers in brackets are the Ps' queues, without the goroutine that is
-//! to run next, and their time slices. With scheddetail a line follows for every P, M and live G. Where Go's words have no
-//! counterpart: an M's `locks` is its depth inside the runtime, `mallocing` is always 0, and a runtime's timers, which lie
-//! in one heap, are shown with P0.
+//! It is one line. Time counts from the first line of the process. The numbers in brackets are the Ps' queues, without the
+//! goroutine that is to run next, and their time slices. With scheddetail a line follows for every P, M and live G. Where Go's
+//! words have no counterpart: an M's `locks` is its depth inside the runtime, `mallocing` is always 0, and a runtime's timers,
+//! which lie in one heap, are shown with P0.
 //!
 //! Numbers are copied under the locks that guard them and printed after; nothing is allocated from malloc (D9).
 

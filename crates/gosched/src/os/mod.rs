@@ -8,9 +8,11 @@
 //! | syscall | `Errno`, `check`, and whatever raw entry the others stand on |
 //! | futex   | `futex_wait`, `futex_wake_ptr`, `Wait` |
 //! | clock   | `monotonic_ns`, `deadline_after` |
-//! | mem     | `map_reserve`, `map_pages`, `map_pages_aligned`, `unmap`, `protect_none`, `dont_need`, `guard_install`, `guard_install_batch`, `page_size`, `round_up_page` |
+//! | mem     | `map_reserve`, `map_pages`, `map_pages_aligned`, `unmap`, `protect_none`, `dont_need` |
+//! |         | `guard_install`, `guard_install_batch`, `page_size`, `round_up_page` |
 //! | pagevec | `PageVec` |
-//! | thread  | `thread_spawn`, `set_thread_name`, `gettid`, `getpid`, `lower_priority`, `sched_yield`, `sleep_ns`, `exit_process`, `stack_bounds` |
+//! | thread  | `thread_spawn`, `set_thread_name`, `gettid`, `getpid`, `lower_priority` |
+//! |         | `sched_yield`, `sleep_ns`, `exit_process`, `stack_bounds` |
 //! | barrier | `membarrier_register`, `membarrier` |
 //! | task    | `thread_cpu_ns`, `voluntary_switches`, `signal_thread`, `TaskFile`, `Doing`, `set_timer_slack_ns`, `set_slice_ns` |
 //! | signal  | `SigStack`, `sigaction_install`, `current_handler`, `unblock_signal`, `block_signal` |

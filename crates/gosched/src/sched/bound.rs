@@ -147,9 +147,10 @@ impl Sched {
         if core.nmidlelocked <= 0 {
             return false; // nobody waits so
         }
+        // In the order in which they would be taken: one that has just come back with a lock is before those who have not.
         let found = self
-            .global_take_owned(core)
-            .or_else(|| self.runq_take_owned(p));
+            .runq_take_owned(p)
+            .or_else(|| self.global_take_owned(core));
         if let Some((g, owner)) = found {
             self.give_p(core, p, g, owner);
         }

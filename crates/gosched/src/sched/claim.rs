@@ -14,9 +14,9 @@
 //!    TAKING: wait for TAKEN              4 the goroutine and the P are unbound:  TAKING → TAKEN
 //! ```
 //!
-//! Proof sketch. If the claimer reads depth 0 after its barrier, then the M's next step 1 comes after the barrier, and so its step 3
-//! sees CLAIMED or later. From there the two swaps on one word decide: either the M takes the claim back, or the claimer has the P
-//! and the M knows it.
+//! Proof sketch. If the claimer reads depth 0 after its barrier, then the M's next step 1 comes after the barrier, and so its
+//! step 3 sees CLAIMED or later. From there the two swaps on one word decide: either the M takes the claim back, or the claimer has
+//! the P and the M knows it.
 //!
 //! ```text
 //!  word     meaning                                             who leaves it
@@ -139,16 +139,19 @@ impl Claim {
     /// Whether the M runs without a P, or is in a marked call.
     #[inline]
     pub(crate) fn is_away(&self) -> bool {
+        // ORDER: Acquire; pairs with the Release in `finish`. MARKED is published by the Release in `leave`.
         matches!(self.word.load(Acquire), TAKEN | MARKED)
     }
 
     /// Whether its P was taken and it has not come back.
     pub(crate) fn is_taken(&self) -> bool {
+        // ORDER: Acquire; pairs with the Release in `finish`: the unbinding is seen.
         self.word.load(Acquire) == TAKEN
     }
 
     /// Whether it is in a marked call.
     pub(crate) fn is_marked(&self) -> bool {
+        // ORDER: Acquire, as above; `depth` pairs with the Release in `leave`, which publishes MARKED.
         self.word.load(Acquire) == MARKED && self.depth() == 0
     }
 
@@ -167,8 +170,7 @@ impl Claim {
     }
 
     /// Takes the P if the M is outside the runtime and `is_same` says that nothing has moved (it reads atomics only: the M may be
-    /// coming in); the claimer then unbinds P and
-    /// goroutine and calls `finish`. False: the claim is off.
+    /// coming in); the claimer then unbinds P and goroutine and calls `finish`. False: the claim is off.
     #[must_use = "the winner must finish"]
     pub(crate) fn confirm(&self, is_same: impl FnOnce() -> bool) -> bool {
         // FENCE: claim/2 — CLAIMED before the look at `depth`; meets claim/1 in `enter`.

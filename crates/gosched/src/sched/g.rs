@@ -239,7 +239,8 @@ impl G {
     /// The M on whose thread it waits for a P. For one that is off the queues or comes off one.
     #[inline]
     pub(crate) fn boundm(&self) -> Option<Mp> {
-        self.m.load(Relaxed)
+        // ORDER: Acquire; pairs with the Release in `drop_g`.
+        self.m.load(Acquire)
     }
 
     /// The M that alone may run it, if there is one. As above.

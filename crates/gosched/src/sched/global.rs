@@ -187,7 +187,7 @@ impl Sched {
     /// Takes the first, wherever it is, that has a thread of its own; with that thread.
     pub(crate) fn global_take_owned(&self, core: &mut Held<'_, Core>) -> Option<(Gp, Mp)> {
         let runq = &mut core.runq;
-        let found = take_owned(&mut runq.spent).or_else(|| take_owned(&mut runq.fresh));
+        let found = take_owned(&mut runq.fresh).or_else(|| take_owned(&mut runq.spent));
         self.mirror_len(core);
         found
     }

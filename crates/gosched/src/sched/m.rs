@@ -167,6 +167,8 @@ impl M {
     /// Whether its thread is inside the runtime for as long as others please: as a guest in another runtime's world, or with a
     /// goroutine that waits for a P on it.
     pub(crate) fn is_elsewhere(&self) -> bool {
+        // ORDER: Acquire; pairs with the Release in `wait_until_stopped`. `bound` is set under the scheduler lock, which the caller
+        // holds.
         self.is_guest.load(Acquire) || self.bound.load(Acquire).is_some()
     }
 

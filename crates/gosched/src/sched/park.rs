@@ -10,7 +10,7 @@
 //! nothing on g0 touches it any more unless the unlock function refused.
 
 use std::ffi::c_void;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use super::g::WaitReason;
 use super::gstatus::Status;
@@ -107,6 +107,7 @@ fn leave_slow() {
     if m.asked.load(Relaxed) & BLOCK != 0 {
         let m = enter_m(m);
         m.unask(BLOCK);
+        debug_assert!(g.calls.get() > 0, "back to a call that there is not");
         return super::syscall::enter_syscall(m, g);
     }
     // On a dead runtime it would never run again; it may go on until it has to wait (D2). Nor may it leave a thread whose FS it
@@ -234,7 +235,8 @@ fn park_m(_: &Sched, m: Mp, g: Gp) -> Next {
 #[inline]
 pub(crate) fn drop_g(m: Mp, g: Gp) {
     m.curg.store(None, Relaxed);
-    g.m.store(None, Relaxed);
+    // ORDER: Release; pairs with the Acquire in `G::boundm`.
+    g.m.store(None, Release);
 }
 
 /// Makes a parked goroutine runnable. The caller has claimed its wake-up, alone. From anywhere: a goroutine

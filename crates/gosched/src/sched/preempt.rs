@@ -8,13 +8,17 @@
 //! ```text
 //!  sysmon                    the handler, on the goroutine's thread
 //!  1 YIELD in m.asked        1 not asked by us, inside the runtime, not to be preempted: return
-//!  2 50 µs later: running?   2 enter the runtime (and find out whether there still is a P)
+//!  2 50 µs later: computes?  2 enter the runtime (and find out whether there still is a P)
 //!    m.signalled, SIGURG     3 Running → Preempted → Waiting → Runnable, queued as spent, bound to this M
 //!                            4 the P goes to the next one; sleep; come back with another P
 //! ```
 //!
-//! A thread waits so for each goroutine that was ever taken by surprise and has not left by itself since. At most
-//! `parked_limit` do: from there on such a goroutine is only exchanged for another, and those who have not begun wait.
+//! A thread waits so for each goroutine that was ever taken by surprise and has not left by itself since. From `parked_limit` of
+//! them on such a goroutine is exchanged for another that waits so; up to two more may wait while threads are left and
+//! somebody waits who has shown that it leaves by itself (`Sched::exchange`); those who have not begun wait.
+//!
+//! The signal is sent to a thread that computes (`retake`). If it has begun a system call by the time it arrives and that would
+//! return EINTR, the handler puts the call back (`os::Interrupted`).
 //!
 //! CONTEXT: signal, for everything the handler calls: no allocation, no thread-local, no `errno`.
 
@@ -75,7 +79,7 @@ pub(crate) fn install(signal: c_int) -> io::Result<()> {
 
 fn read_action(signal: c_int) -> io::Result<libc::sigaction> {
     let mut old = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: reads the present action into our own memory.
+    // SAFETY: D7, reads the present action into our own memory.
     unsafe {
         if libc::sigaction(signal, std::ptr::null(), old.as_mut_ptr()) != 0 {
             return Err(io::Error::last_os_error());
@@ -99,7 +103,7 @@ pub(crate) fn prepare_thread(signal: c_int) {
 /// The child of a fork goes on with the program's own mask and disposition.
 pub(crate) fn restore_in_child() {
     for (signal, old) in OLD.iter().enumerate() {
-        // SAFETY: stored by `install`, never freed.
+        // SAFETY: D7, stored by `install`, never freed.
         let Some(old) = (unsafe { old.load(Acquire).as_ref() }) else {
             continue;
         };
@@ -107,6 +111,8 @@ pub(crate) fn restore_in_child() {
             // SAFETY: D7, what the process had; the call is async-signal-safe.
             unsafe { libc::sigaction(signal as c_int, old, std::ptr::null_mut()) };
         }
+        // A runtime of its own, if it may have one, installs the handler anew.
+        OLD[signal].store(std::ptr::null_mut(), Release);
         if WAS_BLOCKED.load(Relaxed) && current_m().is_some() {
             os::block_signal(signal as c_int);
         }
@@ -137,7 +143,7 @@ extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut
 
 /// Whether the signal was sent by a thread of this process.
 fn is_from_us(info: *mut libc::siginfo_t) -> bool {
-    // SAFETY: the kernel passes a valid siginfo; a thread-directed signal has the sender in it.
+    // SAFETY: D7, the kernel passes a valid siginfo; a thread-directed signal has the sender in it.
     unsafe { (*info).si_code == libc::SI_TKILL && (*info).si_pid() == os::getpid() }
 }
 
@@ -237,14 +243,14 @@ impl Sched {
 fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // ORDER: Acquire; pairs with the Release in `install`.
     let old = OLD.get(signal as usize).map(|old| old.load(Acquire));
-    // SAFETY: stored by `install`, never freed.
+    // SAFETY: D7, stored by `install`, never freed.
     let Some(old) = old.and_then(|old| unsafe { old.as_ref() }) else {
         return;
     };
     match old.sa_sigaction {
         libc::SIG_DFL | libc::SIG_IGN => {}
         handler if old.sa_flags & libc::SA_SIGINFO != 0 => {
-            // SAFETY: SA_SIGINFO says that the address is a function of this type.
+            // SAFETY: D7, SA_SIGINFO says that the address is a function of this type.
             unsafe {
                 let f: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
                     std::mem::transmute(handler);
@@ -252,7 +258,7 @@ fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
             }
         }
         handler => {
-            // SAFETY: without SA_SIGINFO the address is a function of this type.
+            // SAFETY: D7, without SA_SIGINFO the address is a function of this type.
             unsafe {
                 let f: extern "C" fn(c_int) = std::mem::transmute(handler);
                 f(signal);

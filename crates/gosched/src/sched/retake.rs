@@ -6,20 +6,29 @@
 //! ```text
 //!  in a marked call         status Syscall, the same call for 20 µs       retaken, if others wait; after 10 ms in any case
 //!  blocked in the kernel,   same time slice for 1 ms, the thread used no  claimed (`claim`), if others wait; after 10 ms in any
-//!  unmarked                 CPU, the kernel says that it sleeps           case. Its M is a *stray* from then on
-//!  computing                same time slice for 10 ms                     asked; 50 µs later signalled (`preempt`), if others wait
+//!  unmarked                 CPU, the kernel says that it sleeps; after    case. Its M is a *stray* from then on
+//!                           10 ms one such sight is enough
+//!  computing                same time slice for 10 ms                     asked; 50 µs later or more signalled (`preempt`), if
+//!                                                                         others wait
 //!  the same, and somebody   same time slice for 0.5 ms                    as above: it is the oldest who must make room
 //!  was just woken
 //! ```
 //!
 //! Time alone proves nothing: on a busy machine a thread may wait long for a CPU, and nothing is won by signalling it. Nor does a
 //! CPU clock that stands still: it does so then, too.
-//! What the kernel says of the thread (`/proc/self/task/TID/syscall`) decides, and is asked right before any signal is sent, so that
-//! no call is interrupted. A thread that was woken in a call and waits for a CPU to return on also counts as running; so a signal is
-//! sent only to one that has used its CPU all the time between two looks, or much of it without going to sleep meanwhile.
+//! What the kernel says of the thread (`/proc/self/task/TID/syscall`) decides, and is asked right before any signal is sent, so
+//! that hardly a call is met by one. A thread that was woken in a call and waits for a CPU to return on also counts as running;
+//! so a signal is sent only to one that has used its CPU for 3/4 of the time between two looks, or 200 µs of it without going
+//! to sleep (its count of voluntary switches is the same). One that has had less than 200 µs of CPU since its slice was first
+//! looked at is spared, for up to 100 ms.
 //!
-//! A stray may come back from its call without entering the runtime. It then runs user code without a P, one more than
-//! GOMAXPROCS, until it has used 50 µs of CPU and the monitor has noticed; the signal makes it take a P or wait for one.
+//! A stray may come back from its call without entering the runtime. It then runs user code without a P, perhaps one more than
+//! GOMAXPROCS. Having used 50 µs of CPU it is noticed and counted; having used about 200 µs without sleep it is signalled, and
+//! takes a P or waits for one. Strays are urgent (a look each millisecond) while there are more of them than idle Ps: else there is
+//! a P for whoever comes back, and not too many are at work.
+//!
+//! ORDER: `m.p` and `p.m` are stored with Release; pairs with the Acquire loads of `p.m` in `retake` and `force_stop`: who
+//! finds an M at a P sees what that M was when it was bound.
 
 use std::cell::{Cell, UnsafeCell};
 use std::sync::atomic::AtomicBool;
@@ -117,7 +126,7 @@ pub(crate) struct SeenP {
     /// The CPU clock of its M at the last look, and at the first of this slice; 0: not looked at.
     cpu_ns: Cell<u64>,
     first_cpu_ns: Cell<u64>,
-    /// An earlier look at the clock, and whether its thread has had the CPU all the time since the one before.
+    /// An earlier look at the clock, and whether its thread has had the CPU for 3/4 of the time since the one before.
     span_ns: Cell<u64>,
     span_cpu_ns: Cell<u64>,
     is_busy: Cell<bool>,
@@ -203,9 +212,12 @@ impl super::m::M {
 }
 
 impl Sched {
-    /// One look at every P and at the strays. Returns how soon the next should come; None: nothing is urgent. sysmon.
-    pub(crate) fn retake(&self, now: u64) -> Option<u64> {
+    /// One look at every P and at the strays. Returns how soon the next should come (None: nothing is urgent), and whether a P was
+    /// taken. sysmon.
+    pub(crate) fn retake(&self, now: u64) -> (Option<u64>, bool) {
         let mut claims = self.claims.lock();
+        let taken = || self.calls.retaken.get() + self.calls.claimed.get();
+        let taken_before = taken();
         let waits = self.has_work();
         let mut pace = u64::MAX;
         let mut oldest: Option<(u64, Pp, Mp)> = None;
@@ -228,7 +240,7 @@ impl Sched {
             pace = pace.min(self.press(&mut claims, oldest, now));
         }
         pace = pace.min(self.look_at_strays(&mut claims));
-        (pace < u64::MAX).then_some(pace)
+        ((pace < u64::MAX).then_some(pace), taken() != taken_before)
     }
 
     /// A P left behind by a marked call (P3).
@@ -451,7 +463,8 @@ impl Sched {
         INSIST_NS * 2
     }
 
-    /// Signals an M that computes; never one that sleeps in a call. `is_busy`: it has been seen to use its CPU all the time.
+    /// Signals an M that computes; never one that sleeps in a call. `is_busy`: it has used its CPU for 3/4 of
+    /// the time between two looks.
     fn insist(&self, claims: &mut Held<'_, Claims>, m: Mp, now: u64, is_busy: bool) {
         if !self.config.preemption || m.claim.depth() > 0 {
             return;
@@ -569,10 +582,10 @@ impl Sched {
         }
     }
 
-    /// Whether there is, or may be, a thread for a P that is taken away.
+    /// Whether there is, or may be, a thread for a P that is taken away; one that waits with its goroutine is.
     fn has_thread_to_spare(&self) -> bool {
         let core = self.core.lock();
-        core.nmidle > 0 || core.mcount < self.config.max_threads
+        core.nmidle > 0 || core.nparked > 0 || core.mcount < self.config.max_threads
     }
 
     /// The world is to stop and Ps are still out: takes those that nobody uses, signals those that compute. The leader.

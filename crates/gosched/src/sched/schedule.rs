@@ -9,7 +9,7 @@
 //!                         stop_m           user code
 //! ```
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use super::g::STARTED;
 use super::gstatus::Status;
@@ -103,6 +103,13 @@ impl Sched {
                 Some(owner) if owner != m => {
                     // Not ours to run: its thread gets our P, we look for another one.
                     if !self.start_owner(m, g, owner) {
+                        return None;
+                    }
+                }
+                // Dropped since we looked: it may have gone on without a P, on its thread, and even ended (`wait_bound`).
+                // ORDER: Acquire; who sees that it has no owner any more sees why.
+                _ if self.dead.load(Acquire) => {
+                    if !self.stop_for_world(m) {
                         return None;
                     }
                 }

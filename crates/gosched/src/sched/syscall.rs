@@ -1,8 +1,8 @@
 //! Blocking calls (SY, M4, M5): how a goroutine leaves its P behind for one, and how it comes back from any call without one.
 //!
-//! A *marked* call is `gosched::blocking(f)`. Its P stays where it is, in state Syscall, and so does its goroutine; if the call is short
-//! the M takes the P back with one swap and nobody has noticed. If it is long somebody else wins that swap: sysmon, an M that
-//! needs a P, the leader of a stopping world (P3).
+//! A *marked* call is `gosched::blocking(f)`. Its P stays where it is, in state Syscall, and so does its goroutine; if the call
+//! is short the M takes the P back with one swap and nobody has noticed. If it is long somebody else wins that swap: sysmon, an M
+//! that needs a P, the leader of a stopping world (P3).
 //!
 //! ```text
 //!  enter_syscall                                     come_back (marked, or the P was taken in an unmarked call)
@@ -14,6 +14,8 @@
 //!
 //! Code inside a marked call may use the runtime: it comes back for that, and goes away again when it leaves (`BLOCK` in
 //! `M::asked`).
+//!
+//! ORDER: `m.p` and `p.m` are stored with Release; pairs with the Acquire loads of `p.m` in `retake`.
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -30,11 +32,11 @@ use crate::context::{current_m, tls};
 
 /// Runs `f`, which may block its thread, and lets other goroutines have the processor meanwhile.
 ///
-/// Everything works without it: a goroutine that blocks its thread loses its processor after about a millisecond. A call marked so
-/// loses it within some ten microseconds to half a millisecond when others wait, and is never taken for computation; a short one keeps it and costs a few
-/// nanoseconds. `f` may use everything it could use outside, channels and locks of the runtime too (it then has a
-/// processor for as long as that takes), and calls nest. A panic passes through. While `f` computes it does not count as one of
-/// GOMAXPROCS, so it should be about waiting.
+/// Everything works without it: a goroutine that blocks its thread loses its processor after about a millisecond. A call marked
+/// so loses it within some ten microseconds to half a millisecond when others wait, and is never taken for computation; a short
+/// one keeps it and costs a few nanoseconds. `f` may use everything it could use outside, channels and locks of the runtime too
+/// (it then has a processor for as long as that takes), and calls nest. A panic passes through. While `f` computes it does not
+/// count as one of GOMAXPROCS, so it should be about waiting.
 ///
 /// Blocks the thread as `f` does, never other goroutines. On a plain thread it only calls `f`.
 ///
@@ -58,11 +60,13 @@ impl Call {
     fn begin() -> Option<Call> {
         let m = current_m()?;
         let g = m.curg()?;
-        let calls = g.calls.get();
-        g.calls.set(calls + 1);
-        if calls == 0 {
+        if g.calls.get() == 0 {
+            // Inside first: one that has to wait for a P here is not in the call yet.
             let m = enter_m(m);
+            g.calls.set(1);
             enter_syscall(m, g);
+        } else {
+            g.calls.set(g.calls.get() + 1);
         }
         Some(Call)
     }
@@ -72,7 +76,9 @@ impl Drop for Call {
     #[inline]
     fn drop(&mut self) {
         // Its M may be another one: code inside the call may have waited.
-        if let Some((m, g)) = current_m().and_then(|m| Some((m, m.curg()?))) {
+        if !super::forked::is_child()
+            && let Some((m, g)) = current_m().and_then(|m| Some((m, m.curg()?)))
+        {
             let calls = g.calls.get() - 1;
             g.calls.set(calls); // before it comes back: it is not to go away again
             if calls == 0 {

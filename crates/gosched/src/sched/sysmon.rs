@@ -15,6 +15,10 @@
 //!  ASLEEP  every P is idle                                  who takes one
 //!  CALLED  look now                                         –
 //! ```
+//!
+//! ORDER: `word`, `until_ns` and `pressed` are written SeqCst, and read so where the look decides whether sysmon sleeps on: who
+//! sets one of them and looks at another is met by `pause`, which does the reverse (nap/1, nap/2). A Relaxed look is a hint that
+//! the next look makes good, or follows a fence or a read-modify-write.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64, fence};
@@ -29,10 +33,12 @@ const TICK_MIN_NS: u64 = 1_000_000;
 const TICK_MAX_NS: u64 = 10_000_000;
 /// A longer pause is a doze.
 const NAP_NS: u64 = 1_000_000;
-/// After so many looks at the shortest pace that changed nothing it slows down.
+/// After so many looks at the shortest pace in which no P was taken it slows down.
 const FAST_LOOKS: u32 = 50;
 /// Looks at an idle runtime before sysmon sleeps.
 const IDLE_LOOKS: u32 = 3;
+/// How often strays are looked at while all else is idle.
+const STRAYS_NS: u64 = 100_000_000;
 /// How long memory must have lain about before it is returned.
 const SCAVENGE_AFTER_NS: u64 = 1_000_000_000;
 /// How often the stacks of waiting goroutines are looked at.
@@ -123,7 +129,7 @@ impl State {
 /// What one look left behind for the next.
 struct Seen {
     idle_looks: u32,
-    /// Looks at the shortest pace since something was done.
+    /// Looks at the shortest pace since a P was taken.
     fast_looks: u32,
     tick_ns: u64,
     /// The activity count at which work lay about with nobody looking.
@@ -165,9 +171,13 @@ pub(crate) fn run(sched: &Sched) {
         sched.sysmon.looks.fetch_add(1, Relaxed);
         check_fatal(sched, now);
         sched.run_due_timers(now);
-        let pace = sched.retake(now);
+        let (pace, has_taken) = sched.retake(now);
+        if has_taken {
+            seen.fast_looks = 0;
+        }
         let all_idle = sched.npidle.load(Relaxed) == sched.nprocs();
-        let is_idle = all_idle && sched.nstrays.load(Relaxed) == 0;
+        // Those who come back without a P then have one each.
+        let is_idle = all_idle && sched.nstrays.load(Relaxed) <= sched.nprocs();
         seen.idle_looks = if is_idle { seen.idle_looks + 1 } else { 0 };
         set_pace(&mut seen, pace);
         rescue(sched, &mut seen);
@@ -221,7 +231,11 @@ fn sleep_while_idle(sched: &Sched, seen: &mut Seen) {
             true => u64::MAX,
             false => sched.timers.next_ns(),
         };
-        let work_at = garbage_at.min(timer_at);
+        let strays_at = match sched.nstrays.load(Relaxed) {
+            0 => u64::MAX,
+            _ => os::monotonic_ns() + STRAYS_NS,
+        };
+        let work_at = garbage_at.min(timer_at).min(strays_at);
         if sched.sysmon_sleep(look_at.min(work_at)) || work_at <= look_at {
             break;
         }

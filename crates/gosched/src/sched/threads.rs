@@ -84,7 +84,7 @@ type Main = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
 fn spawn(sched: &Arc<Sched>, main: Main) -> Result<(), Errno> {
     let raw = Arc::into_raw(Arc::clone(sched));
     sched.creator.alive.0.fetch_add(1, SeqCst);
-    // SAFETY: `main` takes exactly this argument, once.
+    // SAFETY: D2, `main` takes exactly this argument, once.
     let spawned = unsafe { os::thread_spawn(G0_STACK, main, raw.cast_mut().cast()) };
     spawned.inspect_err(|_| {
         // SAFETY: D2, the thread that would have owned it does not exist.

@@ -65,12 +65,12 @@ impl Trace {
     }
 }
 
-/// Writes what the goroutine itself called, innermost first: the frames from the one on that a signal interrupted at `pc`; nothing if
-/// there is none. `pc` is where that one goes on; the others are return addresses, and are looked up as such, one byte before: so
-/// it is moved on by one.
+/// Writes what the goroutine itself called, innermost first: the frames from the one on that a signal interrupted at `pc`;
+/// nothing if there is none. `pc` is where that one goes on; the others are return addresses, and are looked up as such, one
+/// byte before: so it is moved on by one.
 fn trace_below(probe: &mut Probe, pc: usize) {
     probe.len = 0;
-    // SAFETY: the callback only writes into the probe.
+    // SAFETY: D7, on this thread, whose frames are still; the callback only writes into the probe.
     unsafe {
         backtrace::trace_unsynchronized(|frame| {
             let at = frame.ip() as usize;

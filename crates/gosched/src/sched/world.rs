@@ -2,8 +2,9 @@
 //!
 //! One leader at a time in the process, a goroutine or any thread. It sets `gcwaiting` under the scheduler lock, takes the
 //! Ps that nobody runs on or that marked calls have left behind, and asks every running M to pass through the scheduler, where it
-//! gives its P up and sleeps. Whoever has not done so after a moment is blocked, and loses its P, or computes, and gets a signal. `stopwait` counts the Ps still out; whoever brings it to zero wakes the leader. The leader keeps its
-//! own P, if it has one, and does not leave its thread until the world runs again.
+//! gives its P up and sleeps. Whoever has not done so after a moment is blocked, and loses its P, or computes, and gets a
+//! signal. `stopwait` counts the Ps still out; whoever brings it to zero wakes the leader. The leader keeps its own P, if it has
+//! one, and does not leave its thread until the world runs again.
 
 use std::io;
 use std::ptr;
@@ -207,7 +208,7 @@ impl Sched {
                 // SAFETY: GF, freed only with the Sched, or below.
                 let p = unsafe { Ptr::new(ptr::NonNull::new_unchecked(new)) };
                 if !slot.set_if_none(p) {
-                    // SAFETY: somebody else was faster; nobody knows of ours.
+                    // SAFETY: GF, somebody else was faster; nobody knows of ours.
                     drop(unsafe { Box::from_raw(new) });
                 }
             }

@@ -150,6 +150,14 @@ fn wait_and_compute(seen: &Arc<Seen>) {
     hogs.end();
 }
 
+/// From 2.41 on glibc hides the numbers of its calls.
+fn can_put_calls_back() -> bool {
+    // SAFETY: a text that lives for ever.
+    let version = unsafe { std::ffi::CStr::from_ptr(libc::gnu_get_libc_version()) };
+    let version = version.to_str().unwrap().split('.').map(|n| n.parse());
+    version.collect::<Result<Vec<u32>, _>>().unwrap() < vec![2, 41]
+}
+
 #[test]
 fn d8_a_thread_that_waits_is_not_signalled() {
     let _turn = beside();
@@ -168,7 +176,10 @@ fn d8_a_thread_that_waits_is_not_signalled() {
         calls > 100 && metrics.signals > 100,
         "{calls} calls, {metrics:?}"
     );
-    let allowed = 1 + metrics.signals / 100_000;
+    let allowed = match can_put_calls_back() {
+        true => 1 + metrics.signals / 100_000,
+        false => metrics.signals / 10,
+    };
     assert!(
         cut_short <= allowed && metrics.interrupted <= allowed,
         "{cut_short}: {metrics:?}"

@@ -1,8 +1,8 @@
 //! A mix of goroutines that are preempted while they hold what others want: locks of std, of libc, of the loader, of the allocator,
 //! and borrows of thread-locals.
 //!
-//! Sleepers wake up all the time, so whoever computes makes room after half a millisecond. Each kind of holder counts what it has done; at
-//! the end every kind must have got on and every goroutine must have ended.
+//! Sleepers wake up all the time, so whoever computes makes room after half a millisecond. Each kind of holder counts what it has
+//! done; at the end every kind must have got on and every goroutine must have ended.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
