@@ -5,6 +5,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod found;
 mod hope;
 mod leaving;
 mod marked;
