@@ -178,7 +178,7 @@ impl Sched {
 
     /// Every 61st time slice the global queue comes first, whatever the local one holds (L4); so do timers.
     #[inline]
-    fn fairness_sip(&self, p: Pp) -> Option<Gp> {
+    pub(super) fn fairness_sip(&self, p: Pp) -> Option<Gp> {
         if !p.schedtick.load(Relaxed).is_multiple_of(FAIRNESS_TICKS) {
             return None;
         }

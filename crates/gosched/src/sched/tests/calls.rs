@@ -249,6 +249,24 @@ fn sy_coming_back_takes_the_p_that_nobody_wanted() {
     });
 }
 
+/// Among the idle Ps it is the one that it left, wherever that is on their list.
+#[test]
+fn sy_an_idle_p_is_the_old_one_if_it_is_there() {
+    let sched = still(4);
+    for wanted in 0..4 {
+        let mut core = sched.core.lock();
+        let wanted = sched.p(wanted);
+        assert_eq!(sched.get_idle_p_like(&mut core, Some(wanted)), Some(wanted));
+        // Gone now: another one.
+        let other = sched.get_idle_p_like(&mut core, Some(wanted)).unwrap();
+        assert_ne!(other, wanted);
+        sched.put_idle_p(&mut core, other);
+        sched.put_idle_p(&mut core, wanted);
+        let listed = std::iter::successors(core.pidle, |p| p.link.get()).count();
+        assert_eq!(listed, 4, "P2: none is lost");
+    }
+}
+
 #[test]
 fn sy_coming_back_takes_another_p_if_the_old_one_is_gone() {
     live(3, |sched| {

@@ -37,14 +37,18 @@ fn u5_who_used_up_its_slice_waits_behind_the_others() {
 #[test]
 fn f2_l4_the_spent_are_not_kept_out_by_the_others() {
     let sched = still(1);
-    let gs = runnable_gs(&sched, 3);
+    let (_, p) = m_with_p(&sched);
+    let gs = runnable_gs(&sched, 4);
     let mut core = sched.core.lock();
     sched.global_put(&mut core, gs[0]);
     sched.global_put(&mut core, gs[1]);
     sched.global_put_spent(&mut core, gs[2]);
-    assert_eq!(sched.global_get_spent(&mut core), Some(gs[2]));
-    assert_eq!(sched.global_get_spent(&mut core), Some(gs[0]));
-    assert_eq!(sched.global_get(&mut core), Some(gs[1]));
+    sched.global_put_spent(&mut core, gs[3]);
+    drop(core);
+    for (tick, expected) in [(0, gs[2]), (61, gs[0]), (122, gs[3]), (183, gs[1])] {
+        p.schedtick.store(tick, Relaxed);
+        assert_eq!(sched.fairness_sip(p), Some(expected), "at {tick}");
+    }
 }
 
 /// A batch for a P's ring has none of them: there they would be ahead of others again.
