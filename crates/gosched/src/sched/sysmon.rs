@@ -6,8 +6,7 @@
 //!
 //! How often it looks: every 20 µs while a marked call holds a P that others want; every quarter or half millisecond while others
 //! wait; else ever less, down to every 10 ms while anybody runs. While every P is idle it looks for a deadlock and sleeps (for a
-//! tenth of a second at a time
-//! if goroutines are in calls that were not marked).
+//! tenth of a second at a time if goroutines are in calls that were not marked).
 //!
 //! ```text
 //!  word    meaning                                          who ends it
