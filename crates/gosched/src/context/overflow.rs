@@ -8,7 +8,6 @@
 
 use std::ffi::{c_int, c_void};
 use std::io;
-use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::atomic::{AtomicBool, AtomicPtr};
 use std::sync::{Mutex, PoisonError};
@@ -29,7 +28,7 @@ pub(crate) fn install() -> io::Result<()> {
     if !*done {
         for (signal, old) in SIGNALS.into_iter().zip(&OLD) {
             // The old action must be known before ours can run, so it is read first.
-            let before = Box::into_raw(Box::new(read_action(signal)?));
+            let before = Box::into_raw(Box::new(os::read_action(signal)?));
             // ORDER: Release; pairs with the Acquire in `pass_on`.
             old.store(before, Release);
             // SAFETY: D4, the handler is async-signal-safe and runs on the alternate stack.
@@ -38,17 +37,6 @@ pub(crate) fn install() -> io::Result<()> {
         *done = true;
     }
     Ok(())
-}
-
-fn read_action(signal: c_int) -> io::Result<libc::sigaction> {
-    let mut old = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: reads the present action into our own memory.
-    unsafe {
-        if libc::sigaction(signal, std::ptr::null(), old.as_mut_ptr()) != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(old.assume_init())
-    }
 }
 
 extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
@@ -108,26 +96,10 @@ fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let Some(old) = (unsafe { old.as_ref() }) else {
         return;
     };
-    match old.sa_sigaction {
+    // SAFETY: D4, what the process had, and what the kernel passed to our own handler.
+    if !unsafe { os::call_handler(old, signal, info, context) } {
         // Back to the old action: the faulting instruction runs again and meets it.
-        libc::SIG_DFL | libc::SIG_IGN => {
-            // SAFETY: restores what the process had.
-            unsafe { libc::sigaction(signal, old, std::ptr::null_mut()) };
-        }
-        handler if old.sa_flags & libc::SA_SIGINFO != 0 => {
-            // SAFETY: SA_SIGINFO says that the address is a function of this type.
-            unsafe {
-                let f: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
-                    std::mem::transmute(handler);
-                f(signal, info, context);
-            }
-        }
-        handler => {
-            // SAFETY: without SA_SIGINFO the address is a function of this type.
-            unsafe {
-                let f: extern "C" fn(c_int) = std::mem::transmute(handler);
-                f(signal);
-            }
-        }
+        // SAFETY: D4, restores what the process had.
+        unsafe { libc::sigaction(signal, old, std::ptr::null_mut()) };
     }
 }

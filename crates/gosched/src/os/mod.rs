@@ -15,7 +15,7 @@
 //! |         | `sched_yield`, `sleep_ns`, `exit_process`, `stack_bounds` |
 //! | barrier | `membarrier_register`, `membarrier` |
 //! | task    | `thread_cpu_ns`, `voluntary_switches`, `signal_thread`, `TaskFile`, `Doing`, `set_timer_slack_ns`, `set_slice_ns` |
-//! | signal  | `SigStack`, `sigaction_install`, `current_handler`, `unblock_signal`, `block_signal` |
+//! | signal  | `SigStack`, `sigaction_install`, `read_action`, `call_handler`, `current_handler`, `unblock_signal`, `block_signal` |
 //! | sysname | `syscall_name` |
 //! | cpus    | `default_procs` |
 //! | proc    | `for_each_task`, `task_state` |

@@ -24,7 +24,6 @@
 
 use std::ffi::{c_int, c_void};
 use std::io;
-use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicPtr};
 use std::sync::{Mutex, PoisonError};
@@ -62,7 +61,7 @@ pub(crate) fn install(signal: c_int) -> io::Result<()> {
     };
     if old.load(Acquire).is_null() {
         // The old action must be known before ours can run, so it is read first.
-        let before = Box::into_raw(Box::new(read_action(signal)?));
+        let before = Box::into_raw(Box::new(os::read_action(signal)?));
         // ORDER: Release; pairs with the Acquire in `pass_on`.
         old.store(before, Release);
         // SAFETY: D7, the handler is async-signal-safe and runs on the M's alternate stack.
@@ -75,17 +74,6 @@ pub(crate) fn install(signal: c_int) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-fn read_action(signal: c_int) -> io::Result<libc::sigaction> {
-    let mut old = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: D7, reads the present action into our own memory.
-    unsafe {
-        if libc::sigaction(signal, std::ptr::null(), old.as_mut_ptr()) != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(old.assume_init())
-    }
 }
 
 /// Whether our handler is the one in place.
@@ -247,22 +235,6 @@ fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let Some(old) = old.and_then(|old| unsafe { old.as_ref() }) else {
         return;
     };
-    match old.sa_sigaction {
-        libc::SIG_DFL | libc::SIG_IGN => {}
-        handler if old.sa_flags & libc::SA_SIGINFO != 0 => {
-            // SAFETY: D7, SA_SIGINFO says that the address is a function of this type.
-            unsafe {
-                let f: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
-                    std::mem::transmute(handler);
-                f(signal, info, context);
-            }
-        }
-        handler => {
-            // SAFETY: D7, without SA_SIGINFO the address is a function of this type.
-            unsafe {
-                let f: extern "C" fn(c_int) = std::mem::transmute(handler);
-                f(signal);
-            }
-        }
-    }
+    // SAFETY: D7, what the process had, and what the kernel passed to our own handler.
+    unsafe { os::call_handler(old, signal, info, context) };
 }

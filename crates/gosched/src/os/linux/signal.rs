@@ -122,6 +122,43 @@ pub(crate) unsafe fn sigaction_install(
     Ok(unsafe { previous.assume_init() })
 }
 
+/// The action in place for `sig`; CONTEXT: user.
+pub(crate) fn read_action(sig: c_int) -> Result<libc::sigaction, Errno> {
+    let mut action = MaybeUninit::uninit();
+    // SAFETY: only the present action is asked for, into this frame's struct.
+    if unsafe { libc::sigaction(sig, ptr::null(), action.as_mut_ptr()) } != 0 {
+        return Err(last_errno());
+    }
+    // SAFETY: the call succeeded and has written the whole struct.
+    Ok(unsafe { action.assume_init() })
+}
+
+/// Calls the function that `action` names, as the kernel would; false: it names none (default or ignore);
+/// CONTEXT: signal.
+///
+/// # Safety
+/// `action` was in place for `sig`, and `info` and `context` are what the kernel passed to the handler that
+/// took its place.
+pub(crate) unsafe fn call_handler(
+    action: &libc::sigaction,
+    sig: c_int,
+    info: *mut libc::siginfo_t,
+    context: *mut c_void,
+) -> bool {
+    match action.sa_sigaction {
+        libc::SIG_DFL | libc::SIG_IGN => return false,
+        handler if action.sa_flags & libc::SA_SIGINFO != 0 => {
+            // SAFETY: D7, SA_SIGINFO says that the address is a function of this type.
+            unsafe { core::mem::transmute::<usize, Handler>(handler)(sig, info, context) };
+        }
+        handler => {
+            // SAFETY: D7, without SA_SIGINFO the address is a function of this type.
+            unsafe { core::mem::transmute::<usize, extern "C" fn(c_int)>(handler)(sig) };
+        }
+    }
+    true
+}
+
 /// Puts back an action that `sigaction_install` returned; CONTEXT: user.
 ///
 /// # Safety
