@@ -19,9 +19,8 @@ use super::p::{acquire_p, gp, relinquish_p};
 use super::ptr::{Gp, Mp, Pp};
 use super::{Core, Sched};
 use crate::os;
-use crate::shim::RING;
 
-/// Threads that are never used up by bound goroutines: with these and the Ps' own, others go on.
+/// Threads kept from bound goroutines, half of them always: with these and the Ps' own, others go on.
 const LIMIT_SLACK: u32 = 4;
 
 /// Who takes the P of a goroutine that is to wait on its thread.
@@ -103,10 +102,10 @@ impl Sched {
                 p.begin_slice();
             }
             None => {
+                os::lower_priority();
                 let mut core = self.core.lock();
                 core.nmidlelocked -= 1;
                 core.nparked -= 1;
-                os::lower_priority();
             }
         }
         m.bound.store(None, Relaxed);
@@ -161,23 +160,17 @@ impl Sched {
     fn runq_take_owned(&self, p: Pp) -> Option<(Gp, Mp)> {
         // SAFETY: R2, p is bound to nobody and in our hands.
         let queue = unsafe { p.queue() };
-        let mut found = None;
-        for _ in 0..=RING {
-            let Some((g, _)) = queue.get() else { break };
-            match gp(g).owner() {
-                Some(owner) if found.is_none() => found = Some((gp(g), owner)),
-                // There is room: it was just taken out.
-                _ => {
-                    if queue.put(g).is_err() {
-                        super::fatal::throw("R1: a ring refuses what it held");
-                    }
-                }
+        // Once around: `next`, and the ring. What is not wanted goes back, to the tail.
+        for _ in 0..=p.runq.len() {
+            let (g, _) = queue.get()?;
+            if let Some(owner) = gp(g).owner() {
+                return Some((gp(g), owner));
             }
-            if found.is_some() {
-                break;
+            if queue.put(g).is_err() {
+                super::fatal::throw("R1: a ring refuses what it held");
             }
         }
-        found
+        None
     }
 
     /// A goroutine has just left its P to be queued as spent: the P goes to the next one, straight to its thread if it waits

@@ -160,11 +160,8 @@ fn answer(m: Mp) {
                 sched.let_go(m);
             }
             Found::Kept if m.asked.load(Relaxed) & YIELD != 0 => sched.park_here(m, g),
-            Found::Taken if !sched.take_idle_p(m, None) => syscall::wait_here(sched, m, g),
-            Found::Taken => {
-                g.status.transition(Status::Syscall, Status::Running);
-                m.claim.resume();
-            }
+            Found::Taken if sched.take_idle_p(m, None) => syscall::run_again(m, g),
+            Found::Taken => syscall::wait_here(sched, m, g),
             Found::Kept | Found::Marked | Found::Forked => {}
         }
     }

@@ -157,10 +157,16 @@ fn come_back(m: Mp) -> Mp {
     come_back_slow(m, g, old)
 }
 
-/// It has a P: Running again.
+/// It has a P: Running again. CONTEXT: signal.
 #[inline]
-fn run_again(m: Mp, g: Gp) {
+pub(crate) fn run_again(m: Mp, g: Gp) {
     g.status.transition(Status::Syscall, Status::Running);
+    come_to_rest(m, g);
+}
+
+/// Nothing is left of the call but that it may have to go on.
+#[inline]
+fn come_to_rest(m: Mp, g: Gp) {
     if g.calls.get() > 0 {
         m.ask(BLOCK);
     }
@@ -205,10 +211,7 @@ pub(crate) fn wait_here(sched: &Sched, m: Mp, g: Gp) {
     sched.global_put_first(&mut core, &mut only);
     sched.wake_after_put(core);
     sched.wait_bound(m, g);
-    if g.calls.get() > 0 {
-        m.ask(BLOCK);
-    }
-    m.claim.resume();
+    come_to_rest(m, g);
 }
 
 /// The goroutine has left a thread without a P: it is queued, the thread sleeps.
