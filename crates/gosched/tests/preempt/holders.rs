@@ -200,7 +200,7 @@ pub fn mix(time: Duration, each: usize) {
     let metrics = runtime.metrics();
     assert_eq!(metrics.rescues, 0, "WK: a wake-up was lost");
     assert!(
-        metrics.parked + metrics.claimed > 100,
+        metrics.parked + metrics.claimed > 10,
         "hardly anybody was taken by surprise: {metrics:?}"
     );
 }
@@ -248,7 +248,7 @@ fn run_mix(time: Duration, each: usize) {
     stop.store(true, SeqCst);
     handles.into_iter().for_each(|h| h.join().unwrap());
     let ticks: u64 = sleepers.into_iter().map(|h| h.join().unwrap()).sum();
-    assert!(ticks >= 50, "{ticks} ticks");
+    assert!(ticks >= 3, "{ticks} ticks");
     debug::check().unwrap();
 }
 
