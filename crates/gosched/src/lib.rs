@@ -30,6 +30,7 @@
 pub mod alloc;
 mod builder;
 mod context;
+pub mod chan;
 pub mod debug;
 mod os;
 mod runtime;

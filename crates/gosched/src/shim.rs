@@ -27,6 +27,17 @@ pub(crate) fn yield_thread() {
     os::sched_yield();
 }
 
+/// One turn of a wait for somebody who is about to finish, but whom the kernel may have descheduled meanwhile.
+#[inline]
+pub(crate) fn snooze(turns: &mut u32) {
+    if *turns < 64 {
+        *turns += 1;
+        spin_hint();
+    } else {
+        yield_thread();
+    }
+}
+
 /// The StoreLoad barrier after a read-modify-write that this thread has just made.
 ///
 /// On x86-64 every locked instruction is a full barrier already, so only the compiler must be held back;

@@ -42,6 +42,18 @@ pub(crate) enum WaitReason {
     Join,
     Scope,
     Run,
+    ChanReceive,
+    ChanSend,
+    Select,
+    SelectNoCases,
+    Mutex,
+    RwLockRead,
+    RwLockWrite,
+    Condvar,
+    Once,
+    Barrier,
+    WaitGroup,
+    Semaphore,
 }
 
 impl WaitReason {
@@ -53,15 +65,46 @@ impl WaitReason {
             WaitReason::Join => "join",
             WaitReason::Scope => "scope",
             WaitReason::Run => "run",
+            WaitReason::ChanReceive => "chan receive",
+            WaitReason::ChanSend => "chan send",
+            WaitReason::Select => "select",
+            WaitReason::SelectNoCases => "select (no cases)",
+            WaitReason::Mutex => "sync.Mutex.Lock",
+            WaitReason::RwLockRead => "sync.RwLock.Read",
+            WaitReason::RwLockWrite => "sync.RwLock.Write",
+            WaitReason::Condvar => "sync.Condvar.Wait",
+            WaitReason::Once => "sync.Once",
+            WaitReason::Barrier => "sync.Barrier.Wait",
+            WaitReason::WaitGroup => "sync.WaitGroup.Wait",
+            WaitReason::Semaphore => "sync.Semaphore.Acquire",
         }
     }
 
     fn from_u8(raw: u8) -> WaitReason {
         use WaitReason::*;
-        [None, Park, Sleep, Join, Scope, Run]
-            .into_iter()
-            .find(|r| *r as u8 == raw)
-            .unwrap_or(None)
+        [
+            None,
+            Park,
+            Sleep,
+            Join,
+            Scope,
+            Run,
+            ChanReceive,
+            ChanSend,
+            Select,
+            SelectNoCases,
+            Mutex,
+            RwLockRead,
+            RwLockWrite,
+            Condvar,
+            Once,
+            Barrier,
+            WaitGroup,
+            Semaphore,
+        ]
+        .into_iter()
+        .find(|r| *r as u8 == raw)
+        .unwrap_or(None)
     }
 }
 

@@ -26,7 +26,11 @@ pub(crate) enum Rank {
     Registry,
     /// The right to take Ps away and to send signals, in a runtime.
     Claims,
-    /// A runtime's timers.
+    /// A channel's waiters; of several, by address.
+    Chan,
+    /// A bucket of the parking table.
+    Sema,
+    /// A P's timers.
     Timers,
     /// A runtime's scheduler lock (Go's `sched.lock`).
     Sched,
@@ -83,6 +87,45 @@ impl<T> Lock<T> {
         Held { lock: self }
     }
 
+    /// Takes the lock as one of several of its rank, which the caller takes in the order of their addresses;
+    /// [`Lock::unlock_of_several`] releases it.
+    pub(crate) fn lock_of_several(&self, is_first: bool) {
+        if is_first {
+            return std::mem::forget(self.lock());
+        }
+        ranks::assert_last(self.rank);
+        // ORDER: as in `lock`.
+        if self
+            .word
+            .0
+            .compare_exchange(0, 1, Acquire, Relaxed)
+            .is_err()
+        {
+            self.lock_slow();
+        }
+    }
+
+    /// What the lock guards, for one who holds it without a guard.
+    ///
+    /// # Safety
+    /// The calling thread has it by [`Lock::lock_of_several`], and nobody there has another reference.
+    #[allow(clippy::mut_from_ref, reason = "as the guard's")]
+    pub(crate) unsafe fn get_held(&self) -> &mut T {
+        // SAFETY: D9, by the caller's promise.
+        unsafe { &mut *self.value.get() }
+    }
+
+    /// Releases one of several; the first that was taken is released last.
+    ///
+    /// # Safety
+    /// The calling thread has it by [`Lock::lock_of_several`].
+    pub(crate) unsafe fn unlock_of_several(&self, is_first: bool) {
+        if is_first {
+            ranks::released(self.rank);
+        }
+        self.unlock();
+    }
+
     #[cold]
     #[inline(never)]
     fn lock_slow(&self) {
@@ -123,14 +166,23 @@ impl<T> DerefMut for Held<'_, T> {
     }
 }
 
+
 impl<T> Drop for Held<'_, T> {
     #[inline]
     fn drop(&mut self) {
         ranks::released(self.lock.rank);
+        self.lock.unlock();
+    }
+}
+
+impl<T> Lock<T> {
+    #[inline]
+    fn unlock(&self) {
         // ORDER: Release; pairs with the Acquire of the next holder. A swap, so it is a full barrier
         // for those who enqueue under the lock and then look at nmspinning (wake/1).
-        if self.lock.word.0.swap(0, Release) == 2 {
-            Futex::wake_one(&self.lock.word);
+        let word: *const Futex = &self.word;
+        if self.word.0.swap(0, Release) == 2 {
+            Futex::wake_one(word); // the lock may be gone: the address only
         }
     }
 }
@@ -202,6 +254,17 @@ pub(crate) mod ranks {
     pub(super) fn released(rank: Rank) {
         #[cfg(debug_assertions)]
         held::set(held::get() & !(1 << rank as u8));
+        #[cfg(not(debug_assertions))]
+        let _ = rank;
+    }
+
+    /// One more of the same rank may be taken.
+    #[inline]
+    pub(super) fn assert_last(rank: Rank) {
+        #[cfg(debug_assertions)]
+        if held::get() >> rank as u8 != 1 {
+            crate::sched::fatal::throw_fmt(format_args!("lock order: one more {rank:?}"));
+        }
         #[cfg(not(debug_assertions))]
         let _ = rank;
     }

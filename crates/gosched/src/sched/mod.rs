@@ -9,6 +9,7 @@
 //! | `spawn` `exit` | a goroutine's first and last steps |
 //! | `schedule` `steal` | `schedule`, `find_runnable`, `execute`; stealing |
 //! | `park` `slot` `wait` | in and out of the runtime, park, ready, yield; one waiter meets one event |
+//! | `sudog` `waitq` | many waiters on many things: one claim ends a wait; queues of waiters |
 //! | `claim` `pstatus` | in and out of the runtime while somebody may take the P; a P's states |
 //! | `syscall` | marked blocking calls, and coming back from any call without a P |
 //! | `sysmon` `retake` `preempt` | the monitor; taking Ps from whoever blocks; making room when nobody wants to |
@@ -55,12 +56,14 @@ pub(crate) mod slot;
 pub(crate) mod spawn;
 pub(crate) mod spin;
 pub(crate) mod steal;
+pub(crate) mod sudog;
 pub(crate) mod syscall;
 pub(crate) mod sysmon;
 pub(crate) mod teardown;
 pub(crate) mod threads;
 pub(crate) mod trace;
 pub(crate) mod wait;
+pub(crate) mod waitq;
 pub(crate) mod world;
 
 #[cfg(test)]

@@ -13,9 +13,14 @@
 //!  AWAKE   it looks                                         –
 //!  NAP     between two looks, soon over                     somebody woken who finds no P (`press`)
 //!  DOZE    between two looks, for longer                    also anybody who finds no P for what it has started
+//!  REST    between two looks, somebody was just served      –
 //!  ASLEEP  every P is idle                                  who takes one
 //!  CALLED  look now                                         –
 //! ```
+//!
+//! Where goroutines wake each other all the time, every look finds the last one who pressed served, and the next to press would end
+//! the pause that follows: two system calls a look, for nobody. So the pause after somebody was found served is a *rest*, which no
+//! one ends by pressing: it is short, and at its end sysmon sees who has pressed meanwhile. Rests in a row get longer.
 //!
 //! ORDER: `word`, `until_ns` and `pressed` are written SeqCst, and read so where the look decides whether sysmon sleeps on: who
 //! sets one of them and looks at another is met by `pause`, which does the reverse (nap/1, nap/2). A Relaxed look is a hint that
@@ -34,6 +39,9 @@ const TICK_MIN_NS: u64 = 1_000_000;
 const TICK_MAX_NS: u64 = 10_000_000;
 /// A longer pause is a doze.
 const NAP_NS: u64 = 1_000_000;
+/// The first rest, and the longest.
+const REST_NS: u64 = 250_000;
+const REST_MAX_NS: u64 = 1_000_000;
 /// After so many looks at the shortest pace in which no P was taken it slows down.
 const FAST_LOOKS: u32 = 50;
 /// Looks at an idle runtime before sysmon sleeps.
@@ -52,6 +60,7 @@ const ASLEEP: u32 = 1;
 const CALLED: u32 = 2;
 const NAP: u32 = 3;
 const DOZE: u32 = 4;
+const REST: u32 = 5;
 
 /// sysmon's own state.
 pub(crate) struct State {
@@ -60,6 +69,9 @@ pub(crate) struct State {
     until_ns: AtomicU64,
     /// Somebody was woken and found no P.
     pressed: AtomicBool,
+    /// sysmon's own: the last look found whoever pressed served; how long the next rest is.
+    is_served: AtomicBool,
+    rest_ns: AtomicU64,
     /// When a fatal report that hangs is cut short; 0: none under way.
     pub(crate) fatal_deadline_ns: AtomicU64,
     /// Looks so far, for `debug::metrics`.
@@ -72,6 +84,8 @@ impl State {
             word: Futex::new(AWAKE),
             until_ns: AtomicU64::new(0),
             pressed: AtomicBool::new(false),
+            is_served: AtomicBool::new(false),
+            rest_ns: AtomicU64::new(REST_NS),
             fatal_deadline_ns: AtomicU64::new(0),
             looks: AtomicU64::new(0),
         }
@@ -113,15 +127,29 @@ impl State {
         self.pressed.load(SeqCst)
     }
 
+    /// Whoever pressed has been served. sysmon.
     pub(crate) fn unpress(&self) {
         self.pressed.store(false, SeqCst);
+        self.is_served.store(true, Relaxed);
+    }
+
+    /// How long the pause is to be, and whether it is a rest. sysmon.
+    fn measure(&self, ns: u64) -> (u64, u32) {
+        if !self.is_served.swap(false, Relaxed) {
+            self.rest_ns.store(REST_NS, Relaxed);
+            return (ns, if ns > NAP_NS { DOZE } else { NAP });
+        }
+        let rest = self.rest_ns.load(Relaxed);
+        self.rest_ns.store((rest * 2).min(REST_MAX_NS), Relaxed);
+        (ns.min(rest), REST)
     }
 
     /// A timer for `when` was put in that no M watches.
     pub(crate) fn timer_set(&self, when: u64) {
         // FENCE: nap/1 — the timer before the look at the pause; meets nap/2 in `Sched::pause`.
         fence(SeqCst);
-        if matches!(self.word.0.load(SeqCst), NAP | DOZE) && self.until_ns.load(SeqCst) > when {
+        let is_paused = matches!(self.word.0.load(SeqCst), NAP | DOZE | REST);
+        if is_paused && self.until_ns.load(SeqCst) > when {
             self.wake();
         }
     }
@@ -259,13 +287,11 @@ impl Sched {
     /// Waits between two looks, unless called; not beyond the next timer, if no M watches the timers.
     fn pause(&self, ns: u64) {
         let sysmon = &self.sysmon;
-        let was_pressed = sysmon.is_pressed();
+        let (ns, word) = sysmon.measure(ns);
+        let was_pressed = sysmon.is_pressed() || word == REST;
         let end = os::monotonic_ns() + ns;
         sysmon.until_ns.store(end, SeqCst);
-        sysmon
-            .word
-            .0
-            .store(if ns > NAP_NS { DOZE } else { NAP }, SeqCst);
+        sysmon.word.0.store(word, SeqCst);
         // FENCE: nap/2 — the pause before the look at the timers and at who presses; meets nap/1 in `State::timer_set`, and the
         // order of the two words in `State::press`.
         fence(SeqCst);

@@ -5,7 +5,7 @@
 
 pub(crate) mod inner;
 mod join;
-mod park;
+pub(crate) mod park;
 mod scope;
 
 use std::any::Any;

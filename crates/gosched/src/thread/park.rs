@@ -43,7 +43,7 @@ unsafe fn claim_parked(g: Gp) -> bool {
 }
 
 /// Publishes a Waiting goroutine and its timer in one step: whoever wakes it can take the timer out again.
-fn arm(g: Gp, claim: crate::time::timers::Claim, publish: impl FnOnce() -> bool) -> bool {
+pub(crate) fn arm(g: Gp, claim: crate::time::timers::Claim, publish: impl FnOnce() -> bool) -> bool {
     let sched = g.sched();
     let when = g.timer_when.get();
     let mut heap = sched.timers.lock();
@@ -172,7 +172,7 @@ pub(crate) fn rest(dur: Duration) {
 
 /// What is left without memory for a timer: turns, until the time has come.
 #[cold]
-fn yield_until(deadline: u64, is_done: impl Fn() -> bool) {
+pub(crate) fn yield_until(deadline: u64, is_done: impl Fn() -> bool) {
     while os::monotonic_ns() < deadline && !is_done() {
         if let Some((m, g)) = current_m().and_then(|m| Some((m, m.curg()?))) {
             crate::sched::park::yield_now(m, g);
@@ -185,7 +185,7 @@ fn is_cancelled() -> bool {
 }
 
 /// Waits as `ops` says, until the deadline at the latest; false: there is no memory for a timer.
-fn wait_timed(ops: &'static WaitOps, arg: *const c_void, deadline: u64) -> bool {
+pub(crate) fn wait_timed(ops: &'static WaitOps, arg: *const c_void, deadline: u64) -> bool {
     let Some(g) = current_g() else { return true };
     let timers = &g.sched().timers;
     let promised = {

@@ -1,8 +1,9 @@
 //! The one clock: CLOCK_MONOTONIC in nanoseconds, so that instants are plain
 //! `u64` values that can sit in an atomic. `u64::MAX` is the instant that never comes.
 
-use core::mem::MaybeUninit;
-use core::time::Duration;
+use std::mem::MaybeUninit;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 /// Nanoseconds of CLOCK_MONOTONIC; CONTEXT: any.
 pub(crate) fn monotonic_ns() -> u64 {
@@ -19,6 +20,47 @@ pub(crate) fn monotonic_ns() -> u64 {
 /// The instant `d` from now; one too far away to name is `u64::MAX`; CONTEXT: any.
 pub(crate) fn deadline_after(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).map_or(u64::MAX, |ns| monotonic_ns().saturating_add(ns))
+}
+
+/// Whether the moment has come; `u64::MAX` never comes. CONTEXT: any.
+pub(crate) fn has_passed(when_ns: u64) -> bool {
+    when_ns != u64::MAX && monotonic_ns() >= when_ns
+}
+
+/// One moment on both clocks, to convert between them. The second reading is never the earlier one, so that a deadline made from an
+/// `Instant` is never early.
+fn anchor() -> (Instant, u64) {
+    static ANCHOR: OnceLock<(Instant, u64)> = OnceLock::new();
+    *ANCHOR.get_or_init(|| {
+        loop {
+            let before = monotonic_ns();
+            let instant = Instant::now();
+            let after = monotonic_ns();
+            if after - before < 20_000 {
+                return (instant, after);
+            }
+        }
+    })
+}
+
+/// The moment of an `Instant`. CONTEXT: user.
+pub(crate) fn deadline_of(instant: Instant) -> u64 {
+    let (anchor, ns) = anchor();
+    let far = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
+    match instant.checked_duration_since(anchor) {
+        Some(after) => ns.saturating_add(far(after)),
+        None => ns.saturating_sub(far(anchor - instant)),
+    }
+}
+
+/// The `Instant` of a moment. CONTEXT: user.
+pub(crate) fn instant_of(when_ns: u64) -> Instant {
+    let (anchor, ns) = anchor();
+    if when_ns >= ns {
+        anchor + Duration::from_nanos(when_ns - ns)
+    } else {
+        anchor - Duration::from_nanos(ns - when_ns)
+    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,754 @@
+//! A channel: who holds its two sides, its buffer, and who waits.
+//!
+//! Values pass through the buffer without a lock as long as nobody waits. Who must wait queues itself under the channel's lock
+//! and *settles*: as long as the buffer has something for the first waiting receiver, or room for the first waiting sender, they
+//! are served, in order; each is claimed first (its select, its timeout or its runtime may be faster), then given its value.
+//! Whoever moves a value past the buffer looks afterwards whether anybody waits, and settles too. So a waiter gets its value from
+//! the one who made it possible, and a later one never takes it (Go's direct hand-off).
+//!
+//! Two races, four fences:
+//! ```text
+//!  settle/1  a sender moves `tail`,  then looks at `recv_waits` | a receiver sets `recv_waits`, then looks at `tail`
+//!  settle/2  a receiver moves `head`, then looks at `send_waits` | a sender sets `send_waits`,   then looks at `head`
+//! ```
+//! With a full barrier between the two steps on both sides one of the two sees the other.
+//!
+//! A channel without capacity has no buffer: everything happens under the lock, and the value goes from stack to stack.
+
+use std::mem::MaybeUninit;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, fence};
+use std::time::Instant;
+
+use super::err::{RecvTimeoutError, SendTimeoutError, TryRecvError, TrySendError};
+use super::list::{Emptied, List, NoPush};
+use super::ring::{No, Ring};
+use super::timer::Clock;
+use crate::os;
+use crate::sched::g::WaitReason;
+use crate::sched::lock::{Lock, Rank};
+use crate::sched::park::enter;
+use crate::sched::waitq::{Node, On, Outcome, WaitKind, WaitQueue, Waiter, WakeList};
+use crate::thread::park::check_cancelled;
+
+pub(super) static RECV: WaitKind = WaitKind::new(WaitReason::ChanReceive);
+pub(super) static SEND: WaitKind = WaitKind::new(WaitReason::ChanSend);
+/// Waits for a select's sender that has been chosen and is about to evaluate its message.
+pub(super) static HANDSHAKE: WaitKind = WaitKind::always(WaitReason::ChanReceive);
+
+/// What a node wants, and what it got: in `Node::word`.
+pub(super) mod word {
+    /// A value at `elem`, to be taken or written.
+    pub(in crate::chan) const VALUE: usize = 0;
+    /// A select's sender: a place in the buffer, or somebody to give the value to later.
+    pub(in crate::chan) const PLACE: usize = 1;
+    /// To know that it would not have to wait.
+    pub(in crate::chan) const READY: usize = 2;
+
+    /// The value was moved.
+    pub(in crate::chan) const MOVED: usize = 16;
+    pub(in crate::chan) const CLOSED: usize = 17;
+    /// Things have changed: look again.
+    pub(in crate::chan) const AGAIN: usize = 18;
+    /// A receiver waits at `elem` for the value: its own node.
+    pub(in crate::chan) const PEER: usize = 19;
+    /// A place in the buffer is reserved; its number is added.
+    pub(in crate::chan) const RESERVED: usize = 32;
+}
+
+/// Who waits, under the channel's lock.
+pub(super) struct Queues {
+    pub(super) sendq: WaitQueue,
+    pub(super) recvq: WaitQueue,
+    pub(super) is_closed: bool,
+}
+
+/// What every channel has, whatever it carries.
+pub(super) struct Header {
+    pub(super) queues: Lock<Queues>,
+    /// Whether the queues have anybody in them: for those who do not hold the lock.
+    recv_waits: AtomicBool,
+    send_waits: AtomicBool,
+    senders: AtomicUsize,
+    receivers: AtomicUsize,
+    /// One side is gone for good; the other frees the channel.
+    is_half_gone: AtomicBool,
+}
+
+pub(super) enum Flavor<T> {
+    Array(Ring<T>),
+    List(List<T>),
+    /// No buffer. Closed by itself when its time comes (`u64::MAX`: never).
+    Zero { closes_at: u64 },
+    /// Values made from the clock.
+    Clock(Clock<T>),
+}
+
+/// A channel.
+pub(crate) struct Chan<T> {
+    pub(super) header: Header,
+    pub(super) flavor: Flavor<T>,
+}
+
+impl<T> Chan<T> {
+    fn new(flavor: Flavor<T>, senders: usize) -> NonNull<Chan<T>> {
+        let chan = Chan {
+            header: Header {
+                queues: Lock::new(
+                    Rank::Chan,
+                    Queues {
+                        sendq: WaitQueue::new(),
+                        recvq: WaitQueue::new(),
+                        is_closed: false,
+                    },
+                ),
+                recv_waits: AtomicBool::new(false),
+                send_waits: AtomicBool::new(false),
+                senders: AtomicUsize::new(senders),
+                receivers: AtomicUsize::new(1),
+                is_half_gone: AtomicBool::new(senders == 0),
+            },
+            flavor,
+        };
+        NonNull::from(Box::leak(Box::new(chan)))
+    }
+
+    #[track_caller]
+    pub(super) fn bounded(cap: usize) -> NonNull<Chan<T>> {
+        if cap == 0 {
+            return Chan::new(
+                Flavor::Zero {
+                    closes_at: u64::MAX,
+                },
+                1,
+            );
+        }
+        let Some(ring) = Ring::new(cap) else {
+            panic!(
+                "gosched::chan::bounded({cap}): a buffer of that size does not fit into memory; \
+                 use a smaller capacity, or unbounded()"
+            );
+        };
+        Chan::new(Flavor::Array(ring), 1)
+    }
+
+    pub(super) fn unbounded() -> NonNull<Chan<T>> {
+        Chan::new(Flavor::List(List::new()), 1)
+    }
+
+    /// One receiver, no sender: the clock sends.
+    pub(super) fn timer(
+        when_ns: u64,
+        period_ns: u64,
+        make: fn(Instant) -> T,
+    ) -> NonNull<Chan<T>> {
+        Chan::new(Flavor::Clock(Clock::new(when_ns, period_ns, make)), 0)
+    }
+
+    /// Carries nothing; closed at some time, if not earlier.
+    pub(super) fn closing_at(closes_at: u64) -> NonNull<Chan<T>> {
+        Chan::new(Flavor::Zero { closes_at }, 1)
+    }
+
+    /// Sends, waiting until the deadline at most.
+    pub(super) fn send(&self, msg: T, deadline_ns: u64) -> Result<(), SendTimeoutError<T>> {
+        let mut msg = MaybeUninit::new(msg);
+        loop {
+            if !self.is_zero() {
+                // SAFETY: D1, as below.
+                match unsafe { self.try_send_from(msg.as_mut_ptr()) } {
+                    Ok(()) => return Ok(()),
+                    // SAFETY: not moved.
+                    Err(No::Closed) => {
+                        return Err(SendTimeoutError::Disconnected(unsafe {
+                            msg.assume_init_read()
+                        }));
+                    }
+                    Err(No::NotNow) => {}
+                }
+            }
+            // SAFETY: D1, the value is there until it has been moved, and then the loop is left.
+            match unsafe { self.send_slow(msg.as_mut_ptr(), deadline_ns) } {
+                Slow::Moved => return Ok(()),
+                // SAFETY: not moved.
+                Slow::Closed => {
+                    return Err(SendTimeoutError::Disconnected(unsafe {
+                        msg.assume_init_read()
+                    }));
+                }
+                // SAFETY: as above.
+                Slow::TimedOut => {
+                    return Err(SendTimeoutError::Timeout(unsafe { msg.assume_init_read() }));
+                }
+                Slow::Again => {}
+                Slow::Cancelled => {
+                    let guard = DropGuard(&mut msg);
+                    check_cancelled();
+                    std::mem::forget(guard);
+                }
+            }
+        }
+    }
+
+    /// # Safety
+    /// `from` is a value that the caller forgets if it was moved.
+    unsafe fn send_slow(&self, from: *mut T, deadline_ns: u64) -> Slow {
+        let waiter = Waiter::new();
+        let node = Node::new(&waiter, 0);
+        node.elem.set(from.cast());
+        let mut wake = WakeList::new();
+        {
+            let _rt = enter();
+            let mut q = self.header.queues.lock();
+            if q.is_closed {
+                return Slow::Closed;
+            }
+            if self.is_zero()
+                // SAFETY: by the caller's promise.
+                && unsafe { self.give(&mut q, from, &waiter, &mut wake) }
+            {
+                drop(q);
+                wake.wake();
+                return Slow::Moved;
+            }
+            // SAFETY: G4, `finish_wait` takes the node out before this frame ends.
+            unsafe { q.sendq.push_back(&node) };
+            self.settle_queued(&mut q, &mut wake);
+            drop(q);
+            wake.wake();
+        }
+        waiter.on.set(self.header.on(&node));
+        let outcome = waiter.wait(&SEND, deadline_ns);
+        self.finish_wait(outcome, &node, |q| &mut q.sendq)
+    }
+
+    pub(super) fn try_send(&self, msg: T) -> Result<(), TrySendError<T>> {
+        let mut msg = MaybeUninit::new(msg);
+        // SAFETY: D1, the value is there; it is read again only if it was not moved.
+        match unsafe { self.try_send_from(msg.as_mut_ptr()) } {
+            Ok(()) => Ok(()),
+            // SAFETY: as above.
+            Err(No::NotNow) => Err(TrySendError::Full(unsafe { msg.assume_init_read() })),
+            // SAFETY: as above.
+            Err(No::Closed) => Err(TrySendError::Disconnected(unsafe {
+                msg.assume_init_read()
+            })),
+        }
+    }
+
+    /// # Safety
+    /// `from` is a value that the caller forgets if it was moved.
+    #[inline]
+    unsafe fn try_send_from(&self, from: *mut T) -> Result<(), No> {
+        match &self.flavor {
+            Flavor::Array(ring) => {
+                let _rt = enter();
+                // SAFETY: by the caller's promise.
+                unsafe { ring.push(from)? };
+                self.serve_receivers();
+                Ok(())
+            }
+            // SAFETY: as above.
+            Flavor::List(list) => unsafe { self.push_list(list, from) },
+            // SAFETY: as above.
+            Flavor::Zero { .. } => unsafe { self.try_give(from) },
+            Flavor::Clock(_) => Err(No::Closed),
+        }
+    }
+
+    /// # Safety
+    /// As for [`Chan::try_send_from`].
+    unsafe fn push_list(&self, list: &List<T>, from: *mut T) -> Result<(), No> {
+        list.free_kept();
+        let mut spare = list.spare();
+        loop {
+            let pushed = {
+                let _rt = enter();
+                // SAFETY: by the caller's promise.
+                let pushed = unsafe { list.push(from, &mut spare) };
+                if pushed.is_ok() {
+                    self.serve_receivers();
+                }
+                pushed
+            };
+            match pushed {
+                Ok(()) => return Ok(()),
+                Err(NoPush::Closed) => return Err(No::Closed),
+                Err(NoPush::NeedsBlock) => spare = list.fetch_spare(),
+            }
+        }
+    }
+
+    /// Receives, waiting until the deadline at most.
+    pub(super) fn recv(&self, deadline_ns: u64) -> Result<T, RecvTimeoutError> {
+        let mut to = MaybeUninit::<T>::uninit();
+        loop {
+            if !self.is_zero() {
+                // SAFETY: `to` is a place for a T; initialised where that is said.
+                match unsafe { self.try_recv_to(to.as_mut_ptr()) } {
+                    // SAFETY: as above.
+                    Ok(()) => return Ok(unsafe { to.assume_init() }),
+                    Err(No::Closed) => return Err(RecvTimeoutError::Disconnected),
+                    Err(No::NotNow) => {}
+                }
+            }
+            // SAFETY: as above.
+            match unsafe { self.recv_slow(to.as_mut_ptr(), deadline_ns) } {
+                // SAFETY: as above.
+                Slow::Moved => return Ok(unsafe { to.assume_init() }),
+                Slow::Closed => return Err(RecvTimeoutError::Disconnected),
+                Slow::TimedOut => return Err(RecvTimeoutError::Timeout),
+                Slow::Again => {}
+                Slow::Cancelled => check_cancelled(),
+            }
+        }
+    }
+
+    /// # Safety
+    /// `to` is a place for a `T`, initialised if `Moved` is returned.
+    unsafe fn recv_slow(&self, to: *mut T, deadline_ns: u64) -> Slow {
+        let own = self.next_due();
+        let waiter = Waiter::new();
+        let node = Node::new(&waiter, 0);
+        node.elem.set(to.cast());
+        let mut wake = WakeList::new();
+        {
+            let rt = enter();
+            let mut q = self.header.queues.lock();
+            if self.is_zero() {
+                // SAFETY: by the caller's promise.
+                let took = unsafe { self.take(&mut q, to, &waiter, &node, &mut wake) };
+                if let Some(took) = took {
+                    drop(q);
+                    wake.wake();
+                    drop(rt);
+                    return took.after_handshake(&waiter, &node);
+                }
+                if q.is_closed || os::has_passed(own) {
+                    return Slow::Closed;
+                }
+            } else if q.is_closed || self.next_due() != own {
+                return Slow::Again; // what is left comes out first
+            }
+            // SAFETY: G4, `finish_wait` takes the node out before this frame ends.
+            unsafe { q.recvq.push_back(&node) };
+            self.settle_queued(&mut q, &mut wake);
+            drop(q);
+            wake.wake();
+            drop(rt);
+        }
+        waiter.on.set(self.header.on(&node));
+        let outcome = waiter.wait(&RECV, deadline_ns.min(own));
+        match self.finish_wait(outcome, &node, |q| &mut q.recvq) {
+            Slow::TimedOut if own < deadline_ns => Slow::Again, // its own time, not the caller's
+            slow => slow,
+        }
+    }
+
+    /// After a wait: the node comes out of its queue, and what it got is told.
+    fn finish_wait(
+        &self,
+        outcome: Outcome,
+        node: &Node,
+        queue: fn(&mut Queues) -> &mut WaitQueue,
+    ) -> Slow {
+        if let Outcome::Case(_) = outcome {
+            return match node.word.get() {
+                word::MOVED => Slow::Moved,
+                word::CLOSED => Slow::Closed,
+                _ => Slow::Again,
+            };
+        }
+        {
+            let _rt = enter();
+            let mut q = self.header.queues.lock();
+            queue(&mut q).remove(node);
+            self.header.note_queues(&q);
+        }
+        match outcome {
+            Outcome::TimedOut => Slow::TimedOut,
+            _ => Slow::Cancelled,
+        }
+    }
+
+    pub(super) fn try_recv(&self) -> Result<T, TryRecvError> {
+        let mut to = MaybeUninit::<T>::uninit();
+        // SAFETY: a place for a T, initialised where that is said.
+        match unsafe { self.try_recv_to(to.as_mut_ptr()) } {
+            // SAFETY: as above.
+            Ok(()) => Ok(unsafe { to.assume_init() }),
+            Err(No::NotNow) => Err(TryRecvError::Empty),
+            Err(No::Closed) => Err(TryRecvError::Disconnected),
+        }
+    }
+
+    /// # Safety
+    /// `to` is a place for a `T`; initialised on success.
+    #[inline]
+    pub(super) unsafe fn try_recv_to(&self, to: *mut T) -> Result<(), No> {
+        match &self.flavor {
+            Flavor::Array(ring) => {
+                let _rt = enter();
+                // SAFETY: by the caller's promise.
+                unsafe { ring.pop(to)? };
+                self.serve_senders();
+                Ok(())
+            }
+            Flavor::List(list) => {
+                list.free_kept();
+                let mut emptied = Emptied::new(); // freed after the runtime is left
+                let _rt = enter();
+                // SAFETY: as above.
+                unsafe { list.pop(to, &mut emptied) }
+            }
+            // SAFETY: as above.
+            Flavor::Zero { .. } => unsafe { self.try_take(to) },
+            Flavor::Clock(clock) => {
+                // SAFETY: as above.
+                unsafe { to.write(clock.take(&self.header)?) };
+                Ok(())
+            }
+        }
+    }
+
+    #[inline]
+    fn is_zero(&self) -> bool {
+        matches!(self.flavor, Flavor::Zero { .. })
+    }
+
+    /// After a value went into the buffer.
+    #[inline]
+    pub(super) fn serve_receivers(&self) {
+        // ORDER: the buffer's fence (settle/1) comes before; meets the one in `settle_queued`.
+        if self.header.recv_waits.load(Relaxed) {
+            self.serve();
+        }
+    }
+
+    /// After a value came out of the buffer.
+    #[inline]
+    fn serve_senders(&self) {
+        // ORDER: the buffer's fence (settle/2) comes before; meets the one in `settle_queued`.
+        if self.header.send_waits.load(Relaxed) {
+            self.serve();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn serve(&self) {
+        let mut emptied = Emptied::new();
+        let mut wake = WakeList::new();
+        {
+            let _rt = enter();
+            let mut q = self.header.queues.lock();
+            self.settle(&mut q, &mut wake, &mut emptied);
+            drop(q);
+            wake.wake();
+        }
+        self.free_later(emptied);
+    }
+
+    /// Somebody has just queued itself: what came before its place in the queue was visible is settled now.
+    pub(super) fn settle_queued(&self, q: &mut Queues, wake: &mut WakeList) {
+        self.header.note_queues(q);
+        if self.is_zero() {
+            return; // no buffer, nothing to settle
+        }
+        // FENCE: settle/1, settle/2 — the marks before the look at the buffer; meets the one after its move.
+        fence(SeqCst);
+        let mut emptied = Emptied::new();
+        self.settle(q, wake, &mut emptied);
+        self.free_later(emptied);
+    }
+
+    /// Emptied blocks wait for a call that is outside the runtime: freeing is not for the inside (D9).
+    fn free_later(&self, emptied: Emptied<T>) {
+        if let Flavor::List(list) = &self.flavor {
+            list.keep(emptied);
+        }
+    }
+
+    /// Serves whoever waits, as far as the buffer allows.
+    fn settle(&self, q: &mut Queues, wake: &mut WakeList, emptied: &mut Emptied<T>) {
+        match &self.flavor {
+            Flavor::Array(ring) => {
+                while settle_receivers(q, wake, || ring.is_ready_to_pop(), |to| {
+                    // SAFETY: a waiting receiver's `elem` is a place for a T.
+                    unsafe { ring.pop(to) }
+                }) | settle_senders(q, wake, ring)
+                {}
+            }
+            Flavor::List(list) => {
+                settle_receivers(q, wake, || list.is_ready_to_pop(), |to| {
+                    // SAFETY: as above.
+                    unsafe { list.pop(to, emptied) }
+                });
+            }
+            Flavor::Zero { .. } | Flavor::Clock(_) => {}
+        }
+        self.header.note_queues(q);
+    }
+
+    /// When the channel itself has something, without anybody's doing.
+    #[inline]
+    pub(super) fn next_due(&self) -> u64 {
+        match &self.flavor {
+            Flavor::Zero { closes_at } => *closes_at,
+            Flavor::Clock(clock) => clock.when(),
+            _ => u64::MAX,
+        }
+    }
+
+    /// No more sends; false: it was closed already, or is one that cannot be closed.
+    pub(super) fn close(&self) -> bool {
+        let mut wake = WakeList::new();
+        let mut emptied = Emptied::new();
+        {
+            let _rt = enter();
+            match &self.flavor {
+                Flavor::Array(ring) => _ = ring.close(),
+                Flavor::List(list) => _ = list.close(),
+                Flavor::Zero { .. } => {}
+                Flavor::Clock(_) => return false,
+            }
+            let mut q = self.header.queues.lock();
+            if std::mem::replace(&mut q.is_closed, true) {
+                return false;
+            }
+            self.settle(&mut q, &mut wake, &mut emptied);
+            let Queues { recvq, sendq, .. } = &mut *q;
+            for queue in [recvq, sendq] {
+                while let Some((node, claim)) = queue.pop() {
+                    node.word.set(word::CLOSED);
+                    claim.finish(&mut wake);
+                }
+            }
+            self.header.note_queues(&q);
+            drop(q);
+            wake.wake();
+        }
+        self.free_later(emptied);
+        true
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        match &self.flavor {
+            Flavor::Array(ring) => ring.is_closed(),
+            Flavor::List(list) => list.is_closed(),
+            Flavor::Zero { closes_at } => {
+                let _rt = enter();
+                self.header.queues.lock().is_closed || os::has_passed(*closes_at)
+            }
+            Flavor::Clock(_) => false,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        match &self.flavor {
+            Flavor::Array(ring) => ring.len(),
+            Flavor::List(list) => list.len(),
+            Flavor::Zero { .. } => 0,
+            Flavor::Clock(clock) => usize::from(os::has_passed(clock.when())),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        match &self.flavor {
+            Flavor::List(_) => false,
+            _ => self.capacity() == Some(self.len()),
+        }
+    }
+
+    pub(super) fn capacity(&self) -> Option<usize> {
+        match &self.flavor {
+            Flavor::Array(ring) => Some(ring.capacity()),
+            Flavor::List(_) => None,
+            Flavor::Zero { .. } => Some(0),
+            Flavor::Clock(_) => Some(1),
+        }
+    }
+
+    /// How many handles each side has.
+    pub(super) fn handles(&self) -> (usize, usize) {
+        (
+            self.header.senders.load(Relaxed),
+            self.header.receivers.load(Relaxed),
+        )
+    }
+}
+
+/// A value that is dropped if its sender unwinds.
+struct DropGuard<'a, T>(&'a mut MaybeUninit<T>);
+
+impl<T> Drop for DropGuard<'_, T> {
+    fn drop(&mut self) {
+        // SAFETY: D1, made while the value had not been moved, forgotten otherwise.
+        unsafe { self.0.assume_init_drop() };
+    }
+}
+
+/// How the slow way ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Slow {
+    Moved,
+    Closed,
+    TimedOut,
+    Cancelled,
+    Again,
+}
+
+/// Gives waiting receivers what the buffer has; whether anybody got anything.
+fn settle_receivers<T>(
+    q: &mut Queues,
+    wake: &mut WakeList,
+    is_ready: impl Fn() -> bool,
+    mut pop: impl FnMut(*mut T) -> Result<(), No>,
+) -> bool {
+    let mut any = false;
+    while !q.recvq.is_empty() && is_ready() {
+        let Some((node, claim)) = q.recvq.pop() else {
+            break;
+        };
+        if node.word.get() == word::VALUE {
+            // Somebody who did not see the queue may have been faster: then this one looks again, as the first.
+            let got = match pop(node.elem.get().cast()) {
+                Ok(()) => word::MOVED,
+                Err(No::Closed) => word::CLOSED,
+                Err(No::NotNow) => word::AGAIN,
+            };
+            node.word.set(got);
+            any |= got == word::MOVED;
+        }
+        claim.finish(wake);
+    }
+    any
+}
+
+/// Takes from waiting senders what the ring has room for; whether anybody got rid of anything.
+fn settle_senders<T>(q: &mut Queues, wake: &mut WakeList, ring: &Ring<T>) -> bool {
+    let mut any = false;
+    while !q.sendq.is_empty() && !ring.is_closed() && ring.is_ready_to_push() {
+        let Some((node, claim)) = q.sendq.pop() else {
+            break;
+        };
+        let got = match node.word.get() {
+            // SAFETY: a waiting sender's `elem` is its value, which it forgets when told that it was moved.
+            word::VALUE => unsafe { ring.push(node.elem.get().cast()) }.map(|()| word::MOVED),
+            word::PLACE => ring.reserve().map(|place| word::RESERVED + place.0),
+            _ => Ok(word::READY),
+        };
+        let got = got.unwrap_or_else(|no| match no {
+            No::Closed => word::CLOSED,
+            No::NotNow => word::AGAIN,
+        });
+        any |= got == word::MOVED;
+        node.word.set(got);
+        claim.finish(wake);
+    }
+    any
+}
+
+impl Header {
+    /// Mirrors the queues for those without the lock. Under the lock.
+    pub(super) fn note_queues(&self, q: &Queues) {
+        self.recv_waits.store(!q.recvq.is_empty(), Relaxed);
+        self.send_waits.store(!q.sendq.is_empty(), Relaxed);
+    }
+
+    /// What a waiter says of this channel.
+    pub(super) fn on(&self, node: &Node) -> On {
+        On {
+            object: ptr::from_ref(self).addr(),
+            nodes: node,
+            cases: 1,
+            ..On::NOTHING
+        }
+    }
+
+    /// Wakes every receiver to look again.
+    pub(super) fn look_again(&self, q: &mut Queues, wake: &mut WakeList) {
+        while let Some((node, claim)) = q.recvq.pop() {
+            node.word.set(word::AGAIN);
+            claim.finish(wake);
+        }
+        self.note_queues(q);
+    }
+}
+
+impl<T> Chan<T> {
+    #[inline]
+    pub(super) fn retain_sender(&self) {
+        retain(&self.header.senders);
+    }
+
+    #[inline]
+    pub(super) fn retain_receiver(&self) {
+        retain(&self.header.receivers);
+    }
+
+    /// # Safety
+    /// The caller owned a sender's reference and uses it no more.
+    pub(super) unsafe fn release_sender(this: NonNull<Chan<T>>) {
+        // SAFETY: by the caller's reference.
+        let chan = unsafe { this.as_ref() };
+        // ORDER: AcqRel; what the others did with their handles comes before the end.
+        if chan.header.senders.fetch_sub(1, AcqRel) == 1 {
+            chan.close();
+            // SAFETY: no sender is left.
+            unsafe { Chan::half_gone(this) };
+        }
+    }
+
+    /// # Safety
+    /// The caller owned a receiver's reference and uses it no more.
+    pub(super) unsafe fn release_receiver(this: NonNull<Chan<T>>) {
+        // SAFETY: by the caller's reference.
+        let chan = unsafe { this.as_ref() };
+        // ORDER: as above.
+        if chan.header.receivers.fetch_sub(1, AcqRel) == 1 {
+            chan.close();
+            // Nobody will take what is left. Its destructors are user code, and may use this very channel.
+            let _gone = OnDrop(this);
+            if !matches!(chan.flavor, Flavor::Clock(_)) {
+                while chan.try_recv().is_ok() {}
+            }
+        }
+    }
+
+    /// # Safety
+    /// One side has no handle left and never will; called once for each side.
+    unsafe fn half_gone(this: NonNull<Chan<T>>) {
+        // SAFETY: the other side may still use it, nobody frees it before the swap.
+        let was = unsafe { this.as_ref() }
+            .header
+            .is_half_gone
+            .swap(true, AcqRel);
+        if was {
+            // SAFETY: made from a box; both sides are gone.
+            drop(unsafe { Box::from_raw(this.as_ptr()) });
+        }
+    }
+}
+
+/// The receivers' side is gone, even if a destructor of a value unwinds.
+struct OnDrop<T>(NonNull<Chan<T>>);
+
+impl<T> Drop for OnDrop<T> {
+    fn drop(&mut self) {
+        // SAFETY: D1, made by the last receiver.
+        unsafe { Chan::half_gone(self.0) };
+    }
+}
+
+fn retain(count: &AtomicUsize) {
+    // A program that forgets handles in a loop must not wrap the count.
+    if count.fetch_add(1, Relaxed) > isize::MAX as usize {
+        std::process::abort();
+    }
+}

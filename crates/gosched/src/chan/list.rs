@@ -1,0 +1,383 @@
+//! The buffer of an unbounded channel: a chain of blocks that senders fill and receivers empty without a lock.
+//!
+//! `tail` and `head` are positions, one per value, and the block each is in. A position's place in its block is its number
+//! modulo [`LAP`]; the last of a lap is no place: a tail or head that stands there says that the one who took the place before
+//! it is linking to the next block. A block is freed by whoever has read the last of its values; nobody else follows a pointer
+//! to it then, for a pointer is followed only by who has won a place in it.
+//!
+//! Allocation is not for the inside of the runtime (D9: malloc's lock may be held by a goroutine that waits for our P), so a
+//! sender brings a spare block when it may need one, and emptied blocks are taken outside to be freed.
+
+use std::cell::UnsafeCell;
+use std::mem::MaybeUninit;
+use std::ptr;
+
+use crossbeam_utils::CachePadded;
+
+use super::ring::No;
+use crate::shim::{
+    AcqRel, Acquire, AtomicPtr, AtomicUsize, Relaxed, Release, SeqCst, fence, fence_after_rmw,
+    snooze,
+};
+
+/// Positions of one block, its link included.
+const LAP: usize = 32;
+/// Values of one block.
+const BLOCK: usize = LAP - 1;
+/// Positions are counted above the flag.
+const ONE: usize = 2;
+/// In `tail`: the channel is closed. In `head`: this block is not the last one.
+const FLAG: usize = 1;
+
+struct Slot<T> {
+    value: UnsafeCell<MaybeUninit<T>>,
+    /// 1: written.
+    state: AtomicUsize,
+}
+
+/// Some values and the link to those after them.
+pub(super) struct Block<T> {
+    next: AtomicPtr<Block<T>>,
+    reads: AtomicUsize,
+    slots: [Slot<T>; BLOCK],
+}
+
+impl<T> Block<T> {
+    fn new() -> Box<Block<T>> {
+        let slot = || Slot {
+            value: UnsafeCell::new(MaybeUninit::uninit()),
+            state: AtomicUsize::new(0),
+        };
+        Box::new(Block {
+            next: AtomicPtr::new(ptr::null_mut()),
+            reads: AtomicUsize::new(0),
+            slots: std::array::from_fn(|_| slot()),
+        })
+    }
+}
+
+struct End<T> {
+    position: AtomicUsize,
+    block: AtomicPtr<Block<T>>,
+}
+
+/// An unbounded queue.
+pub(super) struct List<T> {
+    head: CachePadded<End<T>>,
+    tail: CachePadded<End<T>>,
+    /// Blocks that were emptied inside the runtime and wait for somebody outside to free them.
+    kept: AtomicPtr<Block<T>>,
+}
+
+// SAFETY: D1, U10: values are handed from the sender's thread to the receiver's, each place to one of them at a time.
+unsafe impl<T: Send> Send for List<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for List<T> {}
+
+/// A block that a sender brings along.
+pub(super) type Spare<T> = Option<Box<Block<T>>>;
+
+/// Emptied blocks, to be freed outside the runtime.
+pub(super) struct Emptied<T>(*mut Block<T>);
+
+impl<T> Emptied<T> {
+    pub(super) fn new() -> Emptied<T> {
+        Emptied(ptr::null_mut())
+    }
+
+    fn push(&mut self, block: *mut Block<T>) {
+        // SAFETY: GF's counterpart here: all values were read, nobody follows a pointer to it any more.
+        unsafe { &*block }.next.store(self.0, Relaxed);
+        self.0 = block;
+    }
+}
+
+impl<T> Drop for Emptied<T> {
+    fn drop(&mut self) {
+        while !self.0.is_null() {
+            // SAFETY: the list owns its blocks, which came from boxes.
+            let block = unsafe { Box::from_raw(self.0) };
+            self.0 = block.next.load(Relaxed);
+        }
+    }
+}
+
+/// Why a push did not happen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum NoPush {
+    Closed,
+    /// Bring a spare block.
+    NeedsBlock,
+}
+
+fn place_of(position: usize) -> usize {
+    (position / ONE) % LAP
+}
+
+impl<T> List<T> {
+    pub(super) fn new() -> List<T> {
+        let first = Box::into_raw(Block::new());
+        let end = || {
+            CachePadded::new(End {
+                position: AtomicUsize::new(0),
+                block: AtomicPtr::new(first),
+            })
+        };
+        List {
+            head: end(),
+            tail: end(),
+            kept: AtomicPtr::new(ptr::null_mut()),
+        }
+    }
+
+    /// Keeps emptied blocks until [`List::free_kept`]. Inside the runtime.
+    pub(super) fn keep(&self, mut emptied: Emptied<T>) {
+        while !emptied.0.is_null() {
+            let block = emptied.0;
+            // SAFETY: `emptied` owns its blocks.
+            let link = &unsafe { &*block }.next;
+            emptied.0 = link.load(Relaxed);
+            let mut top = self.kept.load(Relaxed);
+            loop {
+                link.store(top, Relaxed);
+                // ORDER: Release; pairs with the Acquire in `free_kept`. Nobody pops one alone, so there is no ABA.
+                match self.kept.compare_exchange_weak(top, block, Release, Relaxed) {
+                    Ok(_) => break,
+                    Err(found) => top = found,
+                }
+            }
+        }
+    }
+
+    /// Frees what was kept. Outside the runtime.
+    #[inline]
+    pub(super) fn free_kept(&self) {
+        if !self.kept.load(Relaxed).is_null() {
+            // ORDER: Acquire; pairs with the Release in `keep`.
+            drop(Emptied(self.kept.swap(ptr::null_mut(), Acquire)));
+        }
+    }
+
+    /// A block if the next push may need one. Outside the runtime.
+    #[inline]
+    pub(super) fn spare(&self) -> Spare<T> {
+        (place_of(self.tail.position.load(Relaxed)) == BLOCK - 1).then(Block::new)
+    }
+
+    /// A block for a push that said it needs one. Outside the runtime.
+    #[cold]
+    pub(super) fn fetch_spare(&self) -> Spare<T> {
+        Some(Block::new())
+    }
+
+    /// Puts the value at `from` in; on success it has been moved. Inside the runtime.
+    ///
+    /// # Safety
+    /// `from` is readable as a `T` that the caller gives away on success.
+    #[inline]
+    pub(super) unsafe fn push(&self, from: *const T, spare: &mut Spare<T>) -> Result<(), NoPush> {
+        let mut turns = 0;
+        loop {
+            // ORDER: Acquire; pairs with the Release in `link`: position before block, so a block is never older.
+            let tail = self.tail.position.load(Acquire);
+            let block = self.tail.block.load(Acquire);
+            if tail & FLAG != 0 {
+                return Err(NoPush::Closed);
+            }
+            let place = place_of(tail);
+            if place == BLOCK {
+                snooze(&mut turns);
+                continue;
+            }
+            if place == BLOCK - 1 && spare.is_none() {
+                return Err(NoPush::NeedsBlock);
+            }
+            // ORDER: SeqCst; a receiver that has queued itself sees the new tail, or we see it in its queue (settle/1).
+            let taken = self
+                .tail
+                .position
+                .compare_exchange_weak(tail, tail + ONE, SeqCst, Relaxed);
+            if taken.is_err() {
+                crate::shim::spin_hint();
+                continue;
+            }
+            if place == BLOCK - 1
+                && let Some(next) = spare.take()
+            {
+                self.link(block, Box::into_raw(next), tail);
+            }
+            // SAFETY: the place is ours alone until its state says that it is written; so the block is there.
+            unsafe {
+                let slot = &(&(*block).slots)[place];
+                (*slot.value.get()).as_mut_ptr().copy_from_nonoverlapping(from, 1);
+                // ORDER: Release; pairs with the Acquire in `take`: the value is seen (U10).
+                slot.state.store(1, Release);
+            }
+            fence_after_rmw(); // settle/1: the tail moved before the caller looks for waiting receivers
+            return Ok(());
+        }
+    }
+
+    /// The sender that took a block's last place brings the next one.
+    fn link(&self, block: *mut Block<T>, next: *mut Block<T>, tail: usize) {
+        // ORDER: Release; pair with the Acquire loads of both ends.
+        self.tail.block.store(next, Release);
+        // An addition: the channel may be closed at this moment.
+        self.tail.position.fetch_add(ONE, Release);
+        debug_assert_eq!(place_of(tail), BLOCK - 1);
+        // SAFETY: our own place in it is not written yet, so it is not freed.
+        unsafe { &*block }.next.store(next, Release);
+    }
+
+    /// Takes the oldest value out, to `to`. Inside the runtime.
+    ///
+    /// # Safety
+    /// `to` is writable as a `T`.
+    #[inline]
+    pub(super) unsafe fn pop(&self, to: *mut T, emptied: &mut Emptied<T>) -> Result<(), No> {
+        let mut turns = 0;
+        loop {
+            // ORDER: Acquire; pairs with the Release in `unlink`.
+            let head = self.head.position.load(Acquire);
+            let block = self.head.block.load(Acquire);
+            let place = place_of(head);
+            if place == BLOCK {
+                snooze(&mut turns);
+                continue;
+            }
+            let mut new = head + ONE;
+            if head & FLAG == 0 {
+                fence(SeqCst);
+                let tail = self.tail.position.load(Relaxed);
+                if head / ONE == tail / ONE {
+                    return Err(if tail & FLAG != 0 {
+                        No::Closed
+                    } else {
+                        No::NotNow
+                    });
+                }
+                if head / ONE / LAP != tail / ONE / LAP {
+                    new |= FLAG;
+                }
+            }
+            // ORDER: SeqCst; wins the place, and the block with it.
+            let taken = self
+                .head
+                .position
+                .compare_exchange_weak(head, new, SeqCst, Relaxed);
+            if taken.is_err() {
+                crate::shim::spin_hint();
+                continue;
+            }
+            if place == BLOCK - 1 {
+                self.unlink(block, new);
+            }
+            // SAFETY: the place is ours; the block is there until it has been read.
+            unsafe { self.take(block, place, to, emptied) };
+            return Ok(());
+        }
+    }
+
+    /// The receiver that took a block's last place moves the head to the next one.
+    fn unlink(&self, block: *mut Block<T>, new: usize) {
+        let mut turns = 0;
+        let next = loop {
+            // SAFETY: our own place in it has not been read yet, so it is not freed.
+            // ORDER: Acquire; pairs with the Release in `link`.
+            let next = unsafe { &*block }.next.load(Acquire);
+            if !next.is_null() {
+                break next;
+            }
+            snooze(&mut turns);
+        };
+        let mut position = (new & !FLAG) + ONE;
+        // SAFETY: nobody has read all of the next block: the head is not there yet.
+        if !unsafe { &*next }.next.load(Relaxed).is_null() {
+            position |= FLAG;
+        }
+        // ORDER: Release; pair with the Acquire loads in `pop`; the block first.
+        self.head.block.store(next, Release);
+        self.head.position.store(position, Release);
+    }
+
+    /// # Safety
+    /// The place was won by the caller; `to` is writable as a `T`.
+    unsafe fn take(
+        &self,
+        block: *mut Block<T>,
+        place: usize,
+        to: *mut T,
+        emptied: &mut Emptied<T>,
+    ) {
+        // SAFETY: the block is freed only when all its places have been read.
+        let owned = unsafe { &*block };
+        let slot = &owned.slots[place];
+        let mut turns = 0;
+        // ORDER: Acquire; pairs with the Release in `push`.
+        while slot.state.load(Acquire) == 0 {
+            snooze(&mut turns);
+        }
+        // SAFETY: written, and ours to take.
+        unsafe { to.copy_from_nonoverlapping((*slot.value.get()).as_ptr(), 1) };
+        // ORDER: AcqRel; the last one sees that all the others are done with the block.
+        if owned.reads.fetch_add(1, AcqRel) + 1 == BLOCK {
+            emptied.push(block);
+        }
+    }
+
+    /// Whether a receiver would find something now: a value, or the end.
+    pub(super) fn is_ready_to_pop(&self) -> bool {
+        let head = self.head.position.load(SeqCst);
+        let tail = self.tail.position.load(SeqCst);
+        tail & FLAG != 0 || head / ONE != tail / ONE
+    }
+
+    /// No sender takes a place after this; false: it was closed already.
+    pub(super) fn close(&self) -> bool {
+        // ORDER: SeqCst; every sender sees the bit, or has taken its place before.
+        self.tail.position.fetch_or(FLAG, SeqCst) & FLAG == 0
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.tail.position.load(SeqCst) & FLAG != 0
+    }
+
+    /// Both positions: unchanged means that nothing happened.
+    pub(super) fn version(&self) -> (usize, usize) {
+        (
+            self.head.position.load(SeqCst),
+            self.tail.position.load(SeqCst),
+        )
+    }
+
+    /// Values in the list, at some moment.
+    pub(super) fn len(&self) -> usize {
+        loop {
+            let (head, tail) = self.version();
+            if self.tail.position.load(SeqCst) != tail {
+                continue;
+            }
+            // Positions that are links count for nothing: one per lap, and a tail or head on one stands for the next place.
+            let values = |position: usize| {
+                let n = position / ONE;
+                n / LAP * BLOCK + (n % LAP).min(BLOCK)
+            };
+            return values(tail).saturating_sub(values(head));
+        }
+    }
+}
+
+impl<T> Drop for List<T> {
+    fn drop(&mut self) {
+        let mut value = MaybeUninit::<T>::uninit();
+        let mut emptied = Emptied::new();
+        // SAFETY: the place is a T's; nobody else has the list any more.
+        while unsafe { self.pop(value.as_mut_ptr(), &mut emptied) }.is_ok() {
+            // SAFETY: just written.
+            unsafe { value.assume_init_drop() };
+        }
+        self.free_kept();
+        // SAFETY: the block of both ends is the only one left, and ours.
+        drop(unsafe { Box::from_raw(self.head.block.load(Relaxed)) });
+    }
+}

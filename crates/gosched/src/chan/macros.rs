@@ -1,0 +1,442 @@
+//! `select!` and `select_biased!`.
+//!
+//! `__select!` takes one arm a step into a list of arms, then writes the whole select in one more step, so 32 arms and a default
+//! need 36 levels of expansion. An arm in the list is
+//!
+//! ```text
+//!  [0 recv receiver recv_case (r)  () (msg) { body }]
+//!  [1 send sender   send_case (s) (m) (res) { body }]
+//! ```
+//!
+//! its place, the operation, the functions that begin it, the channel, the message if there is one, the pattern and the body. The
+//! place counts for three things: the arm's element of the tuple of channels, its case, and what the selected operation answers to
+//! `index`.
+//!
+//! What is written is a `match` on the tuple of references to the channels: temporaries among them live until the end of the
+//! bodies, nothing is evaluated twice, and no closure stands around anything, so that `break`, `?` and `return` mean what they say.
+//! The bodies may move or drop the channels, for once the operation is done the references are not used again.
+//!
+//! When no rule takes the next arm, `@wrong` finds out what is wrong with it.
+
+use super::{Receiver, Sender};
+
+/// The channel of a `recv` arm, through whatever references and pointers it was given.
+#[doc(hidden)]
+#[inline]
+pub fn receiver<T>(r: &Receiver<T>) -> &Receiver<T> {
+    r
+}
+
+/// The channel of a `send` arm, likewise.
+#[doc(hidden)]
+#[inline]
+pub fn sender<T>(s: &Sender<T>) -> &Sender<T> {
+    s
+}
+
+/// The index of an arm that a select does not have.
+#[doc(hidden)]
+#[cold]
+pub fn no_such_arm() -> ! {
+    unreachable!("gosched: a select chose an arm that it does not have")
+}
+
+/// Waits until one of several channel operations can be done, does it, and runs its arm.
+///
+/// ```
+/// use gosched::chan::{select, unbounded};
+///
+/// let (s1, r1) = unbounded();
+/// let (s2, r2) = unbounded();
+/// s1.send(10).unwrap();
+///
+/// // Both could be done at once: one of the two is, at random.
+/// select! {
+///     recv(r1) -> msg => assert_eq!(msg, Ok(10)),
+///     send(s2, 20) -> res => {
+///         assert_eq!(res, Ok(()));
+///         assert_eq!(r2.recv(), Ok(20));
+///     }
+/// }
+/// ```
+///
+/// | arm | is taken |
+/// |---|---|
+/// | `recv(r) -> msg => …` | when there is a message, or will never be one: `msg` is what [`Receiver::recv`] returns |
+/// | `send(s, value) -> res => …` | when there is room or a receiver, or will never be one: `res` is what [`Sender::send`] returns |
+/// | `default => …` | when no other arm can be taken at once |
+/// | `default(timeout) => …` | when no other arm could be taken for that long, a [`Duration`](std::time::Duration) |
+///
+/// Arms stand in any order, with commas between them, which may be left out after a body in braces; there are at most 32, and one
+/// `default`. If several can be taken, one of them is, at random, all with the same chance; [`select_biased!`](crate::select_biased)
+/// takes the first. `default` is right about all channels at one moment: it is not taken if some other arm could have been taken
+/// throughout.
+///
+/// Blocks the goroutine, or the plain thread it is called on, unless there is a `default`.
+///
+/// # What is evaluated when
+/// The channels are any expressions of type [`Receiver`] or [`Sender`], or references, boxes and the like that lead there. They are
+/// evaluated once, in the order of the arms, before anything is done; the timeout is evaluated after them. The message of a `send`
+/// is evaluated when its arm has been chosen, and only then. Patterns must match whatever comes, as in a `let`.
+///
+/// The value of the arm that is taken is the value of the `select!`. `break`, `continue`, `return` and `?` work in bodies:
+///
+/// ```
+/// use std::time::Duration;
+/// use gosched::chan::{Receiver, RecvError, never, select, tick, unbounded};
+///
+/// fn sum(numbers: Receiver<i32>, stop: Receiver<()>) -> Result<i32, RecvError> {
+///     let tick = tick(Duration::from_secs(3600));
+///     let mut sum = 0;
+///     loop {
+///         sum += select! {
+///             recv(numbers) -> n => n?,
+///             recv(stop) -> _ => return Ok(sum),
+///             recv(tick) -> _ => continue,
+///         };
+///     }
+/// }
+///
+/// # gosched::run(|| {
+/// let (s, r) = unbounded();
+/// s.send(1).unwrap();
+/// s.send(2).unwrap();
+/// drop(s);
+/// assert_eq!(sum(r, never()), Err(RecvError));
+/// # });
+/// ```
+///
+/// A timeout for the whole, and an arm that is there or not:
+///
+/// ```
+/// use std::time::Duration;
+/// use gosched::chan::{Receiver, never, select, unbounded};
+///
+/// let (_s, r) = unbounded::<i32>();
+/// let other: Option<Receiver<i32>> = None;
+///
+/// let got = select! {
+///     recv(r) -> msg => msg.ok(),
+///     recv(other.as_ref().unwrap_or(&never())) -> msg => msg.ok(),
+///     default(Duration::from_millis(1)) => None,
+/// };
+/// assert_eq!(got, None);
+/// ```
+///
+/// For a number of operations that is known only when the program runs there is [`Select`](crate::chan::Select).
+///
+/// [`Receiver`]: crate::chan::Receiver
+/// [`Receiver::recv`]: crate::chan::Receiver::recv
+/// [`Sender`]: crate::chan::Sender
+/// [`Sender::send`]: crate::chan::Sender::send
+#[macro_export]
+macro_rules! select {
+    ($($arms:tt)*) => {
+        $crate::__select!(@begin false $($arms)*)
+    };
+}
+
+/// As [`select!`](crate::select), but of several arms that can be taken at once it takes the first.
+///
+/// ```
+/// use gosched::chan::{select_biased, unbounded};
+///
+/// let (s1, urgent) = unbounded();
+/// let (s2, other) = unbounded();
+/// for n in 0..3 {
+///     s1.send(n).unwrap();
+///     s2.send(n + 10).unwrap();
+/// }
+/// let mut seen = Vec::new();
+/// for _ in 0..4 {
+///     seen.push(select_biased! {
+///         recv(urgent) -> n => n.unwrap(),
+///         recv(other) -> n => n.unwrap(),
+///     });
+///     if seen.len() == 3 {
+///         drop(s1.send(7));
+///     }
+/// }
+/// assert_eq!(seen, [0, 1, 2, 7]);
+/// ```
+#[macro_export]
+macro_rules! select_biased {
+    ($($arms:tt)*) => {
+        $crate::__select!(@begin true $($arms)*)
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __select {
+    // @begin: whether it is biased, the arms.
+    (@begin $biased:tt) => {
+        ::core::compile_error!("empty `select!` block: it takes at least one arm, as in `recv(r) -> msg => …`")
+    };
+    (@begin $biased:tt $($arms:tt)+) => {
+        $crate::__select!(@arms $biased
+            (0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31)
+            () () $($arms)+)
+    };
+
+    // @arms: whether it is biased, places left, arms so far, the default so far, what is to be read.
+    (@arms $biased:tt $places:tt $done:tt $default:tt) => {
+        $crate::__select!(@write $biased $done $default)
+    };
+
+    // A body may be a block with a comma, an expression with a comma, a block without one, or the last expression.
+    (@arms $biased:tt ($i:tt $($places:tt)*) ($($done:tt)*) $default:tt
+        recv($r:expr $(,)?) -> $res:pat => { $($body:tt)* }, $($rest:tt)*) => {
+        $crate::__select!(@arms $biased ($($places)*)
+            ($($done)* [$i recv receiver recv_case ($r) () ($res) { $($body)* }]) $default $($rest)*)
+    };
+    (@arms $biased:tt ($i:tt $($places:tt)*) ($($done:tt)*) $default:tt
+        recv($r:expr $(,)?) -> $res:pat => $body:expr, $($rest:tt)*) => {
+        $crate::__select!(@arms $biased ($($places)*)
+            ($($done)* [$i recv receiver recv_case ($r) () ($res) { $body }]) $default $($rest)*)
+    };
+    (@arms $biased:tt ($i:tt $($places:tt)*) ($($done:tt)*) $default:tt
+        recv($r:expr $(,)?) -> $res:pat => { $($body:tt)* } $($rest:tt)*) => {
+        $crate::__select!(@arms $biased ($($places)*)
+            ($($done)* [$i recv receiver recv_case ($r) () ($res) { $($body)* }]) $default $($rest)*)
+    };
+    (@arms $biased:tt ($i:tt $($places:tt)*) ($($done:tt)*) $default:tt
+        recv($r:expr $(,)?) -> $res:pat => $body:expr) => {
+        $crate::__select!(@arms $biased ($($places)*)
+            ($($done)* [$i recv receiver recv_case ($r) () ($res) { $body }]) $default)
+    };
+
+    (@arms $biased:tt ($i:tt $($places:tt)*) ($($done:tt)*) $default:tt
+        send($s:expr, $msg:expr $(,)?) -> $res:pat => { $($body:tt)* }, $($rest:tt)*) => {
+        $crate::__select!(@arms $biased ($($places)*)
+            ($($done)* [$i send sender send_case ($s) ($msg) ($res) { $($body)* }]) $default $($rest)*)
+    };
+    (@arms $biased:tt ($i:tt $($places:tt)*) ($($done:tt)*) $default:tt
+        send($s:expr, $msg:expr $(,)?) -> $res:pat => $body:expr, $($rest:tt)*) => {
+        $crate::__select!(@arms $biased ($($places)*)
+            ($($done)* [$i send sender send_case ($s) ($msg) ($res) { $body }]) $default $($rest)*)
+    };
+    (@arms $biased:tt ($i:tt $($places:tt)*) ($($done:tt)*) $default:tt
+        send($s:expr, $msg:expr $(,)?) -> $res:pat => { $($body:tt)* } $($rest:tt)*) => {
+        $crate::__select!(@arms $biased ($($places)*)
+            ($($done)* [$i send sender send_case ($s) ($msg) ($res) { $($body)* }]) $default $($rest)*)
+    };
+    (@arms $biased:tt ($i:tt $($places:tt)*) ($($done:tt)*) $default:tt
+        send($s:expr, $msg:expr $(,)?) -> $res:pat => $body:expr) => {
+        $crate::__select!(@arms $biased ($($places)*)
+            ($($done)* [$i send sender send_case ($s) ($msg) ($res) { $body }]) $default)
+    };
+
+    (@arms $biased:tt $places:tt $done:tt $default:tt default => $($rest:tt)*) => {
+        $crate::__select!(@arms $biased $places $done $default default() => $($rest)*)
+    };
+    (@arms $biased:tt $places:tt $done:tt ()
+        default($($timeout:expr $(,)?)?) => { $($body:tt)* }, $($rest:tt)*) => {
+        $crate::__select!(@arms $biased $places $done (($($timeout)?) { $($body)* }) $($rest)*)
+    };
+    (@arms $biased:tt $places:tt $done:tt ()
+        default($($timeout:expr $(,)?)?) => $body:expr, $($rest:tt)*) => {
+        $crate::__select!(@arms $biased $places $done (($($timeout)?) { $body }) $($rest)*)
+    };
+    (@arms $biased:tt $places:tt $done:tt ()
+        default($($timeout:expr $(,)?)?) => { $($body:tt)* } $($rest:tt)*) => {
+        $crate::__select!(@arms $biased $places $done (($($timeout)?) { $($body)* }) $($rest)*)
+    };
+    (@arms $biased:tt $places:tt $done:tt ()
+        default($($timeout:expr $(,)?)?) => $body:expr) => {
+        $crate::__select!(@arms $biased $places $done (($($timeout)?) { $body }))
+    };
+
+    (@arms $biased:tt $places:tt $done:tt ($($default:tt)+) default $($rest:tt)*) => {
+        ::core::compile_error!("a `select!` has one `default` at most")
+    };
+    (@arms $biased:tt () $done:tt $default:tt recv $($rest:tt)*) => {
+        ::core::compile_error!("a `select!` has 32 operations at most: use `Select` for more")
+    };
+    (@arms $biased:tt () $done:tt $default:tt send $($rest:tt)*) => {
+        ::core::compile_error!("a `select!` has 32 operations at most: use `Select` for more")
+    };
+    (@arms $biased:tt $places:tt $done:tt $default:tt $($wrong:tt)+) => {
+        $crate::__select!(@wrong $($wrong)+)
+    };
+
+    // @write: whether it is biased, the arms, the default. A single receiver needs no select.
+    (@write $biased:tt ([0 recv $($recv:tt)*]) $default:tt) => {
+        $crate::__select!(@write_recv [$($recv)*] $default)
+    };
+    (@write $biased:tt () (() $body:tt)) => {
+        $body
+    };
+    (@write $biased:tt $arms:tt ()) => {
+        $crate::__select!(@write_all $biased $arms ($crate::chan::internal::Wait::Forever)
+            { $crate::chan::internal::no_such_arm() })
+    };
+    (@write $biased:tt $arms:tt (() $body:tt)) => {
+        $crate::__select!(@write_all $biased $arms ($crate::chan::internal::Wait::Not) $body)
+    };
+    (@write $biased:tt $arms:tt (($timeout:expr) $body:tt)) => {
+        $crate::__select!(@write_all $biased $arms ($crate::chan::internal::Wait::For($timeout)) $body)
+    };
+
+    (@write_recv [$receiver:ident $case:ident ($r:expr) () ($res:pat) $body:tt] ()) => {{
+        match $crate::chan::internal::receiver(&$r) {
+            arm => {
+                let res = arm.recv();
+                let $res = res;
+                $body
+            }
+        }
+    }};
+    (@write_recv [$receiver:ident $case:ident ($r:expr) () ($res:pat) $body:tt] (() $default:tt)) => {{
+        match $crate::chan::internal::receiver(&$r) {
+            arm => match arm.try_recv() {
+                ::core::result::Result::Err($crate::chan::TryRecvError::Empty) => $default,
+                res => {
+                    let res = res.map_err(|_| $crate::chan::RecvError);
+                    let $res = res;
+                    $body
+                }
+            },
+        }
+    }};
+    (@write_recv [$receiver:ident $case:ident ($r:expr) () ($res:pat) $body:tt] (($timeout:expr) $default:tt)) => {{
+        match $crate::chan::internal::receiver(&$r) {
+            arm => match arm.recv_timeout($timeout) {
+                ::core::result::Result::Err($crate::chan::RecvTimeoutError::Timeout) => $default,
+                res => {
+                    let res = res.map_err(|_| $crate::chan::RecvError);
+                    let $res = res;
+                    $body
+                }
+            },
+        }
+    }};
+
+    (@write_all $biased:tt
+        ($([$i:tt $op:ident $channel:ident $case:ident ($chan:expr) ($($msg:expr)?) ($res:pat) $body:tt])*)
+        ($wait:expr) $default:tt
+    ) => {{
+        match ($($crate::chan::internal::$channel(&$chan),)*) {
+            arms => match $crate::chan::internal::run(
+                &[$($crate::chan::internal::$case(arms.$i)),*],
+                $biased,
+                $wait,
+            ) {
+                ::core::option::Option::Some(oper) => match oper.index() {
+                    $($i => {
+                        let res = oper.$op(arms.$i $(, $msg)?);
+                        let $res = res;
+                        $body
+                    })*
+                    _ => $crate::chan::internal::no_such_arm(),
+                },
+                ::core::option::Option::None => $default,
+            },
+        }
+    }};
+
+    // @wrong: the arm that no rule takes. First its name, then its arguments, then the rest.
+    (@wrong recv) => { $crate::__select!(@no_args recv) };
+    (@wrong send) => { $crate::__select!(@no_args send) };
+    (@wrong recv => $($rest:tt)*) => { $crate::__select!(@no_args recv) };
+    (@wrong send => $($rest:tt)*) => { $crate::__select!(@no_args send) };
+    (@wrong recv -> $($rest:tt)*) => { $crate::__select!(@no_args recv) };
+    (@wrong send -> $($rest:tt)*) => { $crate::__select!(@no_args send) };
+    (@wrong recv($r:expr $(,)?) $($rest:tt)*) => { $crate::__select!(@after recv $($rest)*) };
+    (@wrong send($s:expr, $msg:expr $(,)?) $($rest:tt)*) => { $crate::__select!(@after send $($rest)*) };
+    (@wrong recv($($args:tt)*) $($rest:tt)*) => {
+        ::core::compile_error!(::core::concat!("invalid argument list in `recv(", ::core::stringify!($($args)*),
+            ")`: it takes a receiver, as in `recv(r)`"))
+    };
+    (@wrong send($($args:tt)*) $($rest:tt)*) => {
+        ::core::compile_error!(::core::concat!("invalid argument list in `send(", ::core::stringify!($($args)*),
+            ")`: it takes a sender and a message, as in `send(s, msg)`"))
+    };
+    (@wrong recv $found:tt $($rest:tt)*) => {
+        ::core::compile_error!(::core::concat!("expected an argument list after `recv`, found `",
+            ::core::stringify!($found), "`"))
+    };
+    (@wrong send $found:tt $($rest:tt)*) => {
+        ::core::compile_error!(::core::concat!("expected an argument list after `send`, found `",
+            ::core::stringify!($found), "`"))
+    };
+    (@wrong default) => { $crate::__select!(@no_arrow default) };
+    (@wrong default($($timeout:expr $(,)?)?) $($rest:tt)*) => { $crate::__select!(@after_default $($rest)*) };
+    (@wrong default($($args:tt)*) $($rest:tt)*) => {
+        ::core::compile_error!(::core::concat!("invalid argument list in `default(", ::core::stringify!($($args)*),
+            ")`: it takes a timeout or nothing"))
+    };
+    (@wrong default -> $($rest:tt)*) => { $crate::__select!(@after_default -> $($rest)*) };
+    (@wrong default $found:tt $($rest:tt)*) => {
+        ::core::compile_error!(::core::concat!("expected an argument list or `=>` after `default`, found `",
+            ::core::stringify!($found), "`"))
+    };
+    (@wrong $found:tt $($rest:tt)*) => {
+        ::core::compile_error!(::core::concat!("expected one of `recv`, `send`, or `default`, found `",
+            ::core::stringify!($found), "`"))
+    };
+
+    (@no_args $op:ident) => {
+        ::core::compile_error!(::core::concat!("missing argument list after `", ::core::stringify!($op), "`"))
+    };
+    (@no_arrow $op:ident) => {
+        ::core::compile_error!(::core::concat!("missing `=>` after `", ::core::stringify!($op), "`"))
+    };
+
+    // @after: what stands after the arguments of `recv` or `send`.
+    (@after $op:ident) => {
+        ::core::compile_error!(::core::concat!("missing `->` and a pattern after `", ::core::stringify!($op), "(…)`"))
+    };
+    (@after $op:ident => $($rest:tt)*) => {
+        ::core::compile_error!(::core::concat!("expected `->` and a pattern after `", ::core::stringify!($op),
+            "(…)`, found `=>`"))
+    };
+    (@after $op:ident ->) => { ::core::compile_error!("missing pattern after `->`") };
+    (@after $op:ident -> => $($rest:tt)*) => { ::core::compile_error!("missing pattern after `->`") };
+    (@after $op:ident -> $res:tt -> $($rest:tt)*) => {
+        ::core::compile_error!("expected `=>` after the pattern, found `->`")
+    };
+    (@after $op:ident -> $res:pat => $($body:tt)*) => { $crate::__select!(@body $($body)*) };
+    (@after $op:ident -> $($res:tt)+) => {
+        ::core::compile_error!(::core::concat!("expected a pattern and `=>` after `->`, found `",
+            ::core::stringify!($($res)+), "`"))
+    };
+    (@after $op:ident $found:tt $($rest:tt)*) => {
+        ::core::compile_error!(::core::concat!("expected `->` after `", ::core::stringify!($op), "(…)`, found `",
+            ::core::stringify!($found), "`"))
+    };
+
+    (@after_default) => { $crate::__select!(@no_arrow default) };
+    (@after_default => $($body:tt)*) => { $crate::__select!(@body $($body)*) };
+    (@after_default $found:tt $($rest:tt)*) => {
+        ::core::compile_error!(::core::concat!("expected `=>` after `default`, found `",
+            ::core::stringify!($found), "`"))
+    };
+
+    // @body: what stands after the `=>`.
+    (@body) => { ::core::compile_error!("expected an expression after `=>`") };
+    (@body , $($rest:tt)*) => { ::core::compile_error!("expected an expression after `=>`, found `,`") };
+    (@body recv $args:tt -> $($rest:tt)*) => {
+        ::core::compile_error!("expected an expression after `=>`, found another `recv` arm")
+    };
+    (@body send $args:tt -> $($rest:tt)*) => {
+        ::core::compile_error!("expected an expression after `=>`, found another `send` arm")
+    };
+    (@body default => $($rest:tt)*) => {
+        ::core::compile_error!("expected an expression after `=>`, found a `default` arm")
+    };
+    (@body $body:block ; $($rest:tt)*) => {
+        ::core::compile_error!("expected `,` or nothing after the `}` of an arm, found `;`")
+    };
+    (@body $body:expr ; $($rest:tt)*) => {
+        ::core::compile_error!(::core::concat!("expected `,` after `", ::core::stringify!($body), "`, found `;`"))
+    };
+    (@body $first:tt $($rest:tt)*) => {
+        ::core::compile_error!(::core::concat!("expected `,` after the expression that begins with `",
+            ::core::stringify!($first), "`: only a block in braces goes without"))
+    };
+
+    ($($anything:tt)*) => {
+        ::core::compile_error!("`__select!` is for `select!` alone")
+    };
+}

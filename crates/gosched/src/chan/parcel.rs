@@ -1,0 +1,65 @@
+//! Where a select's received value travels: room for the largest of the types that its cases receive.
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::cell::UnsafeCell;
+use std::mem::MaybeUninit;
+use std::ptr;
+
+const WORDS: usize = 6;
+
+/// Room for one value of several possible types; does not know which is in it.
+pub(super) struct Parcel {
+    few: UnsafeCell<[MaybeUninit<u64>; WORDS]>,
+    /// Room for what is larger; null: there is none.
+    many: *mut u8,
+    layout: Layout,
+}
+
+impl Parcel {
+    pub(super) fn new(layouts: impl Iterator<Item = Layout>) -> Parcel {
+        let mut layout = Layout::new::<()>();
+        for other in layouts {
+            let size = layout.size().max(other.size());
+            let align = layout.align().max(other.align());
+            // Two valid layouts have a valid union, but for a rounding up that no memory has.
+            layout = Layout::from_size_align(size, align).unwrap_or(other);
+        }
+        let fits = layout.size() <= WORDS * 8 && layout.align() <= align_of::<u64>();
+        let many = if fits {
+            ptr::null_mut()
+        } else {
+            // A type of size zero may still be aligned widely.
+            let sized = Layout::from_size_align(layout.size().max(1), layout.align());
+            layout = sized.unwrap_or(layout);
+            // SAFETY: the size is not zero.
+            let many = unsafe { alloc(layout) };
+            if many.is_null() {
+                handle_alloc_error(layout);
+            }
+            many
+        };
+        Parcel {
+            few: UnsafeCell::new([MaybeUninit::uninit(); WORDS]),
+            many,
+            layout,
+        }
+    }
+
+    /// The room; good until the parcel moves.
+    pub(super) fn room(&self) -> *mut u8 {
+        if self.many.is_null() {
+            self.few.get().cast()
+        } else {
+            self.many
+        }
+    }
+}
+
+impl Drop for Parcel {
+    fn drop(&mut self) {
+        if !self.many.is_null() {
+            // SAFETY: allocated by `new` with this layout.
+            unsafe { dealloc(self.many, self.layout) };
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! What a select needs of a channel, whatever it carries.
+
+use std::alloc::Layout;
+use std::ptr;
+
+use super::core::{Chan, Flavor, Header, Queues, word};
+use super::ring::{No, Place};
+use super::zero::Took;
+use crate::os;
+use crate::sched::park::enter;
+use crate::sched::waitq::{Claim, Node, WakeList};
+
+/// What a select's case has when it is chosen. A send has yet to be completed.
+pub(super) enum Promise {
+    /// A receive: its value is in the parcel.
+    Value,
+    /// The channel is closed.
+    Closed,
+    /// The case would not have to wait: that was all that was asked.
+    Ready,
+    /// A send that always has room.
+    Room,
+    /// A send's place in the buffer.
+    Place(Place),
+    /// A send's receiver, claimed: it waits where it is.
+    Claimed(&'static Node, Claim),
+    /// A send's receiver, which has claimed this select and waits for the value alone.
+    Receiver(*const Node),
+}
+
+impl Promise {
+    /// The receiver that this promise is to, to be completed or refused.
+    pub(super) fn receiver(self) -> Option<(&'static Node, Claim)> {
+        match self {
+            Promise::Claimed(node, claim) => Some((node, claim)),
+            Promise::Receiver(node) => {
+                // SAFETY: G4, the receiver waits through everything until its node is claimed, which only this does.
+                let node = unsafe { &*node };
+                node.claim().map(|claim| (node, claim))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A look at a case with its lock held.
+pub(super) enum Polled {
+    Now(Promise),
+    /// A receive whose sender has yet to evaluate its message: it will write to the node that it was given.
+    Promised,
+}
+
+/// A channel as a select sees it.
+pub(super) trait Port {
+    fn header(&self) -> &Header;
+
+    /// The layout of its values.
+    fn layout(&self) -> Layout;
+
+    /// Drops a value that nobody took.
+    ///
+    /// # Safety
+    /// `at` is a value of the channel's type that nobody uses afterwards.
+    unsafe fn drop_value(&self, at: *mut u8);
+
+    /// When the channel itself has something for receivers.
+    fn next_due(&self) -> u64;
+
+    /// Changes whenever what a select would find changes without the lock.
+    fn version(&self) -> (usize, usize);
+
+    /// Receives into `to` if that can be done now.
+    ///
+    /// # Safety
+    /// `to` is room for a value.
+    unsafe fn poll_recv(&self, to: *mut u8) -> Option<Promise>;
+
+    /// The promise of a send, if that can be had now.
+    fn poll_send(&self) -> Option<Promise>;
+
+    /// As [`Port::poll_recv`], with the channel's lock held.
+    ///
+    /// # Safety
+    /// As there; the lock is held by `lock_of_several`; `promised` is the node of a waiter of its own.
+    unsafe fn poll_recv_locked(
+        &self,
+        to: *mut u8,
+        promised: &Node,
+        wake: &mut WakeList,
+    ) -> Option<Polled>;
+
+    /// As [`Port::poll_send`], with the channel's lock held.
+    ///
+    /// # Safety
+    /// The lock is held by `lock_of_several`.
+    unsafe fn poll_send_locked(&self, wake: &mut WakeList) -> Option<Promise>;
+
+    /// Whether the case would not have to wait.
+    fn is_ready(&self, is_send: bool) -> bool;
+
+    /// As [`Port::is_ready`], with the channel's lock held.
+    ///
+    /// # Safety
+    /// The lock is held by `lock_of_several`.
+    unsafe fn is_ready_locked(&self, is_send: bool) -> bool;
+
+    /// Serves whoever waits, after somebody was queued. Under the lock.
+    fn settle_queued(&self, q: &mut Queues, wake: &mut WakeList);
+
+    /// Refuses what was promised to a send that will not be completed. Outside the runtime.
+    fn refuse(&self, promise: Promise);
+}
+
+impl<T> Port for Chan<T> {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn layout(&self) -> Layout {
+        Layout::new::<T>()
+    }
+
+    unsafe fn drop_value(&self, at: *mut u8) {
+        // SAFETY: by the caller's promise.
+        unsafe { at.cast::<T>().drop_in_place() };
+    }
+
+    fn next_due(&self) -> u64 {
+        Chan::next_due(self)
+    }
+
+    fn version(&self) -> (usize, usize) {
+        match &self.flavor {
+            Flavor::Array(ring) => ring.version(),
+            Flavor::List(list) => list.version(),
+            Flavor::Zero { .. } | Flavor::Clock(_) => (0, 0),
+        }
+    }
+
+    unsafe fn poll_recv(&self, to: *mut u8) -> Option<Promise> {
+        // SAFETY: by the caller's promise.
+        match unsafe { self.try_recv_to(to.cast()) } {
+            Ok(()) => Some(Promise::Value),
+            Err(No::Closed) => Some(Promise::Closed),
+            Err(No::NotNow) => None,
+        }
+    }
+
+    fn poll_send(&self) -> Option<Promise> {
+        let mut wake = WakeList::new();
+        let _rt = enter();
+        if let Flavor::Zero { .. } = self.flavor {
+            let q = self.header.queues.lock();
+            let promise = self.promise_of_zero(q, &mut wake);
+            wake.wake();
+            return promise;
+        }
+        self.promise_of_buffer()
+    }
+
+    unsafe fn poll_recv_locked(
+        &self,
+        to: *mut u8,
+        promised: &Node,
+        wake: &mut WakeList,
+    ) -> Option<Polled> {
+        // SAFETY: by the caller's promise.
+        let q = unsafe { self.header.queues.get_held() };
+        // SAFETY: as above.
+        let got = unsafe { self.recv_locked(q, to.cast(), promised, wake) };
+        match got {
+            Ok(polled) => Some(polled),
+            Err(No::Closed) => Some(Polled::Now(Promise::Closed)),
+            Err(No::NotNow) => None,
+        }
+    }
+
+    unsafe fn poll_send_locked(&self, wake: &mut WakeList) -> Option<Promise> {
+        if let Flavor::Zero { .. } = self.flavor {
+            // SAFETY: by the caller's promise.
+            let q = unsafe { self.header.queues.get_held() };
+            return self.promise_of_zero(q, wake);
+        }
+        self.promise_of_buffer()
+    }
+
+    fn is_ready(&self, is_send: bool) -> bool {
+        let _rt = enter();
+        let q = self.header.queues.lock();
+        self.would_not_wait(&q, is_send)
+    }
+
+    unsafe fn is_ready_locked(&self, is_send: bool) -> bool {
+        // SAFETY: by the caller's promise.
+        self.would_not_wait(unsafe { self.header.queues.get_held() }, is_send)
+    }
+
+    fn settle_queued(&self, q: &mut Queues, wake: &mut WakeList) {
+        Chan::settle_queued(self, q, wake);
+    }
+
+    fn refuse(&self, promise: Promise) {
+        let mut wake = WakeList::new();
+        let _rt = enter();
+        match (promise, &self.flavor) {
+            (Promise::Place(place), Flavor::Array(ring)) => {
+                ring.void(place);
+                self.serve();
+            }
+            (promise, _) => {
+                if let Some((node, claim)) = promise.receiver() {
+                    node.word.set(word::AGAIN);
+                    claim.finish(&mut wake);
+                }
+            }
+        }
+        wake.wake();
+    }
+}
+
+impl<T> Chan<T> {
+    /// # Safety
+    /// As for [`Port::poll_recv_locked`].
+    unsafe fn recv_locked(
+        &self,
+        q: &mut Queues,
+        to: *mut T,
+        promised: &Node,
+        wake: &mut WakeList,
+    ) -> Result<Polled, No> {
+        match &self.flavor {
+            Flavor::Array(ring) => {
+                // SAFETY: by the caller's promise.
+                unsafe { ring.pop(to)? };
+                self.settle_queued(q, wake);
+            }
+            Flavor::List(list) => {
+                let mut emptied = super::list::Emptied::new();
+                // SAFETY: as above.
+                let popped = unsafe { list.pop(to, &mut emptied) };
+                list.keep(emptied);
+                popped?;
+            }
+            Flavor::Zero { .. } => {
+                // SAFETY: as above; the select's own nodes are in no queue yet.
+                match unsafe { self.take(q, to, ptr::null(), promised, wake) } {
+                    Some(Took::Value) => {}
+                    Some(Took::Promise) => return Ok(Polled::Promised),
+                    None if q.is_closed || self.has_expired() => return Err(No::Closed),
+                    None => return Err(No::NotNow),
+                }
+            }
+            Flavor::Clock(clock) => {
+                let when = match clock.when() {
+                    u64::MAX => None,
+                    _ => clock.take_due(&self.header, q, os::monotonic_ns(), wake),
+                };
+                let when = when.ok_or(No::NotNow)?;
+                // SAFETY: as above. The value is an instant, or made from one without the user's doing.
+                unsafe { to.write(clock.value(when)) };
+            }
+        }
+        Ok(Polled::Now(Promise::Value))
+    }
+
+    /// Under the lock.
+    fn promise_of_zero(
+        &self,
+        mut q: impl std::ops::DerefMut<Target = Queues>,
+        wake: &mut WakeList,
+    ) -> Option<Promise> {
+        if q.is_closed {
+            return Some(Promise::Closed);
+        }
+        let (node, claim) = self.next_receiver(&mut q, ptr::null(), wake)?;
+        Some(Promise::Claimed(node, claim))
+    }
+
+    fn promise_of_buffer(&self) -> Option<Promise> {
+        match &self.flavor {
+            Flavor::Array(ring) => match ring.reserve() {
+                Ok(place) => Some(Promise::Place(place)),
+                Err(No::Closed) => Some(Promise::Closed),
+                Err(No::NotNow) => None,
+            },
+            Flavor::List(list) if list.is_closed() => Some(Promise::Closed),
+            Flavor::List(_) => Some(Promise::Room),
+            Flavor::Zero { .. } | Flavor::Clock(_) => None,
+        }
+    }
+
+    /// Under the lock.
+    fn would_not_wait(&self, q: &Queues, is_send: bool) -> bool {
+        let wants_more = |node: &Node| node.word.get() != word::READY;
+        match (&self.flavor, is_send) {
+            (Flavor::Array(ring), true) => ring.is_ready_to_push(),
+            (Flavor::Array(ring), false) => ring.is_ready_to_pop(),
+            (Flavor::List(_), true) => true,
+            (Flavor::List(list), false) => list.is_ready_to_pop(),
+            (Flavor::Zero { .. }, true) => q.is_closed || q.recvq.has(wants_more),
+            (Flavor::Zero { .. }, false) => {
+                q.is_closed || q.sendq.has(wants_more) || self.has_expired()
+            }
+            (Flavor::Clock(clock), _) => os::has_passed(clock.when()),
+        }
+    }
+
+    /// Completes the send of a select's case.
+    pub(super) fn complete_send(&self, promise: Promise, msg: T) -> Result<(), T> {
+        let mut wake = WakeList::new();
+        match (promise, &self.flavor) {
+            (Promise::Closed, _) => return Err(msg),
+            (Promise::Room, _) => {
+                return self.try_send(msg).map_err(super::err::TrySendError::into_inner);
+            }
+            (Promise::Place(place), Flavor::Array(ring)) => {
+                let msg = std::mem::ManuallyDrop::new(msg);
+                let _rt = enter();
+                // SAFETY: D1, the place is this operation's, filled once; the value is forgotten here.
+                unsafe { ring.fill(place, &raw const *msg) };
+                self.serve_receivers();
+            }
+            (promise, _) => {
+                let Some((node, claim)) = promise.receiver() else {
+                    crate::sched::fatal::throw("a select's receiver was claimed by somebody else")
+                };
+                let msg = std::mem::ManuallyDrop::new(msg);
+                let _rt = enter();
+                // SAFETY: D1, the receiver waits with room for a T at `elem`; the value is forgotten here.
+                unsafe { node.elem.get().cast::<T>().copy_from_nonoverlapping(&raw const *msg, 1) };
+                node.word.set(word::MOVED);
+                claim.finish(&mut wake);
+                wake.wake();
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,320 @@
+//! The buffer of a bounded channel: a ring of slots that senders and receivers go round without a lock.
+//!
+//! Vyukov's bounded queue. `tail` and `head` are positions: a lap, and an index below the capacity. Each slot has a stamp that
+//! says whose turn it is:
+//!
+//! ```text
+//!  stamp of the slot at position p   meaning                                  next
+//!  p                                 free for the sender at p                 p + 1, or p | RESERVED
+//!  p | RESERVED                      a select's sender has yet to write it    p + 1, or (p + 1) | VOID
+//!  p + 1                             holds the value of p                     p + LAP
+//!  (p + 1) | VOID                    the sender gave up: receivers skip it    p + LAP
+//!  p + LAP                           free, a lap later                        –
+//! ```
+//!
+//! A sender takes position p by moving `tail` on, then writes; a receiver takes p by moving `head` on, then reads. Both happen
+//! inside the runtime, so whoever meets a slot between the two steps has only to look again. A select's sender runs user code
+//! between them (the message is evaluated when its case has been chosen), so its slot is marked, and receivers treat it as
+//! empty: its publication looks for them once more.
+//!
+//! Closing sets a bit in `tail`: no sender takes a position after that.
+
+use std::cell::UnsafeCell;
+use std::mem::MaybeUninit;
+
+use crossbeam_utils::CachePadded;
+
+use crate::shim::{
+    Acquire, AtomicUsize, Relaxed, Release, SeqCst, fence, fence_after_rmw, snooze,
+};
+
+/// In `tail`: the channel is closed.
+const CLOSED: usize = 1 << (usize::BITS - 1);
+/// In stamps.
+const RESERVED: usize = 1 << (usize::BITS - 1);
+const VOID: usize = 1 << (usize::BITS - 2);
+
+struct Slot<T> {
+    stamp: AtomicUsize,
+    value: UnsafeCell<MaybeUninit<T>>,
+}
+
+/// A ring of at least one slot.
+pub(super) struct Ring<T> {
+    head: CachePadded<AtomicUsize>,
+    tail: CachePadded<AtomicUsize>,
+    slots: Box<[Slot<T>]>,
+    /// One lap; more than the capacity, a power of two.
+    lap: usize,
+}
+
+// SAFETY: D1, U10: values are handed from the sender's thread to the receiver's, each slot to one of them at a time (its stamp).
+unsafe impl<T: Send> Send for Ring<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for Ring<T> {}
+
+/// Why a value could not go in, or come out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum No {
+    /// No room, or nothing there.
+    NotNow,
+    /// Closed; for receivers, and drained.
+    Closed,
+}
+
+/// A place that a select's sender has yet to fill. An index into the slots.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Place(pub(super) usize);
+
+impl<T> Ring<T> {
+    /// None: there is no memory for so many.
+    pub(super) fn new(cap: usize) -> Option<Ring<T>> {
+        debug_assert!(cap > 0);
+        let lap = cap.checked_add(1)?.checked_next_power_of_two()?;
+        if lap >= VOID >> 16 {
+            return None;
+        }
+        let mut slots = Vec::new();
+        slots.try_reserve_exact(cap).ok()?;
+        slots.extend((0..cap).map(|at| Slot {
+            stamp: AtomicUsize::new(at),
+            value: UnsafeCell::new(MaybeUninit::uninit()),
+        }));
+        Some(Ring {
+            head: CachePadded::new(AtomicUsize::new(0)),
+            tail: CachePadded::new(AtomicUsize::new(0)),
+            slots: slots.into_boxed_slice(),
+            lap,
+        })
+    }
+
+    pub(super) fn capacity(&self) -> usize {
+        self.slots.len()
+    }
+
+    #[inline]
+    fn slot(&self, position: usize) -> &Slot<T> {
+        // SAFETY: R1's counterpart here: a position's index is below the capacity (`after`).
+        unsafe { self.slots.get_unchecked(position & (self.lap - 1)) }
+    }
+
+    /// The position after `position`.
+    #[inline]
+    fn after(&self, position: usize) -> usize {
+        if (position & (self.lap - 1)) + 1 < self.slots.len() {
+            position + 1
+        } else {
+            // The first index of the next lap; laps wrap below the flag bits.
+            self.lap_later(position & !(self.lap - 1))
+        }
+    }
+
+    #[inline]
+    fn lap_later(&self, position: usize) -> usize {
+        position.wrapping_add(self.lap) & (VOID - 1)
+    }
+
+    /// Takes the next position for a sender.
+    #[inline]
+    fn take_tail(&self) -> Result<usize, No> {
+        let mut turns = 0;
+        let mut tail = self.tail.load(Relaxed);
+        loop {
+            if tail & CLOSED != 0 {
+                return Err(No::Closed);
+            }
+            // ORDER: Acquire; pairs with the Release in `pop`: the last value is out of the slot.
+            let stamp = self.slot(tail).stamp.load(Acquire);
+            if stamp == tail {
+                // ORDER: SeqCst; a receiver that has queued itself sees the new tail, or we see it in its queue (settle/1).
+                match self
+                    .tail
+                    .compare_exchange_weak(tail, self.after(tail), SeqCst, Relaxed)
+                {
+                    Ok(_) => return Ok(tail),
+                    Err(found) => tail = found,
+                }
+                crate::shim::spin_hint();
+                continue;
+            }
+            fence(SeqCst);
+            let head = self.head.load(Relaxed);
+            if self.lap_later(head) == tail {
+                return Err(No::NotNow);
+            }
+            // A receiver is about to free it, or our look at the tail was old.
+            snooze(&mut turns);
+            tail = self.tail.load(Relaxed);
+        }
+    }
+
+    /// Puts the value at `from` in; on success it has been moved. Inside the runtime.
+    ///
+    /// # Safety
+    /// `from` is readable as a `T` that the caller gives away on success.
+    #[inline]
+    pub(super) unsafe fn push(&self, from: *const T) -> Result<(), No> {
+        let tail = self.take_tail()?;
+        let slot = self.slot(tail);
+        // SAFETY: the position is ours alone until the stamp says that it is full; the caller gives the value away.
+        unsafe { (*slot.value.get()).as_mut_ptr().copy_from_nonoverlapping(from, 1) };
+        // ORDER: Release; pairs with the Acquire in `pop`: the value is seen (U10).
+        slot.stamp.store(tail + 1, Release);
+        fence_after_rmw(); // settle/1: `tail` moved before the caller looks for waiting receivers
+        Ok(())
+    }
+
+    /// Takes a position that is filled later.
+    pub(super) fn reserve(&self) -> Result<Place, No> {
+        let tail = self.take_tail()?;
+        // ORDER: Release; whoever sees the mark waits in its queue, and `fill` looks there.
+        self.slot(tail).stamp.store(tail | RESERVED, Release);
+        Ok(Place(tail & (self.lap - 1)))
+    }
+
+    /// Fills a reserved place. Inside the runtime; the caller then looks for waiting receivers.
+    ///
+    /// # Safety
+    /// As for [`Ring::push`]; the place was reserved by the caller and is filled or voided once.
+    pub(super) unsafe fn fill(&self, place: Place, from: *const T) {
+        let slot = &self.slots[place.0];
+        // SAFETY: the reservation made the slot the caller's.
+        unsafe { (*slot.value.get()).as_mut_ptr().copy_from_nonoverlapping(from, 1) };
+        let position = slot.stamp.load(Relaxed) & !RESERVED;
+        // ORDER: SeqCst; as Release in `push`, and before the look for receivers who saw the mark (settle/1).
+        slot.stamp.swap(position + 1, SeqCst);
+        fence_after_rmw();
+    }
+
+    /// Gives a reserved place up: receivers skip it. The caller then looks for waiting receivers.
+    pub(super) fn void(&self, place: Place) {
+        let slot = &self.slots[place.0];
+        let position = slot.stamp.load(Relaxed) & !RESERVED;
+        // ORDER: as in `fill`.
+        slot.stamp.swap((position + 1) | VOID, SeqCst);
+        fence_after_rmw();
+    }
+
+    /// Takes the oldest value out, to `to`. Inside the runtime.
+    ///
+    /// # Safety
+    /// `to` is writable as a `T`.
+    #[inline]
+    pub(super) unsafe fn pop(&self, to: *mut T) -> Result<(), No> {
+        let mut turns = 0;
+        let mut head = self.head.load(Relaxed);
+        loop {
+            let slot = self.slot(head);
+            // ORDER: Acquire; pairs with the Release in `push` and the swap in `fill`.
+            let stamp = slot.stamp.load(Acquire);
+            if stamp & !VOID == head + 1 {
+                // ORDER: SeqCst; a sender that has queued itself sees the new head, or we see it in its queue (settle/2).
+                match self
+                    .head
+                    .compare_exchange_weak(head, self.after(head), SeqCst, Relaxed)
+                {
+                    Err(found) => {
+                        head = found;
+                        crate::shim::spin_hint();
+                        continue;
+                    }
+                    Ok(_) if stamp & VOID == 0 => {
+                        // SAFETY: the position is ours alone until the stamp says that it is free; it holds a value.
+                        unsafe { to.copy_from_nonoverlapping((*slot.value.get()).as_ptr(), 1) };
+                        // ORDER: Release; pairs with the Acquire in `take_tail`: the value is out.
+                        slot.stamp.store(self.lap_later(head), Release);
+                        fence_after_rmw(); // settle/2
+                        return Ok(());
+                    }
+                    Ok(_) => {
+                        slot.stamp.store(self.lap_later(head), Release);
+                        head = self.after(head);
+                        continue;
+                    }
+                }
+            }
+            if stamp == head | RESERVED {
+                return Err(No::NotNow); // `fill` will look for us
+            }
+            fence(SeqCst);
+            let tail = self.tail.load(Relaxed);
+            if tail & !CLOSED == head {
+                return Err(if tail & CLOSED != 0 {
+                    No::Closed
+                } else {
+                    No::NotNow
+                });
+            }
+            // A sender is about to publish it, or our look at the head was old.
+            snooze(&mut turns);
+            head = self.head.load(Relaxed);
+        }
+    }
+
+    /// Whether a receiver would find something now: a value, or the end.
+    pub(super) fn is_ready_to_pop(&self) -> bool {
+        let head = self.head.load(SeqCst);
+        let tail = self.tail.load(SeqCst);
+        if tail & !CLOSED == head {
+            return tail & CLOSED != 0;
+        }
+        self.slot(head).stamp.load(Acquire) != head | RESERVED
+    }
+
+    /// Whether a sender would find room now, or the end.
+    pub(super) fn is_ready_to_push(&self) -> bool {
+        let tail = self.tail.load(SeqCst);
+        let head = self.head.load(SeqCst);
+        tail & CLOSED != 0 || self.lap_later(head) != tail
+    }
+
+    /// No sender takes a position after this; false: it was closed already.
+    pub(super) fn close(&self) -> bool {
+        // ORDER: SeqCst; every sender sees the bit, or has taken its position before.
+        self.tail.fetch_or(CLOSED, SeqCst) & CLOSED == 0
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.tail.load(SeqCst) & CLOSED != 0
+    }
+
+    /// Both positions, in a form whose sums over channels differ when they do: unchanged means that nothing happened.
+    pub(super) fn version(&self) -> (usize, usize) {
+        let (head, tail) = self.positions();
+        (head, tail.rotate_left(1))
+    }
+
+    fn positions(&self) -> (usize, usize) {
+        (self.head.load(SeqCst), self.tail.load(SeqCst))
+    }
+
+    /// Values in the ring, at some moment.
+    pub(super) fn len(&self) -> usize {
+        loop {
+            let (head, tail) = self.positions();
+            if self.tail.load(SeqCst) != tail {
+                continue;
+            }
+            let tail = tail & !CLOSED;
+            let (head_at, tail_at) = (head & (self.lap - 1), tail & (self.lap - 1));
+            return if head == tail {
+                0
+            } else if tail_at > head_at {
+                tail_at - head_at
+            } else {
+                self.slots.len() - head_at + tail_at
+            };
+        }
+    }
+}
+
+impl<T> Drop for Ring<T> {
+    fn drop(&mut self) {
+        let mut value = MaybeUninit::<T>::uninit();
+        // SAFETY: the place is a T's; nobody else has the ring any more.
+        while unsafe { self.pop(value.as_mut_ptr()) }.is_ok() {
+            // SAFETY: just written.
+            unsafe { value.assume_init_drop() };
+        }
+    }
+}

@@ -1,0 +1,419 @@
+//! The builder behind `select!`, for cases that are known only at run time: crossbeam's `Select`.
+
+use std::fmt;
+use std::ptr;
+use std::time::{Duration, Instant};
+
+use super::err::{
+    ReadyTimeoutError, RecvError, SelectTimeoutError, SendError, TryReadyError, TrySelectError,
+};
+use super::parcel::Parcel;
+use super::port::Promise;
+use super::selecting::{self, Case, Wait, recv_case, send_case};
+use super::{Receiver, Sender};
+
+/// Waits for the first of several channel operations, chosen at run time.
+///
+/// Operations are added with [`send`](Select::send) and [`recv`](Select::recv), which return their index. One that can go on is
+/// then chosen, at random among several, and must be completed. The macro [`select!`](crate::select) does all of that for cases
+/// that are known beforehand.
+///
+/// ```
+/// use gosched::chan::{Select, unbounded};
+///
+/// gosched::run(|| {
+///     let (s1, r1) = unbounded();
+///     let (s2, r2) = unbounded();
+///     gosched::go(move || s1.send(10).unwrap());
+///     gosched::go(move || s2.send(20).unwrap());
+///
+///     let mut sel = Select::new();
+///     let first = sel.recv(&r1);
+///     let second = sel.recv(&r2);
+///     let oper = sel.select();
+///     match oper.index() {
+///         i if i == first => assert_eq!(oper.recv(&r1), Ok(10)),
+///         i if i == second => assert_eq!(oper.recv(&r2), Ok(20)),
+///         _ => unreachable!(),
+///     }
+/// });
+/// ```
+#[derive(Clone)]
+pub struct Select<'a> {
+    /// The cases; a removed one leaves its index unused.
+    cases: Vec<Case<'a>>,
+    indices: Vec<usize>,
+    next: usize,
+    is_biased: bool,
+}
+
+// SAFETY: D1, the cases are shared borrows of handles, which are Sync where their values are Send; that was checked when they
+// were added.
+unsafe impl Send for Select<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Select<'_> {}
+
+impl<'a> Select<'a> {
+    /// An empty list of operations.
+    ///
+    /// See the example of [`Select`].
+    #[must_use]
+    pub fn new() -> Select<'a> {
+        Select {
+            cases: Vec::with_capacity(4),
+            indices: Vec::with_capacity(4),
+            next: 0,
+            is_biased: false,
+        }
+    }
+
+    /// An empty list of operations in which an earlier one is preferred.
+    ///
+    /// ```
+    /// use gosched::chan::{Select, unbounded};
+    ///
+    /// let (s, r) = unbounded();
+    /// s.send(1).unwrap();
+    /// let mut sel = Select::new_biased();
+    /// sel.recv(&r);
+    /// sel.recv(&r);
+    /// let oper = sel.select();
+    /// assert_eq!(oper.index(), 0);
+    /// assert_eq!(oper.recv(&r), Ok(1));
+    /// ```
+    #[must_use]
+    pub fn new_biased() -> Select<'a> {
+        Select {
+            is_biased: true,
+            ..Select::new()
+        }
+    }
+
+    /// Adds a send; returns its index.
+    ///
+    /// ```
+    /// use gosched::chan::{Select, unbounded};
+    ///
+    /// let (s, r) = unbounded();
+    /// let mut sel = Select::new();
+    /// let index = sel.send(&s);
+    /// let oper = sel.select();
+    /// assert_eq!(oper.index(), index);
+    /// oper.send(&s, 7).unwrap();
+    /// assert_eq!(r.recv(), Ok(7));
+    /// ```
+    pub fn send<T>(&mut self, s: &'a Sender<T>) -> usize {
+        self.add(send_case(s))
+    }
+
+    /// Adds a receive; returns its index.
+    ///
+    /// See the example of [`Select`].
+    pub fn recv<T>(&mut self, r: &'a Receiver<T>) -> usize {
+        self.add(recv_case(r))
+    }
+
+    fn add(&mut self, case: Case<'a>) -> usize {
+        let index = self.next;
+        self.cases.push(case);
+        self.indices.push(index);
+        self.next += 1;
+        index
+    }
+
+    /// Removes an operation, as when its channel is closed. The indices of the others stay.
+    ///
+    /// # Panics
+    /// If there is no such operation.
+    ///
+    /// ```
+    /// use gosched::chan::{Select, unbounded};
+    ///
+    /// let (_s1, r1) = unbounded::<i32>();
+    /// let (_s2, r2) = unbounded::<i32>();
+    /// let mut sel = Select::new();
+    /// let first = sel.recv(&r1);
+    /// sel.recv(&r2);
+    /// sel.remove(first);
+    /// assert!(sel.try_select().is_err());
+    /// ```
+    pub fn remove(&mut self, index: usize) {
+        assert!(
+            index < self.next,
+            "index out of bounds; {index} >= {}",
+            self.next
+        );
+        let at = self.indices.iter().position(|i| *i == index);
+        let Some(at) = at else {
+            panic!("no operation with this index");
+        };
+        self.cases.swap_remove(at);
+        self.indices.swap_remove(at);
+        if self.is_biased {
+            // The order is the preference: it must survive.
+            let mut order: Vec<_> = self.indices.iter().copied().zip(self.cases.drain(..)).collect();
+            order.sort_by_key(|(index, _)| *index);
+            (self.indices, self.cases) = order.into_iter().unzip();
+        }
+    }
+
+    /// Chooses an operation that can go on now.
+    ///
+    /// # Errors
+    /// If none can.
+    ///
+    /// See the example of [`Select::remove`].
+    pub fn try_select(&mut self) -> Result<SelectedOperation<'a>, TrySelectError> {
+        self.run(Wait::Not).ok_or(TrySelectError)
+    }
+
+    /// Waits until an operation can go on, and chooses it. Blocks the goroutine, or the plain thread it is called on.
+    ///
+    /// See the example of [`Select`].
+    pub fn select(&mut self) -> SelectedOperation<'a> {
+        match self.run(Wait::Forever) {
+            Some(operation) => operation,
+            None => unreachable!("a select without a deadline timed out"),
+        }
+    }
+
+    /// As [`Select::select`], for at most `timeout`.
+    ///
+    /// # Errors
+    /// If no operation could go on in time.
+    ///
+    /// ```
+    /// use gosched::chan::{Select, unbounded};
+    /// use std::time::Duration;
+    ///
+    /// let (_s, r) = unbounded::<i32>();
+    /// let mut sel = Select::new();
+    /// sel.recv(&r);
+    /// assert!(sel.select_timeout(Duration::from_millis(1)).is_err());
+    /// ```
+    pub fn select_timeout(
+        &mut self,
+        timeout: Duration,
+    ) -> Result<SelectedOperation<'a>, SelectTimeoutError> {
+        self.run(Wait::For(timeout)).ok_or(SelectTimeoutError)
+    }
+
+    /// As [`Select::select`], until `deadline` at the latest.
+    ///
+    /// # Errors
+    /// If no operation could go on in time.
+    ///
+    /// ```
+    /// use gosched::chan::{Select, unbounded};
+    /// use std::time::Instant;
+    ///
+    /// let (_s, r) = unbounded::<i32>();
+    /// let mut sel = Select::new();
+    /// sel.recv(&r);
+    /// assert!(sel.select_deadline(Instant::now()).is_err());
+    /// ```
+    pub fn select_deadline(
+        &mut self,
+        deadline: Instant,
+    ) -> Result<SelectedOperation<'a>, SelectTimeoutError> {
+        self.run(Wait::Until(deadline)).ok_or(SelectTimeoutError)
+    }
+
+    fn run(&mut self, wait: Wait) -> Option<SelectedOperation<'a>> {
+        let mut operation = selecting::run(&self.cases, self.is_biased, wait)?;
+        operation.index = self.indices[operation.index];
+        Some(operation)
+    }
+
+    /// The index of an operation that would not have to wait now. It may have to by the time it is tried.
+    ///
+    /// # Errors
+    /// If there is none.
+    ///
+    /// ```
+    /// use gosched::chan::{Select, unbounded};
+    ///
+    /// let (s, r) = unbounded();
+    /// let mut sel = Select::new();
+    /// let index = sel.recv(&r);
+    /// assert!(sel.try_ready().is_err());
+    /// s.send(1).unwrap();
+    /// assert_eq!(sel.try_ready(), Ok(index));
+    /// assert_eq!(r.try_recv(), Ok(1));
+    /// ```
+    pub fn try_ready(&mut self) -> Result<usize, TryReadyError> {
+        self.run_ready(Wait::Not).ok_or(TryReadyError)
+    }
+
+    /// Waits until an operation would not have to wait; its index. Another goroutine may be faster then, so the operation is
+    /// tried without waiting. Blocks the goroutine, or the plain thread it is called on.
+    ///
+    /// ```
+    /// use gosched::chan::{Select, unbounded};
+    ///
+    /// gosched::run(|| {
+    ///     let (s, r) = unbounded();
+    ///     gosched::go(move || s.send(1).unwrap());
+    ///     let mut sel = Select::new();
+    ///     let index = sel.recv(&r);
+    ///     assert_eq!(sel.ready(), index);
+    ///     assert_eq!(r.try_recv(), Ok(1));
+    /// });
+    /// ```
+    pub fn ready(&mut self) -> usize {
+        assert!(
+            !self.cases.is_empty(),
+            "no operations have been added to `Select`"
+        );
+        match self.run_ready(Wait::Forever) {
+            Some(index) => index,
+            None => unreachable!("a wait without a deadline timed out"),
+        }
+    }
+
+    /// As [`Select::ready`], for at most `timeout`.
+    ///
+    /// # Errors
+    /// If no operation was ready in time.
+    ///
+    /// ```
+    /// use gosched::chan::{Select, unbounded};
+    /// use std::time::Duration;
+    ///
+    /// let (_s, r) = unbounded::<i32>();
+    /// let mut sel = Select::new();
+    /// sel.recv(&r);
+    /// assert!(sel.ready_timeout(Duration::from_millis(1)).is_err());
+    /// ```
+    pub fn ready_timeout(&mut self, timeout: Duration) -> Result<usize, ReadyTimeoutError> {
+        self.run_ready(Wait::For(timeout)).ok_or(ReadyTimeoutError)
+    }
+
+    /// As [`Select::ready`], until `deadline` at the latest.
+    ///
+    /// # Errors
+    /// If no operation was ready in time.
+    ///
+    /// ```
+    /// use gosched::chan::{Select, unbounded};
+    /// use std::time::Instant;
+    ///
+    /// let (_s, r) = unbounded::<i32>();
+    /// let mut sel = Select::new();
+    /// sel.recv(&r);
+    /// assert!(sel.ready_deadline(Instant::now()).is_err());
+    /// ```
+    pub fn ready_deadline(&mut self, deadline: Instant) -> Result<usize, ReadyTimeoutError> {
+        self.run_ready(Wait::Until(deadline))
+            .ok_or(ReadyTimeoutError)
+    }
+
+    fn run_ready(&mut self, wait: Wait) -> Option<usize> {
+        let at = selecting::run_ready(&self.cases, self.is_biased, wait)?;
+        Some(self.indices[at])
+    }
+}
+
+impl Default for Select<'_> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Select<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad("Select { .. }")
+    }
+}
+
+/// A chosen operation, to be completed with [`send`](SelectedOperation::send) or [`recv`](SelectedOperation::recv).
+///
+/// It panics if it is dropped without that.
+///
+/// See the example of [`Select`].
+#[must_use = "a selected operation must be completed"]
+pub struct SelectedOperation<'a> {
+    pub(super) index: usize,
+    pub(super) case: Case<'a>,
+    pub(super) promise: Option<Promise>,
+    pub(super) parcel: Parcel,
+}
+
+impl SelectedOperation<'_> {
+    /// The index of the operation.
+    ///
+    /// See the example of [`Select`].
+    #[must_use]
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Completes a send.
+    ///
+    /// # Errors
+    /// If the channel is disconnected; the message is in the error.
+    ///
+    /// # Panics
+    /// If another sender was selected.
+    ///
+    /// See the example of [`Select::send`].
+    pub fn send<T>(mut self, s: &Sender<T>, msg: T) -> Result<(), SendError<T>> {
+        assert!(
+            self.case.is_send && ptr::eq(self.case.handle, ptr::from_ref(s).cast()),
+            "passed a sender that wasn't selected"
+        );
+        let Some(promise) = self.promise.take() else {
+            unreachable!("completed twice");
+        };
+        // SAFETY: D1, the handle keeps its channel alive.
+        let chan = unsafe { s.chan.as_ref() };
+        chan.complete_send(promise, msg).map_err(SendError)
+    }
+
+    /// Completes a receive.
+    ///
+    /// # Errors
+    /// If the channel is empty and disconnected.
+    ///
+    /// # Panics
+    /// If another receiver was selected.
+    ///
+    /// See the example of [`Select`].
+    pub fn recv<T>(mut self, r: &Receiver<T>) -> Result<T, RecvError> {
+        assert!(
+            !self.case.is_send && ptr::eq(self.case.handle, ptr::from_ref(r).cast()),
+            "passed a receiver that wasn't selected"
+        );
+        match self.promise.take() {
+            Some(Promise::Value) => {
+                // SAFETY: D1, the select has put a value of this receiver's type there; it is taken once.
+                Ok(unsafe { self.parcel.room().cast::<T>().read() })
+            }
+            _ => Err(RecvError),
+        }
+    }
+}
+
+impl Drop for SelectedOperation<'_> {
+    fn drop(&mut self) {
+        let Some(promise) = self.promise.take() else {
+            return;
+        };
+        if let Some(port) = self.case.port {
+            match promise {
+                // SAFETY: D1, the value is there, and nobody will take it.
+                Promise::Value => unsafe { port.drop_value(self.parcel.room()) },
+                promise => port.refuse(promise),
+            }
+        }
+        if !std::thread::panicking() {
+            panic!("dropped `SelectedOperation` without completing the operation");
+        }
+    }
+}
+
+impl fmt::Debug for SelectedOperation<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad("SelectedOperation { .. }")
+    }
+}

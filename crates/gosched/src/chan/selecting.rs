@@ -1,0 +1,480 @@
+//! Select: waiting for the first of several sends and receives.
+//!
+//! 1. In random order (or in the order given) each case is tried. The first that can go on does.
+//! 2. Otherwise all the channels are locked, by address, each once, and tried again: what is found now is true of one moment, for
+//!    a `default` too. Buffers do not care for the lock, so their positions are compared before and after.
+//! 3. Otherwise a node of one [`Waiter`] goes into every channel's queue, the locks are dropped and the goroutine parks. Whoever
+//!    claims the waiter decides the case and hands its value over.
+//! 4. The other nodes come out again, each in O(1).
+//!
+//! A receive has its value when the select returns; it travels in the [`SelectedOperation`]. A send's message is evaluated
+//! afterwards, so its case has a *promise* by then: a place in the buffer, or a receiver that waits.
+
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::time::{Duration, Instant};
+
+use super::core::{HANDSHAKE, Header, word};
+use super::parcel::Parcel;
+use super::port::{Polled, Port, Promise};
+use super::ring::Place;
+use super::select::SelectedOperation;
+use super::{Receiver, Sender};
+use crate::context::current_m;
+use crate::os;
+use crate::sched::g::WaitReason;
+use crate::sched::park::enter;
+use crate::sched::waitq::{Node, On, Outcome, WaitKind, Waiter, WakeList};
+use crate::thread::park::check_cancelled;
+
+static SELECT: WaitKind = WaitKind::new(WaitReason::Select);
+static NO_CASES: WaitKind = WaitKind::new(WaitReason::SelectNoCases);
+
+/// Cases for which a select needs no memory but its stack.
+const INLINE: usize = 8;
+
+/// One case of a select: a channel, and which way.
+#[derive(Clone, Copy)]
+pub struct Case<'a> {
+    /// None: a channel on which nothing ever happens.
+    pub(super) port: Option<&'a dyn Port>,
+    /// The user's handle, to be recognised.
+    pub(super) handle: *const (),
+    pub(super) is_send: bool,
+}
+
+/// How long a select may wait.
+#[derive(Clone, Copy, Debug)]
+pub enum Wait {
+    /// Until a case can go on.
+    Forever,
+    /// Not at all.
+    Not,
+    /// So long.
+    For(Duration),
+    /// Until then.
+    Until(Instant),
+}
+
+impl Wait {
+    fn deadline(self) -> u64 {
+        match self {
+            Wait::Forever | Wait::Not => u64::MAX,
+            Wait::For(duration) => os::deadline_after(duration),
+            Wait::Until(instant) => os::deadline_of(instant),
+        }
+    }
+}
+
+/// A receive as a case.
+#[inline]
+pub fn recv_case<T>(receiver: &Receiver<T>) -> Case<'_> {
+    Case {
+        // SAFETY: D1, the handle keeps its channel alive.
+        port: receiver.chan.map(|chan| unsafe { chan.as_ref() } as &dyn Port),
+        handle: ptr::from_ref(receiver).cast(),
+        is_send: false,
+    }
+}
+
+/// A send as a case.
+#[inline]
+pub fn send_case<T>(sender: &Sender<T>) -> Case<'_> {
+    Case {
+        // SAFETY: D1, the handle keeps its channel alive.
+        port: Some(unsafe { sender.chan.as_ref() }),
+        handle: ptr::from_ref(sender).cast(),
+        is_send: true,
+    }
+}
+
+/// Runs a select; None: no case could go on in time.
+#[inline]
+pub fn run<'a>(cases: &[Case<'a>], is_biased: bool, wait: Wait) -> Option<SelectedOperation<'a>> {
+    Run::new(cases, is_biased, false).run(wait)
+}
+
+/// The index of a case that would not have to wait; None: there was none in time.
+pub(super) fn run_ready(cases: &[Case<'_>], is_biased: bool, wait: Wait) -> Option<usize> {
+    let mut operation = Run::new(cases, is_biased, true).run(wait)?;
+    operation.promise = None; // nothing is to be completed
+    Some(operation.index)
+}
+
+/// One select under way.
+struct Run<'c, 'a> {
+    cases: &'c [Case<'a>],
+    is_biased: bool,
+    /// Only to know which case could go on.
+    wants_ready: bool,
+    parcel: Parcel,
+}
+
+impl<'a> Run<'_, 'a> {
+    fn new<'c>(cases: &'c [Case<'a>], is_biased: bool, wants_ready: bool) -> Run<'c, 'a> {
+        let receives = cases.iter().filter(|case| !case.is_send);
+        let layouts = receives.filter_map(|case| case.port.map(Port::layout));
+        let parcel = if wants_ready {
+            Parcel::new([].into_iter())
+        } else {
+            Parcel::new(layouts)
+        };
+        Run {
+            cases,
+            is_biased,
+            wants_ready,
+            parcel,
+        }
+    }
+
+    fn run(mut self, wait: Wait) -> Option<SelectedOperation<'a>> {
+        if self.cases.is_empty() && !matches!(wait, Wait::Not) {
+            return no_cases(wait.deadline());
+        }
+        let deadline_ns = wait.deadline();
+        with_indices(self.cases.len(), |order| {
+            loop {
+                self.shuffle(order);
+                if let Some((at, promise)) = self.poll(order) {
+                    return Some(self.selected(at, promise));
+                }
+                if matches!(wait, Wait::Not) && self.cases.len() < 2 {
+                    return None;
+                }
+                match self.under_locks(order, matches!(wait, Wait::Not), deadline_ns) {
+                    Locked::Got(at, promise) => return Some(self.selected(at, promise)),
+                    Locked::Nothing => return None,
+                    Locked::Again => {}
+                    Locked::Cancelled => check_cancelled(),
+                }
+            }
+        })
+    }
+
+    /// A uniformly random order: every ready case has the same chance.
+    fn shuffle(&self, order: &mut [usize]) {
+        order.iter_mut().enumerate().for_each(|(n, at)| *at = n);
+        if self.is_biased {
+            return;
+        }
+        for n in (1..order.len()).rev() {
+            let other = (u64::from(random()) * (n as u64 + 1)) >> 32;
+            order.swap(n, other as usize);
+        }
+    }
+
+    /// Tries each case by itself.
+    fn poll(&self, order: &[usize]) -> Option<(usize, Promise)> {
+        for at in order {
+            let case = self.cases[*at];
+            let Some(port) = case.port else { continue };
+            let got = if self.wants_ready {
+                port.is_ready(case.is_send).then_some(Promise::Ready)
+            } else if case.is_send {
+                port.poll_send()
+            } else {
+                // SAFETY: the parcel has room for every receive's value.
+                unsafe { port.poll_recv(self.parcel.room()) }
+            };
+            if let Some(promise) = got {
+                return Some((*at, promise));
+            }
+        }
+        None
+    }
+
+    fn selected(self, at: usize, promise: Promise) -> SelectedOperation<'a> {
+        let case = self.cases[at];
+        SelectedOperation {
+            index: at,
+            case,
+            promise: Some(promise),
+            parcel: self.parcel,
+        }
+    }
+}
+
+/// How the second half ended.
+enum Locked {
+    Got(usize, Promise),
+    /// Nothing could go on: at one moment, or in time.
+    Nothing,
+    Again,
+    Cancelled,
+}
+
+impl Run<'_, '_> {
+    fn under_locks(&mut self, order: &[usize], is_default: bool, deadline_ns: u64) -> Locked {
+        let waiter = Waiter::new();
+        let mut wake = WakeList::new();
+        // For a receive that finds a promise instead of a value.
+        let promised = Waiter::new();
+        let promised_node = Node::new(&promised, 0);
+        promised_node.elem.set(self.parcel.room());
+        with_nodes(self.cases, &waiter, self, |run, nodes| {
+            let due = run.next_due();
+            let found = with_indices(run.cases.len(), |sorted| {
+                let _rt = enter();
+                let locks = LockAll::new(run.cases, sorted);
+                let found = run.look(order, &promised_node, is_default, &mut wake);
+                if matches!(found, Look::Nothing) && !is_default {
+                    if run.next_due() != due {
+                        return Look::Again;
+                    }
+                    run.queue(nodes, &mut wake);
+                }
+                drop(locks);
+                wake.wake();
+                found
+            });
+            match found {
+                Look::Got(at, Polled::Now(promise)) => return Locked::Got(at, promise),
+                Look::Got(at, Polled::Promised) => {
+                    let outcome = promised.wait(&HANDSHAKE, u64::MAX);
+                    debug_assert_eq!(outcome, Outcome::Case(0));
+                    return match promised_node.word.get() {
+                        word::MOVED => Locked::Got(at, Promise::Value),
+                        _ => Locked::Again,
+                    };
+                }
+                Look::Again => return Locked::Again,
+                Look::Nothing if is_default => return Locked::Nothing,
+                Look::Nothing => {}
+            }
+            run.wait(&waiter, nodes, deadline_ns, due)
+        })
+    }
+
+    /// Looks at every case with all locks held: what is found is true of one moment.
+    fn look(
+        &self,
+        order: &[usize],
+        promised: &Node,
+        is_default: bool,
+        wake: &mut WakeList,
+    ) -> Look {
+        let versions = || {
+            let of = |case: &Case<'_>| case.port.map_or((0, 0), Port::version);
+            self.cases.iter().map(of).fold((0usize, 0usize), |sum, v| {
+                (sum.0.wrapping_add(v.0), sum.1.wrapping_add(v.1))
+            })
+        };
+        loop {
+            let before = is_default.then(versions);
+            for at in order {
+                let case = self.cases[*at];
+                let Some(port) = case.port else { continue };
+                // SAFETY: the locks are held, and the parcel has room.
+                let got = unsafe {
+                    if self.wants_ready {
+                        let is_ready = port.is_ready_locked(case.is_send);
+                        is_ready.then_some(Polled::Now(Promise::Ready))
+                    } else if case.is_send {
+                        port.poll_send_locked(wake).map(Polled::Now)
+                    } else {
+                        port.poll_recv_locked(self.parcel.room(), promised, wake)
+                    }
+                };
+                if let Some(polled) = got {
+                    return Look::Got(*at, polled);
+                }
+            }
+            // Positions only grow, so equal sums are equal positions.
+            if before.is_none_or(|before| versions() == before) {
+                return Look::Nothing;
+            }
+        }
+    }
+
+    fn next_due(&self) -> u64 {
+        let due = |case: &Case<'_>| match case.port {
+            Some(port) if !case.is_send => port.next_due(),
+            _ => u64::MAX,
+        };
+        self.cases.iter().map(due).min().unwrap_or(u64::MAX)
+    }
+
+    /// Puts the nodes into the queues, with all locks held.
+    fn queue(&self, nodes: &[Node], wake: &mut WakeList) {
+        for (case, node) in self.cases.iter().zip(nodes) {
+            let Some(port) = case.port else { continue };
+            node.word.set(match (self.wants_ready, case.is_send) {
+                (true, _) => word::READY,
+                (false, true) => word::PLACE,
+                (false, false) => word::VALUE,
+            });
+            node.elem.set(self.parcel.room());
+            // SAFETY: the lock is held; `wait` takes the nodes out before they go.
+            unsafe {
+                let q = port.header().queues.get_held();
+                if case.is_send {
+                    q.sendq.push_back(node);
+                } else {
+                    q.recvq.push_back(node);
+                }
+            }
+        }
+        // Settled when all are in: the claim by one must not find a case that is still to be queued.
+        for port in self.cases.iter().filter_map(|case| case.port) {
+            // SAFETY: as above.
+            port.settle_queued(unsafe { port.header().queues.get_held() }, wake);
+        }
+    }
+
+    fn wait(&self, waiter: &Waiter, nodes: &[Node], deadline_ns: u64, due: u64) -> Locked {
+        waiter.on.set(On {
+            nodes: nodes.as_ptr(),
+            cases: nodes.len() as u32,
+            ..On::NOTHING
+        });
+        let outcome = waiter.wait(&SELECT, deadline_ns.min(due));
+        self.unqueue(nodes, outcome);
+        match outcome {
+            Outcome::Case(at) => match nodes[at].word.get() {
+                word::MOVED => Locked::Got(at, Promise::Value),
+                word::CLOSED => Locked::Got(at, Promise::Closed),
+                word::READY => Locked::Got(at, Promise::Ready),
+                word::AGAIN => Locked::Again,
+                word::PEER => {
+                    let node: *const Node = nodes[at].elem.get().cast();
+                    Locked::Got(at, Promise::Receiver(node))
+                }
+                place => Locked::Got(at, Promise::Place(Place(place - word::RESERVED))),
+            },
+            Outcome::TimedOut if due < deadline_ns => Locked::Again,
+            Outcome::TimedOut => Locked::Nothing,
+            Outcome::Cancelled => Locked::Cancelled,
+        }
+    }
+
+    /// Takes out every node that its channel has not popped.
+    fn unqueue(&self, nodes: &[Node], outcome: Outcome) {
+        let _rt = enter();
+        for (at, (case, node)) in self.cases.iter().zip(nodes).enumerate() {
+            let Some(port) = case.port else { continue };
+            if outcome == Outcome::Case(at) {
+                continue; // popped by the claim
+            }
+            let header = port.header();
+            let mut q = header.queues.lock();
+            if case.is_send {
+                q.sendq.remove(node);
+            } else {
+                q.recvq.remove(node);
+            }
+            header.note_queues(&q);
+        }
+    }
+}
+
+/// What a look under all locks found.
+enum Look {
+    Got(usize, Polled),
+    Nothing,
+    Again,
+}
+
+/// All channels of a select, locked by address, each once.
+struct LockAll<'s, 'c, 'a> {
+    cases: &'c [Case<'a>],
+    sorted: &'s [usize],
+}
+
+impl<'s, 'c, 'a> LockAll<'s, 'c, 'a> {
+    fn new(cases: &'c [Case<'a>], sorted: &'s mut [usize]) -> LockAll<'s, 'c, 'a> {
+        sorted.iter_mut().enumerate().for_each(|(n, at)| *at = n);
+        sorted.sort_unstable_by_key(|at| address(&cases[*at]));
+        let all = LockAll { cases, sorted };
+        all.each(|header, is_first| header.queues.lock_of_several(is_first));
+        all
+    }
+
+    fn each(&self, mut f: impl FnMut(&'a Header, bool)) {
+        let mut last = 0;
+        for at in self.sorted {
+            let address = address(&self.cases[*at]);
+            if address != 0 && address != last {
+                if let Some(port) = self.cases[*at].port {
+                    f(port.header(), last == 0);
+                }
+                last = address;
+            }
+        }
+    }
+}
+
+fn address(case: &Case<'_>) -> usize {
+    case.port
+        .map_or(0, |port| ptr::from_ref(port.header()).addr())
+}
+
+impl Drop for LockAll<'_, '_, '_> {
+    fn drop(&mut self) {
+        // The first one taken carries the rank: it goes last.
+        let mut first = None;
+        self.each(|header, is_first| {
+            if is_first {
+                first = Some(header);
+            } else {
+                // SAFETY: taken by `new`.
+                unsafe { header.queues.unlock_of_several(false) };
+            }
+        });
+        if let Some(header) = first {
+            // SAFETY: as above.
+            unsafe { header.queues.unlock_of_several(true) };
+        }
+    }
+}
+
+/// Waits for nothing.
+fn no_cases<T>(deadline_ns: u64) -> Option<T> {
+    loop {
+        match Waiter::new().wait(&NO_CASES, deadline_ns) {
+            Outcome::TimedOut => return None,
+            _ => check_cancelled(),
+        }
+    }
+}
+
+/// A random number: the M's own, or on a plain thread one for all.
+fn random() -> u32 {
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let rt = enter();
+    if let Some(m) = rt.m() {
+        return m.random();
+    }
+    debug_assert!(current_m().is_none());
+    let mut x = NEXT.fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (x >> 32) as u32
+}
+
+/// Room for an index per case, on the stack if they are few. Outside the runtime, or few.
+fn with_indices<R>(n: usize, f: impl FnOnce(&mut [usize]) -> R) -> R {
+    let mut few = [0; INLINE];
+    match few.get_mut(..n) {
+        Some(few) => f(few),
+        None => f(&mut vec![0; n]),
+    }
+}
+
+/// A node per case.
+fn with_nodes<S, R>(
+    cases: &[Case<'_>],
+    waiter: &Waiter,
+    with: S,
+    f: impl FnOnce(S, &[Node]) -> R,
+) -> R {
+    let n = cases.len();
+    if n <= INLINE {
+        let few: [MaybeUninit<Node>; INLINE] =
+            std::array::from_fn(|at| MaybeUninit::new(Node::new(waiter, at)));
+        // SAFETY: all of them were just written.
+        return f(with, unsafe { &*(&raw const few[..n] as *const [Node]) });
+    }
+    let many: Vec<Node> = (0..n).map(|at| Node::new(waiter, at)).collect();
+    f(with, &many)
+}

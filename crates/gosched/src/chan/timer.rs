@@ -1,0 +1,99 @@
+//! A channel whose values come from the clock: `after`, `at`, `tick`, `time::Timer` and `time::Ticker`.
+//!
+//! Nothing runs for it. When its time has come is seen by whoever looks; who waits does so with that deadline, and whoever
+//! changes it makes them look again. So a timer that nobody waits on costs nothing, and one that is stopped or set anew can have
+//! no stale value (Go ≥ 1.23): a value that was not received never existed.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::time::Instant;
+
+use super::core::{Header, Queues};
+use super::ring::No;
+use crate::os;
+use crate::sched::park::enter;
+use crate::sched::waitq::WakeList;
+
+/// When the next value is due; values are made from that moment.
+pub(super) struct Clock<T> {
+    /// Monotonic ns; `u64::MAX`: never. Changes under the channel's lock.
+    when: AtomicU64,
+    /// 0: once.
+    period_ns: AtomicU64,
+    make: fn(Instant) -> T,
+}
+
+impl<T> Clock<T> {
+    pub(super) fn new(when: u64, period_ns: u64, make: fn(Instant) -> T) -> Clock<T> {
+        Clock {
+            when: AtomicU64::new(when),
+            period_ns: AtomicU64::new(period_ns),
+            make,
+        }
+    }
+
+    #[inline]
+    pub(super) fn when(&self) -> u64 {
+        self.when.load(SeqCst)
+    }
+
+    /// The value, if it is due: one receiver gets it. Outside the runtime.
+    pub(super) fn take(&self, header: &Header) -> Result<T, No> {
+        if self.when() == u64::MAX {
+            return Err(No::NotNow);
+        }
+        let now = os::monotonic_ns();
+        if self.when() > now {
+            return Err(No::NotNow);
+        }
+        let mut wake = WakeList::new();
+        let when = {
+            let _rt = enter();
+            let mut q = header.queues.lock();
+            let when = self.take_due(header, &mut q, now, &mut wake);
+            drop(q);
+            wake.wake();
+            when
+        };
+        when.map(|when| self.value(when)).ok_or(No::NotNow)
+    }
+
+    /// The moment of the value, if it is due. Missed ones are dropped, the phase is kept. Under the lock.
+    pub(super) fn take_due(
+        &self,
+        header: &Header,
+        q: &mut Queues,
+        now: u64,
+        wake: &mut WakeList,
+    ) -> Option<u64> {
+        let when = self.when();
+        if when > now {
+            return None;
+        }
+        let next = match self.period_ns.load(Relaxed) {
+            0 => u64::MAX,
+            period => when.saturating_add(period.saturating_mul(1 + (now - when) / period)),
+        };
+        self.when.store(next, SeqCst);
+        header.look_again(q, wake); // their deadline has moved on
+        Some(when)
+    }
+
+    /// The value of a moment. Outside the runtime: it is the user's.
+    pub(super) fn value(&self, when: u64) -> T {
+        (self.make)(os::instant_of(when))
+    }
+
+    /// Sets it anew; whether a value was still to come or to be received. `u64::MAX` stops it.
+    pub(super) fn set(&self, header: &Header, when: u64, period_ns: u64) -> bool {
+        let _rt = enter();
+        let mut q = header.queues.lock();
+        let old = self.when.swap(when, SeqCst);
+        self.period_ns.store(period_ns, Relaxed);
+        let mut wake = WakeList::new();
+        header.look_again(&mut q, &mut wake);
+        drop(q);
+        wake.wake();
+        old != u64::MAX
+    }
+}

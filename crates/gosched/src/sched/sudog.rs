@@ -1,0 +1,98 @@
+//! The word of one wait: how several that could end it agree on one (G4).
+//!
+//! A goroutine or a plain thread that waits may be on many queues at once: a select's cases, and a timer. Whoever wants to end
+//! the wait *claims* the word; one claim succeeds, everybody else leaves the waiter alone. The winner then hands over what was
+//! waited for and *finishes*; after that the waiter's memory is not touched any more unless it was parked, for then it
+//! stays where it is until the winner wakes it.
+//!
+//! ```text
+//!  word           meaning                                   next
+//!  PENDING        queued, not asleep yet                    waiter (commit), claimed
+//!  waiter         asleep: a G, or a thread's note           claimed
+//!  claimed(case)  somebody ends the wait, as this case      done(case) (finish)
+//!  done(case)     what was waited for is there              –
+//! ```
+//!
+//! Nothing is held while the waiter goes to sleep, so a claim may come before the commit: the commit is refused (PK) and the
+//! waiter looks until the word is done, which is a matter of a copy.
+
+use crate::shim::{AcqRel, Acquire, AtomicUsize, Relaxed, Release};
+
+const PENDING: usize = 0;
+/// The two low bits of a word that is no waiter.
+const CLAIMED: usize = 1;
+const DONE: usize = 3;
+const TAG: usize = 3;
+const CASE_SHIFT: u32 = 2;
+
+/// The word; a waiter is any value above 0 with its lowest bit clear (a tagged pointer).
+pub(crate) struct WaitWord(AtomicUsize);
+
+/// What a claim found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Found {
+    /// The wait was over already.
+    Over,
+    /// It was ours to end; the waiter is awake and will see it.
+    Awake,
+    /// It was ours to end; this one sleeps and must be woken after `finish`.
+    Asleep(usize),
+}
+
+impl WaitWord {
+    pub(crate) fn new() -> WaitWord {
+        WaitWord(AtomicUsize::new(PENDING))
+    }
+
+    /// The waiter goes to sleep; false: somebody has claimed it, it must not.
+    #[must_use = "a refused waiter must not sleep"]
+    pub(crate) fn commit(&self, waiter: usize) -> bool {
+        debug_assert!(waiter != PENDING && waiter & 1 == 0);
+        // ORDER: Release; pairs with the Acquire of `claim`: the waiter's note, or its G off its stack.
+        self.0
+            .compare_exchange(PENDING, waiter, Release, Relaxed)
+            .is_ok()
+    }
+
+    /// Ends the wait as `case`, if nobody else has.
+    #[must_use = "who claims must finish"]
+    pub(crate) fn claim(&self, case: usize) -> Found {
+        let claimed = case << CASE_SHIFT | CLAIMED;
+        let mut word = self.0.load(Relaxed);
+        loop {
+            if word & 1 != 0 {
+                return Found::Over;
+            }
+            // ORDER: AcqRel; pairs with the Release of `commit`, and between two that claim.
+            match self
+                .0
+                .compare_exchange_weak(word, claimed, AcqRel, Relaxed)
+            {
+                Ok(PENDING) => return Found::Awake,
+                Ok(waiter) => return Found::Asleep(waiter),
+                Err(found) => word = found,
+            }
+        }
+    }
+
+    /// What was waited for is there. The waiter may be gone after this, unless the claim found it asleep.
+    pub(crate) fn finish(&self, case: usize) {
+        debug_assert_eq!(self.0.load(Relaxed), case << CASE_SHIFT | CLAIMED);
+        // ORDER: Release; pairs with the Acquire of `outcome`: the value that was handed over (U10).
+        self.0.store(case << CASE_SHIFT | DONE, Release);
+    }
+
+    /// The case that ended the wait, once it is done.
+    #[inline]
+    pub(crate) fn outcome(&self) -> Option<usize> {
+        // ORDER: Acquire; pairs with the Release of `finish`.
+        let word = self.0.load(Acquire);
+        (word & TAG == DONE).then_some(word >> CASE_SHIFT)
+    }
+
+    /// Whether somebody has claimed it. A look: it may change at once.
+    #[inline]
+    pub(crate) fn is_claimed(&self) -> bool {
+        self.0.load(Relaxed) & 1 != 0
+    }
+}
