@@ -37,7 +37,7 @@ mod runtime;
 mod sched;
 mod shim;
 pub mod thread;
-mod time;
+pub mod time;
 
 #[doc(hidden)]
 pub mod testing;

@@ -186,12 +186,17 @@ pub fn tick(duration: Duration) -> Receiver<Instant> {
     clock(os::deadline_of(first), period_ns.max(1))
 }
 
+/// A receiver of the clock's whose time can be changed.
+pub(crate) fn resettable(when_ns: u64, period_ns: u64) -> Receiver<Instant> {
+    // SAFETY: D1, a new channel of the clock has one receiver.
+    unsafe { Receiver::new(Chan::timer(when_ns, period_ns, |when| when)) }
+}
+
 fn clock(when_ns: u64, period_ns: u64) -> Receiver<Instant> {
     if when_ns == u64::MAX {
         return never();
     }
-    // SAFETY: D1, a new channel of the clock has one receiver.
-    unsafe { Receiver::new(Chan::timer(when_ns, period_ns, |when| when)) }
+    resettable(when_ns, period_ns)
 }
 
 /// Makes a receiver that never gets a message and does not end: an arm of a [`select!`](crate::select) that is not there.

@@ -8,7 +8,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Instant;
 
-use super::core::{Header, Queues};
+use super::Receiver;
+use super::core::{Chan, Flavor, Header, Queues};
 use super::ring::No;
 use crate::os;
 use crate::sched::park::enter;
@@ -23,8 +24,22 @@ pub(super) struct Clock<T> {
     make: fn(Instant) -> T,
 }
 
+impl<T> Receiver<T> {
+    /// Sets a receiver of the clock's anew; whether a value was still to come or to be received.
+    pub(crate) fn set_clock(&self, when_ns: u64, period_ns: u64) -> bool {
+        match self.chan() {
+            Some(Chan {
+                header,
+                flavor: Flavor::Clock(clock),
+            }) => clock.set(header, when_ns, period_ns),
+            _ => false,
+        }
+    }
+}
+
 impl<T> Clock<T> {
     pub(super) fn new(when: u64, period_ns: u64, make: fn(Instant) -> T) -> Clock<T> {
+        os::instant_of(0); // what converts moments is made now, not under a lock
         Clock {
             when: AtomicU64::new(when),
             period_ns: AtomicU64::new(period_ns),

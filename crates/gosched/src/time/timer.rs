@@ -1,0 +1,163 @@
+//! `Timer` and `Ticker`: Go's, with its guarantees since 1.23.
+//!
+//! Their channels are evaluated by whoever looks (see `chan/timer.rs`): nothing is queued for a timer, none has to be stopped to
+//! be freed, and after `stop` or `reset` there is no stale value.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use crate::chan::{self, Receiver};
+use crate::os;
+
+/// A single event in the future: a channel that gets the time, once.
+///
+/// As Go's: [`stop`](Timer::stop) and [`reset`](Timer::reset) also take back a value that was not received yet, so none comes from
+/// before them. Dropping a timer ends its channel for nobody: clones of the receiver go on.
+///
+/// ```
+/// use gosched::time::Timer;
+/// use std::time::{Duration, Instant};
+///
+/// gosched::run(|| {
+///     let start = Instant::now();
+///     let timer = Timer::new(Duration::from_millis(5));
+///     let due = timer.chan().recv().unwrap();
+///     assert!(due >= start + Duration::from_millis(5));
+///     assert!(!timer.stop()); // it has fired and was received
+///
+///     timer.reset(Duration::from_secs(3600));
+///     assert!(timer.stop());
+///     assert!(timer.chan().try_recv().is_err());
+/// });
+/// ```
+pub struct Timer {
+    chan: Receiver<Instant>,
+}
+
+impl Timer {
+    /// A timer that fires once, `duration` from now. `Duration::MAX` never comes.
+    ///
+    /// See the example of [`Timer`].
+    #[must_use]
+    pub fn new(duration: Duration) -> Timer {
+        Timer {
+            chan: chan::resettable(os::deadline_after(duration), 0),
+        }
+    }
+
+    /// Where the time comes, for receives and `select!`.
+    ///
+    /// See the example of [`Timer`].
+    #[must_use]
+    pub fn chan(&self) -> &Receiver<Instant> {
+        &self.chan
+    }
+
+    /// Stops it; whether that kept a value from being received.
+    ///
+    /// See the example of [`Timer`].
+    pub fn stop(&self) -> bool {
+        self.chan.set_clock(u64::MAX, 0)
+    }
+
+    /// Sets it anew, `duration` from now; whether it was still to fire, or to be received.
+    ///
+    /// See the example of [`Timer`].
+    pub fn reset(&self, duration: Duration) -> bool {
+        self.chan.set_clock(os::deadline_after(duration), 0)
+    }
+}
+
+impl fmt::Debug for Timer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad("Timer { .. }")
+    }
+}
+
+/// A channel that gets the time again and again.
+///
+/// There is room for one tick: whoever is late finds one and has missed the others, and the next comes when it would have anyway.
+///
+/// ```
+/// use gosched::time::Ticker;
+/// use std::time::Duration;
+///
+/// gosched::run(|| {
+///     let ticker = Ticker::new(Duration::from_millis(2));
+///     let first = ticker.chan().recv().unwrap();
+///     let second = ticker.chan().recv().unwrap();
+///     assert!(second >= first + Duration::from_millis(2));
+///     ticker.stop();
+///     assert!(ticker.chan().try_recv().is_err());
+/// });
+/// ```
+pub struct Ticker {
+    chan: Receiver<Instant>,
+}
+
+impl Ticker {
+    /// A ticker whose first tick comes `period` from now.
+    ///
+    /// # Panics
+    /// If `period` is zero.
+    ///
+    /// See the example of [`Ticker`].
+    #[must_use]
+    #[track_caller]
+    pub fn new(period: Duration) -> Ticker {
+        let (when, period_ns) = first_tick(period, "Ticker::new");
+        Ticker {
+            chan: chan::resettable(when, period_ns),
+        }
+    }
+
+    /// Where the ticks come.
+    ///
+    /// See the example of [`Ticker`].
+    #[must_use]
+    pub fn chan(&self) -> &Receiver<Instant> {
+        &self.chan
+    }
+
+    /// No more ticks; one that was not received is gone, too. The channel does not end.
+    ///
+    /// See the example of [`Ticker`].
+    pub fn stop(&self) {
+        self.chan.set_clock(u64::MAX, 0);
+    }
+
+    /// Begins anew with another period; the next tick comes `period` from now.
+    ///
+    /// # Panics
+    /// If `period` is zero.
+    ///
+    /// ```
+    /// use gosched::time::Ticker;
+    /// use std::time::Duration;
+    ///
+    /// let ticker = Ticker::new(Duration::from_secs(3600));
+    /// ticker.reset(Duration::from_millis(1));
+    /// ticker.chan().recv().unwrap();
+    /// ```
+    #[track_caller]
+    pub fn reset(&self, period: Duration) {
+        let (when, period_ns) = first_tick(period, "Ticker::reset");
+        self.chan.set_clock(when, period_ns);
+    }
+}
+
+#[track_caller]
+fn first_tick(period: Duration, what: &str) -> (u64, u64) {
+    assert!(
+        !period.is_zero(),
+        "gosched::time::{what}: the period must not be zero"
+    );
+    let period_ns = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);
+    (os::deadline_after(period), period_ns)
+}
+
+impl fmt::Debug for Ticker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad("Ticker { .. }")
+    }
+}
