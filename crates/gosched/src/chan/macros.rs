@@ -18,7 +18,10 @@
 //!
 //! When no rule takes the next arm, `@wrong` finds out what is wrong with it.
 
-use super::{Receiver, Sender};
+use std::mem::ManuallyDrop;
+
+use super::internal::{Case, Wait, run};
+use super::{Receiver, SelectedOperation, Sender};
 
 /// The channel of a `recv` arm, through whatever references and pointers it was given.
 #[doc(hidden)]
@@ -32,6 +35,35 @@ pub fn receiver<T>(r: &Receiver<T>) -> &Receiver<T> {
 #[inline]
 pub fn sender<T>(s: &Sender<T>) -> &Sender<T> {
     s
+}
+
+/// What a select came to. Without a destructor, which would keep the channels borrowed in the bodies: the arm that is taken asks
+/// for the operation.
+#[doc(hidden)]
+pub struct Chosen<'a>(ManuallyDrop<Option<SelectedOperation<'a>>>);
+
+/// Waits for one of the cases.
+#[doc(hidden)]
+#[inline]
+pub fn choose<'a>(cases: &[Case<'a>], is_biased: bool, wait: Wait) -> Chosen<'a> {
+    Chosen(ManuallyDrop::new(run(cases, is_biased, wait)))
+}
+
+impl<'a> Chosen<'a> {
+    /// Which case it is; None: the default.
+    #[inline]
+    pub fn index(&self) -> Option<usize> {
+        self.0.as_ref().map(SelectedOperation::index)
+    }
+
+    /// The operation, which is to be completed.
+    #[inline]
+    pub fn oper(self) -> SelectedOperation<'a> {
+        match ManuallyDrop::into_inner(self.0) {
+            Some(oper) => oper,
+            None => no_such_arm(),
+        }
+    }
 }
 
 /// The index of an arm that a select does not have.
@@ -166,6 +198,15 @@ macro_rules! select_biased {
     };
 }
 
+/// The name under which crossbeam-channel's tests reach behind its `select!`; what calls it has a `const _IS_BIASED`.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __crossbeam_channel_internal {
+    ($($arms:tt)*) => {
+        $crate::__select!(@begin _IS_BIASED $($arms)*)
+    };
+}
+
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __select {
@@ -279,17 +320,17 @@ macro_rules! __select {
     };
 
     (@write_recv [$receiver:ident $case:ident ($r:expr) () ($res:pat) $body:tt] ()) => {{
-        match $crate::chan::internal::receiver(&$r) {
+        match &$r {
             arm => {
-                let res = arm.recv();
+                let res = $crate::chan::internal::receiver(arm).recv();
                 let $res = res;
                 $body
             }
         }
     }};
     (@write_recv [$receiver:ident $case:ident ($r:expr) () ($res:pat) $body:tt] (() $default:tt)) => {{
-        match $crate::chan::internal::receiver(&$r) {
-            arm => match arm.try_recv() {
+        match &$r {
+            arm => match $crate::chan::internal::receiver(arm).try_recv() {
                 ::core::result::Result::Err($crate::chan::TryRecvError::Empty) => $default,
                 res => {
                     let res = res.map_err(|_| $crate::chan::RecvError);
@@ -300,8 +341,8 @@ macro_rules! __select {
         }
     }};
     (@write_recv [$receiver:ident $case:ident ($r:expr) () ($res:pat) $body:tt] (($timeout:expr) $default:tt)) => {{
-        match $crate::chan::internal::receiver(&$r) {
-            arm => match arm.recv_timeout($timeout) {
+        match &$r {
+            arm => match $crate::chan::internal::receiver(arm).recv_timeout($timeout) {
                 ::core::result::Result::Err($crate::chan::RecvTimeoutError::Timeout) => $default,
                 res => {
                     let res = res.map_err(|_| $crate::chan::RecvError);
@@ -316,22 +357,24 @@ macro_rules! __select {
         ($([$i:tt $op:ident $channel:ident $case:ident ($chan:expr) ($($msg:expr)?) ($res:pat) $body:tt])*)
         ($wait:expr) $default:tt
     ) => {{
-        match ($($crate::chan::internal::$channel(&$chan),)*) {
-            arms => match $crate::chan::internal::run(
-                &[$($crate::chan::internal::$case(arms.$i)),*],
-                $biased,
-                $wait,
-            ) {
-                ::core::option::Option::Some(oper) => match oper.index() {
-                    $($i => {
-                        let res = oper.$op(arms.$i $(, $msg)?);
+        match ($(&$chan,)*) {
+            arms => {
+                let arms = ($($crate::chan::internal::$channel(arms.$i),)*);
+                let chosen = $crate::chan::internal::choose(
+                    &[$($crate::chan::internal::$case(arms.$i)),*],
+                    $biased,
+                    $wait,
+                );
+                match chosen.index() {
+                    $(::core::option::Option::Some($i) => {
+                        let res = chosen.oper().$op(arms.$i $(, $msg)?);
                         let $res = res;
                         $body
                     })*
-                    _ => $crate::chan::internal::no_such_arm(),
-                },
-                ::core::option::Option::None => $default,
-            },
+                    ::core::option::Option::Some(_) => $crate::chan::internal::no_such_arm(),
+                    ::core::option::Option::None => $default,
+                }
+            }
         }
     }};
 

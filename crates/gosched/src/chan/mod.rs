@@ -68,12 +68,14 @@ pub use self::iter::{IntoIter, Iter, TryIter};
 pub use self::receiver::Receiver;
 pub use self::select::{Select, SelectedOperation};
 pub use self::sender::Sender;
+#[doc(hidden)]
+pub use crate::__crossbeam_channel_internal as crossbeam_channel_internal;
 pub use crate::{select, select_biased};
 
 /// What the macros write.
 #[doc(hidden)]
 pub mod internal {
-    pub use super::macros::{no_such_arm, receiver, sender};
+    pub use super::macros::{Chosen, choose, no_such_arm, receiver, sender};
     pub use super::selecting::{Case, Wait, recv_case, run, send_case};
 }
 

@@ -227,6 +227,13 @@ pub(crate) fn settle(m: Mp, g: Gp) {
     }
 }
 
+/// Whether the door's flag at `at`, from FS, is in every goroutine's block; true where none has a block.
+pub(super) fn has_flag(at: isize) -> bool {
+    let image = image::current();
+    // SAFETY: D6, images are never freed.
+    at < 0 && at % 8 == 0 && (image.is_null() || unsafe { &*image }.has_place(at))
+}
+
 #[cold]
 #[inline(never)]
 fn settle_slow(m: Mp, g: Gp) {

@@ -38,6 +38,8 @@ pub(crate) enum PreemptOff {
 /// A thread of the runtime.
 #[repr(C)]
 pub(crate) struct M {
+    /// Its own address, for the door (`context/current.rs`); set when a thread becomes it.
+    pub(crate) this: Cell<*const M>,
     /// The FS base this thread runs on at present: how the door tells a thread of ours from one that
     /// merely inherited our GS (a thread started by a goroutine does).
     pub(crate) fs: AtomicUsize,
@@ -105,6 +107,7 @@ pub(crate) struct M {
 impl M {
     pub(crate) fn new() -> M {
         M {
+            this: Cell::new(std::ptr::null()),
             fs: AtomicUsize::new(0),
             own_fs: Cell::new(0),
             malloc: Cell::new([0; 2]),

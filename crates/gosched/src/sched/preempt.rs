@@ -36,7 +36,7 @@ use super::m::{LET_GO, YIELD};
 use super::p::release_p;
 use super::ptr::{Gp, Mp};
 use super::{chaos, syscall};
-use crate::context::current::{current_m, interrupted_m};
+use crate::context::current::{current_m, interrupted_m, is_settled};
 use crate::os;
 
 /// The signal, unless asked otherwise: ignored by default, passed on silently by debuggers.
@@ -141,7 +141,7 @@ fn answer(m: Mp) {
     // Inside, on the way from one FS to another, in a stretch that must not be interrupted, in a runtime where nobody would
     // bring a P: later, or never.
     if m.claim.depth() != 0
-        || current_m() != Some(m)
+        || !is_settled(m)
         || !m.may_be_preempted()
         || sched.dead.load(Relaxed)
     {

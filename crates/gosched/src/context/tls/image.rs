@@ -15,6 +15,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::{Mutex, PoisonError};
 
 use super::call_on_fs;
+use crate::context::current;
 use super::dtv::{Dtv, Slot};
 use super::glibc::{DTV, Glibc, SELF, SELF_TOO};
 use super::modules::{self, Module};
@@ -173,11 +174,27 @@ impl Image {
         // SAFETY: D6, libc has filled the template in, and it is ours alone.
         unsafe { image.read_dtv(template.fs, modules.last) };
         image.complete(&template);
+        let at = current::flag_offset();
+        if image.has_place(at) {
+            // Whoever is on a block is an M.
+            image.words[image.used.wrapping_add_signed(at) / 8] = 1;
+        } else if current::uses_flag() {
+            return None; // the door would not know the blocks' goroutines
+        }
         image.mask = image.make_mask();
         for (at, value) in &mut image.marks {
             *value = image.words[image.used.wrapping_add_signed(*at) / 8];
         }
         Some(image)
+    }
+
+    /// Whether the word at `at`, from FS, is a fixed thread-local.
+    pub(super) fn has_place(&self, at: isize) -> bool {
+        let inside = |module: &Module| {
+            let from = at + module.offset as isize;
+            from >= 0 && from + 8 <= module.len as isize
+        };
+        at % 8 == 0 && at >= -(self.used as isize) && self.modules.iter().any(inside)
     }
 
     /// # Safety

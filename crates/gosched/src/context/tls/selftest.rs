@@ -17,7 +17,7 @@ use super::dtv::Dtv;
 use super::glibc::{NO_MEMORY, Reason};
 use super::image::Image;
 use super::{call_on_fs, read_words, write_words};
-use crate::context::current::read_fs;
+use crate::context::current::{self, read_fs};
 
 /// Destructors that have run: the thread-local's and the key's.
 static DROPPED: AtomicUsize = AtomicUsize::new(0);
@@ -59,9 +59,20 @@ fn on_block(image: &'static Image, block: Block) -> Result<(), Reason> {
     copy_words(words, read_fs(), block.fs());
     let was_clean = !block.is_touched() && is_linked(image, block.fs());
     let nobody = AtomicUsize::new(0);
+    let has_flag = image.has_place(current::flag_offset());
+    let set_flag = |value| {
+        if has_flag {
+            // SAFETY: D6, the block is whole and nobody is on it.
+            unsafe { current::set_flag(block.fs(), value) };
+        }
+    };
+    set_flag(0); // this thread is no M
     let worked = call_on_fs(block.fs(), &raw const nobody, live_a_little);
+    set_flag(1);
     let was_seen = block.is_touched();
+    set_flag(0);
     call_on_fs(block.fs(), &raw const nobody, || block.finish(words));
+    set_flag(1);
     copy_words(words, block.fs(), read_fs());
     let ended = DROPPED.load(SeqCst) == 1 && KEY_ENDED.load(SeqCst) == 1;
     let is_clean = !block.is_touched();
