@@ -67,7 +67,7 @@ pub(super) struct Queues {
 /// What every channel has, whatever it carries.
 pub(super) struct Header {
     pub(super) queues: Lock<Queues>,
-    /// Whether the queues have anybody in them: for those who do not hold the lock.
+    /// Whether the queues have anybody in them, for those who pass the buffer without the lock.
     recv_waits: AtomicBool,
     send_waits: AtomicBool,
     senders: AtomicUsize,
@@ -452,10 +452,10 @@ impl<T> Chan<T> {
 
     /// Somebody has just queued itself: what came before its place in the queue was visible is settled now.
     pub(super) fn settle_queued(&self, q: &mut Queues, wake: &mut WakeList) {
-        self.header.note_queues(q);
         if self.is_zero() {
             return; // no buffer, nothing to settle
         }
+        self.header.note_queues(q);
         // FENCE: settle/1, settle/2 — the marks before the look at the buffer; meets the one after its move.
         fence(SeqCst);
         let mut emptied = Emptied::new();
@@ -655,7 +655,8 @@ fn settle_senders<T>(q: &mut Queues, wake: &mut WakeList, ring: &Ring<T>) -> boo
 }
 
 impl Header {
-    /// Mirrors the queues for those without the lock. Under the lock.
+    /// Mirrors the queues for those who pass the buffer without the lock. Under the lock.
+    #[inline]
     pub(super) fn note_queues(&self, q: &Queues) {
         self.recv_waits.store(!q.recvq.is_empty(), Relaxed);
         self.send_waits.store(!q.sendq.is_empty(), Relaxed);

@@ -92,6 +92,11 @@ pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
     pair(Chan::unbounded())
 }
 
+/// A channel without messages that is closed by itself at a moment (`u64::MAX`: never), if not earlier.
+pub(crate) fn closing_at(closes_at_ns: u64) -> (Sender<()>, Receiver<()>) {
+    pair(Chan::closing_at(closes_at_ns))
+}
+
 /// Makes a channel with room for `cap` messages. With no room at all (`cap` 0) a sender waits for a receiver and the other way round.
 ///
 /// ```

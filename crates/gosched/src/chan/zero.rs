@@ -65,17 +65,13 @@ impl<T> Chan<T> {
         me: *const Waiter,
         wake: &mut WakeList,
     ) -> Option<(&'a Node, Claim)> {
-        let found = loop {
-            let Some((node, claim)) = q.recvq.pop_except(me) else {
-                break None;
-            };
+        loop {
+            let (node, claim) = q.recvq.pop_except(me)?;
             if node.word.get() == word::VALUE {
-                break Some((node, claim));
+                return Some((node, claim));
             }
             claim.finish(wake);
-        };
-        self.header.note_queues(q);
-        found
+        }
     }
 
     /// Takes from the first waiting sender. After a promise the lock is dropped and [`Took::after_handshake`] waits.
@@ -108,7 +104,6 @@ impl<T> Chan<T> {
                 _ => None,
             };
             claim.finish(wake);
-            self.header.note_queues(q);
             if took.is_some() {
                 return took;
             }

@@ -353,6 +353,7 @@ impl WaitQueue {
     }
 
     /// As [`WaitQueue::pop`], leaving the nodes of one waiter alone: a select does not meet itself.
+    #[inline]
     pub(crate) fn pop_except<'a>(&mut self, not: *const Waiter) -> Option<(&'a Node, Claim)> {
         let mut at = self.head;
         // SAFETY: G4, a node in the queue is alive, and so is its waiter.
