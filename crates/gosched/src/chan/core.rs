@@ -283,6 +283,7 @@ impl<T> Chan<T> {
     /// Receives, waiting until the deadline at most.
     pub(super) fn recv(&self, deadline_ns: u64) -> Result<T, RecvTimeoutError> {
         let mut to = MaybeUninit::<T>::uninit();
+        let mut is_first = false;
         loop {
             if !self.is_zero() {
                 // SAFETY: `to` is a place for a T; initialised where that is said.
@@ -294,12 +295,12 @@ impl<T> Chan<T> {
                 }
             }
             // SAFETY: as above.
-            match unsafe { self.recv_slow(to.as_mut_ptr(), deadline_ns) } {
+            match unsafe { self.recv_slow(to.as_mut_ptr(), deadline_ns, is_first) } {
                 // SAFETY: as above.
                 Slow::Moved => return Ok(unsafe { to.assume_init() }),
                 Slow::Closed => return Err(RecvTimeoutError::Disconnected),
                 Slow::TimedOut => return Err(RecvTimeoutError::Timeout),
-                Slow::Again => {}
+                Slow::Again => is_first = true, // it has waited already
                 Slow::Cancelled => check_cancelled(),
             }
         }
@@ -307,7 +308,7 @@ impl<T> Chan<T> {
 
     /// # Safety
     /// `to` is a place for a `T`, initialised if `Moved` is returned.
-    unsafe fn recv_slow(&self, to: *mut T, deadline_ns: u64) -> Slow {
+    unsafe fn recv_slow(&self, to: *mut T, deadline_ns: u64, is_first: bool) -> Slow {
         let own = self.next_due();
         let waiter = Waiter::new();
         let node = Node::new(&waiter, 0);
@@ -328,11 +329,17 @@ impl<T> Chan<T> {
                 if q.is_closed || os::has_passed(own) {
                     return Slow::Closed;
                 }
-            } else if q.is_closed || self.next_due() != own {
+            } else if q.is_closed && self.is_ready_to_pop() || self.next_due() != own {
                 return Slow::Again; // what is left comes out first
             }
             // SAFETY: G4, `finish_wait` takes the node out before this frame ends.
-            unsafe { q.recvq.push_back(&node) };
+            unsafe {
+                if is_first {
+                    q.recvq.push_front(&node);
+                } else {
+                    q.recvq.push_back(&node);
+                }
+            }
             self.settle_queued(&mut q, &mut wake);
             drop(q);
             wake.wake();
@@ -409,6 +416,14 @@ impl<T> Chan<T> {
                 unsafe { to.write(clock.take(&self.header)?) };
                 Ok(())
             }
+        }
+    }
+
+    fn is_ready_to_pop(&self) -> bool {
+        match &self.flavor {
+            Flavor::Array(ring) => ring.is_ready_to_pop(),
+            Flavor::List(list) => list.is_ready_to_pop(),
+            _ => true,
         }
     }
 
@@ -518,14 +533,12 @@ impl<T> Chan<T> {
                 return false;
             }
             self.settle(&mut q, &mut wake, &mut emptied);
-            let Queues { recvq, sendq, .. } = &mut *q;
-            for queue in [recvq, sendq] {
-                while let Some((node, claim)) = queue.pop() {
-                    node.word.set(word::CLOSED);
-                    claim.finish(&mut wake);
-                }
+            while let Some((node, claim)) = q.sendq.pop() {
+                node.word.set(word::CLOSED);
+                claim.finish(&mut wake);
             }
-            self.header.note_queues(&q);
+            // Receivers look again: a select's sender may have a place in the buffer that it has yet to fill.
+            self.header.look_again(&mut q, &mut wake);
             drop(q);
             wake.wake();
         }

@@ -437,14 +437,29 @@ impl WakeList {
     /// Wakes them. Without locks; inside or outside the runtime.
     #[inline]
     pub(crate) fn wake(self) {
-        if self.first != 0 {
-            wake_one(self.first);
-        }
+        drop(self);
+    }
+
+    #[cold]
+    fn wake_others(&self) {
         let mut at = self.head;
         // SAFETY: G4, as above; the next one is read before this one is woken.
         while let Some(waiter) = unsafe { at.as_ref() } {
             at = waiter.next.get();
             wake_one(waiter.asleep.get());
+        }
+    }
+}
+
+/// Whoever was claimed must be woken, whichever way the claimer leaves.
+impl Drop for WakeList {
+    #[inline]
+    fn drop(&mut self) {
+        if self.first != 0 {
+            wake_one(self.first);
+        }
+        if !self.head.is_null() {
+            self.wake_others();
         }
     }
 }
