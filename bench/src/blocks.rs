@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use crate::hogs::{Disturber, Tasks, disturbed};
 use crate::port::{self, Mode};
 use crate::rounds::{self, Round, Sample};
-use crate::workload::{Params, Port, ROUNDS_DEFAULT, Workload};
+use crate::workload::{Goal, Params, Port, ROUNDS_DEFAULT, Workload};
 
 /// `block`.
 pub const BLOCK: Workload = disturbed::<Napper>(
@@ -38,6 +38,7 @@ pub const BLOCKING: Workload = Workload {
     has_warm_up: true,
     ports: &Port::gosched_both(start_blocking),
     compared: &["blocking_time"],
+    goals: &[Goal::new("gosched", "added_time", 12.0, "ns")],
     child: None,
 };
 
@@ -50,6 +51,7 @@ pub const ENTER: Workload = Workload {
     has_warm_up: true,
     ports: &Port::gosched_both(start_enter),
     compared: &["time"],
+    goals: &[],
     child: None,
 };
 
@@ -63,6 +65,10 @@ struct MarkedNapper;
 
 impl Disturber for Napper {
     const IS_SHARING: bool = false;
+    const GOALS: &'static [Goal] = &[
+        Goal::new("gosched", "late_p50", 0.1, "ms"),
+        Goal::new("gosched", "late_p99", 3.0, "ms"),
+    ];
 
     fn disturb<T: Tasks>(stop: &AtomicBool) -> u64 {
         count_until(stop, nap)
@@ -71,6 +77,10 @@ impl Disturber for Napper {
 
 impl Disturber for MarkedNapper {
     const IS_SHARING: bool = false;
+    const GOALS: &'static [Goal] = &[
+        Goal::new("gosched", "late_p50", 0.1, "ms"),
+        Goal::new("gosched", "late_p99", 0.3, "ms"),
+    ];
 
     fn disturb<T: Tasks>(stop: &AtomicBool) -> u64 {
         count_until(stop, || T::blocking(nap))

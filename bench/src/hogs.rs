@@ -23,7 +23,7 @@ use gosched::Runtime;
 
 use crate::port::{self, Mode};
 use crate::rounds::{self, Round, Sample};
-use crate::workload::{Params, Port, Workload};
+use crate::workload::{Goal, Params, Port, Workload};
 
 /// `hog`.
 pub const HOG: Workload = disturbed::<Hog>(
@@ -72,6 +72,7 @@ pub const fn disturbed<D: Disturber>(name: &'static str, about: &'static str) ->
             ]
         },
         compared: &["late_p50", "late_p99"],
+        goals: D::GOALS,
         child: None,
     }
 }
@@ -82,6 +83,8 @@ pub trait Disturber: 'static {
     const IS_RELAYED: bool = false;
     /// Whether the disturbers compete for CPU time, so that their shares count.
     const IS_SHARING: bool;
+    /// How late the ticker should be at most, and how fair the shares at least.
+    const GOALS: &'static [Goal];
 
     /// Disturbs until `stop`, and returns how much work it did.
     fn disturb<T: Tasks>(stop: &AtomicBool) -> u64;
@@ -93,6 +96,11 @@ struct HogSlept;
 
 impl Disturber for Hog {
     const IS_SHARING: bool = true;
+    const GOALS: &'static [Goal] = &[
+        Goal::new("gosched", "late_p50", 0.2, "ms"),
+        Goal::new("gosched", "late_p99", 5.0, "ms"),
+        Goal::new("gosched", "share", 0.95, "x"),
+    ];
 
     fn disturb<T: Tasks>(stop: &AtomicBool) -> u64 {
         spin(stop)
@@ -102,6 +110,10 @@ impl Disturber for Hog {
 impl Disturber for HogRelay {
     const IS_RELAYED: bool = true;
     const IS_SHARING: bool = true;
+    const GOALS: &'static [Goal] = &[
+        Goal::new("gosched", "late_p50", 0.3, "ms"),
+        Goal::new("gosched", "late_p99", 6.0, "ms"),
+    ];
 
     fn disturb<T: Tasks>(stop: &AtomicBool) -> u64 {
         spin(stop)
@@ -110,6 +122,10 @@ impl Disturber for HogRelay {
 
 impl Disturber for HogSlept {
     const IS_SHARING: bool = true;
+    const GOALS: &'static [Goal] = &[
+        Goal::new("gosched", "late_p50", 0.3, "ms"),
+        Goal::new("gosched", "late_p99", 6.0, "ms"),
+    ];
 
     fn disturb<T: Tasks>(stop: &AtomicBool) -> u64 {
         T::sleep(TICK);

@@ -11,13 +11,17 @@
 
 mod args;
 mod blocks;
+mod chans;
 mod child;
+mod crowds;
 mod hogs;
 mod mallocs;
 mod parked;
 mod port;
 mod proc;
 mod rounds;
+mod selects;
+mod sleeps;
 mod spawns;
 mod turns;
 mod wakes;

@@ -23,7 +23,7 @@ use std::time::Instant;
 
 use crate::port::{self, Mode};
 use crate::rounds::{self, Round, Sample};
-use crate::workload::{Params, Port, ROUNDS_DEFAULT, Workload};
+use crate::workload::{Goal, Params, Port, ROUNDS_DEFAULT, Workload};
 
 /// `malloc`.
 pub const MALLOC: Workload = Workload {
@@ -38,6 +38,10 @@ pub const MALLOC: Workload = Workload {
         Port::std(start_std),
     ],
     compared: &["time", "moving_time"],
+    goals: &[
+        Goal::new("own/std", "time", 1.05, "x"),
+        Goal::new("own/std", "moving_time", 1.05, "x"),
+    ],
     child: None,
 };
 

@@ -16,7 +16,7 @@ use crate::child::Role;
 use crate::port::{self, Mode, Parked};
 use crate::proc::{self, Activity};
 use crate::rounds::{self, Round, Sample};
-use crate::workload::{Params, Port, ROUNDS_DEFAULT, Workload};
+use crate::workload::{Goal, Params, Port, ROUNDS_DEFAULT, Workload};
 
 /// `idle_1m`.
 pub const IDLE_1M: Workload = Workload {
@@ -27,6 +27,10 @@ pub const IDLE_1M: Workload = Workload {
     has_warm_up: true,
     ports: &Port::gosched_both(start_idle),
     compared: &["memory", "park_time", "wake_time"],
+    goals: &[
+        Goal::new("gosched", "memory", 9_300.0, "bytes"),
+        Goal::new("gosched", "park_time", 6_000.0, "ns"),
+    ],
     child: Some(idle_child),
 };
 
@@ -39,6 +43,7 @@ pub const IDLE_CPU: Workload = Workload {
     has_warm_up: false,
     ports: &Port::gosched_both(start_quiet),
     compared: &[],
+    goals: &[],
     child: Some(quiet_child),
 };
 

@@ -1,10 +1,12 @@
-//! Decides what `/proc` says about a process: its memory, and how often its
-//! threads woke up and how much CPU they took between two looks.
+//! Decides what the kernel says about a process: its memory, its CPU time, and
+//! how often its threads woke up and how much CPU they took between two looks.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
+use std::mem::MaybeUninit;
 use std::path::Path;
+use std::time::Duration;
 
 /// Bytes of memory this process holds: resident pages and page tables. The
 /// kernel counts resident pages per CPU and adds them up lazily, so the number
@@ -16,6 +18,22 @@ pub fn own_memory_bytes() -> io::Result<u64> {
     let status = fs::read_to_string("/proc/self/status")?;
     let kib = field(&status, "VmRSS:")? + field(&status, "VmPTE:")?;
     Ok(kib * 1024)
+}
+
+/// CPU time that all threads of this process have taken so far, in user code
+/// and in the kernel, those that have ended included.
+pub fn own_cpu() -> io::Result<Duration> {
+    let mut usage = MaybeUninit::<libc::rusage>::uninit();
+    // SAFETY: the kernel writes one `rusage` to where there is room for it.
+    if unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call succeeded, so it has written all of it.
+    let usage = unsafe { usage.assume_init() };
+    let span = |time: libc::timeval| {
+        Duration::from_secs(time.tv_sec as u64) + Duration::from_micros(time.tv_usec as u64)
+    };
+    Ok(span(usage.ru_utime) + span(usage.ru_stime))
 }
 
 /// What the threads of a process have done so far.

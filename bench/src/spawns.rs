@@ -11,7 +11,7 @@ use gosched::thread;
 
 use crate::port::{self, Countdown, Mode};
 use crate::rounds::{self, Round, Sample};
-use crate::workload::{Params, Port, ROUNDS_DEFAULT, Workload};
+use crate::workload::{Goal, Params, Port, ROUNDS_DEFAULT, Workload};
 
 /// `spawn`.
 pub const SPAWN: Workload = Workload {
@@ -22,6 +22,7 @@ pub const SPAWN: Workload = Workload {
     has_warm_up: true,
     ports: &Port::gosched_both(start_spawn),
     compared: &["time", "go_time"],
+    goals: &[Goal::new("own-shared", "time", 25.0, "ns")],
     child: None,
 };
 
@@ -34,6 +35,7 @@ pub const SPAWN_BURST: Workload = Workload {
     has_warm_up: true,
     ports: &Port::gosched_both(start_burst),
     compared: &["time", "go_time"],
+    goals: &[],
     child: None,
 };
 
@@ -46,6 +48,7 @@ pub const FIB: Workload = Workload {
     has_warm_up: true,
     ports: &Port::gosched_both(start_fib),
     compared: &["time"],
+    goals: &[],
     child: None,
 };
 

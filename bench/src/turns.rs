@@ -63,7 +63,7 @@ pub fn play(workload: &Workload, params: &Params) -> Outcome {
 }
 
 /// The figures of each port, then the comparisons of the workload's first port
-/// with the others.
+/// with the others, then what the figures should be.
 fn lines(workload: &Workload, players: &[Player]) -> Vec<String> {
     let mut lines = Vec::new();
     for player in players {
@@ -71,11 +71,19 @@ fn lines(workload: &Workload, players: &[Player]) -> Vec<String> {
         let figures = rounds::figures(&player.taken);
         lines.extend(figures.iter().map(|figure| figure.line(&name)));
     }
+    lines.extend(comparisons(workload, players));
+    lines.extend(workload.goals.iter().map(|goal| goal.line(workload.name)));
+    lines
+}
+
+/// The workload's first port against each of the others, unless it failed.
+fn comparisons(workload: &Workload, players: &[Player]) -> Vec<String> {
+    let mut lines = Vec::new();
     let Some((first, others)) = players.split_first() else {
         return lines;
     };
     if first.port.short != workload.ports[0].short {
-        return lines; // it failed
+        return lines;
     }
     for other in others {
         for metric in workload.compared {
@@ -93,6 +101,7 @@ mod tests {
 
     use super::*;
     use crate::port::Mode;
+    use crate::workload::Goal;
 
     /// The ports of the test write down here who had a turn.
     static TURNS: Mutex<String> = Mutex::new(String::new());
@@ -139,6 +148,7 @@ mod tests {
             Port::std(refusing),
         ],
         compared: &["m"],
+        goals: &[Goal::new("gosched", "m", 12.5, "ns")],
         child: None,
     };
 
@@ -170,6 +180,7 @@ mod tests {
                 "w gosched-shared m_median 12 ns\n",
                 "w own-shared m +12 ns\n",
                 "w own/shared m 2.500 x\n",
+                "w gosched m_goal 12.5 ns\n",
             ]
         );
     }

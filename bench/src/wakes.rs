@@ -31,6 +31,7 @@ pub const FOREIGN_WAKE: Workload = Workload {
     has_warm_up: true,
     ports: &Port::gosched_both(start),
     compared: &["time"],
+    goals: &[],
     child: None,
 };
 

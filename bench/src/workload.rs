@@ -11,7 +11,9 @@ use std::io;
 
 use crate::port::Mode;
 use crate::rounds::Round;
-use crate::{blocks, hogs, mallocs, parked, spawns, wakes, world, yields};
+use crate::{
+    blocks, chans, crowds, hogs, mallocs, parked, selects, sleeps, spawns, wakes, world, yields,
+};
 
 /// How much work one run does.
 #[derive(Clone, Copy)]
@@ -64,9 +66,18 @@ impl Port {
 
     /// The workload on plain threads.
     pub const fn std(start: StartStd) -> Port {
+        Port::threads("std", start)
+    }
+
+    /// The workload on plain threads with crossbeam-channel.
+    pub const fn crossbeam(start: StartStd) -> Port {
+        Port::threads("crossbeam", start)
+    }
+
+    const fn threads(name: &'static str, start: StartStd) -> Port {
         Port {
-            runtime: "std",
-            short: "std",
+            runtime: name,
+            short: name,
             start: Start::Std(start),
         }
     }
@@ -77,6 +88,43 @@ impl Port {
             Start::Gosched(start, mode) => start(params, mode),
             Start::Std(start) => start(params),
         }
+    }
+}
+
+/// What a figure should be: at most so much, but for shares, at least.
+pub struct Goal {
+    /// The second word of the figure's line.
+    runtime: &'static str,
+    metric: &'static str,
+    value: f64,
+    unit: &'static str,
+}
+
+impl Goal {
+    /// The goal of one figure.
+    pub const fn new(
+        runtime: &'static str,
+        metric: &'static str,
+        value: f64,
+        unit: &'static str,
+    ) -> Goal {
+        Goal {
+            runtime,
+            metric,
+            value,
+            unit,
+        }
+    }
+
+    /// The goal as a line of output: the figure's, with `_goal` at its metric.
+    pub fn line(&self, workload: &str) -> String {
+        let Goal {
+            runtime,
+            metric,
+            value,
+            unit,
+        } = self;
+        format!("{workload} {runtime} {metric}_goal {value} {unit}\n")
     }
 }
 
@@ -100,6 +148,8 @@ pub struct Workload {
     pub ports: &'static [Port],
     /// The metrics by which the first port is compared with the others.
     pub compared: &'static [&'static str],
+    /// What its figures should be, where that was decided.
+    pub goals: &'static [Goal],
     /// The part that runs in a child process, if there is one.
     pub child: Option<Child>,
 }
@@ -108,11 +158,23 @@ pub struct Workload {
 pub const ROUNDS_DEFAULT: usize = 5;
 
 /// Every workload, in the order of `all`.
-pub static ALL: [Workload; 16] = [
+pub static ALL: [Workload; 28] = [
     yields::YIELD,
     spawns::SPAWN,
     spawns::SPAWN_BURST,
     spawns::FIB,
+    chans::PINGPONG_1W,
+    chans::PINGPONG_2W,
+    chans::CHAN_SPSC,
+    chans::CHAN_MPMC,
+    chans::CHAN_UNBOUNDED,
+    selects::SELECT_2,
+    selects::SELECT_8,
+    crowds::SKYNET,
+    crowds::SIEVE,
+    sleeps::TIMERS,
+    sleeps::TIMERS_10K,
+    sleeps::TIMER_RESET,
     mallocs::MALLOC,
     parked::IDLE_1M,
     wakes::FOREIGN_WAKE,
@@ -139,7 +201,7 @@ pub fn list() -> String {
         let runtimes: Vec<_> = workload.ports.iter().map(|port| port.runtime).collect();
         writeln!(
             text,
-            "{:<13} {:<26}  {} (n = {})",
+            "{:<14} {:<34}  {} (n = {})",
             workload.name,
             runtimes.join(","),
             workload.about,

@@ -20,6 +20,7 @@ pub const STW: Workload = Workload {
     has_warm_up: true,
     ports: &Port::gosched_both(start),
     compared: &[],
+    goals: &[],
     child: None,
 };
 

@@ -9,7 +9,7 @@ use gosched::thread;
 
 use crate::port::{self, Mode};
 use crate::rounds::{self, Round, Sample};
-use crate::workload::{Params, Port, ROUNDS_DEFAULT, Workload};
+use crate::workload::{Goal, Params, Port, ROUNDS_DEFAULT, Workload};
 
 /// `yield`.
 pub const YIELD: Workload = Workload {
@@ -20,6 +20,10 @@ pub const YIELD: Workload = Workload {
     has_warm_up: true,
     ports: &Port::gosched_both(start),
     compared: &["time"],
+    goals: &[
+        Goal::new("gosched", "time", 46.0, "ns"),
+        Goal::new("own-shared", "time", 16.0, "ns"),
+    ],
     child: None,
 };
 

@@ -4,8 +4,9 @@
 //! crate `gosched-loom` can compile the very same files over loom's atomics and small rings and
 //! explore every interleaving. Nothing here decides anything.
 
+pub(crate) use std::cell::Cell;
 pub(crate) use std::sync::atomic::{
-    AtomicPtr, AtomicU32, AtomicUsize,
+    AtomicBool, AtomicPtr, AtomicU32, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
     fence,
 };
@@ -14,6 +15,9 @@ use crate::os;
 
 /// Slots of a P's local run queue (R1). A power of two.
 pub(crate) const RING: usize = 256;
+
+/// Positions of one block of an unbounded channel, its link included.
+pub(crate) const BLOCK_LAP: usize = 32;
 
 /// One turn of a wait for another CPU that is certain to finish within nanoseconds.
 #[inline]

@@ -17,8 +17,6 @@
 
 use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicUsize, fence};
 use std::time::Instant;
 
 use super::err::{RecvTimeoutError, SendTimeoutError, TryRecvError, TrySendError};
@@ -30,6 +28,7 @@ use crate::sched::g::WaitReason;
 use crate::sched::lock::{Lock, Rank};
 use crate::sched::park::enter;
 use crate::sched::waitq::{Node, On, Outcome, WaitKind, WaitQueue, Waiter, WakeList};
+use crate::shim::{AcqRel, AtomicBool, AtomicUsize, Relaxed, SeqCst, fence};
 use crate::thread::park::check_cancelled;
 
 pub(super) static RECV: WaitKind = WaitKind::new(WaitReason::ChanReceive);
@@ -194,9 +193,8 @@ impl<T> Chan<T> {
     /// # Safety
     /// `from` is a value that the caller forgets if it was moved.
     unsafe fn send_slow(&self, from: *mut T, deadline_ns: u64) -> Slow {
-        let waiter = Waiter::new();
-        let node = Node::new(&waiter, 0);
-        node.elem.set(from.cast());
+        let waiter;
+        let node;
         let mut wake = WakeList::new();
         {
             let _rt = enter();
@@ -204,14 +202,15 @@ impl<T> Chan<T> {
             if q.is_closed {
                 return Slow::Closed;
             }
-            if self.is_zero()
-                // SAFETY: by the caller's promise.
-                && unsafe { self.give(&mut q, from, &waiter, &mut wake) }
-            {
+            // SAFETY: by the caller's promise.
+            if self.is_zero() && unsafe { self.give(&mut q, from, &mut wake) } {
                 drop(q);
                 wake.wake();
                 return Slow::Moved;
             }
+            waiter = Waiter::new();
+            node = Node::new(&waiter, 0);
+            node.elem.set(from.cast());
             // SAFETY: G4, `finish_wait` takes the node out before this frame ends.
             unsafe { q.sendq.push_back(&node) };
             self.settle_queued(&mut q, &mut wake);
@@ -319,7 +318,7 @@ impl<T> Chan<T> {
             let mut q = self.header.queues.lock();
             if self.is_zero() {
                 // SAFETY: by the caller's promise.
-                let took = unsafe { self.take(&mut q, to, &waiter, &node, &mut wake) };
+                let took = unsafe { self.take(&mut q, to, &node, &mut wake) };
                 if let Some(took) = took {
                     drop(q);
                     wake.wake();

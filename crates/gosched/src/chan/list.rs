@@ -16,12 +16,12 @@ use crossbeam_utils::CachePadded;
 
 use super::ring::No;
 use crate::shim::{
-    AcqRel, Acquire, AtomicPtr, AtomicUsize, Relaxed, Release, SeqCst, fence, fence_after_rmw,
-    snooze,
+    AcqRel, Acquire, AtomicPtr, AtomicUsize, BLOCK_LAP, Relaxed, Release, SeqCst, fence,
+    fence_after_rmw, snooze,
 };
 
 /// Positions of one block, its link included.
-const LAP: usize = 32;
+const LAP: usize = BLOCK_LAP;
 /// Values of one block.
 const BLOCK: usize = LAP - 1;
 /// Positions are counted above the flag.

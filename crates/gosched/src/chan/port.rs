@@ -1,7 +1,6 @@
 //! What a select needs of a channel, whatever it carries.
 
 use std::alloc::Layout;
-use std::ptr;
 
 use super::core::{Chan, Flavor, Header, Queues, word};
 use super::ring::{No, Place};
@@ -242,8 +241,8 @@ impl<T> Chan<T> {
                 popped?;
             }
             Flavor::Zero { .. } => {
-                // SAFETY: as above; the select's own nodes are in no queue yet.
-                match unsafe { self.take(q, to, ptr::null(), promised, wake) } {
+                // SAFETY: as above. The select's own nodes are in no queue yet: it does not meet itself.
+                match unsafe { self.take(q, to, promised, wake) } {
                     Some(Took::Value) => {}
                     Some(Took::Promise) => return Ok(Polled::Promised),
                     None if q.is_closed || self.has_expired() => return Err(No::Closed),
@@ -272,7 +271,7 @@ impl<T> Chan<T> {
         if q.is_closed {
             return Some(Promise::Closed);
         }
-        let (node, claim) = self.next_receiver(&mut q, ptr::null(), wake)?;
+        let (node, claim) = self.next_receiver(&mut q, wake)?;
         Some(Promise::Claimed(node, claim))
     }
 

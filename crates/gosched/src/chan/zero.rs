@@ -45,10 +45,9 @@ impl<T> Chan<T> {
         &self,
         q: &mut Queues,
         from: *const T,
-        me: *const Waiter,
         wake: &mut WakeList,
     ) -> bool {
-        let Some((node, claim)) = self.next_receiver(q, me, wake) else {
+        let Some((node, claim)) = self.next_receiver(q, wake) else {
             return false;
         };
         // SAFETY: a waiting receiver's `elem` is a place for a T; it is claimed, so it waits.
@@ -62,11 +61,10 @@ impl<T> Chan<T> {
     pub(super) fn next_receiver<'a>(
         &self,
         q: &mut Queues,
-        me: *const Waiter,
         wake: &mut WakeList,
     ) -> Option<(&'a Node, Claim)> {
         loop {
-            let (node, claim) = q.recvq.pop_except(me)?;
+            let (node, claim) = q.recvq.pop()?;
             if node.word.get() == word::VALUE {
                 return Some((node, claim));
             }
@@ -83,12 +81,11 @@ impl<T> Chan<T> {
         &self,
         q: &mut Queues,
         to: *mut T,
-        me: *const Waiter,
         node: &Node,
         wake: &mut WakeList,
     ) -> Option<Took> {
         loop {
-            let (sender, claim) = q.sendq.pop_except(me)?;
+            let (sender, claim) = q.sendq.pop()?;
             let took = match sender.word.get() {
                 word::VALUE => {
                     // SAFETY: a waiting sender's `elem` is its value, which it forgets when told that it was moved.
@@ -120,7 +117,7 @@ impl<T> Chan<T> {
             return Err(No::Closed);
         }
         // SAFETY: by the caller's promise.
-        let given = unsafe { self.give(&mut q, from, ptr::null(), &mut wake) };
+        let given = unsafe { self.give(&mut q, from, &mut wake) };
         drop(q);
         wake.wake();
         if given { Ok(()) } else { Err(No::NotNow) }
@@ -137,7 +134,7 @@ impl<T> Chan<T> {
             let _rt = enter();
             let mut q = self.header.queues.lock();
             // SAFETY: by the caller's promise.
-            let took = unsafe { self.take(&mut q, to, ptr::null(), &node, &mut wake) };
+            let took = unsafe { self.take(&mut q, to, &node, &mut wake) };
             let is_closed = q.is_closed;
             drop(q);
             wake.wake();

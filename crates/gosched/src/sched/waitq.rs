@@ -14,7 +14,6 @@
 //! takes them out. Those of a goroutine whose runtime was dropped stay in, claimed, on a stack that is never freed (D2);
 //! a pop throws them out.
 
-use std::cell::Cell;
 use std::ffi::c_void;
 use std::marker::PhantomPinned;
 use std::ptr;
@@ -25,6 +24,7 @@ use super::park::{WaitOps, park, ready};
 use super::ptr::{Gp, Ptr};
 use super::sudog::{Found, WaitWord};
 use crate::context::current_g;
+use crate::shim::Cell;
 use crate::thread::park::{arm, wait_timed};
 
 /// Marks a waiter that is a thread's note; a G's address has the bit clear.
@@ -348,20 +348,10 @@ impl WaitQueue {
     /// Claims the first waiter whose wait is not over and takes its node out. Nodes of waits that are over go, too.
     ///
     /// The node is good until the claim is finished (and, if the waiter sleeps, until it is woken).
-    pub(crate) fn pop<'a>(&mut self) -> Option<(&'a Node, Claim)> {
-        self.pop_except(ptr::null())
-    }
-
-    /// As [`WaitQueue::pop`], leaving the nodes of one waiter alone: a select does not meet itself.
     #[inline]
-    pub(crate) fn pop_except<'a>(&mut self, not: *const Waiter) -> Option<(&'a Node, Claim)> {
-        let mut at = self.head;
+    pub(crate) fn pop<'a>(&mut self) -> Option<(&'a Node, Claim)> {
         // SAFETY: G4, a node in the queue is alive, and so is its waiter.
-        while let Some(node) = unsafe { at.as_ref() } {
-            at = node.next.get();
-            if node.waiter == not {
-                continue;
-            }
+        while let Some(node) = unsafe { self.head.as_ref() } {
             self.remove(node);
             if let Some(claim) = claim(node) {
                 return Some((node, claim));
@@ -373,7 +363,7 @@ impl WaitQueue {
     /// Whether somebody waits here still whose node is wanted. A look: the wait may be over at once.
     pub(crate) fn has(&self, wanted: impl Fn(&Node) -> bool) -> bool {
         self.iter().any(|node| {
-            // SAFETY: G4, as in `pop_except`.
+            // SAFETY: G4, as in `pop`.
             wanted(node) && !unsafe { &*node.waiter }.word.is_claimed()
         })
     }
@@ -437,7 +427,13 @@ impl WakeList {
     /// Wakes them. Without locks; inside or outside the runtime.
     #[inline]
     pub(crate) fn wake(self) {
-        drop(self);
+        let list = std::mem::ManuallyDrop::new(self);
+        if list.first != 0 {
+            wake_one(list.first);
+        }
+        if !list.head.is_null() {
+            list.wake_others();
+        }
     }
 
     #[cold]
@@ -456,11 +452,16 @@ impl Drop for WakeList {
     #[inline]
     fn drop(&mut self) {
         if self.first != 0 {
-            wake_one(self.first);
+            std::mem::replace(self, WakeList::new()).wake_late();
         }
-        if !self.head.is_null() {
-            self.wake_others();
-        }
+    }
+}
+
+impl WakeList {
+    #[cold]
+    #[inline(never)]
+    fn wake_late(self) {
+        self.wake();
     }
 }
 

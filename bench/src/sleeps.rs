@@ -1,0 +1,204 @@
+//! Decides what sleeping costs where many do it: how long all of them take
+//! together and how much of the CPUs, and how late each one is; and what it
+//! costs to set a timer that never gets to fire.
+//!
+//! In `timers` and `timers_10k` every goroutine sleeps several times, each time for another random span, the
+//! same in every round of every port.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use gosched::thread;
+use gosched::time::Timer;
+
+use crate::port::{self, Countdown, Mode};
+use crate::proc;
+use crate::rounds::{self, Round, Sample};
+use crate::workload::{Goal, Params, Port, ROUNDS_DEFAULT, Workload};
+
+/// `timers`.
+pub const TIMERS: Workload = Workload {
+    name: "timers",
+    about: "n goroutines sleep 5 times for 1 to 50 ms; until all are done, and their CPU time",
+    n: 100_000,
+    rounds: ROUNDS_DEFAULT,
+    has_warm_up: true,
+    ports: &Port::gosched_both(start_timers),
+    compared: &["time", "cpu"],
+    goals: &[
+        Goal::new("gosched", "time", 450.0, "ms"),
+        Goal::new("gosched", "cpu", 700.0, "ms"),
+    ],
+    child: None,
+};
+
+/// `timers_10k`.
+pub const TIMERS_10K: Workload = Workload {
+    name: "timers_10k",
+    about: "n goroutines sleep 5 times for 1 to 50 ms; by how much too long",
+    n: 10_000,
+    rounds: ROUNDS_DEFAULT,
+    has_warm_up: true,
+    ports: &Port::gosched_both(start_oversleep),
+    compared: &["late_p50", "late_p99"],
+    goals: &[
+        Goal::new("gosched", "late_p50", 100.0, "us"),
+        Goal::new("gosched", "late_p99", 1_000.0, "us"),
+    ],
+    child: None,
+};
+
+/// `timer_reset`.
+pub const TIMER_RESET: Workload = Workload {
+    name: "timer_reset",
+    about: "a timer is set anew and stopped, n times; per reset and stop",
+    n: 2_000_000,
+    rounds: ROUNDS_DEFAULT,
+    has_warm_up: true,
+    ports: &Port::gosched_both(start_reset),
+    compared: &["time"],
+    goals: &[Goal::new("gosched", "time", 100.0, "ns")],
+    child: None,
+};
+
+/// Sleeps of a goroutine.
+const SLEEPS: usize = 5;
+/// The shortest sleep and how much longer the longest is.
+const SPAN_MIN: Duration = Duration::from_millis(1);
+const SPAN_ROOM: Duration = Duration::from_millis(49);
+/// Longer than any run.
+const SPAN_FAR: Duration = Duration::from_secs(3_600);
+
+fn start_timers(params: &Params, mode: Mode) -> io::Result<Round> {
+    let (runtime, n) = (port::runtime(mode, params.procs)?, params.n);
+    Ok(Box::new(move || {
+        let cpu_before = proc::own_cpu()?;
+        let each_ns = runtime.run(|| {
+            let running = Countdown::leaked();
+            running.expect(n);
+            let start = Instant::now();
+            for sleeper in 0..n {
+                gosched::go(move || {
+                    spans(sleeper).for_each(thread::sleep);
+                    running.arrive();
+                });
+            }
+            running.wait();
+            rounds::ns_each(start, 1)
+        });
+        let cpu = proc::own_cpu()? - cpu_before;
+        Ok(vec![
+            Sample::best("time", each_ns / 1e6, "ms"),
+            Sample::best("cpu", rounds::micros(cpu) / 1e3, "ms"),
+        ])
+    }))
+}
+
+fn start_oversleep(params: &Params, mode: Mode) -> io::Result<Round> {
+    let (runtime, n) = (port::runtime(mode, params.procs)?, params.n);
+    Ok(Box::new(move || {
+        let mut late_us = runtime.run(|| oversleep_us(n));
+        late_us.sort_by(f64::total_cmp);
+        if late_us[0] < 0.0 {
+            return Err(io::Error::other("a goroutine woke up too early"));
+        }
+        Ok(vec![
+            Sample::best("late_p50", rounds::quantile(&late_us, 0.5), "us"),
+            Sample::best("late_p99", rounds::quantile(&late_us, 0.99), "us"),
+        ])
+    }))
+}
+
+/// How late each sleep ended.
+fn oversleep_us(sleepers: usize) -> Vec<f64> {
+    let late_us: Arc<[AtomicU64]> = (0..sleepers * SLEEPS).map(|_| AtomicU64::new(0)).collect();
+    let running = Countdown::leaked();
+    running.expect(sleepers);
+    for sleeper in 0..sleepers {
+        let late_us = Arc::clone(&late_us);
+        gosched::go(move || {
+            for (span, late_us) in spans(sleeper).zip(&late_us[sleeper * SLEEPS..]) {
+                let start = Instant::now();
+                thread::sleep(span);
+                let us = rounds::micros(start.elapsed()) - rounds::micros(span);
+                // ORDER: Relaxed; `Countdown::wait` comes between this and the look.
+                late_us.store(us.to_bits(), Ordering::Relaxed);
+            }
+            drop(late_us);
+            running.arrive();
+        });
+    }
+    running.wait();
+    // ORDER: as above.
+    let us = |late_us: &AtomicU64| f64::from_bits(late_us.load(Ordering::Relaxed));
+    late_us.iter().map(us).collect()
+}
+
+fn start_reset(params: &Params, mode: Mode) -> io::Result<Round> {
+    let (runtime, n) = (port::runtime(mode, params.procs)?, params.n);
+    Ok(Box::new(move || {
+        let each_ns = runtime.run(|| reset_ns(n));
+        Ok(vec![Sample::best("time", each_ns, "ns")])
+    }))
+}
+
+/// Sets one timer, which has been stopped each time before, to a moment that is
+/// too far away to come.
+fn reset_ns(times: usize) -> f64 {
+    let timer = Timer::new(SPAN_FAR);
+    timer.stop();
+    let start = Instant::now();
+    for _ in 0..times {
+        assert!(!timer.reset(SPAN_FAR), "it was stopped");
+        assert!(timer.stop(), "it was set");
+    }
+    rounds::ns_each(start, times)
+}
+
+/// The spans of a goroutine's sleeps: whole microseconds that look like chance.
+fn spans(sleeper: usize) -> impl Iterator<Item = Duration> {
+    (0..SLEEPS).map(move |nth| {
+        let room_us = SPAN_ROOM.as_micros() as u64 + 1;
+        let us = scramble((sleeper * SLEEPS + nth) as u64) % room_us;
+        SPAN_MIN + Duration::from_micros(us)
+    })
+}
+
+/// A number that depends on every bit of another one (SplitMix64's last steps).
+fn scramble(number: u64) -> u64 {
+    let mut x = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_fill_their_room_evenly() {
+        let all: Vec<_> = (0..10_000).flat_map(spans).collect();
+        let longest = SPAN_MIN + SPAN_ROOM;
+        assert!(all.iter().all(|span| (SPAN_MIN..=longest).contains(span)));
+        let is_long = |span: &&Duration| **span > (SPAN_MIN + longest) / 2;
+        let long = all.iter().filter(is_long).count();
+        assert!((24_000..26_000).contains(&long), "{long} of 50,000");
+    }
+
+    #[test]
+    fn nobody_is_early() {
+        let runtime = port::runtime(Mode::Own, 2).expect("a runtime");
+        let late_us = runtime.run(|| oversleep_us(10));
+        assert_eq!(late_us.len(), 10 * SLEEPS);
+        assert!(late_us.iter().all(|us| *us >= 0.0));
+    }
+
+    #[test]
+    fn a_timer_is_set_and_stopped() {
+        let runtime = port::runtime(Mode::Own, 1).expect("a runtime");
+        assert!(runtime.run(|| reset_ns(10)) > 0.0);
+    }
+}
