@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use gosched::{Runtime, thread};
 
 /// Long enough for whatever is to happen, even here and now.
-const LONG: Duration = Duration::from_secs(30);
+const LONG: Duration = Duration::from_secs(120);
 
 fn ms(n: u64) -> Duration {
     Duration::from_millis(n)

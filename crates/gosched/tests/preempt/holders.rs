@@ -194,7 +194,7 @@ fn environment(_: &Shared, rng: &mut Rng) {
 pub fn mix(time: Duration, each: usize) {
     common::quiet_planned_panics();
     let runtime = Runtime::builder().procs(2).build().unwrap();
-    within(Duration::from_secs(60), "the mix", || {
+    within(Duration::from_secs(110), "the mix", || {
         runtime.run(|| run_mix(time, each));
     });
     let metrics = runtime.metrics();

@@ -29,7 +29,7 @@ use self::common::{child, child_of, child_with, eventually, thread_count, within
 use self::spin::{burn, spin, spin_until};
 
 /// Nothing here takes this long unless it hangs.
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_secs(120);
 
 static TURN: RwLock<()> = RwLock::new(());
 

@@ -326,7 +326,7 @@ fn d7_registers_and_red_zone_survive() {
         });
     });
     let parked = runtime.metrics().parked;
-    assert!(parked > 50, "hardly anybody was preempted: {parked}");
+    assert!(parked > 5, "hardly anybody was preempted: {parked}");
 }
 
 fn errno() -> *mut i32 {
