@@ -36,6 +36,7 @@ mod os;
 mod runtime;
 mod sched;
 mod shim;
+pub mod sync;
 pub mod thread;
 pub mod time;
 

@@ -3,8 +3,9 @@
 //! Values pass through the buffer without a lock as long as nobody waits. Who must wait queues itself under the channel's lock
 //! and *settles*: as long as the buffer has something for the first waiting receiver, or room for the first waiting sender, they
 //! are served, in order; each is claimed first (its select, its timeout or its runtime may be faster), then given its value.
-//! Whoever moves a value past the buffer looks afterwards whether anybody waits, and settles too. So a waiter gets its value from
-//! the one who made it possible, and a later one never takes it (Go's direct hand-off).
+//! Whoever moves a value past the buffer looks afterwards whether anybody waits, and settles too. Whoever comes while others wait
+//! does not pass them, be it only to try. So a waiter gets its value from the one who made it possible, and a later one never takes
+//! it (Go's direct hand-off); one who was under way already when the other queued itself may be faster by one.
 //!
 //! Two races, four fences:
 //! ```text
@@ -153,8 +154,9 @@ impl<T> Chan<T> {
     /// Sends, waiting until the deadline at most.
     pub(super) fn send(&self, msg: T, deadline_ns: u64) -> Result<(), SendTimeoutError<T>> {
         let mut msg = MaybeUninit::new(msg);
+        let mut is_first = false;
         loop {
-            if !self.is_zero() {
+            if self.has_buffer() && !self.header.send_waits.load(Relaxed) {
                 // SAFETY: D1, as below.
                 match unsafe { self.try_send_from(msg.as_mut_ptr()) } {
                     Ok(()) => return Ok(()),
@@ -168,7 +170,7 @@ impl<T> Chan<T> {
                 }
             }
             // SAFETY: D1, the value is there until it has been moved, and then the loop is left.
-            match unsafe { self.send_slow(msg.as_mut_ptr(), deadline_ns) } {
+            match unsafe { self.send_slow(msg.as_mut_ptr(), deadline_ns, is_first) } {
                 Slow::Moved => return Ok(()),
                 // SAFETY: not moved.
                 Slow::Closed => {
@@ -180,7 +182,7 @@ impl<T> Chan<T> {
                 Slow::TimedOut => {
                     return Err(SendTimeoutError::Timeout(unsafe { msg.assume_init_read() }));
                 }
-                Slow::Again => {}
+                Slow::Again => is_first = true, // it has waited already
                 Slow::Cancelled => {
                     let guard = DropGuard(&mut msg);
                     check_cancelled();
@@ -192,7 +194,7 @@ impl<T> Chan<T> {
 
     /// # Safety
     /// `from` is a value that the caller forgets if it was moved.
-    unsafe fn send_slow(&self, from: *mut T, deadline_ns: u64) -> Slow {
+    unsafe fn send_slow(&self, from: *mut T, deadline_ns: u64, is_first: bool) -> Slow {
         let waiter;
         let node;
         let mut wake = WakeList::new();
@@ -212,7 +214,7 @@ impl<T> Chan<T> {
             node = Node::new(&waiter, 0);
             node.elem.set(from.cast());
             // SAFETY: G4, `finish_wait` takes the node out before this frame ends.
-            unsafe { q.sendq.push_back(&node) };
+            unsafe { q.sendq.push(&node, is_first) };
             self.settle_queued(&mut q, &mut wake);
             drop(q);
             wake.wake();
@@ -243,6 +245,9 @@ impl<T> Chan<T> {
         match &self.flavor {
             Flavor::Array(ring) => {
                 let _rt = enter();
+                if self.is_behind_senders() {
+                    return Err(No::NotNow);
+                }
                 // SAFETY: by the caller's promise.
                 unsafe { ring.push(from)? };
                 self.serve_receivers();
@@ -284,7 +289,7 @@ impl<T> Chan<T> {
         let mut to = MaybeUninit::<T>::uninit();
         let mut is_first = false;
         loop {
-            if !self.is_zero() {
+            if self.is_clock() || self.has_buffer() && !self.header.recv_waits.load(Relaxed) {
                 // SAFETY: `to` is a place for a T; initialised where that is said.
                 match unsafe { self.try_recv_to(to.as_mut_ptr()) } {
                     // SAFETY: as above.
@@ -328,17 +333,11 @@ impl<T> Chan<T> {
                 if q.is_closed || os::has_passed(own) {
                     return Slow::Closed;
                 }
-            } else if q.is_closed && self.is_ready_to_pop() || self.next_due() != own {
-                return Slow::Again; // what is left comes out first
+            } else if self.next_due() != own {
+                return Slow::Again;
             }
             // SAFETY: G4, `finish_wait` takes the node out before this frame ends.
-            unsafe {
-                if is_first {
-                    q.recvq.push_front(&node);
-                } else {
-                    q.recvq.push_back(&node);
-                }
-            }
+            unsafe { q.recvq.push(&node, is_first) };
             self.settle_queued(&mut q, &mut wake);
             drop(q);
             wake.wake();
@@ -396,6 +395,9 @@ impl<T> Chan<T> {
         match &self.flavor {
             Flavor::Array(ring) => {
                 let _rt = enter();
+                if self.is_behind(&self.header.recv_waits) {
+                    return Err(No::NotNow);
+                }
                 // SAFETY: by the caller's promise.
                 unsafe { ring.pop(to)? };
                 self.serve_senders();
@@ -405,6 +407,9 @@ impl<T> Chan<T> {
                 list.free_kept();
                 let mut emptied = Emptied::new(); // freed after the runtime is left
                 let _rt = enter();
+                if self.is_behind(&self.header.recv_waits) {
+                    return Err(No::NotNow);
+                }
                 // SAFETY: as above.
                 unsafe { list.pop(to, &mut emptied) }
             }
@@ -418,12 +423,29 @@ impl<T> Chan<T> {
         }
     }
 
-    fn is_ready_to_pop(&self) -> bool {
-        match &self.flavor {
-            Flavor::Array(ring) => ring.is_ready_to_pop(),
-            Flavor::List(list) => list.is_ready_to_pop(),
-            _ => true,
+    /// Whether one who comes now must let others go first. Those that can be served are.
+    #[inline]
+    fn is_behind(&self, waits: &AtomicBool) -> bool {
+        waits.load(Relaxed) && {
+            self.serve();
+            waits.load(Relaxed)
         }
+    }
+
+    /// As [`Chan::is_behind`], for a sender.
+    #[inline]
+    pub(super) fn is_behind_senders(&self) -> bool {
+        self.is_behind(&self.header.send_waits)
+    }
+
+    #[inline]
+    pub(super) fn has_buffer(&self) -> bool {
+        matches!(self.flavor, Flavor::Array(_) | Flavor::List(_))
+    }
+
+    #[inline]
+    fn is_clock(&self) -> bool {
+        matches!(self.flavor, Flavor::Clock(_))
     }
 
     #[inline]
@@ -723,14 +745,26 @@ impl<T> Chan<T> {
     pub(super) unsafe fn release_receiver(this: NonNull<Chan<T>>) {
         // SAFETY: by the caller's reference.
         let chan = unsafe { this.as_ref() };
-        // ORDER: as above.
-        if chan.header.receivers.fetch_sub(1, AcqRel) == 1 {
+        // ORDER: as above, and SeqCst for `drain_if_deserted`.
+        if chan.header.receivers.fetch_sub(1, SeqCst) == 1 {
             chan.close();
-            // Nobody will take what is left. Its destructors are user code, and may use this very channel.
             let _gone = OnDrop(this);
-            if !matches!(chan.flavor, Flavor::Clock(_)) {
-                while chan.try_recv().is_ok() {}
-            }
+            chan.drain();
+        }
+    }
+
+    /// Nobody will take what is left. Its destructors are user code, and may use this very channel.
+    fn drain(&self) {
+        if self.has_buffer() {
+            while self.try_recv().is_ok() {}
+        }
+    }
+
+    /// After a select's place in the buffer was filled or given up: the last receiver went while it was in the way.
+    pub(super) fn drain_if_deserted(&self) {
+        // ORDER: SeqCst; the place was filled before; meets the count in `release_receiver`, which comes before its look.
+        if self.header.receivers.load(SeqCst) == 0 {
+            self.drain();
         }
     }
 

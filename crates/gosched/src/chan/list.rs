@@ -248,7 +248,8 @@ impl<T> List<T> {
             let mut new = head + ONE;
             if head & FLAG == 0 {
                 fence(SeqCst);
-                let tail = self.tail.position.load(Relaxed);
+                // ORDER: Acquire; pairs with the SeqCst in `close`: what was done before it is seen (U10).
+                let tail = self.tail.position.load(Acquire);
                 if head / ONE == tail / ONE {
                     return Err(if tail & FLAG != 0 {
                         No::Closed

@@ -154,6 +154,9 @@ impl<T> Port for Chan<T> {
             wake.wake();
             return promise;
         }
+        if self.is_behind_senders() {
+            return None;
+        }
         self.promise_of_buffer()
     }
 
@@ -175,12 +178,19 @@ impl<T> Port for Chan<T> {
     }
 
     unsafe fn poll_send_locked(&self, wake: &mut WakeList) -> Option<Promise> {
+        // SAFETY: by the caller's promise.
+        let q = unsafe { self.header.queues.get_held() };
         if let Flavor::Zero { .. } = self.flavor {
-            // SAFETY: by the caller's promise.
-            let q = unsafe { self.header.queues.get_held() };
             return self.promise_of_zero(q, wake);
         }
-        self.promise_of_buffer()
+        if !q.sendq.is_empty() {
+            self.settle_queued(q, wake);
+        }
+        if q.sendq.is_empty() {
+            self.promise_of_buffer()
+        } else {
+            None // they come first
+        }
     }
 
     fn is_ready(&self, is_send: bool) -> bool {
@@ -200,11 +210,13 @@ impl<T> Port for Chan<T> {
 
     fn refuse(&self, promise: Promise) {
         let mut wake = WakeList::new();
-        let _rt = enter();
+        let rt = enter();
         match (promise, &self.flavor) {
             (Promise::Place(place), Flavor::Array(ring)) => {
                 ring.void(place);
                 self.serve();
+                drop(rt);
+                self.drain_if_deserted();
             }
             (promise, _) => {
                 if let Some((node, claim)) = promise.receiver() {
@@ -227,6 +239,12 @@ impl<T> Chan<T> {
         promised: &Node,
         wake: &mut WakeList,
     ) -> Result<Polled, No> {
+        if self.has_buffer() && !q.recvq.is_empty() {
+            self.settle_queued(q, wake);
+            if !q.recvq.is_empty() {
+                return Err(No::NotNow); // they come first
+            }
+        }
         match &self.flavor {
             Flavor::Array(ring) => {
                 // SAFETY: by the caller's promise.
@@ -314,10 +332,12 @@ impl<T> Chan<T> {
             }
             (Promise::Place(place), Flavor::Array(ring)) => {
                 let msg = std::mem::ManuallyDrop::new(msg);
-                let _rt = enter();
+                let rt = enter();
                 // SAFETY: D1, the place is this operation's, filled once; the value is forgotten here.
                 unsafe { ring.fill(place, &raw const *msg) };
                 self.serve_receivers();
+                drop(rt);
+                self.drain_if_deserted();
             }
             (promise, _) => {
                 let Some((node, claim)) = promise.receiver() else {

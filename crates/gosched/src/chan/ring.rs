@@ -8,7 +8,7 @@
 //!  p                                 free for the sender at p                 p + 1, or p | RESERVED
 //!  p | RESERVED                      a select's sender has yet to write it    p + 1, or (p + 1) | VOID
 //!  p + 1                             holds the value of p                     p + LAP
-//!  (p + 1) | VOID                    the sender gave up: receivers skip it    p + LAP
+//!  (p + 1) | VOID                    the sender gave up: it is skipped        p + LAP
 //!  p + LAP                           free, a lap later                        –
 //! ```
 //!
@@ -16,6 +16,8 @@
 //! inside the runtime, so whoever meets a slot between the two steps has only to look again. A select's sender runs user code
 //! between them (the message is evaluated when its case has been chosen), so its slot is marked, and receivers treat it as
 //! empty: its publication looks for them once more.
+//!
+//! A place that was given up goes as soon as it is the oldest: by whoever gave it up, or by whoever took out the value before it.
 //!
 //! Closing sets a bit in `tail`: no sender takes a position after that.
 
@@ -46,6 +48,8 @@ pub(super) struct Ring<T> {
     slots: Box<[Slot<T>]>,
     /// One lap; more than the capacity, a power of two.
     lap: usize,
+    /// Places that were given up and are still there. Mostly none.
+    voids: AtomicUsize,
 }
 
 // SAFETY: D1, U10: values are handed from the sender's thread to the receiver's, each slot to one of them at a time (its stamp).
@@ -85,6 +89,7 @@ impl<T> Ring<T> {
             tail: CachePadded::new(AtomicUsize::new(0)),
             slots: slots.into_boxed_slice(),
             lap,
+            voids: AtomicUsize::new(0),
         })
     }
 
@@ -186,13 +191,37 @@ impl<T> Ring<T> {
         fence_after_rmw();
     }
 
-    /// Gives a reserved place up: receivers skip it. The caller then looks for waiting receivers.
+    /// Gives a reserved place up: receivers skip it. Inside the runtime; the caller then looks for waiting receivers and senders.
     pub(super) fn void(&self, place: Place) {
         let slot = &self.slots[place.0];
         let position = slot.stamp.load(Relaxed) & !RESERVED;
+        // ORDER: SeqCst; whoever makes it the oldest sees the count, or we see the new head.
+        self.voids.fetch_add(1, SeqCst);
         // ORDER: as in `fill`.
         slot.stamp.swap((position + 1) | VOID, SeqCst);
         fence_after_rmw();
+        self.skip_voids();
+    }
+
+    /// Frees places at the head that were given up.
+    #[cold]
+    fn skip_voids(&self) {
+        loop {
+            let head = self.head.load(SeqCst);
+            let slot = self.slot(head);
+            if slot.stamp.load(Acquire) != (head + 1) | VOID {
+                return;
+            }
+            // ORDER: as in `pop`.
+            if self
+                .head
+                .compare_exchange(head, self.after(head), SeqCst, Relaxed)
+                .is_ok()
+            {
+                slot.stamp.store(self.lap_later(head), Release);
+                self.voids.fetch_sub(1, Relaxed);
+            }
+        }
     }
 
     /// Takes the oldest value out, to `to`. Inside the runtime.
@@ -207,7 +236,7 @@ impl<T> Ring<T> {
             let slot = self.slot(head);
             // ORDER: Acquire; pairs with the Release in `push` and the swap in `fill`.
             let stamp = slot.stamp.load(Acquire);
-            if stamp & !VOID == head + 1 {
+            if stamp == head + 1 {
                 // ORDER: SeqCst; a sender that has queued itself sees the new head, or we see it in its queue (settle/2).
                 match self
                     .head
@@ -218,18 +247,16 @@ impl<T> Ring<T> {
                         crate::shim::spin_hint();
                         continue;
                     }
-                    Ok(_) if stamp & VOID == 0 => {
+                    Ok(_) => {
                         // SAFETY: the position is ours alone until the stamp says that it is free; it holds a value.
                         unsafe { to.copy_from_nonoverlapping((*slot.value.get()).as_ptr(), 1) };
                         // ORDER: Release; pairs with the Acquire in `take_tail`: the value is out.
                         slot.stamp.store(self.lap_later(head), Release);
                         fence_after_rmw(); // settle/2
+                        if self.voids.load(Relaxed) != 0 {
+                            self.skip_voids();
+                        }
                         return Ok(());
-                    }
-                    Ok(_) => {
-                        slot.stamp.store(self.lap_later(head), Release);
-                        head = self.after(head);
-                        continue;
                     }
                 }
             }
@@ -237,7 +264,8 @@ impl<T> Ring<T> {
                 return Err(No::NotNow); // `fill` will look for us
             }
             fence(SeqCst);
-            let tail = self.tail.load(Relaxed);
+            // ORDER: Acquire; pairs with the SeqCst in `close`: what was done before it is seen (U10).
+            let tail = self.tail.load(Acquire);
             if tail & !CLOSED == head {
                 return Err(if tail & CLOSED != 0 {
                     No::Closed
@@ -297,13 +325,14 @@ impl<T> Ring<T> {
             }
             let tail = tail & !CLOSED;
             let (head_at, tail_at) = (head & (self.lap - 1), tail & (self.lap - 1));
-            return if head == tail {
+            let taken = if head == tail {
                 0
             } else if tail_at > head_at {
                 tail_at - head_at
             } else {
                 self.slots.len() - head_at + tail_at
             };
+            return taken.saturating_sub(self.voids.load(Relaxed));
         }
     }
 }

@@ -9,21 +9,24 @@
 //!  word           meaning                                   next
 //!  PENDING        queued, not asleep yet                    waiter (commit), claimed
 //!  waiter         asleep: a G, or a thread's note           claimed
-//!  claimed(case)  somebody ends the wait, as this case      done(case) (finish)
+//!  claimed(case)  somebody ends the wait, as this case      late(case), done(case) (finish)
+//!  late(case)     claimed before it slept, asleep by now    done(case) (finish)
 //!  done(case)     what was waited for is there              –
 //! ```
 //!
 //! Nothing is held while the waiter goes to sleep, so a claim may come before the commit: the commit is refused (PK) and the
-//! waiter looks until the word is done, which is a matter of a copy.
+//! waiter looks until the word is done. That is a matter of a copy, but for a select's sender, which has yet to evaluate its
+//! message: so a waiter that has looked for a while goes to sleep after all, and the finish says that it must be woken.
 
 use crate::shim::{AcqRel, Acquire, AtomicUsize, Relaxed, Release};
 
 const PENDING: usize = 0;
-/// The two low bits of a word that is no waiter.
-const CLAIMED: usize = 1;
-const DONE: usize = 3;
-const TAG: usize = 3;
-const CASE_SHIFT: u32 = 2;
+/// The low bits of a word that is no waiter.
+const CLAIMED: usize = 0b001;
+const LATE: usize = 0b101;
+const DONE: usize = 0b011;
+const TAG: usize = 0b111;
+pub(crate) const CASE_SHIFT: u32 = 3;
 
 /// The word; a waiter is any value above 0 with its lowest bit clear (a tagged pointer).
 pub(crate) struct WaitWord(AtomicUsize);
@@ -75,11 +78,34 @@ impl WaitWord {
         }
     }
 
-    /// What was waited for is there. The waiter may be gone after this, unless the claim found it asleep.
-    pub(crate) fn finish(&self, case: usize) {
+    /// The waiter was refused and goes to sleep until the claimer is done; false: it is.
+    #[must_use = "a refused waiter must not sleep"]
+    pub(crate) fn commit_late(&self) -> bool {
+        let word = self.0.load(Relaxed);
+        debug_assert!(word & 1 != 0 && word & TAG != LATE);
+        // ORDER: Release; pairs with the Acquire of `finish_awake`: who sleeps is written down.
+        word & TAG == CLAIMED
+            && self
+                .0
+                .compare_exchange(word, word & !TAG | LATE, Release, Relaxed)
+                .is_ok()
+    }
+
+    /// What was waited for is there, for a waiter that the claim found asleep: it must be woken.
+    pub(crate) fn finish_asleep(&self, case: usize) {
         debug_assert_eq!(self.0.load(Relaxed), case << CASE_SHIFT | CLAIMED);
         // ORDER: Release; pairs with the Acquire of `outcome`: the value that was handed over (U10).
         self.0.store(case << CASE_SHIFT | DONE, Release);
+    }
+
+    /// What was waited for is there, for a waiter that the claim found awake. True: it sleeps by now and must be woken; otherwise
+    /// it may be gone.
+    #[must_use = "who sleeps must be woken"]
+    pub(crate) fn finish_awake(&self, case: usize) -> bool {
+        // ORDER: AcqRel; as in `finish_asleep`, and pairs with the Release of `commit_late`.
+        let was = self.0.swap(case << CASE_SHIFT | DONE, AcqRel);
+        debug_assert_eq!(was | LATE, case << CASE_SHIFT | LATE);
+        was & TAG == LATE
     }
 
     /// The case that ended the wait, once it is done.

@@ -22,7 +22,7 @@ use super::g::{G, WaitReason};
 use super::note::Note;
 use super::park::{WaitOps, park, ready};
 use super::ptr::{Gp, Ptr};
-use super::sudog::{Found, WaitWord};
+use super::sudog::{CASE_SHIFT, Found, WaitWord};
 use crate::context::current_g;
 use crate::shim::Cell;
 use crate::thread::park::{arm, wait_timed};
@@ -31,8 +31,11 @@ use crate::thread::park::{arm, wait_timed};
 const THREAD: usize = 2;
 
 /// Cases that no queue uses.
-const TIMED_OUT: usize = usize::MAX >> 2;
+const TIMED_OUT: usize = usize::MAX >> CASE_SHIFT;
 const CANCELLED: usize = TIMED_OUT - 1;
+
+/// Looks at a word that somebody is about to finish, before its waiter sleeps after all.
+const LATE_TURNS: u32 = 64;
 
 /// How a wait ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -98,7 +101,7 @@ impl Waiter {
             Some(_) => self.wait_g(kind, deadline_ns),
             None => self.wait_thread(deadline_ns),
         }
-        self.outcome()
+        self.outcome(kind)
     }
 
     fn wait_g(&self, kind: &'static WaitKind, deadline_ns: u64) {
@@ -123,30 +126,50 @@ impl Waiter {
             }
             until => self.note.sleep_until(until),
         };
-        if !woken && !self.give_up(TIMED_OUT) {
+        if !woken && self.give_up(TIMED_OUT) == Found::Over {
             self.note.sleep(); // somebody has us and will touch the note
         }
     }
 
-    /// The waiter itself ends its wait, if nobody else has. Awake, or a thread whose sleep is over.
-    fn give_up(&self, case: usize) -> bool {
-        let ours = self.word.claim(case) != Found::Over;
-        if ours {
-            self.word.finish(case);
+    /// Ends the wait with nothing, if nobody else has ended it: by the waiter itself, or by whom it must be woken then.
+    fn give_up(&self, case: usize) -> Found {
+        let found = self.word.claim(case);
+        match found {
+            Found::Over => {}
+            Found::Asleep(_) => self.word.finish_asleep(case),
+            // It is on its way to sleep, perhaps in a commit, which is refused; it cannot have slept late in between.
+            Found::Awake => _ = self.word.finish_awake(case),
         }
-        ours
+        found
     }
 
     /// What became of it. The claimer may be in the middle of handing over.
-    fn outcome(&self) -> Outcome {
+    fn outcome(&self, kind: &'static WaitKind) -> Outcome {
         let mut turns = 0;
         loop {
             match self.word.outcome() {
                 Some(TIMED_OUT) => return Outcome::TimedOut,
                 Some(CANCELLED) => return Outcome::Cancelled,
                 Some(case) => return Outcome::Case(case),
-                None => crate::shim::snooze(&mut turns),
+                None if turns < LATE_TURNS => {
+                    turns += 1;
+                    crate::shim::spin_hint();
+                }
+                None => self.sleep_late(kind),
             }
+        }
+    }
+
+    /// Sleeps until the claimer is done. It runs user code before that: a select's sender.
+    #[cold]
+    fn sleep_late(&self, kind: &'static WaitKind) {
+        if current_g().is_some() {
+            // SAFETY: PK, as in `wait_g`.
+            return unsafe { park(&kind.late, (&raw const *self).cast()) };
+        }
+        self.asleep.set(&raw const self.note as usize | THREAD);
+        if self.word.commit_late() {
+            self.note.sleep();
         }
     }
 }
@@ -155,6 +178,8 @@ impl Waiter {
 pub(crate) struct WaitKind {
     untimed: WaitOps,
     timed: WaitOps,
+    /// Claimed already.
+    late: WaitOps,
 }
 
 impl WaitKind {
@@ -178,6 +203,11 @@ impl WaitKind {
                 commit: |g, waiter| arm(g, time_out, || commit_g(g, waiter)),
                 withdraw,
             },
+            late: WaitOps {
+                reason,
+                commit: commit_late,
+                withdraw: |_, _| false,
+            },
         }
     }
 }
@@ -195,13 +225,27 @@ unsafe fn commit(g: Gp, waiter: *const c_void) -> bool {
     commit_g(g, waiter)
 }
 
-/// The goroutine's time has come; true: its wake-up is the caller's.
-unsafe fn time_out(g: Gp) -> bool {
-    waiter_of(&g.wait_arg.get()).give_up(TIMED_OUT)
+unsafe fn commit_late(g: Gp, waiter: *const c_void) -> bool {
+    let waiter = waiter_of(&waiter);
+    waiter.asleep.set(g.as_ptr() as usize);
+    waiter.word.commit_late()
 }
 
+/// The goroutine's time has come; true: its wake-up is the caller's.
+unsafe fn time_out(g: Gp) -> bool {
+    matches!(
+        waiter_of(&g.wait_arg.get()).give_up(TIMED_OUT),
+        Found::Asleep(_)
+    )
+}
+
+/// A goroutine that is Waiting but has not been committed yet is refused now and goes on by itself: only the wake-up of one that
+/// sleeps is the caller's.
 unsafe fn withdraw(_: Gp, waiter: *const c_void) -> bool {
-    waiter_of(&waiter).give_up(CANCELLED)
+    matches!(
+        waiter_of(&waiter).give_up(CANCELLED),
+        Found::Asleep(_)
+    )
 }
 
 /// A waiter's place in one queue. Does not move while it is in.
@@ -258,12 +302,14 @@ impl Claim {
     pub(crate) fn finish(self, wake: &mut WakeList) {
         // SAFETY: G4, the waiter leaves its wait only when it is finished, or woken if it sleeps.
         let waiter = unsafe { &*self.waiter };
-        if self.asleep == 0 {
-            return waiter.word.finish(self.case);
+        if self.asleep != 0 {
+            waiter.next.set(ptr::null());
+            waiter.word.finish_asleep(self.case);
+            wake.push(waiter, self.asleep);
+        } else if waiter.word.finish_awake(self.case) {
+            waiter.next.set(ptr::null());
+            wake.push(waiter, waiter.asleep.get());
         }
-        waiter.next.set(ptr::null());
-        waiter.word.finish(self.case);
-        wake.push(waiter, self.asleep);
     }
 }
 
@@ -305,6 +351,21 @@ impl WaitQueue {
     pub(crate) unsafe fn push_front(&mut self, node: &Node) {
         // SAFETY: by the caller's promise.
         unsafe { self.link(ptr::null(), node, self.head) };
+    }
+
+    /// Puts a node first, or at the end.
+    ///
+    /// # Safety
+    /// As for [`WaitQueue::push_back`].
+    pub(crate) unsafe fn push(&mut self, node: &Node, is_first: bool) {
+        // SAFETY: by the caller's promise.
+        unsafe {
+            if is_first {
+                self.push_front(node);
+            } else {
+                self.push_back(node);
+            }
+        }
     }
 
     /// # Safety

@@ -1,0 +1,351 @@
+//! The parking table: where goroutines and plain threads wait on an address (Go's semaphore table; a futex for both).
+//!
+//! A lock is a word or two. Who has to wait for it waits here, under the word's address as the *key*, so that a lock needs
+//! neither memory of its own for waiters nor a destructor, and can be made in a constant. What a waiter needs lies on its stack.
+//!
+//! The rules for whoever waits and whoever wakes:
+//!
+//! 1. *Queueing* is decided under the table's lock: [`park`] takes it, asks the lock's word whether it is still time to wait
+//!    (the word then says that somebody waits), and puts the waiter into the queue of its key.
+//! 2. *Waking* is decided under the same lock: [`lock`] the key, [`pop`](Locked::pop) waiters, change the word, then
+//!    [finish](Claim::finish) those that were popped. The change of the word is the last touch of the object that is being
+//!    waited on: it may be gone as soon as somebody else can have it. So nobody is ever woken by whoever had it before.
+//! 3. The table's lock is dropped, then they are woken.
+//!
+//! One key may have many waiters, and many keys meet in one bucket; neither makes the other slow. The first waiter of each
+//! key holds the key's queue, and these first waiters form a tree: a step down for every bit of the key's hash. Which of
+//! two keys is above the other does not matter to it, so whatever leaves is replaced by any leaf below it. Hashes of different
+//! keys differ, so the tree is never deeper than a hash has bits, and about the logarithm of its size as a rule.
+//!
+//! ```text
+//!  bucket ─► place of key a ── queue ─► 1st waiter of a (this place), 2nd, 3rd …
+//!               │0      │1
+//!           key b ─…   key c ─…
+//! ```
+//!
+//! The keys of one object are its word's address and the numbers behind it, below the next multiple of eight: they share a
+//! bucket, so one lock covers them. A waiter that was abandoned with its runtime stays in its queue, claimed, until a pop throws
+//! it out (D2); it makes a word believe in a waiter too many at most.
+
+use std::cell::Cell;
+use std::marker::PhantomPinned;
+use std::ptr;
+
+use crate::context::current_g;
+use crate::sched::lock::{Held, Lock, Rank};
+use crate::sched::park::{Entered, enter};
+use crate::sched::waitq::{Claim, Node, On, Outcome, WaitKind, WaitQueue, Waiter, WakeList};
+
+const BUCKET_BITS: u32 = 10;
+const BUCKETS: usize = 1 << BUCKET_BITS;
+/// An odd number near 2^64 divided by the golden ratio: multiplying by it is one to one and mixes upwards.
+const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// No deadline.
+pub(super) const NEVER: u64 = u64::MAX;
+
+/// One waiter's place in the table.
+struct Place {
+    node: Node,
+    key: usize,
+    /// While it is the first of its key: the two trees below it, and the key's queue.
+    below: [Cell<*const Place>; 2],
+    queue: Cell<WaitQueue>,
+    _pin: PhantomPinned,
+}
+
+fn place(waiter: &Waiter, key: usize) -> Place {
+    Place {
+        node: Node::new(waiter, 0),
+        key,
+        below: [const { Cell::new(ptr::null()) }; 2],
+        queue: Cell::new(WaitQueue::new()),
+        _pin: PhantomPinned,
+    }
+}
+
+/// The top of a bucket's tree.
+struct Bucket {
+    top: Cell<*const Place>,
+}
+
+// SAFETY: G4, D9: places are reached only under the bucket's lock, and stay until they are taken out.
+unsafe impl Send for Bucket {}
+
+#[repr(align(64))]
+struct Line(Lock<Bucket>);
+
+static TABLE: [Line; BUCKETS] = [const {
+    Line(Lock::new(
+        Rank::Sema,
+        Bucket {
+            top: Cell::new(ptr::null()),
+        },
+    ))
+}; BUCKETS];
+
+/// The lock of a key's bucket. User code does not run meanwhile.
+pub(super) struct Locked {
+    // In this order: the lock is dropped inside the runtime.
+    bucket: Held<'static, Bucket>,
+    _rt: Entered,
+}
+
+/// Locks everything that has to do with the object of `key`.
+pub(super) fn lock(key: usize) -> Locked {
+    let rt = enter();
+    let hash = ((key & !7) as u64).wrapping_mul(MIX);
+    let line = &TABLE[(hash >> (u64::BITS - BUCKET_BITS)) as usize];
+    Locked {
+        bucket: line.0.lock(),
+        _rt: rt,
+    }
+}
+
+/// The way down the tree: one bit a step, from the top.
+fn path_of(key: usize) -> u64 {
+    (key as u64).wrapping_mul(MIX).rotate_left(BUCKET_BITS)
+}
+
+/// A waiter that was popped: claimed, and still in its wait.
+pub(super) struct Popped {
+    node: &'static Node,
+    claim: Claim,
+}
+
+impl Popped {
+    /// Ends its wait; [`park`] returns `token`. It is woken with the list.
+    pub(super) fn finish(self, token: usize, wake: &mut WakeList) {
+        self.node.word.set(token);
+        self.claim.finish(wake);
+    }
+}
+
+impl Locked {
+    /// Where the first place of `key` hangs, or would.
+    fn slot(&self, key: usize) -> &Cell<*const Place> {
+        let mut slot = &self.bucket.top;
+        let mut path = path_of(key);
+        // SAFETY: G4, a place in the tree is alive.
+        while let Some(place) = unsafe { slot.get().as_ref() }
+            && place.key != key
+        {
+            slot = &place.below[(path >> (u64::BITS - 1)) as usize];
+            path <<= 1;
+        }
+        slot
+    }
+
+    /// Works on the queue of the key whose first place hangs at `slot`, then hangs up whoever is first now.
+    fn with_queue<R>(slot: &Cell<*const Place>, work: impl FnOnce(&mut WaitQueue) -> R) -> R {
+        // SAFETY: G4, a place in the tree is alive; one that leaves its queue in `work` stays until the lock is dropped.
+        let old = unsafe { &*slot.get() };
+        let mut queue = old.queue.replace(WaitQueue::new());
+        let result = work(&mut queue);
+        let first = queue.iter().next().map(|node| node.elem.get().cast_const());
+        let Some(first) = first.map(<*const u8>::cast::<Place>) else {
+            unhang(slot, old);
+            return result;
+        };
+        // SAFETY: G4, it is in the queue; `elem` of its node is the place that the node is in.
+        let first = unsafe { &*first };
+        if !ptr::eq(first, old) {
+            first.below[0].set(old.below[0].get());
+            first.below[1].set(old.below[1].get());
+            slot.set(first);
+        }
+        first.queue.set(queue);
+        result
+    }
+
+    /// Puts a place into the queue of its key: at the end, or at the front.
+    ///
+    /// # Safety
+    /// The place is in no queue, and neither it nor its waiter moves or ends before it is out again.
+    unsafe fn push(&mut self, place: &Place, at_front: bool) {
+        place.node.elem.set(ptr::from_ref(place).cast_mut().cast());
+        let slot = self.slot(place.key);
+        if slot.get().is_null() {
+            place.below[0].set(ptr::null());
+            place.below[1].set(ptr::null());
+            slot.set(place);
+        }
+        Self::with_queue(slot, |queue| {
+            // SAFETY: by the caller's promise.
+            unsafe {
+                match at_front {
+                    true => queue.push_front(&place.node),
+                    false => queue.push_back(&place.node),
+                }
+            }
+        });
+    }
+
+    /// Claims the first waiter of `key` and takes it out. The word is changed before the popped one is finished.
+    pub(super) fn pop(&mut self, key: usize) -> Option<Popped> {
+        let slot = self.slot(key);
+        if slot.get().is_null() {
+            return None;
+        }
+        let (node, claim) = Self::with_queue(slot, WaitQueue::pop)?;
+        Some(Popped { node, claim })
+    }
+
+    /// Ends the waits of all who wait on `key` by now, in order; before each, `admit` says so to the object.
+    pub(super) fn pop_all(&mut self, key: usize, mut admit: impl FnMut(), wake: &mut WakeList) {
+        let slot = self.slot(key);
+        // SAFETY: G4, a place in the tree is alive.
+        let Some(first) = (unsafe { slot.get().as_ref() }) else {
+            return;
+        };
+        let mut queue = first.queue.replace(WaitQueue::new());
+        unhang(slot, first);
+        while let Some((node, claim)) = queue.pop() {
+            admit();
+            Popped { node, claim }.finish(0, wake);
+        }
+    }
+
+    /// Whether anybody is queued on `key`.
+    pub(super) fn has(&self, key: usize) -> bool {
+        !self.slot(key).get().is_null()
+    }
+
+    /// Takes a place out; false: it is out already, thrown out by somebody who popped.
+    fn remove(&mut self, place: &Place) -> bool {
+        place.node.is_queued() && {
+            let slot = self.slot(place.key);
+            Self::with_queue(slot, |queue| queue.remove(&place.node))
+        }
+    }
+}
+
+/// Takes the place at `slot` out of the tree; some leaf below it takes its position.
+fn unhang(slot: &Cell<*const Place>, place: &Place) {
+    let mut leaf_slot = slot;
+    let mut leaf = place;
+    loop {
+        let lower = leaf.below.iter().find(|below| !below.get().is_null());
+        let Some(lower) = lower else { break };
+        leaf_slot = lower;
+        // SAFETY: G4, a place in the tree is alive.
+        leaf = unsafe { &*lower.get() };
+    }
+    leaf_slot.set(ptr::null());
+    if !ptr::eq(leaf, place) {
+        leaf.below[0].set(place.below[0].get());
+        leaf.below[1].set(place.below[1].get());
+        slot.set(leaf);
+    }
+}
+
+/// How a park ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Parked {
+    /// It was not time to wait.
+    Refused,
+    /// Somebody ended the wait, with this token.
+    Got(usize),
+    TimedOut,
+    /// The runtime asks the goroutine to unwind: `check_cancelled` does, once all is in order, or returns.
+    Cancelled,
+}
+
+/// What a waiter finds that nobody has woken.
+pub(super) struct Left {
+    /// It was still queued; otherwise somebody has popped past it.
+    pub(super) was_in: bool,
+    /// Others are queued.
+    pub(super) are_more: bool,
+}
+
+/// One way to wait on a key.
+pub(super) struct Wait<'a> {
+    pub(super) key: usize,
+    pub(super) kind: &'static WaitKind,
+    pub(super) deadline_ns: u64,
+    /// First in the queue instead of last.
+    pub(super) at_front: bool,
+    /// The word with the owner, where there is one (`owner`).
+    pub(super) owner: Option<&'a super::owner::Owner>,
+}
+
+impl Wait<'_> {
+    pub(super) fn new(key: usize, kind: &'static WaitKind) -> Wait<'static> {
+        Wait {
+            key,
+            kind,
+            deadline_ns: NEVER,
+            at_front: false,
+            owner: None,
+        }
+    }
+
+    /// Waits on the key. Blocks the goroutine, or the plain thread it is called on.
+    ///
+    /// Under the table's lock `queue_up` says whether it is time to wait, and marks the word; and `left` is told, when the wait
+    /// ended without a waker, what is in the queue. `before_sleep` runs when the waiter is queued and the lock dropped.
+    pub(super) fn park(
+        self,
+        queue_up: impl FnOnce(&mut Locked) -> bool,
+        before_sleep: impl FnOnce(),
+        left: impl FnOnce(Left),
+    ) -> Parked {
+        let waiter = Waiter::new();
+        waiter.on.set(On {
+            object: self.key & !3,
+            holder: self.owner.map_or(ptr::null(), |owner| owner.word()),
+            ..On::NOTHING
+        });
+        let place = place(&waiter, self.key);
+        {
+            let mut table = lock(self.key);
+            if !queue_up(&mut table) {
+                return Parked::Refused;
+            }
+            // SAFETY: G4, neither moves, and both stay until the wait has ended by a pop or by the removal below.
+            unsafe { table.push(&place, self.at_front) };
+        }
+        before_sleep();
+        let outcome = waiter.wait(self.kind, self.deadline_ns);
+        if let Outcome::Case(_) = outcome {
+            return Parked::Got(place.node.word.get());
+        }
+        let mut table = lock(self.key);
+        left(Left {
+            was_in: table.remove(&place),
+            are_more: table.has(self.key),
+        });
+        match outcome {
+            Outcome::TimedOut => Parked::TimedOut,
+            _ => Parked::Cancelled,
+        }
+    }
+}
+
+/// Wakes everybody who waits on `key` by now; `update` changes the word, under the table's lock.
+pub(super) fn wake_all(key: usize, update: impl FnOnce()) {
+    let mut wake = WakeList::new();
+    {
+        let mut table = lock(key);
+        update();
+        table.pop_all(key, || {}, &mut wake);
+    }
+    wake.wake();
+}
+
+/// Whether [`check_cancelled`](crate::thread::check_cancelled) would unwind: before it waits, a goroutine that is to end
+/// passes on what it has been given.
+pub(super) fn must_unwind() -> bool {
+    cfg!(panic = "unwind")
+        && current_g().is_some_and(|g| g.must_unwind())
+        && !std::thread::panicking()
+}
+
+/// An object's key: the address of its word.
+pub(super) fn key_of<T>(word: &T) -> usize {
+    ptr::from_ref(word).addr()
+}
+
+#[cfg(test)]
+mod tests;
