@@ -12,7 +12,7 @@ use crate::builder::{Builder, MAIN_STACK_SIZE};
 use crate::context::current_g;
 use crate::context::stack::class_for;
 use crate::context::tls;
-use crate::debug::{self, Dump, Metrics, Violations};
+use crate::debug::{self, Dump, Leaks, Metrics, Violations};
 use crate::os;
 use crate::sched::g::{Task, WaitReason};
 use crate::sched::park::enter;
@@ -46,7 +46,7 @@ impl Runtime {
         Runtime { sched: Some(sched) }
     }
 
-    fn sched(&self) -> &Arc<Sched> {
+    pub(crate) fn sched(&self) -> &Arc<Sched> {
         match &self.sched {
             Some(sched) => sched,
             None => unreachable!("a runtime has its scheduler until it is dropped"),
@@ -175,6 +175,20 @@ impl Runtime {
     /// ```
     pub fn check(&self) -> Result<(), Violations> {
         debug::check::check_of(self.sched())
+    }
+
+    /// The goroutines that can never be woken, from any thread; see [`debug::leaks`](crate::debug::leaks).
+    ///
+    /// ```
+    /// let runtime = gosched::Runtime::builder().build().unwrap();
+    /// runtime.go(gosched::thread::park);
+    /// while runtime.leaks().is_empty() {
+    ///     std::thread::yield_now(); // it has yet to get there
+    /// }
+    /// ```
+    #[must_use]
+    pub fn leaks(&self) -> Leaks {
+        debug::leaks::leaks_of(self.sched())
     }
 
     /// Ends the runtime: no new goroutines, those that wait unwind as by [`exit`](crate::exit), and what has not ended within
@@ -346,6 +360,20 @@ impl Handle {
     /// ```
     pub fn metrics(&self) -> io::Result<Metrics> {
         Ok(debug::metrics::metrics_of(&*self.upgrade()?))
+    }
+
+    /// The goroutines that can never be woken; see [`debug::leaks`](crate::debug::leaks).
+    ///
+    /// # Errors
+    /// If the runtime is gone.
+    ///
+    /// ```
+    /// # gosched::run(|| {
+    /// assert!(gosched::Handle::current().leaks().unwrap().is_empty());
+    /// # });
+    /// ```
+    pub fn leaks(&self) -> io::Result<Leaks> {
+        Ok(debug::leaks::leaks_of(&*self.upgrade()?))
     }
 
     fn upgrade(&self) -> io::Result<Arc<Sched>> {

@@ -4,7 +4,7 @@
 //! crate `gosched-loom` can compile the very same files over loom's atomics and small rings and
 //! explore every interleaving. Nothing here decides anything.
 
-pub(crate) use std::cell::Cell;
+pub(crate) use std::cell::{Cell, UnsafeCell};
 pub(crate) use std::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU32, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
@@ -18,6 +18,9 @@ pub(crate) const RING: usize = 256;
 
 /// Positions of one block of an unbounded channel, its link included.
 pub(crate) const BLOCK_LAP: usize = 32;
+
+/// Looks at the word of a wait that somebody is about to finish, before its waiter sleeps after all.
+pub(crate) const LATE_TURNS: u32 = 64;
 
 /// One turn of a wait for another CPU that is certain to finish within nanoseconds.
 #[inline]

@@ -4,6 +4,18 @@
 
 #![deny(warnings)]
 #![deny(unsafe_code)] // what the macros write is safe
+// The bodies and channels are roundabout on purpose.
+#![allow(
+    clippy::identity_op,
+    clippy::let_and_return,
+    clippy::manual_unwrap_or_default
+)]
+#![allow(
+    clippy::never_loop,
+    clippy::redundant_closure,
+    clippy::redundant_closure_call
+)]
+#![allow(clippy::unnecessary_literal_unwrap)]
 
 #[allow(unsafe_code)]
 mod common;
@@ -113,13 +125,14 @@ fn commas_and_their_absence() {
 fn the_default_stands_anywhere() {
     let (s, r) = unbounded::<i32>();
     for msg in [None, Some(1)] {
-        msg.map(|msg| s.send(msg).unwrap());
+        let fill = || msg.into_iter().for_each(|msg| s.send(msg).unwrap());
+        fill();
         let first = || select! { default => None, recv(r) -> msg => msg.ok(), recv(never::<()>()) -> _ => None };
         let middle = || select! { recv(never::<()>()) -> _ => None, default() => None, recv(r) -> msg => msg.ok() };
         let timed = || select! { recv(never::<()>()) -> _ => None, default(ms(1)) => None, recv(r) -> msg => msg.ok() };
         for take in [&first as &dyn Fn() -> Option<i32>, &middle, &timed] {
             assert_eq!(take(), msg);
-            msg.map(|msg| s.send(msg).unwrap());
+            fill();
         }
     }
 }
@@ -563,7 +576,8 @@ fn thirty_two_arms_and_a_default() {
         assert_eq!(with_32_arms!(select, s, r,), n);
     }
     // And one within another: the limit is 128 levels.
-    let inner = with_32_arms!(select, s, r, default => { with_32_arms!(select, s, r, default => 97) });
+    let inner =
+        with_32_arms!(select, s, r, default => { with_32_arms!(select, s, r, default => 97) });
     assert_eq!(inner, 97);
 }
 
@@ -590,6 +604,36 @@ fn every_ready_arm_has_its_chance() {
     }
 }
 
+/// The same channel in several arms, in a select that has to wait: no arm is the first in every queue.
+#[test]
+fn every_arm_that_waits_has_its_chance() {
+    const ROUNDS: usize = 2_000;
+    let (s, r) = bounded(0);
+    let sender = std::thread::spawn(move || {
+        let mut taken = [0usize; 3];
+        for _ in 0..ROUNDS {
+            select! {
+                send(s, ()) -> _ => taken[0] += 1,
+                send(s, ()) -> _ => taken[1] += 1,
+                send(s, ()) -> _ => taken[2] += 1,
+            }
+        }
+        taken
+    });
+    let mut taken = [0usize; 3];
+    for _ in 0..ROUNDS {
+        select! {
+            recv(r) -> _ => taken[0] += 1,
+            recv(r) -> _ => taken[1] += 1,
+            recv(r) -> _ => taken[2] += 1,
+        }
+    }
+    // A third each: 666, and a standard deviation of 21.
+    for taken in [taken, sender.join().unwrap()] {
+        assert!(taken.iter().all(|n| *n > 450), "{taken:?}");
+    }
+}
+
 #[test]
 fn the_biased_one_takes_the_first() {
     let (s, r) = filled([1; 50]);
@@ -603,7 +647,8 @@ fn the_biased_one_takes_the_first() {
         };
         assert_eq!(got, Ok(if n < 50 { 1 } else { 2 }));
     }
-    let got = select_biased! { recv(r) -> msg => msg, recv(r2) -> msg => msg, send(s, 3) -> _ => Ok(3) };
+    let got =
+        select_biased! { recv(r) -> msg => msg, recv(r2) -> msg => msg, send(s, 3) -> _ => Ok(3) };
     assert_eq!(got, Ok(3));
 }
 

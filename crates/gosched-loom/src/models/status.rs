@@ -52,6 +52,14 @@ impl Parked {
         }
     }
 
+    /// The leak check: marks it, and then looks at its stack as a dump does.
+    fn mark(&self) {
+        if self.status.mark_leaked() && self.status.begin_scan(Status::Leaked) {
+            self.stack.add(1);
+            self.status.end_scan(Status::Leaked);
+        }
+    }
+
     /// Whoever owns the wake-up makes the goroutine runnable; then it runs.
     fn wake(&self) {
         self.status.transition(Status::Waiting, Status::Runnable);
@@ -158,6 +166,31 @@ fn g0_a_waker_waits_for_a_shrink() {
         assert_eq!(g.status.get(), Status::Running);
         assert!((1..=3).contains(&g.stack.get()));
     });
+}
+
+/// The leak check marks a goroutine that somebody wakes all the same, or that is to unwind, and looks at it; whatever the order, it
+/// goes on, once. Fails if a waker takes Leaked for an illegal state, or if the mark is taken off under the Scan bit.
+#[test]
+fn g0_a_waker_restores_a_leaked_goroutine() {
+    let wakers: [fn(&Parked); 2] = [Parked::complete, |g| {
+        g.status.restore();
+        g.cancel();
+    }];
+    for wake in wakers {
+        explore(None, move || {
+            let g = Parked::new();
+            let checker = thread::spawn({
+                let g = g.clone();
+                move || g.mark()
+            });
+            wake(&g);
+            checker.join().unwrap();
+            // One that was marked after the request looked finds out at the next.
+            wake(&g);
+            assert_eq!(g.status.get(), Status::Running);
+            assert_eq!(g.wakes.get(), 1);
+        });
+    }
 }
 
 /// A goroutine that was stopped on its thread is queued from there; it passes through Waiting, but its stack is in use.

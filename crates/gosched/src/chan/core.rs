@@ -23,6 +23,7 @@ use std::time::Instant;
 use super::err::{RecvTimeoutError, SendTimeoutError, TryRecvError, TrySendError};
 use super::list::{Emptied, List, NoPush};
 use super::ring::{No, Ring};
+use super::seen::Seen;
 use super::timer::Clock;
 use crate::os;
 use crate::sched::g::WaitReason;
@@ -74,6 +75,8 @@ pub(super) struct Header {
     receivers: AtomicUsize,
     /// One side is gone for good; the other frees the channel.
     is_half_gone: AtomicBool,
+    /// How dumps see the channel: [`Chan::see`].
+    pub(super) see: unsafe fn(*const Header) -> Seen,
 }
 
 pub(super) enum Flavor<T> {
@@ -108,6 +111,7 @@ impl<T> Chan<T> {
                 senders: AtomicUsize::new(senders),
                 receivers: AtomicUsize::new(1),
                 is_half_gone: AtomicBool::new(senders == 0),
+                see: Chan::<T>::see,
             },
             flavor,
         };
@@ -219,7 +223,7 @@ impl<T> Chan<T> {
             drop(q);
             wake.wake();
         }
-        waiter.on.set(self.header.on(&node));
+        waiter.on.set(self.header.on());
         let outcome = waiter.wait(&SEND, deadline_ns);
         self.finish_wait(outcome, &node, |q| &mut q.sendq)
     }
@@ -343,7 +347,7 @@ impl<T> Chan<T> {
             wake.wake();
             drop(rt);
         }
-        waiter.on.set(self.header.on(&node));
+        waiter.on.set(self.header.on());
         let outcome = waiter.wait(&RECV, deadline_ns.min(own));
         match self.finish_wait(outcome, &node, |q| &mut q.recvq) {
             Slow::TimedOut if own < deadline_ns => Slow::Again, // its own time, not the caller's
@@ -697,10 +701,9 @@ impl Header {
     }
 
     /// What a waiter says of this channel.
-    pub(super) fn on(&self, node: &Node) -> On {
+    pub(super) fn on(&self) -> On {
         On {
-            object: ptr::from_ref(self).addr(),
-            nodes: node,
+            object: ptr::from_ref(self).expose_provenance(),
             cases: 1,
             ..On::NOTHING
         }

@@ -8,7 +8,6 @@
 //! Allocation is not for the inside of the runtime (D9: malloc's lock may be held by a goroutine that waits for our P), so a
 //! sender brings a spare block when it may need one, and emptied blocks are taken outside to be freed.
 
-use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
 use std::ptr;
 
@@ -16,7 +15,7 @@ use crossbeam_utils::CachePadded;
 
 use super::ring::No;
 use crate::shim::{
-    AcqRel, Acquire, AtomicPtr, AtomicUsize, BLOCK_LAP, Relaxed, Release, SeqCst, fence,
+    AcqRel, Acquire, AtomicPtr, AtomicUsize, BLOCK_LAP, Relaxed, Release, SeqCst, UnsafeCell, fence,
     fence_after_rmw, snooze,
 };
 

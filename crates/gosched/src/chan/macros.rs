@@ -109,7 +109,8 @@ pub fn no_such_arm() -> ! {
 /// # What is evaluated when
 /// The channels are any expressions of type [`Receiver`] or [`Sender`], or references, boxes and the like that lead there. They are
 /// evaluated once, in the order of the arms, before anything is done; the timeout is evaluated after them. The message of a `send`
-/// is evaluated when its arm has been chosen, and only then. Patterns must match whatever comes, as in a `let`.
+/// is evaluated when its arm has been chosen, and only then, while all the channels are still borrowed. Patterns must match whatever
+/// comes, as in a `let`.
 ///
 /// The value of the arm that is taken is the value of the `select!`. `break`, `continue`, `return` and `?` work in bodies:
 ///
@@ -414,6 +415,9 @@ macro_rules! __select {
         ::core::compile_error!(::core::concat!("expected an argument list or `=>` after `default`, found `",
             ::core::stringify!($found), "`"))
     };
+    (@wrong ; $($rest:tt)*) => {
+        ::core::compile_error!("expected `,` or nothing after the `}` of an arm, found `;`")
+    };
     (@wrong $found:tt $($rest:tt)*) => {
         ::core::compile_error!(::core::concat!("expected one of `recv`, `send`, or `default`, found `",
             ::core::stringify!($found), "`"))
@@ -467,9 +471,6 @@ macro_rules! __select {
     };
     (@body default => $($rest:tt)*) => {
         ::core::compile_error!("expected an expression after `=>`, found a `default` arm")
-    };
-    (@body $body:block ; $($rest:tt)*) => {
-        ::core::compile_error!("expected `,` or nothing after the `}` of an arm, found `;`")
     };
     (@body $body:expr ; $($rest:tt)*) => {
         ::core::compile_error!(::core::concat!("expected `,` after `", ::core::stringify!($body), "`, found `;`"))

@@ -49,6 +49,7 @@ mod parcel;
 mod port;
 mod receiver;
 mod ring;
+pub(crate) mod seen;
 mod select;
 mod selecting;
 mod sender;

@@ -11,7 +11,7 @@ use super::core::{Chan, RECV};
 use super::err::{RecvError, RecvTimeoutError, TryRecvError};
 use super::iter::{Iter, TryIter};
 use crate::os;
-use crate::sched::waitq::{Outcome, Waiter};
+use crate::sched::waitq::{On, Outcome, Waiter};
 use crate::thread::park::check_cancelled;
 
 /// The receiving side of a channel. Clones receive from the same channel, each message goes to one of them; when the last one is
@@ -45,7 +45,9 @@ impl<T> RefUnwindSafe for Receiver<T> {}
 #[cold]
 fn wait_in_vain(deadline_ns: u64) {
     loop {
-        match Waiter::new().wait(&RECV, deadline_ns) {
+        let waiter = Waiter::new();
+        waiter.on.set(On::NEVER);
+        match waiter.wait(&RECV, deadline_ns) {
             Outcome::TimedOut => return,
             Outcome::Case(_) | Outcome::Cancelled => check_cancelled(),
         }

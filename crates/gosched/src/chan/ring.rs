@@ -21,13 +21,12 @@
 //!
 //! Closing sets a bit in `tail`: no sender takes a position after that.
 
-use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
 
 use crossbeam_utils::CachePadded;
 
 use crate::shim::{
-    Acquire, AtomicUsize, Relaxed, Release, SeqCst, fence, fence_after_rmw, snooze,
+    Acquire, AtomicUsize, Relaxed, Release, SeqCst, UnsafeCell, fence, fence_after_rmw, snooze,
 };
 
 /// In `tail`: the channel is closed.

@@ -323,8 +323,8 @@ impl Run<'_, '_> {
 
     fn wait(&self, waiter: &Waiter, nodes: &[Node], deadline_ns: u64, due: u64) -> Locked {
         waiter.on.set(On {
-            nodes: nodes.as_ptr(),
-            cases: nodes.len() as u32,
+            cases_at: self.cases.as_ptr().cast(),
+            cases: self.cases.len() as u32,
             ..On::NOTHING
         });
         let outcome = waiter.wait(&SELECT, deadline_ns.min(due));

@@ -15,6 +15,7 @@ use crate::sched::gstatus::Status;
 use crate::sched::p::GFREE_MAX;
 use crate::sched::ptr::{Gp, Mp, Pp};
 use crate::shim::RING;
+use crate::time::heap::Heap;
 
 /// One G.
 #[derive(Clone, Copy)]
@@ -26,6 +27,8 @@ struct Head {
     ring: u32,
     global: u32,
     free: u32,
+    /// Times it was met in a timer heap.
+    timers: u32,
 }
 
 impl Head {
@@ -84,6 +87,7 @@ impl Census {
                 ring: 0,
                 global: 0,
                 free: 0,
+                timers: 0,
             };
             is_full |= heads.push(head).is_err();
         });
@@ -166,6 +170,24 @@ impl Census {
         }
     }
 
+    /// Meets the members of a P's timer heap, whose lock the caller holds.
+    pub(super) fn visit_heap(&mut self, p: Pp, heap: &Heap, report: &mut Report) {
+        for g in heap.iter() {
+            if let Some(head) = self.find(g.non_null(), "a timer heap", report) {
+                head.timers += 1;
+                report.expect(
+                    g.timer_p.load(Relaxed) == p.id,
+                    "PL",
+                    format_args!(
+                        "goroutine {} is in P{}'s timers and does not know",
+                        g.id(),
+                        p.id
+                    ),
+                );
+            }
+        }
+    }
+
     /// Meets the members of the global queue; returns how many there are.
     pub(super) fn visit_global(&mut self, queue: &GlobalQueue, report: &mut Report) -> usize {
         let mut count = 0;
@@ -183,6 +205,7 @@ impl Census {
     pub(super) fn judge(&self, sched: &Sched, leader: Option<Mp>, report: &mut Report) {
         for head in self.heads.as_slice() {
             judge_place(head, report);
+            judge_timer(head, report);
             judge_thread(head, leader, report);
             judge_bonds(head, sched, report);
         }
@@ -237,7 +260,7 @@ fn judge_place(head: &Head, report: &mut Report) {
         "G0",
         format_args!("a G was handed out idle"),
     );
-    if status == Status::Waiting {
+    if matches!(status, Status::Waiting | Status::Leaked) {
         let g = head.g;
         let has_way = g.wait_ops.get().is_some() && g.wait_reason() != WaitReason::None;
         report.expect(
@@ -245,15 +268,27 @@ fn judge_place(head: &Head, report: &mut Report) {
             "G4",
             format_args!("goroutine {id} waits on nothing"),
         );
-        // The timers' lock is held: it cannot be half out of the heap.
         let sleeps = g.wait_reason() == WaitReason::Sleep;
-        let has_timer = g.timer_index.get() != u32::MAX;
         report.expect(
-            !sleeps || has_timer,
+            !sleeps || g.has_timer(),
             "G4",
             format_args!("goroutine {id} sleeps without a timer"),
         );
     }
+}
+
+/// PL, G4: the timers. The heaps' locks are held: nobody is half in or out.
+fn judge_timer(head: &Head, report: &mut Report) {
+    let (g, id) = (head.g, head.g.id());
+    let claimed = u32::from(g.has_timer());
+    report.expect(
+        head.timers == claimed,
+        "PL",
+        format_args!(
+            "goroutine {id} is in {} timer heaps and believes to be in {claimed}",
+            head.timers
+        ),
+    );
 }
 
 /// G2, M4: who is on whose thread.
@@ -328,7 +363,7 @@ fn judge_bonds(head: &Head, sched: &Sched, report: &mut Report) {
     let has_stack = g.stack().is_some();
     let has_run = matches!(
         head.status,
-        Status::Running | Status::Waiting | Status::Syscall
+        Status::Running | Status::Waiting | Status::Leaked | Status::Syscall
     );
     let needs_stack = has_run || g.m.load(Relaxed).is_some();
     let is_dead = head.status == Status::Dead;

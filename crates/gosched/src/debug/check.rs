@@ -27,6 +27,7 @@ use crate::sched::p::{GFREE_MAX, PStatus, STACKS_MAX};
 use crate::sched::park::enter;
 use crate::sched::ptr::{Mp, Pp};
 use crate::sched::{Core, Sched};
+use crate::time::timers::AllHeaps;
 
 /// For how long a finding is doubted, and the pause between two looks.
 const PATIENCE_NS: u64 = 3_000_000_000;
@@ -386,12 +387,7 @@ fn check_idle_ms(sched: &Sched, core: &Core, report: &mut Report) {
 /// Everything, with the world stopped. On g0.
 fn check_stopped(sched: &Sched, census: &mut Census, report: &mut Report) {
     // Held to the end, in the order of their ranks: threads outside wait, and what they carry is seen whole.
-    let heap = sched.timers.lock();
-    report.expect(
-        heap.is_sound(),
-        "PL",
-        format_args!("the timers' heap is out of order"),
-    );
+    let heaps = AllHeaps::lock(sched);
     let core = sched.core.lock();
     let leader = sched.own_m();
     check_ms(sched, &core, report);
@@ -404,6 +400,20 @@ fn check_stopped(sched: &Sched, census: &mut Census, report: &mut Report) {
     for p in sched.procs() {
         census.visit_p(p, report);
     }
+    heaps.for_each(|p, heap| {
+        report.expect(
+            heap.is_sound(),
+            "PL",
+            format_args!("P{}'s timers are out of order", p.id),
+        );
+        let is_shown = sched.timers.has(p.id) == (heap.len() > 0);
+        report.expect(
+            is_shown && p.timers.next_ns() == heap.next_ns(),
+            "PL",
+            format_args!("P{}'s timers are not as they are shown", p.id),
+        );
+        census.visit_heap(p, heap, report);
+    });
     let listed = census.visit_global(&core.runq, report);
     let mirror = sched.runq_len.load(Relaxed);
     report.expect(

@@ -4,7 +4,7 @@
 //! goroutine that is off its stack unwinds itself when asked (`context::Probe`). Who may be asked:
 //!
 //! ```text
-//!  Waiting              always: the Scan bit keeps everybody from resuming it (G6)
+//!  Waiting, Leaked      always: the Scan bit keeps everybody from resuming it (G6)
 //!  Runnable, started    only while the world is stopped: else an M may be about to run it, or be preparing its first frame
 //!  preempted            only then, too: its thread, which waits with it, unwinds itself (`sched::trace`)
 //!  the caller itself    has unwound itself beforehand
@@ -15,6 +15,7 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::atomic::Ordering::Relaxed;
 
+use super::target::{self, Target};
 use super::what::{What, waiting_thread};
 use crate::context::{FRAMES_MAX, Probe};
 use crate::os::PageVec;
@@ -56,6 +57,8 @@ pub(super) enum View {
     Elsewhere,
     /// Too little of its stack is left to unwind in.
     NoRoom,
+    /// Enough others were shown.
+    Left,
 }
 
 /// One goroutine.
@@ -72,6 +75,8 @@ pub(super) struct Record {
     /// Where its `Inner` lies, and what it waits on: how a join finds out for whom it waits.
     pub(super) inner: usize,
     wait_arg: usize,
+    /// What it waits on.
+    targets: Span,
     name: Option<Span>,
     pcs: Span,
 }
@@ -80,8 +85,8 @@ impl Record {
     /// The address of the `Inner` of the goroutine that this one waits for in a join: what it waits on is the slot in that
     /// goroutine's packet, right behind the `Inner`.
     pub(super) fn join_target(&self) -> Option<usize> {
-        let is_joining = self.what == What::Waits(WaitReason::Join);
-        is_joining.then(|| self.wait_arg.wrapping_sub(size_of::<Inner>()))
+        let wait = self.what.wait().filter(|_| self.wait_arg != 0)?;
+        (wait.reason == WaitReason::Join).then(|| self.wait_arg.wrapping_sub(size_of::<Inner>()))
     }
 }
 
@@ -91,6 +96,11 @@ pub(super) struct Snapshot {
     records: PageVec<Record>,
     pcs: PageVec<usize>,
     names: PageVec<u8>,
+    targets: PageVec<Target>,
+    /// The number of the runtime.
+    pub(super) runtime: u32,
+    /// How many stacks may still be taken.
+    stacks_left: usize,
     /// Goroutines that are not in `records`: beyond the limit, or without memory for them.
     pub(super) elided: usize,
 }
@@ -102,6 +112,9 @@ impl Snapshot {
             records: PageVec::new(),
             pcs: PageVec::new(),
             names: PageVec::new(),
+            targets: PageVec::new(),
+            runtime: 0,
+            stacks_left: usize::MAX,
             elided: 0,
         }
     }
@@ -123,14 +136,9 @@ impl Snapshot {
         limit: usize,
         is_stopped: bool,
     ) {
-        let gs = &mut self.gs;
-        let elided = &mut self.elided;
-        sched.blocks.for_each(|g| {
-            if !matches!(g.status.get(), Status::Dead | Status::Idle) && gs.push(g).is_err() {
-                *elided += 1;
-            }
+        self.list(sched, |status| {
+            !matches!(status, Status::Dead | Status::Idle)
         });
-        gs.as_mut_slice().sort_unstable_by_key(|g| g.id());
         let mut probe = Probe::new();
         for at in 0..self.gs.len() {
             let g = self.gs.as_slice()[at];
@@ -143,6 +151,29 @@ impl Snapshot {
             let own = own.map(|(_, stack)| stack);
             self.add(sched, g, own, &mut probe, is_stopped);
         }
+    }
+
+    /// Takes the goroutines that the leak check has marked, with the stacks of so many. The world is stopped.
+    pub(super) fn collect_leaked(&mut self, sched: &Sched, stacks_max: usize) {
+        self.list(sched, |status| status == Status::Leaked);
+        self.stacks_left = stacks_max;
+        let mut probe = Probe::new();
+        for at in 0..self.gs.len() {
+            let g = self.gs.as_slice()[at];
+            self.add(sched, g, None, &mut probe, true);
+        }
+    }
+
+    /// Lists the goroutines in these states, by id.
+    fn list(&mut self, sched: &Sched, wanted: impl Fn(Status) -> bool) {
+        self.runtime = sched.id;
+        let (gs, elided) = (&mut self.gs, &mut self.elided);
+        sched.blocks.for_each(|g| {
+            if wanted(g.status.get()) && gs.push(g).is_err() {
+                *elided += 1;
+            }
+        });
+        gs.as_mut_slice().sort_unstable_by_key(|g| g.id());
     }
 
     fn add(
@@ -173,8 +204,16 @@ impl Snapshot {
                 .and_then(|name| append(&mut self.names, name.as_bytes()));
             record.inner = g.inner().map_or(0, |inner| inner.as_ptr() as usize);
         }
-        if held == Some(Status::Waiting) {
+        if matches!(held, Some(Status::Waiting | Status::Leaked)) {
             record.wait_arg = g.wait_arg.get() as usize;
+            let start = self.targets.len();
+            // SAFETY: G6, the Scan bit is ours.
+            let cases = unsafe { target::collect(g, &mut self.targets) };
+            record.what = record.what.with_cases(cases);
+            record.targets = Span {
+                start,
+                len: self.targets.len() - start,
+            };
         }
         record.is_caller = own.is_some();
         record.view = match own {
@@ -182,7 +221,9 @@ impl Snapshot {
             None if g.started.load(Relaxed) == 0 => View::NotStarted,
             None if what == What::Preempted => self.ask_thread(&mut record, g),
             None if held.is_none() => View::Elsewhere,
+            None if self.stacks_left == 0 => View::Left,
             None => {
+                self.stacks_left -= 1;
                 // SAFETY: G6, the Scan bit is ours over a state in which the goroutine is off its stack and has been on it
                 // (`hold`), so it waits in `suspend` for a command.
                 unsafe { probe.collect(g) };
@@ -233,6 +274,11 @@ impl Snapshot {
         record.pcs.of(&self.pcs)
     }
 
+    /// What it waits on.
+    pub(super) fn targets(&self, record: &Record) -> &[Target] {
+        record.targets.of(&self.targets)
+    }
+
     pub(super) fn name(&self, record: &Record) -> Option<&str> {
         let bytes = record.name?.of(&self.names);
         std::str::from_utf8(bytes).ok()
@@ -252,8 +298,10 @@ impl Snapshot {
 
 /// Keeps a goroutine off its stack for a moment, if it is; returns the state it is held in.
 fn hold(g: Gp, is_stopped: bool) -> Option<Status> {
-    if g.status.begin_scan(Status::Waiting) {
-        return Some(Status::Waiting);
+    for status in [Status::Waiting, Status::Leaked] {
+        if g.status.begin_scan(status) {
+            return Some(status);
+        }
     }
     // One that waits on its thread, or is about to, has not left its stack.
     let may_be_runnable = is_stopped && g.has_started() && g.boundm().is_none();
@@ -275,7 +323,7 @@ fn append<T: Copy>(all: &mut PageVec<T>, items: &[T]) -> Option<Span> {
 
 impl Record {
     fn of(g: Gp, what: What, now_ms: u32) -> Record {
-        let is_waiting = matches!(what, What::Waits(_));
+        let is_waiting = what.wait().is_some();
         Record {
             id: g.id(),
             parent: g.parent.load(Relaxed),
@@ -291,6 +339,7 @@ impl Record {
             view: View::Elsewhere,
             inner: 0,
             wait_arg: 0,
+            targets: Span::default(),
             name: None,
             pcs: Span::default(),
         }
@@ -336,13 +385,18 @@ impl fmt::Display for Head<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::what::Wait;
     use super::*;
 
     #[test]
     fn heads_read_as_in_go() {
         let head = |minutes, is_locked, name| Head {
             id: 18,
-            what: What::Waits(WaitReason::Park),
+            what: What::Waits(Wait {
+                reason: WaitReason::Park,
+                cases: 0,
+                is_leaked: false,
+            }),
             minutes,
             is_locked,
             name,

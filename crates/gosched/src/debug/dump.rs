@@ -3,6 +3,7 @@
 //! Three steps: buffers are made and the caller's own stack is unwound; the world stops and `collect` copies what there is;
 //! the world goes on and symbols are looked up in the caller's own context, where allocating is allowed (D9).
 
+use std::borrow::Cow;
 use std::fmt;
 use std::panic::Location;
 use std::ptr;
@@ -13,7 +14,8 @@ use std::time::Duration;
 use super::collect::{Head, Record, Snapshot, View};
 pub(crate) use super::fatal::print_fatal;
 use super::symbols::{Frame, Symbols, with_room};
-use super::what::What;
+use super::target::Target;
+use super::what::{Wait, What};
 use crate::context::{self, Probe, current_g};
 use crate::os;
 use crate::sched::Sched;
@@ -54,6 +56,7 @@ pub struct Goroutine {
     id: u64,
     name: Option<Box<str>>,
     what: What,
+    wait_reason: Option<Cow<'static, str>>,
     blocked_in: Option<Box<str>>,
     waited: Duration,
     parent: Option<u64>,
@@ -61,6 +64,8 @@ pub struct Goroutine {
     site: Option<&'static Location<'static>>,
     is_locked: bool,
     waits_for: Option<u64>,
+    targets: Box<[Target]>,
+    runtime: u32,
     view: View,
     frames: Arc<[Frame]>,
 }
@@ -93,7 +98,8 @@ impl Goroutine {
     }
 
     /// `"running"` (preempted ones and those that run without a processor after a call included), `"runnable"`, `"waiting"`,
-    /// `"syscall"` (in a call of [`blocking`](crate::blocking), or found blocked) or another of the scheduler's states.
+    /// `"syscall"` (in a call of [`blocking`](crate::blocking), or found blocked), `"leaked"` (waiting, and nobody can wake it: the
+    /// last [`leaks`](crate::debug::leaks) found that) or another of the scheduler's states.
     ///
     /// See the example of [`Goroutine`].
     #[must_use]
@@ -157,15 +163,29 @@ impl Goroutine {
         self.blocked_in.as_deref()
     }
 
-    /// Why it waits, if it does: `"park"`, `"sleep"`, `"join"`, …
+    /// Why it waits, if it does: `"park"`, `"sleep"`, `"chan receive"`, `"select (3 cases)"`, `"sync.Mutex.Lock"`, …
     ///
-    /// See the example of [`Goroutine`].
+    /// ```
+    /// gosched::run(|| {
+    ///     let (_s, r) = gosched::chan::bounded::<i32>(3);
+    ///     gosched::go(move || drop(r.recv()));
+    ///     gosched::thread::sleep(std::time::Duration::from_millis(10));
+    ///     let dump = gosched::debug::dump();
+    ///     assert_eq!(dump.goroutines()[1].wait_reason(), Some("chan receive"));
+    ///     assert!(dump.to_string().contains("(capacity 3, 0 queued, 1 sender, 1 receiver)"));
+    /// });
+    /// ```
     #[must_use]
     pub fn wait_reason(&self) -> Option<&str> {
-        match self.what {
-            What::Waits(reason) => Some(reason.name()),
-            _ => None,
-        }
+        self.wait_reason.as_deref()
+    }
+
+    /// Whether it waits and nobody can ever wake it, as far as the last [`leaks`](crate::debug::leaks) could tell.
+    ///
+    /// See the example of [`Leaks`](crate::debug::Leaks).
+    #[must_use]
+    pub fn is_leaked(&self) -> bool {
+        self.what.wait().is_some_and(|wait| wait.is_leaked)
     }
 
     /// For how long it has been waiting, to about 10 ms; zero if it is not.
@@ -176,7 +196,7 @@ impl Goroutine {
         self.waited
     }
 
-    /// The goroutine that it waits for, where the runtime knows: in a join.
+    /// The goroutine that it waits for, where the runtime knows: the one that it joins, or that holds the lock that it wants.
     ///
     /// ```
     /// gosched::run(|| {
@@ -238,6 +258,7 @@ impl Goroutine {
             id: record.id,
             name: snapshot.name(record).map(Box::from),
             what: record.what,
+            wait_reason: record.what.wait().map(Wait::text),
             blocked_in: record.what.blocked_in().map(|at| at.to_string().into()),
             waited: Duration::from_millis(record.waited_ms.into()),
             parent: (record.parent != 0).then_some(record.parent),
@@ -245,6 +266,8 @@ impl Goroutine {
             site: record.site,
             is_locked: record.is_locked,
             waits_for: None,
+            targets: snapshot.targets(record).into(),
+            runtime: snapshot.runtime,
             view: record.view,
             frames: match snapshot.pcs(record) {
                 [] => Arc::new([]),
@@ -307,7 +330,7 @@ impl Dump {
             .iter()
             .map(|record| Goroutine::new(snapshot, record, &mut symbols))
             .collect();
-        name_joined(&mut goroutines, records);
+        name_awaited(&mut goroutines, records);
         if let Some(caller) = records.iter().position(|r| r.is_caller) {
             goroutines[..=caller].rotate_right(1);
         }
@@ -318,15 +341,18 @@ impl Dump {
     }
 }
 
-/// Fills in for whom each join waits. `goroutines` and `records` are in the same order.
-pub(super) fn name_joined(goroutines: &mut [Goroutine], records: &[Record]) {
+/// Fills in for whom each join waits, and each wait for a lock. `goroutines` and `records` are in the same order.
+pub(super) fn name_awaited(goroutines: &mut [Goroutine], records: &[Record]) {
     let mut by_inner: Vec<_> = records.iter().filter(|r| r.inner != 0).collect();
     by_inner.sort_unstable_by_key(|r| r.inner);
     for (goroutine, record) in goroutines.iter_mut().zip(records) {
         let found = record
             .join_target()
             .and_then(|target| by_inner.binary_search_by_key(&target, |r| r.inner).ok());
-        goroutine.waits_for = found.map(|at| by_inner[at].id);
+        let holder = |target: &Target| target.holder_in(goroutine.runtime);
+        goroutine.waits_for = found
+            .map(|at| by_inner[at].id)
+            .or_else(|| goroutine.targets.iter().find_map(holder));
     }
 }
 
@@ -350,6 +376,7 @@ impl fmt::Display for Goroutine {
                 writeln!(f, "\tgoroutine running on other thread; stack unavailable")?;
             }
             View::NoRoom => writeln!(f, "\t(no room left on its stack to unwind it)")?,
+            View::Left => writeln!(f, "\t(stack not taken: there are too many)")?,
         }
         for frame in self.frames() {
             writeln!(f, "{frame}")?;
@@ -357,7 +384,10 @@ impl fmt::Display for Goroutine {
         if self.view == View::Cut {
             writeln!(f, "...additional frames elided...")?;
         }
-        if let Some(id) = self.waits_for {
+        for target in &self.targets {
+            writeln!(f, "{}", target.line(self.runtime))?;
+        }
+        if let (Some(id), true) = (self.waits_for, self.targets.is_empty()) {
             writeln!(f, "waits for goroutine {id}")?;
         }
         self.fmt_origin(f)

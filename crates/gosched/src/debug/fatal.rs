@@ -9,7 +9,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use super::collect::{Record, Snapshot, View};
-use super::dump::{Goroutine, name_joined};
+use super::dump::{Goroutine, name_awaited};
 use super::out::Out;
 use super::symbols::{Symbols, on_thread};
 use crate::context::{self, Probe, current_m};
@@ -109,7 +109,7 @@ fn print_addresses(runtime_stack: Option<&Probe>, snapshots: &[Snapshot]) {
             match record.view {
                 View::NotStarted => out.put(format_args!(" (not started)\n")),
                 View::Elsewhere => out.put(format_args!(" (stack unavailable)\n")),
-                View::Whole | View::Cut | View::NoRoom => {
+                View::Whole | View::Cut | View::NoRoom | View::Left => {
                     put_addresses(&mut out, snapshot.pcs(record));
                 }
             }
@@ -154,7 +154,7 @@ fn print_readable(runtime_stack: Option<&Probe>, snapshots: &[Snapshot], ids: &[
             }
         };
         let mut goroutines: Vec<_> = snapshot.records().iter().map(readable).collect();
-        name_joined(&mut goroutines, snapshot.records());
+        name_awaited(&mut goroutines, snapshot.records());
         for goroutine in &goroutines {
             out.put(format_args!("\n{goroutine}"));
             out.flush();

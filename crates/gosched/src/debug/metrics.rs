@@ -306,7 +306,7 @@ fn gather(
         in_calls: counts.in_calls,
         waiting: goroutines.saturating_sub(elsewhere),
         global_queue: counts.global_queue,
-        timers: sched.timers.len(),
+        timers: sched.pending_timers(),
         spawns: sum(|c| c.spawns.get()),
         ends: sum(|c| c.ends.get()),
         steals: sum(|c| c.steals.get()),

@@ -7,8 +7,7 @@
 //!
 //! It is one line. Time counts from the first line of the process. The numbers in brackets are the Ps' queues, without the
 //! goroutine that is to run next, and their time slices. With scheddetail a line follows for every P, M and live G. Where Go's
-//! words have no counterpart: an M's `locks` is its depth inside the runtime, `mallocing` is always 0, and a runtime's timers,
-//! which lie in one heap, are shown with P0.
+//! words have no counterpart: an M's `locks` is its depth inside the runtime, `mallocing` is always 0.
 //!
 //! Numbers are copied under the locks that guard them and printed after; nothing is allocated from malloc (D9).
 
@@ -95,9 +94,8 @@ fn put_detail(out: &mut Out, sched: &Sched, counts: &Counts, ms: &[MLine]) {
         counts.nmidlelocked,
         counts.stopwait
     ));
-    let timers = sched.timers.len();
     for p in sched.procs() {
-        put_p(out, p, ms, if p.id == 0 { timers } else { 0 });
+        put_p(out, p, ms);
     }
     for m in ms {
         out.put(format_args!("{m}"));
@@ -114,7 +112,8 @@ fn put_detail(out: &mut Out, sched: &Sched, counts: &Counts, ms: &[MLine]) {
     }
 }
 
-fn put_p(out: &mut Out, p: Pp, ms: &[MLine], timers: usize) {
+fn put_p(out: &mut Out, p: Pp, ms: &[MLine]) {
+    let timers = p.timers.len();
     out.put(format_args!(
         "  P{}: status={} schedtick={} syscalltick={} m={} runqsize={} timerslen={timers}\n",
         p.id,
@@ -198,10 +197,9 @@ impl GLine {
     }
 
     fn put(&self, out: &mut Out, ms: &[MLine]) {
-        let reason = if self.status == Status::Waiting {
-            self.reason.name()
-        } else {
-            ""
+        let reason = match self.status {
+            Status::Waiting | Status::Leaked => self.reason.name(),
+            _ => "",
         };
         out.put(format_args!(
             "  G{}: status={}({reason}) m={} lockedm={}\n",

@@ -53,7 +53,7 @@ impl Watch {
     pub(crate) fn look(&mut self, sched: &Sched) -> Option<u64> {
         let mode = sched.config.deadlock;
         let has_goroutines = sched.goroutines() > 0;
-        if mode == Deadlock::Off || sched.timers.next_ns() != u64::MAX {
+        if mode == Deadlock::Off || sched.has_timers() {
             return None; // a timer that fires wakes sysmon, too
         }
         let (exited, answered) = {
@@ -109,15 +109,22 @@ fn has_hope(mode: Deadlock) -> bool {
         Some(activity)
     };
     let Some(before) = quiet() else { return true };
-    let mut has_foreign = false;
-    if mode == Deadlock::Auto {
-        let listed = os::for_each_task(&mut |tid| {
-            has_foreign |= registry.is_foreign(tid) && is_alive(tid);
-        });
-        has_foreign |= listed.is_err();
-    }
+    let has_foreign = mode == Deadlock::Auto && has_foreign(&registry);
     // Whoever moved while we looked moved the counts.
     has_foreign || quiet() != Some(before)
+}
+
+/// Whether any thread is alive that is none of a runtime's, so that nothing is known of what it may do.
+pub(crate) fn has_foreign_thread() -> bool {
+    has_foreign(&registry::lock())
+}
+
+fn has_foreign(registry: &registry::Registry) -> bool {
+    let mut has_foreign = false;
+    let listed = os::for_each_task(&mut |tid| {
+        has_foreign |= registry.is_foreign(tid) && is_alive(tid);
+    });
+    has_foreign || listed.is_err()
 }
 
 /// A thread that has ended but is still listed wakes nobody. One that vanished while the list was read may have hidden
@@ -143,7 +150,7 @@ impl Sched {
         // An M that still waits for a timer which was taken out is as good as asleep.
         let watching = i32::from(self.poller.is_watching());
         let quiet = core.awake() == watching
-            && self.timers.next_ns() == u64::MAX
+            && !self.has_timers()
             && core.starting == 0
             && core.pending.is_none()
             && core.runq.is_empty()

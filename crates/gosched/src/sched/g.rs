@@ -21,6 +21,7 @@ use super::park::WaitOps;
 use super::ptr::{AtomicRef, Gp, Mp};
 use crate::context::stack::Stack;
 use crate::thread::inner::Inner;
+use crate::time::timers::{NOWHERE, TimerWord};
 
 /// Words of a closure that fit into the G itself.
 const INLINE_WORDS: usize = 5;
@@ -140,18 +141,19 @@ pub(crate) struct G {
     pub(crate) site: Cell<Option<&'static Location<'static>>>,
     /// Its `Thread`, and packet if somebody may join; one reference is ours.
     pub(crate) thread: AtomicPtr<Inner>,
-    /// When its pending timer fires, and where it is in the timers' heap.
-    pub(crate) timer_when: Cell<u64>,
-    pub(crate) timer_index: Cell<u32>,
+    /// Its timer (`timers`): the deadline or the claim, the P whose heap it is in, the slot it has there.
+    pub(crate) timer: Cell<TimerWord>,
+    pub(crate) timer_p: AtomicU32,
+    pub(crate) timer_slot: Cell<u32>,
     /// The coarse clock (ms) when it began to wait.
     pub(crate) wait_since: AtomicU32,
     /// The value of `wait_since`, plus one, of the wait in which its unused stack was last returned.
     pub(crate) shrunk_at: AtomicU32,
     /// Nested `lock_os_thread` calls, and the runtime's own lock of a goroutine that unwinds.
     pub(crate) locked_ext: Cell<u32>,
-    pub(crate) locked_int: Cell<u32>,
+    pub(crate) locked_int: Cell<u16>,
     /// Nested `blocking` calls.
-    pub(crate) calls: Cell<u32>,
+    pub(crate) calls: Cell<u16>,
     /// What it waits on, while Waiting: how to take it off there, and the thing itself.
     pub(crate) wait_ops: Cell<Option<&'static WaitOps>>,
     pub(crate) wait_arg: Cell<*const c_void>,
@@ -440,7 +442,7 @@ impl G {
     /// Idle → Dead: gives zeroed memory its identity.
     pub(crate) fn init(&self, sched: *const Sched) {
         self.sched.set(sched);
-        self.timer_index.set(u32::MAX);
+        self.timer_p.store(NOWHERE, Relaxed);
         self.thread.store(ptr::null_mut(), Relaxed);
         self.status.transition(Status::Idle, Status::Dead);
     }

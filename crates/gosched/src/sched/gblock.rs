@@ -278,6 +278,8 @@ impl Blocks {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
     use super::*;
     use crate::sched::ptr::Gp;
 
@@ -299,7 +301,7 @@ mod tests {
             let gs = take(&blocks, many);
             for g in &gs {
                 assert_eq!(g.status.get(), Status::Dead);
-                assert_eq!(g.timer_index.get(), u32::MAX, "a torn G");
+                assert_eq!(g.timer_p.load(Relaxed), u32::MAX, "a torn G");
             }
             blocks.give(gs.into_iter());
             assert!(blocks.trim_due());

@@ -101,6 +101,21 @@ fn is_passing(from: Status, word: u32) -> bool {
     from as u32 == Status::Waiting as u32 && word & !SCAN == Status::CopyStack as u32
 }
 
+/// A leaked goroutine waits; whoever wakes it takes it back to Waiting first.
+fn is_leaked(from: Status, word: u32) -> bool {
+    from as u32 == Status::Waiting as u32 && word & !SCAN == Status::Leaked as u32
+}
+
+/// One turn of a wait for the Scan bit.
+fn snooze(turns: &mut u32) {
+    *turns += 1;
+    if *turns < SCAN_SPINS {
+        shim::spin_hint();
+    } else {
+        shim::yield_thread();
+    }
+}
+
 /// A goroutine's atomic status.
 pub(crate) struct StatusWord(AtomicU32);
 
@@ -146,15 +161,12 @@ impl StatusWord {
                 if self.swap_if(from, to) {
                     return;
                 }
+            } else if is_leaked(from, word) {
+                self.restore(); // the verdict was wrong, or the goroutine is to unwind
             } else if word != from as u32 | SCAN && !is_passing(from, word) {
                 shim::illegal_edge(from as u32, to as u32, word);
             }
-            turns += 1;
-            if turns < SCAN_SPINS {
-                shim::spin_hint();
-            } else {
-                shim::yield_thread();
-            }
+            snooze(&mut turns);
         }
     }
 
@@ -162,6 +174,24 @@ impl StatusWord {
     #[must_use = "the winner must take it back to Waiting"]
     pub(crate) fn begin_shrink(&self) -> bool {
         self.swap_if(Status::Waiting, Status::CopyStack)
+    }
+
+    /// Waiting → Leaked, if nobody has woken or scans it; false otherwise.
+    #[must_use = "one that is not marked is not leaked"]
+    pub(crate) fn mark_leaked(&self) -> bool {
+        self.swap_if(Status::Waiting, Status::Leaked)
+    }
+
+    /// Leaked → Waiting; whatever else it is, it stays. Waits while the Scan bit is held over Leaked.
+    pub(crate) fn restore(&self) {
+        let (leaked, waiting) = (Status::Leaked as u32, Status::Waiting as u32);
+        let mut turns = 0;
+        // ORDER: AcqRel; as in `swap_if`.
+        while let Err(found) = self.0.compare_exchange(leaked, waiting, AcqRel, Acquire)
+            && found == leaked | SCAN
+        {
+            snooze(&mut turns);
+        }
     }
 
     /// Preempted → Waiting → Runnable, for a goroutine that waits for a P on its thread. It is on its stack, so nobody may take

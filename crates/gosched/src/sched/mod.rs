@@ -84,7 +84,8 @@ use self::spin::Spin;
 use crate::builder::{Config, Hook};
 use crate::context::stack::Arena;
 use crate::context::tls::Room;
-use crate::time::timers::{Poller, Timers};
+use crate::time::poller::Poller;
+use crate::time::timers::Timers;
 
 /// The most Ps a runtime can have.
 pub(crate) const PROCS_MAX: usize = 4096;

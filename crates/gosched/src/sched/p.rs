@@ -14,6 +14,7 @@ use super::retake::SeenP;
 use super::runq::{Owner, RunQueue};
 use crate::context::stack::Stack;
 use crate::context::tls;
+use crate::time::timers::{PTimers, Pace};
 
 /// Stacks that a P keeps at hand.
 pub(crate) const STACKS_MAX: usize = 32;
@@ -79,6 +80,8 @@ pub(crate) struct Local {
     pub(crate) credits: usize,
     pub(crate) next_id: u64,
     pub(crate) last_id: u64,
+    /// How often it looks at its timers while it is busy.
+    pub(crate) pace: Pace,
 }
 
 /// A processor.
@@ -94,6 +97,8 @@ pub(crate) struct P {
     local: UnsafeCell<Local>,
     pub(crate) counters: Counters,
     pub(crate) runq: RunQueue<G>,
+    /// The goroutines whose waits begin here and are to end in time (PL); others take out what is due, too.
+    pub(crate) timers: PTimers,
     /// Link of the idle list or the list of Ps that wait for a thread; under the scheduler lock.
     pub(crate) link: Cell<Option<Pp>>,
     /// Whether the M it waits for starts spinning.
@@ -102,7 +107,7 @@ pub(crate) struct P {
     pub(crate) seen: SeenP,
 }
 
-// SAFETY: PL, `local` is the holder's; `link` and `wants_spinning` are guarded by the scheduler lock;
+// SAFETY: PL, `local` is the holder's; `timers` has a lock; `link` and `wants_spinning` are guarded by the scheduler lock;
 // `seen` is sysmon's alone; the rest is atomic.
 unsafe impl Sync for P {}
 
@@ -123,9 +128,11 @@ impl P {
                 credits: 0,
                 next_id: 0,
                 last_id: 0,
+                pace: Pace::new(),
             }),
             counters: Counters::default(),
             runq: RunQueue::new(),
+            timers: PTimers::new(),
             link: Cell::new(None),
             wants_spinning: Cell::new(false),
             seen: SeenP::default(),

@@ -24,10 +24,27 @@ use crate::context::{self, current_m};
 /// What g0 does with a goroutine that has left its stack.
 pub(crate) type Mcall = fn(&Sched, Mp, Gp) -> Next;
 
+/// What the argument of a wait points to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum WaitArg {
+    /// Nothing to look at.
+    Nothing,
+    /// The goroutine's own `Inner`: a park.
+    Inner,
+    /// A `WaitSlot`.
+    Slot,
+    /// A `Waiter`.
+    Waiter,
+}
+
 /// One way of waiting: what the runtime does with a goroutine that waits so, and with the thing it waits on.
 /// Both functions run while the goroutine is off its stack; they may not block or run user code.
 pub(crate) struct WaitOps {
     pub(crate) reason: WaitReason,
+    /// What the argument is, for those who look at a goroutine that waits: dumps and the leak check.
+    pub(crate) arg: WaitArg,
+    /// Whether only somebody else ends the wait: it has no deadline, and nobody is about to end it.
+    pub(crate) is_open: bool,
     /// Go's unlock function: publishes the parked goroutine to whoever will wake it. False: what it waits
     /// for has happened, it goes on at once.
     pub(crate) commit: unsafe fn(Gp, *const c_void) -> bool,

@@ -11,7 +11,7 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use super::g::STARTED;
+use super::g::{GQueue, STARTED};
 use super::gstatus::Status;
 use super::lock::ranks;
 use super::m::{BLOCK, YIELD};
@@ -20,6 +20,7 @@ use super::ptr::{Gp, Mp, Pp};
 use super::{FAIRNESS_TICKS, Sched, chaos, spin};
 use crate::context::{self, switch};
 use crate::os;
+use crate::time::timers::EXPIRE_MAX;
 
 /// Stacks whose memory is returned in one turn of the background work.
 const SCAVENGE_BUDGET: usize = 256;
@@ -134,6 +135,7 @@ impl Sched {
                 }
                 continue;
             }
+            self.check_timers(p);
             if self.is_at_limit()
                 && let Some(g) = self.find_at_limit(p)
             {
@@ -146,10 +148,10 @@ impl Sched {
             if let Some((g, inherits)) = unsafe { p.queue() }.get() {
                 return Some((gp(g), inherits));
             }
-            if let Some(g) = self.global_batch(p) {
+            if let Some(g) = self.poll_timers(p) {
                 return Some((g, false));
             }
-            if let Some(g) = self.poll_timers(p) {
+            if let Some(g) = self.global_batch(p) {
                 return Some((g, false));
             }
             // The search may take long: a signal handler is not to meet the last goroutine's thread-locals (D6).
@@ -176,7 +178,7 @@ impl Sched {
         self.global_get(&mut core)
     }
 
-    /// Every 61st time slice the global queue comes first, whatever the local one holds (L4); so do timers.
+    /// Every 61st time slice the global queue comes first, whatever the local one holds (L4).
     #[inline]
     pub(super) fn fairness_sip(&self, p: Pp) -> Option<Gp> {
         if !p.schedtick.load(Relaxed).is_multiple_of(FAIRNESS_TICKS) {
@@ -187,11 +189,6 @@ impl Sched {
 
     #[inline(never)]
     fn fairness_sip_slow(&self, p: Pp) -> Option<Gp> {
-        if let Some(g) = self.poll_timers(p) {
-            self.runq_put(p, g);
-            spin::submitted();
-            self.wake_p();
-        }
         if self.runq_is_empty() {
             return None;
         }
@@ -211,17 +208,63 @@ impl Sched {
         self.global_get_batch(&mut self.core.lock(), p)
     }
 
-    /// Runs due timers: one goroutine to run now, the others queued on p. Reads the clock only if a timer is set.
+    /// A busy P looks at its own timers now and then. No clock is read while none is set.
+    #[inline]
+    fn check_timers(&self, p: Pp) {
+        // SAFETY: PL, this M holds p.
+        if p.timers.next_ns() != u64::MAX && unsafe { p.local() }.pace.is_time() {
+            self.check_timers_slow(p);
+        }
+    }
+
+    /// What is due goes to the end of p's queue, as far as there is room; more only when that has been worked off.
+    #[inline(never)]
+    fn check_timers_slow(&self, p: Pp) {
+        // SAFETY: R2, this M holds p.
+        let room = unsafe { p.queue() }.room() as usize;
+        let mut due = self.expire_own(p, room);
+        if !due.is_empty() {
+            self.runq_put_batch(p, &mut due);
+            spin::submitted();
+            self.wake_p();
+            self.press_if_busy();
+        }
+    }
+
+    /// A P whose queue is empty looks at its own timers: one goroutine to run now, the others queued on p.
+    #[inline]
     fn poll_timers(&self, p: Pp) -> Option<Gp> {
-        if self.timers.next_ns() == u64::MAX {
+        if p.timers.next_ns() == u64::MAX {
             return None;
         }
-        let mut due = self.timers.expire(os::monotonic_ns());
+        let due = self.expire_own(p, EXPIRE_MAX);
+        self.share_due(p, due)
+    }
+
+    /// Takes the first of what is due; the others are queued on p, where thieves find them.
+    pub(super) fn share_due(&self, p: Pp, mut due: GQueue) -> Option<Gp> {
         let g = due.pop_front()?;
         if !due.is_empty() {
-            self.inject_list(Some(p), &mut due);
+            self.runq_put_batch(p, &mut due);
+            if !due.is_empty() {
+                self.global_put_batch(&mut self.core.lock(), &mut due);
+            }
+            spin::submitted();
+            self.wake_p();
+            self.press_if_busy();
         }
         Some(g)
+    }
+
+    /// What is due on this M's own P.
+    #[inline(never)]
+    fn expire_own(&self, p: Pp, max: usize) -> GQueue {
+        let now = os::monotonic_ns();
+        // SAFETY: PL, this M holds p.
+        p.timers.note_look(&mut unsafe { p.local() }.pace, now);
+        let mut due = GQueue::new();
+        self.expire(p, now, max.min(EXPIRE_MAX), &mut due);
+        due
     }
 
     /// Background work of an M with nothing else to do: memory that nobody has needed for a while goes back to the
@@ -271,8 +314,10 @@ impl Sched {
         if self.spin.is_needed() && self.take_idle_p_spinning(m) {
             return Gave::LookAgain;
         }
-        if self.wait_for_timer(m) {
-            return Gave::LookAgain;
+        while self.begin_watch() {
+            if self.watch_timers(m) {
+                return Gave::LookAgain;
+            }
         }
         if self.stop_m(m) {
             Gave::LookAgain
@@ -294,27 +339,34 @@ impl Sched {
         true
     }
 
-    /// If timers are set and nobody watches them, this M does, without a P. True: it has a P again.
-    fn wait_for_timer(&self, m: Mp) -> bool {
+    /// If timers are set and nobody watches them, an M without a P must. A P that waits for a thread comes first: `stop_m` takes it.
+    fn begin_watch(&self) -> bool {
         let core = self.core.lock();
-        if core.pending.is_some() || !self.poller.begin(&self.timers) {
-            return false; // a P that waits for a thread comes first: `stop_m` takes it
-        }
-        drop(core);
+        core.pending.is_none()
+            && !self.dead.load(Relaxed)
+            && self.has_timers()
+            && self.poller.begin()
+    }
+
+    /// Watches the timers, without a P, until one is due. True: it has a P again.
+    fn watch_timers(&self, m: Mp) -> bool {
         m.blocked.store(true, Relaxed);
-        self.poller.sleep(&self.timers);
+        self.poller.sleep(|| self.next_timer());
         m.blocked.store(false, Relaxed);
-        let mut due = self.timers.expire(os::monotonic_ns());
-        let p = self.take_any_p(m, !due.is_empty());
-        if !due.is_empty() {
-            self.inject_list(p, &mut due);
+        let mut due = self.expire_all(os::monotonic_ns(), |_| false);
+        if due.is_empty() {
+            return false; // called for a P that waits, or for an earlier timer: it looks again
         }
+        let p = self.take_any_p(m);
+        self.inject_list(p, &mut due);
+        // Nobody watches the others from here on, unless this M or another one finds nothing to do.
+        self.sysmon.timer_set(self.next_timer());
         p.is_some()
     }
 
-    /// A P for an M that comes back: one that waits for a thread, or an idle one; if it has work, also one that a marked call
-    /// has left behind.
-    fn take_any_p(&self, m: Mp, has_work: bool) -> Option<Pp> {
+    /// A P for an M that comes back with work: one that waits for a thread, or an idle one, or one that a marked call has left
+    /// behind.
+    fn take_any_p(&self, m: Mp) -> Option<Pp> {
         let mut core = self.core.lock();
         if self.is_stopping() {
             return None;
@@ -332,7 +384,7 @@ impl Sched {
             return Some(p);
         }
         let mut marked = self.procs().filter(|p| p.status.retake(PStatus::Idle));
-        let p = has_work.then(|| marked.next()).flatten()?;
+        let p = marked.next()?;
         drop(core);
         self.calls.retaken.add_shared(1);
         acquire_p(m, p);

@@ -2,16 +2,19 @@
 //!
 //! Only a spinning M steals. An M promotes itself to spinning only while twice the spinners are fewer than
 //! the busy Ps (M7), which keeps idle CPUs from burning on a machine that is mostly busy. The fourth sweep
-//! may take a victim's `next`, after giving the victim 3 µs to run it itself (I8, F4).
+//! may take a victim's `next`, after giving the victim 3 µs to run it itself (I8, F4); before that it takes out what is due in other
+//! Ps' timers, idle Ps' too, the only locks on this path (I9).
 
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::Sched;
+use super::g::GQueue;
 use super::gstatus::Status;
 use super::p::{PStatus, gp};
 use super::ptr::{Gp, Mp, Pp};
 use super::runq::Steal;
 use crate::os;
+use crate::time::timers::EXPIRE_MAX;
 
 const SWEEPS: u32 = 4;
 const NEXT_PAUSE_NS: u64 = 3_000;
@@ -39,6 +42,12 @@ impl Sched {
             }
             let victim = self.p(at);
             at = (at + stride) % n;
+            if is_last
+                && victim != p
+                && let Some(g) = self.steal_due(victim, p)
+            {
+                return Some(g);
+            }
             if victim != p
                 && !self.is_idle(victim)
                 && let Some(g) = self.steal_from(victim, p, is_last)
@@ -47,6 +56,18 @@ impl Sched {
             }
         }
         None
+    }
+
+    /// What is due on another P: the first to run now, the others to p's queue.
+    fn steal_due(&self, victim: Pp, p: Pp) -> Option<Gp> {
+        let next = victim.timers.next_ns();
+        if next == u64::MAX {
+            return None;
+        }
+        let now = os::monotonic_ns();
+        let mut due = GQueue::new();
+        self.expire(victim, now, EXPIRE_MAX, &mut due);
+        self.share_due(p, due)
     }
 
     fn steal_from(&self, victim: Pp, p: Pp, take_next: bool) -> Option<Gp> {

@@ -66,7 +66,10 @@ impl Call {
             g.calls.set(1);
             enter_syscall(m, g);
         } else {
-            g.calls.set(g.calls.get() + 1);
+            let Some(calls) = g.calls.get().checked_add(1) else {
+                super::fatal::throw("calls of `blocking` nest too deep")
+            };
+            g.calls.set(calls);
         }
         Some(Call)
     }

@@ -29,6 +29,7 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64, fence};
 
+use super::ptr::Pp;
 use super::{Sched, deadlock};
 use crate::debug::schedtrace;
 use crate::os;
@@ -37,11 +38,17 @@ use crate::shim::Futex;
 /// Between two looks: at first, and at most.
 const TICK_MIN_NS: u64 = 1_000_000;
 const TICK_MAX_NS: u64 = 10_000_000;
+/// However much a timer is overdue.
+const PAUSE_MIN_NS: u64 = 20_000;
 /// A longer pause is a doze.
 const NAP_NS: u64 = 1_000_000;
 /// The first rest, and the longest.
 const REST_NS: u64 = 250_000;
 const REST_MAX_NS: u64 = 1_000_000;
+/// A P whose M has looked at its timers no longer ago does so by itself; before that nobody would make room either (`PRESS_NS`).
+const LOOKED_NS: u64 = 500_000;
+/// A timer is late by so much: whoever should have, does not.
+const LATE_NS: u64 = 1_000_000;
 /// After so many looks at the shortest pace in which no P was taken it slows down.
 const FAST_LOOKS: u32 = 50;
 /// Looks at an idle runtime before sysmon sleeps.
@@ -144,7 +151,7 @@ impl State {
         (ns.min(rest), REST)
     }
 
-    /// A timer for `when` was put in that no M watches.
+    /// A timer for `when` was put in, or is there, that no M watches.
     pub(crate) fn timer_set(&self, when: u64) {
         // FENCE: nap/1 — the timer before the look at the pause; meets nap/2 in `Sched::pause`.
         fence(SeqCst);
@@ -258,7 +265,7 @@ fn sleep_while_idle(sched: &Sched, seen: &mut Seen) {
         // Where no M is left to watch the timers, this thread does.
         let timer_at = match sched.poller.is_watching() {
             true => u64::MAX,
-            false => sched.timers.next_ns(),
+            false => sched.next_timer(),
         };
         let strays_at = match sched.nstrays.load(Relaxed) {
             0 => u64::MAX,
@@ -284,21 +291,19 @@ impl Sched {
         }
     }
 
-    /// Waits between two looks, unless called; not beyond the next timer, if no M watches the timers.
+    /// Waits between two looks, unless called; not long beyond the next timer.
     fn pause(&self, ns: u64) {
         let sysmon = &self.sysmon;
         let (ns, word) = sysmon.measure(ns);
         let was_pressed = sysmon.is_pressed() || word == REST;
-        let end = os::monotonic_ns() + ns;
+        let now = os::monotonic_ns();
+        let end = now + ns;
         sysmon.until_ns.store(end, SeqCst);
         sysmon.word.0.store(word, SeqCst);
         // FENCE: nap/2 — the pause before the look at the timers and at who presses; meets nap/1 in `State::timer_set`, and the
         // order of the two words in `State::press`.
         fence(SeqCst);
-        let timer = match self.poller.is_watching() {
-            true => u64::MAX,
-            false => self.timers.next_ns(),
-        };
+        let timer = self.timer_wanted_at().max(now + PAUSE_MIN_NS);
         if was_pressed || !sysmon.is_pressed() {
             let word = sysmon.word.0.load(Relaxed);
             if word != CALLED {
@@ -330,18 +335,41 @@ impl Sched {
         self.now_ms.store(ms as u32, Relaxed);
     }
 
-    fn run_due_timers(&self, now: u64) -> bool {
-        if self.timers.next_ns() > now || self.poller.is_watching() || self.is_stopping() {
-            return false;
+    /// When a timer of p will have been left undone by everybody else. The M that holds p looks by itself until then, or the watcher.
+    fn neglected_at(&self, p: Pp, is_watched: bool) -> u64 {
+        let by_owner = match p.m.load(Relaxed) {
+            Some(_) => p.timers.looked_ns() + LOOKED_NS,
+            None => 0,
+        };
+        let next = p.timers.next_ns();
+        let by_watcher = match is_watched {
+            true => next.saturating_add(LATE_NS),
+            false => 0,
+        };
+        next.max(by_owner).max(by_watcher)
+    }
+
+    /// When sysmon must run a timer, if nothing changes.
+    fn timer_wanted_at(&self) -> u64 {
+        let is_watched = self.poller.is_watching();
+        let ps = self.timers_holders();
+        ps.map(|p| self.neglected_at(p, is_watched))
+            .min()
+            .unwrap_or(u64::MAX)
+    }
+
+    /// Runs the timers that nobody else does.
+    fn run_due_timers(&self, now: u64) {
+        if self.timer_wanted_at() > now || self.is_stopping() {
+            return;
         }
         self.is_carrying.store(true, SeqCst);
-        let mut due = self.timers.expire(now);
-        let found = !due.is_empty();
-        if found {
+        let is_watched = self.poller.is_watching();
+        let mut due = self.expire_all(now, |p| self.neglected_at(p, is_watched) > now);
+        if !due.is_empty() {
             self.inject_list(None, &mut due);
         }
         self.is_carrying.store(false, SeqCst);
-        found
     }
 }
 

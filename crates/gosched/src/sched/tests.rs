@@ -12,6 +12,7 @@ mod preempt;
 mod procedures;
 mod ps;
 mod queues;
+mod timers;
 
 use std::process::{Command, Output};
 use std::ptr::NonNull;

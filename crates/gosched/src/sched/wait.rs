@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use super::g::{G, WaitReason};
 use super::note::Note;
-use super::park::{WaitOps, park, ready};
+use super::park::{WaitArg, WaitOps, park, ready};
 use super::ptr::{Gp, Ptr};
 use super::slot::SlotWord;
 use crate::context::current_g;
@@ -93,6 +93,8 @@ impl SlotKind {
     pub(crate) const fn new(reason: WaitReason) -> SlotKind {
         SlotKind(WaitOps {
             reason,
+            arg: WaitArg::Slot,
+            is_open: true,
             commit,
             withdraw,
         })

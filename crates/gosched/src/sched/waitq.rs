@@ -17,14 +17,16 @@
 use std::ffi::c_void;
 use std::marker::PhantomPinned;
 use std::ptr;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::g::{G, WaitReason};
 use super::note::Note;
-use super::park::{WaitOps, park, ready};
+use super::park::{WaitArg, WaitOps, park, ready};
 use super::ptr::{Gp, Ptr};
 use super::sudog::{CASE_SHIFT, Found, WaitWord};
 use crate::context::current_g;
-use crate::shim::Cell;
+use crate::shim::{Cell, LATE_TURNS};
 use crate::thread::park::{arm, wait_timed};
 
 /// Marks a waiter that is a thread's note; a G's address has the bit clear.
@@ -33,9 +35,6 @@ const THREAD: usize = 2;
 /// Cases that no queue uses.
 const TIMED_OUT: usize = usize::MAX >> CASE_SHIFT;
 const CANCELLED: usize = TIMED_OUT - 1;
-
-/// Looks at a word that somebody is about to finish, before its waiter sleeps after all.
-const LATE_TURNS: u32 = 64;
 
 /// How a wait ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,12 +63,13 @@ pub(crate) struct Waiter {
 /// What a waiter says of what it waits on; read while it is held asleep.
 #[derive(Clone, Copy)]
 pub(crate) struct On {
-    /// The channel, lock or group; 0 for none or many.
+    /// The channel, lock or group; 0: none is told, or a select has them.
     pub(crate) object: usize,
-    /// The word with the id of the goroutine that holds it, where somebody does; null otherwise.
-    pub(crate) holder: *const std::sync::atomic::AtomicU64,
-    /// Its nodes, one per case of a select.
-    pub(crate) nodes: *const Node,
+    /// The word with the goroutine that holds it, where somebody does; null otherwise.
+    pub(crate) holder: *const AtomicU64,
+    /// The cases of a select.
+    pub(crate) cases_at: *const c_void,
+    /// How many; of a single operation there is one, even on a channel that does not exist (`never`).
     pub(crate) cases: u32,
 }
 
@@ -77,10 +77,30 @@ impl On {
     pub(crate) const NOTHING: On = On {
         object: 0,
         holder: ptr::null(),
-        nodes: ptr::null(),
+        cases_at: ptr::null(),
         cases: 0,
     };
+
+    /// The wait on a channel on which nothing ever happens.
+    pub(crate) const NEVER: On = On {
+        cases: 1,
+        ..On::NOTHING
+    };
+
+    /// Who holds it, where that is known. Ids are unique within a runtime: (runtime, goroutine).
+    ///
+    /// # Safety
+    /// Its waiter is held asleep, so that what it waits on is there.
+    pub(crate) unsafe fn holder(&self) -> Option<(u32, u64)> {
+        // SAFETY: by the caller's promise.
+        let word = unsafe { self.holder.as_ref() }?.load(Relaxed);
+        let id = word & ((1 << HOLDER_ID_BITS) - 1);
+        (word != 0).then_some(((word >> HOLDER_ID_BITS) as u32, id))
+    }
 }
+
+/// Bits of the goroutine's id in a holder's word; the runtime's number is above them.
+pub(crate) const HOLDER_ID_BITS: u32 = 48;
 
 impl Waiter {
     pub(crate) fn new() -> Waiter {
@@ -92,6 +112,11 @@ impl Waiter {
             on: Cell::new(On::NOTHING),
             _pin: PhantomPinned,
         }
+    }
+
+    /// Whether somebody ends the wait: the waiter is about to be woken.
+    pub(crate) fn is_claimed(&self) -> bool {
+        self.word.is_claimed()
     }
 
     /// Waits until a node's owner ends it or the deadline (monotonic ns, `u64::MAX` for none) passes. Blocks the goroutine, or
@@ -186,6 +211,7 @@ impl WaitKind {
     /// For a wait that the end of the runtime does not end: somebody has the node and is about to write to it.
     pub(crate) const fn always(reason: WaitReason) -> WaitKind {
         let mut kind = WaitKind::new(reason);
+        kind.untimed.is_open = false;
         kind.untimed.withdraw = |_, _| false;
         kind.timed.withdraw = |_, _| false;
         kind
@@ -195,16 +221,22 @@ impl WaitKind {
         WaitKind {
             untimed: WaitOps {
                 reason,
+                arg: WaitArg::Waiter,
+                is_open: true,
                 commit,
                 withdraw,
             },
             timed: WaitOps {
                 reason,
+                arg: WaitArg::Waiter,
+                is_open: false,
                 commit: |g, waiter| arm(g, time_out, || commit_g(g, waiter)),
                 withdraw,
             },
             late: WaitOps {
                 reason,
+                arg: WaitArg::Waiter,
+                is_open: false,
                 commit: commit_late,
                 withdraw: |_, _| false,
             },

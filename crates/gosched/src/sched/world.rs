@@ -196,6 +196,7 @@ impl Sched {
 
     /// Makes Ps up to number `n` exist, with the address space for the stacks they will cache.
     pub(crate) fn add_procs(&self, n: u32) -> io::Result<()> {
+        self.timers.grow_to(n);
         let slack = n as usize * STACKS_MAX;
         {
             let _rt = enter();
@@ -260,6 +261,9 @@ impl Drop for Stopped<'_> {
     /// Starts the world, with as many Ps as it is to have.
     fn drop(&mut self) {
         let sched = self.sched;
+        for id in self.procs..sched.nprocs() {
+            sched.move_timers(sched.p(id), sched.p(id % self.procs));
+        }
         let mut core = sched.core.lock();
         sched.resize(&mut core, self.procs);
         let mut busy: Option<Pp> = None;

@@ -12,14 +12,15 @@
 //! ```
 
 use std::cell::Cell;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, fence};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, fence};
 
 use crate::sched::g::G;
 use crate::sched::note::Note;
 use crate::sched::park::ready;
 use crate::sched::ptr::{Gp, Ptr};
+use crate::sched::wait::WaitSlot;
 
 const EMPTY: usize = 0;
 const TOKEN: usize = 1;
@@ -32,6 +33,8 @@ pub(crate) struct InnerVtable {
     pub(crate) free: unsafe fn(NonNull<Inner>),
     /// Its goroutine will not answer: whoever joins learns it. Any scope it is in learns its fate.
     pub(crate) give_up: unsafe fn(NonNull<Inner>, Fate),
+    /// The slot of whoever waits for its scope to end; null if it is in none, or has left it.
+    pub(crate) scope: unsafe fn(NonNull<Inner>) -> *const WaitSlot,
 }
 
 /// What becomes of a goroutine whose runtime is gone.
@@ -53,6 +56,9 @@ pub(crate) struct Inner {
     runtime: AtomicU32,
     /// The packet's; here because there is room.
     pub(super) flags: AtomicU8,
+    /// Others may use what lies on the goroutine's stack: during a scope, and for good.
+    is_in_scope: AtomicBool,
+    is_stack_lent: AtomicBool,
     id: AtomicU64,
     /// Boxed twice: a name is rare, a word in every handle is not.
     name: Option<Box<Box<str>>>,
@@ -67,6 +73,7 @@ static BARE: InnerVtable = InnerVtable {
         drop(unsafe { Box::from_raw(inner.as_ptr()) });
     },
     give_up: |_, _| {},
+    scope: |_| ptr::null(),
 };
 
 impl Inner {
@@ -77,6 +84,8 @@ impl Inner {
             token: AtomicUsize::new(EMPTY),
             runtime: AtomicU32::new(0),
             flags: AtomicU8::new(0),
+            is_in_scope: AtomicBool::new(false),
+            is_stack_lent: AtomicBool::new(false),
             id: AtomicU64::new(0),
             name: name.map(Box::new),
             vtable,
@@ -149,6 +158,35 @@ impl Inner {
     pub(crate) unsafe fn give_up(inner: NonNull<Inner>, fate: Fate) {
         // SAFETY: by the caller's promise.
         unsafe { (inner.as_ref().vtable.give_up)(inner, fate) };
+    }
+
+    /// The slot of whoever waits for its scope to end; null if it is in none, or has left it.
+    ///
+    /// # Safety
+    /// Somebody's reference keeps `inner` alive.
+    pub(crate) unsafe fn scope(inner: NonNull<Inner>) -> *const WaitSlot {
+        // SAFETY: by the caller's promise.
+        unsafe { (inner.as_ref().vtable.scope)(inner) }
+    }
+
+    /// How many references there are. One that its goroutine alone has cannot become two behind its back.
+    pub(crate) fn refs(&self) -> usize {
+        self.refs.load(Relaxed)
+    }
+
+    /// Others may be given references to what lies on the goroutine's stack, from now on.
+    pub(super) fn lend_stack(&self) {
+        self.is_stack_lent.store(true, Relaxed);
+    }
+
+    /// The same for as long as a scope is open; returns whether one is already, for when it ends.
+    pub(super) fn set_in_scope(&self, is_in: bool) -> bool {
+        self.is_in_scope.swap(is_in, Relaxed)
+    }
+
+    /// Whether others may use what lies on the goroutine's stack.
+    pub(crate) fn is_stack_lent(&self) -> bool {
+        self.is_in_scope.load(Relaxed) || self.is_stack_lent.load(Relaxed)
     }
 
     /// Takes the token if there is one.

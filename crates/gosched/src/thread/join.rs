@@ -67,6 +67,14 @@ impl<T> Packet<T> {
                 _ => {}
             }
         },
+        scope: |inner| {
+            // SAFETY: as above.
+            let packet = unsafe { inner.cast::<Packet<T>>().as_ref() };
+            match &packet.scope {
+                Some(scope) if !packet.has_left() => scope.slot(),
+                _ => ptr::null(),
+            }
+        },
     };
 
     fn new(name: Option<Box<str>>, scope: Option<Arc<ScopeData>>) -> NonNull<Packet<T>> {
@@ -552,6 +560,8 @@ impl Builder {
         let (name, class) = self.parts()?;
         let site = Location::caller();
         with_current("thread::Builder::spawn_unchecked", |sched| {
+            // SAFETY: the calling goroutine's own. It may lend what lies on its stack, for as long as it likes.
+            unsafe { super::current_inner().as_ref() }.lend_stack();
             // SAFETY: by the caller's promise.
             unsafe { spawn_raw(sched, site, name, class, None, f) }.map(JoinHandle)
         })

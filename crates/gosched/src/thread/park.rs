@@ -1,24 +1,31 @@
 //! Parking and sleeping, for goroutines and plain threads.
 
 use std::ffi::c_void;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::inner::Inner;
 use super::{current_inner, exited};
 use crate::context::{current_g, current_m};
 use crate::os;
+use crate::sched::Sched;
 use crate::sched::g::WaitReason;
-use crate::sched::park::{WaitOps, enter, park as park_g};
-use crate::sched::ptr::Gp;
+use crate::sched::park::{WaitArg, WaitOps, enter, park as park_g};
+use crate::sched::ptr::{Gp, Pp};
+use crate::time::timers::{Armed, Claim};
 
 static PARK: WaitOps = WaitOps {
     reason: WaitReason::Park,
+    arg: WaitArg::Inner,
+    is_open: true,
     commit: |g, inner| inner_of(inner).commit_g(g),
     withdraw: |g, inner| inner_of(inner).withdraw_g(g),
 };
 
 static PARK_TIMEOUT: WaitOps = WaitOps {
     reason: WaitReason::Park,
+    arg: WaitArg::Inner,
+    is_open: false,
     commit: |g, inner| {
         let inner = inner_of(inner);
         arm(g, claim_parked, || inner.commit_g(g))
@@ -28,8 +35,10 @@ static PARK_TIMEOUT: WaitOps = WaitOps {
 
 static SLEEP: WaitOps = WaitOps {
     reason: WaitReason::Sleep,
+    arg: WaitArg::Nothing,
+    is_open: false,
     commit: |g, _| arm(g, |_| true, || true),
-    withdraw: |g, _| g.sched().timers.remove(g),
+    withdraw: |g, _| g.sched().disarm(g),
 };
 
 /// The `Inner` that a park waits on.
@@ -42,30 +51,42 @@ unsafe fn claim_parked(g: Gp) -> bool {
     inner_of(g.wait_arg.get()).withdraw_g(g)
 }
 
-/// Publishes a Waiting goroutine and its timer in one step: whoever wakes it can take the timer out again.
-pub(crate) fn arm(g: Gp, claim: crate::time::timers::Claim, publish: impl FnOnce() -> bool) -> bool {
+/// The commit of a wait with a deadline: publishes the Waiting goroutine and its timer in one step, so that whoever wakes it can
+/// take the timer out again. Without memory for a timer the wait is refused, and [`wait_timed`] says so.
+pub(crate) fn arm(g: Gp, claim: Claim, publish: impl FnOnce() -> bool) -> bool {
     let sched = g.sched();
-    let when = g.timer_when.get();
-    let mut heap = sched.timers.lock();
-    if !publish() {
-        drop(heap);
-        sched.timers.unpromise();
-        return false;
+    let Some(p) = current_m().and_then(|m| m.p.load(Relaxed)) else {
+        return publish(); // a dead runtime's: no timer fires there any more
+    };
+    let when = g.deadline();
+    match sched.arm(p, g, claim, publish) {
+        Armed::Set { is_first } => {
+            if is_first {
+                announce(sched, p, when);
+            }
+            true
+        }
+        Armed::Refused => false,
+        Armed::NoMemory => {
+            g.set_deadline(NO_MEMORY);
+            false
+        }
     }
-    let is_first = sched.timers.insert(&mut heap, g, when, claim);
-    drop(heap);
-    if is_first && !sched.poller.kick(when) {
+}
+
+/// A timer is the first of p's heap: whoever waits for timers must know. On p's M.
+fn announce(sched: &Sched, p: Pp, when: u64) {
+    if !sched.poller.kick(when) {
         sched.sysmon.timer_set(when);
         // Nobody watches the timers. This M will, if it goes idle; if it has other work, another one must.
-        let has_work = current_m()
-            .and_then(|m| m.p.load(std::sync::atomic::Ordering::Relaxed))
-            .is_some_and(|p| !p.runq.is_empty());
-        if has_work {
+        if !p.runq.is_empty() {
             sched.wake_p();
         }
     }
-    true
 }
+
+/// In the place of a deadline: there was no memory for a timer.
+const NO_MEMORY: u64 = 0;
 
 /// Unwinds a goroutine whose runtime shuts down; elsewhere, and while unwinding already, does nothing.
 #[inline]
@@ -187,18 +208,12 @@ fn is_cancelled() -> bool {
 /// Waits as `ops` says, until the deadline at the latest; false: there is no memory for a timer.
 pub(crate) fn wait_timed(ops: &'static WaitOps, arg: *const c_void, deadline: u64) -> bool {
     let Some(g) = current_g() else { return true };
-    let timers = &g.sched().timers;
-    let promised = {
-        let _rt = enter();
-        timers.promise()
-    };
-    if promised.is_err() {
-        return false;
-    }
-    g.timer_when.set(deadline);
+    g.set_deadline(deadline.max(NO_MEMORY + 1));
     // SAFETY: PK, `arg` is what `ops` takes (the callers above).
     unsafe { park_g(ops, arg) };
-    let _rt = enter();
-    timers.remove(g);
-    true
+    if g.has_timer() {
+        let _rt = enter();
+        g.sched().disarm(g);
+    }
+    g.deadline() != NO_MEMORY
 }

@@ -45,6 +45,11 @@ impl ScopeData {
         self.empty.complete();
     }
 
+    /// What the end of the scope waits on.
+    pub(super) fn slot(&self) -> *const WaitSlot {
+        &self.empty
+    }
+
     pub(super) fn note_panic(&self) {
         self.has_panicked.store(true, Relaxed);
     }
@@ -120,9 +125,15 @@ where
         scope: PhantomData,
         env: PhantomData,
     };
+    // SAFETY: a goroutine's own, which it has until it ends.
+    let own = current_g().map(|_| unsafe { super::current_inner().as_ref() });
+    let was_in_scope = own.is_some_and(|own| own.set_in_scope(true));
     let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
     scope.data.leave();
     scope.data.empty.wait_always(&SCOPE);
+    if let Some(own) = own {
+        own.set_in_scope(was_in_scope);
+    }
     // ORDER: Acquire; pairs with the AcqRel in `leave`.
     if scope.data.running.load(Acquire) != 0 {
         if current_g().is_some_and(|g| g.sched().dead.load(Acquire)) {

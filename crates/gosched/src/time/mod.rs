@@ -21,6 +21,8 @@
 //!
 //! Nothing fires early. `Duration::MAX` never comes, `Duration::ZERO` is now.
 
+pub(crate) mod heap;
+pub(crate) mod poller;
 mod timer;
 pub(crate) mod timers;
 

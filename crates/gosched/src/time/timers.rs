@@ -1,62 +1,146 @@
-//! A runtime's timers: a 4-ary heap of sleeping goroutines, and the M that watches it.
+//! Timers: who is in which P's heap, and who takes out what is due (PL, FR, D10).
 //!
-//! A goroutine has at most one timer, so the heap holds goroutines and each G knows its place: taking one out
-//! from the middle is a matter of the heap's depth. A goroutine is put in by its park's commit, when it is
-//! already Waiting, and taken out by whoever claims its wake-up: the expiry, or an `unpark` that came first.
+//! A goroutine has at most one timer, so a timer *is* its goroutine: it waits, and a heap will end its wait if nobody else
+//! does before. Each P has a heap, a lock around it, and `next`, the earliest time in it, for readers without the lock. A bit per P
+//! in the runtime's mask says whether its heap holds anything, so that Ps without timers cost nobody a look.
 //!
-//! Protocol. All under one lock. `next` mirrors the earliest deadline for readers without it. One M at a
-//! time *watches*: it publishes until when it sleeps, then looks at `next` again; who puts in an earlier timer
-//! stores `next` and then looks at the watcher. With a barrier on both sides one of them sees the other.
+//! ```text
+//!  who                                             may do what, under the heap's lock
+//!  the M that parks a goroutine, on g0             put it into its own P's heap (`arm`)
+//!  the goroutine, when it goes on; whoever         take it out (`disarm`)
+//!    withdraws it
+//!  P's own M, in find_runnable                     take out what is due: often while it is busy, always when its queue is empty
+//!  a spinning M, in its fourth sweep               the same, for every P
+//!  the watcher, an M without a P (`poller`)        the same, for every P, at the time of the first
+//!  sysmon                                          the same, where it finds that nobody else does
+//!  the leader of a stopped world                   give a removed P's timers to another P
+//! ```
+//!
+//! Where a goroutine's timer is, `G::timer_p` says.
+//!
+//! ```text
+//!  arm                                             end of a wait by somebody else (`disarm`)
+//!  lock; timer_p = this P                          look at timer_p: nowhere: the timer is done with us
+//!  publish the goroutine; refused: nowhere         lock that P's heap; still there: take it out;
+//!  insert; unlock                                  moved meanwhile: again
+//!
+//!  expire
+//!  lock; pop what is due; claim its wake-up; timer_p = nowhere; unlock
+//!  Waiting → Runnable
+//! ```
+//!
+//! Proof sketch. The mark is set before the goroutine can be seen, so whoever ends its wait early finds it and waits for the
+//! lock until the timer is in. The expiry clears the mark after its claim, its last step with that goroutine if somebody else
+//! had claimed it first: a goroutine that finds no mark has nothing to fear from a timer, and one that finds it waits for the lock. So no
+//! timer outlives its wait, and a claim never meets a later wait of the same goroutine. The status changes without the lock: who
+//! holds the Scan bit may be waiting for it, to take the timer out.
+//!
+//! Nobody oversleeps. Who puts in a timer that is the first of its heap stores `next` and the bit, then looks at the
+//! watcher (timer/1). The watcher publishes until when it sleeps, then looks at every `next` again (timer/2). One of them sees
+//! the other. Where nobody watches, sysmon is told in the same way (nap/1, nap/2). A P goes idle only through an M that then watches,
+//! or finds that somebody does.
+//!
+//! A timer is never early: a goroutine is taken out only by who has read a clock that is past its time.
 
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicU64, fence};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use crate::os::{Errno, PageVec};
-use crate::sched::g::GQueue;
+use super::heap::Heap;
+use crate::context::tls;
+use crate::sched::g::{G, GQueue};
 use crate::sched::gstatus::Status;
-use crate::sched::lock::{Held, Lock, Rank};
-use crate::sched::note::Note;
-use crate::sched::ptr::Gp;
+use crate::sched::lock::{Lock, Rank};
+use crate::sched::ptr::{Gp, Pp};
+use crate::sched::{PROCS_MAX, Sched};
 
-const ARITY: usize = 4;
-/// "Not in the heap".
-const NOWHERE: u32 = u32::MAX;
-/// Timers run in one hold of the lock.
-const EXPIRE_MAX: usize = 128;
+/// In `G::timer_p`: in no heap.
+pub(crate) const NOWHERE: u32 = u32::MAX;
+/// Timers run in one hold of a lock.
+pub(crate) const EXPIRE_MAX: usize = 128;
 
 /// Claims the wake-up of a goroutine whose time has come; false: somebody else has.
 pub(crate) type Claim = unsafe fn(Gp) -> bool;
 
+/// A goroutine's word for its timer: on its way into a wait the deadline, while it is in a heap how its wake-up is claimed.
 #[derive(Clone, Copy)]
-struct Entry {
+pub(crate) union TimerWord {
     when: u64,
-    g: Gp,
     claim: Claim,
 }
 
-pub(crate) struct Heap {
-    entries: PageVec<Entry>,
-    /// Places promised to goroutines on their way into a wait, where nothing may fail.
-    promised: usize,
+/// The runtime's part: whose heap holds anything.
+pub(crate) struct Timers {
+    mask: [AtomicU64; PROCS_MAX / 64],
+    /// Words of the mask that have ever been used.
+    words: AtomicU32,
 }
 
-/// The timers of one runtime.
-pub(crate) struct Timers {
+/// A P's timers.
+#[repr(align(128))]
+pub(crate) struct PTimers {
     heap: Lock<Heap>,
     next: AtomicU64,
+    /// When the P's own M last looked; for sysmon.
+    looked_ns: AtomicU64,
 }
 
-impl Timers {
-    pub(crate) fn new() -> Timers {
-        Timers {
-            heap: Lock::new(
-                Rank::Timers,
-                Heap {
-                    entries: PageVec::new(),
-                    promised: 0,
-                },
-            ),
+/// How often a busy P looks at the clock for the sake of its timers; its holder's.
+pub(crate) struct Pace {
+    /// Turns until the next look, and from one look to the next.
+    left: u32,
+    turns: u32,
+}
+
+/// A busy P is to look after about so long; it counts turns, for they cost nothing.
+const LOOK_MIN_NS: u64 = 4_000;
+const LOOK_MAX_NS: u64 = 16_000;
+const TURNS_MAX: u32 = 16;
+
+impl Pace {
+    pub(crate) const fn new() -> Pace {
+        Pace { left: 0, turns: 1 }
+    }
+
+    /// One more turn of a busy P; true: it should look now.
+    #[inline]
+    pub(crate) fn is_time(&mut self) -> bool {
+        match self.left.checked_sub(1) {
+            Some(left) => {
+                self.left = left;
+                false
+            }
+            None => true,
+        }
+    }
+
+    /// It has looked, `since_ns` after the last time.
+    fn looked(&mut self, since_ns: u64) {
+        if since_ns < LOOK_MIN_NS {
+            self.turns = (self.turns * 2).min(TURNS_MAX);
+        } else if since_ns > LOOK_MAX_NS {
+            self.turns = (self.turns / 2).max(1);
+        }
+        self.left = self.turns - 1;
+    }
+}
+
+/// How a timer was set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Armed {
+    /// What was waited for had happened.
+    Refused,
+    /// There is no memory for a timer.
+    NoMemory,
+    /// Set; the first of its heap, or not.
+    Set { is_first: bool },
+}
+
+impl PTimers {
+    pub(crate) fn new() -> PTimers {
+        PTimers {
+            heap: Lock::new(Rank::Timers, Heap::new()),
             next: AtomicU64::new(u64::MAX),
+            looked_ns: AtomicU64::new(0),
         }
     }
 
@@ -66,226 +150,274 @@ impl Timers {
         self.next.load(Relaxed)
     }
 
+    /// When the P's own M last looked.
+    pub(crate) fn looked_ns(&self) -> u64 {
+        self.looked_ns.load(Relaxed)
+    }
+
     /// Pending timers.
     pub(crate) fn len(&self) -> usize {
-        self.heap.lock().entries.len()
+        self.heap.lock().len()
     }
 
-    /// Promises a place, so that the commit that follows cannot fail.
-    pub(crate) fn promise(&self) -> Result<(), Errno> {
-        let mut heap = self.heap.lock();
-        let wanted = heap.entries.len() + heap.promised + 1;
-        let missing = wanted - heap.entries.len();
-        heap.entries.reserve(missing)?;
-        heap.promised += 1;
-        Ok(())
+    /// The P's own M has read the clock. Only the holder.
+    pub(crate) fn note_look(&self, pace: &mut Pace, now: u64) {
+        pace.looked(now.saturating_sub(self.looked_ns.load(Relaxed)));
+        self.looked_ns.store(now, Relaxed);
     }
+}
 
-    /// Gives a promised place back unused.
-    pub(crate) fn unpromise(&self) {
-        self.heap.lock().promised -= 1;
-    }
-
-    /// The lock, for a commit that must publish the goroutine elsewhere in the same step.
-    pub(crate) fn lock(&self) -> Held<'_, Heap> {
-        self.heap.lock()
-    }
-
-    /// Puts a Waiting goroutine in, with a place promised; true if it is the earliest now.
-    pub(crate) fn insert(&self, heap: &mut Held<'_, Heap>, g: Gp, when: u64, claim: Claim) -> bool {
-        heap.promised -= 1;
-        let at = heap.entries.len();
-        if heap.entries.push(Entry { when, g, claim }).is_err() {
-            crate::sched::fatal::throw("a promised timer had no place");
+impl Timers {
+    pub(crate) fn new() -> Timers {
+        Timers {
+            mask: std::array::from_fn(|_| AtomicU64::new(0)),
+            words: AtomicU32::new(0),
         }
-        g.timer_when.set(when);
-        heap.place(at);
-        heap.up(at);
-        self.publish(heap);
-        g.timer_index.get() == 0
     }
 
-    /// Takes a goroutine's timer out, if it is still in.
-    pub(crate) fn remove(&self, g: Gp) -> bool {
-        let mut heap = self.heap.lock();
-        let removed = heap.remove(g);
-        if removed {
-            self.publish(&heap);
-        }
-        removed
+    /// Ps up to number `n` exist.
+    pub(crate) fn grow_to(&self, n: u32) {
+        self.words.fetch_max(n.div_ceil(64), Relaxed);
     }
 
-    /// Takes out what is due and makes it Runnable; the caller queues the goroutines. At most a batch.
-    pub(crate) fn expire(&self, now: u64) -> GQueue {
-        let mut due = GQueue::new();
-        if self.next_ns() > now {
-            return due;
+    /// Whether P number `id` has timers.
+    #[inline]
+    pub(crate) fn has(&self, id: u32) -> bool {
+        self.mask[id as usize / 64].load(Relaxed) & (1 << (id % 64)) != 0
+    }
+
+    /// The numbers of the Ps that have timers.
+    fn holders(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..self.words.load(Relaxed)).flat_map(|word| {
+            let mut bits = self.mask[word as usize].load(Relaxed);
+            std::iter::from_fn(move || {
+                let bit = bits.trailing_zeros();
+                bits &= bits.wrapping_sub(1);
+                (bit < 64).then_some(word * 64 + bit)
+            })
+        })
+    }
+
+    /// Shows what p's heap holds to those without its lock. In the hold that changed it.
+    #[inline]
+    fn publish(&self, p: Pp, heap: &Heap) {
+        let next = heap.next_ns();
+        let old = p.timers.next.load(Relaxed);
+        if next == old {
+            return;
         }
-        self.take_due(now, &mut due);
-        // Without the lock: who holds the Scan bit of one of them may be waiting for it, to take the timer out.
-        for g in due.iter() {
+        // ORDER: Relaxed; the release of the lock follows, and the barriers timer/1 and nap/1 of who must be sure.
+        p.timers.next.store(next, Relaxed);
+        if old == u64::MAX || next == u64::MAX {
+            let bit = 1 << (p.id % 64);
+            let word = &self.mask[p.id as usize / 64];
+            if next == u64::MAX {
+                word.fetch_and(!bit, Relaxed);
+            } else {
+                word.fetch_or(bit, Relaxed);
+            }
+        }
+    }
+}
+
+impl G {
+    /// Says until when the wait that begins now may last.
+    pub(crate) fn set_deadline(&self, when: u64) {
+        self.timer.set(TimerWord { when });
+    }
+
+    pub(crate) fn deadline(&self) -> u64 {
+        // SAFETY: PL, on its way into a wait the word is a number; and a claim read as one is still a number.
+        unsafe { self.timer.get().when }
+    }
+
+    /// Whether a heap holds it. A look: it may change at once.
+    #[inline]
+    pub(crate) fn has_timer(&self) -> bool {
+        // ORDER: Acquire; pairs with the Release in `take_due`: the expiry is done with the goroutine.
+        self.timer_p.load(Acquire) != NOWHERE
+    }
+}
+
+impl Sched {
+    /// The earliest deadline of all; `u64::MAX` when there is none.
+    pub(crate) fn next_timer(&self) -> u64 {
+        let nexts = self.timers_holders().map(|p| p.timers.next_ns());
+        nexts.min().unwrap_or(u64::MAX)
+    }
+
+    /// The Ps that have timers, one that is no longer in use among them perhaps.
+    pub(crate) fn timers_holders(&self) -> impl Iterator<Item = Pp> + '_ {
+        self.timers.holders().map(|id| self.p(id))
+    }
+
+    /// Whether any timer is set.
+    pub(crate) fn has_timers(&self) -> bool {
+        self.timers.holders().next().is_some()
+    }
+
+    /// Pending timers.
+    pub(crate) fn pending_timers(&self) -> usize {
+        self.timers_holders().map(|p| p.timers.len()).sum()
+    }
+
+    /// Publishes a Waiting goroutine and puts its timer into p's heap, in one step. Inside the runtime.
+    pub(crate) fn arm(&self, p: Pp, g: Gp, claim: Claim, publish: impl FnOnce() -> bool) -> Armed {
+        let when = g.deadline();
+        let mut heap = p.timers.heap.lock();
+        if heap.reserve(1).is_err() {
+            return Armed::NoMemory;
+        }
+        g.timer.set(TimerWord { claim });
+        g.timer_p.store(p.id, Relaxed);
+        if !publish() {
+            g.timer_p.store(NOWHERE, Relaxed);
+            return Armed::Refused;
+        }
+        let is_first = heap.insert(g, when);
+        self.timers.publish(p, &heap);
+        Armed::Set { is_first }
+    }
+
+    /// Takes a goroutine's timer out, if it is still in. Inside the runtime.
+    pub(crate) fn disarm(&self, g: Gp) -> bool {
+        loop {
+            // ORDER: Acquire; as in `G::has_timer`.
+            let id = g.timer_p.load(Acquire);
+            if id == NOWHERE {
+                return false;
+            }
+            let p = self.p(id);
+            let mut heap = p.timers.heap.lock();
+            if g.timer_p.load(Relaxed) == id {
+                heap.remove(g);
+                g.timer_p.store(NOWHERE, Relaxed);
+                self.timers.publish(p, &heap);
+                return true;
+            }
+        }
+    }
+
+    /// Takes out of p's heap what is due, at most `max`, and makes it Runnable; the caller queues the goroutines.
+    pub(crate) fn expire(&self, p: Pp, now: u64, max: usize, due: &mut GQueue) {
+        if p.timers.next_ns() > now {
+            return;
+        }
+        let mut mine = GQueue::new();
+        self.take_due(p, now, max, &mut mine);
+        for g in mine.iter() {
+            self.tls.prefetch_frame(g.sp.get(), g.stack_hi.get());
             g.status.transition(Status::Waiting, Status::Runnable);
+        }
+        due.append(&mut mine);
+    }
+
+    fn take_due(&self, p: Pp, now: u64, max: usize, due: &mut GQueue) {
+        let mut heap = p.timers.heap.lock();
+        while due.len() < max
+            && heap.next_ns() <= now
+            && let Some(g) = heap.pop()
+        {
+            // SAFETY: PL, it was in this heap, so the word is the claim that `arm` stored.
+            let claim = unsafe { g.timer.get().claim };
+            // SAFETY: G4, the goroutine is Waiting, or has been woken and waits for this lock: it is not gone.
+            if unsafe { claim(g) } {
+                due.push_back(g);
+            }
+            // ORDER: Release; pairs with the Acquire in `disarm`.
+            g.timer_p.store(NOWHERE, Release);
+            if let Some(next) = heap.first() {
+                prefetch_g(next);
+            }
+        }
+        self.timers.publish(p, &heap);
+    }
+
+    /// As `expire`, for every P, a batch each. `leave` says which Ps to leave alone.
+    pub(crate) fn expire_all(&self, now: u64, leave: impl Fn(Pp) -> bool) -> GQueue {
+        let mut due = GQueue::new();
+        for p in self.timers_holders() {
+            if p.timers.next_ns() <= now && !leave(p) {
+                self.expire(p, now, EXPIRE_MAX, &mut due);
+            }
         }
         due
     }
 
-    fn take_due(&self, now: u64, due: &mut GQueue) {
-        let mut heap = self.heap.lock();
-        while due.len() < EXPIRE_MAX
-            && let Some(&first) = heap.entries.as_slice().first()
-            && first.when <= now
-        {
-            heap.remove(first.g);
-            // SAFETY: G4, the goroutine is Waiting and in this heap; under the lock it cannot be gone.
-            if unsafe { (first.claim)(first.g) } {
-                due.push_back(first.g);
-            }
+    /// Gives the timers of a P that goes to another one, of a lower number. Without memory for them they stay where they are:
+    /// whoever looks at all heaps finds them there.
+    pub(crate) fn move_timers(&self, from: Pp, to: Pp) {
+        debug_assert!(to.id < from.id);
+        if !self.timers.has(from.id) {
+            return;
         }
-        self.publish(&heap);
+        let (into, out) = (&to.timers.heap, &from.timers.heap);
+        into.lock_of_several(true);
+        out.lock_of_several(false);
+        // SAFETY: D9, both locks are ours, and these are the only references.
+        self.pour(from, unsafe { out.get_held() }, to, unsafe {
+            into.get_held()
+        });
+        // SAFETY: D9, as above; the first one last.
+        unsafe {
+            out.unlock_of_several(false);
+            into.unlock_of_several(true);
+        }
     }
 
-    fn publish(&self, heap: &Heap) {
-        let next = heap.entries.as_slice().first().map_or(u64::MAX, |e| e.when);
-        // ORDER: SeqCst; the barrier for the watcher is in `Poller::kick`.
-        self.next.store(next, SeqCst);
+    fn pour(&self, from: Pp, out: &mut Heap, to: Pp, into: &mut Heap) {
+        if into.reserve(out.len()).is_err() {
+            return;
+        }
+        while let Some((when, g)) = out.take_any() {
+            into.insert(g, when);
+            // ORDER: Relaxed; who finds the old number locks the old heap, finds the new one and looks again.
+            g.timer_p.store(to.id, Relaxed);
+        }
+        self.timers.publish(from, out);
+        self.timers.publish(to, into);
     }
 }
 
-impl Heap {
-    fn place(&mut self, at: usize) {
-        self.entries.as_slice()[at].g.timer_index.set(at as u32);
-    }
+/// The locks of all heaps, for checks; taken in the order of the Ps' numbers.
+pub(crate) struct AllHeaps<'a> {
+    sched: &'a Sched,
+    len: u32,
+}
 
-    fn swap(&mut self, a: usize, b: usize) {
-        self.entries.as_mut_slice().swap(a, b);
-        self.place(a);
-        self.place(b);
-    }
-
-    fn when(&self, at: usize) -> u64 {
-        self.entries.as_slice()[at].when
-    }
-
-    fn up(&mut self, mut at: usize) {
-        while at > 0 {
-            let parent = (at - 1) / ARITY;
-            if self.when(parent) <= self.when(at) {
-                return;
-            }
-            self.swap(parent, at);
-            at = parent;
+impl<'a> AllHeaps<'a> {
+    pub(crate) fn lock(sched: &'a Sched) -> AllHeaps<'a> {
+        let ps = sched.allp.iter().map_while(|p| p.load(Relaxed));
+        let mut len = 0;
+        for p in ps {
+            p.timers.heap.lock_of_several(len == 0);
+            len += 1;
         }
+        AllHeaps { sched, len }
     }
 
-    fn down(&mut self, mut at: usize) {
-        loop {
-            let first = at * ARITY + 1;
-            let children = first..(first + ARITY).min(self.entries.len());
-            let Some(least) = children.min_by_key(|child| self.when(*child)) else {
-                return;
-            };
-            if self.when(at) <= self.when(least) {
-                return;
-            }
-            self.swap(at, least);
-            at = least;
+    pub(crate) fn for_each(&self, mut f: impl FnMut(Pp, &Heap)) {
+        for id in 0..self.len {
+            let p = self.sched.p(id);
+            // SAFETY: D9, the lock is ours until `self` is dropped, and nobody changes what it guards.
+            f(p, unsafe { p.timers.heap.get_held() });
         }
-    }
-
-    fn remove(&mut self, g: Gp) -> bool {
-        let at = g.timer_index.replace(NOWHERE);
-        if at == NOWHERE {
-            return false;
-        }
-        let at = at as usize;
-        self.entries.swap_remove(at);
-        if at < self.entries.len() {
-            self.place(at);
-            self.up(at);
-            let at = self.entries.as_slice()[at].g.timer_index.get() as usize;
-            self.down(at);
-        }
-        true
-    }
-
-    /// The heap order and every G's place, for checks.
-    pub(crate) fn is_sound(&self) -> bool {
-        let entries = self.entries.as_slice();
-        entries.iter().enumerate().all(|(at, e)| {
-            e.g.timer_index.get() as usize == at
-                && (at == 0 || entries[(at - 1) / ARITY].when <= e.when)
-        })
     }
 }
 
-const NOBODY: u64 = 0;
-/// Somebody is about to watch.
-const COMING: u64 = 1;
-
-/// Who waits for the next timer, without a P.
-pub(crate) struct Poller {
-    /// Until when the watcher sleeps (ns), or one of the words above.
-    until: AtomicU64,
-    note: Note,
+impl Drop for AllHeaps<'_> {
+    fn drop(&mut self) {
+        for id in (0..self.len).rev() {
+            // SAFETY: D9, taken in `lock`, the first one released last.
+            unsafe { self.sched.p(id).timers.heap.unlock_of_several(id == 0) };
+        }
+    }
 }
 
-impl Poller {
-    pub(crate) fn new() -> Poller {
-        Poller {
-            until: AtomicU64::new(NOBODY),
-            note: Note::new(),
-        }
-    }
-
-    pub(crate) fn is_watching(&self) -> bool {
-        self.until.load(Relaxed) != NOBODY
-    }
-
-    /// Becomes the watcher, if there is a timer and nobody watches; true: `sleep` must follow. Under the scheduler lock, so
-    /// that who queues a P for the next free M sees either that M or a watcher to wake.
-    #[must_use = "the watcher must sleep"]
-    pub(crate) fn begin(&self, timers: &Timers) -> bool {
-        timers.next_ns() != u64::MAX
-            && self
-                .until
-                .compare_exchange(NOBODY, COMING, SeqCst, Relaxed)
-                .is_ok()
-    }
-
-    /// The watcher sleeps until the next timer is due or somebody kicks.
-    pub(crate) fn sleep(&self, timers: &Timers) {
-        loop {
-            let until = timers.next_ns();
-            if until == u64::MAX {
-                break;
-            }
-            self.until.store(until.max(COMING), SeqCst);
-            // FENCE: timer/2 — the announcement before the second look at `next`; meets timer/1 in `kick`.
-            fence(SeqCst);
-            if timers.next_ns() >= until {
-                self.note.sleep_until(until);
-                break;
-            }
-        }
-        // Cleared before the next watcher can come, never after: a wake meant for that one must stay. One meant for us
-        // that comes late costs the next a needless turn.
-        self.note.clear();
-        self.until.store(NOBODY, SeqCst);
-    }
-
-    /// A timer for `when` was put in as the earliest: the watcher must not oversleep. False: nobody watches.
-    pub(crate) fn kick(&self, when: u64) -> bool {
-        // FENCE: timer/1 — `next` before the look at the watcher; meets timer/2 in `sleep`.
-        fence(SeqCst);
-        let until = self.until.load(SeqCst);
-        if until > when {
-            self.note.wakeup();
-        }
-        until != NOBODY
-    }
-
-    /// Ends any wait: the runtime is being dropped.
-    pub(crate) fn wake(&self) {
-        self.note.wakeup();
-    }
+/// The lines of a G that its expiry touches.
+#[inline]
+fn prefetch_g(g: Gp) {
+    let addr = g.as_ptr() as usize;
+    tls::prefetch(addr);
+    tls::prefetch(addr + std::mem::offset_of!(G, timer));
 }

@@ -10,7 +10,7 @@ use crate::builder::{Config, Deadlock};
 use crate::context::stack::class_for;
 use crate::sched::g::WaitReason;
 use crate::sched::m::M;
-use crate::sched::park::WaitOps;
+use crate::sched::park::{WaitArg, WaitOps};
 use crate::sched::ptr::{Gp, Ptr};
 
 /// A scheduler without threads, its Ps idle; leaked, for what is broken is not taken down.
@@ -59,6 +59,8 @@ fn runnable_g(sched: &Sched) -> Gp {
 fn waiting_g(sched: &Sched) -> Gp {
     static WAYS: WaitOps = WaitOps {
         reason: WaitReason::Park,
+        arg: WaitArg::Nothing,
+        is_open: false,
         commit: |_: Gp, _: *const c_void| true,
         withdraw: |_: Gp, _: *const c_void| true,
     };
@@ -66,7 +68,7 @@ fn waiting_g(sched: &Sched) -> Gp {
     g.set_waiting(WaitReason::Park, 0);
     g.wait_ops.set(Some(&WAYS));
     g.set_stack(Some(sched.arena.take(sched.stack_class)));
-    g.timer_index.set(u32::MAX);
+
     g.status.transition(Status::Runnable, Status::Running);
     g.status.transition(Status::Running, Status::Waiting);
     g

@@ -9,7 +9,7 @@ use super::*;
 use crate::context::{current, current_m};
 use crate::sched::FAIRNESS_TICKS;
 use crate::sched::g::WaitReason;
-use crate::sched::park::{WaitOps, enter, park, ready};
+use crate::sched::park::{WaitArg, WaitOps, enter, park, ready};
 use crate::{go, thread};
 
 /// A log of who ran when.
@@ -213,6 +213,8 @@ static COMMITS: AtomicU32 = AtomicU32::new(0);
 /// What a park's unlock function finds; it refuses the first time.
 static PROBE: WaitOps = WaitOps {
     reason: WaitReason::Park,
+    arg: WaitArg::Nothing,
+    is_open: false,
     commit: |g, arg| {
         let m = current_m().unwrap();
         assert_eq!(g.status.get(), Status::Waiting, "PK");
