@@ -29,13 +29,15 @@
 
 pub mod alloc;
 mod builder;
-mod context;
+pub mod context;
+mod ctx;
 pub mod chan;
 pub mod debug;
 mod os;
 mod runtime;
 mod sched;
 mod shim;
+pub mod signal;
 pub mod sync;
 pub mod thread;
 pub mod time;
@@ -50,6 +52,9 @@ mod guide {}
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guide/blocking-and-preemption.md")]
 mod guide_blocking {}
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/channels-locks-and-time.md")]
+mod guide_channels {}
 
 pub use builder::{Builder, Deadlock};
 pub use runtime::{Handle, Runtime, run};

@@ -75,8 +75,19 @@ pub(super) struct Header {
     receivers: AtomicUsize,
     /// One side is gone for good; the other frees the channel.
     is_half_gone: AtomicBool,
+    ending: Ending,
     /// How dumps see the channel: [`Chan::see`].
     pub(super) see: unsafe fn(*const Header) -> Seen,
+}
+
+/// What is special about the end of a channel.
+#[derive(Clone, Copy)]
+pub(super) enum Ending {
+    Usual,
+    /// Whoever closes it, or drops the last receiver, tells somebody.
+    Told(fn(usize), usize),
+    /// Receivers cannot close it.
+    SendersOnly,
 }
 
 pub(super) enum Flavor<T> {
@@ -96,6 +107,10 @@ pub(crate) struct Chan<T> {
 
 impl<T> Chan<T> {
     fn new(flavor: Flavor<T>, senders: usize) -> NonNull<Chan<T>> {
+        Chan::with_ending(flavor, senders, Ending::Usual)
+    }
+
+    fn with_ending(flavor: Flavor<T>, senders: usize, ending: Ending) -> NonNull<Chan<T>> {
         let chan = Chan {
             header: Header {
                 queues: Lock::new(
@@ -111,6 +126,7 @@ impl<T> Chan<T> {
                 senders: AtomicUsize::new(senders),
                 receivers: AtomicUsize::new(1),
                 is_half_gone: AtomicBool::new(senders == 0),
+                ending,
                 see: Chan::<T>::see,
             },
             flavor,
@@ -119,14 +135,10 @@ impl<T> Chan<T> {
     }
 
     #[track_caller]
-    pub(super) fn bounded(cap: usize) -> NonNull<Chan<T>> {
+    pub(super) fn bounded(cap: usize, ending: Ending) -> NonNull<Chan<T>> {
         if cap == 0 {
-            return Chan::new(
-                Flavor::Zero {
-                    closes_at: u64::MAX,
-                },
-                1,
-            );
+            let closes_at = u64::MAX;
+            return Chan::with_ending(Flavor::Zero { closes_at }, 1, ending);
         }
         let Some(ring) = Ring::new(cap) else {
             panic!(
@@ -134,7 +146,7 @@ impl<T> Chan<T> {
                  use a smaller capacity, or unbounded()"
             );
         };
-        Chan::new(Flavor::Array(ring), 1)
+        Chan::with_ending(Flavor::Array(ring), 1, ending)
     }
 
     pub(super) fn unbounded() -> NonNull<Chan<T>> {
@@ -150,9 +162,9 @@ impl<T> Chan<T> {
         Chan::new(Flavor::Clock(Clock::new(when_ns, period_ns, make)), 0)
     }
 
-    /// Carries nothing; closed at some time, if not earlier.
+    /// Carries nothing; closed at some time, if its sender does not close it earlier.
     pub(super) fn closing_at(closes_at: u64) -> NonNull<Chan<T>> {
-        Chan::new(Flavor::Zero { closes_at }, 1)
+        Chan::with_ending(Flavor::Zero { closes_at }, 1, Ending::SendersOnly)
     }
 
     /// Sends, waiting until the deadline at most.
@@ -568,19 +580,15 @@ impl<T> Chan<T> {
             wake.wake();
         }
         self.free_later(emptied);
+        if let Ending::Told(tell, whom) = self.header.ending {
+            tell(whom);
+        }
         true
     }
 
-    pub(super) fn is_closed(&self) -> bool {
-        match &self.flavor {
-            Flavor::Array(ring) => ring.is_closed(),
-            Flavor::List(list) => list.is_closed(),
-            Flavor::Zero { closes_at } => {
-                let _rt = enter();
-                self.header.queues.lock().is_closed || os::has_passed(*closes_at)
-            }
-            Flavor::Clock(_) => false,
-        }
+    /// As [`Chan::close`], for a receiver.
+    pub(super) fn close_by_receiver(&self) -> bool {
+        !matches!(self.header.ending, Ending::SendersOnly) && self.close()
     }
 
     pub(super) fn len(&self) -> usize {

@@ -58,7 +58,7 @@ mod zero;
 
 use std::time::{Duration, Instant};
 
-use self::core::Chan;
+use self::core::{Chan, Ending};
 use crate::os;
 
 pub use self::err::{
@@ -125,7 +125,12 @@ pub(crate) fn closing_at(closes_at_ns: u64) -> (Sender<()>, Receiver<()>) {
 /// If there is no memory for so many messages.
 #[track_caller]
 pub fn bounded<T>(cap: usize) -> (Sender<T>, Receiver<T>) {
-    pair(Chan::bounded(cap))
+    pair(Chan::bounded(cap, Ending::Usual))
+}
+
+/// As [`bounded`]; `tell(whom)` is called once, when the channel is closed or has lost its receivers, by whoever did that.
+pub(crate) fn watched<T>(cap: usize, tell: fn(usize), whom: usize) -> (Sender<T>, Receiver<T>) {
+    pair(Chan::bounded(cap, Ending::Told(tell, whom)))
 }
 
 fn pair<T>(chan: std::ptr::NonNull<Chan<T>>) -> (Sender<T>, Receiver<T>) {

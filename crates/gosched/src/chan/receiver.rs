@@ -180,7 +180,7 @@ impl<T> Receiver<T> {
     /// assert!(!never::<i32>().close());
     /// ```
     pub fn close(&self) -> bool {
-        self.chan().is_some_and(Chan::close)
+        self.chan().is_some_and(Chan::close_by_receiver)
     }
 
     /// Whether no message is in the channel; always so for capacity 0.

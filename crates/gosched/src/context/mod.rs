@@ -1,11 +1,14 @@
-//! Stacks and switching: the only folder that changes stacks, and the only door to "which M am I".
-//!
-//! What an architecture must supply (D14): [`enter`](switch::enter) and [`leave`](switch::leave) (save here, continue there, with FS),
-//! [`prepare`](switch::prepare) (the first frame of a goroutine), [`call_on`](switch::call_on) (a call
-//! on another stack that returns), and the raw reads of the thread registers in `current`.
-//!
-//! **After a switch everything thread-bound is stale.** A goroutine may continue on another thread, so
-//! nothing read from [`current_m`] may be used across [`suspend`].
+//! Cancellation and deadlines that pass down a tree: see [`Context`].
+
+// Two things go by this name. What programs see is in `ctx`. What is here is the crate's own: stacks and switching, the only folder
+// that changes stacks, and the only door to "which M am I".
+//
+// What an architecture must supply (D14): `switch::enter` and `switch::leave` (save here, continue there, with FS),
+// `switch::prepare` (the first frame of a goroutine), `switch::call_on` (a call on another stack that returns), and the raw
+// reads of the thread registers in `current`.
+//
+// **After a switch everything thread-bound is stale.** A goroutine may continue on another thread, so nothing read from
+// `current_m` may be used across `suspend`.
 
 mod asan;
 pub(crate) mod current;
@@ -14,6 +17,7 @@ pub(crate) mod stack;
 pub(crate) mod switch;
 pub(crate) mod tls;
 
+pub use crate::ctx::{Context, ContextError};
 pub(crate) use current::{current_g, current_m};
 
 use std::mem::{ManuallyDrop, MaybeUninit};

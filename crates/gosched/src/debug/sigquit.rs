@@ -10,6 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::os;
 use crate::sched::registry;
 use crate::shim::Futex;
+use crate::signal;
 
 /// Signals that have not been answered.
 static ASKED: Futex = Futex::new(0);
@@ -19,6 +20,7 @@ pub(crate) fn install() -> io::Result<()> {
     static DONE: Mutex<bool> = Mutex::new(false);
     let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
     if !*done {
+        let _turn = signal::turn();
         std::thread::Builder::new()
             .name("gosched-sigquit".into())
             .spawn(answer)?;
@@ -31,7 +33,13 @@ pub(crate) fn install() -> io::Result<()> {
     Ok(())
 }
 
-extern "C" fn on_quit(_: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
+/// Our handler, as the system names it.
+pub(crate) fn handler() -> usize {
+    on_quit as *const () as usize
+}
+
+extern "C" fn on_quit(signal: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
+    signal::handler::note(signal);
     ASKED.0.fetch_add(1, SeqCst);
     Futex::wake_one(&ASKED);
 }

@@ -14,8 +14,9 @@
 //! | thread  | `thread_spawn`, `set_thread_name`, `gettid`, `getpid`, `lower_priority` |
 //! |         | `sched_yield`, `sleep_ns`, `exit_process`, `stack_bounds` |
 //! | barrier | `membarrier_register`, `membarrier` |
-//! | task    | `thread_cpu_ns`, `voluntary_switches`, `signal_thread`, `TaskFile`, `Doing`, `set_timer_slack_ns`, `set_slice_ns` |
-//! | signal  | `SigStack`, `sigaction_install`, `read_action`, `call_handler`, `current_handler`, `unblock_signal`, `block_signal` |
+//! | task    | `thread_cpu_ns`, `voluntary_switches`, `signal_thread`, `is_marked`, `TaskFile`, `Doing`, `set_timer_slack_ns`, `set_slice_ns` |
+//! | signal  | `SigStack`, `sigaction_install`, `read_action`, `sigaction_restore`, `call_handler`, `current_handler` |
+//! |         | `unblock_signal`, `block_signal`, `hold_back_all_but` |
 //! | sysname | `syscall_name` |
 //! | cpus    | `default_procs` |
 //! | proc    | `for_each_task`, `task_state` |

@@ -5,7 +5,8 @@
 //! and no foreign thread is alive, nothing can ever wake a goroutine. A foreign thread may hold the other end of
 //! anything, so while there is one sysmon looks again after 1 s, 2 s, … 60 s: the thread may have ended. These are
 //! the only wake-ups of a quiet runtime. A goroutine in a blocking call is hope by itself, and no reason to look again: it wakes
-//! sysmon when it comes back. `Deadlock::Closed` leaves foreign threads out of account.
+//! sysmon when it comes back. `Deadlock::Closed` leaves foreign threads out of account. Somebody who receives signals may be woken
+//! from outside the process: that is hope in every mode.
 
 use std::fmt;
 use std::sync::atomic::Ordering::SeqCst;
@@ -13,7 +14,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use super::{Sched, fatal, registry};
 use crate::builder::Deadlock;
 use crate::debug::dump;
-use crate::os;
+use crate::{os, signal};
 
 const LOOK_AGAIN_MAX_S: u64 = 60;
 
@@ -109,6 +110,9 @@ fn has_hope(mode: Deadlock) -> bool {
         Some(activity)
     };
     let Some(before) = quiet() else { return true };
+    if signal::has_receivers() {
+        return true;
+    }
     let has_foreign = mode == Deadlock::Auto && has_foreign(&registry);
     // Whoever moved while we looked moved the counts.
     has_foreign || quiet() != Some(before)

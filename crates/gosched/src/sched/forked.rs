@@ -10,6 +10,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::{preempt, registry};
 use crate::context::current_m;
+use crate::signal;
 
 static FORKED: AtomicBool = AtomicBool::new(false);
 
@@ -52,6 +53,7 @@ pub(crate) fn watch() -> io::Result<()> {
 /// In the child, on its only thread, before fork returns.
 extern "C" fn in_child() {
     preempt::restore_in_child();
+    signal::reset_in_child(); // whose handler may have been below
     if registry::has_runtimes() {
         FORKED.store(true, Relaxed);
         if let Some(m) = current_m() {

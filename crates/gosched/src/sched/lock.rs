@@ -26,6 +26,8 @@ pub(crate) enum Rank {
     Registry,
     /// The right to take Ps away and to send signals, in a runtime.
     Claims,
+    /// The children of a context.
+    Context,
     /// A channel's waiters; of several, by address.
     Chan,
     /// A bucket of the parking table.

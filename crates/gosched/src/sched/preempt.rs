@@ -26,7 +26,6 @@ use std::ffi::{c_int, c_void};
 use std::io;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicPtr};
-use std::sync::{Mutex, PoisonError};
 
 use super::Sched;
 use super::bound::Exchange;
@@ -37,7 +36,7 @@ use super::p::release_p;
 use super::ptr::{Gp, Mp};
 use super::{chaos, syscall};
 use crate::context::current::{current_m, interrupted_m, is_settled};
-use crate::os;
+use crate::{os, signal};
 
 /// The signal, unless asked otherwise: ignored by default, passed on silently by debuggers.
 pub(crate) const SIGNAL: c_int = libc::SIGURG;
@@ -54,8 +53,7 @@ static WAS_BLOCKED: AtomicBool = AtomicBool::new(false);
 
 /// Installs the handler for `signal`, once per process. In user context.
 pub(crate) fn install(signal: c_int) -> io::Result<()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = signal::turn();
     let Some(old) = OLD.get(signal as usize) else {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     };
@@ -76,9 +74,14 @@ pub(crate) fn install(signal: c_int) -> io::Result<()> {
     Ok(())
 }
 
+/// Our handler, as the system names it.
+pub(crate) fn handler() -> usize {
+    on_signal as *const () as usize
+}
+
 /// Whether our handler is the one in place.
 pub(crate) fn is_installed(signal: c_int) -> bool {
-    os::current_handler(signal) == Some(on_signal as *const () as usize)
+    os::current_handler(signal) == Some(handler())
 }
 
 /// The calling M can be reached by the signal, whatever its creator's mask was.
@@ -109,7 +112,7 @@ pub(crate) fn restore_in_child() {
 
 extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let m = interrupted_m().filter(|m| m.signalled.swap(false, Acquire));
-    if m.is_none() || !is_from_us(info) {
+    if !is_from_us(info, m.is_some()) {
         pass_on(signal, info, context);
     }
     if let Some(m) = m {
@@ -129,10 +132,16 @@ extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut
     }
 }
 
-/// Whether the signal was sent by a thread of this process.
-fn is_from_us(info: *mut libc::siginfo_t) -> bool {
+/// Whether the signal is one of ours: it says so, or, where it could not be marked, it comes from this process and is expected.
+/// One that comes when it is not expected any more, for want of a CPU, is ours too.
+fn is_from_us(info: *mut libc::siginfo_t, is_expected: bool) -> bool {
     // SAFETY: D7, the kernel passes a valid siginfo; a thread-directed signal has the sender in it.
-    unsafe { (*info).si_code == libc::SI_TKILL && (*info).si_pid() == os::getpid() }
+    unsafe {
+        os::is_marked(info)
+            || is_expected
+                && (*info).si_code == libc::SI_TKILL
+                && (*info).si_pid() == os::getpid()
+    }
 }
 
 /// The M does what the signal is about.
@@ -224,7 +233,7 @@ impl Sched {
     }
 }
 
-/// Not ours, or not ours alone: the program's own handler.
+/// Not ours, or not ours alone: whoever receives it, and the program's own handler.
 fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // ORDER: Acquire; pairs with the Release in `install`.
     let old = OLD.get(signal as usize).map(|old| old.load(Acquire));
@@ -233,5 +242,5 @@ fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
         return;
     };
     // SAFETY: D7, what the process had, and what the kernel passed to our own handler.
-    unsafe { os::call_handler(old, signal, info, context) };
+    unsafe { signal::handler::note_and_pass_on(old, signal, info, context) };
 }

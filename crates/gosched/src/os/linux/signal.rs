@@ -163,7 +163,6 @@ pub(crate) unsafe fn call_handler(
 ///
 /// # Safety
 /// `action` is still sound to install: its handler has not been unloaded.
-#[cfg(test)]
 pub(crate) unsafe fn sigaction_restore(sig: c_int, action: &libc::sigaction) -> Result<(), Errno> {
     // SAFETY: the caller answers for the handler; the struct is alive by its borrow.
     match unsafe { libc::sigaction(sig, action, ptr::null_mut()) } {
@@ -207,6 +206,23 @@ pub(crate) fn unblock_signal(sig: c_int) -> bool {
 /// Holds `sig` back from the calling thread; CONTEXT: any.
 pub(crate) fn block_signal(sig: c_int) {
     change_mask(libc::SIG_BLOCK, set_of(sig));
+}
+
+/// Holds every signal back from the calling thread but those of `set` (bit `n - 1` for signal `n`), its own faults and
+/// libc's own, which every thread must answer; CONTEXT: any.
+pub(crate) fn hold_back_all_but(set: u64) {
+    let own = [
+        libc::SIGSEGV,
+        libc::SIGBUS,
+        libc::SIGFPE,
+        libc::SIGILL,
+        libc::SIGTRAP,
+        libc::SIGSYS,
+        32,
+        33,
+    ];
+    let open = own.into_iter().fold(set, |set, sig| set | set_of(sig));
+    change_mask(libc::SIG_SETMASK, !open);
 }
 
 /// The kernel's set with one signal in it, or none when there is no such signal.

@@ -94,7 +94,10 @@ fn cpu_time_is_of_living_threads_of_this_process_only() {
 #[test]
 fn a_signal_reaches_the_thread_it_names() {
     static STRUCK: AtomicI32 = AtomicI32::new(0);
-    extern "C" fn note_thread(_: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
+    static MARKED: AtomicBool = AtomicBool::new(false);
+    extern "C" fn note_thread(_: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
+        // SAFETY: what the kernel passed.
+        MARKED.store(unsafe { is_marked(info) }, SeqCst);
         STRUCK.store(gettid(), SeqCst);
     }
     let signal = libc::SIGRTMIN() + 5;
@@ -103,6 +106,19 @@ fn a_signal_reaches_the_thread_it_names() {
     let (tid, stop, handle) = spinner();
     assert_eq!(signal_thread(tid, signal), Ok(()));
     assert!(soon(|| STRUCK.load(SeqCst) == tid));
+    assert!(MARKED.load(SeqCst), "it is known as ours");
+    // SAFETY: a signal to this thread, and one with a value, which have a handler.
+    unsafe {
+        assert_eq!(libc::raise(signal), 0);
+        assert!(!MARKED.swap(true, SeqCst), "it is not");
+        let value = libc::sigval {
+            sival_ptr: ptr::null_mut(),
+        };
+        STRUCK.store(0, SeqCst);
+        assert_eq!(libc::sigqueue(libc::getpid(), signal, value), 0);
+        assert!(soon(|| STRUCK.load(SeqCst) != 0));
+        assert!(!MARKED.load(SeqCst), "nor is that");
+    }
     stop.store(true, SeqCst);
     handle.join().expect("it ended");
     assert!(soon(

@@ -1,0 +1,257 @@
+//! From the handlers' notes to the receivers' channels: one thread, made when somebody first asks.
+//!
+//! The dispatcher sleeps until the bell rings and then makes one *pass*: its own mask, the actions nobody needs any more, what
+//! has arrived. It is the one thread that has exactly the wanted signals open, so that one that the program holds back
+//! everywhere else arrives too. Therefore an action is taken back by the dispatcher, after it has closed itself for the signal:
+//! nothing may strike it that the program holds back. Who drops the last receiver waits for that pass.
+//!
+//! A receiver has at most one value of each signal waiting for it. Its channel is as long as that; only the dispatcher sends,
+//! and what it has sent and the channel's length tell it what is still in there. A signal that came while its value waits
+//! is told by that value.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::c_int;
+use std::io;
+use std::ptr;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::actions;
+use super::handler::{self, SIGNALS};
+use crate::chan::{self, Receiver, Sender};
+use crate::os;
+use crate::sched::{forked, registry};
+use crate::shim::Futex;
+
+/// The signals that somebody asked for, bit `n - 1` for signal `n`.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Set(pub(super) u64);
+
+impl Set {
+    pub(super) fn add(&mut self, signal: c_int) {
+        self.0 |= 1 << (signal - 1);
+    }
+
+    fn has(self, signal: c_int) -> bool {
+        self.0 >> (signal - 1) & 1 != 0
+    }
+
+    fn len(self) -> usize {
+        self.0.count_ones() as usize
+    }
+
+    fn iter(self) -> impl Iterator<Item = c_int> {
+        (1..SIGNALS as c_int).filter(move |signal| self.has(*signal))
+    }
+}
+
+/// One receiver and its clones.
+struct Asker {
+    wants: Set,
+    sender: Sender<i32>,
+    /// What the channel may still hold, oldest first.
+    sent: VecDeque<c_int>,
+}
+
+impl Asker {
+    fn tell(&mut self, signal: c_int) {
+        let taken = self.sent.len().saturating_sub(self.sender.len());
+        self.sent.drain(..taken);
+        // It fits: all that waits is different. A closed channel is about to be taken off the list.
+        if !self.sent.contains(&signal) && self.sender.try_send(signal).is_ok() {
+            self.sent.push_back(signal);
+        }
+    }
+}
+
+/// Who wants what.
+struct State {
+    askers: BTreeMap<usize, Asker>,
+    /// How many want each signal.
+    counts: [u32; SIGNALS],
+    /// Those whose count has come to be 0, and whose action is still ours.
+    unwanted: Set,
+    is_running: bool,
+}
+
+impl State {
+    fn wanted(&self) -> Set {
+        let mut set = Set::default();
+        (1..SIGNALS)
+            .filter(|signal| self.counts[*signal] > 0)
+            .for_each(|signal| set.add(signal as c_int));
+        set
+    }
+
+    /// One more wants these; none of them if the system refuses one.
+    fn want(&mut self, signals: Set) -> Result<(), Refused> {
+        let mut done = Set::default();
+        for signal in signals.iter() {
+            if self.counts[signal as usize] == 0
+                && let Err(errno) = actions::want(signal)
+            {
+                self.unwant(done);
+                handler::ring();
+                return Err(Refused::Signal(signal, errno.into()));
+            }
+            self.counts[signal as usize] += 1;
+            done.add(signal);
+        }
+        Ok(())
+    }
+
+    /// One less wants these; true: one of them is wanted by nobody now.
+    fn unwant(&mut self, signals: Set) -> bool {
+        let before = self.unwanted.0;
+        for signal in signals.iter() {
+            let count = &mut self.counts[signal as usize];
+            *count -= 1;
+            if *count == 0 {
+                self.unwanted.add(signal);
+            }
+        }
+        self.unwanted.0 != before
+    }
+}
+
+/// Why nobody can be told.
+pub(super) enum Refused {
+    Thread(io::Error),
+    Signal(c_int, io::Error),
+}
+
+/// The state, from a box that is never freed: the child of a fork, which may find it locked for ever, makes its own.
+static STATE: AtomicPtr<Mutex<State>> = AtomicPtr::new(ptr::null_mut());
+
+/// Receivers there are, clones not counted: each is hope (D11).
+static ASKERS: AtomicUsize = AtomicUsize::new(0);
+
+/// Passes that somebody waits for, and the last of them that is done.
+static WANTED_PASS: AtomicU32 = AtomicU32::new(0);
+static DONE_PASS: Futex = Futex::new(0);
+
+/// Whether a signal may yet wake somebody; without the lock.
+pub(crate) fn has_receivers() -> bool {
+    ASKERS.load(SeqCst) != 0
+}
+
+/// The right to change actions of signals: two who did it at once would not know of each other.
+pub(crate) struct Turn(#[expect(dead_code, reason = "held")] MutexGuard<'static, State>);
+
+/// Waits for it. In user context.
+pub(crate) fn turn() -> Turn {
+    Turn(lock())
+}
+
+fn lock() -> MutexGuard<'static, State> {
+    // ORDER: Acquire; pairs with the Release of whoever made it.
+    let mut state = STATE.load(Acquire);
+    if state.is_null() {
+        let new = Box::into_raw(Box::new(Mutex::new(State {
+            askers: BTreeMap::new(),
+            counts: [0; SIGNALS],
+            unwanted: Set::default(),
+            is_running: false,
+        })));
+        state = match STATE.compare_exchange(ptr::null_mut(), new, Release, Acquire) {
+            Ok(_) => new,
+            Err(first) => {
+                // SAFETY: made above; nobody has seen it.
+                drop(unsafe { Box::from_raw(new) });
+                first
+            }
+        };
+    }
+    // SAFETY: never freed.
+    let state = unsafe { &*state };
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Delivers these signals into a channel, until all its receivers are gone. In user context.
+pub(super) fn ask(wants: Set) -> Result<Receiver<i32>, Refused> {
+    static NEXT_ID: AtomicUsize = AtomicUsize::new(0);
+    let id = NEXT_ID.fetch_add(1, Relaxed);
+    forked::watch().map_err(Refused::Thread)?;
+    let (sender, receiver) = chan::watched(wants.len(), gone, id);
+    let asker = Asker {
+        wants,
+        sender,
+        sent: VecDeque::with_capacity(wants.len()),
+    };
+    let mut state = lock();
+    if !state.is_running {
+        let thread = std::thread::Builder::new().name("gosched-signal".into());
+        thread.spawn(run).map_err(Refused::Thread)?;
+        state.is_running = true;
+    }
+    state.want(wants)?;
+    state.askers.insert(id, asker);
+    ASKERS.fetch_add(1, SeqCst);
+    drop(state);
+    handler::ring(); // the dispatcher opens itself for them
+    Ok(receiver)
+}
+
+/// The channel with this id is closed, or has no receiver any more. In the context of whoever closed it, without locks.
+fn gone(id: usize) {
+    if STATE.load(Acquire).is_null() {
+        return; // the child of a fork: nobody tells it anything
+    }
+    let mut state = lock();
+    let Some(asker) = state.askers.remove(&id) else {
+        return;
+    };
+    ASKERS.fetch_sub(1, SeqCst);
+    let must_wait = state.unwant(asker.wants);
+    let pass = WANTED_PASS.fetch_add(1, Relaxed).wrapping_add(1);
+    drop(state);
+    drop(asker);
+    if must_wait {
+        handler::ring();
+        loop {
+            // ORDER: Acquire; pairs with the Release in `pass`: the actions are back.
+            let done = DONE_PASS.0.load(Acquire);
+            if pass.wrapping_sub(done) as i32 <= 0 {
+                break;
+            }
+            DONE_PASS.wait(done, None);
+        }
+    }
+}
+
+fn run() {
+    registry::add_thread();
+    loop {
+        handler::wait();
+        pass();
+    }
+}
+
+/// The dispatcher does what there is to do.
+fn pass() {
+    let mut state = lock();
+    let wanted = state.wanted();
+    os::hold_back_all_but(wanted.0);
+    let unwanted = std::mem::take(&mut state.unwanted);
+    Set(unwanted.0 & !wanted.0).iter().for_each(actions::unwant);
+    for signal in handler::take_arrived() {
+        let askers = state.askers.values_mut();
+        askers
+            .filter(|asker| asker.wants.has(signal))
+            .for_each(|asker| asker.tell(signal));
+    }
+    let done = WANTED_PASS.load(Relaxed);
+    drop(state);
+    // ORDER: Release; pairs with the Acquire in `gone`.
+    DONE_PASS.0.store(done, Release);
+    os::futex_wake_ptr(&raw const DONE_PASS.0, u32::MAX);
+}
+
+/// The child of a fork has no dispatcher: it goes on as if nobody had asked.
+pub(crate) fn reset_in_child() {
+    actions::reset_in_child();
+    handler::silence();
+    ASKERS.store(0, Relaxed);
+    STATE.store(ptr::null_mut(), Release);
+}
