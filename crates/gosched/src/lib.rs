@@ -29,9 +29,9 @@
 
 pub mod alloc;
 mod builder;
+pub mod chan;
 pub mod context;
 mod ctx;
-pub mod chan;
 pub mod debug;
 mod os;
 mod runtime;

@@ -94,7 +94,9 @@ pub(super) enum Flavor<T> {
     Array(Ring<T>),
     List(List<T>),
     /// No buffer. Closed by itself when its time comes (`u64::MAX`: never).
-    Zero { closes_at: u64 },
+    Zero {
+        closes_at: u64,
+    },
     /// Values made from the clock.
     Clock(Clock<T>),
 }
@@ -154,11 +156,7 @@ impl<T> Chan<T> {
     }
 
     /// One receiver, no sender: the clock sends.
-    pub(super) fn timer(
-        when_ns: u64,
-        period_ns: u64,
-        make: fn(Instant) -> T,
-    ) -> NonNull<Chan<T>> {
+    pub(super) fn timer(when_ns: u64, period_ns: u64, make: fn(Instant) -> T) -> NonNull<Chan<T>> {
         Chan::new(Flavor::Clock(Clock::new(when_ns, period_ns, make)), 0)
     }
 
@@ -168,42 +166,86 @@ impl<T> Chan<T> {
     }
 
     /// Sends, waiting until the deadline at most.
+    #[inline]
     pub(super) fn send(&self, msg: T, deadline_ns: u64) -> Result<(), SendTimeoutError<T>> {
         let mut msg = MaybeUninit::new(msg);
+        // SAFETY: D1, the value is there until it has been moved.
+        let sent = unsafe {
+            if self.send_now(msg.as_ptr()) {
+                return Ok(());
+            }
+            self.send_from(msg.as_mut_ptr(), deadline_ns)
+        };
+        // SAFETY: D1, read only where it was not moved.
+        let back = || unsafe { msg.assume_init_read() };
+        match sent {
+            Slow::TimedOut => Err(SendTimeoutError::Timeout(back())),
+            Slow::Closed => Err(SendTimeoutError::Disconnected(back())),
+            _ => Ok(()),
+        }
+    }
+
+    /// The common case in line: nobody waits, and there is room.
+    ///
+    /// # Safety
+    /// `from` is a value that the caller forgets if it was moved, which is what true says.
+    #[inline]
+    unsafe fn send_now(&self, from: *const T) -> bool {
+        let Flavor::Array(ring) = &self.flavor else {
+            return false;
+        };
+        let _rt = enter();
+        // SAFETY: by the caller's promise.
+        let sent = !self.header.send_waits.load(Relaxed) && unsafe { ring.push_at_once(from) };
+        if sent {
+            self.serve_receivers();
+        }
+        sent
+    }
+
+    /// The common case in line: nobody waits, and there is a value.
+    ///
+    /// # Safety
+    /// `to` is a place for a `T`, initialised if true is returned.
+    #[inline]
+    pub(super) unsafe fn recv_now(&self, to: *mut T) -> bool {
+        let Flavor::Array(ring) = &self.flavor else {
+            return false;
+        };
+        let _rt = enter();
+        // SAFETY: by the caller's promise.
+        let received = !self.header.recv_waits.load(Relaxed) && unsafe { ring.pop_at_once(to) };
+        if received {
+            self.serve_senders();
+        }
+        received
+    }
+
+    /// Sends in every other case: moved, closed, or timed out.
+    ///
+    /// # Safety
+    /// `from` is a value that the caller forgets if it was moved.
+    #[inline(never)]
+    unsafe fn send_from(&self, from: *mut T, deadline_ns: u64) -> Slow {
         let mut is_first = false;
         loop {
             if self.has_buffer() && !self.header.send_waits.load(Relaxed) {
-                // SAFETY: D1, as below.
-                match unsafe { self.try_send_from(msg.as_mut_ptr()) } {
-                    Ok(()) => return Ok(()),
-                    // SAFETY: not moved.
-                    Err(No::Closed) => {
-                        return Err(SendTimeoutError::Disconnected(unsafe {
-                            msg.assume_init_read()
-                        }));
-                    }
+                // SAFETY: by the caller's promise.
+                match unsafe { self.try_send_from(from) } {
+                    Ok(()) => return Slow::Moved,
+                    Err(No::Closed) => return Slow::Closed,
                     Err(No::NotNow) => {}
                 }
             }
-            // SAFETY: D1, the value is there until it has been moved, and then the loop is left.
-            match unsafe { self.send_slow(msg.as_mut_ptr(), deadline_ns, is_first) } {
-                Slow::Moved => return Ok(()),
-                // SAFETY: not moved.
-                Slow::Closed => {
-                    return Err(SendTimeoutError::Disconnected(unsafe {
-                        msg.assume_init_read()
-                    }));
-                }
-                // SAFETY: as above.
-                Slow::TimedOut => {
-                    return Err(SendTimeoutError::Timeout(unsafe { msg.assume_init_read() }));
-                }
+            // SAFETY: as above; once the value has been moved the loop is left.
+            match unsafe { self.send_slow(from, deadline_ns, is_first) } {
                 Slow::Again => is_first = true, // it has waited already
                 Slow::Cancelled => {
-                    let guard = DropGuard(&mut msg);
+                    let guard = DropGuard(from);
                     check_cancelled();
                     std::mem::forget(guard);
                 }
+                ended => return ended,
             }
         }
     }
@@ -301,27 +343,43 @@ impl<T> Chan<T> {
     }
 
     /// Receives, waiting until the deadline at most.
+    #[inline]
     pub(super) fn recv(&self, deadline_ns: u64) -> Result<T, RecvTimeoutError> {
         let mut to = MaybeUninit::<T>::uninit();
+        // SAFETY: `to` is a place for a T, initialised where that is said.
+        unsafe {
+            if self.recv_now(to.as_mut_ptr()) {
+                return Ok(to.assume_init());
+            }
+            match self.recv_to(to.as_mut_ptr(), deadline_ns) {
+                Slow::Moved => Ok(to.assume_init()),
+                Slow::TimedOut => Err(RecvTimeoutError::Timeout),
+                _ => Err(RecvTimeoutError::Disconnected),
+            }
+        }
+    }
+
+    /// Receives in every other case: moved, closed, or timed out.
+    ///
+    /// # Safety
+    /// `to` is a place for a `T`, initialised if `Moved` is returned.
+    #[inline(never)]
+    unsafe fn recv_to(&self, to: *mut T, deadline_ns: u64) -> Slow {
         let mut is_first = false;
         loop {
             if self.is_clock() || self.has_buffer() && !self.header.recv_waits.load(Relaxed) {
-                // SAFETY: `to` is a place for a T; initialised where that is said.
-                match unsafe { self.try_recv_to(to.as_mut_ptr()) } {
-                    // SAFETY: as above.
-                    Ok(()) => return Ok(unsafe { to.assume_init() }),
-                    Err(No::Closed) => return Err(RecvTimeoutError::Disconnected),
+                // SAFETY: by the caller's promise.
+                match unsafe { self.try_recv_to(to) } {
+                    Ok(()) => return Slow::Moved,
+                    Err(No::Closed) => return Slow::Closed,
                     Err(No::NotNow) => {}
                 }
             }
             // SAFETY: as above.
-            match unsafe { self.recv_slow(to.as_mut_ptr(), deadline_ns, is_first) } {
-                // SAFETY: as above.
-                Slow::Moved => return Ok(unsafe { to.assume_init() }),
-                Slow::Closed => return Err(RecvTimeoutError::Disconnected),
-                Slow::TimedOut => return Err(RecvTimeoutError::Timeout),
+            match unsafe { self.recv_slow(to, deadline_ns, is_first) } {
                 Slow::Again => is_first = true, // it has waited already
                 Slow::Cancelled => check_cancelled(),
+                ended => return ended,
             }
         }
     }
@@ -526,17 +584,27 @@ impl<T> Chan<T> {
     fn settle(&self, q: &mut Queues, wake: &mut WakeList, emptied: &mut Emptied<T>) {
         match &self.flavor {
             Flavor::Array(ring) => {
-                while settle_receivers(q, wake, || ring.is_ready_to_pop(), |to| {
-                    // SAFETY: a waiting receiver's `elem` is a place for a T.
-                    unsafe { ring.pop(to) }
-                }) | settle_senders(q, wake, ring)
+                while settle_receivers(
+                    q,
+                    wake,
+                    || ring.is_ready_to_pop(),
+                    |to| {
+                        // SAFETY: a waiting receiver's `elem` is a place for a T.
+                        unsafe { ring.pop(to) }
+                    },
+                ) | settle_senders(q, wake, ring)
                 {}
             }
             Flavor::List(list) => {
-                settle_receivers(q, wake, || list.is_ready_to_pop(), |to| {
-                    // SAFETY: as above.
-                    unsafe { list.pop(to, emptied) }
-                });
+                settle_receivers(
+                    q,
+                    wake,
+                    || list.is_ready_to_pop(),
+                    |to| {
+                        // SAFETY: as above.
+                        unsafe { list.pop(to, emptied) }
+                    },
+                );
             }
             Flavor::Zero { .. } | Flavor::Clock(_) => {}
         }
@@ -630,12 +698,12 @@ impl<T> Chan<T> {
 }
 
 /// A value that is dropped if its sender unwinds.
-struct DropGuard<'a, T>(&'a mut MaybeUninit<T>);
+struct DropGuard<T>(*mut T);
 
-impl<T> Drop for DropGuard<'_, T> {
+impl<T> Drop for DropGuard<T> {
     fn drop(&mut self) {
         // SAFETY: D1, made while the value had not been moved, forgotten otherwise.
-        unsafe { self.0.assume_init_drop() };
+        unsafe { self.0.drop_in_place() };
     }
 }
 

@@ -15,8 +15,8 @@ use crossbeam_utils::CachePadded;
 
 use super::ring::No;
 use crate::shim::{
-    AcqRel, Acquire, AtomicPtr, AtomicUsize, BLOCK_LAP, Relaxed, Release, SeqCst, UnsafeCell, fence,
-    fence_after_rmw, snooze,
+    AcqRel, Acquire, AtomicPtr, AtomicUsize, BLOCK_LAP, Relaxed, Release, SeqCst, UnsafeCell,
+    fence, fence_after_rmw, snooze,
 };
 
 /// Positions of one block, its link included.
@@ -140,7 +140,10 @@ impl<T> List<T> {
             loop {
                 link.store(top, Relaxed);
                 // ORDER: Release; pairs with the Acquire in `free_kept`. Nobody pops one alone, so there is no ABA.
-                match self.kept.compare_exchange_weak(top, block, Release, Relaxed) {
+                match self
+                    .kept
+                    .compare_exchange_weak(top, block, Release, Relaxed)
+                {
                     Ok(_) => break,
                     Err(found) => top = found,
                 }
@@ -208,7 +211,9 @@ impl<T> List<T> {
             // SAFETY: the place is ours alone until its state says that it is written; so the block is there.
             unsafe {
                 let slot = &(&(*block).slots)[place];
-                (*slot.value.get()).as_mut_ptr().copy_from_nonoverlapping(from, 1);
+                (*slot.value.get())
+                    .as_mut_ptr()
+                    .copy_from_nonoverlapping(from, 1);
                 // ORDER: Release; pairs with the Acquire in `take`: the value is seen (U10).
                 slot.state.store(1, Release);
             }

@@ -16,6 +16,7 @@ pub(super) struct Parcel {
 }
 
 impl Parcel {
+    /// For any of several types.
     pub(super) fn new(layouts: impl Iterator<Item = Layout>) -> Parcel {
         let mut layout = Layout::new::<()>();
         for other in layouts {
@@ -24,19 +25,16 @@ impl Parcel {
             // Two valid layouts have a valid union, but for a rounding up that no memory has.
             layout = Layout::from_size_align(size, align).unwrap_or(other);
         }
+        Parcel::of(layout)
+    }
+
+    /// For one type.
+    #[inline]
+    pub(super) fn of(layout: Layout) -> Parcel {
         let fits = layout.size() <= WORDS * 8 && layout.align() <= align_of::<u64>();
-        let many = if fits {
-            ptr::null_mut()
-        } else {
-            // A type of size zero may still be aligned widely.
-            let sized = Layout::from_size_align(layout.size().max(1), layout.align());
-            layout = sized.unwrap_or(layout);
-            // SAFETY: the size is not zero.
-            let many = unsafe { alloc(layout) };
-            if many.is_null() {
-                handle_alloc_error(layout);
-            }
-            many
+        let (many, layout) = match fits {
+            true => (ptr::null_mut(), layout),
+            false => allocate(layout),
         };
         Parcel {
             few: UnsafeCell::new([MaybeUninit::uninit(); WORDS]),
@@ -53,6 +51,19 @@ impl Parcel {
             self.many
         }
     }
+}
+
+#[cold]
+fn allocate(layout: Layout) -> (*mut u8, Layout) {
+    // A type of size zero may still be aligned widely.
+    let sized = Layout::from_size_align(layout.size().max(1), layout.align());
+    let layout = sized.unwrap_or(layout);
+    // SAFETY: the size is not zero.
+    let many = unsafe { alloc(layout) };
+    if many.is_null() {
+        handle_alloc_error(layout);
+    }
+    (many, layout)
 }
 
 impl Drop for Parcel {

@@ -138,6 +138,10 @@ impl<T> Port for Chan<T> {
 
     unsafe fn poll_recv(&self, to: *mut u8) -> Option<Promise> {
         // SAFETY: by the caller's promise.
+        if unsafe { self.recv_now(to.cast()) } {
+            return Some(Promise::Value);
+        }
+        // SAFETY: as above.
         match unsafe { self.try_recv_to(to.cast()) } {
             Ok(()) => Some(Promise::Value),
             Err(No::Closed) => Some(Promise::Closed),
@@ -328,7 +332,9 @@ impl<T> Chan<T> {
         match (promise, &self.flavor) {
             (Promise::Closed, _) => return Err(msg),
             (Promise::Room, _) => {
-                return self.try_send(msg).map_err(super::err::TrySendError::into_inner);
+                return self
+                    .try_send(msg)
+                    .map_err(super::err::TrySendError::into_inner);
             }
             (Promise::Place(place), Flavor::Array(ring)) => {
                 let msg = std::mem::ManuallyDrop::new(msg);
@@ -346,7 +352,12 @@ impl<T> Chan<T> {
                 let msg = std::mem::ManuallyDrop::new(msg);
                 let _rt = enter();
                 // SAFETY: D1, the receiver waits with room for a T at `elem`; the value is forgotten here.
-                unsafe { node.elem.get().cast::<T>().copy_from_nonoverlapping(&raw const *msg, 1) };
+                unsafe {
+                    node.elem
+                        .get()
+                        .cast::<T>()
+                        .copy_from_nonoverlapping(&raw const *msg, 1)
+                };
                 node.word.set(word::MOVED);
                 claim.finish(&mut wake);
                 wake.wake();

@@ -159,13 +159,91 @@ impl<T> Ring<T> {
     #[inline]
     pub(super) unsafe fn push(&self, from: *const T) -> Result<(), No> {
         let tail = self.take_tail()?;
+        // SAFETY: the position was just taken; the caller gives the value away.
+        unsafe { self.write(tail, from) };
+        Ok(())
+    }
+
+    /// Fills the position that a sender has just taken.
+    ///
+    /// # Safety
+    /// The caller took the position and has not filled it; as for [`Ring::push`].
+    #[inline]
+    unsafe fn write(&self, tail: usize, from: *const T) {
         let slot = self.slot(tail);
-        // SAFETY: the position is ours alone until the stamp says that it is full; the caller gives the value away.
-        unsafe { (*slot.value.get()).as_mut_ptr().copy_from_nonoverlapping(from, 1) };
+        // SAFETY: the position is the caller's alone until the stamp says that it is full.
+        unsafe {
+            (*slot.value.get())
+                .as_mut_ptr()
+                .copy_from_nonoverlapping(from, 1)
+        };
         // ORDER: Release; pairs with the Acquire in `pop`: the value is seen (U10).
         slot.stamp.store(tail + 1, Release);
         fence_after_rmw(); // settle/1: `tail` moved before the caller looks for waiting receivers
-        Ok(())
+    }
+
+    /// Empties the position that a receiver has just taken.
+    ///
+    /// # Safety
+    /// The caller took the position, which holds a value; as for [`Ring::pop`].
+    #[inline]
+    unsafe fn read(&self, head: usize, to: *mut T) {
+        let slot = self.slot(head);
+        // SAFETY: the position is the caller's alone until the stamp says that it is free; it holds a value.
+        unsafe { to.copy_from_nonoverlapping((*slot.value.get()).as_ptr(), 1) };
+        // ORDER: Release; pairs with the Acquire in `take_tail`: the value is out.
+        slot.stamp.store(self.lap_later(head), Release);
+        fence_after_rmw(); // settle/2
+        if self.voids.load(Relaxed) != 0 {
+            self.skip_voids();
+        }
+    }
+
+    /// As [`Ring::push`], where that needs no second look; false: it was not done, for whatever reason.
+    ///
+    /// # Safety
+    /// As for [`Ring::push`].
+    #[inline]
+    pub(super) unsafe fn push_at_once(&self, from: *const T) -> bool {
+        let tail = self.tail.load(Relaxed);
+        if tail & CLOSED != 0 {
+            return false;
+        }
+        let slot = self.slot(tail);
+        // ORDER: as in `take_tail`.
+        if slot.stamp.load(Acquire) != tail
+            || self
+                .tail
+                .compare_exchange(tail, self.after(tail), SeqCst, Relaxed)
+                .is_err()
+        {
+            return false;
+        }
+        // SAFETY: as in `push`.
+        unsafe { self.write(tail, from) };
+        true
+    }
+
+    /// As [`Ring::pop`], where that needs no second look; false: it was not done, for whatever reason.
+    ///
+    /// # Safety
+    /// As for [`Ring::pop`].
+    #[inline]
+    pub(super) unsafe fn pop_at_once(&self, to: *mut T) -> bool {
+        let head = self.head.load(Relaxed);
+        let slot = self.slot(head);
+        // ORDER: as in `pop`.
+        if slot.stamp.load(Acquire) != head + 1
+            || self
+                .head
+                .compare_exchange(head, self.after(head), SeqCst, Relaxed)
+                .is_err()
+        {
+            return false;
+        }
+        // SAFETY: as in `pop`.
+        unsafe { self.read(head, to) };
+        true
     }
 
     /// Takes a position that is filled later.
@@ -183,7 +261,11 @@ impl<T> Ring<T> {
     pub(super) unsafe fn fill(&self, place: Place, from: *const T) {
         let slot = &self.slots[place.0];
         // SAFETY: the reservation made the slot the caller's.
-        unsafe { (*slot.value.get()).as_mut_ptr().copy_from_nonoverlapping(from, 1) };
+        unsafe {
+            (*slot.value.get())
+                .as_mut_ptr()
+                .copy_from_nonoverlapping(from, 1)
+        };
         let position = slot.stamp.load(Relaxed) & !RESERVED;
         // ORDER: SeqCst; as Release in `push`, and before the look for receivers who saw the mark (settle/1).
         slot.stamp.swap(position + 1, SeqCst);
@@ -247,14 +329,8 @@ impl<T> Ring<T> {
                         continue;
                     }
                     Ok(_) => {
-                        // SAFETY: the position is ours alone until the stamp says that it is free; it holds a value.
-                        unsafe { to.copy_from_nonoverlapping((*slot.value.get()).as_ptr(), 1) };
-                        // ORDER: Release; pairs with the Acquire in `take_tail`: the value is out.
-                        slot.stamp.store(self.lap_later(head), Release);
-                        fence_after_rmw(); // settle/2
-                        if self.voids.load(Relaxed) != 0 {
-                            self.skip_voids();
-                        }
+                        // SAFETY: the position was just taken, and its stamp says that it holds a value.
+                        unsafe { self.read(head, to) };
                         return Ok(());
                     }
                 }

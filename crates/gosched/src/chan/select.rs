@@ -151,7 +151,12 @@ impl<'a> Select<'a> {
         self.indices.swap_remove(at);
         if self.is_biased {
             // The order is the preference: it must survive.
-            let mut order: Vec<_> = self.indices.iter().copied().zip(self.cases.drain(..)).collect();
+            let mut order: Vec<_> = self
+                .indices
+                .iter()
+                .copied()
+                .zip(self.cases.drain(..))
+                .collect();
             order.sort_by_key(|(index, _)| *index);
             (self.indices, self.cases) = order.into_iter().unzip();
         }

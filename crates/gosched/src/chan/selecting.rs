@@ -10,6 +10,7 @@
 //! A receive has its value when the select returns; it travels in the [`SelectedOperation`]. A send's message is evaluated
 //! afterwards, so its case has a *promise* by then: a place in the buffer, or a receiver that waits.
 
+use std::alloc::Layout;
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::time::{Duration, Instant};
@@ -71,7 +72,9 @@ impl Wait {
 pub fn recv_case<T>(receiver: &Receiver<T>) -> Case<'_> {
     Case {
         // SAFETY: D1, the handle keeps its channel alive.
-        port: receiver.chan.map(|chan| unsafe { chan.as_ref() } as &dyn Port),
+        port: receiver
+            .chan
+            .map(|chan| unsafe { chan.as_ref() } as &dyn Port),
         handle: ptr::from_ref(receiver).cast(),
         is_send: false,
     }
@@ -91,7 +94,37 @@ pub fn send_case<T>(sender: &Sender<T>) -> Case<'_> {
 /// Runs a select; None: no case could go on in time.
 #[inline]
 pub fn run<'a>(cases: &[Case<'a>], is_biased: bool, wait: Wait) -> Option<SelectedOperation<'a>> {
+    try_one(cases, is_biased).or_else(|| run_all(cases, is_biased, wait))
+}
+
+#[inline(never)]
+fn run_all<'a>(cases: &[Case<'a>], is_biased: bool, wait: Wait) -> Option<SelectedOperation<'a>> {
     Run::new(cases, is_biased, false).run(wait)
+}
+
+/// Tries one case by itself, any of them with the same chance. If it fails and all are tried, the ready ones still have equal
+/// chances.
+#[inline]
+fn try_one<'a>(cases: &[Case<'a>], is_biased: bool) -> Option<SelectedOperation<'a>> {
+    let index = match is_biased {
+        true => 0,
+        false => below(cases.len()),
+    };
+    let case = *cases.get(index)?;
+    let port = case.port?;
+    let parcel = Parcel::of(port.layout());
+    let promise = if case.is_send {
+        port.poll_send()
+    } else {
+        // SAFETY: the parcel has room for the value.
+        unsafe { port.poll_recv(parcel.room()) }
+    };
+    Some(SelectedOperation {
+        index,
+        case,
+        promise: Some(promise?),
+        parcel,
+    })
 }
 
 /// The index of a case that would not have to wait; None: there was none in time.
@@ -115,7 +148,7 @@ impl<'a> Run<'_, 'a> {
         let receives = cases.iter().filter(|case| !case.is_send);
         let layouts = receives.filter_map(|case| case.port.map(Port::layout));
         let parcel = if wants_ready {
-            Parcel::new([].into_iter())
+            Parcel::of(Layout::new::<()>())
         } else {
             Parcel::new(layouts)
         };
@@ -158,8 +191,7 @@ impl<'a> Run<'_, 'a> {
             return;
         }
         for n in (1..order.len()).rev() {
-            let other = (u64::from(random()) * (n as u64 + 1)) >> 32;
-            order.swap(n, other as usize);
+            order.swap(n, below(n + 1));
         }
     }
 
@@ -435,6 +467,12 @@ fn no_cases<T>(deadline_ns: u64) -> Option<T> {
             _ => check_cancelled(),
         }
     }
+}
+
+/// A random number below `n`.
+#[inline]
+fn below(n: usize) -> usize {
+    ((u64::from(random()) * n as u64) >> 32) as usize
 }
 
 /// A random number: the M's own, or on a plain thread one for all.

@@ -41,17 +41,17 @@ impl<T> Chan<T> {
     ///
     /// # Safety
     /// `from` is a value that the caller forgets if it was given.
-    pub(super) unsafe fn give(
-        &self,
-        q: &mut Queues,
-        from: *const T,
-        wake: &mut WakeList,
-    ) -> bool {
+    pub(super) unsafe fn give(&self, q: &mut Queues, from: *const T, wake: &mut WakeList) -> bool {
         let Some((node, claim)) = self.next_receiver(q, wake) else {
             return false;
         };
         // SAFETY: a waiting receiver's `elem` is a place for a T; it is claimed, so it waits.
-        unsafe { node.elem.get().cast::<T>().copy_from_nonoverlapping(from, 1) };
+        unsafe {
+            node.elem
+                .get()
+                .cast::<T>()
+                .copy_from_nonoverlapping(from, 1)
+        };
         node.word.set(word::MOVED);
         claim.finish(wake);
         true

@@ -15,8 +15,8 @@
 use std::arch::asm;
 use std::cell::Cell;
 use std::ptr;
-use std::sync::atomic::{AtomicIsize, AtomicU8};
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicIsize, AtomicU8};
 
 use crate::sched::m::M;
 use crate::sched::ptr::{Gp, Mp};

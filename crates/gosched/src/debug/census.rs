@@ -68,6 +68,14 @@ impl Census {
             .count()
     }
 
+    /// How many Gs wait for a timer to start them.
+    pub(super) fn dormant(&self) -> usize {
+        let heads = self.heads.as_slice().iter();
+        heads
+            .filter(|head| head.status == Status::Dead && head.timers > 0)
+            .count()
+    }
+
     /// How many Gs have a stack.
     pub(super) fn stacks(&self) -> usize {
         let heads = self.heads.as_slice().iter();
@@ -244,8 +252,7 @@ fn judge_place(head: &Head, report: &mut Report) {
             );
         }
     }
-    let is_dead = status == Status::Dead;
-    let free = u32::from(is_dead);
+    let free = u32::from(status == Status::Dead && head.timers == 0);
     report.expect(
         head.free == free,
         "GF",

@@ -406,7 +406,7 @@ fn check_stopped(sched: &Sched, census: &mut Census, report: &mut Report) {
             "PL",
             format_args!("P{}'s timers are out of order", p.id),
         );
-        let is_shown = sched.timers.has(p.id) == (heap.len() > 0);
+        let is_shown = sched.timers.has(p.id) == (heap.next_ns() != u64::MAX);
         report.expect(
             is_shown && p.timers.next_ns() == heap.next_ns(),
             "PL",
@@ -610,11 +610,12 @@ fn check_counts(sched: &Sched, census: &Census, report: &mut Report) {
             stats.in_use
         ),
     );
+    let dormant = census.dormant();
     report.expect(
-        counted + credits == stats.reserved,
+        counted + dormant + credits == stats.reserved,
         "D3",
         format_args!(
-            "{counted} goroutines and {credits} credits, the arena has promised {} stacks",
+            "{counted} goroutines, {dormant} timers' and {credits} credits, the arena has promised {} stacks",
             stats.reserved
         ),
     );

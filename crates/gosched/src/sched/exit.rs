@@ -78,6 +78,14 @@ impl Sched {
         }
         cache.stacks[cache.len] = stack;
         cache.len += 1;
+        self.give_credit(p);
+    }
+
+    /// A reservation of the default class goes back to the P's.
+    #[inline]
+    pub(crate) fn give_credit(&self, p: Pp) {
+        // SAFETY: PL, this M holds p.
+        let local = unsafe { p.local() };
         local.credits += 1;
         if local.credits > 2 * CREDITS {
             local.credits -= CREDITS;

@@ -168,7 +168,6 @@ impl<T> DerefMut for Held<'_, T> {
     }
 }
 
-
 impl<T> Drop for Held<'_, T> {
     #[inline]
     fn drop(&mut self) {

@@ -138,9 +138,7 @@ fn is_from_us(info: *mut libc::siginfo_t, is_expected: bool) -> bool {
     // SAFETY: D7, the kernel passes a valid siginfo; a thread-directed signal has the sender in it.
     unsafe {
         os::is_marked(info)
-            || is_expected
-                && (*info).si_code == libc::SI_TKILL
-                && (*info).si_pid() == os::getpid()
+            || is_expected && (*info).si_code == libc::SI_TKILL && (*info).si_pid() == os::getpid()
     }
 }
 
@@ -149,11 +147,7 @@ fn answer(m: Mp) {
     let sched = m.sched();
     // Inside, on the way from one FS to another, in a stretch that must not be interrupted, in a runtime where nobody would
     // bring a P: later, or never.
-    if m.claim.depth() != 0
-        || !is_settled(m)
-        || !m.may_be_preempted()
-        || sched.dead.load(Relaxed)
-    {
+    if m.claim.depth() != 0 || !is_settled(m) || !m.may_be_preempted() || sched.dead.load(Relaxed) {
         return;
     }
     chaos::point("handler");

@@ -14,6 +14,7 @@ use super::gstatus::Status;
 use super::p::{GFREE_KEEP, ID_BATCH, Local};
 use super::park::enter;
 use super::ptr::{Gp, Pp};
+use crate::context::current_g;
 use crate::os::Errno;
 use crate::thread::inner::Inner;
 
@@ -74,7 +75,8 @@ impl Sched {
         let parent = here.and_then(|m| m.curg()).map_or(0, |g| g.id());
         // SAFETY: the G is Dead and ours (`take_g`); F's borrows by the caller's promise.
         unsafe { g.set_task(task) };
-        self.make_runnable(g, &how, class, parent, self.next_id(p));
+        self.identify(g, &how, class, parent, self.next_id(p));
+        g.status.transition(Status::Dead, Status::Runnable);
         p.counters.spawns.add(1);
         self.runq_put_next(p, g);
         self.wake_p();
@@ -103,16 +105,62 @@ impl Sched {
         }
         // SAFETY: the G is Dead and ours; F's borrows by the caller's promise.
         unsafe { g.set_task(task) };
-        self.make_runnable(g, &how, class, 0, self.next_goid.fetch_add(1, Relaxed));
+        self.identify(g, &how, class, 0, self.next_goid.fetch_add(1, Relaxed));
+        g.status.transition(Status::Dead, Status::Runnable);
         self.outside.spawns.add_shared(1);
         self.global_put(&mut core, g);
         self.wake_after_put(core);
         Ok(())
     }
 
-    /// Gives a Dead G its identity and makes it Runnable; the caller queues it.
+    /// Makes a goroutine that is started later, if at all: a Dead G that lacks nothing. Inside the runtime; p is the caller's, if
+    /// it has one here.
+    ///
+    /// # Safety
+    /// As for [`Sched::spawn`].
+    pub(crate) unsafe fn prepare<F: FnOnce()>(
+        &self,
+        p: Option<Pp>,
+        site: &'static Location<'static>,
+        task: Task<F>,
+    ) -> Result<Gp, (Refused, Task<F>)> {
+        let class = self.stack_class;
+        let taken = match p {
+            Some(p) => self.take_g(p, class),
+            None => self.take_g_outside(class),
+        };
+        let g = match taken {
+            Ok(g) => g,
+            Err(why) => return Err((why, task)),
+        };
+        let (parent, id) = match p {
+            Some(p) => (current_g().map_or(0, |g| g.id()), self.next_id(p)),
+            None => (0, self.next_goid.fetch_add(1, Relaxed)),
+        };
+        let how = Spawn {
+            site,
+            class: None,
+            thread: std::ptr::null_mut(),
+        };
+        // SAFETY: the G is Dead and ours; F's borrows by the caller's promise.
+        unsafe { g.set_task(task) };
+        self.identify(g, &how, class, parent, id);
+        Ok(g)
+    }
+
+    /// Takes back a G that was prepared and will not be started; its closure is gone. As for [`Sched::prepare`].
+    pub(crate) fn unprepare(&self, p: Option<Pp>, g: Gp) {
+        let Some(p) = p else {
+            self.arena.unreserve(self.stack_class, 1);
+            return self.blocks.give(std::iter::once(g));
+        };
+        self.give_credit(p);
+        self.free_g(p, g);
+    }
+
+    /// Gives a Dead G its identity.
     #[inline]
-    fn make_runnable(&self, g: Gp, how: &Spawn, class: u8, parent: u64, id: u64) {
+    fn identify(&self, g: Gp, how: &Spawn, class: u8, parent: u64, id: u64) {
         g.class.set(class);
         g.site.set(Some(how.site));
         g.parent.store(parent, Relaxed);
@@ -123,7 +171,6 @@ impl Sched {
         }
         // ORDER: Release; pairs with the Acquire in `G::name`.
         g.thread.store(how.thread, Release);
-        g.status.transition(Status::Dead, Status::Runnable);
     }
 
     /// A Dead G with a stack reserved for it.

@@ -67,10 +67,7 @@ impl WaitWord {
                 return Found::Over;
             }
             // ORDER: AcqRel; pairs with the Release of `commit`, and between two that claim.
-            match self
-                .0
-                .compare_exchange_weak(word, claimed, AcqRel, Relaxed)
-            {
+            match self.0.compare_exchange_weak(word, claimed, AcqRel, Relaxed) {
                 Ok(PENDING) => return Found::Awake,
                 Ok(waiter) => return Found::Asleep(waiter),
                 Err(found) => word = found,

@@ -45,8 +45,9 @@ pub(crate) fn drop_runtime(sched: Arc<Sched>) {
     let no_preempt = no_preempt(PreemptOff::DroppingARuntime);
     let left = stop_threads(&sched);
     sched.is_given_up.store(true, SeqCst);
-    let gs = live_goroutines(&sched, |_| true);
+    let mut gs = live_goroutines(&sched, |_| true);
     answer_joins(&gs);
+    take_dormant(&sched, &mut gs);
     forget_runtime(&sched);
     drop(no_preempt);
     sched.leaked_ms.store(left, Relaxed);
@@ -198,6 +199,16 @@ fn live_goroutines(sched: &Sched, mut wanted: impl FnMut(Gp) -> bool) -> PageVec
         }
     });
     gs
+}
+
+/// The goroutines that a timer was to start are ours from here on, or somebody is about to cancel them.
+fn take_dormant(sched: &Sched, gs: &mut PageVec<Gp>) {
+    let _rt = enter();
+    sched.drain_timers(|g| {
+        if g.status.get() == Status::Dead && gs.push(g).is_err() {
+            super::fatal::throw("no memory for the list of a runtime's timers");
+        }
+    });
 }
 
 /// Answers whoever joins a goroutine of a dead runtime. Inside the runtime.

@@ -274,10 +274,7 @@ unsafe fn time_out(g: Gp) -> bool {
 /// A goroutine that is Waiting but has not been committed yet is refused now and goes on by itself: only the wake-up of one that
 /// sleeps is the caller's.
 unsafe fn withdraw(_: Gp, waiter: *const c_void) -> bool {
-    matches!(
-        waiter_of(&waiter).give_up(CANCELLED),
-        Found::Asleep(_)
-    )
+    matches!(waiter_of(&waiter).give_up(CANCELLED), Found::Asleep(_))
 }
 
 /// A waiter's place in one queue. Does not move while it is in.

@@ -19,7 +19,7 @@ use crate::context::{current_g, current_m};
 
 pub use self::join::{Builder, JoinHandle, spawn};
 pub(crate) use self::join::{
-    report_abort, spawn_go, spawn_joinable, stack_size_error, with_current,
+    finish_report, report_abort, spawn_go, spawn_joinable, stack_size_error, with_current,
 };
 pub(crate) use self::park::{check_cancelled, rest};
 pub use self::park::{park, park_timeout, sleep};

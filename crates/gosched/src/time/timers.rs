@@ -1,7 +1,7 @@
 //! Timers: who is in which P's heap, and who takes out what is due (PL, FR, D10).
 //!
 //! A goroutine has at most one timer, so a timer *is* its goroutine: it waits, and a heap will end its wait if nobody else
-//! does before. Each P has a heap, a lock around it, and `next`, the earliest time in it, for readers without the lock. A bit per P
+//! does before. Or it has yet to begin, and the heap will start it (`dormant`). Each P has a heap, a lock around it, and `next`, the earliest time in it, for readers without the lock. A bit per P
 //! in the runtime's mask says whether its heap holds anything, so that Ps without timers cost nobody a look.
 //!
 //! ```text
@@ -49,7 +49,7 @@ use super::heap::Heap;
 use crate::context::tls;
 use crate::sched::g::{G, GQueue};
 use crate::sched::gstatus::Status;
-use crate::sched::lock::{Lock, Rank};
+use crate::sched::lock::{Held, Lock, Rank};
 use crate::sched::ptr::{Gp, Pp};
 use crate::sched::{PROCS_MAX, Sched};
 
@@ -256,9 +256,10 @@ impl Sched {
         self.timers.holders().next().is_some()
     }
 
-    /// Pending timers.
+    /// Pending timers, those that never come among them.
     pub(crate) fn pending_timers(&self) -> usize {
-        self.timers_holders().map(|p| p.timers.len()).sum()
+        let ps = self.allp.iter().map_while(|p| p.load(Relaxed));
+        ps.map(|p| p.timers.len()).sum()
     }
 
     /// Publishes a Waiting goroutine and puts its timer into p's heap, in one step. Inside the runtime.
@@ -281,20 +282,68 @@ impl Sched {
 
     /// Takes a goroutine's timer out, if it is still in. Inside the runtime.
     pub(crate) fn disarm(&self, g: Gp) -> bool {
+        self.disarm_if(g, || true)
+    }
+
+    /// As above, if `is_it` says, under the heap's lock, that it is the one that is meant.
+    pub(crate) fn disarm_if(&self, g: Gp, is_it: impl Fn() -> bool) -> bool {
+        let Some((p, mut heap)) = self.lock_heap_of(g) else {
+            return false;
+        };
+        if !is_it() {
+            return false;
+        }
+        heap.remove(g);
+        // ORDER: Release; pairs with the Acquire in `lock_heap_of`.
+        g.timer_p.store(NOWHERE, Release);
+        self.timers.publish(p, &heap);
+        true
+    }
+
+    /// Sets a timer anew that is still in, where it is; None: it is not, or not the one that is meant. Otherwise: whether it
+    /// is the first of its heap.
+    pub(crate) fn rearm_if(&self, g: Gp, when: u64, is_it: impl Fn() -> bool) -> Option<bool> {
+        let (p, mut heap) = self.lock_heap_of(g)?;
+        if !is_it() {
+            return None;
+        }
+        heap.remove(g);
+        let is_first = heap.insert(g, when);
+        self.timers.publish(p, &heap);
+        Some(is_first)
+    }
+
+    /// The heap that holds g, locked; None: none does.
+    fn lock_heap_of(&self, g: Gp) -> Option<(Pp, Held<'_, Heap>)> {
         loop {
             // ORDER: Acquire; as in `G::has_timer`.
             let id = g.timer_p.load(Acquire);
             if id == NOWHERE {
-                return false;
+                return None;
             }
-            let p = self.p(id);
-            let mut heap = p.timers.heap.lock();
+            let heap = self.heap_of(id).lock();
             if g.timer_p.load(Relaxed) == id {
-                heap.remove(g);
-                g.timer_p.store(NOWHERE, Relaxed);
-                self.timers.publish(p, &heap);
-                return true;
+                return Some((self.p(id), heap));
             }
+        }
+    }
+
+    /// The heap of P number `id`.
+    fn heap_of(&self, id: u32) -> &Lock<Heap> {
+        // SAFETY: GF, Ps live as long as the runtime.
+        unsafe { &(*self.p(id).as_ptr()).timers.heap }
+    }
+
+    /// Empties every heap, for a runtime that is gone.
+    pub(crate) fn drain_timers(&self, mut each: impl FnMut(Gp)) {
+        for p in self.allp.iter().map_while(|p| p.load(Relaxed)) {
+            let mut heap = p.timers.heap.lock();
+            while let Some((_, g)) = heap.take_any() {
+                each(g);
+                // ORDER: Release; as in `disarm_if`.
+                g.timer_p.store(NOWHERE, Release);
+            }
+            self.timers.publish(p, &heap);
         }
     }
 
@@ -306,6 +355,10 @@ impl Sched {
         let mut mine = GQueue::new();
         self.take_due(p, now, max, &mut mine);
         for g in mine.iter() {
+            if g.status.get() == Status::Dead {
+                g.status.transition(Status::Dead, Status::Runnable); // its life begins (`dormant`)
+                continue;
+            }
             self.tls.prefetch_frame(g.sp.get(), g.stack_hi.get());
             g.status.transition(Status::Waiting, Status::Runnable);
         }

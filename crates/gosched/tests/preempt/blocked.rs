@@ -185,10 +185,7 @@ fn d8_a_thread_that_waits_is_not_signalled() {
         "{cut_short}: {metrics:?}"
     );
     // These compute between their calls, so that many are met at the edge of one; but that is the exception.
-    assert!(
-        metrics.restarted <= 10 + metrics.signals / 4,
-        "{metrics:?}"
-    );
+    assert!(metrics.restarted <= 10 + metrics.signals / 4, "{metrics:?}");
 }
 
 /// The flag comes first: who calls often makes room there, and on a quiet machine is hardly ever interrupted. One that the kernel

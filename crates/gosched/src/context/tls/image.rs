@@ -15,10 +15,10 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::{Mutex, PoisonError};
 
 use super::call_on_fs;
-use crate::context::current;
 use super::dtv::{Dtv, Slot};
 use super::glibc::{DTV, Glibc, SELF, SELF_TOO};
 use super::modules::{self, Module};
+use crate::context::current;
 
 /// Words of a block that point into the block itself.
 const POINTERS: usize = 8;
