@@ -253,7 +253,7 @@ impl Run<'_, '_> {
                     if run.next_due() != due {
                         return Look::Again;
                     }
-                    run.queue(nodes, &mut wake);
+                    run.queue(order, nodes, &mut wake);
                 }
                 drop(locks);
                 wake.wake();
@@ -327,8 +327,10 @@ impl Run<'_, '_> {
     }
 
     /// Puts the nodes into the queues, with all locks held.
-    fn queue(&self, nodes: &[Node], wake: &mut WakeList) {
-        for (case, node) in self.cases.iter().zip(nodes) {
+    fn queue(&self, order: &[usize], nodes: &[Node], wake: &mut WakeList) {
+        // In the order of the tries: of several cases on one channel none is always the first in its queue.
+        for at in order {
+            let (case, node) = (&self.cases[*at], &nodes[*at]);
             let Some(port) = case.port else { continue };
             node.word.set(match (self.wants_ready, case.is_send) {
                 (true, _) => word::READY,
