@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use common::{Rng, child, child_with, within};
 use gosched::chan::{Select, bounded, select, unbounded};
 use gosched::debug::{self, Dump, Goroutine};
+use gosched::sync::{Condvar, Mutex, RwLock};
 use gosched::{Deadlock, Runtime, thread};
 
 /// Looks until the goroutine called `name` waits for `reason`.
@@ -244,6 +245,52 @@ fn a_dump_says_which_channel() {
         .expect_err("nobody sends");
     chooser.join().expect("no panic");
     drop((single, empty_r));
+}
+
+#[gosched::test]
+fn a_dump_says_which_lock_and_who_holds_it() {
+    let locks = Arc::new((Mutex::new(()), RwLock::new(()), Condvar::new()));
+    let spawn = |name: &str, f: fn(&(Mutex<()>, RwLock<()>, Condvar))| {
+        let locks = Arc::clone(&locks);
+        named(name, move || f(&locks))
+    };
+    let holder = spawn("holder", |locks| {
+        let _both = (locks.0.lock(), locks.1.write());
+        thread::park();
+    });
+    dump_when_waiting("holder", "park");
+    let waiters = [
+        spawn("locker", |locks| drop(locks.0.lock())),
+        spawn("reader", |locks| drop(locks.1.read())),
+        spawn("writer", |locks| drop(locks.1.write())),
+    ];
+    let other = Arc::clone(&locks);
+    let notified = named("notified", move || {
+        let own = Mutex::new(());
+        drop(other.2.wait(own.lock().expect("no panic")));
+    });
+    dump_when_waiting("locker", "sync.Mutex.Lock");
+    dump_when_waiting("reader", "sync.RwLock.Read");
+    dump_when_waiting("writer", "sync.RwLock.Write");
+    let dump = dump_when_waiting("notified", "sync.Condvar.Wait");
+    let of = |name| by_name(&dump, name).expect("alive");
+    let id = of("holder").id();
+    // The comma goes with the address.
+    let held = |what| [format!("waits on {what} 0x held by goroutine {id}")];
+    assert_eq!(targets(of("locker")), held("mutex"), "{dump}");
+    assert_eq!(targets(of("reader")), held("rwlock"), "{dump}");
+    assert_eq!(targets(of("writer")), held("rwlock"), "{dump}");
+    assert_eq!(targets(of("notified")), ["waits on condvar 0x"], "{dump}");
+    assert_eq!(addresses(of("reader")), addresses(of("writer")), "{dump}");
+    for name in ["locker", "reader", "writer"] {
+        assert_eq!(of(name).waits_for(), Some(id), "{dump}");
+    }
+    assert_eq!(of("notified").waits_for(), None);
+    holder.thread().unpark();
+    locks.2.notify_all();
+    for handle in waiters.into_iter().chain([holder, notified]) {
+        handle.join().expect("no panic");
+    }
 }
 
 /// A select with more cases than anybody wants to read.

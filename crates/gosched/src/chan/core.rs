@@ -166,16 +166,11 @@ impl<T> Chan<T> {
     }
 
     /// Sends, waiting until the deadline at most.
-    #[inline]
+    #[inline(never)]
     pub(super) fn send(&self, msg: T, deadline_ns: u64) -> Result<(), SendTimeoutError<T>> {
         let mut msg = MaybeUninit::new(msg);
         // SAFETY: D1, the value is there until it has been moved.
-        let sent = unsafe {
-            if self.send_now(msg.as_ptr()) {
-                return Ok(());
-            }
-            self.send_from(msg.as_mut_ptr(), deadline_ns)
-        };
+        let sent = unsafe { self.send_from(msg.as_mut_ptr(), deadline_ns) };
         // SAFETY: D1, read only where it was not moved.
         let back = || unsafe { msg.assume_init_read() };
         match sent {
@@ -190,7 +185,7 @@ impl<T> Chan<T> {
     /// # Safety
     /// `from` is a value that the caller forgets if it was moved, which is what true says.
     #[inline]
-    unsafe fn send_now(&self, from: *const T) -> bool {
+    pub(super) unsafe fn send_now(&self, from: *const T) -> bool {
         let Flavor::Array(ring) = &self.flavor else {
             return false;
         };
@@ -221,11 +216,11 @@ impl<T> Chan<T> {
         received
     }
 
-    /// Sends in every other case: moved, closed, or timed out.
+    /// How a send ended: moved, closed, or timed out.
     ///
     /// # Safety
     /// `from` is a value that the caller forgets if it was moved.
-    #[inline(never)]
+    #[inline(always)]
     unsafe fn send_from(&self, from: *mut T, deadline_ns: u64) -> Slow {
         let mut is_first = false;
         loop {
@@ -343,14 +338,11 @@ impl<T> Chan<T> {
     }
 
     /// Receives, waiting until the deadline at most.
-    #[inline]
+    #[inline(never)]
     pub(super) fn recv(&self, deadline_ns: u64) -> Result<T, RecvTimeoutError> {
         let mut to = MaybeUninit::<T>::uninit();
         // SAFETY: `to` is a place for a T, initialised where that is said.
         unsafe {
-            if self.recv_now(to.as_mut_ptr()) {
-                return Ok(to.assume_init());
-            }
             match self.recv_to(to.as_mut_ptr(), deadline_ns) {
                 Slow::Moved => Ok(to.assume_init()),
                 Slow::TimedOut => Err(RecvTimeoutError::Timeout),
@@ -359,11 +351,11 @@ impl<T> Chan<T> {
         }
     }
 
-    /// Receives in every other case: moved, closed, or timed out.
+    /// How a receive ended: moved, closed, or timed out.
     ///
     /// # Safety
     /// `to` is a place for a `T`, initialised if `Moved` is returned.
-    #[inline(never)]
+    #[inline(always)]
     unsafe fn recv_to(&self, to: *mut T, deadline_ns: u64) -> Slow {
         let mut is_first = false;
         loop {

@@ -3,6 +3,7 @@
 //! The receiver that [`never`](super::never) makes has no channel behind it: nothing needs to be there for nothing to come.
 
 use std::fmt;
+use std::mem::MaybeUninit;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
@@ -120,6 +121,14 @@ impl<T> Receiver<T> {
     /// ```
     #[inline]
     pub fn recv(&self) -> Result<T, RecvError> {
+        let mut to = MaybeUninit::<T>::uninit();
+        if let Some(chan) = self.chan()
+            // SAFETY: D1, a place for a T, initialised if that is said.
+            && unsafe { chan.recv_now(to.as_mut_ptr()) }
+        {
+            // SAFETY: as above.
+            return Ok(unsafe { to.assume_init() });
+        }
         self.recv_until(u64::MAX).map_err(|_| RecvError)
     }
 

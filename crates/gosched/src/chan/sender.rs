@@ -1,6 +1,7 @@
 //! The sending side of a channel.
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::marker::PhantomData;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::NonNull;
@@ -90,8 +91,13 @@ impl<T> Sender<T> {
     /// ```
     #[inline]
     pub fn send(&self, msg: T) -> Result<(), SendError<T>> {
+        let msg = ManuallyDrop::new(msg);
+        // SAFETY: D1, the value is forgotten here if it was moved.
+        if unsafe { self.chan().send_now(&raw const *msg) } {
+            return Ok(());
+        }
         self.chan()
-            .send(msg, u64::MAX)
+            .send(ManuallyDrop::into_inner(msg), u64::MAX)
             .map_err(|error| SendError(error.into_inner()))
     }
 

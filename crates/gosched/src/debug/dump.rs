@@ -168,10 +168,14 @@ impl Goroutine {
     /// ```
     /// gosched::run(|| {
     ///     let (_s, r) = gosched::chan::bounded::<i32>(3);
-    ///     gosched::go(move || drop(r.recv()));
-    ///     gosched::thread::sleep(std::time::Duration::from_millis(10));
-    ///     let dump = gosched::debug::dump();
-    ///     assert_eq!(dump.goroutines()[1].wait_reason(), Some("chan receive"));
+    ///     gosched::go(move || assert!(r.recv().is_ok()));
+    ///     let dump = loop {
+    ///         gosched::yield_now();
+    ///         let dump = gosched::debug::dump();
+    ///         if dump.goroutines()[1].wait_reason() == Some("chan receive") {
+    ///             break dump;
+    ///         }
+    ///     };
     ///     assert!(dump.to_string().contains("(capacity 3, 0 queued, 1 sender, 1 receiver)"));
     /// });
     /// ```

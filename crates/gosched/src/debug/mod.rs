@@ -1,10 +1,12 @@
-//! What the runtime is doing: every goroutine with its stack, the counters, and a check of its own order.
+//! What the runtime is doing: every goroutine with its stack, those that nobody can wake any more, the counters, and a check of its
+//! own order.
 //!
 //! ```
 //! gosched::run(|| {
 //!     let waiter = gosched::thread::spawn(gosched::thread::park);
 //!     gosched::yield_now();
 //!     println!("{}", gosched::debug::dump());
+//!     println!("{}", gosched::debug::leaks());
 //!     println!("{}", gosched::debug::metrics());
 //!     gosched::debug::check().unwrap();
 //! #   waiter.thread().unpark();

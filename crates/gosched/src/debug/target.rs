@@ -10,6 +10,7 @@ use crate::sched::g::WaitReason;
 use crate::sched::park::WaitArg;
 use crate::sched::ptr::Gp;
 use crate::sched::waitq::Waiter;
+use crate::sync::owner;
 
 /// Cases of one select that a dump shows.
 const CASES_MAX: usize = 16;
@@ -69,8 +70,8 @@ pub(super) unsafe fn collect(g: Gp, targets: &mut PageVec<Target>) -> u32 {
         add(Target::Lock {
             what,
             address: on.object,
-            // SAFETY: by the caller's promise.
-            holder: unsafe { on.holder() },
+            // SAFETY: by the caller's promise: what is waited on is there.
+            holder: unsafe { owner::named_in(on.holder) },
         });
     }
     on.cases

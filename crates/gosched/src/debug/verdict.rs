@@ -34,6 +34,7 @@ use crate::sched::ptr::Gp;
 use crate::sched::wait::WaitSlot;
 use crate::sched::waitq::On;
 use crate::sched::{Sched, deadlock};
+use crate::sync::owner;
 use crate::thread::inner::Inner;
 
 /// Main goroutines may wait for nothing: that is how programs stay.
@@ -272,8 +273,8 @@ impl Survey {
             WaitReason::SelectNoCases => Ties::Nothing(Why::NoCases),
             WaitReason::ChanReceive if on.cases == 1 && on.object == 0 => Ties::Nothing(Why::Never),
             WaitReason::Select => self.add_ends(g, &on, at),
-            // SAFETY: as above.
-            _ => match unsafe { on.holder() } {
+            // SAFETY: as above, and so what it waits on is there.
+            _ => match unsafe { owner::named_in(on.holder) } {
                 Some((runtime, id)) if runtime == sched.id => Ties::Holder(id),
                 _ => Ties::Free,
             },

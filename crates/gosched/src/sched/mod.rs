@@ -198,6 +198,11 @@ unsafe impl Send for Sched {}
 
 static NEXT_RUNTIME: AtomicU32 = AtomicU32::new(1);
 
+/// How many runtimes there have been in this process: the largest number of one.
+pub(crate) fn runtimes_made() -> u32 {
+    NEXT_RUNTIME.load(Relaxed) - 1
+}
+
 impl Sched {
     pub(crate) fn new(mut config: Config) -> Sched {
         let hook = std::sync::Mutex::new(config.on_deadlock.take());

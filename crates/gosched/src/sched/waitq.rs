@@ -18,7 +18,6 @@ use std::ffi::c_void;
 use std::marker::PhantomPinned;
 use std::ptr;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
 
 use super::g::{G, WaitReason};
 use super::note::Note;
@@ -65,7 +64,7 @@ pub(crate) struct Waiter {
 pub(crate) struct On {
     /// The channel, lock or group; 0: none is told, or a select has them.
     pub(crate) object: usize,
-    /// The word with the goroutine that holds it, where somebody does; null otherwise.
+    /// The word with the goroutine that holds it (`sync::owner`), where there is one; null otherwise.
     pub(crate) holder: *const AtomicU64,
     /// The cases of a select.
     pub(crate) cases_at: *const c_void,
@@ -86,21 +85,7 @@ impl On {
         cases: 1,
         ..On::NOTHING
     };
-
-    /// Who holds it, where that is known. Ids are unique within a runtime: (runtime, goroutine).
-    ///
-    /// # Safety
-    /// Its waiter is held asleep, so that what it waits on is there.
-    pub(crate) unsafe fn holder(&self) -> Option<(u32, u64)> {
-        // SAFETY: by the caller's promise.
-        let word = unsafe { self.holder.as_ref() }?.load(Relaxed);
-        let id = word & ((1 << HOLDER_ID_BITS) - 1);
-        (word != 0).then_some(((word >> HOLDER_ID_BITS) as u32, id))
-    }
 }
-
-/// Bits of the goroutine's id in a holder's word; the runtime's number is above them.
-pub(crate) const HOLDER_ID_BITS: u32 = 48;
 
 impl Waiter {
     pub(crate) fn new() -> Waiter {
