@@ -1,8 +1,8 @@
 //! The sending side of a channel.
 
 use std::fmt;
-use std::mem::ManuallyDrop;
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};

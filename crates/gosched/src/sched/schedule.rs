@@ -44,6 +44,13 @@ enum Gave {
     Die,
 }
 
+/// What watching the timers led to.
+enum Watched {
+    NothingDue,
+    HasP,
+    NoP,
+}
+
 impl Sched {
     /// Runs goroutines until the M is told to end. On g0; returns without a P.
     pub(crate) fn run_m(&self, m: Mp) {
@@ -315,8 +322,10 @@ impl Sched {
             return Gave::LookAgain;
         }
         while self.begin_watch() {
-            if self.watch_timers(m) {
-                return Gave::LookAgain;
+            match self.watch_timers(m) {
+                Watched::NothingDue => {}
+                Watched::HasP => return Gave::LookAgain,
+                Watched::NoP => break,
             }
         }
         if self.stop_m(m) {
@@ -348,20 +357,23 @@ impl Sched {
             && self.poller.begin()
     }
 
-    /// Watches the timers, without a P, until one is due. True: it has a P again.
-    fn watch_timers(&self, m: Mp) -> bool {
+    /// Watches the timers, without a P, until one is due.
+    fn watch_timers(&self, m: Mp) -> Watched {
         m.blocked.store(true, Relaxed);
         self.poller.sleep(|| self.next_timer());
         m.blocked.store(false, Relaxed);
         let mut due = self.expire_all(os::monotonic_ns(), |_| false);
         if due.is_empty() {
-            return false; // called for a P that waits, or for an earlier timer: it looks again
+            return Watched::NothingDue; // called for a P that waits, or for an earlier timer, or somebody was quicker
         }
         let p = self.take_any_p(m);
         self.inject_list(p, &mut due);
         // Nobody watches the others from here on, unless this M or another one finds nothing to do.
         self.sysmon.timer_set(self.next_timer());
-        p.is_some()
+        match p {
+            Some(_) => Watched::HasP,
+            None => Watched::NoP, // every P is busy, and looks itself
+        }
     }
 
     /// A P for an M that comes back with work: one that waits for a thread, or an idle one, or one that a marked call has left

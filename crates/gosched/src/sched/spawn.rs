@@ -75,8 +75,7 @@ impl Sched {
         let parent = here.and_then(|m| m.curg()).map_or(0, |g| g.id());
         // SAFETY: the G is Dead and ours (`take_g`); F's borrows by the caller's promise.
         unsafe { g.set_task(task) };
-        self.identify(g, &how, class, parent, self.next_id(p));
-        g.status.transition(Status::Dead, Status::Runnable);
+        self.make_runnable(g, &how, class, parent, self.next_id(p));
         p.counters.spawns.add(1);
         self.runq_put_next(p, g);
         self.wake_p();
@@ -105,8 +104,7 @@ impl Sched {
         }
         // SAFETY: the G is Dead and ours; F's borrows by the caller's promise.
         unsafe { g.set_task(task) };
-        self.identify(g, &how, class, 0, self.next_goid.fetch_add(1, Relaxed));
-        g.status.transition(Status::Dead, Status::Runnable);
+        self.make_runnable(g, &how, class, 0, self.next_goid.fetch_add(1, Relaxed));
         self.outside.spawns.add_shared(1);
         self.global_put(&mut core, g);
         self.wake_after_put(core);
@@ -156,6 +154,13 @@ impl Sched {
         };
         self.give_credit(p);
         self.free_g(p, g);
+    }
+
+    /// Gives a Dead G its identity and makes it Runnable; the caller queues it.
+    #[inline]
+    fn make_runnable(&self, g: Gp, how: &Spawn, class: u8, parent: u64, id: u64) {
+        self.identify(g, how, class, parent, id);
+        g.status.transition(Status::Dead, Status::Runnable);
     }
 
     /// Gives a Dead G its identity.

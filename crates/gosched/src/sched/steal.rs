@@ -36,6 +36,7 @@ impl Sched {
         let n = self.nprocs();
         let mut at = m.random() % n;
         let stride = coprime_with(n, m.random());
+        let mut now = None;
         for _ in 0..n {
             if self.is_stopping() {
                 return None;
@@ -44,7 +45,9 @@ impl Sched {
             at = (at + stride) % n;
             if is_last
                 && victim != p
-                && let Some(g) = self.steal_due(victim, p)
+                && victim.timers.next_ns() != u64::MAX
+                && let Some(g) =
+                    self.steal_due(victim, p, *now.get_or_insert_with(os::monotonic_ns))
             {
                 return Some(g);
             }
@@ -59,12 +62,7 @@ impl Sched {
     }
 
     /// What is due on another P: the first to run now, the others to p's queue.
-    fn steal_due(&self, victim: Pp, p: Pp) -> Option<Gp> {
-        let next = victim.timers.next_ns();
-        if next == u64::MAX {
-            return None;
-        }
-        let now = os::monotonic_ns();
+    fn steal_due(&self, victim: Pp, p: Pp, now: u64) -> Option<Gp> {
         let mut due = GQueue::new();
         self.expire(victim, now, EXPIRE_MAX, &mut due);
         self.share_due(p, due)

@@ -1,6 +1,6 @@
 //! sysmon: a thread without a P that looks after what nobody else can see (SM).
 //!
-//! It takes Ps from goroutines that block and makes those that compute give way (`retake`); runs due timers when every P is busy;
+//! It takes Ps from goroutines that block and makes those that compute give way (`retake`); runs due timers that nobody else runs;
 //! writes the coarse clock, so that nobody reads a real one on spawn, park or switch (D3); prints `schedtrace`; and counts and
 //! heals wake-ups that were lost, which must never happen (`rescues`).
 //!
@@ -38,8 +38,8 @@ use crate::shim::Futex;
 /// Between two looks: at first, and at most.
 const TICK_MIN_NS: u64 = 1_000_000;
 const TICK_MAX_NS: u64 = 10_000_000;
-/// However much a timer is overdue.
-const PAUSE_MIN_NS: u64 = 20_000;
+/// The pause is not shorter for the sake of timers: where many are neglected, the machine is busy with something else.
+const PAUSE_MIN_NS: u64 = 250_000;
 /// A longer pause is a doze.
 const NAP_NS: u64 = 1_000_000;
 /// The first rest, and the longest.

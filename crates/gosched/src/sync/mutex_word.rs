@@ -157,6 +157,7 @@ impl LockWord {
             if wants_waiter(word) || word & or != 0 {
                 return false;
             }
+            debug_assert!(word & STARVING == 0, "starving with nobody waiting");
             // ORDER: as in `unlock_fast`.
             match self
                 .0

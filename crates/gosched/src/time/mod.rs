@@ -29,4 +29,4 @@ mod timer;
 pub(crate) mod timers;
 
 pub use self::sleep::{sleep, sleep_until};
-pub use self::timer::{Ticker, Timer};
+pub use self::timer::{Ticker, Timer, after_func};

@@ -1,11 +1,13 @@
-//! `Timer` and `Ticker`: Go's, with its guarantees since 1.23.
+//! `Timer`, `Ticker` and `after_func`: Go's, with its guarantees since 1.23.
 //!
 //! Their channels are evaluated by whoever looks (see `chan/timer.rs`): nothing is queued for a timer, none has to be stopped to
 //! be freed, and after `stop` or `reset` there is no stale value.
 
 use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::dormant::{self, Dormant};
 use crate::chan::{self, Receiver};
 use crate::os;
 
@@ -32,6 +34,15 @@ use crate::os;
 /// ```
 pub struct Timer {
     chan: Receiver<Instant>,
+    /// What [`after_func`] was given.
+    func: Option<Func>,
+}
+
+/// A function that a timer calls, in a goroutine of its own, each time it fires.
+struct Func {
+    f: Arc<dyn Fn() + Send + Sync>,
+    /// The goroutine that the timer starts, or has started.
+    next: Mutex<Dormant>,
 }
 
 impl Timer {
@@ -42,10 +53,11 @@ impl Timer {
     pub fn new(duration: Duration) -> Timer {
         Timer {
             chan: chan::resettable(os::deadline_after(duration), 0),
+            func: None,
         }
     }
 
-    /// Where the time comes, for receives and `select!`.
+    /// Where the time comes, for receives and `select!`. Nothing ever comes on that of [`after_func`].
     ///
     /// See the example of [`Timer`].
     #[must_use]
@@ -57,14 +69,90 @@ impl Timer {
     ///
     /// See the example of [`Timer`].
     pub fn stop(&self) -> bool {
-        self.chan.set_clock(u64::MAX, 0)
+        match &self.func {
+            Some(func) => func.stop(),
+            None => self.chan.set_clock(u64::MAX, 0),
+        }
     }
 
     /// Sets it anew, `duration` from now; whether it was still to fire, or to be received.
     ///
+    /// # Panics
+    /// On a timer of [`after_func`], if its runtime is gone or shuts down, or there is no memory for a goroutine.
+    ///
     /// See the example of [`Timer`].
+    #[track_caller]
     pub fn reset(&self, duration: Duration) -> bool {
-        self.chan.set_clock(os::deadline_after(duration), 0)
+        let when = os::deadline_after(duration);
+        match &self.func {
+            Some(func) => func.reset(when),
+            None => self.chan.set_clock(when, 0),
+        }
+    }
+}
+
+impl Func {
+    fn stop(&self) -> bool {
+        let next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        next.cancel()
+    }
+
+    #[track_caller]
+    fn reset(&self, when: u64) -> bool {
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        if next.postpone(when) {
+            return true;
+        }
+        let f = Arc::clone(&self.f);
+        match next.start_another(when, move || f()) {
+            Ok(another) => *next = another,
+            Err(error) => panic!("gosched::time::Timer::reset: {error}"),
+        }
+        false
+    }
+}
+
+/// Calls `f`, in a goroutine of its own, `duration` from now; as Go's `time.AfterFunc`.
+///
+/// Until then it costs no goroutine. [`stop`](Timer::stop) says whether it kept `f` from being called; it does not wait for a call
+/// that has begun. [`reset`](Timer::reset) has `f` called again. Dropping the timer changes nothing: `f` is called.
+///
+/// # Panics
+/// Outside a goroutine; if the runtime shuts down, or there is no memory for a goroutine.
+///
+/// ```
+/// use gosched::time::after_func;
+/// use std::time::Duration;
+///
+/// gosched::run(|| {
+///     let (send, receive) = gosched::chan::unbounded();
+///     let timer = after_func(Duration::from_millis(1), move || send.send("now").unwrap());
+///     assert_eq!(receive.recv(), Ok("now"));
+///     assert!(!timer.stop()); // it was called
+///     assert!(!timer.reset(Duration::from_millis(1)));
+///     assert_eq!(receive.recv(), Ok("now"));
+/// });
+/// ```
+#[track_caller]
+pub fn after_func(duration: Duration, f: impl Fn() + Send + Sync + 'static) -> Timer {
+    let f: Arc<dyn Fn() + Send + Sync> = Arc::new(f);
+    let call = Arc::clone(&f);
+    let started = dormant::start(
+        "time::after_func",
+        os::deadline_after(duration),
+        move || {
+            call();
+        },
+    );
+    match started {
+        Ok(next) => Timer {
+            chan: chan::never(),
+            func: Some(Func {
+                f,
+                next: Mutex::new(next),
+            }),
+        },
+        Err(error) => panic!("gosched::time::after_func: {error}"),
     }
 }
 

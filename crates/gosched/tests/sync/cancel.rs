@@ -287,3 +287,43 @@ fn the_next_lock_at_an_address_is_as_good() {
         slot = Arc::new(Mutex::new(0));
     }
 }
+
+/// A goroutine that was woken for a lock and abandoned before it ran does not come for it: after a while others are woken.
+#[test]
+fn d2_a_wake_up_that_went_to_an_abandoned_goroutine_is_made_up_for() {
+    let mutex = Arc::new(Mutex::new(0));
+    let is_over = Arc::new(AtomicBool::new(false));
+    let ends = Runtime::builder()
+        .procs(1)
+        .preemption(false)
+        .build()
+        .unwrap();
+    let guard = mutex.lock().unwrap();
+    let other = Arc::clone(&mutex);
+    ends.go(move || *other.lock().unwrap() += 1);
+    assert!(eventually(|| waiting(&ends) == 1));
+    // Its only P is taken from now on.
+    let (hogs, over) = (Arc::new(AtomicUsize::new(0)), Arc::clone(&is_over));
+    let begun = Arc::clone(&hogs);
+    ends.go(move || {
+        begun.fetch_add(1, SeqCst);
+        while !over.load(SeqCst) {
+            std::hint::spin_loop();
+        }
+    });
+    wait_for(&hogs, 1);
+    let stays = runtime(1);
+    let other = Arc::clone(&mutex);
+    let behind = stays.spawn(move || *other.lock().unwrap() += 1);
+    assert!(eventually(|| waiting(&stays) == 1));
+    drop(guard); // for the first one, which cannot run
+    drop(ends);
+    within(LONG, "the one behind", || {
+        for _ in 0..1000 {
+            *mutex.lock().unwrap() += 1;
+        }
+        behind.join().unwrap();
+    });
+    assert_eq!(*mutex.lock().unwrap(), 1001);
+    is_over.store(true, SeqCst);
+}
