@@ -1,4 +1,4 @@
-//! What the attribute macros accept, refuse, and say when they refuse.
+//! What the macros and the types accept, refuse, and say when they refuse.
 //!
 //! `ui/pass_*` are programs that must build and end well; `ui/fail_*` must not build,
 //! with the text beside them. `TRYBUILD=overwrite` writes that text anew.

@@ -1,0 +1,243 @@
+//! Timers, tickers, deadlines: never early, nothing stale, nothing lost.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, Instant};
+
+use common::{Rng, eventually, within};
+use gosched::chan::{RecvTimeoutError, after, at, never, select, tick, unbounded};
+use gosched::time::{Ticker, Timer, after_func, sleep, sleep_until};
+use gosched::{Runtime, thread};
+
+const LONG: Duration = Duration::from_secs(120);
+const HOUR: Duration = Duration::from_secs(3600);
+const MS: Duration = Duration::from_millis(1);
+
+/// Runs in a goroutine, then on a plain thread without any runtime.
+fn both(f: impl Fn() + Send + Sync) {
+    within(LONG, "time", || {
+        gosched::run(&f);
+        f();
+    });
+}
+
+#[test]
+fn nothing_is_early() {
+    both(|| {
+        for n in 0..10 {
+            let (start, wait) = (Instant::now(), n * MS);
+            sleep(wait);
+            assert!(start.elapsed() >= wait);
+            let until = Instant::now() + wait;
+            sleep_until(until);
+            assert!(Instant::now() >= until);
+            assert!(at(until).recv().unwrap() == until);
+            let start = Instant::now();
+            let due = after(wait).recv().unwrap();
+            assert!(due >= start + wait && due <= Instant::now());
+            let start = Instant::now();
+            Timer::new(wait).chan().recv().unwrap();
+            assert!(start.elapsed() >= wait);
+            let (start, nothing) = (Instant::now(), never::<()>());
+            assert_eq!(nothing.recv_timeout(wait), Err(RecvTimeoutError::Timeout));
+            assert!(start.elapsed() >= wait);
+        }
+    });
+}
+
+#[test]
+fn what_has_passed_is_now_and_what_is_too_far_never_comes() {
+    both(|| {
+        let past = Instant::now() - MS;
+        sleep_until(past);
+        sleep(Duration::ZERO);
+        assert_eq!(at(past).recv(), Ok(past));
+        Timer::new(Duration::ZERO).chan().recv().unwrap();
+        for far in [
+            Duration::MAX,
+            Duration::from_secs(u64::MAX / 2),
+            1000 * HOUR,
+        ] {
+            let timer = Timer::new(far);
+            assert!(timer.chan().try_recv().is_err());
+            assert!(after(far).try_recv().is_err());
+            assert!(tick(far).try_recv().is_err());
+            assert!(timer.chan().recv_timeout(MS).is_err());
+            assert!(!timer.reset(Duration::ZERO) || far < Duration::MAX);
+            timer.chan().recv().unwrap();
+        }
+    });
+}
+
+/// Go ≥ 1.23: what was not received before `stop` or `reset` is never received.
+#[test]
+fn there_is_no_stale_value() {
+    both(|| {
+        let timer = Timer::new(Duration::ZERO);
+        assert!(timer.stop(), "due, but not received");
+        assert!(!timer.stop());
+        assert!(timer.chan().try_recv().is_err());
+        assert!(!timer.reset(Duration::ZERO));
+        assert!(timer.reset(HOUR), "due, but not received");
+        assert!(timer.chan().try_recv().is_err());
+        assert!(timer.reset(Duration::ZERO));
+        timer.chan().recv().unwrap();
+        assert!(!timer.stop(), "received");
+
+        let ticker = Ticker::new(Duration::from_nanos(1));
+        ticker.reset(HOUR);
+        assert!(ticker.chan().try_recv().is_err());
+        ticker.reset(MS);
+        ticker.chan().recv().unwrap();
+        ticker.stop();
+        assert!(ticker.chan().try_recv().is_err());
+    });
+}
+
+/// Whoever waits already goes by the new time.
+#[test]
+fn a_reset_reaches_those_who_wait() {
+    within(LONG, "resets", || {
+        gosched::run(|| {
+            let timer = Timer::new(HOUR);
+            let receivers: Vec<_> = (0..3).map(|_| timer.chan().clone()).collect();
+            let total = Arc::new(AtomicUsize::new(0));
+            let waits = receivers.into_iter().map(|receiver| {
+                let total = Arc::clone(&total);
+                thread::spawn(move || {
+                    select! {
+                        recv(receiver) -> _ => total.fetch_add(1, SeqCst),
+                        recv(never::<()>()) -> _ => unreachable!(),
+                    }
+                })
+            });
+            let waits: Vec<_> = waits.collect();
+            for n in 1..=3 {
+                sleep(5 * MS);
+                timer.reset(MS);
+                while total.load(SeqCst) < n {
+                    sleep(MS);
+                }
+                sleep(5 * MS);
+                assert_eq!(total.load(SeqCst), n, "one value, one receiver");
+            }
+            waits.into_iter().for_each(|w| drop(w.join().unwrap()));
+        });
+    });
+}
+
+#[test]
+fn missed_ticks_are_dropped_and_the_phase_is_kept() {
+    both(|| {
+        let period = 20 * MS;
+        let ticks = tick(period);
+        let first = ticks.recv().unwrap();
+        sleep(3 * period);
+        let late = ticks.recv().unwrap();
+        let next = ticks.recv().unwrap();
+        for tick in [late, next] {
+            let since = (tick - first).as_nanos() % period.as_nanos();
+            assert_eq!(since, 0, "the phase");
+        }
+        assert!(next - late >= period && Instant::now() >= next);
+    });
+}
+
+#[test]
+#[should_panic(expected = "the period must not be zero")]
+fn a_ticker_needs_a_period() {
+    let _ = Ticker::new(Duration::ZERO);
+}
+
+#[test]
+fn after_func_calls_once_for_each_time_it_is_set() {
+    within(LONG, "calls", || {
+        gosched::run(|| {
+            let (send, calls) = unbounded();
+            let timer = after_func(MS, move || send.send(gosched::num_goroutines()).unwrap());
+            assert!(timer.chan().try_recv().is_err());
+            assert!(calls.recv().unwrap() >= 2, "a goroutine of its own");
+            assert!(!timer.stop(), "it was called");
+            assert!(!timer.reset(HOUR));
+            assert!(timer.reset(HOUR));
+            assert_eq!(gosched::num_goroutines(), 1, "it is none before its time");
+            assert!(timer.stop());
+            assert!(!timer.stop());
+            assert!(!timer.reset(MS));
+            calls.recv().unwrap();
+            timer.reset(MS);
+            drop(timer); // changes nothing
+            calls.recv().unwrap();
+            assert!(calls.recv_timeout(20 * MS).is_err());
+        });
+    });
+}
+
+#[test]
+fn after_func_on_a_plain_thread_says_what_to_do() {
+    let refused = std::panic::catch_unwind(|| after_func(MS, || {}));
+    let payload = refused.unwrap_err();
+    let text = payload.downcast_ref::<String>().unwrap();
+    assert!(
+        text.contains("after_func") && text.contains("goroutine"),
+        "{text}"
+    );
+}
+
+/// A panic in the function is reported like any goroutine's; the rest goes on. A runtime that is dropped drops the function.
+#[test]
+fn functions_go_with_their_runtime() {
+    within(LONG, "a drop", || {
+        let kept = Arc::new(());
+        let runtime = Runtime::builder().procs(2).build().unwrap();
+        let held = Arc::clone(&kept);
+        let timer = runtime.run(move || {
+            after_func(HOUR, move || {
+                let _ = &held;
+            })
+        });
+        assert_eq!(Arc::strong_count(&kept), 2);
+        drop(runtime);
+        assert!(!timer.stop(), "its runtime is gone");
+        drop(timer);
+        assert!(eventually(|| Arc::strong_count(&kept) == 1));
+    });
+}
+
+/// 100,000 pending at once; some are stopped, some set anew, at random: the others all fire, none of the stopped does.
+#[test]
+fn none_of_100000_is_lost_early_or_stale() {
+    within(LONG, "100,000 timers", || {
+        gosched::run(|| {
+            let fired: Arc<Vec<AtomicUsize>> =
+                Arc::new((0..100_000).map(|_| AtomicUsize::new(0)).collect());
+            let mut rng = Rng::new(5);
+            let (begin, mut timers) = (Instant::now(), Vec::new());
+            for n in 0..fired.len() {
+                let fired = Arc::clone(&fired);
+                let wait = Duration::from_micros(300_000 + rng.below(300_000));
+                timers.push(after_func(wait, move || {
+                    assert!(begin.elapsed() >= Duration::from_millis(300), "early");
+                    fired[n].fetch_add(1, SeqCst);
+                }));
+            }
+            let mut expect = |timer: &Timer| match rng.below(4) {
+                0 => usize::from(!timer.stop()),
+                // Twice, if it had been called before.
+                1 => 2 - usize::from(timer.reset(Duration::from_millis(400 + rng.below(300)))),
+                _ => 1,
+            };
+            let expected: Vec<usize> = timers.iter().map(&mut expect).collect();
+            let all = || (0..fired.len()).all(|n| fired[n].load(SeqCst) >= expected[n]);
+            while !all() {
+                sleep(10 * MS);
+            }
+            sleep(50 * MS);
+            let wrong = (0..fired.len()).find(|n| fired[*n].load(SeqCst) != expected[*n]);
+            assert_eq!(wrong, None);
+        });
+    });
+}
