@@ -819,8 +819,11 @@ impl<T> Chan<T> {
         // ORDER: as above, and SeqCst for `drain_if_deserted`.
         if chan.header.receivers.fetch_sub(1, SeqCst) == 1 {
             chan.close();
-            let _gone = OnDrop(this);
+            let unwound = Unwound(this);
             chan.drain();
+            std::mem::forget(unwound);
+            // SAFETY: no receiver is left.
+            unsafe { Chan::half_gone(this) };
         }
     }
 
@@ -854,13 +857,16 @@ impl<T> Chan<T> {
     }
 }
 
-/// The receivers' side is gone, even if a destructor of a value unwinds.
-struct OnDrop<T>(NonNull<Chan<T>>);
+/// The receivers' side goes while the destructor of a value unwinds. If nobody else is left the channel stays for ever: the
+/// destructor of the next value might unwind, too, and that would end the process.
+struct Unwound<T>(NonNull<Chan<T>>);
 
-impl<T> Drop for OnDrop<T> {
+impl<T> Drop for Unwound<T> {
     fn drop(&mut self) {
-        // SAFETY: D1, made by the last receiver.
-        unsafe { Chan::half_gone(self.0) };
+        // SAFETY: D1, made by the last receiver; nobody frees the channel before the swap.
+        let chan = unsafe { self.0.as_ref() };
+        // ORDER: as in `half_gone`.
+        chan.header.is_half_gone.swap(true, AcqRel);
     }
 }
 

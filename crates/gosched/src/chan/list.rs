@@ -42,16 +42,19 @@ pub(super) struct Block<T> {
 }
 
 impl<T> Block<T> {
+    /// Written in place: a block of large values does not fit on a goroutine's stack.
     fn new() -> Box<Block<T>> {
-        let slot = || Slot {
-            value: UnsafeCell::new(MaybeUninit::uninit()),
-            state: AtomicUsize::new(0),
-        };
-        Box::new(Block {
-            next: AtomicPtr::new(ptr::null_mut()),
-            reads: AtomicUsize::new(0),
-            slots: std::array::from_fn(|_| slot()),
-        })
+        let mut block = Box::<Block<T>>::new_uninit();
+        let at = block.as_mut_ptr();
+        // SAFETY: every field of the new block is written, except the values, which may be uninitialised.
+        unsafe {
+            (&raw mut (*at).next).write(AtomicPtr::new(ptr::null_mut()));
+            (&raw mut (*at).reads).write(AtomicUsize::new(0));
+            for n in 0..BLOCK {
+                (&raw mut (*at).slots[n].state).write(AtomicUsize::new(0));
+            }
+            block.assume_init()
+        }
     }
 }
 

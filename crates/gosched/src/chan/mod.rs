@@ -23,7 +23,7 @@
 //! | [`bounded(0)`](bounded) | none | sender and receiver meet: the message goes from one's stack to the other's |
 //! | [`unbounded()`](unbounded) | any number | a sender never waits |
 //! | [`after`], [`at`], [`tick`] | one | the clock sends |
-//! | [`never`] | none | nobody sends |
+//! | [`never()`] | none | nobody sends |
 //!
 //! **Order.** Messages of one sender arrive in the order in which they were sent. Those who wait are served first come, first
 //! served: a message goes to the receiver that has waited longest, and nobody who comes later can take it from there.

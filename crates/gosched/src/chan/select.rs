@@ -1,7 +1,6 @@
 //! The builder behind `select!`, for cases that are known only at run time: crossbeam's `Select`.
 
 use std::fmt;
-use std::ptr;
 use std::time::{Duration, Instant};
 
 use super::err::{
@@ -364,7 +363,7 @@ impl SelectedOperation<'_> {
     /// See the example of [`Select::send`].
     pub fn send<T>(mut self, s: &Sender<T>, msg: T) -> Result<(), SendError<T>> {
         assert!(
-            self.case.is_send && ptr::eq(self.case.handle, ptr::from_ref(s).cast()),
+            self.case.is_send && self.case.is_of(Some(s.chan)),
             "passed a sender that wasn't selected"
         );
         let Some(promise) = self.promise.take() else {
@@ -386,7 +385,7 @@ impl SelectedOperation<'_> {
     /// See the example of [`Select`].
     pub fn recv<T>(mut self, r: &Receiver<T>) -> Result<T, RecvError> {
         assert!(
-            !self.case.is_send && ptr::eq(self.case.handle, ptr::from_ref(r).cast()),
+            !self.case.is_send && self.case.is_of(r.chan),
             "passed a receiver that wasn't selected"
         );
         match self.promise.take() {

@@ -12,10 +12,10 @@
 
 use std::alloc::Layout;
 use std::mem::MaybeUninit;
-use std::ptr;
+use std::ptr::{self, NonNull};
 use std::time::{Duration, Instant};
 
-use super::core::{HANDSHAKE, Header, word};
+use super::core::{Chan, HANDSHAKE, Header, word};
 use super::parcel::Parcel;
 use super::port::{Polled, Port, Promise};
 use super::ring::Place;
@@ -42,6 +42,14 @@ pub struct Case<'a> {
     /// The user's handle, to be recognised.
     pub(super) handle: *const (),
     pub(super) is_send: bool,
+}
+
+impl Case<'_> {
+    /// Whether it is a case of this channel. A channel carries values of one type.
+    pub(super) fn is_of<T>(&self, chan: Option<NonNull<Chan<T>>>) -> bool {
+        let port = self.port.map(|port| ptr::from_ref(port).cast::<()>());
+        port == chan.map(|chan| chan.as_ptr().cast_const().cast())
+    }
 }
 
 /// How long a select may wait.

@@ -35,8 +35,7 @@ macro_rules! program {
                 START.wait_force();
                 assert_eq!(CELL.get_or_init(|| "x".into()), "x");
                 assert_eq!(LAZY.len(), 3);
-                const EMPTY: OnceLock<u8> = OnceLock::new();
-                assert_eq!(EMPTY.into_inner(), None);
+                assert_eq!(const { OnceLock::<u8>::new() }.into_inner(), None);
                 let made: (Condvar, Mutex<u8>, RwLock<u8>, OnceLock<u8>) = Default::default();
                 assert_eq!(made.1.into_inner().unwrap() + made.2.into_inner().unwrap(), 0);
                 assert_eq!(*LazyLock::<u32>::default(), 0);

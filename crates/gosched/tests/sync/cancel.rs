@@ -44,7 +44,7 @@ const WAYS: [fn(&Locks); 8] = [
     |locks| drop(locks.lock.write()),
     |locks| drop(locks.lock.read()),
     |locks| drop(locks.pair.1.wait(locks.pair.0.lock().unwrap())),
-    |locks| drop(locks.barrier.wait()),
+    |locks| assert!(!locks.barrier.wait().is_leader()),
     |locks| locks.once.wait(),
     |locks| locks.group.wait(),
     |locks| drop(locks.semaphore.acquire()),
