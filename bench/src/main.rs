@@ -15,6 +15,7 @@ mod chans;
 mod child;
 mod crowds;
 mod hogs;
+mod locks;
 mod mallocs;
 mod parked;
 mod port;

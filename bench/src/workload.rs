@@ -12,7 +12,8 @@ use std::io;
 use crate::port::Mode;
 use crate::rounds::Round;
 use crate::{
-    blocks, chans, crowds, hogs, mallocs, parked, selects, sleeps, spawns, wakes, world, yields,
+    blocks, chans, crowds, hogs, locks, mallocs, parked, selects, sleeps, spawns, wakes, world,
+    yields,
 };
 
 /// How much work one run does.
@@ -158,7 +159,7 @@ pub struct Workload {
 pub const ROUNDS_DEFAULT: usize = 5;
 
 /// Every workload, in the order of `all`.
-pub static ALL: [Workload; 28] = [
+pub static ALL: [Workload; 29] = [
     yields::YIELD,
     spawns::SPAWN,
     spawns::SPAWN_BURST,
@@ -172,6 +173,7 @@ pub static ALL: [Workload; 28] = [
     selects::SELECT_8,
     crowds::SKYNET,
     crowds::SIEVE,
+    locks::MUTEX,
     sleeps::TIMERS,
     sleeps::TIMERS_10K,
     sleeps::TIMER_RESET,

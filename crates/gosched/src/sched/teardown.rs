@@ -247,7 +247,7 @@ fn drop_unstarted(g: Gp) {
 }
 
 /// Takes a waiting goroutine off what it waits on; true: its wake-up is the caller's.
-fn withdraw(g: Gp) -> bool {
+pub(crate) fn withdraw(g: Gp) -> bool {
     g.status.restore();
     if !g.status.begin_scan(Status::Waiting) {
         return false;
