@@ -271,10 +271,8 @@ fn alarm_in(ms: i64) {
         },
     };
     // SAFETY: reads our own memory; the signal that it sends is received.
-    assert_eq!(
-        unsafe { libc::setitimer(libc::ITIMER_REAL, &value, std::ptr::null_mut()) },
-        0
-    );
+    let set = unsafe { libc::setitimer(libc::ITIMER_REAL, &value, std::ptr::null_mut()) };
+    assert_eq!(set, 0);
 }
 
 fn modes() -> [(&'static str, Deadlock); 2] {

@@ -132,7 +132,7 @@ fn d2_a_drop_of_the_runtime_drops_the_closures() {
         let never = os::deadline_after(Duration::MAX);
         let make = |i: usize| {
             let (dropped, flag) = (Dropped(Arc::clone(&counted)), Arc::clone(&flag));
-            let when = if i % 2 == 0 {
+            let when = if i.is_multiple_of(2) {
                 never
             } else {
                 os::deadline_after(LONG)
