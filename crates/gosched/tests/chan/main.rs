@@ -1,12 +1,20 @@
 //! What channels and select do, whoever uses them: goroutines, plain threads, goroutines of another runtime.
 //!
-//! `golang` has Go's rules, `ready` those of select, `found` what was found by thinking about who meets whom, `u10` what is seen
+//! `golang` has Go's rules, `selects` those of select, `found` what was found by thinking about who meets whom, `u10` what is seen
 //! after a channel operation, `memory` what is left behind, `linear` how long it takes, `runtime` what the end of a runtime does
 //! to those who wait, and `stress` all of it at random.
 
 #[path = "../common/mod.rs"]
 mod common;
 mod found;
+mod golang;
+mod linear;
+mod memory;
+mod runtime;
+mod selects;
+mod stress;
+mod traffic;
+mod u10;
 
 use std::time::{Duration, Instant};
 
@@ -33,6 +41,13 @@ fn run<T: Send>(procs: usize, what: &str, f: impl FnOnce() -> T + Send) -> T {
     result
 }
 
+/// Whether exactly `n` goroutines of a runtime wait and none does anything else.
+fn all_wait(runtime: &Runtime, n: usize) -> bool {
+    let dump = runtime.dump();
+    let mut all = dump.goroutines().iter();
+    all.len() == n && all.all(|g| g.state() == "waiting")
+}
+
 /// How many goroutines of a runtime wait for `reason`.
 fn waiting_for(handle: &Handle, reason: &str) -> usize {
     let dump = handle.dump().unwrap();
@@ -56,6 +71,28 @@ fn until_waiting_in(handle: &Handle, n: usize, reason: &str) {
         assert!(
             began.elapsed() < LONG / 2,
             "not {n} goroutines in {reason}:\n{}",
+            handle.dump().unwrap()
+        );
+        thread::sleep(Duration::from_micros(200));
+    }
+}
+
+/// Waits until `n` goroutines of this runtime wait on channels, in whatever way.
+#[track_caller]
+fn until_waiting_for_any(n: usize) {
+    let handle = Handle::current();
+    let waiting = || {
+        let reasons = ["chan receive", "chan send", "select"];
+        reasons
+            .map(|reason| waiting_for(&handle, reason))
+            .iter()
+            .sum::<usize>()
+    };
+    let began = Instant::now();
+    while waiting() != n {
+        assert!(
+            began.elapsed() < LONG / 2,
+            "not {n} wait:\n{}",
             handle.dump().unwrap()
         );
         thread::sleep(Duration::from_micros(200));
