@@ -227,7 +227,7 @@ fn a_semaphore_whose_time_is_up() {
         // One that gave up is not handed anything: the next one is.
         let (early, late) = (Arc::clone(&semaphore), Arc::clone(&semaphore));
         let early = thread::spawn(move || early.acquire_timeout(ms(50)).is_some());
-        wait_for_waiting("sync.Semaphore.Acquire", 1);
+        thread::sleep(ms(10)); // mostly it is the first then
         let late = thread::spawn(move || late.acquire_timeout(Duration::MAX).is_some());
         assert!(!early.join().unwrap());
         wait_for_waiting("sync.Semaphore.Acquire", 1);
