@@ -232,14 +232,13 @@ impl<T> Chan<T> {
                     Err(No::NotNow) => {}
                 }
             }
+            let guard = DropGuard(from);
+            check_cancelled(); // whoever was told once is not told again
+            std::mem::forget(guard);
             // SAFETY: as above; once the value has been moved the loop is left.
             match unsafe { self.send_slow(from, deadline_ns, is_first) } {
                 Slow::Again => is_first = true, // it has waited already
-                Slow::Cancelled => {
-                    let guard = DropGuard(from);
-                    check_cancelled();
-                    std::mem::forget(guard);
-                }
+                Slow::Cancelled => {}
                 ended => return ended,
             }
         }
@@ -367,10 +366,11 @@ impl<T> Chan<T> {
                     Err(No::NotNow) => {}
                 }
             }
+            check_cancelled(); // whoever was told once is not told again
             // SAFETY: as above.
             match unsafe { self.recv_slow(to, deadline_ns, is_first) } {
                 Slow::Again => is_first = true, // it has waited already
-                Slow::Cancelled => check_cancelled(),
+                Slow::Cancelled => {}
                 ended => return ended,
             }
         }

@@ -46,11 +46,11 @@ impl<T> RefUnwindSafe for Receiver<T> {}
 #[cold]
 fn wait_in_vain(deadline_ns: u64) {
     loop {
+        check_cancelled();
         let waiter = Waiter::new();
         waiter.on.set(On::NEVER);
-        match waiter.wait(&RECV, deadline_ns) {
-            Outcome::TimedOut => return,
-            Outcome::Case(_) | Outcome::Cancelled => check_cancelled(),
+        if waiter.wait(&RECV, deadline_ns) == Outcome::TimedOut {
+            return;
         }
     }
 }

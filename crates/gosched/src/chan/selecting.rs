@@ -182,11 +182,13 @@ impl<'a> Run<'_, 'a> {
                 if matches!(wait, Wait::Not) && self.cases.len() < 2 {
                     return None;
                 }
+                if !matches!(wait, Wait::Not) {
+                    check_cancelled(); // whoever was told once is not told again
+                }
                 match self.under_locks(order, matches!(wait, Wait::Not), deadline_ns) {
                     Locked::Got(at, promise) => return Some(self.selected(at, promise)),
                     Locked::Nothing => return None,
-                    Locked::Again => {}
-                    Locked::Cancelled => check_cancelled(),
+                    Locked::Again | Locked::Cancelled => {}
                 }
             }
         })
@@ -472,9 +474,9 @@ impl Drop for LockAll<'_, '_, '_> {
 /// Waits for nothing.
 fn no_cases<T>(deadline_ns: u64) -> Option<T> {
     loop {
-        match Waiter::new().wait(&NO_CASES, deadline_ns) {
-            Outcome::TimedOut => return None,
-            _ => check_cancelled(),
+        check_cancelled();
+        if Waiter::new().wait(&NO_CASES, deadline_ns) == Outcome::TimedOut {
+            return None;
         }
     }
 }

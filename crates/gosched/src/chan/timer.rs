@@ -4,8 +4,8 @@
 //! changes it makes them look again. So a timer that nobody waits on costs nothing, and one that is stopped or set anew can have
 //! no stale value (Go ≥ 1.23): a value that was not received never existed.
 
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Instant;
 
 use super::Receiver;
@@ -19,14 +19,16 @@ use crate::sched::waitq::WakeList;
 pub(super) struct Clock<T> {
     /// Monotonic ns; `u64::MAX`: never. Changes under the channel's lock.
     when: AtomicU64,
+    /// Whether a value is still to come or to be received, be it never. Under the lock.
+    is_set: AtomicBool,
     /// 0: once.
     period_ns: AtomicU64,
     make: fn(Instant) -> T,
 }
 
 impl<T> Receiver<T> {
-    /// Sets a receiver of the clock's anew; whether a value was still to come or to be received.
-    pub(crate) fn set_clock(&self, when_ns: u64, period_ns: u64) -> bool {
+    /// Sets a receiver of the clock's anew, or stops it; whether a value was still to come or to be received.
+    pub(crate) fn set_clock(&self, when_ns: Option<u64>, period_ns: u64) -> bool {
         match self.chan() {
             Some(Chan {
                 header,
@@ -42,6 +44,7 @@ impl<T> Clock<T> {
         os::instant_of(0); // what converts moments is made now, not under a lock
         Clock {
             when: AtomicU64::new(when),
+            is_set: AtomicBool::new(true),
             period_ns: AtomicU64::new(period_ns),
             make,
         }
@@ -86,7 +89,10 @@ impl<T> Clock<T> {
             return None;
         }
         let next = match self.period_ns.load(Relaxed) {
-            0 => u64::MAX,
+            0 => {
+                self.is_set.store(false, Relaxed);
+                u64::MAX
+            }
             period => when.saturating_add(period.saturating_mul(1 + (now - when) / period)),
         };
         self.when.store(next, SeqCst);
@@ -99,16 +105,17 @@ impl<T> Clock<T> {
         (self.make)(os::instant_of(when))
     }
 
-    /// Sets it anew; whether a value was still to come or to be received. `u64::MAX` stops it.
-    pub(super) fn set(&self, header: &Header, when: u64, period_ns: u64) -> bool {
+    /// Sets it anew, or stops it; whether a value was still to come or to be received.
+    pub(super) fn set(&self, header: &Header, when: Option<u64>, period_ns: u64) -> bool {
         let _rt = enter();
         let mut q = header.queues.lock();
-        let old = self.when.swap(when, SeqCst);
+        let was_set = self.is_set.swap(when.is_some(), Relaxed);
+        self.when.store(when.unwrap_or(u64::MAX), SeqCst);
         self.period_ns.store(period_ns, Relaxed);
         let mut wake = WakeList::new();
         header.look_again(&mut q, &mut wake);
         drop(q);
         wake.wake();
-        old != u64::MAX
+        was_set
     }
 }

@@ -38,8 +38,8 @@ use crate::shim::Futex;
 /// Between two looks: at first, and at most.
 const TICK_MIN_NS: u64 = 1_000_000;
 const TICK_MAX_NS: u64 = 10_000_000;
-/// The pause is not shorter for the sake of timers: where many are neglected, the machine is busy with something else.
-const PAUSE_MIN_NS: u64 = 250_000;
+/// The pause while timers are neglected that were left: where there are so many, the machine is busy with something else.
+const OVERDUE_NS: u64 = 250_000;
 /// A longer pause is a doze.
 const NAP_NS: u64 = 1_000_000;
 /// The first rest, and the longest.
@@ -303,7 +303,10 @@ impl Sched {
         // FENCE: nap/2 — the pause before the look at the timers and at who presses; meets nap/1 in `State::timer_set`, and the
         // order of the two words in `State::press`.
         fence(SeqCst);
-        let timer = self.timer_wanted_at().max(now + PAUSE_MIN_NS);
+        let timer = match self.timer_wanted_at() {
+            overdue if overdue <= now => now + OVERDUE_NS,
+            timer => timer,
+        };
         if was_pressed || !sysmon.is_pressed() {
             let word = sysmon.word.0.load(Relaxed);
             if word != CALLED {

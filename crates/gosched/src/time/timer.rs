@@ -71,7 +71,7 @@ impl Timer {
     pub fn stop(&self) -> bool {
         match &self.func {
             Some(func) => func.stop(),
-            None => self.chan.set_clock(u64::MAX, 0),
+            None => self.chan.set_clock(None, 0),
         }
     }
 
@@ -86,7 +86,7 @@ impl Timer {
         let when = os::deadline_after(duration);
         match &self.func {
             Some(func) => func.reset(when),
-            None => self.chan.set_clock(when, 0),
+            None => self.chan.set_clock(Some(when), 0),
         }
     }
 }
@@ -211,7 +211,7 @@ impl Ticker {
     ///
     /// See the example of [`Ticker`].
     pub fn stop(&self) {
-        self.chan.set_clock(u64::MAX, 0);
+        self.chan.set_clock(None, 0);
     }
 
     /// Begins anew with another period; the next tick comes `period` from now.
@@ -230,7 +230,7 @@ impl Ticker {
     #[track_caller]
     pub fn reset(&self, period: Duration) {
         let (when, period_ns) = first_tick(period, "Ticker::reset");
-        self.chan.set_clock(when, period_ns);
+        self.chan.set_clock(Some(when), period_ns);
     }
 }
 

@@ -478,3 +478,44 @@ fn u6_who_waits_for_the_clock_or_a_thread_is_not_dead() {
     );
     out.succeeded();
 }
+
+/// A goroutine that caught its first unwinding is unwound at its next wait, too.
+#[test]
+fn d2_a_shutdown_unwinds_again_who_caught_it() {
+    use gosched::chan::{after, never, select};
+    let waits: [(&str, fn()); 5] = [
+        ("recv", || drop(bounded::<()>(0).1.clone().recv())),
+        ("send", || {
+            let (s, _r) = bounded(0);
+            drop(s.send(()));
+        }),
+        ("select", || {
+            let (_s, r) = bounded::<()>(0);
+            select! {
+                recv(r) -> _ => {}
+                recv(never::<()>()) -> _ => {}
+            }
+        }),
+        ("never", || drop(never::<()>().recv())),
+        ("after", || drop(after(Duration::from_secs(3600)).recv())),
+    ];
+    for (name, wait) in waits {
+        let runtime = Runtime::builder().procs(2).build().unwrap();
+        let caught = Arc::new(AtomicUsize::new(0));
+        let counts = Arc::clone(&caught);
+        runtime.go(move || {
+            let (s, r) = bounded::<()>(0); // both ends: it waits for ever
+            for _ in 0..3 {
+                let unwound = std::panic::catch_unwind(|| match name {
+                    "recv" => drop(r.recv()),
+                    _ => wait(),
+                });
+                counts.fetch_add(usize::from(unwound.is_err()), SeqCst);
+            }
+            drop(s);
+        });
+        std::thread::sleep(Duration::from_millis(20));
+        runtime.shutdown(Duration::from_secs(60));
+        assert_eq!(caught.load(SeqCst), 3, "{name}");
+    }
+}

@@ -12,6 +12,7 @@ use crate::sched::g::WaitReason;
 use crate::sched::m::M;
 use crate::sched::park::{WaitArg, WaitOps};
 use crate::sched::ptr::{Gp, Ptr};
+use crate::time::timers::NOWHERE;
 
 /// A scheduler without threads, its Ps idle; leaked, for what is broken is not taken down.
 fn still(procs: u32) -> &'static Sched {
@@ -313,6 +314,28 @@ fn g4_it_waits_on_nothing() {
     assert_eq!(stopped(|sched| waiting_g(sched).wait_ops.set(None)), ["G4"]);
     let found = stopped(|sched| waiting_g(sched).set_waiting(WaitReason::Sleep, 0));
     assert_eq!(found, ["G4"], "asleep without a timer");
+}
+
+#[test]
+fn pl_a_timer_is_not_where_its_goroutine_says() {
+    let armed = |sched: &Sched, p: u32| {
+        let g = waiting_g(sched);
+        g.set_deadline(u64::MAX - 1);
+        sched.arm(sched.p(p), g, |_| true, || true);
+        g
+    };
+    assert!(stopped(|sched| drop(armed(sched, 1))).is_empty());
+    let found = stopped(|sched| armed(sched, 1).timer_p.store(0, Relaxed));
+    assert_eq!(found, ["PL"], "in another P's heap");
+    let found = stopped(|sched| armed(sched, 1).timer_p.store(NOWHERE, Relaxed));
+    assert_eq!(found, ["PL", "PL"], "in a heap and does not know");
+    let found = stopped(|sched| waiting_g(sched).timer_p.store(1, Relaxed));
+    assert_eq!(found, ["PL"], "in no heap and does not know");
+    let found = stopped(|sched| {
+        let (first, second) = (armed(sched, 1), armed(sched, 1));
+        first.timer_slot.swap(&second.timer_slot);
+    });
+    assert_eq!(found, ["PL"], "in each other's places");
 }
 
 #[test]
