@@ -63,4 +63,36 @@ mod slot;
 mod spin;
 
 #[cfg(test)]
+#[path = "../../gosched/src/sync/mutex_word.rs"]
+#[allow(
+    dead_code,
+    reason = "what a timeout does, and poisoning, are not in the models"
+)]
+mod mutex_word;
+
+#[cfg(test)]
+#[path = "../../gosched/src/sync/rwlock_word.rs"]
+#[allow(
+    dead_code,
+    reason = "what a timeout does, and poisoning, are not in the models"
+)]
+mod rwlock_word;
+
+#[cfg(test)]
+#[path = "../../gosched/src/sync/semaphore_word.rs"]
+#[allow(
+    dead_code,
+    reason = "what a timeout does, and poisoning, are not in the models"
+)]
+mod semaphore_word;
+
+#[cfg(test)]
+#[path = "../../gosched/src/sync/waitgroup_word.rs"]
+#[allow(
+    dead_code,
+    reason = "what a timeout does, and poisoning, are not in the models"
+)]
+mod waitgroup_word;
+
+#[cfg(test)]
 mod models;

@@ -2,6 +2,7 @@
 
 mod claim;
 mod handoff;
+mod locks;
 mod note;
 mod park;
 mod ring;

@@ -301,6 +301,7 @@ impl<T> Ring<T> {
             {
                 slot.stamp.store(self.lap_later(head), Release);
                 self.voids.fetch_sub(1, Relaxed);
+                fence_after_rmw(); // settle/2: this move of `head`, too
             }
         }
     }

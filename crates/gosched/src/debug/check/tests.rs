@@ -324,7 +324,7 @@ fn pl_a_timer_is_not_where_its_goroutine_says() {
         sched.arm(sched.p(p), g, |_| true, || true);
         g
     };
-    assert!(stopped(|sched| drop(armed(sched, 1))).is_empty());
+    assert!(stopped(|sched| _ = armed(sched, 1)).is_empty());
     let found = stopped(|sched| armed(sched, 1).timer_p.store(0, Relaxed));
     assert_eq!(found, ["PL"], "in another P's heap");
     let found = stopped(|sched| armed(sched, 1).timer_p.store(NOWHERE, Relaxed));
