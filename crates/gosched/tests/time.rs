@@ -129,7 +129,9 @@ fn a_reset_reaches_those_who_wait() {
                 sleep(5 * MS);
                 assert_eq!(total.load(SeqCst), n, "one value, one receiver");
             }
-            waits.into_iter().for_each(|w| drop(w.join().unwrap()));
+            for wait in waits {
+                wait.join().unwrap();
+            }
         });
     });
 }

@@ -619,11 +619,15 @@ impl<T> Chan<T> {
         let mut emptied = Emptied::new();
         {
             let _rt = enter();
-            match &self.flavor {
-                Flavor::Array(ring) => _ = ring.close(),
-                Flavor::List(list) => _ = list.close(),
-                Flavor::Zero { .. } => {}
-                Flavor::Clock(_) => return false,
+            // Who sees a closed buffer may close the channel as well, before this one has the lock: the buffer says who was first.
+            let is_first = match &self.flavor {
+                Flavor::Array(ring) => ring.close(),
+                Flavor::List(list) => list.close(),
+                Flavor::Zero { .. } => true,
+                Flavor::Clock(_) => false,
+            };
+            if !is_first {
+                return false;
             }
             let mut q = self.header.queues.lock();
             if std::mem::replace(&mut q.is_closed, true) {

@@ -194,10 +194,8 @@ fn cpu_time() -> Duration {
         tv_nsec: 0,
     };
     // SAFETY: the kernel writes to a place of its own.
-    assert_eq!(
-        unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) },
-        0
-    );
+    let read = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
+    assert_eq!(read, 0);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 

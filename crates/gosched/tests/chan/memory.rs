@@ -82,7 +82,9 @@ fn selects_leave_nothing_behind() {
                     }
                     any.0.send(2).unwrap();
                     let mut sel = Select::new();
-                    (sel.recv(&zero.1), sel.send(&zero.0), sel.recv(&any.1));
+                    sel.recv(&zero.1);
+                    sel.send(&zero.0);
+                    sel.recv(&any.1);
                     let operation = sel.select();
                     assert_eq!(operation.recv(&any.1), Ok(2));
                 }

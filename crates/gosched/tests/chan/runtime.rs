@@ -137,11 +137,9 @@ impl Waiters {
             },
             _ => {
                 let mut sel = Select::new();
-                (
-                    sel.recv(&self.zero.1),
-                    sel.recv(&self.empty.1),
-                    sel.send(&self.full.0),
-                );
+                sel.recv(&self.zero.1);
+                sel.recv(&self.empty.1);
+                sel.send(&self.full.0);
                 sel.ready();
             }
         }
@@ -397,7 +395,8 @@ fn a_dump_names_what_they_wait_for() {
         "is ready",
         Box::new(move || {
             let mut sel = Select::new();
-            (sel.recv(&r4), sel.recv(&r4));
+            sel.recv(&r4);
+            sel.recv(&r4);
             sel.ready();
         }),
     );
@@ -484,10 +483,10 @@ fn u6_who_waits_for_the_clock_or_a_thread_is_not_dead() {
 fn d2_a_shutdown_unwinds_again_who_caught_it() {
     use gosched::chan::{after, never, select};
     let waits: [(&str, fn()); 5] = [
-        ("recv", || drop(bounded::<()>(0).1.clone().recv())),
+        ("recv", || unreachable!("its own, below")),
         ("send", || {
             let (s, _r) = bounded(0);
-            drop(s.send(()));
+            _ = s.send(());
         }),
         ("select", || {
             let (_s, r) = bounded::<()>(0);
@@ -496,8 +495,8 @@ fn d2_a_shutdown_unwinds_again_who_caught_it() {
                 recv(never::<()>()) -> _ => {}
             }
         }),
-        ("never", || drop(never::<()>().recv())),
-        ("after", || drop(after(Duration::from_secs(3600)).recv())),
+        ("never", || _ = never::<()>().recv()),
+        ("after", || _ = after(Duration::from_secs(3600)).recv()),
     ];
     for (name, wait) in waits {
         let runtime = Runtime::builder().procs(2).build().unwrap();
@@ -507,7 +506,7 @@ fn d2_a_shutdown_unwinds_again_who_caught_it() {
             let (s, r) = bounded::<()>(0); // both ends: it waits for ever
             for _ in 0..3 {
                 let unwound = std::panic::catch_unwind(|| match name {
-                    "recv" => drop(r.recv()),
+                    "recv" => _ = r.recv(),
                     _ => wait(),
                 });
                 counts.fetch_add(usize::from(unwound.is_err()), SeqCst);

@@ -395,7 +395,8 @@ fn a_default_is_not_taken_while_somebody_always_waits() {
                 }
                 _ = r1.try_recv();
                 assert!(looks.join().unwrap(), "a default in round {round}");
-                (s1.close(), s2.close());
+                s1.close();
+                s2.close();
             });
         }
     });

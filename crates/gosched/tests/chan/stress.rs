@@ -277,7 +277,7 @@ fn end<const WORDS: usize>(
         Ending::Shutdown => {
             drop((s, r));
             let there = places.there.take();
-            return there.into_iter().for_each(|there| there.shutdown(LONG));
+            there.into_iter().for_each(|there| there.shutdown(LONG))
         }
         Ending::Dropped => {
             drop(places.there.take());

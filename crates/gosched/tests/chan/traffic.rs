@@ -209,7 +209,9 @@ fn receive_somehow<T>(r: &Receiver<T>, rng: &mut Rng) -> Receiving<T> {
         },
         10 => {
             let mut sel = Select::new();
-            (sel.recv(&nothing), sel.recv(r), sel.recv(r));
+            sel.recv(&nothing);
+            sel.recv(r);
+            sel.recv(r);
             match sel.select_timeout(soon(rng)) {
                 Ok(chosen) => chosen.recv(r).into(),
                 Err(_) => Receiving::Nothing,

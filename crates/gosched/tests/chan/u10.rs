@@ -27,8 +27,8 @@ impl Plain {
 
     /// Writes all words, from the last to the first.
     fn write(&self, value: u64) {
-        // SAFETY: as above; volatile, so that it happens here and not earlier or later.
         for at in (0..8).rev() {
+            // SAFETY: as above; volatile, so that it happens here and not earlier or later.
             unsafe { (&raw mut (*self.0.get())[at]).write_volatile(value) };
         }
     }
