@@ -13,6 +13,7 @@
 //!  models/note.rs    an M's note, reused, with deadlines       M1
 //!  models/claim.rs   taking the P of an M that is stuck        U3, M5, D8
 //!  models/handoff.rs the P that a marked call left behind      SY, P3, P4, M4
+//!  models/locks.rs   Mutex, RwLock, WaitGroup, Semaphore       U10
 //! ```
 //!
 //! What loom does not say. It treats a SeqCst access as AcqRel, so the models stand on the fences alone, which is
