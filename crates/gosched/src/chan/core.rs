@@ -28,7 +28,7 @@ use super::timer::Clock;
 use crate::os;
 use crate::sched::g::WaitReason;
 use crate::sched::lock::{Lock, Rank};
-use crate::sched::park::enter;
+use crate::sched::park::{Entered, enter};
 use crate::sched::waitq::{Node, On, Outcome, WaitKind, WaitQueue, Waiter, WakeList};
 use crate::shim::{AcqRel, AtomicBool, AtomicUsize, Relaxed, SeqCst, fence};
 use crate::thread::park::check_cancelled;
@@ -166,7 +166,6 @@ impl<T> Chan<T> {
     }
 
     /// Sends, waiting until the deadline at most.
-    #[inline(never)]
     pub(super) fn send(&self, msg: T, deadline_ns: u64) -> Result<(), SendTimeoutError<T>> {
         let mut msg = MaybeUninit::new(msg);
         // SAFETY: D1, the value is there until it has been moved.
@@ -186,12 +185,17 @@ impl<T> Chan<T> {
     /// `from` is a value that the caller forgets if it was moved, which is what true says.
     #[inline]
     pub(super) unsafe fn send_now(&self, from: *const T) -> bool {
-        let Flavor::Array(ring) = &self.flavor else {
+        if !self.has_buffer() {
             return false;
-        };
+        }
         let _rt = enter();
         // SAFETY: by the caller's promise.
-        let sent = !self.header.send_waits.load(Relaxed) && unsafe { ring.push_at_once(from) };
+        let sent = !self.header.send_waits.load(Relaxed)
+            && match &self.flavor {
+                Flavor::Array(ring) => unsafe { ring.push_at_once(from) },
+                Flavor::List(list) => unsafe { list.push_at_once(from) },
+                Flavor::Zero { .. } | Flavor::Clock(_) => false,
+            };
         if sent {
             self.serve_receivers();
         }
@@ -204,12 +208,17 @@ impl<T> Chan<T> {
     /// `to` is a place for a `T`, initialised if true is returned.
     #[inline]
     pub(super) unsafe fn recv_now(&self, to: *mut T) -> bool {
-        let Flavor::Array(ring) = &self.flavor else {
+        if !self.has_buffer() {
             return false;
-        };
+        }
         let _rt = enter();
         // SAFETY: by the caller's promise.
-        let received = !self.header.recv_waits.load(Relaxed) && unsafe { ring.pop_at_once(to) };
+        let received = !self.header.recv_waits.load(Relaxed)
+            && match &self.flavor {
+                Flavor::Array(ring) => unsafe { ring.pop_at_once(to) },
+                Flavor::List(list) => unsafe { list.pop_at_once(to) },
+                Flavor::Zero { .. } | Flavor::Clock(_) => false,
+            };
         if received {
             self.serve_senders();
         }
@@ -219,10 +228,10 @@ impl<T> Chan<T> {
     /// How a send ended: moved, closed, or timed out.
     ///
     /// # Safety
-    /// `from` is a value that the caller forgets if it was moved.
-    #[inline(always)]
-    unsafe fn send_from(&self, from: *mut T, deadline_ns: u64) -> Slow {
-        let mut is_first = false;
+    /// `from` is a value that the caller forgets if it was moved, or if this unwinds.
+    #[inline(never)]
+    pub(super) unsafe fn send_from(&self, from: *mut T, deadline_ns: u64) -> Slow {
+        let mut turn = Turn::FIRST;
         loop {
             if self.has_buffer() && !self.header.send_waits.load(Relaxed) {
                 // SAFETY: by the caller's promise.
@@ -232,13 +241,15 @@ impl<T> Chan<T> {
                     Err(No::NotNow) => {}
                 }
             }
-            let guard = DropGuard(from);
-            check_cancelled(); // whoever was told once is not told again
-            std::mem::forget(guard);
             // SAFETY: as above; once the value has been moved the loop is left.
-            match unsafe { self.send_slow(from, deadline_ns, is_first) } {
-                Slow::Again => is_first = true, // it has waited already
-                Slow::Cancelled => {}
+            match unsafe { self.send_slow(from, deadline_ns, turn) } {
+                Slow::Again => turn.has_waited = true,
+                Slow::Cancelled => {
+                    let guard = DropGuard(from);
+                    check_cancelled();
+                    std::mem::forget(guard);
+                    turn.is_told = true;
+                }
                 ended => return ended,
             }
         }
@@ -246,33 +257,33 @@ impl<T> Chan<T> {
 
     /// # Safety
     /// `from` is a value that the caller forgets if it was moved.
-    unsafe fn send_slow(&self, from: *mut T, deadline_ns: u64, is_first: bool) -> Slow {
-        let waiter;
-        let node;
-        let mut wake = WakeList::new();
-        {
-            let _rt = enter();
-            let mut q = self.header.queues.lock();
-            if q.is_closed {
-                return Slow::Closed;
-            }
-            // SAFETY: by the caller's promise.
-            if self.is_zero() && unsafe { self.give(&mut q, from, &mut wake) } {
-                drop(q);
-                wake.wake();
-                return Slow::Moved;
-            }
-            waiter = Waiter::new();
-            node = Node::new(&waiter, 0);
-            node.elem.set(from.cast());
-            // SAFETY: G4, `finish_wait` takes the node out before this frame ends.
-            unsafe { q.sendq.push(&node, is_first) };
-            self.settle_queued(&mut q, &mut wake);
-            drop(q);
-            wake.wake();
+    #[inline]
+    unsafe fn send_slow(&self, from: *mut T, deadline_ns: u64, turn: Turn) -> Slow {
+        let rt = enter();
+        if turn.must_unwind(&rt) {
+            return Slow::Cancelled;
         }
+        let mut wake = WakeList::new();
+        let mut q = self.header.queues.lock();
+        if q.is_closed {
+            return Slow::Closed;
+        }
+        // SAFETY: by the caller's promise.
+        if self.is_zero() && unsafe { self.give(&mut q, from, &mut wake) } {
+            drop(q);
+            wake.wake_in(&rt);
+            return Slow::Moved;
+        }
+        let waiter = Waiter::new();
+        let node = Node::new(&waiter, 0);
+        node.elem.set(from.cast());
         waiter.on.set(self.header.on());
-        let outcome = waiter.wait(&SEND, deadline_ns);
+        // SAFETY: G4, `finish_wait` takes the node out before this frame ends.
+        unsafe { q.sendq.push(&node, turn.has_waited) };
+        self.settle_queued(&mut q, &mut wake);
+        drop(q);
+        wake.wake_in(&rt);
+        let outcome = waiter.wait_in(rt, &SEND, deadline_ns);
         self.finish_wait(outcome, &node, |q| &mut q.sendq)
     }
 
@@ -337,7 +348,6 @@ impl<T> Chan<T> {
     }
 
     /// Receives, waiting until the deadline at most.
-    #[inline(never)]
     pub(super) fn recv(&self, deadline_ns: u64) -> Result<T, RecvTimeoutError> {
         let mut to = MaybeUninit::<T>::uninit();
         // SAFETY: `to` is a place for a T, initialised where that is said.
@@ -354,9 +364,9 @@ impl<T> Chan<T> {
     ///
     /// # Safety
     /// `to` is a place for a `T`, initialised if `Moved` is returned.
-    #[inline(always)]
-    unsafe fn recv_to(&self, to: *mut T, deadline_ns: u64) -> Slow {
-        let mut is_first = false;
+    #[inline(never)]
+    pub(super) unsafe fn recv_to(&self, to: *mut T, deadline_ns: u64) -> Slow {
+        let mut turn = Turn::FIRST;
         loop {
             if self.is_clock() || self.has_buffer() && !self.header.recv_waits.load(Relaxed) {
                 // SAFETY: by the caller's promise.
@@ -366,11 +376,13 @@ impl<T> Chan<T> {
                     Err(No::NotNow) => {}
                 }
             }
-            check_cancelled(); // whoever was told once is not told again
             // SAFETY: as above.
-            match unsafe { self.recv_slow(to, deadline_ns, is_first) } {
-                Slow::Again => is_first = true, // it has waited already
-                Slow::Cancelled => {}
+            match unsafe { self.recv_slow(to, deadline_ns, turn) } {
+                Slow::Again => turn.has_waited = true,
+                Slow::Cancelled => {
+                    check_cancelled();
+                    turn.is_told = true;
+                }
                 ended => return ended,
             }
         }
@@ -378,39 +390,41 @@ impl<T> Chan<T> {
 
     /// # Safety
     /// `to` is a place for a `T`, initialised if `Moved` is returned.
-    unsafe fn recv_slow(&self, to: *mut T, deadline_ns: u64, is_first: bool) -> Slow {
+    #[inline]
+    unsafe fn recv_slow(&self, to: *mut T, deadline_ns: u64, turn: Turn) -> Slow {
         let own = self.next_due();
         let waiter = Waiter::new();
         let node = Node::new(&waiter, 0);
         node.elem.set(to.cast());
+        let rt = enter();
+        if turn.must_unwind(&rt) {
+            return Slow::Cancelled;
+        }
         let mut wake = WakeList::new();
-        {
-            let rt = enter();
-            let mut q = self.header.queues.lock();
-            if self.is_zero() {
+        let mut q = self.header.queues.lock();
+        if self.is_zero() {
+            if !q.sendq.is_empty()
                 // SAFETY: by the caller's promise.
-                let took = unsafe { self.take(&mut q, to, &node, &mut wake) };
-                if let Some(took) = took {
-                    drop(q);
-                    wake.wake();
-                    drop(rt);
-                    return took.after_handshake(&waiter, &node);
-                }
-                if q.is_closed || os::has_passed(own) {
-                    return Slow::Closed;
-                }
-            } else if self.next_due() != own {
-                return Slow::Again;
+                && let Some(took) = unsafe { self.take(&mut q, to, &node, &mut wake) }
+            {
+                drop(q);
+                wake.wake_in(&rt);
+                drop(rt);
+                return took.after_handshake(&waiter, &node);
             }
-            // SAFETY: G4, `finish_wait` takes the node out before this frame ends.
-            unsafe { q.recvq.push(&node, is_first) };
-            self.settle_queued(&mut q, &mut wake);
-            drop(q);
-            wake.wake();
-            drop(rt);
+            if q.is_closed || os::has_passed(own) {
+                return Slow::Closed;
+            }
+        } else if self.next_due() != own {
+            return Slow::Again;
         }
         waiter.on.set(self.header.on());
-        let outcome = waiter.wait(&RECV, deadline_ns.min(own));
+        // SAFETY: G4, `finish_wait` takes the node out before this frame ends.
+        unsafe { q.recvq.push(&node, turn.has_waited) };
+        self.settle_queued(&mut q, &mut wake);
+        drop(q);
+        wake.wake_in(&rt);
+        let outcome = waiter.wait_in(rt, &RECV, deadline_ns.min(own));
         match self.finish_wait(outcome, &node, |q| &mut q.recvq) {
             Slow::TimedOut if own < deadline_ns => Slow::Again, // its own time, not the caller's
             slow => slow,
@@ -553,10 +567,16 @@ impl<T> Chan<T> {
     }
 
     /// Somebody has just queued itself: what came before its place in the queue was visible is settled now.
+    #[inline]
     pub(super) fn settle_queued(&self, q: &mut Queues, wake: &mut WakeList) {
-        if self.is_zero() {
-            return; // no buffer, nothing to settle
+        // Without a buffer there is nothing to settle.
+        if !self.is_zero() {
+            self.settle_buffer(q, wake);
         }
+    }
+
+    #[inline(never)]
+    fn settle_buffer(&self, q: &mut Queues, wake: &mut WakeList) {
         self.header.note_queues(q);
         // FENCE: settle/1, settle/2 — the marks before the look at the buffer; meets the one after its move.
         fence(SeqCst);
@@ -711,6 +731,28 @@ pub(super) enum Slow {
     TimedOut,
     Cancelled,
     Again,
+}
+
+/// What one who must wait has behind it.
+#[derive(Clone, Copy)]
+struct Turn {
+    /// It was woken to look again: it comes first.
+    has_waited: bool,
+    /// It was asked to unwind and could not. Nobody asks again.
+    is_told: bool,
+}
+
+impl Turn {
+    const FIRST: Turn = Turn {
+        has_waited: false,
+        is_told: false,
+    };
+
+    /// Whether the goroutine is to unwind before it waits.
+    #[inline]
+    fn must_unwind(self, rt: &Entered) -> bool {
+        rt.g().is_some_and(|g| g.must_unwind()) && !self.is_told
+    }
 }
 
 /// Gives waiting receivers what the buffer has; whether anybody got anything.

@@ -211,18 +211,50 @@ impl<T> List<T> {
             {
                 self.link(block, Box::into_raw(next), tail);
             }
-            // SAFETY: the place is ours alone until its state says that it is written; so the block is there.
-            unsafe {
-                let slot = &(&(*block).slots)[place];
-                (*slot.value.get())
-                    .as_mut_ptr()
-                    .copy_from_nonoverlapping(from, 1);
-                // ORDER: Release; pairs with the Acquire in `take`: the value is seen (U10).
-                slot.state.store(1, Release);
-            }
-            fence_after_rmw(); // settle/1: the tail moved before the caller looks for waiting receivers
+            // SAFETY: the place was won; `from` by the caller's promise.
+            unsafe { self.put(block, place, from) };
             return Ok(());
         }
+    }
+
+    /// The common case of [`List::push`]: nobody else is at the end, and the block has room. False: it is not that case.
+    ///
+    /// # Safety
+    /// As for [`List::push`].
+    #[inline]
+    pub(super) unsafe fn push_at_once(&self, from: *const T) -> bool {
+        // ORDER: as in `push`, all three.
+        let tail = self.tail.position.load(Acquire);
+        let block = self.tail.block.load(Acquire);
+        let place = place_of(tail);
+        let taken = tail & FLAG == 0
+            && place < BLOCK - 1
+            && self
+                .tail
+                .position
+                .compare_exchange(tail, tail + ONE, SeqCst, Relaxed)
+                .is_ok();
+        if taken {
+            // SAFETY: the place was won; `from` by the caller's promise.
+            unsafe { self.put(block, place, from) };
+        }
+        taken
+    }
+
+    /// # Safety
+    /// The place was won by the caller; `from` is readable as a `T` that is given away.
+    #[inline]
+    unsafe fn put(&self, block: *mut Block<T>, place: usize, from: *const T) {
+        // SAFETY: the place is ours alone until its state says that it is written; so the block is there.
+        unsafe {
+            let slot = &(&(*block).slots)[place];
+            (*slot.value.get())
+                .as_mut_ptr()
+                .copy_from_nonoverlapping(from, 1);
+            // ORDER: Release; pairs with the Acquire in `take`: the value is seen (U10).
+            slot.state.store(1, Release);
+        }
+        fence_after_rmw(); // settle/1: the tail moved before the caller looks for waiting receivers
     }
 
     /// The sender that took a block's last place brings the next one.
@@ -252,22 +284,13 @@ impl<T> List<T> {
                 snooze(&mut turns);
                 continue;
             }
-            let mut new = head + ONE;
-            if head & FLAG == 0 {
-                fence(SeqCst);
-                // ORDER: Acquire; pairs with the SeqCst in `close`: what was done before it is seen (U10).
-                let tail = self.tail.position.load(Acquire);
-                if head / ONE == tail / ONE {
-                    return Err(if tail & FLAG != 0 {
-                        No::Closed
-                    } else {
-                        No::NotNow
-                    });
+            let new = match self.after(head) {
+                Ok(new) => new,
+                Err(_) => {
+                    fence(SeqCst); // nothing is said of an old tail
+                    self.after(head)?
                 }
-                if head / ONE / LAP != tail / ONE / LAP {
-                    new |= FLAG;
-                }
-            }
+            };
             // ORDER: SeqCst; wins the place, and the block with it.
             let taken = self
                 .head
@@ -284,6 +307,54 @@ impl<T> List<T> {
             unsafe { self.take(block, place, to, emptied) };
             return Ok(());
         }
+    }
+
+    /// The common case of [`List::pop`]: nobody else is at the front, and the block has more. False: it is not that case.
+    ///
+    /// # Safety
+    /// As for [`List::pop`].
+    #[inline]
+    pub(super) unsafe fn pop_at_once(&self, to: *mut T) -> bool {
+        // ORDER: as in `pop`, all three.
+        let head = self.head.position.load(Acquire);
+        let block = self.head.block.load(Acquire);
+        let place = place_of(head);
+        let taken = place < BLOCK - 1
+            && self.after(head).is_ok_and(|new| {
+                self.head
+                    .position
+                    .compare_exchange(head, new, SeqCst, Relaxed)
+                    .is_ok()
+            });
+        if taken {
+            let mut emptied = Emptied::new();
+            // SAFETY: the place is ours; the block is there until it has been read.
+            unsafe { self.take(block, place, to, &mut emptied) };
+            if !emptied.0.is_null() {
+                self.keep(emptied);
+            }
+        }
+        taken
+    }
+
+    /// The head after the value at `head` is taken, if there is one. The tail is never older than the head that was read: who
+    /// moved the head there had seen a tail beyond.
+    #[inline]
+    fn after(&self, head: usize) -> Result<usize, No> {
+        let new = head + ONE;
+        if head & FLAG != 0 {
+            return Ok(new);
+        }
+        // ORDER: Acquire; pairs with the SeqCst in `close`: what was done before it is seen (U10).
+        let tail = self.tail.position.load(Acquire);
+        if head / ONE == tail / ONE {
+            return Err(match tail & FLAG != 0 {
+                true => No::Closed,
+                false => No::NotNow,
+            });
+        }
+        let is_last = head / ONE / LAP == tail / ONE / LAP;
+        Ok(if is_last { new } else { new | FLAG })
     }
 
     /// The receiver that took a block's last place moves the head to the next one.
@@ -310,6 +381,7 @@ impl<T> List<T> {
 
     /// # Safety
     /// The place was won by the caller; `to` is writable as a `T`.
+    #[inline]
     unsafe fn take(
         &self,
         block: *mut Block<T>,

@@ -20,8 +20,9 @@
 
 use std::mem::ManuallyDrop;
 
-use super::internal::{Case, Wait, run};
-use super::{Receiver, SelectedOperation, Sender};
+use super::internal::{Case, Room, Wait};
+use super::selecting::{pick, run, try_small};
+use super::{Receiver, RecvError, SelectedOperation, Sender};
 
 /// The channel of a `recv` arm, through whatever references and pointers it was given.
 #[doc(hidden)]
@@ -40,29 +41,72 @@ pub fn sender<T>(s: &Sender<T>) -> &Sender<T> {
 /// What a select came to. Without a destructor, which would keep the channels borrowed in the bodies: the arm that is taken asks
 /// for the operation.
 #[doc(hidden)]
-pub struct Chosen<'a>(ManuallyDrop<Option<SelectedOperation<'a>>>);
+pub struct Chosen<'a, 'r> {
+    index: Option<usize>,
+    how: How<'a, 'r>,
+}
+
+enum How<'a, 'r> {
+    /// A receive that is done: the value lies in the room, or its channel has ended.
+    Received(Case<'a>, Result<&'r Room, RecvError>),
+    /// An operation that is to be completed, or the default.
+    Open(ManuallyDrop<Option<SelectedOperation<'a>>>),
+}
 
 /// Waits for one of the cases.
 #[doc(hidden)]
 #[inline]
-pub fn choose<'a>(cases: &[Case<'a>], is_biased: bool, wait: Wait) -> Chosen<'a> {
-    Chosen(ManuallyDrop::new(run(cases, is_biased, wait)))
+pub fn choose<'a, 'r>(
+    cases: &[Case<'a>],
+    is_biased: bool,
+    wait: Wait,
+    room: &'r mut Room,
+) -> Chosen<'a, 'r> {
+    let picked = pick(cases, is_biased);
+    let small = cases.get(picked).filter(|case| case.is_small());
+    if let Some(case) = small
+        && let Some(got) = try_small(case, room)
+    {
+        return Chosen {
+            index: Some(picked),
+            how: How::Received(*case, got.map(|()| &*room)),
+        };
+    }
+    let first = small.is_none().then_some(picked);
+    let open = run(cases, first, is_biased, wait);
+    Chosen {
+        index: open.as_ref().map(SelectedOperation::index),
+        how: How::Open(ManuallyDrop::new(open)),
+    }
 }
 
-impl<'a> Chosen<'a> {
+impl<'a> Chosen<'a, '_> {
     /// Which case it is; None: the default.
     #[inline]
     pub fn index(&self) -> Option<usize> {
-        self.0.as_ref().map(SelectedOperation::index)
+        self.index
+    }
+
+    /// Completes a receive.
+    #[inline]
+    pub fn recv<T>(self, r: &Receiver<T>) -> Result<T, RecvError> {
+        match self.how {
+            How::Received(case, got) if case.is_of(r.chan) => {
+                // SAFETY: D1, the receive has put a value of this channel's type there; it is taken once.
+                got.map(|room| unsafe { room.get().cast::<T>().read() })
+            }
+            _ => self.open().recv(r),
+        }
     }
 
     /// The operation, which is to be completed.
-    #[inline]
-    pub fn oper(self) -> SelectedOperation<'a> {
-        match ManuallyDrop::into_inner(self.0) {
-            Some(oper) => oper,
-            None => no_such_arm(),
+    pub fn open(self) -> SelectedOperation<'a> {
+        if let How::Open(open) = self.how
+            && let Some(open) = ManuallyDrop::into_inner(open)
+        {
+            return open;
         }
+        no_such_arm()
     }
 }
 
@@ -361,14 +405,16 @@ macro_rules! __select {
         match ($(&$chan,)*) {
             arms => {
                 let arms = ($($crate::chan::internal::$channel(arms.$i),)*);
+                let mut room = $crate::chan::internal::Room::new();
                 let chosen = $crate::chan::internal::choose(
                     &[$($crate::chan::internal::$case(arms.$i)),*],
                     $biased,
                     $wait,
+                    &mut room,
                 );
                 match chosen.index() {
                     $(::core::option::Option::Some($i) => {
-                        let res = chosen.oper().$op(arms.$i $(, $msg)?);
+                        let res = $crate::__select!(@complete $op chosen (arms.$i) $($msg)?);
                         let $res = res;
                         $body
                     })*
@@ -378,6 +424,10 @@ macro_rules! __select {
             }
         }
     }};
+
+    (@complete recv $chosen:ident ($r:expr)) => { $chosen.recv($r) };
+    // The operation first: if the message unwinds, it is given up.
+    (@complete send $chosen:ident ($s:expr) $msg:expr) => { $chosen.open().send($s, $msg) };
 
     // @wrong: the arm that no rule takes. First its name, then its arguments, then the rest.
     (@wrong recv) => { $crate::__select!(@no_args recv) };

@@ -77,7 +77,8 @@ pub use crate::{select, select_biased};
 #[doc(hidden)]
 pub mod internal {
     pub use super::macros::{Chosen, choose, no_such_arm, receiver, sender};
-    pub use super::selecting::{Case, Wait, recv_case, run, send_case};
+    pub use super::parcel::Room;
+    pub use super::selecting::{Case, Wait, recv_case, send_case};
 }
 
 /// Makes a channel with room for any number of messages.

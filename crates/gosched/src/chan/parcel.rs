@@ -1,4 +1,5 @@
-//! Where a select's received value travels: room for the largest of the types that its cases receive.
+//! Where a select's received value travels: room for the largest of the types that its cases receive; and, in the frame of a
+//! `select!`, room for a small one that is there at once.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::UnsafeCell;
@@ -7,9 +8,30 @@ use std::ptr;
 
 const WORDS: usize = 6;
 
+/// Room for one small value; does not know whether there is one in it.
+pub struct Room(UnsafeCell<[MaybeUninit<u64>; WORDS]>);
+
+impl Room {
+    /// Empty.
+    #[inline]
+    pub const fn new() -> Room {
+        Room(UnsafeCell::new([MaybeUninit::uninit(); WORDS]))
+    }
+
+    /// Whether a `T` has place here.
+    pub(super) const fn fits<T>() -> bool {
+        size_of::<T>() <= WORDS * 8 && align_of::<T>() <= align_of::<u64>()
+    }
+
+    #[inline]
+    pub(super) fn get(&self) -> *mut u8 {
+        self.0.get().cast()
+    }
+}
+
 /// Room for one value of several possible types; does not know which is in it.
 pub(super) struct Parcel {
-    few: UnsafeCell<[MaybeUninit<u64>; WORDS]>,
+    few: Room,
     /// Room for what is larger; null: there is none.
     many: *mut u8,
     layout: Layout,
@@ -37,7 +59,7 @@ impl Parcel {
             false => allocate(layout),
         };
         Parcel {
-            few: UnsafeCell::new([MaybeUninit::uninit(); WORDS]),
+            few: Room::new(),
             many,
             layout,
         }
@@ -46,7 +68,7 @@ impl Parcel {
     /// The room; good until the parcel moves.
     pub(super) fn room(&self) -> *mut u8 {
         if self.many.is_null() {
-            self.few.get().cast()
+            self.few.get()
         } else {
             self.many
         }

@@ -72,7 +72,7 @@ pub(super) trait Port {
     ///
     /// # Safety
     /// `to` is room for a value.
-    unsafe fn poll_recv(&self, to: *mut u8) -> Option<Promise>;
+    unsafe fn poll_recv(&self, to: *mut u8) -> Result<(), No>;
 
     /// The promise of a send, if that can be had now.
     fn poll_send(&self) -> Option<Promise>;
@@ -136,16 +136,12 @@ impl<T> Port for Chan<T> {
         }
     }
 
-    unsafe fn poll_recv(&self, to: *mut u8) -> Option<Promise> {
+    unsafe fn poll_recv(&self, to: *mut u8) -> Result<(), No> {
         // SAFETY: by the caller's promise.
-        if unsafe { self.recv_now(to.cast()) } {
-            return Some(Promise::Value);
-        }
-        // SAFETY: as above.
-        match unsafe { self.try_recv_to(to.cast()) } {
-            Ok(()) => Some(Promise::Value),
-            Err(No::Closed) => Some(Promise::Closed),
-            Err(No::NotNow) => None,
+        match unsafe { self.recv_now(to.cast()) } {
+            true => Ok(()),
+            // SAFETY: as above.
+            false => unsafe { self.try_recv_to(to.cast()) },
         }
     }
 

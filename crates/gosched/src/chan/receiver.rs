@@ -8,7 +8,7 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
-use super::core::{Chan, RECV};
+use super::core::{Chan, RECV, Slow};
 use super::err::{RecvError, RecvTimeoutError, TryRecvError};
 use super::iter::{Iter, TryIter};
 use crate::os;
@@ -122,14 +122,18 @@ impl<T> Receiver<T> {
     #[inline]
     pub fn recv(&self) -> Result<T, RecvError> {
         let mut to = MaybeUninit::<T>::uninit();
-        if let Some(chan) = self.chan()
-            // SAFETY: D1, a place for a T, initialised if that is said.
-            && unsafe { chan.recv_now(to.as_mut_ptr()) }
-        {
-            // SAFETY: as above.
-            return Ok(unsafe { to.assume_init() });
+        let Some(chan) = self.chan() else {
+            wait_in_vain(u64::MAX);
+            return Err(RecvError);
+        };
+        // SAFETY: D1, a place for a T, initialised if that is said.
+        unsafe {
+            let to_ptr = to.as_mut_ptr();
+            match chan.recv_now(to_ptr) || chan.recv_to(to_ptr, u64::MAX) == Slow::Moved {
+                true => Ok(to.assume_init()),
+                false => Err(RecvError),
+            }
         }
-        self.recv_until(u64::MAX).map_err(|_| RecvError)
     }
 
     /// As [`recv`](Receiver::recv), waiting for `timeout` at most. `Duration::MAX` is for ever.

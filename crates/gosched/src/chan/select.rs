@@ -224,7 +224,8 @@ impl<'a> Select<'a> {
     }
 
     fn run(&mut self, wait: Wait) -> Option<SelectedOperation<'a>> {
-        let mut operation = selecting::run(&self.cases, self.is_biased, wait)?;
+        let picked = selecting::pick(&self.cases, self.is_biased);
+        let mut operation = selecting::run(&self.cases, Some(picked), self.is_biased, wait)?;
         operation.index = self.indices[operation.index];
         Some(operation)
     }

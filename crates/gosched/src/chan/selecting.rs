@@ -16,11 +16,11 @@ use std::ptr::{self, NonNull};
 use std::time::{Duration, Instant};
 
 use super::core::{Chan, HANDSHAKE, Header, word};
-use super::parcel::Parcel;
+use super::parcel::{Parcel, Room};
 use super::port::{Polled, Port, Promise};
-use super::ring::Place;
+use super::ring::{No, Place};
 use super::select::SelectedOperation;
-use super::{Receiver, Sender};
+use super::{Receiver, RecvError, Sender};
 use crate::context::current_m;
 use crate::os;
 use crate::sched::g::WaitReason;
@@ -42,9 +42,17 @@ pub struct Case<'a> {
     /// The user's handle, to be recognised.
     pub(super) handle: *const (),
     pub(super) is_send: bool,
+    /// A receive whose value has place in a [`Room`].
+    is_small: bool,
 }
 
 impl Case<'_> {
+    /// Whether [`try_small`] takes it.
+    #[inline]
+    pub(super) fn is_small(&self) -> bool {
+        self.is_small
+    }
+
     /// Whether it is a case of this channel. A channel carries values of one type.
     pub(super) fn is_of<T>(&self, chan: Option<NonNull<Chan<T>>>) -> bool {
         let port = self.port.map(|port| ptr::from_ref(port).cast::<()>());
@@ -85,6 +93,7 @@ pub fn recv_case<T>(receiver: &Receiver<T>) -> Case<'_> {
             .map(|chan| unsafe { chan.as_ref() } as &dyn Port),
         handle: ptr::from_ref(receiver).cast(),
         is_send: false,
+        is_small: Room::fits::<T>(),
     }
 }
 
@@ -96,43 +105,50 @@ pub fn send_case<T>(sender: &Sender<T>) -> Case<'_> {
         port: Some(unsafe { sender.chan.as_ref() }),
         handle: ptr::from_ref(sender).cast(),
         is_send: true,
+        is_small: false,
     }
 }
 
-/// Runs a select; None: no case could go on in time.
+/// The case to be tried first, by itself: any of them with the same chance. If it fails and all are tried, the ready ones still
+/// have equal chances.
 #[inline]
-pub fn run<'a>(cases: &[Case<'a>], is_biased: bool, wait: Wait) -> Option<SelectedOperation<'a>> {
-    try_one(cases, is_biased).or_else(|| run_all(cases, is_biased, wait))
-}
-
-#[inline(never)]
-fn run_all<'a>(cases: &[Case<'a>], is_biased: bool, wait: Wait) -> Option<SelectedOperation<'a>> {
-    Run::new(cases, is_biased, false).run(wait)
-}
-
-/// Tries one case by itself, any of them with the same chance. If it fails and all are tried, the ready ones still have equal
-/// chances.
-#[inline]
-fn try_one<'a>(cases: &[Case<'a>], is_biased: bool) -> Option<SelectedOperation<'a>> {
-    let index = match is_biased {
+pub(super) fn pick(cases: &[Case<'_>], is_biased: bool) -> usize {
+    match is_biased {
         true => 0,
         false => below(cases.len()),
-    };
-    let case = *cases.get(index)?;
-    let port = case.port?;
-    let parcel = Parcel::of(port.layout());
-    let promise = if case.is_send {
-        port.poll_send()
-    } else {
-        // SAFETY: the parcel has room for the value.
-        unsafe { port.poll_recv(parcel.room()) }
-    };
-    Some(SelectedOperation {
-        index,
-        case,
-        promise: Some(promise?),
-        parcel,
-    })
+    }
+}
+
+/// Tries a receive of a small value. None: it cannot go on now.
+#[inline]
+pub(super) fn try_small(case: &Case<'_>, room: &Room) -> Option<Result<(), RecvError>> {
+    debug_assert!(case.is_small());
+    // SAFETY: the room is large enough for the value, as the case says.
+    match unsafe { case.port?.poll_recv(room.get()) } {
+        Ok(()) => Some(Ok(())),
+        Err(No::Closed) => Some(Err(RecvError)),
+        Err(No::NotNow) => None,
+    }
+}
+
+/// Runs a select, beginning with the case that was picked, unless it was tried already; None: no case could go on in time.
+#[inline(never)]
+pub(super) fn run<'a>(
+    cases: &[Case<'a>],
+    picked: Option<usize>,
+    is_biased: bool,
+    wait: Wait,
+) -> Option<SelectedOperation<'a>> {
+    let first = picked.and_then(|picked| try_one(cases, picked));
+    first.or_else(|| Run::new(cases, is_biased, false).run(wait))
+}
+
+fn try_one<'a>(cases: &[Case<'a>], index: usize) -> Option<SelectedOperation<'a>> {
+    let run = Run::new(cases.get(index..=index)?, true, false);
+    let (_, promise) = run.poll(&[0])?;
+    let mut operation = run.selected(0, promise);
+    operation.index = index;
+    Some(operation)
 }
 
 /// The index of a case that would not have to wait; None: there was none in time.
@@ -216,7 +232,11 @@ impl<'a> Run<'_, 'a> {
                 port.poll_send()
             } else {
                 // SAFETY: the parcel has room for every receive's value.
-                unsafe { port.poll_recv(self.parcel.room()) }
+                match unsafe { port.poll_recv(self.parcel.room()) } {
+                    Ok(()) => Some(Promise::Value),
+                    Err(No::Closed) => Some(Promise::Closed),
+                    Err(No::NotNow) => None,
+                }
             };
             if let Some(promise) = got {
                 return Some((*at, promise));

@@ -7,7 +7,7 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
-use super::core::Chan;
+use super::core::{Chan, Slow};
 use super::err::{SendError, SendTimeoutError, TrySendError};
 use crate::os;
 
@@ -91,14 +91,16 @@ impl<T> Sender<T> {
     /// ```
     #[inline]
     pub fn send(&self, msg: T) -> Result<(), SendError<T>> {
-        let msg = ManuallyDrop::new(msg);
+        let mut msg = ManuallyDrop::new(msg);
+        let from: *mut T = &raw mut *msg;
         // SAFETY: D1, the value is forgotten here if it was moved.
-        if unsafe { self.chan().send_now(&raw const *msg) } {
-            return Ok(());
+        let is_sent = unsafe {
+            self.chan().send_now(from) || self.chan().send_from(from, u64::MAX) == Slow::Moved
+        };
+        match is_sent {
+            true => Ok(()),
+            false => Err(SendError(ManuallyDrop::into_inner(msg))),
         }
-        self.chan()
-            .send(ManuallyDrop::into_inner(msg), u64::MAX)
-            .map_err(|error| SendError(error.into_inner()))
     }
 
     /// As [`send`](Sender::send), waiting for `timeout` at most. `Duration::MAX` is for ever.

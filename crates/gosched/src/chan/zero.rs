@@ -23,6 +23,7 @@ pub(super) enum Took {
 
 impl Took {
     /// The receiver has what it took, after waiting for it if it was a promise. Without locks.
+    #[inline]
     pub(super) fn after_handshake(self, waiter: &Waiter, node: &Node) -> Slow {
         if self == Took::Value {
             return Slow::Moved;
@@ -41,6 +42,7 @@ impl<T> Chan<T> {
     ///
     /// # Safety
     /// `from` is a value that the caller forgets if it was given.
+    #[inline]
     pub(super) unsafe fn give(&self, q: &mut Queues, from: *const T, wake: &mut WakeList) -> bool {
         let Some((node, claim)) = self.next_receiver(q, wake) else {
             return false;
@@ -58,6 +60,7 @@ impl<T> Chan<T> {
     }
 
     /// Claims the first receiver that wants a value. Those who want to know only are told. Under the lock.
+    #[inline]
     pub(super) fn next_receiver<'a>(
         &self,
         q: &mut Queues,
@@ -77,6 +80,7 @@ impl<T> Chan<T> {
     ///
     /// # Safety
     /// `to` is a place for a `T` and the `elem` of `node`, which waits on `waiter` and is in no queue.
+    #[inline]
     pub(super) unsafe fn take(
         &self,
         q: &mut Queues,
@@ -111,7 +115,7 @@ impl<T> Chan<T> {
     /// `from` is a value that the caller forgets if it was moved.
     pub(super) unsafe fn try_give(&self, from: *const T) -> Result<(), No> {
         let mut wake = WakeList::new();
-        let _rt = enter();
+        let rt = enter();
         let mut q = self.header.queues.lock();
         if q.is_closed {
             return Err(No::Closed);
@@ -119,7 +123,7 @@ impl<T> Chan<T> {
         // SAFETY: by the caller's promise.
         let given = unsafe { self.give(&mut q, from, &mut wake) };
         drop(q);
-        wake.wake();
+        wake.wake_in(&rt);
         if given { Ok(()) } else { Err(No::NotNow) }
     }
 
@@ -131,13 +135,13 @@ impl<T> Chan<T> {
         node.elem.set(to.cast());
         let mut wake = WakeList::new();
         let took = {
-            let _rt = enter();
+            let rt = enter();
             let mut q = self.header.queues.lock();
             // SAFETY: by the caller's promise.
             let took = unsafe { self.take(&mut q, to, &node, &mut wake) };
             let is_closed = q.is_closed;
             drop(q);
-            wake.wake();
+            wake.wake_in(&rt);
             match took {
                 Some(took) => took,
                 None if is_closed || self.has_expired() => return Err(No::Closed),

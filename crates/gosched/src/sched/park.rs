@@ -76,6 +76,12 @@ impl Entered {
     pub(crate) fn m(&self) -> Option<Mp> {
         self.0
     }
+
+    /// The goroutine that is inside, if it is one.
+    #[inline]
+    pub(crate) fn g(&self) -> Option<Gp> {
+        self.0?.curg()
+    }
 }
 
 impl Drop for Entered {
@@ -215,13 +221,23 @@ pub(crate) fn mcall(m: Mp, f: Mcall) -> Mp {
 /// # Safety
 /// `arg` is what `ops` works on and outlives the wait.
 pub(crate) unsafe fn park(ops: &'static WaitOps, arg: *const c_void) {
-    let Some(m) = current_m() else {
+    // SAFETY: by the caller's promise.
+    unsafe { park_in(enter(), ops, arg) };
+}
+
+/// As [`park`], from inside: it leaves the runtime when it goes on.
+///
+/// # Safety
+/// As for [`park`].
+#[inline]
+pub(crate) unsafe fn park_in(rt: Entered, ops: &'static WaitOps, arg: *const c_void) {
+    let Some(m) = rt.m() else {
         super::fatal::throw("park off an M")
     };
     let Some(g) = m.curg() else {
         super::fatal::throw("park on g0")
     };
-    let m = enter_m(m);
+    std::mem::forget(rt); // the switch takes it along
     super::locked::bind_if_panicking(m, g);
     g.set_waiting(ops.reason, m.sched().coarse_ms());
     g.wait_arg.set(arg);
@@ -259,7 +275,12 @@ pub(crate) fn drop_g(m: Mp, g: Gp) {
 /// Makes a parked goroutine runnable. The caller has claimed its wake-up, alone. From anywhere: a goroutine
 /// of the same runtime puts it into its P's `next`, anybody else onto the global queue; both wake a P.
 pub(crate) fn ready(g: Gp) {
-    let rt = enter();
+    ready_in(&enter(), g);
+}
+
+/// As [`ready`], from inside.
+#[inline]
+pub(crate) fn ready_in(rt: &Entered, g: Gp) {
     let sched = g.sched();
     if sched.dead.load(Relaxed) {
         return; // D2: nobody runs there any more

@@ -49,6 +49,7 @@ impl WaitWord {
 
     /// The waiter goes to sleep; false: somebody has claimed it, it must not.
     #[must_use = "a refused waiter must not sleep"]
+    #[inline]
     pub(crate) fn commit(&self, waiter: usize) -> bool {
         debug_assert!(waiter != PENDING && waiter & 1 == 0);
         // ORDER: Release; pairs with the Acquire of `claim`: the waiter's note, or its G off its stack.
@@ -59,6 +60,7 @@ impl WaitWord {
 
     /// Ends the wait as `case`, if nobody else has.
     #[must_use = "who claims must finish"]
+    #[inline]
     pub(crate) fn claim(&self, case: usize) -> Found {
         let claimed = case << CASE_SHIFT | CLAIMED;
         let mut word = self.0.load(Relaxed);
@@ -89,6 +91,7 @@ impl WaitWord {
     }
 
     /// What was waited for is there, for a waiter that the claim found asleep: it must be woken.
+    #[inline]
     pub(crate) fn finish_asleep(&self, case: usize) {
         debug_assert_eq!(self.0.load(Relaxed), case << CASE_SHIFT | CLAIMED);
         // ORDER: Release; pairs with the Acquire of `outcome`: the value that was handed over (U10).
@@ -98,6 +101,7 @@ impl WaitWord {
     /// What was waited for is there, for a waiter that the claim found awake. True: it sleeps by now and must be woken; otherwise
     /// it may be gone.
     #[must_use = "who sleeps must be woken"]
+    #[inline]
     pub(crate) fn finish_awake(&self, case: usize) -> bool {
         // ORDER: AcqRel; as in `finish_asleep`, and pairs with the Release of `commit_late`.
         let was = self.0.swap(case << CASE_SHIFT | DONE, AcqRel);

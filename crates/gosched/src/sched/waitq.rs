@@ -21,7 +21,7 @@ use std::sync::atomic::AtomicU64;
 
 use super::g::{G, WaitReason};
 use super::note::Note;
-use super::park::{WaitArg, WaitOps, park, ready};
+use super::park::{Entered, WaitArg, WaitOps, enter, park, park_in, ready_in};
 use super::ptr::{Gp, Ptr};
 use super::sudog::{CASE_SHIFT, Found, WaitWord};
 use crate::context::current_g;
@@ -88,6 +88,7 @@ impl On {
 }
 
 impl Waiter {
+    #[inline]
     pub(crate) fn new() -> Waiter {
         Waiter {
             word: WaitWord::new(),
@@ -107,19 +108,34 @@ impl Waiter {
     /// Waits until a node's owner ends it or the deadline (monotonic ns, `u64::MAX` for none) passes. Blocks the goroutine, or
     /// the thread if this is none. From outside the runtime, without locks.
     pub(crate) fn wait(&self, kind: &'static WaitKind, deadline_ns: u64) -> Outcome {
-        match current_g() {
-            Some(_) => self.wait_g(kind, deadline_ns),
-            None => self.wait_thread(deadline_ns),
+        self.wait_in(enter(), kind, deadline_ns)
+    }
+
+    /// As [`Waiter::wait`], from inside the runtime: who has just queued itself goes to sleep without leaving first.
+    #[inline]
+    pub(crate) fn wait_in(
+        &self,
+        rt: Entered,
+        kind: &'static WaitKind,
+        deadline_ns: u64,
+    ) -> Outcome {
+        if deadline_ns == u64::MAX && rt.g().is_some() {
+            // SAFETY: PK, the kind's functions take a Waiter, and `self` is borrowed for the whole wait.
+            unsafe { park_in(rt, &kind.untimed, (&raw const *self).cast()) };
+        } else {
+            self.wait_otherwise(rt, kind, deadline_ns);
         }
         self.outcome(kind)
     }
 
-    fn wait_g(&self, kind: &'static WaitKind, deadline_ns: u64) {
-        let arg: *const c_void = (&raw const *self).cast();
-        if deadline_ns == u64::MAX {
-            // SAFETY: PK, the kind's functions take a Waiter, and `self` is borrowed for the whole wait.
-            unsafe { park(&kind.untimed, arg) };
-        } else if !wait_timed(&kind.timed, arg, deadline_ns) {
+    /// With a deadline, or on a plain thread.
+    #[inline(never)]
+    fn wait_otherwise(&self, rt: Entered, kind: &'static WaitKind, deadline_ns: u64) {
+        let is_g = rt.g().is_some();
+        drop(rt);
+        if !is_g {
+            self.wait_thread(deadline_ns);
+        } else if !wait_timed(&kind.timed, (&raw const *self).cast(), deadline_ns) {
             crate::thread::park::yield_until(deadline_ns, || self.word.is_claimed());
             self.give_up(TIMED_OUT);
         }
@@ -154,6 +170,7 @@ impl Waiter {
     }
 
     /// What became of it. The claimer may be in the middle of handing over.
+    #[inline]
     fn outcome(&self, kind: &'static WaitKind) -> Outcome {
         let mut turns = 0;
         loop {
@@ -174,7 +191,7 @@ impl Waiter {
     #[cold]
     fn sleep_late(&self, kind: &'static WaitKind) {
         if current_g().is_some() {
-            // SAFETY: PK, as in `wait_g`.
+            // SAFETY: PK, as in `wait_in`.
             return unsafe { park(&kind.late, (&raw const *self).cast()) };
         }
         self.asleep.set(&raw const self.note as usize | THREAD);
@@ -278,6 +295,7 @@ pub(crate) struct Node {
 
 impl Node {
     /// The waiter outlives the node's time in queues.
+    #[inline]
     pub(crate) fn new(waiter: &Waiter, case: usize) -> Node {
         debug_assert!(case < CANCELLED);
         Node {
@@ -313,6 +331,7 @@ pub(crate) struct Claim {
 
 impl Claim {
     /// What the waiter waited for is there; it is woken with the list.
+    #[inline]
     pub(crate) fn finish(self, wake: &mut WakeList) {
         // SAFETY: G4, the waiter leaves its wait only when it is finished, or woken if it sleeps.
         let waiter = unsafe { &*self.waiter };
@@ -353,6 +372,7 @@ impl WaitQueue {
     ///
     /// # Safety
     /// The node is in no queue, and neither it nor its waiter moves or ends before it is out of this one.
+    #[inline]
     pub(crate) unsafe fn push_back(&mut self, node: &Node) {
         // SAFETY: by the caller's promise.
         unsafe { self.link(self.tail, node, ptr::null()) };
@@ -362,6 +382,7 @@ impl WaitQueue {
     ///
     /// # Safety
     /// As for [`WaitQueue::push_back`].
+    #[inline]
     pub(crate) unsafe fn push_front(&mut self, node: &Node) {
         // SAFETY: by the caller's promise.
         unsafe { self.link(ptr::null(), node, self.head) };
@@ -371,6 +392,7 @@ impl WaitQueue {
     ///
     /// # Safety
     /// As for [`WaitQueue::push_back`].
+    #[inline]
     pub(crate) unsafe fn push(&mut self, node: &Node, is_first: bool) {
         // SAFETY: by the caller's promise.
         unsafe {
@@ -384,6 +406,7 @@ impl WaitQueue {
 
     /// # Safety
     /// As for [`WaitQueue::push_back`]; `prev` and `next` are neighbours in this queue.
+    #[inline]
     unsafe fn link(&mut self, prev: *const Node, node: &Node, next: *const Node) {
         debug_assert!(!node.is_queued.get(), "G4: a node in two queues");
         node.is_queued.set(true);
@@ -402,6 +425,7 @@ impl WaitQueue {
     }
 
     /// Takes a node out; false if it is out already.
+    #[inline]
     pub(crate) fn remove(&mut self, node: &Node) -> bool {
         if !node.is_queued.replace(false) {
             return false;
@@ -452,6 +476,7 @@ impl WaitQueue {
     }
 }
 
+#[inline]
 fn claim(node: &Node) -> Option<Claim> {
     // SAFETY: G4, the node was in a queue, so its waiter is there; nobody but the claimer lets it go.
     let asleep = match unsafe { &*node.waiter }.word.claim(node.case) {
@@ -485,6 +510,7 @@ impl WakeList {
         }
     }
 
+    #[inline]
     fn push(&mut self, waiter: &Waiter, asleep: usize) {
         if self.first == 0 {
             self.first = asleep;
@@ -502,22 +528,30 @@ impl WakeList {
     /// Wakes them. Without locks; inside or outside the runtime.
     #[inline]
     pub(crate) fn wake(self) {
+        if self.first != 0 {
+            self.wake_in(&enter());
+        }
+    }
+
+    /// As [`WakeList::wake`], from inside.
+    #[inline]
+    pub(crate) fn wake_in(self, rt: &Entered) {
         let list = std::mem::ManuallyDrop::new(self);
         if list.first != 0 {
-            wake_one(list.first);
+            wake_one(rt, list.first);
         }
         if !list.head.is_null() {
-            list.wake_others();
+            list.wake_others(rt);
         }
     }
 
     #[cold]
-    fn wake_others(&self) {
+    fn wake_others(&self, rt: &Entered) {
         let mut at = self.head;
         // SAFETY: G4, as above; the next one is read before this one is woken.
         while let Some(waiter) = unsafe { at.as_ref() } {
             at = waiter.next.get();
-            wake_one(waiter.asleep.get());
+            wake_one(rt, waiter.asleep.get());
         }
     }
 }
@@ -540,12 +574,13 @@ impl WakeList {
     }
 }
 
-fn wake_one(who: usize) {
+#[inline]
+fn wake_one(rt: &Entered, who: usize) {
     if who & THREAD != 0 {
         // SAFETY: the sleeper's note lives until it is woken, which only the claimer does.
         unsafe { &*((who & !THREAD) as *const Note) }.wakeup();
     // SAFETY: GF, G4: a parked G; the claim made its wake-up ours.
     } else if let Some(g) = unsafe { Ptr::from_raw(who as *mut G) } {
-        ready(g);
+        ready_in(rt, g);
     }
 }

@@ -23,6 +23,7 @@ pub(crate) fn deadline_after(d: Duration) -> u64 {
 }
 
 /// Whether the moment has come; `u64::MAX` never comes. CONTEXT: any.
+#[inline]
 pub(crate) fn has_passed(when_ns: u64) -> bool {
     when_ns != u64::MAX && monotonic_ns() >= when_ns
 }
