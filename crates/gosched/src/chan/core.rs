@@ -189,10 +189,11 @@ impl<T> Chan<T> {
             return false;
         }
         let _rt = enter();
-        // SAFETY: by the caller's promise.
         let sent = !self.header.send_waits.load(Relaxed)
             && match &self.flavor {
+                // SAFETY: by the caller's promise.
                 Flavor::Array(ring) => unsafe { ring.push_at_once(from) },
+                // SAFETY: as above.
                 Flavor::List(list) => unsafe { list.push_at_once(from) },
                 Flavor::Zero { .. } | Flavor::Clock(_) => false,
             };
@@ -212,10 +213,11 @@ impl<T> Chan<T> {
             return false;
         }
         let _rt = enter();
-        // SAFETY: by the caller's promise.
         let received = !self.header.recv_waits.load(Relaxed)
             && match &self.flavor {
+                // SAFETY: by the caller's promise.
                 Flavor::Array(ring) => unsafe { ring.pop_at_once(to) },
+                // SAFETY: as above.
                 Flavor::List(list) => unsafe { list.pop_at_once(to) },
                 Flavor::Zero { .. } | Flavor::Clock(_) => false,
             };

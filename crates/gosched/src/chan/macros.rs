@@ -405,7 +405,7 @@ macro_rules! __select {
         match ($(&$chan,)*) {
             arms => {
                 let arms = ($($crate::chan::internal::$channel(arms.$i),)*);
-                let mut room = $crate::chan::internal::Room::new();
+                let mut room = $crate::chan::internal::Room::empty();
                 let chosen = $crate::chan::internal::choose(
                     &[$($crate::chan::internal::$case(arms.$i)),*],
                     $biased,

@@ -14,7 +14,7 @@ pub struct Room(UnsafeCell<[MaybeUninit<u64>; WORDS]>);
 impl Room {
     /// Empty.
     #[inline]
-    pub const fn new() -> Room {
+    pub const fn empty() -> Room {
         Room(UnsafeCell::new([MaybeUninit::uninit(); WORDS]))
     }
 
@@ -59,7 +59,7 @@ impl Parcel {
             false => allocate(layout),
         };
         Parcel {
-            few: Room::new(),
+            few: Room::empty(),
             many,
             layout,
         }

@@ -503,3 +503,33 @@ fn timeouts_that_race_with_values_lose_none() {
         assert!(sent > 0);
     }
 }
+
+/// A message is evaluated when its case has been chosen: what was promised to it goes to the others if it unwinds.
+#[test]
+fn a_message_that_unwinds_gives_its_place_back() {
+    fn no_message() -> i32 {
+        std::panic::resume_unwind(Box::new("no message"))
+    }
+    on_both(|| {
+        for cap in [0, 1, 2] {
+            let (s, r) = bounded::<i32>(cap);
+            let (unwound, rest) = bounded::<()>(1);
+            let receiver = std::thread::spawn(move || {
+                let got = r.recv();
+                rest.recv().unwrap();
+                got
+            });
+            let attempt = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                let none = never::<()>();
+                select! {
+                    send(s, no_message()) -> _ => {},
+                    recv(none) -> _ => {},
+                }
+            }));
+            assert!(attempt.is_err());
+            s.send(7).unwrap();
+            unwound.send(()).unwrap();
+            assert_eq!(receiver.join().unwrap(), Ok(7));
+        }
+    });
+}
