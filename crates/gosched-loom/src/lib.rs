@@ -1,9 +1,11 @@
 //! Loom models of the scheduler's concurrent algorithms, over the library's own source files.
 //!
-//! The library's `sched/{runq,gstatus,pstatus,claim,note,spin,slot}.rs` import nothing but `crate::shim`. Here that shim
-//! gives them loom's atomics, rings of four slots and a futex made of loom's parts, so what the models explore
-//! is the code that ships. Loom runs a model once for every order of its threads' steps, and at each load once
-//! for every value that the memory model allows.
+//! The library's `sched/{runq,gstatus,pstatus,claim,note,spin,slot,sudog}.rs` and `sync/*_word.rs` import nothing but
+//! `crate::shim`. Here that shim gives them loom's atomics, rings of four slots and a futex made of loom's parts, so what the
+//! models explore is the code that ships. `sched/waitq.rs` and all of `chan/` are compiled too; what they want of the scheduler is in
+//! `sched.rs`, `thread.rs`, `context.rs` and `os.rs`: goroutines that are loom's threads and park by the library's protocol, one
+//! lock, and a clock that is either before every deadline or after all of them. Loom runs a model once for every order of its
+//! threads' steps, and at each load once for every value that the memory model allows.
 //!
 //! ```text
 //!  models/ring.rs    put, get, steal, overflow, `next`         R1–R6, I3, I4, S4, S5
@@ -14,19 +16,43 @@
 //!  models/claim.rs   taking the P of an M that is stuck        U3, M5, D8
 //!  models/handoff.rs the P that a marked call left behind      SY, P3, P4, M4
 //!  models/locks.rs   Mutex, RwLock, WaitGroup, Semaphore       U10
+//!  models/sudog.rs   one claim ends a wait                     G4, U10
+//!  models/rendezvous.rs  channels without capacity             U10, G4
+//!  models/bounded.rs     the ring, and who waits beside it     U10, G4
+//!  models/unbounded.rs   the list, and who waits beside it     U10, G4
+//!  models/select.rs      select against sends, ends, timeouts  G4
+//!  models/buffer/        ring and list by themselves           U10
 //! ```
 //!
 //! What loom does not say. It treats a SeqCst access as AcqRel, so the models stand on the fences alone, which is
 //! stricter than x86-64. It lets a failed swap see the newest value only. It lets no load see a store that is
 //! still to come, so the Release of a consumer's swap in the ring, which keeps its reads of the slots before their
 //! reuse, is beyond it. A barrier that one thread makes for all is two fences here. A plain store between the two ends of
-//! a swap confuses it (`shim::with_stores_as_swaps`). A model with a bound on preemptions covers only the orders within it;
-//! `LOOM_MAX_PREEMPTIONS` overrides every bound.
+//! a swap confuses it (`shim::with_stores_as_swaps`). Of two that read a word before a third writes it, it remembers one
+//! (`shim::with_loads_in_turn`). A model with a bound on preemptions covers only the orders within it; `LOOM_MAX_PREEMPTIONS`
+//! overrides every bound.
 //!
 //! Run with `cargo test -p gosched-loom --release`; the items exist in test builds only.
 
 #[cfg(test)]
+mod context;
+#[cfg(test)]
+mod os;
+#[cfg(test)]
+mod sched;
+#[cfg(test)]
 mod shim;
+#[cfg(test)]
+mod thread;
+
+#[cfg(test)]
+#[path = "../../gosched/src/chan/mod.rs"]
+#[allow(
+    dead_code,
+    unused_imports,
+    reason = "most of the API has no concurrency of its own"
+)]
+mod chan;
 
 #[cfg(test)]
 #[path = "../../gosched/src/sched/claim.rs"]
@@ -62,6 +88,10 @@ mod slot;
 #[cfg(test)]
 #[path = "../../gosched/src/sched/spin.rs"]
 mod spin;
+
+#[cfg(test)]
+#[path = "../../gosched/src/sched/sudog.rs"]
+mod sudog;
 
 #[cfg(test)]
 #[path = "../../gosched/src/sync/mutex_word.rs"]

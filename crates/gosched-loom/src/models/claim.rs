@@ -18,7 +18,7 @@ use loom::thread;
 use super::{Plain, explore};
 use crate::claim::{Claim, Found};
 use crate::pstatus::{PStatus, PStatusWord};
-use crate::shim::{self, AtomicUsize, Relaxed, Side};
+use crate::shim::{self, AtomicUsize, Part, Relaxed};
 
 /// The number of no P.
 const NO_P: usize = usize::MAX;
@@ -182,14 +182,14 @@ fn u3_the_p_of_a_stuck_m_has_one_holder() {
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn u3_without_the_ms_side_of_the_barrier_two_have_the_p() {
-    shim::without(Side::Light, visits_against_a_claimer);
+    shim::without(Part::Light, visits_against_a_claimer);
 }
 
 /// The same, because the claimer looked before its claim had arrived.
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn u3_without_the_claimers_side_of_the_barrier_two_have_the_p() {
-    shim::without(Side::Heavy, visits_against_a_claimer);
+    shim::without(Part::Heavy, visits_against_a_claimer);
 }
 
 /// sysmon and the leader of a stopping world, in turn. Explored: the second claim on what the first left behind, be it

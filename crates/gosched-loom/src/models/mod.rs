@@ -1,24 +1,49 @@
 //! The models, and what they share: the explorer and the things that travel through the queues.
 
+mod actors;
+mod bounded;
+mod buffer;
 mod claim;
 mod handoff;
 mod locks;
 mod note;
 mod park;
+mod rendezvous;
 mod ring;
+mod select;
 mod status;
+mod sudog;
+mod unbounded;
 mod wake;
 
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
 use std::ptr::NonNull;
+use std::sync::{Mutex, PoisonError};
 
 use loom::cell::UnsafeCell;
+
+use crate::shim::{begin, with_loads_in_turn};
+
+/// Models take turns. Each run maps the stacks of its threads and unmaps them, and the kernel has one lock for that in a process:
+/// two models beside each other take longer than one after the other.
+static TURN: Mutex<()> = Mutex::new(());
 
 /// Explores `story` with at most `preemptions` forced switches per run (None: all of them).
 fn explore(preemptions: Option<usize>, story: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = builder.preemption_bound.or(preemptions);
     builder.max_branches = 10_000;
-    builder.check(story);
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    builder.check(move || {
+        begin();
+        story();
+    });
+}
+
+/// As [`explore`], for algorithms that read a word and then swap it (see [`with_loads_in_turn`]).
+fn explore_in_turn(preemptions: Option<usize>, story: impl Fn() + Sync + Send + 'static) {
+    with_loads_in_turn(|| explore(preemptions, story));
 }
 
 /// A plain field, like those of a G: loom reports any two accesses that nothing orders.
@@ -90,6 +115,33 @@ impl Items {
     fn assert_each_ran_once(&self) {
         for (index, item) in self.0.iter().enumerate() {
             assert_eq!(item.get(), 1, "item {index}: runs");
+        }
+    }
+}
+
+/// Something whose end takes steps: left alone when a run has failed, for loom is gone then.
+#[derive(Clone)]
+struct Calm<T>(ManuallyDrop<T>);
+
+impl<T> Calm<T> {
+    fn new(value: T) -> Calm<T> {
+        Calm(ManuallyDrop::new(value))
+    }
+}
+
+impl<T> Deref for Calm<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> Drop for Calm<T> {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            // SAFETY: dropped once, here.
+            unsafe { ManuallyDrop::drop(&mut self.0) };
         }
     }
 }

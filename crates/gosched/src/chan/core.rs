@@ -329,7 +329,6 @@ impl<T> Chan<T> {
     /// # Safety
     /// As for [`Chan::try_send_from`].
     unsafe fn push_list(&self, list: &List<T>, from: *mut T) -> Result<(), No> {
-        list.free_kept();
         let mut spare = list.spare();
         loop {
             let pushed = {
@@ -344,7 +343,7 @@ impl<T> Chan<T> {
             match pushed {
                 Ok(()) => return Ok(()),
                 Err(NoPush::Closed) => return Err(No::Closed),
-                Err(NoPush::NeedsBlock) => spare = list.fetch_spare(),
+                Err(NoPush::NeedsBlock) => spare = Some(list.fetch_spare()),
             }
         }
     }
@@ -486,14 +485,17 @@ impl<T> Chan<T> {
                 Ok(())
             }
             Flavor::List(list) => {
-                list.free_kept();
-                let mut emptied = Emptied::new(); // freed after the runtime is left
-                let _rt = enter();
-                if self.is_behind(&self.header.recv_waits) {
-                    return Err(No::NotNow);
-                }
-                // SAFETY: as above.
-                unsafe { list.pop(to, &mut emptied) }
+                let mut emptied = Emptied::new();
+                let popped = {
+                    let _rt = enter();
+                    if self.is_behind(&self.header.recv_waits) {
+                        return Err(No::NotNow);
+                    }
+                    // SAFETY: as above.
+                    unsafe { list.pop(to, &mut emptied) }
+                };
+                list.recycle(emptied);
+                popped
             }
             // SAFETY: as above.
             Flavor::Zero { .. } => unsafe { self.try_take(to) },
@@ -587,7 +589,7 @@ impl<T> Chan<T> {
         self.free_later(emptied);
     }
 
-    /// Emptied blocks wait for a call that is outside the runtime: freeing is not for the inside (D9).
+    /// Emptied blocks wait for a call from outside the runtime: freeing is not for the inside (D9).
     fn free_later(&self, emptied: Emptied<T>) {
         if let Flavor::List(list) = &self.flavor {
             list.keep(emptied);

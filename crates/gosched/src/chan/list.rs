@@ -6,7 +6,8 @@
 //! to it then, for a pointer is followed only by who has won a place in it.
 //!
 //! Allocation is not for the inside of the runtime (D9: malloc's lock may be held by a goroutine that waits for our P), so a
-//! sender brings a spare block when it may need one, and emptied blocks are taken outside to be freed.
+//! sender brings a spare block when it may need one, and emptied blocks are taken outside. One of them is kept for the next
+//! sender that needs a block: where values come and go the same few blocks go round.
 
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -42,11 +43,14 @@ pub(super) struct Block<T> {
 }
 
 impl<T> Block<T> {
-    /// Written in place: a block of large values does not fit on a goroutine's stack.
     fn new() -> Box<Block<T>> {
-        let mut block = Box::<Block<T>>::new_uninit();
+        Block::clear(Box::new_uninit())
+    }
+
+    /// Written in place: a block of large values does not fit on a goroutine's stack.
+    fn clear(mut block: Box<MaybeUninit<Block<T>>>) -> Box<Block<T>> {
         let at = block.as_mut_ptr();
-        // SAFETY: every field of the new block is written, except the values, which may be uninitialised.
+        // SAFETY: every field of the block is written, except the values, which may be uninitialised.
         unsafe {
             (&raw mut (*at).next).write(AtomicPtr::new(ptr::null_mut()));
             (&raw mut (*at).reads).write(AtomicUsize::new(0));
@@ -67,7 +71,7 @@ struct End<T> {
 pub(super) struct List<T> {
     head: CachePadded<End<T>>,
     tail: CachePadded<End<T>>,
-    /// Blocks that were emptied inside the runtime and wait for somebody outside to free them.
+    /// An emptied block for the next sender that needs one; more of them if they were emptied inside the runtime.
     kept: AtomicPtr<Block<T>>,
 }
 
@@ -94,13 +98,23 @@ impl<T> Emptied<T> {
     }
 }
 
-impl<T> Drop for Emptied<T> {
-    fn drop(&mut self) {
-        while !self.0.is_null() {
-            // SAFETY: the list owns its blocks, which came from boxes.
-            let block = unsafe { Box::from_raw(self.0) };
-            self.0 = block.next.load(Relaxed);
+impl<T> Emptied<T> {
+    #[inline]
+    fn pop(&mut self) -> Option<Box<Block<T>>> {
+        if self.0.is_null() {
+            return None;
         }
+        // SAFETY: the list owns its blocks, which came from boxes.
+        let block = unsafe { Box::from_raw(self.0) };
+        self.0 = block.next.load(Relaxed);
+        Some(block)
+    }
+}
+
+impl<T> Drop for Emptied<T> {
+    #[inline]
+    fn drop(&mut self) {
+        while self.pop().is_some() {}
     }
 }
 
@@ -132,7 +146,7 @@ impl<T> List<T> {
         }
     }
 
-    /// Keeps emptied blocks until [`List::free_kept`]. Inside the runtime.
+    /// Keeps emptied blocks until somebody outside takes them. Inside the runtime, or outside.
     pub(super) fn keep(&self, mut emptied: Emptied<T>) {
         while !emptied.0.is_null() {
             let block = emptied.0;
@@ -154,25 +168,39 @@ impl<T> List<T> {
         }
     }
 
-    /// Frees what was kept. Outside the runtime.
+    /// What was kept. Outside the runtime, which is where its blocks may be freed.
+    fn take_kept(&self) -> Emptied<T> {
+        // ORDER: Acquire; pairs with the Release in `keep`.
+        Emptied(self.kept.swap(ptr::null_mut(), Acquire))
+    }
+
+    /// Keeps one block and frees the others. Outside the runtime.
     #[inline]
-    pub(super) fn free_kept(&self) {
-        if !self.kept.load(Relaxed).is_null() {
-            // ORDER: Acquire; pairs with the Release in `keep`.
-            drop(Emptied(self.kept.swap(ptr::null_mut(), Acquire)));
+    pub(super) fn recycle(&self, mut emptied: Emptied<T>) {
+        if let Some(one) = emptied.pop() {
+            drop(emptied);
+            drop(self.take_kept());
+            self.keep(Emptied(Box::into_raw(one)));
         }
     }
 
     /// A block if the next push may need one. Outside the runtime.
     #[inline]
     pub(super) fn spare(&self) -> Spare<T> {
-        (place_of(self.tail.position.load(Relaxed)) == BLOCK - 1).then(Block::new)
+        (place_of(self.tail.position.load(Relaxed)) == BLOCK - 1).then(|| self.fetch_spare())
     }
 
-    /// A block for a push that said it needs one. Outside the runtime.
-    #[cold]
-    pub(super) fn fetch_spare(&self) -> Spare<T> {
-        Some(Block::new())
+    /// A block for a push that needs one. Outside the runtime.
+    #[inline(never)]
+    pub(super) fn fetch_spare(&self) -> Box<Block<T>> {
+        if self.kept.load(Relaxed).is_null() {
+            return Block::new();
+        }
+        match self.take_kept().pop() {
+            // SAFETY: a box of the same memory, whose fields need no destructor; its values have been read.
+            Some(block) => Block::clear(unsafe { Box::from_raw(Box::into_raw(block).cast()) }),
+            None => Block::new(),
+        }
     }
 
     /// Puts the value at `from` in; on success it has been moved. Inside the runtime.
@@ -456,7 +484,7 @@ impl<T> Drop for List<T> {
             // SAFETY: just written.
             unsafe { value.assume_init_drop() };
         }
-        self.free_kept();
+        drop(self.take_kept());
         // SAFETY: the block of both ends is the only one left, and ours.
         drop(unsafe { Box::from_raw(self.head.block.load(Relaxed)) });
     }
