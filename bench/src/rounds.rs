@@ -28,6 +28,8 @@ pub enum Keep {
     Worst,
     /// The smallest alone: the metric is promised to stay above a bound.
     Least,
+    /// The largest, and beside it the median: more of it is better.
+    Most,
 }
 
 /// One number out of one round.
@@ -57,6 +59,11 @@ impl Sample {
     /// A number whose smallest round is printed, and nothing else.
     pub fn least(metric: &'static str, value: f64, unit: &'static str) -> Sample {
         Sample::new(metric, value, unit, Keep::Least)
+    }
+
+    /// A number whose largest and median rounds are printed: a rate.
+    pub fn most(metric: &'static str, value: f64, unit: &'static str) -> Sample {
+        Sample::new(metric, value, unit, Keep::Most)
     }
 
     fn new(metric: &'static str, value: f64, unit: &'static str, keep: Keep) -> Sample {
@@ -124,6 +131,10 @@ fn figures_of(samples: Vec<&Sample>) -> Vec<Figure> {
         Keep::Median => vec![figure(metric.into(), middle)],
         Keep::Worst => vec![figure(metric.into(), largest)],
         Keep::Least => vec![figure(metric.into(), smallest)],
+        Keep::Most => vec![
+            figure(metric.into(), largest),
+            figure(format!("{metric}_median"), middle),
+        ],
     }
 }
 

@@ -12,8 +12,8 @@ use std::io;
 use crate::port::Mode;
 use crate::rounds::Round;
 use crate::{
-    blocks, chans, crowds, hogs, locks, mallocs, parked, selects, sleeps, spawns, wakes, world,
-    yields,
+    blocks, chans, crowds, hogs, locks, mallocs, parked, selects, servers, sleeps, spawns, wakes,
+    world, yields,
 };
 
 /// How much work one run does.
@@ -159,7 +159,7 @@ pub struct Workload {
 pub const ROUNDS_DEFAULT: usize = 5;
 
 /// Every workload, in the order of `all`.
-pub static ALL: [Workload; 29] = [
+pub static ALL: [Workload; 32] = [
     yields::YIELD,
     spawns::SPAWN,
     spawns::SPAWN_BURST,
@@ -188,6 +188,9 @@ pub static ALL: [Workload; 29] = [
     blocks::BLOCK_MARKED,
     blocks::BLOCKING,
     blocks::ENTER,
+    servers::TCP_ECHO,
+    servers::TCP_IDLE,
+    servers::TCP_ACCEPT,
     parked::IDLE_CPU,
 ];
 

@@ -12,6 +12,11 @@ pub fn fail_thread_after(n: i64) {
     crate::os::FAIL_THREAD_AFTER.store(n, SeqCst);
 }
 
+/// From the `n`-th on, sockets are refused by the poller; a negative number ends that.
+pub fn fail_epoll_after(n: i64) {
+    crate::os::FAIL_EPOLL_AFTER.store(n, SeqCst);
+}
+
 /// Whether `build` finds that goroutines cannot have their own thread-locals.
 pub fn refuse_own_thread_locals(refuse: bool) {
     crate::os::REFUSE_OWN_TLS.store(refuse, SeqCst);

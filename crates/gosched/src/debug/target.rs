@@ -21,6 +21,8 @@ pub(super) enum Target {
     Operation(Operation),
     /// So many more operations.
     More(usize),
+    /// The number of an open socket.
+    Descriptor(usize),
     /// A lock or the like, and its holder where that is known: (runtime, goroutine).
     Lock {
         what: &'static str,
@@ -63,6 +65,9 @@ pub(super) unsafe fn collect(g: Gp, targets: &mut PageVec<Target>) -> u32 {
     }
     if operations > CASES_MAX {
         add(Target::More(operations - CASES_MAX));
+    }
+    if matches!(reason, WaitReason::IoRead | WaitReason::IoWrite) {
+        add(Target::Descriptor(on.object));
     }
     if let Some(what) = lock_word(reason)
         && on.object != 0
@@ -118,6 +123,7 @@ impl fmt::Display for Line {
         match target {
             Target::Operation(operation) => fmt_operation(operation, f),
             Target::More(n) => write!(f, "...{n} more cases..."),
+            Target::Descriptor(fd) => write!(f, "waits on descriptor {fd}"),
             Target::Lock {
                 what,
                 address,

@@ -1,37 +1,44 @@
-//! What the scheduler asks of the operating system, and nothing more.
+//! What is particular to one kind of operating system: [`unix::net`] has the sockets of the Unix domain.
 //!
-//! The rest of the crate writes `crate::os::futex_wait(..)` and never names a
-//! platform. A platform is one folder that supplies these items:
-//!
-//! | file    | items |
-//! |---------|-------|
-//! | syscall | `Errno`, `check`, and whatever raw entry the others stand on |
-//! | futex   | `futex_wait`, `futex_wake_ptr`, `Wait` |
-//! | clock   | `monotonic_ns`, `deadline_after`, `has_passed`, `deadline_of`, `instant_of` |
-//! | mem     | `map_reserve`, `map_pages`, `map_pages_aligned`, `unmap`, `protect_none`, `dont_need` |
-//! |         | `guard_install`, `guard_install_batch`, `page_size`, `round_up_page` |
-//! | pagevec | `PageVec` |
-//! | thread  | `thread_spawn`, `set_thread_name`, `gettid`, `getpid`, `lower_priority` |
-//! |         | `sched_yield`, `sleep_ns`, `exit_process`, `stack_bounds` |
-//! | barrier | `membarrier_register`, `membarrier` |
-//! | task    | `thread_cpu_ns`, `voluntary_switches`, `signal_thread`, `is_marked`, `TaskFile`, `Doing`, `set_timer_slack_ns`, `set_slice_ns` |
-//! | signal  | `SigStack`, `sigaction_install`, `read_action`, `sigaction_restore`, `call_handler`, `current_handler` |
-//! |         | `unblock_signal`, `block_signal`, `hold_back_all_but` |
-//! | sysname | `syscall_name` |
-//! | cpus    | `default_procs` |
-//! | proc    | `for_each_task`, `task_state` |
-//! | io      | `write_stderr`, `eprint_raw`, `FixedBuf` |
-//! | env     | `env_usize`, `DebugEnv` |
-//! | interrupted | `Interrupted` |
-//! | inject  | `FAIL_MAP_AFTER`, `FAIL_THREAD_AFTER`, `REFUSE_OWN_TLS`, `REFUSE_MEMBARRIER`, `REFUSE_PROC` |
-//!
-//! Three rules hold for every platform (D9):
-//! - Items whose doc says `CONTEXT: any` may run on g0 and in signal handlers:
-//!   they make bare system calls, touch no thread-local (so no `errno`), do not
-//!   allocate and do not panic.
-//! - Items whose doc says `CONTEXT: user` may allocate and use libc; they run at
-//!   start, on the creator thread, or while a thread sets itself up.
-//! - Errors are values (`Errno`), never `errno`.
+//! As `std::os`, for goroutines.
+
+// What the scheduler asks of the operating system, and nothing more.
+//
+// The rest of the crate writes `crate::os::futex_wait(..)` and never names a
+// platform. A platform is one folder that supplies these items:
+//
+// | file    | items |
+// |---------|-------|
+// | syscall | `Errno`, `check`, and whatever raw entry the others stand on |
+// | futex   | `futex_wait`, `futex_wake_ptr`, `Wait` |
+// | clock   | `monotonic_ns`, `deadline_after`, `has_passed`, `deadline_of`, `instant_of` |
+// | mem     | `map_reserve`, `map_pages`, `map_pages_aligned`, `unmap`, `protect_none`, `dont_need` |
+// |         | `guard_install`, `guard_install_batch`, `page_size`, `round_up_page` |
+// | net     | `tcp_socket`, `connect_begin`, `is_writable`, `has_error`, `accept`, `listen_longest`, `linger`, `set_linger` |
+// |         | `is_nonblocking`, `set_nonblocking`, `socket_timeout`, `set_socket_timeout`, `SocketTimeout` |
+// | pagevec | `PageVec` |
+// | thread  | `thread_spawn`, `set_thread_name`, `gettid`, `getpid`, `lower_priority` |
+// |         | `sched_yield`, `sleep_ns`, `exit_process`, `stack_bounds` |
+// | barrier | `membarrier_register`, `membarrier` |
+// | task    | `thread_cpu_ns`, `voluntary_switches`, `signal_thread`, `is_marked`, `TaskFile`, `Doing`, `set_timer_slack_ns`, `set_slice_ns` |
+// | signal  | `SigStack`, `sigaction_install`, `read_action`, `sigaction_restore`, `call_handler`, `current_handler` |
+// |         | `unblock_signal`, `block_signal`, `hold_back_all_but` |
+// | sysname | `syscall_name` |
+// | cpus    | `default_procs` |
+// | proc    | `for_each_task`, `task_state` |
+// | io      | `write_stderr`, `eprint_raw`, `FixedBuf` |
+// | env     | `env_usize`, `DebugEnv` |
+// | epoll   | `Epoll`, `Event`, `event`, `BELL` |
+// | interrupted | `Interrupted` |
+// | inject  | `FAIL_MAP_AFTER`, `FAIL_THREAD_AFTER`, `FAIL_EPOLL_AFTER`, `REFUSE_OWN_TLS`, `REFUSE_MEMBARRIER`, `REFUSE_PROC` |
+//
+// Three rules hold for every platform (D9):
+// - Items whose doc says `CONTEXT: any` may run on g0 and in signal handlers:
+//   they make bare system calls, touch no thread-local (so no `errno`), do not
+//   allocate and do not panic.
+// - Items whose doc says `CONTEXT: user` may allocate and use libc; they run at
+//   start, on the creator thread, or while a thread sets itself up.
+// - Errors are values (`Errno`, in net `io::Error`), never `errno`.
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 compile_error!("gosched supports Linux on x86_64 only: no other target has an `os` layer yet.");
@@ -41,3 +48,5 @@ mod linux;
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub(crate) use linux::*;
+
+pub mod unix;

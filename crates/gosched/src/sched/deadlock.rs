@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use super::{Sched, fatal, registry};
 use crate::builder::Deadlock;
 use crate::debug::dump;
-use crate::{os, signal};
+use crate::{netpoll, os, signal};
 
 const LOOK_AGAIN_MAX_S: u64 = 60;
 
@@ -110,7 +110,7 @@ fn has_hope(mode: Deadlock) -> bool {
         Some(activity)
     };
     let Some(before) = quiet() else { return true };
-    if signal::has_receivers() {
+    if signal::has_receivers() || netpoll::driver::outside_has_waiters() {
         return true;
     }
     let has_foreign = mode == Deadlock::Auto && has_foreign(&registry);
@@ -155,6 +155,7 @@ impl Sched {
         let watching = i32::from(self.poller.is_watching());
         let quiet = core.awake() == watching
             && !self.has_timers()
+            && !self.has_net_waiters()
             && core.starting == 0
             && core.pending.is_none()
             && core.runq.is_empty()

@@ -55,6 +55,8 @@ pub(crate) enum WaitReason {
     Barrier,
     WaitGroup,
     Semaphore,
+    IoRead,
+    IoWrite,
 }
 
 impl WaitReason {
@@ -78,6 +80,8 @@ impl WaitReason {
             WaitReason::Barrier => "sync.Barrier.Wait",
             WaitReason::WaitGroup => "sync.WaitGroup.Wait",
             WaitReason::Semaphore => "sync.Semaphore.Acquire",
+            WaitReason::IoRead => "IO wait, read",
+            WaitReason::IoWrite => "IO wait, write",
         }
     }
 
@@ -102,6 +106,8 @@ impl WaitReason {
             Barrier,
             WaitGroup,
             Semaphore,
+            IoRead,
+            IoWrite,
         ]
         .into_iter()
         .find(|r| *r as u8 == raw)

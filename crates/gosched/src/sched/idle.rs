@@ -200,7 +200,8 @@ impl Sched {
             return;
         }
         let nobody_looks = self.spin.count() == 0 && core.pidle.is_none();
-        let nobody_watches = self.has_timers() && !self.poller.is_watching();
+        let nobody_watches =
+            (self.has_timers() || self.has_net_waiters()) && !self.poller.is_watching();
         if (nobody_looks || nobody_watches) && self.spin.claim_wake() {
             self.start_m(core, p, true);
             return;

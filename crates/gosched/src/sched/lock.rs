@@ -32,6 +32,8 @@ pub(crate) enum Rank {
     Chan,
     /// A bucket of the parking table.
     Sema,
+    /// An open socket's waiters.
+    Net,
     /// A P's timers.
     Timers,
     /// A runtime's scheduler lock (Go's `sched.lock`).

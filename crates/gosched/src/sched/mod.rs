@@ -14,6 +14,7 @@
 //! | `syscall` | marked blocking calls, and coming back from any call without a P |
 //! | `sysmon` `retake` `preempt` | the monitor; taking Ps from whoever blocks; making room when nobody wants to |
 //! | `locked` `bound` | `lock_os_thread`; goroutines that wait for a P on the thread they are on |
+//! | `netpoll` | when the kernel is asked about the network |
 //! | `world` | stopping the world, GOMAXPROCS |
 //! | `threads` | where Ms come from |
 //! | `trace` | the stacks of goroutines that are on a thread, for dumps |
@@ -41,6 +42,7 @@ pub(crate) mod idle;
 pub(crate) mod lock;
 pub(crate) mod locked;
 pub(crate) mod m;
+pub(crate) mod netpoll;
 pub(crate) mod note;
 pub(crate) mod p;
 pub(crate) mod park;

@@ -44,7 +44,7 @@ enum Gave {
     Die,
 }
 
-/// What watching the timers led to.
+/// What watching led to.
 enum Watched {
     NothingDue,
     HasP,
@@ -160,6 +160,9 @@ impl Sched {
                 return Some((g, false));
             }
             if let Some(g) = self.global_batch(p) {
+                return Some((g, false));
+            }
+            if let Some(g) = self.poll_net(p) {
                 return Some((g, false));
             }
             // The search may take long: a signal handler is not to meet the last goroutine's thread-locals (D6).
@@ -323,7 +326,7 @@ impl Sched {
             return Gave::LookAgain;
         }
         while self.begin_watch() {
-            match self.watch_timers(m) {
+            match self.watch(m) {
                 Watched::NothingDue => {}
                 Watched::HasP => return Gave::LookAgain,
                 Watched::NoP => break,
@@ -349,21 +352,22 @@ impl Sched {
         true
     }
 
-    /// If timers are set and nobody watches them, an M without a P must. A P that waits for a thread comes first: `stop_m` takes it.
+    /// If timers are set, or the network is waited for, and nobody watches, an M without a P must. A P that waits for a thread comes first: `stop_m` takes it.
     fn begin_watch(&self) -> bool {
         let core = self.core.lock();
         core.pending.is_none()
             && !self.dead.load(Relaxed)
-            && self.has_timers()
+            && (self.has_timers() || self.has_net_waiters())
             && self.poller.begin()
     }
 
-    /// Watches the timers, without a P, until one is due.
-    fn watch_timers(&self, m: Mp) -> Watched {
+    /// Watches the timers and the network, without a P, until something is due.
+    fn watch(&self, m: Mp) -> Watched {
         m.blocked.store(true, Relaxed);
-        self.poller.sleep(|| self.next_timer());
+        let wake = self.poller.sleep(|| self.next_timer());
         m.blocked.store(false, Relaxed);
         let mut due = self.expire_all(os::monotonic_ns(), |_| false);
+        self.collect(wake, &mut due);
         if due.is_empty() {
             return Watched::NothingDue; // called for a P that waits, or for an earlier timer, or somebody was quicker
         }

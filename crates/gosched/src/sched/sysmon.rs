@@ -207,6 +207,7 @@ pub(crate) fn run(sched: &Sched) {
         sched.sysmon.looks.fetch_add(1, Relaxed);
         check_fatal(sched, now);
         sched.run_due_timers(now);
+        sched.poll_net_if_late(now);
         let (pace, has_taken) = sched.retake(now);
         if has_taken {
             seen.fast_looks = 0;
@@ -265,7 +266,7 @@ fn sleep_while_idle(sched: &Sched, seen: &mut Seen) {
         // Where no M is left to watch the timers, this thread does.
         let timer_at = match sched.poller.is_watching() {
             true => u64::MAX,
-            false => sched.next_timer(),
+            false => sched.next_timer().min(sched.net_late_at()),
         };
         let strays_at = match sched.nstrays.load(Relaxed) {
             0 => u64::MAX,
@@ -303,7 +304,7 @@ impl Sched {
         // FENCE: nap/2 — the pause before the look at the timers and at who presses; meets nap/1 in `State::timer_set`, and the
         // order of the two words in `State::press`.
         fence(SeqCst);
-        let timer = match self.timer_wanted_at() {
+        let timer = match self.timer_wanted_at().min(self.net_late_at()) {
             overdue if overdue <= now => now + OVERDUE_NS,
             timer => timer,
         };

@@ -48,6 +48,9 @@ pub(crate) fn drop_runtime(sched: Arc<Sched>) {
     let mut gs = live_goroutines(&sched, |_| true);
     answer_joins(&gs);
     take_dormant(&sched, &mut gs);
+    if let Some(driver) = sched.poller.driver() {
+        driver.close(left == u32::from(sched.own_m().is_some()));
+    }
     forget_runtime(&sched);
     drop(no_preempt);
     sched.leaked_ms.store(left, Relaxed);

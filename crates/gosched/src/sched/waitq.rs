@@ -18,8 +18,11 @@ use std::ffi::c_void;
 use std::marker::PhantomPinned;
 use std::ptr;
 use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
-use super::g::{G, WaitReason};
+use super::Sched;
+use super::g::{G, GQueue, WaitReason};
+use super::gstatus::Status;
 use super::note::Note;
 use super::park::{Entered, WaitArg, WaitOps, enter, park, park_in, ready_in};
 use super::ptr::{Gp, Ptr};
@@ -216,6 +219,13 @@ impl WaitKind {
         kind.untimed.is_open = false;
         kind.untimed.withdraw = |_, _| false;
         kind.timed.withdraw = |_, _| false;
+        kind
+    }
+
+    /// For a wait that something outside the program may end at any time.
+    pub(crate) const fn expecting(reason: WaitReason) -> WaitKind {
+        let mut kind = WaitKind::new(reason);
+        kind.untimed.is_open = false;
         kind
     }
 
@@ -542,6 +552,32 @@ impl WakeList {
         }
         if !list.head.is_null() {
             list.wake_others(rt);
+        }
+    }
+
+    /// As [`WakeList::wake_in`]; this runtime's goroutines are made Runnable and queued by the caller.
+    pub(crate) fn wake_into(self, rt: &Entered, sched: &Sched, due: &mut GQueue) {
+        let list = std::mem::ManuallyDrop::new(self);
+        let mut wake = |who: usize| {
+            // SAFETY: GF, G4: as in `wake_one`.
+            match unsafe { Ptr::<G>::from_raw(who as *mut G) } {
+                Some(g) if who & THREAD == 0 && ptr::eq(g.sched(), sched) => {
+                    if !sched.dead.load(Relaxed) {
+                        g.status.transition(Status::Waiting, Status::Runnable);
+                        due.push_back(g);
+                    }
+                }
+                _ => wake_one(rt, who),
+            }
+        };
+        if list.first != 0 {
+            wake(list.first);
+        }
+        let mut at = list.head;
+        // SAFETY: G4, as in `wake_others`.
+        while let Some(waiter) = unsafe { at.as_ref() } {
+            at = waiter.next.get();
+            wake(waiter.asleep.get());
         }
     }
 

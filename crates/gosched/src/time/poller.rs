@@ -1,4 +1,5 @@
-//! The watcher: the one M that sleeps until the next timer, without a P.
+//! The watcher: the one M that sleeps until the next timer, without a P; where the network is in use, in its poller, so that
+//! what comes first wakes it.
 //!
 //! ```text
 //!  until          meaning
@@ -9,12 +10,18 @@
 //!
 //! It publishes until when it sleeps and looks at the timers again; who puts in an earlier one shows it and then looks at the
 //! watcher. With a barrier on both sides one of them sees the other (timer/1, timer/2).
+//!
+//! Who wants it to come back sets its note and rings the bell if it is in the poller; it says that it goes there and then looks at
+//! its note (bell/1, bell/2).
 
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicU64, fence};
+use std::ptr;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, fence};
 
+use crate::netpoll::driver::Driver;
 use crate::os;
 use crate::sched::note::Note;
+use crate::sched::waitq::WakeList;
 use crate::shim;
 
 const NOBODY: u64 = 0;
@@ -22,10 +29,14 @@ const COMING: u64 = 1;
 /// How late the kernel may wake the watcher. What is due within it of each other costs one wake-up.
 const SLACK_NS: u64 = 20_000;
 
-/// Who waits for the next timer.
+/// Who waits for the next timer, and for the network.
 pub(crate) struct Poller {
     until: AtomicU64,
     note: Note,
+    /// The network's; null: nobody has used it yet. Once set it stays.
+    driver: AtomicPtr<Driver>,
+    /// The watcher is in the driver, or about to be.
+    is_inside: AtomicBool,
 }
 
 impl Poller {
@@ -33,6 +44,29 @@ impl Poller {
         Poller {
             until: AtomicU64::new(NOBODY),
             note: Note::new(),
+            driver: AtomicPtr::new(ptr::null_mut()),
+            is_inside: AtomicBool::new(false),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn driver(&self) -> Option<&'static Driver> {
+        // ORDER: Acquire; pairs with the SeqCst in `set_driver`.
+        // SAFETY: GF, drivers are never freed.
+        unsafe { self.driver.load(Acquire).as_ref() }
+    }
+
+    /// The network is in use from now on; somebody else may have been faster. Whoever watches without it comes back.
+    pub(crate) fn set_driver(&self, driver: &'static Driver) -> &'static Driver {
+        let new = ptr::from_ref(driver).cast_mut();
+        let set = self
+            .driver
+            .compare_exchange(ptr::null_mut(), new, SeqCst, SeqCst);
+        self.wake();
+        match set {
+            Ok(_) => driver,
+            // SAFETY: as above.
+            Err(faster) => unsafe { &*faster },
         }
     }
 
@@ -49,11 +83,13 @@ impl Poller {
             .is_ok()
     }
 
-    /// The watcher sleeps until the next timer is due or somebody kicks.
-    pub(crate) fn sleep(&self, next: impl Fn() -> u64) {
+    /// The watcher sleeps until the next timer is due, somebody kicks, or the network has something: who is to be woken then.
+    pub(crate) fn sleep(&self, next: impl Fn() -> u64) -> WakeList {
+        let mut wake = WakeList::new();
         loop {
             let until = next();
-            if until == u64::MAX {
+            let driver = self.driver();
+            if until == u64::MAX && !driver.is_some_and(Driver::has_waiters) {
                 break;
             }
             self.until.store(until.max(COMING), SeqCst);
@@ -61,7 +97,10 @@ impl Poller {
             fence(SeqCst);
             if next() >= until {
                 os::set_timer_slack_ns(SLACK_NS);
-                self.note.sleep_until(until);
+                match driver {
+                    Some(driver) => wake = self.sleep_in(driver, until),
+                    None => _ = self.note.sleep_until(until),
+                }
                 os::set_timer_slack_ns(0);
                 break;
             }
@@ -70,6 +109,19 @@ impl Poller {
         // that comes late costs the next a needless turn.
         self.note.clear();
         self.until.store(NOBODY, SeqCst);
+        wake
+    }
+
+    fn sleep_in(&self, driver: &Driver, until: u64) -> WakeList {
+        self.is_inside.store(true, SeqCst);
+        // FENCE: bell/2 — the announcement before the look at the note; meets bell/1 in `wake`.
+        fence(SeqCst);
+        let wake = match self.note.is_set() {
+            true => WakeList::new(),
+            false => driver.poll(until),
+        };
+        self.is_inside.store(false, SeqCst);
+        wake
     }
 
     /// A timer for `when` was put in as the first of its heap, and the heap's lock released: the watcher must not oversleep. False:
@@ -79,7 +131,7 @@ impl Poller {
         shim::fence_after_rmw();
         let until = self.until.load(SeqCst);
         if until > when && !self.note.is_set() {
-            self.note.wakeup();
+            self.wake();
         }
         until != NOBODY
     }
@@ -87,5 +139,12 @@ impl Poller {
     /// Ends any wait: a P waits for a thread, or the runtime is being dropped.
     pub(crate) fn wake(&self) {
         self.note.wakeup();
+        // FENCE: bell/1 — the note before the look at where the watcher is; meets bell/2 in `sleep_in`.
+        fence(SeqCst);
+        if self.is_inside.load(SeqCst)
+            && let Some(driver) = self.driver()
+        {
+            driver.ring();
+        }
     }
 }

@@ -1,0 +1,214 @@
+//! Decides how servers are loaded: one process, one thread, one epoll, for
+//! every server the same.
+//!
+//! A connection sends a message of 64 bytes, waits until all of it has come
+//! back, and at once sends the next. Messages are so short that they come and
+//! go whole as a rule; what comes in pieces is waited for.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+/// The length of a message.
+pub const MESSAGE: usize = 64;
+/// A server that says nothing for so long never will.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What the load came to.
+pub struct Load {
+    /// From the first message to the last answer.
+    pub elapsed: Duration,
+    /// Of every request in ns, unsorted.
+    pub latencies: Vec<f64>,
+}
+
+/// One connection under load.
+struct Talk {
+    stream: TcpStream,
+    sent: Instant,
+    /// What is still to come of the answer.
+    missing: usize,
+}
+
+/// Connections that have been made and wait for their first message.
+pub struct Client {
+    talks: Vec<Talk>,
+    /// Connections that never say anything.
+    _idle: Vec<TcpStream>,
+    epoll: Epoll,
+}
+
+impl Client {
+    /// Connects `active` connections that will be used and `idle` that will not.
+    pub fn connect(to: SocketAddr, active: usize, idle: usize) -> io::Result<Client> {
+        let idle = (0..idle).map(|_| TcpStream::connect(to));
+        let idle = idle.collect::<io::Result<Vec<_>>>()?;
+        let epoll = Epoll::new()?;
+        let mut talks = Vec::with_capacity(active);
+        for number in 0..active {
+            let stream = TcpStream::connect(to)?;
+            stream.set_nodelay(true)?;
+            stream.set_nonblocking(true)?;
+            epoll.add(&stream, number as u64)?;
+            talks.push(Talk {
+                stream,
+                sent: Instant::now(),
+                missing: 0,
+            });
+        }
+        Ok(Client {
+            talks,
+            _idle: idle,
+            epoll,
+        })
+    }
+
+    /// Exchanges `requests` messages over all connections together.
+    pub fn load(&mut self, requests: usize) -> io::Result<Load> {
+        let mut latencies = Vec::with_capacity(requests);
+        let mut to_send = requests;
+        let start = Instant::now();
+        for talk in &mut self.talks {
+            if to_send > 0 {
+                to_send -= 1;
+                talk.send()?;
+            }
+        }
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; 256];
+        while latencies.len() < requests {
+            let ready = self.epoll.wait(&mut events)?;
+            if ready.is_empty() {
+                return Err(io::Error::other("stalled: the server does not answer"));
+            }
+            for event in ready {
+                let talk = &mut self.talks[event.u64 as usize];
+                if let Some(latency) = talk.receive()? {
+                    latencies.push(latency.as_nanos() as f64);
+                    if to_send > 0 {
+                        to_send -= 1;
+                        talk.send()?;
+                    }
+                }
+            }
+        }
+        Ok(Load {
+            elapsed: start.elapsed(),
+            latencies,
+        })
+    }
+}
+
+impl Talk {
+    fn send(&mut self) -> io::Result<()> {
+        self.sent = Instant::now();
+        self.missing = MESSAGE;
+        // A socket that has nothing under way has room for so little.
+        self.stream.write_all(&[7; MESSAGE])
+    }
+
+    /// Takes what has come; how long the answer took, if it is whole.
+    fn receive(&mut self) -> io::Result<Option<Duration>> {
+        let mut buffer = [0; MESSAGE];
+        while self.missing > 0 {
+            match self.stream.read(&mut buffer[..self.missing]) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(n) => self.missing -= n,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(error) => return Err(error),
+            }
+            if self.missing == 0 {
+                return Ok(Some(self.sent.elapsed()));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Connects, exchanges one message and resets the connection, `times` times on
+/// each of `threads` threads. The reset leaves no port behind that would be
+/// unusable for a minute.
+pub fn connect_each(to: SocketAddr, threads: usize, times: usize) -> io::Result<Duration> {
+    let start = Instant::now();
+    let one = move || -> io::Result<()> {
+        for _ in 0..times {
+            let mut stream = TcpStream::connect(to)?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            reset_at_close(&stream)?;
+            stream.write_all(&[7; MESSAGE])?;
+            stream.read_exact(&mut [0; MESSAGE])?;
+        }
+        Ok(())
+    };
+    let running: Vec<_> = (0..threads).map(|_| std::thread::spawn(one)).collect();
+    for thread in running {
+        thread.join().expect("it does not panic")?;
+    }
+    Ok(start.elapsed())
+}
+
+fn reset_at_close(stream: &TcpStream) -> io::Result<()> {
+    let linger = libc::linger {
+        l_onoff: 1,
+        l_linger: 0,
+    };
+    // SAFETY: the option is read from a `linger` of that size.
+    let answer = unsafe {
+        libc::setsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_LINGER,
+            (&raw const linger).cast(),
+            size_of::<libc::linger>() as libc::socklen_t,
+        )
+    };
+    match answer {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+struct Epoll(i32);
+
+impl Epoll {
+    fn new() -> io::Result<Epoll> {
+        // SAFETY: makes a descriptor.
+        match unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) } {
+            -1 => Err(io::Error::last_os_error()),
+            fd => Ok(Epoll(fd)),
+        }
+    }
+
+    fn add(&self, stream: &TcpStream, data: u64) -> io::Result<()> {
+        let mut event = libc::epoll_event {
+            events: libc::EPOLLIN as u32,
+            u64: data,
+        };
+        // SAFETY: the event is read; the descriptor is open.
+        let answer =
+            unsafe { libc::epoll_ctl(self.0, libc::EPOLL_CTL_ADD, stream.as_raw_fd(), &mut event) };
+        match answer {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// What can be read from; nothing after a long silence.
+    fn wait<'e>(&self, events: &'e mut [libc::epoll_event]) -> io::Result<&'e [libc::epoll_event]> {
+        let patience = PATIENCE.as_millis() as i32;
+        // SAFETY: the kernel writes to the slice, as much as it has room for.
+        let n =
+            unsafe { libc::epoll_wait(self.0, events.as_mut_ptr(), events.len() as i32, patience) };
+        match n {
+            -1 => Err(io::Error::last_os_error()),
+            n => Ok(&events[..n as usize]),
+        }
+    }
+}
+
+impl Drop for Epoll {
+    fn drop(&mut self) {
+        // SAFETY: our own descriptor, used no more.
+        unsafe { libc::close(self.0) };
+    }
+}

@@ -1,0 +1,69 @@
+//! TCP and UDP: `std::net`, for goroutines.
+//!
+//! Ordinary blocking reads and writes, and a goroutine for each connection: who waits costs no thread. All types work from plain
+//! threads too, in any mixture, and across runtimes.
+//!
+//! ```
+//! use gosched::net::{TcpListener, TcpStream};
+//! use std::io::{Read, Write};
+//!
+//! # fn main() -> std::io::Result<()> {
+//! gosched::run(|| {
+//!     let listener = TcpListener::bind("127.0.0.1:0")?;
+//!     let addr = listener.local_addr()?;
+//!     gosched::go(move || {
+//!         for stream in listener.incoming() {
+//!             let mut stream = stream.unwrap();
+//!             gosched::go(move || drop(std::io::copy(&mut &stream, &mut &stream)));
+//!         }
+//!     });
+//!
+//!     let mut stream = TcpStream::connect(addr)?;
+//!     stream.write_all(b"echo")?;
+//!     let mut answer = [0; 4];
+//!     stream.read_exact(&mut answer)?;
+//!     assert_eq!(&answer, b"echo");
+//!     Ok(())
+//! })
+//! # }
+//! ```
+//!
+//! # What differs from std
+//! - [`TcpStream::set_deadline`] and its kin, as in Go: a moment after which reads and writes fail with
+//!   [`TimedOut`](std::io::ErrorKind::TimedOut), shared by all clones of a socket, and for a listener the end of `accept`. A
+//!   timeout (`set_read_timeout`) fails with [`WouldBlock`](std::io::ErrorKind::WouldBlock), as std's does on Linux.
+//! - To the kernel every socket is non-blocking. `set_nonblocking`, timeouts and deadlines are kept by this crate, for all clones of
+//!   a socket. Conversions to and from std's types carry the flag and the timeouts over; deadlines end there. A descriptor and its
+//!   duplicates share the kernel's flag, so convert all clones of a socket or none.
+//! - A name is looked up in a [`blocking`](crate::blocking()) call.
+//!
+//! Addresses, `Shutdown` and [`ToSocketAddrs`] are std's own.
+
+mod listener;
+pub(crate) mod socket;
+mod tcp;
+mod udp;
+
+use std::io;
+
+pub use std::net::{
+    AddrParseError, IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, SocketAddrV4, SocketAddrV6,
+    ToSocketAddrs,
+};
+
+pub use self::listener::{Incoming, IntoIncoming, TcpListener};
+pub use self::tcp::TcpStream;
+pub use self::udp::UdpSocket;
+
+/// Looks a name up, which may take its time.
+fn look_up<A: ToSocketAddrs>(addr: A) -> io::Result<A::Iter> {
+    crate::blocking(|| addr.to_socket_addrs())
+}
+
+/// std's error for a name that stands for nothing.
+fn no_addresses() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidInput,
+        "could not resolve to any addresses",
+    )
+}

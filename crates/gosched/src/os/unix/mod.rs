@@ -1,0 +1,3 @@
+//! What is particular to Unix: [`net`].
+
+pub mod net;

@@ -1,0 +1,105 @@
+//! When the scheduler asks the kernel about the network (FR, SM, F5).
+//!
+//! ```text
+//!  who                                          how
+//!  an M whose P has nothing to run              without waiting, before it steals
+//!  the watcher, an M without a P (`poller`)     until the next timer
+//!  sysmon                                       without waiting, if nobody has for a while
+//! ```
+//!
+//! Nobody asks while no goroutine waits for an answer, and nobody else while the watcher is there: it is told at once. Who goes to
+//! wait is counted before it parks, and the M that parks it looks at the count when it has nothing else to do: somebody asks.
+
+use std::io;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use super::Sched;
+use super::g::GQueue;
+use super::park::enter;
+use super::ptr::{Gp, Mp, Pp};
+use super::waitq::WakeList;
+use crate::netpoll::driver::Driver;
+
+/// sysmon asks if nobody else has for so long.
+pub(crate) const LATE_NS: u64 = 2_000_000;
+
+impl Sched {
+    /// This runtime's driver, made when it is first needed. Outside the runtime.
+    pub(crate) fn net_driver(&self) -> io::Result<&'static Driver> {
+        if let Some(driver) = self.poller.driver() {
+            return Ok(driver);
+        }
+        let driver = Driver::new()?;
+        let _rt = enter();
+        Ok(self.poller.set_driver(driver))
+    }
+
+    /// The driver, if somebody waits for what it will tell.
+    #[inline]
+    fn wanted_driver(&self) -> Option<&'static Driver> {
+        self.poller.driver().filter(|driver| driver.has_waiters())
+    }
+
+    pub(crate) fn has_net_waiters(&self) -> bool {
+        self.wanted_driver().is_some()
+    }
+
+    /// A goroutine on `m` is the first to wait for the driver: if this M goes on with something else, another one must ask.
+    pub(crate) fn net_waiter_came(&self, m: Mp) {
+        let p = m.p.load(Relaxed);
+        if !self.poller.is_watching() && p.is_some_and(|p| !p.runq.is_empty()) {
+            super::spin::submitted();
+            self.wake_p();
+        }
+    }
+
+    /// The same for somebody who is none of this runtime's: it may be asleep altogether.
+    pub(crate) fn net_stranger_came(&self) {
+        if !self.poller.is_watching() {
+            self.wake_after_put(self.core.lock());
+        }
+    }
+
+    /// An M with nothing to run: a goroutine that can go on, the others are queued on p.
+    #[inline]
+    pub(crate) fn poll_net(&self, p: Pp) -> Option<Gp> {
+        let driver = self.wanted_driver()?;
+        if self.poller.is_watching() {
+            return None;
+        }
+        let mut due = GQueue::new();
+        self.collect(driver.try_poll()?, &mut due);
+        self.share_due(p, due)
+    }
+
+    /// sysmon: nobody has asked for a while.
+    pub(crate) fn poll_net_if_late(&self, now: u64) {
+        if self.net_late_at() > now || self.is_stopping() {
+            return;
+        }
+        let Some(wake) = self.wanted_driver().and_then(Driver::try_poll) else {
+            return;
+        };
+        self.is_carrying.store(true, SeqCst);
+        let mut due = GQueue::new();
+        self.collect(wake, &mut due);
+        if !due.is_empty() {
+            self.inject_list(None, &mut due);
+            self.press_if_busy();
+        }
+        self.is_carrying.store(false, SeqCst);
+    }
+
+    /// When nobody will have asked for long.
+    pub(crate) fn net_late_at(&self) -> u64 {
+        match self.wanted_driver() {
+            Some(driver) if !self.poller.is_watching() => driver.looked_ns() + LATE_NS,
+            _ => u64::MAX,
+        }
+    }
+
+    /// Wakes those who are to be woken; this runtime's goroutines are made Runnable, for the caller to queue.
+    pub(crate) fn collect(&self, wake: WakeList, due: &mut GQueue) {
+        wake.wake_into(&enter(), self, due);
+    }
+}
