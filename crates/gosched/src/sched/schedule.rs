@@ -47,7 +47,8 @@ enum Gave {
 /// What watching led to.
 enum Watched {
     NothingDue,
-    HasP,
+    /// This one is to be run, the others are queued.
+    Found(Gp),
     NoP,
 }
 
@@ -328,7 +329,7 @@ impl Sched {
         while self.begin_watch() {
             match self.watch(m) {
                 Watched::NothingDue => {}
-                Watched::HasP => return Gave::LookAgain,
+                Watched::Found(g) => return Gave::Found(g),
                 Watched::NoP => break,
             }
         }
@@ -372,11 +373,15 @@ impl Sched {
             return Watched::NothingDue; // called for a P that waits, or for an earlier timer, or somebody was quicker
         }
         let p = self.take_any_p(m);
-        self.inject_list(p, &mut due);
+        // The first one stays here: nobody is woken for a single one.
+        let own = p.and_then(|_| due.pop_front());
+        if !due.is_empty() {
+            self.inject_list(p, &mut due);
+        }
         // Nobody watches the others from here on, unless this M or another one finds nothing to do.
         self.sysmon.timer_set(self.next_timer());
-        match p {
-            Some(_) => Watched::HasP,
+        match own {
+            Some(g) => Watched::Found(g),
             None => Watched::NoP, // every P is busy, and looks itself
         }
     }
@@ -397,7 +402,6 @@ impl Sched {
         if let Some(p) = self.get_idle_p(&mut core) {
             drop(core);
             acquire_p(m, p);
-            self.begin_spinning(m);
             return Some(p);
         }
         let mut marked = self.procs().filter(|p| p.status.retake(PStatus::Idle));
