@@ -30,7 +30,7 @@
 //! reuse, is beyond it. A barrier that one thread makes for all is two fences here. A plain store between the two ends of
 //! a swap confuses it (`shim::with_stores_as_swaps`). Of two that read a word before a third writes it, it remembers one
 //! (`shim::with_loads_in_turn`). A model with a bound on preemptions covers only the orders within it; `LOOM_MAX_PREEMPTIONS`
-//! overrides every bound.
+//! overrides every bound but 0.
 //!
 //! Run with `cargo test -p gosched-loom --release`; the items exist in test builds only.
 

@@ -32,7 +32,10 @@ static TURN: Mutex<()> = Mutex::new(());
 /// Explores `story` with at most `preemptions` forced switches per run (None: all of them).
 fn explore(preemptions: Option<usize>, story: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(preemptions);
+    builder.preemption_bound = match preemptions {
+        Some(0) => preemptions, // one more would take minutes
+        _ => builder.preemption_bound.or(preemptions),
+    };
     builder.max_branches = 10_000;
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     builder.check(move || {

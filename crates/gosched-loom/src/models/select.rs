@@ -1,0 +1,235 @@
+//! Select (G4): it waits on several channels at once, and one of them ends the wait. What the others had stays theirs.
+//!
+//! The cases are tried in a fixed order, for loom wants the same choices in each run. The order of events is loom's, with at most
+//! two preemptions; with one where there are rings; with three where there are two threads.
+
+use std::sync::Arc;
+
+use super::actors::{Actor, GO, Msg, PLAIN, Rx, SOON, Start, Tx, channel, plain};
+use super::{explore, explore_in_turn};
+use crate::chan::{Select, Sender};
+use crate::context::{pointer, run_as};
+use crate::sched::g::G;
+use crate::sched::park::cancel;
+use crate::thread::let_time_pass;
+
+/// The end of a channel, where a number is expected.
+const END: u32 = 100;
+
+/// Two channels. A select locks them by address, and loom wants the same order in each run.
+fn two_channels(cap: usize) -> [(Tx, Rx); 2] {
+    let mut channels = [0, 1].map(|_| channel(Some(cap)));
+    // SAFETY: D1, a sender is the address of its channel.
+    channels.sort_by_key(|(s, _)| unsafe { std::mem::transmute_copy::<Sender<Msg>, usize>(s) });
+    channels
+}
+
+/// Waits for one of two receives: which, and the number it got.
+fn select_recv(a: &Rx, b: &Rx) -> (usize, u32) {
+    let mut select = Select::new();
+    select.recv(a);
+    select.recv(b);
+    let oper = select.select();
+    let at = oper.index();
+    let got = oper.recv([a, b][at]).map_or(END, Msg::open);
+    (at, got)
+}
+
+fn recv(r: &Rx) -> u32 {
+    r.recv().map_or(END, Msg::open)
+}
+
+fn send(start: Start, s: &Tx, number: u32) -> Actor<u32> {
+    let s = s.clone();
+    start(Box::new(move || {
+        u32::from(s.send(Msg::new(number)).is_ok())
+    }))
+}
+
+/// A select on two channels, one of which is closed while somebody sends to the other. Explored: both before, beside and after the
+/// select queues itself and sleeps. It ends once, as one of the two; a value that it did not take is still there.
+fn select_against_close(preemptions: usize, cap: usize, who: Start) {
+    explore(Some(preemptions), move || {
+        let [(sa, ra), (sb, rb)] = two_channels(cap);
+        let sent = send(PLAIN, &sa, 1);
+        let closer = plain(move || sb.close());
+        let _open = rb.clone(); // the last receiver would close it, too
+        let selected = who(Box::new(move || match select_recv(&ra, &rb) {
+            (0, got) => got,
+            (_, got) => {
+                assert_eq!(got, END, "nobody sent anything there");
+                recv(&ra)
+            }
+        }));
+        assert_eq!(selected.join(), 1, "the value is not lost");
+        assert_eq!(sent.join(), 1);
+        assert!(closer.join());
+    });
+}
+
+#[test]
+fn g4_a_select_against_close_and_a_sender() {
+    select_against_close(2, 0, PLAIN);
+    select_against_close(2, 0, GO);
+}
+
+#[test]
+fn g4_a_select_against_close_and_a_buffered_sender() {
+    select_against_close(1, 1, PLAIN);
+}
+
+/// The end alone, of one of the channels that a select waits on. The other one has no node of it afterwards: nobody waits there.
+fn select_against_the_end(cap: usize, who: Start) {
+    explore(Some(3), move || {
+        let [(sa, ra), (sb, rb)] = two_channels(cap);
+        let _open = (ra.clone(), rb.clone()); // the last receiver would close it, too
+        let closer = plain(move || sb.close());
+        let selected = who(Box::new(move || {
+            let (at, got) = select_recv(&ra, &rb);
+            assert_eq!((at, got), (1, END));
+            got
+        }));
+        selected.join();
+        assert_eq!(sa.try_send(Msg::new(1)).is_ok(), cap > 0, "into the buffer");
+        assert!(closer.join());
+    });
+}
+
+#[test]
+fn g4_the_end_of_a_channel_ends_a_select() {
+    select_against_the_end(0, GO);
+    select_against_the_end(1, PLAIN);
+}
+
+/// Both channels are sent to: one value ends the select, the other is received afterwards. Fails if two claims win, or if a channel
+/// that lost keeps the node of a select that has left.
+fn two_senders(preemptions: usize, cap: usize) {
+    explore(Some(preemptions), move || {
+        let [(sa, ra), (sb, rb)] = two_channels(cap);
+        let sent = [send(PLAIN, &sa, 1), send(GO, &sb, 2)];
+        let (at, first) = select_recv(&ra, &rb);
+        let second = recv([&rb, &ra][at]);
+        assert_eq!((first, second), [(1, 2), (2, 1)][at]);
+        assert_eq!(sent.map(Actor::join), [1, 1]);
+    });
+}
+
+#[test]
+fn g4_two_senders_end_one_select_once() {
+    two_senders(2, 0);
+    two_senders(1, 1);
+}
+
+/// Two selects that each send on one channel and receive from the other: they agree on one of the two.
+#[test]
+fn g4_two_selects_agree_on_one_transfer() {
+    explore(Some(2), || {
+        let [(sa, ra), (sb, rb)] = two_channels(0);
+        let both = |s: &Tx, r: &Rx, number: u32| {
+            let mut select = Select::new();
+            select.send(s);
+            select.recv(r);
+            let oper = select.select();
+            if oper.index() == 0 {
+                assert!(oper.send(s, Msg::new(number)).is_ok());
+                0
+            } else {
+                oper.recv(r).unwrap().open()
+            }
+        };
+        let _open = (sa.clone(), sb.clone(), ra.clone(), rb.clone());
+        let other = plain(move || both(&sb, &ra, 2));
+        let got = [both(&sa, &rb, 1), other.join()];
+        assert!(
+            got == [0, 1] || got == [2, 0],
+            "one sends, the other receives: {got:?}"
+        );
+    });
+}
+
+/// One goroutine waits with both directions of one channel; it does not meet itself.
+#[test]
+fn g4_a_select_does_not_meet_itself() {
+    explore(Some(3), || {
+        let (s, r) = channel(Some(0));
+        let sent = send(PLAIN, &s, 1);
+        let mut select = Select::new();
+        select.recv(&r);
+        select.send(&s);
+        let oper = select.select();
+        assert_eq!(oper.index(), 0);
+        assert_eq!(oper.recv(&r).unwrap().open(), 1);
+        drop(select);
+        assert_eq!(sent.join(), 1);
+    });
+}
+
+/// The timeout against a sender: the value is received exactly if the select did not time out.
+fn timeout(who: Start) {
+    explore(Some(2), move || {
+        let [(sa, ra), (_sb, rb)] = two_channels(0);
+        let clock = plain(let_time_pass);
+        let sent = send(PLAIN, &sa, 1);
+        drop(sa);
+        let selected = who(Box::new(move || {
+            let mut select = Select::new();
+            select.recv(&ra);
+            select.recv(&rb);
+            match select.select_timeout(SOON) {
+                Ok(oper) => oper.recv(&ra).unwrap().open(),
+                Err(_) => 0,
+            }
+        }));
+        assert_eq!(selected.join(), sent.join(), "received exactly if sent");
+        clock.join();
+    });
+}
+
+#[test]
+fn g4_a_selects_timeout_against_a_sender() {
+    timeout(PLAIN);
+    timeout(GO);
+}
+
+/// A goroutine that is asked to unwind while it selects, and may not, waits again: the value that comes meanwhile is its own.
+#[test]
+fn pk_a_select_that_is_cancelled_waits_again() {
+    explore(Some(2), || {
+        let [(sa, ra), (_sb, rb)] = two_channels(0);
+        let g = Arc::new(G::new());
+        let canceller = plain({
+            let g = g.clone();
+            move || cancel(pointer(&g))
+        });
+        let sent = send(PLAIN, &sa, 1);
+        let got = run_as(&g, || select_recv(&ra, &rb));
+        assert_eq!(got, (0, 1));
+        canceller.join();
+        assert_eq!(sent.join(), 1);
+    });
+}
+
+/// A default is taken only when at some moment nothing was ready: a value goes into one channel before the other is emptied, so
+/// there always is one. Fails if each channel is looked at by itself.
+#[test]
+fn g4_a_default_is_true_of_one_moment() {
+    explore_in_turn(Some(3), || {
+        let [(sa, ra), (sb, rb)] = two_channels(1);
+        sa.send(Msg::new(1)).unwrap();
+        let mover = {
+            let ra = ra.clone();
+            plain(move || {
+                sb.send(Msg::new(2)).unwrap();
+                drop(ra.try_recv());
+                sb
+            })
+        };
+        let mut select = Select::new_biased();
+        select.recv(&rb);
+        select.recv(&ra);
+        let oper = select.try_select().expect("something is always there");
+        let r = [&rb, &ra][oper.index()];
+        assert!(oper.recv(r).is_ok());
+        drop(mover.join());
+    });
+}

@@ -1,0 +1,78 @@
+//! Timed waits of goroutines: the library's heap of timers as a list under a lock.
+
+use loom::sync::Mutex;
+
+use crate::sched::park::ready;
+use crate::sched::ptr::Gp;
+use crate::shim::has_time_passed;
+
+type Claim = unsafe fn(Gp) -> bool;
+
+struct Armed(Vec<(Gp, Claim)>);
+
+// SAFETY: GF, a G may be reached from any thread.
+unsafe impl Send for Armed {}
+
+loom::lazy_static! {
+    static ref TIMERS: Mutex<Armed> = Mutex::new(Armed(Vec::new()));
+}
+
+/// Every deadline passes: timed waits end, now and later.
+pub(crate) fn let_time_pass() {
+    crate::shim::pass_deadlines();
+    expire();
+}
+
+/// Wakes the goroutines whose time has come, as an M does that looks for work.
+pub(crate) fn expire() {
+    let mut due = Vec::new();
+    {
+        let mut timers = TIMERS.lock().unwrap();
+        if timers.0.is_empty() || !has_time_passed() {
+            return;
+        }
+        for (g, claim) in timers.0.drain(..) {
+            // SAFETY: G4, the goroutine is Waiting and in the list; under the lock it cannot be gone.
+            if unsafe { claim(g) } {
+                due.push(g);
+            }
+        }
+    }
+    due.into_iter().for_each(ready);
+}
+
+pub(crate) mod park {
+    //! What the library's `thread/park.rs` gives to waiters.
+
+    use std::ffi::c_void;
+
+    use super::{Claim, TIMERS};
+    use crate::context::current_g;
+    use crate::sched::park::{WaitOps, park};
+    use crate::sched::ptr::Gp;
+
+    pub(crate) fn arm(g: Gp, claim: Claim, publish: impl FnOnce() -> bool) -> bool {
+        let mut timers = TIMERS.lock().unwrap();
+        let is_published = publish();
+        if is_published {
+            timers.0.push((g, claim));
+        }
+        is_published
+    }
+
+    pub(crate) fn wait_timed(ops: &'static WaitOps, arg: *const c_void, _deadline: u64) -> bool {
+        let Some(g) = current_g() else { return true };
+        // SAFETY: PK, `arg` is what `ops` takes.
+        unsafe { park(ops, arg) };
+        let mut timers = TIMERS.lock().unwrap();
+        timers.0.retain(|(armed, _)| armed.as_ptr() != g.as_ptr());
+        true
+    }
+
+    pub(crate) fn yield_until(_deadline: u64, _is_done: impl Fn() -> bool) {
+        unreachable!("there is always room for a timer")
+    }
+
+    /// Nothing can unwind here: who was asked to waits again.
+    pub(crate) fn check_cancelled() {}
+}
