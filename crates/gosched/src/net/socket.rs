@@ -348,6 +348,10 @@ macro_rules! stream_writes {
 /// Descriptors and std's type, in and out, and what it looks like.
 macro_rules! descriptor {
     ($socket:ident, $std:ty) => {
+        // As std's: no panic happens while its state is in between.
+        impl std::panic::UnwindSafe for $socket {}
+        impl std::panic::RefUnwindSafe for $socket {}
+
         impl std::fmt::Debug for $socket {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 self.inner.fmt(f)

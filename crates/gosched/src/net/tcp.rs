@@ -377,14 +377,22 @@ gosched::run(|| {
     #[inline]
     fn read_to(&self, buf: &mut [u8]) -> io::Result<usize> {
         let len = buf.len();
-        let op = || (&self.inner).read(buf);
-        self.desc.read_some(self.inner.as_fd(), len, op)
+        self.read_by(len, || (&self.inner).read(buf))
     }
 
     fn read_to_many(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         let len = socket::total(bufs.iter().map(|buf| buf.len()));
-        let op = || (&self.inner).read_vectored(bufs);
-        self.desc.read_some(self.inner.as_fd(), len, op)
+        self.read_by(len, || (&self.inner).read_vectored(bufs))
+    }
+
+    #[inline]
+    fn read_by(&self, len: usize, op: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
+        let fd = self.inner.as_fd();
+        match len {
+            // The kernel decides whether a read of nothing has to wait for something.
+            0 => self.desc.read(fd, op),
+            _ => self.desc.read_some(fd, len, op),
+        }
     }
 
     stream_writes!();

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawF
 use std::time::{Duration, Instant};
 
 use super::socket::{delegate, descriptor, shared_state, timeouts};
-use super::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, look_up, no_addresses, socket};
+use super::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, look_up, socket};
 use crate::netpoll::{Desc, Side};
 
 /// A UDP socket: `std::net::UdpSocket`, for goroutines.
@@ -103,7 +103,10 @@ impl UdpSocket {
     /// and those of the system.
     #[inline]
     pub fn send_to<A: ToSocketAddrs>(&self, buf: &[u8], addr: A) -> io::Result<usize> {
-        let addr = look_up(addr)?.next().ok_or_else(no_addresses)?;
+        let Some(addr) = look_up(addr)?.next() else {
+            let text = "no addresses to send data to";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        };
         let op = || self.inner.send_to(buf, addr);
         self.desc.write(self.inner.as_fd(), op)
     }

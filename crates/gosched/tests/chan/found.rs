@@ -47,6 +47,70 @@ fn a_place_that_was_given_up_goes_to_the_sender_that_waits() {
     });
 }
 
+/// A receiver and a sender that both wait because of a place in the buffer meet there when it is given up.
+#[test]
+fn those_who_wait_on_both_sides_of_a_place_that_was_given_up_meet() {
+    run(2, "both sides of a place", || {
+        let (s, r) = bounded(1);
+        let mut got = None;
+        give_up(&s, || {
+            let r = r.clone();
+            got = Some(thread::spawn(move || r.recv()));
+            until_waiting(1, "chan receive");
+            let s = s.clone();
+            gosched::go(move || s.send(7).unwrap());
+            until_waiting(1, "chan send");
+        });
+        assert_eq!(got.unwrap().join().unwrap(), Ok(7));
+    });
+}
+
+/// A receiver whose sender gave up is still the first: those who came after it do not pass it.
+#[test]
+fn who_was_chosen_in_vain_stays_the_first() {
+    run(2, "chosen in vain", || {
+        let (s, r) = bounded(0);
+        let receivers: Vec<_> = (1..=3)
+            .map(|n| {
+                let r = r.clone();
+                let receiver = thread::spawn(move || r.recv());
+                until_waiting(n, "chan receive");
+                receiver
+            })
+            .collect();
+        give_up(&s, || ());
+        until_waiting(3, "chan receive");
+        (1..=3).for_each(|n| s.send(n).unwrap());
+        let got = receivers.into_iter().map(|one| one.join().unwrap());
+        assert_eq!(got.collect::<Vec<_>>(), [Ok(1), Ok(2), Ok(3)]);
+    });
+}
+
+/// The last receiver goes while a select's message is evaluated: that message, and those behind it, go though a sender stays.
+#[test]
+fn messages_that_come_after_the_last_receiver_go() {
+    for is_given_up in [false, true] {
+        run(1, "messages for nobody", || {
+            let (count, (s, r)) = (Arc::new(AtomicUsize::new(0)), bounded(2));
+            let leave = || {
+                s.send(Alive::new(&count)).unwrap();
+                drop(r);
+                assert_eq!(count.load(SeqCst), 1, "it is behind the one that comes");
+            };
+            if is_given_up {
+                give_up(&s, leave);
+            } else {
+                let mut sel = Select::new();
+                sel.send(&s);
+                let operation = sel.select();
+                leave();
+                _ = operation.send(&s, Alive::new(&count));
+            }
+            assert_eq!(count.load(SeqCst), 0, "given up: {is_given_up}");
+        });
+    }
+}
+
 /// A select's send that was chosen before the channel was closed delivers its message to somebody who waits for one.
 #[test]
 fn a_send_that_was_chosen_before_the_close_is_received() {
@@ -200,7 +264,7 @@ fn cpu_time() -> Duration {
 }
 
 /// Receivers that are on their way to sleep when a select's send chooses them do sleep, while its message is evaluated. With
-/// chaos every eighth is found so.
+/// chaos every eighth of those who wait with a timeout is found so.
 #[test]
 fn who_is_chosen_on_its_way_to_sleep_sleeps() {
     const PAIRS: usize = 64;
@@ -214,7 +278,7 @@ fn who_is_chosen_on_its_way_to_sleep_sleeps() {
             thread::scope(|scope| {
                 for n in 0..PAIRS {
                     let (s, r) = bounded(0);
-                    scope.spawn(move || assert_eq!(r.recv(), Ok(n)));
+                    scope.spawn(move || assert_eq!(r.recv_timeout(LONG), Ok(n)));
                     let (chosen, go_on) = (&chosen, &go_on);
                     scope.spawn(move || {
                         let mut sel = Select::new();

@@ -343,29 +343,32 @@ fn d2_a_chosen_send_that_is_unwound_is_given_up() {
 }
 
 /// A destructor that uses channels while its goroutine is unwound by a shutdown: what does not wait works, and so does what waits for
-/// somebody who comes.
+/// somebody who comes. Its message arrives whole.
 #[test]
 #[cfg(panic = "unwind")]
 fn d2_destructors_use_channels_during_a_shutdown() {
-    struct Tells(Sender<usize>, Receiver<usize>);
+    struct Tells(Sender<Alive>, Receiver<usize>, Arc<AtomicUsize>);
     impl Drop for Tells {
         fn drop(&mut self) {
-            self.0.send(7).unwrap();
+            assert!(self.0.send(Alive::new(&self.2)).is_ok());
             assert_eq!(self.1.recv(), Ok(8));
         }
     }
     let (ends, (s, told), (answer, r)) = (runtime(1), bounded(0), bounded(0));
+    let count = Arc::new(AtomicUsize::new(0));
+    let counts = Arc::clone(&count);
     let (_quiet, nothing) = bounded::<()>(0);
     ends.go(move || {
-        let _tells = Tells(s, r);
+        let _tells = Tells(s, r, counts);
         nothing.recv().unwrap();
     });
     assert!(eventually(|| ends.metrics().waiting == 1));
     within(LONG, "a shutdown", || {
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                assert_eq!(told.recv(), Ok(7));
+                let told = told.recv();
                 answer.send(8).unwrap();
+                assert!(told.is_ok() && count.load(SeqCst) == 1);
             });
             ends.shutdown(LONG);
         });

@@ -1,14 +1,16 @@
 //! Go's rules for select, said anew: one case goes on and no other, every case that could has the same chance, a default is taken
 //! only if at one moment none could, and a select does not meet itself.
 
-use std::sync::Barrier;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::{Arc, Barrier};
 
 use gosched::chan::{
     Receiver, Select, Sender, after, bounded, never, select, select_biased, unbounded,
 };
 
+use super::common::Alive;
 use super::*;
 
 /// Runs `f` on a goroutine, then on a plain thread: they take their random numbers from different places.
@@ -362,6 +364,38 @@ fn a_default_is_not_taken_while_something_is_always_there() {
     );
 }
 
+/// It goes to and fro, so that who looks at each by itself misses it now and then, even twice. Cases in between give it time.
+#[test]
+fn something_that_moves_to_and_fro_is_always_ready_in_one_of_them() {
+    const MOVES: usize = 300 * LOOKS;
+    for make in [|| bounded(2), unbounded] {
+        let ([(s1, r1), (s2, r2)], moves) = ([make(), make()], AtomicUsize::new(0));
+        let between: Vec<_> = (0..30).map(|_| make()).collect();
+        s1.send(()).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for n in 1..=MOVES {
+                    s2.send(()).unwrap();
+                    r1.recv().unwrap();
+                    s1.send(()).unwrap();
+                    r2.recv().unwrap();
+                    moves.store(n, SeqCst);
+                }
+            });
+            let mut sel = Select::new_biased();
+            sel.recv(&r1);
+            between.iter().for_each(|(_, r)| _ = sel.recv(r));
+            sel.recv(&r2);
+            let (mut looks, mut missed) = (0, 0);
+            while moves.load(SeqCst) < MOVES {
+                looks += 1;
+                missed += usize::from(sel.try_ready().is_err());
+            }
+            assert_eq!(missed, 0, "of {looks} looks");
+        });
+    }
+}
+
 /// The same with senders that wait: the second one waits before the first one's value is taken.
 #[test]
 fn a_default_is_not_taken_while_somebody_always_waits() {
@@ -419,6 +453,46 @@ fn a_default_is_not_taken_while_there_is_always_room() {
             assert!(looks.join().unwrap(), "a default in round {round}");
         });
     }
+}
+
+/// Selects over the same channels, each with an order of its own: those who lock all of them do not wait for each other for ever.
+#[test]
+fn selects_in_every_order_get_all_their_locks() {
+    let channels: [_; 3] = std::array::from_fn(|_| bounded::<()>(0));
+    within(LONG, "selects in every order", || {
+        std::thread::scope(|scope| {
+            for n in 0..6 {
+                let mut order = [n % 3, (n + 1) % 3, (n + 2) % 3];
+                if n >= 3 {
+                    order.reverse();
+                }
+                let channels = &channels;
+                scope.spawn(move || {
+                    let mut sel = Select::new();
+                    for at in order {
+                        sel.recv(&channels[at].1);
+                    }
+                    for _ in 0..20_000 {
+                        assert!(sel.try_select().is_err());
+                    }
+                });
+            }
+        });
+    });
+}
+
+/// A message that was received goes with its operation if nobody completes that.
+#[test]
+fn a_message_of_an_operation_that_is_dropped_goes() {
+    let (count, (s, r)) = (Arc::new(AtomicUsize::new(0)), unbounded());
+    s.send(Alive::new(&count)).unwrap();
+    let dropped = catch_unwind(AssertUnwindSafe(|| {
+        let mut sel = Select::new();
+        sel.recv(&r);
+        drop(sel.select());
+    }));
+    assert!(dropped.is_err() && r.is_empty());
+    assert_eq!(count.load(SeqCst), 0);
 }
 
 #[test]
