@@ -1,8 +1,8 @@
 //! What the concurrent algorithms stand on: atomics, the futex and the sizes of their rings.
 //!
-//! `sched/{runq,gstatus,pstatus,claim,note,spin,slot}.rs` import these names and nothing else from outside, so the
-//! crate `gosched-loom` can compile the very same files over loom's atomics and small rings and
-//! explore every interleaving. Nothing here decides anything.
+//! `sched/{runq,gstatus,pstatus,claim,note,spin,slot,sudog}.rs` import these names and nothing else from outside, `chan/` and
+//! `sched/waitq.rs` little else, so the crate `gosched-loom` can compile the very same files over loom's atomics and small rings
+//! and explore every interleaving. Nothing here decides anything.
 
 pub(crate) use std::cell::{Cell, UnsafeCell};
 pub(crate) use std::sync::atomic::{
