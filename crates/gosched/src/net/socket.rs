@@ -329,7 +329,8 @@ macro_rules! stream_writes {
     () => {
         #[inline]
         fn write_from(&self, buf: &[u8]) -> io::Result<usize> {
-            let op = |done| (&self.inner).write(&buf[done..]);
+            let fd = self.inner.as_fd();
+            let op = |done| crate::os::send(fd, &buf[done..]);
             socket::write_whole(&self.desc, self.inner.as_fd(), buf.len(), op)
         }
 
@@ -338,7 +339,7 @@ macro_rules! stream_writes {
             let op = |done| match socket::locate(bufs, done) {
                 (_, 0) if done == 0 => (&self.inner).write_vectored(bufs),
                 (i, 0) => (&self.inner).write_vectored(&bufs[i..]),
-                (i, at) => (&self.inner).write(&bufs[i][at..]),
+                (i, at) => crate::os::send(self.inner.as_fd(), &bufs[i][at..]),
             };
             socket::write_whole(&self.desc, self.inner.as_fd(), len, op)
         }

@@ -377,7 +377,7 @@ gosched::run(|| {
     #[inline]
     fn read_to(&self, buf: &mut [u8]) -> io::Result<usize> {
         let len = buf.len();
-        self.read_by(len, || (&self.inner).read(buf))
+        self.read_by(len, || os::recv(self.inner.as_fd(), buf))
     }
 
     fn read_to_many(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {

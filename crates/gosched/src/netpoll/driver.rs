@@ -7,10 +7,10 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::SIDES;
 use super::slot::{self, Slot};
@@ -137,6 +137,8 @@ impl Driver {
 
 /// The process's own driver.
 static OUTSIDE: OnceLock<&'static Driver> = OnceLock::new();
+/// Held while it is made: there is one, and it has a thread.
+static MAKING: Mutex<()> = Mutex::new(());
 
 /// Whether anybody waits for the process's own driver.
 pub(crate) fn outside_has_waiters() -> bool {
@@ -155,20 +157,23 @@ fn outside() -> io::Result<&'static Driver> {
     if let Some(driver) = OUTSIDE.get() {
         return Ok(driver);
     }
+    let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(driver) = OUTSIDE.get() {
+        return Ok(driver);
+    }
     forked::watch()?;
     let driver = Driver::new()?;
-    if OUTSIDE.set(driver).is_ok() {
-        std::thread::Builder::new()
-            .name("gosched-net".into())
-            .spawn(serve)?;
-    }
-    Ok(OUTSIDE.get().copied().unwrap_or(driver))
+    let thread = std::thread::Builder::new().name("gosched-net".into());
+    thread.spawn(move || serve(driver)).inspect_err(|_| {
+        // SAFETY: nobody else has seen it.
+        unsafe { driver.epoll.close() };
+    })?;
+    Ok(OUTSIDE.get_or_init(|| driver))
 }
 
 /// The process's own driver has a thread that polls it.
-fn serve() {
+fn serve(driver: &Driver) {
     registry::add_thread();
-    let Some(driver) = OUTSIDE.get() else { return };
     loop {
         driver.poll(u64::MAX).wake();
     }

@@ -304,13 +304,19 @@ impl Desc {
 
     /// The descriptor goes its own way: nobody is told of it any more.
     pub(crate) fn forget(self, fd: BorrowedFd<'_>) {
-        let _rt = enter();
-        let queues = self.0.queues.lock();
+        let rt = enter();
+        let mut wake = WakeList::new();
+        let mut queues = self.0.queues.lock();
         if let Some(home) = self.0.home() {
             home.forget(fd.as_raw_fd());
-            self.0.set_home(None); // clones register again when they wait
+            self.0.set_home(None);
+            // Clones register again, those that wait already too.
+            for side in SIDES {
+                Slot::wake_all(queues.of(side), &mut wake);
+            }
         }
         drop(queues);
+        wake.wake_in(&rt);
     }
 }
 

@@ -8,6 +8,8 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
+use super::syscall::{check, syscall6};
+
 /// Splits libc's answer into result and error.
 fn cvt(answer: libc::c_int) -> io::Result<libc::c_int> {
     if answer == -1 {
@@ -105,6 +107,42 @@ pub(crate) fn connect_begin(fd: BorrowedFd<'_>, addr: &SocketAddr) -> io::Result
             _ => Err(error),
         },
     }
+}
+
+/// Reads what has come to a socket. Bare: libc's is a place to be cancelled at, which costs more than it looks; CONTEXT: any.
+#[inline]
+pub(crate) fn recv(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<usize> {
+    // SAFETY: the kernel writes at most the buffer's length into it (D9: bare call).
+    let answer = unsafe {
+        syscall6(
+            libc::SYS_recvfrom,
+            fd.as_raw_fd() as usize,
+            buf.as_mut_ptr() as usize,
+            buf.len(),
+            0,
+            0,
+            0,
+        )
+    };
+    Ok(check(answer)?)
+}
+
+/// Writes to a socket, without the signal that std does without, too; CONTEXT: any.
+#[inline]
+pub(crate) fn send(fd: BorrowedFd<'_>, buf: &[u8]) -> io::Result<usize> {
+    // SAFETY: the kernel reads the buffer (D9: bare call).
+    let answer = unsafe {
+        syscall6(
+            libc::SYS_sendto,
+            fd.as_raw_fd() as usize,
+            buf.as_ptr() as usize,
+            buf.len(),
+            libc::MSG_NOSIGNAL as usize,
+            0,
+            0,
+        )
+    };
+    Ok(check(answer)?)
 }
 
 /// Whether a write, or the end of a connect, would not block now: well or in error. CONTEXT: user.
