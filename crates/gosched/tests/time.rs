@@ -143,12 +143,14 @@ fn missed_ticks_are_dropped_and_the_phase_is_kept() {
         let ticks = tick(period);
         let first = ticks.recv().unwrap();
         sleep(3 * period);
+        let slept = Instant::now();
         let late = ticks.recv().unwrap();
         let next = ticks.recv().unwrap();
         for tick in [late, next] {
             let since = (tick - first).as_nanos() % period.as_nanos();
             assert_eq!(since, 0, "the phase");
         }
+        assert!(next > slept, "those between were missed");
         assert!(next - late >= period && Instant::now() >= next);
     });
 }

@@ -242,6 +242,29 @@ fn a_stale_event_wakes_nobody() {
     wake.wake();
 }
 
+/// The kernel may tell of something that is not there any more: who is woken for it looks, and waits again.
+#[test]
+fn an_event_for_nothing_is_harmless() {
+    on_goroutines(2, || {
+        let (a, b) = Socket::pair();
+        let a = std::sync::Arc::new(a);
+        let waiting = std::sync::Arc::clone(&a);
+        let reader = thread::spawn(move || waiting.read_byte().unwrap());
+        for what in [os::event::READ, os::event::WRITE, os::event::END, u32::MAX] {
+            for _ in 0..50 {
+                let mut wake = WakeList::new();
+                let rt = enter();
+                slot::dispatch(a.desc.0.data(), what, &mut wake);
+                wake.wake_in(&rt);
+                drop(rt);
+                thread::yield_now();
+            }
+        }
+        b.write(b"q").unwrap();
+        assert_eq!(reader.join().unwrap(), b'q');
+    });
+}
+
 /// All Ps are taken by loops that never ask: who waits for the network is served all the same (F5).
 #[test]
 fn f5_loops_do_not_keep_the_network_waiting() {

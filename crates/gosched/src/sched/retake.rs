@@ -79,6 +79,8 @@ const PACE_MARKED_NS: u64 = 20_000;
 const PACE_STUCK_NS: u64 = 250_000;
 const PACE_WAITING_NS: u64 = 500_000;
 const PACE_STRAYS_NS: u64 = 1_000_000;
+/// Where every look finds that all have got on, the next one comes later, by so many doublings. Not so late that it is a doze.
+const CALM_MAX: u32 = 1;
 
 /// What the claim lock guards.
 pub(crate) struct Claims {
@@ -235,8 +237,9 @@ impl Sched {
                 _ => {}
             }
         }
+        let calm = self.sysmon.calm_looks(waits && oldest.is_none());
         if waits {
-            pace = pace.min(PACE_WAITING_NS);
+            pace = pace.min(PACE_WAITING_NS << calm.min(CALM_MAX));
             pace = pace.min(self.press(&mut claims, oldest, now));
         }
         pace = pace.min(self.look_at_strays(&mut claims));
@@ -439,7 +442,7 @@ impl Sched {
         match oldest {
             Some((age, p, m)) if age >= PRESS_NS => self.ask_then_insist(claims, p, m, now),
             Some((age, ..)) => PRESS_NS - age,
-            None => PACE_STUCK_NS,
+            None => u64::MAX, // all of them have just begun
         }
     }
 

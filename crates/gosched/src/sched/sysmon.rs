@@ -27,7 +27,7 @@
 //! the next look makes good, or follows a fence or a read-modify-write.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicU64, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
 
 use super::ptr::Pp;
 use super::{Sched, deadlock};
@@ -79,6 +79,8 @@ pub(crate) struct State {
     /// sysmon's own: the last look found whoever pressed served; how long the next rest is.
     is_served: AtomicBool,
     rest_ns: AtomicU64,
+    /// sysmon's own: looks in a row that found work waiting and everybody getting on.
+    calm: AtomicU32,
     /// When a fatal report that hangs is cut short; 0: none under way.
     pub(crate) fatal_deadline_ns: AtomicU64,
     /// Looks so far, for `debug::metrics`.
@@ -93,6 +95,7 @@ impl State {
             pressed: AtomicBool::new(false),
             is_served: AtomicBool::new(false),
             rest_ns: AtomicU64::new(REST_NS),
+            calm: AtomicU32::new(0),
             fatal_deadline_ns: AtomicU64::new(0),
             looks: AtomicU64::new(0),
         }
@@ -140,13 +143,21 @@ impl State {
         self.is_served.store(true, Relaxed);
     }
 
+    /// For how many looks before this one work waited and everybody got on. sysmon.
+    pub(crate) fn calm_looks(&self, is_calm: bool) -> u32 {
+        let looks = self.calm.load(Relaxed);
+        self.calm
+            .store(if is_calm { looks.saturating_add(1) } else { 0 }, Relaxed);
+        if is_calm { looks } else { 0 }
+    }
+
     /// How long the pause is to be, and whether it is a rest. sysmon.
     fn measure(&self, ns: u64) -> (u64, u32) {
+        let rest = self.rest_ns.load(Relaxed);
         if !self.is_served.swap(false, Relaxed) {
-            self.rest_ns.store(REST_NS, Relaxed);
+            self.rest_ns.store((rest / 2).max(REST_NS), Relaxed);
             return (ns, if ns > NAP_NS { DOZE } else { NAP });
         }
-        let rest = self.rest_ns.load(Relaxed);
         self.rest_ns.store((rest * 2).min(REST_MAX_NS), Relaxed);
         (ns.min(rest), REST)
     }

@@ -7,7 +7,9 @@ mod clones;
 #[path = "../common/mod.rs"]
 mod common;
 mod convert;
+mod crowd;
 mod deadline;
+mod faults;
 mod full;
 mod homes;
 mod same;

@@ -288,30 +288,38 @@ fn the_next_lock_at_an_address_is_as_good() {
     }
 }
 
-/// A goroutine that was woken for a lock and abandoned before it ran does not come for it: after a while others are woken.
-#[test]
-fn d2_a_wake_up_that_went_to_an_abandoned_goroutine_is_made_up_for() {
-    let mutex = Arc::new(Mutex::new(0));
-    let is_over = Arc::new(AtomicBool::new(false));
-    let ends = Runtime::builder()
+/// A runtime of one P, with a goroutine that waits for the mutex, one that waits for nothing, and one that then keeps the P until
+/// it is over.
+fn waits_without_a_p(mutex: &Arc<Mutex<usize>>, is_over: &Arc<AtomicBool>) -> Runtime {
+    let runtime = Runtime::builder()
         .procs(1)
         .preemption(false)
         .build()
         .unwrap();
-    let guard = mutex.lock().unwrap();
-    let other = Arc::clone(&mutex);
-    ends.go(move || *other.lock().unwrap() += 1);
-    assert!(eventually(|| waiting(&ends) == 1));
-    // Its only P is taken from now on.
-    let (hogs, over) = (Arc::new(AtomicUsize::new(0)), Arc::clone(&is_over));
+    let other = Arc::clone(mutex);
+    runtime.go(move || *other.lock().unwrap() += 1);
+    runtime.go(|| _ = gosched::chan::never::<()>().recv());
+    assert!(eventually(|| runtime.metrics().waiting == 2));
+    assert_eq!(waiting(&runtime), 1);
+    let (hogs, over) = (Arc::new(AtomicUsize::new(0)), Arc::clone(is_over));
     let begun = Arc::clone(&hogs);
-    ends.go(move || {
+    runtime.go(move || {
         begun.fetch_add(1, SeqCst);
         while !over.load(SeqCst) {
             std::hint::spin_loop();
         }
     });
     wait_for(&hogs, 1);
+    runtime
+}
+
+/// A goroutine that was woken for a lock and abandoned before it ran does not come for it: after a while others are woken.
+#[test]
+fn d2_a_wake_up_that_went_to_an_abandoned_goroutine_is_made_up_for() {
+    let mutex = Arc::new(Mutex::new(0));
+    let is_over = Arc::new(AtomicBool::new(false));
+    let guard = mutex.lock().unwrap();
+    let ends = waits_without_a_p(&mutex, &is_over);
     let stays = runtime(1);
     let other = Arc::clone(&mutex);
     let behind = stays.spawn(move || *other.lock().unwrap() += 1);
@@ -326,4 +334,32 @@ fn d2_a_wake_up_that_went_to_an_abandoned_goroutine_is_made_up_for() {
     });
     assert_eq!(*mutex.lock().unwrap(), 1001);
     is_over.store(true, SeqCst);
+}
+
+/// A goroutine that was woken for a lock and is to unwind when it runs wakes the next one in its place.
+#[test]
+#[cfg(panic = "unwind")]
+fn d2_a_wake_up_that_went_to_one_that_unwinds_is_passed_on() {
+    let mutex = Arc::new(Mutex::new(0));
+    let is_over = Arc::new(AtomicBool::new(false));
+    let guard = mutex.lock().unwrap();
+    let ends = waits_without_a_p(&mutex, &is_over);
+    let stays = runtime(1);
+    let other = Arc::clone(&mutex);
+    let behind = stays.spawn(move || *other.lock().unwrap() += 1);
+    assert!(eventually(|| waiting(&stays) == 1));
+    drop(guard); // for the first one, which cannot run
+    let guard = mutex.lock().unwrap(); // so it will find it taken
+    let handle = ends.handle();
+    within(LONG, "a shutdown", || {
+        std::thread::scope(|scope| {
+            scope.spawn(|| ends.shutdown(LONG));
+            // All are asked to unwind when the one that waits for nothing is.
+            assert!(eventually(|| handle.metrics().unwrap().waiting == 0));
+            is_over.store(true, SeqCst);
+        });
+    });
+    drop(guard);
+    within(LONG, "the one behind", || behind.join().unwrap());
+    assert_eq!(*mutex.lock().unwrap(), 1);
 }

@@ -122,6 +122,14 @@ fn a_timeout_takes_no_notify_with_it() {
         assert!(!waits.join().unwrap().timed_out());
         let none = pair.1.wait_timeout(pair.0.lock().unwrap(), Duration::ZERO);
         assert!(none.unwrap().1.timed_out());
+        // Nor does it hide one that goes on waiting.
+        let other = Arc::clone(&pair);
+        let waits = thread::spawn(move || drop(other.1.wait(other.0.lock().unwrap())));
+        wait_for_waiting("sync.Condvar.Wait", 1);
+        let late = pair.1.wait_timeout(pair.0.lock().unwrap(), ms(1));
+        assert!(late.unwrap().1.timed_out());
+        pair.1.notify_one();
+        waits.join().unwrap();
     });
 }
 
