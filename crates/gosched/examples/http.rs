@@ -48,8 +48,11 @@ impl Default for Limits {
 
 /// A request that is whole.
 pub struct Request {
+    /// As it was sent: `GET`.
     pub method: String,
+    /// The path and what follows it.
     pub path: String,
+    /// Empty if there is none.
     pub body: Vec<u8>,
     keeps_alive: bool,
 }

@@ -57,6 +57,9 @@ mod guide_blocking {}
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guide/channels-locks-and-time.md")]
 mod guide_channels {}
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/the-network.md")]
+mod guide_network {}
 
 pub use builder::{Builder, Deadlock};
 pub use runtime::{Handle, Runtime, run};
