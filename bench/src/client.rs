@@ -1,17 +1,19 @@
 //! Decides how servers are loaded: one process, one thread, one epoll, for
 //! every server the same.
 //!
-//! A connection sends a message of 64 bytes, waits until all of it has come
-//! back, and at once sends the next. Messages are so short that they come and
-//! go whole as a rule; what comes in pieces is waited for.
+//! A connection sends a request, waits until all of the answer has come, and
+//! at once sends the next. Both are so short that they come and go whole as a
+//! rule; what comes in pieces is waited for.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-/// The length of a message.
+/// The length of an echo's message.
 pub const MESSAGE: usize = 64;
+/// The longest answer.
+const ANSWER_MAX: usize = 4096;
 /// A server that says nothing for so long never will.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -31,8 +33,49 @@ struct Talk {
     missing: usize,
 }
 
+/// What is said, again and again.
+#[derive(Clone)]
+pub struct Exchange {
+    pub request: Vec<u8>,
+    /// The length of the answer, which is always the same.
+    pub answer: usize,
+}
+
+impl Exchange {
+    /// What is sent comes back.
+    pub fn echo() -> Exchange {
+        Exchange {
+            request: vec![7; MESSAGE],
+            answer: MESSAGE,
+        }
+    }
+
+    /// A GET request; asks once to learn how long the answer is.
+    pub fn http(server: SocketAddr, path: &str) -> io::Result<Exchange> {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {server}\r\n\r\n");
+        let mut stream = TcpStream::connect(server)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.write_all(request.as_bytes())?;
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte)?;
+            head.push(byte[0] as char);
+        }
+        let lower = head.to_ascii_lowercase();
+        let length = lower.split("content-length:").nth(1);
+        let length = length.and_then(|rest| rest.split("\r\n").next()?.trim().parse().ok());
+        let body: usize = length.ok_or_else(|| io::Error::other("an answer without a length"))?;
+        Ok(Exchange {
+            request: request.into_bytes(),
+            answer: head.len() + body,
+        })
+    }
+}
+
 /// Connections that have been made and wait for their first message.
 pub struct Client {
+    exchange: Exchange,
     talks: Vec<Talk>,
     /// Connections that never say anything.
     _idle: Vec<TcpStream>,
@@ -41,7 +84,13 @@ pub struct Client {
 
 impl Client {
     /// Connects `active` connections that will be used and `idle` that will not.
-    pub fn connect(to: SocketAddr, active: usize, idle: usize) -> io::Result<Client> {
+    pub fn connect(
+        to: SocketAddr,
+        exchange: Exchange,
+        active: usize,
+        idle: usize,
+    ) -> io::Result<Client> {
+        assert!(exchange.answer <= ANSWER_MAX);
         let idle = (0..idle).map(|_| TcpStream::connect(to));
         let idle = idle.collect::<io::Result<Vec<_>>>()?;
         let epoll = Epoll::new()?;
@@ -58,6 +107,7 @@ impl Client {
             });
         }
         Ok(Client {
+            exchange,
             talks,
             _idle: idle,
             epoll,
@@ -72,7 +122,7 @@ impl Client {
         for talk in &mut self.talks {
             if to_send > 0 {
                 to_send -= 1;
-                talk.send()?;
+                talk.send(&self.exchange)?;
             }
         }
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 256];
@@ -87,7 +137,7 @@ impl Client {
                     latencies.push(latency.as_nanos() as f64);
                     if to_send > 0 {
                         to_send -= 1;
-                        talk.send()?;
+                        talk.send(&self.exchange)?;
                     }
                 }
             }
@@ -100,16 +150,16 @@ impl Client {
 }
 
 impl Talk {
-    fn send(&mut self) -> io::Result<()> {
+    fn send(&mut self, exchange: &Exchange) -> io::Result<()> {
         self.sent = Instant::now();
-        self.missing = MESSAGE;
+        self.missing = exchange.answer;
         // A socket that has nothing under way has room for so little.
-        self.stream.write_all(&[7; MESSAGE])
+        self.stream.write_all(&exchange.request)
     }
 
     /// Takes what has come; how long the answer took, if it is whole.
     fn receive(&mut self) -> io::Result<Option<Duration>> {
-        let mut buffer = [0; MESSAGE];
+        let mut buffer = [0; ANSWER_MAX];
         while self.missing > 0 {
             match self.stream.read(&mut buffer[..self.missing]) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),

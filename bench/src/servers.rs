@@ -9,7 +9,7 @@ use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 
 use crate::child::Role;
-use crate::client::{self, Client, Load};
+use crate::client::{self, Client, Exchange, Load};
 use crate::port::{self, Mode};
 use crate::proc::Activity;
 use crate::rounds::{Round, Sample, quantile};
@@ -66,8 +66,28 @@ pub const TCP_ACCEPT: Workload = Workload {
     child: Some(echo_child),
 };
 
+/// `http_hello`.
+pub const HTTP_HELLO: Workload = Workload {
+    name: "http_hello",
+    about: "n GET requests over 64 kept connections to the example `http`",
+    n: 200_000,
+    rounds: ROUNDS_DEFAULT,
+    has_warm_up: true,
+    ports: &[
+        Port::gosched(Mode::Own, start_http),
+        Port::gosched(Mode::Shared, start_http),
+    ],
+    compared: &["time"],
+    goals: &[],
+    child: Some(http_child),
+};
+
 /// Threads of the client that connects.
 const CONNECTORS: usize = 4;
+
+#[path = "../../crates/gosched/examples/http.rs"]
+#[allow(dead_code, reason = "its main")]
+mod http;
 
 /// A server process and its address.
 pub struct Server {
@@ -76,8 +96,8 @@ pub struct Server {
 }
 
 impl Server {
-    fn start(params: &Params, mode: Mode) -> io::Result<Server> {
-        let mut role = Role::start(TCP_ECHO.name, params, mode)?;
+    fn start(workload: &str, params: &Params, mode: Mode) -> io::Result<Server> {
+        let mut role = Role::start(workload, params, mode)?;
         let line = role.line()?;
         let port = line
             .parse()
@@ -93,15 +113,26 @@ fn start_echo<const ACTIVE: usize, const IDLE: usize>(
     params: &Params,
     mode: Mode,
 ) -> io::Result<Round> {
-    let params = *params;
-    let server = Server::start(&params, mode)?;
-    let mut client = Client::connect(server.address, ACTIVE, IDLE)?;
-    Ok(Box::new(move || {
+    let server = Server::start(TCP_ECHO.name, params, mode)?;
+    let client = Client::connect(server.address, Exchange::echo(), ACTIVE, IDLE)?;
+    Ok(rounds(params.n, server, client))
+}
+
+fn start_http(params: &Params, mode: Mode) -> io::Result<Round> {
+    let server = Server::start(HTTP_HELLO.name, params, mode)?;
+    let exchange = Exchange::http(server.address, "/hello")?;
+    let client = Client::connect(server.address, exchange, 64, 0)?;
+    Ok(rounds(params.n, server, client))
+}
+
+/// Rounds of a client that loads a server.
+fn rounds(requests: usize, server: Server, mut client: Client) -> Round {
+    Box::new(move || {
         let before = Activity::of(server.role.pid())?;
-        let load = client.load(params.n)?;
+        let load = client.load(requests)?;
         let cpu_ns = Activity::of(server.role.pid())?.since(&before).cpu_ns;
         Ok(samples(load, cpu_ns))
-    }))
+    })
 }
 
 fn samples(load: Load, cpu_ns: u64) -> Vec<Sample> {
@@ -122,7 +153,7 @@ fn samples(load: Load, cpu_ns: u64) -> Vec<Sample> {
 
 fn start_accept(params: &Params, mode: Mode) -> io::Result<Round> {
     let params = *params;
-    let server = Server::start(&params, mode)?;
+    let server = Server::start(TCP_ECHO.name, &params, mode)?;
     Ok(Box::new(move || {
         let before = Activity::of(server.role.pid())?;
         let times = params.n.div_ceil(CONNECTORS);
@@ -148,6 +179,16 @@ fn echo_child(params: &Params, mode: Mode) -> io::Result<()> {
                 Err(error) => eprintln!("tcp_echo: {error}"),
             }
         }
+    })
+}
+
+/// Serves the example until it is ended. Says its port first.
+fn http_child(params: &Params, mode: Mode) -> io::Result<()> {
+    port::runtime(mode, params.procs)?.run(|| {
+        let listener = gosched::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        crate::print(&format!("{}\n", listener.local_addr()?.port()))?;
+        let forever = gosched::context::Context::background();
+        http::serve(listener, &forever, http::Limits::default(), http::answer)
     })
 }
 

@@ -159,7 +159,7 @@ pub struct Workload {
 pub const ROUNDS_DEFAULT: usize = 5;
 
 /// Every workload, in the order of `all`.
-pub static ALL: [Workload; 32] = [
+pub static ALL: [Workload; 33] = [
     yields::YIELD,
     spawns::SPAWN,
     spawns::SPAWN_BURST,
@@ -191,6 +191,7 @@ pub static ALL: [Workload; 32] = [
     servers::TCP_ECHO,
     servers::TCP_IDLE,
     servers::TCP_ACCEPT,
+    servers::HTTP_HELLO,
     parked::IDLE_CPU,
 ];
 

@@ -77,7 +77,7 @@ fn main() -> io::Result<()> {
 }
 
 /// What this server has to say.
-fn answer(request: &Request) -> Response {
+pub fn answer(request: &Request) -> Response {
     match (request.method.as_str(), request.path.as_str()) {
         ("GET", "/" | "/hello") => Response(200, "OK", b"Hello, world!\n".to_vec()),
         ("POST", "/echo") => Response(200, "OK", request.body.clone()),

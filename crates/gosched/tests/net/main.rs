@@ -12,6 +12,7 @@ mod deadline;
 mod faults;
 mod full;
 mod homes;
+mod hope;
 mod same;
 mod storm;
 
