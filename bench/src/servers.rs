@@ -66,6 +66,22 @@ pub const TCP_ACCEPT: Workload = Workload {
     child: Some(echo_child),
 };
 
+/// `tcp_hogs`.
+pub const TCP_HOGS: Workload = Workload {
+    name: "tcp_hogs",
+    about: "n requests over 8 connections to a server whose Ps are all busy with 4 loops",
+    n: 2_000,
+    rounds: 3,
+    has_warm_up: true,
+    ports: &[
+        Port::gosched(Mode::Own, start_hogs),
+        Port::gosched(Mode::Shared, start_hogs),
+    ],
+    compared: &["p99"],
+    goals: &[Goal::new("gosched", "p99", 10.0, "ms")],
+    child: Some(hogs_child),
+};
+
 /// `http_hello`.
 pub const HTTP_HELLO: Workload = Workload {
     name: "http_hello",
@@ -82,6 +98,8 @@ pub const HTTP_HELLO: Workload = Workload {
     child: Some(http_child),
 };
 
+/// Loops beside the server.
+const HOGS: usize = 4;
 /// Threads of the client that connects.
 const CONNECTORS: usize = 4;
 
@@ -115,6 +133,12 @@ fn start_echo<const ACTIVE: usize, const IDLE: usize>(
 ) -> io::Result<Round> {
     let server = Server::start(TCP_ECHO.name, params, mode)?;
     let client = Client::connect(server.address, Exchange::echo(), ACTIVE, IDLE)?;
+    Ok(rounds(params.n, server, client))
+}
+
+fn start_hogs(params: &Params, mode: Mode) -> io::Result<Round> {
+    let server = Server::start(TCP_HOGS.name, params, mode)?;
+    let client = Client::connect(server.address, Exchange::echo(), 8, 0)?;
     Ok(rounds(params.n, server, client))
 }
 
@@ -168,18 +192,34 @@ fn start_accept(params: &Params, mode: Mode) -> io::Result<Round> {
     }))
 }
 
-/// Serves until it is ended. Says its port first.
-fn echo_child(params: &Params, mode: Mode) -> io::Result<()> {
-    port::runtime(mode, params.procs)?.run(|| {
-        let listener = gosched::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        crate::print(&format!("{}\n", listener.local_addr()?.port()))?;
-        loop {
-            match listener.accept() {
-                Ok((stream, _)) => gosched::go(move || echo(stream)),
-                Err(error) => eprintln!("tcp_echo: {error}"),
+/// Serves beside loops that never call anything.
+fn hogs_child(params: &Params, mode: Mode) -> io::Result<()> {
+    let runtime = port::runtime(mode, params.procs)?;
+    for _ in 0..HOGS {
+        runtime.go(|| {
+            loop {
+                std::hint::black_box(());
             }
+        });
+    }
+    runtime.run(serve_echo)
+}
+
+/// Serves until it is ended.
+fn echo_child(params: &Params, mode: Mode) -> io::Result<()> {
+    port::runtime(mode, params.procs)?.run(serve_echo)
+}
+
+/// Says its port, and serves.
+fn serve_echo() -> io::Result<()> {
+    let listener = gosched::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    crate::print(&format!("{}\n", listener.local_addr()?.port()))?;
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => gosched::go(move || echo(stream)),
+            Err(error) => eprintln!("tcp_echo: {error}"),
         }
-    })
+    }
 }
 
 /// Serves the example until it is ended. Says its port first.

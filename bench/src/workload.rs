@@ -159,7 +159,7 @@ pub struct Workload {
 pub const ROUNDS_DEFAULT: usize = 5;
 
 /// Every workload, in the order of `all`.
-pub static ALL: [Workload; 33] = [
+pub static ALL: [Workload; 34] = [
     yields::YIELD,
     spawns::SPAWN,
     spawns::SPAWN_BURST,
@@ -191,6 +191,7 @@ pub static ALL: [Workload; 33] = [
     servers::TCP_ECHO,
     servers::TCP_IDLE,
     servers::TCP_ACCEPT,
+    servers::TCP_HOGS,
     servers::HTTP_HELLO,
     parked::IDLE_CPU,
 ];
