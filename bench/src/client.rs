@@ -116,6 +116,7 @@ impl Client {
 
     /// Exchanges `requests` messages over all connections together.
     pub fn load(&mut self, requests: usize) -> io::Result<Load> {
+        want_little_at_once();
         let mut latencies = Vec::with_capacity(requests);
         let mut to_send = requests;
         let start = Instant::now();
@@ -173,6 +174,17 @@ impl Talk {
         }
         Ok(None)
     }
+}
+
+/// Asks the kernel for short slices, which come sooner: a client that waits for
+/// a CPU would take the wait for the server's. Kernels that do not know this
+/// leave it as it is.
+fn want_little_at_once() {
+    const SLICE_NS: u64 = 100_000;
+    // struct sched_attr: size, policy, flags, nice, priority, runtime, ...
+    let attributes: [u64; 6] = [48, 0, 0, SLICE_NS, 0, 0];
+    // SAFETY: the kernel reads 48 bytes, which live in this frame.
+    unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
 }
 
 /// Connects, exchanges one message and resets the connection, `times` times on

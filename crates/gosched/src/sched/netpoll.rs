@@ -3,6 +3,7 @@
 //! ```text
 //!  who                                          how
 //!  an M whose P has nothing to run              without waiting, before it steals
+//!  one that turns to the global queue           the same, if nobody has for a while
 //!  the watcher, an M without a P (`poller`)     until the next timer
 //!  sysmon                                       without waiting, if nobody has for a while
 //! ```
@@ -19,9 +20,13 @@ use super::park::enter;
 use super::ptr::{Gp, Mp, Pp};
 use super::waitq::WakeList;
 use crate::netpoll::driver::Driver;
+use crate::os;
 
-/// sysmon asks if nobody else has for so long.
-pub(crate) const LATE_NS: u64 = 2_000_000;
+/// sysmon asks if nobody else has for so long: where everybody gets on, and where somebody does not.
+const LATE_NS: u64 = 2_000_000;
+const LATE_BUSY_NS: u64 = 1_000_000;
+/// How often the network comes before the global queue.
+const BETWEEN_NS: u64 = 200_000;
 
 impl Sched {
     /// This runtime's driver, made when it is first needed. Outside the runtime.
@@ -63,7 +68,20 @@ impl Sched {
     /// An M with nothing to run: a goroutine that can go on, the others are queued on p.
     #[inline]
     pub(crate) fn poll_net(&self, p: Pp) -> Option<Gp> {
+        self.ask(self.wanted_driver()?, p)
+    }
+
+    /// An M that is about to turn to the global queue: what is there may be loops, and the network is to be asked now and then.
+    #[inline]
+    pub(crate) fn poll_net_between(&self, p: Pp) -> Option<Gp> {
         let driver = self.wanted_driver()?;
+        if self.runq_is_empty() || os::monotonic_ns() < driver.looked_ns() + BETWEEN_NS {
+            return None;
+        }
+        self.ask(driver, p)
+    }
+
+    fn ask(&self, driver: &Driver, p: Pp) -> Option<Gp> {
         if self.poller.is_watching() {
             return None;
         }
@@ -93,7 +111,13 @@ impl Sched {
     /// When nobody will have asked for long.
     pub(crate) fn net_late_at(&self) -> u64 {
         match self.wanted_driver() {
-            Some(driver) if !self.poller.is_watching() => driver.looked_ns() + LATE_NS,
+            Some(driver) if !self.poller.is_watching() => {
+                let patience = match self.sysmon.is_calm() {
+                    true => LATE_NS,
+                    false => LATE_BUSY_NS,
+                };
+                driver.looked_ns() + patience
+            }
             _ => u64::MAX,
         }
     }

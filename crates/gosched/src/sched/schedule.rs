@@ -160,6 +160,9 @@ impl Sched {
             if let Some(g) = self.poll_timers(p) {
                 return Some((g, false));
             }
+            if let Some(g) = self.poll_net_between(p) {
+                return Some((g, false));
+            }
             if let Some(g) = self.global_batch(p) {
                 return Some((g, false));
             }

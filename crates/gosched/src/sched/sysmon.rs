@@ -151,6 +151,11 @@ impl State {
         if is_calm { looks } else { 0 }
     }
 
+    /// Whether everybody gets on, as far as the last look could tell.
+    pub(crate) fn is_calm(&self) -> bool {
+        self.calm.load(Relaxed) != 0
+    }
+
     /// How long the pause is to be, and whether it is a rest. sysmon.
     fn measure(&self, ns: u64) -> (u64, u32) {
         let rest = self.rest_ns.load(Relaxed);

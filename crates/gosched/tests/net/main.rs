@@ -14,6 +14,7 @@ mod full;
 mod homes;
 mod hope;
 mod same;
+mod slow;
 mod storm;
 
 use std::fmt::Debug;
