@@ -88,6 +88,7 @@ fn hub(room: &Receiver<Event>, done: &Receiver<()>) {
             Err(_) => break,
             Ok(Event::Came(number, member)) => {
                 let line = format!("* {} is here\n", member.name);
+                _ = member.hears.try_send(format!("welcome, {}\n", member.name));
                 members.insert(number, member);
                 (number, line)
             }

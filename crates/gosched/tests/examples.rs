@@ -33,14 +33,23 @@ fn serving(
         let ctx = Context::background().with_cancel();
         let stop = ctx.clone();
         let client = std::thread::spawn(move || {
+            let _stops = Stops(stop.clone()); // however it ends
             client(address, &stop);
-            stop.cancel();
         });
         serve(listener, &ctx).unwrap();
         client.join().unwrap();
     });
     assert!(started.elapsed() < LONG, "it ended by itself");
     runtime.check().unwrap();
+}
+
+/// Cancels when it goes.
+struct Stops(Context);
+
+impl Drop for Stops {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
 }
 
 fn connect(address: SocketAddr) -> TcpStream {
@@ -85,6 +94,7 @@ impl Guest {
         let mut guest = Guest { stream, lines };
         assert_eq!(guest.hear(), "your name?");
         guest.say(name);
+        assert_eq!(guest.hear(), format!("welcome, {name}"));
         guest
     }
 
@@ -105,7 +115,6 @@ impl Guest {
 fn chat_tells_everybody_else() {
     serving(chat::serve, |address, _| {
         let mut ann = Guest::new(address, "ann");
-        // A guest that the others hear of is in the room.
         let mut bob = Guest::new(address, "bob");
         assert_eq!(ann.hear(), "* bob is here");
         let mut eve = Guest::new(address, "eve");
