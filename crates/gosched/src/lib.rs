@@ -33,6 +33,7 @@ pub mod chan;
 pub mod context;
 mod ctx;
 pub mod debug;
+pub mod future;
 pub mod net;
 mod netpoll;
 pub mod os;

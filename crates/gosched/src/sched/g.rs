@@ -57,6 +57,7 @@ pub(crate) enum WaitReason {
     Semaphore,
     IoRead,
     IoWrite,
+    Future,
 }
 
 impl WaitReason {
@@ -82,6 +83,7 @@ impl WaitReason {
             WaitReason::Semaphore => "sync.Semaphore.Acquire",
             WaitReason::IoRead => "IO wait, read",
             WaitReason::IoWrite => "IO wait, write",
+            WaitReason::Future => "future",
         }
     }
 
@@ -108,6 +110,7 @@ impl WaitReason {
             Semaphore,
             IoRead,
             IoWrite,
+            Future,
         ]
         .into_iter()
         .find(|r| *r as u8 == raw)

@@ -89,7 +89,7 @@ impl Sched {
             && !matches!(g.status.get(), Status::Dead | Status::Idle)
         {
             super::teardown::withdraw(g); // it may have gone to wait since everybody was
-            super::teardown::abandon(g);
+            super::teardown::tell_scope(g);
         }
     }
 

@@ -3,7 +3,8 @@
 //! 1. New goroutines are refused; every M is told to end when it next schedules.
 //! 2. Sleeping Ms end at once. Those that run user code get a moment to come by; after that they are left to
 //!    themselves: their thread ends when their goroutine next wants to wait.
-//! 3. Every goroutine that has not ended is given up: taken off what it waits on, whoever joins it gets an answer.
+//! 3. Every goroutine that has not ended is given up: taken off what it waits on, whoever joins it gets an answer. Wakers of
+//!    tasks that await one are called here, outside all locks.
 //!    One that never started has its closure dropped here, outside all locks. The stack of one that has started
 //!    may be pointed into, so it stays, and with it the whole runtime's memory.
 
@@ -17,6 +18,7 @@ use super::gstatus::Status;
 use super::m::PreemptOff;
 use super::park::{assert_user_context, enter, no_preempt};
 use super::ptr::Gp;
+use super::wait::Awaiters;
 use super::{Sched, registry};
 use crate::builder::Hook;
 use crate::context::tls;
@@ -46,7 +48,7 @@ pub(crate) fn drop_runtime(sched: Arc<Sched>) {
     let left = stop_threads(&sched);
     sched.is_given_up.store(true, SeqCst);
     let mut gs = live_goroutines(&sched, |_| true);
-    answer_joins(&gs);
+    let awaiters = answer_joins(&gs);
     take_dormant(&sched, &mut gs);
     if let Some(driver) = sched.poller.driver() {
         driver.close(left == u32::from(sched.own_m().is_some()));
@@ -62,7 +64,12 @@ pub(crate) fn drop_runtime(sched: Arc<Sched>) {
         std::mem::forget(Arc::clone(&sched));
     }
     let hook = sched.hook.lock().ok().and_then(|mut hook| hook.take());
-    drop_what_users_gave(LeftOver(gs, hook, sched));
+    drop_what_users_gave(LeftOver {
+        awaiters,
+        gs,
+        hook,
+        sched,
+    });
     tls::free_surplus();
 }
 
@@ -144,31 +151,39 @@ fn only_user_code_is_left(sched: &Sched) -> bool {
     !inside && core.creating == 0 && sched.creator.alive.0.load(Acquire) == core.mcount
 }
 
-/// Takes every goroutine off what it waits on and answers whoever joins it.
-fn answer_joins(gs: &PageVec<Gp>) {
+/// Takes every goroutine off what it waits on and answers whoever joins it; returns the tasks that await one.
+fn answer_joins(gs: &PageVec<Gp>) -> Awaiters {
+    let mut awaiters = Awaiters::new();
     for g in gs.as_slice() {
         let _rt = enter();
         withdraw(*g);
-        abandon(*g);
+        abandon(*g, &mut awaiters);
     }
+    awaiters
 }
 
-/// What users gave a runtime that is gone: closures of goroutines that never ran, and the deadlock hook. All of it is Send: it
-/// was to run on any thread.
-struct LeftOver(PageVec<Gp>, Option<Hook>, Arc<Sched>);
+/// What users gave a runtime that is gone: wakers of tasks that await its goroutines, closures of goroutines that never ran, and
+/// the deadlock hook. All of it is Send: it was to run on any thread.
+struct LeftOver {
+    awaiters: Awaiters,
+    gs: PageVec<Gp>,
+    hook: Option<Hook>,
+    sched: Arc<Sched>,
+}
 
 // SAFETY: D3, see above.
 unsafe impl Send for LeftOver {}
 
 impl LeftOver {
     fn unstarted(&self) -> impl Iterator<Item = Gp> + '_ {
-        let gs = self.0.as_slice().iter().copied();
+        let gs = self.gs.as_slice().iter().copied();
         gs.filter(|g| g.started.load(Acquire) == 0)
     }
 
-    fn drop_all(self) {
+    fn drop_all(mut self) {
+        drop(std::mem::replace(&mut self.awaiters, Awaiters::new()));
         self.unstarted().for_each(drop_unstarted);
-        let hook = self.1;
+        let hook = self.hook;
         std::mem::forget(catch_unwind(AssertUnwindSafe(|| drop(hook))));
     }
 }
@@ -176,8 +191,9 @@ impl LeftOver {
 /// Runs the destructors, after every answer: one may join another goroutine. It may also wait; a goroutine of the dead
 /// runtime itself would then never go on, so there it happens on a thread of its own.
 fn drop_what_users_gave(left: LeftOver) {
-    let is_empty = left.unstarted().next().is_none() && left.1.is_none();
-    if left.2.own_m().is_none() || is_empty {
+    let is_empty =
+        left.awaiters.is_empty() && left.unstarted().next().is_none() && left.hook.is_none();
+    if left.sched.own_m().is_none() || is_empty {
         return left.drop_all();
     }
     let spawned = std::thread::Builder::new()
@@ -215,16 +231,34 @@ fn take_dormant(sched: &Sched, gs: &mut PageVec<Gp>) {
 }
 
 /// Answers whoever joins a goroutine of a dead runtime. Inside the runtime.
-pub(crate) fn abandon(g: Gp) {
-    let is_open = g.started.load(Acquire) == 0 || g.status.get() == Status::Running;
-    let fate = if is_open { Fate::Open } else { Fate::Lost };
+fn abandon(g: Gp, awaiters: &mut Awaiters) {
     if let Some(inner) = g.share_inner() {
         // SAFETY: D2, the reference is ours.
         unsafe {
-            Inner::give_up(inner, fate);
+            if let Some(awaiter) = Inner::give_up(inner) {
+                awaiters.push(awaiter);
+            }
+            Inner::tell_scope(inner, fate(g));
             Inner::release(inner);
         }
     }
+}
+
+/// Tells the scope of a goroutine of a dead runtime what becomes of it. Whoever joins it has an answer from the dropper, before or
+/// after. Inside the runtime.
+pub(crate) fn tell_scope(g: Gp) {
+    if let Some(inner) = g.share_inner() {
+        // SAFETY: D2, the reference is ours.
+        unsafe {
+            Inner::tell_scope(inner, fate(g));
+            Inner::release(inner);
+        }
+    }
+}
+
+fn fate(g: Gp) -> Fate {
+    let is_open = g.started.load(Acquire) == 0 || g.status.get() == Status::Running;
+    if is_open { Fate::Open } else { Fate::Lost }
 }
 
 fn drop_unstarted(g: Gp) {
@@ -243,7 +277,9 @@ fn drop_unstarted(g: Gp) {
     if let Some(inner) = inner {
         // SAFETY: D2, it never ran; the G's reference is ours.
         unsafe {
-            Inner::give_up(inner, Fate::NeverRan);
+            let awaiter = Inner::give_up(inner);
+            debug_assert!(awaiter.is_none(), "whoever awaits it has been answered");
+            Inner::tell_scope(inner, Fate::NeverRan);
             Inner::release(inner);
         }
     }

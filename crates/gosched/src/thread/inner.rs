@@ -13,6 +13,7 @@
 
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, fence};
 
@@ -20,7 +21,7 @@ use crate::sched::g::G;
 use crate::sched::note::Note;
 use crate::sched::park::ready;
 use crate::sched::ptr::{Gp, Ptr};
-use crate::sched::wait::WaitSlot;
+use crate::sched::wait::{Awaiter, WaitSlot, enter_to_wake};
 
 const EMPTY: usize = 0;
 const TOKEN: usize = 1;
@@ -31,8 +32,10 @@ const NOTE: usize = 2;
 pub(crate) struct InnerVtable {
     /// Frees the allocation; the last reference is gone.
     pub(crate) free: unsafe fn(NonNull<Inner>),
-    /// Its goroutine will not answer: whoever joins learns it. Any scope it is in learns its fate.
-    pub(crate) give_up: unsafe fn(NonNull<Inner>, Fate),
+    /// Its goroutine will not answer: whoever joins learns it; a task that awaits it is the caller's to wake.
+    pub(crate) give_up: unsafe fn(NonNull<Inner>) -> Option<Arc<Awaiter>>,
+    /// Any scope that the goroutine is in learns its fate.
+    pub(crate) tell_scope: unsafe fn(NonNull<Inner>, Fate),
     /// The slot of whoever waits for its scope to end; null if it is in none, or has left it.
     pub(crate) scope: unsafe fn(NonNull<Inner>) -> *const WaitSlot,
 }
@@ -72,7 +75,8 @@ static BARE: InnerVtable = InnerVtable {
         // SAFETY: made by `bare` from a box; the last reference is gone.
         drop(unsafe { Box::from_raw(inner.as_ptr()) });
     },
-    give_up: |_, _| {},
+    give_up: |_| None,
+    tell_scope: |_, _| {},
     scope: |_| ptr::null(),
 };
 
@@ -151,13 +155,24 @@ impl Inner {
         }
     }
 
-    /// Its runtime is gone and its goroutine will not answer a join.
+    /// Its runtime is gone and its goroutine will not answer a join. A task that awaits it is the caller's to wake, in user
+    /// context.
+    ///
+    /// # Safety
+    /// The caller has a reference.
+    #[must_use = "who awaits must be woken"]
+    pub(crate) unsafe fn give_up(inner: NonNull<Inner>) -> Option<Arc<Awaiter>> {
+        // SAFETY: by the caller's promise.
+        unsafe { (inner.as_ref().vtable.give_up)(inner) }
+    }
+
+    /// Its runtime is gone: its scope, if it is in one, learns what becomes of its goroutine.
     ///
     /// # Safety
     /// The caller has a reference; `NeverRan` is said only of a goroutine that has not run and never will.
-    pub(crate) unsafe fn give_up(inner: NonNull<Inner>, fate: Fate) {
+    pub(crate) unsafe fn tell_scope(inner: NonNull<Inner>, fate: Fate) {
         // SAFETY: by the caller's promise.
-        unsafe { (inner.as_ref().vtable.give_up)(inner, fate) };
+        unsafe { (inner.as_ref().vtable.tell_scope)(inner, fate) };
     }
 
     /// The slot of whoever waits for its scope to end; null if it is in none, or has left it.
@@ -241,6 +256,16 @@ impl Inner {
     /// Leaves a token, or wakes whoever is parked.
     pub(crate) fn unpark(&self) {
         let mut word = self.token.load(Relaxed);
+        // ORDER: AcqRel; as below.
+        if (word == EMPTY || word == TOKEN)
+            && self
+                .token
+                .compare_exchange(word, TOKEN, AcqRel, Relaxed)
+                .is_ok()
+        {
+            return;
+        }
+        let _rt = enter_to_wake();
         loop {
             let next = if word == EMPTY || word == TOKEN {
                 TOKEN

@@ -6,9 +6,15 @@
 //!  the goroutine sets FINISHED after it wrote the result; if DETACHED was set, it drops the result itself
 //!  the handle sets DETACHED when it is dropped;            if FINISHED was set, it drops the result itself
 //!  LEFT: the scope has been left for the goroutine, once
+//!  TAKEN: a poll of the handle has returned the result
 //! ```
 //! The goroutine's reference lies in its G. When its runtime is dropped before it has FINISHED, GIVEN_UP answers the join;
 //! a goroutine that still runs then finishes into a packet that nobody reads.
+//!
+//! Who wants the result waits in the packet's slot: whoever joins, or a task of some executor that polled the handle, by its waker.
+//! Wakers are user code, so the goroutine calls one as the last thing it does on its stack, after the result is to be had. Its
+//! thread-locals have ended by then: what the waker makes of them anew ends after it. Should the goroutine not get that far because
+//! its runtime is dropped, whoever drops it calls the waker.
 
 use std::any::Any;
 use std::cell::UnsafeCell;
@@ -16,9 +22,11 @@ use std::fmt;
 use std::io::{self, Write};
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::pin::Pin;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{AcqRel, Acquire};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::task::{Context, Poll};
 
 use super::inner::{Fate, Inner, InnerVtable};
 use super::scope::ScopeData;
@@ -29,7 +37,7 @@ use crate::sched::Sched;
 use crate::sched::g::{Task, WaitReason};
 use crate::sched::park::assert_user_context;
 use crate::sched::spawn::Spawn;
-use crate::sched::wait::{SlotKind, WaitSlot};
+use crate::sched::wait::{Awaiter, SlotKind, WaitSlot, Waking, enter_to_wake};
 
 static JOIN: SlotKind = SlotKind::new(WaitReason::Join);
 
@@ -37,12 +45,14 @@ const FINISHED: u8 = 1;
 const DETACHED: u8 = 2;
 const LEFT: u8 = 4;
 const GIVEN_UP: u8 = 8;
+const TAKEN: u8 = 16;
 
 /// A goroutine's result on its way to whoever joins. Begins with the thread's `Inner`.
 #[repr(C)]
 pub(super) struct Packet<T> {
     inner: Inner,
     slot: WaitSlot,
+    waking: Waking,
     result: UnsafeCell<Option<Result<T>>>,
     scope: Option<Arc<ScopeData>>,
 }
@@ -54,13 +64,18 @@ impl<T> Packet<T> {
             // gone too: its taker, or whoever detached last, has dropped it.
             drop(unsafe { Box::from_raw(inner.cast::<Packet<T>>().as_ptr()) });
         },
-        give_up: |inner, fate| {
+        give_up: |inner| {
             // SAFETY: the caller has a reference to this packet.
             let packet = unsafe { inner.cast::<Packet<T>>().as_ref() };
             // ORDER: AcqRel; a goroutine that has finished keeps its answer.
             let given_up = |flags| (flags & FINISHED == 0).then_some(flags | GIVEN_UP);
             let _ = packet.inner.flags.fetch_update(AcqRel, Acquire, given_up);
-            packet.slot.complete();
+            let awaiter = packet.slot.complete_awaited(&packet.waking);
+            packet.waking.take().or(awaiter)
+        },
+        tell_scope: |inner, fate| {
+            // SAFETY: as above.
+            let packet = unsafe { inner.cast::<Packet<T>>().as_ref() };
             match (fate, &packet.scope) {
                 (Fate::NeverRan, Some(_)) => packet.leave_scope(),
                 (Fate::Lost, Some(scope)) if !packet.has_left() => scope.lose(),
@@ -81,6 +96,7 @@ impl<T> Packet<T> {
         let packet = Packet {
             inner: Inner::new(name, &Self::VTABLE),
             slot: WaitSlot::new(),
+            waking: Waking::new(),
             result: UnsafeCell::new(None),
             scope,
         };
@@ -102,8 +118,17 @@ impl<T> Packet<T> {
             }
         }
         tls::end();
-        packet.slot.complete();
-        packet.leave_scope();
+        let awaiter = {
+            let _rt = enter_to_wake();
+            let awaiter = packet.slot.complete_awaited(&packet.waking);
+            packet.leave_scope();
+            awaiter
+        };
+        if let Some(awaiter) = awaiter {
+            at_the_edge(|| awaiter.wake());
+            at_the_edge(|| drop((packet.waking.take(), awaiter)));
+            tls::end();
+        }
     }
 
     fn has_left(&self) -> bool {
@@ -142,12 +167,25 @@ impl<T> Packet<T> {
 /// assert_eq!(handle.join().unwrap(), 42);
 /// # });
 /// ```
+///
+/// It is a future, too, whose output is what [`join`](JoinHandle::join) returns; any executor can await it. Dropped while it is
+/// awaited it lets the goroutine go on alone, as ever.
+///
+/// ```
+/// # gosched::run(|| {
+/// let handle = gosched::thread::spawn(|| 6 * 7);
+/// let doubled = gosched::future::block_on(async { handle.await.unwrap() * 2 });
+/// assert_eq!(doubled, 84);
+/// # });
+/// ```
 pub struct JoinHandle<T>(pub(super) RawHandle<T>);
 
 /// What `JoinHandle` and `ScopedJoinHandle` share.
 pub(super) struct RawHandle<T> {
     /// Its reference; the `Inner` it points to is the packet's first field.
     thread: Thread,
+    /// What the last poll left in the slot; it may be gone.
+    awaiter: *const Awaiter,
     marker: PhantomData<T>,
 }
 
@@ -171,8 +209,9 @@ impl<T> RawHandle<T> {
     }
 
     #[track_caller]
-    pub(super) fn join(self) -> Result<T> {
+    pub(super) fn join(mut self) -> Result<T> {
         super::check_cancelled();
+        self.stop_awaiting();
         if let Some(g) = current_g()
             && g.inner() == Some(self.thread.as_ptr())
         {
@@ -182,18 +221,49 @@ impl<T> RawHandle<T> {
             super::check_cancelled();
             self.packet().slot.wait_always(&JOIN);
         }
+        self.take()
+    }
+
+    /// The answer, once it is there.
+    #[track_caller]
+    fn take(&mut self) -> Result<T> {
         // ORDER: Acquire; pairs with the goroutine's AcqRel in `finish`.
-        if self.packet().inner.flags.load(Acquire) & GIVEN_UP != 0 {
+        let flags = self.packet().inner.flags.load(Acquire);
+        if flags & TAKEN != 0 {
+            panic!("gosched: a JoinHandle gives its result once, and it was awaited before");
+        }
+        if flags & GIVEN_UP != 0 {
             return Err(exited());
         }
         // SAFETY: the result is written, and the handle, which alone may take it, is ours.
         let result = unsafe { (*self.packet().result.get()).take() };
         result.unwrap_or_else(|| Err(exited()))
     }
+
+    #[track_caller]
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<T>> {
+        let mut awaiter = std::mem::replace(&mut self.awaiter, ptr::null());
+        let is_done = self.packet().slot.poll(&mut awaiter, context.waker());
+        self.awaiter = awaiter;
+        if !is_done {
+            return Poll::Pending;
+        }
+        let result = self.take();
+        // ORDER: Relaxed; for this handle alone.
+        self.packet().inner.flags.fetch_or(TAKEN, Relaxed);
+        Poll::Ready(result)
+    }
+
+    /// No waker that a poll has left is called any more, unless the goroutine has just ended.
+    fn stop_awaiting(&mut self) {
+        let mut awaiter = std::mem::replace(&mut self.awaiter, ptr::null());
+        drop(self.packet().slot.take_back(&mut awaiter));
+    }
 }
 
 impl<T> Drop for RawHandle<T> {
     fn drop(&mut self) {
+        self.stop_awaiting();
         // ORDER: AcqRel; see `finish`.
         if self.packet().inner.flags.fetch_or(DETACHED, AcqRel) & FINISHED != 0 {
             self.packet().drop_result();
@@ -254,6 +324,22 @@ impl<T> JoinHandle<T> {
         self.0.is_finished()
     }
 }
+
+/// As [`JoinHandle::join`], for the task that awaits it; a poll blocks nothing. See the example of [`JoinHandle`].
+///
+/// # Panics
+/// If it is polled again after it has returned its result.
+impl<T> Future for JoinHandle<T> {
+    type Output = Result<T>;
+
+    #[track_caller]
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
+        self.get_mut().0.poll(context)
+    }
+}
+
+/// The value is not in the handle.
+impl<T> Unpin for JoinHandle<T> {}
 
 impl<T> fmt::Debug for JoinHandle<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -334,6 +420,7 @@ where
     let thread = unsafe { Thread::share(packet.cast()) };
     let handle = RawHandle {
         thread,
+        awaiter: ptr::null(),
         marker: PhantomData,
     };
     if let Some(scope) = &scope {

@@ -1,0 +1,87 @@
+//! A tokio program hands work to goroutines and awaits it; goroutines wait for what tokio's tasks send them.
+//!
+//! The two runtimes live side by side: neither runs the other's code, and neither blocks the other. Work that computes for long,
+//! or calls what blocks, is done by goroutines; the tasks of tokio go on meanwhile, with all that tokio has: here its timers.
+//!
+//! Run with `cargo run --example tokio_bridge`.
+
+use std::time::Duration;
+
+use gosched::{Runtime, future, thread};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{sleep, timeout};
+
+/// On a thread of tokio, with goroutines on others.
+#[tokio::main(flavor = "current_thread")]
+pub async fn main() {
+    let goroutines = Runtime::builder().procs(2).build().expect("a runtime");
+    await_goroutines(&goroutines).await;
+    give_up_waiting(&goroutines).await;
+    talk(&goroutines).await;
+    println!("all is done");
+}
+
+/// A goroutine's handle is a future, as good as any: here for tokio's tasks and for `join!`.
+async fn await_goroutines(goroutines: &Runtime) {
+    let primes = goroutines.spawn(|| (2..2000u32).filter(|n| is_prime(*n)).count());
+    let blocked = goroutines.spawn(|| {
+        std::thread::sleep(Duration::from_millis(20)); // what tokio would not like
+        "slept"
+    });
+    let ticks = tokio::spawn(async {
+        for _ in 0..3 {
+            sleep(Duration::from_millis(2)).await;
+        }
+        3
+    });
+    let (primes, blocked, ticks) = tokio::join!(primes, blocked, ticks);
+    assert_eq!((primes.unwrap(), blocked.unwrap()), (303, "slept"));
+    assert_eq!(ticks.unwrap(), 3);
+    let exits = goroutines.spawn(|| gosched::exit());
+    assert!(exits.await.is_err(), "as after a panic");
+}
+
+fn is_prime(n: u32) -> bool {
+    (2..)
+        .take_while(|d| d * d <= n)
+        .all(|d| !n.is_multiple_of(d))
+}
+
+/// tokio's clock decides how long a goroutine is waited for. It goes on, and can be awaited again.
+async fn give_up_waiting(goroutines: &Runtime) {
+    let (go_on, wait) = gosched::chan::bounded(0);
+    let mut slow = goroutines.spawn(move || wait.recv().unwrap());
+    assert!(timeout(Duration::from_millis(5), &mut slow).await.is_err());
+    let sends = goroutines.spawn(move || go_on.send("late").unwrap());
+    assert_eq!(slow.await.unwrap(), "late");
+    sends.await.unwrap();
+}
+
+/// Goroutines wait for tokio's channels: for the next order, or for the answer to a question.
+async fn talk(goroutines: &Runtime) {
+    let (orders, mut ordered) = mpsc::channel::<(u64, oneshot::Sender<u64>)>(4);
+    let clerk = goroutines.spawn(move || {
+        let mut served = 0;
+        while let Some((n, answer)) = future::block_on(ordered.recv()) {
+            let squares = thread::spawn(move || n * n);
+            answer
+                .send(squares.join().unwrap())
+                .expect("somebody waits");
+            served += 1;
+        }
+        served
+    });
+    let customers = (0..20u64).map(|n| {
+        let orders = orders.clone();
+        tokio::spawn(async move {
+            let (answer, answered) = oneshot::channel();
+            orders.send((n, answer)).await.expect("the clerk is there");
+            assert_eq!(answered.await, Ok(n * n));
+        })
+    });
+    for customer in customers.collect::<Vec<_>>() {
+        customer.await.unwrap();
+    }
+    drop(orders);
+    assert_eq!(clerk.await.unwrap(), 20);
+}
