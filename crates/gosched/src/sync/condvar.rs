@@ -23,6 +23,7 @@ use super::sema::{self, NEVER, Parked, Wait, key_of};
 use super::{LockResult, PoisonError};
 use crate::os;
 use crate::sched::g::WaitReason;
+use crate::sched::park::enter;
 use crate::sched::waitq::{WaitKind, WakeList};
 use crate::shim::Relaxed;
 use crate::thread::check_cancelled;
@@ -261,6 +262,7 @@ impl Condvar {
         }
         let key = key_of(&self.word);
         let mut wake = WakeList::new();
+        let rt = enter(); // until they are woken: who was popped relies on it
         {
             let mut table = sema::lock(key);
             let popped = table.pop(key);
@@ -269,7 +271,7 @@ impl Condvar {
                 popped.finish(0, &mut wake);
             }
         }
-        wake.wake();
+        wake.wake_in(&rt);
     }
 
     /// Wakes everybody who waits by now; see [`std::sync::Condvar::notify_all`]. Blocks nothing.

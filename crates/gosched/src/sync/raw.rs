@@ -5,6 +5,7 @@ use super::owner::Owner;
 use super::sema::{self, Locked, Parked, Wait, key_of};
 use crate::context::current_m;
 use crate::os::monotonic_ns;
+use crate::sched::park::enter;
 use crate::sched::waitq::{WaitKind, WakeList};
 use crate::shim::Relaxed;
 use crate::thread::check_cancelled;
@@ -101,6 +102,7 @@ fn leave(word: &LockWord, me: Locker) {
     }
     let key = key_of(word);
     let mut wake = WakeList::new();
+    let rt = enter(); // until they are woken: who was popped relies on it
     {
         let mut table = sema::lock(key);
         let popped = table.pop(key);
@@ -109,7 +111,7 @@ fn leave(word: &LockWord, me: Locker) {
             popped.finish(COMPETE, &mut wake);
         }
     }
-    wake.wake();
+    wake.wake_in(&rt);
 }
 
 /// Gives a lock back that somebody else wants; bits of `or` are a reason to do that under the table's lock, `admit` deals with
@@ -126,6 +128,7 @@ pub(super) fn unlock_slow(
     }
     let key = key_of(word);
     let mut wake = WakeList::new();
+    let rt = enter(); // until they are woken: who was popped relies on it
     {
         let mut table = sema::lock(key);
         admit(&mut table, &mut wake);
@@ -140,5 +143,5 @@ pub(super) fn unlock_slow(
             popped.finish(token, &mut wake);
         }
     }
-    wake.wake();
+    wake.wake_in(&rt);
 }

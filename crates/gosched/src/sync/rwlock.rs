@@ -32,6 +32,7 @@ use super::rwlock_word::{POISON, READERS, READERS_WAIT};
 use super::sema::{self, Parked, Wait, key_of};
 use super::{LockResult, PoisonError, TryLockError, TryLockResult};
 use crate::sched::g::WaitReason;
+use crate::sched::park::enter;
 use crate::sched::waitq::{WaitKind, WakeList};
 use crate::shim::Relaxed;
 use crate::thread::check_cancelled;
@@ -108,6 +109,7 @@ impl RawRwLock {
     fn unlock_read_slow(&self) {
         let key = self.drain_key();
         let mut wake = WakeList::new();
+        let rt = enter(); // until they are woken: who was popped relies on it
         {
             let mut table = sema::lock(key);
             if self.word.unread_last()
@@ -117,7 +119,7 @@ impl RawRwLock {
                 writer.finish(0, &mut wake);
             }
         }
-        wake.wake();
+        wake.wake_in(&rt);
     }
 
     /// Waits until it is in as the writer; returns whether the lock is poisoned.

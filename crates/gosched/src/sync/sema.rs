@@ -326,12 +326,13 @@ impl Wait<'_> {
 /// Wakes everybody who waits on `key` by now; `update` changes the word, under the table's lock.
 pub(super) fn wake_all(key: usize, update: impl FnOnce()) {
     let mut wake = WakeList::new();
+    let rt = enter(); // until they are woken: who was popped relies on it
     {
         let mut table = lock(key);
         update();
         table.pop_all(key, || {}, &mut wake);
     }
-    wake.wake();
+    wake.wake_in(&rt);
 }
 
 /// Whether [`check_cancelled`](crate::thread::check_cancelled) would unwind: before it waits, a goroutine that is to end

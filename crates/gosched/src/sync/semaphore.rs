@@ -8,6 +8,7 @@ use super::sema::{self, NEVER, Parked, Wait, key_of};
 use super::semaphore_word::{PERMITS_MAX, SemaphoreWord};
 use crate::os;
 use crate::sched::g::WaitReason;
+use crate::sched::park::enter;
 use crate::sched::waitq::{WaitKind, WakeList};
 use crate::thread::check_cancelled;
 
@@ -127,6 +128,7 @@ impl Semaphore {
     fn release_slow(&self) {
         let key = key_of(&self.word);
         let mut wake = WakeList::new();
+        let rt = enter(); // until they are woken: who was popped relies on it
         {
             let mut table = sema::lock(key);
             let popped = table.pop(key);
@@ -136,7 +138,7 @@ impl Semaphore {
                 popped.finish(0, &mut wake);
             }
         }
-        wake.wake();
+        wake.wake_in(&rt);
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicUsize;
 use super::sema::{self, Parked, Wait, key_of};
 use super::waitgroup_word::{Done, GroupWord};
 use crate::sched::g::WaitReason;
+use crate::sched::park::enter;
 use crate::sched::waitq::{WaitKind, WakeList};
 use crate::thread::check_cancelled;
 
@@ -97,6 +98,7 @@ impl WaitGroup {
     fn done_last(&self) -> Done {
         let key = key_of(&*self.word);
         let mut wake = WakeList::new();
+        let rt = enter(); // until they are woken: who was popped relies on it
         let done = {
             let mut table = sema::lock(key);
             let done = self.word.done_last();
@@ -105,7 +107,7 @@ impl WaitGroup {
             }
             done
         };
-        wake.wake();
+        wake.wake_in(&rt);
         done
     }
 

@@ -122,11 +122,14 @@ fn set_up_the_copy() {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: two settings of this process: no core files of those that die on purpose, and nobody survives
-    // the one who waits.
+    // SAFETY: settings of this process: no core files of those that die on purpose, nobody survives the one
+    // who waits, and the signals that a shell ignores for what it runs in the background do what they do.
     unsafe {
         libc::setrlimit(libc::RLIMIT_CORE, &none);
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT] {
+            libc::signal(signal, libc::SIG_DFL);
+        }
     }
 }
 
