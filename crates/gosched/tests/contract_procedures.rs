@@ -180,3 +180,20 @@ fn sc_a_locked_goroutine_is_run_by_its_thread_whoever_finds_it() {
         assert_eq!(debug::metrics().rescues, 0);
     });
 }
+
+/// Who starts the world again wakes somebody for what was queued meanwhile; until it has, that is no lost wake-up.
+#[test]
+fn wk_stops_in_the_middle_of_spawns() {
+    for _ in 0..60 {
+        let runtime = Runtime::builder().procs(2).build().unwrap();
+        let parked: Vec<_> = (0..200).map(|_| runtime.spawn(thread::park)).collect();
+        while runtime.metrics().waiting != 200 {
+            drop(runtime.dump());
+        }
+        parked.iter().for_each(|one| one.thread().unpark());
+        for one in parked {
+            one.join().unwrap();
+        }
+        assert_eq!(runtime.metrics().rescues, 0, "WK: a wake-up was lost");
+    }
+}

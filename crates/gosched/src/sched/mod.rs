@@ -125,7 +125,7 @@ pub(crate) struct Core {
     /// Calls of `run` without an answer, and whether there ever was one.
     pub(crate) runners: u32,
     pub(crate) has_run: bool,
-    /// Calls of `run` that are about to queue their goroutine.
+    /// Who is about to queue somebody, or to wake an M for what is queued: calls of `run`, and the leader that starts the world.
     pub(crate) starting: u32,
 }
 

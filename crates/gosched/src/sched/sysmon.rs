@@ -404,6 +404,7 @@ fn rescue(sched: &Sched, seen: &mut Seen) {
     let is_stranded = work
         && core.pidle.is_some()
         && core.pending.is_none()
+        && core.starting == 0
         && sched.spin.count() == 0
         && !core.somebody_is_inside();
     if !is_stranded {

@@ -265,6 +265,7 @@ impl Drop for Stopped<'_> {
             sched.move_timers(sched.p(id), sched.p(id % self.procs));
         }
         let mut core = sched.core.lock();
+        core.starting += 1; // until somebody looks: the leader may be no M, and nothing else shows that it is about to wake
         sched.resize(&mut core, self.procs);
         let mut busy: Option<Pp> = None;
         for p in sched.procs().filter(|p| p.status() == PStatus::GcStop) {
@@ -284,6 +285,7 @@ impl Drop for Stopped<'_> {
         }
         super::spin::submitted_by_rmw();
         sched.wake_p();
+        sched.core.lock().starting -= 1;
     }
 }
 
