@@ -61,6 +61,15 @@ mod guide_channels {}
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guide/the-network.md")]
 mod guide_network {}
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/from-std-thread.md")]
+mod guide_from_std {}
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/from-go.md")]
+mod guide_from_go {}
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/from-tokio.md")]
+mod guide_from_tokio {}
 
 pub use builder::{Builder, Deadlock};
 pub use runtime::{Handle, Runtime, run};

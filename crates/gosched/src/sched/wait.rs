@@ -206,8 +206,10 @@ impl WaitSlot {
     /// It happens: whoever waits is woken. The slot may be freed by then. For slots that no task awaits.
     pub(crate) fn complete(&self) {
         let _rt = enter_to_wake();
-        let awaiter = self.take_waiter();
-        debug_assert!(awaiter.is_none(), "a task where none can be");
+        if let Some(awaiter) = self.take_waiter() {
+            std::mem::forget(awaiter);
+            super::fatal::throw("a task where none can be");
+        }
     }
 
     /// It happens: the goroutine or thread that waits is woken; a task that awaits it is the caller's to wake, in user context. By
