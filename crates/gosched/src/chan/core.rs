@@ -30,7 +30,7 @@ use crate::sched::g::WaitReason;
 use crate::sched::lock::{Lock, Rank};
 use crate::sched::park::{Entered, enter};
 use crate::sched::waitq::{Node, On, Outcome, WaitKind, WaitQueue, Waiter, WakeList};
-use crate::shim::{AcqRel, AtomicBool, AtomicUsize, Relaxed, SeqCst, fence};
+use crate::shim::{AtomicBool, AtomicUsize, Relaxed};
 use crate::thread::park::check_cancelled;
 
 pub(super) static RECV: WaitKind = WaitKind::new(WaitReason::ChanReceive);
@@ -69,13 +69,13 @@ pub(super) struct Queues {
 pub(super) struct Header {
     pub(super) queues: Lock<Queues>,
     /// Whether the queues have anybody in them, for those who pass the buffer without the lock.
-    recv_waits: AtomicBool,
-    send_waits: AtomicBool,
-    senders: AtomicUsize,
-    receivers: AtomicUsize,
+    pub(super) recv_waits: AtomicBool,
+    pub(super) send_waits: AtomicBool,
+    pub(super) senders: AtomicUsize,
+    pub(super) receivers: AtomicUsize,
     /// One side is gone for good; the other frees the channel.
-    is_half_gone: AtomicBool,
-    ending: Ending,
+    pub(super) is_half_gone: AtomicBool,
+    pub(super) ending: Ending,
     /// How dumps see the channel: [`Chan::see`].
     pub(super) see: unsafe fn(*const Header) -> Seen,
 }
@@ -533,98 +533,8 @@ impl<T> Chan<T> {
     }
 
     #[inline]
-    fn is_zero(&self) -> bool {
+    pub(super) fn is_zero(&self) -> bool {
         matches!(self.flavor, Flavor::Zero { .. })
-    }
-
-    /// After a value went into the buffer.
-    #[inline]
-    pub(super) fn serve_receivers(&self) {
-        // ORDER: the buffer's fence (settle/1) comes before; meets the one in `settle_queued`.
-        if self.header.recv_waits.load(Relaxed) {
-            self.serve();
-        }
-    }
-
-    /// After a value came out of the buffer.
-    #[inline]
-    fn serve_senders(&self) {
-        // ORDER: the buffer's fence (settle/2) comes before; meets the one in `settle_queued`.
-        if self.header.send_waits.load(Relaxed) {
-            self.serve();
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub(super) fn serve(&self) {
-        let mut emptied = Emptied::new();
-        let mut wake = WakeList::new();
-        {
-            let _rt = enter();
-            let mut q = self.header.queues.lock();
-            self.settle(&mut q, &mut wake, &mut emptied);
-            drop(q);
-            wake.wake();
-        }
-        self.free_later(emptied);
-    }
-
-    /// Somebody has just queued itself: what came before its place in the queue was visible is settled now.
-    #[inline]
-    pub(super) fn settle_queued(&self, q: &mut Queues, wake: &mut WakeList) {
-        // Without a buffer there is nothing to settle.
-        if !self.is_zero() {
-            self.settle_buffer(q, wake);
-        }
-    }
-
-    #[inline(never)]
-    fn settle_buffer(&self, q: &mut Queues, wake: &mut WakeList) {
-        self.header.note_queues(q);
-        // FENCE: settle/1, settle/2 — the marks before the look at the buffer; meets the one after its move.
-        fence(SeqCst);
-        let mut emptied = Emptied::new();
-        self.settle(q, wake, &mut emptied);
-        self.free_later(emptied);
-    }
-
-    /// Emptied blocks wait for a call from outside the runtime: freeing is not for the inside (D9).
-    fn free_later(&self, emptied: Emptied<T>) {
-        if let Flavor::List(list) = &self.flavor {
-            list.keep(emptied);
-        }
-    }
-
-    /// Serves whoever waits, as far as the buffer allows.
-    fn settle(&self, q: &mut Queues, wake: &mut WakeList, emptied: &mut Emptied<T>) {
-        match &self.flavor {
-            Flavor::Array(ring) => {
-                while settle_receivers(
-                    q,
-                    wake,
-                    || ring.is_ready_to_pop(),
-                    |to| {
-                        // SAFETY: a waiting receiver's `elem` is a place for a T.
-                        unsafe { ring.pop(to) }
-                    },
-                ) | settle_senders(q, wake, ring)
-                {}
-            }
-            Flavor::List(list) => {
-                settle_receivers(
-                    q,
-                    wake,
-                    || list.is_ready_to_pop(),
-                    |to| {
-                        // SAFETY: as above.
-                        unsafe { list.pop(to, emptied) }
-                    },
-                );
-            }
-            Flavor::Zero { .. } | Flavor::Clock(_) => {}
-        }
-        self.header.note_queues(q);
     }
 
     /// When the channel itself has something, without anybody's doing.
@@ -635,48 +545,6 @@ impl<T> Chan<T> {
             Flavor::Clock(clock) => clock.when(),
             _ => u64::MAX,
         }
-    }
-
-    /// No more sends; false: it was closed already, or is one that cannot be closed.
-    pub(super) fn close(&self) -> bool {
-        let mut wake = WakeList::new();
-        let mut emptied = Emptied::new();
-        {
-            let _rt = enter();
-            // Who sees a closed buffer may close the channel as well, before this one has the lock: the buffer says who was first.
-            let is_first = match &self.flavor {
-                Flavor::Array(ring) => ring.close(),
-                Flavor::List(list) => list.close(),
-                Flavor::Zero { .. } => true,
-                Flavor::Clock(_) => false,
-            };
-            if !is_first {
-                return false;
-            }
-            let mut q = self.header.queues.lock();
-            if std::mem::replace(&mut q.is_closed, true) {
-                return false;
-            }
-            self.settle(&mut q, &mut wake, &mut emptied);
-            while let Some((node, claim)) = q.sendq.pop() {
-                node.word.set(word::CLOSED);
-                claim.finish(&mut wake);
-            }
-            // Receivers look again: a select's sender may have a place in the buffer that it has yet to fill.
-            self.header.look_again(&mut q, &mut wake);
-            drop(q);
-            wake.wake();
-        }
-        self.free_later(emptied);
-        if let Ending::Told(tell, whom) = self.header.ending {
-            tell(whom);
-        }
-        true
-    }
-
-    /// As [`Chan::close`], for a receiver.
-    pub(super) fn close_by_receiver(&self) -> bool {
-        !matches!(self.header.ending, Ending::SendersOnly) && self.close()
     }
 
     pub(super) fn len(&self) -> usize {
@@ -759,57 +627,6 @@ impl Turn {
     }
 }
 
-/// Gives waiting receivers what the buffer has; whether anybody got anything.
-fn settle_receivers<T>(
-    q: &mut Queues,
-    wake: &mut WakeList,
-    is_ready: impl Fn() -> bool,
-    mut pop: impl FnMut(*mut T) -> Result<(), No>,
-) -> bool {
-    let mut any = false;
-    while !q.recvq.is_empty() && is_ready() {
-        let Some((node, claim)) = q.recvq.pop() else {
-            break;
-        };
-        if node.word.get() == word::VALUE {
-            // Somebody who did not see the queue may have been faster: then this one looks again, as the first.
-            let got = match pop(node.elem.get().cast()) {
-                Ok(()) => word::MOVED,
-                Err(No::Closed) => word::CLOSED,
-                Err(No::NotNow) => word::AGAIN,
-            };
-            node.word.set(got);
-            any |= got == word::MOVED;
-        }
-        claim.finish(wake);
-    }
-    any
-}
-
-/// Takes from waiting senders what the ring has room for; whether anybody got rid of anything.
-fn settle_senders<T>(q: &mut Queues, wake: &mut WakeList, ring: &Ring<T>) -> bool {
-    let mut any = false;
-    while !q.sendq.is_empty() && !ring.is_closed() && ring.is_ready_to_push() {
-        let Some((node, claim)) = q.sendq.pop() else {
-            break;
-        };
-        let got = match node.word.get() {
-            // SAFETY: a waiting sender's `elem` is its value, which it forgets when told that it was moved.
-            word::VALUE => unsafe { ring.push(node.elem.get().cast()) }.map(|()| word::MOVED),
-            word::PLACE => ring.reserve().map(|place| word::RESERVED + place.0),
-            _ => Ok(word::READY),
-        };
-        let got = got.unwrap_or_else(|no| match no {
-            No::Closed => word::CLOSED,
-            No::NotNow => word::AGAIN,
-        });
-        any |= got == word::MOVED;
-        node.word.set(got);
-        claim.finish(wake);
-    }
-    any
-}
-
 impl Header {
     /// Mirrors the queues for those who pass the buffer without the lock. Under the lock.
     #[inline]
@@ -834,95 +651,5 @@ impl Header {
             claim.finish(wake);
         }
         self.note_queues(q);
-    }
-}
-
-impl<T> Chan<T> {
-    #[inline]
-    pub(super) fn retain_sender(&self) {
-        retain(&self.header.senders);
-    }
-
-    #[inline]
-    pub(super) fn retain_receiver(&self) {
-        retain(&self.header.receivers);
-    }
-
-    /// # Safety
-    /// The caller owned a sender's reference and uses it no more.
-    pub(super) unsafe fn release_sender(this: NonNull<Chan<T>>) {
-        // SAFETY: by the caller's reference.
-        let chan = unsafe { this.as_ref() };
-        // ORDER: AcqRel; what the others did with their handles comes before the end.
-        if chan.header.senders.fetch_sub(1, AcqRel) == 1 {
-            chan.close();
-            // SAFETY: no sender is left.
-            unsafe { Chan::half_gone(this) };
-        }
-    }
-
-    /// # Safety
-    /// The caller owned a receiver's reference and uses it no more.
-    pub(super) unsafe fn release_receiver(this: NonNull<Chan<T>>) {
-        // SAFETY: by the caller's reference.
-        let chan = unsafe { this.as_ref() };
-        // ORDER: as above, and SeqCst for `drain_if_deserted`.
-        if chan.header.receivers.fetch_sub(1, SeqCst) == 1 {
-            chan.close();
-            let unwound = Unwound(this);
-            chan.drain();
-            std::mem::forget(unwound);
-            // SAFETY: no receiver is left.
-            unsafe { Chan::half_gone(this) };
-        }
-    }
-
-    /// Nobody will take what is left. Its destructors are user code, and may use this very channel.
-    fn drain(&self) {
-        if self.has_buffer() {
-            while self.try_recv().is_ok() {}
-        }
-    }
-
-    /// After a select's place in the buffer was filled or given up: the last receiver went while it was in the way.
-    pub(super) fn drain_if_deserted(&self) {
-        // ORDER: SeqCst; the place was filled before; meets the count in `release_receiver`, which comes before its look.
-        if self.header.receivers.load(SeqCst) == 0 {
-            self.drain();
-        }
-    }
-
-    /// # Safety
-    /// One side has no handle left and never will; called once for each side.
-    unsafe fn half_gone(this: NonNull<Chan<T>>) {
-        // SAFETY: the other side may still use it, nobody frees it before the swap.
-        let was = unsafe { this.as_ref() }
-            .header
-            .is_half_gone
-            .swap(true, AcqRel);
-        if was {
-            // SAFETY: made from a box; both sides are gone.
-            drop(unsafe { Box::from_raw(this.as_ptr()) });
-        }
-    }
-}
-
-/// The receivers' side goes while the destructor of a value unwinds. If nobody else is left the channel stays for ever: the
-/// destructor of the next value might unwind, too, and that would end the process.
-struct Unwound<T>(NonNull<Chan<T>>);
-
-impl<T> Drop for Unwound<T> {
-    fn drop(&mut self) {
-        // SAFETY: D1, made by the last receiver; nobody frees the channel before the swap.
-        let chan = unsafe { self.0.as_ref() };
-        // ORDER: as in `half_gone`.
-        chan.header.is_half_gone.swap(true, AcqRel);
-    }
-}
-
-fn retain(count: &AtomicUsize) {
-    // A program that forgets handles in a loop must not wrap the count.
-    if count.fetch_add(1, Relaxed) > isize::MAX as usize {
-        std::process::abort();
     }
 }

@@ -41,6 +41,7 @@
 //! Deadlines are exact to the clock, never early, and may be as far away as `Duration` goes: `Duration::MAX` is for ever.
 
 mod core;
+mod ends;
 mod err;
 mod iter;
 mod list;
@@ -53,6 +54,7 @@ pub(crate) mod seen;
 mod select;
 mod selecting;
 mod sender;
+mod settle;
 mod timer;
 mod zero;
 
