@@ -147,9 +147,11 @@ pub(crate) fn outside_has_waiters() -> bool {
 
 /// The driver for whoever waits here: of the goroutine's runtime, or the process's. Outside the runtime.
 pub(super) fn of_caller() -> io::Result<&'static Driver> {
-    match crate::context::current_g() {
-        Some(g) => g.sched().net_driver(),
-        None => outside(),
+    let own = crate::context::current_g().map(|g| g.sched().net_driver());
+    match own.transpose()? {
+        // Of a runtime that is gone, a goroutine may go on until it waits.
+        Some(driver) if !driver.is_closed.load(SeqCst) => Ok(driver),
+        _ => outside(),
     }
 }
 

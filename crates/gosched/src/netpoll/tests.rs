@@ -225,6 +225,34 @@ fn a_runtime_ends_while_a_stranger_waits() {
     assert_eq!(thread.join().unwrap(), (b'2', b'3'));
 }
 
+/// A goroutine that drops its own runtime goes on until it waits; it may use sockets, but not wait on one.
+#[test]
+fn who_has_no_runtime_any_more_does_not_spin() {
+    let runtime = Runtime::builder().procs(1).build().unwrap();
+    let (give, own) = std::sync::mpsc::channel::<Runtime>();
+    let (say, said) = std::sync::mpsc::channel();
+    runtime.go(move || {
+        let (a, b) = Socket::pair();
+        let c = thread::spawn(move || b.write(b"1").map(|_| b));
+        assert_eq!(a.read_byte().unwrap(), b'1');
+        let b = c.join().unwrap().unwrap();
+        drop(own.recv().unwrap());
+        assert_eq!(b.write(b"2").unwrap(), 1);
+        assert_eq!(a.read_byte().unwrap(), b'2');
+        say.send(os::gettid()).unwrap();
+        _ = a.read_byte();
+    });
+    give.send(runtime).unwrap();
+    let tid = said.recv_timeout(LONG).unwrap();
+    // Its thread has nothing left to do.
+    let gone = || std::fs::metadata(format!("/proc/self/task/{tid}")).is_err();
+    let until = Instant::now() + LONG;
+    while !gone() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(gone());
+}
+
 /// Slots are used again: an event of the one before is not taken for one's own.
 #[test]
 fn a_stale_event_wakes_nobody() {
