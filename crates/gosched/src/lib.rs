@@ -70,6 +70,9 @@ mod guide_from_go {}
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guide/from-tokio.md")]
 mod guide_from_tokio {}
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/debugging.md")]
+mod guide_debugging {}
 
 pub use builder::{Builder, Deadlock};
 pub use runtime::{Handle, Runtime, run};
