@@ -73,6 +73,12 @@ mod guide_from_tokio {}
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guide/debugging.md")]
 mod guide_debugging {}
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/how-the-scheduler-works.md")]
+mod guide_scheduler {}
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/limits.md")]
+mod guide_limits {}
 
 pub use builder::{Builder, Deadlock};
 pub use runtime::{Handle, Runtime, run};
