@@ -1,7 +1,7 @@
 //! Loom models of the scheduler's concurrent algorithms, over the library's own source files.
 //!
-//! The library's `sched/{runq,gstatus,pstatus,claim,note,spin,slot,sudog}.rs` and `sync/*_word.rs` import nothing but
-//! `crate::shim`. Here that shim gives them loom's atomics, rings of four slots and a futex made of loom's parts, so what the
+//! The library's `sched/{runq,gstatus,pstatus,claim,note,spin,slot,sudog}.rs`, `sync/*_word.rs`, `netpoll/changes.rs` and
+//! `future/word.rs` import nothing but `crate::shim`. Here that shim gives them loom's atomics, rings of four slots and a futex made of loom's parts, so what the
 //! models explore is the code that ships. `sched/waitq.rs` and all of `chan/` are compiled too; what they want of the scheduler is in
 //! `sched.rs`, `thread.rs`, `context.rs` and `os.rs`: goroutines that are loom's threads and park by the library's protocol, one
 //! lock, and a clock that is either before every deadline or after all of them. Loom runs a model once for every order of its
@@ -22,6 +22,8 @@
 //!  models/unbounded.rs   the list, and who waits beside it     U10, G4
 //!  models/select.rs      select against sends, ends, timeouts  G4
 //!  models/buffer/        ring and list by themselves           U10
+//!  models/net.rs     a socket's changes against who waits      F5
+//!  models/future.rs  wakers against whoever polls              U10, G4
 //! ```
 //!
 //! What loom does not say. It treats a SeqCst access as AcqRel, so the models stand on the fences alone, which is
@@ -61,6 +63,15 @@ mod chan;
     reason = "an M's first and last steps and the fork have no concurrency"
 )]
 mod claim;
+
+#[cfg(test)]
+#[path = "../../gosched/src/netpoll/changes.rs"]
+#[allow(dead_code, reason = "a new descriptor has no concurrency")]
+mod changes;
+
+#[cfg(test)]
+#[path = "../../gosched/src/future/word.rs"]
+mod future_word;
 
 #[cfg(test)]
 #[path = "../../gosched/src/sched/gstatus.rs"]

@@ -17,6 +17,7 @@
 //!
 //! Deadlines belong to the socket and may change while somebody waits: who waits is woken and looks again.
 
+mod changes;
 pub(crate) mod driver;
 mod slot;
 #[cfg(test)]
@@ -96,7 +97,7 @@ impl Desc {
         let mut attempt = Attempt::new();
         loop {
             self.check_deadline(flow)?;
-            let seq = flow.seq();
+            let seq = flow.changes.seq();
             match op() {
                 Err(error) if error.kind() == ErrorKind::WouldBlock && !self.is_nonblocking() => {
                     self.wait(fd, side, seq, &mut attempt)?;
@@ -120,8 +121,8 @@ impl Desc {
         let mut attempt = Attempt::new();
         loop {
             self.check_deadline(flow)?;
-            let seq = flow.seq();
-            if flow.is_dry(seq) && !self.is_nonblocking() {
+            let seq = flow.changes.seq();
+            if flow.changes.is_dry(seq) && !self.is_nonblocking() {
                 self.wait(fd, Side::Read, seq, &mut attempt)?;
                 continue;
             }
@@ -131,7 +132,7 @@ impl Desc {
                 }
                 done => {
                     if done.as_ref().is_ok_and(|n| 0 < *n && *n < len) {
-                        flow.set_dry(seq);
+                        flow.changes.set_dry(seq);
                     }
                     self.finish(Side::Read, &attempt);
                     return done;
@@ -178,7 +179,7 @@ impl Desc {
             return Ok(());
         }
         let mut queues = self.0.queues.lock();
-        if flow.seq() != seq || self.0.home().is_none() {
+        if flow.changes.seq() != seq || self.0.home().is_none() {
             return Ok(());
         }
         let deadline = flow.deadline.load(Relaxed);

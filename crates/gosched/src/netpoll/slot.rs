@@ -4,30 +4,19 @@
 //! time. A descriptor that is closed may leave events behind that are fetched later, or on another thread right now; its slot is
 //! then another's, or free. So slots are never freed, and an event of another generation is thrown away.
 //!
-//! ```text
-//!  side.seq   changes with every event of that direction; who finds nothing to read looks at it before it tries, and waits only
-//!             if it has not changed since (under the lock, which the event takes too): no event is missed
-//!  ODD        the lowest bit of seq, for good: the descriptor has more to tell than that there is data
-//!  side.dry   the seq before a read that emptied the descriptor: while they are equal a read need not be tried
-//! ```
+//! What has happened to it is counted in `changes`.
 
 use std::ptr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
 
 use super::Side;
+use super::changes::Changes;
 use super::driver::Driver;
 use crate::os::event;
 use crate::sched::lock::{Lock, Rank};
 use crate::sched::park::enter;
 use crate::sched::waitq::{WaitQueue, WakeList};
-
-/// In `seq`: there is more to tell than that there is data.
-const ODD: u32 = 1;
-/// One event.
-const STEP: u32 = 2;
-/// A `dry` that equals no `seq` of a descriptor that could be dry.
-const NOT_DRY: u32 = ODD;
 
 const BLOCK: usize = 256;
 const BLOCKS: usize = 1 << 14;
@@ -43,8 +32,7 @@ impl Queues {
 
 /// One direction of a descriptor.
 pub(super) struct Flow {
-    seq: AtomicU32,
-    dry: AtomicU32,
+    pub(super) changes: Changes,
     /// Monotonic ns; `u64::MAX`: none.
     pub(super) deadline: AtomicU64,
     /// ns; 0: none.
@@ -54,48 +42,16 @@ pub(super) struct Flow {
 impl Flow {
     fn new() -> Flow {
         Flow {
-            seq: AtomicU32::new(0),
-            dry: AtomicU32::new(NOT_DRY),
+            changes: Changes::new(),
             deadline: AtomicU64::new(u64::MAX),
             timeout: AtomicU64::new(0),
         }
     }
 
     fn reset(&self) {
-        self.seq.store(0, Relaxed);
-        self.dry.store(NOT_DRY, Relaxed);
+        self.changes.reset();
         self.deadline.store(u64::MAX, Relaxed);
         self.timeout.store(0, Relaxed);
-    }
-
-    /// To be read before an operation is tried.
-    #[inline]
-    pub(super) fn seq(&self) -> u32 {
-        // ORDER: Acquire; pairs with the Release in `happened`: what is tried afterwards is not tried before.
-        self.seq.load(Acquire)
-    }
-
-    /// Whether a read emptied the descriptor and nothing has happened since.
-    #[inline]
-    pub(super) fn is_dry(&self, seq: u32) -> bool {
-        seq & ODD == 0 && self.dry.load(Relaxed) == seq
-    }
-
-    /// A read that began at `seq` has emptied the descriptor.
-    #[inline]
-    pub(super) fn set_dry(&self, seq: u32) {
-        self.dry.store(seq, Relaxed);
-    }
-
-    /// An event. Under the slot's lock.
-    fn happened(&self, what: u32) {
-        let odd = match what & event::ODD {
-            0 => 0,
-            _ => ODD,
-        };
-        let seq = self.seq.load(Relaxed).wrapping_add(STEP) | odd;
-        // ORDER: Release; pairs with the Acquire in `seq`.
-        self.seq.store(seq, Release);
     }
 }
 
@@ -253,12 +209,12 @@ pub(super) fn dispatch(data: u64, what: u32, wake: &mut WakeList) {
     if slot.data() != data {
         return; // of a descriptor that is gone
     }
-    let is_end = what & event::END != 0;
+    let (is_end, is_odd) = (what & event::END != 0, what & event::ODD != 0);
     for (side, bits) in [(Side::Read, event::READ), (Side::Write, event::WRITE)] {
         if what & (bits | event::END) == 0 {
             continue;
         }
-        slot.flows[side as usize].happened(what);
+        slot.flows[side as usize].changes.happened(is_odd);
         let queue = queues.of(side);
         if is_end {
             Slot::wake_all(queue, wake);

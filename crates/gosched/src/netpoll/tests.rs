@@ -261,9 +261,9 @@ fn a_stale_event_wakes_nobody() {
     let before = now.wrapping_sub(1 << 32);
     let mut wake = WakeList::new();
     slot::dispatch(before, os::event::READ, &mut wake);
-    assert_eq!(desc.0.flows[0].seq(), 0, "another's");
+    assert_eq!(desc.0.flows[0].changes.seq(), 0, "another's");
     slot::dispatch(now, os::event::READ, &mut wake);
-    assert_ne!(desc.0.flows[0].seq(), 0, "its own");
+    assert_ne!(desc.0.flows[0].changes.seq(), 0, "its own");
     let slot = desc.0;
     drop(desc);
     assert_ne!(slot.data(), now, "a new one is told apart");
