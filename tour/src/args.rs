@@ -1,53 +1,147 @@
 //! Decides what the command line asks for.
 
+use std::ffi::OsString;
+
+use crate::json;
 use crate::steps::{STEPS, Step};
 
-/// What a run of the tour is to do.
+/// What a run of the program is to do.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Command {
     /// Print how it is used.
     Help,
     /// Name the steps.
-    List,
-    /// Run these steps in this order.
-    Run(Vec<&'static Step>),
+    List { is_json: bool },
+    /// Show something.
+    Run(Tour),
 }
 
+/// What is to be shown, and how.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Tour {
+    /// In this order.
+    pub(crate) steps: Vec<&'static Step>,
+    /// For machines: an object a step, and nothing else.
+    pub(crate) is_json: bool,
+    /// Everything smaller and shorter.
+    pub(crate) is_quick: bool,
+}
+
+const OPTIONS: &[&str] = &["--help", "--json", "--list", "--quick"];
+/// As many changes of a letter make a name a misspelling of another one.
+const TYPOS_MAX: usize = 2;
+
 /// Reads the arguments, without the program's name; an error is one complaint for people.
-pub(crate) fn parse(args: impl Iterator<Item = String>) -> Result<Command, String> {
-    let mut chosen = Vec::new();
+pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, String> {
+    let mut tour = Tour {
+        steps: Vec::new(),
+        is_json: false,
+        is_quick: false,
+    };
+    let mut is_list = false;
     for arg in args {
-        match arg.as_str() {
+        let arg = arg.to_string_lossy();
+        match &*arg {
             "-h" | "--help" => return Ok(Command::Help),
-            "--list" => return Ok(Command::List),
-            option if option.starts_with('-') => {
-                return Err(format!("there is no option {option}\n\n{}", usage()));
-            }
+            "--list" => is_list = true,
+            "--json" => tour.is_json = true,
+            "--quick" => tour.is_quick = true,
+            option if option.starts_with('-') => return Err(no_option(option)),
             name => match STEPS.iter().find(|step| step.name == name) {
-                Some(step) => chosen.push(step),
-                None => return Err(format!("there is no step {name:?}; there are:\n{}", list())),
+                Some(step) => tour.steps.push(step),
+                None => return Err(no_step(name)),
             },
         }
     }
-    if chosen.is_empty() {
-        chosen.extend(STEPS);
+    if is_list {
+        return Ok(Command::List {
+            is_json: tour.is_json,
+        });
     }
-    Ok(Command::Run(chosen))
+    if tour.steps.is_empty() {
+        tour.steps.extend(STEPS);
+    }
+    Ok(Command::Run(tour))
+}
+
+fn no_option(option: &str) -> String {
+    let end = near(option, OPTIONS.iter().copied());
+    format!("there is no option {option:?}{end}\n\n{}", usage())
+}
+
+fn no_step(name: &str) -> String {
+    let end = near(name, STEPS.iter().map(|step| step.name));
+    format!("there is no step {name:?}{end} The steps:\n{}", list(false))
+}
+
+/// How the sentence ends: with a question, if one of the `names` was nearly hit.
+fn near<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> String {
+    let wanted = wanted.to_lowercase();
+    let away = |name: &str| match wanted.len() >= 3 && name.starts_with(&wanted) {
+        true => 0,
+        false => changes(&wanted, name),
+    };
+    match names.map(|name| (away(name), name)).min() {
+        Some((n, name)) if n <= TYPOS_MAX && n < name.len() / 2 => {
+            format!("; did you mean {name:?}?")
+        }
+        _ => ".".into(),
+    }
+}
+
+/// How many letters must be put in, left out or replaced, or neighbours swapped, to make `a` from `b`.
+fn changes(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut before = vec![0; b.len() + 1];
+    let mut last: Vec<usize> = (0..=b.len()).collect();
+    for i in 1..=a.len() {
+        let mut this = vec![i; b.len() + 1];
+        for j in 1..=b.len() {
+            let replaced = last[j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            this[j] = replaced.min(last[j] + 1).min(this[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                this[j] = this[j].min(before[j - 2] + 1);
+            }
+        }
+        before = std::mem::replace(&mut last, this);
+    }
+    last[b.len()]
 }
 
 /// One line per step.
-pub(crate) fn list() -> String {
-    STEPS
-        .iter()
-        .map(|step| format!("  {:<10} {}\n", step.name, step.shows))
-        .collect()
+pub(crate) fn list(is_json: bool) -> String {
+    let line = |step: &Step| match is_json {
+        true => {
+            let fields = [
+                ("name", json::string(step.name)),
+                ("shows", json::string(step.shows)),
+            ];
+            format!("{}\n", json::object(fields))
+        }
+        false => format!("  {:<10} {}\n", step.name, step.shows),
+    };
+    STEPS.iter().map(line).collect()
 }
 
 pub(crate) fn usage() -> String {
     format!(
-        "usage: cargo run --release [-- STEP... | --list | --help]\n\
-         Without a step all of them run, in this order:\n{}",
-        list()
+        "usage: cargo run --release [-- [--quick] [--json] [STEP...]]\n\
+         \n\
+         Shows what gosched does, with figures measured in this very run. Without a\n\
+         STEP all of them run, about 20 seconds:\n\
+         \n{}\n\
+         --list    names the steps\n\
+         --json    for machines: a line with a JSON object for each step: name, shows,\n          \
+         figures (name, value and unit), notes, failures, seconds and ok\n\
+         --quick   everything smaller and shorter: a look, not a measurement\n\
+         --help    this\n\
+         \n\
+         A terminal sees the figures move. NO_COLOR=1 turns colours off; TERM=dumb and\n\
+         pipes get the last state of each step only.\n\
+         \n\
+         Exit status: 0 all went well, 1 a step did not show what it should, 2 a wrong\n\
+         command line.\n",
+        list(false)
     )
 }
 
@@ -56,58 +150,90 @@ mod tests {
     use super::*;
 
     fn parsed(args: &[&str]) -> Result<Command, String> {
-        parse(args.iter().map(|arg| arg.to_string()))
+        parse(args.iter().map(OsString::from))
     }
 
-    fn names(args: &[&str]) -> Vec<&'static str> {
+    fn tour(args: &[&str]) -> Tour {
         match parsed(args) {
-            Ok(Command::Run(steps)) => steps.iter().map(|step| step.name).collect(),
+            Ok(Command::Run(tour)) => tour,
             other => panic!("{args:?} gave {other:?}"),
         }
     }
 
+    fn names(args: &[&str]) -> Vec<&'static str> {
+        tour(args).steps.iter().map(|step| step.name).collect()
+    }
+
     #[test]
     fn nothing_means_every_step() {
-        assert_eq!(
-            names(&[]),
-            STEPS.iter().map(|step| step.name).collect::<Vec<_>>()
-        );
+        let all: Vec<_> = STEPS.iter().map(|step| step.name).collect();
+        assert_eq!(names(&[]), all);
+        assert_eq!(names(&["--quick"]), all);
+        assert!(!tour(&[]).is_json && !tour(&[]).is_quick);
     }
 
     #[test]
     fn steps_run_in_the_order_given() {
-        assert_eq!(names(&["stack"]), ["stack"]);
-        assert_eq!(
-            names(&["stack", "hello", "stack"]),
-            ["stack", "hello", "stack"]
-        );
+        assert_eq!(names(&["hogs"]), ["hogs"]);
+        assert_eq!(names(&["http", "hogs", "http"]), ["http", "hogs", "http"]);
     }
 
     #[test]
-    fn options_are_known_or_refused() {
-        assert_eq!(parsed(&["--list"]), Ok(Command::List));
+    fn options_stand_anywhere() {
+        let tour = tour(&["--json", "hogs", "--quick"]);
+        assert!(tour.is_json && tour.is_quick);
         assert_eq!(parsed(&["-h"]), Ok(Command::Help));
-        assert_eq!(parsed(&["hello", "--help"]), Ok(Command::Help));
-        assert!(
-            parsed(&["--lsit"])
-                .unwrap_err()
-                .contains("no option --lsit")
-        );
+        assert_eq!(parsed(&["hogs", "--help"]), Ok(Command::Help));
+        let list = |is_json| Ok(Command::List { is_json });
+        assert_eq!(parsed(&["--list"]), list(false));
+        assert_eq!(parsed(&["--list", "--json"]), list(true));
     }
 
     #[test]
-    fn an_unknown_step_is_answered_with_the_list() {
-        let complaint = parsed(&["hello", "dance"]).unwrap_err();
-        assert!(complaint.contains("no step \"dance\""), "{complaint}");
-        for step in STEPS {
-            assert!(complaint.contains(step.name), "{complaint}");
+    fn a_near_miss_is_answered_with_a_question() {
+        let hint = |arg: &str| {
+            let complaint = parsed(&[arg]).unwrap_err();
+            let (_, hint) = complaint.split_once("did you mean \"")?;
+            hint.split_once('"').map(|(name, _)| name.to_string())
+        };
+        assert_eq!(hint("stealign").as_deref(), Some("stealing"));
+        assert_eq!(hint("HTTP").as_deref(), Some("http"));
+        assert_eq!(hint("dead").as_deref(), Some("deadlock"));
+        assert_eq!(hint("--lsit").as_deref(), Some("--list"));
+        assert_eq!(hint("--JSON").as_deref(), Some("--json"));
+        for far in ["dance", "x", "", "-", "--verbose"] {
+            assert_eq!(hint(far), None, "{far}");
         }
     }
 
     #[test]
-    fn names_are_unique() {
+    fn complaints_help() {
+        let complaint = parsed(&["hogs", "dance"]).unwrap_err();
+        assert!(complaint.contains("no step \"dance\""), "{complaint}");
+        for step in STEPS {
+            assert!(complaint.contains(step.name), "{complaint}");
+        }
+        let complaint = parsed(&["--dance"]).unwrap_err();
+        assert!(complaint.contains("no option \"--dance\""), "{complaint}");
+        assert!(complaint.contains("usage:"), "{complaint}");
+    }
+
+    #[test]
+    fn changes_are_counted() {
+        assert_eq!(changes("hogs", "hogs"), 0);
+        assert_eq!(changes("", "hogs"), 4);
+        assert_eq!(changes("hosg", "hogs"), 1);
+        assert_eq!(changes("hog", "hogs"), 1);
+        assert_eq!(changes("dogs", "hogs"), 1);
+    }
+
+    #[test]
+    fn names_are_unique_and_help_is_narrow() {
         for (i, step) in STEPS.iter().enumerate() {
             assert!(STEPS[..i].iter().all(|other| other.name != step.name));
+        }
+        for line in usage().lines() {
+            assert!(line.chars().count() < 80, "{line}");
         }
     }
 }

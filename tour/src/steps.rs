@@ -1,53 +1,68 @@
 //! The steps, in the order in which the tour takes them.
 
 mod deadlock;
-mod hello;
-mod many;
-mod sleepers;
-mod stack;
+mod hogs;
+mod http;
+mod locals;
+mod million;
+mod pipeline;
+mod sleep;
 mod stealing;
 
 use std::fmt;
-use std::io::{self, Write};
+use std::io;
+
+use crate::stage::Stage;
 
 /// One thing to see.
 pub(crate) struct Step {
     pub(crate) name: &'static str,
     /// What it shows, in one line.
     pub(crate) shows: &'static str,
-    pub(crate) run: fn(&mut dyn Write) -> io::Result<()>,
+    /// An error is a failure of the step.
+    pub(crate) run: fn(&mut Stage) -> io::Result<()>,
 }
 
 pub(crate) static STEPS: &[Step] = &[
     Step {
-        name: "hello",
-        shows: "goroutines have ids, and share a few threads",
-        run: hello::run,
-    },
-    Step {
-        name: "many",
-        shows: "100,000 goroutines at once, all parked",
-        run: many::run,
+        name: "million",
+        shows: "a million goroutines at once, all waiting",
+        run: million::run,
     },
     Step {
         name: "stealing",
-        shows: "work put on one processor's queue spreads to the others",
+        shows: "a P whose queue is empty steals half of another's",
         run: stealing::run,
     },
     Step {
-        name: "sleepers",
-        shows: "10,000 goroutines sleep, no thread waits for each",
-        run: sleepers::run,
+        name: "hogs",
+        shows: "loops that never pause do not stop a 1 ms ticker",
+        run: hogs::run,
+    },
+    Step {
+        name: "sleep",
+        shows: "std::thread::sleep, in 100 goroutines, does not block 2 Ps",
+        run: sleep::run,
+    },
+    Step {
+        name: "locals",
+        shows: "goroutines move between threads and keep their thread-locals",
+        run: locals::run,
+    },
+    Step {
+        name: "pipeline",
+        shows: "stages joined by channels; select! takes what comes first",
+        run: pipeline::run,
     },
     Step {
         name: "deadlock",
-        shows: "goroutines that wait for each other are reported, not left hanging",
+        shows: "goroutines that wait for each other are reported, with reasons",
         run: deadlock::run,
     },
     Step {
-        name: "stack",
-        shows: "a stack costs the pages it has touched, whatever its limit",
-        run: stack::run,
+        name: "http",
+        shows: "an HTTP server of blocking code, answering its own clients",
+        run: http::run,
     },
 ];
 

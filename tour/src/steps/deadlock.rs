@@ -1,19 +1,22 @@
-//! Two goroutines wait for each other; the runtime notices and says who waits for what.
+//! Two goroutines wait for each other; the runtime notices, and says who waits for what.
 
-use std::io::{self, Write};
-use std::sync::mpsc;
+use std::io;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use gosched::thread::{self, JoinHandle};
-use gosched::{Deadlock, Runtime};
+use gosched::sync::{Barrier, Mutex};
+use gosched::{Deadlock, Runtime, thread};
 
-use crate::text::{indented, time};
+use crate::stage::Stage;
+use crate::text::{Ink, ms, paint, time};
 
 /// How long the report may take before the step gives up.
 const PATIENCE: Duration = Duration::from_secs(10);
-const LINES: usize = 24;
+/// Of the report, what is shown at most.
+const LINES: usize = 14;
+const WIDTH: usize = 75;
 
-pub(super) fn run(out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn run(stage: &mut Stage) -> io::Result<()> {
     let (tx, rx) = mpsc::channel();
     // Without a hook the report goes to stderr and the process ends with status 2, as in Go.
     let runtime = Runtime::builder()
@@ -24,41 +27,141 @@ pub(super) fn run(out: &mut dyn Write) -> io::Result<()> {
             let _ = tx.send(report.to_string());
         })
         .build()?;
-    let begin = Instant::now();
-    runtime.go(|| {
-        if let Err(error) = start("left", left) {
+    let work = move || {
+        let begin = Instant::now();
+        runtime.go(embrace);
+        let report = rx.recv_timeout(PATIENCE);
+        let took = begin.elapsed();
+        runtime.shutdown(Duration::from_secs(1));
+        let report = report.map_err(|_| io::Error::other("the deadlock was not reported"))?;
+        Ok((report, took))
+    };
+    let (report, took) = stage.watch(work, || "two goroutines, two locks ...\n".into())?;
+    tell(stage, &report, took);
+    Ok(())
+}
+
+/// Starts two goroutines with a fork each, who both want the other's.
+fn embrace() {
+    let forks = [Arc::new(Mutex::new(())), Arc::new(Mutex::new(()))];
+    let both_have_one = Arc::new(Barrier::new(2));
+    for (i, name) in ["left", "right"].into_iter().enumerate() {
+        let (mine, other) = (Arc::clone(&forks[i]), Arc::clone(&forks[1 - i]));
+        let both_have_one = Arc::clone(&both_have_one);
+        let dine = move || {
+            let _mine = mine.lock();
+            both_have_one.wait();
+            let _other = other.lock();
+        };
+        if let Err(error) = thread::Builder::new().name(name.into()).spawn(dine) {
             panic!("cannot start a goroutine: {error}");
         }
-    });
-    let report = rx.recv_timeout(PATIENCE);
-    let took = begin.elapsed();
-    runtime.shutdown(Duration::from_secs(1));
-    let report = report.map_err(|_| io::Error::other("the deadlock was not reported"))?;
-    writeln!(
-        out,
-        "    reported {} after the goroutines were started (here without the stacks it also shows):",
-        time(took)
-    )?;
-    out.write_all(indented(&without_stacks(&report), LINES).as_bytes())
+    }
 }
 
-/// The lines of a report that are not frames of a stack.
+fn tell(stage: &mut Stage, report: &str, took: Duration) {
+    let waits = waits(report);
+    let circle = circle(&waits);
+    stage.say(&format!(
+        "{}    {}\n\
+         Caught {} after the start, with all stacks. The report without these:\n{}",
+        circle.join(&paint(Ink::Warm, " ──▶ ")),
+        paint(Ink::Faint, "──▶ waits for a lock that is held by"),
+        paint(Ink::Strong, &time(took)),
+        without_stacks(report),
+    ));
+    stage.figure("reported_after", ms(took), "ms");
+    stage.figure("goroutines", waits.len() as f64, "goroutines");
+    let is_whole = circle.len() == 3 && circle.first() == circle.last();
+    stage.check(is_whole, || "the report does not show the circle".into());
+}
+
+/// A goroutine of the report: its number, its name, and the number of the one that holds what it waits on.
+#[derive(Debug, PartialEq)]
+struct Wait<'a> {
+    id: u64,
+    name: &'a str,
+    holder: Option<u64>,
+}
+
+/// Who waits for whom, as the report says.
+fn waits(report: &str) -> Vec<Wait<'_>> {
+    let mut waits: Vec<Wait> = Vec::new();
+    for line in report.lines() {
+        if let Some(rest) = line.strip_prefix("goroutine ") {
+            let id = rest.split(' ').next().and_then(|id| id.parse().ok());
+            let name = rest
+                .split_once("{name: ")
+                .and_then(|(_, rest)| rest.split_once('}'));
+            waits.push(Wait {
+                id: id.unwrap_or(0),
+                name: name.map_or("?", |(name, _)| name),
+                holder: None,
+            });
+        }
+        let holder = line.split_once(", held by goroutine ").map(|(_, id)| id);
+        if let (Some(wait), Some(id)) = (waits.last_mut(), holder) {
+            wait.holder = id.parse().ok();
+        }
+    }
+    waits
+}
+
+/// From the first goroutine to whom it waits for, and so on, until somebody comes twice or waits for nobody.
+fn circle<'a>(waits: &[Wait<'a>]) -> Vec<&'a str> {
+    let mut names = Vec::new();
+    let mut next = waits.first();
+    while let Some(wait) = next {
+        let is_known = names.contains(&wait.name);
+        names.push(wait.name);
+        if is_known {
+            break;
+        }
+        next = waits.iter().find(|other| Some(other.id) == wait.holder);
+    }
+    names
+}
+
+/// The lines of a report that are not frames of a stack, framed.
 fn without_stacks(report: &str) -> String {
-    const KEPT: [&str; 4] = ["all goroutines", "goroutine ", "waits for ", "created "];
+    const KEPT: [&str; 3] = ["all goroutines", "goroutine ", "waits "];
     let is_kept = |line: &&str| KEPT.iter().any(|start| line.starts_with(start));
-    let kept: Vec<_> = report.lines().filter(is_kept).collect();
-    kept.join("\n")
+    let lines = report.lines().filter(is_kept).take(LINES);
+    lines
+        .map(|line| {
+            let cut: String = line.chars().take(WIDTH - 2).collect();
+            format!("{} {cut}\n", paint(Ink::Faint, "│"))
+        })
+        .collect()
 }
 
-fn start(name: &str, f: fn()) -> io::Result<JoinHandle<()>> {
-    thread::Builder::new().name(name.into()).spawn(f)
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Waits for the other goroutine to end, which waits for what comes after that.
-fn left() {
-    if let Ok(right) = start("right", thread::park) {
-        let waits_for_us = right.thread().clone();
-        let _ = right.join();
-        waits_for_us.unpark();
+    const REPORT: &str = "all goroutines are asleep - deadlock!\n\n\
+        goroutine 7 [sync.Mutex.Lock] {name: a}:\nwaits on mutex 0x10, held by goroutine 9\nmain::f\n\n\
+        goroutine 8 [park]:\n\n\
+        goroutine 9 [sync.Mutex.Lock] {name: b}:\nwaits on mutex 0x20, held by goroutine 7\n";
+
+    #[test]
+    fn the_circle_is_read_from_the_report() {
+        let waits = waits(REPORT);
+        assert_eq!(waits.len(), 3);
+        let (id, name, holder) = (8, "?", None);
+        assert_eq!(waits[1], Wait { id, name, holder });
+        assert_eq!(circle(&waits), ["a", "b", "a"]);
+        assert_eq!(circle(&waits[1..]), ["?"]);
+        assert!(circle(&[]).is_empty());
+    }
+
+    #[test]
+    fn stacks_are_left_out() {
+        let text = without_stacks(REPORT);
+        assert!(
+            !text.contains("main::f") && text.contains("goroutine 8"),
+            "{text}"
+        );
+        assert_eq!(text.lines().count(), 6);
     }
 }

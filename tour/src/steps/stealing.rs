@@ -1,73 +1,239 @@
-//! Work put on one processor's queue spreads to the others, because those that run dry steal half of it.
+//! Work on one P's queue spreads to the others: a P that runs dry steals half of what another has.
+//!
+//! All jobs are started on one of four Ps, while the other three are held by goroutines that compute, each a bit longer than the one
+//! before. As each of the three comes free, it finds its own queue empty. Signals are off in this runtime, so that a P stays held.
+//!
+//! What is drawn is what the runtime's counters say at each look: the length of every queue, and whether a P still is in the time
+//! slice that it was in at the look before.
 
-use std::io::{self, Write};
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::{Duration, Instant};
 
 use gosched::Runtime;
+use gosched::debug::Metrics;
 
-use crate::text::bar;
+use crate::chart::{Timeline, level};
+use crate::machine;
+use crate::stage::Stage;
+use crate::text::{Ink, ms, paint, plural};
 
 const PROCS: usize = 4;
-/// All of them fit into one processor's queue, so the others get theirs by stealing only.
+/// All of them fit into one P's queue, so the others get theirs by stealing only.
 const JOBS: usize = 240;
-const JOB: Duration = Duration::from_millis(10);
-/// When the queues are looked at: first, and after that every so often.
-const FIRST_LOOK: Duration = Duration::from_millis(2);
-const LOOK: Duration = Duration::from_millis(150);
+/// What a job computes; on a CPU of its own it takes so long.
+const JOB: Duration = Duration::from_millis(5);
+const JOB_QUICK: Duration = Duration::from_micros(200);
+/// How much longer each of the other Ps is held than the one before.
+const HELD: Duration = Duration::from_millis(160);
+const HELD_QUICK: Duration = Duration::from_millis(20);
+/// Who has not come so long after the start never will.
+const PATIENCE: Duration = Duration::from_secs(30);
 
-pub(super) fn run(out: &mut dyn Write) -> io::Result<()> {
-    let runtime = Runtime::builder().procs(PROCS).name("stealing").build()?;
+/// What one look saw of a P.
+#[derive(Clone, Copy, Default)]
+struct Queue {
+    waiting: u64,
+    ticks: u32,
+    is_running: bool,
+}
+
+type Queues = [Queue; PROCS];
+
+pub(super) fn run(stage: &mut Stage) -> io::Result<()> {
+    let (held, rounds) = (
+        stage.size(HELD, HELD_QUICK),
+        rounds_for(stage.size(JOB, JOB_QUICK)),
+    );
+    let runtime = Runtime::builder()
+        .procs(PROCS)
+        .preemption(false)
+        .name("stealing")
+        .build()?;
     let done = Arc::new(AtomicUsize::new(0));
+    let counts = runtime.handle();
+    let mut timeline = Timeline::new(stage.size(Duration::from_millis(24), Duration::ZERO));
     let for_jobs = Arc::clone(&done);
-    writeln!(
-        out,
-        "    {JOBS} jobs of {} ms, all started on one of {PROCS} processors; waiting on each queue:",
-        JOB.as_millis()
-    )?;
-    let start = Instant::now();
-    runtime.go(move || {
-        for _ in 0..JOBS {
-            let done = Arc::clone(&for_jobs);
-            gosched::go(move || work(&done));
+    let work = move || {
+        let start = Instant::now();
+        runtime.go(move || feed(&for_jobs, held, rounds));
+        let busy = wait_for_all(&runtime, start)?;
+        Ok((start.elapsed(), busy))
+    };
+    let (took, end) = stage.watch(work, || {
+        // An error means that the end has come.
+        if let Ok(metrics) = counts.metrics() {
+            timeline.look(|| queues(&metrics));
         }
-    });
-    std::thread::sleep(FIRST_LOOK);
-    while done.load(Acquire) < JOBS {
-        writeln!(out, "{}", queues(&runtime, start, &done))?;
-        out.flush()?;
-        std::thread::sleep(LOOK);
+        // ORDER: Acquire; pairs with Release in `feed`.
+        let jobs = done.load(Acquire);
+        format!("{}{jobs} of {JOBS} jobs done\n", picture(&timeline, None))
+    })?;
+    timeline.add(queues(&end));
+    tell(stage, &timeline, took, &end);
+    stage.check(done.load(Acquire) == JOBS, || "some jobs were lost".into());
+    Ok(())
+}
+
+/// The main goroutine: holds the other Ps, and puts all jobs on its own.
+fn feed(done: &Arc<AtomicUsize>, held: Duration, rounds: u64) {
+    let holding = Arc::new(AtomicUsize::new(0));
+    for i in 1..PROCS as u32 {
+        let holding = Arc::clone(&holding);
+        gosched::go(move || hold(&holding, held * i));
     }
-    let metrics = runtime.metrics();
-    writeln!(
-        out,
-        "    done: {} steals moved {} goroutines",
-        metrics.steals, metrics.stolen
-    )
-}
-
-/// One look: each processor's queue as a bar.
-fn queues(runtime: &Runtime, start: Instant, done: &AtomicUsize) -> String {
-    let procs = runtime.metrics().per_proc;
-    let bars = procs.iter().map(|p| {
-        let queued = p.queued + usize::from(p.has_next);
-        format!("  P{} |{}|{queued:>3}", p.id, bar(queued, JOBS, 12))
-    });
-    format!(
-        "    {:>5} ms {}  done {:>3}",
-        start.elapsed().as_millis(),
-        bars.collect::<String>(),
-        done.load(Acquire)
-    )
-}
-
-/// Keeps a processor busy for a while.
-fn work(done: &AtomicUsize) {
+    // Keeps its own P all the while, so that each of the others takes one. On one CPU the system gives everybody a turn.
     let start = Instant::now();
-    while start.elapsed() < JOB {
+    // ORDER: Acquire; pairs with Release in `hold`.
+    while holding.load(Acquire) < PROCS - 1 && start.elapsed() < PATIENCE {
+        std::thread::yield_now();
+    }
+    for _ in 0..JOBS {
+        let done = Arc::clone(done);
+        gosched::go(move || {
+            compute(rounds);
+            // ORDER: Release; pairs with Acquire in `run`.
+            done.fetch_add(1, Release);
+        });
+    }
+}
+
+fn hold(holding: &AtomicUsize, span: Duration) {
+    let start = Instant::now();
+    // ORDER: Release; pairs with Acquire in `feed`.
+    holding.fetch_add(1, Release);
+    while start.elapsed() < span {
         std::hint::spin_loop();
     }
-    done.fetch_add(1, Release);
+}
+
+/// Waits on a plain thread until no goroutine is left; the counters at that moment.
+fn wait_for_all(runtime: &Runtime, start: Instant) -> io::Result<Metrics> {
+    loop {
+        let metrics = runtime.metrics();
+        if metrics.ends == metrics.spawns && metrics.goroutines == 0 {
+            return Ok(metrics);
+        }
+        if start.elapsed() > PATIENCE {
+            return Err(io::Error::other("the jobs did not come to an end"));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A number of rounds that takes about so long on a CPU of its own.
+fn rounds_for(span: Duration) -> u64 {
+    const ROUNDS: u64 = 20_000;
+    let fastest = (0..20).map(|_| {
+        let start = Instant::now();
+        compute(ROUNDS);
+        start.elapsed()
+    });
+    let fastest = fastest.min().unwrap_or(span).as_nanos().max(1) as f64;
+    (ROUNDS as f64 * span.as_nanos() as f64 / fastest) as u64
+}
+
+/// Work that cannot be left out.
+fn compute(rounds: u64) {
+    let mut x = 1u64;
+    for _ in 0..rounds {
+        x = std::hint::black_box(x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
+    }
+}
+
+fn queues(metrics: &Metrics) -> Queues {
+    let mut queues = Queues::default();
+    for (queue, p) in queues.iter_mut().zip(&metrics.per_proc) {
+        *queue = Queue {
+            waiting: (p.queued + usize::from(p.has_next)) as u64,
+            ticks: p.ticks,
+            is_running: p.status == "running",
+        };
+    }
+    queues
+}
+
+/// A line for each P: how many jobs wait there. At the end also how often it stole.
+fn picture(timeline: &Timeline<Queues>, end: Option<&Metrics>) -> String {
+    let mut text = String::new();
+    for p in 0..PROCS {
+        let mut signs = Vec::new();
+        let mut before: Option<Queue> = None;
+        for queue in timeline.seen().map(|queues| queues[p]) {
+            let is_same = before.is_some_and(|before| before.ticks == queue.ticks);
+            signs.push(match queue.is_running && queue.waiting == 0 && is_same {
+                true => '▒',
+                false => level(queue.waiting, JOBS as u64),
+            });
+            before = Some(queue);
+        }
+        let last = match end.and_then(|end| end.per_proc.get(p)) {
+            Some(p) => format!("{:>2} steal{}", p.steals, plural(p.steals)),
+            None => format!("{:>3} wait", before.unwrap_or_default().waiting),
+        };
+        let line = paint(Ink::Nth(p), &timeline.line(&signs, end.is_some()));
+        text += &format!("P{p} │{line}│ {last}\n");
+    }
+    text
+}
+
+fn tell(stage: &mut Stage, timeline: &Timeline<Queues>, took: Duration, end: &Metrics) {
+    stage.say(&format!(
+        "{}   │{}│\n\
+         Height: jobs in the queue; · none; ▒ the P is held by one goroutine.\n\
+         {JOBS} jobs began in one queue, while the other {} Ps were held. {} steals\n\
+         moved {} goroutines, some more than once. {PROCS} Ps shared {}.\n",
+        picture(timeline, Some(end)),
+        timeline.axis(),
+        PROCS - 1,
+        paint(Ink::Strong, &end.steals.to_string()),
+        paint(Ink::Strong, &end.stolen.to_string()),
+        machine::cpus_in_words(),
+    ));
+    let thieves = end.per_proc.iter().filter(|p| p.steals > 0).count();
+    stage.figure("jobs", JOBS as f64, "jobs");
+    stage.figure("steals", end.steals as f64, "times");
+    stage.figure("stolen", end.stolen as f64, "goroutines");
+    stage.figure("thieves", thieves as f64, "Ps");
+    stage.figure("time", ms(took), "ms");
+    if machine::cpus() == 1 {
+        stage.note("on 1 CPU the Ps compute by turns: work spreads, but ends no sooner.".into());
+    }
+    stage.check(end.stolen > 0, || "nothing was stolen".into());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_p_is_held_while_its_slice_goes_on() {
+        let mut timeline = Timeline::new(Duration::ZERO);
+        let queue = |waiting, ticks| Queue {
+            waiting,
+            ticks,
+            is_running: true,
+        };
+        for ticks in [1, 1, 2] {
+            timeline.look(|| {
+                [
+                    queue(0, ticks),
+                    queue(120, 5),
+                    queue(240, ticks),
+                    Queue::default(),
+                ]
+            });
+        }
+        let text = picture(&timeline, None);
+        let lines: Vec<_> = text.lines().collect();
+        assert!(lines[0].contains("·▒· "), "{text}");
+        assert!(lines[1].contains("▄▄▄ "), "{text}");
+        assert!(
+            lines[2].contains("███ ") && lines[2].ends_with("240 wait"),
+            "{text}"
+        );
+        assert!(lines[3].contains("··· "), "{text}");
+    }
 }
