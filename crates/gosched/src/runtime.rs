@@ -31,7 +31,8 @@ static RUN: SlotKind = SlotKind::new(WaitReason::Run);
 /// # Dropping
 /// Goroutines that wait are abandoned: their destructors do not run and their stacks stay allocated. Whoever joins one gets
 /// [`Exited`]. What they hold stays held: a lock, a channel's handle, a place in a buffer that a `select!` has chosen and whose
-/// message was being evaluated. [`shutdown`](Runtime::shutdown) unwinds them first.
+/// message was being evaluated; on a channel without capacity the receiver that was chosen waits for that message, whatever its timeout.
+/// [`shutdown`](Runtime::shutdown) unwinds them first.
 ///
 /// ```
 /// let runtime = gosched::Runtime::builder().procs(2).build().unwrap();

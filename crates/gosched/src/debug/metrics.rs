@@ -242,7 +242,7 @@ struct Counts {
 }
 
 impl Counts {
-    fn of(sched: &Sched) -> Counts {
+    fn of(sched: &Sched, procs: usize) -> Counts {
         let core = sched.core.lock();
         let ms = std::iter::successors(core.allm, |m| m.alllink.get());
         Counts {
@@ -250,7 +250,12 @@ impl Counts {
             idle_threads: core.nmidle,
             parked_threads: core.nparked,
             global_queue: core.runq.len(),
-            running: sched.procs().filter(|p| is_running(*p)).count(),
+            // As many as are told of: there may be more by now.
+            running: sched
+                .procs()
+                .take(procs)
+                .filter(|p| is_running(*p))
+                .count(),
             in_calls: ms.filter(|m| is_in_call(*m)).count(),
         }
     }
@@ -265,7 +270,8 @@ pub(crate) fn metrics_of(sched: &Sched) -> Metrics {
     for p in sched.procs().take(per_proc.capacity()) {
         per_proc.push(proc_metrics(&p));
     }
-    let metrics = gather(sched, goroutines, &Counts::of(sched), per_proc);
+    let counts = Counts::of(sched, per_proc.len());
+    let metrics = gather(sched, goroutines, &counts, per_proc);
     drop(rt);
     metrics
 }

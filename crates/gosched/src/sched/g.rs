@@ -180,6 +180,20 @@ pub(crate) struct TaskVtable {
     pub(crate) drop: unsafe fn(*mut u8),
 }
 
+/// A closure that will never run, moved out of its G: dropping it drops the closure, in user context.
+pub(crate) struct Unrun {
+    vtable: &'static TaskVtable,
+    data: [MaybeUninit<u64>; INLINE_WORDS],
+}
+
+impl Drop for Unrun {
+    fn drop(&mut self) {
+        super::park::assert_user_context();
+        // SAFETY: D3, the closure lies here and nowhere else, and nobody has run it.
+        unsafe { (self.vtable.drop)(self.data.as_mut_ptr().cast()) };
+    }
+}
+
 struct Vtables<F>(F);
 
 impl<F: FnOnce()> Vtables<F> {
@@ -254,6 +268,15 @@ impl G {
     /// Takes the closure; the caller runs or drops it, once.
     pub(crate) fn take_task(&self) -> Option<(&'static TaskVtable, *mut u8)> {
         self.task.take().map(|vt| (vt, self.data.get().cast()))
+    }
+
+    /// Moves the closure of a goroutine that will never run out of it. By whoever owns the G.
+    pub(crate) fn take_unrun(&self) -> Option<Unrun> {
+        self.task.take().map(|vtable| Unrun {
+            vtable,
+            // SAFETY: D3, the slot is the caller's; with the table gone what lies there is not used again.
+            data: unsafe { *self.data.get() },
+        })
     }
 
     #[inline]

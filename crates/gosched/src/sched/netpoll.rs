@@ -36,7 +36,11 @@ impl Sched {
         }
         let driver = Driver::new()?;
         let _rt = enter();
-        Ok(self.poller.set_driver(driver))
+        let first = self.poller.set_driver(driver);
+        if !std::ptr::eq(first, driver) {
+            driver.close(true); // somebody was faster, and nobody has seen this one
+        }
+        Ok(first)
     }
 
     /// The driver, if somebody waits for what it will tell.

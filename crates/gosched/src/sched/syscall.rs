@@ -196,6 +196,7 @@ fn come_back_slow(m: Mp, g: Gp, old: Option<Pp>) -> Mp {
         wait_here(sched, m, g);
         return m;
     }
+    super::locked::bind_if_panicking(m, g);
     mcall(m, exitsyscall0)
 }
 

@@ -262,13 +262,9 @@ fn fate(g: Gp) -> Fate {
 }
 
 fn drop_unstarted(g: Gp) {
-    if let Some((vtable, data)) = g.take_task() {
+    if let Some(unrun) = g.take_unrun() {
         // A destructor that panics ends its own goroutine's affairs, not this drop.
-        let dropped = catch_unwind(AssertUnwindSafe(|| {
-            // SAFETY: D3, the goroutine never ran and never will; the closure is taken once.
-            unsafe { (vtable.drop)(data) };
-        }));
-        std::mem::forget(dropped);
+        std::mem::forget(catch_unwind(AssertUnwindSafe(|| drop(unrun))));
     }
     let inner = {
         let _rt = enter();

@@ -7,7 +7,7 @@
 //! ```text
 //!  who                         what it does then
 //!  the expiry                  counts it, makes it Runnable, queues it
-//!  `cancel`                    drops its closure, in user context, and gives the G back
+//!  `cancel`                    gives the G back, and drops the closure, in user context
 //!  a drop of the runtime       drops its closure, in user context (D2)
 //! ```
 //!
@@ -24,8 +24,8 @@ use std::sync::{Arc, Weak};
 use super::timers::Armed;
 use crate::context::current_m;
 use crate::os::Errno;
-use crate::sched::g::Task;
-use crate::sched::park::{Entered, assert_user_context, enter};
+use crate::sched::g::{Task, Unrun};
+use crate::sched::park::{Entered, enter};
 use crate::sched::ptr::{Gp, Pp};
 use crate::sched::spawn::Refused;
 use crate::sched::{Sched, spin};
@@ -84,14 +84,11 @@ impl Dormant {
         let Some(home) = self.home() else {
             return false;
         };
-        let sched = home.sched();
-        let is_ours = {
-            let _rt = enter();
-            sched.disarm_if(self.g, || self.g.id() == self.id)
-        };
-        if is_ours {
-            dispose(sched, self.g);
-        }
+        let (sched, rt) = (home.sched(), enter());
+        let is_ours = sched.disarm_if(self.g, || self.g.id() == self.id);
+        let unrun = is_ours.then(|| give_back(sched, &rt, self.g));
+        drop(rt);
+        drop(unrun);
         is_ours
     }
 
@@ -170,8 +167,9 @@ fn start_in<F: FnOnce() + Send + 'static>(
         Armed::Refused => Refused::Closed,
         Armed::NoMemory => Refused::NoG(Errno(libc::ENOMEM)),
     };
+    let unrun = give_back(sched, &rt, g);
     drop(rt);
-    dispose(sched, g);
+    drop(unrun);
     Err(why.into())
 }
 
@@ -201,21 +199,12 @@ fn announce(sched: &Sched, p: Option<Pp>, when: u64) {
     }
 }
 
-/// Drops the closure of a goroutine that is not started, in user context, and gives its G back.
-fn dispose(sched: &Sched, g: Gp) {
-    struct GiveBack<'a>(&'a Sched, Gp);
-    impl Drop for GiveBack<'_> {
-        fn drop(&mut self) {
-            let rt = enter();
-            self.0.unprepare(own_p(self.0, &rt), self.1);
-        }
-    }
-    assert_user_context();
-    let _give_back = GiveBack(sched, g); // should the closure's destructor panic
-    if let Some((vtable, data)) = g.take_task() {
-        // SAFETY: D3, the goroutine never ran and never will; the closure is taken once.
-        unsafe { (vtable.drop)(data) };
-    }
+/// Gives back the G of a goroutine that is not started. Its closure is for the caller to drop, outside the runtime: whoever looks at
+/// the runtime meanwhile finds the G where it belongs.
+fn give_back(sched: &Sched, rt: &Entered, g: Gp) -> Option<Unrun> {
+    let unrun = g.take_unrun();
+    sched.unprepare(own_p(sched, rt), g);
+    unrun
 }
 
 #[cfg(test)]

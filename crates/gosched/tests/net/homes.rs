@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use gosched::net::{TcpListener, TcpStream};
 use gosched::os::unix::net::UnixStream;
@@ -191,4 +192,40 @@ fn dumps_say_who_waits() {
         ];
         assert_ne!(ends, [false, false]);
     });
+}
+
+/// Several goroutines are the first to use the network at the same time: one poller is made for all, and what the others made
+/// meanwhile goes.
+#[test]
+fn many_are_the_first() {
+    let output = common::child("homes::many_are_the_first", || {
+        let race = || {
+            runtime(2).run(|| {
+                let line = Arc::new(AtomicUsize::new(0));
+                let racers = [(); 2].map(|()| {
+                    let line = Arc::clone(&line);
+                    thread::spawn(move || {
+                        let (mut a, mut b) = UnixStream::pair().unwrap();
+                        line.fetch_add(1, SeqCst);
+                        while line.load(SeqCst) < 2 {
+                            std::hint::spin_loop();
+                        }
+                        let echo = thread::spawn(move || b.read_exact(&mut [0; 1]).unwrap());
+                        thread::yield_now();
+                        a.write_all(b"x").unwrap();
+                        echo.join().unwrap();
+                    })
+                });
+                for racer in racers {
+                    racer.join().unwrap();
+                }
+            });
+        };
+        race();
+        let before = common::fd_count();
+        (0..300).for_each(|_| race());
+        let after = common::fd_count();
+        assert!(after <= before + 2, "{before} files before, {after} after");
+    });
+    output.succeeded();
 }

@@ -173,24 +173,35 @@ fn shared_a_borrow_held_over_a_yield_meets_others() {
     );
 }
 
-/// Yields while a panic unwinds.
-struct Yields<'a>(&'a Trip<'a>);
+/// Leaves its thread, or tries to, while a panic unwinds.
+struct Leaves<'a>(&'a Trip<'a>, fn(&Trip<'_>));
 
-impl Drop for Yields<'_> {
+impl Drop for Leaves<'_> {
     fn drop(&mut self) {
         self.0.expect(std::thread::panicking());
-        self.0.step();
+        self.1(self.0);
         self.0.expect(std::thread::panicking());
     }
 }
 
 /// Every other goroutine panics and yields while it unwinds; the rest look whether they do.
 fn yields_in_drop(trip: &Trip<'_>) {
+    leaves_in_drop(trip, |trip| trip.step());
+}
+
+/// The same with a call that loses the P, behind which others have it.
+fn blocks_in_drop(trip: &Trip<'_>) {
+    leaves_in_drop(trip, |_| {
+        gosched::blocking(|| std::thread::sleep(Duration::from_millis(1)));
+    });
+}
+
+fn leaves_in_drop(trip: &Trip<'_>, leave: fn(&Trip<'_>)) {
     for _ in trip.turns() {
         trip.expect(!std::thread::panicking());
         if trip.number.is_multiple_of(2) {
             let caught = catch_unwind(AssertUnwindSafe(|| {
-                let _yields = Yields(trip);
+                let _leaves = Leaves(trip, leave);
                 plan_panic();
             }));
             trip.expect(caught.is_err());
@@ -210,6 +221,14 @@ fn panicking_is_right_after_a_yield_in_drop() {
 #[test]
 fn shared_who_unwinds_keeps_the_thread() {
     works_shared_too("table::shared_who_unwinds_keeps_the_thread", yields_in_drop);
+}
+
+#[test]
+fn shared_who_unwinds_in_a_call_keeps_the_thread() {
+    works_shared_too(
+        "table::shared_who_unwinds_in_a_call_keeps_the_thread",
+        blocks_in_drop,
+    );
 }
 
 fn id_kept(trip: &Trip<'_>, seen: &Mutex<HashSet<std::thread::ThreadId>>) {

@@ -100,6 +100,34 @@ fn d9_a_cancelled_closure_is_dropped_by_who_cancels() {
     });
 }
 
+/// Whoever looks while a closure is being dropped finds the books in order: the G is back before.
+#[test]
+fn gf_d3_the_books_are_in_order_while_a_closure_is_dropped() {
+    struct Looks(Arc<AtomicUsize>);
+    impl Drop for Looks {
+        fn drop(&mut self) {
+            debug::check().unwrap();
+            self.0.fetch_add(1, SeqCst);
+        }
+    }
+    runtime(2).run(|| {
+        let looked = Arc::new(AtomicUsize::new(0));
+        for ballast in [0, 1] {
+            let (looks, large) = (Looks(Arc::clone(&looked)), [0u64; 20]);
+            let timer = match ballast {
+                0 => after(LONG, move || drop(looks)),
+                _ => after(LONG, move || {
+                    std::hint::black_box(large);
+                    drop(looks);
+                }),
+            };
+            assert!(timer.cancel());
+        }
+        assert_eq!(looked.load(SeqCst), 2);
+        debug::check().unwrap();
+    });
+}
+
 /// A destructor that panics reaches who cancels, and the G is not lost for it.
 #[test]
 fn d9_a_panic_in_a_cancelled_closure_is_the_cancellers() {
