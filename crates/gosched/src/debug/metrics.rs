@@ -251,11 +251,7 @@ impl Counts {
             parked_threads: core.nparked,
             global_queue: core.runq.len(),
             // As many as are told of: there may be more by now.
-            running: sched
-                .procs()
-                .take(procs)
-                .filter(|p| is_running(*p))
-                .count(),
+            running: sched.procs().take(procs).filter(|p| is_running(*p)).count(),
             in_calls: ms.filter(|m| is_in_call(*m)).count(),
         }
     }
