@@ -444,10 +444,12 @@ fn scavenge(sched: &Sched, now: u64, seen: &mut Seen) {
 }
 
 impl super::Core {
-    /// Whether any M is inside the runtime, and so may be about to wake somebody. Sleepers are not.
+    /// Whether any M is inside the runtime, and so may be about to wake somebody. Sleepers are not, but for one that has been
+    /// given a P and has not had a CPU since.
     fn somebody_is_inside(&self) -> bool {
-        std::iter::successors(self.allm, |m| m.alllink.get())
-            .any(|m| m.claim.depth() > 0 && !m.blocked.load(Acquire))
+        std::iter::successors(self.allm, |m| m.alllink.get()).any(|m| {
+            m.claim.depth() > 0 && (!m.blocked.load(Acquire) || m.nextp.load(Relaxed).is_some())
+        })
     }
 }
 
