@@ -7,8 +7,9 @@ use std::fmt;
 use std::panic::RefUnwindSafe;
 use std::sync::atomic::AtomicUsize;
 
-use super::sema::{Left, Parked, Wait, key_of};
+use super::sema::{Left, Parked, Wait, key_of, lock};
 use crate::sched::g::WaitReason;
+use crate::sched::park::enter;
 use crate::sched::waitq::{WaitKind, WakeList};
 use crate::shim::Relaxed;
 use crate::thread::check_cancelled;
@@ -66,24 +67,17 @@ impl Barrier {
         loop {
             check_cancelled();
             let key = key_of(&self.arrived);
-            let mut wake = WakeList::new();
+            if self.is_last() && self.open(key) {
+                return BarrierWaitResult(true);
+            }
             let mut has_opened = false;
             let parked = Wait::new(key, &KIND).park(
-                |table| {
-                    let is_last = self.arrive();
-                    if is_last {
-                        table.pop_all(key, || {}, &mut wake);
-                    }
-                    !is_last
-                },
+                |_| self.arrive(),
                 || {},
                 |left| has_opened = !self.leave(left),
             );
             match parked {
-                Parked::Refused => {
-                    wake.wake();
-                    return BarrierWaitResult(true);
-                }
+                Parked::Refused => {} // all others have come meanwhile
                 Parked::Got(_) => return BarrierWaitResult(false),
                 Parked::Cancelled | Parked::TimedOut => {
                     check_cancelled();
@@ -95,13 +89,33 @@ impl Barrier {
         }
     }
 
-    /// Under the table's lock: one more has come; true: it is the last of the round, and the next one begins.
-    fn arrive(&self) -> bool {
-        let arrived = self.arrived.load(Relaxed) + 1;
-        let is_last = arrived >= self.size;
-        self.arrived
-            .store(if is_last { 0 } else { arrived }, Relaxed);
+    /// Whether the next to come is the last of its round. A hint without the table's lock.
+    fn is_last(&self) -> bool {
+        self.arrived.load(Relaxed) + 1 >= self.size
+    }
+
+    /// The last one has come: the round ends, and the next begins. False: it was not the last.
+    fn open(&self, key: usize) -> bool {
+        let mut wake = WakeList::new();
+        let rt = enter(); // until they are woken: who was popped relies on it
+        let mut table = lock(key);
+        let is_last = self.is_last();
+        if is_last {
+            self.arrived.store(0, Relaxed);
+            table.pop_all(key, || {}, &mut wake);
+        }
+        drop(table);
+        wake.wake_in(&rt);
         is_last
+    }
+
+    /// Under the table's lock: one more has come, and waits; false: it is the last.
+    fn arrive(&self) -> bool {
+        let is_last = self.is_last();
+        if !is_last {
+            self.arrived.store(self.arrived.load(Relaxed) + 1, Relaxed);
+        }
+        !is_last
     }
 
     /// Under the table's lock: one goes away; false: it was counted in a round that is complete.
