@@ -31,6 +31,8 @@ fn u6_who_waits_for_the_network_has_hope() {
     let dump = runtime.dump().to_string();
     assert!(dump.contains("[IO wait, read"), "{dump}");
     assert!(dump.contains("waits on descriptor "), "{dump}");
+    let leaks = runtime.leaks();
+    assert!(leaks.is_empty(), "it can be woken: {leaks}");
     TcpStream::connect(address).unwrap();
     waits.join().unwrap();
     // Nobody waits for the network any more: now it is one.
