@@ -3,9 +3,18 @@
 //!
 //! Words: an *option* given by the user overrides the default of the workload;
 //! a *role* is the part of a workload that runs in a child process (see
-//! `child`), reached through the argument `--child`, which is not for users.
+//! `child`), reached through the argument `--child`, which is not for users, nor
+//! is `--round`, by which the comparison starts the program as one of its
+//! contestants (see `compare`), nor `--point` (see `growth`) and
+//! `--counted` (see `instructions`).
+
+use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::child;
+use crate::compare::{self, round};
+use crate::growth;
+use crate::instructions;
 use crate::port::Mode;
 use crate::workload::{self, Child, Params, Workload};
 
@@ -20,8 +29,21 @@ pub enum Command {
     List,
     /// Run these workloads.
     Run(Vec<&'static Workload>, Options),
+    /// Compare with other runtimes.
+    Compare(compare::Options),
+    /// Follow costs as the work grows: where results go, and whether it must be
+    /// quick.
+    Growth(Option<PathBuf>, bool),
+    /// Count instructions; whether to write them down.
+    Instructions(bool),
+    /// Be counted.
+    Counted(Vec<String>),
     /// Play a role in a child process.
     Child(Child, Params, Mode),
+    /// Take part in a comparison.
+    Round(round::Part),
+    /// Play a point of a curve.
+    Point(Vec<String>),
 }
 
 /// What the user chose; `None` leaves the workload's default.
@@ -48,6 +70,10 @@ pub fn usage() -> String {
     format!(
         "usage: gosched-bench WORKLOAD [n] [--rounds K] [--procs N]\n\
          \x20      gosched-bench all [--rounds K] [--procs N]\n\
+         \x20      gosched-bench compare [WORKLOAD...] [--peers LIST|none] [--rounds K] [--procs N]\n\
+         \x20                            [--quick] [--limit SECONDS] [--out DIR]\n\
+         \x20      gosched-bench growth [--quick] [--out DIR]\n\
+         \x20      gosched-bench instructions [--write]\n\
          \x20      gosched-bench list\n\
          \n{}",
         workload::list()
@@ -61,6 +87,27 @@ pub fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, String>
     let mut arguments = arguments.peekable();
     if arguments.next_if(|first| first == child::FLAG).is_some() {
         return child_role(&arguments.collect::<Vec<_>>());
+    }
+    if arguments.next_if(|first| first == round::FLAG).is_some() {
+        return round_part(&arguments.collect::<Vec<_>>());
+    }
+    if arguments.next_if(|first| first == growth::FLAG).is_some() {
+        return Ok(Command::Point(arguments.collect()));
+    }
+    if arguments
+        .next_if(|first| first == instructions::FLAG)
+        .is_some()
+    {
+        return Ok(Command::Counted(arguments.collect()));
+    }
+    if arguments.next_if(|first| first == "instructions").is_some() {
+        return counting(&arguments.collect::<Vec<_>>());
+    }
+    if arguments.next_if(|first| first == "compare").is_some() {
+        return comparison(arguments);
+    }
+    if arguments.next_if(|first| first == "growth").is_some() {
+        return growth(arguments);
     }
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
@@ -95,11 +142,20 @@ fn choose(name: &str, options: Options) -> Result<Command, String> {
         "all" => Ok(Command::Run(workload::ALL.iter().collect(), options)),
         _ => match workload::find(name) {
             Some(workload) => Ok(Command::Run(vec![workload], options)),
-            None => Err(format!(
-                "unknown workload `{name}`; the workloads are:\n{}",
-                workload::list()
-            )),
+            None => Err(unknown(name)),
         },
+    }
+}
+
+/// What follows `instructions`.
+fn counting(arguments: &[String]) -> Result<Command, String> {
+    match arguments {
+        [] => Ok(Command::Instructions(false)),
+        [option] if option == "--write" => Ok(Command::Instructions(true)),
+        _ => Err(format!(
+            "`instructions` takes `--write` or nothing\n{}",
+            usage()
+        )),
     }
 }
 
@@ -117,6 +173,109 @@ fn child_role(arguments: &[String]) -> Result<Command, String> {
     let role = workload::find(name).and_then(|workload| workload.child);
     role.map(|role| Command::Child(role, params, mode))
         .ok_or_else(|| format!("`{name}` has no part that runs in a child process"))
+}
+
+/// What follows `compare`: workloads, and options in between.
+fn comparison(mut arguments: impl Iterator<Item = String>) -> Result<Command, String> {
+    let mut options = compare::Options {
+        entries: Vec::new(),
+        peers: compare::PEERS.iter().map(|(name, _)| *name).collect(),
+        rounds: None,
+        procs: PROCS_DEFAULT,
+        out: None,
+        is_quick: false,
+        limit: compare::LIMIT,
+    };
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "-h" | "--help" => return Ok(Command::Help),
+            "--quick" => options.is_quick = true,
+            "--rounds" => options.rounds = Some(positive("--rounds", arguments.next())?),
+            "--procs" => options.procs = positive("--procs", arguments.next())?,
+            "--limit" => {
+                let seconds = positive("--limit", arguments.next())?;
+                options.limit = Duration::from_secs(seconds as u64);
+            }
+            "--out" => options.out = Some(directory(arguments.next())?),
+            "--peers" => {
+                let list = arguments.next().ok_or("--peers needs a list")?;
+                options.peers = peers(&list)?;
+            }
+            flag if flag.starts_with('-') => {
+                return Err(format!("unknown option `{flag}`\n{}", usage()));
+            }
+            "all" => options.entries.extend(compare::all()),
+            name => {
+                let entry = compare::Entry::find(name);
+                options.entries.push(entry.ok_or_else(|| unknown(name))?);
+            }
+        }
+    }
+    if options.entries.is_empty() {
+        options.entries = compare::all();
+    }
+    Ok(Command::Compare(options))
+}
+
+/// What follows `growth`.
+fn growth(mut arguments: impl Iterator<Item = String>) -> Result<Command, String> {
+    let (mut out, mut is_quick) = (None, false);
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "-h" | "--help" => return Ok(Command::Help),
+            "--quick" => is_quick = true,
+            "--out" => out = Some(directory(arguments.next())?),
+            other => return Err(format!("unexpected argument `{other}`\n{}", usage())),
+        }
+    }
+    Ok(Command::Growth(out, is_quick))
+}
+
+/// Where results go.
+fn directory(given: Option<String>) -> Result<PathBuf, String> {
+    given
+        .map(PathBuf::from)
+        .ok_or_else(|| "--out needs a directory".into())
+}
+
+/// The peers of a list like `go,tokio`.
+fn peers(list: &str) -> Result<Vec<&'static str>, String> {
+    if list == "none" {
+        return Ok(Vec::new());
+    }
+    let find = |name: &str| {
+        let found = compare::PEERS.iter().find(|(peer, _)| *peer == name);
+        found.map(|(peer, _)| *peer).ok_or_else(|| {
+            let all: Vec<_> = compare::PEERS.iter().map(|(peer, _)| *peer).collect();
+            format!("unknown peer `{name}`; the peers are: {}", all.join(", "))
+        })
+    };
+    list.split(',').map(find).collect()
+}
+
+/// `--round PORT WORKLOAD n procs`, as the comparison writes it.
+fn round_part(arguments: &[String]) -> Result<Command, String> {
+    let [port, name, n, procs] = arguments else {
+        return Err(format!("`{}` is for the program itself", round::FLAG));
+    };
+    let workload = workload::find(name).ok_or_else(|| unknown(name))?;
+    let found = workload.ports.iter().find(|other| other.short == port);
+    Ok(Command::Round(round::Part {
+        workload,
+        port: found.ok_or_else(|| format!("`{name}` has no port `{port}`"))?,
+        params: Params {
+            n: positive("n", Some(n.clone()))?,
+            rounds: 1,
+            procs: positive("procs", Some(procs.clone()))?,
+        },
+    }))
+}
+
+fn unknown(name: &str) -> String {
+    format!(
+        "unknown workload `{name}`; the workloads are:\n{}",
+        workload::list()
+    )
 }
 
 /// A whole number of at least 1; underscores may group its digits.
@@ -177,6 +336,67 @@ mod tests {
             complaint(line);
         }
         for line in ["--child idle_1m 1 1", "--child idle_1m 1 1 borrowed"] {
+            complaint(line);
+        }
+    }
+
+    #[test]
+    fn a_comparison_is_of_all_unless_some_are_named() {
+        let compared = |line| match parse_line(line) {
+            Ok(Command::Compare(options)) => options,
+            _ => panic!("a comparison was asked for"),
+        };
+        let all = compared("compare");
+        assert_eq!(all.entries.len(), workload::ALL.len());
+        assert_eq!(all.peers, ["go", "tokio", "smol", "may", "std"]);
+        assert!(!all.is_quick && all.rounds.is_none());
+        let some =
+            compared("compare --quick yield --peers may,go fib --rounds 3 --limit 5 --out x");
+        let names: Vec<_> = some.entries.iter().map(|entry| entry.name).collect();
+        assert_eq!(
+            (names, some.peers),
+            (vec!["yield", "fib"], vec!["may", "go"])
+        );
+        assert_eq!((some.rounds, some.limit), (Some(3), Duration::from_secs(5)));
+        assert!(some.is_quick && some.out.is_some());
+        assert!(compared("compare --peers none").peers.is_empty());
+        for line in [
+            "compare juggle",
+            "compare --peers java",
+            "compare --out",
+            "compare 5",
+        ] {
+            complaint(line);
+        }
+    }
+
+    #[test]
+    fn growth_goes_where_it_is_told() {
+        let Ok(Command::Growth(Some(out), true)) = parse_line("growth --out x --quick") else {
+            panic!("growth was asked for");
+        };
+        assert_eq!(out, PathBuf::from("x"));
+        assert!(matches!(
+            parse_line("growth"),
+            Ok(Command::Growth(None, false))
+        ));
+        for line in ["growth yield", "growth --out", "growth --procs 2"] {
+            complaint(line);
+        }
+    }
+
+    #[test]
+    fn a_contestant_is_told_its_port() {
+        let Ok(Command::Round(part)) = parse_line("--round std mutex 5 2") else {
+            panic!("a part in a comparison");
+        };
+        assert_eq!((part.port.short, part.workload.name), ("std", "mutex"));
+        assert_eq!((part.params.n, part.params.procs), (5, 2));
+        for line in [
+            "--round std yield 5 2",
+            "--round own mutex 5",
+            "--round own x 1 1",
+        ] {
             complaint(line);
         }
     }

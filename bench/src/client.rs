@@ -17,6 +17,11 @@ const ANSWER_MAX: usize = 4096;
 /// A server that says nothing for so long never will.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Connections that any server's queue has room for; if more come at once, the
+/// kernel lets them wait for a second. After so many it gets some time.
+const QUEUE: usize = 64;
+const PAUSE: Duration = Duration::from_millis(5);
+
 /// What the load came to.
 pub struct Load {
     /// From the first message to the last answer.
@@ -91,7 +96,12 @@ impl Client {
         idle: usize,
     ) -> io::Result<Client> {
         assert!(exchange.answer <= ANSWER_MAX);
-        let idle = (0..idle).map(|_| TcpStream::connect(to));
+        let idle = (0..idle).map(|number| {
+            if number % QUEUE == QUEUE - 1 {
+                std::thread::sleep(PAUSE);
+            }
+            TcpStream::connect(to)
+        });
         let idle = idle.collect::<io::Result<Vec<_>>>()?;
         let epoll = Epoll::new()?;
         let mut talks = Vec::with_capacity(active);
@@ -178,11 +188,14 @@ impl Talk {
 
 /// Asks the kernel for short slices, which come sooner: a client that waits for
 /// a CPU would take the wait for the server's. Kernels that do not know this
-/// leave it as it is.
+/// leave it as it is. Servers that are started later do not inherit it.
 fn want_little_at_once() {
     const SLICE_NS: u64 = 100_000;
-    // struct sched_attr: size, policy, flags, nice, priority, runtime, ...
-    let attributes: [u64; 6] = [48, 0, 0, SLICE_NS, 0, 0];
+    const RESET_ON_FORK: u64 = 1;
+    // SAFETY: asks for a number.
+    let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+    // struct sched_attr: size and policy, flags, nice and priority, runtime, ...
+    let attributes: [u64; 6] = [48, RESET_ON_FORK, u64::from(nice as u32), SLICE_NS, 0, 0];
     // SAFETY: the kernel reads 48 bytes, which live in this frame.
     unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
 }

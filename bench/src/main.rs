@@ -4,7 +4,8 @@
 //! Words: a *workload* is a fixed amount of work with a name; a *port* is that
 //! work on one runtime, or on one mode of a runtime; a *round* is the work done
 //! once; a *figure* is what is printed of all rounds together. A line reads
-//! `workload runtime metric value unit`.
+//! `workload runtime metric value unit`. `compare` sets gosched against other
+//! runtimes and prints tables; `growth` follows costs as the work grows.
 //!
 //! Exit status: 0 when every figure was printed, 1 when a workload failed, 2
 //! when the command line makes no sense.
@@ -12,10 +13,15 @@
 mod args;
 mod blocks;
 mod chans;
+mod chart;
 mod child;
 mod client;
+mod compare;
 mod crowds;
+mod golang;
+mod growth;
 mod hogs;
+mod instructions;
 mod locks;
 mod mallocs;
 mod parked;
@@ -43,7 +49,13 @@ fn main() -> ExitCode {
         Ok(Command::Help) => print(&args::usage()),
         Ok(Command::List) => print(&workload::list()),
         Ok(Command::Run(chosen, options)) => run_all(&chosen, &options),
+        Ok(Command::Compare(options)) => compare::run(&options),
+        Ok(Command::Growth(out, is_quick)) => growth::run(out.as_deref(), is_quick),
+        Ok(Command::Instructions(must_write)) => instructions::run(must_write),
+        Ok(Command::Counted(words)) => instructions::child(&words),
         Ok(Command::Child(role, params, mode)) => role(&params, mode),
+        Ok(Command::Round(part)) => compare::round::play(&part),
+        Ok(Command::Point(arguments)) => growth::point(&arguments),
         Err(complaint) => {
             eprintln!("gosched-bench: {complaint}");
             return ExitCode::from(2);

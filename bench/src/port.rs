@@ -7,7 +7,7 @@
 
 use std::io;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use gosched::Runtime;
 use gosched::thread::{self, JoinHandle, Thread};
@@ -47,9 +47,20 @@ impl Mode {
     }
 }
 
+/// Whether runtimes preempt; only a run whose instructions are counted goes without.
+static PREEMPTION: AtomicBool = AtomicBool::new(true);
+
+/// Runtimes that are built from now on do not preempt.
+pub fn without_preemption() {
+    // ORDER: Relaxed; the thread that builds the runtimes called it.
+    PREEMPTION.store(false, Ordering::Relaxed);
+}
+
 /// The runtime every gosched port runs on.
 pub fn runtime(mode: Mode, procs: usize) -> io::Result<Runtime> {
-    let builder = Runtime::builder().procs(procs);
+    // ORDER: Relaxed; see `without_preemption`.
+    let preemption = PREEMPTION.load(Ordering::Relaxed);
+    let builder = Runtime::builder().procs(procs).preemption(preemption);
     let builder = match mode {
         Mode::Own => builder,
         // SAFETY: goroutines of this program touch no thread-local of their own

@@ -36,6 +36,25 @@ pub fn own_cpu() -> io::Result<Duration> {
     Ok(span(usage.ru_utime) + span(usage.ru_stime))
 }
 
+/// CPU time that all threads of another process have taken so far, those that
+/// have ended included.
+pub fn cpu_of(pid: u32) -> io::Result<Duration> {
+    let mut clock = 0;
+    // SAFETY: libc writes one number, which lives in this frame.
+    match unsafe { libc::clock_getcpuclockid(pid as libc::pid_t, &mut clock) } {
+        0 => {}
+        error => return Err(io::Error::from_raw_os_error(error)),
+    }
+    let mut time = MaybeUninit::<libc::timespec>::uninit();
+    // SAFETY: the kernel writes one `timespec` to where there is room for it.
+    if unsafe { libc::clock_gettime(clock, time.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call succeeded, so it has written all of it.
+    let time = unsafe { time.assume_init() };
+    Ok(Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
+}
+
 /// What the threads of a process have done so far.
 pub struct Activity {
     /// By thread id.
@@ -136,6 +155,21 @@ mod tests {
         // One by the first, one by the second ending, two by the third.
         assert_eq!(change.wakeups, 4);
         assert_eq!(change.cpu_ns, 80);
+    }
+
+    #[test]
+    fn threads_that_have_ended_still_count() {
+        let pid = std::process::id();
+        let burn = || {
+            let start = std::time::Instant::now();
+            while start.elapsed() < Duration::from_millis(20) {}
+        };
+        let before = cpu_of(pid).expect("own clock");
+        std::thread::spawn(burn).join().expect("it does not panic");
+        let own = own_cpu().expect("own usage");
+        let after = cpu_of(pid).expect("own clock");
+        assert!(after > before, "{before:?}, {after:?}");
+        assert!(own < after + Duration::from_secs(1));
     }
 
     #[test]

@@ -34,9 +34,12 @@ pub enum Keep {
 
 /// One number out of one round.
 pub struct Sample {
-    metric: &'static str,
-    value: f64,
-    unit: &'static str,
+    /// What was measured.
+    pub metric: &'static str,
+    /// How much of it.
+    pub value: f64,
+    /// In what.
+    pub unit: &'static str,
     keep: Keep,
 }
 

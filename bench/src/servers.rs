@@ -7,12 +7,13 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use crate::child::Role;
 use crate::client::{self, Client, Exchange, Load};
 use crate::port::{self, Mode};
-use crate::proc::Activity;
-use crate::rounds::{Round, Sample, quantile};
+use crate::proc;
+use crate::rounds::{Round, Sample, micros, quantile};
 use crate::workload::{Goal, Params, Port, ROUNDS_DEFAULT, Workload};
 
 /// `tcp_echo`.
@@ -23,8 +24,8 @@ pub const TCP_ECHO: Workload = Workload {
     rounds: ROUNDS_DEFAULT,
     has_warm_up: true,
     ports: &[
-        Port::gosched(Mode::Own, start_echo::<256, 0>),
-        Port::gosched(Mode::Shared, start_echo::<256, 0>),
+        Port::gosched(Mode::Own, start_echo),
+        Port::gosched(Mode::Shared, start_echo),
     ],
     compared: &["time"],
     goals: &[
@@ -42,8 +43,8 @@ pub const TCP_IDLE: Workload = Workload {
     rounds: ROUNDS_DEFAULT,
     has_warm_up: true,
     ports: &[
-        Port::gosched(Mode::Own, start_echo::<64, 5_000>),
-        Port::gosched(Mode::Shared, start_echo::<64, 5_000>),
+        Port::gosched(Mode::Own, start_idle),
+        Port::gosched(Mode::Shared, start_idle),
     ],
     compared: &["time"],
     goals: &[],
@@ -107,59 +108,75 @@ const CONNECTORS: usize = 4;
 #[allow(dead_code, reason = "its main")]
 mod http;
 
-/// A server process and its address.
-pub struct Server {
-    role: Role,
-    address: SocketAddr,
+/// Whether the workload's child is a server: it says `port P` and serves.
+pub fn is_server(workload: &str) -> bool {
+    [TCP_ECHO, TCP_IDLE, TCP_ACCEPT, TCP_HOGS, HTTP_HELLO]
+        .iter()
+        .any(|server| server.name == workload)
 }
 
-impl Server {
-    fn start(workload: &str, params: &Params, mode: Mode) -> io::Result<Server> {
-        let mut role = Role::start(workload, params, mode)?;
-        let line = role.line()?;
-        let port = line
-            .parse()
-            .map_err(|_| io::Error::other(format!("its child process said `{line}`")))?;
-        Ok(Server {
-            role,
-            address: (Ipv4Addr::LOCALHOST, port).into(),
-        })
-    }
+fn start_echo(params: &Params, mode: Mode) -> io::Result<Round> {
+    start(TCP_ECHO.name, params, mode)
 }
 
-fn start_echo<const ACTIVE: usize, const IDLE: usize>(
-    params: &Params,
-    mode: Mode,
-) -> io::Result<Round> {
-    let server = Server::start(TCP_ECHO.name, params, mode)?;
-    let client = Client::connect(server.address, Exchange::echo(), ACTIVE, IDLE)?;
-    Ok(rounds(params.n, server, client))
+fn start_idle(params: &Params, mode: Mode) -> io::Result<Round> {
+    start(TCP_IDLE.name, params, mode)
+}
+
+fn start_accept(params: &Params, mode: Mode) -> io::Result<Round> {
+    start(TCP_ACCEPT.name, params, mode)
 }
 
 fn start_hogs(params: &Params, mode: Mode) -> io::Result<Round> {
-    let server = Server::start(TCP_HOGS.name, params, mode)?;
-    let client = Client::connect(server.address, Exchange::echo(), 8, 0)?;
-    Ok(rounds(params.n, server, client))
+    start(TCP_HOGS.name, params, mode)
 }
 
 fn start_http(params: &Params, mode: Mode) -> io::Result<Round> {
-    let server = Server::start(HTTP_HELLO.name, params, mode)?;
-    let exchange = Exchange::http(server.address, "/hello")?;
-    let client = Client::connect(server.address, exchange, 64, 0)?;
-    Ok(rounds(params.n, server, client))
+    start(HTTP_HELLO.name, params, mode)
 }
 
-/// Rounds of a client that loads a server.
-fn rounds(requests: usize, server: Server, mut client: Client) -> Round {
-    Box::new(move || {
-        let before = Activity::of(server.role.pid())?;
+/// Starts the server of a workload and its client.
+fn start(workload: &str, params: &Params, mode: Mode) -> io::Result<Round> {
+    let mut role = Role::start(workload, params, mode)?;
+    let line = role.line()?;
+    let port = line
+        .strip_prefix("port ")
+        .and_then(|port| port.parse().ok());
+    let port: u16 =
+        port.ok_or_else(|| io::Error::other(format!("its child process said `{line}`")))?;
+    let address = (Ipv4Addr::LOCALHOST, port).into();
+    let mut client = client(workload, params.n, address, role.pid())?;
+    Ok(Box::new(move || {
+        // The server ends when its rounds are dropped.
+        let _server = &role;
+        client()
+    }))
+}
+
+/// The client of a workload, for a server of any runtime: the process that
+/// listens at this address.
+pub fn client(workload: &str, requests: usize, address: SocketAddr, pid: u32) -> io::Result<Round> {
+    let (active, idle) = match workload {
+        "tcp_accept" => return Ok(connecting(requests, address, pid)),
+        "tcp_hogs" => (8, 0),
+        "tcp_idle" => (64, 5_000),
+        "http_hello" => (64, 0),
+        _ => (256, 0),
+    };
+    let exchange = match workload {
+        "http_hello" => Exchange::http(address, "/hello")?,
+        _ => Exchange::echo(),
+    };
+    let mut client = Client::connect(address, exchange, active, idle)?;
+    Ok(Box::new(move || {
+        let before = proc::cpu_of(pid)?;
         let load = client.load(requests)?;
-        let cpu_ns = Activity::of(server.role.pid())?.since(&before).cpu_ns;
-        Ok(samples(load, cpu_ns))
-    })
+        let cpu = proc::cpu_of(pid)? - before;
+        Ok(samples(load, cpu))
+    }))
 }
 
-fn samples(load: Load, cpu_ns: u64) -> Vec<Sample> {
+fn samples(load: Load, cpu: Duration) -> Vec<Sample> {
     let Load {
         elapsed,
         mut latencies,
@@ -168,28 +185,27 @@ fn samples(load: Load, cpu_ns: u64) -> Vec<Sample> {
     latencies.sort_by(f64::total_cmp);
     vec![
         Sample::most("rate", n / elapsed.as_secs_f64(), "req/s"),
-        Sample::best("time", elapsed.as_nanos() as f64 / n / 1e3, "us"),
-        Sample::best("cpu", cpu_ns as f64 / n / 1e3, "us"),
+        Sample::best("time", micros(elapsed) / n, "us"),
+        Sample::best("cpu", micros(cpu) / n, "us"),
         Sample::best("p50", quantile(&latencies, 0.5) / 1e6, "ms"),
         Sample::best("p99", quantile(&latencies, 0.99) / 1e6, "ms"),
     ]
 }
 
-fn start_accept(params: &Params, mode: Mode) -> io::Result<Round> {
-    let params = *params;
-    let server = Server::start(TCP_ECHO.name, &params, mode)?;
-    Ok(Box::new(move || {
-        let before = Activity::of(server.role.pid())?;
-        let times = params.n.div_ceil(CONNECTORS);
-        let elapsed = client::connect_each(server.address, CONNECTORS, times)?;
-        let cpu_ns = Activity::of(server.role.pid())?.since(&before).cpu_ns;
+/// The client that makes a connection for every message.
+fn connecting(connections: usize, address: SocketAddr, pid: u32) -> Round {
+    Box::new(move || {
+        let before = proc::cpu_of(pid)?;
+        let times = connections.div_ceil(CONNECTORS);
+        let elapsed = client::connect_each(address, CONNECTORS, times)?;
+        let cpu = proc::cpu_of(pid)? - before;
         let n = (times * CONNECTORS) as f64;
         Ok(vec![
             Sample::most("rate", n / elapsed.as_secs_f64(), "conn/s"),
-            Sample::best("time", elapsed.as_nanos() as f64 / n / 1e3, "us"),
-            Sample::best("cpu", cpu_ns as f64 / n / 1e3, "us"),
+            Sample::best("time", micros(elapsed) / n, "us"),
+            Sample::best("cpu", micros(cpu) / n, "us"),
         ])
-    }))
+    })
 }
 
 /// Serves beside loops that never call anything.
@@ -213,7 +229,7 @@ fn echo_child(params: &Params, mode: Mode) -> io::Result<()> {
 /// Says its port, and serves.
 fn serve_echo() -> io::Result<()> {
     let listener = gosched::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    crate::print(&format!("{}\n", listener.local_addr()?.port()))?;
+    crate::print(&format!("port {}\n", listener.local_addr()?.port()))?;
     loop {
         match listener.accept() {
             Ok((stream, _)) => gosched::go(move || echo(stream)),
@@ -226,7 +242,7 @@ fn serve_echo() -> io::Result<()> {
 fn http_child(params: &Params, mode: Mode) -> io::Result<()> {
     port::runtime(mode, params.procs)?.run(|| {
         let listener = gosched::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        crate::print(&format!("{}\n", listener.local_addr()?.port()))?;
+        crate::print(&format!("port {}\n", listener.local_addr()?.port()))?;
         let forever = gosched::context::Context::background();
         http::serve(listener, &forever, http::Limits::default(), http::answer)
     })

@@ -95,10 +95,13 @@ impl Port {
 /// What a figure should be: at most so much, but for shares, at least.
 pub struct Goal {
     /// The second word of the figure's line.
-    runtime: &'static str,
-    metric: &'static str,
-    value: f64,
-    unit: &'static str,
+    pub runtime: &'static str,
+    /// The third.
+    pub metric: &'static str,
+    /// The goal itself.
+    pub value: f64,
+    /// In what.
+    pub unit: &'static str,
 }
 
 impl Goal {

@@ -1,0 +1,157 @@
+// Command gopeer does the workloads of the benchmark on Go's scheduler, so that
+// they can be compared with the ports to other runtimes.
+//
+// Usage: gopeer WORKLOAD N PROCS, driven through its standard input and output:
+// it makes itself ready and says "ready"; for each line "round" it does the work
+// once, prints a line "METRIC VALUE UNIT" for each figure, and "done". A server
+// says "port P" instead and serves. The end of the input ends it. What goes wrong
+// is said on standard error, with status 1. While it waits for a line it sleeps
+// in a read.
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"time"
+)
+
+// params say how much work a round does, and on how many processors.
+type params struct {
+	n     int
+	procs int
+}
+
+// sample is one figure of one round.
+type sample struct {
+	metric string
+	value  float64
+	unit   string
+}
+
+// round does the work once.
+type round func() ([]sample, error)
+
+// start makes a workload ready.
+type start func(params) (round, error)
+
+// rounds are the workloads that are measured from inside, by their names.
+var rounds = map[string]start{
+	"yield":          startYield,
+	"spawn":          startSpawn,
+	"spawn_burst":    startSpawnBurst,
+	"fib":            startFib,
+	"pingpong_1w":    startPingpong1w,
+	"pingpong_2w":    startPingpong,
+	"chan_spsc":      startSpsc,
+	"chan_mpmc":      startMpmc,
+	"chan_unbounded": startUnbounded,
+	"select_2":       startSelect2,
+	"select_8":       startSelect8,
+	"skynet":         startSkynet,
+	"sieve":          startSieve,
+	"mutex":          startMutex,
+	"timers":         startTimers,
+	"timers_10k":     startOversleep,
+	"timer_reset":    startReset,
+	"idle_1m":        startIdle,
+	"foreign_wake":   startForeignWake,
+	"stw":            startStw,
+	"hog":            startHog,
+	"hog_relay":      startHogRelay,
+	"hog_slept":      startHogSlept,
+	"block":          startBlock,
+	"block_marked":   startBlock,
+	"idle_cpu":       startQuiet,
+}
+
+// servers are the workloads that a client measures from outside.
+var servers = map[string]func() (port int, err error){
+	"tcp_echo":   serveEcho,
+	"tcp_idle":   serveEcho,
+	"tcp_accept": serveEcho,
+	"tcp_hogs":   serveBesideHogs,
+	"http_hello": serveHTTP,
+}
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintf(os.Stderr, "gopeer: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run(arguments []string) error {
+	if len(arguments) == 1 && arguments[0] == "--version" {
+		fmt.Println(runtime.Version())
+		return nil
+	}
+	if len(arguments) != 3 {
+		return fmt.Errorf("usage: gopeer WORKLOAD N PROCS")
+	}
+	name := arguments[0]
+	n, err := positive("N", arguments[1])
+	if err != nil {
+		return err
+	}
+	procs, err := positive("PROCS", arguments[2])
+	if err != nil {
+		return err
+	}
+	runtime.GOMAXPROCS(procs)
+	input := bufio.NewScanner(os.Stdin)
+	if serve, ok := servers[name]; ok {
+		port, err := serve()
+		if err != nil {
+			return err
+		}
+		fmt.Printf("port %d\n", port)
+		for input.Scan() {
+		}
+		return input.Err()
+	}
+	if start, ok := rounds[name]; ok {
+		round, err := start(params{n, procs})
+		if err != nil {
+			return err
+		}
+		return play(round, input)
+	}
+	fmt.Printf("unsupported there is no workload %s\n", name)
+	return nil
+}
+
+// play does rounds as they are asked for.
+func play(round round, input *bufio.Scanner) error {
+	fmt.Println("ready")
+	for input.Scan() {
+		if line := input.Text(); line != "round" {
+			return fmt.Errorf("it was told %q, which is nothing to do", line)
+		}
+		samples, err := round()
+		if err != nil {
+			return err
+		}
+		for _, sample := range samples {
+			value := strconv.FormatFloat(sample.value, 'f', -1, 64)
+			fmt.Println(sample.metric, value, sample.unit)
+		}
+		fmt.Println("done")
+	}
+	return input.Err()
+}
+
+func positive(what, given string) (int, error) {
+	number, err := strconv.Atoi(given)
+	if err != nil || number < 1 {
+		return 0, fmt.Errorf("%s must be a whole number of at least 1, not %q", what, given)
+	}
+	return number, nil
+}
+
+// nsEach is the time since a moment, divided by the number of things done in it.
+func nsEach(start time.Time, things int) float64 {
+	return float64(time.Since(start).Nanoseconds()) / float64(things)
+}

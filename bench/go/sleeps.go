@@ -1,0 +1,118 @@
+package main
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// sleeps is how often a goroutine sleeps.
+	sleeps = 5
+	// The shortest sleep, and how much longer the longest is.
+	spanMin  = time.Millisecond
+	spanRoom = 49 * time.Millisecond
+	// spanFar is longer than any run.
+	spanFar = time.Hour
+)
+
+func startTimers(p params) (round, error) {
+	return func() ([]sample, error) {
+		before, err := ownCPU()
+		if err != nil {
+			return nil, err
+		}
+		var running sync.WaitGroup
+		running.Add(p.n)
+		start := time.Now()
+		for sleeper := range p.n {
+			go func() {
+				for nth := range sleeps {
+					time.Sleep(span(sleeper, nth))
+				}
+				running.Done()
+			}()
+		}
+		running.Wait()
+		each := nsEach(start, 1)
+		after, err := ownCPU()
+		if err != nil {
+			return nil, err
+		}
+		return []sample{
+			{"time", each / 1e6, "ms"},
+			{"cpu", float64((after - before).Nanoseconds()) / 1e6, "ms"},
+		}, nil
+	}, nil
+}
+
+func startOversleep(p params) (round, error) {
+	return func() ([]sample, error) {
+		late := oversleepUs(p.n)
+		slices.Sort(late)
+		if late[0] < 0 {
+			return nil, errors.New("a goroutine woke up too early")
+		}
+		return []sample{
+			{"late_p50", quantile(late, 0.5), "us"},
+			{"late_p99", quantile(late, 0.99), "us"},
+		}, nil
+	}, nil
+}
+
+// oversleepUs tells how late each sleep ended.
+func oversleepUs(sleepers int) []float64 {
+	late := make([]float64, sleepers*sleeps)
+	var running sync.WaitGroup
+	running.Add(sleepers)
+	for sleeper := range sleepers {
+		go func() {
+			for nth := range sleeps {
+				span := span(sleeper, nth)
+				start := time.Now()
+				time.Sleep(span)
+				late[sleeper*sleeps+nth] = float64((time.Since(start) - span).Nanoseconds()) / 1e3
+			}
+			running.Done()
+		}()
+	}
+	running.Wait()
+	return late
+}
+
+// startReset sets one timer, which has been stopped each time before, to a
+// moment that is too far away to come.
+func startReset(p params) (round, error) {
+	return func() ([]sample, error) {
+		timer := time.NewTimer(spanFar)
+		timer.Stop()
+		start := time.Now()
+		for range p.n {
+			if timer.Reset(spanFar) {
+				return nil, errors.New("the timer was set before")
+			}
+			if !timer.Stop() {
+				return nil, errors.New("the timer was not set")
+			}
+		}
+		return []sample{{"time", nsEach(start, p.n), "ns"}}, nil
+	}, nil
+}
+
+// span is how long a goroutine sleeps: whole microseconds that look like chance,
+// the same in every round of every port.
+func span(sleeper, nth int) time.Duration {
+	room := uint64(spanRoom.Microseconds()) + 1
+	us := scramble(uint64(sleeper*sleeps+nth)) % room
+	return spanMin + time.Duration(us)*time.Microsecond
+}
+
+// scramble gives a number that depends on every bit of another one (SplitMix64's
+// last steps).
+func scramble(number uint64) uint64 {
+	x := (number + 1) * 0x9e37_79b9_7f4a_7c15
+	x = (x ^ x>>30) * 0xbf58_476d_1ce4_e5b9
+	x = (x ^ x>>27) * 0x94d0_49bb_1331_11eb
+	return x ^ x>>31
+}

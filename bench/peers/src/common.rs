@@ -1,0 +1,268 @@
+//! Decides what all ports have in common: how much work there is, what a round
+//! gives, the right answers, the random spans, and what the kernel says about
+//! this process.
+
+use std::fs;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// How much work a round is.
+#[derive(Clone, Copy)]
+pub struct Params {
+    /// The size of the work, in the workload's own unit.
+    pub n: usize,
+    /// Threads that run tasks.
+    pub procs: usize,
+}
+
+/// One figure of one round.
+pub struct Metric {
+    name: &'static str,
+    value: f64,
+    unit: &'static str,
+}
+
+impl Metric {
+    /// The figure as it is told to whoever started this process.
+    pub fn line(&self) -> String {
+        format!("{} {} {}\n", self.name, self.value, self.unit)
+    }
+}
+
+/// A figure.
+pub fn metric(name: &'static str, value: f64, unit: &'static str) -> Metric {
+    Metric { name, value, unit }
+}
+
+/// What a round gives, or what went wrong.
+pub type Figures = Result<Vec<Metric>, String>;
+
+/// What a runtime has to say to a workload.
+pub enum Offer {
+    /// It is ready for rounds.
+    Rounds(Box<dyn FnMut() -> Figures>),
+    /// It listens at this port.
+    Server(u16),
+    /// It cannot.
+    Unsupported(String),
+}
+
+/// Does the work again and again.
+pub fn rounds(round: impl FnMut() -> Figures + 'static) -> Offer {
+    Offer::Rounds(Box::new(round))
+}
+
+/// Says why not.
+pub fn unsupported(reason: &str) -> Offer {
+    Offer::Unsupported(reason.into())
+}
+
+/// The time since `start`, divided by the number of things done in it.
+pub fn ns_each(start: Instant, things: usize) -> f64 {
+    start.elapsed().as_nanos() as f64 / things as f64
+}
+
+/// A span in microseconds.
+pub fn micros(span: Duration) -> f64 {
+    span.as_nanos() as f64 / 1e3
+}
+
+/// Sorts the values and returns the middle one (of an even number, the upper).
+pub fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Of sorted values, the smallest that at least this part of them do not exceed.
+pub fn quantile(sorted: &[f64], part: f64) -> f64 {
+    let rank = (part * sorted.len() as f64).ceil() as usize;
+    sorted[rank.clamp(1, sorted.len()) - 1]
+}
+
+/// Tasks alive at once in `spawn`.
+pub const SPAWN_BATCH: usize = 1_000;
+/// The largest argument that `fib` computes without a task.
+pub const FIB_SERIAL_MAX: usize = 15;
+/// Times fib(n) is computed in a round.
+pub const FIB_REPEATS: usize = 10;
+/// Room in the channels of `chan_spsc` and `chan_mpmc`.
+pub const CAPACITY: usize = 128;
+/// Tasks on each side of `chan_mpmc`.
+pub const CROWD: usize = 4;
+/// Room in the channels of `select…`, and selects between two fillings.
+pub const SELECT_BATCH: usize = 256;
+/// Children of a node of `skynet`.
+pub const CHILDREN: u64 = 10;
+/// Tasks that want the lock of `mutex`.
+pub const LOCKERS: usize = 8;
+/// Sleeps of each task of `timers`.
+pub const SLEEPS: usize = 5;
+/// Tasks parked in `idle_cpu`.
+pub const QUIET_TASKS: usize = 100_000;
+/// How much longer than it is watched the sleep of `idle_cpu` is.
+pub const QUIET_MARGIN: Duration = Duration::from_secs(1);
+/// Longer than any run.
+pub const SPAN_FAR: Duration = Duration::from_secs(3_600);
+
+/// Cuts `count` into batches of at most `batch`.
+pub fn batches(count: usize, batch: usize) -> impl Iterator<Item = usize> {
+    (0..count)
+        .step_by(batch)
+        .map(move |done| batch.min(count - done))
+}
+
+/// The work of `fib` below the limit: plain calls.
+pub fn fib_serial(n: usize) -> u64 {
+    if n < 2 {
+        return n as u64;
+    }
+    fib_serial(n - 1) + fib_serial(n - 2)
+}
+
+/// The right answer of `fib`.
+pub fn fib_by_adding(n: usize) -> Result<u64, String> {
+    let (mut this, mut next) = (0_u64, 1_u64);
+    for _ in 0..n {
+        let sum = this.checked_add(next).ok_or("n is too large")?;
+        (this, next) = (next, sum);
+    }
+    Ok(this)
+}
+
+/// The right answer of `skynet`.
+pub fn skynet_sum(leaves: u64) -> Result<u64, String> {
+    let mut rest = leaves;
+    while rest > 1 && rest.is_multiple_of(CHILDREN) {
+        rest /= CHILDREN;
+    }
+    match (rest, leaves.checked_mul(leaves - 1)) {
+        (1, Some(product)) => Ok(product / 2),
+        _ => Err(format!("n must be a power of {CHILDREN}")),
+    }
+}
+
+/// The right answer of the streams of messages.
+pub fn stream_sum(messages: usize) -> u64 {
+    let messages = messages as u64;
+    messages * (messages - 1) / 2
+}
+
+/// The right answer of `sieve`.
+pub fn nth_prime(n: usize) -> u64 {
+    let mut primes: Vec<u64> = Vec::with_capacity(n);
+    for number in 2.. {
+        if primes.len() == n {
+            break;
+        }
+        let mut small = primes.iter().take_while(|prime| *prime * *prime <= number);
+        if small.all(|prime| number % prime != 0) {
+            primes.push(number);
+        }
+    }
+    primes[n - 1]
+}
+
+/// The spans of a task's sleeps, the same as for every runtime: 1 to 50 ms, in
+/// whole microseconds that look like chance.
+pub fn spans(sleeper: usize) -> impl Iterator<Item = Duration> {
+    (0..SLEEPS).map(move |nth| {
+        let us = 1_000 + scramble((sleeper * SLEEPS + nth) as u64) % 49_001;
+        Duration::from_micros(us)
+    })
+}
+
+/// A number that depends on every bit of another one (SplitMix64's last steps).
+fn scramble(number: u64) -> u64 {
+    let mut x = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+/// How late each of many sleeps was, written by the tasks that slept.
+pub struct Lateness(Box<[AtomicU64]>);
+
+impl Lateness {
+    /// Room for all sleeps of so many tasks.
+    pub fn of(sleepers: usize) -> Lateness {
+        Lateness((0..sleepers * SLEEPS).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    /// A sleep of `span` that began at `start` is over.
+    pub fn note(&self, sleeper: usize, nth: usize, start: Instant, span: Duration) {
+        let us = micros(start.elapsed()) - micros(span);
+        // ORDER: Relaxed; the countdown comes between this and `figures`.
+        self.0[sleeper * SLEEPS + nth].store(us.to_bits(), Ordering::Relaxed);
+    }
+
+    /// What `timers_10k` tells.
+    pub fn figures(&self) -> Figures {
+        // ORDER: as above.
+        let us = |slot: &AtomicU64| f64::from_bits(slot.load(Ordering::Relaxed));
+        let mut late_us: Vec<f64> = self.0.iter().map(us).collect();
+        late_us.sort_by(f64::total_cmp);
+        if late_us[0] < 0.0 {
+            return Err(format!("a sleep was {} us too short", -late_us[0]));
+        }
+        Ok(vec![
+            metric("late_p50", quantile(&late_us, 0.5), "us"),
+            metric("late_p99", quantile(&late_us, 0.99), "us"),
+        ])
+    }
+}
+
+/// Bytes of memory this process holds: resident pages and page tables.
+pub fn own_memory_bytes() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").expect("/proc is there");
+    let field = |label: &str| -> u64 {
+        let rest = status.lines().find_map(|line| line.strip_prefix(label));
+        let word = rest.and_then(|rest| rest.split_whitespace().next());
+        word.and_then(|word| word.parse().ok()).expect("a number")
+    };
+    (field("VmRSS:") + field("VmPTE:")) * 1024
+}
+
+/// CPU time that this process has taken so far.
+pub fn own_cpu() -> Duration {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the kernel writes one `timespec`, which lives in this frame.
+    let answer = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
+    assert_eq!(answer, 0, "every process has a CPU clock");
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// What `idle_1m` tells, per task.
+pub fn idle_figures(tasks: usize, bytes: u64, park_ns: f64, wake_ns: f64) -> Figures {
+    Ok(vec![
+        metric("memory", bytes as f64 / tasks as f64, "bytes"),
+        metric("park_time", park_ns, "ns"),
+        metric("wake_time", wake_ns, "ns"),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn right_answers_are_right() {
+        assert_eq!((nth_prime(1), nth_prime(25)), (2, 97));
+        assert_eq!((fib_by_adding(20), fib_serial(20)), (Ok(6_765), 6_765));
+        assert_eq!((skynet_sum(1), skynet_sum(100)), (Ok(0), Ok(4_950)));
+        assert!(skynet_sum(20).is_err());
+        assert_eq!(stream_sum(4), 6);
+    }
+
+    #[test]
+    fn spans_stay_in_their_room() {
+        let bounds = Duration::from_millis(1)..=Duration::from_millis(50);
+        assert!(
+            (0..1_000)
+                .flat_map(spans)
+                .all(|span| bounds.contains(&span))
+        );
+    }
+}

@@ -1,0 +1,176 @@
+//! Decides how plain threads do it: std's threads, lock and sockets, and
+//! crossbeam-channel, whose channels can have no room at all.
+//!
+//! The kernel runs them on all CPUs, however many processors were asked for;
+//! where the workload is about one, they are pinned to one.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::Mutex;
+use std::thread::{self, JoinHandle, Thread};
+use std::time::Duration;
+
+use crossbeam_channel::{self as chan, select};
+
+use crate::threads::{self, Counter, Marks, Receiver, Sender, Tasks};
+
+/// Plain threads.
+pub struct Std;
+
+impl Tasks for Std {
+    type Handle<T: Send + 'static> = JoinHandle<T>;
+    type Thread = Thread;
+    type Sender = chan::Sender<u64>;
+    type Receiver = chan::Receiver<u64>;
+    type TightSender = chan::Sender<u64>;
+    type TightReceiver = chan::Receiver<u64>;
+    type ManySender = chan::Sender<u64>;
+    type ManyReceiver = chan::Receiver<u64>;
+    type Counter = Mutex<usize>;
+    type Listener = TcpListener;
+
+    /// A thread's stack and the one for its signals have a guard each: four
+    /// mappings, of which a process has 65,530 by default.
+    const TASKS_MAX: Option<usize> = Some(16_000);
+    const MARKS: Marks = Marks::Needless;
+    const HAS_SELECT: bool = true;
+
+    fn start(_: usize, is_one: bool) {
+        if is_one {
+            pin_to_one_cpu().expect("a process may ask for less");
+        }
+    }
+
+    fn spawn<T: Send + 'static>(task: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+        thread::spawn(task)
+    }
+
+    fn join<T: Send + 'static>(handle: JoinHandle<T>) -> T {
+        handle.join().expect("a thread does not panic")
+    }
+
+    fn is_finished<T: Send + 'static>(handle: &JoinHandle<T>) -> bool {
+        handle.is_finished()
+    }
+
+    fn thread<T: Send + 'static>(handle: &JoinHandle<T>) -> Thread {
+        handle.thread().clone()
+    }
+
+    fn current() -> Thread {
+        thread::current()
+    }
+
+    fn park() {
+        thread::park();
+    }
+
+    fn unpark(thread: &Thread) {
+        thread.unpark();
+    }
+
+    fn yield_now() {
+        thread::yield_now();
+    }
+
+    fn sleep(span: Duration) {
+        thread::sleep(span);
+    }
+
+    fn bounded(room: usize) -> (Self::Sender, Self::Receiver) {
+        chan::bounded(room)
+    }
+
+    fn unbounded() -> (Self::Sender, Self::Receiver) {
+        chan::unbounded()
+    }
+
+    fn tight() -> (Self::TightSender, Self::TightReceiver) {
+        chan::bounded(0)
+    }
+
+    fn many(room: usize) -> (Self::ManySender, Self::ManyReceiver) {
+        chan::bounded(room)
+    }
+
+    fn select(receivers: &[Self::Receiver]) -> u64 {
+        let message = match receivers {
+            [a, b] => select! {
+                recv(a) -> message => message,
+                recv(b) -> message => message,
+            },
+            [a, b, c, d, e, f, g, h] => select! {
+                recv(a) -> message => message,
+                recv(b) -> message => message,
+                recv(c) -> message => message,
+                recv(d) -> message => message,
+                recv(e) -> message => message,
+                recv(f) -> message => message,
+                recv(g) -> message => message,
+                recv(h) -> message => message,
+            },
+            _ => panic!("there are workloads for 2 and 8"),
+        };
+        message.expect("every channel has a message")
+    }
+}
+
+/// Lets this thread, and those that it starts, run on its present CPU only.
+fn pin_to_one_cpu() -> io::Result<()> {
+    // SAFETY: all zeros is an empty set of CPUs.
+    let mut cpus: libc::cpu_set_t = unsafe { MaybeUninit::zeroed().assume_init() };
+    // SAFETY: it only asks where the thread runs.
+    let cpu = unsafe { libc::sched_getcpu() };
+    // SAFETY: the number of a CPU of this machine fits into the set.
+    unsafe { libc::CPU_SET(cpu as usize, &mut cpus) };
+    // SAFETY: the kernel reads a set of that size.
+    match unsafe { libc::sched_setaffinity(0, size_of_val(&cpus), &cpus) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+impl Sender for chan::Sender<u64> {
+    fn send(&self, message: u64) -> bool {
+        chan::Sender::send(self, message).is_ok()
+    }
+}
+
+impl Receiver for chan::Receiver<u64> {
+    fn recv(&self) -> Option<u64> {
+        chan::Receiver::recv(self).ok()
+    }
+}
+
+impl Counter for Mutex<usize> {
+    fn zero() -> Self {
+        Mutex::new(0)
+    }
+
+    fn count(&self) {
+        *self.lock().expect("an addition does not panic") += 1;
+    }
+
+    fn value(&self) -> usize {
+        *self.lock().expect("an addition does not panic")
+    }
+}
+
+impl threads::Listener for TcpListener {
+    type Stream = TcpStream;
+
+    fn bind() -> io::Result<(Self, u16)> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let port = listener.local_addr()?.port();
+        Ok((listener, port))
+    }
+
+    fn next(&self) -> io::Result<TcpStream> {
+        Ok(self.accept()?.0)
+    }
+
+    fn set_nodelay(stream: &TcpStream) -> io::Result<()> {
+        stream.set_nodelay(true)
+    }
+}

@@ -1,0 +1,199 @@
+//! Decides how runtimes of futures do the workloads: the code of each is
+//! written once, for any [`Runtime`], with `async` and `await`.
+//!
+//! The runtime is started once in a process. A round is a task of its own that
+//! is spawned onto it, so that it runs where its tasks run; the main thread
+//! waits for it.
+
+mod disturbed;
+mod messages;
+mod short;
+mod waits;
+
+use std::future::Future;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::common::{Offer, Params, rounds, unsupported};
+use crate::hogs::Kind;
+
+/// What the workloads ask of a runtime, in its own idiom.
+pub trait Runtime: Sized + Send + Sync + 'static {
+    /// What a task is joined by.
+    type Handle<T: Send + 'static>: Send;
+    /// The sending side of its channel from many to one.
+    type Sender: Sender;
+    /// The other side.
+    type Receiver: Receiver;
+    /// The sending side of its channel without a limit.
+    type FreeSender: Sender;
+    /// The other side.
+    type FreeReceiver: Receiver;
+    /// Its lock, with a number in it.
+    type Counter: Counter;
+    /// What one task waits for and another one gives.
+    type Signal: Signal;
+
+    /// The smallest room of its channels.
+    const ROOM_MIN: usize;
+
+    /// Starts so many threads that run tasks; once in a process.
+    fn start(procs: usize);
+    /// Starts a task, from anywhere.
+    fn spawn<T: Send + 'static>(task: impl Future<Output = T> + Send + 'static) -> Self::Handle<T>;
+    /// Starts a task that nobody joins.
+    fn detach(task: impl Future<Output = ()> + Send + 'static);
+    /// Waits for a task, in a task.
+    fn join<T: Send + 'static>(handle: Self::Handle<T>) -> impl Future<Output = T> + Send;
+    /// Whether a task is over.
+    fn is_finished<T: Send + 'static>(handle: &Self::Handle<T>) -> bool;
+    /// Waits for a task, on the main thread.
+    fn wait<T: Send + 'static>(handle: Self::Handle<T>) -> T;
+    /// Lets others run.
+    fn yield_now() -> impl Future<Output = ()> + Send;
+    /// Sleeps.
+    fn sleep(span: Duration) -> impl Future<Output = ()> + Send;
+    /// Does what blocks the thread, in the way the runtime has for it.
+    fn blocking(call: fn()) -> impl Future<Output = ()> + Send;
+    /// A channel with room for so many.
+    fn bounded(room: usize) -> (Self::Sender, Self::Receiver);
+    /// A channel with room for any number.
+    fn unbounded() -> (Self::FreeSender, Self::FreeReceiver);
+    /// Receives from whichever of two has a message, by chance.
+    fn select_2(receivers: &mut [Self::Receiver; 2]) -> impl Future<Output = u64> + Send;
+    /// The same of eight.
+    fn select_8(receivers: &mut [Self::Receiver; 8]) -> impl Future<Output = u64> + Send;
+    /// Sets a timer to a moment that never comes and stops it, so many times;
+    /// nanoseconds for each.
+    fn timer_reset_ns(times: usize) -> impl Future<Output = f64> + Send;
+    /// Starts a server that echoes, and says where.
+    fn serve_echo() -> impl Future<Output = std::io::Result<u16>> + Send;
+    /// Starts an HTTP server, and says where.
+    fn serve_http() -> impl Future<Output = std::io::Result<u16>> + Send;
+
+    /// Does all of it in a task.
+    fn run<T: Send + 'static>(task: impl Future<Output = T> + Send + 'static) -> T {
+        Self::wait(Self::spawn(task))
+    }
+}
+
+/// Sends.
+pub trait Sender: Clone + Send + Sync + 'static {
+    /// Waits for room. False: nobody receives any more.
+    fn send(&self, message: u64) -> impl Future<Output = bool> + Send;
+}
+
+/// Receives.
+pub trait Receiver: Send + Sync + 'static {
+    /// Waits for a message. None: nobody sends any more.
+    fn recv(&mut self) -> impl Future<Output = Option<u64>> + Send;
+}
+
+/// Counts under a lock.
+pub trait Counter: Send + Sync + 'static {
+    /// From zero on.
+    fn zero() -> Self;
+    /// Locks, adds 1, unlocks.
+    fn count(&self) -> impl Future<Output = ()> + Send;
+    /// The number.
+    fn value(&self) -> impl Future<Output = usize> + Send;
+}
+
+/// One task waits, others wake it. A signal that comes before the wait is kept.
+pub trait Signal: Send + Sync + 'static {
+    /// One that has not been given.
+    fn new() -> Self;
+    /// Waits for it.
+    fn wait(&self) -> impl Future<Output = ()> + Send;
+    /// Gives it, from anywhere.
+    fn give(&self);
+}
+
+/// A count of tasks that one task waits for.
+pub struct Countdown<S> {
+    left: AtomicUsize,
+    signal: S,
+}
+
+impl<S: Signal> Countdown<S> {
+    /// One that lives as long as the process: a count of references would be
+    /// measured too.
+    pub fn leaked() -> &'static Countdown<S> {
+        Box::leak(Box::new(Countdown {
+            left: AtomicUsize::new(0),
+            signal: S::new(),
+        }))
+    }
+
+    /// Sets the number of tasks to wait for. Call it before they start.
+    pub fn expect(&self, count: usize) {
+        // ORDER: Relaxed; starting a task publishes what came before it.
+        self.left.store(count, Ordering::Relaxed);
+    }
+
+    /// One of them is there.
+    pub fn arrive(&self) {
+        // ORDER: AcqRel; pairs with Acquire in `wait`, through the arrivals between.
+        if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.signal.give();
+        }
+    }
+
+    /// Waits until all have arrived.
+    pub async fn wait(&self) {
+        // ORDER: Acquire; pairs with AcqRel in `arrive`.
+        while self.left.load(Ordering::Acquire) != 0 {
+            self.signal.wait().await;
+        }
+    }
+}
+
+/// What the runtime has to say to a workload.
+pub fn offer<R: Runtime>(workload: &str, params: Params) -> Result<Offer, String> {
+    let Params { n, procs } = params;
+    let procs = match workload {
+        "yield" | "pingpong_1w" => 1,
+        "stw" => return Ok(unsupported("the number of its threads is fixed")),
+        _ => procs,
+    };
+    R::start(procs);
+    if let Some(kind) = Kind::of(workload) {
+        return Ok(rounds(move || disturbed::round::<R>(kind, n)));
+    }
+    Ok(match workload {
+        "yield" => rounds(move || short::yields::<R>(n)),
+        "spawn" => rounds(move || short::spawns::<R>(n, crate::common::SPAWN_BATCH)),
+        "spawn_burst" => rounds(move || short::spawns::<R>(n, n)),
+        "fib" => rounds(move || short::fibs::<R>(n)),
+        "pingpong_1w" | "pingpong_2w" => rounds(move || messages::pingpong::<R>(n)),
+        "chan_spsc" => rounds(move || messages::spsc::<R>(n)),
+        "chan_mpmc" => rounds(move || messages::mpmc::<R>(n)),
+        "chan_unbounded" => rounds(move || messages::unbounded::<R>(n)),
+        "select_2" => rounds(move || messages::select::<R, 2>(n)),
+        "select_8" => rounds(move || messages::select::<R, 8>(n)),
+        "skynet" => rounds(move || messages::skynet::<R>(n)),
+        "sieve" => rounds(move || messages::sieve::<R>(n)),
+        "mutex" => rounds(move || waits::mutex::<R>(n)),
+        "timers" => rounds(move || waits::timers::<R>(n)),
+        "timers_10k" => rounds(move || waits::lateness::<R>(n)),
+        "timer_reset" => rounds(move || waits::timer_reset::<R>(n)),
+        "idle_1m" => rounds(move || waits::idle::<R>(n)),
+        "idle_cpu" => waits::quiet::<R>(n),
+        "foreign_wake" => rounds(move || waits::foreign_wake::<R>(n)),
+        "tcp_echo" | "tcp_idle" | "tcp_accept" => server::<R>(R::serve_echo())?,
+        "tcp_hogs" => {
+            let echo = server::<R>(R::serve_echo())?;
+            disturbed::hogs_for_good::<R>();
+            echo
+        }
+        "http_hello" => server::<R>(R::serve_http())?,
+        _ => return Err(format!("no workload is called `{workload}`")),
+    })
+}
+
+fn server<R: Runtime>(
+    start: impl Future<Output = std::io::Result<u16>> + Send + 'static,
+) -> Result<Offer, String> {
+    let port = R::run(start).map_err(|error| error.to_string())?;
+    Ok(Offer::Server(port))
+}

@@ -1,0 +1,262 @@
+//! Decides how runtimes are compared: gosched in both modes and its peers do the
+//! same work, each in a process of its own, and take turns.
+//!
+//! Words: a *contestant* is one who takes part; an *entry* is a workload as it
+//! is compared; a contestant's *cell* is what came of it at one entry, figures
+//! or a *verdict*. For each entry all contestants are made ready, then each does
+//! a round that is not measured, then each one measured round, and again.
+//!
+//! One that fails or stalls is out, and the others go on. One that is slow has
+//! fewer rounds than the others: its turns end when its budget is used up.
+//! After every entry all results so far are written, so that a run that is
+//! interrupted has something to show.
+
+mod child;
+mod contestants;
+mod figures;
+mod goals;
+mod json;
+mod plan;
+mod progress;
+mod report;
+pub mod round;
+mod seat;
+mod table;
+
+use std::io;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use child::{Measure, Verdict};
+use contestants::Contestant;
+pub use contestants::PEERS;
+pub use figures::Kept;
+pub use plan::Entry;
+use progress::Progress;
+use report::Report;
+use seat::Seat;
+
+/// What the user chose.
+pub struct Options {
+    /// What is compared, in this order.
+    pub entries: Vec<&'static Entry>,
+    /// With whom.
+    pub peers: Vec<&'static str>,
+    /// Measured rounds, instead of those of the workload.
+    pub rounds: Option<usize>,
+    /// Processors that run tasks.
+    pub procs: usize,
+    /// Where results are written.
+    pub out: Option<PathBuf>,
+    /// Less work, to see whether everything runs.
+    pub is_quick: bool,
+    /// How long a round may take at least before it is given up.
+    pub limit: Duration,
+}
+
+/// How long a round may take unless the user says otherwise.
+pub const LIMIT: Duration = Duration::from_secs(60);
+/// A round may take so many times as long as the fastest.
+const LIMIT_FACTOR: u32 = 20;
+/// Who has taken so long for one workload has no further turns.
+const BUDGET: Duration = Duration::from_secs(60);
+/// Rounds when it must be quick.
+const ROUNDS_QUICK: usize = 2;
+
+/// All entries that there are.
+pub fn all() -> Vec<&'static Entry> {
+    plan::ALL.iter().collect()
+}
+
+/// What came of one contestant at one entry.
+pub struct Cell {
+    /// The size of its work.
+    n: usize,
+    /// Of each measured round, what it gave and how long all of it took.
+    rounds: Vec<(Duration, Vec<Measure>)>,
+    /// Why it has no figures.
+    verdict: Option<Verdict>,
+}
+
+/// What came of one entry.
+pub struct Outcome {
+    entry: &'static Entry,
+    /// In the order of the contestants.
+    cells: Vec<Cell>,
+}
+
+/// Compares, and writes what came of it. An error if gosched itself failed.
+pub fn run(options: &Options) -> io::Result<()> {
+    let mut progress = Progress::new();
+    if cfg!(debug_assertions) {
+        progress.note("this is a debug build of gosched; use `cargo run --release`");
+    }
+    raise_file_limit();
+    let contestants = contestants::gather(&options.peers, &mut progress);
+    let mut report = Report::new(options, &contestants)?;
+    for (nth, entry) in options.entries.iter().enumerate() {
+        let place = format!("{}/{} {}", nth + 1, options.entries.len(), entry.name);
+        let outcome = play(entry, options, &contestants, &mut progress, &place);
+        report.add(outcome)?;
+    }
+    progress.clear();
+    crate::print(&report.markdown())?;
+    progress.note(&format!("written to {}", report.files()));
+    match report.failures_of_gosched() {
+        failed if failed.is_empty() => Ok(()),
+        failed => Err(io::Error::other(format!("failed: {}", failed.join(", ")))),
+    }
+}
+
+/// Does all rounds of all contestants at one entry.
+fn play(
+    entry: &'static Entry,
+    options: &Options,
+    contestants: &[Contestant],
+    progress: &mut Progress,
+    place: &str,
+) -> Outcome {
+    let workload = entry.workload();
+    let rounds = match (options.rounds, options.is_quick) {
+        (Some(rounds), _) => rounds,
+        (None, true) => ROUNDS_QUICK.min(workload.rounds),
+        (None, false) => workload.rounds,
+    };
+    let n = entry.n(options.is_quick);
+    let mut game = Game::new(options.limit);
+    let mut players: Vec<_> = contestants
+        .iter()
+        .map(|contestant| {
+            progress.step(place, &format!("making {} ready", contestant.title));
+            let seat = Seat::new(contestant, entry, n, options.procs);
+            game.seat(seat, contestant.title)
+        })
+        .collect();
+    let warm_ups = usize::from(workload.has_warm_up);
+    for turn in 0..warm_ups + rounds {
+        for player in &mut players {
+            let step = match turn.checked_sub(warm_ups) {
+                None => format!("{}'s warm-up", player.title),
+                Some(round) => format!("{}'s round {} of {rounds}", player.title, round + 1),
+            };
+            if player.is_playing() {
+                progress.step(place, &step);
+                game.turn(player, turn >= warm_ups);
+                if let Some(text) = player.fresh_verdict() {
+                    progress.note(&format!("{} {}: {text}", entry.name, player.title));
+                }
+            }
+        }
+    }
+    let cells = players.into_iter().map(Player::finish).collect();
+    Outcome { entry, cells }
+}
+
+/// What the players of one entry have in common.
+struct Game {
+    limit_min: Duration,
+    /// The fastest round so far.
+    fastest: Option<Duration>,
+}
+
+/// A contestant at an entry.
+struct Player<'c> {
+    title: &'static str,
+    /// None: it is out.
+    seat: Option<Seat<'c>>,
+    spent: Duration,
+    cell: Cell,
+    is_told: bool,
+}
+
+impl Game {
+    fn new(limit_min: Duration) -> Game {
+        Game {
+            limit_min,
+            fastest: None,
+        }
+    }
+
+    fn limit(&self) -> Duration {
+        let of_fastest = self.fastest.map(|fastest| LIMIT_FACTOR * fastest);
+        self.limit_min.max(of_fastest.unwrap_or_default())
+    }
+
+    /// Makes a contestant ready.
+    fn seat<'c>(&self, mut seat: Seat<'c>, title: &'static str) -> Player<'c> {
+        let is_ready = seat.check().and_then(|()| seat.make_ready(self.limit()));
+        let verdict = is_ready.err();
+        Player {
+            title,
+            spent: Duration::ZERO,
+            cell: Cell {
+                n: seat.n,
+                rounds: Vec::new(),
+                verdict: verdict.clone(),
+            },
+            seat: verdict.is_none().then_some(seat),
+            is_told: false,
+        }
+    }
+
+    /// Lets a player do a round.
+    fn turn(&mut self, player: &mut Player<'_>, is_measured: bool) {
+        let Some(seat) = &mut player.seat else {
+            return;
+        };
+        let start = Instant::now();
+        let result = seat.round(self.limit());
+        let took = start.elapsed();
+        player.spent += took;
+        match result {
+            Ok(measures) => {
+                self.fastest = Some(self.fastest.map_or(took, |fastest| fastest.min(took)));
+                if is_measured {
+                    player.cell.rounds.push((took, measures));
+                }
+            }
+            Err(verdict) => {
+                player.cell.verdict = Some(verdict);
+                player.seat = None;
+            }
+        }
+    }
+}
+
+impl Player<'_> {
+    /// Whether it has another turn: while its budget lasts, but once at least.
+    fn is_playing(&self) -> bool {
+        self.seat.is_some() && (self.spent < BUDGET || self.cell.rounds.is_empty())
+    }
+
+    /// A verdict that nobody has been told of.
+    fn fresh_verdict(&mut self) -> Option<String> {
+        let verdict = self.cell.verdict.as_ref()?;
+        let is_told = std::mem::replace(&mut self.is_told, true);
+        (!is_told).then(|| table::verdict_text(verdict))
+    }
+
+    /// Puts it away. That it does not end well is a failure, too.
+    fn finish(self) -> Cell {
+        let mut cell = self.cell;
+        if let Some(Err(verdict)) = self.seat.map(Seat::put_away) {
+            cell.verdict = Some(verdict);
+        }
+        cell
+    }
+}
+
+/// As many files as the system allows: `tcp_idle` needs thousands, and children
+/// inherit it. A system that refuses leaves it as it is.
+fn raise_file_limit() {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the kernel writes one `rlimit`, which lives in this frame.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } == 0 {
+        limit.rlim_cur = limit.rlim_max;
+        // SAFETY: the kernel reads one `rlimit`.
+        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) };
+    }
+}

@@ -1,0 +1,355 @@
+//! Decides how a child of the comparison is driven: started, told to do a
+//! round, listened to for a limited time, and ended for sure.
+//!
+//! A child says `ready`, or `port P` if it is a server, or `unsupported REASON`;
+//! lines before that are not meant for us. Each line `round` that it is told is
+//! answered by lines `METRIC VALUE UNIT` and `done`. It ends with its input.
+//!
+//! It leads a process group of its own. Whoever gives up on it kills the whole
+//! group, so that what it has started ends with it; and the kernel kills it if
+//! this process ends first.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How long a child may take to end that has nothing left to do.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often the end of a child is looked for.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// One number out of one round, as a child told it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measure {
+    /// What was measured.
+    pub metric: String,
+    /// How much of it.
+    pub value: f64,
+    /// In what.
+    pub unit: String,
+}
+
+/// Why a runtime has no figure.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    /// It has no such thing.
+    Unsupported(String),
+    /// It went wrong.
+    Failed(String),
+    /// It did not get on.
+    Stalled(String),
+    /// The runtime is not to be had here.
+    Absent(String),
+    /// The workload is about another runtime.
+    NotAsked,
+}
+
+impl Verdict {
+    /// A failure; one that calls itself a stall is one.
+    pub fn failed(reason: &str) -> Verdict {
+        match reason.split_once("stalled: ") {
+            Some((_, how)) => Verdict::Stalled(how.into()),
+            None => Verdict::Failed(reason.into()),
+        }
+    }
+
+    /// It took too long.
+    pub fn stalled_after(limit: Duration) -> Verdict {
+        Verdict::Stalled(format!("after {} s", limit.as_secs_f64().round()))
+    }
+}
+
+/// What a child says when it is ready.
+#[derive(Debug, PartialEq)]
+pub enum Greeting {
+    /// It waits for rounds.
+    Ready,
+    /// It serves at this port.
+    Port(u16),
+}
+
+/// A child process; dropping it ends it and all that it has started.
+pub struct Child {
+    process: std::process::Child,
+    input: Option<ChildStdin>,
+    lines: Receiver<String>,
+    errors: Arc<Mutex<LastWords>>,
+    errors_end: Receiver<()>,
+}
+
+impl Child {
+    /// Starts it.
+    pub fn start(command: &mut Command) -> Result<Child, Verdict> {
+        let pipes = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0);
+        // SAFETY: between fork and exec the closure does one system call.
+        unsafe { pipes.pre_exec(die_with_parent) };
+        let started = pipes.spawn();
+        let mut process =
+            started.map_err(|error| Verdict::Failed(format!("it cannot be started: {error}")))?;
+        let input = process.stdin.take();
+        let output = process.stdout.take().expect("the output is a pipe");
+        let (line, lines) = mpsc::channel();
+        std::thread::spawn(move || forward(output, &line));
+        let (end, errors_end) = mpsc::channel();
+        let errors = Arc::new(Mutex::new(LastWords::default()));
+        let stderr = process.stderr.take().expect("the errors are a pipe");
+        std::thread::spawn({
+            let errors = Arc::clone(&errors);
+            move || listen(stderr, &errors, end)
+        });
+        Ok(Child {
+            process,
+            input,
+            lines,
+            errors,
+            errors_end,
+        })
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Waits until it is ready.
+    pub fn greeting(&mut self, limit: Duration) -> Result<Greeting, Verdict> {
+        let deadline = Instant::now() + limit;
+        loop {
+            let line = self.line(deadline, limit)?;
+            if let Some(reason) = line.strip_prefix("unsupported ") {
+                return Err(Verdict::Unsupported(reason.into()));
+            }
+            match line.strip_prefix("port ").map(str::parse) {
+                Some(Ok(port)) => return Ok(Greeting::Port(port)),
+                Some(Err(_)) => return Err(Verdict::Failed(format!("it said `{line}`"))),
+                None if line == "ready" => return Ok(Greeting::Ready),
+                None => {}
+            }
+        }
+    }
+
+    /// Tells it to do a round.
+    pub fn begin(&mut self) -> Result<(), Verdict> {
+        let told = match &mut self.input {
+            Some(input) => input.write_all(b"round\n").and_then(|()| input.flush()),
+            None => Err(io::ErrorKind::BrokenPipe.into()),
+        };
+        told.map_err(|_| self.why_it_ended())
+    }
+
+    /// Listens to the figures of the round that was begun.
+    pub fn figures(&mut self, limit: Duration) -> Result<Vec<Measure>, Verdict> {
+        let deadline = Instant::now() + limit;
+        let mut measures = Vec::new();
+        loop {
+            let line = self.line(deadline, limit)?;
+            if line == "done" {
+                return Ok(measures);
+            }
+            match measure(&line) {
+                Some(measure) => measures.push(measure),
+                None => return Err(Verdict::Failed(format!("it said `{line}`"))),
+            }
+        }
+    }
+
+    /// A whole round.
+    pub fn round(&mut self, limit: Duration) -> Result<Vec<Measure>, Verdict> {
+        self.begin()?;
+        self.figures(limit)
+    }
+
+    /// Ends its input and waits for its end, which must be a success.
+    pub fn finish(mut self) -> Result<(), Verdict> {
+        drop(self.input.take());
+        match self.wait(PATIENCE) {
+            Some(status) if status.success() => Ok(()),
+            Some(_) => Err(self.why_it_ended()),
+            None => Err(Verdict::Failed("it did not end with its input".into())),
+        }
+    }
+
+    /// What ends it if it is not called off in time.
+    pub fn watchdog(&self, limit: Duration) -> Watchdog {
+        let (call_off, called_off) = mpsc::channel::<()>();
+        let pid = self.pid();
+        let thread = std::thread::spawn(move || {
+            let has_bitten = called_off.recv_timeout(limit) == Err(RecvTimeoutError::Timeout);
+            if has_bitten {
+                kill_group(pid);
+            }
+            has_bitten
+        });
+        Watchdog { call_off, thread }
+    }
+
+    /// Whether it has ended, of itself or by force.
+    pub fn has_ended(&mut self) -> bool {
+        self.wait(Duration::from_millis(100)).is_some()
+    }
+
+    /// Why it has ended, or is about to. Call it when there is no other way.
+    pub fn why_it_ended(&mut self) -> Verdict {
+        let status = self.wait(PATIENCE);
+        kill_group(self.pid());
+        // What it had to say ends with the last process that could say it.
+        let _ = self.errors_end.recv_timeout(PATIENCE);
+        let errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        match (status, errors.reason()) {
+            (None, _) => Verdict::Failed("it stopped answering".into()),
+            (Some(status), None) => Verdict::Failed(how(status)),
+            (Some(status), Some(words)) => match status.signal() {
+                Some(_) => Verdict::Failed(format!("{}: {words}", how(status))),
+                None => Verdict::failed(&words),
+            },
+        }
+    }
+
+    /// The next line it says.
+    fn line(&mut self, deadline: Instant, limit: Duration) -> Result<String, Verdict> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match self.lines.recv_timeout(left) {
+            Ok(line) => Ok(line),
+            Err(RecvTimeoutError::Timeout) => Err(Verdict::stalled_after(limit)),
+            Err(RecvTimeoutError::Disconnected) => Err(self.why_it_ended()),
+        }
+    }
+
+    /// Its status, if it ends in time.
+    fn wait(&mut self, patience: Duration) -> Option<ExitStatus> {
+        let deadline = Instant::now() + patience;
+        loop {
+            match self.process.try_wait() {
+                Ok(Some(status)) => return Some(status),
+                Ok(None) if Instant::now() < deadline => std::thread::sleep(LOOK),
+                _ => return None,
+            }
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        kill_group(self.pid());
+        // Fails only for a child that has already been waited for.
+        let _ = self.process.wait();
+    }
+}
+
+/// Kills a child's group unless it is called off in time.
+pub struct Watchdog {
+    call_off: Sender<()>,
+    thread: JoinHandle<bool>,
+}
+
+impl Watchdog {
+    /// Calls it off; whether it was too late.
+    pub fn call_off(self) -> bool {
+        drop(self.call_off);
+        self.thread.join().expect("it does not panic")
+    }
+}
+
+/// In a child, before it becomes another program.
+fn die_with_parent() -> io::Result<()> {
+    // SAFETY: asks for a signal, and reads no memory.
+    match unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Ends every process of a child's group. There may be none left.
+fn kill_group(leader: u32) {
+    // SAFETY: sends a signal; the group is a child's, which was made for it.
+    unsafe { libc::killpg(leader as libc::pid_t, libc::SIGKILL) };
+}
+
+/// Passes lines on until there are no more, or nobody listens.
+fn forward(output: impl Read, to: &Sender<String>) {
+    for line in BufReader::new(output).lines() {
+        let Ok(line) = line else { return };
+        if to.send(line).is_err() {
+            return;
+        }
+    }
+}
+
+/// What of a child's complaints is worth telling.
+#[derive(Default)]
+struct LastWords {
+    /// The line with which a fatal error begins; what follows are details.
+    fatal: Option<String>,
+    last: Option<String>,
+}
+
+impl LastWords {
+    fn hear(&mut self, line: &str) {
+        const FATAL: [&str; 3] = ["panic: ", "fatal error: ", "runtime: "];
+        // Rust's advice behind a panic.
+        const ADVICE: &str = "note: run with";
+        let line = line.trim();
+        if line.is_empty() || line.starts_with(ADVICE) {
+            return;
+        }
+        if self.fatal.is_none() && FATAL.iter().any(|start| line.starts_with(start)) {
+            self.fatal = Some(line.to_owned());
+        }
+        self.last = Some(line.to_owned());
+    }
+
+    fn reason(&self) -> Option<String> {
+        let line = self.fatal.as_ref().or(self.last.as_ref())?;
+        let names = ["gosched-peers: ", "gosched-bench: ", "gopeer: "];
+        let bare = names.iter().find_map(|name| line.strip_prefix(name));
+        Some(bare.unwrap_or(line).to_owned())
+    }
+}
+
+/// Keeps what is worth telling until there is no more.
+fn listen(stderr: impl Read, errors: &Mutex<LastWords>, end: Sender<()>) {
+    let mut stderr = BufReader::new(stderr);
+    let mut line = Vec::new();
+    while let Ok(1..) = stderr.read_until(b'\n', &mut line) {
+        let text = String::from_utf8_lossy(&line);
+        let mut errors = errors.lock().unwrap_or_else(PoisonError::into_inner);
+        errors.hear(&text);
+        line.clear();
+    }
+    drop(end);
+}
+
+/// `METRIC VALUE UNIT`.
+fn measure(line: &str) -> Option<Measure> {
+    let mut words = line.split(' ');
+    let (metric, value, unit) = (words.next()?, words.next()?, words.next()?);
+    let value: f64 = value.parse().ok()?;
+    (words.next().is_none() && value.is_finite()).then(|| Measure {
+        metric: metric.into(),
+        value,
+        unit: unit.into(),
+    })
+}
+
+/// How a process ended.
+fn how(status: ExitStatus) -> String {
+    match status.signal() {
+        Some(libc::SIGSEGV) => "killed by SIGSEGV".into(),
+        Some(libc::SIGABRT) => "killed by SIGABRT".into(),
+        Some(libc::SIGKILL) => "killed by SIGKILL (out of memory?)".into(),
+        Some(signal) => format!("killed by signal {signal}"),
+        None => format!("{status}"),
+    }
+}
+
+#[cfg(test)]
+#[path = "child_tests.rs"]
+mod tests;

@@ -1,0 +1,253 @@
+//! Decides who takes part: gosched in both modes and the peers, how each of
+//! them is built, started and called, and in which version it is there.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::child::Verdict;
+use super::progress::Progress;
+use crate::golang;
+
+/// Gosched's modes, which always take part; the first one is what all others
+/// are measured by.
+const MODES: [(&str, &str); 2] = [("own", "gosched"), ("shared", "gosched shared")];
+/// Their peers: what they are called on the command line, and in tables.
+pub const PEERS: [(&str, &str); 5] = [
+    ("go", "Go"),
+    ("tokio", "tokio"),
+    ("smol", "smol"),
+    ("may", "may"),
+    ("std", "threads"),
+];
+
+/// One who takes part.
+pub struct Contestant {
+    /// Its name, for programs.
+    pub name: &'static str,
+    /// Its name, for people.
+    pub title: &'static str,
+    program: Result<Program, String>,
+}
+
+#[derive(Clone)]
+enum Program {
+    /// This program, as a child.
+    Bench(PathBuf),
+    Peers(PathBuf),
+    Go(PathBuf),
+}
+
+impl Contestant {
+    /// Whether it can be started.
+    pub fn is_there(&self) -> Result<(), Verdict> {
+        match &self.program {
+            Ok(_) => Ok(()),
+            Err(reason) => Err(Verdict::Absent(reason.clone())),
+        }
+    }
+
+    /// Whether it is gosched, in one of its modes.
+    pub fn is_gosched(&self) -> bool {
+        MODES.iter().any(|(name, _)| *name == self.name)
+    }
+
+    /// What starts it. `is_alone`: as a port of the benchmark itself.
+    pub fn command(
+        &self,
+        workload: &str,
+        n: usize,
+        procs: usize,
+        is_alone: bool,
+    ) -> Result<Command, Verdict> {
+        let sizes = [n.to_string(), procs.to_string()];
+        let program = match self.program.as_ref() {
+            Ok(_) if is_alone => &Program::Bench(own_path().map_err(Verdict::Absent)?),
+            Ok(program) => program,
+            Err(reason) => return Err(Verdict::Absent(reason.clone())),
+        };
+        let mut command = match program {
+            Program::Bench(path) => {
+                let mut command = Command::new(path);
+                command.args([super::round::FLAG, self.name]);
+                command
+            }
+            Program::Peers(path) => {
+                let mut command = Command::new(path);
+                command.arg(self.name);
+                command
+            }
+            Program::Go(path) => Command::new(path),
+        };
+        command.arg(workload).args(sizes);
+        Ok(command)
+    }
+}
+
+/// Gosched and the peers that were asked for, built as far as they can be.
+pub fn gather(peers: &[&'static str], progress: &mut Progress) -> Vec<Contestant> {
+    let own = own_path().map(Program::Bench);
+    let mut contestants: Vec<_> = MODES
+        .iter()
+        .map(|&(name, title)| Contestant {
+            name,
+            title,
+            program: own.clone(),
+        })
+        .collect();
+    let rust_peers = match peers.iter().any(|peer| *peer != "go") {
+        true => build_peers(progress).map_err(|error| error.to_string()),
+        false => Err("it was not asked for".into()),
+    };
+    for (name, title) in PEERS.iter().filter(|(name, _)| peers.contains(name)) {
+        let program = match *name {
+            "go" => build_go(progress).map_err(|error| error.to_string()),
+            _ => rust_peers.clone().map(Program::Peers),
+        };
+        if let Err(reason) = &program {
+            progress.note(&format!("{title} does not take part: {reason}"));
+        }
+        contestants.push(Contestant {
+            name,
+            title,
+            program,
+        });
+    }
+    contestants
+}
+
+fn own_path() -> Result<PathBuf, String> {
+    std::env::current_exe().map_err(|error| error.to_string())
+}
+
+fn build_go(progress: &mut Progress) -> io::Result<Program> {
+    let path = golang::build(&mut |text| progress.note(text))?;
+    Ok(Program::Go(path))
+}
+
+/// The root of the workspace.
+fn workspace() -> &'static Path {
+    let bench = Path::new(env!("CARGO_MANIFEST_DIR"));
+    bench.parent().expect("it lies in the workspace")
+}
+
+/// Has cargo build the Rust peers where this program was built, and tell where
+/// that is.
+fn build_peers(progress: &mut Progress) -> io::Result<PathBuf> {
+    progress.note("building the Rust peers");
+    let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
+    let mut command = Command::new(cargo);
+    command
+        .args(["build", "--release", "--quiet", "-p", "gosched-peers"])
+        .arg("--message-format=json-render-diagnostics")
+        .current_dir(workspace())
+        .stderr(Stdio::inherit());
+    if let Some(target) = golang::scratch()?.parent() {
+        command.arg("--target-dir").arg(target);
+    }
+    let output = command.output()?;
+    if !output.status.success() {
+        let text = format!("cargo build -p gosched-peers: {}", output.status);
+        return Err(io::Error::other(text));
+    }
+    let messages = String::from_utf8_lossy(&output.stdout);
+    executable(&messages).ok_or_else(|| io::Error::other("cargo did not say where it is"))
+}
+
+/// The program that cargo's messages tell of.
+fn executable(messages: &str) -> Option<PathBuf> {
+    let line = messages
+        .lines()
+        .rfind(|line| line.contains("\"executable\":\"") && line.contains("gosched-peers"))?;
+    let rest = line.split("\"executable\":\"").nth(1)?;
+    // A path with quotes or backslashes would be escaped; nobody has one.
+    rest.split('"').next().map(PathBuf::from)
+}
+
+/// What every contestant is made of, and in which version.
+pub fn versions(contestants: &[Contestant]) -> Vec<(&'static str, String)> {
+    let of = |contestant: &Contestant| {
+        let version = match (contestant.name, &contestant.program) {
+            ("own" | "shared", _) => gosched_version(),
+            ("go", Ok(Program::Go(path))) => {
+                golang::version(path).unwrap_or_else(|error| error.to_string())
+            }
+            ("tokio", _) => locked(&["tokio", "hyper", "async-channel"]),
+            ("smol", _) => locked(&["async-executor", "async-channel", "async-lock", "async-io"]),
+            ("may", _) => locked(&["may"]),
+            ("std", _) => format!("{}, {}", rustc_version(), locked(&["crossbeam-channel"])),
+            (_, Err(_)) => "absent".into(),
+            _ => "unknown".into(),
+        };
+        (contestant.name, version)
+    };
+    contestants.iter().map(of).collect()
+}
+
+/// Its version and, if this is a checkout, its commit.
+fn gosched_version() -> String {
+    let version = concat!("gosched ", env!("CARGO_PKG_VERSION"));
+    let commit = Command::new("git")
+        .args(["describe", "--always", "--dirty"])
+        .current_dir(workspace())
+        .output();
+    match commit {
+        Ok(output) if output.status.success() => {
+            let commit = String::from_utf8_lossy(&output.stdout);
+            format!("{version} ({})", commit.trim())
+        }
+        _ => version.into(),
+    }
+}
+
+fn rustc_version() -> String {
+    let rustc = std::env::var_os("RUSTC").unwrap_or("rustc".into());
+    match Command::new(rustc).arg("--version").output() {
+        Ok(output) if output.status.success() => {
+            let text = String::from_utf8_lossy(&output.stdout);
+            text.split(' ').take(2).collect::<Vec<_>>().join(" ")
+        }
+        _ => "rustc".into(),
+    }
+}
+
+/// The versions of crates by which the peers are built.
+fn locked(names: &[&str]) -> String {
+    let lock = include_str!("../../../Cargo.lock");
+    let all: Vec<_> = names
+        .iter()
+        .map(|name| format!("{name} {}", locked_version(lock, name)))
+        .collect();
+    all.join(", ")
+}
+
+fn locked_version<'l>(lock: &'l str, name: &str) -> &'l str {
+    let start = format!("name = \"{name}\"\nversion = \"");
+    let rest = lock.split(&start).nth(1);
+    let version = rest.and_then(|rest| rest.split('"').next());
+    version.unwrap_or("?")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_those_of_the_lock_file() {
+        let lock = "[[package]]\nname = \"may_queue\"\nversion = \"9\"\n\n\
+                    [[package]]\nname = \"may\"\nversion = \"0.3.51\"\nsource = \"\"\n";
+        assert_eq!(locked_version(lock, "may"), "0.3.51");
+        assert_eq!(locked_version(lock, "maybe"), "?");
+        assert!(!locked(&["tokio", "async-executor", "may", "crossbeam-channel"]).contains('?'));
+    }
+
+    #[test]
+    fn cargo_tells_where_the_program_is() {
+        let messages = "{\"reason\":\"compiler-artifact\",\"executable\":null}\n\
+             {\"target\":{\"name\":\"gosched-peers\"},\"executable\":\"/t/release/gosched-peers\",\"fresh\":true}\n\
+             {\"reason\":\"build-finished\",\"success\":true}\n";
+        let found = executable(messages);
+        assert_eq!(found, Some(PathBuf::from("/t/release/gosched-peers")));
+        assert_eq!(executable(""), None);
+    }
+}

@@ -1,0 +1,200 @@
+//! Decides what is compared: which workloads, in which groups, by which of
+//! their figures, and how each of them has to be played.
+
+use super::Kept;
+use crate::workload::{self, Workload};
+
+/// How a runtime plays a workload.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Manner {
+    /// One process does all rounds.
+    Rounds,
+    /// A process of its own for every round.
+    Fresh,
+    /// The same, and its figures are taken from outside.
+    Watched,
+    /// A server, the same for all rounds.
+    Server,
+    /// A server of its own for every round: it burns CPU time while it waits
+    /// for its turn, or holds too many connections.
+    FreshServer,
+    /// About gosched alone: only the ports that the benchmark has itself.
+    Alone,
+}
+
+/// A workload as it is compared.
+pub struct Entry {
+    /// Its name.
+    pub name: &'static str,
+    /// The table it is in.
+    pub group: &'static str,
+    /// The figures that are shown, the most telling first.
+    pub shown: &'static [&'static str],
+    /// How it is played.
+    pub manner: Manner,
+    /// Its n when it must be quick.
+    quick: usize,
+}
+
+const TASKS: &str = "Tasks";
+const MESSAGES: &str = "Messages";
+const WAITING: &str = "Locks, timers, waiting";
+const DISTURBED: &str = "Among tasks that do not let go";
+const SERVERS: &str = "Servers";
+const ALONE: &str = "gosched alone";
+
+const fn entry(
+    name: &'static str,
+    group: &'static str,
+    manner: Manner,
+    shown: &'static [&'static str],
+    quick: usize,
+) -> Entry {
+    Entry {
+        name,
+        group,
+        shown,
+        manner,
+        quick,
+    }
+}
+
+/// Every workload of the comparison, in the order in which they are played.
+pub static ALL: [Entry; 34] = {
+    use Manner::*;
+    const TIME: &[&str] = &["time"];
+    const SPAWN: &[&str] = &["time", "go_time"];
+    const LATE: &[&str] = &["late_p99", "late_p50"];
+    const SHARED: &[&str] = &["late_p99", "late_p50", "share"];
+    const SERVED: &[&str] = &["time", "cpu", "p99"];
+    [
+        entry("yield", TASKS, Rounds, TIME, 100_000),
+        entry("spawn", TASKS, Rounds, SPAWN, 50_000),
+        entry("spawn_burst", TASKS, Rounds, SPAWN, 5_000),
+        entry("fib", TASKS, Rounds, TIME, 24),
+        entry("skynet", TASKS, Rounds, TIME, 10_000),
+        entry("pingpong_1w", MESSAGES, Rounds, TIME, 100_000),
+        entry("pingpong_2w", MESSAGES, Rounds, TIME, 100_000),
+        entry("chan_spsc", MESSAGES, Rounds, TIME, 500_000),
+        entry("chan_mpmc", MESSAGES, Rounds, TIME, 400_000),
+        entry("chan_unbounded", MESSAGES, Rounds, TIME, 500_000),
+        entry("select_2", MESSAGES, Rounds, TIME, 200_000),
+        entry("select_8", MESSAGES, Rounds, TIME, 200_000),
+        entry("sieve", MESSAGES, Rounds, TIME, 300),
+        entry(
+            "mutex",
+            WAITING,
+            Rounds,
+            &["time", "uncontended_time"],
+            50_000,
+        ),
+        entry("timers", WAITING, Rounds, &["time", "cpu"], 5_000),
+        entry(
+            "timers_10k",
+            WAITING,
+            Rounds,
+            &["late_p99", "late_p50"],
+            2_000,
+        ),
+        entry("timer_reset", WAITING, Rounds, TIME, 200_000),
+        entry(
+            "idle_1m",
+            WAITING,
+            Fresh,
+            &["memory", "park_time", "wake_time"],
+            20_000,
+        ),
+        entry("foreign_wake", WAITING, Rounds, TIME, 300),
+        entry("stw", WAITING, Rounds, TIME, 10_000),
+        entry("idle_cpu", WAITING, Watched, &["wakeups", "cpu"], 1),
+        entry("hog", DISTURBED, Rounds, SHARED, 500),
+        entry("hog_relay", DISTURBED, Rounds, SHARED, 500),
+        entry("hog_slept", DISTURBED, Rounds, SHARED, 500),
+        entry("block", DISTURBED, Rounds, LATE, 500),
+        entry("block_marked", DISTURBED, Rounds, LATE, 500),
+        entry("tcp_echo", SERVERS, Server, SERVED, 20_000),
+        entry("tcp_idle", SERVERS, FreshServer, SERVED, 10_000),
+        entry("tcp_accept", SERVERS, Server, &["time", "cpu"], 2_000),
+        entry("tcp_hogs", SERVERS, FreshServer, &["p99", "time"], 200),
+        entry("http_hello", SERVERS, Server, SERVED, 20_000),
+        entry("malloc", ALONE, Alone, &["time", "moving_time"], 1_000_000),
+        entry(
+            "blocking",
+            ALONE,
+            Alone,
+            &["added_time", "blocking_time"],
+            100_000,
+        ),
+        entry("enter", ALONE, Alone, &["time", "call_time"], 1_000_000),
+    ]
+};
+
+impl Entry {
+    /// The entry of that name.
+    pub fn find(name: &str) -> Option<&'static Entry> {
+        ALL.iter().find(|entry| entry.name == name)
+    }
+
+    /// The workload it is about.
+    pub fn workload(&self) -> &'static Workload {
+        workload::find(self.name).expect("the comparison is of workloads that exist")
+    }
+
+    /// The size of the work.
+    pub fn n(&self, is_quick: bool) -> usize {
+        match is_quick {
+            true => self.quick,
+            false => self.workload().n,
+        }
+    }
+
+    /// The size of the work for one runtime. A thread takes so long to start,
+    /// and to wake, that plain threads do a part of the work where the figure
+    /// is per piece and the pieces come one after the other.
+    pub fn n_for(&self, runtime: &str, n: usize) -> usize {
+        let is_slow = matches!(self.name, "spawn" | "pingpong_1w" | "pingpong_2w");
+        match runtime {
+            "std" if is_slow => (n / 20).max(1),
+            _ => n,
+        }
+    }
+
+    /// Which round stands for all of them, as in `rounds`: noise only adds, so
+    /// the best; but the worst where something is promised, and the middle one
+    /// where two times are set against each other.
+    pub fn kept(&self, metric: &str) -> Kept {
+        match (self.name, metric) {
+            (_, "late_max" | "time_max" | "wakeups") | ("idle_cpu", "cpu") => Kept::Largest,
+            (_, "rate") => Kept::Largest,
+            ("foreign_wake", "ratio") | (_, "added_time") => Kept::Median,
+            _ => Kept::Smallest,
+        }
+    }
+
+    /// Whether less of it is better, so that ratios can be read as costs.
+    pub fn is_cost(metric: &str) -> bool {
+        !matches!(metric, "rate" | "ticks" | "share")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_workload_is_compared_once() {
+        for workload in &workload::ALL {
+            let entries = ALL.iter().filter(|entry| entry.name == workload.name);
+            assert_eq!(entries.count(), 1, "{}", workload.name);
+        }
+        for entry in &ALL {
+            assert!(entry.quick <= entry.workload().n, "{}", entry.name);
+        }
+    }
+
+    #[test]
+    fn groups_are_not_mixed() {
+        let groups: Vec<_> = ALL.iter().map(|entry| entry.group).collect();
+        assert!(groups.is_sorted_by_key(|group| groups.iter().position(|g| g == group)));
+    }
+}

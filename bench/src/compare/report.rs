@@ -1,0 +1,347 @@
+//! Decides what is left of a run: its tables, for people; all of its figures
+//! with where and with what they were taken, for programs; and a picture.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::child::Verdict;
+use super::figures::{number, ratio};
+use super::json::Json;
+use super::{Cell, Contestant, Options, Outcome, contestants, goals, table};
+use crate::chart::{self, Bars, Group, Row};
+use crate::golang;
+
+/// What there is to tell of a run so far.
+pub struct Report<'c> {
+    contestants: &'c [Contestant],
+    versions: Vec<(&'static str, String)>,
+    machine: Machine,
+    date: String,
+    procs: usize,
+    is_quick: bool,
+    place: PathBuf,
+    outcomes: Vec<Outcome>,
+}
+
+impl<'c> Report<'c> {
+    /// Of a run that is about to begin.
+    pub fn new(options: &Options, contestants: &'c [Contestant]) -> io::Result<Report<'c>> {
+        let place = match &options.out {
+            Some(place) => place.clone(),
+            None => golang::scratch()?,
+        };
+        fs::create_dir_all(&place).map_err(|error| {
+            io::Error::new(error.kind(), format!("{}: {error}", place.display()))
+        })?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        Ok(Report {
+            contestants,
+            versions: contestants::versions(contestants),
+            machine: Machine::look(),
+            date: date(now.unwrap_or_default().as_secs()),
+            procs: options.procs,
+            is_quick: options.is_quick,
+            place,
+            outcomes: Vec::new(),
+        })
+    }
+
+    /// Adds what came of an entry, and writes all files anew.
+    pub fn add(&mut self, outcome: Outcome) -> io::Result<()> {
+        self.outcomes.push(outcome);
+        self.write("compare.md", &self.markdown())?;
+        self.write("compare.json", &self.json().to_string())?;
+        self.write("compare.svg", &self.picture())
+    }
+
+    fn write(&self, name: &str, text: &str) -> io::Result<()> {
+        let path = self.place.join(name);
+        fs::write(&path, text)
+            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+    }
+
+    /// Where the files are.
+    pub fn files(&self) -> String {
+        let place = self.place.join("compare.{md,json,svg}");
+        place.display().to_string()
+    }
+
+    /// The entries at which gosched itself failed.
+    pub fn failures_of_gosched(&self) -> Vec<String> {
+        let mut failed = Vec::new();
+        for outcome in &self.outcomes {
+            for (contestant, cell) in self.contestants.iter().zip(&outcome.cells) {
+                if contestant.is_gosched() && cell.verdict.is_some() {
+                    failed.push(format!("{} {}", outcome.entry.name, contestant.title));
+                }
+            }
+        }
+        failed
+    }
+
+    /// The tables, with all that is needed to read them.
+    pub fn markdown(&self) -> String {
+        let Machine {
+            cpu,
+            cpus,
+            memory_gib,
+            kernel,
+        } = &self.machine;
+        let mut text = format!(
+            "# gosched and its peers\n\n{}, on {cpus} CPUs ({cpu}), {memory_gib:.0} GiB, Linux {kernel}; \
+             {} processors for each runtime.\n\n",
+            self.date, self.procs
+        );
+        for (contestant, (_, version)) in self.contestants.iter().zip(&self.versions) {
+            text += &format!("- {}: {version}\n", contestant.title);
+        }
+        if self.is_quick {
+            text += "\n**A quick run**: too little work and too few rounds to be quoted.\n";
+        }
+        text += "\nA cell has the best round, the median of all rounds, and how many times the best of \
+                 gosched that is: `best · median (ratio×)`. Below 1× the runtime is ahead of gosched. Of \
+                 what should be as rare as possible (`wakeups`) the worst round is given, of `share`, where \
+                 1 is fair, the smallest.\n\n";
+        text += &table::tables(self.contestants, &self.outcomes);
+        let reach = self.reach();
+        if !reach.is_empty() {
+            let is_held = |held| reach.iter().filter(|r| r.is_held() == Some(held)).count();
+            text += &format!(
+                "## Goals\n\n{} held, {} missed, of {}.\n\n{}",
+                is_held(true),
+                is_held(false),
+                reach.len(),
+                goals::table(&reach)
+            );
+        }
+        text
+    }
+
+    /// The goals; they are meant for the whole work, so a quick run has none.
+    fn reach(&self) -> Vec<goals::Reach> {
+        match self.is_quick {
+            true => Vec::new(),
+            false => goals::reach(self.contestants, &self.outcomes),
+        }
+    }
+
+    /// Everything.
+    fn json(&self) -> Json {
+        let machine = Json::object([
+            ("cpu", Json::Text(self.machine.cpu.clone())),
+            ("cpus", Json::Number(self.machine.cpus as f64)),
+            ("memory_gib", Json::Number(self.machine.memory_gib)),
+            ("kernel", Json::Text(self.machine.kernel.clone())),
+        ]);
+        let versions = self.versions.iter();
+        let versions = versions.map(|(name, version)| (name.to_string(), text(version)));
+        let workloads = self.outcomes.iter().map(|o| self.outcome_json(o));
+        let reach = self.reach();
+        Json::object([
+            ("date", text(&self.date)),
+            ("machine", machine),
+            ("versions", Json::Object(versions.collect())),
+            ("procs", Json::Number(self.procs as f64)),
+            ("quick", Json::Bool(self.is_quick)),
+            ("workloads", Json::List(workloads.collect())),
+            ("goals", Json::List(reach.iter().map(goal_json).collect())),
+        ])
+    }
+
+    fn outcome_json(&self, outcome: &Outcome) -> Json {
+        let pairs = self.contestants.iter().zip(&outcome.cells);
+        let asked = pairs.filter(|(_, cell)| cell.verdict != Some(Verdict::NotAsked));
+        let runtimes = asked.map(|(contestant, cell)| cell_json(contestant.name, cell));
+        Json::object([
+            ("name", text(outcome.entry.name)),
+            ("group", text(outcome.entry.group)),
+            ("runtimes", Json::List(runtimes.collect())),
+        ])
+    }
+
+    /// The most telling figure of every entry, as ratios.
+    fn picture(&self) -> String {
+        let mut groups = Vec::new();
+        for outcome in &self.outcomes {
+            let metric = outcome.entry.shown[0];
+            let figures: Vec<_> = outcome
+                .cells
+                .iter()
+                .map(|cell| cell.figure(outcome.entry, metric))
+                .collect();
+            let mut rows = Vec::new();
+            for ((contestant, cell), figure) in
+                self.contestants.iter().zip(&outcome.cells).zip(&figures)
+            {
+                let drawn = match (figure, &cell.verdict) {
+                    (_, Some(Verdict::NotAsked)) => continue,
+                    (Some(figure), _) => {
+                        let base = figures[0].as_ref();
+                        let ratio = base.and_then(|base| ratio(metric, figure, base));
+                        let label = format!("{} {}", number(figure.value), figure.unit);
+                        chart::Cell::Ratio(ratio.unwrap_or(f64::NAN), label)
+                    }
+                    (None, verdict) => chart::Cell::Missing(short(verdict.as_ref())),
+                };
+                rows.push(Row {
+                    name: contestant.title.into(),
+                    cell: drawn,
+                });
+            }
+            groups.push(Group {
+                name: outcome.entry.name.into(),
+                metric: metric.into(),
+                rows,
+            });
+        }
+        let quick = if self.is_quick { ", a quick run" } else { "" };
+        chart::bars(&Bars {
+            title: "gosched and its peers: how many times the cost of gosched".into(),
+            note: format!(
+                "best rounds{quick}; shorter is better. {}, {} CPUs, {}",
+                self.date, self.machine.cpus, self.machine.cpu
+            ),
+            groups,
+        })
+    }
+}
+
+/// What a picture says of a runtime without a figure.
+fn short(verdict: Option<&Verdict>) -> String {
+    match verdict {
+        Some(Verdict::Failed(_)) => "failed".into(),
+        Some(Verdict::Stalled(_)) => "stalled".into(),
+        _ => "–".into(),
+    }
+}
+
+fn text(text: &str) -> Json {
+    Json::Text(text.into())
+}
+
+fn cell_json(name: &str, cell: &Cell) -> Json {
+    let (state, reason) = match &cell.verdict {
+        None => ("measured", None),
+        Some(Verdict::Unsupported(reason)) => ("unsupported", Some(reason)),
+        Some(Verdict::Failed(reason)) => ("failed", Some(reason)),
+        Some(Verdict::Stalled(reason)) => ("stalled", Some(reason)),
+        Some(Verdict::Absent(reason)) => ("absent", Some(reason)),
+        Some(Verdict::NotAsked) => ("not asked", None),
+    };
+    let mut fields = vec![
+        ("name".to_owned(), text(name)),
+        ("n".to_owned(), Json::Number(cell.n as f64)),
+        ("state".to_owned(), text(state)),
+    ];
+    if let Some(reason) = reason {
+        fields.push(("reason".to_owned(), text(reason)));
+    }
+    if let Some((_, measures)) = cell.rounds.first() {
+        let units = measures.iter().map(|m| (m.metric.clone(), text(&m.unit)));
+        fields.push(("units".to_owned(), Json::Object(units.collect())));
+    }
+    let rounds = cell.rounds.iter().map(|(took, measures)| {
+        let took = ("seconds".to_owned(), Json::Number(took.as_secs_f64()));
+        let told = measures.iter();
+        let told = told.map(|m| (m.metric.clone(), Json::Number(m.value)));
+        Json::Object(std::iter::once(took).chain(told).collect())
+    });
+    fields.push(("rounds".to_owned(), Json::List(rounds.collect())));
+    Json::Object(fields)
+}
+
+fn goal_json(reach: &goals::Reach) -> Json {
+    Json::object([
+        ("workload", text(reach.workload)),
+        ("runtime", text(reach.runtime)),
+        ("metric", text(reach.metric)),
+        ("unit", text(reach.unit)),
+        ("goal", Json::Number(reach.goal)),
+        ("measured", reach.measured.map_or(Json::Null, Json::Number)),
+        ("held", reach.is_held().map_or(Json::Null, Json::Bool)),
+    ])
+}
+
+/// What the run ran on.
+struct Machine {
+    cpu: String,
+    cpus: usize,
+    memory_gib: f64,
+    kernel: String,
+}
+
+impl Machine {
+    /// What the kernel says; a kernel that does not say is unknown.
+    fn look() -> Machine {
+        let read = |path: &str| fs::read_to_string(Path::new(path)).unwrap_or_default();
+        let field = |text: &str, label: &str| {
+            let line = text.lines().find(|line| line.starts_with(label));
+            let value = line.and_then(|line| line.split_once(':'));
+            value.map(|(_, value)| value.trim().to_owned())
+        };
+        let cpu = field(&read("/proc/cpuinfo"), "model name");
+        let memory = field(&read("/proc/meminfo"), "MemTotal");
+        let memory_kib = memory.and_then(|text| text.split(' ').next()?.parse::<f64>().ok());
+        Machine {
+            cpu: cpu.unwrap_or_else(|| "unknown".into()),
+            cpus: std::thread::available_parallelism().map_or(1, usize::from),
+            memory_gib: memory_kib.unwrap_or_default() / 1024.0 / 1024.0,
+            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+        }
+    }
+}
+
+/// A moment, in seconds since 1970, as `2026-11-16T12:00:00Z`.
+fn date(seconds: u64) -> String {
+    let (mut days, rest) = (seconds / 86_400, seconds % 86_400);
+    let is_leap = |year: u64| {
+        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+    };
+    let mut year = 1970;
+    while days >= 365 + u64::from(is_leap(year)) {
+        days -= 365 + u64::from(is_leap(year));
+        year += 1;
+    }
+    let february = 28 + u64::from(is_leap(year));
+    let mut month = 1;
+    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30] {
+        if days < length {
+            break;
+        }
+        days -= length;
+        month += 1;
+    }
+    let (hours, minutes, seconds) = (rest / 3_600, rest / 60 % 60, rest % 60);
+    format!(
+        "{year}-{month:02}-{:02}T{hours:02}:{minutes:02}:{seconds:02}Z",
+        days + 1
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::table::tests::{cell, empty};
+    use super::*;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        assert_eq!(date(0), "1970-01-01T00:00:00Z");
+        assert_eq!(date(951_782_400), "2000-02-29T00:00:00Z");
+        assert_eq!(date(1_735_689_599), "2024-12-31T23:59:59Z");
+        assert_eq!(date(1_794_830_400), "2026-11-16T12:00:00Z");
+    }
+
+    #[test]
+    fn every_round_is_written() {
+        let json = cell_json("own", &cell(&[1.5, 2.0])).to_string();
+        let expected = "{\n  \"name\": \"own\",\n  \"n\": 7,\n  \"state\": \"measured\",\n  \
+                        \"units\": {\"time\": \"ns\"},\n  \"rounds\": [\n    \
+                        {\"seconds\": 0.005, \"time\": 1.5},\n    {\"seconds\": 0.005, \"time\": 2}\n  ]\n}\n";
+        assert_eq!(json, expected);
+        let stalled = empty(Verdict::Stalled("after 60 s".into()));
+        let json = cell_json("may", &stalled).to_string();
+        assert!(json.contains("\"state\": \"stalled\",\n  \"reason\": \"after 60 s\""));
+    }
+}

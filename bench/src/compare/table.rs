@@ -1,0 +1,219 @@
+//! Decides how results are written for people: Markdown, a table for each group
+//! of workloads with a column for each runtime, and below it the reasons for
+//! what is missing.
+
+use super::child::Verdict;
+use super::figures::{Figure, number, ratio, times};
+use super::{Cell, Contestant, Outcome};
+
+/// Letters of a reason that a table has room for.
+const REASON_MAX: usize = 32;
+
+/// The tables of all groups.
+pub fn tables(contestants: &[Contestant], outcomes: &[Outcome]) -> String {
+    let titles: Vec<_> = contestants.iter().map(|c| c.title).collect();
+    let mut groups: Vec<&str> = Vec::new();
+    for outcome in outcomes {
+        if !groups.contains(&outcome.entry.group) {
+            groups.push(outcome.entry.group);
+        }
+    }
+    let mut text = String::new();
+    for group in groups {
+        let is_in_it = |outcome: &&Outcome| outcome.entry.group == group;
+        let members: Vec<_> = outcomes.iter().filter(is_in_it).collect();
+        text += &format!("## {group}\n\n{}\n", table(&titles, &members));
+        let missing = missing(&titles, &members);
+        if !missing.is_empty() {
+            text += &format!("{missing}\n");
+        }
+    }
+    text
+}
+
+fn table(titles: &[&str], outcomes: &[&Outcome]) -> String {
+    let mut text = format!("| workload | figure | {} |\n", titles.join(" | "));
+    text += &format!("|---|---|{}\n", "--:|".repeat(titles.len()));
+    for outcome in outcomes {
+        let mut name = outcome.entry.name;
+        for metric in outcome.entry.shown {
+            let figures = outcome.cells.iter();
+            let figures: Vec<_> = figures.map(|c| c.figure(outcome.entry, metric)).collect();
+            let unit = figures.iter().flatten().next().map(|f| f.unit.as_str());
+            let label = match unit {
+                Some("x") | None => (*metric).to_owned(),
+                Some("count") => format!("{metric} (count)"),
+                Some(unit) => format!("{metric} ({unit})"),
+            };
+            let cells: Vec<_> = outcome
+                .cells
+                .iter()
+                .zip(&figures)
+                .enumerate()
+                .map(|(nth, (cell, figure))| {
+                    // The first one is what the others are measured by.
+                    let base = figures[0].as_ref().filter(|_| nth > 0);
+                    cell_text(cell, figure.as_ref(), base, metric, !name.is_empty())
+                })
+                .collect();
+            text += &format!("| {name} | {label} | {} |\n", cells.join(" | "));
+            name = "";
+        }
+    }
+    text
+}
+
+/// `466 · 480 (3.7×)`, or what happened instead, in the first row of the workload.
+fn cell_text(
+    cell: &Cell,
+    figure: Option<&Figure>,
+    base: Option<&Figure>,
+    metric: &str,
+    is_first: bool,
+) -> String {
+    let Some(figure) = figure else {
+        return match &cell.verdict {
+            Some(_) if !is_first => String::new(),
+            None | Some(Verdict::Unsupported(_) | Verdict::Absent(_)) => "—".into(),
+            Some(Verdict::NotAsked) => String::new(),
+            Some(verdict) => clip(&verdict_text(verdict)).replace('|', "\\|"),
+        };
+    };
+    let mut text = number(figure.value);
+    if let Some(median) = figure.median {
+        text += &format!(" · {}", number(median));
+    }
+    if let Some(ratio) = base.and_then(|base| ratio(metric, figure, base)) {
+        text += &format!(" ({})", times(ratio));
+    }
+    text
+}
+
+/// A verdict in words.
+pub fn verdict_text(verdict: &Verdict) -> String {
+    match verdict {
+        Verdict::Unsupported(reason) => format!("unsupported: {reason}"),
+        Verdict::Failed(reason) => format!("failed: {reason}"),
+        Verdict::Stalled(how) if how.starts_with("after ") => format!("stalled {how}"),
+        Verdict::Stalled(how) => format!("stalled: {how}"),
+        Verdict::Absent(reason) => format!("absent: {reason}"),
+        Verdict::NotAsked => "not asked".into(),
+    }
+}
+
+fn clip(text: &str) -> String {
+    if text.chars().count() <= REASON_MAX {
+        return text.into();
+    }
+    let kept = text.chars().take(REASON_MAX - 1);
+    kept.chain(['…']).collect()
+}
+
+/// Every verdict in whole, the same ones together.
+fn missing(titles: &[&str], outcomes: &[&Outcome]) -> String {
+    let mut reasons: Vec<(String, Vec<&str>)> = Vec::new();
+    for (nth, title) in titles.iter().enumerate() {
+        for outcome in outcomes {
+            let verdict = match &outcome.cells[nth].verdict {
+                None | Some(Verdict::NotAsked) => continue,
+                Some(verdict) => format!("{title}: {}", verdict_text(verdict)),
+            };
+            match reasons.iter_mut().find(|(reason, _)| *reason == verdict) {
+                Some((_, names)) => names.push(outcome.entry.name),
+                None => reasons.push((verdict, vec![outcome.entry.name])),
+            }
+        }
+    }
+    let line =
+        |(reason, names): &(String, Vec<&str>)| format!("- {}, {reason}\n", names.join(", "));
+    reasons.iter().map(line).collect()
+}
+
+#[cfg(test)]
+pub mod tests {
+    use std::time::Duration;
+
+    use super::super::child::Measure;
+    use super::super::plan::Entry;
+    use super::*;
+
+    /// A cell with these rounds of `time`.
+    pub fn cell(values: &[f64]) -> Cell {
+        let round = |value: &f64| {
+            let measure = Measure {
+                metric: "time".into(),
+                value: *value,
+                unit: "ns".into(),
+            };
+            (Duration::from_millis(5), vec![measure])
+        };
+        Cell {
+            n: 7,
+            rounds: values.iter().map(round).collect(),
+            verdict: None,
+        }
+    }
+
+    /// A cell without figures.
+    pub fn empty(verdict: Verdict) -> Cell {
+        Cell {
+            verdict: Some(verdict),
+            ..cell(&[1.0])
+        }
+    }
+
+    fn outcome(cells: Vec<Cell>) -> Outcome {
+        Outcome {
+            entry: Entry::find("yield").expect("a workload"),
+            cells,
+        }
+    }
+
+    #[test]
+    fn a_cell_has_its_best_its_median_and_its_ratio() {
+        let outcome = outcome(vec![
+            cell(&[42.0, 40.0, 41.0]),
+            cell(&[20.0]),
+            cell(&[200.0, 148.0]),
+        ]);
+        assert_eq!(
+            table(&["a", "b", "c"], &[&outcome]),
+            "| workload | figure | a | b | c |\n|---|---|--:|--:|--:|\n\
+             | yield | time (ns) | 40.0 · 41.0 | 20.0 (0.50×) | 148 · 200 (3.7×) |\n"
+        );
+    }
+
+    #[test]
+    fn what_is_missing_has_a_reason() {
+        let reason = "a reason that is too long for a table | really";
+        let outcome = outcome(vec![
+            cell(&[40.0]),
+            empty(Verdict::Failed(reason.into())),
+            empty(Verdict::Stalled("after 60 s".into())),
+            empty(Verdict::Unsupported("no such thing".into())),
+            empty(Verdict::Absent("no network".into())),
+            empty(Verdict::NotAsked),
+        ]);
+        let titles = ["own", "a", "b", "c", "d", "e"];
+        let table = table(&titles, &[&outcome]);
+        let row = table.lines().last().expect("a row");
+        let expected = "| yield | time (ns) | 40.0 | failed: a reason that is too lo… \
+                        | stalled after 60 s | — | — |  |";
+        assert_eq!(row, expected);
+        assert_eq!(
+            missing(&titles, &[&outcome]),
+            format!(
+                "- yield, a: failed: {reason}\n- yield, b: stalled after 60 s\n\
+                 - yield, c: unsupported: no such thing\n- yield, d: absent: no network\n"
+            )
+        );
+    }
+
+    #[test]
+    fn without_gosched_there_are_no_ratios() {
+        let failed = empty(Verdict::Failed("x".into()));
+        let outcome = outcome(vec![failed, cell(&[20.0])]);
+        let table = table(&["a", "b"], &[&outcome]);
+        assert!(table.ends_with("| failed: x | 20.0 |\n"), "{table}");
+    }
+}

@@ -1,0 +1,287 @@
+//! Decides how costs are followed as the work grows: the same operation among
+//! 10 others and among a million, and on 1 processor and on 64.
+//!
+//! Words: a *curve* is the cost of one kind of operation over sizes; a *point*
+//! is that cost at one size. The number of operations in a round is about the
+//! same at every size, so points take about the same time and a cost that does
+//! not depend on the size is a flat line.
+//!
+//! Protocol: every point is a process of its own, as a million goroutines leave
+//! caches behind that would flatter what comes next: the program starts itself
+//! again with `--point`, and the child plays its rounds and prints the best one.
+//! A point that takes too long is ended and shown as `stalled`, one that fails
+//! as `failed`, one for which there is not enough memory as `no memory`; the
+//! others go on.
+
+mod curves;
+mod report;
+
+use std::fs;
+use std::io::{self, Read};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::golang;
+use crate::port::{self, Mode};
+use curves::{CURVES, Curve, Effort, Size};
+use report::{Point, Traced};
+
+/// The argument that makes the program play one point; not for users.
+pub const FLAG: &str = "--point";
+
+const FULL: Effort = Effort {
+    work: 400_000,
+    rounds: 3,
+    n_max: 1_000_000,
+};
+const QUICK: Effort = Effort {
+    work: 40_000,
+    rounds: 1,
+    n_max: 100_000,
+};
+/// A point that takes longer never ends.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// The part of the free memory that a point may want.
+const MEMORY_PART: f64 = 0.8;
+
+/// Plays every point and leaves `growth.md`, `growth.json` and `growth.svg` in a
+/// directory, by default that of the program's own things; the first is printed
+/// as well.
+pub fn run(out: Option<&Path>, quick: bool) -> io::Result<()> {
+    let effort = if quick { QUICK } else { FULL };
+    let out = match out {
+        Some(out) => out.to_owned(),
+        None => golang::scratch()?,
+    };
+    fs::create_dir_all(&out).map_err(|error| explain(&out, &error))?;
+    let mut traced = Vec::with_capacity(CURVES.len());
+    let mut failed = Vec::new();
+    for curve in &CURVES {
+        let mut points = Vec::new();
+        for size in curve.sizes(&effort) {
+            let point = match take(curve, &size, effort.rounds) {
+                Ok(value) => Point::value(&size, value),
+                Err(failure) => {
+                    eprintln!("growth: {} at {}: {failure}", curve.name, curve.at(&size));
+                    if !failure.is_excused {
+                        failed.push(format!("{} at {}", curve.name, curve.at(&size)));
+                    }
+                    Point::missing(&size, failure.short)
+                }
+            };
+            eprintln!(
+                "growth: {} at {}: {}",
+                curve.name,
+                curve.at(&size),
+                point.text(curve)
+            );
+            points.push(point);
+        }
+        traced.push(Traced { curve, points });
+    }
+    let markdown = report::markdown(&traced);
+    save(&out.join("growth.md"), &markdown)?;
+    save(&out.join("growth.json"), &report::json(&traced))?;
+    save(&out.join("growth.svg"), &report::svg(&traced))?;
+    crate::print(&markdown)?;
+    eprintln!("growth: see growth.md, .json and .svg in {}", out.display());
+    match failed.is_empty() {
+        true => Ok(()),
+        false => Err(io::Error::other(format!("failed: {}", failed.join(", ")))),
+    }
+}
+
+fn save(path: &Path, text: &str) -> io::Result<()> {
+    fs::write(path, text).map_err(|error| explain(path, &error))
+}
+
+fn explain(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+/// Why there is no value.
+struct Failure {
+    /// For the table.
+    short: &'static str,
+    why: String,
+    /// It was not even tried, for a good reason.
+    is_excused: bool,
+}
+
+impl Failure {
+    fn new(short: &'static str, why: impl ToString) -> Failure {
+        Failure {
+            short,
+            why: why.to_string(),
+            is_excused: false,
+        }
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.short, self.why)
+    }
+}
+
+/// The cost at a size: the best of all rounds.
+fn take(curve: &Curve, size: &Size, rounds: usize) -> Result<f64, Failure> {
+    let wanted = (curve.bytes_each * size.n) as f64;
+    let free = free_bytes().map_err(|error| Failure::new("failed", error))?;
+    if wanted > MEMORY_PART * free {
+        return Err(Failure {
+            short: "no memory",
+            why: format!("wants {:.1} GB, {:.1} are free", wanted / 1e9, free / 1e9),
+            is_excused: true,
+        });
+    }
+    if !curve.is_fresh {
+        return in_child(curve, size);
+    }
+    let values = (0..rounds).map(|_| in_child(curve, size));
+    let values = values.collect::<Result<Vec<_>, _>>()?;
+    Ok(values.into_iter().fold(f64::INFINITY, f64::min))
+}
+
+/// Plays a point in a process of its own.
+fn in_child(curve: &Curve, size: &Size) -> Result<f64, Failure> {
+    let numbers = [size.n, size.procs, size.work, size.rounds];
+    let program = std::env::current_exe().map_err(|error| Failure::new("failed", error))?;
+    let mut child = Command::new(program)
+        .args([FLAG, curve.name])
+        .args(numbers.map(|number| number.to_string()))
+        .arg(Mode::Own.short())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|error| Failure::new("failed", error))?;
+    let answer = answer_of(&mut child);
+    // Both fail only for a child that has already been waited for.
+    let _ = child.kill();
+    let _ = child.wait();
+    answer
+}
+
+fn answer_of(child: &mut Child) -> Result<f64, Failure> {
+    let failed = |error: io::Error| Failure::new("failed", error);
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().map_err(failed)? {
+            break status;
+        }
+        if start.elapsed() > PATIENCE {
+            let why = format!("no answer after {PATIENCE:?}");
+            return Err(Failure::new("stalled", why));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    if !status.success() {
+        return Err(Failure::new("failed", status));
+    }
+    let mut said = String::new();
+    let output = child.stdout.as_mut().expect("the output is a pipe");
+    output.read_to_string(&mut said).map_err(failed)?;
+    let value = said.trim().parse();
+    value.map_err(|_| Failure::new("failed", format!("its process said `{said}`")))
+}
+
+/// Memory that can be had without pushing out somebody else's.
+fn free_bytes() -> io::Result<f64> {
+    let info = fs::read_to_string("/proc/meminfo")?;
+    let line = info
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<f64>().ok());
+    let kib = kib.ok_or_else(|| io::Error::other("/proc/meminfo tells no MemAvailable"))?;
+    Ok(kib * 1024.0)
+}
+
+/// The child's part: `CURVE n procs work rounds MODE`, as `in_child` writes it.
+/// By hand, with shared thread-locals, it is what valgrind can run.
+pub fn point(arguments: &[String]) -> io::Result<()> {
+    let nonsense = || io::Error::other(format!("`{FLAG}` is for the program itself"));
+    let [name, numbers @ .., mode] = arguments else {
+        return Err(nonsense());
+    };
+    let numbers = numbers.iter().map(|number| number.parse().ok());
+    let numbers = numbers.map(|number| number.filter(|number| *number >= 1));
+    let numbers = numbers.collect::<Option<Vec<usize>>>();
+    let Some(&[n, procs, work, rounds]) = numbers.as_deref() else {
+        return Err(nonsense());
+    };
+    let curve = CURVES.iter().find(|curve| curve.name == name);
+    let curve = curve.ok_or_else(nonsense)?;
+    let mode = Mode::find(mode).ok_or_else(nonsense)?;
+    let size = Size {
+        n,
+        procs,
+        work,
+        rounds,
+        has_warm_up: !curve.is_fresh,
+    };
+    let runtime = port::runtime(mode, procs)?;
+    let best = runtime.run(|| (curve.play)(&size))?;
+    crate::print(&format!("{best}\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_program_itself_asks_for_points() {
+        let complaint = |line: &str| {
+            let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
+            point(&words).expect_err(line).to_string()
+        };
+        for line in [
+            "",
+            "spawn",
+            "spawn 1 1 1 own",
+            "spawn 0 1 1 1 own",
+            "juggle 1 1 1 1 own",
+            "spawn 1 1 1 1 borrowed",
+        ] {
+            assert!(complaint(line).contains(FLAG), "{line}");
+        }
+    }
+
+    #[test]
+    fn every_curve_can_be_played() {
+        let size = Size {
+            n: 20,
+            procs: 2,
+            work: 200,
+            rounds: 2,
+            has_warm_up: true,
+        };
+        let runtime = port::runtime(Mode::Own, size.procs).expect("a runtime");
+        for curve in &CURVES {
+            let value = runtime.run(|| (curve.play)(&size));
+            let value = value.unwrap_or_else(|error| panic!("{}: {error}", curve.name));
+            assert!(value.is_finite() && value >= 0.0, "{}: {value}", curve.name);
+        }
+    }
+
+    #[test]
+    fn what_a_process_says_or_does_not_is_understood() {
+        let run = |script: &str| {
+            let child = Command::new("sh")
+                .args(["-c", script])
+                .stdout(Stdio::piped())
+                .spawn();
+            answer_of(&mut child.expect("a shell"))
+        };
+        assert_eq!(run("echo 12.5").ok(), Some(12.5));
+        for script in ["echo twelve", "exit 3", "kill -9 $$"] {
+            let failure = run(script).expect_err(script);
+            assert_eq!(failure.short, "failed", "{failure}");
+        }
+    }
+
+    #[test]
+    fn memory_is_known() {
+        assert!(free_bytes().expect("a number") > 0.0);
+    }
+}

@@ -1,0 +1,280 @@
+//! Decides how the curves are told: as tables with a line of ratios below them,
+//! as JSON, and as a picture.
+
+use std::fmt::Write;
+
+use super::curves::{Along, Curve, Family, Size};
+use crate::chart::{self, Lines, Panel, Series};
+
+/// A curve and what came of it.
+pub struct Traced {
+    /// The curve.
+    pub curve: &'static Curve,
+    /// By size.
+    pub points: Vec<Point>,
+}
+
+/// What came of a curve at one size.
+pub struct Point {
+    n: usize,
+    procs: usize,
+    outcome: Result<f64, &'static str>,
+}
+
+impl Point {
+    /// A cost that was measured.
+    pub fn value(size: &Size, value: f64) -> Point {
+        Point::new(size, Ok(value))
+    }
+
+    /// None was, for a reason in a word.
+    pub fn missing(size: &Size, why: &'static str) -> Point {
+        Point::new(size, Err(why))
+    }
+
+    fn new(size: &Size, outcome: Result<f64, &'static str>) -> Point {
+        Point {
+            n: size.n,
+            procs: size.procs,
+            outcome,
+        }
+    }
+
+    /// The cost with its unit, or why there is none.
+    pub fn text(&self, curve: &Curve) -> String {
+        match self.outcome {
+            Ok(value) => format!("{} {}", number(value), curve.family.unit),
+            Err(why) => why.to_owned(),
+        }
+    }
+
+    /// What has grown to what.
+    fn at(&self, curve: &Curve) -> usize {
+        match curve.along {
+            Along::Count(_) => self.n,
+            Along::Procs(_) => self.procs,
+        }
+    }
+}
+
+impl Traced {
+    /// The cost at the largest size divided by that at the smallest, of those
+    /// that were measured.
+    fn growth(&self) -> Option<f64> {
+        let mut values = self.points.iter().filter_map(|point| point.outcome.ok());
+        let first = values.next()?;
+        let last = values.next_back()?;
+        Some(last / first).filter(|ratio| ratio.is_finite())
+    }
+}
+
+/// The families in their order, each with its curves.
+fn families(traced: &[Traced]) -> impl Iterator<Item = (Family, &[Traced])> {
+    traced
+        .chunk_by(|a, b| a.curve.family == b.curve.family)
+        .map(|curves| (curves[0].curve.family, curves))
+}
+
+/// A number with as many digits as say something.
+fn number(value: f64) -> String {
+    match value {
+        value if value >= 100.0 => grouped(value.round() as usize),
+        value if value >= 10.0 => format!("{value:.1}"),
+        value => format!("{value:.2}"),
+    }
+}
+
+/// A whole number with its digits in groups of three.
+fn grouped(number: usize) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (nth, digit) in digits.chars().enumerate() {
+        if nth > 0 && (digits.len() - nth).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Tables, what their columns are, and how much each cost grows.
+pub fn markdown(traced: &[Traced]) -> String {
+    let mut text = String::from("# Growth\n");
+    let mut put = |line: String| writeln!(text, "{line}").expect("a String takes every write");
+    for (family, curves) in families(traced) {
+        put(format!("\n## {}\n", family.title));
+        let names: Vec<_> = curves.iter().map(|traced| traced.curve.name).collect();
+        put(format!(
+            "| {} | {} |",
+            family.across,
+            names.join(&format!(", {} | ", family.unit)) + ", " + family.unit
+        ));
+        put(format!("|---:|{}", "---:|".repeat(curves.len())));
+        for row in sizes(curves) {
+            let cells: Vec<_> = curves.iter().map(|traced| cell(traced, row)).collect();
+            put(format!("| {} | {} |", grouped(row), cells.join(" | ")));
+        }
+        put(String::new());
+        for Traced { curve, .. } in curves {
+            put(format!("- `{}`: {}.", curve.name, curve.about));
+        }
+    }
+    put(format!(
+        "\nGrowth from the smallest to the largest: {}.",
+        growths(traced)
+    ));
+    text
+}
+
+/// The sizes for which any of the curves has a point.
+fn sizes(curves: &[Traced]) -> Vec<usize> {
+    let mut sizes: Vec<_> = curves
+        .iter()
+        .flat_map(|traced| traced.points.iter().map(|point| point.at(traced.curve)))
+        .collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    sizes
+}
+
+fn cell(traced: &Traced, at: usize) -> String {
+    let mut points = traced.points.iter();
+    let point = points.find(|point| point.at(traced.curve) == at);
+    match point.map(|point| point.outcome) {
+        Some(Ok(value)) => number(value),
+        Some(Err(why)) => why.to_owned(),
+        None => "–".to_owned(),
+    }
+}
+
+fn growths(traced: &[Traced]) -> String {
+    let each = traced.iter().map(|traced| {
+        let growth = traced.growth();
+        let growth = growth.map_or("–".to_owned(), |ratio| format!("{ratio:.2}×"));
+        format!("{} {growth}", traced.curve.name)
+    });
+    each.collect::<Vec<_>>().join(", ")
+}
+
+/// The same for machines.
+pub fn json(traced: &[Traced]) -> String {
+    let curves: Vec<_> = traced.iter().map(json_curve).collect();
+    format!("{{\"curves\": [\n{}\n]}}\n", curves.join(",\n"))
+}
+
+fn json_curve(traced: &Traced) -> String {
+    let Traced { curve, points } = traced;
+    let points = points.iter().map(|point| {
+        let Point { n, procs, outcome } = point;
+        let outcome = match outcome {
+            Ok(value) => format!("\"value\": {value}"),
+            Err(why) => format!("\"missing\": \"{why}\""),
+        };
+        format!("{{\"n\": {n}, \"procs\": {procs}, {outcome}}}")
+    });
+    let points = points.collect::<Vec<_>>().join(", ");
+    let growth = traced.growth();
+    let growth = growth.map_or("null".to_owned(), |growth| growth.to_string());
+    // Names, texts and units are ours and need no escapes.
+    format!(
+        "{{\"name\": \"{}\", \"about\": \"{}\", \"unit\": \"{}\", \"growth\": {growth}, \"points\": [{points}]}}",
+        curve.name, curve.about, curve.family.unit
+    )
+}
+
+/// The same as a picture.
+pub fn svg(traced: &[Traced]) -> String {
+    let panels = families(traced).map(|(family, curves)| Panel {
+        title: family.title.into(),
+        across: family.across.into(),
+        unit: family.unit.into(),
+        series: curves.iter().map(series).collect(),
+    });
+    chart::lines(&Lines {
+        title: "Growth".into(),
+        note: "What one costs among many; the best round of each point. Both axes are logarithmic: flat is good.".into(),
+        panels: panels.collect(),
+    })
+}
+
+fn series(traced: &Traced) -> Series {
+    let Traced { curve, points } = traced;
+    let points = points.iter().filter_map(|point| {
+        let value = point.outcome.ok()?;
+        Some((point.at(curve) as f64, value))
+    });
+    Series {
+        name: curve.name.into(),
+        points: points.collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::curves::{CURVES, Effort};
+    use super::*;
+
+    const EFFORT: Effort = Effort {
+        work: 1,
+        rounds: 1,
+        n_max: 1_000_000,
+    };
+
+    /// Curve `nth` with these costs; what is not a number was stalled.
+    fn traced(nth: usize, values: &[f64]) -> Traced {
+        let curve = &CURVES[nth];
+        let sizes = curve.sizes(&EFFORT);
+        let point = |(size, value): (&Size, &f64)| match value.is_nan() {
+            false => Point::value(size, *value),
+            true => Point::missing(size, "stalled"),
+        };
+        let points = sizes.iter().zip(values).map(point).collect();
+        Traced { curve, points }
+    }
+
+    #[test]
+    fn a_table_has_all_points_and_the_ratios() {
+        let text = markdown(&[
+            traced(0, &[100.0, 120.0, 1234.5]),
+            traced(2, &[8.0, f64::NAN, 4.0]),
+            traced(3, &[9000.0]),
+        ]);
+        for line in [
+            "| goroutines | spawn, ns | wake, ns |",
+            "|---:|---:|---:|",
+            "| 10 | 100 | 8.00 |",
+            "| 100 | 120 | stalled |",
+            "| 1,000 | 1,235 | 4.00 |",
+            "| 1,000 | 9,000 |",
+            "Growth from the smallest to the largest: spawn 12.35×, wake 0.50×, memory –.",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        }
+    }
+
+    #[test]
+    fn machines_read_the_same() {
+        let text = json(&[traced(0, &[1.5, f64::NAN]), traced(12, &[2.0, 3.0])]);
+        assert!(text.contains(r#"{"n": 10, "procs": 2, "value": 1.5}"#));
+        assert!(text.contains(r#"{"n": 100, "procs": 2, "missing": "stalled"}"#));
+        assert!(text.contains(r#""name": "procs_mutex""#));
+        assert!(text.contains(r#""growth": null"#) && text.contains(r#""growth": 1.5"#));
+        assert_eq!(text.matches('{').count(), text.matches('}').count());
+        assert_eq!(text.matches('[').count(), text.matches(']').count());
+    }
+
+    #[test]
+    fn the_picture_has_a_line_for_each_curve() {
+        let text = svg(&[traced(0, &[1.0, 2.0]), traced(2, &[3.0]), traced(3, &[9.0])]);
+        assert_eq!(text.matches("<polyline").count(), 3);
+        assert!(text.contains(">spawn<") && text.contains(">Per goroutine<"));
+        // Without any there still is one.
+        assert!(svg(&[]).contains("nothing was measured"));
+    }
+
+    #[test]
+    fn digits_come_in_groups() {
+        let texts = [0, 999, 1_000, 1_234_567].map(grouped);
+        assert_eq!(texts, ["0", "999", "1,000", "1,234,567"]);
+    }
+}
