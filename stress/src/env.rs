@@ -1,0 +1,390 @@
+//! What everybody in a round shares, and the one who does things in it.
+//!
+//! An *actor* is whoever runs a closure of a mix: a goroutine of one of the round's runtimes, or a plain thread. It has its own
+//! random numbers, and knows when it is over. A *group* is something that several actors work on; the last one to leave
+//! looks whether it came out right, or as right as it can if one of them did not come to its end.
+
+use std::any::Any;
+use std::fmt::Display;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
+use std::time::Duration;
+
+use gosched::thread::{self, Exited, JoinHandle};
+use gosched::{Handle, Runtime};
+
+use crate::ledger::{Ledger, Ticket, Token};
+use crate::plan::Plan;
+use crate::rng::Rng;
+
+/// The payload of a panic that is part of the plan.
+pub struct Planned;
+
+/// A round, as its actors see it.
+pub struct Env {
+    pub plan: Plan,
+    pub ledger: Arc<Ledger>,
+    /// All is to come to an end.
+    pub stop: AtomicBool,
+    /// A runtime is being ended: what it was asked for may be refused, and joins may say `Exited`.
+    pub is_ending: AtomicBool,
+    pub here: Handle,
+    pub there: Option<Handle>,
+    pub seeds: AtomicU64,
+    /// Goroutines that may still be started, as long as others live.
+    pub room: AtomicI64,
+}
+
+impl Env {
+    /// Whether errors that want of memory explains are in order.
+    pub fn may_refuse(&self) -> bool {
+        self.plan.inject.map || self.is_ending.load(SeqCst)
+    }
+
+    /// A root actor of a mix.
+    pub fn actor(self: &Arc<Env>, mix: usize) -> Actor {
+        let seed = self.seeds.fetch_add(0x632B_E593, SeqCst);
+        Actor {
+            env: Arc::clone(self),
+            mix,
+            rng: Rng::new(seed ^ (mix as u64) << 48),
+        }
+    }
+}
+
+/// Where an actor is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// In the runtime of whoever starts it.
+    Same,
+    Here,
+    There,
+    Thread,
+}
+
+/// Who does things.
+pub struct Actor {
+    pub env: Arc<Env>,
+    pub mix: usize,
+    pub rng: Rng,
+}
+
+/// Room for one goroutine, given back with its closure.
+pub struct Room(Arc<Env>);
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.0.room.fetch_add(1, SeqCst);
+    }
+}
+
+/// A plain thread's entry.
+struct AtWork(Arc<Ledger>, usize);
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        self.0.columns[self.1].threads.fetch_sub(1, SeqCst);
+    }
+}
+
+impl Actor {
+    /// Whether it is to come to an end.
+    pub fn over(&self) -> bool {
+        self.env.stop.load(Relaxed)
+    }
+
+    /// Something was done.
+    pub fn op(&self) {
+        self.env.ledger.columns[self.mix].ops.fetch_add(1, Relaxed);
+    }
+
+    /// An invariant, and what to say if it does not hold.
+    pub fn expect(&self, holds: bool, text: impl Display) {
+        self.env.ledger.checks.fetch_add(1, Relaxed);
+        if !holds {
+            self.complain(text);
+        }
+    }
+
+    /// Something is wrong.
+    pub fn complain(&self, text: impl Display) {
+        let name = crate::mixes::ALL[self.mix].name;
+        self.env.ledger.complain(format_args!("{name}: {text}"));
+    }
+
+    /// A value's entry in the books.
+    pub fn token(&self) -> Token {
+        Token::new(&self.env.ledger, self.mix)
+    }
+
+    /// The entry of a value with an open file.
+    pub fn file(&self) -> Token {
+        Token::files(&self.env.ledger, self.mix, 1)
+    }
+
+    /// Whether another actor may be given up in the middle of something, so that nobody may wait for it without end.
+    pub fn may_hang(&self) -> bool {
+        self.env.plan.may_abandon()
+    }
+
+    /// A moment of some kind.
+    pub fn nap(&mut self) {
+        match self.rng.below(24) {
+            0..=8 => thread::yield_now(),
+            9..=10 => thread::sleep(self.rng.micros(300)),
+            11 => thread::park_timeout(self.rng.micros(200)),
+            12..=14 => (0..self.rng.below(600)).for_each(|_| std::hint::spin_loop()),
+            15 => {
+                let time = self.rng.micros(60);
+                gosched::blocking(|| std::thread::sleep(time));
+            }
+            _ => {}
+        }
+    }
+
+    /// A closure for another actor of the same mix.
+    fn body<T, F>(&mut self, f: F) -> impl FnOnce() -> T + use<T, F>
+    where
+        F: FnOnce(&mut Actor) -> T,
+    {
+        let mut ticket = Ticket::new(&self.env.ledger, self.mix);
+        let mut actor = Actor {
+            env: Arc::clone(&self.env),
+            mix: self.mix,
+            rng: Rng::new(self.rng.next()),
+        };
+        move || {
+            ticket.run();
+            let value = f(&mut actor);
+            drop(ticket);
+            value
+        }
+    }
+
+    /// Room for one more goroutine, if there is any.
+    pub fn room(&self) -> Option<Room> {
+        if self.env.room.fetch_sub(1, SeqCst) <= 0 {
+            self.env.room.fetch_add(1, SeqCst);
+            return None;
+        }
+        Some(Room(Arc::clone(&self.env)))
+    }
+
+    /// A closure for a goroutine, if there is room for one.
+    pub fn goroutine<T, F>(&mut self, f: F) -> Option<impl FnOnce() -> T + use<T, F>>
+    where
+        F: FnOnce(&mut Actor) -> T,
+    {
+        let room = self.room()?;
+        Some(self.goroutine_in(room, f))
+    }
+
+    /// The same with the room in hand.
+    pub fn goroutine_in<T, F>(&mut self, room: Room, f: F) -> impl FnOnce() -> T + use<T, F>
+    where
+        F: FnOnce(&mut Actor) -> T,
+    {
+        let body = self.body(f);
+        move || {
+            let _room = room;
+            body()
+        }
+    }
+
+    /// What was spawned, unless it was refused, which must have a reason.
+    pub fn accept<H>(&self, spawned: std::io::Result<H>) -> Option<H> {
+        match spawned {
+            Ok(handle) => Some(handle),
+            Err(_) if self.env.may_refuse() => None,
+            Err(error) => {
+                self.complain(format_args!("a goroutine was refused: {error}"));
+                None
+            }
+        }
+    }
+
+    /// Starts a goroutine in the runtime of the calling one.
+    pub fn spawn<T: Send + 'static>(
+        &mut self,
+        f: impl FnOnce(&mut Actor) -> T + Send + 'static,
+    ) -> Option<JoinHandle<T>> {
+        let body = self.goroutine(f)?;
+        self.accept(thread::Builder::new().spawn(body))
+    }
+
+    /// Starts a plain thread.
+    pub fn thread(&mut self, f: impl FnOnce(&mut Actor) + Send + 'static) {
+        let ledger = Arc::clone(&self.env.ledger);
+        ledger.columns[self.mix].threads.fetch_add(1, SeqCst);
+        let at_work = AtWork(ledger, self.mix);
+        let body = self.body(f);
+        let named = std::thread::Builder::new().name("plain".into());
+        let spawned = named.spawn(move || {
+            let _at_work = at_work;
+            body();
+        });
+        if let Err(error) = spawned {
+            self.complain(format_args!("no thread: {error}"));
+        }
+    }
+
+    /// Starts an actor somewhere; threads are not joined.
+    pub fn start<T: Send + 'static>(
+        &mut self,
+        place: Place,
+        f: impl FnOnce(&mut Actor) -> T + Send + 'static,
+    ) -> Option<JoinHandle<T>> {
+        let handle = match (place, &self.env.there) {
+            (Place::Same, _) => return self.spawn(f),
+            (Place::Thread, _) => {
+                self.thread(|actor| drop(f(actor)));
+                return None;
+            }
+            (Place::There, Some(there)) => there.clone(),
+            _ => self.env.here.clone(),
+        };
+        let body = self.goroutine(f)?;
+        self.accept(handle.try_spawn(body))
+    }
+
+    /// A place, mostly one in a runtime.
+    pub fn place(&mut self) -> Place {
+        match self.rng.below(8) {
+            0 => Place::Thread,
+            1 => Place::Here,
+            2..=3 => Place::There,
+            _ => Place::Same,
+        }
+    }
+
+    /// Waits for a goroutine; None if it did not come to its end, which must have a reason.
+    pub fn join<T>(&self, handle: JoinHandle<T>) -> Option<T> {
+        match handle.join() {
+            Ok(value) => Some(value),
+            Err(payload) => {
+                self.judge(payload.as_ref());
+                None
+            }
+        }
+    }
+
+    /// Whether a goroutine may have ended so. Panics that nobody planned are complained of where they happen.
+    pub fn judge(&self, payload: &(dyn Any + Send)) {
+        if payload.is::<Exited>() {
+            let is_legal = self.env.is_ending.load(SeqCst);
+            self.expect(is_legal, "a join says that the goroutine was abandoned");
+        }
+    }
+
+    /// Waits for all.
+    pub fn join_all<T>(&self, handles: Vec<Option<JoinHandle<T>>>) {
+        for handle in handles.into_iter().flatten() {
+            self.join(handle);
+        }
+    }
+
+    /// A group around some data.
+    pub fn group<T>(&self, data: T, verify: fn(&T, &Actor, bool)) -> Arc<Group<T>> {
+        Arc::new(Group {
+            data,
+            verify,
+            is_spoiled: AtomicBool::new(false),
+            actor: Actor {
+                env: Arc::clone(&self.env),
+                mix: self.mix,
+                rng: self.rng.clone(),
+            },
+        })
+    }
+}
+
+/// What several work on; see the head of this file.
+pub struct Group<T> {
+    data: T,
+    verify: fn(&T, &Actor, bool),
+    is_spoiled: AtomicBool,
+    actor: Actor,
+}
+
+impl<T> Group<T> {
+    /// One who works on it.
+    pub fn member(self: &Arc<Group<T>>) -> Member<T> {
+        Member {
+            group: Arc::clone(self),
+            is_done: false,
+        }
+    }
+}
+
+impl<T> Deref for Group<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.data
+    }
+}
+
+impl<T> Drop for Group<T> {
+    fn drop(&mut self) {
+        (self.verify)(&self.data, &self.actor, !*self.is_spoiled.get_mut());
+    }
+}
+
+/// A part of a group.
+pub struct Member<T> {
+    group: Arc<Group<T>>,
+    is_done: bool,
+}
+
+impl<T> Member<T> {
+    /// It has done all that it was to do.
+    pub fn done(mut self) {
+        self.is_done = true;
+    }
+}
+
+impl<T> Deref for Member<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.group.data
+    }
+}
+
+impl<T> Drop for Member<T> {
+    fn drop(&mut self) {
+        if !self.is_done {
+            self.group.is_spoiled.store(true, SeqCst);
+        }
+    }
+}
+
+/// Ends a panic that was planned, and lets others pass.
+pub fn resume_unplanned(payload: Box<dyn Any + Send>) {
+    if !payload.is::<Planned>() {
+        std::panic::resume_unwind(payload);
+    }
+}
+
+/// A runtime as a mix makes one for itself.
+pub fn small_runtime(actor: &mut Actor) -> Option<Runtime> {
+    let procs = actor.rng.within(1, 3);
+    let mut builder = Runtime::builder().procs(procs).name("small");
+    if !actor.env.plan.own {
+        // SAFETY: what runs there is this program's, which keeps to the rules where a round shares thread-locals (D6).
+        builder = unsafe { builder.shared_thread_locals() };
+    }
+    match builder.build() {
+        Ok(runtime) => Some(runtime),
+        Err(_) if actor.env.plan.inject.map || actor.env.plan.inject.thread => None,
+        Err(error) => {
+            actor.complain(format_args!("no runtime: {error}"));
+            None
+        }
+    }
+}
+
+/// So long a group waits for one more event before it looks whether it is over.
+pub const TURN: Duration = Duration::from_millis(20);

@@ -1,0 +1,250 @@
+//! The books of a round: every closure and every value that it makes is entered, and is accounted for when the round is over.
+//!
+//! ```text
+//!  ticket  one for each closure that is to run: born, then either ran and ended, or dropped unrun
+//!  token   one for each value with a destructor: made, then dropped, once
+//!  fd      a token that stands for an open file
+//! ```
+//!
+//! What is on the stack of a goroutine that a dropped runtime has given up is never dropped, by contract (D2): a round that
+//! drops a runtime may end with tokens that are made and not dropped, and with tickets that ran and have not ended. Never with
+//! one dropped twice, and never with a closure that neither ran nor was dropped.
+
+use std::fmt::Display;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Complaints kept; the first ones say what is wrong.
+const COMPLAINTS_MAX: usize = 40;
+
+/// Locks; poison is somebody else's news.
+pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One mix's columns.
+#[derive(Default)]
+pub struct Column {
+    /// Closures made; run; dropped after they ran; dropped without.
+    pub born: AtomicU64,
+    pub ran: AtomicU64,
+    pub ended: AtomicU64,
+    pub unrun: AtomicU64,
+    /// Things done.
+    pub ops: AtomicU64,
+    /// Values made and dropped.
+    pub made: AtomicU64,
+    pub dropped: AtomicU64,
+    /// Open files.
+    pub fds: AtomicI64,
+    /// Plain threads at work.
+    pub threads: AtomicI64,
+}
+
+/// The books.
+pub struct Ledger {
+    /// One for each mix.
+    pub columns: Vec<Column>,
+    /// Invariants looked at.
+    pub checks: AtomicU64,
+    /// The longest of each kind of wait, in microseconds.
+    pub worst: [AtomicU64; WAITS.len()],
+    complaints: Mutex<Vec<String>>,
+}
+
+/// The kinds of waits whose longest is kept.
+pub const WAITS: [&str; 8] = [
+    "heartbeat late",
+    "yield",
+    "spawn to join",
+    "timer late",
+    "drain",
+    "shutdown",
+    "drop",
+    "dump",
+];
+pub const HEARTBEAT: usize = 0;
+pub const YIELD: usize = 1;
+pub const SPAWN: usize = 2;
+pub const TIMER: usize = 3;
+pub const DRAIN: usize = 4;
+pub const SHUTDOWN: usize = 5;
+pub const DROP: usize = 6;
+pub const DUMP: usize = 7;
+
+/// The sums over all mixes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sums {
+    pub born: u64,
+    pub ran: u64,
+    pub ended: u64,
+    pub unrun: u64,
+    pub made: u64,
+    pub dropped: u64,
+    pub fds: i64,
+    pub threads: i64,
+}
+
+impl Ledger {
+    /// Empty books for so many mixes.
+    pub fn new(mixes: usize) -> Ledger {
+        Ledger {
+            columns: (0..mixes).map(|_| Column::default()).collect(),
+            checks: AtomicU64::new(0),
+            worst: Default::default(),
+            complaints: Mutex::default(),
+        }
+    }
+
+    /// An invariant does not hold.
+    pub fn complain(&self, text: impl Display) {
+        let mut complaints = lock(&self.complaints);
+        if complaints.len() < COMPLAINTS_MAX {
+            complaints.push(text.to_string());
+        }
+    }
+
+    /// What does not hold.
+    pub fn complaints(&self) -> Vec<String> {
+        lock(&self.complaints).clone()
+    }
+
+    /// Notes how long something took.
+    pub fn took(&self, what: usize, time: Duration) {
+        self.worst[what].fetch_max(time.as_micros() as u64, SeqCst);
+    }
+
+    /// The sums; what ends is read before what begins.
+    pub fn sums(&self) -> Sums {
+        let sum = |pick: fn(&Column) -> &AtomicU64| -> u64 {
+            self.columns.iter().map(|c| pick(c).load(SeqCst)).sum()
+        };
+        let count = |pick: fn(&Column) -> &AtomicI64| -> i64 {
+            self.columns.iter().map(|c| pick(c).load(SeqCst)).sum()
+        };
+        let (ended, unrun, ran) = (sum(|c| &c.ended), sum(|c| &c.unrun), sum(|c| &c.ran));
+        let dropped = sum(|c| &c.dropped);
+        Sums {
+            ended,
+            unrun,
+            ran,
+            dropped,
+            born: sum(|c| &c.born),
+            made: sum(|c| &c.made),
+            fds: count(|c| &c.fds),
+            threads: count(|c| &c.threads),
+        }
+    }
+
+    /// One line for each mix that has something open.
+    pub fn open_entries(&self, names: &[&str]) -> String {
+        let mut text = String::new();
+        for (column, name) in self.columns.iter().zip(names) {
+            let get = |count: &AtomicU64| count.load(SeqCst);
+            let (born, ran) = (get(&column.born), get(&column.ran));
+            let (ended, unrun) = (get(&column.ended), get(&column.unrun));
+            let (made, dropped) = (get(&column.made), get(&column.dropped));
+            let (fds, threads) = (column.fds.load(SeqCst), column.threads.load(SeqCst));
+            if born != ended + unrun || made != dropped || fds != 0 || threads != 0 {
+                text += &format!(
+                    "  {name}: born {born} ran {ran} ended {ended} unrun {unrun}; made {made} dropped {dropped}; \
+                     files {fds} threads {threads}\n"
+                );
+            }
+        }
+        text
+    }
+}
+
+/// A closure's entry; dropped with it.
+pub struct Ticket {
+    ledger: Arc<Ledger>,
+    mix: usize,
+    has_run: bool,
+}
+
+impl Ticket {
+    /// Enters a closure.
+    pub fn new(ledger: &Arc<Ledger>, mix: usize) -> Ticket {
+        ledger.columns[mix].born.fetch_add(1, SeqCst);
+        Ticket {
+            ledger: Arc::clone(ledger),
+            mix,
+            has_run: false,
+        }
+    }
+
+    /// The closure is called.
+    pub fn run(&mut self) {
+        self.ledger.columns[self.mix].ran.fetch_add(1, SeqCst);
+        if std::mem::replace(&mut self.has_run, true) {
+            self.ledger.complain("a closure ran twice");
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let column = &self.ledger.columns[self.mix];
+        let count = if self.has_run {
+            &column.ended
+        } else {
+            &column.unrun
+        };
+        count.fetch_add(1, SeqCst);
+    }
+}
+
+const ALIVE: u64 = 0xA11C_E5AF_E15A_11FE;
+const DEAD: u64 = 0xDEAD_DEAD_DEAD_DEAD;
+
+/// A value's entry, with a word that says whether it is what it was.
+pub struct Token {
+    ledger: Arc<Ledger>,
+    mix: usize,
+    fds: i64,
+    word: u64,
+}
+
+impl Token {
+    /// Enters a value.
+    pub fn new(ledger: &Arc<Ledger>, mix: usize) -> Token {
+        Token::files(ledger, mix, 0)
+    }
+
+    /// Enters a value with so many open files.
+    pub fn files(ledger: &Arc<Ledger>, mix: usize, fds: i64) -> Token {
+        let column = &ledger.columns[mix];
+        column.made.fetch_add(1, SeqCst);
+        column.fds.fetch_add(fds, SeqCst);
+        Token {
+            ledger: Arc::clone(ledger),
+            mix,
+            fds,
+            word: ALIVE,
+        }
+    }
+
+    /// Looks whether it is whole.
+    pub fn check(&self) {
+        // SAFETY: a word of this value; volatile, so that what is there is what is read.
+        let word = unsafe { (&raw const self.word).read_volatile() };
+        if word != ALIVE {
+            self.ledger
+                .complain(format_args!("a value was overwritten: {word:#x}"));
+        }
+    }
+}
+
+impl Drop for Token {
+    fn drop(&mut self) {
+        self.check();
+        // SAFETY: as above; who drops it once more finds this.
+        unsafe { (&raw mut self.word).write_volatile(DEAD) };
+        let column = &self.ledger.columns[self.mix];
+        column.dropped.fetch_add(1, SeqCst);
+        column.fds.fetch_sub(self.fds, SeqCst);
+    }
+}

@@ -1,0 +1,94 @@
+//! Looking inside, at random moments: dumps, leaks, metrics, checks, from goroutines and from plain threads.
+
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, Instant};
+
+use gosched::{debug, thread};
+
+use crate::env::Actor;
+use crate::ledger::DUMP;
+
+pub fn root(a: &mut Actor) {
+    if a.rng.one_in(2) {
+        a.thread(|a| {
+            while !a.over() {
+                let handle = match (&a.env.there, a.rng.one_in(2)) {
+                    (Some(there), true) => there.clone(),
+                    _ => a.env.here.clone(),
+                };
+                // The runtime may be gone.
+                if a.rng.one_in(8) {
+                    drop(handle.dump());
+                } else {
+                    drop(handle.metrics());
+                }
+                a.op();
+                std::thread::sleep(Duration::from_millis(a.rng.below(30)));
+            }
+        });
+    }
+    while !a.over() {
+        match a.rng.below(10) {
+            0..=3 => check(a),
+            4..=5 => leaks(a),
+            6..=8 => {
+                let metrics = debug::metrics();
+                let resizes = a.env.plan.has("resize");
+                let is_right = resizes || metrics.running <= metrics.procs;
+                a.expect(is_right, "U3: more run than there are Ps");
+                a.expect(metrics.ends <= metrics.spawns, "more ended than began");
+            }
+            _ => dump(a),
+        }
+        a.op();
+        thread::sleep(Duration::from_millis(1 + a.rng.below(20)));
+    }
+}
+
+/// What the check finds, line by line.
+fn violations() -> Vec<String> {
+    let found = debug::check().err().map(|v| v.to_string());
+    found
+        .iter()
+        .flat_map(|text| text.lines().map(str::to_owned))
+        .collect()
+}
+
+/// The scheduler is in order. A timer's goroutine that somebody is just cancelling is on no list while its closure is dropped: what
+/// looks like that must be gone soon.
+fn check(a: &mut Actor) {
+    let mut lines = violations();
+    let is_passing = |line: &String| line.contains("dead and on 0 free lists");
+    let mut tries = if lines.iter().any(is_passing) { 20 } else { 0 };
+    while tries > 0 && !lines.is_empty() {
+        thread::sleep(Duration::from_millis(2));
+        let again = violations();
+        lines.retain(|line| again.contains(line));
+        tries -= 1;
+    }
+    let is_stale = lines.iter().all(|line| line.ends_with(':'));
+    a.expect(is_stale, lines.join("\n"));
+}
+
+/// Everybody in a round can be woken by somebody.
+fn leaks(a: &mut Actor) {
+    let leaks = debug::leaks();
+    let is_calm = !a.env.is_ending.load(SeqCst);
+    a.expect(leaks.is_empty() || !is_calm, format_args!("leaks: {leaks}"));
+}
+
+fn dump(a: &mut Actor) {
+    let began = Instant::now();
+    let dump = debug::dump();
+    a.env.ledger.took(DUMP, began.elapsed());
+    let own = thread::current().id().goroutine();
+    a.expect(own.is_some(), "a goroutine without an id");
+    // A runtime that is being dropped has none any more.
+    let is_calm = !a.env.is_ending.load(SeqCst);
+    let is_empty = dump.goroutines().is_empty();
+    a.expect(!is_calm || !is_empty, "a dump without the one who asks");
+    if a.rng.one_in(4) {
+        let text = dump.to_string();
+        a.expect(is_empty || text.contains("goroutine "), "an empty dump");
+    }
+}

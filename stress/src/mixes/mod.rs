@@ -1,0 +1,212 @@
+//! The mixes: each does one kind of thing, knows what must come of it, and ends when it is told.
+//!
+//! A mix is a function that its root goroutines run: it does its thing again and again until [`Actor::over`]. Whatever it
+//! waits for comes by itself, or by a goroutine of the same runtime: that one may be dropped, and everything outside waits
+//! with a timeout then ([`Actor::may_hang`]). A goroutine may be unwound wherever it waits; what it leaves behind must be fit
+//! for the others.
+
+mod blocks;
+mod chans;
+mod contexts;
+mod futures;
+mod heart;
+mod hogs;
+mod locked;
+mod locks;
+mod looks;
+mod panics;
+mod parks;
+mod pipes;
+mod resize;
+mod runtimes;
+mod selects;
+pub mod signals;
+mod spawns;
+mod stacks;
+pub mod tcp;
+mod timers;
+mod tls;
+mod udp;
+mod unix;
+
+use crate::env::Actor;
+
+/// One mix.
+pub struct Mix {
+    pub name: &'static str,
+    pub what: &'static str,
+    pub root: fn(&mut Actor),
+    /// The most roots.
+    pub roots: usize,
+    /// It may run where goroutines share their thread's thread-locals.
+    pub may_share: bool,
+    /// It cannot go on when memory mappings are refused; when threads are.
+    pub needs_memory: bool,
+    pub needs_threads: bool,
+    /// It computes for long, so that preemption is needed.
+    pub hogs: bool,
+}
+
+const fn mix(name: &'static str, what: &'static str, root: fn(&mut Actor), roots: usize) -> Mix {
+    Mix {
+        name,
+        what,
+        root,
+        roots,
+        may_share: true,
+        needs_memory: false,
+        needs_threads: false,
+        hogs: false,
+    }
+}
+
+/// All of them.
+pub static ALL: &[Mix] = &[
+    mix(
+        "heart",
+        "sleeps and yields, and says how late it is woken",
+        heart::root,
+        1,
+    ),
+    mix(
+        "spawn",
+        "trees of goroutines: spawn, go, scope, builders, plain threads that join",
+        spawns::root,
+        3,
+    ),
+    mix(
+        "chan",
+        "channels of every capacity between goroutines, runtimes and threads",
+        chans::root,
+        3,
+    ),
+    mix(
+        "select",
+        "routers: select!, Select, defaults and timeouts over many channels",
+        selects::root,
+        3,
+    ),
+    mix(
+        "locks",
+        "mutexes, rwlocks, condvars, barriers, onces, semaphores, wait groups",
+        locks::root,
+        3,
+    ),
+    mix(
+        "timers",
+        "sleeps, timers, tickers, functions called later",
+        timers::root,
+        3,
+    ),
+    mix(
+        "context",
+        "trees of contexts, cancelled and expired",
+        contexts::root,
+        2,
+    ),
+    mix(
+        "park",
+        "park and unpark, with tokens that nobody expects",
+        parks::root,
+        2,
+    ),
+    Mix {
+        may_share: false,
+        ..mix(
+            "tls",
+            "thread-locals that stay a goroutine's own, and their destructors",
+            tls::root,
+            3,
+        )
+    },
+    mix(
+        "blocks",
+        "blocking calls, marked and not, std's locks and channels",
+        blocks::root,
+        2,
+    ),
+    mix(
+        "pipes",
+        "pipes read and written in plain system calls",
+        pipes::root,
+        2,
+    ),
+    Mix {
+        hogs: true,
+        ..mix(
+            "hogs",
+            "loops without a call, with their registers checked",
+            hogs::root,
+            2,
+        )
+    },
+    mix("resize", "gomaxprocs from 1 to 64", resize::root, 1),
+    Mix {
+        needs_threads: true,
+        ..mix(
+            "locked",
+            "goroutines wired to their threads",
+            locked::root,
+            2,
+        )
+    },
+    mix(
+        "panics",
+        "panics and exits, with destructors that wait",
+        panics::root,
+        2,
+    ),
+    mix(
+        "stacks",
+        "deep stacks of many sizes, with their contents checked",
+        stacks::root,
+        2,
+    ),
+    mix(
+        "tcp",
+        "TCP: crowds that talk, half close, reset, time out, clone",
+        tcp::root,
+        2,
+    ),
+    mix("unix", "unix sockets, streams and datagrams", unix::root, 2),
+    mix("udp", "UDP: numbered datagrams", udp::root, 2),
+    mix(
+        "future",
+        "block_on, handles awaited, an executor and wakers by hand",
+        futures::root,
+        2,
+    ),
+    Mix {
+        needs_memory: true,
+        ..mix(
+            "looks",
+            "dumps, leaks, metrics and checks at random moments",
+            looks::root,
+            1,
+        )
+    },
+    Mix {
+        needs_threads: true,
+        ..mix(
+            "signals",
+            "signals received, and storms of SIGURG",
+            signals::root,
+            1,
+        )
+    },
+    Mix {
+        needs_memory: true,
+        needs_threads: true,
+        ..mix(
+            "runtimes",
+            "runtimes that come and go within the others",
+            runtimes::root,
+            1,
+        )
+    },
+];
+
+/// Their names.
+pub fn names() -> Vec<&'static str> {
+    ALL.iter().map(|mix| mix.name).collect()
+}

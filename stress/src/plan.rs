@@ -1,0 +1,248 @@
+//! What a round is to be: everything that its seed decides.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::mixes;
+use crate::rng::{Rng, scatter};
+
+/// How a runtime ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ending {
+    /// All its goroutines come to their end.
+    Drained,
+    /// They are unwound, with patience.
+    ShutDown,
+    /// They are unwound, with little patience (milliseconds), and the others abandoned.
+    CutOff(u64),
+    /// They are abandoned: by the main thread, by a goroutine of its own, by one of another runtime.
+    Dropped,
+    DroppedInside,
+    DroppedElsewhere,
+}
+
+impl Ending {
+    /// Whether goroutines may be given up.
+    pub fn abandons(self) -> bool {
+        !matches!(self, Ending::Drained | Ending::ShutDown)
+    }
+}
+
+/// In what process a round runs; the lowest bits of its seed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Nothing is abandoned, so that all that was taken is given back.
+    Clean,
+    /// Every ending.
+    Any,
+    /// Every ending, and disorder from the library itself.
+    Chaos,
+    /// Every ending, and failures of memory, threads and poller.
+    Faults,
+}
+
+pub const KINDS: [Kind; 4] = [Kind::Clean, Kind::Any, Kind::Chaos, Kind::Faults];
+
+impl Kind {
+    /// The kind of the round with this seed.
+    pub fn of(seed: u64) -> Kind {
+        KINDS[(seed & 3) as usize]
+    }
+
+    /// Rounds of this kind that one process runs.
+    pub fn batch(self) -> u64 {
+        match self {
+            Kind::Clean => 24,
+            _ => 12,
+        }
+    }
+}
+
+/// The seed and the kind of the `n`-th round of a run.
+pub fn round_seed(run: u64, n: u64) -> u64 {
+    let cycle: u64 = KINDS.iter().map(|kind| kind.batch()).sum();
+    let (mut at, mut kind) = (n % cycle, 0);
+    while at >= KINDS[kind].batch() {
+        at -= KINDS[kind].batch();
+        kind += 1;
+    }
+    let mixed = scatter(run ^ scatter(n.wrapping_add(0x5EED)));
+    mixed & !3 | kind as u64
+}
+
+/// What the system refuses now and then.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Inject {
+    pub map: bool,
+    pub thread: bool,
+    pub epoll: bool,
+}
+
+/// A round's parameters.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub seed: u64,
+    pub kind: Kind,
+    pub procs: usize,
+    /// The second runtime's.
+    pub there: Option<usize>,
+    /// Goroutines have their own thread-locals.
+    pub own: bool,
+    pub preemption: bool,
+    pub mprotect: bool,
+    /// Deadlocks are reported whatever plain threads there are; there must not be any.
+    pub is_closed: bool,
+    pub endings: [Ending; 2],
+    /// Whether everybody is told before the end begins.
+    pub is_gentle: bool,
+    pub inject: Inject,
+    pub mixes: Vec<usize>,
+    pub length: Duration,
+    /// Goroutines at the same time.
+    pub room: i64,
+}
+
+impl Plan {
+    /// The round with this seed; `only` limits it to certain mixes.
+    pub fn new(seed: u64, only: &[usize]) -> Plan {
+        let mut rng = Rng::new(seed);
+        let kind = Kind::of(seed);
+        let procs = match rng.below(8) {
+            0..=1 => 1,
+            2..=4 => 2,
+            5 => rng.within(3, 4),
+            6 => rng.within(5, 16),
+            _ => 64,
+        };
+        let there = (!rng.one_in(3)).then(|| rng.within(1, 4));
+        let own = !rng.one_in(4);
+        let mut plan = Plan {
+            seed,
+            kind,
+            procs,
+            there,
+            own,
+            preemption: !rng.one_in(12),
+            mprotect: rng.one_in(8) && procs < 64,
+            is_closed: rng.one_in(4),
+            endings: [ending(&mut rng, kind), ending(&mut rng, kind)],
+            is_gentle: rng.one_in(3),
+            inject: inject(&mut rng, kind),
+            mixes: Vec::new(),
+            length: Duration::from_millis(200 + rng.below(1000) + rng.below(1800) * rng.below(2)),
+            room: 20 + (1 << rng.below(12)),
+        };
+        if there.is_none() {
+            plan.endings[1] = Ending::Drained;
+        }
+        plan.choose(&mut rng, only);
+        plan
+    }
+
+    fn choose(&mut self, rng: &mut Rng, only: &[usize]) {
+        let is_fit = |at: &usize| {
+            let mix = &mixes::ALL[*at];
+            let is_wanted = only.is_empty() || only.contains(at);
+            is_wanted
+                && (self.own || mix.may_share)
+                && !(self.inject.map && mix.needs_memory)
+                && !(self.inject.thread && mix.needs_threads)
+                && (self.preemption || !mix.hogs)
+        };
+        let mut fit: Vec<usize> = (0..mixes::ALL.len()).filter(is_fit).collect();
+        let many = match rng.below(4) {
+            0 => rng.within(1, 3),
+            1..=2 => rng.within(3, 8),
+            _ => fit.len(),
+        };
+        while fit.len() > many.max(1) {
+            fit.swap_remove(rng.below(fit.len() as u64) as usize);
+        }
+        fit.sort_unstable();
+        self.mixes = fit;
+    }
+
+    /// The same round with fewer mixes.
+    pub fn narrow(mut self, just: &[usize]) -> Plan {
+        self.mixes
+            .retain(|mix| just.is_empty() || just.contains(mix));
+        self
+    }
+
+    /// Whether all goroutines come to their end by themselves.
+    pub fn is_calm(&self) -> bool {
+        self.endings == [Ending::Drained; 2]
+    }
+
+    /// Whether this mix is among those of the round.
+    pub fn has(&self, name: &str) -> bool {
+        self.mixes.iter().any(|at| mixes::ALL[*at].name == name)
+    }
+
+    /// Whether a goroutine of this round may be given up.
+    pub fn may_abandon(&self) -> bool {
+        self.endings.iter().any(|ending| ending.abandons())
+    }
+}
+
+fn ending(rng: &mut Rng, kind: Kind) -> Ending {
+    let any = match rng.below(12) {
+        0..=2 => Ending::Drained,
+        3..=4 => Ending::ShutDown,
+        5..=6 => Ending::CutOff(rng.below(12)),
+        7..=8 => Ending::Dropped,
+        9 => Ending::DroppedInside,
+        _ => Ending::DroppedElsewhere,
+    };
+    match kind {
+        Kind::Clean if rng.one_in(4) => Ending::ShutDown,
+        Kind::Clean => Ending::Drained,
+        Kind::Faults if rng.one_in(2) => Ending::Drained,
+        _ => any,
+    }
+}
+
+fn inject(rng: &mut Rng, kind: Kind) -> Inject {
+    if kind != Kind::Faults {
+        return Inject::default();
+    }
+    let which = 1 + rng.below(7);
+    Inject {
+        map: which & 1 != 0,
+        thread: which & 2 != 0,
+        epoll: which & 4 != 0,
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}, {} Ps", self.kind, self.procs)?;
+        if let Some(there) = self.there {
+            write!(f, " and {there}")?;
+        }
+        write!(
+            f,
+            ", {} thread-locals, {:?}",
+            if self.own { "own" } else { "shared" },
+            self.endings[0]
+        )?;
+        if self.there.is_some() {
+            write!(f, " and {:?}", self.endings[1])?;
+        }
+        let flags = [
+            (self.is_gentle, "gentle"),
+            (!self.preemption, "no preemption"),
+            (self.mprotect, "mprotect"),
+            (self.is_closed, "closed"),
+            (self.inject.map, "memory refused"),
+            (self.inject.thread, "threads refused"),
+            (self.inject.epoll, "epoll refused"),
+        ];
+        for (_, flag) in flags.iter().filter(|(is_on, _)| *is_on) {
+            write!(f, ", {flag}")?;
+        }
+        write!(f, ", {} ms, room {}", self.length.as_millis(), self.room)?;
+        let names: Vec<_> = self.mixes.iter().map(|at| mixes::ALL[*at].name).collect();
+        write!(f, ": {}", names.join(" "))
+    }
+}

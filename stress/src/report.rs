@@ -1,0 +1,149 @@
+//! What a worker tells its supervisor, a line for each round, and what the supervisor makes of all of them.
+//!
+//! A line is `done key=value …`; numbers are added up, or the largest is kept, by the first letters of their key.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::atomic::Ordering::SeqCst;
+
+use crate::ledger::WAITS;
+use crate::mixes;
+use crate::round::Outcome;
+use crate::system;
+
+/// The figures of one round or of many.
+#[derive(Default)]
+pub struct Figures(BTreeMap<String, u64>);
+
+/// Keys of which the largest is kept.
+const LARGEST: &str = "max.";
+
+impl Figures {
+    fn add(&mut self, key: &str, value: u64) {
+        let entry = self.0.entry(key.to_owned()).or_default();
+        if key.starts_with(LARGEST) {
+            *entry = (*entry).max(value);
+        } else {
+            *entry += value;
+        }
+    }
+
+    /// The figure with this key.
+    pub fn get(&self, key: &str) -> u64 {
+        self.0.get(key).copied().unwrap_or(0)
+    }
+
+    /// A round's.
+    pub fn of(outcome: &Outcome) -> Figures {
+        let mut figures = Figures::default();
+        let ledger = &outcome.env.ledger;
+        for (column, mix) in ledger.columns.iter().zip(mixes::ALL) {
+            figures.add(&format!("ops.{}", mix.name), column.ops.load(SeqCst));
+            let ran = column.ran.load(SeqCst);
+            if ran > 0 {
+                figures.add(&format!("rounds.{}", mix.name), 1);
+                figures.add(&format!("ran.{}", mix.name), ran);
+            }
+        }
+        for (at, _) in WAITS.iter().enumerate() {
+            figures.add(&format!("max.wait{at}"), ledger.worst[at].load(SeqCst));
+        }
+        let sums = ledger.sums();
+        figures.add("rounds", 1);
+        figures.add("checks", ledger.checks.load(SeqCst));
+        figures.add("goroutines", outcome.goroutines);
+        figures.add("values", sums.made);
+        figures.add("abandoned", sums.ran - sums.ended);
+        figures.add("rescues", outcome.rescues);
+        figures.add("max.peak_kib", system::peak_kib() as u64);
+        figures.add("max.rss_kib", outcome.rss_kib as u64);
+        figures.add("max.fds_kept", outcome.fds_kept.max(0) as u64);
+        figures
+    }
+
+    /// As a line for the supervisor.
+    pub fn line(&self) -> String {
+        let mut line = String::from("done");
+        for (key, value) in self.0.iter().filter(|(_, value)| **value != 0) {
+            let _ = write!(line, " {key}={value}");
+        }
+        line
+    }
+
+    /// Adds the figures of such a line.
+    pub fn add_line(&mut self, line: &str) {
+        for word in line.split_whitespace() {
+            if let Some((key, value)) = word.split_once('=')
+                && let Ok(value) = value.parse()
+            {
+                self.add(key, value);
+            }
+        }
+    }
+
+    /// All operations.
+    pub fn ops(&self) -> u64 {
+        let ops = self.0.iter().filter(|(key, _)| key.starts_with("ops."));
+        ops.map(|(_, value)| value).sum()
+    }
+
+    /// The report at the end.
+    pub fn table(&self) -> String {
+        let mut text = format!(
+            "{:<10} {:>8} {:>12} {:>14}\n",
+            "mix", "rounds", "actors", "operations"
+        );
+        for mix in mixes::ALL {
+            let get = |what: &str| self.get(&format!("{what}.{}", mix.name));
+            let (rounds, ran, ops) = (get("rounds"), get("ran"), get("ops"));
+            let _ = writeln!(text, "{:<10} {rounds:>8} {ran:>12} {ops:>14}", mix.name);
+        }
+        let _ = writeln!(
+            text,
+            "\n{} rounds, {} closures run, {} values, {} operations, {} invariants checked",
+            self.get("rounds"),
+            self.get("goroutines"),
+            self.get("values"),
+            self.ops(),
+            self.get("checks"),
+        );
+        let _ = writeln!(
+            text,
+            "{} goroutines abandoned with dropped runtimes, {} wake-ups rescued",
+            self.get("abandoned"),
+            self.get("rescues"),
+        );
+        text += "longest:";
+        for (at, name) in WAITS.iter().enumerate() {
+            let us = self.get(&format!("max.wait{at}"));
+            let _ = write!(text, " {name} {:.1} ms,", us as f64 / 1000.0);
+        }
+        text.pop();
+        let _ = write!(
+            text,
+            "\nmemory: at most {} MiB, {} MiB between rounds; at most {} files kept by the abandoned of a round",
+            self.get("max.peak_kib") >> 10,
+            self.get("max.rss_kib") >> 10,
+            self.get("max.fds_kept"),
+        );
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_survive_the_way_to_the_supervisor() {
+        let (mut one, mut sum) = (Figures::default(), Figures::default());
+        one.add("rounds", 1);
+        one.add("ops.chan", 7);
+        one.add("max.wait0", 30);
+        sum.add_line(&one.line());
+        sum.add_line("done rounds=1 max.wait0=20");
+        assert_eq!(sum.get("rounds"), 2);
+        assert_eq!(sum.ops(), 7);
+        assert_eq!(sum.get("max.wait0"), 30);
+    }
+}

@@ -1,0 +1,402 @@
+//! One round: runtimes are made, mixes run in them for a while, all comes to its end, and the books are closed.
+//!
+//! ```text
+//!  build ─► roots of the mixes ─► time passes, failures are injected ─► the end of each runtime ─► checks
+//! ```
+//!
+//! | ending | what must hold |
+//! |---|---|
+//! | drained | every closure ran or was dropped, all has ended, all values are dropped, no goroutine, timer, file or thread is left |
+//! | shut down | the same; joins may say `Exited` |
+//! | dropped, cut off | every closure ran or was dropped, but for the few that were about to begin; nothing is dropped twice; joins are answered; threads go |
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::{Duration, Instant};
+
+use gosched::{Deadlock, Runtime, testing};
+
+use crate::env::Env;
+use crate::ledger::{DRAIN, DROP, HEARTBEAT, Ledger, SHUTDOWN, Sums, YIELD};
+use crate::plan::{Ending, Kind, Plan};
+use crate::rng::Rng;
+use crate::{mixes, system, watch};
+
+/// How long what was let go may take to be gone.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a shutdown may take: all that is shut down ends by itself.
+const UNWINDING: Duration = Duration::from_secs(40);
+/// How late a goroutine may be on a machine that is in order, besides what the machine itself is late.
+const LATE: Duration = Duration::from_secs(4);
+
+/// What came of a round.
+pub struct Outcome {
+    pub env: Arc<Env>,
+    pub complaints: Vec<String>,
+    pub rss_kib: usize,
+    pub goroutines: u64,
+    /// Files that stayed open with goroutines that were given up; threads beyond those from before.
+    pub fds_kept: i64,
+    pub rescues: u64,
+}
+
+/// Before a round.
+struct Before {
+    fds: usize,
+    threads: usize,
+}
+
+fn build(plan: &Plan, procs: usize, name: &str) -> std::io::Result<Runtime> {
+    let mut builder = Runtime::builder()
+        .procs(procs)
+        .name(name)
+        .preemption(plan.preemption)
+        .mprotect_guards(plan.mprotect)
+        .deadlock(if plan.is_closed {
+            Deadlock::Closed
+        } else {
+            Deadlock::Auto
+        });
+    if !plan.own {
+        // SAFETY: the mixes of such a round keep nothing of a thread-local over a call (D6): those that do are not chosen.
+        builder = unsafe { builder.shared_thread_locals() };
+    }
+    builder.build()
+}
+
+/// Runs the round of a plan.
+pub fn run(plan: Plan) -> Outcome {
+    let before = Before {
+        fds: system::fds(),
+        threads: system::threads(),
+    };
+    let mut rng = Rng::new(plan.seed ^ 0xA5A5);
+    let here = build(&plan, plan.procs, "here").expect("a runtime");
+    let there = plan
+        .there
+        .map(|n| build(&plan, n, "there").expect("a runtime"));
+    let env = Arc::new(Env {
+        ledger: Arc::new(Ledger::new(mixes::ALL.len())),
+        stop: AtomicBool::new(false),
+        is_ending: AtomicBool::new(false),
+        here: here.handle(),
+        there: there.as_ref().map(Runtime::handle),
+        seeds: AtomicU64::new(rng.next()),
+        room: AtomicI64::new(plan.room),
+        plan,
+    });
+    watch::built(&env);
+    watch::stage("starting");
+    start(&env, &mut rng, &here);
+    watch::stage("running");
+    let machine_late = pass_time(&env, &mut rng);
+    let mut closing = Closing {
+        env: &env,
+        rng,
+        rescues: 0,
+    };
+    closing.end_all(here, there);
+    watch::stage("checking");
+    check_heart(&env, machine_late);
+    check_books(&env);
+    let fds_kept = check_system(&env, &before);
+    Outcome {
+        complaints: env.ledger.complaints(),
+        rss_kib: system::rss_kib(),
+        goroutines: env.ledger.sums().ran,
+        fds_kept,
+        rescues: closing.rescues,
+        env,
+    }
+}
+
+/// Starts the roots of the mixes, from this thread or from a main goroutine.
+fn start(env: &Arc<Env>, rng: &mut Rng, here: &Runtime) {
+    let mut roots = Vec::new();
+    for &mix in &env.plan.mixes {
+        for _ in 0..rng.few(mixes::ALL[mix].roots) {
+            roots.push((mix, rng.one_in(4)));
+        }
+    }
+    let start_all = || {
+        for (mix, elsewhere) in roots {
+            let mut actor = env.actor(mix);
+            let place = if elsewhere {
+                crate::env::Place::There
+            } else {
+                crate::env::Place::Here
+            };
+            // Roots do not compete for room.
+            env.room.fetch_add(1, SeqCst);
+            drop(actor.start(place, mixes::ALL[mix].root));
+            env.room.fetch_sub(1, SeqCst);
+        }
+    };
+    if rng.one_in(2) {
+        here.run(start_all);
+    } else {
+        start_all();
+    }
+}
+
+/// Lets time pass, with failures now and then; returns how late the machine was at waking this thread.
+fn pass_time(env: &Arc<Env>, rng: &mut Rng) -> Duration {
+    let until = Instant::now() + env.plan.length;
+    let mut late = Duration::ZERO;
+    while Instant::now() < until && env.ledger.complaints().is_empty() {
+        let inject = env.plan.inject;
+        let few = |rng: &mut Rng| rng.below(1 << rng.clone().below(8)) as i64;
+        if inject.map && rng.one_in(3) {
+            testing::fail_map_after(few(rng));
+        }
+        if inject.thread && rng.one_in(3) {
+            testing::fail_thread_after(few(rng));
+        }
+        if inject.epoll && rng.one_in(3) {
+            testing::fail_epoll_after(few(rng));
+        }
+        let pause = Duration::from_micros(200 + rng.below(4000));
+        let began = Instant::now();
+        std::thread::sleep(pause);
+        late = late.max(began.elapsed().saturating_sub(pause));
+        refuse_nothing();
+        std::thread::sleep(rng.micros(3000));
+    }
+    late
+}
+
+/// The system is in order again.
+fn refuse_nothing() {
+    testing::fail_map_after(-1);
+    testing::fail_thread_after(-1);
+    testing::fail_epoll_after(-1);
+}
+
+/// The end of a round's runtimes.
+struct Closing<'a> {
+    env: &'a Arc<Env>,
+    rng: Rng,
+    rescues: u64,
+}
+
+impl Closing<'_> {
+    fn end_all(&mut self, here: Runtime, there: Option<Runtime>) {
+        let [ends_here, ends_there] = self.env.plan.endings;
+        if self.env.plan.is_gentle {
+            self.env.stop.store(true, SeqCst);
+        }
+        let (mut drained, mut others) = (Vec::new(), Vec::new());
+        let all = [
+            Some((here, ends_here)),
+            there.map(|there| (there, ends_there)),
+        ];
+        for (runtime, ending) in all.into_iter().flatten() {
+            match ending {
+                Ending::Drained => drained.push(runtime),
+                _ => others.push((runtime, ending)),
+            }
+        }
+        if self.rng.one_in(2) {
+            others.reverse();
+        }
+        if !others.is_empty() {
+            self.env.is_ending.store(true, SeqCst);
+        }
+        while let Some((runtime, ending)) = others.pop() {
+            self.count_rescues(&runtime);
+            self.end(runtime, ending, drained.first());
+        }
+        self.env.stop.store(true, SeqCst);
+        watch::stage("draining");
+        let began = Instant::now();
+        self.wait_for(&drained);
+        self.env.ledger.took(DRAIN, began.elapsed());
+        drained.into_iter().for_each(|runtime| self.close(runtime));
+    }
+
+    fn count_rescues(&mut self, runtime: &Runtime) {
+        let metrics = runtime.metrics();
+        self.rescues += metrics.rescues;
+        if metrics.rescues != 0 && !self.env.plan.inject.thread {
+            let text = format!("WK: {} wake-ups were lost\n{metrics}", metrics.rescues);
+            self.env.ledger.complain(text);
+        }
+        if metrics.signal_lost {
+            self.env.ledger.complain("the preemption signal is lost");
+        }
+    }
+
+    /// Ends a runtime in the middle of everything.
+    fn end(&mut self, runtime: Runtime, ending: Ending, other: Option<&Runtime>) {
+        let began = Instant::now();
+        match ending {
+            Ending::ShutDown => {
+                watch::stage("shutting down");
+                // Those in calls and loops end when they are told.
+                let (env, time) = (Arc::clone(self.env), self.rng.micros(50_000));
+                let tells = std::thread::spawn(move || {
+                    std::thread::sleep(time);
+                    env.stop.store(true, SeqCst);
+                });
+                runtime.shutdown(UNWINDING);
+                let _ = tells.join();
+            }
+            Ending::CutOff(ms) => {
+                watch::stage("cutting off");
+                runtime.shutdown(Duration::from_millis(ms));
+            }
+            _ => self.drop(runtime, ending, other),
+        }
+        let is_unwound = matches!(ending, Ending::ShutDown | Ending::CutOff(_));
+        let kind = if is_unwound { SHUTDOWN } else { DROP };
+        self.env.ledger.took(kind, began.elapsed());
+    }
+
+    fn drop(&mut self, runtime: Runtime, ending: Ending, other: Option<&Runtime>) {
+        watch::stage("dropping");
+        match (ending, other) {
+            (Ending::DroppedInside, _) => {
+                let handle = runtime.handle();
+                if let Ok(dropper) = handle.try_spawn(move || drop(runtime))
+                    && dropper.join().is_ok()
+                {
+                    let text = "a goroutine of a dropped runtime was joined as if it had ended";
+                    self.env.ledger.complain(text);
+                }
+            }
+            (Ending::DroppedElsewhere, Some(other)) => {
+                let dropper = other.handle().try_spawn(move || drop(runtime));
+                let is_over = dropper.is_ok_and(|dropper| dropper.join().is_ok());
+                if !is_over && !self.env.may_refuse() {
+                    self.env.ledger.complain("who drops a runtime is lost");
+                }
+            }
+            _ => drop(runtime),
+        }
+    }
+
+    /// Until nothing is left in these, and no plain thread is at work.
+    fn wait_for(&self, drained: &[Runtime]) {
+        let is_empty = |runtime: &Runtime| {
+            let metrics = runtime.metrics();
+            metrics.goroutines == 0 && metrics.timers == 0
+        };
+        loop {
+            let threads = self.env.ledger.sums().threads;
+            if threads == 0 && drained.iter().all(is_empty) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Looks at a runtime in which nothing is left, and drops it.
+    fn close(&mut self, runtime: Runtime) {
+        watch::stage("closing");
+        if let Err(violations) = runtime.check() {
+            self.env.ledger.complain(violations);
+        }
+        self.count_rescues(&runtime);
+        let metrics = runtime.metrics();
+        if metrics.spawns != metrics.ends || metrics.goroutines != 0 {
+            self.env
+                .ledger
+                .complain(format_args!("S2: goroutines are left\n{metrics}"));
+        }
+        let leaks = runtime.leaks();
+        if !leaks.is_empty() {
+            self.env
+                .ledger
+                .complain(format_args!("an empty runtime leaks: {leaks}"));
+        }
+        watch::stage("dropping an empty runtime");
+        let began = Instant::now();
+        drop(runtime);
+        self.env.ledger.took(DROP, began.elapsed());
+    }
+}
+
+/// Nobody starved.
+fn check_heart(env: &Env, machine_late: Duration) {
+    let plan = &env.plan;
+    if plan.inject.thread || plan.inject.map || !plan.preemption {
+        return;
+    }
+    let factor = if plan.kind == Kind::Chaos { 3 } else { 1 };
+    let limit = factor * LATE + 5 * machine_late;
+    for (wait, what) in [(HEARTBEAT, "a sleeper"), (YIELD, "one that yields")] {
+        let worst = Duration::from_micros(env.ledger.worst[wait].load(SeqCst));
+        env.ledger.checks.fetch_add(1, SeqCst);
+        if worst > limit {
+            env.ledger.complain(format_args!(
+                "U4, L2: {what} starved for {worst:?} (the machine was {machine_late:?} late)"
+            ));
+        }
+    }
+}
+
+/// Every closure and every value is accounted for.
+fn check_books(env: &Env) {
+    let plan = &env.plan;
+    let is_settled = |sums: &Sums| {
+        let Sums {
+            born,
+            ran,
+            ended,
+            unrun,
+            made,
+            dropped,
+            ..
+        } = *sums;
+        if !plan.may_abandon() {
+            return born == ended + unrun && made == dropped && sums.fds == 0;
+        }
+        // Those that were given up where they were about to begin.
+        let about = 2 * (plan.procs + plan.there.unwrap_or(0)) as u64 + 16;
+        (ran + unrun..=ran + unrun + about).contains(&born)
+            && ended <= ran
+            && dropped <= made
+            && sums.fds >= 0
+    };
+    env.ledger.checks.fetch_add(1, SeqCst);
+    if !system::eventually(PATIENCE, || is_settled(&env.ledger.sums())) {
+        env.ledger.complain(format_args!(
+            "the books do not close: {:?}\n{}",
+            env.ledger.sums(),
+            env.ledger.open_entries(&mixes::names())
+        ));
+    }
+}
+
+/// Files and threads are back; returns the files that stayed with those who were given up.
+fn check_system(env: &Env, before: &Before) -> i64 {
+    let plan = &env.plan;
+    let mut patience = PATIENCE;
+    // One delivers signals, from the first receiver on.
+    if !system::eventually(patience, || system::threads() <= before.threads + 1) {
+        env.ledger.complain(format_args!(
+            "{} threads, {} before:\n{}",
+            system::threads(),
+            before.threads,
+            system::thread_list()
+        ));
+        patience = Duration::from_secs(1);
+    }
+    let given_up = || env.ledger.sums().fds;
+    // A runtime that was dropped while its threads were in calls may keep its poller.
+    let pollers = 2 * i64::from(plan.may_abandon()) * plan.endings.len() as i64;
+    let extra = || system::fds() as i64 - before.fds as i64;
+    env.ledger.checks.fetch_add(2, SeqCst);
+    if !system::eventually(patience, || extra() <= given_up() + pollers) {
+        env.ledger.complain(format_args!(
+            "{} files are open, {} were before, {} belong to goroutines that were given up:{}",
+            system::fds(),
+            before.fds,
+            given_up(),
+            system::fd_list()
+        ));
+    }
+    extra()
+}

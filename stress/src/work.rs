@@ -1,0 +1,94 @@
+//! A worker: runs rounds one after another and says what came of each. A round that fails is the last one.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use crate::args::Args;
+use crate::plan::{Kind, Plan, round_seed};
+use crate::report::Figures;
+use crate::{round, system, watch};
+
+/// What memory may grow by, from the first rounds of a process to its last, in KiB: caches of malloc and of the kernel.
+const GROWTH_KIB: usize = 96 << 10;
+
+fn prepare() {
+    system::raise_file_limit();
+    // SAFETY: a setting of this process: it does not survive its supervisor.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    watch::install_hook();
+    // What a process keeps once it has it: who delivers signals, and who polls for plain threads.
+    crate::mixes::signals::prepare();
+    crate::mixes::tcp::prepare();
+    watch::start();
+}
+
+/// To the supervisor.
+fn tell(text: &str) {
+    let mut out = std::io::stdout();
+    let _ = writeln!(out, "{text}").and_then(|()| out.flush());
+}
+
+/// One round; false if it failed.
+fn run(args: &Args, n: u64, seed: u64) -> (bool, usize) {
+    let plan = Plan::new(seed, &args.only).narrow(&args.just);
+    let what = format!("round {n} {seed:#x} {plan}");
+    tell(&what);
+    watch::begin(what.clone());
+    let outcome = round::run(plan);
+    watch::end();
+    let figures = Figures::of(&outcome).line();
+    if outcome.complaints.is_empty() {
+        tell(&figures);
+        return (true, outcome.rss_kib);
+    }
+    watch::say(&format!("FAILED: {what}"));
+    for complaint in &outcome.complaints {
+        watch::say(&format!("  {complaint}"));
+    }
+    watch::say(&outcome.env.ledger.open_entries(&crate::mixes::names()));
+    tell(&format!("{figures} failed=1"));
+    (false, outcome.rss_kib)
+}
+
+/// Some rounds of a run, all of one kind.
+pub fn rounds(args: &Args, run_seed: u64, first: u64, count: u64) -> ExitCode {
+    prepare();
+    let mut memory = Vec::new();
+    for n in first..first + count {
+        let (is_good, rss_kib) = run(args, n, round_seed(run_seed, n));
+        memory.push(rss_kib);
+        if !is_good {
+            return ExitCode::FAILURE;
+        }
+    }
+    if Kind::of(round_seed(run_seed, first)) == Kind::Clean && grows(&memory) {
+        watch::say(&format!(
+            "FAILED: rounds {first} to {}: memory grows, in KiB after each: {memory:?}",
+            first + count - 1
+        ));
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}
+
+/// Whether the last third of the rounds leaves more behind than the first third did, by more than caches explain.
+fn grows(memory: &[usize]) -> bool {
+    let third = memory.len() / 3;
+    if third < 4 {
+        return false;
+    }
+    let least = |part: &[usize]| part.iter().copied().min().unwrap_or(0);
+    let (early, late) = (&memory[..third], &memory[memory.len() - third..]);
+    least(late) > early.iter().copied().max().unwrap_or(0) + GROWTH_KIB
+}
+
+/// One round, again and again.
+pub fn one(args: &Args, seed: u64) -> ExitCode {
+    prepare();
+    for n in 0..args.times {
+        if !run(args, n, seed).0 {
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}
