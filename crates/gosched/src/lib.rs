@@ -48,7 +48,10 @@ pub mod time;
 #[doc(hidden)]
 pub mod testing;
 
-/// The guide's examples are tests.
+/// The examples of the README and of the guide are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+mod readme {}
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guide/what-a-goroutine-shares-with-a-thread.md")]
 mod guide {}
