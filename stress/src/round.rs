@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a shutdown may take: all that is shut down ends by itself.
 const UNWINDING: Duration = Duration::from_secs(40);
 /// How late a goroutine may be on a machine that is in order, besides what the machine itself is late.
-const LATE: Duration = Duration::from_secs(4);
+const LATE: Duration = Duration::from_secs(10);
 
 /// What came of a round.
 pub struct Outcome {
