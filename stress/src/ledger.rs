@@ -55,7 +55,7 @@ pub struct Ledger {
 }
 
 /// The kinds of waits whose longest is kept.
-pub const WAITS: [&str; 8] = [
+pub const WAITS: [&str; 9] = [
     "heartbeat late",
     "yield",
     "spawn to join",
@@ -64,6 +64,7 @@ pub const WAITS: [&str; 8] = [
     "shutdown",
     "drop",
     "dump",
+    "check",
 ];
 pub const HEARTBEAT: usize = 0;
 pub const YIELD: usize = 1;
@@ -73,6 +74,7 @@ pub const DRAIN: usize = 4;
 pub const SHUTDOWN: usize = 5;
 pub const DROP: usize = 6;
 pub const DUMP: usize = 7;
+pub const CHECK: usize = 8;
 
 /// The sums over all mixes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -136,7 +136,7 @@ pub(crate) fn check_of(sched: &Sched) -> Result<(), Violations> {
         return Ok(()); // its world stops no more
     }
     let rt = enter();
-    until_clean(&mut report, |report| check_lists(sched, report));
+    until_clean(sched, &mut report, |report| check_lists(sched, report));
     let outstanding = sched.blocks.outstanding();
     drop(rt);
     if report.count == 0 {
@@ -145,7 +145,7 @@ pub(crate) fn check_of(sched: &Sched) -> Result<(), Violations> {
             return Ok(());
         };
         context::systemstack(|| {
-            until_clean(&mut report, |report| {
+            until_clean(sched, &mut report, |report| {
                 check_stopped(sched, &mut census, report);
             });
         });
@@ -157,13 +157,15 @@ pub(crate) fn check_of(sched: &Sched) -> Result<(), Violations> {
     report.into_result()
 }
 
-/// Looks until there is nothing to report, or often enough to believe it.
-fn until_clean(report: &mut Report, mut look: impl FnMut(&mut Report)) {
+/// Looks until there is nothing to report, or often enough to believe it. A runtime that is being dropped is in no order, and whoever
+/// drops it is not kept waiting.
+fn until_clean(sched: &Sched, report: &mut Report, mut look: impl FnMut(&mut Report)) {
     let deadline = os::monotonic_ns() + PATIENCE_NS;
     loop {
         report.clear();
         look(report);
-        if report.count == 0 || os::monotonic_ns() >= deadline {
+        let is_over = os::monotonic_ns() >= deadline || sched.dead.load(Relaxed);
+        if report.count == 0 || is_over {
             return;
         }
         os::sleep_ns(PAUSE_NS);
