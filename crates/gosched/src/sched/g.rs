@@ -13,7 +13,7 @@ use std::mem::MaybeUninit;
 use std::panic::Location;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 
 use super::Sched;
 use super::gstatus::{Status, StatusWord};
@@ -131,7 +131,7 @@ pub(crate) struct G {
     /// [`STARTED`]: it has a stack of its own; [`ENDING`]: its closure has returned and its thread-locals go.
     pub(crate) started: AtomicU8,
     /// Saved stack pointer while it does not run.
-    pub(crate) sp: Cell<usize>,
+    pub(crate) sp: Shown,
     /// Link of the one run queue or free list it is on (G3).
     pub(crate) schedlink: AtomicRef<G>,
     /// The M that runs it (G2); while Runnable, the M on whose thread it waits for a P, if it does (D7).
@@ -142,7 +142,7 @@ pub(crate) struct G {
     pub(crate) sched: Cell<*const Sched>,
     /// Bottom and top of its stack; 0 when it has none.
     pub(crate) stack_lo: Cell<usize>,
-    pub(crate) stack_hi: Cell<usize>,
+    pub(crate) stack_hi: Shown,
 
     // Who it is.
     pub(crate) id: AtomicU64,
@@ -170,6 +170,30 @@ pub(crate) struct G {
     // The closure, until the goroutine starts.
     task: Cell<Option<&'static TaskVtable>>,
     data: UnsafeCell<[MaybeUninit<u64>; INLINE_WORDS]>,
+}
+
+/// A word that belongs to whoever has the G, and at which others may look to guess: what they see may be old, or another
+/// goroutine's.
+#[derive(Default)]
+pub(crate) struct Shown(AtomicUsize);
+
+impl Shown {
+    #[inline]
+    pub(crate) fn get(&self) -> usize {
+        // ORDER: Relaxed; the G's owner wrote it itself, or got the G from whoever did; anybody else guesses.
+        self.0.load(Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn set(&self, value: usize) {
+        // ORDER: Relaxed; as in `get`.
+        self.0.store(value, Relaxed);
+    }
+
+    /// For the switch, which stores it by itself.
+    pub(crate) fn as_ptr(&self) -> *mut usize {
+        self.0.as_ptr()
+    }
 }
 
 /// What can be done with a stored closure.
