@@ -57,19 +57,21 @@ pub fn without_preemption() {
 }
 
 /// The runtime every gosched port runs on.
+///
+/// The workloads may share their thread's thread-locals: they declare none, take
+/// no `Rc`, guard or handle out of one, and ask for no thread's identity. What
+/// malloc, a read of `/proc` and a printed line use inside std and libc they are
+/// done with when they return; the latter two, which a goroutine does before and
+/// after switches, are never inlined, so that no address of a thread-local
+/// outlives the call.
 pub fn runtime(mode: Mode, procs: usize) -> io::Result<Runtime> {
     // ORDER: Relaxed; see `without_preemption`.
     let preemption = PREEMPTION.load(Ordering::Relaxed);
     let builder = Runtime::builder().procs(procs).preemption(preemption);
     let builder = match mode {
         Mode::Own => builder,
-        // SAFETY: goroutines of this program touch no thread-local of their own
-        // and keep nothing of one over a switch (D6). The workloads declare none,
-        // take no `Rc`, guard or handle out of one, and ask for no thread's
-        // identity. What malloc, a read of `/proc` and a printed line use inside
-        // std and libc they are done with when they return; the latter two, which
-        // a goroutine does before and after switches, are never inlined, so that
-        // no address of a thread-local outlives the call.
+        // SAFETY: D6, goroutines of this program keep nothing of a thread-local
+        // over a switch; see above.
         Mode::Shared => unsafe { builder.shared_thread_locals() },
     };
     builder.build()

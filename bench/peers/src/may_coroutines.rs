@@ -6,8 +6,6 @@
 //! arm to its end and then takes the first: all arms that find a message take
 //! one, so it cannot do `select…`.
 
-use std::io;
-use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -16,7 +14,7 @@ use may::coroutine::{self, Coroutine, JoinHandle};
 use may::net::{TcpListener, TcpStream};
 use may::sync::{Mutex, Semphore, mpmc, mpsc};
 
-use crate::threads::{self, Counter, Marks, Receiver, Sender, Tasks};
+use crate::threads::{self, Marks, Receiver, Sender, Tasks};
 
 /// may.
 pub struct May;
@@ -42,10 +40,8 @@ impl Tasks for May {
     }
 
     fn spawn<T: Send + 'static>(task: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
-        // SAFETY: a coroutine must not use thread-locals over a switch nor
-        // overflow its stack. The workloads declare no thread-locals and keep
-        // nothing of one; their frames are a few hundred bytes, and 4 KiB in
-        // a server, of 32 KiB.
+        // SAFETY: may's conditions. The workloads keep nothing of a thread-local
+        // over a switch, and their frames are far below 32 KiB (4 KiB at most).
         unsafe { coroutine::spawn(task) }
     }
 
@@ -182,34 +178,4 @@ impl Receiver for mpmc::Receiver<u64> {
     }
 }
 
-impl Counter for Mutex<usize> {
-    fn zero() -> Self {
-        Mutex::new(0)
-    }
-
-    fn count(&self) {
-        *self.lock().expect("an addition does not panic") += 1;
-    }
-
-    fn value(&self) -> usize {
-        *self.lock().expect("an addition does not panic")
-    }
-}
-
-impl threads::Listener for TcpListener {
-    type Stream = TcpStream;
-
-    fn bind() -> io::Result<(Self, u16)> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let port = listener.local_addr()?.port();
-        Ok((listener, port))
-    }
-
-    fn next(&self) -> io::Result<TcpStream> {
-        Ok(self.accept()?.0)
-    }
-
-    fn set_nodelay(stream: &TcpStream) -> io::Result<()> {
-        stream.set_nodelay(true)
-    }
-}
+threads::like_std!(Mutex, TcpListener, TcpStream);

@@ -6,14 +6,14 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::sync::Mutex;
 use std::thread::{self, JoinHandle, Thread};
 use std::time::Duration;
 
 use crossbeam_channel::{self as chan, select};
 
-use crate::threads::{self, Counter, Marks, Receiver, Sender, Tasks};
+use crate::threads::{self, Marks, Receiver, Sender, Tasks};
 
 /// Plain threads.
 pub struct Std;
@@ -143,34 +143,4 @@ impl Receiver for chan::Receiver<u64> {
     }
 }
 
-impl Counter for Mutex<usize> {
-    fn zero() -> Self {
-        Mutex::new(0)
-    }
-
-    fn count(&self) {
-        *self.lock().expect("an addition does not panic") += 1;
-    }
-
-    fn value(&self) -> usize {
-        *self.lock().expect("an addition does not panic")
-    }
-}
-
-impl threads::Listener for TcpListener {
-    type Stream = TcpStream;
-
-    fn bind() -> io::Result<(Self, u16)> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let port = listener.local_addr()?.port();
-        Ok((listener, port))
-    }
-
-    fn next(&self) -> io::Result<TcpStream> {
-        Ok(self.accept()?.0)
-    }
-
-    fn set_nodelay(stream: &TcpStream) -> io::Result<()> {
-        stream.set_nodelay(true)
-    }
-}
+threads::like_std!(Mutex, TcpListener, TcpStream);

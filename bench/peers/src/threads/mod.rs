@@ -217,3 +217,41 @@ fn cannot<T: Tasks>(workload: &str, n: usize) -> Option<String> {
             .map(|most| format!("{tasks} at once; a process can have about {most}")),
     }
 }
+
+/// A mutex and a listener that have std's methods, as what the workloads want.
+macro_rules! like_std {
+    ($mutex:ident, $listener:ident, $stream:ident) => {
+        impl $crate::threads::Counter for $mutex<usize> {
+            fn zero() -> Self {
+                $mutex::new(0)
+            }
+
+            fn count(&self) {
+                *self.lock().expect("an addition does not panic") += 1;
+            }
+
+            fn value(&self) -> usize {
+                *self.lock().expect("an addition does not panic")
+            }
+        }
+
+        impl $crate::threads::Listener for $listener {
+            type Stream = $stream;
+
+            fn bind() -> std::io::Result<(Self, u16)> {
+                let listener = $listener::bind((std::net::Ipv4Addr::LOCALHOST, 0))?;
+                let port = listener.local_addr()?.port();
+                Ok((listener, port))
+            }
+
+            fn next(&self) -> std::io::Result<$stream> {
+                Ok(self.accept()?.0)
+            }
+
+            fn set_nodelay(stream: &$stream) -> std::io::Result<()> {
+                stream.set_nodelay(true)
+            }
+        }
+    };
+}
+pub(crate) use like_std;

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use loom::sync::{Arc as Counted, Mutex};
-use loom::thread;
+use loom::thread::{self, JoinHandle};
 
 use super::explore;
 use crate::changes::Changes;
@@ -28,6 +28,12 @@ impl Socket {
             changes: Changes::new(),
             waiting: Mutex::new(VecDeque::new()),
         })
+    }
+
+    /// What happens outside, on a thread of its own.
+    fn kernel(self: &Arc<Socket>, story: fn(&Socket)) -> JoinHandle<()> {
+        let socket = Arc::clone(self);
+        thread::spawn(move || story(&socket))
     }
 
     fn arrive(&self, bytes: u32) {
@@ -107,15 +113,12 @@ impl Socket {
 fn f5_a_reader_gets_all_that_comes_however_it_is_told() {
     explore(Some(3), || {
         let socket = Socket::new();
-        let kernel = {
-            let socket = Arc::clone(&socket);
-            thread::spawn(move || {
-                socket.arrive(1);
-                socket.tell(false);
-                socket.arrive(1);
-                socket.tell(false);
-            })
-        };
+        let kernel = socket.kernel(|socket| {
+            socket.arrive(1);
+            socket.tell(false);
+            socket.arrive(1);
+            socket.tell(false);
+        });
         let mut got = 0;
         while got < 2 {
             got += socket.read(2);
@@ -129,15 +132,12 @@ fn f5_a_reader_gets_all_that_comes_however_it_is_told() {
 fn f5_an_end_is_read_though_the_socket_was_dry() {
     explore(Some(3), || {
         let socket = Socket::new();
-        let kernel = {
-            let socket = Arc::clone(&socket);
-            thread::spawn(move || {
-                socket.arrive(1);
-                socket.tell(false);
-                socket.hang_up();
-                socket.tell(true);
-            })
-        };
+        let kernel = socket.kernel(|socket| {
+            socket.arrive(1);
+            socket.tell(false);
+            socket.hang_up();
+            socket.tell(true);
+        });
         assert_eq!(socket.read(2), 1);
         assert_eq!(socket.read(2), 0);
         assert_eq!(socket.read(2), 0, "an end stays one");

@@ -190,7 +190,8 @@ impl Sched {
     }
 
     /// Where there are many, each one's memory has to be fetched anew: that of the next two, while this one runs. The
-    /// stack of the first, whose G was fetched the last time; the G of the second.
+    /// stack of the first, whose G was fetched the last time; the G of the second. Both are guesses, and a thief may have them
+    /// by now: nothing but what is fetched depends on it, and a G's memory stays a G's (GF).
     #[inline]
     fn prefetch_queue(&self, p: Pp) {
         // SAFETY: R2, this M holds p.
