@@ -20,7 +20,9 @@
 //! that hardly a call is met by one. A thread that was woken in a call and waits for a CPU to return on also counts as running;
 //! so a signal is sent only to one that has used its CPU for 3/4 of the time between two looks, or 200 µs of it without going
 //! to sleep (its count of voluntary switches is the same). One that has had less than 200 µs of CPU since its slice was first
-//! looked at is spared, for up to 100 ms.
+//! looked at is spared, for up to 100 ms. And one that could run when the kernel was asked, and whose clock has not moved since,
+//! has had no CPU to go to sleep with: it is not asked about again, makes no room for others, and is no reason to look soon.
+//! On a machine that is shared this is what most looks find.
 //!
 //! A stray may come back from its call without entering the runtime. It then runs user code without a P, perhaps one more than
 //! GOMAXPROCS. Having used 50 µs of CPU it is noticed and counted; having used about 200 µs without sleep it is signalled, and
@@ -49,7 +51,7 @@ const MARKED_NS: u64 = 20_000;
 /// Who sleeps in the kernel for this long is blocked, if others wait.
 const BLOCKED_NS: u64 = 1_000_000;
 /// From this age on the CPU clock is watched.
-const SAMPLE_NS: u64 = 300_000;
+const SAMPLE_NS: u64 = 200_000;
 /// Who has run for this long makes room for somebody just woken.
 const PRESS_NS: u64 = 500_000;
 /// Who has used less than this since its slice was first looked at has had no CPU, and is no reason for a signal ...
@@ -73,11 +75,12 @@ const STRAYS_MAX: usize = 32;
 /// Descriptors kept open for looking at threads.
 const FILES_MAX: u32 = 128;
 
-/// Between two looks: while a marked call holds a P that others want; while somebody may be stuck; while others wait, or
-/// strays may come back.
+/// Between two looks: while a marked call holds a P that others want; while somebody may be stuck; while others wait; while who
+/// holds a P waits for a CPU; while strays may come back.
 const PACE_MARKED_NS: u64 = 20_000;
 const PACE_STUCK_NS: u64 = 250_000;
 const PACE_WAITING_NS: u64 = 500_000;
+const PACE_READY_NS: u64 = 1_000_000;
 const PACE_STRAYS_NS: u64 = 1_000_000;
 /// Where every look finds that all have got on, the next one comes later, by so many doublings. Not so late that it is a doze.
 const CALM_MAX: u32 = 1;
@@ -132,6 +135,9 @@ pub(crate) struct SeenP {
     span_ns: Cell<u64>,
     span_cpu_ns: Cell<u64>,
     is_busy: Cell<bool>,
+    /// The clock at a look after which the kernel said that its M can run, and when that was.
+    ready_cpu_ns: Cell<u64>,
+    ready_ns: Cell<u64>,
     /// When its goroutine was asked to make room; 0: it was not.
     asked_ns: Cell<u64>,
 }
@@ -175,6 +181,7 @@ impl SeenP {
         self.first_cpu_ns.set(u64::MAX);
         self.span_ns.set(0);
         self.is_busy.set(false);
+        self.ready_cpu_ns.set(u64::MAX);
         self.asked_ns.set(0);
     }
 
@@ -191,6 +198,18 @@ impl SeenP {
             self.is_busy.set(!is_first && used >= span / 4 * 3);
         }
         before == cpu
+    }
+
+    /// The thread has had no CPU since the last look, and the kernel has said, after the look at the clock, that it can run.
+    fn note_ready(&self, cpu: u64, now: u64) {
+        self.ready_cpu_ns.set(cpu);
+        self.ready_ns.set(now);
+    }
+
+    /// Whether the thread could run and has had no CPU since: it cannot have gone to sleep, and the kernel need not be asked again.
+    /// Not for long, should a clock ever stand still for one that runs.
+    fn waits_for_cpu(&self, now: u64) -> bool {
+        self.ready_cpu_ns.get() == self.cpu_ns.get() && now - self.ready_ns.get() < SLICE_NS
     }
 }
 
@@ -283,6 +302,9 @@ impl Sched {
         let tick = p.schedtick.load(Relaxed);
         if tick != seen.tick.get() {
             seen.begin(tick, now);
+            if waits && let Some(cpu) = os::thread_cpu_ns(m.tid.load(Relaxed)) {
+                seen.note_cpu(cpu, now);
+            }
             return (0, u64::MAX);
         }
         let age = now - seen.since_ns.get();
@@ -299,11 +321,16 @@ impl Sched {
         if (waits || is_due) && self.look_whether_blocked(claims, p, m, now) {
             return (0, PACE_STUCK_NS);
         }
-        if waits && is_due {
-            let soon = self.ask_then_insist(claims, p, m, now);
-            return (age, soon.min(PACE_STUCK_NS));
+        match waits {
+            false => (age, u64::MAX),
+            // It has no CPU, and so keeps nobody from one.
+            true if seen.waits_for_cpu(now) => (0, PACE_READY_NS),
+            true if is_due => {
+                let soon = self.ask_then_insist(claims, p, m, now);
+                (age, soon.min(PACE_STUCK_NS))
+            }
+            true => (age, PACE_STUCK_NS),
         }
-        (age, if waits { PACE_STUCK_NS } else { u64::MAX })
     }
 
     /// Takes the P of a goroutine that sleeps in the kernel.
@@ -315,13 +342,18 @@ impl Sched {
         };
         let has_stood_still = seen.note_cpu(cpu, now);
         // One that sleeps again and again, a little each time, has had its slice, too.
-        let is_suspect = has_stood_still && age >= BLOCKED_NS || age >= SLICE_NS;
-        if !is_suspect || !self.has_thread_to_spare() {
+        let is_suspect = has_stood_still || age >= SLICE_NS;
+        if !is_suspect || seen.waits_for_cpu(now) || !self.has_thread_to_spare() {
             return false;
         }
         let call = match self.doing(claims, m) {
+            Doing::Blocked(_) if age < BLOCKED_NS => return false,
             Doing::Blocked(call) => call,
             Doing::Unknown if has_stood_still && age >= SLICE_NS => -1,
+            Doing::Running if has_stood_still => {
+                seen.note_ready(cpu, now);
+                return false;
+            }
             _ => return false,
         };
         if !self.take_blocked(claims, m, p, seen.tick.get()) {

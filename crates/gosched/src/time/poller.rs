@@ -96,12 +96,16 @@ impl Poller {
             // FENCE: timer/2 — the announcement before the second look at the timers; meets timer/1 in `kick`.
             fence(SeqCst);
             if next() >= until {
-                os::set_timer_slack_ns(SLACK_NS);
+                if until != u64::MAX {
+                    os::set_timer_slack_ns(SLACK_NS);
+                }
                 match driver {
                     Some(driver) => wake = self.sleep_in(driver, until),
                     None => _ = self.note.sleep_until(until),
                 }
-                os::set_timer_slack_ns(0);
+                if until != u64::MAX {
+                    os::set_timer_slack_ns(0);
+                }
                 break;
             }
         }

@@ -110,6 +110,8 @@ fn d7_a_copys_own_runtime_preempts() {
             // SAFETY: no runtime is there; the copy makes its own and leaves.
             let copy = unsafe { libc::fork() };
             if copy == 0 {
+                // SAFETY: a setting of this process: nobody computes on for one who has given up.
+                unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
                 let runtime = build();
                 let hogs = Hogs::new(&runtime, 1);
                 let answer = runtime.spawn(|| 7).join().unwrap();
