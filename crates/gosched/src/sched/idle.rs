@@ -200,9 +200,7 @@ impl Sched {
             return;
         }
         let nobody_looks = self.spin.count() == 0 && core.pidle.is_none();
-        let nobody_watches =
-            (self.has_timers() || self.has_net_waiters()) && !self.poller.is_watching();
-        if (nobody_looks || nobody_watches) && self.spin.claim_wake() {
+        if (nobody_looks || self.nobody_watches()) && self.spin.claim_wake() {
             self.start_m(core, p, true);
             return;
         }
@@ -212,6 +210,11 @@ impl Sched {
         if self.spin.is_needed() || !self.runq_is_empty() {
             self.wake_p();
         }
+    }
+
+    /// Whether timers are set or the network is waited for, and no M sleeps until something comes of it.
+    pub(crate) fn nobody_watches(&self) -> bool {
+        (self.has_timers() || self.has_net_waiters()) && !self.poller.is_watching()
     }
 
     /// Queues runnable goroutines: up to one per idle P goes where another M finds it first, the rest to p's

@@ -283,8 +283,11 @@ impl Drop for Stopped<'_> {
             busy = p.link.take();
             sched.start_m(sched.core.lock(), p, false);
         }
-        super::spin::submitted_by_rmw();
-        sched.wake_p();
+        // As for any P that goes idle: who submitted meanwhile found none, and said so.
+        super::spin::idle_p_added();
+        if sched.spin.is_needed() || sched.has_work() || sched.nobody_watches() {
+            sched.wake_p();
+        }
         sched.core.lock().starting -= 1;
     }
 }
