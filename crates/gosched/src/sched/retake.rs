@@ -666,3 +666,42 @@ impl Sched {
         self.hand_off_p(p);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Times of three looks.
+    const FIRST: u64 = 77 * SLICE_NS;
+    const SECOND: u64 = FIRST + PACE_STUCK_NS;
+    const THIRD: u64 = SECOND + PACE_STUCK_NS;
+
+    #[test]
+    fn d8_who_could_run_and_has_not_since_waits_for_a_cpu() {
+        let seen = SeenP::default();
+        seen.begin(1, FIRST);
+        assert!(!seen.note_cpu(70, FIRST), "a first look");
+        assert!(seen.note_cpu(70, SECOND));
+        assert!(!seen.waits_for_cpu(SECOND), "it may be asleep");
+        seen.note_ready(70, SECOND);
+        assert!(seen.note_cpu(70, THIRD));
+        assert!(seen.waits_for_cpu(THIRD));
+        assert!(
+            !seen.waits_for_cpu(SECOND + SLICE_NS),
+            "the kernel is asked again after a while"
+        );
+    }
+
+    #[test]
+    fn d8_who_has_run_since_may_be_asleep() {
+        let seen = SeenP::default();
+        seen.begin(1, FIRST);
+        seen.note_cpu(70, FIRST);
+        seen.note_ready(70, FIRST);
+        assert!(!seen.note_cpu(71, SECOND));
+        assert!(!seen.waits_for_cpu(SECOND));
+        seen.note_ready(71, SECOND);
+        seen.begin(2, SECOND);
+        assert!(!seen.waits_for_cpu(SECOND), "another slice");
+    }
+}

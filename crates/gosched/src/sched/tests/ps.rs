@@ -194,8 +194,47 @@ fn p5_only_removed_ps_are_dead_and_they_come_back() {
     let after: Vec<_> = sched.procs().collect();
     assert_eq!(after[..4], before, "kept for growing again");
     assert!(after.iter().all(|p| p.status() != PStatus::Dead));
-    // Starting the world wakes a spinner, whose P waits for a thread.
-    assert_eq!(sched.npidle.load(Relaxed) + sched.core.lock().npending, 6);
+    assert_eq!(sched.npidle.load(Relaxed), 6, "nothing to do for any");
+}
+
+/// Who is started when the world is: a P that waits for a thread.
+#[test]
+fn p4_starting_the_world_wakes_somebody_for_a_reason_only() {
+    fn woken(reason: impl FnOnce(&Sched)) -> u32 {
+        let sched = still(2);
+        let world = sched.stop_the_world().expect("alive");
+        reason(&sched);
+        drop(world);
+        drain_all(&sched);
+        let core = sched.core.lock();
+        assert_eq!(sched.npidle.load(Relaxed) + core.npending, 2, "S3");
+        core.npending
+    }
+    assert_eq!(woken(|_| ()), 0);
+    assert_eq!(
+        woken(|sched| {
+            let g = runnable_g(sched);
+            sched.global_put(&mut sched.core.lock(), g);
+        }),
+        1,
+        "WK: a goroutine waits"
+    );
+    assert_eq!(
+        woken(Sched::wake_p),
+        1,
+        "WK: who submitted found no idle P, and said so"
+    );
+    assert_eq!(
+        woken(|sched| {
+            let g = runnable_g(sched);
+            g.status.transition(Status::Runnable, Status::Running);
+            g.status.transition(Status::Running, Status::Waiting);
+            g.set_deadline(u64::MAX - 1);
+            sched.arm(sched.p(0), g, |_| true, || true);
+        }),
+        1,
+        "PL: a timer that nobody watches"
+    );
 }
 
 #[test]
