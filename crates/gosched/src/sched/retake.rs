@@ -138,6 +138,8 @@ pub(crate) struct SeenP {
     /// The clock at a look after which the kernel said that its M can run, and when that was.
     ready_cpu_ns: Cell<u64>,
     ready_ns: Cell<u64>,
+    /// The same where the kernel said that it sleeps, too short a time to take its P.
+    asleep_cpu_ns: Cell<u64>,
     /// When its goroutine was asked to make room; 0: it was not.
     asked_ns: Cell<u64>,
 }
@@ -182,6 +184,7 @@ impl SeenP {
         self.span_ns.set(0);
         self.is_busy.set(false);
         self.ready_cpu_ns.set(u64::MAX);
+        self.asleep_cpu_ns.set(u64::MAX);
         self.asked_ns.set(0);
     }
 
@@ -204,6 +207,11 @@ impl SeenP {
     fn note_ready(&self, cpu: u64, now: u64) {
         self.ready_cpu_ns.set(cpu);
         self.ready_ns.set(now);
+    }
+
+    /// Whether an answer that the kernel has given is still the answer, or comes too early to matter.
+    fn is_known(&self, cpu: u64, age: u64, now: u64) -> bool {
+        self.waits_for_cpu(now) || age < BLOCKED_NS && self.asleep_cpu_ns.get() == cpu
     }
 
     /// Whether the thread could run and has had no CPU since: it cannot have gone to sleep, and the kernel need not be asked again.
@@ -323,8 +331,13 @@ impl Sched {
         }
         match waits {
             false => (age, u64::MAX),
-            // It has no CPU, and so keeps nobody from one.
-            true if seen.waits_for_cpu(now) => (0, PACE_READY_NS),
+            // It has no CPU, and so keeps nobody from one. When it gets one it may see that it was asked.
+            true if seen.waits_for_cpu(now) => {
+                if is_due {
+                    m.ask(YIELD);
+                }
+                (0, PACE_READY_NS)
+            }
             true if is_due => {
                 let soon = self.ask_then_insist(claims, p, m, now);
                 (age, soon.min(PACE_STUCK_NS))
@@ -343,11 +356,14 @@ impl Sched {
         let has_stood_still = seen.note_cpu(cpu, now);
         // One that sleeps again and again, a little each time, has had its slice, too.
         let is_suspect = has_stood_still || age >= SLICE_NS;
-        if !is_suspect || seen.waits_for_cpu(now) || !self.has_thread_to_spare() {
+        if !is_suspect || seen.is_known(cpu, age, now) || !self.has_thread_to_spare() {
             return false;
         }
         let call = match self.doing(claims, m) {
-            Doing::Blocked(_) if age < BLOCKED_NS => return false,
+            Doing::Blocked(_) if age < BLOCKED_NS => {
+                seen.asleep_cpu_ns.set(cpu);
+                return false;
+            }
             Doing::Blocked(call) => call,
             Doing::Unknown if has_stood_still && age >= SLICE_NS => -1,
             Doing::Running if has_stood_still => {

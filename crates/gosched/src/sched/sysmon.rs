@@ -55,7 +55,7 @@ const FAST_LOOKS: u32 = 50;
 const IDLE_LOOKS: u32 = 3;
 /// How often strays are looked at while all else is idle.
 const STRAYS_NS: u64 = 100_000_000;
-/// How long memory must have lain about before it is returned. Work that comes in bursts finds it still there.
+/// How long after it is first seen to lie about memory is returned: a burst soon after another finds it still there.
 const SCAVENGE_AFTER_NS: u64 = 5_000_000_000;
 /// How often the stacks of waiting goroutines are looked at.
 const SHRINK_PERIOD_NS: u64 = 5_000_000_000;

@@ -285,7 +285,8 @@ impl Drop for Stopped<'_> {
         }
         // As for any P that goes idle: who submitted meanwhile found none, and said so.
         super::spin::idle_p_added();
-        if sched.spin.is_needed() || sched.has_work() || sched.nobody_watches() {
+        let is_interrupted = sched.scavenge_now.load(Relaxed);
+        if sched.spin.is_needed() || sched.has_work() || sched.nobody_watches() || is_interrupted {
             sched.wake_p();
         }
         sched.core.lock().starting -= 1;

@@ -235,6 +235,11 @@ fn p4_starting_the_world_wakes_somebody_for_a_reason_only() {
         1,
         "PL: a timer that nobody watches"
     );
+    assert_eq!(
+        woken(|sched| sched.scavenge_now.store(true, Relaxed)),
+        1,
+        "U8: memory that is being returned"
+    );
 }
 
 #[test]
