@@ -166,9 +166,9 @@ pub fn num_goroutines() -> usize {
 /// ```
 /// # gosched::run(|| {
 /// gosched::lock_os_thread();
-/// let before = std::thread::current().id();
+/// let before = std::fs::read_link("/proc/thread-self").unwrap(); // the kernel's thread
 /// gosched::yield_now();
-/// assert_eq!(std::thread::current().id(), before);
+/// assert_eq!(std::fs::read_link("/proc/thread-self").unwrap(), before);
 /// gosched::unlock_os_thread();
 /// # });
 /// ```
@@ -184,7 +184,13 @@ pub fn lock_os_thread() {
 ///
 /// ```
 /// # gosched::run(|| {
+/// let is_wired = || gosched::debug::dump().goroutines()[0].is_locked();
+/// gosched::lock_os_thread();
+/// gosched::lock_os_thread();
 /// gosched::unlock_os_thread();
+/// assert!(is_wired()); // locked twice, unlocked once
+/// gosched::unlock_os_thread();
+/// assert!(!is_wired());
 /// # });
 /// ```
 #[track_caller]
