@@ -29,7 +29,7 @@ use crate::context::tls::on_thread;
 /// and the other way round, in any goroutine and on any thread.
 ///
 /// # Blocking
-/// Blocks what the inner allocator blocks. A goroutine does not leave its thread inside a call.
+/// Allocating blocks what the inner allocator blocks, the methods below nothing. A goroutine does not leave its thread inside a call.
 ///
 /// # Examples
 /// ```

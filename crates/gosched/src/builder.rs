@@ -68,6 +68,8 @@ pub(crate) struct Config {
 
 /// Configures a [`Runtime`]. Methods take and return the builder by value; mistakes show at [`build`](Builder::build).
 ///
+/// Only [`build`](Builder::build) does anything; the other methods block nothing.
+///
 /// ```
 /// let runtime = gosched::Runtime::builder().procs(2).name("io").build().unwrap();
 /// assert_eq!(runtime.run(|| gosched::gomaxprocs(0)), 2);
@@ -263,6 +265,8 @@ impl Builder {
     }
 
     /// Starts the runtime's threads.
+    ///
+    /// Blocks the thread it is called on, a goroutine's too, until the first of them are there.
     ///
     /// # Errors
     /// `InvalidInput` for a setting that cannot be (no procs, an absurd stack size); `Unsupported`, with the reason, where

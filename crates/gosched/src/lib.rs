@@ -91,7 +91,8 @@ pub use thread::yield_now;
 
 /// Starts a goroutine that nobody joins. On the warm path nothing is allocated.
 ///
-/// The goroutine runs when a P is free; the caller goes on. A panic in it is reported on stderr and ends only that goroutine.
+/// Blocks nothing: the goroutine runs when a P is free, the caller goes on. A panic in it is reported on stderr and ends only that
+/// goroutine.
 ///
 /// # Panics
 /// Outside a goroutine (use [`Runtime::go`] or [`Handle::go`]), or if no stack can be had.
@@ -115,10 +116,11 @@ pub fn go<F: FnOnce() + Send + 'static>(f: F) {
 
 /// Sets how many goroutines of this runtime run at the same time, and returns the old number; 0 only reads it.
 ///
-/// Stops the world for a moment. Goroutines queued on a processor that goes are kept.
+/// Stops the world: for a moment no goroutine of the runtime runs, and the caller is blocked. To read the number, or to set the one
+/// that is set, blocks nothing. Goroutines queued on a processor that goes are kept.
 ///
 /// # Panics
-/// Outside a goroutine; for more than 4,096; if there is no address space for more.
+/// Outside a goroutine; for more than 4,096, or than [`max_threads`](Builder::max_threads); if there is no address space for more.
 ///
 /// ```
 /// # gosched::run(|| {
@@ -142,6 +144,8 @@ pub fn gomaxprocs(n: usize) -> usize {
 
 /// The goroutines of this runtime that have not ended, this one included.
 ///
+/// Blocks nothing.
+///
 /// # Panics
 /// Outside a goroutine.
 ///
@@ -158,7 +162,7 @@ pub fn num_goroutines() -> usize {
 
 /// Wires the calling goroutine to its thread: it runs nowhere else, and nothing else runs there. Calls nest.
 ///
-/// A goroutine that ends while wired ends its thread, so thread state that it changed never spreads.
+/// Blocks nothing. A goroutine that ends while wired ends its thread, so thread state that it changed never spreads.
 ///
 /// # Panics
 /// Outside a goroutine.
@@ -178,6 +182,8 @@ pub fn lock_os_thread() {
 }
 
 /// Undoes one [`lock_os_thread`]; does nothing if there was none.
+///
+/// Blocks nothing.
 ///
 /// # Panics
 /// Outside a goroutine.
@@ -200,8 +206,9 @@ pub fn unlock_os_thread() {
 
 /// Ends the calling goroutine, running its destructors; whoever joins it gets [`thread::Exited`].
 ///
-/// In a main goroutine the others go on; [`run`] does not return, and when no goroutine is left that is a fatal error, as in
-/// Go. `catch_unwind` catches it like a panic. Without unwinding (`panic = "abort"`) this function does not exist.
+/// Blocks nothing itself; destructors may. In a main goroutine the others go on; [`run`] does not return, and when no goroutine is
+/// left that is a fatal error, as in Go. `catch_unwind` catches it like a panic. Without unwinding (`panic = "abort"`) this function
+/// does not exist.
 ///
 /// # Panics
 /// Outside a goroutine.
@@ -219,7 +226,7 @@ pub fn exit() -> ! {
     std::panic::resume_unwind(thread::exited());
 }
 
-/// Runs `fn main` as the main goroutine of a runtime.
+/// Runs `fn main` as the main goroutine of a runtime. Blocks the thread meanwhile, as [`run`] does.
 ///
 /// With no options this is [`run`] around the body; with options the runtime
 /// is built by [`Runtime::builder`] first.
@@ -260,7 +267,7 @@ pub fn exit() -> ! {
 /// ```
 pub use gosched_macros::main;
 
-/// Makes a function a test that runs as the main goroutine of a runtime of its own.
+/// Makes a function a test that runs as the main goroutine of a runtime of its own. Blocks the test's thread meanwhile.
 ///
 /// ```
 /// #[gosched::test]

@@ -34,6 +34,9 @@ static RUN: SlotKind = SlotKind::new(WaitReason::Run);
 /// message was being evaluated; on a channel without capacity the receiver that was chosen waits for that message, whatever its timeout.
 /// [`shutdown`](Runtime::shutdown) unwinds them first.
 ///
+/// A drop blocks the thread it is called on until the runtime's threads have ended. It does not wait for goroutines: those that still
+/// run after 20 ms go on until they want to wait.
+///
 /// ```
 /// let runtime = gosched::Runtime::builder().procs(2).build().unwrap();
 /// let handle = runtime.spawn(|| 40);
@@ -56,6 +59,8 @@ impl Runtime {
     }
 
     /// A builder with the defaults.
+    ///
+    /// Blocks nothing.
     ///
     /// ```
     /// let runtime = gosched::Runtime::builder().build().unwrap();
@@ -90,6 +95,8 @@ impl Runtime {
 
     /// Starts a goroutine from any thread; see [`thread::spawn`].
     ///
+    /// Blocks nothing: the goroutine runs when a processor is free.
+    ///
     /// # Panics
     /// If no goroutine can be started.
     ///
@@ -114,6 +121,8 @@ impl Runtime {
 
     /// Starts a goroutine that nobody joins, from any thread; see [`go`](crate::go).
     ///
+    /// Blocks nothing.
+    ///
     /// # Panics
     /// If no goroutine can be started.
     ///
@@ -130,6 +139,8 @@ impl Runtime {
 
     /// A handle for other threads; it does not keep the runtime.
     ///
+    /// Blocks nothing.
+    ///
     /// ```
     /// let runtime = gosched::Runtime::builder().build().unwrap();
     /// let handle = runtime.handle();
@@ -145,6 +156,8 @@ impl Runtime {
 
     /// Every goroutine with its stack, from any thread; see [`debug::dump`](crate::debug::dump).
     ///
+    /// Stops the world: for a moment no goroutine of the runtime runs, and the caller is blocked.
+    ///
     /// ```
     /// let runtime = gosched::Runtime::builder().build().unwrap();
     /// runtime.go(gosched::thread::park);
@@ -157,6 +170,8 @@ impl Runtime {
 
     /// The counters, from any thread; see [`debug::metrics`](crate::debug::metrics).
     ///
+    /// Blocks nothing.
+    ///
     /// ```
     /// let runtime = gosched::Runtime::builder().procs(2).build().unwrap();
     /// assert_eq!(runtime.metrics().procs, 2);
@@ -167,6 +182,8 @@ impl Runtime {
     }
 
     /// Checks the runtime's own order, from any thread; see [`debug::check`](crate::debug::check).
+    ///
+    /// Stops the world: for a moment no goroutine of the runtime runs, and the caller is blocked.
     ///
     /// # Errors
     /// What is broken: a bug of this library.
@@ -180,6 +197,8 @@ impl Runtime {
     }
 
     /// The goroutines that can never be woken, from any thread; see [`debug::leaks`](crate::debug::leaks).
+    ///
+    /// Stops the world: for a moment no goroutine of the runtime runs, and the caller is blocked.
     ///
     /// ```
     /// let runtime = gosched::Runtime::builder().build().unwrap();
@@ -255,6 +274,8 @@ pub struct Handle {
 impl Handle {
     /// The runtime that the calling goroutine belongs to.
     ///
+    /// Blocks nothing.
+    ///
     /// # Panics
     /// Outside a goroutine.
     ///
@@ -281,6 +302,8 @@ impl Handle {
 
     /// Starts a goroutine; see [`Runtime::spawn`].
     ///
+    /// Blocks nothing.
+    ///
     /// # Panics
     /// If the runtime is gone or no goroutine can be started; [`Handle::try_spawn`] returns that as an error.
     ///
@@ -300,6 +323,8 @@ impl Handle {
 
     /// Starts a goroutine that nobody joins; see [`Runtime::go`].
     ///
+    /// Blocks nothing.
+    ///
     /// # Panics
     /// As [`Handle::spawn`].
     ///
@@ -316,6 +341,8 @@ impl Handle {
     }
 
     /// Starts a goroutine.
+    ///
+    /// Blocks nothing.
     ///
     /// # Errors
     /// If the runtime is gone or shutting down, or no stack can be had.
@@ -337,6 +364,8 @@ impl Handle {
 
     /// Every goroutine with its stack; see [`debug::dump`](crate::debug::dump).
     ///
+    /// Stops the world: for a moment no goroutine of the runtime runs, and the caller is blocked.
+    ///
     /// # Errors
     /// If the runtime is gone.
     ///
@@ -352,6 +381,8 @@ impl Handle {
 
     /// The counters; see [`debug::metrics`](crate::debug::metrics).
     ///
+    /// Blocks nothing.
+    ///
     /// # Errors
     /// If the runtime is gone.
     ///
@@ -365,6 +396,8 @@ impl Handle {
     }
 
     /// The goroutines that can never be woken; see [`debug::leaks`](crate::debug::leaks).
+    ///
+    /// Stops the world: for a moment no goroutine of the runtime runs, and the caller is blocked.
     ///
     /// # Errors
     /// If the runtime is gone.
@@ -395,7 +428,8 @@ impl fmt::Debug for Handle {
 
 /// Runs `f` as the main goroutine of a runtime made for it, with the defaults; see [`Runtime::run`].
 ///
-/// When `f` returns, the runtime is dropped and the goroutines it left behind are abandoned, as Go's are when main returns.
+/// Blocks the calling thread, or the goroutine it is called in. When `f` returns, the runtime is dropped and the goroutines it left
+/// behind are abandoned, as Go's are when main returns.
 ///
 /// # Panics
 /// With the payload of `f`'s panic; if the runtime cannot be started.

@@ -37,6 +37,8 @@ const FINDINGS_MAX: usize = 50;
 
 /// What [`debug::check`](crate::debug::check) found broken, one sentence per clause.
 ///
+/// None of its methods blocks.
+///
 /// ```
 /// gosched::run(|| {
 ///     if let Err(violations) = gosched::debug::check() {

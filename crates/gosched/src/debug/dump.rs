@@ -25,6 +25,8 @@ use crate::sched::park::enter;
 ///
 /// Displays as Go's traces do, one goroutine after the other with a blank line between them, the calling one first.
 ///
+/// None of its methods blocks.
+///
 /// ```
 /// gosched::run(|| {
 ///     let dump = gosched::debug::dump();
@@ -39,6 +41,8 @@ pub struct Dump {
 }
 
 /// One goroutine in a [`Dump`].
+///
+/// None of its methods blocks.
 ///
 /// ```
 /// gosched::run(|| {

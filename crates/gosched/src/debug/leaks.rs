@@ -22,6 +22,8 @@ const STACKS_MAX: usize = 1000;
 ///
 /// Displays as a [`Dump`](super::Dump) does, with the reason for each.
 ///
+/// None of its methods blocks.
+///
 /// ```
 /// use gosched::{debug, thread};
 ///
@@ -48,6 +50,8 @@ pub struct Leaks {
 }
 
 /// A goroutine that can never be woken.
+///
+/// None of its methods blocks.
 ///
 /// See the example of [`Leaks`].
 #[derive(Clone, Debug)]

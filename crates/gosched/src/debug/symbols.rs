@@ -26,6 +26,8 @@ const HELPER_STACK: usize = 4 << 20;
 ///
 /// Displays as Go's frames do: the function, and on a line of its own, indented by a tab, `file:line`.
 ///
+/// None of its methods blocks.
+///
 /// ```
 /// gosched::run(|| {
 ///     let dump = gosched::debug::dump();

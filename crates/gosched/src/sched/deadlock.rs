@@ -169,6 +169,8 @@ impl Sched {
 /// A deadlock as [`Builder::on_deadlock`](crate::Builder::on_deadlock) receives it: every goroutine of the
 /// runtime is asleep and nothing is left that could wake one.
 ///
+/// To look at it blocks nothing.
+///
 /// ```
 /// use std::sync::mpsc;
 /// let (tx, rx) = mpsc::channel();
