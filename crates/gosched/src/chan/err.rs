@@ -8,6 +8,8 @@ use std::fmt;
 
 /// [`send`](super::Sender::send) failed: the channel is closed or has no receivers. The message comes back.
 ///
+/// None of its methods blocks.
+///
 /// ```
 /// use gosched::chan::{SendError, unbounded};
 ///
@@ -19,6 +21,8 @@ use std::fmt;
 pub struct SendError<T>(pub T);
 
 /// [`try_send`](super::Sender::try_send) failed. The message comes back.
+///
+/// None of its methods blocks.
 ///
 /// ```
 /// use gosched::chan::{TrySendError, bounded};
@@ -39,6 +43,8 @@ pub enum TrySendError<T> {
 
 /// [`send_timeout`](super::Sender::send_timeout) or [`send_deadline`](super::Sender::send_deadline) failed. The message comes
 /// back.
+///
+/// None of its methods blocks.
 ///
 /// ```
 /// use std::time::Duration;
@@ -72,6 +78,8 @@ pub struct RecvError;
 
 /// [`try_recv`](super::Receiver::try_recv) failed.
 ///
+/// None of its methods blocks.
+///
 /// ```
 /// use gosched::chan::{TryRecvError, unbounded};
 ///
@@ -89,6 +97,8 @@ pub enum TryRecvError {
 }
 
 /// [`recv_timeout`](super::Receiver::recv_timeout) or [`recv_deadline`](super::Receiver::recv_deadline) failed.
+///
+/// None of its methods blocks.
 ///
 /// ```
 /// use std::time::Duration;

@@ -214,7 +214,7 @@ macro_rules! select {
     };
 }
 
-/// As [`select!`](crate::select), but of several arms that can be taken at once it takes the first.
+/// As [`select!`](crate::select), but of several arms that can be taken at once it takes the first. Blocks as that does.
 ///
 /// ```
 /// use gosched::chan::{select_biased, unbounded};

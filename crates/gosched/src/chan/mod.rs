@@ -85,6 +85,8 @@ pub mod internal {
 
 /// Makes a channel with room for any number of messages.
 ///
+/// Blocks nothing.
+///
 /// ```
 /// # gosched::run(|| {
 /// let (s, r) = gosched::chan::unbounded();
@@ -102,6 +104,8 @@ pub(crate) fn closing_at(closes_at_ns: u64) -> (Sender<()>, Receiver<()>) {
 }
 
 /// Makes a channel with room for `cap` messages. With no room at all (`cap` 0) a sender waits for a receiver and the other way round.
+///
+/// Making it blocks nothing.
 ///
 /// ```
 /// # gosched::run(|| {
@@ -143,7 +147,7 @@ fn pair<T>(chan: std::ptr::NonNull<Chan<T>>) -> (Sender<T>, Receiver<T>) {
 
 /// Makes a receiver that gets one message: the [`Instant`] `duration` from now, as soon as that has come.
 ///
-/// It costs nothing while nobody waits on it. After `Duration::MAX` nothing ever comes.
+/// Making it blocks nothing, and it costs nothing while nobody waits on it. After `Duration::MAX` nothing ever comes.
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -167,6 +171,8 @@ pub fn after(duration: Duration) -> Receiver<Instant> {
 
 /// Makes a receiver that gets one message: `when`, as soon as that has come.
 ///
+/// Making it blocks nothing.
+///
 /// ```
 /// use std::time::{Duration, Instant};
 ///
@@ -180,8 +186,8 @@ pub fn at(when: Instant) -> Receiver<Instant> {
 
 /// Makes a receiver that gets a message every `duration`: the [`Instant`] at which it was due.
 ///
-/// There is room for one message. Whoever is late gets that one and loses the others; those that follow come at the times at which
-/// they would have come anyway.
+/// Making it blocks nothing. There is room for one message. Whoever is late gets that one and loses the others; those that follow
+/// come at the times at which they would have come anyway.
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -216,6 +222,8 @@ fn clock(when_ns: u64, period_ns: u64) -> Receiver<Instant> {
 }
 
 /// Makes a receiver that never gets a message and does not end: an arm of a [`select!`](crate::select) that is not there.
+///
+/// Making it blocks nothing.
 ///
 /// ```
 /// use std::time::Duration;

@@ -18,6 +18,8 @@ use crate::thread::park::check_cancelled;
 /// The receiving side of a channel. Clones receive from the same channel, each message goes to one of them; when the last one is
 /// dropped the messages in the channel are dropped, too, and senders get theirs back.
 ///
+/// [`recv`](Receiver::recv) and its kind and the iterator of [`iter`](Receiver::iter) block as they say; nothing else here blocks.
+///
 /// ```
 /// # gosched::run(|| {
 /// let (s, r1) = gosched::chan::bounded(0);
@@ -80,6 +82,8 @@ impl<T> Receiver<T> {
     }
 
     /// Receives without waiting. From a channel of capacity 0 only if somebody waits to send there right now.
+    ///
+    /// Blocks nothing.
     ///
     /// # Errors
     /// If there is no message; [`Disconnected`](TryRecvError::Disconnected) if there will never be one.
@@ -177,8 +181,8 @@ impl<T> Receiver<T> {
     /// Closes the channel for all its senders and receivers; true the first time. Does nothing to [`after`](super::after),
     /// [`at`](super::at), [`tick`](super::tick) and [`never`](super::never), and says false.
     ///
-    /// Senders that wait, and those that come later, get their message back in an error. Receivers get what is in the channel,
-    /// then [`RecvError`].
+    /// Blocks nothing. Senders that wait, and those that come later, get their message back in an error. Receivers get what is in
+    /// the channel, then [`RecvError`].
     ///
     /// ```
     /// use gosched::chan::{RecvError, SendError, never, unbounded};
@@ -247,6 +251,8 @@ impl<T> Receiver<T> {
 
     /// Receives until the channel is empty, and closed or without senders; see [`Iter`].
     ///
+    /// Making it blocks nothing; its `next` blocks the goroutine, or the plain thread it is called on.
+    ///
     /// ```
     /// let (s, r) = gosched::chan::unbounded();
     /// s.send(1).unwrap();
@@ -259,6 +265,8 @@ impl<T> Receiver<T> {
     }
 
     /// Receives what is there now, without waiting; see [`TryIter`].
+    ///
+    /// Blocks nothing.
     ///
     /// ```
     /// let (s, r) = gosched::chan::unbounded();

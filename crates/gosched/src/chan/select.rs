@@ -17,6 +17,8 @@ use super::{Receiver, Sender};
 /// then chosen, at random among several, and must be completed. The macro [`select!`](crate::select) does all of that for cases
 /// that are known beforehand.
 ///
+/// To make one, to add operations and to remove them blocks nothing.
+///
 /// ```
 /// use gosched::chan::{Select, unbounded};
 ///
@@ -163,6 +165,8 @@ impl<'a> Select<'a> {
 
     /// Chooses an operation that can go on now.
     ///
+    /// Blocks nothing.
+    ///
     /// # Errors
     /// If none can.
     ///
@@ -171,7 +175,8 @@ impl<'a> Select<'a> {
         self.run(Wait::Not).ok_or(TrySelectError)
     }
 
-    /// Waits until an operation can go on, and chooses it. Blocks the goroutine, or the plain thread it is called on.
+    /// Waits until an operation can go on, and chooses it. Blocks the goroutine, or the plain thread it is called on; for ever, if
+    /// there is no operation.
     ///
     /// See the example of [`Select`].
     pub fn select(&mut self) -> SelectedOperation<'a> {
@@ -182,6 +187,8 @@ impl<'a> Select<'a> {
     }
 
     /// As [`Select::select`], for at most `timeout`.
+    ///
+    /// Blocks the goroutine, or the plain thread it is called on.
     ///
     /// # Errors
     /// If no operation could go on in time.
@@ -203,6 +210,8 @@ impl<'a> Select<'a> {
     }
 
     /// As [`Select::select`], until `deadline` at the latest.
+    ///
+    /// Blocks the goroutine, or the plain thread it is called on.
     ///
     /// # Errors
     /// If no operation could go on in time.
@@ -232,6 +241,8 @@ impl<'a> Select<'a> {
 
     /// The index of an operation that would not have to wait now. It may have to by the time it is tried.
     ///
+    /// Blocks nothing.
+    ///
     /// # Errors
     /// If there is none.
     ///
@@ -252,6 +263,9 @@ impl<'a> Select<'a> {
 
     /// Waits until an operation would not have to wait; its index. Another goroutine may be faster then, so the operation is
     /// tried without waiting. Blocks the goroutine, or the plain thread it is called on.
+    ///
+    /// # Panics
+    /// If there is no operation.
     ///
     /// ```
     /// use gosched::chan::{Select, unbounded};
@@ -278,6 +292,8 @@ impl<'a> Select<'a> {
 
     /// As [`Select::ready`], for at most `timeout`.
     ///
+    /// Blocks the goroutine, or the plain thread it is called on.
+    ///
     /// # Errors
     /// If no operation was ready in time.
     ///
@@ -295,6 +311,8 @@ impl<'a> Select<'a> {
     }
 
     /// As [`Select::ready`], until `deadline` at the latest.
+    ///
+    /// Blocks the goroutine, or the plain thread it is called on.
     ///
     /// # Errors
     /// If no operation was ready in time.
@@ -334,6 +352,8 @@ impl fmt::Debug for Select<'_> {
 /// A chosen operation, to be completed with [`send`](SelectedOperation::send) or [`recv`](SelectedOperation::recv).
 ///
 /// It panics if it is dropped without that.
+///
+/// None of its methods blocks: what they need was found when it was chosen.
 ///
 /// See the example of [`Select`].
 #[must_use = "a selected operation must be completed"]

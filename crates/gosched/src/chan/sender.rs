@@ -14,6 +14,8 @@ use crate::os;
 /// The sending side of a channel. Clones send into the same channel; when the last one is dropped the receivers get what is left,
 /// then [`RecvError`](super::RecvError).
 ///
+/// [`send`](Sender::send) and its kind block as they say; nothing else here blocks.
+///
 /// ```
 /// # gosched::run(|| {
 /// let (s1, r) = gosched::chan::unbounded();
@@ -54,6 +56,8 @@ impl<T> Sender<T> {
     }
 
     /// Sends without waiting. Into a channel of capacity 0 only if somebody waits for a message there right now.
+    ///
+    /// Blocks nothing.
     ///
     /// # Errors
     /// The message, if there is no room, or the channel is closed or has no receivers.
@@ -145,8 +149,8 @@ impl<T> Sender<T> {
 
     /// Closes the channel for all its senders and receivers; true the first time.
     ///
-    /// Senders that wait, and those that come later, get their message back in an error. Receivers get what is in the channel,
-    /// then [`RecvError`](super::RecvError).
+    /// Blocks nothing. Senders that wait, and those that come later, get their message back in an error. Receivers get what is in
+    /// the channel, then [`RecvError`](super::RecvError).
     ///
     /// ```
     /// use gosched::chan::{RecvError, SendError, bounded};

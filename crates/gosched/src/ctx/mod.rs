@@ -72,6 +72,8 @@ impl RefUnwindSafe for Context {}
 impl Context {
     /// The root of all: it never ends.
     ///
+    /// Blocks nothing.
+    ///
     /// ```
     /// use gosched::context::Context;
     ///
@@ -85,6 +87,8 @@ impl Context {
     }
 
     /// A child that ends when it is cancelled, or when this context ends.
+    ///
+    /// Blocks nothing.
     ///
     /// ```
     /// use gosched::context::{Context, ContextError};
@@ -106,6 +110,8 @@ impl Context {
     /// A child that ends after `timeout`, when it is cancelled, or when this context ends, whatever comes first. `Duration::MAX`
     /// is for ever.
     ///
+    /// Blocks nothing.
+    ///
     /// ```
     /// use std::time::Duration;
     /// use gosched::context::{Context, ContextError};
@@ -121,6 +127,8 @@ impl Context {
 
     /// A child that ends at `deadline`, when it is cancelled, or when this context ends, whatever comes first. One that is later
     /// than the parent's has no effect.
+    ///
+    /// Blocks nothing.
     ///
     /// ```
     /// use std::time::{Duration, Instant};
@@ -169,7 +177,7 @@ impl Context {
     /// Why the context has ended; None while it has not. The first reason stays. Once this says something, [`done`](Context::done)
     /// is closed, and the other way round.
     ///
-    /// See the example of [`Context`].
+    /// Blocks nothing. See the example of [`Context`].
     #[must_use]
     pub fn err(&self) -> Option<ContextError> {
         self.node.as_ref()?.err()
@@ -178,8 +186,9 @@ impl Context {
     /// A channel without messages that is closed when the context ends: a receive fails then, and is ready in a
     /// [`select!`](crate::select). The background's never is.
     ///
-    /// Its receivers cannot close it. Clones of it do not keep the context: when its last handle is dropped nobody could end it any
-    /// more, so they find it closed.
+    /// To get it blocks nothing; to receive from it blocks the goroutine, or the plain thread it is done on. Its receivers cannot
+    /// close it. Clones of it do not keep the context: when its last handle is dropped nobody could end it any more, so they find
+    /// it closed.
     ///
     /// ```
     /// use gosched::chan::TryRecvError;
@@ -201,7 +210,7 @@ impl Context {
 
     /// When the context ends at the latest: the earliest deadline from here to the root, if there is any.
     ///
-    /// See the example of [`with_deadline`](Context::with_deadline).
+    /// Blocks nothing. See the example of [`with_deadline`](Context::with_deadline).
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         self.node.as_ref()?.deadline

@@ -16,6 +16,8 @@ use crate::os;
 /// As Go's: [`stop`](Timer::stop) and [`reset`](Timer::reset) also take back a value that was not received yet, so none comes from
 /// before them. Dropping a timer ends its channel for nobody: clones of the receiver go on.
 ///
+/// None of its methods blocks; receiving from its channel does.
+///
 /// ```
 /// use gosched::time::Timer;
 /// use std::time::{Duration, Instant};
@@ -67,7 +69,7 @@ impl Timer {
 
     /// Stops it; whether that kept a value from being received.
     ///
-    /// See the example of [`Timer`].
+    /// Blocks nothing. See the example of [`Timer`].
     pub fn stop(&self) -> bool {
         match &self.func {
             Some(func) => func.stop(),
@@ -76,6 +78,8 @@ impl Timer {
     }
 
     /// Sets it anew, `duration` from now; whether it was still to fire, or to be received.
+    ///
+    /// Blocks nothing.
     ///
     /// # Panics
     /// On a timer of [`after_func`], if its runtime is gone or shuts down, or there is no memory for a goroutine.
@@ -114,8 +118,8 @@ impl Func {
 
 /// Calls `f`, in a goroutine of its own, `duration` from now; as Go's `time.AfterFunc`.
 ///
-/// Until then it costs no goroutine. [`stop`](Timer::stop) says whether it kept `f` from being called; it does not wait for a call
-/// that has begun. [`reset`](Timer::reset) has `f` called again. Dropping the timer changes nothing: `f` is called.
+/// Blocks nothing. Until then it costs no goroutine. [`stop`](Timer::stop) says whether it kept `f` from being called; it does not
+/// wait for a call that has begun. [`reset`](Timer::reset) has `f` called again. Dropping the timer changes nothing: `f` is called.
 ///
 /// # Panics
 /// Outside a goroutine; if the runtime shuts down, or there is no memory for a goroutine.
@@ -166,6 +170,8 @@ impl fmt::Debug for Timer {
 ///
 /// There is room for one tick: whoever is late finds one and has missed the others, and the next comes when it would have anyway.
 ///
+/// None of its methods blocks; receiving from its channel does.
+///
 /// ```
 /// use gosched::time::Ticker;
 /// use std::time::Duration;
@@ -209,12 +215,14 @@ impl Ticker {
 
     /// No more ticks; one that was not received is gone, too. The channel does not end.
     ///
-    /// See the example of [`Ticker`].
+    /// Blocks nothing. See the example of [`Ticker`].
     pub fn stop(&self) {
         self.chan.set_clock(None, 0);
     }
 
     /// Begins anew with another period; the next tick comes `period` from now.
+    ///
+    /// Blocks nothing.
     ///
     /// # Panics
     /// If `period` is zero.
