@@ -18,6 +18,8 @@ static KIND: WaitKind = WaitKind::new(WaitReason::Barrier);
 
 /// A point at which so many wait for each other, again and again; see [`std::sync::Barrier`].
 ///
+/// Only [`wait`](Barrier::wait) blocks.
+///
 /// ```
 /// use gosched::sync::{Arc, Barrier};
 ///
@@ -128,7 +130,7 @@ impl Barrier {
 }
 
 impl BarrierWaitResult {
-    /// Whether this was the last one to come. See the example of [`Barrier`].
+    /// Whether this was the last one to come. Blocks nothing. See the example of [`Barrier`].
     #[must_use]
     pub fn is_leader(&self) -> bool {
         self.0

@@ -45,7 +45,7 @@ static KIND: WaitKind = WaitKind::new(WaitReason::Condvar);
 pub struct WaitTimeoutResult(bool);
 
 impl WaitTimeoutResult {
-    /// Whether the time was up. See the example of [`WaitTimeoutResult`].
+    /// Whether the time was up. Blocks nothing. See the example of [`WaitTimeoutResult`].
     #[must_use]
     pub fn timed_out(&self) -> bool {
         self.0
@@ -54,7 +54,8 @@ impl WaitTimeoutResult {
 
 /// A queue in front of a condition; see [`std::sync::Condvar`].
 ///
-/// Waiting blocks the goroutine, or the plain thread it is called on. A notify wakes whoever has waited longest.
+/// Waiting blocks the goroutine, or the plain thread it is called on; nothing else here blocks. A notify wakes whoever has waited
+/// longest.
 ///
 /// ```
 /// use gosched::sync::{Arc, Condvar, Mutex};
@@ -141,6 +142,8 @@ impl Condvar {
     }
 
     /// As [`Condvar::wait_timeout`], in milliseconds; false: the time was up. See [`std::sync::Condvar::wait_timeout_ms`].
+    ///
+    /// Blocks the goroutine, or the plain thread it is called on. See the example of [`WaitTimeoutResult`].
     ///
     /// # Errors
     /// The mutex is poisoned; the error holds the guard.

@@ -38,7 +38,7 @@ impl<T: RefUnwindSafe + UnwindSafe, F: UnwindSafe> RefUnwindSafe for LazyLock<T,
 impl<T: UnwindSafe, F: UnwindSafe> UnwindSafe for LazyLock<T, F> {}
 
 impl<T, F: FnOnce() -> T> LazyLock<T, F> {
-    /// One whose value `f` will make; see [`std::sync::LazyLock::new`]. See the example of [`LazyLock`].
+    /// One whose value `f` will make; see [`std::sync::LazyLock::new`]. Blocks nothing. See the example of [`LazyLock`].
     #[inline]
     pub const fn new(f: F) -> LazyLock<T, F> {
         LazyLock {
@@ -48,6 +48,8 @@ impl<T, F: FnOnce() -> T> LazyLock<T, F> {
     }
 
     /// The value in place, made now if it was not; see [`std::sync::LazyLock::force_mut`].
+    ///
+    /// Blocks nothing but what the maker blocks: nobody else can be at it.
     ///
     /// # Panics
     /// If the maker panics, or has panicked before.
@@ -114,6 +116,8 @@ impl<T, F: FnOnce() -> T> LazyLock<T, F> {
 
 impl<T, F> LazyLock<T, F> {
     /// The value in place, if it has been made; see [`std::sync::LazyLock::get_mut`].
+    ///
+    /// Blocks nothing.
     ///
     /// ```
     /// let mut lazy = gosched::sync::LazyLock::new(|| 92);

@@ -96,9 +96,10 @@ impl RawMutex {
 
 /// Mutual exclusion around a value; see [`std::sync::Mutex`].
 ///
-/// Waiting blocks the goroutine, or the plain thread it is called on. Who waits is served in order as far as that is free:
-/// whoever is running may be faster than whoever has to be woken, but nobody waits longer than about a millisecond for that reason.
-/// A goroutine that locks again what it has waits for itself, for ever; if nothing else can happen the deadlock detector says so.
+/// Waiting blocks the goroutine, or the plain thread it is called on; only [`lock`](Mutex::lock) waits. Who waits is served in
+/// order as far as that is free: whoever is running may be faster than whoever has to be woken, but nobody waits longer than about
+/// a millisecond for that reason. A goroutine that locks again what it has waits for itself, for ever; if nothing else can happen
+/// the deadlock detector says so.
 ///
 /// ```
 /// use gosched::sync::{Arc, Mutex};
@@ -190,6 +191,8 @@ impl<T: ?Sized> Mutex<T> {
     }
 
     /// Takes the lock if it is free; see [`std::sync::Mutex::try_lock`]. While it is handed from waiter to waiter it is not.
+    ///
+    /// Blocks nothing.
     ///
     /// # Errors
     /// Somebody has it, or a holder has panicked; then the error holds the guard.

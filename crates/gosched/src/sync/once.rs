@@ -75,7 +75,7 @@ pub struct OnceState {
 pub const ONCE_INIT: Once = Once::new();
 
 impl Once {
-    /// One that has not run; see [`std::sync::Once::new`]. See the example of [`Once`].
+    /// One that has not run; see [`std::sync::Once::new`]. Blocks nothing. See the example of [`Once`].
     #[inline]
     #[must_use]
     #[allow(
@@ -112,6 +112,8 @@ impl Once {
 
     /// As [`Once::call_once`], also after a panic; see [`std::sync::Once::call_once_force`].
     ///
+    /// Blocks the goroutine, or the plain thread it is called on, while somebody else's closure runs.
+    ///
     /// ```
     /// use gosched::sync::Once;
     ///
@@ -137,6 +139,8 @@ impl Once {
     }
 
     /// Whether some closure has run to its end; see [`std::sync::Once::is_completed`].
+    ///
+    /// Blocks nothing.
     ///
     /// ```
     /// let once = gosched::sync::Once::new();
@@ -290,7 +294,8 @@ fn poisoned() -> ! {
 }
 
 impl OnceState {
-    /// Whether a closure has panicked before; see [`std::sync::OnceState::is_poisoned`]. See the example of [`OnceState`].
+    /// Whether a closure has panicked before; see [`std::sync::OnceState::is_poisoned`]. Blocks nothing. See the example of
+    /// [`OnceState`].
     #[inline]
     pub fn is_poisoned(&self) -> bool {
         self.is_poisoned

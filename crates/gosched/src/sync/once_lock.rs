@@ -32,7 +32,7 @@ impl<T: RefUnwindSafe + UnwindSafe> RefUnwindSafe for OnceLock<T> {}
 impl<T: UnwindSafe> UnwindSafe for OnceLock<T> {}
 
 impl<T> OnceLock<T> {
-    /// An empty one; see [`std::sync::OnceLock::new`]. See the example of [`OnceLock`].
+    /// An empty one; see [`std::sync::OnceLock::new`]. Blocks nothing. See the example of [`OnceLock`].
     #[inline]
     #[must_use]
     pub const fn new() -> OnceLock<T> {
@@ -54,6 +54,8 @@ impl<T> OnceLock<T> {
     }
 
     /// The value in place, if it is there; see [`std::sync::OnceLock::get_mut`].
+    ///
+    /// Blocks nothing.
     ///
     /// ```
     /// let mut cell = gosched::sync::OnceLock::from(1);
@@ -117,6 +119,8 @@ impl<T> OnceLock<T> {
 
     /// What was written, of one that nobody else can reach; see [`std::sync::OnceLock::into_inner`].
     ///
+    /// Blocks nothing.
+    ///
     /// ```
     /// assert_eq!(gosched::sync::OnceLock::from(1).into_inner(), Some(1));
     /// ```
@@ -126,6 +130,8 @@ impl<T> OnceLock<T> {
     }
 
     /// What was written; it is empty again afterwards. See [`std::sync::OnceLock::take`].
+    ///
+    /// Blocks nothing.
     ///
     /// ```
     /// let mut cell = gosched::sync::OnceLock::from(1);

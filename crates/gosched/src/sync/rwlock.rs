@@ -210,9 +210,10 @@ impl RawRwLock {
 
 /// Many readers or one writer; see [`std::sync::RwLock`].
 ///
-/// Waiting blocks the goroutine, or the plain thread it is called on. Writers do not starve: while one waits, new readers queue
-/// behind it, and when it unlocks all of them come in before the next writer. So a goroutine that reads must not read once more
-/// while it has a guard: a writer between the two would wait for the first, and the second for the writer.
+/// Waiting blocks the goroutine, or the plain thread it is called on; only [`read`](RwLock::read) and [`write`](RwLock::write)
+/// wait. Writers do not starve: while one waits, new readers queue behind it, and when it unlocks all of them come in before the
+/// next writer. So a goroutine that reads must not read once more while it has a guard: a writer between the two would wait for the
+/// first, and the second for the writer.
 ///
 /// ```
 /// use gosched::sync::RwLock;
@@ -314,6 +315,8 @@ impl<T: ?Sized> RwLock<T> {
 
     /// Comes in as a reader if no writer is in or waits; see [`std::sync::RwLock::try_read`].
     ///
+    /// Blocks nothing.
+    ///
     /// # Errors
     /// There is a writer, or one has panicked; then the error holds the guard.
     ///
@@ -348,6 +351,8 @@ impl<T: ?Sized> RwLock<T> {
     }
 
     /// Comes in as the writer if nobody is in; see [`std::sync::RwLock::try_write`].
+    ///
+    /// Blocks nothing.
     ///
     /// # Errors
     /// Somebody is in, or a writer has panicked; then the error holds the guard.
@@ -470,6 +475,8 @@ impl<T> From<T> for RwLock<T> {
 
 impl<'rwlock, T: ?Sized> RwLockWriteGuard<'rwlock, T> {
     /// The writer becomes a reader, and nobody writes in between; see [`std::sync::RwLockWriteGuard::downgrade`].
+    ///
+    /// Blocks nothing.
     ///
     /// ```
     /// use gosched::sync::{RwLock, RwLockWriteGuard};

@@ -18,6 +18,8 @@ static KIND: WaitKind = WaitKind::new(WaitReason::Semaphore);
 ///
 /// Who comes while others wait waits behind them, even if it could be served at once.
 ///
+/// [`acquire`](Semaphore::acquire) and [`acquire_timeout`](Semaphore::acquire_timeout) block; nothing else here does.
+///
 /// ```
 /// use gosched::sync::Semaphore;
 ///

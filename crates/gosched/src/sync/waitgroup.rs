@@ -50,6 +50,8 @@ impl Drop for Member {
 impl WaitGroup {
     /// A group of nobody.
     ///
+    /// Blocks nothing.
+    ///
     /// ```
     /// gosched::sync::WaitGroup::new().wait();
     /// ```
@@ -131,6 +133,8 @@ impl WaitGroup {
     }
 
     /// Starts a goroutine and counts it, from now until it has ended: by returning, by a panic or by [`exit`](crate::exit).
+    ///
+    /// Blocks nothing.
     ///
     /// # Panics
     /// As [`go`](crate::go): outside a goroutine, or if no stack can be had. Then it is not counted.

@@ -297,6 +297,8 @@ impl<T> JoinHandle<T> {
 
     /// The goroutine's thread handle; see [`std::thread::JoinHandle::thread`].
     ///
+    /// Blocks nothing.
+    ///
     /// ```
     /// # gosched::run(|| {
     /// let handle = gosched::thread::spawn(gosched::thread::park);
@@ -310,6 +312,8 @@ impl<T> JoinHandle<T> {
     }
 
     /// Whether the goroutine has ended; see [`std::thread::JoinHandle::is_finished`].
+    ///
+    /// Blocks nothing.
     ///
     /// ```
     /// # gosched::run(|| {
@@ -528,6 +532,8 @@ fn report_panic() {
 
 /// Configures a new goroutine; see [`std::thread::Builder`].
 ///
+/// None of its methods blocks.
+///
 /// ```
 /// # gosched::run(|| {
 /// let handle = gosched::thread::Builder::new()
@@ -593,11 +599,13 @@ impl Builder {
 
     /// Starts the goroutine; see [`std::thread::Builder::spawn`].
     ///
+    /// Blocks nothing.
+    ///
     /// # Errors
     /// If the stack size is over 1 GiB, no address space is left for a stack, or the runtime is shutting down.
     ///
     /// # Panics
-    /// Outside a goroutine.
+    /// Outside a goroutine; for a name with a NUL byte.
     ///
     /// ```
     /// # gosched::run(|| {
@@ -620,6 +628,8 @@ impl Builder {
 
     /// Starts a goroutine that may borrow; see [`std::thread::Builder::spawn_unchecked`].
     ///
+    /// Blocks nothing.
+    ///
     /// # Safety
     /// The goroutine must have ended before anything that it borrows goes; nothing checks that. A join that answers
     /// [`Exited`] because the runtime was dropped does not mean that it has: it may go on until it waits.
@@ -628,7 +638,7 @@ impl Builder {
     /// As for [`Builder::spawn`].
     ///
     /// # Panics
-    /// Outside a goroutine.
+    /// As [`Builder::spawn`].
     ///
     /// ```
     /// # gosched::run(|| {
@@ -656,8 +666,13 @@ impl Builder {
 
     /// Starts a goroutine in a scope; see [`std::thread::Builder::spawn_scoped`].
     ///
+    /// Blocks nothing; the end of the scope does.
+    ///
     /// # Errors
     /// As for [`Builder::spawn`].
+    ///
+    /// # Panics
+    /// As [`Builder::spawn`].
     ///
     /// ```
     /// # gosched::run(|| {

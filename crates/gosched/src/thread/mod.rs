@@ -113,6 +113,8 @@ impl Thread {
 
     /// The unique id; see [`std::thread::Thread::id`].
     ///
+    /// Blocks nothing.
+    ///
     /// ```
     /// let here = gosched::thread::current();
     /// assert_eq!(here.id(), gosched::thread::current().id());
@@ -124,6 +126,8 @@ impl Thread {
     }
 
     /// The name it was given; see [`std::thread::Thread::name`].
+    ///
+    /// Blocks nothing.
     ///
     /// ```
     /// # gosched::run(|| {
@@ -176,6 +180,8 @@ pub struct ThreadId {
 impl ThreadId {
     /// The goroutine's id within its runtime, as dumps print it; None for plain threads.
     ///
+    /// Blocks nothing.
+    ///
     /// ```
     /// let id = gosched::run(|| gosched::thread::current().id().goroutine());
     /// assert_eq!(id.map(|id| id.get()), Some(1));
@@ -191,6 +197,8 @@ thread_local! {
 }
 
 /// The handle of the calling goroutine, or plain thread; see [`std::thread::current`].
+///
+/// Blocks nothing.
 ///
 /// ```
 /// let here = gosched::thread::current();
@@ -235,7 +243,8 @@ fn current_inner() -> NonNull<Inner> {
 
 /// Gives the others a turn; see [`std::thread::yield_now`].
 ///
-/// The goroutine goes to the tail of the global run queue, as Go's `Gosched` does. On a plain thread it is std's.
+/// Blocks the goroutine until its turn comes again: it goes to the tail of the global run queue, as Go's `Gosched` does, and the
+/// thread runs another one. On a plain thread it is std's.
 ///
 /// ```
 /// # gosched::run(|| {
@@ -254,6 +263,8 @@ pub fn yield_now() {
 }
 
 /// Whether the calling goroutine is unwinding; see [`std::thread::panicking`].
+///
+/// Blocks nothing.
 ///
 /// ```
 /// assert!(!gosched::thread::panicking());

@@ -129,6 +129,8 @@ pub fn park() {
 
 /// As [`park`], for at most `dur`; see [`std::thread::park_timeout`].
 ///
+/// Blocks the goroutine, or the plain thread it is called on.
+///
 /// ```
 /// # gosched::run(|| {
 /// gosched::thread::park_timeout(std::time::Duration::from_millis(1));

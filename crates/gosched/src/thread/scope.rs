@@ -158,6 +158,8 @@ where
 impl<'scope> Scope<'scope, '_> {
     /// Starts a goroutine in the scope; see [`std::thread::Scope::spawn`].
     ///
+    /// Blocks nothing; the end of the scope does.
+    ///
     /// # Panics
     /// Outside a goroutine, or if no stack can be had.
     ///
@@ -221,6 +223,8 @@ impl<T> ScopedJoinHandle<'_, T> {
 
     /// The goroutine's thread handle.
     ///
+    /// Blocks nothing.
+    ///
     /// ```
     /// # gosched::run(|| {
     /// gosched::thread::scope(|s| s.spawn(gosched::thread::park).thread().unpark());
@@ -232,6 +236,8 @@ impl<T> ScopedJoinHandle<'_, T> {
     }
 
     /// Whether the goroutine has ended.
+    ///
+    /// Blocks nothing.
     ///
     /// ```
     /// # gosched::run(|| {
