@@ -12,6 +12,8 @@ use crate::os;
 
 /// A socket that accepts TCP connections: `std::net::TcpListener`, for goroutines.
 ///
+/// To bind, to accept and to go through [`incoming`](TcpListener::incoming) blocks as it says there; nothing else here blocks.
+///
 /// ```
 /// use gosched::net::{TcpListener, TcpStream};
 /// use std::io::{Read, Write};
@@ -86,6 +88,8 @@ impl TcpListener {
 
     /// The connections that come in, one after the other, without end: the same as [`accept`](TcpListener::accept) in a loop.
     ///
+    /// Making it blocks nothing; its `next` blocks the goroutine, or the plain thread it is called on.
+    ///
     /// ```
     /// use gosched::net::{TcpListener, TcpStream};
     ///
@@ -104,6 +108,8 @@ impl TcpListener {
     }
 
     /// As [`incoming`](TcpListener::incoming), with the listener in it.
+    ///
+    /// Making it blocks nothing; its `next` blocks the goroutine, or the plain thread it is called on.
     ///
     /// ```
     /// use gosched::net::{TcpListener, TcpStream};

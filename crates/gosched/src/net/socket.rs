@@ -140,7 +140,7 @@ macro_rules! shared_state {
     ($socket:ident, $blocks:literal, $example:literal) => {
         /// Another handle to the same socket: what is set on one holds for both, deadlines, timeouts and `set_nonblocking` too.
         ///
-        /// Handles may be used by several goroutines and threads at a time. The socket is closed with the last one.
+        /// Blocks nothing. Handles may be used by several goroutines and threads at a time. The socket is closed with the last one.
         ///
         /// # Errors
         /// Those of the system, if it has no descriptor left.
@@ -155,7 +155,7 @@ macro_rules! shared_state {
 
         #[doc = concat!("Makes ", $blocks, " fail with [`WouldBlock`](io::ErrorKind::WouldBlock) where they would wait, or wait again.")]
         ///
-        /// See the example of [`try_clone`](Self::try_clone).
+        /// Blocks nothing itself. See the example of [`try_clone`](Self::try_clone).
         ///
         /// # Errors
         /// None; the result is std's.
@@ -171,7 +171,7 @@ macro_rules! timeouts {
     ($arg:ident, $example:literal) => {
         /// Lets each read wait for this long, then fail with [`WouldBlock`](io::ErrorKind::WouldBlock); `None`: for ever.
         ///
-        #[doc = concat!("See the example of ", $example, ".")]
+        #[doc = concat!("Blocks nothing itself. See the example of ", $example, ".")]
         ///
         /// # Errors
         /// [`InvalidInput`](io::ErrorKind::InvalidInput) for a timeout of zero.
@@ -181,7 +181,7 @@ macro_rules! timeouts {
 
         /// Lets each write wait for this long, then fail with [`WouldBlock`](io::ErrorKind::WouldBlock); `None`: for ever.
         ///
-        #[doc = concat!("See the example of ", $example, ".")]
+        #[doc = concat!("Blocks nothing itself. See the example of ", $example, ".")]
         ///
         /// # Errors
         /// [`InvalidInput`](io::ErrorKind::InvalidInput) for a timeout of zero.
@@ -191,7 +191,7 @@ macro_rules! timeouts {
 
         /// How long a read waits; `None`: for ever.
         ///
-        #[doc = concat!("See the example of ", $example, ".")]
+        #[doc = concat!("Blocks nothing. See the example of ", $example, ".")]
         ///
         /// # Errors
         /// None; the result is std's.
@@ -201,7 +201,7 @@ macro_rules! timeouts {
 
         /// How long a write waits; `None`: for ever.
         ///
-        #[doc = concat!("See the example of ", $example, ".")]
+        #[doc = concat!("Blocks nothing. See the example of ", $example, ".")]
         ///
         /// # Errors
         /// None; the result is std's.
@@ -213,7 +213,7 @@ macro_rules! timeouts {
         ///
         /// Both [`set_read_deadline`](Self::set_read_deadline) and [`set_write_deadline`](Self::set_write_deadline).
         ///
-        #[doc = concat!("See the example of ", $example, ".")]
+        #[doc = concat!("Blocks nothing itself. See the example of ", $example, ".")]
         ///
         /// # Errors
         /// None so far.
@@ -228,7 +228,7 @@ macro_rules! timeouts {
         /// Unlike a timeout it is one moment for all reads, those that wait already too, on all clones of the socket. Past it a
         /// read fails at once, even if there is something to read; set again or cleared it counts no more.
         ///
-        #[doc = concat!("See the example of ", $example, ".")]
+        #[doc = concat!("Blocks nothing itself. See the example of ", $example, ".")]
         ///
         /// # Errors
         /// None so far.
@@ -241,7 +241,7 @@ macro_rules! timeouts {
         ///
         /// As [`set_read_deadline`](Self::set_read_deadline). A write that has got rid of some bytes by then returns their number.
         ///
-        #[doc = concat!("See the example of ", $example, ".")]
+        #[doc = concat!("Blocks nothing itself. See the example of ", $example, ".")]
         ///
         /// # Errors
         /// None so far.
@@ -257,8 +257,8 @@ macro_rules! accept_deadline {
     ($example:literal) => {
         /// Sets the moment from which `accept` fails with [`TimedOut`](io::ErrorKind::TimedOut); `None`: never.
         ///
-        /// It holds for all clones of the listener and for those who wait already. Past it `accept` fails at once, even if a
-        /// connection waits; set again or cleared it counts no more. Accepted streams have no deadline.
+        /// Blocks nothing itself. It holds for all clones of the listener and for those who wait already. Past it `accept` fails at
+        /// once, even if a connection waits; set again or cleared it counts no more. Accepted streams have no deadline.
         ///
         #[doc = $example]
         ///
@@ -271,6 +271,8 @@ macro_rules! accept_deadline {
 
         /// The same as [`set_deadline`](Self::set_deadline): a listener does nothing but accept.
         ///
+        /// Blocks nothing itself. See the example of [`set_deadline`](Self::set_deadline).
+        ///
         /// # Errors
         /// None so far.
         pub fn set_read_deadline(&self, deadline: Option<Instant>) -> io::Result<()> {
@@ -278,6 +280,9 @@ macro_rules! accept_deadline {
         }
 
         /// Of no effect: a listener does not write.
+        ///
+        /// Blocks nothing. It is there because streams have it: see the example of [`set_deadline`](Self::set_deadline) for what does
+        /// have an effect.
         ///
         /// # Errors
         /// None so far.

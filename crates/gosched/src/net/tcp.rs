@@ -12,8 +12,10 @@ use crate::os;
 
 /// A TCP connection: `std::net::TcpStream`, for goroutines.
 ///
-/// Reads and writes block the goroutine, or the plain thread they are called on. Any number may use one stream at a time, through
-/// references or clones. Dropping the last clone closes the connection; what has been written is still delivered.
+/// To connect, to read (and [`peek`](TcpStream::peek)) and to write blocks the goroutine, or the plain thread it is done on;
+/// nothing else here blocks, unless [`set_linger`](TcpStream::set_linger) makes the last drop do so. Any number may use one stream
+/// at a time, through references or clones. Dropping the last clone closes the connection; what has been written is still
+/// delivered.
 ///
 /// ```
 /// use gosched::net::{TcpListener, TcpStream};

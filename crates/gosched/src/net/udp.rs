@@ -10,6 +10,8 @@ use crate::netpoll::{Desc, Side};
 
 /// A UDP socket: `std::net::UdpSocket`, for goroutines.
 ///
+/// To bind, to connect, to receive and to send blocks as it says there; nothing else here blocks.
+///
 /// ```
 /// use gosched::net::UdpSocket;
 ///
@@ -69,6 +71,8 @@ impl UdpSocket {
     }
 
     /// As [`recv_from`](UdpSocket::recv_from), and leaves the datagram there.
+    ///
+    /// Blocks the goroutine, or the plain thread it is called on.
     ///
     /// # Errors
     /// Those of `recv_from`.
@@ -149,6 +153,8 @@ impl UdpSocket {
     }
 
     /// As [`recv`](UdpSocket::recv), and leaves the datagram there. See the example of [`peek_from`](UdpSocket::peek_from).
+    ///
+    /// Blocks the goroutine, or the plain thread it is called on.
     ///
     /// # Errors
     /// Those of `recv`.

@@ -17,6 +17,8 @@ const PAUSE_MAX: Duration = Duration::from_millis(5);
 
 /// A datagram socket of the Unix domain: `std::os::unix::net::UnixDatagram`, for goroutines.
 ///
+/// To bind, to connect, to receive and to send blocks as it says there; nothing else here blocks.
+///
 /// ```
 /// use gosched::os::unix::net::UnixDatagram;
 ///
@@ -39,6 +41,9 @@ pub struct UnixDatagram {
 
 impl UnixDatagram {
     /// Makes a socket at `path`, where nothing may be yet; its file stays when it is dropped.
+    ///
+    /// Blocks the goroutine, or the plain thread it is called on, for as long as the file system takes; a goroutine needs a thread
+    /// for that long.
     ///
     /// # Errors
     /// [`AddrInUse`](io::ErrorKind::AddrInUse) if there is something, [`InvalidInput`](io::ErrorKind::InvalidInput) if the path is too
@@ -72,6 +77,8 @@ impl UnixDatagram {
     /// As [`bind`](UnixDatagram::bind), at an address, which may be an abstract one. See the example of
     /// [`send_to_addr`](UnixDatagram::send_to_addr).
     ///
+    /// Blocks as `bind` does.
+    ///
     /// # Errors
     /// Those of `bind`.
     pub fn bind_addr(socket_addr: &SocketAddr) -> io::Result<UnixDatagram> {
@@ -83,6 +90,8 @@ impl UnixDatagram {
     /// A socket without an address: it can send, and receive once it is connected. See the example of
     /// [`bind`](UnixDatagram::bind).
     ///
+    /// Blocks nothing.
+    ///
     /// # Errors
     /// Those of the system, if it has no descriptor left.
     pub fn unbound() -> io::Result<UnixDatagram> {
@@ -90,6 +99,8 @@ impl UnixDatagram {
     }
 
     /// Two sockets that are connected to each other. See the example of [`UnixDatagram`].
+    ///
+    /// Blocks nothing.
     ///
     /// # Errors
     /// Those of the system, if it has no descriptor left.
@@ -109,6 +120,9 @@ impl UnixDatagram {
     /// Makes the socket at `path` the one that this one sends to and receives from. See the example of
     /// [`bind`](UnixDatagram::bind).
     ///
+    /// Blocks the goroutine, or the plain thread it is called on, for as long as the file system takes; a goroutine needs a thread
+    /// for that long.
+    ///
     /// # Errors
     /// Those of the file system, [`ConnectionRefused`](io::ErrorKind::ConnectionRefused) if nobody has that socket.
     pub fn connect<P: AsRef<Path>>(&self, path: P) -> io::Result<()> {
@@ -117,6 +131,8 @@ impl UnixDatagram {
 
     /// As [`connect`](UnixDatagram::connect), to an address, which may be an abstract one. See the example of
     /// [`send_to_addr`](UnixDatagram::send_to_addr).
+    ///
+    /// Blocks as `connect` does.
     ///
     /// # Errors
     /// Those of `connect`.
@@ -161,6 +177,8 @@ impl UnixDatagram {
     }
 
     /// As [`send_to`](UnixDatagram::send_to), to an address, which may be an abstract one.
+    ///
+    /// Blocks the goroutine, or the plain thread it is called on, while the receiver has too many already, as `send_to` does.
     ///
     /// # Errors
     /// Those of `send_to`.

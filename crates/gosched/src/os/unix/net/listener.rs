@@ -14,6 +14,8 @@ use crate::os;
 /// A socket that accepts connections of the Unix domain: `std::os::unix::net::UnixListener`, for goroutines.
 ///
 /// Its file stays when it is dropped. See the example of [`UnixStream`].
+///
+/// To bind, to accept and to go through [`incoming`](UnixListener::incoming) blocks as it says there; nothing else here blocks.
 pub struct UnixListener {
     // In this order: the poller's state outlives the descriptor.
     inner: std_net::UnixListener,
@@ -22,6 +24,9 @@ pub struct UnixListener {
 
 impl UnixListener {
     /// Makes a socket at `path`, where nothing may be yet, and listens there. See the example of [`UnixStream`].
+    ///
+    /// Blocks the goroutine, or the plain thread it is called on, for as long as the file system takes; a goroutine needs a thread
+    /// for that long.
     ///
     /// # Errors
     /// [`AddrInUse`](io::ErrorKind::AddrInUse) if there is something, [`InvalidInput`](io::ErrorKind::InvalidInput) if the path is too
@@ -32,6 +37,8 @@ impl UnixListener {
 
     /// As [`bind`](UnixListener::bind), at an address, which may be an abstract one. See the example of
     /// [`UnixStream::connect_addr`].
+    ///
+    /// Blocks as `bind` does.
     ///
     /// # Errors
     /// Those of `bind`.
@@ -65,6 +72,8 @@ impl UnixListener {
     }
 
     /// The connections that come in, one after the other, without end: the same as [`accept`](UnixListener::accept) in a loop.
+    ///
+    /// Making it blocks nothing; its `next` blocks the goroutine, or the plain thread it is called on.
     ///
     /// ```
     /// use gosched::os::unix::net::{SocketAddr, UnixListener, UnixStream};

@@ -15,8 +15,8 @@ use crate::netpoll::{Desc, Side};
 
 /// A stream of the Unix domain: `std::os::unix::net::UnixStream`, for goroutines.
 ///
-/// Reads and writes block the goroutine, or the plain thread they are called on. Any number may use one stream at a time, through
-/// references or clones.
+/// To connect, to read and to write blocks the goroutine, or the plain thread it is done on; nothing else here blocks. Any number
+/// may use one stream at a time, through references or clones.
 ///
 /// ```
 /// use gosched::os::unix::net::{UnixListener, UnixStream};
@@ -58,6 +58,9 @@ impl UnixStream {
 
     /// As [`connect`](UnixStream::connect), to an address, which may be an abstract one.
     ///
+    /// Blocks the goroutine, or the plain thread it is called on, while too many wait there to be accepted; a goroutine needs a
+    /// thread for that long.
+    ///
     /// # Errors
     /// Those of `connect`.
     ///
@@ -84,6 +87,8 @@ impl UnixStream {
     }
 
     /// Two streams that are connected to each other.
+    ///
+    /// Blocks nothing.
     ///
     /// # Errors
     /// Those of the system, if it has no descriptor left.
