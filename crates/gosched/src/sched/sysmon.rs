@@ -4,9 +4,10 @@
 //! writes the coarse clock, so that nobody reads a real one on spawn, park or switch (D3); prints `schedtrace`; and counts and
 //! heals wake-ups that were lost, which must never happen (`rescues`).
 //!
-//! How often it looks: every 20 µs while a marked call holds a P that others want; every quarter or half millisecond while others
-//! wait; else ever less, down to every 10 ms while anybody runs. While every P is idle it looks for a deadlock and sleeps (for a
-//! tenth of a second at a time if goroutines are in calls that were not marked).
+//! How often it looks: every 20 µs while a marked call holds a P that others want; every quarter of a millisecond while others
+//! wait and somebody may be stuck; every half or whole one while they wait and all get on, or have no CPU; else ever less, down to
+//! every 10 ms while anybody runs. While every P is idle it looks for a deadlock and sleeps (for a tenth of a second at a time if
+//! goroutines are in calls that were not marked).
 //!
 //! ```text
 //!  word    meaning                                          who ends it
