@@ -244,7 +244,12 @@ fn http_child(params: &Params, mode: Mode) -> io::Result<()> {
         let listener = gosched::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         crate::print(&format!("port {}\n", listener.local_addr()?.port()))?;
         let forever = gosched::context::Context::background();
-        http::serve(listener, &forever, http::Limits::default(), http::answer)
+        // Connections stay open while the others have their turns, which may take minutes.
+        let limits = http::Limits {
+            idle: Duration::from_secs(3600),
+            ..http::Limits::default()
+        };
+        http::serve(listener, &forever, limits, http::answer)
     })
 }
 
