@@ -22,6 +22,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::child::die_with_parent;
 use crate::golang;
 use crate::port::{self, Mode};
 use curves::{CURVES, Curve, Effort, Size};
@@ -148,12 +149,14 @@ fn take(curve: &Curve, size: &Size, rounds: usize) -> Result<f64, Failure> {
 fn in_child(curve: &Curve, size: &Size) -> Result<f64, Failure> {
     let numbers = [size.n, size.procs, size.work, size.rounds];
     let program = std::env::current_exe().map_err(|error| Failure::new("failed", error))?;
-    let mut child = Command::new(program)
+    let mut command = Command::new(program);
+    command
         .args([FLAG, curve.name])
         .args(numbers.map(|number| number.to_string()))
         .arg(Mode::Own.short())
         .stdin(Stdio::null())
-        .stdout(Stdio::piped())
+        .stdout(Stdio::piped());
+    let mut child = die_with_parent(&mut command)
         .spawn()
         .map_err(|error| Failure::new("failed", error))?;
     let answer = answer_of(&mut child);

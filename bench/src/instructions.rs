@@ -16,9 +16,10 @@
 
 use std::fmt::Write as _;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::child::die_with_parent;
 use crate::port::{self, Mode};
 use crate::workload::{self, Params};
 
@@ -127,31 +128,46 @@ impl Counted {
 
     /// Instructions of a whole run.
     fn total(&self, rounds: usize) -> io::Result<u64> {
-        let scratch = std::env::temp_dir().join(format!("gosched-counted.{}", std::process::id()));
-        std::fs::create_dir_all(&scratch)?;
-        let output = Command::new("valgrind")
+        let scratch = Scratch::new()?;
+        let mut command = Command::new("valgrind");
+        command
             .args(["--tool=callgrind", "--separate-threads=yes"])
             .arg(format!(
                 "--callgrind-out-file={}",
-                scratch.join("counts").display()
+                scratch.0.join("counts").display()
             ))
             .arg(std::env::current_exe()?)
             .args([FLAG, self.workload])
             .args([self.n.to_string(), rounds.to_string()])
-            .stdin(Stdio::null())
-            .output()
-            .map_err(|error| {
-                io::Error::other(format!(
-                    "valgrind does not start ({error}); is it installed?"
-                ))
-            })?;
-        let total = total_in(&scratch);
-        std::fs::remove_dir_all(&scratch)?;
+            .stdin(Stdio::null());
+        let output = die_with_parent(&mut command).output().map_err(|error| {
+            io::Error::other(format!(
+                "valgrind does not start ({error}); is it installed?"
+            ))
+        })?;
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr);
             return Err(io::Error::other(format!("{}: {said}", self.workload)));
         }
-        total
+        total_in(&scratch.0)
+    }
+}
+
+/// A directory for what callgrind writes; dropping it removes it.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> io::Result<Scratch> {
+        let place = std::env::temp_dir().join(format!("gosched-counted.{}", std::process::id()));
+        std::fs::create_dir_all(&place)?;
+        Ok(Scratch(place))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What cannot be removed is left to whoever tidies temporary files.
+        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

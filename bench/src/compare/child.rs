@@ -17,6 +17,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::child::die_with_parent;
+
 /// How long a child may take to end that has nothing left to do.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often the end of a child is looked for.
@@ -89,9 +91,7 @@ impl Child {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0);
-        // SAFETY: between fork and exec the closure does one system call.
-        unsafe { pipes.pre_exec(die_with_parent) };
-        let started = pipes.spawn();
+        let started = die_with_parent(pipes).spawn();
         let mut process =
             started.map_err(|error| Verdict::Failed(format!("it cannot be started: {error}")))?;
         let input = process.stdin.take();
@@ -255,15 +255,6 @@ impl Watchdog {
     pub fn call_off(self) -> bool {
         drop(self.call_off);
         self.thread.join().expect("it does not panic")
-    }
-}
-
-/// In a child, before it becomes another program.
-fn die_with_parent() -> io::Result<()> {
-    // SAFETY: asks for a signal, and reads no memory.
-    match unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
     }
 }
 
