@@ -12,7 +12,8 @@
 //!
 //! The counts are those of one compiler and one build of the libraries below;
 //! `BOUND` leaves room for a little of that. What costs more is refused until
-//! somebody says, with `--write`, that it is meant.
+//! somebody says, with `--write`, that it is meant. So is what costs less: a gain
+//! that is not written down could be lost again and nobody would see it.
 
 use std::fmt::Write as _;
 use std::io;
@@ -26,7 +27,7 @@ use crate::workload::{self, Params};
 /// The argument that makes the program a counted child.
 pub const FLAG: &str = "--counted";
 
-/// How much more than written down is still the same.
+/// How many times as much as written down, or as little, is still the same.
 const BOUND: f64 = 1.02;
 /// Rounds of the two runs of which the difference counts.
 const ROUNDS: [usize; 2] = [2, 6];
@@ -64,7 +65,7 @@ const COUNTED: [Counted; 10] = [
 pub fn run(must_write: bool) -> io::Result<()> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("instructions.txt");
     let written = std::fs::read_to_string(&path).unwrap_or_default();
-    let (mut text, mut worse) = (header(), Vec::new());
+    let (mut text, mut changed) = (header(), Vec::new());
     for counted in &COUNTED {
         let count = counted.count()?;
         writeln!(text, "{} {count:.1}", counted.workload).expect("a String takes every write");
@@ -73,20 +74,20 @@ pub fn run(must_write: bool) -> io::Result<()> {
             "{} instructions {count:.1} {verdict}\n",
             counted.workload
         ))?;
-        if verdict.starts_with("worse") {
-            worse.push(counted.workload);
+        if !verdict.starts_with(SAME) {
+            changed.push(counted.workload);
         }
     }
     if must_write {
         return std::fs::write(&path, text);
     }
-    if worse.is_empty() {
+    if changed.is_empty() {
         return Ok(());
     }
     Err(io::Error::other(format!(
-        "{} cost more instructions than bench/instructions.txt says; if that is meant: \
-         `cargo run --release -p gosched-bench -- instructions --write`",
-        worse.join(", ")
+        "{}: not the instructions that bench/instructions.txt says; if that is meant, or a gain \
+         to be kept: `cargo run --release -p gosched-bench -- instructions --write`",
+        changed.join(", ")
     )))
 }
 
@@ -97,24 +98,28 @@ fn header() -> String {
         .to_owned()
 }
 
-/// What the file says of a workload.
+/// What the file says of a workload, if that is a count.
 fn before(written: &str, workload: &str) -> Option<f64> {
     let line = written
         .lines()
         .find_map(|line| line.strip_prefix(workload)?.strip_prefix(' '))?;
-    line.trim().parse().ok()
+    let count = line.trim().parse().ok();
+    count.filter(|count: &f64| count.is_finite() && *count > 0.0)
 }
+
+/// The first word of the verdict that is no error.
+const SAME: &str = "same";
 
 /// How a count compares with the one before, for people.
 fn verdict(count: f64, before: Option<f64>) -> String {
     let Some(before) = before else {
-        return "worse: the file has no count of it".to_owned();
+        return "unknown: the file has no count of it".to_owned();
     };
     let change = 100.0 * (count / before - 1.0);
     match count / before {
         ratio if ratio > BOUND => format!("worse: {change:+.1} % of {before}"),
         ratio if ratio < 1.0 / BOUND => format!("better: {change:+.1} % of {before}"),
-        _ => format!("same: {change:+.1} %"),
+        _ => format!("{SAME}: {change:+.1} %"),
     }
 }
 
@@ -122,7 +127,9 @@ impl Counted {
     /// Instructions of one operation.
     fn count(&self) -> io::Result<f64> {
         let [few, many] = ROUNDS;
-        let more = self.total(many)?.saturating_sub(self.total(few)?);
+        let totals = [self.total(few)?, self.total(many)?];
+        let more = difference(totals)
+            .map_err(|error| io::Error::other(format!("{}: {error}", self.workload)))?;
         Ok(more as f64 / ((many - few) * self.operations) as f64)
     }
 
@@ -150,6 +157,18 @@ impl Counted {
             return Err(io::Error::other(format!("{}: {said}", self.workload)));
         }
         total_in(&scratch.0)
+    }
+}
+
+/// What the longer run took more. None at all means that the work was not done,
+/// or not counted.
+fn difference([few, many]: [u64; 2]) -> Result<u64, String> {
+    match many.checked_sub(few) {
+        Some(more @ 1..) => Ok(more),
+        _ => Err(format!(
+            "{} rounds took {many} instructions, {} took {few}; that cannot be",
+            ROUNDS[1], ROUNDS[0]
+        )),
     }
 }
 
@@ -220,11 +239,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_costs_more_is_worse_and_what_is_unknown_too() {
-        assert!(verdict(103.0, Some(100.0)).starts_with("worse"));
-        assert!(verdict(101.0, Some(100.0)).starts_with("same"));
-        assert!(verdict(90.0, Some(100.0)).starts_with("better"));
-        assert!(verdict(90.0, None).starts_with("worse"));
+    fn only_the_same_is_the_same() {
+        let is_same = |count, before| verdict(count, before).starts_with(SAME);
+        assert!(is_same(101.9, Some(100.0)) && is_same(98.1, Some(100.0)));
+        assert!(verdict(103.0, Some(100.0)).starts_with("worse: +3.0 %"));
+        assert!(verdict(90.0, Some(100.0)).starts_with("better: -10.0 %"));
+        assert!(verdict(90.0, None).starts_with("unknown"));
+        assert!(!is_same(f64::NAN, None) && !is_same(0.0, Some(100.0)));
     }
 
     #[test]
@@ -232,6 +253,29 @@ mod tests {
         let written = format!("{}chan_spsc_2 7\nchan_spsc 12.5\n", header());
         assert_eq!(before(&written, "chan_spsc"), Some(12.5));
         assert_eq!(before(&written, "chan"), None);
+    }
+
+    #[test]
+    fn what_is_no_count_is_none() {
+        for word in ["0", "-1", "inf", "NaN", "many", ""] {
+            assert_eq!(before(&format!("yield {word}\n"), "yield"), None, "{word}");
+        }
+    }
+
+    #[test]
+    fn more_rounds_take_more_instructions() {
+        assert_eq!(difference([1_000, 1_600]), Ok(600));
+        for totals in [[1_000, 1_000], [1_000, 999]] {
+            difference(totals).expect_err("nothing was done in between");
+        }
+    }
+
+    #[test]
+    fn the_file_has_a_count_of_everything() {
+        let written = include_str!("../instructions.txt");
+        for counted in &COUNTED {
+            assert!(before(written, counted.workload).is_some());
+        }
     }
 
     #[test]
