@@ -15,9 +15,7 @@ mod child;
 mod contestants;
 mod figures;
 mod goals;
-mod json;
 mod plan;
-mod progress;
 mod report;
 pub mod round;
 mod seat;
@@ -27,12 +25,13 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use crate::files::Files;
+use crate::progress::Progress;
 use child::{Measure, Verdict};
 use contestants::Contestant;
 pub use contestants::PEERS;
 pub use figures::Kept;
 pub use plan::Entry;
-use progress::Progress;
 use report::Report;
 use seat::Seat;
 
@@ -85,27 +84,24 @@ pub struct Outcome {
     cells: Vec<Cell>,
 }
 
-/// Compares, and writes what came of it. An error if gosched itself failed.
+/// Compares, and writes what came of it. An error if gosched itself failed, or
+/// if the results could not be written, but then they are printed all the same.
 pub fn run(options: &Options) -> io::Result<()> {
     let mut progress = Progress::new();
     if cfg!(debug_assertions) {
         progress.note("this is a debug build of gosched; use `cargo run --release`");
     }
-    raise_file_limit();
+    let mut files = Files::new(options.out.as_deref(), "compare")?;
     let contestants = contestants::gather(&options.peers, &mut progress);
-    let mut report = Report::new(options, &contestants)?;
+    let mut report = Report::new(options, &contestants);
     for (nth, entry) in options.entries.iter().enumerate() {
         let place = format!("{}/{} {}", nth + 1, options.entries.len(), entry.name);
-        let outcome = play(entry, options, &contestants, &mut progress, &place);
-        report.add(outcome)?;
+        report.add(play(entry, options, &contestants, &mut progress, &place));
+        report.write(&mut files);
     }
     progress.clear();
     crate::print(&report.markdown())?;
-    progress.note(&format!("written to {}", report.files()));
-    match report.failures_of_gosched() {
-        failed if failed.is_empty() => Ok(()),
-        failed => Err(io::Error::other(format!("failed: {}", failed.join(", ")))),
-    }
+    files.finish(&report.failures_of_gosched(), &mut progress)
 }
 
 /// Does all rounds of all contestants at one entry.
@@ -243,20 +239,5 @@ impl Player<'_> {
             cell.verdict = Some(verdict);
         }
         cell
-    }
-}
-
-/// As many files as the system allows: `tcp_idle` needs thousands, and children
-/// inherit it. A system that refuses leaves it as it is.
-fn raise_file_limit() {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: the kernel writes one `rlimit`, which lives in this frame.
-    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } == 0 {
-        limit.rlim_cur = limit.rlim_max;
-        // SAFETY: the kernel reads one `rlimit`.
-        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) };
     }
 }

@@ -23,8 +23,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::child::die_with_parent;
-use crate::golang;
+use crate::files::Files;
 use crate::port::{self, Mode};
+use crate::progress::Progress;
 use curves::{CURVES, Curve, Effort, Size};
 use report::{Point, Traced};
 
@@ -47,58 +48,47 @@ const PATIENCE: Duration = Duration::from_secs(300);
 const MEMORY_PART: f64 = 0.8;
 
 /// Plays every point and leaves `growth.md`, `growth.json` and `growth.svg` in a
-/// directory, by default that of the program's own things; the first is printed
-/// as well.
+/// directory, by default that of the program's own things, anew after each
+/// curve; the first is printed as well, even if they cannot be written.
 pub fn run(out: Option<&Path>, quick: bool) -> io::Result<()> {
     let effort = if quick { QUICK } else { FULL };
-    let out = match out {
-        Some(out) => out.to_owned(),
-        None => golang::scratch()?,
-    };
-    fs::create_dir_all(&out).map_err(|error| explain(&out, &error))?;
+    let mut progress = Progress::new();
+    let mut files = Files::new(out, "growth")?;
     let mut traced = Vec::with_capacity(CURVES.len());
     let mut failed = Vec::new();
     for curve in &CURVES {
-        let mut points = Vec::new();
-        for size in curve.sizes(&effort) {
-            let point = match take(curve, &size, effort.rounds) {
-                Ok(value) => Point::value(&size, value),
-                Err(failure) => {
-                    eprintln!("growth: {} at {}: {failure}", curve.name, curve.at(&size));
-                    if !failure.is_excused {
-                        failed.push(format!("{} at {}", curve.name, curve.at(&size)));
-                    }
-                    Point::missing(&size, failure.short)
+        traced.push(trace(curve, &effort, &mut progress, &mut failed));
+        let json = report::json(&traced).to_string();
+        files.write([&report::markdown(&traced), &json, &report::svg(&traced)]);
+    }
+    crate::print(&report::markdown(&traced))?;
+    files.finish(&failed, &mut progress)
+}
+
+/// Plays all points of a curve; `failed` is told of those that went wrong.
+fn trace(
+    curve: &'static Curve,
+    effort: &Effort,
+    progress: &mut Progress,
+    failed: &mut Vec<String>,
+) -> Traced {
+    let mut points = Vec::new();
+    for size in curve.sizes(effort) {
+        let place = format!("{} at {}", curve.name, curve.at(&size));
+        let point = match take(curve, &size, effort.rounds) {
+            Ok(value) => Point::value(&size, value),
+            Err(failure) => {
+                progress.note(&format!("growth: {place}: {failure}"));
+                if !failure.is_excused {
+                    failed.push(place.clone());
                 }
-            };
-            eprintln!(
-                "growth: {} at {}: {}",
-                curve.name,
-                curve.at(&size),
-                point.text(curve)
-            );
-            points.push(point);
-        }
-        traced.push(Traced { curve, points });
+                Point::missing(&size, failure.short)
+            }
+        };
+        progress.note(&format!("growth: {place}: {}", point.text(curve)));
+        points.push(point);
     }
-    let markdown = report::markdown(&traced);
-    save(&out.join("growth.md"), &markdown)?;
-    save(&out.join("growth.json"), &report::json(&traced))?;
-    save(&out.join("growth.svg"), &report::svg(&traced))?;
-    crate::print(&markdown)?;
-    eprintln!("growth: see growth.md, .json and .svg in {}", out.display());
-    match failed.is_empty() {
-        true => Ok(()),
-        false => Err(io::Error::other(format!("failed: {}", failed.join(", ")))),
-    }
-}
-
-fn save(path: &Path, text: &str) -> io::Result<()> {
-    fs::write(path, text).map_err(|error| explain(path, &error))
-}
-
-fn explain(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+    Traced { curve, points }
 }
 
 /// Why there is no value.

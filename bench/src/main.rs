@@ -18,15 +18,20 @@ mod child;
 mod client;
 mod compare;
 mod crowds;
+mod files;
 mod golang;
 mod growth;
 mod hogs;
 mod instructions;
+mod json;
+mod limits;
 mod locks;
 mod mallocs;
+mod numbers;
 mod parked;
 mod port;
 mod proc;
+mod progress;
 mod rounds;
 mod selects;
 mod servers;
@@ -48,8 +53,14 @@ fn main() -> ExitCode {
     let result = match args::parse(std::env::args().skip(1)) {
         Ok(Command::Help) => print(&args::usage()),
         Ok(Command::List) => print(&workload::list()),
-        Ok(Command::Run(chosen, options)) => run_all(&chosen, &options),
-        Ok(Command::Compare(options)) => compare::run(&options),
+        Ok(Command::Run(chosen, options)) => {
+            limits::raise_files();
+            run_all(&chosen, &options)
+        }
+        Ok(Command::Compare(options)) => {
+            limits::raise_files();
+            compare::run(&options)
+        }
         Ok(Command::Growth(out, is_quick)) => growth::run(out.as_deref(), is_quick),
         Ok(Command::Instructions(must_write)) => instructions::run(must_write),
         Ok(Command::Counted(words)) => instructions::child(&words),
@@ -57,7 +68,7 @@ fn main() -> ExitCode {
         Ok(Command::Round(part)) => compare::round::play(&part),
         Ok(Command::Point(arguments)) => growth::point(&arguments),
         Err(complaint) => {
-            eprintln!("gosched-bench: {complaint}");
+            complain(&format!("gosched-bench: {complaint}"));
             return ExitCode::from(2);
         }
     };
@@ -66,7 +77,7 @@ fn main() -> ExitCode {
         // The reader of a pipe has seen enough (`| head`).
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("gosched-bench: {error}");
+            complain(&format!("gosched-bench: {error}"));
             ExitCode::FAILURE
         }
     }
@@ -80,7 +91,7 @@ fn run_all(chosen: &[&Workload], options: &Options) -> io::Result<()> {
         let outcome = turns::play(workload, &options.params_for(workload));
         outcome.lines.iter().try_for_each(|line| print(line))?;
         for (runtime, error) in &outcome.failures {
-            eprintln!("{} {runtime}: {error}", workload.name);
+            complain(&format!("{} {runtime}: {error}", workload.name));
             failed.push(format!("{} {runtime}", workload.name));
         }
     }
@@ -88,6 +99,11 @@ fn run_all(chosen: &[&Workload], options: &Options) -> io::Result<()> {
         return Ok(());
     }
     Err(io::Error::other(format!("failed: {}", failed.join(", "))))
+}
+
+/// A line on standard error; nobody is told if nobody can be.
+fn complain(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
 }
 
 /// Prints whole lines and reports a closed pipe instead of panicking.

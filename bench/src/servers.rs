@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use crate::child::Role;
 use crate::client::{self, Client, Exchange, Load};
+use crate::limits;
 use crate::port::{self, Mode};
 use crate::proc;
 use crate::rounds::{Round, Sample, micros, quantile};
@@ -167,6 +168,8 @@ pub fn client(workload: &str, requests: usize, address: SocketAddr, pid: u32) ->
         "http_hello" => Exchange::http(address, "/hello")?,
         _ => Exchange::echo(),
     };
+    // The server has as many.
+    limits::need_files(active + idle)?;
     let mut client = Client::connect(address, exchange, active, idle)?;
     Ok(Box::new(move || {
         let before = proc::cpu_of(pid)?;

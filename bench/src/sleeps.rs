@@ -167,7 +167,7 @@ fn spans(sleeper: usize) -> impl Iterator<Item = Duration> {
 }
 
 /// A number that depends on every bit of another one (SplitMix64's last steps).
-fn scramble(number: u64) -> u64 {
+pub fn scramble(number: u64) -> u64 {
     let mut x = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::child::Verdict;
-use super::progress::Progress;
 use crate::golang;
+use crate::progress::Progress;
 
 /// Gosched's modes, which always take part; the first one is what all others
 /// are measured by.

@@ -1,9 +1,9 @@
 //! Decides which goals a run has reached: what was aimed at for each figure, and
 //! what came of it.
 
-use super::figures::number;
 use super::plan::Entry;
 use super::{Contestant, Outcome};
+use crate::numbers::number;
 use crate::workload::Goal;
 
 /// A goal, and what came of it.

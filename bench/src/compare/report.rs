@@ -2,16 +2,16 @@
 //! with where and with what they were taken, for programs; and a picture.
 
 use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::child::Verdict;
-use super::figures::{number, ratio};
-use super::json::Json;
-use super::{Cell, Contestant, Options, Outcome, contestants, goals, table};
+use super::figures::ratio;
+use super::{Cell, Contestant, Entry, Options, Outcome, contestants, goals, table};
 use crate::chart::{self, Bars, Group, Row};
-use crate::golang;
+use crate::files::Files;
+use crate::json::Json;
+use crate::numbers::number;
 
 /// What there is to tell of a run so far.
 pub struct Report<'c> {
@@ -21,59 +21,42 @@ pub struct Report<'c> {
     date: String,
     procs: usize,
     is_quick: bool,
-    place: PathBuf,
     outcomes: Vec<Outcome>,
 }
 
 impl<'c> Report<'c> {
     /// Of a run that is about to begin.
-    pub fn new(options: &Options, contestants: &'c [Contestant]) -> io::Result<Report<'c>> {
-        let place = match &options.out {
-            Some(place) => place.clone(),
-            None => golang::scratch()?,
-        };
-        fs::create_dir_all(&place).map_err(|error| {
-            io::Error::new(error.kind(), format!("{}: {error}", place.display()))
-        })?;
+    pub fn new(options: &Options, contestants: &'c [Contestant]) -> Report<'c> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        Ok(Report {
+        Report {
             contestants,
             versions: contestants::versions(contestants),
             machine: Machine::look(),
             date: date(now.unwrap_or_default().as_secs()),
             procs: options.procs,
             is_quick: options.is_quick,
-            place,
             outcomes: Vec::new(),
-        })
+        }
     }
 
-    /// Adds what came of an entry, and writes all files anew.
-    pub fn add(&mut self, outcome: Outcome) -> io::Result<()> {
+    /// Adds what came of an entry.
+    pub fn add(&mut self, outcome: Outcome) {
         self.outcomes.push(outcome);
-        self.write("compare.md", &self.markdown())?;
-        self.write("compare.json", &self.json().to_string())?;
-        self.write("compare.svg", &self.picture())
     }
 
-    fn write(&self, name: &str, text: &str) -> io::Result<()> {
-        let path = self.place.join(name);
-        fs::write(&path, text)
-            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+    /// Writes all files anew.
+    pub fn write(&self, files: &mut Files) {
+        let json = self.json().to_string();
+        files.write([&self.markdown(), &json, &self.picture()]);
     }
 
-    /// Where the files are.
-    pub fn files(&self) -> String {
-        let place = self.place.join("compare.{md,json,svg}");
-        place.display().to_string()
-    }
-
-    /// The entries at which gosched itself failed.
+    /// The entries at which gosched itself failed, or was not measured.
     pub fn failures_of_gosched(&self) -> Vec<String> {
         let mut failed = Vec::new();
         for outcome in &self.outcomes {
             for (contestant, cell) in self.contestants.iter().zip(&outcome.cells) {
-                if contestant.is_gosched() && cell.verdict.is_some() {
+                let is_missing = cell.verdict.is_some() || cell.rounds.is_empty();
+                if contestant.is_gosched() && is_missing {
                     failed.push(format!("{} {}", outcome.entry.name, contestant.title));
                 }
             }
@@ -153,7 +136,9 @@ impl<'c> Report<'c> {
     fn outcome_json(&self, outcome: &Outcome) -> Json {
         let pairs = self.contestants.iter().zip(&outcome.cells);
         let asked = pairs.filter(|(_, cell)| cell.verdict != Some(Verdict::NotAsked));
-        let runtimes = asked.map(|(contestant, cell)| cell_json(contestant.name, cell));
+        let base = &outcome.cells[0];
+        let runtimes =
+            asked.map(|(contestant, cell)| cell_json(outcome.entry, contestant.name, cell, base));
         Json::object([
             ("name", text(outcome.entry.name)),
             ("group", text(outcome.entry.group)),
@@ -221,7 +206,8 @@ fn text(text: &str) -> Json {
     Json::Text(text.into())
 }
 
-fn cell_json(name: &str, cell: &Cell) -> Json {
+/// A cell, and how many times as much it costs as the base.
+fn cell_json(entry: &Entry, name: &str, cell: &Cell, base: &Cell) -> Json {
     let (state, reason) = match &cell.verdict {
         None => ("measured", None),
         Some(Verdict::Unsupported(reason)) => ("unsupported", Some(reason)),
@@ -241,6 +227,9 @@ fn cell_json(name: &str, cell: &Cell) -> Json {
     if let Some((_, measures)) = cell.rounds.first() {
         let units = measures.iter().map(|m| (m.metric.clone(), text(&m.unit)));
         fields.push(("units".to_owned(), Json::Object(units.collect())));
+        let metrics = measures.iter().map(|m| m.metric.as_str());
+        let figures = metrics.filter_map(|metric| figure_json(entry, metric, cell, base));
+        fields.push(("figures".to_owned(), Json::Object(figures.collect())));
     }
     let rounds = cell.rounds.iter().map(|(took, measures)| {
         let took = ("seconds".to_owned(), Json::Number(took.as_secs_f64()));
@@ -250,6 +239,20 @@ fn cell_json(name: &str, cell: &Cell) -> Json {
     });
     fields.push(("rounds".to_owned(), Json::List(rounds.collect())));
     Json::Object(fields)
+}
+
+/// What stands for all rounds of a cell, as the tables have it.
+fn figure_json(entry: &Entry, metric: &str, cell: &Cell, base: &Cell) -> Option<(String, Json)> {
+    let figure = cell.figure(entry, metric)?;
+    let base = base.figure(entry, metric);
+    let ratio = base.and_then(|base| ratio(metric, &figure, &base));
+    let json = Json::object([
+        ("kept", text(entry.kept(metric).name())),
+        ("value", Json::Number(figure.value)),
+        ("median", figure.median.map_or(Json::Null, Json::Number)),
+        ("ratio", ratio.map_or(Json::Null, Json::Number)),
+    ]);
+    Some((metric.to_owned(), json))
 }
 
 fn goal_json(reach: &goals::Reach) -> Json {
@@ -334,14 +337,24 @@ mod tests {
     }
 
     #[test]
-    fn every_round_is_written() {
-        let json = cell_json("own", &cell(&[1.5, 2.0])).to_string();
+    fn every_round_is_written_and_what_stands_for_all() {
+        let entry = Entry::find("yield").expect("a workload");
+        let (own, go) = (cell(&[1.5, 2.0]), cell(&[3.0]));
+        let json = cell_json(entry, "own", &own, &own).to_string();
         let expected = "{\n  \"name\": \"own\",\n  \"n\": 7,\n  \"state\": \"measured\",\n  \
-                        \"units\": {\"time\": \"ns\"},\n  \"rounds\": [\n    \
+                        \"units\": {\"time\": \"ns\"},\n  \"figures\": {\n    \
+                        \"time\": {\"kept\": \"smallest\", \"value\": 1.5, \"median\": 2, \"ratio\": 1}\n  },\n  \
+                        \"rounds\": [\n    \
                         {\"seconds\": 0.005, \"time\": 1.5},\n    {\"seconds\": 0.005, \"time\": 2}\n  ]\n}\n";
         assert_eq!(json, expected);
+        let json = cell_json(entry, "go", &go, &own).to_string();
+        assert!(
+            json.contains("\"value\": 3, \"median\": null, \"ratio\": 2}"),
+            "{json}"
+        );
         let stalled = empty(Verdict::Stalled("after 60 s".into()));
-        let json = cell_json("may", &stalled).to_string();
+        let json = cell_json(entry, "may", &stalled, &own).to_string();
         assert!(json.contains("\"state\": \"stalled\",\n  \"reason\": \"after 60 s\""));
+        assert!(json.contains("\"figures\": {}"), "{json}");
     }
 }

@@ -3,8 +3,9 @@
 //! what is missing.
 
 use super::child::Verdict;
-use super::figures::{Figure, number, ratio, times};
+use super::figures::{Figure, ratio};
 use super::{Cell, Contestant, Outcome};
+use crate::numbers::{number, times};
 
 /// Letters of a reason that a table has room for.
 const REASON_MAX: usize = 32;

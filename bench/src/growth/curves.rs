@@ -17,6 +17,7 @@ use gosched::time::Timer;
 use crate::port::{Countdown, Parked};
 use crate::proc;
 use crate::rounds;
+use crate::sleeps::scramble;
 
 /// What is played for a point.
 pub struct Size {
@@ -518,14 +519,6 @@ fn mutex_round(size: &Size) -> f64 {
     let counted = *counter.lock().expect("an addition does not panic");
     assert_eq!(counted, times * size.n, "two held the lock at once");
     each_ns
-}
-
-/// A number that depends on every bit of another one (SplitMix64's last steps).
-fn scramble(number: u64) -> u64 {
-    let mut x = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
 }
 
 #[cfg(test)]

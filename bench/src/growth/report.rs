@@ -5,6 +5,8 @@ use std::fmt::Write;
 
 use super::curves::{Along, Curve, Family, Size};
 use crate::chart::{self, Lines, Panel, Series};
+use crate::json::Json;
+use crate::numbers::{grouped, number};
 
 /// A curve and what came of it.
 pub struct Traced {
@@ -75,28 +77,6 @@ fn families(traced: &[Traced]) -> impl Iterator<Item = (Family, &[Traced])> {
         .map(|curves| (curves[0].curve.family, curves))
 }
 
-/// A number with as many digits as say something.
-fn number(value: f64) -> String {
-    match value {
-        value if value >= 100.0 => grouped(value.round() as usize),
-        value if value >= 10.0 => format!("{value:.1}"),
-        value => format!("{value:.2}"),
-    }
-}
-
-/// A whole number with its digits in groups of three.
-fn grouped(number: usize) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (nth, digit) in digits.chars().enumerate() {
-        if nth > 0 && (digits.len() - nth).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 /// Tables, what their columns are, and how much each cost grows.
 pub fn markdown(traced: &[Traced]) -> String {
     let mut text = String::from("# Growth\n");
@@ -112,7 +92,11 @@ pub fn markdown(traced: &[Traced]) -> String {
         put(format!("|---:|{}", "---:|".repeat(curves.len())));
         for row in sizes(curves) {
             let cells: Vec<_> = curves.iter().map(|traced| cell(traced, row)).collect();
-            put(format!("| {} | {} |", grouped(row), cells.join(" | ")));
+            put(format!(
+                "| {} | {} |",
+                grouped(row as f64),
+                cells.join(" | ")
+            ));
         }
         put(String::new());
         for Traced { curve, .. } in curves {
@@ -157,29 +141,32 @@ fn growths(traced: &[Traced]) -> String {
 }
 
 /// The same for machines.
-pub fn json(traced: &[Traced]) -> String {
-    let curves: Vec<_> = traced.iter().map(json_curve).collect();
-    format!("{{\"curves\": [\n{}\n]}}\n", curves.join(",\n"))
+pub fn json(traced: &[Traced]) -> Json {
+    let curves = traced.iter().map(json_curve).collect();
+    Json::object([("curves", Json::List(curves))])
 }
 
-fn json_curve(traced: &Traced) -> String {
+fn json_curve(traced: &Traced) -> Json {
+    let text = |text: &str| Json::Text(text.into());
     let Traced { curve, points } = traced;
     let points = points.iter().map(|point| {
-        let Point { n, procs, outcome } = point;
-        let outcome = match outcome {
-            Ok(value) => format!("\"value\": {value}"),
-            Err(why) => format!("\"missing\": \"{why}\""),
+        let outcome = match point.outcome {
+            Ok(value) => ("value", Json::Number(value)),
+            Err(why) => ("missing", text(why)),
         };
-        format!("{{\"n\": {n}, \"procs\": {procs}, {outcome}}}")
+        Json::object([
+            ("n", Json::Number(point.n as f64)),
+            ("procs", Json::Number(point.procs as f64)),
+            outcome,
+        ])
     });
-    let points = points.collect::<Vec<_>>().join(", ");
-    let growth = traced.growth();
-    let growth = growth.map_or("null".to_owned(), |growth| growth.to_string());
-    // Names, texts and units are ours and need no escapes.
-    format!(
-        "{{\"name\": \"{}\", \"about\": \"{}\", \"unit\": \"{}\", \"growth\": {growth}, \"points\": [{points}]}}",
-        curve.name, curve.about, curve.family.unit
-    )
+    Json::object([
+        ("name", text(curve.name)),
+        ("about", text(curve.about)),
+        ("unit", text(curve.family.unit)),
+        ("growth", traced.growth().map_or(Json::Null, Json::Number)),
+        ("points", Json::List(points.collect())),
+    ])
 }
 
 /// The same as a picture.
@@ -235,7 +222,7 @@ mod tests {
     #[test]
     fn a_table_has_all_points_and_the_ratios() {
         let text = markdown(&[
-            traced(0, &[100.0, 120.0, 1234.5]),
+            traced(0, &[100.0, 120.0, 1235.0]),
             traced(2, &[8.0, f64::NAN, 4.0]),
             traced(3, &[9000.0]),
         ]);
@@ -254,7 +241,7 @@ mod tests {
 
     #[test]
     fn machines_read_the_same() {
-        let text = json(&[traced(0, &[1.5, f64::NAN]), traced(12, &[2.0, 3.0])]);
+        let text = json(&[traced(0, &[1.5, f64::NAN]), traced(12, &[2.0, 3.0])]).to_string();
         assert!(text.contains(r#"{"n": 10, "procs": 2, "value": 1.5}"#));
         assert!(text.contains(r#"{"n": 100, "procs": 2, "missing": "stalled"}"#));
         assert!(text.contains(r#""name": "procs_mutex""#));
@@ -270,11 +257,5 @@ mod tests {
         assert!(text.contains(">spawn<") && text.contains(">Per goroutine<"));
         // Without any there still is one.
         assert!(svg(&[]).contains("nothing was measured"));
-    }
-
-    #[test]
-    fn digits_come_in_groups() {
-        let texts = [0, 999, 1_000, 1_234_567].map(grouped);
-        assert_eq!(texts, ["0", "999", "1,000", "1,234,567"]);
     }
 }
