@@ -51,7 +51,7 @@ pub const ENTER: Workload = Workload {
     has_warm_up: true,
     ports: &Port::gosched_both(start_enter),
     compared: &["time"],
-    goals: &[],
+    goals: &[Goal::new("gosched", "added_time", 2.0, "ns")],
     child: None,
 };
 
@@ -109,11 +109,14 @@ fn nap() {
 /// Calls in a slice: so many that reading the clock is less than a hundredth of
 /// it, so few that a slice is rarely interrupted.
 const SLICE: usize = 1_000;
+/// The same of calls that do not enter the kernel.
+const SLICE_SHORT: usize = 10_000;
 
 fn start_blocking(params: &Params, mode: Mode) -> io::Result<Round> {
     let (runtime, n) = (port::runtime(mode, params.procs)?, params.n);
     Ok(Box::new(move || {
-        let (raw_ns, blocking_ns) = runtime.run(|| blocking_ns(n));
+        let marked = || gosched::blocking(parent_id);
+        let (raw_ns, blocking_ns) = runtime.run(|| in_turn_ns(n, SLICE, parent_id, marked));
         Ok(vec![
             Sample::best("raw_time", raw_ns, "ns"),
             Sample::best("blocking_time", blocking_ns, "ns"),
@@ -122,21 +125,25 @@ fn start_blocking(params: &Params, mode: Mode) -> io::Result<Round> {
     }))
 }
 
-/// What a call takes without a mark and with one. Slices of both kinds follow
-/// each other, so that what disturbs the machine disturbs both; the slowest
-/// tenth of each kind is left out.
-fn blocking_ns(calls: usize) -> (f64, f64) {
-    let slices = calls.div_ceil(SLICE);
-    let mut raw_ns = Vec::with_capacity(slices);
-    let mut blocking_ns = Vec::with_capacity(slices);
-    for done in (0..calls).step_by(SLICE) {
-        let size = SLICE.min(calls - done);
-        raw_ns.push(each_ns(size, parent_id));
-        blocking_ns.push(each_ns(size, || gosched::blocking(parent_id)));
+/// What calls of two kinds take. Slices of both follow each other, so that what
+/// disturbs the machine disturbs both; the slowest tenth of each kind is left out.
+fn in_turn_ns<T>(
+    calls: usize,
+    slice: usize,
+    first: impl Fn() -> T,
+    second: impl Fn() -> T,
+) -> (f64, f64) {
+    let slices = calls.div_ceil(slice);
+    let mut first_ns = Vec::with_capacity(slices);
+    let mut second_ns = Vec::with_capacity(slices);
+    for done in (0..calls).step_by(slice) {
+        let size = slice.min(calls - done);
+        first_ns.push(each_ns(size, &first));
+        second_ns.push(each_ns(size, &second));
     }
     (
-        rounds::undisturbed_mean(&mut raw_ns),
-        rounds::undisturbed_mean(&mut blocking_ns),
+        rounds::undisturbed_mean(&mut first_ns),
+        rounds::undisturbed_mean(&mut second_ns),
     )
 }
 
@@ -151,12 +158,12 @@ fn each_ns<T>(calls: usize, call: impl Fn() -> T) -> f64 {
 fn start_enter(params: &Params, mode: Mode) -> io::Result<Round> {
     let (runtime, n) = (port::runtime(mode, params.procs)?, params.n);
     Ok(Box::new(move || {
-        // What every call into the library does first and last, and nothing else.
-        let enter_ns = runtime.run(|| each_ns(n, gosched::testing::enter_and_leave));
-        let call_ns = runtime.run(|| each_ns(n, nothing));
+        let (call_ns, enter_ns) =
+            runtime.run(|| in_turn_ns(n, SLICE_SHORT, nothing, enter_and_leave));
         Ok(vec![
             Sample::best("time", enter_ns, "ns"),
             Sample::best("call_time", call_ns, "ns"),
+            Sample::median("added_time", enter_ns - call_ns, "ns"),
         ])
     }))
 }
@@ -164,6 +171,14 @@ fn start_enter(params: &Params, mode: Mode) -> io::Result<Round> {
 /// A call that is only a call.
 #[inline(never)]
 fn nothing() {
+    black_box(());
+}
+
+/// A call that does what every call into the library does first and last, and
+/// nothing else. What it calls may be inlined into it, as it is elsewhere.
+#[inline(never)]
+fn enter_and_leave() {
+    gosched::testing::enter_and_leave();
     black_box(());
 }
 

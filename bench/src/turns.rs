@@ -7,6 +7,7 @@
 //! after the last; one that waits for its turn is asleep.
 
 use std::io;
+use std::panic::{self, AssertUnwindSafe};
 
 use crate::rounds::{self, Round, Sample};
 use crate::workload::{Params, Port, Workload};
@@ -32,7 +33,7 @@ pub fn play(workload: &Workload, params: &Params) -> Outcome {
     let mut failures = Vec::new();
     let mut players = Vec::new();
     for port in workload.ports {
-        match port.start(params) {
+        match caught(|| port.start(params)) {
             Ok(round) => players.push(Player {
                 port,
                 round,
@@ -43,7 +44,7 @@ pub fn play(workload: &Workload, params: &Params) -> Outcome {
     }
     let warm_ups = usize::from(workload.has_warm_up);
     for turn in 0..warm_ups + params.rounds {
-        players.retain_mut(|player| match (player.round)() {
+        players.retain_mut(|player| match caught(&mut player.round) {
             Ok(samples) => {
                 if turn >= warm_ups {
                     player.taken.push(samples);
@@ -52,6 +53,7 @@ pub fn play(workload: &Workload, params: &Params) -> Outcome {
             }
             Err(error) => {
                 failures.push((player.port.runtime, error));
+                failures.extend(player.put_away());
                 false
             }
         });
@@ -60,6 +62,30 @@ pub fn play(workload: &Workload, params: &Params) -> Outcome {
         lines: lines(workload, &players),
         failures,
     }
+}
+
+impl Player {
+    /// Puts away what it worked with, before its time; what goes wrong then.
+    fn put_away(&mut self) -> Option<(&'static str, io::Error)> {
+        let over = Box::new(|| Err(io::Error::other("it is over")));
+        let round: Round = std::mem::replace(&mut self.round, over);
+        let end = caught(|| {
+            drop(round);
+            Ok(())
+        });
+        end.err().map(|error| (self.port.runtime, error))
+    }
+}
+
+/// A panic of a port is a failure of that port alone. What it leaves half done is
+/// its own: no port uses what another one works with.
+fn caught<T>(act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    panic::catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(|payload| {
+        let text = payload.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+        let text = text.unwrap_or("of no words");
+        Err(io::Error::other(format!("a panic: {text}")))
+    })
 }
 
 /// The figures of each port, then the comparisons of the workload's first port
@@ -131,6 +157,27 @@ mod tests {
         }))
     }
 
+    /// Panics in its second round, and again when it is put away.
+    fn panicking(_: &Params) -> io::Result<Round> {
+        struct Brittle;
+        impl Drop for Brittle {
+            fn drop(&mut self) {
+                panic!("broken");
+            }
+        }
+        let (brittle, mut is_first) = (Brittle, true);
+        Ok(Box::new(move || {
+            let _held = &brittle;
+            TURNS.lock().expect("no test panics here").push('p');
+            assert!(std::mem::take(&mut is_first), "dropped it");
+            Ok(vec![Sample::best("m", 1.0, "ns")])
+        }))
+    }
+
+    fn hopeless(_: &Params) -> io::Result<Round> {
+        panic!("{} tries", 3);
+    }
+
     fn refusing(_: &Params) -> io::Result<Round> {
         Err(io::Error::from(io::ErrorKind::Unsupported))
     }
@@ -146,6 +193,8 @@ mod tests {
             Port::gosched(Mode::Shared, counting),
             Port::std(failing),
             Port::std(refusing),
+            Port::std(panicking),
+            Port::std(hopeless),
         ],
         compared: &["m"],
         goals: &[Goal::new("gosched", "m", 12.5, "ns")],
@@ -161,14 +210,14 @@ mod tests {
         };
         let outcome = play(&COUNTING, &params);
         // The warm-up is a turn as well; the port that failed has no further one.
-        assert_eq!(*TURNS.lock().expect("no test panics here"), "osfosfosos");
-        let failures: Vec<_> = outcome.failures.iter().map(|f| (f.0, f.1.kind())).collect();
+        assert_eq!(*TURNS.lock().expect("no test panics here"), "osfposfposos");
+        let failures = outcome.failures.iter();
+        let failures: Vec<_> = failures.map(|(_, error)| error.to_string()).collect();
+        let refusal = io::Error::from(io::ErrorKind::Unsupported).to_string();
+        let panics = ["a panic: dropped it", "a panic: broken"];
         assert_eq!(
             failures,
-            [
-                ("std", io::ErrorKind::Unsupported),
-                ("std", io::ErrorKind::Other)
-            ]
+            [&refusal, "a panic: 3 tries", "tired", panics[0], panics[1]]
         );
         // The warm-up is not among the rounds, which gave 20, 30, 40 and 8, 12, 16.
         assert_eq!(

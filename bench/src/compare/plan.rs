@@ -125,7 +125,7 @@ pub static ALL: [Entry; 34] = {
             &["added_time", "blocking_time"],
             100_000,
         ),
-        entry("enter", ALONE, Alone, &["time", "call_time"], 1_000_000),
+        entry("enter", ALONE, Alone, &["added_time", "time"], 1_000_000),
     ]
 };
 
