@@ -21,6 +21,11 @@ use crate::workload::{self, Child, Params, Workload};
 /// Processors a workload runs on unless the user or the workload says otherwise.
 const PROCS_DEFAULT: usize = 2;
 
+/// More rounds than anybody waits for.
+const ROUNDS_MAX: usize = 1_000_000;
+/// Seconds that a round may take at most: a day.
+const LIMIT_MAX: usize = 86_400;
+
 /// What one run of the program does.
 pub enum Command {
     /// Print the usage text.
@@ -112,7 +117,7 @@ pub fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, String>
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "-h" | "--help" => return Ok(Command::Help),
-            "--rounds" => options.rounds = Some(positive("--rounds", arguments.next())?),
+            "--rounds" => options.rounds = Some(rounds(arguments.next())?),
             "--procs" => options.procs = Some(positive("--procs", arguments.next())?),
             flag if flag.starts_with('-') => {
                 return Err(format!("unknown option `{flag}`\n{}", usage()));
@@ -186,14 +191,15 @@ fn comparison(mut arguments: impl Iterator<Item = String>) -> Result<Command, St
         is_quick: false,
         limit: compare::LIMIT,
     };
+    let mut entries = Vec::new();
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "-h" | "--help" => return Ok(Command::Help),
             "--quick" => options.is_quick = true,
-            "--rounds" => options.rounds = Some(positive("--rounds", arguments.next())?),
+            "--rounds" => options.rounds = Some(rounds(arguments.next())?),
             "--procs" => options.procs = positive("--procs", arguments.next())?,
             "--limit" => {
-                let seconds = positive("--limit", arguments.next())?;
+                let seconds = at_most(LIMIT_MAX, "--limit", arguments.next())?;
                 options.limit = Duration::from_secs(seconds as u64);
             }
             "--out" => options.out = Some(directory(arguments.next())?),
@@ -204,11 +210,14 @@ fn comparison(mut arguments: impl Iterator<Item = String>) -> Result<Command, St
             flag if flag.starts_with('-') => {
                 return Err(format!("unknown option `{flag}`\n{}", usage()));
             }
-            "all" => options.entries.extend(compare::all()),
-            name => {
-                let entry = compare::Entry::find(name);
-                options.entries.push(entry.ok_or_else(|| unknown(name))?);
-            }
+            "all" => entries.extend(compare::all()),
+            name => entries.push(compare::Entry::find(name).ok_or_else(|| unknown(name))?),
+        }
+    }
+    // Who names one twice means it once.
+    for entry in entries {
+        if options.entries.iter().all(|other| other.name != entry.name) {
+            options.entries.push(entry);
         }
     }
     if options.entries.is_empty() {
@@ -288,6 +297,19 @@ fn positive(what: &str, given: Option<String>) -> Result<usize, String> {
     }
 }
 
+/// Such a number that is not too large.
+fn at_most(most: usize, what: &str, given: Option<String>) -> Result<usize, String> {
+    match positive(what, given)? {
+        number if number > most => Err(format!("{what} must be at most {most}, not {number}")),
+        number => Ok(number),
+    }
+}
+
+/// How many rounds are measured.
+fn rounds(given: Option<String>) -> Result<usize, String> {
+    at_most(ROUNDS_MAX, "--rounds", given)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -341,6 +363,20 @@ mod tests {
     }
 
     #[test]
+    fn numbers_that_nobody_means_are_refused() {
+        for line in [
+            "yield --rounds 18446744073709551615",
+            "yield --rounds 1_000_001",
+            "compare --rounds 18446744073709551615",
+            "compare --limit 18446744073709551615",
+            "compare --limit 86_401",
+        ] {
+            assert!(complaint(line).contains("must be at most"), "{line}");
+        }
+        assert!(parse_line("compare --limit 86_400 --rounds 1_000_000").is_ok());
+    }
+
+    #[test]
     fn a_comparison_is_of_all_unless_some_are_named() {
         let compared = |line| match parse_line(line) {
             Ok(Command::Compare(options)) => options,
@@ -360,6 +396,10 @@ mod tests {
         assert_eq!((some.rounds, some.limit), (Some(3), Duration::from_secs(5)));
         assert!(some.is_quick && some.out.is_some());
         assert!(compared("compare --peers none").peers.is_empty());
+        assert_eq!(compared("compare yield fib yield").entries.len(), 2);
+        let twice = compared("compare fib all");
+        assert_eq!(twice.entries.len(), workload::ALL.len());
+        assert_eq!(twice.entries[0].name, "fib");
         for line in [
             "compare juggle",
             "compare --peers java",

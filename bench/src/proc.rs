@@ -88,6 +88,10 @@ impl Activity {
                 Err(error) => return Err(error),
             }
         }
+        // It is about to be gone; nothing would be taken for rest.
+        if threads.is_empty() {
+            return Err(io::Error::other(format!("process {pid} has no threads")));
+        }
         Ok(Activity { threads })
     }
 

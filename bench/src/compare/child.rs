@@ -90,6 +90,8 @@ impl Child {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
+            // Of a panic its reason is wanted, which a backtrace would follow.
+            .env("RUST_BACKTRACE", "0")
             .process_group(0);
         let started = die_with_parent(pipes).spawn();
         let mut process =
@@ -286,7 +288,7 @@ impl LastWords {
     fn hear(&mut self, line: &str) {
         const FATAL: [&str; 3] = ["panic: ", "fatal error: ", "runtime: "];
         // Rust's advice behind a panic.
-        const ADVICE: &str = "note: run with";
+        const ADVICE: &str = "note: ";
         let line = line.trim();
         if line.is_empty() || line.starts_with(ADVICE) {
             return;

@@ -47,6 +47,14 @@ fn fake() {
             eprintln!("fatal error: all is lost\n\ngoroutine 1:\nmain.main()");
             std::process::abort();
         }
+        "panics" => {
+            say("ready");
+            rounds().next();
+            let hook = std::env::var("RUST_BACKTRACE").expect("it was told");
+            eprintln!("the reason, with backtrace {hook}");
+            eprintln!("note: run with `RUST_BACKTRACE=1` for more\nnote: or do not");
+            std::process::exit(101);
+        }
         "babbles" => {
             say("ready");
             rounds().next();
@@ -136,6 +144,8 @@ fn a_failure_tells_its_last_words() {
     );
     let reason = "killed by SIGABRT: fatal error: all is lost";
     assert_eq!(verdict("dies"), Verdict::Failed(reason.into()));
+    let reason = "the reason, with backtrace 0";
+    assert_eq!(verdict("panics"), Verdict::Failed(reason.into()));
     let reason = "it said `time is money`";
     assert_eq!(verdict("babbles"), Verdict::Failed(reason.into()));
 }

@@ -61,10 +61,10 @@ impl Contestant {
         is_alone: bool,
     ) -> Result<Command, Verdict> {
         let sizes = [n.to_string(), procs.to_string()];
-        let program = match self.program.as_ref() {
-            Ok(_) if is_alone => &Program::Bench(own_path().map_err(Verdict::Absent)?),
-            Ok(program) => program,
-            Err(reason) => return Err(Verdict::Absent(reason.clone())),
+        let program = match (is_alone, &self.program) {
+            (true, _) => &Program::Bench(own_path().map_err(Verdict::Absent)?),
+            (false, Ok(program)) => program,
+            (false, Err(reason)) => return Err(Verdict::Absent(reason.clone())),
         };
         let mut command = match program {
             Program::Bench(path) => {
@@ -77,7 +77,14 @@ impl Contestant {
                 command.arg(self.name);
                 command
             }
-            Program::Go(path) => Command::new(path),
+            Program::Go(path) => {
+                let mut command = Command::new(path);
+                // The garbage collector and the scheduler are as they are by default.
+                for name in ["GOGC", "GOMEMLIMIT", "GODEBUG"] {
+                    command.env_remove(name);
+                }
+                command
+            }
         };
         command.arg(workload).args(sizes);
         Ok(command)
@@ -136,7 +143,7 @@ fn workspace() -> &'static Path {
 fn build_peers(progress: &mut Progress) -> io::Result<PathBuf> {
     progress.note("building the Rust peers");
     let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
-    let mut command = Command::new(cargo);
+    let mut command = Command::new(&cargo);
     command
         .args(["build", "--release", "--quiet", "-p", "gosched-peers"])
         .arg("--message-format=json-render-diagnostics")
@@ -145,7 +152,12 @@ fn build_peers(progress: &mut Progress) -> io::Result<PathBuf> {
     if let Some(target) = golang::scratch()?.parent() {
         command.arg("--target-dir").arg(target);
     }
-    let output = command.output()?;
+    let output = command.output().map_err(|error| {
+        let cargo = cargo.display();
+        io::Error::other(format!(
+            "{cargo} does not start ({error}); put cargo on PATH, or its path into CARGO"
+        ))
+    })?;
     if !output.status.success() {
         let text = format!("cargo build -p gosched-peers: {}", output.status);
         return Err(io::Error::other(text));
@@ -168,6 +180,7 @@ fn executable(messages: &str) -> Option<PathBuf> {
 pub fn versions(contestants: &[Contestant]) -> Vec<(&'static str, String)> {
     let of = |contestant: &Contestant| {
         let version = match (contestant.name, &contestant.program) {
+            (_, Err(_)) => "absent".into(),
             ("own" | "shared", _) => gosched_version(),
             ("go", Ok(Program::Go(path))) => {
                 golang::version(path).unwrap_or_else(|error| error.to_string())
@@ -176,7 +189,6 @@ pub fn versions(contestants: &[Contestant]) -> Vec<(&'static str, String)> {
             ("smol", _) => locked(&["async-executor", "async-channel", "async-lock", "async-io"]),
             ("may", _) => locked(&["may"]),
             ("std", _) => format!("{}, {}", rustc_version(), locked(&["crossbeam-channel"])),
-            (_, Err(_)) => "absent".into(),
             _ => "unknown".into(),
         };
         (contestant.name, version)
@@ -239,6 +251,19 @@ mod tests {
         assert_eq!(locked_version(lock, "may"), "0.3.51");
         assert_eq!(locked_version(lock, "maybe"), "?");
         assert!(!locked(&["tokio", "async-executor", "may", "crossbeam-channel"]).contains('?'));
+    }
+
+    #[test]
+    fn who_is_absent_has_no_version_but_plays_the_ports_of_the_benchmark() {
+        let absent = Contestant {
+            name: "std",
+            title: "threads",
+            program: Err("no cargo".into()),
+        };
+        assert!(absent.command("malloc", 1, 1, true).is_ok());
+        let verdict = absent.command("yield", 1, 1, false).err();
+        assert_eq!(verdict, Some(Verdict::Absent("no cargo".into())));
+        assert_eq!(versions(&[absent]), [("std", "absent".to_owned())]);
     }
 
     #[test]

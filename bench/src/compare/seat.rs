@@ -1,6 +1,7 @@
 //! Decides how one runtime has its turns at one workload, in each manner (see
 //! `plan`): what is made ready once, and what for every round.
 
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
@@ -55,10 +56,12 @@ impl<'c> Seat<'c> {
             let ports = self.entry.workload().ports.iter();
             ports.into_iter().any(|port| port.short == name)
         };
-        if self.entry.manner == Manner::Alone && !is_own_port(self.contestant.name) {
-            return Err(Verdict::NotAsked);
+        match (self.entry.manner, is_own_port(self.contestant.name)) {
+            // The benchmark itself plays it, whether its own program is there or not.
+            (Manner::Alone, true) => Ok(()),
+            (Manner::Alone, false) => Err(Verdict::NotAsked),
+            _ => self.contestant.is_there(),
         }
-        self.contestant.is_there()
     }
 
     /// Makes ready what lives from one round to the next.
@@ -144,11 +147,11 @@ impl<'c> Seat<'c> {
         let mut child = self.ready_child(limit)?;
         child.begin()?;
         let pid = child.pid();
-        let look = || Activity::of(pid);
+        let look = |child: &mut Child| Activity::of(pid).map_err(|error| blame(child, &error));
         std::thread::sleep(MARGIN);
-        let before = look().map_err(|_| child.why_it_ended())?;
+        let before = look(&mut child)?;
         std::thread::sleep(Duration::from_secs(self.n as u64));
-        let after = look().map_err(|_| child.why_it_ended())?;
+        let after = look(&mut child)?;
         child.figures(limit)?;
         child.finish()?;
         let change = after.since(&before);
@@ -179,15 +182,20 @@ fn load(child: &mut Child, client: &mut Round, limit: Duration) -> Result<Vec<Me
 fn guarded<T>(
     child: &mut Child,
     limit: Duration,
-    act: impl FnOnce() -> std::io::Result<T>,
+    act: impl FnOnce() -> io::Result<T>,
 ) -> Result<T, Verdict> {
     let watchdog = child.watchdog(limit);
     let result = act();
     if watchdog.call_off() {
         return Err(Verdict::stalled_after(limit));
     }
-    result.map_err(|error| match child.has_ended() {
+    result.map_err(|error| blame(child, &error))
+}
+
+/// Why something with a child went wrong: it has ended, or else the error itself.
+fn blame(child: &mut Child, error: &io::Error) -> Verdict {
+    match child.has_ended() {
         true => child.why_it_ended(),
         false => Verdict::failed(&error.to_string()),
-    })
+    }
 }
