@@ -14,7 +14,7 @@ use gosched::thread;
 
 use crate::child::Role;
 use crate::port::{self, Mode, Parked};
-use crate::proc::{self, Activity};
+use crate::proc::{self, Activity, Change};
 use crate::rounds::{self, Round, Sample};
 use crate::workload::{Goal, Params, Port, ROUNDS_DEFAULT, Workload};
 
@@ -63,12 +63,17 @@ fn start_idle(params: &Params, mode: Mode) -> io::Result<Round> {
         let &[bytes, park_ns, wake_ns] = numbers.as_slice() else {
             return Err(io::Error::other(format!("its child process said `{line}`")));
         };
-        Ok(vec![
-            Sample::best("memory", bytes, "bytes"),
-            Sample::best("park_time", park_ns, "ns"),
-            Sample::best("wake_time", wake_ns, "ns"),
-        ])
+        Ok(idle_samples(bytes, park_ns, wake_ns))
     }))
+}
+
+/// What a child of `idle_1m` measured.
+pub fn idle_samples(bytes: f64, park_ns: f64, wake_ns: f64) -> Vec<Sample> {
+    vec![
+        Sample::best("memory", bytes, "bytes"),
+        Sample::best("park_time", park_ns, "ns"),
+        Sample::best("wake_time", wake_ns, "ns"),
+    ]
 }
 
 /// Prints bytes, ns to spawn and park, ns to wake and finish; each per
@@ -99,11 +104,16 @@ fn start_quiet(params: &Params, mode: Mode) -> io::Result<Round> {
         std::thread::sleep(Duration::from_secs(params.n as u64));
         let change = Activity::of(child.pid())?.since(&before);
         child.finish()?;
-        Ok(vec![
-            Sample::worst("wakeups", change.wakeups as f64, "count"),
-            Sample::worst("cpu", change.cpu_ns as f64 / 1e6, "ms"),
-        ])
+        Ok(quiet_samples(&change))
     }))
+}
+
+/// What was seen of a process that should rest.
+pub fn quiet_samples(change: &Change) -> Vec<Sample> {
+    vec![
+        Sample::worst("wakeups", change.wakeups as f64, "count"),
+        Sample::worst("cpu", change.cpu_ns as f64 / 1e6, "ms"),
+    ]
 }
 
 /// Parks the others, says so, sleeps, wakes the others.

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 pub type Round = Box<dyn FnMut() -> io::Result<Vec<Sample>>>;
 
 /// Which of the rounds' samples become figures.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub enum Keep {
     /// The smallest, and beside it the median as `metric_median`.
     Best,
@@ -40,7 +40,8 @@ pub struct Sample {
     pub value: f64,
     /// In what.
     pub unit: &'static str,
-    keep: Keep,
+    /// What is kept of it.
+    pub keep: Keep,
 }
 
 impl Sample {

@@ -179,7 +179,8 @@ pub fn client(workload: &str, requests: usize, address: SocketAddr, pid: u32) ->
     }))
 }
 
-fn samples(load: Load, cpu: Duration) -> Vec<Sample> {
+/// What a load took.
+pub fn samples(load: Load, cpu: Duration) -> Vec<Sample> {
     let Load {
         elapsed,
         mut latencies,
@@ -202,13 +203,18 @@ fn connecting(connections: usize, address: SocketAddr, pid: u32) -> Round {
         let times = connections.div_ceil(CONNECTORS);
         let elapsed = client::connect_each(address, CONNECTORS, times)?;
         let cpu = proc::cpu_of(pid)? - before;
-        let n = (times * CONNECTORS) as f64;
-        Ok(vec![
-            Sample::most("rate", n / elapsed.as_secs_f64(), "conn/s"),
-            Sample::best("time", micros(elapsed) / n, "us"),
-            Sample::best("cpu", micros(cpu) / n, "us"),
-        ])
+        Ok(connected_samples(times * CONNECTORS, elapsed, cpu))
     })
+}
+
+/// What so many connections took.
+pub fn connected_samples(connections: usize, elapsed: Duration, cpu: Duration) -> Vec<Sample> {
+    let n = connections as f64;
+    vec![
+        Sample::most("rate", n / elapsed.as_secs_f64(), "conn/s"),
+        Sample::best("time", micros(elapsed) / n, "us"),
+        Sample::best("cpu", micros(cpu) / n, "us"),
+    ]
 }
 
 /// Serves beside loops that never call anything.

@@ -179,7 +179,14 @@ impl Entry {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::client::Load;
+    use crate::proc::Change;
+    use crate::rounds::{Keep, Sample};
+    use crate::workload::Params;
+    use crate::{parked, servers};
 
     #[test]
     fn every_workload_is_compared_once() {
@@ -196,5 +203,50 @@ mod tests {
     fn groups_are_not_mixed() {
         let groups: Vec<_> = ALL.iter().map(|entry| entry.group).collect();
         assert!(groups.is_sorted_by_key(|group| groups.iter().position(|g| g == group)));
+    }
+
+    /// One round's samples of a workload, of next to no work. What runs in a
+    /// child process is not run here, only told.
+    fn samples(name: &str) -> Vec<Sample> {
+        let span = Duration::from_secs(1);
+        let n = match name {
+            "tcp_accept" => return servers::connected_samples(1, span, span),
+            "idle_1m" => return parked::idle_samples(1.0, 1.0, 1.0),
+            "idle_cpu" => {
+                let (wakeups, cpu_ns) = (0, 0);
+                return parked::quiet_samples(&Change { wakeups, cpu_ns });
+            }
+            name if servers::is_server(name) => {
+                let (elapsed, latencies) = (span, vec![1.0]);
+                return servers::samples(Load { elapsed, latencies }, span);
+            }
+            "hog" | "hog_relay" | "hog_slept" | "block" | "block_marked" => 300,
+            _ => 10,
+        };
+        let (rounds, procs) = (1, 2);
+        let params = Params { n, rounds, procs };
+        let workload = workload::find(name).expect("a workload");
+        let round = workload.ports[0].start(&params);
+        let samples = round.and_then(|mut round| round());
+        samples.unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+
+    #[test]
+    fn the_same_rounds_are_kept_as_without_a_comparison() {
+        for entry in &ALL {
+            let samples = samples(entry.name);
+            for metric in entry.shown {
+                let is_told = samples.iter().any(|sample| sample.metric == *metric);
+                assert!(is_told, "{} has no {metric}", entry.name);
+            }
+            for Sample { metric, keep, .. } in samples {
+                let expected = match keep {
+                    Keep::Best | Keep::Least => Kept::Smallest,
+                    Keep::Worst | Keep::Most => Kept::Largest,
+                    Keep::Median => Kept::Median,
+                };
+                assert_eq!(entry.kept(metric), expected, "{} {metric}", entry.name);
+            }
+        }
     }
 }

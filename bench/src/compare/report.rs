@@ -85,8 +85,8 @@ impl<'c> Report<'c> {
         }
         text += "\nA cell has the best round, the median of all rounds, and how many times the best of \
                  gosched that is: `best · median (ratio×)`. Below 1× the runtime is ahead of gosched. Of \
-                 what should be as rare as possible (`wakeups`) the worst round is given, of `share`, where \
-                 1 is fair, the smallest.\n\n";
+                 what should be as rare as possible (`wakeups`, and `cpu` of `idle_cpu`) the worst round is \
+                 given, of `share`, where 1 is fair, the smallest, of `added_time`, a difference, the median.\n\n";
         text += &table::tables(self.contestants, &self.outcomes);
         let reach = self.reach();
         if !reach.is_empty() {

@@ -8,8 +8,9 @@ use std::time::Duration;
 use super::child::{Child, Greeting, Measure, Verdict};
 use super::contestants::Contestant;
 use super::plan::{Entry, Manner};
+use crate::parked::quiet_samples;
 use crate::proc::Activity;
-use crate::rounds::Round;
+use crate::rounds::{Round, Sample};
 use crate::servers;
 
 /// How long the watched come to rest before the first look; they stay so for as
@@ -154,28 +155,23 @@ impl<'c> Seat<'c> {
         let after = look(&mut child)?;
         child.figures(limit)?;
         child.finish()?;
-        let change = after.since(&before);
-        let measure = |metric: &str, value, unit: &str| Measure {
-            metric: metric.into(),
-            value,
-            unit: unit.into(),
-        };
-        Ok(vec![
-            measure("wakeups", change.wakeups as f64, "count"),
-            measure("cpu", change.cpu_ns as f64 / 1e6, "ms"),
-        ])
+        Ok(told(&quiet_samples(&after.since(&before))))
     }
 }
 
 /// A round of a client with its server.
 fn load(child: &mut Child, client: &mut Round, limit: Duration) -> Result<Vec<Measure>, Verdict> {
-    let samples = guarded(child, limit, client)?;
+    guarded(child, limit, client).map(|samples| told(&samples))
+}
+
+/// Samples, as a child would tell them.
+fn told(samples: &[Sample]) -> Vec<Measure> {
     let told = samples.iter().map(|sample| Measure {
         metric: sample.metric.into(),
         value: sample.value,
         unit: sample.unit.into(),
     });
-    Ok(told.collect())
+    told.collect()
 }
 
 /// Does something with a server, which is killed if that takes too long.
