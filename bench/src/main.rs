@@ -102,6 +102,9 @@ fn run_all(chosen: &[&Workload], options: &Options) -> io::Result<()> {
 }
 
 /// A line on standard error; nobody is told if nobody can be.
+///
+/// Never inlined: goroutines that share their thread's thread-locals call it.
+#[inline(never)]
 fn complain(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }

@@ -242,7 +242,7 @@ fn serve_echo() -> io::Result<()> {
     loop {
         match listener.accept() {
             Ok((stream, _)) => gosched::go(move || echo(stream)),
-            Err(error) => eprintln!("tcp_echo: {error}"),
+            Err(error) => crate::complain(&format!("tcp_echo: {error}")),
         }
     }
 }

@@ -154,6 +154,8 @@ impl Bell {
 /// Ends the process: a sleeper that cannot be woken cannot be waited for.
 fn give_up() -> ! {
     let name = FOREIGN_WAKE.name;
-    eprintln!("{name}: a wake-up was lost: no answer after {PATIENCE:?}");
+    crate::complain(&format!(
+        "{name}: a wake-up was lost: no answer after {PATIENCE:?}"
+    ));
     std::process::exit(1)
 }

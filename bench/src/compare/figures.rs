@@ -39,6 +39,11 @@ pub struct Figure {
 }
 
 impl Cell {
+    /// Whether nothing came of it.
+    pub fn is_empty(&self) -> bool {
+        self.verdict.is_some() || self.rounds.is_empty()
+    }
+
     /// Its figure of a metric, if it has one.
     pub fn figure(&self, entry: &Entry, metric: &str) -> Option<Figure> {
         if self.verdict.is_some() {
@@ -66,4 +71,17 @@ impl Cell {
 pub fn ratio(metric: &str, this: &Figure, other: &Figure) -> Option<f64> {
     let ratio = this.value / other.value;
     (Entry::is_cost(metric) && ratio.is_finite() && other.value > 0.0).then_some(ratio)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::child::Verdict;
+    use super::super::table::tests::{cell, empty};
+
+    #[test]
+    fn a_cell_without_rounds_is_as_empty_as_one_that_failed() {
+        assert!(!cell(&[1.0]).is_empty());
+        assert!(cell(&[]).is_empty());
+        assert!(empty(Verdict::Failed("x".into())).is_empty());
+    }
 }

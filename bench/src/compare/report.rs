@@ -55,8 +55,7 @@ impl<'c> Report<'c> {
         let mut failed = Vec::new();
         for outcome in &self.outcomes {
             for (contestant, cell) in self.contestants.iter().zip(&outcome.cells) {
-                let is_missing = cell.verdict.is_some() || cell.rounds.is_empty();
-                if contestant.is_gosched() && is_missing {
+                if contestant.is_gosched() && cell.is_empty() {
                     failed.push(format!("{} {}", outcome.entry.name, contestant.title));
                 }
             }

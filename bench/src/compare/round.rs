@@ -63,7 +63,7 @@ fn end_with_input() {
 fn end_at_a_panic() {
     std::panic::set_hook(Box::new(|panic| {
         let text = panic.payload_as_str().unwrap_or("a panic");
-        eprintln!("gosched-bench: {}", text.replace('\n', " "));
+        crate::complain(&format!("gosched-bench: {}", text.replace('\n', " ")));
         std::process::exit(1);
     }));
 }
