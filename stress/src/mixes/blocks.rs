@@ -83,7 +83,15 @@ fn mutex(a: &mut Actor) {
             }
         }));
     }
-    a.join_all(handles);
+    // Plain threads are not joined, and may still be at it.
+    let joined = handles.into_iter().flatten();
+    let ended = joined.filter_map(|handle| a.join(handle)).count() as u64;
+    let count = lock(&shared.0);
+    let counted = shared.1.load(SeqCst);
+    a.expect(
+        *count == counted && counted >= 5 * ended,
+        format_args!("a std mutex lost counts: {count} of {counted}, {ended} have ended"),
+    );
 }
 
 /// std's channels, rendezvous and buffered.

@@ -7,22 +7,39 @@ use crate::env::Actor;
 
 pub fn root(a: &mut Actor) {
     let first = gosched::gomaxprocs(0);
+    let planned = [Some(a.env.plan.procs), a.env.plan.there];
+    a.expect(
+        planned.contains(&Some(first)),
+        format_args!("{first} Ps, and not {planned:?}"),
+    );
+    let mut procs = first;
     while !a.over() {
-        let procs = match a.rng.below(4) {
+        let many = match a.rng.below(4) {
             0 => 1,
             1 => a.rng.within(1, 64),
             _ => a.rng.within(1, 4),
         };
-        let before = gosched::gomaxprocs(procs);
-        a.expect(before >= 1, "there were no Ps");
+        set(a, &mut procs, many);
         a.op();
         if a.rng.one_in(3) {
             // At once again, in the middle of it.
-            gosched::gomaxprocs(a.rng.within(1, 8));
+            let many = a.rng.within(1, 8);
+            set(a, &mut procs, many);
         }
         let handles = (0..a.rng.few(100)).map(|n| a.spawn(move |_| n)).collect();
         a.join_all(handles);
         thread::sleep(Duration::from_micros(300 + a.rng.below(8000)));
     }
-    gosched::gomaxprocs(first);
+    set(a, &mut procs, first);
+}
+
+/// Changes the number from what it must be: a round has one who does so.
+fn set(a: &Actor, procs: &mut usize, many: usize) {
+    let before = gosched::gomaxprocs(many);
+    let after = gosched::gomaxprocs(0);
+    a.expect(
+        (before, after) == (*procs, many),
+        format_args!("{before} Ps were to be {procs}, {after} to be {many}"),
+    );
+    *procs = many;
 }
