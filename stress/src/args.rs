@@ -1,19 +1,24 @@
 //! The command line.
 
 use crate::mixes;
+use crate::plan::{Kind, Plan};
+
+/// The longest run, in minutes: about two years.
+const MINUTES_MAX: f64 = 1e6;
 
 /// How it is called.
 pub const USAGE: &str = "\
 usage: gosched-stress [--minutes N] [--seed S] [--only MIX,MIX...] [--keep-going] [--verbose]
-       gosched-stress --round-seed S [--times N] [--just MIX,MIX...]
+       gosched-stress --round-seed S [--chaos N] [--times N] [--only MIX,MIX...] [--just MIX,MIX...]
        gosched-stress --list
 
-  --minutes N     for so long (fractions are fine); 1 unless set
+  --minutes N     for so long (fractions are fine), at most 1000000; 1 unless set
   --seed S        decides everything that can be decided; a fresh one is taken, and printed, unless set
   --only MIXES    these mixes only; --list names them
   --keep-going    goes on after a failure
   --verbose       a line for each round
-  --round-seed S  one round, as a failure names it; --times N repeats it, --just has only some of its mixes
+  --round-seed S  one round, as a failure names it; --times N repeats it, --just has only some of its mixes,
+                  --chaos N is the seed of the library's own disorder, which a failure names as well
 
 exit status: 0 if everything held, 1 if something did not, 2 for a mistake in the command line";
 
@@ -51,6 +56,8 @@ pub struct Args {
     pub keeps_going: bool,
     pub is_verbose: bool,
     pub times: u64,
+    /// The seed of the disorder of a round that is repeated.
+    pub chaos: Option<u64>,
 }
 
 /// A number, also as `0x…`.
@@ -62,7 +69,17 @@ fn number(text: &str) -> Result<u64, String> {
     parsed.map_err(|_| format!("{text:?} is no number"))
 }
 
-fn mixes_of(text: &str) -> Result<Vec<usize>, String> {
+fn minutes_of(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(minutes) if minutes > 0.0 && minutes <= MINUTES_MAX => Ok(minutes),
+        Ok(minutes) if minutes > MINUTES_MAX => Err(format!(
+            "--minutes {text}: at most {MINUTES_MAX} are possible"
+        )),
+        _ => Err(format!("{text:?} is no time")),
+    }
+}
+
+fn mixes_of(option: &str, text: &str) -> Result<Vec<usize>, String> {
     let find = |name: &str| {
         let at = mixes::ALL.iter().position(|mix| mix.name == name);
         at.ok_or_else(|| format!("no mix is called {name:?}; --list names them"))
@@ -70,7 +87,7 @@ fn mixes_of(text: &str) -> Result<Vec<usize>, String> {
     let names = text.split(',').filter(|name| !name.is_empty());
     let found: Vec<usize> = names.map(find).collect::<Result<_, _>>()?;
     if found.is_empty() {
-        return Err("--only needs the name of a mix".into());
+        return Err(format!("{option} needs the name of a mix"));
     }
     Ok(found)
 }
@@ -85,24 +102,18 @@ impl Args {
             keeps_going: false,
             is_verbose: false,
             times: 1,
+            chaos: None,
         };
         let (mut minutes, mut seed, mut task) = (1.0, None, None);
         let mut words = words;
         while let Some(word) = words.next() {
             let mut value = || words.next().ok_or(format!("{word} needs a value"));
             match word.as_str() {
-                "--minutes" => {
-                    let text = value()?;
-                    let parsed: Result<f64, _> = text.parse();
-                    let is_time = |n: &f64| n.is_finite() && *n > 0.0;
-                    minutes = parsed
-                        .ok()
-                        .filter(is_time)
-                        .ok_or(format!("{text:?} is no time"))?;
-                }
+                "--minutes" => minutes = minutes_of(&value()?)?,
                 "--seed" => seed = Some(number(&value()?)?),
-                "--only" => args.only = mixes_of(&value()?)?,
-                "--just" => args.just = mixes_of(&value()?)?,
+                "--only" => args.only = mixes_of(&word, &value()?)?,
+                "--just" => args.just = mixes_of(&word, &value()?)?,
+                "--chaos" => args.chaos = Some(number(&value()?)?),
                 "--times" => args.times = number(&value()?)?,
                 "--keep-going" => args.keeps_going = true,
                 "--verbose" => args.is_verbose = true,
@@ -127,7 +138,34 @@ impl Args {
             }
         }
         args.task = task.unwrap_or(Task::Run { minutes, seed });
+        args.make_sense()?;
         Ok(args)
+    }
+
+    /// Refuses what would run nothing, and what would have no effect.
+    fn make_sense(&self) -> Result<(), String> {
+        if self.times == 0 {
+            return Err("--times 0 would run nothing".into());
+        }
+        match self.task {
+            Task::Run { .. } if !self.just.is_empty() || self.chaos.is_some() => {
+                Err("--just and --chaos are for one round, with --round-seed".into())
+            }
+            Task::Repeat { seed } => self.fits_round(seed),
+            _ => Ok(()),
+        }
+    }
+
+    fn fits_round(&self, seed: u64) -> Result<(), String> {
+        if self.chaos.is_some() && Kind::of(seed) != Kind::Chaos {
+            let kind = Kind::of(seed);
+            return Err(format!("--chaos: round {seed:#x} is of kind {kind:?}"));
+        }
+        let plan = Plan::new(seed, &self.only);
+        if !plan.clone().narrow(&self.just).mixes.is_empty() {
+            return Ok(());
+        }
+        Err(format!("--just: the round has none of these: {plan}"))
     }
 
     /// The options by which a child process has the same mixes.
@@ -167,6 +205,22 @@ mod tests {
             ("--seed", "--seed needs a value"),
             ("--seed x", "\"x\" is no number"),
             ("--minutes -1", "\"-1\" is no time"),
+            ("--minutes nan", "\"nan\" is no time"),
+            (
+                "--minutes 99999999999999999999",
+                "--minutes 99999999999999999999: at most 1000000 are possible",
+            ),
+            ("--round-seed 5 --times 0", "--times 0 would run nothing"),
+            ("--only ,", "--only needs the name of a mix"),
+            ("--round-seed 5 --just ,", "--just needs the name of a mix"),
+            (
+                "--just chan",
+                "--just and --chaos are for one round, with --round-seed",
+            ),
+            (
+                "--round-seed 5 --chaos 3",
+                "--chaos: round 0x5 is of kind Any",
+            ),
             (
                 "--only chess",
                 "no mix is called \"chess\"; --list names them",
@@ -174,5 +228,17 @@ mod tests {
         ] {
             assert_eq!(parse(line).unwrap_err(), says);
         }
+    }
+
+    #[test]
+    fn a_round_that_would_be_empty_is_refused() {
+        let only_chan = |just: &str| parse(&format!("--round-seed 5 --only chan --just {just}"));
+        assert!(only_chan("chan").is_ok());
+        let text = only_chan("locks").unwrap_err();
+        assert!(
+            text.starts_with("--just: the round has none of these: Any, "),
+            "{text}"
+        );
+        assert!(text.ends_with(": chan"), "{text}");
     }
 }

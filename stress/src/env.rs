@@ -43,6 +43,13 @@ impl Env {
         self.plan.inject.map || self.is_ending.load(SeqCst)
     }
 
+    /// A goroutine was refused; where a runtime ends, that is no news.
+    pub fn goroutine_refused(&self) {
+        if self.plan.inject.map && !self.is_ending.load(SeqCst) {
+            self.ledger.refused_goroutines.fetch_add(1, Relaxed);
+        }
+    }
+
     /// A root actor of a mix.
     pub fn actor(self: &Arc<Env>, mix: usize) -> Actor {
         let seed = self.seeds.fetch_add(0x632B_E593, SeqCst);
@@ -197,7 +204,10 @@ impl Actor {
     pub fn accept<H>(&self, spawned: std::io::Result<H>) -> Option<H> {
         match spawned {
             Ok(handle) => Some(handle),
-            Err(_) if self.env.may_refuse() => None,
+            Err(_) if self.env.may_refuse() => {
+                self.env.goroutine_refused();
+                None
+            }
             Err(error) => {
                 self.complain(format_args!("a goroutine was refused: {error}"));
                 None

@@ -8,13 +8,14 @@
 //!
 //! What is on the stack of a goroutine that a dropped runtime has given up is never dropped, by contract (D2): a round that
 //! drops a runtime may end with tokens that are made and not dropped, and with tickets that ran and have not ended. Never with
-//! one dropped twice, and never with a closure that neither ran nor was dropped.
+//! one dropped twice. Nor with a closure that neither ran nor was dropped, but for those that were just about to be called when
+//! the runtime went: at most two for each P, and a few of threads that were on their way. How many, the report says.
 
 use std::fmt::Display;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Complaints kept; the first ones say what is wrong.
 const COMPLAINTS_MAX: usize = 40;
@@ -51,6 +52,14 @@ pub struct Ledger {
     pub checks: AtomicU64,
     /// The longest of each kind of wait, in microseconds.
     pub worst: [AtomicU64; WAITS.len()],
+    /// When those of the first kinds of waits last came round, in microseconds since the beginning; 0: there is nobody.
+    beats: [AtomicU64; BEATS],
+    /// How often refusals were switched on, by what is refused.
+    pub refusals: [AtomicU64; REFUSALS.len()],
+    /// Goroutines and sockets that were refused for that. Threads are the library's own: nobody here sees that there is none.
+    pub refused_goroutines: AtomicU64,
+    pub refused_sockets: AtomicU64,
+    began: Instant,
     complaints: Mutex<Vec<String>>,
 }
 
@@ -68,6 +77,8 @@ pub const WAITS: [&str; 9] = [
 ];
 pub const HEARTBEAT: usize = 0;
 pub const YIELD: usize = 1;
+/// The first kinds of waits are those of somebody who comes round again and again.
+pub const BEATS: usize = 2;
 pub const SPAWN: usize = 2;
 pub const TIMER: usize = 3;
 pub const DRAIN: usize = 4;
@@ -75,6 +86,9 @@ pub const SHUTDOWN: usize = 5;
 pub const DROP: usize = 6;
 pub const DUMP: usize = 7;
 pub const CHECK: usize = 8;
+
+/// What the system is made to refuse.
+pub const REFUSALS: [&str; 3] = ["mappings", "threads", "epoll"];
 
 /// The sums over all mixes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,6 +103,13 @@ pub struct Sums {
     pub threads: i64,
 }
 
+impl Sums {
+    /// Closures that were given up where they were about to be called.
+    pub fn given_up_early(&self) -> u64 {
+        self.born.saturating_sub(self.ran + self.unrun)
+    }
+}
+
 impl Ledger {
     /// Empty books for so many mixes.
     pub fn new(mixes: usize) -> Ledger {
@@ -96,6 +117,11 @@ impl Ledger {
             columns: (0..mixes).map(|_| Column::default()).collect(),
             checks: AtomicU64::new(0),
             worst: Default::default(),
+            beats: Default::default(),
+            refusals: Default::default(),
+            refused_goroutines: AtomicU64::new(0),
+            refused_sockets: AtomicU64::new(0),
+            began: Instant::now(),
             complaints: Mutex::default(),
         }
     }
@@ -116,6 +142,23 @@ impl Ledger {
     /// Notes how long something took.
     pub fn took(&self, what: usize, time: Duration) {
         self.worst[what].fetch_max(time.as_micros() as u64, SeqCst);
+    }
+
+    /// Somebody comes round.
+    pub fn beat(&self, who: usize) {
+        let now = self.began.elapsed().as_micros() as u64;
+        self.beats[who].store(now.max(1), SeqCst);
+    }
+
+    /// For how long they have not come round; nothing if there is nobody.
+    pub fn silence(&self, who: usize) -> Duration {
+        match self.beats[who].load(SeqCst) {
+            0 => Duration::ZERO,
+            beat => self
+                .began
+                .elapsed()
+                .saturating_sub(Duration::from_micros(beat)),
+        }
     }
 
     /// The sums; what ends is read before what begins.

@@ -42,6 +42,17 @@ pub enum Kind {
 }
 
 pub const KINDS: [Kind; 4] = [Kind::Clean, Kind::Any, Kind::Chaos, Kind::Faults];
+/// The processes of a run and how many rounds each has, again and again: a short run has every kind, and memory that grows is seen in
+/// many rounds of one process only.
+const BATCHES: [(Kind, u64); 7] = [
+    (Kind::Faults, 4),
+    (Kind::Any, 4),
+    (Kind::Chaos, 4),
+    (Kind::Clean, 24),
+    (Kind::Faults, 8),
+    (Kind::Any, 8),
+    (Kind::Chaos, 8),
+];
 
 impl Kind {
     /// The kind of the round with this seed.
@@ -49,25 +60,32 @@ impl Kind {
         KINDS[(seed & 3) as usize]
     }
 
-    /// Rounds of this kind that one process runs.
-    pub fn batch(self) -> u64 {
-        match self {
-            Kind::Clean => 24,
-            _ => 12,
-        }
+    /// The seed of the disorder in a process whose first round has this seed.
+    pub fn chaos(seed: u64) -> Option<u64> {
+        (Kind::of(seed) == Kind::Chaos).then_some((seed >> 2) | 1)
     }
+}
+
+/// The kind of the `n`-th round of a run, and how many rounds its process has from there on.
+fn batch(n: u64) -> (Kind, u64) {
+    let cycle: u64 = BATCHES.iter().map(|(_, rounds)| rounds).sum();
+    let (mut at, mut which) = (n % cycle, 0);
+    while at >= BATCHES[which].1 {
+        at -= BATCHES[which].1;
+        which += 1;
+    }
+    (BATCHES[which].0, BATCHES[which].1 - at)
+}
+
+/// How many rounds the process runs that begins with the `n`-th round of a run.
+pub fn batch_from(n: u64) -> u64 {
+    batch(n).1
 }
 
 /// The seed and the kind of the `n`-th round of a run.
 pub fn round_seed(run: u64, n: u64) -> u64 {
-    let cycle: u64 = KINDS.iter().map(|kind| kind.batch()).sum();
-    let (mut at, mut kind) = (n % cycle, 0);
-    while at >= KINDS[kind].batch() {
-        at -= KINDS[kind].batch();
-        kind += 1;
-    }
     let mixed = scatter(run ^ scatter(n.wrapping_add(0x5EED)));
-    mixed & !3 | kind as u64
+    mixed & !3 | batch(n).0 as u64
 }
 
 /// What the system refuses now and then.
@@ -139,7 +157,8 @@ impl Plan {
         plan
     }
 
-    fn choose(&mut self, rng: &mut Rng, only: &[usize]) {
+    /// The mixes that this round can have.
+    fn fit(&self, only: &[usize]) -> Vec<usize> {
         let is_fit = |at: &usize| {
             let mix = &mixes::ALL[*at];
             let is_wanted = only.is_empty() || only.contains(at);
@@ -149,7 +168,18 @@ impl Plan {
                 && !(self.inject.thread && mix.needs_threads)
                 && (self.preemption || !mix.hogs)
         };
-        let mut fit: Vec<usize> = (0..mixes::ALL.len()).filter(is_fit).collect();
+        (0..mixes::ALL.len()).filter(is_fit).collect()
+    }
+
+    fn choose(&mut self, rng: &mut Rng, only: &[usize]) {
+        let mut fit = self.fit(only);
+        if fit.is_empty() {
+            // Whatever happened, a round without any mix would hold: this one becomes what those wanted need.
+            (self.own, self.preemption) = (true, true);
+            (self.inject.map, self.inject.thread) = (false, false);
+            fit = self.fit(only);
+        }
+        let heart = fit.iter().copied().find(|at| is_heart(*at));
         let many = match rng.below(4) {
             0 => rng.within(1, 3),
             1..=2 => rng.within(3, 8),
@@ -157,6 +187,13 @@ impl Plan {
         };
         while fit.len() > many.max(1) {
             fit.swap_remove(rng.below(fit.len() as u64) as usize);
+        }
+        // Somebody to see who starves, in most rounds; not in all, for each beat wakes threads, which hides a wake-up that is lost.
+        if let Some(heart) = heart
+            && !fit.contains(&heart)
+            && !rng.one_in(4)
+        {
+            fit.push(heart);
         }
         fit.sort_unstable();
         self.mixes = fit;
@@ -183,6 +220,10 @@ impl Plan {
     pub fn may_abandon(&self) -> bool {
         self.endings.iter().any(|ending| ending.abandons())
     }
+}
+
+fn is_heart(mix: usize) -> bool {
+    mixes::ALL[mix].name == "heart"
 }
 
 fn ending(rng: &mut Rng, kind: Kind) -> Ending {
@@ -244,5 +285,45 @@ impl fmt::Display for Plan {
         write!(f, ", {} ms, room {}", self.length.as_millis(), self.room)?;
         let names: Vec<_> = self.mixes.iter().map(|at| mixes::ALL[*at].name).collect();
         write!(f, ": {}", names.join(" "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_made_of_processes_of_one_kind_each() {
+        let (mut first, mut parts) = (0, Vec::new());
+        while parts.len() < 2 * BATCHES.len() {
+            let rounds = batch_from(first);
+            let kind = |n: u64| Kind::of(round_seed(42, n));
+            assert!((first..first + rounds).all(|n| kind(n) == kind(first)));
+            parts.push((kind(first), rounds));
+            first += rounds;
+        }
+        assert_eq!(parts, BATCHES.repeat(2));
+    }
+
+    #[test]
+    fn every_kind_comes_early() {
+        let early: Vec<Kind> = (0..13).map(|n| Kind::of(round_seed(1, n))).collect();
+        assert!(KINDS.iter().all(|kind| early.contains(kind)), "{early:?}");
+    }
+
+    #[test]
+    fn no_round_is_without_mixes() {
+        for at in 0..mixes::ALL.len() {
+            for n in 0..200 {
+                let plan = Plan::new(round_seed(7, n), &[at]);
+                assert_eq!(plan.mixes, [at], "{plan}");
+            }
+        }
+    }
+
+    #[test]
+    fn most_rounds_have_a_heart_and_some_do_not() {
+        let hearts = (0..400).filter(|n| Plan::new(round_seed(3, *n), &[]).has("heart"));
+        assert!((280..400).contains(&hearts.count()));
     }
 }

@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::atomic::Ordering::SeqCst;
 
-use crate::ledger::WAITS;
+use crate::ledger::{REFUSALS, WAITS};
 use crate::mixes;
+use crate::plan::KINDS;
 use crate::round::Outcome;
 use crate::system;
 
@@ -48,8 +49,15 @@ impl Figures {
         for (at, _) in WAITS.iter().enumerate() {
             figures.add(&format!("max.wait{at}"), ledger.worst[at].load(SeqCst));
         }
+        for (what, count) in REFUSALS.iter().zip(&ledger.refusals) {
+            figures.add(&format!("refusals.{what}"), count.load(SeqCst));
+        }
         let sums = ledger.sums();
         figures.add("rounds", 1);
+        figures.add(&format!("kind.{:?}", outcome.env.plan.kind), 1);
+        figures.add("refused.goroutines", ledger.refused_goroutines.load(SeqCst));
+        figures.add("refused.sockets", ledger.refused_sockets.load(SeqCst));
+        figures.add("max.given_up_early", sums.given_up_early());
         figures.add("checks", ledger.checks.load(SeqCst));
         figures.add("goroutines", outcome.goroutines);
         figures.add("values", sums.made);
@@ -87,6 +95,37 @@ impl Figures {
         ops.map(|(_, value)| value).sum()
     }
 
+    /// How many rounds there were of each kind, and which kinds a short run did not come to.
+    fn kinds(&self) -> String {
+        let all = KINDS.map(|kind| (kind, self.get(&format!("kind.{kind:?}"))));
+        let (missing, there): (Vec<_>, Vec<_>) = all.iter().partition(|(_, rounds)| *rounds == 0);
+        let there: Vec<_> = there
+            .iter()
+            .map(|(kind, n)| format!("{n} {kind:?}"))
+            .collect();
+        let mut text = format!("rounds by kind: {}", there.join(", "));
+        if !missing.is_empty() {
+            let missing: Vec<_> = missing
+                .iter()
+                .map(|(kind, _)| format!("{kind:?}"))
+                .collect();
+            let _ = write!(text, "; not mixed in: {}", missing.join(", "));
+        }
+        text + "\n"
+    }
+
+    /// What was refused, and what came of it.
+    fn refusals(&self) -> String {
+        let times = |what: &&str| format!("{} of {what}", self.get(&format!("refusals.{what}")));
+        let times: Vec<_> = REFUSALS.iter().map(times).collect();
+        format!(
+            "refusals switched on: {}; {} goroutines and {} sockets noticed\n",
+            times.join(", "),
+            self.get("refused.goroutines"),
+            self.get("refused.sockets"),
+        )
+    }
+
     /// The report at the end.
     pub fn table(&self) -> String {
         let mut text = format!(
@@ -107,10 +146,13 @@ impl Figures {
             self.ops(),
             self.get("checks"),
         );
+        text += &self.kinds();
+        text += &self.refusals();
         let _ = writeln!(
             text,
-            "{} goroutines abandoned with dropped runtimes, {} wake-ups rescued",
+            "{} goroutines abandoned with dropped runtimes, at most {} of a round before they were called; {} wake-ups rescued",
             self.get("abandoned"),
+            self.get("max.given_up_early"),
             self.get("rescues"),
         );
         text += "longest:";
@@ -145,5 +187,24 @@ mod tests {
         assert_eq!(sum.get("rounds"), 2);
         assert_eq!(sum.ops(), 7);
         assert_eq!(sum.get("max.wait0"), 30);
+    }
+
+    #[test]
+    fn kinds_that_did_not_come_are_named() {
+        let mut sum = Figures::default();
+        sum.add_line("done rounds=3 kind.Clean=2 kind.Any=1 refusals.epoll=4 refused.sockets=1");
+        let (kinds, refusals) = (sum.kinds(), sum.refusals());
+        let expected = "rounds by kind: 2 Clean, 1 Any; not mixed in: Chaos, Faults\n";
+        assert_eq!(kinds, expected);
+        assert!(
+            refusals.contains("0 of mappings, 0 of threads, 4 of epoll;"),
+            "{refusals}"
+        );
+        assert!(
+            refusals.contains("0 goroutines and 1 sockets"),
+            "{refusals}"
+        );
+        sum.add_line("done kind.Chaos=1 kind.Faults=1");
+        assert!(!sum.kinds().contains("not mixed in"));
     }
 }

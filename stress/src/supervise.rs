@@ -6,9 +6,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::args::Args;
-use crate::plan::{Kind, round_seed};
+use crate::plan::{Kind, batch_from, round_seed};
 use crate::report::Figures;
-use crate::system;
+use crate::{system, work};
 
 /// A worker that says nothing for so long hangs, and its watchdog as well.
 const SILENCE: Duration = Duration::from_secs(150);
@@ -22,6 +22,8 @@ struct Supervisor<'a> {
     total: Figures,
     /// The last round that a worker has begun.
     last: String,
+    /// All rounds of a worker together are what failed.
+    grows: bool,
     failures: Vec<String>,
 }
 
@@ -36,14 +38,13 @@ pub fn run(args: &Args, minutes: f64, seed: Option<u64>) -> ExitCode {
     let until = supervisor.began + Duration::from_secs_f64(minutes * 60.0);
     let mut first = 0;
     while Instant::now() < until && (supervisor.failures.is_empty() || args.keeps_going) {
-        let count = Kind::of(round_seed(seed, first)).batch();
-        let words = [
-            "--work".to_owned(),
-            seed.to_string(),
-            first.to_string(),
-            count.to_string(),
-        ];
-        supervisor.batch(&words, round_seed(seed, first), Some(until));
+        let count = batch_from(first);
+        let words = ["--work".to_owned()]
+            .into_iter()
+            .chain([seed, first, count].map(|n| n.to_string()))
+            .collect();
+        let chaos = Kind::chaos(round_seed(seed, first));
+        supervisor.batch(&Batch { words, chaos }, Some(until));
         first += count;
     }
     supervisor.report()
@@ -53,13 +54,37 @@ pub fn run(args: &Args, minutes: f64, seed: Option<u64>) -> ExitCode {
 pub fn repeat(args: &Args, seed: u64) -> ExitCode {
     let mut supervisor = Supervisor::new(args);
     let words = [
-        "--work-one".to_owned(),
-        seed.to_string(),
-        "--times".to_owned(),
-        args.times.to_string(),
-    ];
-    supervisor.batch(&words, seed, None);
+        "--work-one",
+        &seed.to_string(),
+        "--times",
+        &args.times.to_string(),
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    let chaos = args.chaos.or(Kind::chaos(seed));
+    supervisor.batch(&Batch { words, chaos }, None);
     supervisor.report()
+}
+
+/// What a worker is started with.
+struct Batch {
+    words: Vec<String>,
+    /// The seed of the library's own disorder; a process has one.
+    chaos: Option<u64>,
+}
+
+impl Batch {
+    /// Which rounds it is, of which run.
+    fn name(&self) -> String {
+        let number = |at: usize| self.words.get(at).and_then(|word| word.parse::<u64>().ok());
+        match (number(1), number(2), number(3)) {
+            (Some(seed), Some(first), Some(count)) => {
+                let last = (first + count).saturating_sub(1);
+                format!("rounds {first} to {last} of --seed {seed}")
+            }
+            _ => self.words.join(" "),
+        }
+    }
 }
 
 impl Supervisor<'_> {
@@ -71,14 +96,16 @@ impl Supervisor<'_> {
             shown: now,
             total: Figures::default(),
             last: String::new(),
+            grows: false,
             failures: Vec::new(),
         }
     }
 
     /// One worker. At `until` it is ended, between two rounds.
-    fn batch(&mut self, words: &[String], seed: u64, until: Option<Instant>) {
+    fn batch(&mut self, batch: &Batch, until: Option<Instant>) {
         self.last.clear();
-        let mut worker = match self.start(words, seed) {
+        self.grows = false;
+        let mut worker = match self.start(batch) {
             Ok(worker) => worker,
             Err(error) => return self.failures.push(format!("no worker: {error}")),
         };
@@ -86,20 +113,20 @@ impl Supervisor<'_> {
         let is_cut = self.listen(&mut worker, &lines, until);
         match worker.wait() {
             Ok(status) if status.success() || is_cut => {}
-            Ok(status) => self.failed(status),
+            Ok(status) => self.failed(batch, status),
             Err(error) => self.failures.push(format!("the worker is lost: {error}")),
         }
     }
 
-    fn start(&self, words: &[String], seed: u64) -> std::io::Result<Child> {
+    fn start(&self, batch: &Batch) -> std::io::Result<Child> {
         let mut command = Command::new(std::env::current_exe()?);
         command
-            .args(words)
+            .args(&batch.words)
             .args(self.args.mix_options())
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
-        if Kind::of(seed) == Kind::Chaos {
-            command.env("GOSCHED_DEBUG", format!("chaos={}", (seed >> 2) | 1));
+        if let Some(chaos) = batch.chaos {
+            command.env("GOSCHED_DEBUG", format!("chaos={chaos}"));
         }
         command.spawn()
     }
@@ -119,6 +146,7 @@ impl Supervisor<'_> {
                     }
                     self.last = line;
                 }
+                Ok(line) if line == work::GROWS => self.grows = true,
                 Ok(line) => {
                     self.total.add_line(&line);
                     self.show();
@@ -137,20 +165,30 @@ impl Supervisor<'_> {
         }
     }
 
-    fn failed(&mut self, status: ExitStatus) {
-        let seed = self
-            .last
-            .split_whitespace()
-            .nth(2)
-            .unwrap_or("?")
-            .to_owned();
-        let mut command = format!("cargo run --release -p gosched-stress -- --round-seed {seed}");
-        for word in self.args.mix_options() {
-            command += &format!(" {word}");
-        }
-        let text = format!("{status} in {}\n  repeat: {command}", self.last);
+    fn failed(&mut self, batch: &Batch, status: ExitStatus) {
+        let text = match self.grows {
+            true => format!("memory grows: {}", batch.name()),
+            false => format!("{status} in {}", self.last),
+        };
+        let command = self.repetition(batch);
+        let text = format!("{text}\n  repeat: {command}");
         eprintln!("FAILED: {text}");
         self.failures.push(text);
+    }
+
+    /// How the same happens again: the rounds of the worker if all of them are what failed, else the last round.
+    fn repetition(&self, batch: &Batch) -> String {
+        let mut words = vec!["cargo run --release -p gosched-stress --".to_owned()];
+        match self.grows {
+            true => words.extend_from_slice(&batch.words),
+            false => {
+                let seed = self.last.split_whitespace().nth(2).unwrap_or("?");
+                words.push(format!("--round-seed {seed}"));
+                words.extend(batch.chaos.map(|chaos| format!("--chaos {chaos}")));
+            }
+        }
+        words.extend(self.args.mix_options());
+        words.join(" ")
     }
 
     /// A line now and then: in place on a terminal.
@@ -172,7 +210,10 @@ impl Supervisor<'_> {
         let _ = std::io::stdout().flush();
     }
 
-    fn report(self) -> ExitCode {
+    fn report(mut self) -> ExitCode {
+        if self.total.get("rounds") == 0 {
+            self.failures.push("no round came to its end".into());
+        }
         println!("\n{}", self.total.table());
         println!(
             "this process at the end: {} files, {} threads, {} MiB",
@@ -205,4 +246,39 @@ fn lines_of(worker: &mut Child) -> Receiver<String> {
         });
     }
     receive
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn repetition(last: &str, grows: bool, words: &str, chaos: Option<u64>) -> String {
+        let args = Args::parse(["--only".into(), "chan,tcp".into()].into_iter()).unwrap();
+        let mut supervisor = Supervisor::new(&args);
+        supervisor.last = last.to_owned();
+        supervisor.grows = grows;
+        let words = words.split(' ').map(str::to_owned).collect();
+        let text = supervisor.repetition(&Batch { words, chaos });
+        let (_, options) = text.split_once(" -- ").unwrap();
+        options.to_owned()
+    }
+
+    #[test]
+    fn a_repetition_has_the_disorder_of_the_batch() {
+        let last = "round 9 0x1e6a Chaos, 2 Ps";
+        let options = repetition(last, false, "--work 1 8 4", Some(77));
+        assert_eq!(options, "--round-seed 0x1e6a --chaos 77 --only chan,tcp");
+        let words = options.split(' ').map(str::to_owned);
+        assert_eq!(Args::parse(words).unwrap().chaos, Some(77));
+    }
+
+    #[test]
+    fn memory_that_grows_is_repeated_with_all_rounds() {
+        let last = "round 23 0x1e68 Clean, 2 Ps";
+        let options = repetition(last, true, "--work 1 12 12", None);
+        assert_eq!(options, "--work 1 12 12 --only chan,tcp");
+        let words = ["--work", "1", "12", "12"].map(str::to_owned).to_vec();
+        let batch = Batch { words, chaos: None };
+        assert_eq!(batch.name(), "rounds 12 to 23 of --seed 1");
+    }
 }

@@ -144,8 +144,8 @@ pub fn install_hook() {
         let text = info.payload_as_str().unwrap_or("?");
         let env = current();
         let is_refusal = REFUSALS.iter().any(|start| text.starts_with(start));
-        if is_refusal && env.as_ref().is_some_and(|env| env.may_refuse()) {
-            return;
+        if let Some(env) = env.as_ref().filter(|env| is_refusal && env.may_refuse()) {
+            return env.goroutine_refused();
         }
         let place = info.location().map(ToString::to_string);
         let text = format!("panic at {}: {text}", place.unwrap_or_default());

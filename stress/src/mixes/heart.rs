@@ -12,6 +12,7 @@ const BEAT: Duration = Duration::from_millis(1);
 pub fn root(a: &mut Actor) {
     let yields = a.spawn(|a| {
         while !a.over() {
+            a.env.ledger.beat(YIELD);
             let began = Instant::now();
             thread::yield_now();
             a.env.ledger.took(YIELD, began.elapsed());
@@ -20,6 +21,7 @@ pub fn root(a: &mut Actor) {
         }
     });
     while !a.over() {
+        a.env.ledger.beat(HEARTBEAT);
         let began = Instant::now();
         thread::sleep(BEAT);
         let took = began.elapsed();

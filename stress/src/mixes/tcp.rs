@@ -4,6 +4,7 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use gosched::net::{SocketAddr, TcpListener, TcpStream};
@@ -26,6 +27,9 @@ pub fn is_explained(a: &Actor) -> bool {
 
 /// Complains of an error that has none.
 pub fn complain_of(a: &Actor, what: &str, error: &io::Error) {
+    if a.env.plan.inject.epoll && error.raw_os_error() == Some(libc::ENOSPC) {
+        a.env.ledger.refused_sockets.fetch_add(1, Relaxed);
+    }
     a.expect(is_explained(a), format_args!("{what}: {error}"));
 }
 
