@@ -7,9 +7,9 @@
 //! slice that it was in at the look before.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use gosched::Runtime;
@@ -25,7 +25,7 @@ const PROCS: usize = 4;
 const JOBS: usize = 240;
 /// What a job computes; on a CPU of its own it takes so long.
 const JOB: Duration = Duration::from_millis(5);
-const JOB_QUICK: Duration = Duration::from_micros(200);
+const JOB_QUICK: Duration = Duration::from_millis(1);
 /// How much longer each of the other Ps is held than the one before.
 const HELD: Duration = Duration::from_millis(160);
 const HELD_QUICK: Duration = Duration::from_millis(20);
@@ -53,12 +53,13 @@ pub(super) fn run(stage: &mut Stage) -> io::Result<()> {
         .name("stealing")
         .build()?;
     let done = Arc::new(AtomicUsize::new(0));
+    let before = Arc::new(OnceLock::new());
     let counts = runtime.handle();
     let mut timeline = Timeline::new(stage.size(Duration::from_millis(24), Duration::ZERO));
-    let for_jobs = Arc::clone(&done);
+    let (for_jobs, for_feed) = (Arc::clone(&done), Arc::clone(&before));
     let work = move || {
         let start = Instant::now();
-        runtime.go(move || feed(&for_jobs, held, rounds));
+        runtime.go(move || feed(&for_jobs, &for_feed, held, rounds));
         let busy = wait_for_all(&runtime, start)?;
         Ok((start.elapsed(), busy))
     };
@@ -72,13 +73,42 @@ pub(super) fn run(stage: &mut Stage) -> io::Result<()> {
         format!("{}{jobs} of {JOBS} jobs done\n", picture(&timeline, None))
     })?;
     timeline.add(queues(&end));
-    tell(stage, &timeline, took, &end);
+    let before = before.get().ok_or(io::Error::other("no job began"))?;
+    tell(stage, &timeline, took, &Stolen::between(before, &end));
     stage.check(done.load(Acquire) == JOBS, || "some jobs were lost".into());
     Ok(())
 }
 
+/// What was stolen while there were jobs.
+struct Stolen {
+    steals: u64,
+    moved: u64,
+    /// The steals of each P.
+    by_p: [u64; PROCS],
+}
+
+impl Stolen {
+    /// From two looks at the counters. The first is right before the jobs: those who hold the Ps came there by stealing, too.
+    fn between(before: &Metrics, end: &Metrics) -> Stolen {
+        let mut by_p = [0; PROCS];
+        let looks = end.per_proc.iter().zip(&before.per_proc);
+        for (steals, (end, before)) in by_p.iter_mut().zip(looks) {
+            *steals = end.steals - before.steals;
+        }
+        Stolen {
+            steals: end.steals - before.steals,
+            moved: end.stolen - before.stolen,
+            by_p,
+        }
+    }
+
+    fn thieves(&self) -> usize {
+        self.by_p.iter().filter(|steals| **steals > 0).count()
+    }
+}
+
 /// The main goroutine: holds the other Ps, and puts all jobs on its own.
-fn feed(done: &Arc<AtomicUsize>, held: Duration, rounds: u64) {
+fn feed(done: &Arc<AtomicUsize>, before: &OnceLock<Metrics>, held: Duration, rounds: u64) {
     let holding = Arc::new(AtomicUsize::new(0));
     for i in 1..PROCS as u32 {
         let holding = Arc::clone(&holding);
@@ -90,6 +120,7 @@ fn feed(done: &Arc<AtomicUsize>, held: Duration, rounds: u64) {
     while holding.load(Acquire) < PROCS - 1 && start.elapsed() < PATIENCE {
         std::thread::yield_now();
     }
+    before.get_or_init(gosched::debug::metrics);
     for _ in 0..JOBS {
         let done = Arc::clone(done);
         gosched::go(move || {
@@ -156,7 +187,7 @@ fn queues(metrics: &Metrics) -> Queues {
 }
 
 /// A line for each P: how many jobs wait there. At the end also how often it stole.
-fn picture(timeline: &Timeline<Queues>, end: Option<&Metrics>) -> String {
+fn picture(timeline: &Timeline<Queues>, stolen: Option<&Stolen>) -> String {
     let mut text = String::new();
     for p in 0..PROCS {
         let mut signs = Vec::new();
@@ -169,39 +200,51 @@ fn picture(timeline: &Timeline<Queues>, end: Option<&Metrics>) -> String {
             });
             before = Some(queue);
         }
-        let last = match end.and_then(|end| end.per_proc.get(p)) {
-            Some(p) => format!("{:>2} steal{}", p.steals, plural(p.steals)),
+        let last = match stolen.map(|stolen| stolen.by_p[p]) {
+            Some(steals) => format!("{steals:>2} steal{}", plural(steals)),
             None => format!("{:>3} wait", before.unwrap_or_default().waiting),
         };
-        let line = paint(Ink::Nth(p), &timeline.line(&signs, end.is_some()));
+        let line = paint(Ink::Nth(p), &timeline.line(&signs, stolen.is_some()));
         text += &format!("P{p} │{line}│ {last}\n");
     }
     text
 }
 
-fn tell(stage: &mut Stage, timeline: &Timeline<Queues>, took: Duration, end: &Metrics) {
+fn tell(stage: &mut Stage, timeline: &Timeline<Queues>, took: Duration, stolen: &Stolen) {
+    let more_than_once = match stolen.moved > JOBS as u64 {
+        true => ", some more than once",
+        false => "",
+    };
     stage.say(&format!(
         "{}   │{}│\n\
          Height: jobs in the queue; · none; ▒ the P is held by one goroutine.\n\
-         {JOBS} jobs began in one queue, while the other {} Ps were held. {} steals\n\
-         moved {} goroutines, some more than once. {PROCS} Ps shared {}.\n",
-        picture(timeline, Some(end)),
+         {JOBS} jobs began in one queue, while the other {} Ps were held. {} steal{}\n\
+         moved {} of them{more_than_once}. {PROCS} Ps shared {}.\n",
+        picture(timeline, Some(stolen)),
         timeline.axis(),
         PROCS - 1,
-        paint(Ink::Strong, &end.steals.to_string()),
-        paint(Ink::Strong, &end.stolen.to_string()),
+        paint(Ink::Strong, &stolen.steals.to_string()),
+        plural(stolen.steals),
+        paint(Ink::Strong, &stolen.moved.to_string()),
         machine::cpus_in_words(),
     ));
-    let thieves = end.per_proc.iter().filter(|p| p.steals > 0).count();
+    let thieves = stolen.thieves();
     stage.figure("jobs", JOBS as f64, "jobs");
-    stage.figure("steals", end.steals as f64, "times");
-    stage.figure("stolen", end.stolen as f64, "goroutines");
+    stage.figure("steals", stolen.steals as f64, "times");
+    stage.figure("stolen", stolen.moved as f64, "goroutines");
     stage.figure("thieves", thieves as f64, "Ps");
     stage.figure("time", ms(took), "ms");
     if machine::cpus() == 1 {
         stage.note("on 1 CPU the Ps compute by turns: work spreads, but ends no sooner.".into());
     }
-    stage.check(end.stolen > 0, || "nothing was stolen".into());
+    if (1..PROCS - 1).contains(&thieves) {
+        let why = "the others had no turn before the jobs were done";
+        stage.note(format!("only {thieves} of {PROCS} Ps stole: {why}."));
+    }
+    stage.check(thieves > 0 && stolen.moved > 0, || {
+        let (steals, moved) = (stolen.steals, stolen.moved);
+        format!("the jobs did not spread: {steals} steals by {thieves} Ps moved {moved} of {JOBS}")
+    });
 }
 
 #[cfg(test)]
