@@ -25,6 +25,10 @@ const SLEEP_QUICK: Duration = Duration::from_millis(150);
 /// For how long the counters are alone, before.
 const ALONE: Duration = Duration::from_millis(400);
 const ALONE_QUICK: Duration = Duration::from_millis(50);
+/// What a busy machine may take for threads and turns. With it a sleep of either size still is far from what blocked Ps would take.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The least share of what was counted before that must be counted meanwhile.
+const SHARE: f64 = 0.1;
 
 #[derive(Default)]
 struct Shared {
@@ -46,6 +50,8 @@ struct Seen {
     /// Counted per second, before the sleepers and beside them.
     alone: f64,
     beside: f64,
+    /// The same once more after them, if it was slow beside them: the machine may have become busy.
+    after: Option<f64>,
     /// Ps that were taken from a thread that blocked.
     claimed: u64,
     threads: u64,
@@ -91,9 +97,12 @@ fn measure(
     let rate = |before: u64, start: Instant| {
         (shared.counted() - before) as f64 / start.elapsed().as_secs_f64()
     };
-    let (before, start) = (shared.counted(), Instant::now());
-    std::thread::sleep(alone);
-    let alone = rate(before, start);
+    let rate_alone = || {
+        let (before, start) = (shared.counted(), Instant::now());
+        std::thread::sleep(alone);
+        rate(before, start)
+    };
+    let alone = rate_alone();
 
     let (before, start) = (shared.counted(), Instant::now());
     let sleepers: Vec<_> = (0..SLEEPERS)
@@ -110,12 +119,14 @@ fn measure(
     let threads = machine::status()?.threads;
     join(sleepers)?;
     let (took, beside) = (start.elapsed(), rate(before, start));
+    let after = (beside < alone * SHARE).then(rate_alone);
     shared.stop.store(true, Relaxed);
     join(counters)?;
     Ok(Seen {
         took,
         alone,
         beside,
+        after,
         claimed: runtime.metrics().claimed,
         threads,
     })
@@ -178,6 +189,19 @@ fn tell(stage: &mut Stage, timeline: &Timeline<(u64, u64)>, sleep: Duration, see
     stage.figure("counting_meanwhile", seen.beside, "counts/s");
     stage.figure("ps_taken", seen.claimed as f64, "times");
     stage.figure("threads", seen.threads as f64, "threads");
-    stage.check(seen.took < blocked, || "the sleepers blocked the Ps".into());
-    stage.check(seen.beside > 0.0, || "nobody counted meanwhile".into());
+    check(stage, sleep, seen);
+}
+
+fn check(stage: &mut Stage, sleep: Duration, seen: &Seen) {
+    let most = 5 * sleep + PATIENCE;
+    stage.check(seen.took < most, || {
+        let [took, most] = [seen.took, most].map(time);
+        format!("the sleepers blocked the Ps: they took {took}, more than {most}")
+    });
+    let alone = seen.after.map_or(seen.alone, |after| seen.alone.min(after));
+    let has_counted = seen.beside > 0.0 && seen.beside >= alone * SHARE;
+    stage.check(has_counted, || {
+        let [beside, alone] = [seen.beside, alone].map(large);
+        format!("the counters were held up: {beside} counts per second meanwhile, {alone} alone")
+    });
 }
