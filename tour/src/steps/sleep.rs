@@ -21,12 +21,12 @@ use crate::text::{Ink, large, ms, paint, time};
 const PROCS: usize = 2;
 const SLEEPERS: usize = 100;
 const SLEEP: Duration = Duration::from_millis(1_200);
-const SLEEP_QUICK: Duration = Duration::from_millis(150);
+const SLEEP_QUICK: Duration = Duration::from_millis(300);
 /// For how long the counters are alone, before.
 const ALONE: Duration = Duration::from_millis(400);
 const ALONE_QUICK: Duration = Duration::from_millis(50);
 /// What a busy machine may take for threads and turns. With it a sleep of either size still is far from what blocked Ps would take.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(10);
 /// The least share of what was counted before that must be counted meanwhile.
 const SHARE: f64 = 0.1;
 
