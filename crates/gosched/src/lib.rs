@@ -117,7 +117,7 @@ pub fn go<F: FnOnce() + Send + 'static>(f: F) {
 /// Sets how many goroutines of this runtime run at the same time, and returns the old number; 0 only reads it.
 ///
 /// Stops the world: for a moment no goroutine of the runtime runs, and the caller is blocked. To read the number, or to set the one
-/// that is set, blocks nothing. Goroutines queued on a processor that goes are kept.
+/// that is set, blocks nothing. Goroutines queued on a processor that goes are kept. In a runtime that is being dropped it changes nothing.
 ///
 /// # Panics
 /// Outside a goroutine; for more than 4,096, or than [`max_threads`](Builder::max_threads); if there is no address space for more.
