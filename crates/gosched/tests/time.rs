@@ -172,7 +172,9 @@ fn after_func_calls_once_for_each_time_it_is_set() {
             assert!(!timer.stop(), "it was called");
             assert!(!timer.reset(HOUR));
             assert!(timer.reset(HOUR));
-            assert_eq!(gosched::num_goroutines(), 1, "it is none before its time");
+            // The one that has called may still be about to end.
+            let is_alone = eventually(|| gosched::num_goroutines() == 1);
+            assert!(is_alone, "it is none before its time");
             assert!(timer.stop());
             assert!(!timer.stop());
             assert!(!timer.reset(MS));

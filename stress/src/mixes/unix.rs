@@ -12,7 +12,7 @@ use gosched::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 
 use crate::env::Actor;
 use crate::ledger::Token;
-use crate::mixes::tcp::{complain_of, is_explained};
+use crate::mixes::tcp::{complain_of, is_explained, is_timeout};
 
 pub fn root(a: &mut Actor) {
     while !a.over() {
@@ -146,7 +146,9 @@ fn datagrams(a: &mut Actor) -> io::Result<()> {
             Ok(len) => a.complain(format_args!("a datagram of {len} bytes")),
             Err(error) => {
                 drop(one);
-                a.join(sender);
+                let all_sent = matches!(a.join(sender), Some(Ok(())));
+                let is_lost = all_sent && is_timeout(&error);
+                a.expect(!is_lost, format_args!("datagram {n} of {many} is lost"));
                 return Err(error);
             }
         }
