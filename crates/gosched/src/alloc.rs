@@ -85,11 +85,12 @@ impl<A> OnThread<A> {
     }
 }
 
-// SAFETY: each method passes its arguments to the same method of `A` and the answer back, so what `A` promises holds. The
-// allocator has a thread to itself for the whole call: the goroutine cannot leave it meanwhile (D5: it would have to call
+// The allocator has a thread to itself for the whole call: the goroutine cannot leave it meanwhile (D5: it would have to call
 // the scheduler), so nothing else runs there, and the thread-locals are those that libc gave the thread (D6), which live as
 // long as it does. A goroutine that migrates between two calls is to the allocator memory that went from one thread to
 // another, and that every global allocator allows.
+// SAFETY: D5, D6, as above; each method passes its arguments to the same method of `A` and the answer back, so what `A` promises
+// holds.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for OnThread<A> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {

@@ -53,6 +53,7 @@ pub(crate) mod registry;
 pub(crate) mod retake;
 pub(crate) mod runq;
 pub(crate) mod schedule;
+pub(crate) mod seen;
 pub(crate) mod shrink;
 pub(crate) mod slot;
 pub(crate) mod spawn;

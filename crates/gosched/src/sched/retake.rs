@@ -49,7 +49,7 @@ pub(crate) const SLICE_NS: u64 = 10_000_000;
 /// A marked call shorter than this keeps its P.
 const MARKED_NS: u64 = 20_000;
 /// Who sleeps in the kernel for this long is blocked, if others wait.
-const BLOCKED_NS: u64 = 1_000_000;
+pub(super) const BLOCKED_NS: u64 = 1_000_000;
 /// From this age on the CPU clock is watched.
 const SAMPLE_NS: u64 = 200_000;
 /// Who has run for this long makes room for somebody just woken.
@@ -64,8 +64,6 @@ pub(crate) const INSIST_NS: u64 = 50_000;
 const BURN_NS: u64 = 50_000;
 /// A thread that has used this much CPU without going to sleep computes, and will for a while.
 const PULSE_NS: u64 = 200_000;
-/// A look at a CPU clock is compared with one at least this much older.
-const BUSY_SPAN_NS: u64 = 100_000;
 /// A signal that has not arrived after this is not going to.
 const LOST_NS: u64 = 100_000_000;
 /// So many in a row mean that the thread does not take them.
@@ -121,29 +119,6 @@ pub(crate) struct Watched {
     pulse: Cell<Option<(u64, Option<u64>)>>,
 }
 
-/// What sysmon saw of a P at its last look; sysmon's alone.
-#[derive(Default)]
-pub(crate) struct SeenP {
-    tick: Cell<u32>,
-    since_ns: Cell<u64>,
-    call: Cell<u32>,
-    call_since_ns: Cell<u64>,
-    /// The CPU clock of its M at the last look, and at the first of this slice; 0: not looked at.
-    cpu_ns: Cell<u64>,
-    first_cpu_ns: Cell<u64>,
-    /// An earlier look at the clock, and whether its thread has had the CPU for 3/4 of the time since the one before.
-    span_ns: Cell<u64>,
-    span_cpu_ns: Cell<u64>,
-    is_busy: Cell<bool>,
-    /// The clock at a look after which the kernel said that its M can run, and when that was.
-    ready_cpu_ns: Cell<u64>,
-    ready_ns: Cell<u64>,
-    /// The same where the kernel said that it sleeps, too short a time to take its P.
-    asleep_cpu_ns: Cell<u64>,
-    /// When its goroutine was asked to make room; 0: it was not.
-    asked_ns: Cell<u64>,
-}
-
 /// Counters of blocking and preemption, for `debug::metrics`.
 #[derive(Default)]
 pub(crate) struct CallCounters {
@@ -172,53 +147,6 @@ pub(crate) struct CallCounters {
     pub(crate) has_no_proc: AtomicBool,
     /// There is no membarrier.
     pub(crate) has_no_membarrier: AtomicBool,
-}
-
-impl SeenP {
-    /// A new slice.
-    fn begin(&self, tick: u32, now: u64) {
-        self.tick.set(tick);
-        self.since_ns.set(now);
-        self.cpu_ns.set(0);
-        self.first_cpu_ns.set(u64::MAX);
-        self.span_ns.set(0);
-        self.is_busy.set(false);
-        self.ready_cpu_ns.set(u64::MAX);
-        self.asleep_cpu_ns.set(u64::MAX);
-        self.asked_ns.set(0);
-    }
-
-    /// A look at the CPU clock; returns whether it has stood still since the last.
-    fn note_cpu(&self, cpu: u64, now: u64) -> bool {
-        let before = self.cpu_ns.replace(cpu);
-        if before == 0 {
-            self.first_cpu_ns.set(cpu);
-        }
-        let span = now - self.span_ns.get();
-        if span >= BUSY_SPAN_NS {
-            let used = cpu.saturating_sub(self.span_cpu_ns.replace(cpu));
-            let is_first = self.span_ns.replace(now) == 0;
-            self.is_busy.set(!is_first && used >= span / 4 * 3);
-        }
-        before == cpu
-    }
-
-    /// The thread has had no CPU since the last look, and the kernel has said, after the look at the clock, that it can run.
-    fn note_ready(&self, cpu: u64, now: u64) {
-        self.ready_cpu_ns.set(cpu);
-        self.ready_ns.set(now);
-    }
-
-    /// Whether an answer that the kernel has given is still the answer, or comes too early to matter.
-    fn is_known(&self, cpu: u64, age: u64, now: u64) -> bool {
-        self.waits_for_cpu(now) || age < BLOCKED_NS && self.asleep_cpu_ns.get() == cpu
-    }
-
-    /// Whether the thread could run and has had no CPU since: it cannot have gone to sleep, and the kernel need not be asked again.
-    /// Not for long, should a clock ever stand still for one that runs.
-    fn waits_for_cpu(&self, now: u64) -> bool {
-        self.ready_cpu_ns.get() == self.cpu_ns.get() && now - self.ready_ns.get() < SLICE_NS
-    }
 }
 
 impl super::m::M {
@@ -680,44 +608,5 @@ impl Sched {
         self.calls.claimed.add_shared(1);
         self.add_stray(&mut self.claims.lock(), m);
         self.hand_off_p(p);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Times of three looks.
-    const FIRST: u64 = 77 * SLICE_NS;
-    const SECOND: u64 = FIRST + PACE_STUCK_NS;
-    const THIRD: u64 = SECOND + PACE_STUCK_NS;
-
-    #[test]
-    fn d8_who_could_run_and_has_not_since_waits_for_a_cpu() {
-        let seen = SeenP::default();
-        seen.begin(1, FIRST);
-        assert!(!seen.note_cpu(70, FIRST), "a first look");
-        assert!(seen.note_cpu(70, SECOND));
-        assert!(!seen.waits_for_cpu(SECOND), "it may be asleep");
-        seen.note_ready(70, SECOND);
-        assert!(seen.note_cpu(70, THIRD));
-        assert!(seen.waits_for_cpu(THIRD));
-        assert!(
-            !seen.waits_for_cpu(SECOND + SLICE_NS),
-            "the kernel is asked again after a while"
-        );
-    }
-
-    #[test]
-    fn d8_who_has_run_since_may_be_asleep() {
-        let seen = SeenP::default();
-        seen.begin(1, FIRST);
-        seen.note_cpu(70, FIRST);
-        seen.note_ready(70, FIRST);
-        assert!(!seen.note_cpu(71, SECOND));
-        assert!(!seen.waits_for_cpu(SECOND));
-        seen.note_ready(71, SECOND);
-        seen.begin(2, SECOND);
-        assert!(!seen.waits_for_cpu(SECOND), "another slice");
     }
 }
