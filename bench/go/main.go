@@ -59,6 +59,7 @@ var rounds = map[string]start{
 	"idle_1m":        startIdle,
 	"foreign_wake":   startForeignWake,
 	"stw":            startStw,
+	"resize_chain":   startResizeChain,
 	"hog":            startHog,
 	"hog_relay":      startHogRelay,
 	"hog_slept":      startHogSlept,

@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -105,5 +106,38 @@ func startStw(p params) (round, error) {
 			{"time", median(times), "us"},
 			{"time_max", slices.Max(times), "us"},
 		}, nil
+	}, nil
+}
+
+// startResizeChain has two goroutines change the number of processors beside a
+// chain of goroutines, each of which starts its successor and ends.
+func startResizeChain(p params) (round, error) {
+	return func() ([]sample, error) {
+		var over atomic.Bool
+		var respawn func()
+		respawn = func() {
+			if !over.Load() {
+				go respawn()
+			}
+		}
+		go respawn()
+		start := time.Now()
+		var resizers sync.WaitGroup
+		for _, numbers := range [][]int{{2, 3}, {3, 1}} {
+			resizers.Add(1)
+			go func() {
+				defer resizers.Done()
+				for range p.n {
+					for _, procs := range numbers {
+						runtime.GOMAXPROCS(procs)
+					}
+				}
+			}()
+		}
+		resizers.Wait()
+		timeMs := nsEach(start, 1) / 1e6
+		over.Store(true)
+		runtime.GOMAXPROCS(p.procs)
+		return []sample{{"time", timeMs, "ms"}}, nil
 	}, nil
 }

@@ -162,7 +162,7 @@ pub struct Workload {
 pub const ROUNDS_DEFAULT: usize = 5;
 
 /// Every workload, in the order of `all`.
-pub static ALL: [Workload; 34] = [
+pub static ALL: [Workload; 35] = [
     yields::YIELD,
     spawns::SPAWN,
     spawns::SPAWN_BURST,
@@ -184,6 +184,7 @@ pub static ALL: [Workload; 34] = [
     parked::IDLE_1M,
     wakes::FOREIGN_WAKE,
     world::STW,
+    world::RESIZE_CHAIN,
     hogs::HOG,
     hogs::HOG_RELAY,
     hogs::HOG_SLEPT,

@@ -1,15 +1,18 @@
 //! Decides what stopping the world costs: the number of processors is changed
 //! to and fro, and each change stops the world, resizes, and starts it again.
-//! Parked goroutines stand by to show that their number does not matter.
+//! In `stw` parked goroutines stand by to show that their number does not matter.
+//! In `resize_chain` a chain of spawns runs beside two goroutines that resize.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use gosched::Runtime;
 
 use crate::port::{self, Mode, Parked};
 use crate::rounds::{self, Round, Sample};
-use crate::workload::{Params, Port, ROUNDS_DEFAULT, Workload};
+use crate::workload::{Goal, Params, Port, ROUNDS_DEFAULT, Workload};
 
 /// `stw`.
 pub const STW: Workload = Workload {
@@ -21,6 +24,19 @@ pub const STW: Workload = Workload {
     ports: &Port::gosched_both(start),
     compared: &[],
     goals: &[],
+    child: None,
+};
+
+/// `resize_chain`.
+pub const RESIZE_CHAIN: Workload = Workload {
+    name: "resize_chain",
+    about: "2 goroutines resize n times each, twice, beside a goroutine that respawns itself; per round",
+    n: 500,
+    rounds: ROUNDS_DEFAULT,
+    has_warm_up: true,
+    ports: &Port::gosched_both(start_chain),
+    compared: &["time"],
+    goals: &[Goal::new("own/go", "time", 10.0, "x")],
     child: None,
 };
 
@@ -68,4 +84,45 @@ fn stops_us(procs: usize) -> Vec<f64> {
             rounds::micros(start.elapsed())
         })
         .collect()
+}
+
+/// A round's `time` is what both resizers need for all their changes.
+fn start_chain(params: &Params, mode: Mode) -> io::Result<Round> {
+    let n = params.n;
+    let runtime = port::runtime(mode, params.procs)?;
+    Ok(Box::new(move || {
+        let time_ms = runtime.run(move || resize_beside_chain(n));
+        Ok(vec![Sample::best("time", time_ms, "ms")])
+    }))
+}
+
+/// Both resizers beside the chain, in milliseconds.
+fn resize_beside_chain(n: usize) -> f64 {
+    let is_over = Arc::new(AtomicBool::new(false));
+    respawn(Arc::clone(&is_over));
+    let start = Instant::now();
+    let resizers = [[2, 3], [3, 1]].map(|numbers| {
+        gosched::thread::spawn(move || {
+            for _ in 0..n {
+                for procs in numbers {
+                    gosched::gomaxprocs(procs);
+                }
+            }
+        })
+    });
+    for resizer in resizers {
+        resizer.join().expect("a resizer does not panic");
+    }
+    let time_ms = rounds::micros(start.elapsed()) / 1e3;
+    // ORDER: Relaxed; the flag guards no other data.
+    is_over.store(true, Ordering::Relaxed);
+    time_ms
+}
+
+/// A chain: each goroutine starts its successor and ends.
+fn respawn(is_over: Arc<AtomicBool>) {
+    // ORDER: Relaxed; as at its store.
+    if !is_over.load(Ordering::Relaxed) {
+        gosched::go(move || respawn(is_over));
+    }
 }

@@ -60,7 +60,7 @@ const fn entry(
 }
 
 /// Every workload of the comparison, in the order in which they are played.
-pub static ALL: [Entry; 34] = {
+pub static ALL: [Entry; 35] = {
     use Manner::*;
     const TIME: &[&str] = &["time"];
     const SPAWN: &[&str] = &["time", "go_time"];
@@ -106,6 +106,7 @@ pub static ALL: [Entry; 34] = {
         ),
         entry("foreign_wake", WAITING, Rounds, TIME, 300),
         entry("stw", WAITING, Rounds, TIME, 10_000),
+        entry("resize_chain", WAITING, Rounds, TIME, 50),
         entry("idle_cpu", WAITING, Watched, &["wakeups", "cpu"], 1),
         entry("hog", DISTURBED, Rounds, SHARED, 500),
         entry("hog_relay", DISTURBED, Rounds, SHARED, 500),

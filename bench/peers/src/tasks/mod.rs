@@ -153,7 +153,7 @@ pub fn offer<R: Runtime>(workload: &str, params: Params) -> Result<Offer, String
     let Params { n, procs } = params;
     let procs = match workload {
         "yield" | "pingpong_1w" => 1,
-        "stw" => return Ok(unsupported("the number of its threads is fixed")),
+        "stw" | "resize_chain" => return Ok(unsupported("the number of its threads is fixed")),
         _ => procs,
     };
     R::start(procs);

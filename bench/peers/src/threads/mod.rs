@@ -204,7 +204,7 @@ fn cannot<T: Tasks>(workload: &str, n: usize) -> Option<String> {
         _ => 0,
     };
     match workload {
-        "stw" => Some("the number of its threads is fixed".into()),
+        "stw" | "resize_chain" => Some("the number of its threads is fixed".into()),
         "timer_reset" => Some("it has no timers that can be stopped".into()),
         "select_2" | "select_8" if !T::HAS_SELECT => {
             Some("its select takes a message from every channel that has one".into())
