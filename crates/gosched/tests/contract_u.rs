@@ -301,6 +301,69 @@ fn u6_hope_is_no_deadlock() {
     output.succeeded();
 }
 
+/// Each link starts its successor and ends, until told to stop; counts the links.
+fn chain(links: Arc<AtomicUsize>, is_over: Arc<AtomicBool>) {
+    links.fetch_add(1, SeqCst);
+    if !is_over.load(SeqCst) {
+        go(move || chain(links, is_over));
+    }
+}
+
+/// Resizers sleep, wait for the right to stop the world, and are preempted. A chain of spawns beside them must not take
+/// all the turns. Counted in links of the chain, which are decisions of the scheduler.
+#[test]
+fn u2_u7_resizes_beside_a_chain_of_spawns_get_their_turns() {
+    const RESIZES: usize = 20;
+    let links = checked(2, || {
+        let (links, is_over) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
+        chain(Arc::clone(&links), Arc::clone(&is_over));
+        let resizers = [[2, 3], [3, 1]].map(|numbers| {
+            thread::spawn(move || {
+                for _ in 0..RESIZES {
+                    numbers.iter().for_each(|procs| {
+                        gosched::gomaxprocs(*procs);
+                    });
+                }
+            })
+        });
+        for resizer in resizers {
+            resizer.join().unwrap();
+        }
+        is_over.store(true, SeqCst);
+        links.load(SeqCst)
+    });
+    // A resize sleeps now and then, while the chain goes on. With slices that were inherited without end it took the
+    // chain 100,000 links and more.
+    let each = links / (4 * RESIZES);
+    assert!(each < 20_000, "{each} links for one resize");
+}
+
+/// Every stop of the world interrupts the goroutine that runs. It must not be the first to go on each time.
+#[test]
+fn u2_u7_stops_of_the_world_do_not_keep_a_loop_from_its_turns() {
+    let runtime = runtime(1);
+    let is_over = Arc::<AtomicBool>::default();
+    let counts: [Arc<AtomicUsize>; 2] = Default::default();
+    for count in &counts {
+        let (count, is_over) = (Arc::clone(count), Arc::clone(&is_over));
+        runtime.go(move || {
+            while !is_over.load(Relaxed) {
+                count.fetch_add(1, Relaxed);
+            }
+        });
+    }
+    let one_runs = eventually(|| counts.iter().any(|count| count.load(Relaxed) > 0));
+    assert!(one_runs, "neither of them runs");
+    // No slice is over before the world has been stopped again.
+    let began = Instant::now();
+    while counts.iter().any(|count| count.load(Relaxed) == 0) && began.elapsed() < LONG {
+        runtime.check().unwrap();
+    }
+    let counted = counts.each_ref().map(|count| count.load(Relaxed));
+    is_over.store(true, SeqCst);
+    assert!(counted.iter().all(|count| *count > 0), "{counted:?}");
+}
+
 #[test]
 fn u7_gomaxprocs_reads_and_sets() {
     checked(2, || {

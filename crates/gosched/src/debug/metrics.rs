@@ -172,6 +172,8 @@ pub struct ProcMetrics {
     pub status: &'static str,
     /// Time slices so far.
     pub ticks: u32,
+    /// Scheduling decisions so far: goroutines that it picked to run. Up to 60 of the latest may be missing.
+    pub decisions: u64,
     /// Goroutines on its queue.
     pub queued: usize,
     /// Whether one is to run next, before those.
@@ -200,6 +202,7 @@ fn proc_metrics(p: &P) -> ProcMetrics {
         id: p.id as usize,
         status: status_name(p.status()),
         ticks: p.schedtick.load(Relaxed),
+        decisions: p.counters.decisions.get(),
         queued: p.runq.len() as usize,
         has_next: !p.runq.peek_next().is_null(),
         spawns: p.counters.spawns.get(),

@@ -115,6 +115,7 @@ impl Sched {
 
     /// Brings a P to the thread that alone may run `g`, which is off every queue.
     pub(crate) fn give_p(&self, core: &mut Held<'_, Core>, p: Pp, g: Gp, owner: Mp) {
+        g.is_senior.set(false);
         let is_bound = owner.bound.load(Relaxed) == Some(g);
         debug_assert!(is_bound || owner.lockedg.load(Relaxed) == Some(g), "M6");
         core.nmidlelocked -= 1;

@@ -160,7 +160,10 @@ pub(crate) struct G {
     pub(crate) shrunk_at: AtomicU32,
     /// Nested `lock_os_thread` calls, and the runtime's own lock of a goroutine that unwinds.
     pub(crate) locked_ext: Cell<u32>,
-    pub(crate) locked_int: Cell<u16>,
+    pub(crate) locked_int: Cell<u8>,
+    /// It lies in a P's ring and was in the global queue before (`global`): an overflow puts it back
+    /// at the head. The holder of the queue it is in writes it.
+    pub(crate) is_senior: Cell<bool>,
     /// Nested `blocking` calls.
     pub(crate) calls: Cell<u16>,
     /// What it waits on, while Waiting: how to take it off there, and the thing itself.

@@ -7,6 +7,14 @@
 //!
 //! A batch get takes min(len/GOMAXPROCS + 1, half a ring), one to run and the rest for the local ring. Spent ones are
 //! taken one at a time: in a ring they would again be ahead of others.
+//!
+//! Three rules make every wait here bounded, whatever comes later (`sched/README.md`, "Bounded waiting"):
+//!
+//! - A goroutine joins a queue at its tail. The one exception is a *senior* goroutine: a batch took it from here into a
+//!   ring, and the ring overflows or its P goes. It returns to the head, where it came from.
+//! - Goroutines that may hold a lock for which others block are *urgent*. They alternate with the fresh ones and do not
+//!   go before them.
+//! - Fresh and spent goroutines alternate in fair decisions.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -18,22 +26,28 @@ use super::runq::OVERFLOW;
 use super::{Core, Sched};
 use crate::shim::RING;
 
-/// The queue: two of them, one behind the other.
+/// The queue, in three parts.
 pub(crate) struct GlobalQueue {
     fresh: GQueue,
+    /// May hold a lock for which others block; alternate with the fresh ones.
+    urgent: GQueue,
     spent: GQueue,
+    /// Whether the last one taken from `fresh` or `urgent` was an urgent one's turn.
+    was_urgent: bool,
 }
 
 impl GlobalQueue {
     pub(crate) const fn new() -> GlobalQueue {
         GlobalQueue {
             fresh: GQueue::new(),
+            urgent: GQueue::new(),
             spent: GQueue::new(),
+            was_urgent: false,
         }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.fresh.len() + self.spent.len()
+        self.fresh.len() + self.urgent.len() + self.spent.len()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -42,30 +56,43 @@ impl GlobalQueue {
 
     /// Whether anybody waits who has not used up its slice.
     pub(crate) fn has_fresh(&self) -> bool {
-        !self.fresh.is_empty()
+        !self.fresh.is_empty() || !self.urgent.is_empty()
     }
 
     /// The members, for checks; the caller holds the lock.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Gp> + '_ {
-        self.fresh.iter().chain(self.spent.iter())
+        let (urgent, fresh, spent) = (&self.urgent, &self.fresh, &self.spent);
+        urgent.iter().chain(fresh.iter()).chain(spent.iter())
     }
 
     fn pop_front(&mut self) -> Option<Gp> {
-        self.fresh.pop_front().or_else(|| self.spent.pop_front())
+        self.pop_unspent().or_else(|| self.spent.pop_front())
+    }
+
+    /// An urgent goroutine and a fresh one, in turns.
+    fn pop_unspent(&mut self) -> Option<Gp> {
+        self.was_urgent = !self.was_urgent;
+        match self.was_urgent {
+            true => self.urgent.pop_front().or_else(|| self.fresh.pop_front()),
+            false => self.fresh.pop_front().or_else(|| self.urgent.pop_front()),
+        }
     }
 
     /// The next one when no more threads may be given to bound goroutines: one that has been running and was woken, else one
     /// that has its thread. Nobody begins.
     fn pop_at_limit(&mut self) -> Option<Gp> {
-        take_first(&mut self.fresh, |g| g.has_started())
+        take_first(&mut self.urgent, |g| g.has_started())
+            .or_else(|| take_first(&mut self.fresh, |g| g.has_started()))
             .or_else(|| self.pop_bound())
             .or_else(|| self.pop_front())
     }
 
     /// Whether anybody waits who has run before and left by itself.
     pub(crate) fn has_well_behaved(&self) -> bool {
-        self.fresh
+        let (urgent, fresh) = (&self.urgent, &self.fresh);
+        urgent
             .iter()
+            .chain(fresh.iter())
             .any(|g| g.has_started() && g.owner().is_none())
     }
 
@@ -74,10 +101,9 @@ impl GlobalQueue {
         take_first(&mut self.spent, |g| g.owner().is_some())
     }
 
-    /// Somebody waits for a lock, perhaps for one that a spent goroutine holds: they come first.
+    /// Somebody waits for a lock, perhaps for one that a spent goroutine holds: the spent ones become urgent.
     pub(crate) fn hurry_spent(&mut self) {
-        self.spent.append(&mut self.fresh);
-        std::mem::swap(&mut self.fresh, &mut self.spent);
+        self.urgent.append(&mut self.spent);
     }
 }
 
@@ -133,10 +159,23 @@ impl Sched {
         self.mirror_len(core);
     }
 
-    /// Puts a batch before all others.
-    pub(crate) fn global_put_first(&self, core: &mut Held<'_, Core>, batch: &mut GQueue) {
-        batch.append(&mut core.runq.fresh);
-        core.runq.fresh.append(batch);
+    /// Puts one that may hold a lock for which others block.
+    pub(crate) fn global_put_urgent(&self, core: &mut Held<'_, Core>, g: Gp) {
+        core.runq.urgent.push_back(g);
+        self.mirror_len(core);
+    }
+
+    /// Puts what leaves a ring: senior goroutines back to the head, the others at the tail, each in their order.
+    pub(crate) fn global_put_from_ring(&self, core: &mut Held<'_, Core>, batch: &mut GQueue) {
+        let mut senior = GQueue::new();
+        while let Some(g) = batch.pop_front() {
+            match g.is_senior.replace(false) {
+                true => senior.push_back(g),
+                false => core.runq.fresh.push_back(g),
+            }
+        }
+        senior.append(&mut core.runq.fresh);
+        core.runq.fresh = senior;
         self.mirror_len(core);
     }
 
@@ -164,13 +203,16 @@ impl Sched {
     /// Takes exactly one, a spent one if there is.
     pub(crate) fn global_get_spent(&self, core: &mut Held<'_, Core>) -> Option<Gp> {
         let spent = core.runq.spent.pop_front();
-        let g = spent.or_else(|| core.runq.fresh.pop_front());
+        let g = spent.or_else(|| core.runq.pop_unspent());
         self.mirror_len(core);
         g
     }
 
     /// Takes the first that waits on its thread, if nothing comes before it; with that thread.
     pub(crate) fn global_get_owned(&self, core: &mut Held<'_, Core>) -> Option<(Gp, Mp)> {
+        if core.runq.has_fresh() {
+            return None;
+        }
         let owner = core.runq.iter().next()?.owner()?;
         let g = core.runq.pop_front()?;
         self.mirror_len(core);
@@ -187,7 +229,9 @@ impl Sched {
     /// Takes the first, wherever it is, that has a thread of its own; with that thread.
     pub(crate) fn global_take_owned(&self, core: &mut Held<'_, Core>) -> Option<(Gp, Mp)> {
         let runq = &mut core.runq;
-        let found = take_owned(&mut runq.fresh).or_else(|| take_owned(&mut runq.spent));
+        let found = take_owned(&mut runq.urgent)
+            .or_else(|| take_owned(&mut runq.fresh))
+            .or_else(|| take_owned(&mut runq.spent));
         self.mirror_len(core);
         found
     }
@@ -200,9 +244,10 @@ impl Sched {
         let n = share.min(RING / 2).min(queue.room() as usize + 1);
         let first = self.global_get(core);
         for _ in 1..n {
-            let Some(g) = core.runq.fresh.pop_front() else {
+            let Some(g) = core.runq.pop_unspent() else {
                 break;
             };
+            g.is_senior.set(true);
             if queue.put(g.non_null()).is_err() {
                 super::fatal::throw("R1: no room for a batch that was measured");
             }
@@ -236,7 +281,7 @@ impl Sched {
             }
             batch.push_back(g);
             p.counters.overflows.add(1);
-            self.global_put_batch(&mut self.core.lock(), &mut batch);
+            self.global_put_from_ring(&mut self.core.lock(), &mut batch);
         } else if queue.put(g.non_null()).is_err() {
             // Only the owner adds; a refusal to take half means that a thief has made room.
             super::fatal::throw("R1: a ring is full after a thief took from it");

@@ -68,7 +68,7 @@ pub(crate) fn bind_if_panicking(m: Mp, g: Gp) {
     }
     let panicking = std::thread::panicking();
     if panicking != (g.locked_int.get() != 0) {
-        g.locked_int.set(u16::from(panicking));
+        g.locked_int.set(u8::from(panicking));
         if panicking { bind(m, g) } else { unbind(m, g) }
     }
 }

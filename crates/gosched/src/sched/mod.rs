@@ -92,8 +92,9 @@ use crate::time::timers::Timers;
 
 /// The most Ps a runtime can have.
 pub(crate) const PROCS_MAX: usize = 4096;
-/// Every so many time slices a P looks at the global queue first (L4).
-pub(crate) const FAIRNESS_TICKS: u32 = 61;
+/// Every so many scheduling decisions a P makes a fair one: the global queue comes first, and `next`
+/// loses its precedence over the ring (L4, U4).
+pub(crate) const FAIR_EVERY: u32 = 61;
 
 /// What the scheduler lock guards.
 pub(crate) struct Core {

@@ -6,6 +6,7 @@ use std::cell::{Cell, UnsafeCell};
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
+use super::FAIR_EVERY;
 use super::g::{G, GQueue};
 pub(crate) use super::pstatus::PStatus;
 use super::pstatus::PStatusWord;
@@ -43,6 +44,8 @@ pub(crate) struct Counters {
     pub(crate) preempts: Count,
     pub(crate) syscalls: Count,
     pub(crate) rescues: Count,
+    /// Scheduling decisions; brought up to date at each fair one.
+    pub(crate) decisions: Count,
 }
 
 /// A counter with one writer at a time.
@@ -82,6 +85,73 @@ pub(crate) struct Local {
     pub(crate) last_id: u64,
     /// How often it looks at its timers while it is busy.
     pub(crate) pace: Pace,
+    /// When its next fair decision comes.
+    pub(crate) fairness: Fairness,
+    /// The world has been started and this P has made no decision since.
+    pub(crate) owes_turn: bool,
+}
+
+/// Decides which scheduling decisions of a P are *fair*: every 61st, the one behind it, and the first one after a
+/// time slice is over. A fair decision serves the queues that wait behind `next` (L4, U4).
+pub(crate) struct Fairness {
+    /// Decisions until the next fair one, itself included. Never 0 between two decisions.
+    left: u32,
+    /// Decisions until the next 61st one, where another fair one comes before it; else 0.
+    postponed: u32,
+    /// 61st decisions so far: they serve the halves of the global queue in turns.
+    turns: u32,
+}
+
+/// Why a decision is fair.
+pub(crate) enum Fair {
+    /// It is a 61st one; the number of these so far.
+    Counted(u32),
+    /// A slice is over, or the last decision was a 61st one.
+    SliceOver,
+}
+
+impl Fairness {
+    pub(crate) fn new() -> Fairness {
+        Fairness {
+            left: FAIR_EVERY,
+            postponed: 0,
+            turns: 0,
+        }
+    }
+
+    /// Counts a decision. True: it must be a fair one.
+    #[inline]
+    pub(crate) fn decide(&mut self) -> bool {
+        self.left -= 1;
+        self.left == 0
+    }
+
+    /// The slice is over: the next decision is a fair one.
+    pub(crate) fn end_slice(&mut self) {
+        if self.postponed == 0 {
+            self.postponed = self.left;
+            self.left = 1;
+        }
+    }
+
+    /// As if the 61st decision were to be made.
+    #[cfg(test)]
+    pub(crate) fn skip_to_the_61st(&mut self) {
+        (self.left, self.postponed) = (0, 0);
+    }
+
+    /// A fair decision is made: why, and the count goes on.
+    pub(crate) fn begin_fair(&mut self) -> Fair {
+        let postponed = std::mem::take(&mut self.postponed);
+        if postponed > 1 {
+            self.left = postponed - 1;
+            return Fair::SliceOver;
+        }
+        // The decision after it is fair as well, and takes from the ring first.
+        (self.left, self.postponed) = (1, FAIR_EVERY);
+        self.turns = self.turns.wrapping_add(1);
+        Fair::Counted(self.turns)
+    }
 }
 
 /// A processor.
@@ -129,6 +199,8 @@ impl P {
                 next_id: 0,
                 last_id: 0,
                 pace: Pace::new(),
+                fairness: Fairness::new(),
+                owes_turn: false,
             }),
             counters: Counters::default(),
             runq: RunQueue::new(),

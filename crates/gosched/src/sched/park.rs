@@ -339,12 +339,13 @@ fn gosched_m(sched: &Sched, m: Mp, g: Gp) -> Next {
     yield_to_global(sched, m, g, Sched::global_put)
 }
 
-/// It has used up its slice, or the world stops: then it goes on first when the world does.
+/// It has used up its slice, or the world stops: then it waits for its turn where it is.
 fn preempted_m(sched: &Sched, m: Mp, g: Gp) -> Next {
     if sched.is_stopping() {
         g.status.transition(Status::Running, Status::Runnable);
         drop_g(m, g);
-        sched.runq_put_next(m.p(), g);
+        sched.runq_put(m.p(), g);
+        super::spin::submitted();
         return Next::Schedule;
     }
     yield_to_global(sched, m, g, Sched::global_put_spent)

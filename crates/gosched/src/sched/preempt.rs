@@ -191,6 +191,8 @@ impl Sched {
         g.status.requeue_preempted();
         self.bind_here(&mut core, m, g);
         let p = release_p(m);
+        // SAFETY: PL, `release_p` has left p in our hands alone.
+        unsafe { p.local() }.fairness.end_slice();
         match exchange {
             Exchange::Goroutine(other, owner) => {
                 self.global_put_spent(&mut core, g);
@@ -199,10 +201,8 @@ impl Sched {
                 self.say_limit();
             }
             _ if self.is_stopping() => {
-                // As if nothing had happened, once the world goes on.
-                let mut only = super::g::GQueue::new();
-                only.push_back(g);
-                self.global_put_first(&mut core, &mut only);
+                // Its slice may not be over, but stops follow each other without end: it waits for its turn.
+                self.global_put(&mut core, g);
                 self.stop_p(&mut core, p);
                 drop(core);
             }

@@ -90,6 +90,12 @@ impl<T> RunQueue<T> {
         }
     }
 
+    /// Whether the ring was empty, whatever `next` holds; a snapshot.
+    #[inline]
+    pub(crate) fn is_ring_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Whether ring and `next` were empty at one moment. Never true while a goroutine is being kicked
     /// from `next` into the ring.
     #[inline]
@@ -241,10 +247,8 @@ impl<T> Owner<'_, T> {
     /// slice), else the head of the ring.
     #[inline]
     pub(crate) fn get(&self) -> Option<(NonNull<T>, bool)> {
-        let next = self.q.next.load(Relaxed);
-        // One try is enough: only a thief can have taken it, and then it is gone.
-        if !next.is_null() && self.q.take_next(next) {
-            return NonNull::new(next).map(|g| (g, true));
+        if let Some(next) = self.take_own_next() {
+            return Some((next, true));
         }
         loop {
             let head = self.q.head.0.load(Acquire);
@@ -257,6 +261,17 @@ impl<T> Owner<'_, T> {
                 return NonNull::new(g).map(|g| (g, false));
             }
         }
+    }
+
+    /// Takes the goroutine in `next`.
+    #[inline]
+    pub(crate) fn take_own_next(&self) -> Option<NonNull<T>> {
+        let next = self.q.next.load(Relaxed);
+        // One try is enough: only a thief can have taken it, and then it is gone.
+        if next.is_null() || !self.q.take_next(next) {
+            return None;
+        }
+        NonNull::new(next)
     }
 
     /// Who is `n` behind the one that `get` gives next; null: nobody. A guess: a thief may have it by now.

@@ -16,9 +16,9 @@ use super::g::{GQueue, STARTED};
 use super::gstatus::Status;
 use super::lock::ranks;
 use super::m::{BLOCK, YIELD};
-use super::p::{PStatus, STACKS_REFILL, acquire_p, gp, relinquish_p};
+use super::p::{Fair, PStatus, STACKS_REFILL, acquire_p, gp, relinquish_p};
 use super::ptr::{Gp, Mp, Pp};
-use super::{FAIRNESS_TICKS, Sched, chaos, spin};
+use super::{FAIR_EVERY, Sched, chaos, spin};
 use crate::context::{self, switch};
 use crate::os;
 use crate::time::timers::EXPIRE_MAX;
@@ -97,6 +97,9 @@ impl Sched {
     /// The next goroutine for this M and whether it inherits the time slice; None: the M must end.
     fn schedule(&self, m: Mp) -> Option<(Gp, bool)> {
         ranks::assert_none("schedule");
+        if m.asked.load(Relaxed) & YIELD != 0 {
+            self.end_slice(m);
+        }
         m.asked.store(self.first_asked(), Relaxed);
         loop {
             if let Some(g) = m.lockedg.load(Relaxed) {
@@ -129,6 +132,18 @@ impl Sched {
         }
     }
 
+    /// The goroutine that has just left was asked to: the slice is over, nobody inherits it. With chaos everybody
+    /// is asked all the time; then one slice in eight is over.
+    #[cold]
+    fn end_slice(&self, m: Mp) {
+        if let Some(p) = m.p.load(Relaxed)
+            && (!chaos::is_on() || chaos::one_in(8, "end of a slice"))
+        {
+            // SAFETY: PL, this M holds p.
+            unsafe { p.local() }.fairness.end_slice();
+        }
+    }
+
     /// What a goroutine finds asked of it when it begins to run: with chaos, always to make room.
     #[inline]
     fn first_asked(&self) -> u8 {
@@ -140,6 +155,9 @@ impl Sched {
         loop {
             let p = m.p();
             if self.is_stopping() {
+                if let Some(g) = self.turn_between_stops(m, p) {
+                    return Some((g, false));
+                }
                 if !self.stop_for_world(m) {
                     return None;
                 }
@@ -151,15 +169,11 @@ impl Sched {
             {
                 return Some((g, false));
             }
-            if let Some(g) = self.fairness_sip(p) {
-                return Some((g, false));
-            }
-            // SAFETY: R2, this M holds p.
-            if let Some((g, inherits)) = unsafe { p.queue() }.get() {
+            if let Some((g, inherits)) = self.decide(p) {
                 if !inherits {
                     self.prefetch_queue(p);
                 }
-                return Some((gp(g), inherits));
+                return Some((g, inherits));
             }
             if let Some(g) = self.poll_timers(p) {
                 return Some((g, false));
@@ -217,23 +231,82 @@ impl Sched {
         self.global_get(&mut core)
     }
 
-    /// Every 61st time slice the global queue comes first, whatever the local one holds (L4).
+    /// A decision from the queues at hand: `next`, the ring; where it must be fair, the global queue as well. And whether the
+    /// goroutine inherits the time slice.
     #[inline]
-    pub(super) fn fairness_sip(&self, p: Pp) -> Option<Gp> {
-        if !p.schedtick.load(Relaxed).is_multiple_of(FAIRNESS_TICKS) {
-            return None;
+    pub(super) fn decide(&self, p: Pp) -> Option<(Gp, bool)> {
+        // SAFETY: PL, this M holds p.
+        if unsafe { p.local() }.fairness.decide()
+            && let Some(g) = self.decide_fairly(p)
+        {
+            return Some((g, false));
         }
-        self.fairness_sip_slow(p)
+        // SAFETY: R2, this M holds p.
+        let (g, inherits) = unsafe { p.queue() }.get()?;
+        Some((gp(g), inherits))
     }
 
+    /// A fair decision: `next` goes to the end of the ring, the others come first (L4, U4). So a goroutine at the head of any
+    /// queue waits for a fixed number of decisions, whatever comes later.
+    ///
+    /// A 61st decision takes from the global queue before the ring. The others take from the ring before the global queue: if
+    /// they did not, a global queue that is never empty would keep the ring waiting.
+    #[cold]
     #[inline(never)]
-    fn fairness_sip_slow(&self, p: Pp) -> Option<Gp> {
+    pub(super) fn decide_fairly(&self, p: Pp) -> Option<Gp> {
+        // SAFETY: PL, this M holds p.
+        let fair = unsafe { p.local() }.fairness.begin_fair();
+        let has_ring = !p.runq.is_ring_empty();
+        if has_ring || !self.runq_is_empty() {
+            self.demote_next(p);
+        }
+        let sipped = match fair {
+            Fair::Counted(turn) => {
+                p.counters.decisions.add(u64::from(FAIR_EVERY));
+                self.sip(turn)
+            }
+            Fair::SliceOver if has_ring => None,
+            Fair::SliceOver => self.sip(1),
+        };
+        // SAFETY: R2, this M holds p.
+        sipped.or_else(|| unsafe { p.queue() }.get().map(|(g, _)| gp(g)))
+    }
+
+    /// Worlds may be stopped one after the other without a pause. So a P that a start has put to use makes one decision before
+    /// it stops again. The goroutine is asked to leave from the start; the leader waits for it.
+    #[cold]
+    fn turn_between_stops(&self, m: Mp, p: Pp) -> Option<Gp> {
+        // SAFETY: PL, this M holds p.
+        let local = unsafe { p.local() };
+        if !std::mem::take(&mut local.owes_turn) || self.dead.load(Relaxed) {
+            return None;
+        }
+        local.fairness.end_slice();
+        local.fairness.decide();
+        let g = self.decide_fairly(p)?;
+        m.ask(YIELD);
+        Some(g)
+    }
+
+    /// Moves the goroutine in `next` to the end of the ring.
+    fn demote_next(&self, p: Pp) {
+        // SAFETY: R2, this M holds p.
+        let Some(next) = unsafe { p.queue() }.take_own_next() else {
+            return;
+        };
+        self.runq_put(p, gp(next));
+        // An M that stopped spinning meanwhile has seen it neither here nor there.
+        spin::submitted();
+        self.wake_p();
+    }
+
+    /// One goroutine of the global queue. The halves take turns: neither keeps the other waiting.
+    fn sip(&self, turn: u32) -> Option<Gp> {
         if self.runq_is_empty() {
             return None;
         }
         let mut core = self.core.lock();
-        // In turns: neither those who were made to leave nor the others are kept out by the other half.
-        match p.schedtick.load(Relaxed) / FAIRNESS_TICKS % 2 {
+        match turn % 2 {
             0 => self.global_get_spent(&mut core),
             _ => self.global_get(&mut core),
         }
@@ -453,6 +526,9 @@ impl Sched {
         g.m.store(Some(m), Relaxed);
         if g.calls.get() != 0 {
             m.ask(BLOCK);
+        }
+        if g.is_senior.get() {
+            g.is_senior.set(false);
         }
         g.status.transition(Status::Runnable, Status::Running);
         if !inherits {

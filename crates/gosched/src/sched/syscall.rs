@@ -21,7 +21,6 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use super::Sched;
 use super::claim::Found;
-use super::g::GQueue;
 use super::gstatus::Status;
 use super::m::BLOCK;
 use super::p::{PStatus, acquire_p};
@@ -209,10 +208,8 @@ pub(crate) fn wait_here(sched: &Sched, m: Mp, g: Gp) {
     }
     g.status.transition(Status::Syscall, Status::Runnable);
     sched.bind_here(&mut core, m, g);
-    // First: it may have come back with the lock that everybody waits for.
-    let mut only = GQueue::new();
-    only.push_back(g);
-    sched.global_put_first(&mut core, &mut only);
+    // It may have come back with the lock that everybody waits for.
+    sched.global_put_urgent(&mut core, g);
     sched.wake_after_put(core);
     sched.wait_bound(m, g);
     come_to_rest(m, g);

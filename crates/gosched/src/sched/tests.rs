@@ -4,6 +4,7 @@
 //! its hand. A *live* one runs; its tests look from within a goroutine, pinned to its M by being inside the runtime
 //! where an order matters. Nothing here depends on time, but for a limit after which waiting has failed.
 
+mod bounded;
 mod calls;
 mod claim;
 mod goroutines;
@@ -23,7 +24,7 @@ use super::Sched;
 use super::g::GQueue;
 use super::gstatus::Status;
 use super::m::{M, PreemptOff};
-use super::p::{acquire_p, gp};
+use super::p::{Fairness, acquire_p, gp};
 use super::park;
 use super::ptr::{Gp, Mp, Pp, Ptr};
 use crate::builder::{Config, Deadlock};
@@ -92,6 +93,19 @@ fn m_with_p(sched: &Sched) -> (Mp, Pp) {
     let p = sched.get_idle_p(&mut sched.core.lock()).unwrap();
     acquire_p(m, p);
     (m, p)
+}
+
+/// The count of decisions until the next fair one starts anew.
+fn count_anew(p: Pp) {
+    // SAFETY: PL, a still scheduler's P, or one that the calling goroutine's M holds.
+    unsafe { p.local() }.fairness = Fairness::new();
+}
+
+/// The 61st decision, after 60 others.
+fn decide_61st(sched: &Sched, p: Pp) -> Option<Gp> {
+    // SAFETY: as above.
+    unsafe { p.local() }.fairness.skip_to_the_61st();
+    sched.decide_fairly(p)
 }
 
 /// Empties one P's queue, `next` first.

@@ -270,6 +270,8 @@ impl Drop for Stopped<'_> {
         let mut busy: Option<Pp> = None;
         for p in sched.procs().filter(|p| p.status() == PStatus::GcStop) {
             p.set_status(PStatus::Idle);
+            // SAFETY: PL, the world is stopped.
+            unsafe { p.local() }.owes_turn = true;
             if p.runq.is_empty() {
                 sched.put_idle_p(&mut core, p);
             } else {
@@ -318,7 +320,7 @@ impl Sched {
         }
     }
 
-    /// Takes everything from a P that goes: its queue to the head of the global one, in order, `next` first.
+    /// Takes everything from a P that goes: its queue to the global one, in order, `next` first.
     pub(super) fn retire_p(&self, core: &mut Held<'_, Core>, p: Pp) {
         let mut queue = GQueue::new();
         // SAFETY: R2/PL, the world is stopped.
@@ -326,7 +328,7 @@ impl Sched {
         while let Some((g, _)) = owner.get() {
             queue.push_back(gp(g));
         }
-        self.global_put_first(core, &mut queue);
+        self.global_put_from_ring(core, &mut queue);
         self.blocks
             .give(std::iter::from_fn(|| local.gfree.pop_front()));
         self.arena

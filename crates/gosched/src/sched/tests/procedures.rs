@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
 
 use super::*;
 use crate::context::{current, current_m};
-use crate::sched::FAIRNESS_TICKS;
+use crate::sched::FAIR_EVERY;
 use crate::sched::g::WaitReason;
 use crate::sched::park::{WaitArg, WaitOps, enter, park, ready};
 use crate::{go, thread};
@@ -28,7 +28,7 @@ fn go_outside(f: impl FnOnce() + Send + 'static) {
 }
 
 /// Lets everything run that `prepare` queues while this goroutine cannot be taken off its P; the order in which
-/// `n` goroutines ran. The slice count starts from 1, so the 61st slice is known.
+/// `n` goroutines ran. The count of decisions starts anew, so the 61st decision is known.
 fn order_of(sched: &Sched, n: usize, prepare: impl Fn()) -> Vec<u32> {
     undisturbed(sched, || {
         LOG.lock().unwrap().clear();
@@ -36,7 +36,7 @@ fn order_of(sched: &Sched, n: usize, prepare: impl Fn()) -> Vec<u32> {
         let rt = enter();
         let (_, p) = here();
         prepare();
-        p.schedtick.store(1, Relaxed);
+        count_anew(p);
         drop(rt);
         drop(keeps_p);
         while LOG.lock().unwrap().len() < n {
@@ -101,11 +101,11 @@ fn sc_next_then_the_ring_then_the_global_queue() {
     });
 }
 
-/// A full ring does not keep the global queue waiting: its head runs at the latest in the 61st slice.
+/// A full ring does not keep the global queue waiting: its head runs at the latest by the 61st decision.
 #[test]
-fn l4_f3_every_61st_slice_the_global_queue_comes_first() {
+fn l4_f3_every_61st_decision_the_global_queue_comes_first() {
     let _use = LOG_USE.lock().unwrap();
-    assert_eq!(FAIRNESS_TICKS, 61);
+    assert_eq!(FAIR_EVERY, 61);
     live(1, |sched| {
         let order = order_of(sched, 203, || {
             go_outside(|| log(1000));
@@ -115,9 +115,9 @@ fn l4_f3_every_61st_slice_the_global_queue_comes_first() {
             }
         });
         let place = |of| order.iter().position(|entry| *entry == of).unwrap();
-        // `next` inherits its slice; slices 1 to 60 take the ring, the 61st the global queue, one goroutine only.
-        assert_eq!(place(1000), 61);
-        assert_eq!(place(1001), 61 + 61);
+        // Decisions 1 to 60 take `next` and the ring, the 61st the global queue, one goroutine only.
+        assert_eq!(place(1000), 60);
+        assert_eq!(place(1001), 60 + 61);
     });
 }
 
@@ -127,6 +127,7 @@ fn sc_next_inherits_the_slice() {
         let ticks = undisturbed(sched, || {
             let rt = enter();
             let (_, p) = here();
+            count_anew(p);
             let before = p.schedtick.load(Relaxed);
             let main = thread::current();
             // Each spawns the next one and ends: all of them come through `next`.

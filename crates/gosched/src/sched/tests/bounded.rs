@@ -1,0 +1,328 @@
+//! U2, U4, L4: how many decisions a goroutine in each queue waits, whatever comes later (`sched/README.md`, "Bounded waiting").
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use super::*;
+use crate::sched::FAIR_EVERY;
+use crate::sched::m::YIELD;
+use crate::sched::park::enter;
+use crate::shim::RING;
+use crate::{go, thread};
+
+/// Each link starts its successor and ends: the chain runs through `next` and never leaves it.
+#[derive(Clone)]
+struct Chain {
+    links: Arc<AtomicU64>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Chain {
+    fn start() -> Chain {
+        let chain = Chain {
+            links: Arc::default(),
+            is_over: Arc::default(),
+        };
+        chain.clone().link();
+        chain
+    }
+
+    fn link(self) {
+        self.links.fetch_add(1, SeqCst);
+        if !self.is_over.load(SeqCst) {
+            go(move || self.link());
+        }
+    }
+}
+
+/// Lets `queue` put goroutines somewhere beside a chain on one P; how many links had run when the last of `n` ran.
+fn links_until_run(n: usize, queue: impl Fn(&'static Sched, &dyn Fn()) + Sync) -> u64 {
+    live(1, |sched| {
+        let counts = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let keeps_p = park::no_preempt(PreemptOff::StoppingTheWorld);
+        let rt = enter();
+        let chain = Chain::start();
+        queue(sched, &|| {
+            let (chain, counts) = (chain.clone(), Arc::clone(&counts));
+            go(move || counts.lock().unwrap().push(chain.links.load(SeqCst)));
+        });
+        drop(rt);
+        drop(keeps_p);
+        while counts.lock().unwrap().len() < n {
+            thread::sleep(Duration::from_millis(1));
+        }
+        chain.is_over.store(true, SeqCst);
+        *counts.lock().unwrap().last().unwrap()
+    })
+}
+
+#[test]
+fn u4_a_chain_through_next_does_not_keep_the_ring_waiting() {
+    const OTHERS: u64 = 20;
+    let links = links_until_run(OTHERS as usize, |_, spawn| {
+        (0..OTHERS).for_each(|_| spawn());
+        // The chain has been displaced from `next`; it is in the ring, too, until it has had its turn.
+    });
+    let bound = u64::from(FAIR_EVERY) * (OTHERS + 2);
+    assert!(links <= bound, "{links} links, at most {bound}");
+}
+
+#[test]
+fn u4_l4_a_chain_through_next_does_not_keep_the_global_queue_waiting() {
+    const OTHERS: u64 = 20;
+    for put in [
+        Sched::global_put,
+        Sched::global_put_spent,
+        Sched::global_put_urgent,
+    ] {
+        let links = links_until_run(OTHERS as usize, |sched, spawn| {
+            for _ in 0..OTHERS {
+                spawn();
+                let (_, p) = here();
+                // SAFETY: R2, the calling goroutine's M holds p and stays inside.
+                let g = unsafe { p.queue() }.take_own_next().map(gp).unwrap();
+                put(sched, &mut sched.core.lock(), g);
+            }
+        });
+        let bound = 2 * u64::from(FAIR_EVERY) * (OTHERS + 2);
+        assert!(links <= bound, "{links} links, at most {bound}");
+    }
+}
+
+/// The slice is over: whoever is in `next` does not inherit it but goes behind the others.
+#[test]
+fn u4_a_slice_that_is_over_is_not_inherited() {
+    let sched = still(1);
+    let (_, p) = m_with_p(&sched);
+    let gs = runnable_gs(&sched, 3);
+    sched.runq_put(p, gs[0]);
+    sched.runq_put(p, gs[1]);
+    sched.runq_put_next(p, gs[2]);
+    // SAFETY: PL, a still scheduler's P.
+    unsafe { p.local() }.fairness.end_slice();
+    assert_eq!(sched.decide(p), Some((gs[0], false)));
+    // The 61st is still the 61st, and takes from the global queue first.
+    let late = runnable_g(&sched);
+    sched.global_put(&mut sched.core.lock(), late);
+    for _ in 2..FAIR_EVERY {
+        let (g, _) = sched.decide(p).unwrap();
+        sched.runq_put(p, g);
+    }
+    assert_eq!(p.counters.decisions.get(), 0);
+    assert_eq!(sched.decide(p), Some((late, false)));
+    assert_eq!(p.counters.decisions.get(), u64::from(FAIR_EVERY));
+}
+
+/// The order in which a goroutine of the ring (1) and the one in `next` (2) run after `leave` has left the P.
+fn order_after(leave: impl Fn(Mp) + Sync) -> Vec<u32> {
+    live(1, |sched| {
+        undisturbed_but_once(sched, || {
+            let log = Arc::new(std::sync::Mutex::new(Vec::new()));
+            let rt = enter();
+            let (m, p) = here();
+            count_anew(p);
+            for number in [1, 2] {
+                let log = Arc::clone(&log);
+                go(move || log.lock().unwrap().push(number));
+            }
+            m.unask(YIELD);
+            let before = preempts(sched);
+            drop(rt);
+            leave(m);
+            while log.lock().unwrap().len() < 2 {
+                crate::yield_now();
+            }
+            (log.lock().unwrap().clone(), preempts(sched) - before)
+        })
+    })
+}
+
+/// Repeats an observation until sysmon, or the test, has ended one slice in it and no more.
+fn undisturbed_but_once(sched: &Sched, observe: impl Fn() -> (Vec<u32>, u64)) -> Vec<u32> {
+    for _ in 0..100 {
+        let (order, ends) = observe();
+        if ends == 1 {
+            return order;
+        }
+    }
+    panic!("disturbed a hundred times, {} in all", preempts(sched));
+}
+
+/// A goroutine that was asked to leave ends the slice, wherever it leaves.
+#[test]
+fn u4_a_goroutine_that_was_asked_leaves_no_slice_to_next() {
+    let order = order_after(|m| {
+        let rt = enter();
+        m.ask(YIELD);
+        drop(rt);
+    });
+    assert_eq!(order, [1, 2]);
+}
+
+/// The same for one that the signal takes off its P.
+#[test]
+fn u4_u5_a_goroutine_that_is_interrupted_leaves_no_slice_to_next() {
+    let order = order_after(|m| {
+        let sched = m.sched();
+        let before = sched.calls.parked.get();
+        let began = Instant::now();
+        while sched.calls.parked.get() == before && began.elapsed() < NEVER {
+            std::hint::spin_loop();
+        }
+    });
+    assert_eq!(order, [1, 2]);
+}
+
+/// Nothing else is there: `next` runs all the same, in a slice of its own.
+#[test]
+fn u4_next_alone_is_not_moved() {
+    let sched = still(1);
+    let (_, p) = m_with_p(&sched);
+    let g = runnable_g(&sched);
+    sched.runq_put_next(p, g);
+    assert_eq!(decide_61st(&sched, p), Some(g));
+}
+
+/// Every slice ends early: the ring and both halves of the global queue have their turns all the same.
+#[test]
+fn u2_slices_that_all_end_early_keep_no_queue_waiting() {
+    let sched = still(1);
+    let (_, p) = m_with_p(&sched);
+    let mut late = runnable_gs(&sched, 1_000);
+    let (ring, fresh, spent) = (runnable_g(&sched), runnable_g(&sched), runnable_g(&sched));
+    sched.runq_put(p, ring);
+    sched.global_put(&mut sched.core.lock(), fresh);
+    sched.global_put_spent(&mut sched.core.lock(), spent);
+    let mut ran = Vec::new();
+    for _ in 0..4 * FAIR_EVERY {
+        // Others come all the time, to all of these queues.
+        sched.runq_put(p, late.pop().unwrap());
+        sched.global_put(&mut sched.core.lock(), late.pop().unwrap());
+        sched.global_put_spent(&mut sched.core.lock(), late.pop().unwrap());
+        // SAFETY: PL, a still scheduler's P.
+        unsafe { p.local() }.fairness.end_slice();
+        ran.push(sched.decide(p).unwrap().0);
+    }
+    for g in [ring, fresh, spent] {
+        assert!(ran.contains(&g));
+    }
+}
+
+/// Neither `next` nor the global queue is ever empty: each queue has the turns that were promised.
+#[test]
+fn u2_u4_a_decision_for_each_queue_comes_in_time() {
+    let sched = still(1);
+    let (_, p) = m_with_p(&sched);
+    let (rings, globals) = (runnable_gs(&sched, 5), runnable_gs(&sched, 5));
+    let mut late = runnable_gs(&sched, 10_000);
+    rings.iter().for_each(|g| sched.runq_put(p, *g));
+    globals
+        .iter()
+        .for_each(|g| sched.global_put(&mut sched.core.lock(), *g));
+    let mut ran = Vec::new();
+    for _ in 0..4 * FAIR_EVERY * 6 {
+        sched.runq_put_next(p, late.pop().unwrap());
+        for put in [
+            Sched::global_put,
+            Sched::global_put_spent,
+            Sched::global_put_urgent,
+        ] {
+            put(&sched, &mut sched.core.lock(), late.pop().unwrap());
+        }
+        ran.push(sched.decide(p).unwrap().0);
+    }
+    let place = |of: &Gp| ran.iter().position(|g| g == of);
+    for (i, (ring, global)) in rings.iter().zip(&globals).enumerate() {
+        let bound = FAIR_EVERY as usize * (i + 1) + 1;
+        assert!(
+            place(ring).is_some_and(|at| at < bound),
+            "{:?}",
+            place(ring)
+        );
+        let bound = 4 * FAIR_EVERY as usize * (i + 1);
+        assert!(
+            place(global).is_some_and(|at| at < bound),
+            "{:?}",
+            place(global)
+        );
+    }
+}
+
+/// A goroutine that a batch took into a ring keeps its place in the global queue when the ring overflows.
+#[test]
+fn u2_r6_an_overflow_puts_senior_goroutines_back_to_the_head() {
+    let sched = still(1);
+    let (_, p) = m_with_p(&sched);
+    let (old, new) = (runnable_gs(&sched, 40), runnable_gs(&sched, RING));
+    let mut core = sched.core.lock();
+    old.iter().for_each(|g| sched.global_put(&mut core, *g));
+    assert_eq!(sched.global_get_batch(&mut core, p), Some(old[0]));
+    let late = runnable_g(&sched);
+    sched.global_put(&mut core, late);
+    drop(core);
+    new.iter().for_each(|g| sched.runq_put(p, *g));
+    let queued = drain_global(&sched);
+    assert_eq!(queued[..39], old[1..], "first come, first served");
+    assert_eq!(queued[39], late);
+    let kept = drain_p(p);
+    assert_each_once(&[&queued[40..], &kept[..]].concat(), &new);
+    for g in [&queued[..], &kept[..]].concat() {
+        assert!(!g.is_senior.get());
+    }
+}
+
+/// The queue of a P that goes is not put before those who waited longer.
+#[test]
+fn u2_u7_the_queue_of_a_p_that_goes_waits_for_its_turn() {
+    let sched = still(2);
+    let p = sched.p(1);
+    let gs = runnable_gs(&sched, 4);
+    sched.global_put(&mut sched.core.lock(), gs[0]);
+    sched.runq_put(p, gs[1]);
+    sched.runq_put(p, gs[2]);
+    sched.runq_put_next(p, gs[3]);
+    sched.retire_p(&mut sched.core.lock(), p);
+    assert_eq!(drain_global(&sched), [gs[0], gs[3], gs[1], gs[2]]);
+}
+
+/// Urgent goroutines come soon, and yet keep nobody waiting.
+#[test]
+fn u2_urgent_and_fresh_goroutines_take_turns() {
+    let sched = still(1);
+    let (urgent, fresh) = (runnable_gs(&sched, 5), runnable_gs(&sched, 3));
+    let mut core = sched.core.lock();
+    fresh.iter().for_each(|g| sched.global_put(&mut core, *g));
+    urgent
+        .iter()
+        .for_each(|g| sched.global_put_urgent(&mut core, *g));
+    drop(core);
+    let order = [
+        urgent[0], fresh[0], urgent[1], fresh[1], urgent[2], fresh[2], urgent[3], urgent[4],
+    ];
+    assert_eq!(drain_global(&sched), order);
+}
+
+/// Seniority ends with the next run.
+#[test]
+fn u2_a_goroutine_that_ran_is_not_senior_any_more() {
+    live(1, |sched| {
+        let is_senior = || current_g().unwrap().is_senior.get();
+        assert!(!is_senior());
+        // More than one in the global queue: a batch takes this goroutine into the ring.
+        let parked = thread::spawn(thread::park);
+        for _ in 0..100 {
+            crate::yield_now();
+            assert!(!is_senior());
+            let rt = enter();
+            let g = current_g().unwrap();
+            g.is_senior.set(true);
+            drop(rt);
+            crate::yield_now();
+            assert!(!is_senior(), "it has run since");
+        }
+        parked.thread().unpark();
+        parked.join().unwrap();
+        assert!(sched.runq_is_empty());
+    });
+}
