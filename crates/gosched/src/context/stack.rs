@@ -196,6 +196,12 @@ impl Arena {
         class.grow(reserved, n, &self.guards)
     }
 
+    /// What `set_slack` has set.
+    #[cfg(test)]
+    pub(crate) fn slack(&self, class: u8) -> usize {
+        self.class(class).slack
+    }
+
     /// Takes the stack given last, else one that still has memory, else a cold one. Never fails for the
     /// holder of a reservation.
     pub(crate) fn take(&self, class: u8) -> Stack {

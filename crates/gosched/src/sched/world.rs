@@ -194,14 +194,30 @@ impl Sched {
         current_m().filter(|m| ptr::eq(m.sched(), self))
     }
 
-    /// Makes Ps up to number `n` exist, with the address space for the stacks they will cache.
+    /// The first Ps of a runtime, with the address space for the stacks they will cache.
     pub(crate) fn add_procs(&self, n: u32) -> io::Result<()> {
-        self.timers.grow_to(n);
-        let slack = n as usize * STACKS_MAX;
-        {
-            let _rt = enter();
-            self.arena.set_slack(self.stack_class, slack)?;
+        self.make_procs(n);
+        let _rt = enter();
+        self.set_slack(n)?;
+        let mut core = self.core.lock();
+        self.nprocs.store(n, Relaxed);
+        for p in self.procs() {
+            p.set_status(PStatus::Idle);
+            self.put_idle_p(&mut core, p);
         }
+        Ok(())
+    }
+
+    /// Promises the address space for the stacks that `n` Ps cache. The caller has the right to stop the world, or is alone: the
+    /// promise and the number of Ps change together.
+    fn set_slack(&self, n: u32) -> io::Result<()> {
+        let slack = n as usize * STACKS_MAX;
+        Ok(self.arena.set_slack(self.stack_class, slack)?)
+    }
+
+    /// Makes Ps up to number `n` exist.
+    fn make_procs(&self, n: u32) {
+        self.timers.grow_to(n);
         for id in 0..n {
             let slot = &self.allp[id as usize];
             if slot.load(Acquire).is_none() {
@@ -214,16 +230,6 @@ impl Sched {
                 }
             }
         }
-        if self.nprocs() == 0 {
-            let _rt = enter();
-            let mut core = self.core.lock();
-            self.nprocs.store(n, Relaxed);
-            for p in self.procs() {
-                p.set_status(PStatus::Idle);
-                self.put_idle_p(&mut core, p);
-            }
-        }
-        Ok(())
     }
 
     /// GOMAXPROCS: returns the old value, sets the new one if it is not 0.
@@ -236,11 +242,14 @@ impl Sched {
             let text = format!("max_threads is {limit}, and every processor needs a thread");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
-        // Before anybody is stopped: this allocates, so it may fail, and wait for a lock of malloc's that somebody without a P
-        // holds.
-        self.add_procs(n.max(self.nprocs()))?;
+        // Before anybody is stopped: this allocates, so it may wait for a lock of malloc's that somebody without a P holds.
+        self.make_procs(n);
         let right = Right::acquire();
         let old = self.nprocs();
+        if n > old {
+            let _rt = enter();
+            self.set_slack(n)?;
+        }
         if let Some(mut stopped) = self.stop_with(right) {
             stopped.procs = n;
         }
@@ -305,6 +314,9 @@ impl Sched {
         }
         self.nprocs.store(n, Relaxed);
         self.mirror_limit(core);
+        if n < old && self.set_slack(n).is_err() {
+            super::fatal::throw("U7: a smaller promise of stacks was refused");
+        }
         for id in old..n {
             self.p(id).set_status(PStatus::GcStop);
         }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use super::*;
 use crate::sched::PROCS_MAX;
+use crate::sched::p::STACKS_MAX;
 use crate::sched::p::{PStatus, release_p};
 use crate::sched::park::enter;
 use crate::thread;
@@ -40,6 +41,31 @@ fn assert_one_place(sched: &Sched) {
     let mut ids: Vec<_> = places.iter().map(|p| p.id).collect();
     ids.sort_unstable();
     assert_eq!(ids, (0..sched.nprocs()).collect::<Vec<_>>(), "S3");
+}
+
+/// The promise of stacks for the Ps' caches changes with the number of Ps, however many change it at once.
+#[test]
+fn u7_the_stacks_promised_to_ps_follow_their_number() {
+    live(2, |sched| {
+        let is_right = || {
+            let promised = sched.arena.slack(sched.stack_class);
+            promised == sched.nprocs() as usize * STACKS_MAX
+        };
+        crate::gomaxprocs(7);
+        assert!(is_right(), "more Ps");
+        crate::gomaxprocs(1);
+        assert!(is_right(), "fewer Ps");
+        crate::thread::scope(|s| {
+            for own in 0..4 {
+                s.spawn(move || {
+                    for i in 0..25 {
+                        crate::gomaxprocs(1 + (i * (own + 1)) % 5);
+                    }
+                });
+            }
+        });
+        assert!(is_right(), "after all of them");
+    });
 }
 
 #[test]
