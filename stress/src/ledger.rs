@@ -52,6 +52,8 @@ pub struct Ledger {
     pub checks: AtomicU64,
     /// The longest of each kind of wait, in microseconds.
     pub worst: [AtomicU64; WAITS.len()],
+    /// The longest wait of the heart's, in decisions of the scheduler.
+    pub decisions: AtomicU64,
     /// When those of the first kinds of waits last came round, in microseconds since the beginning; 0: there is nobody.
     beats: [AtomicU64; BEATS],
     /// How often refusals were switched on, by what is refused.
@@ -117,6 +119,7 @@ impl Ledger {
             columns: (0..mixes).map(|_| Column::default()).collect(),
             checks: AtomicU64::new(0),
             worst: Default::default(),
+            decisions: AtomicU64::new(0),
             beats: Default::default(),
             refusals: Default::default(),
             refused_goroutines: AtomicU64::new(0),
@@ -142,6 +145,11 @@ impl Ledger {
     /// Notes how long something took.
     pub fn took(&self, what: usize, time: Duration) {
         self.worst[what].fetch_max(time.as_micros() as u64, SeqCst);
+    }
+
+    /// So many decisions of the scheduler were made before a goroutine of the heart ran.
+    pub fn waited(&self, decisions: u64) {
+        self.decisions.fetch_max(decisions, SeqCst);
     }
 
     /// Somebody comes round.

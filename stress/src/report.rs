@@ -49,6 +49,7 @@ impl Figures {
         for (at, _) in WAITS.iter().enumerate() {
             figures.add(&format!("max.wait{at}"), ledger.worst[at].load(SeqCst));
         }
+        figures.add("max.decisions", ledger.decisions.load(SeqCst));
         for (what, count) in REFUSALS.iter().zip(&ledger.refusals) {
             figures.add(&format!("refusals.{what}"), count.load(SeqCst));
         }
@@ -161,6 +162,11 @@ impl Figures {
             let _ = write!(text, " {name} {:.1} ms,", us as f64 / 1000.0);
         }
         text.pop();
+        let _ = write!(
+            text,
+            "\na goroutine waited for {} decisions of its Ps at most",
+            self.get("max.decisions")
+        );
         let _ = write!(
             text,
             "\nmemory: at most {} MiB, {} MiB between rounds; at most {} files kept by the abandoned of a round",

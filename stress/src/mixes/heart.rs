@@ -1,25 +1,38 @@
 //! The heartbeat: a goroutine that sleeps a millisecond and one that yields must not starve (U2, U4, L2).
+//!
+//! Time says little on a busy machine. So a goroutine that yields, and one that is woken, also counts how many decisions the
+//! scheduler makes before it runs again. `sched/README.md`, "Bounded waiting", says how many that may be.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
-use gosched::thread;
+use gosched::{debug, thread};
 
-use crate::env::Actor;
+use crate::env::{Actor, TURN};
 use crate::ledger::{HEARTBEAT, SPAWN, YIELD};
 
 const BEAT: Duration = Duration::from_millis(1);
+
+/// One decision in so many of a P is a fair one.
+const FAIR_EVERY: u64 = 61;
+/// The slots of a P's ring.
+const RING: u64 = 256;
 
 pub fn root(a: &mut Actor) {
     let yields = a.spawn(|a| {
         while !a.over() {
             a.env.ledger.beat(YIELD);
-            let began = Instant::now();
+            let (waits, began) = (Waits::begin(), Instant::now());
             thread::yield_now();
             a.env.ledger.took(YIELD, began.elapsed());
+            waits.end(a, "one that yielded");
             a.op();
             thread::sleep(Duration::from_micros(500));
         }
     });
+    let woken = a.spawn(be_woken);
     while !a.over() {
         a.env.ledger.beat(HEARTBEAT);
         let began = Instant::now();
@@ -34,5 +47,67 @@ pub fn root(a: &mut Actor) {
         }
         a.op();
     }
-    a.join_all(vec![yields]);
+    a.join_all(vec![yields, woken]);
+}
+
+/// Wakes a goroutine that is parked, again and again, and lets it count.
+fn be_woken(a: &mut Actor) {
+    let slot = Arc::new(std::sync::Mutex::new(None::<Waits>));
+    let is_over = Arc::new(AtomicBool::new(false));
+    let (own, is_done) = (Arc::clone(&slot), Arc::clone(&is_over));
+    let sleeper = a.spawn(move |a| {
+        while !is_done.load(SeqCst) && !a.over() {
+            thread::park_timeout(TURN);
+            if let Some(waits) = crate::ledger::lock(&own).take() {
+                waits.end(a, "one that was woken");
+            }
+        }
+    });
+    if let Some(sleeper) = sleeper {
+        while !a.over() {
+            let waits = Waits::begin();
+            *crate::ledger::lock(&slot) = Some(waits);
+            sleeper.thread().unpark();
+            a.op();
+            thread::sleep(Duration::from_micros(700));
+        }
+        is_over.store(true, SeqCst);
+        sleeper.thread().unpark();
+        a.join(sleeper);
+    }
+}
+
+/// A wait, measured in decisions of the Ps of the calling goroutine's runtime.
+struct Waits {
+    /// Of each P.
+    decisions: Vec<u64>,
+    goroutines: u64,
+}
+
+impl Waits {
+    fn begin() -> Waits {
+        let metrics = debug::metrics();
+        Waits {
+            decisions: metrics.per_proc.iter().map(|p| p.decisions).collect(),
+            goroutines: metrics.goroutines as u64,
+        }
+    }
+
+    /// Some P has made no more decisions than a goroutine waits in a ring, and then behind all others in the global
+    /// queue, where every fourth fair decision is for its part of it. The number of the others is known only roughly: it is
+    /// taken twice. Besides the wait itself the goroutine may be preempted once on either side of it.
+    fn end(self, a: &Actor, who: &str) {
+        let now = Waits::begin();
+        let each = self.decisions.iter().zip(&now.decisions);
+        let Some(waited) = each.map(|(then, now)| now.saturating_sub(*then)).min() else {
+            return;
+        };
+        let others = 2 * self.goroutines.max(now.goroutines);
+        let bound = 3 * (FAIR_EVERY * (RING.min(others) + 2) + 4 * FAIR_EVERY * (others + 2));
+        a.env.ledger.waited(waited);
+        a.expect(
+            waited <= bound,
+            format_args!("U2: {who} waited for {waited} decisions, at most {bound} are in order"),
+        );
+    }
 }

@@ -6,6 +6,7 @@
 //! for the others.
 
 mod blocks;
+mod chains;
 mod chans;
 mod contexts;
 mod futures;
@@ -64,7 +65,7 @@ const fn mix(name: &'static str, what: &'static str, root: fn(&mut Actor), roots
 pub static ALL: &[Mix] = &[
     mix(
         "heart",
-        "sleeps and yields, and says how late it is woken",
+        "sleeps, yields and is woken, and says how late, in time and in decisions of the scheduler",
         heart::root,
         1,
     ),
@@ -73,6 +74,12 @@ pub static ALL: &[Mix] = &[
         "trees of goroutines: spawn, go, scope, builders, plain threads that join",
         spawns::root,
         3,
+    ),
+    mix(
+        "chains",
+        "chains of spawns and pairs that wake each other, beside which nobody may starve",
+        chains::root,
+        2,
     ),
     mix(
         "chan",
