@@ -10,7 +10,7 @@ use super::check::Report;
 use crate::os::PageVec;
 use crate::sched::Sched;
 use crate::sched::g::{G, WaitReason};
-use crate::sched::global::GlobalQueue;
+use crate::sched::global_queue::GlobalQueue;
 use crate::sched::gstatus::Status;
 use crate::sched::p::GFREE_MAX;
 use crate::sched::ptr::{Gp, Mp, Pp};

@@ -428,6 +428,11 @@ fn check_stopped(sched: &Sched, census: &mut Census, report: &mut Report) {
             core.runq.len()
         ),
     );
+    report.expect(
+        core.runq.is_sound(),
+        "R7",
+        format_args!("the lists of the global queue disagree with their counts or stamps"),
+    );
     census.judge(sched, leader, report);
     check_counts(sched, census, report);
 }

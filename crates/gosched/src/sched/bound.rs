@@ -20,8 +20,8 @@ use super::ptr::{Gp, Mp, Pp};
 use super::{Core, Sched};
 use crate::os;
 
-/// Threads kept from bound goroutines, half of them always: with these and the Ps' own, others go on.
-const LIMIT_SLACK: u32 = 4;
+/// Idle Ms kept for goroutines that have begun and leave their thread by themselves, once no more threads can be had.
+pub(crate) const LIMIT_SLACK: u32 = 4;
 
 /// Who takes the P of a goroutine that is to wait on its thread.
 pub(crate) enum Exchange {
@@ -34,37 +34,50 @@ pub(crate) enum Exchange {
 }
 
 impl Sched {
-    /// How many threads may wait with a goroutine's frames on them.
-    pub(crate) fn parked_limit(&self) -> u32 {
-        let others = self.nprocs() + LIMIT_SLACK;
-        self.config.max_threads.saturating_sub(others)
-    }
-
-    /// Whether no more threads are to wait so: from here on who cannot be helped otherwise is only exchanged for another.
+    /// Whether goroutines that have not begun wait, for lack of threads, while others can go on.
     #[inline]
     pub(crate) fn is_at_limit(&self) -> bool {
         self.at_limit.load(Relaxed)
     }
 
-    /// `nparked` or GOMAXPROCS has changed.
+    /// What the limit depends on has changed: `nparked`, `nmidle`, `mcount`, `is_refused`.
     pub(crate) fn mirror_limit(&self, core: &Core) {
-        let is_at_limit = core.nparked > 0 && core.nparked >= self.parked_limit();
+        let is_at_limit = core.nparked > 0 && self.is_scarce(core);
         self.at_limit.store(is_at_limit, Relaxed);
     }
 
-    /// Who goes on when a goroutine is to wait on its thread at the limit. It may do so in addition while a few threads are left
-    /// and somebody waits who has shown that it leaves by itself.
+    /// Idle Ms, and Ms that may yet be made. While the system refuses threads only the idle ones count.
+    pub(crate) fn spare_ms(&self, core: &Core) -> u32 {
+        if core.is_refused {
+            return core.nmidle;
+        }
+        core.nmidle + core.creating + self.config.max_threads.saturating_sub(core.mcount)
+    }
+
+    /// Whether threads are too few for one more that waits with a goroutine. The last idle M is not given away on the strength of
+    /// threads that are yet to be made: the system may refuse them.
+    fn is_scarce(&self, core: &Core) -> bool {
+        core.nmidle == 0 || self.is_at_last_threads(core)
+    }
+
+    /// Whether no more than a few threads are left, those included that are yet to be made.
+    pub(crate) fn is_at_last_threads(&self, core: &Core) -> bool {
+        self.spare_ms(core) < LIMIT_SLACK
+    }
+
+    /// Who goes on when a goroutine is to wait on its thread. Where threads are scarce it is exchanged for one that waits so
+    /// already, which costs no thread; or waits in addition, if a goroutine that leaves its thread by itself is queued and an M is
+    /// idle to run it.
     pub(crate) fn exchange(&self, core: &mut Held<'_, Core>, p: Pp) -> Exchange {
-        if core.nparked < self.parked_limit() || self.is_stopping() {
+        if self.is_stopping() || !self.is_scarce(core) {
             return Exchange::Nobody;
         }
+        self.ask_for_threads(core);
         self.global_take_over(core, p);
-        let is_slack_left = core.nparked < self.parked_limit() + LIMIT_SLACK / 2
-            && (core.nmidle > 0 || core.mcount < self.config.max_threads);
-        if is_slack_left && core.runq.has_well_behaved() {
+        if core.nmidle > 0 && core.runq.has_well_behaved() {
             return Exchange::Nobody;
         }
-        match self.global_get_bound(core) {
+        match self.global_take_owned(core) {
             Some((g, owner)) => Exchange::Goroutine(g, owner),
             None => Exchange::Impossible,
         }
@@ -178,7 +191,6 @@ impl Sched {
     /// on one.
     pub(crate) fn pass_on(&self, mut core: Held<'_, Core>, p: Pp) {
         if p.runq.is_empty()
-            && !core.runq.has_fresh()
             && !self.is_stopping()
             && let Some((g, owner)) = self.global_get_owned(&mut core)
         {

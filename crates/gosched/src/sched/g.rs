@@ -140,7 +140,8 @@ pub(crate) struct G {
     pub(crate) lockedm: AtomicRef<super::m::M>,
     /// Its runtime.
     pub(crate) sched: Cell<*const Sched>,
-    /// Bottom and top of its stack; 0 when it has none.
+    /// Bottom and top of its stack; 0 when it has none. While it has not begun and is on the global queue the bottom is its
+    /// stamp there (`global_queue`).
     pub(crate) stack_lo: Cell<usize>,
     pub(crate) stack_hi: Shown,
 
@@ -443,6 +444,10 @@ impl GQueue {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    pub(crate) fn front(&self) -> Option<Gp> {
+        self.head
     }
 
     #[inline]

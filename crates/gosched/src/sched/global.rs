@@ -12,9 +12,9 @@
 //!
 //! - A goroutine joins a queue at its tail. The one exception is a *senior* goroutine: a batch took it from here into a
 //!   ring, and the ring overflows or its P goes. It returns to the head, where it came from.
-//! - Goroutines that may hold a lock for which others block are *urgent*. They alternate with the fresh ones and do not
-//!   go before them.
-//! - Fresh and spent goroutines alternate in fair decisions.
+//! - Spent goroutines of which one may hold a lock for which others block are *urgent*. They go before the fresh ones, but for
+//!   122 turns at most while a fresh one waits.
+//! - Fresh and spent goroutines alternate in 61st decisions.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -25,106 +25,6 @@ use super::ptr::{Gp, Mp, Pp};
 use super::runq::OVERFLOW;
 use super::{Core, Sched};
 use crate::shim::RING;
-
-/// The queue, in three parts.
-pub(crate) struct GlobalQueue {
-    fresh: GQueue,
-    /// May hold a lock for which others block; alternate with the fresh ones.
-    urgent: GQueue,
-    spent: GQueue,
-    /// Whether the last one taken from `fresh` or `urgent` was an urgent one's turn.
-    was_urgent: bool,
-}
-
-impl GlobalQueue {
-    pub(crate) const fn new() -> GlobalQueue {
-        GlobalQueue {
-            fresh: GQueue::new(),
-            urgent: GQueue::new(),
-            spent: GQueue::new(),
-            was_urgent: false,
-        }
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.fresh.len() + self.urgent.len() + self.spent.len()
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Whether anybody waits who has not used up its slice.
-    pub(crate) fn has_fresh(&self) -> bool {
-        !self.fresh.is_empty() || !self.urgent.is_empty()
-    }
-
-    /// The members, for checks; the caller holds the lock.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Gp> + '_ {
-        let (urgent, fresh, spent) = (&self.urgent, &self.fresh, &self.spent);
-        urgent.iter().chain(fresh.iter()).chain(spent.iter())
-    }
-
-    fn pop_front(&mut self) -> Option<Gp> {
-        self.pop_unspent().or_else(|| self.spent.pop_front())
-    }
-
-    /// An urgent goroutine and a fresh one, in turns.
-    fn pop_unspent(&mut self) -> Option<Gp> {
-        self.was_urgent = !self.was_urgent;
-        match self.was_urgent {
-            true => self.urgent.pop_front().or_else(|| self.fresh.pop_front()),
-            false => self.fresh.pop_front().or_else(|| self.urgent.pop_front()),
-        }
-    }
-
-    /// The next one when no more threads may be given to bound goroutines: one that has been running and was woken, else one
-    /// that has its thread. Nobody begins.
-    fn pop_at_limit(&mut self) -> Option<Gp> {
-        take_first(&mut self.urgent, |g| g.has_started())
-            .or_else(|| take_first(&mut self.fresh, |g| g.has_started()))
-            .or_else(|| self.pop_bound())
-            .or_else(|| self.pop_front())
-    }
-
-    /// Whether anybody waits who has run before and left by itself.
-    pub(crate) fn has_well_behaved(&self) -> bool {
-        let (urgent, fresh) = (&self.urgent, &self.fresh);
-        urgent
-            .iter()
-            .chain(fresh.iter())
-            .any(|g| g.has_started() && g.owner().is_none())
-    }
-
-    /// The first of the spent that waits on its thread.
-    fn pop_bound(&mut self) -> Option<Gp> {
-        take_first(&mut self.spent, |g| g.owner().is_some())
-    }
-
-    /// Somebody waits for a lock, perhaps for one that a spent goroutine holds: the spent ones become urgent.
-    pub(crate) fn hurry_spent(&mut self) {
-        self.urgent.append(&mut self.spent);
-    }
-}
-
-/// Takes out the first that `wanted` wants; the others keep their order.
-fn take_first(queue: &mut GQueue, wanted: impl Fn(Gp) -> bool) -> Option<Gp> {
-    let mut before = GQueue::new();
-    let found = loop {
-        match queue.pop_front() {
-            Some(g) if !wanted(g) => before.push_back(g),
-            found => break found,
-        }
-    };
-    before.append(queue);
-    *queue = before;
-    found
-}
-
-fn take_owned(queue: &mut GQueue) -> Option<(Gp, Mp)> {
-    let g = take_first(queue, |g| g.owner().is_some())?;
-    Some((g, g.owner()?))
-}
 
 impl Sched {
     /// Whether the global queue looked empty; without the lock.
@@ -143,95 +43,83 @@ impl Sched {
     /// Puts one goroutine at the tail.
     #[inline]
     pub(crate) fn global_put(&self, core: &mut Held<'_, Core>, g: Gp) {
-        core.runq.fresh.push_back(g);
+        core.runq.push(g);
         self.mirror_len(core);
     }
 
     /// Puts one that has used up its slice behind all others.
     pub(crate) fn global_put_spent(&self, core: &mut Held<'_, Core>, g: Gp) {
-        core.runq.spent.push_back(g);
+        core.runq.push_spent(g);
         self.mirror_len(core);
     }
 
     /// Puts a batch at the tail.
     pub(crate) fn global_put_batch(&self, core: &mut Held<'_, Core>, batch: &mut GQueue) {
-        core.runq.fresh.append(batch);
+        while let Some(g) = batch.pop_front() {
+            core.runq.push(g);
+        }
         self.mirror_len(core);
     }
 
-    /// Puts one that may hold a lock for which others block.
+    /// Puts one that may hold a lock for which others block: it and the spent ones are urgent now.
     pub(crate) fn global_put_urgent(&self, core: &mut Held<'_, Core>, g: Gp) {
-        core.runq.urgent.push_back(g);
+        core.runq.push_spent(g);
+        core.runq.hurry_spent();
         self.mirror_len(core);
     }
 
-    /// Puts what leaves a ring: senior goroutines back to the head, the others at the tail, each in their order.
+    /// Puts what leaves a ring, at most 257: senior goroutines back to the head, the others at the tail, each in their order.
     pub(crate) fn global_put_from_ring(&self, core: &mut Held<'_, Core>, batch: &mut GQueue) {
-        let mut senior = GQueue::new();
+        let mut seniors = GQueue::new();
         while let Some(g) = batch.pop_front() {
             match g.is_senior.replace(false) {
-                true => senior.push_back(g),
-                false => core.runq.fresh.push_back(g),
+                true => seniors.push_front(g),
+                false => core.runq.push(g),
             }
         }
-        senior.append(&mut core.runq.fresh);
-        core.runq.fresh = senior;
+        // The last one first.
+        while let Some(g) = seniors.pop_front() {
+            core.runq.push_first(g);
+        }
         self.mirror_len(core);
     }
 
-    /// Moves p's queue to the tail of the global one; p is in the caller's hands.
+    /// Moves p's queue, at most 257, to the tail of the global one; p is in the caller's hands.
     pub(crate) fn global_take_over(&self, core: &mut Held<'_, Core>, p: Pp) {
-        // SAFETY: R2, by the caller's word.
+        // SAFETY: R2, the caller's M holds p (`find_at_limit`, `exchange`).
         let queue = unsafe { p.queue() };
+        let mut all = GQueue::new();
         while let Some((g, _)) = queue.get() {
-            core.runq.fresh.push_back(gp(g));
+            all.push_back(gp(g));
         }
+        self.global_put_from_ring(core, &mut all);
         self.mirror_len(core);
     }
 
-    /// Takes exactly one.
+    /// Takes exactly one. At the thread limit one that has not begun comes after all others.
     pub(crate) fn global_get(&self, core: &mut Held<'_, Core>) -> Option<Gp> {
-        let g = if self.is_at_limit() {
-            core.runq.pop_at_limit()
-        } else {
-            core.runq.pop_front()
-        };
+        let g = core.runq.pop(!self.is_at_limit());
         self.mirror_len(core);
         g
     }
 
-    /// Takes exactly one, a spent one if there is.
-    pub(crate) fn global_get_spent(&self, core: &mut Held<'_, Core>) -> Option<Gp> {
-        let spent = core.runq.spent.pop_front();
-        let g = spent.or_else(|| core.runq.pop_unspent());
+    /// Takes exactly one, a spent one every other time.
+    pub(crate) fn global_get_in_turn(&self, core: &mut Held<'_, Core>) -> Option<Gp> {
+        let g = core.runq.pop_in_turn(!self.is_at_limit());
         self.mirror_len(core);
         g
     }
 
-    /// Takes the first that waits on its thread, if nothing comes before it; with that thread.
+    /// Takes the first of the spent if it waits on its thread and nothing comes before it; with that thread.
     pub(crate) fn global_get_owned(&self, core: &mut Held<'_, Core>) -> Option<(Gp, Mp)> {
-        if core.runq.has_fresh() {
-            return None;
-        }
-        let owner = core.runq.iter().next()?.owner()?;
-        let g = core.runq.pop_front()?;
+        let found = core.runq.pop_if_owned();
         self.mirror_len(core);
-        Some((g, owner))
-    }
-
-    /// Takes the first of the spent that waits on its thread; with that thread.
-    pub(crate) fn global_get_bound(&self, core: &mut Held<'_, Core>) -> Option<(Gp, Mp)> {
-        let g = core.runq.pop_bound()?;
-        self.mirror_len(core);
-        Some((g, g.owner()?))
+        found
     }
 
     /// Takes the first, wherever it is, that has a thread of its own; with that thread.
     pub(crate) fn global_take_owned(&self, core: &mut Held<'_, Core>) -> Option<(Gp, Mp)> {
-        let runq = &mut core.runq;
-        let found = take_owned(&mut runq.urgent)
-            .or_else(|| take_owned(&mut runq.fresh))
-            .or_else(|| take_owned(&mut runq.spent));
+        let found = core.runq.pop_owned();
         self.mirror_len(core);
         found
     }
@@ -243,8 +131,10 @@ impl Sched {
         let share = core.runq.len() / self.nprocs() as usize + 1;
         let n = share.min(RING / 2).min(queue.room() as usize + 1);
         let first = self.global_get(core);
-        for _ in 1..n {
-            let Some(g) = core.runq.pop_unspent() else {
+        // At the limit a ring would only go back to the global queue (`find_at_limit`).
+        let rest = if self.is_at_limit() { 0..0 } else { 1..n };
+        for _ in rest {
+            let Some(g) = core.runq.pop_for_ring() else {
                 break;
             };
             g.is_senior.set(true);

@@ -84,9 +84,7 @@ impl Sched {
             return self.stop_p(&mut core, p);
         }
         if let Some(m) = self.get_idle_m(&mut core) {
-            if self.wants_threads(&core) {
-                self.creator.kick();
-            }
+            self.ask_for_threads(&core);
             m.set_spinning(spinning);
             m.nextp.store(Some(p), Relaxed);
             // A thread outside has no claim on the runtime once the lock is free; Ms are never freed.
@@ -107,9 +105,11 @@ impl Sched {
         if self.poller.is_watching() {
             self.poller.wake(); // that M comes back and takes the P; a new thread may be slow, or refused
         }
+        self.ask_for_threads(&core);
         if core.mcount < self.config.max_threads {
-            self.creator.kick();
-        } else if !self.poller.is_watching() && !self.somebody_comes_back(&core) {
+            return; // by and by one is made
+        }
+        if !self.poller.is_watching() && !self.somebody_comes_back(&core) {
             drop(core);
             super::fatal::thread_exhaustion(self.config.max_threads);
         }
@@ -322,6 +322,9 @@ impl Sched {
         }
         core.midle = Some(m);
         core.nmidle += 1;
+        if core.nparked > 0 {
+            self.mirror_limit(core);
+        }
     }
 
     pub(crate) fn get_idle_m(&self, core: &mut Held<'_, Core>) -> Option<Mp> {
@@ -342,6 +345,9 @@ impl Sched {
         m.is_idle.set(false);
         core.nmidle -= 1;
         core.activity += 1;
+        if core.nparked > 0 {
+            self.mirror_limit(core);
+        }
     }
 
     /// The M gives its P to the stopping world and sleeps until it is given one again; false: it must end.

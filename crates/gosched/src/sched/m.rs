@@ -96,6 +96,8 @@ pub(crate) struct M {
     pub(crate) idle_next: Cell<Option<Mp>>,
     pub(crate) idle_prev: Cell<Option<Mp>>,
     pub(crate) is_idle: Cell<bool>,
+    /// The place of its own goroutine on the global queue (`global_queue`), under the scheduler lock.
+    pub(crate) queued_at: Cell<u64>,
     pub(crate) freelink: Cell<Option<Mp>>,
     /// The next of all Ms there ever were; written once.
     pub(crate) everylink: AtomicRef<M>,
@@ -139,6 +141,7 @@ impl M {
             idle_next: Cell::new(None),
             idle_prev: Cell::new(None),
             is_idle: Cell::new(false),
+            queued_at: Cell::new(0),
             freelink: Cell::new(None),
             everylink: AtomicRef::none(),
             sched: Cell::new(std::ptr::null()),

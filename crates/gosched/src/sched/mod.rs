@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `gstatus` `g` `ptr` | the states of a goroutine and the edges between them; the goroutine itself |
 //! | `m` `p` | threads, and the permits to run user code |
-//! | `runq` `global` | a P's local run queue; the global one |
+//! | `runq` `global` `global_queue` | a P's local run queue; the global one, and the lists in it |
 //! | `spin` `idle` | the wake-up protocol: `wake_p`, `start_m`, `stop_m`, `hand_off_p` |
 //! | `spawn` `exit` | a goroutine's first and last steps |
 //! | `schedule` `steal` | `schedule`, `find_runnable`, `execute`; stealing |
@@ -37,6 +37,7 @@ pub(crate) mod forked;
 pub(crate) mod g;
 pub(crate) mod gblock;
 pub(crate) mod global;
+pub(crate) mod global_queue;
 pub(crate) mod gstatus;
 pub(crate) mod idle;
 pub(crate) mod lock;
@@ -79,7 +80,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use crossbeam_utils::CachePadded;
 
 use self::gblock::GBlocks;
-use self::global::GlobalQueue;
+use self::global_queue::GlobalQueue;
 use self::lock::{Lock, Rank};
 use self::p::{Counters, P};
 use self::ptr::{AtomicRef, Mp, Pp};
@@ -116,6 +117,10 @@ pub(crate) struct Core {
     pub(crate) mcount: u32,
     /// Of these, being born.
     pub(crate) creating: u32,
+    /// The system has refused a thread and has not given as many as were wanted since.
+    pub(crate) is_refused: bool,
+    /// The creator asks again by itself: it need not be kicked for threads.
+    pub(crate) is_retrying: bool,
     pub(crate) next_mid: u32,
     pub(crate) allm: Option<Mp>,
     /// Ps that have yet to stop (STW).
@@ -173,7 +178,7 @@ pub(crate) struct Sched {
     /// Ms whose P was taken, and that have not been seen to have one again.
     pub(crate) nstrays: AtomicU32,
     pub(crate) calls: retake::CallCounters,
-    /// As many threads wait with goroutines as may (`bound`).
+    /// Threads wait with goroutines and no more can be spared (`bound`).
     pub(crate) at_limit: AtomicBool,
     pub(crate) creator: threads::Creator,
     pub(crate) world: world::World,
@@ -226,6 +231,8 @@ impl Sched {
                     npending: 0,
                     mcount: 0,
                     creating: 0,
+                    is_refused: false,
+                    is_retrying: false,
                     next_mid: 0,
                     allm: None,
                     stopwait: 0,

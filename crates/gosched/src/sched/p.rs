@@ -98,14 +98,12 @@ pub(crate) struct Fairness {
     left: u32,
     /// Decisions until the next 61st one, where another fair one comes before it; else 0.
     postponed: u32,
-    /// 61st decisions so far: they serve the halves of the global queue in turns.
-    turns: u32,
 }
 
 /// Why a decision is fair.
 pub(crate) enum Fair {
-    /// It is a 61st one; the number of these so far.
-    Counted(u32),
+    /// It is a 61st one.
+    Counted,
     /// A slice is over, or the last decision was a 61st one.
     SliceOver,
 }
@@ -115,7 +113,6 @@ impl Fairness {
         Fairness {
             left: FAIR_EVERY,
             postponed: 0,
-            turns: 0,
         }
     }
 
@@ -149,8 +146,7 @@ impl Fairness {
         }
         // The decision after it is fair as well, and takes from the ring first.
         (self.left, self.postponed) = (1, FAIR_EVERY);
-        self.turns = self.turns.wrapping_add(1);
-        Fair::Counted(self.turns)
+        Fair::Counted
     }
 }
 

@@ -13,9 +13,9 @@
 //!                            4 the P goes to the next one; sleep; come back with another P
 //! ```
 //!
-//! A thread waits so for each goroutine that was ever taken by surprise and has not left by itself since. From `parked_limit` of
-//! them on such a goroutine is exchanged for another that waits so; up to two more may wait while threads are left and
-//! somebody waits who has shown that it leaves by itself (`Sched::exchange`); those who have not begun wait.
+//! A thread waits so for each goroutine that was ever taken by surprise and has not left by itself since. Where threads become
+//! scarce such a goroutine is exchanged for another that waits so; one more may wait while an M is idle and a goroutine is queued
+//! that leaves its thread by itself (`Sched::exchange`); those that have not begun wait. See "At the thread limit" in `README.md`.
 //!
 //! The signal is sent to a thread that computes (`retake`). If it has begun a system call by the time it arrives and that would
 //! return EINTR, the handler puts the call back (`os::Interrupted`).
@@ -179,11 +179,15 @@ impl Sched {
             return; // from now on nobody is woken
         }
         let exchange = self.exchange(&mut core, m.p());
+        let is_limit = self.is_at_last_threads(&core);
         if matches!(exchange, Exchange::Impossible) {
-            self.calls.refused.add_shared(1);
             drop(core);
             m.p().begin_slice(); // it has made it through this one
-            return self.say_limit();
+            if is_limit {
+                self.calls.refused.add_shared(1);
+                self.say_limit();
+            }
+            return;
         }
         self.calls.parked.add_shared(1);
         m.unask(YIELD);
@@ -198,7 +202,9 @@ impl Sched {
                 self.global_put_spent(&mut core, g);
                 self.give_p(&mut core, p, other, owner);
                 drop(core);
-                self.say_limit();
+                if is_limit {
+                    self.say_limit();
+                }
             }
             _ if self.is_stopping() => {
                 // Its slice may not be over, but stops follow each other without end: it waits for its turn.

@@ -411,7 +411,9 @@ impl Sched {
         if !self.sysmon.is_pressed() {
             return u64::MAX;
         }
-        if !self.core.lock().runq.has_fresh() && self.procs().all(|p| p.runq.is_empty()) {
+        let may_begin = !self.is_at_limit();
+        let is_pressing = self.core.lock().runq.is_pressing(may_begin);
+        if !is_pressing && self.procs().all(|p| p.runq.is_empty()) {
             self.sysmon.unpress(); // it has been served
             return u64::MAX;
         }
@@ -564,7 +566,7 @@ impl Sched {
     /// Whether there is, or may be, a thread for a P that is taken away; one that waits with its goroutine is.
     fn has_thread_to_spare(&self) -> bool {
         let core = self.core.lock();
-        core.nmidle > 0 || core.nparked > 0 || core.mcount < self.config.max_threads
+        core.nparked > 0 || self.spare_ms(&core) > 0
     }
 
     /// The world is to stop and Ps are still out: takes those that nobody uses, signals those that compute. The leader.

@@ -14,11 +14,11 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use super::g::{GQueue, STARTED};
 use super::gstatus::Status;
-use super::lock::ranks;
+use super::lock::{Held, ranks};
 use super::m::{BLOCK, YIELD};
 use super::p::{Fair, PStatus, STACKS_REFILL, acquire_p, gp, relinquish_p};
 use super::ptr::{Gp, Mp, Pp};
-use super::{FAIR_EVERY, Sched, chaos, spin};
+use super::{Core, FAIR_EVERY, Sched, chaos, spin};
 use crate::context::{self, switch};
 use crate::os;
 use crate::time::timers::EXPIRE_MAX;
@@ -261,12 +261,12 @@ impl Sched {
             self.demote_next(p);
         }
         let sipped = match fair {
-            Fair::Counted(turn) => {
+            Fair::Counted => {
                 p.counters.decisions.add(u64::from(FAIR_EVERY));
-                self.sip(turn)
+                self.sip(Sched::global_get_in_turn)
             }
             Fair::SliceOver if has_ring => None,
-            Fair::SliceOver => self.sip(1),
+            Fair::SliceOver => self.sip(Sched::global_get),
         };
         // SAFETY: R2, this M holds p.
         sipped.or_else(|| unsafe { p.queue() }.get().map(|(g, _)| gp(g)))
@@ -300,16 +300,12 @@ impl Sched {
         self.wake_p();
     }
 
-    /// One goroutine of the global queue. The halves take turns: neither keeps the other waiting.
-    fn sip(&self, turn: u32) -> Option<Gp> {
+    /// One goroutine of the global queue, as `get` takes it.
+    fn sip(&self, get: fn(&Sched, &mut Held<'_, Core>) -> Option<Gp>) -> Option<Gp> {
         if self.runq_is_empty() {
             return None;
         }
-        let mut core = self.core.lock();
-        match turn % 2 {
-            0 => self.global_get_spent(&mut core),
-            _ => self.global_get(&mut core),
-        }
+        get(self, &mut self.core.lock())
     }
 
     #[inline]

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32};
 
+use super::bound::LIMIT_SLACK;
 use super::note::Note;
 use super::ptr::Mp;
 use super::{Core, Sched, deadlock, preempt, registry, sysmon};
@@ -22,8 +23,9 @@ use crate::shim::Futex;
 const SPARE_MS: u32 = 2;
 /// The thread's own stack, which is g0's: address space, mostly untouched.
 const G0_STACK: usize = 512 * 1024;
-/// Between two tries when the system refuses a thread.
-const RETRY_NS: u64 = 10_000_000;
+/// Between two tries while the system refuses threads: at first, and at most.
+const RETRY_MIN_NS: u64 = 10_000_000;
+const RETRY_MAX_NS: u64 = 1_000_000_000;
 
 /// Requests to the creator, and the count of the runtime's threads.
 pub(crate) struct Creator {
@@ -57,9 +59,12 @@ impl Creator {
         }
     }
 
-    fn wait(&self) {
+    /// Until it is kicked, or the time has come.
+    fn wait(&self, until_ns: Option<u64>) {
         while self.kicked.0.swap(0, SeqCst) == 0 {
-            self.kicked.wait(0, None);
+            if !self.kicked.wait(0, until_ns) {
+                return;
+            }
         }
     }
 }
@@ -111,13 +116,14 @@ unsafe extern "C" fn creator_main(arg: *mut c_void) -> *mut c_void {
         sched.sysmon.wake();
     }
     sched.creator.first.wakeup();
+    let mut retry = Retry::new();
     while started && !sched.dead.load(Acquire) {
-        create_wanted(&sched);
+        let retry_at = create_wanted(&sched, &mut retry);
         if sched.creator.hook_wanted.swap(false, SeqCst) {
             deadlock::call_hook(&sched);
         }
         tls::free_surplus();
-        sched.creator.wait();
+        sched.creator.wait(retry_at);
     }
     registry::remove_thread();
     thread_ended(&sched);
@@ -138,33 +144,80 @@ unsafe extern "C" fn sysmon_main(arg: *mut c_void) -> *mut c_void {
 impl Sched {
     /// Whether fewer Ms than wanted are idle or on their way.
     pub(crate) fn wants_threads(&self, core: &Core) -> bool {
-        core.creating + core.nmidle < SPARE_MS + core.npending
+        // While threads are refused and goroutines hold some, those that have not begun wait until so many are idle.
+        let is_short = core.is_refused && core.nparked > 0;
+        let spare = if is_short { LIMIT_SLACK } else { SPARE_MS };
+        core.creating + core.nmidle < spare + core.npending
             && core.mcount < self.config.max_threads
             && !self.dead.load(Relaxed)
     }
-}
 
-/// Makes Ms until there are enough. A refusal is reported once and tried again while a P waits for it.
-fn create_wanted(sched: &Arc<Sched>) {
-    loop {
-        if !sched.wants_threads(&sched.core.lock()) {
-            return;
+    /// Lets the creator know that Ms are wanted, if they are and it does not ask for them by itself.
+    #[inline]
+    pub(crate) fn ask_for_threads(&self, core: &Core) {
+        if self.wants_threads(core) && !core.is_retrying {
+            self.creator.kick();
         }
-        let Err(errno) = create_m(sched) else {
-            continue;
-        };
-        if sched.core.lock().npending == 0 {
-            return;
-        }
-        if !sched.creator.has_complained.swap(true, Relaxed) {
+    }
+
+    /// Says once that the system refuses threads, when that makes a difference.
+    fn say_refused(&self, errno: Errno) {
+        if !self.creator.has_complained.swap(true, Relaxed) {
             os::eprint_raw(format_args!(
                 "gosched: the system refuses another thread (errno {}); goroutines go on with those there are, trying again\n",
                 errno.0
             ));
         }
-        os::sleep_ns(RETRY_NS);
-        if sched.dead.load(Acquire) {
-            return;
+    }
+}
+
+/// When the creator asks the system again after a refusal.
+struct Retry {
+    /// Not before this.
+    at_ns: u64,
+    pause_ns: u64,
+}
+
+impl Retry {
+    const fn new() -> Retry {
+        Retry {
+            at_ns: 0,
+            pause_ns: RETRY_MIN_NS,
+        }
+    }
+
+    fn refused(&mut self) {
+        self.at_ns = os::monotonic_ns() + self.pause_ns;
+        self.pause_ns = (self.pause_ns * 2).min(RETRY_MAX_NS);
+    }
+}
+
+/// Makes Ms until there are enough; returns when to try again if the system refuses them.
+fn create_wanted(sched: &Arc<Sched>, retry: &mut Retry) -> Option<u64> {
+    loop {
+        let mut core = sched.core.lock();
+        if !sched.wants_threads(&core) {
+            core.is_retrying = false;
+            core.is_refused = false;
+            sched.mirror_limit(&core);
+            return None;
+        }
+        if core.is_refused && os::monotonic_ns() < retry.at_ns {
+            core.is_retrying = true;
+            return Some(retry.at_ns);
+        }
+        drop(core);
+        match create_m(sched) {
+            Ok(()) => *retry = Retry::new(),
+            Err(errno) => {
+                retry.refused();
+                let core = sched.core.lock();
+                let matters = core.npending > 0 || core.nparked > 0;
+                drop(core);
+                if matters {
+                    sched.say_refused(errno);
+                }
+            }
         }
     }
 }
@@ -179,6 +232,8 @@ fn create_m(sched: &Arc<Sched>) -> Result<(), Errno> {
         let mut core = sched.core.lock();
         core.mcount -= 1;
         core.creating -= 1;
+        core.is_refused = true;
+        sched.mirror_limit(&core);
     })
 }
 
@@ -240,6 +295,7 @@ fn end_m(sched: &Sched, m: Mp) {
         }
     }
     m.alllink.set(None);
+    sched.mirror_limit(&core);
     if core.npending > 0 {
         sched.creator.kick();
     }

@@ -122,3 +122,58 @@ fn endless() {
     assert_eq!(stuck, 0, "of those that had begun: {before:?} {after:?}");
     hogs.end();
 }
+
+/// How long a yield takes at the limit, at best, with so many goroutines queued that have not begun.
+fn yield_at_limit(queued: usize) -> Duration {
+    let runtime = Runtime::builder().procs(1).max_threads(8).build().unwrap();
+    let best = within(LONG, "the yields", || {
+        runtime.run(move || {
+            let hogs = Hogs::new(20);
+            let metrics = || debug::metrics();
+            let began = Instant::now();
+            while metrics().parked_threads < 2 || metrics().threads < 7 {
+                thread::sleep(Duration::from_millis(5));
+                assert!(
+                    began.elapsed() < LONG,
+                    "the limit is not reached: {}",
+                    metrics()
+                );
+            }
+            let crowd = (0..queued)
+                .map(|_| thread::spawn(|| ()))
+                .collect::<Vec<_>>();
+            let some = |_| {
+                let began = Instant::now();
+                (0..20).for_each(|_| gosched::yield_now());
+                began.elapsed() / 20
+            };
+            let best = (0..200).map(some).min().unwrap();
+            assert!(
+                metrics().parked_threads > 0 && hogs.begun() < 20,
+                "{}",
+                metrics()
+            );
+            hogs.end();
+            crowd.into_iter().for_each(|one| one.join().unwrap());
+            best
+        })
+    });
+    drop(runtime);
+    best
+}
+
+/// A goroutine that yields at the limit does not pay for those that wait to begin.
+#[test]
+fn d7_a_yield_at_the_limit_costs_the_same_whatever_is_queued() {
+    let _turn = beside();
+    let name = "limits::d7_a_yield_at_the_limit_costs_the_same_whatever_is_queued";
+    let output = child(name, || {
+        let (few, many) = (yield_at_limit(0), yield_at_limit(50_000));
+        // A walk over them took 20,000 times as long. The rest is for caches, and for a busy machine.
+        assert!(
+            many < 20 * few,
+            "{many:?} with many queued, {few:?} with none"
+        );
+    });
+    output.succeeded();
+}

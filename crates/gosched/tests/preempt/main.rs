@@ -14,6 +14,7 @@ mod holders;
 mod limits;
 mod locks;
 mod off;
+mod refused;
 mod registers;
 mod spin;
 mod storm;

@@ -286,23 +286,6 @@ fn u2_u7_the_queue_of_a_p_that_goes_waits_for_its_turn() {
     assert_eq!(drain_global(&sched), [gs[0], gs[3], gs[1], gs[2]]);
 }
 
-/// Urgent goroutines come soon, and yet keep nobody waiting.
-#[test]
-fn u2_urgent_and_fresh_goroutines_take_turns() {
-    let sched = still(1);
-    let (urgent, fresh) = (runnable_gs(&sched, 5), runnable_gs(&sched, 3));
-    let mut core = sched.core.lock();
-    fresh.iter().for_each(|g| sched.global_put(&mut core, *g));
-    urgent
-        .iter()
-        .for_each(|g| sched.global_put_urgent(&mut core, *g));
-    drop(core);
-    let order = [
-        urgent[0], fresh[0], urgent[1], fresh[1], urgent[2], fresh[2], urgent[3], urgent[4],
-    ];
-    assert_eq!(drain_global(&sched), order);
-}
-
 /// Seniority ends with the next run.
 #[test]
 fn u2_a_goroutine_that_ran_is_not_senior_any_more() {

@@ -1,10 +1,14 @@
 //! R1–R7, I3, I4, I8, I9, S4, S5, PL: the local queues and the global one.
 
+use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use super::*;
+use crate::sched::Core;
+use crate::sched::g::STARTED;
+use crate::sched::lock::Held;
 use crate::sched::runq::{OVERFLOW, RunQueue, Steal};
 use crate::shim::RING;
 
@@ -232,6 +236,151 @@ fn r7_the_global_queue_is_first_in_first_out_and_unbounded() {
     assert_eq!(sched.runq_len.load(Relaxed), 5000);
     assert_eq!(drain_global(&sched), gs);
     assert!(sched.runq_is_empty());
+}
+
+/// A Runnable G that has run.
+fn begun_g(sched: &Sched) -> Gp {
+    let g = runnable_g(sched);
+    g.started.store(STARTED, Relaxed);
+    g
+}
+
+/// One that only its M may run.
+fn locked_g(sched: &Sched) -> Gp {
+    let (g, m) = (begun_g(sched), new_m(sched));
+    g.lockedm.store(Some(m), Relaxed);
+    g
+}
+
+/// The lists of the queue are one order: whatever is put in or at the head comes out as from a single list.
+#[test]
+fn r7_begun_new_and_owned_goroutines_keep_one_order() {
+    let sched = still(1);
+    let (mut model, mut random) = (VecDeque::new(), 12345u64);
+    let mut core = sched.core.lock();
+    for step in 0..20_000 {
+        random = random.wrapping_mul(6364136223846793005).wrapping_add(1);
+        let g = match (random >> 40) % 3 {
+            0 => runnable_g(&sched),
+            1 => begun_g(&sched),
+            _ => locked_g(&sched),
+        };
+        match (random >> 50) % 5 {
+            0 => {
+                core.runq.push_first(g);
+                sched.global_put_batch(&mut core, &mut GQueue::new());
+                model.push_front(g);
+            }
+            1 | 2 => {
+                sched.global_put(&mut core, g);
+                model.push_back(g);
+            }
+            _ => assert_same_stamp_order(&sched, &mut core, &mut model, step),
+        }
+        assert!(core.runq.is_sound(), "step {step}");
+        assert_eq!(core.runq.len(), model.len());
+    }
+    while !model.is_empty() {
+        assert_same_stamp_order(&sched, &mut core, &mut model, usize::MAX);
+    }
+    assert_eq!(sched.global_get(&mut core), None);
+}
+
+/// Takes one, which must be the first of the model; of neighbours that are both not free to run anywhere either may be first.
+fn assert_same_stamp_order(
+    sched: &Sched,
+    core: &mut Held<'_, Core>,
+    model: &mut VecDeque<Gp>,
+    step: usize,
+) {
+    let Some(taken) = sched.global_get(core) else {
+        return assert!(model.is_empty(), "step {step}");
+    };
+    let is_free = |g: &Gp| g.has_started() && g.owner().is_none();
+    let at = model
+        .iter()
+        .position(|g| *g == taken)
+        .expect("it is queued");
+    let before_it = model.iter().take(at);
+    assert!(
+        at == 0 || !is_free(&taken) && !before_it.clone().any(is_free),
+        "step {step}: {at} were before it"
+    );
+    model.remove(at);
+}
+
+/// Where nobody may begin, those that have not come last, and first afterwards.
+#[test]
+fn d7_at_the_limit_new_goroutines_come_last_and_keep_their_place() {
+    let sched = still(1);
+    let new = runnable_gs(&sched, 3);
+    let begun: Vec<_> = (0..3).map(|_| begun_g(&sched)).collect();
+    let (spent, locked) = (begun_g(&sched), locked_g(&sched));
+    let mut core = sched.core.lock();
+    sched.global_put_spent(&mut core, spent);
+    for at in 0..3 {
+        sched.global_put(&mut core, new[at]);
+        sched.global_put(&mut core, begun[at]);
+    }
+    sched.global_put(&mut core, locked);
+    sched.at_limit.store(true, Relaxed);
+    for expected in [begun[0], begun[1]] {
+        assert_eq!(sched.global_get(&mut core), Some(expected));
+    }
+    sched.at_limit.store(false, Relaxed);
+    assert_eq!(sched.global_get(&mut core), Some(new[0]));
+    sched.at_limit.store(true, Relaxed);
+    for expected in [begun[2], locked, spent, new[1], new[2]] {
+        assert_eq!(sched.global_get(&mut core), Some(expected));
+    }
+    assert_eq!(sched.global_get(&mut core), None);
+}
+
+/// F2: neither half keeps the other out, however many arrive.
+#[test]
+fn f2_a_spent_goroutine_waits_for_at_most_122_fresh_ones() {
+    for is_at_limit in [false, true] {
+        let sched = still(1);
+        let spent: Vec<_> = (0..3).map(|_| begun_g(&sched)).collect();
+        let mut core = sched.core.lock();
+        for g in &spent {
+            sched.global_put_spent(&mut core, *g);
+        }
+        sched.at_limit.store(is_at_limit, Relaxed);
+        for g in spent {
+            let mut waited = 0;
+            loop {
+                sched.global_put(&mut core, begun_g(&sched));
+                match sched.global_get(&mut core) {
+                    Some(taken) if taken == g => break,
+                    Some(_) => waited += 1,
+                    None => panic!("empty"),
+                }
+                assert!(waited <= 122, "starved");
+            }
+            assert!(waited > 50, "the woken come first");
+        }
+    }
+}
+
+/// The same for the fresh, however often the spent are hurried.
+#[test]
+fn f2_a_fresh_goroutine_waits_for_at_most_122_urgent_ones() {
+    let sched = still(1);
+    let fresh = begun_g(&sched);
+    let mut core = sched.core.lock();
+    sched.global_put(&mut core, fresh);
+    let mut waited = 0;
+    loop {
+        sched.global_put_spent(&mut core, begun_g(&sched));
+        core.runq.hurry_spent();
+        if sched.global_get(&mut core) == Some(fresh) {
+            break;
+        }
+        waited += 1;
+        assert!(waited <= 122, "starved");
+    }
+    assert!(waited > 50, "the urgent come first");
 }
 
 #[test]
