@@ -123,9 +123,9 @@ impl Builder {
         self
     }
 
-    /// The most threads that run goroutines, 10,000 if not set; at least one for each of `procs`. Needing more, for locked
-    /// goroutines or marked calls ([`blocking`](crate::blocking)), is a fatal error. Goroutines that block unmarked or compute
-    /// without end make others wait instead.
+    /// The most threads that run goroutines, 10,000 if not set; at least one for each of `procs`. Needing more for locked
+    /// goroutines is a fatal error. Marked calls ([`blocking`](crate::blocking)) beyond it wait for others to return; if none does
+    /// for 10 seconds that is a fatal error, too. Goroutines that block unmarked or compute without end make others wait.
     ///
     /// ```
     /// let builder = gosched::Runtime::builder().max_threads(64);

@@ -17,6 +17,12 @@ pub fn fail_epoll_after(n: i64) {
     crate::os::FAIL_EPOLL_AFTER.store(n, SeqCst);
 }
 
+/// How long callers wait for a thread while no marked call returns, before the process ends.
+pub fn thread_patience(patience: std::time::Duration) {
+    let ns = patience.as_nanos() as u64;
+    crate::sched::room::PATIENCE_NS.store(ns, SeqCst);
+}
+
 /// Whether `build` finds that goroutines cannot have their own thread-locals.
 pub fn refuse_own_thread_locals(refuse: bool) {
     crate::os::REFUSE_OWN_TLS.store(refuse, SeqCst);

@@ -18,7 +18,6 @@ use super::lock::Held;
 use super::p::{acquire_p, gp, relinquish_p};
 use super::ptr::{Gp, Mp, Pp};
 use super::{Core, Sched};
-use crate::os;
 
 /// Idle Ms kept for goroutines that have begun and leave their thread by themselves, once no more threads can be had.
 pub(crate) const LIMIT_SLACK: u32 = 4;
@@ -44,6 +43,7 @@ impl Sched {
     pub(crate) fn mirror_limit(&self, core: &Core) {
         let is_at_limit = core.nparked > 0 && self.is_scarce(core);
         self.at_limit.store(is_at_limit, Relaxed);
+        self.mirror_room(core);
     }
 
     /// Idle Ms, and Ms that may yet be made. While the system refuses threads only the idle ones count.
@@ -97,7 +97,7 @@ impl Sched {
     /// Waits until somebody has brought a P, and runs the goroutine on it. On the thread, inside the runtime. CONTEXT: signal.
     ///
     /// When the runtime is dropped it goes on without one, as those do that ran at that moment: it may hold a lock that the
-    /// rest of the process needs. Until it next waits or ends it has only the CPU that nobody else wants.
+    /// rest of the process needs. So its thread keeps its priority: at a lower one it might not get to the unlock.
     pub(crate) fn wait_bound(&self, m: Mp, g: Gp) {
         let p = loop {
             m.park.sleep_hearing(|| m.trace.answer());
@@ -115,7 +115,7 @@ impl Sched {
                 p.begin_slice();
             }
             None => {
-                os::lower_priority();
+                crate::os::lower_priority();
                 let mut core = self.core.lock();
                 core.nmidlelocked -= 1;
                 core.nparked -= 1;

@@ -106,22 +106,28 @@ impl Sched {
             self.poller.wake(); // that M comes back and takes the P; a new thread may be slow, or refused
         }
         self.ask_for_threads(&core);
-        if core.mcount < self.config.max_threads {
-            return; // by and by one is made
+        if !self.is_out_of_threads(&core) {
+            return;
         }
-        if !self.poller.is_watching() && !self.somebody_comes_back(&core) {
-            drop(core);
-            super::fatal::thread_exhaustion(self.config.max_threads);
+        if self.ms_in_calls() > 0 {
+            return self.wait_for_calls(); // one of them comes back, or sysmon loses patience
         }
+        drop(core);
+        super::fatal::thread_exhaustion(self.config.max_threads);
+    }
+
+    /// Whether no M can take a pending P unless one in a marked call returns.
+    pub(crate) fn is_out_of_threads(&self, core: &Core) -> bool {
+        core.mcount >= self.config.max_threads
+            && !self.poller.is_watching()
+            && !self.somebody_comes_back(core)
     }
 
     /// Whether an M without a P is awake, or being born: it passes `stop_m` and takes a pending P. One in a marked call is not:
     /// nobody knows when it comes back. (Nor of one whose P was taken; but that was done without its asking.)
-    fn somebody_comes_back(&self, core: &Held<'_, Core>) -> bool {
+    fn somebody_comes_back(&self, core: &Core) -> bool {
         let bound = self.procs().filter(|p| p.m.load(Relaxed).is_some()).count() as i32;
-        let ms = std::iter::successors(core.allm, |m| m.alllink.get());
-        let in_calls = ms.filter(|m| m.claim.is_marked()).count() as i32;
-        core.awake() - in_calls - bound >= core.npending as i32
+        core.awake() - self.ms_in_calls() - bound >= core.npending as i32
     }
 
     /// Takes a P that waits for a thread; the M that takes it inherits whether it spins.
@@ -322,7 +328,7 @@ impl Sched {
         }
         core.midle = Some(m);
         core.nmidle += 1;
-        if core.nparked > 0 {
+        if core.nparked > 0 || self.room.has_calls_out() {
             self.mirror_limit(core);
         }
     }
@@ -345,7 +351,7 @@ impl Sched {
         m.is_idle.set(false);
         core.nmidle -= 1;
         core.activity += 1;
-        if core.nparked > 0 {
+        if core.nparked > 0 || self.room.has_calls_out() {
             self.mirror_limit(core);
         }
     }

@@ -11,7 +11,7 @@
 //! | `park` `slot` `wait` | in and out of the runtime, park, ready, yield; one waiter meets one event |
 //! | `sudog` `waitq` | many waiters on many things: one claim ends a wait; queues of waiters |
 //! | `claim` `pstatus` | in and out of the runtime while somebody may take the P; a P's states |
-//! | `syscall` | marked blocking calls, and coming back from any call without a P |
+//! | `syscall` `room` | marked blocking calls, and coming back from any call without a P; how many threads they may hold |
 //! | `sysmon` `retake` `preempt` | the monitor; taking Ps from whoever blocks; making room when nobody wants to |
 //! | `locked` `bound` | `lock_os_thread`; goroutines that wait for a P on the thread they are on |
 //! | `netpoll` | when the kernel is asked about the network |
@@ -52,6 +52,7 @@ pub(crate) mod pstatus;
 pub(crate) mod ptr;
 pub(crate) mod registry;
 pub(crate) mod retake;
+pub(crate) mod room;
 pub(crate) mod runq;
 pub(crate) mod schedule;
 pub(crate) mod seen;
@@ -180,6 +181,7 @@ pub(crate) struct Sched {
     pub(crate) calls: retake::CallCounters,
     /// Threads wait with goroutines and no more can be spared (`bound`).
     pub(crate) at_limit: AtomicBool,
+    pub(crate) room: room::Room,
     pub(crate) creator: threads::Creator,
     pub(crate) world: world::World,
     /// A drop has begun to give the goroutines up: what it finds running is left to the Ms that run it.
@@ -267,6 +269,7 @@ impl Sched {
             nstrays: AtomicU32::new(0),
             calls: retake::CallCounters::default(),
             at_limit: AtomicBool::new(false),
+            room: room::Room::new(),
             creator: threads::Creator::new(),
             world: world::World::new(),
             is_given_up: AtomicBool::new(false),

@@ -219,6 +219,7 @@ impl Sched {
         chaos::point("retake");
         if p.status.retake(PStatus::Idle) {
             self.calls.retaken.add_shared(1);
+            self.room.call_is_out();
             self.hand_off_p(p);
         }
         PACE_MARKED_NS
@@ -578,6 +579,7 @@ impl Sched {
             match p.status() {
                 PStatus::Syscall if p.status.retake(PStatus::Idle) => {
                     self.calls.retaken.add_shared(1);
+                    self.room.call_is_out();
                     self.hand_off_p(p);
                 }
                 PStatus::Running => {

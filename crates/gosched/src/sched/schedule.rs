@@ -504,6 +504,7 @@ impl Sched {
         let p = marked.next()?;
         drop(core);
         self.calls.retaken.add_shared(1);
+        self.room.call_is_out();
         acquire_p(m, p);
         Some(p)
     }

@@ -37,6 +37,9 @@ use crate::context::{current_m, tls};
 /// (it then has a processor for as long as that takes), and calls nest. A panic passes through. While `f` computes it does not
 /// count as one of GOMAXPROCS, so it should be about waiting.
 ///
+/// Where calls hold nearly all threads of [`max_threads`](crate::Builder::max_threads) the goroutine first waits until another
+/// call has returned. If none returns for 10 seconds the process ends with `thread exhaustion`.
+///
 /// Blocks the thread as `f` does, never other goroutines. On a plain thread it only calls `f`.
 ///
 /// ```
@@ -60,6 +63,13 @@ impl Call {
         let m = current_m()?;
         let g = m.curg()?;
         if g.calls.get() == 0 {
+            let m = match m.sched().room.is_full() {
+                true => {
+                    super::room::wait_for_room(m, g);
+                    current_m()?
+                }
+                false => m,
+            };
             // Inside first: one that has to wait for a P here is not in the call yet.
             let m = enter_m(m);
             g.calls.set(1);
@@ -85,6 +95,9 @@ impl Drop for Call {
             g.calls.set(calls); // before it comes back: it is not to go away again
             if calls == 0 {
                 leave(enter_m(m));
+                if g.sched().room.is_awaited() {
+                    super::room::pass_on_room(g);
+                }
             }
         }
     }
@@ -120,6 +133,7 @@ pub(crate) fn enter_syscall(m: Mp, g: Gp) {
 #[inline(never)]
 fn enter_syscall_slow(sched: &Sched, p: Pp) {
     if sched.is_stopping() && p.status.retake(PStatus::Idle) {
+        sched.room.call_is_out();
         sched.hand_off_p(p);
     } else if sched.has_work() {
         sched.sysmon.wake(); // the P may be wanted soon
@@ -179,6 +193,9 @@ fn come_to_rest(m: Mp, g: Gp) {
 #[inline(never)]
 fn come_back_slow(m: Mp, g: Gp, old: Option<Pp>) -> Mp {
     let sched = m.sched();
+    if old.is_some() {
+        sched.call_is_back();
+    }
     if m.claim.depth() > 1 || !m.may_be_preempted() {
         return m; // what is done here needs no P, and must not wait for one
     }

@@ -31,6 +31,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
 
 use super::ptr::Pp;
+use super::room::Shortage;
 use super::{Sched, deadlock};
 use crate::debug::schedtrace;
 use crate::os;
@@ -195,6 +196,7 @@ struct Seen {
     next_shrink_ns: u64,
     parks: u64,
     had_parks: bool,
+    shortage: Shortage,
 }
 
 /// The thread's function; returns when the runtime is dropped.
@@ -212,6 +214,7 @@ pub(crate) fn run(sched: &Sched) {
         next_shrink_ns: sched.started_ns + SHRINK_PERIOD_NS,
         parks: 0,
         had_parks: false,
+        shortage: Shortage::default(),
     };
     while !sched.dead.load(Acquire) {
         if seen.idle_looks >= IDLE_LOOKS && sched.config.schedtrace_ms.is_none() {
@@ -229,9 +232,11 @@ pub(crate) fn run(sched: &Sched) {
         if has_taken {
             seen.fast_looks = 0;
         }
+        sched.watch_room(now, &mut seen.shortage);
         let all_idle = sched.npidle.load(Relaxed) == sched.nprocs();
         // Those who come back without a P then have one each.
-        let is_idle = all_idle && sched.nstrays.load(Relaxed) <= sched.nprocs();
+        let is_idle =
+            all_idle && sched.nstrays.load(Relaxed) <= sched.nprocs() && !sched.room.is_awaited();
         seen.idle_looks = if is_idle { seen.idle_looks + 1 } else { 0 };
         set_pace(&mut seen, pace);
         rescue(sched, &mut seen);

@@ -122,6 +122,7 @@ impl Sched {
         for p in self.procs() {
             if p.status.retake(PStatus::GcStop) {
                 self.calls.retaken.add_shared(1);
+                self.room.call_is_out();
                 core.stopwait -= 1;
             }
         }

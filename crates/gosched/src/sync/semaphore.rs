@@ -125,6 +125,14 @@ impl Semaphore {
         self.word.free()
     }
 
+    /// Gives a permit back, or one more out.
+    #[inline]
+    pub(crate) fn release(&self) {
+        if !self.word.release() {
+            self.release_slow();
+        }
+    }
+
     #[cold]
     #[inline(never)]
     fn release_slow(&self) {
@@ -147,9 +155,7 @@ impl Semaphore {
 impl Drop for SemaphoreGuard<'_> {
     #[inline]
     fn drop(&mut self) {
-        if !self.semaphore.word.release() {
-            self.semaphore.release_slow();
-        }
+        self.semaphore.release();
     }
 }
 

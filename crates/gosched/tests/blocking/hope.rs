@@ -1,9 +1,10 @@
 //! Calls and the runtime as a whole: a call is hope (U6), an idle runtime is idle even during one (SM), threads have a limit
 //! (MG).
 
+use gosched::testing::thread_patience;
 use gosched::{Deadlock, blocking};
 
-use super::common::{child, child_of};
+use super::common::{child, child_of, within};
 use super::*;
 
 const DEADLOCK: &str = "fatal error: all goroutines are asleep - deadlock!";
@@ -113,10 +114,11 @@ fn sm_the_monitor_sleeps_during_a_long_call() {
     }
 }
 
-/// A marked call promises that its P can be used meanwhile, so there must be a thread for it.
+/// Marked calls hold as many threads as they may have, and none of them returns: after a while that is fatal.
 #[test]
 fn mg_marked_calls_beyond_the_limit_of_threads() {
     let out = child("hope::mg_marked_calls_beyond_the_limit_of_threads", || {
+        thread_patience(ms(500));
         let runtime = Runtime::builder().procs(2).max_threads(8).build().unwrap();
         runtime.run(|| {
             let call = || blocking(|| std::thread::sleep(Duration::from_secs(60)));
@@ -124,10 +126,65 @@ fn mg_marked_calls_beyond_the_limit_of_threads() {
             many.into_iter().for_each(|one| one.join().unwrap());
         });
     });
-    out.died_with(&[
+    assert_eq!(out.code(), 2, "{out:#?}");
+    out.says(&[
+        WARNING,
         "runtime: program exceeds 8-thread limit",
         "fatal error: thread exhaustion",
     ]);
+}
+
+/// What is said when callers wait for others to return.
+const WARNING: &str = "gosched: calls in gosched::blocking hold as many threads as they may have";
+
+/// Callers beyond the limit wait for others to return, first come, first served; whoever makes no call goes on meanwhile.
+#[test]
+fn mg_marked_calls_beyond_the_limit_wait_their_turn() {
+    for threads in ["1", "2", "3", "8"] {
+        let name = "hope::mg_marked_calls_beyond_the_limit_wait_their_turn";
+        let out = child_of(name, threads, |threads| {
+            let threads: usize = threads.parse().unwrap();
+            let runtime = Runtime::builder()
+                .procs(threads.min(2))
+                .max_threads(threads);
+            let runtime = runtime.build().unwrap();
+            let ticks = within(Duration::from_secs(100), "the calls", || {
+                runtime.run(|| {
+                    let call = || blocking(|| std::thread::sleep(ms(10)));
+                    let many: Vec<_> = (0..60).map(|_| thread::spawn(call)).collect();
+                    let mut ticks = 0;
+                    while many.iter().any(|one| !one.is_finished()) {
+                        thread::sleep(ms(1));
+                        ticks += 1;
+                    }
+                    many.into_iter().for_each(|one| one.join().unwrap());
+                    ticks
+                })
+            });
+            assert!(threads < 8 || ticks > 5, "{ticks} ticks");
+            assert!(runtime.metrics().threads <= threads);
+        });
+        out.succeeded();
+        assert!(out.stderr.matches(WARNING).count() <= 1, "{out:#?}");
+    }
+}
+
+/// It is not the time that callers wait but the time without any return that counts.
+#[test]
+fn mg_callers_wait_as_long_as_calls_return() {
+    let out = child("hope::mg_callers_wait_as_long_as_calls_return", || {
+        thread_patience(ms(3000));
+        let runtime = Runtime::builder().procs(2).max_threads(8).build().unwrap();
+        within(Duration::from_secs(100), "the calls", || {
+            runtime.run(|| {
+                let call = || blocking(|| std::thread::sleep(ms(400)));
+                let many: Vec<_> = (0..40).map(|_| thread::spawn(call)).collect();
+                many.into_iter().for_each(|one| one.join().unwrap());
+            });
+        });
+    });
+    out.succeeded();
+    assert_eq!(out.stderr.matches(WARNING).count(), 1, "{out:#?}");
 }
 
 /// Within the limit all is well, however often.
