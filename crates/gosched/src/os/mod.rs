@@ -17,7 +17,7 @@
 // | net     | `tcp_socket`, `connect_begin`, `is_writable`, `has_error`, `accept`, `listen_longest`, `linger`, `set_linger` |
 // |         | `is_nonblocking`, `set_nonblocking`, `socket_timeout`, `set_socket_timeout`, `SocketTimeout` |
 // | pagevec | `PageVec` |
-// | thread  | `thread_spawn`, `set_thread_name`, `gettid`, `getpid`, `lower_priority` |
+// | thread  | `thread_spawn`, `set_thread_name`, `gettid`, `getpid` |
 // |         | `sched_yield`, `sleep_ns`, `exit_process`, `stack_bounds` |
 // | barrier | `membarrier_register`, `membarrier` |
 // | task    | `thread_cpu_ns`, `voluntary_switches`, `signal_thread`, `is_marked`, `TaskFile`, `Doing`, `set_timer_slack_ns`, `set_slice_ns` |

@@ -115,7 +115,6 @@ impl Sched {
                 p.begin_slice();
             }
             None => {
-                crate::os::lower_priority();
                 let mut core = self.core.lock();
                 core.nmidlelocked -= 1;
                 core.nparked -= 1;

@@ -210,6 +210,31 @@ fn d2_drops_at_any_moment_of_a_call() {
     out.succeeded();
 }
 
+/// Goroutines that were made to wait, and go on when their runtime is dropped, may hold a lock that others need: their threads keep
+/// the priority that they had.
+#[test]
+fn d2_a_drop_leaves_priorities_as_they_are() {
+    // SAFETY: the call touches no memory; 0 is the calling thread.
+    let nice = || unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+    let (is_over, runtime) = (Arc::new(AtomicBool::new(false)), runtime(1));
+    let (tell, told) = mpsc::channel();
+    for _ in 0..4 {
+        let (is_over, tell) = (Arc::clone(&is_over), tell.clone());
+        runtime.go(move || {
+            while !is_over.load(SeqCst) {
+                std::hint::spin_loop();
+            }
+            tell.send(nice()).unwrap();
+        });
+    }
+    assert!(eventually(|| runtime.metrics().parked_threads >= 3));
+    within(LONG, "the drop", || drop(runtime));
+    is_over.store(true, SeqCst);
+    for _ in 0..4 {
+        assert_eq!(told.recv_timeout(LONG), Ok(nice()), "D2");
+    }
+}
+
 /// Who was made to leave in the middle of something waits on its thread for a P. When there will never be one again it goes on
 /// without, as whoever was running does: others may want the lock that it holds.
 #[test]

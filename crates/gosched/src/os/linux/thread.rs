@@ -10,7 +10,7 @@ use core::ptr;
 
 use super::inject::{FAIL_THREAD_AFTER, refuses};
 use super::mem::round_up_page;
-use super::syscall::{Errno, check, syscall0, syscall1, syscall2, syscall3};
+use super::syscall::{Errno, check, syscall0, syscall1, syscall2};
 
 /// What a new thread runs.
 pub(crate) type ThreadStart = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
@@ -91,20 +91,6 @@ pub(crate) fn set_thread_name(name: &CStr) {
 pub(crate) fn gettid() -> i32 {
     // SAFETY: the call touches no memory.
     unsafe { syscall0(libc::SYS_gettid) as i32 }
-}
-
-/// The calling thread goes on with what CPU others leave; CONTEXT: any.
-pub(crate) fn lower_priority() {
-    const LOWEST: usize = 19;
-    // SAFETY: the call touches no memory; 0 is the calling thread.
-    unsafe {
-        syscall3(
-            libc::SYS_setpriority,
-            libc::PRIO_PROCESS as usize,
-            0,
-            LOWEST,
-        )
-    };
 }
 
 /// The process's id; CONTEXT: any.
