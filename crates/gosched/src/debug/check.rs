@@ -334,6 +334,15 @@ fn check_ms(sched: &Sched, core: &Core, report: &mut Report) {
             core.creating, core.mcount
         ),
     );
+    let is_at_limit = core.nparked > 0 && sched.is_scarce(core);
+    report.expect(
+        is_at_limit == sched.is_at_limit(),
+        "MG",
+        format_args!(
+            "at the thread limit: {is_at_limit}, its mirror {}",
+            sched.is_at_limit()
+        ),
+    );
     report.expect(
         core.mcount <= sched.config.max_threads,
         "MG",

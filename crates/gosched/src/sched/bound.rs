@@ -56,7 +56,7 @@ impl Sched {
 
     /// Whether threads are too few for one more that waits with a goroutine. The last idle M is not given away on the strength of
     /// threads that are yet to be made: the system may refuse them.
-    fn is_scarce(&self, core: &Core) -> bool {
+    pub(crate) fn is_scarce(&self, core: &Core) -> bool {
         core.nmidle == 0 || self.is_at_last_threads(core)
     }
 

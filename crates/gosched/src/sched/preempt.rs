@@ -180,11 +180,14 @@ impl Sched {
         }
         let exchange = self.exchange(&mut core, m.p());
         let is_limit = self.is_at_last_threads(&core);
+        let says_so = is_limit && !core.is_refused; // of a refusal the creator speaks
         if matches!(exchange, Exchange::Impossible) {
             drop(core);
             m.p().begin_slice(); // it has made it through this one
             if is_limit {
                 self.calls.refused.add_shared(1);
+            }
+            if says_so {
                 self.say_limit();
             }
             return;
@@ -202,7 +205,7 @@ impl Sched {
                 self.global_put_spent(&mut core, g);
                 self.give_p(&mut core, p, other, owner);
                 drop(core);
-                if is_limit {
+                if says_so {
                     self.say_limit();
                 }
             }

@@ -197,3 +197,53 @@ pub(crate) fn pass_on_room(g: Gp) {
     sched.room.returned.fetch_add(1, Relaxed);
     sched.make_room();
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sched::tests::still;
+
+    /// It is not how long somebody waits that counts, but how long no call has returned.
+    #[test]
+    fn mg_patience_begins_anew_with_each_return() {
+        let sched = still(1);
+        sched.core.lock().mcount = sched.config.max_threads;
+        sched.room.call_is_out();
+        sched.room.waiting.store(1, Relaxed);
+        let (mut shortage, second) = (Shortage::default(), 1_000_000_000);
+        let mut look = |now: u64| {
+            sched.watch_room(now * second, &mut shortage);
+            shortage.since_ns / second
+        };
+        assert_eq!([look(100), look(105)], [100, 100]);
+        sched.room.returned.fetch_add(1, Relaxed);
+        assert_eq!([look(109), look(118)], [109, 109]);
+        assert!(sched.room.is_full());
+        // A thread is there: nobody has to wait, and the one who does has its turn.
+        sched.core.lock().mcount = 1;
+        assert_eq!([look(119), look(150)], [119, 150]);
+        assert!(!sched.room.is_full());
+        assert_eq!(sched.room.permits.available_permits(), 1);
+        sched.room.waiting.store(0, Relaxed);
+        assert_eq!(look(200), 0);
+    }
+
+    /// Nobody waits where there is no call to wait for.
+    #[test]
+    fn mg_room_is_full_only_while_a_call_is_out() {
+        let sched = still(2);
+        let mut core = sched.core.lock();
+        core.mcount = sched.config.max_threads;
+        sched.mirror_limit(&core);
+        assert!(!sched.room.is_full());
+        sched.room.call_is_out();
+        for (spare, is_full) in [(0, true), (2, true), (3, false), (0, true)] {
+            core.mcount = sched.config.max_threads - spare;
+            sched.mirror_limit(&core);
+            assert_eq!(sched.room.is_full(), is_full, "{spare} spare");
+        }
+        drop(core);
+        sched.call_is_back();
+        assert!(!sched.room.is_full());
+    }
+}

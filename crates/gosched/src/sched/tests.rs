@@ -39,7 +39,7 @@ const NEVER: Duration = Duration::from_secs(20);
 const MANY: usize = 100_000;
 
 /// A scheduler without threads, its Ps idle.
-fn still(procs: u32) -> Box<Sched> {
+pub(super) fn still(procs: u32) -> Box<Sched> {
     let sched = Box::new(Sched::new(Config {
         name: None,
         procs,

@@ -277,6 +277,7 @@ fn begin_m(sched: &Sched, m: Mp) {
     m.id.set(core.next_mid);
     core.next_mid += 1;
     core.creating -= 1;
+    sched.mirror_limit(&core);
     m.alllink.set(core.allm);
     core.allm = Some(m);
 }

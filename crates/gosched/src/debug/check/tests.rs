@@ -579,7 +579,11 @@ fn m6_a_lock_goes_one_way() {
     assert_eq!(found, ["M6"]);
     let found = stopped(|sched| sched.core.lock().nmidlelocked = 1);
     assert_eq!(found, ["M6"]);
-    let found = stopped(|sched| sched.core.lock().nparked = 1);
+    let found = stopped(|sched| {
+        let mut core = sched.core.lock();
+        core.nparked = 1;
+        sched.mirror_limit(&core);
+    });
     assert_eq!(found, ["M6"]);
 }
 
@@ -591,6 +595,8 @@ fn mg_threads_are_miscounted() {
         core.mcount = 101;
         core.creating = 101;
     });
+    assert_eq!(found, ["MG"]);
+    let found = running(|sched| sched.at_limit.store(true, Relaxed));
     assert_eq!(found, ["MG"]);
 }
 
