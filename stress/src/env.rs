@@ -30,6 +30,8 @@ pub struct Env {
     pub stop: AtomicBool,
     /// A runtime is being ended: what it was asked for may be refused, and joins may say `Exited`.
     pub is_ending: AtomicBool,
+    /// The system refuses threads all the time.
+    pub has_no_threads: AtomicBool,
     pub here: Handle,
     pub there: Option<Handle>,
     pub seeds: AtomicU64,

@@ -96,6 +96,18 @@ pub struct Inject {
     pub epoll: bool,
 }
 
+/// Whether the system refuses threads all the time, to loops that never wait and to sleepers beside them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    No,
+    /// For the first half of a round: then threads are made again.
+    Ends,
+    ForGood,
+}
+
+/// The mixes of a round in which threads are refused all the time: none of them blocks a thread, so nobody may starve.
+const UNDER_REFUSAL: [&str; 3] = ["heart", "hogs", "park"];
+
 /// A round's parameters.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -114,6 +126,7 @@ pub struct Plan {
     /// Whether everybody is told before the end begins.
     pub is_gentle: bool,
     pub inject: Inject,
+    pub refusal: Refusal,
     pub mixes: Vec<usize>,
     pub length: Duration,
     /// Goroutines at the same time.
@@ -146,6 +159,7 @@ impl Plan {
             endings: [ending(&mut rng, kind), ending(&mut rng, kind)],
             is_gentle: rng.one_in(3),
             inject: inject(&mut rng, kind),
+            refusal: Refusal::No,
             mixes: Vec::new(),
             length: Duration::from_millis(200 + rng.below(1000) + rng.below(1800) * rng.below(2)),
             room: 20 + (1 << rng.below(12)),
@@ -153,8 +167,26 @@ impl Plan {
         if there.is_none() {
             plan.endings[1] = Ending::Drained;
         }
-        plan.choose(&mut rng, only);
+        if kind == Kind::Faults && only.is_empty() && rng.one_in(4) {
+            plan.refuse_threads(&mut rng);
+        } else {
+            plan.choose(&mut rng, only);
+        }
         plan
+    }
+
+    /// The system refuses threads all the time, and nothing else.
+    fn refuse_threads(&mut self, rng: &mut Rng) {
+        self.refusal = match rng.one_in(2) {
+            true => Refusal::Ends,
+            false => Refusal::ForGood,
+        };
+        (self.preemption, self.inject) = (true, Inject::default());
+        (self.there, self.endings[1]) = (None, Ending::Drained);
+        self.procs = self.procs.min(4);
+        let names = UNDER_REFUSAL.map(|name| mixes::ALL.iter().position(|mix| mix.name == name));
+        self.mixes = names.into_iter().flatten().collect();
+        self.mixes.sort_unstable();
     }
 
     /// The mixes that this round can have.
@@ -278,6 +310,8 @@ impl fmt::Display for Plan {
             (self.inject.map, "memory refused"),
             (self.inject.thread, "threads refused"),
             (self.inject.epoll, "epoll refused"),
+            (self.refusal == Refusal::Ends, "no threads at first"),
+            (self.refusal == Refusal::ForGood, "no threads"),
         ];
         for (_, flag) in flags.iter().filter(|(is_on, _)| *is_on) {
             write!(f, ", {flag}")?;
@@ -317,6 +351,22 @@ mod tests {
             for n in 0..200 {
                 let plan = Plan::new(round_seed(7, n), &[at]);
                 assert_eq!(plan.mixes, [at], "{plan}");
+            }
+        }
+    }
+
+    #[test]
+    fn both_refusals_of_threads_come_early_and_have_hogs_and_a_heart() {
+        let plans: Vec<_> = (0..400).map(|n| Plan::new(round_seed(5, n), &[])).collect();
+        for refusal in [Refusal::Ends, Refusal::ForGood] {
+            let such = plans.iter().filter(|plan| plan.refusal == refusal);
+            assert!(such.clone().count() > 3, "{refusal:?}");
+            for plan in such {
+                assert!(
+                    plan.has("hogs") && plan.has("heart") && plan.preemption,
+                    "{plan}"
+                );
+                assert!(!plan.inject.thread && plan.there.is_none(), "{plan}");
             }
         }
     }

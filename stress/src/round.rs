@@ -19,7 +19,7 @@ use gosched::{Deadlock, Runtime, testing};
 
 use crate::env::Env;
 use crate::ledger::{BEATS, DRAIN, DROP, HEARTBEAT, Ledger, SHUTDOWN, Sums, YIELD};
-use crate::plan::{Ending, Kind, Plan};
+use crate::plan::{Ending, Kind, Plan, Refusal};
 use crate::rng::Rng;
 use crate::{mixes, system, watch};
 
@@ -89,6 +89,7 @@ pub fn run(plan: Plan) -> Outcome {
         ledger: Arc::new(Ledger::new(mixes::ALL.len())),
         stop: AtomicBool::new(false),
         is_ending: AtomicBool::new(false),
+        has_no_threads: AtomicBool::new(false),
         here: here.handle(),
         there: there.as_ref().map(Runtime::handle),
         seeds: AtomicU64::new(rng.next()),
@@ -97,6 +98,7 @@ pub fn run(plan: Plan) -> Outcome {
     });
     watch::built(&env);
     watch::stage("starting");
+    refuse_threads(&env, &mut rng);
     start(&env, &mut rng, &here);
     watch::stage("running");
     let machine_late = pass_time(&env, &mut rng);
@@ -156,6 +158,7 @@ fn start(env: &Arc<Env>, rng: &mut Rng, here: &Runtime) {
 /// Lets time pass, with failures now and then; returns how late the machine was at waking this thread.
 fn pass_time(env: &Arc<Env>, rng: &mut Rng) -> Duration {
     let until = Instant::now() + env.plan.length;
+    let allowed = Instant::now() + env.plan.length / 2;
     let mut late = Duration::ZERO;
     while env.ledger.complaints().is_empty()
         && (Instant::now() < until || is_awaited(&env.plan, &env.ledger, late))
@@ -167,12 +170,17 @@ fn pass_time(env: &Arc<Env>, rng: &mut Rng) -> Duration {
             rng.micros(3000),
         ];
         std::thread::sleep(pauses[0]);
-        refuse_nothing();
+        if env.plan.refusal == Refusal::No
+            || env.plan.refusal == Refusal::Ends && Instant::now() >= allowed
+        {
+            refuse_nothing(env);
+        }
         std::thread::sleep(pauses[1]);
         late = late.max(began.elapsed().saturating_sub(pauses[0] + pauses[1]));
     }
     // Who is still waiting has waited so long at least.
     (0..BEATS).for_each(|who| env.ledger.took(who, env.ledger.silence(who)));
+    refuse_nothing(env);
     late
 }
 
@@ -192,8 +200,19 @@ fn refuse(env: &Env, rng: &mut Rng) {
     }
 }
 
+/// From now on the system gives a few more threads, and then none.
+fn refuse_threads(env: &Env, rng: &mut Rng) {
+    if env.plan.refusal != Refusal::No {
+        env.has_no_threads.store(true, SeqCst);
+        // At least one more than there are Ps: where each runs a loop on the only threads nobody else gets one.
+        testing::fail_thread_after(rng.within(env.plan.procs + 2, env.plan.procs + 12) as i64);
+        env.ledger.refusals[1].fetch_add(1, SeqCst);
+    }
+}
+
 /// The system is in order again.
-fn refuse_nothing() {
+fn refuse_nothing(env: &Env) {
+    env.has_no_threads.store(false, SeqCst);
     testing::fail_map_after(-1);
     testing::fail_thread_after(-1);
     testing::fail_epoll_after(-1);

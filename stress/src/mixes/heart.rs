@@ -41,7 +41,10 @@ pub fn root(a: &mut Actor) {
         a.expect(took >= BEAT, "a sleep was too short");
         a.env.ledger.took(HEARTBEAT, took - BEAT.min(took));
         let began = Instant::now();
-        if let Some(child) = a.spawn(|_| 7) {
+        // One that has not begun waits while every thread is held.
+        if !a.env.has_no_threads.load(SeqCst)
+            && let Some(child) = a.spawn(|_| 7)
+        {
             a.join(child);
             a.env.ledger.took(SPAWN, began.elapsed());
         }

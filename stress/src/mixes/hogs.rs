@@ -6,8 +6,15 @@ use std::time::{Duration, Instant};
 use gosched::thread;
 
 use crate::env::Actor;
+use crate::plan::Refusal;
+
+/// Loops that go on until the round is over, where threads are refused: more than there are threads.
+const ENDLESS: usize = 30;
 
 pub fn root(a: &mut Actor) {
+    if a.env.plan.refusal != Refusal::No {
+        return endless(a);
+    }
     while !a.over() {
         let mut handles = Vec::new();
         for _ in 0..a.rng.few(4) {
@@ -24,6 +31,21 @@ pub fn root(a: &mut Actor) {
         a.join_all(handles);
         thread::sleep(a.rng.micros(8000));
     }
+}
+
+fn endless(a: &mut Actor) {
+    let mut handles = Vec::new();
+    for _ in 0..ENDLESS {
+        handles.push(a.spawn(|a| {
+            while !a.over() {
+                for _ in 0..1000 {
+                    std::hint::spin_loop();
+                }
+            }
+            a.op();
+        }));
+    }
+    a.join_all(handles);
 }
 
 /// Sums that are known, over many registers.
