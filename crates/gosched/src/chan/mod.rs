@@ -238,5 +238,5 @@ fn clock(when_ns: u64, period_ns: u64) -> Receiver<Instant> {
 /// }
 /// ```
 pub const fn never<T>() -> Receiver<T> {
-    Receiver { chan: None }
+    Receiver::never()
 }

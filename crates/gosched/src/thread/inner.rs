@@ -12,11 +12,13 @@
 //! ```
 
 use std::cell::Cell;
+use std::num::NonZero;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, fence};
 
+use super::ThreadId;
 use crate::sched::g::G;
 use crate::sched::note::Note;
 use crate::sched::park::ready;
@@ -117,9 +119,15 @@ impl Inner {
         self.id.store(id, Relaxed);
     }
 
-    /// The runtime's number (0 for plain threads) and the id within it.
-    pub(crate) fn identity(&self) -> (u32, u64) {
-        (self.runtime.load(Relaxed), self.id.load(Relaxed))
+    /// Which goroutine or plain thread it is.
+    pub(crate) fn identity(&self) -> ThreadId {
+        let Some(id) = NonZero::new(self.id.load(Relaxed)) else {
+            crate::sched::fatal::throw("a thread handle without an identity")
+        };
+        ThreadId {
+            runtime: self.runtime.load(Relaxed),
+            id,
+        }
     }
 
     pub(crate) fn name(&self) -> Option<&str> {

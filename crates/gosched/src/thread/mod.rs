@@ -121,8 +121,7 @@ impl Thread {
     /// ```
     #[must_use]
     pub fn id(&self) -> ThreadId {
-        let (runtime, id) = self.inner().identity();
-        ThreadId { runtime, id }
+        self.inner().identity()
     }
 
     /// The name it was given; see [`std::thread::Thread::name`].
@@ -174,7 +173,8 @@ impl fmt::Debug for Thread {
 pub struct ThreadId {
     /// The number of the runtime; 0 for plain threads.
     runtime: u32,
-    id: u64,
+    /// Within the runtime, or among plain threads. Not zero: an `Option<ThreadId>` is no larger.
+    id: NonZero<u64>,
 }
 
 impl ThreadId {
@@ -188,7 +188,7 @@ impl ThreadId {
     /// ```
     #[must_use]
     pub fn goroutine(&self) -> Option<NonZero<u64>> {
-        (self.runtime != 0).then(|| NonZero::new(self.id)).flatten()
+        (self.runtime != 0).then_some(self.id)
     }
 }
 
