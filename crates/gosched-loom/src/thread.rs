@@ -76,3 +76,10 @@ pub(crate) mod park {
     /// Nothing can unwind here: who was asked to waits again.
     pub(crate) fn check_cancelled() {}
 }
+
+/// A loom thread.
+pub(crate) type ThreadId = loom::thread::ThreadId;
+
+pub(crate) fn current_id() -> Option<ThreadId> {
+    Some(loom::thread::current().id())
+}

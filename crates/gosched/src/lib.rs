@@ -82,6 +82,9 @@ mod guide_scheduler {}
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guide/limits.md")]
 mod guide_limits {}
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/soundness.md")]
+mod soundness {}
 
 pub use builder::{Builder, Deadlock};
 pub use runtime::{Handle, Runtime, run};

@@ -106,8 +106,9 @@ pub(super) trait Port {
     /// Serves whoever waits, after somebody was queued. Under the lock.
     fn settle_queued(&self, q: &mut Queues, wake: &mut WakeList);
 
-    /// Refuses what was promised to a send that will not be completed. Outside the runtime.
-    fn refuse(&self, promise: Promise);
+    /// Refuses what was promised to a send that will not be completed. Outside the runtime. `may_drop`: the caller may drop
+    /// values of the channel, which need not be Send.
+    fn refuse(&self, promise: Promise, may_drop: bool);
 }
 
 impl<T> Port for Chan<T> {
@@ -208,7 +209,7 @@ impl<T> Port for Chan<T> {
         Chan::settle_queued(self, q, wake);
     }
 
-    fn refuse(&self, promise: Promise) {
+    fn refuse(&self, promise: Promise, may_drop: bool) {
         let mut wake = WakeList::new();
         let rt = enter();
         match (promise, &self.flavor) {
@@ -216,7 +217,9 @@ impl<T> Port for Chan<T> {
                 ring.void(place);
                 self.serve();
                 drop(rt);
-                self.drain_if_deserted();
+                if may_drop {
+                    self.drain_if_deserted(); // else the last sender frees what is left, with the channel
+                }
             }
             (promise, _) => {
                 if let Some((node, claim)) = promise.receiver() {

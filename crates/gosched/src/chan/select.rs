@@ -10,6 +10,7 @@ use super::parcel::Parcel;
 use super::port::Promise;
 use super::selecting::{self, Case, Wait, recv_case, send_case};
 use super::{Receiver, Sender};
+use crate::thread::{ThreadId, current_id};
 
 /// Waits for the first of several channel operations, chosen at run time.
 ///
@@ -18,6 +19,10 @@ use super::{Receiver, Sender};
 /// that are known beforehand.
 ///
 /// To make one, to add operations and to remove them blocks nothing.
+///
+/// A `Select` is `Send` and `Sync` whatever its channels carry, as crossbeam's is. A receive takes its message when it is chosen,
+/// so on the goroutine or thread that calls [`select`](Select::select). The message leaves the operation only through
+/// [`SelectedOperation::recv`], which needs the receiver there. See [`SelectedOperation`] for one that is never completed.
 ///
 /// ```
 /// use gosched::chan::{Select, unbounded};
@@ -43,15 +48,43 @@ use super::{Receiver, Sender};
 pub struct Select<'a> {
     /// The cases; a removed one leaves its index unused.
     cases: Vec<Case<'a>>,
-    indices: Vec<usize>,
+    added: Vec<Added>,
     next: usize,
     is_biased: bool,
 }
 
-// SAFETY: D1, the cases are shared borrows of handles, which are Sync where their values are Send; that was checked when they
-// were added.
+/// What else is known of a case.
+#[derive(Clone, Copy)]
+struct Added {
+    index: usize,
+    home: Home,
+}
+
+/// The goroutine or thread that added a case. It has a handle of the channel, so it may drop the channel's values, `Send` or not.
+#[derive(Clone, Copy)]
+pub(super) enum Home {
+    /// The one that runs the select: the cases of a `select!` do not leave its frame.
+    Here,
+    /// Any. None: a plain thread whose thread-locals had ended.
+    Of(Option<ThreadId>),
+}
+
+impl Home {
+    /// Whether the caller may drop values of the case's channel.
+    fn is_here(self) -> bool {
+        match self {
+            Home::Here => true,
+            Home::Of(id) => id.is_some() && id == current_id(),
+        }
+    }
+}
+
+// SAFETY: D1, a Select holds no values, only borrows of channels whose handles may be neither Send nor Sync. What it does with
+// them on another thread is: take locks, queue waiters, and move the bytes of values between buffers, stacks and its parcel.
+// It never reads, drops or hands out a value there: `SelectedOperation`, which is not Send, hands one out only to a caller that
+// has a handle of the channel, and drops one only where its case was added (`Home`).
 unsafe impl Send for Select<'_> {}
-// SAFETY: as above.
+// SAFETY: D1, a shared Select can be cloned, which copies borrows and ids. What holds for Send holds for the clone.
 unsafe impl Sync for Select<'_> {}
 
 impl<'a> Select<'a> {
@@ -62,7 +95,7 @@ impl<'a> Select<'a> {
     pub fn new() -> Select<'a> {
         Select {
             cases: Vec::with_capacity(4),
-            indices: Vec::with_capacity(4),
+            added: Vec::with_capacity(4),
             next: 0,
             is_biased: false,
         }
@@ -117,7 +150,10 @@ impl<'a> Select<'a> {
     fn add(&mut self, case: Case<'a>) -> usize {
         let index = self.next;
         self.cases.push(case);
-        self.indices.push(index);
+        self.added.push(Added {
+            index,
+            home: Home::Of(current_id()),
+        });
         self.next += 1;
         index
     }
@@ -144,22 +180,22 @@ impl<'a> Select<'a> {
             "index out of bounds; {index} >= {}",
             self.next
         );
-        let at = self.indices.iter().position(|i| *i == index);
+        let at = self.added.iter().position(|added| added.index == index);
         let Some(at) = at else {
             panic!("no operation with this index");
         };
         self.cases.swap_remove(at);
-        self.indices.swap_remove(at);
+        self.added.swap_remove(at);
         if self.is_biased {
             // The order is the preference: it must survive.
             let mut order: Vec<_> = self
-                .indices
+                .added
                 .iter()
                 .copied()
                 .zip(self.cases.drain(..))
                 .collect();
-            order.sort_by_key(|(index, _)| *index);
-            (self.indices, self.cases) = order.into_iter().unzip();
+            order.sort_by_key(|(added, _)| added.index);
+            (self.added, self.cases) = order.into_iter().unzip();
         }
     }
 
@@ -235,7 +271,8 @@ impl<'a> Select<'a> {
     fn run(&mut self, wait: Wait) -> Option<SelectedOperation<'a>> {
         let picked = selecting::pick(&self.cases, self.is_biased);
         let mut operation = selecting::run(&self.cases, Some(picked), self.is_biased, wait)?;
-        operation.index = self.indices[operation.index];
+        let added = self.added[operation.index];
+        (operation.index, operation.home) = (added.index, added.home);
         Some(operation)
     }
 
@@ -333,7 +370,7 @@ impl<'a> Select<'a> {
 
     fn run_ready(&mut self, wait: Wait) -> Option<usize> {
         let at = selecting::run_ready(&self.cases, self.is_biased, wait)?;
-        Some(self.indices[at])
+        Some(self.added[at].index)
     }
 }
 
@@ -351,7 +388,15 @@ impl fmt::Debug for Select<'_> {
 
 /// A chosen operation, to be completed with [`send`](SelectedOperation::send) or [`recv`](SelectedOperation::recv).
 ///
-/// It panics if it is dropped without that.
+/// It panics if it is dropped without that. The message of a receive is dropped then, unless another goroutine or thread than the
+/// one that drops it had added the receive to its [`Select`]: the message might not be `Send`, so it is leaked.
+///
+/// It is neither `Send` nor `Sync`, as crossbeam's.
+///
+/// ```compile_fail,E0277
+/// fn is_send<T: Send>() {}
+/// is_send::<gosched::chan::SelectedOperation<'static>>();
+/// ```
 ///
 /// None of its methods blocks: what they need was found when it was chosen.
 ///
@@ -362,6 +407,7 @@ pub struct SelectedOperation<'a> {
     pub(super) case: Case<'a>,
     pub(super) promise: Option<Promise>,
     pub(super) parcel: Parcel,
+    pub(super) home: Home,
 }
 
 impl SelectedOperation<'_> {
@@ -425,10 +471,13 @@ impl Drop for SelectedOperation<'_> {
             return;
         };
         if let Some(port) = self.case.port {
+            let may_drop = self.home.is_here();
             match promise {
-                // SAFETY: D1, the value is there, and nobody will take it.
-                Promise::Value => unsafe { port.drop_value(self.parcel.room()) },
-                promise => port.refuse(promise),
+                // SAFETY: D1, the value is there, and nobody will take it. Whoever added the case had a handle of the channel, so
+                // it may drop values of that type, and it is the caller.
+                Promise::Value if may_drop => unsafe { port.drop_value(self.parcel.room()) },
+                Promise::Value => {} // leaked: it may be not Send
+                promise => port.refuse(promise, may_drop),
             }
         }
         if !std::thread::panicking() {

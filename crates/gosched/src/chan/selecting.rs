@@ -19,7 +19,7 @@ use super::core::{Chan, HANDSHAKE, Header, word};
 use super::parcel::{Parcel, Room};
 use super::port::{Polled, Port, Promise};
 use super::ring::{No, Place};
-use super::select::SelectedOperation;
+use super::select::{Home, SelectedOperation};
 use super::{Receiver, RecvError, Sender};
 use crate::context::current_m;
 use crate::os;
@@ -252,6 +252,7 @@ impl<'a> Run<'_, 'a> {
             case,
             promise: Some(promise),
             parcel: self.parcel,
+            home: Home::Here,
         }
     }
 }

@@ -253,13 +253,14 @@ impl<F: FnOnce()> Vtables<F> {
 }
 
 /// A closure on its way into a G: boxed beforehand if it is large, so that storing it cannot fail and
-/// needs no allocator inside the runtime (D9).
+/// needs no allocator inside the runtime (D9). It is Send: it runs on another goroutine than its maker's, and is dropped by
+/// whoever drops the runtime.
 pub(crate) enum Task<F> {
     Inline(F),
     Boxed(Box<F>),
 }
 
-impl<F: FnOnce()> Task<F> {
+impl<F: FnOnce() + Send> Task<F> {
     #[inline]
     pub(crate) fn new(f: F) -> Task<F> {
         if Vtables::<F>::FITS {

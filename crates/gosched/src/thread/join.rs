@@ -189,9 +189,10 @@ pub(super) struct RawHandle<T> {
     marker: PhantomData<T>,
 }
 
-// SAFETY: D1, as std's: the packet is shared by a count, the result moves to one taker.
+// SAFETY: D1, as std's: the packet is shared by a count, the result moves to one taker. Every result is Send: `spawn_raw`, which
+// alone makes handles, asks for it.
 unsafe impl<T> Send for RawHandle<T> {}
-// SAFETY: as above; `&RawHandle` gives no access to the result.
+// SAFETY: D1, `&RawHandle` gives no access to the result.
 unsafe impl<T> Sync for RawHandle<T> {}
 
 impl<T> RawHandle<T> {
@@ -417,7 +418,8 @@ pub(super) unsafe fn spawn_raw<F, T>(
     f: F,
 ) -> io::Result<RawHandle<T>>
 where
-    F: FnOnce() -> T,
+    F: FnOnce() -> T + Send,
+    T: Send,
 {
     let packet = Packet::<T>::new(name, scope.clone());
     // SAFETY: just made; the first reference passes to the G, this one to the handle.

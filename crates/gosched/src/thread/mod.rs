@@ -223,6 +223,18 @@ pub fn current() -> Thread {
 }
 
 /// The calling goroutine's `Inner`, made now if it has none.
+/// The id of the calling goroutine or plain thread; None on a plain thread whose thread-locals have ended. Makes no handle for
+/// a goroutine.
+pub(crate) fn current_id() -> Option<ThreadId> {
+    if let Some(g) = current_g() {
+        let runtime = g.sched().id;
+        return NonZero::new(g.id()).map(|id| ThreadId { runtime, id });
+    }
+    // SAFETY: the thread-local holds a reference while it lasts.
+    OWN.try_with(|own| unsafe { own.get().as_ref() }.identity())
+        .ok()
+}
+
 fn current_inner() -> NonNull<Inner> {
     let Some(g) = current_g() else {
         crate::sched::fatal::throw("no goroutine here")

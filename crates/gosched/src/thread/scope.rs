@@ -88,7 +88,7 @@ pub struct ScopedJoinHandle<'scope, T> {
     scope: PhantomData<&'scope mut &'scope ()>,
 }
 
-// SAFETY: D1, as std's handle: the phantom lifetimes carry nothing.
+// SAFETY: D1, as `RawHandle`, which `spawn_raw` makes for results that are Send; the phantom lifetimes carry nothing.
 unsafe impl<T> Send for ScopedJoinHandle<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for ScopedJoinHandle<'_, T> {}

@@ -2,7 +2,7 @@
 //!
 //! `golang` has Go's rules, `selects` those of select, `found` what was found by thinking about who meets whom, `u10` what is seen
 //! after a channel operation, `memory` what is left behind, `linear` how long it takes, `runtime` what the end of a runtime does
-//! to those who wait, and `stress` all of it at random.
+//! to those who wait, `not_send` where values are dropped that must not change threads, and `stress` all of it at random.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -10,6 +10,7 @@ mod found;
 mod golang;
 mod linear;
 mod memory;
+mod not_send;
 mod runtime;
 mod selects;
 mod stress;
