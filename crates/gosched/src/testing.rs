@@ -23,6 +23,11 @@ pub fn thread_patience(patience: std::time::Duration) {
     crate::sched::room::PATIENCE_NS.store(ns, SeqCst);
 }
 
+/// The next `n` times that the two clocks are read to compare them, the thread is interrupted between the readings.
+pub fn interrupt_clock(n: i64) {
+    crate::os::INTERRUPT_CLOCK.store(n, SeqCst);
+}
+
 /// Whether `build` finds that goroutines cannot have their own thread-locals.
 pub fn refuse_own_thread_locals(refuse: bool) {
     crate::os::REFUSE_OWN_TLS.store(refuse, SeqCst);

@@ -163,10 +163,7 @@ fn pair<T>(chan: std::ptr::NonNull<Chan<T>>) -> (Sender<T>, Receiver<T>) {
 /// assert!(start.elapsed() >= timeout);
 /// ```
 pub fn after(duration: Duration) -> Receiver<Instant> {
-    match Instant::now().checked_add(duration) {
-        Some(when) => at(when),
-        None => never(),
-    }
+    clock(os::deadline_after(duration), 0)
 }
 
 /// Makes a receiver that gets one message: `when`, as soon as that has come.
@@ -200,12 +197,9 @@ pub fn at(when: Instant) -> Receiver<Instant> {
 /// assert!(start.elapsed() >= Duration::from_millis(15));
 /// ```
 pub fn tick(duration: Duration) -> Receiver<Instant> {
-    let Some(first) = Instant::now().checked_add(duration) else {
-        return never();
-    };
     // A period of 0 is one that is over at once.
     let period_ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-    clock(os::deadline_of(first), period_ns.max(1))
+    clock(os::deadline_after(duration), period_ns.max(1))
 }
 
 /// A receiver of the clock's whose time can be changed.

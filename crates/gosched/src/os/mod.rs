@@ -30,7 +30,7 @@
 // | env     | `env_usize`, `DebugEnv` |
 // | epoll   | `Epoll`, `Event`, `event`, `BELL` |
 // | interrupted | `Interrupted` |
-// | inject  | `FAIL_MAP_AFTER`, `FAIL_THREAD_AFTER`, `FAIL_EPOLL_AFTER`, `REFUSE_OWN_TLS`, `REFUSE_MEMBARRIER`, `REFUSE_PROC` |
+// | inject  | `FAIL_MAP_AFTER`, `FAIL_THREAD_AFTER`, `FAIL_EPOLL_AFTER`, `REFUSE_OWN_TLS`, `REFUSE_MEMBARRIER`, `REFUSE_PROC`, `INTERRUPT_CLOCK` |
 //
 // Three rules hold for every platform (D9):
 // - Items whose doc says `CONTEXT: any` may run on g0 and in signal handlers:

@@ -24,6 +24,18 @@ pub(crate) static REFUSE_MEMBARRIER: AtomicBool = AtomicBool::new(false);
 /// Whether `/proc` is said not to be mounted, as far as `TaskFile` looks.
 pub(crate) static REFUSE_PROC: AtomicBool = AtomicBool::new(false);
 
+/// How many readings of the two clocks are interrupted in the middle, for 15 µs each (`clock`).
+pub(crate) static INTERRUPT_CLOCK: AtomicI64 = AtomicI64::new(0);
+
+/// Is as late as a thread that was interrupted, if a test has asked for it.
+pub(super) fn interrupt_clock() {
+    // ORDER: Relaxed; the counter orders nothing but itself.
+    if INTERRUPT_CLOCK.load(Relaxed) > 0 && INTERRUPT_CLOCK.fetch_sub(1, Relaxed) > 0 {
+        let until = super::monotonic_ns() + 15_000;
+        while super::monotonic_ns() < until {}
+    }
+}
+
 /// Counts one call against `budget` and says whether it must fail; CONTEXT: any.
 #[inline]
 pub(super) fn refuses(budget: &AtomicI64) -> bool {
