@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 use common::{Rng, eventually, within};
-use gosched::chan::{RecvTimeoutError, after, at, never, select, tick, unbounded};
+use gosched::chan::{Receiver, RecvTimeoutError, after, at, never, select, tick, unbounded};
 use gosched::time::{Ticker, Timer, after_func, sleep, sleep_until};
 use gosched::{Runtime, thread};
 
@@ -152,6 +152,84 @@ fn missed_ticks_are_dropped_and_the_phase_is_kept() {
         }
         assert!(next > slept, "those between were missed");
         assert!(next - late >= period && Instant::now() >= next);
+    });
+}
+
+/// Keeps the only P busy.
+fn compute_for(duration: Duration) {
+    let start = Instant::now();
+    while start.elapsed() < duration {
+        std::hint::spin_loop();
+    }
+}
+
+/// The ticks of a goroutine that always waits, on a P that is busy for some periods: one that came late, and three more.
+fn late_ticks(receive: impl Fn(&Receiver<Instant>) -> Instant + Send + Sync) -> Vec<Instant> {
+    let runtime = Runtime::builder().procs(1).preemption(false).build();
+    runtime.unwrap().run(|| {
+        let ticks = tick(PERIOD);
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| {
+                loop {
+                    let tick = receive(&ticks);
+                    if tick.elapsed() >= PERIOD * 5 / 2 {
+                        let more = (0..3).map(|_| receive(&ticks));
+                        return std::iter::once(tick).chain(more).collect();
+                    }
+                }
+            });
+            sleep(PERIOD / 10); // it waits now
+            compute_for(PERIOD * 7 / 2); // a tick is due in the first period of it
+            waits.join().unwrap()
+        })
+    })
+}
+
+const PERIOD: Duration = Duration::from_millis(40);
+
+/// A tick goes to the goroutine that waits, when it is due. So there is room for the next one, however late that goroutine runs.
+fn assert_room_for_one(ticks: &[Instant]) {
+    let after = |n: usize| ticks[n] - ticks[0];
+    assert_eq!(after(1), PERIOD, "there was room for the next: {ticks:?}");
+    assert!(after(2) > 2 * PERIOD, "there was room for one: {ticks:?}");
+    let has_phase = |n| after(n).as_nanos().is_multiple_of(PERIOD.as_nanos());
+    assert!(has_phase(2) && has_phase(3), "the phase: {ticks:?}");
+}
+
+#[test]
+fn a_receiver_that_waited_and_ran_late_loses_no_tick_that_there_was_room_for() {
+    assert_room_for_one(&late_ticks(|ticks| ticks.recv().unwrap()));
+}
+
+#[test]
+fn a_select_that_waited_and_ran_late_loses_no_tick_that_there_was_room_for() {
+    assert_room_for_one(&late_ticks(|ticks| {
+        select! {
+            recv(ticks) -> tick => tick.unwrap(),
+            recv(never::<()>()) -> _ => unreachable!(),
+        }
+    }));
+}
+
+/// Whoever comes by late leaves the oldest tick to the goroutine that waits, and gets the one that there was room for.
+#[test]
+fn a_receiver_that_comes_by_does_not_take_the_tick_of_one_that_waits() {
+    let runtime = Runtime::builder().procs(1).preemption(false).build();
+    runtime.unwrap().run(|| {
+        let ticks = tick(PERIOD);
+        thread::scope(|scope| {
+            let mut waits = scope.spawn(|| ticks.recv().unwrap());
+            sleep(PERIOD / 10);
+            while waits.is_finished() {
+                waits = scope.spawn(|| ticks.recv().unwrap()); // a busy machine
+                sleep(PERIOD / 10);
+            }
+            compute_for(PERIOD * 5 / 2);
+            let other = ticks.try_recv().unwrap();
+            let first = waits.join().unwrap();
+            let between = first.max(other) - first.min(other);
+            assert_eq!(between, PERIOD, "one each, the first two");
+        });
     });
 }
 

@@ -426,6 +426,17 @@ impl<T> Chan<T> {
         drop(q);
         wake.wake_in(&rt);
         let outcome = waiter.wait_in(rt, &RECV, deadline_ns.min(own));
+        if let Flavor::Clock(clock) = &self.flavor
+            && outcome == Outcome::TimedOut
+            && own <= deadline_ns
+        {
+            // SAFETY: by the caller's promise; the node waited here until now.
+            return match unsafe { clock.take_in_turn(&self.header, &node, to) } {
+                true => Slow::Moved,
+                false if own < deadline_ns => Slow::Again,
+                false => Slow::TimedOut,
+            };
+        }
         match self.finish_wait(outcome, &node, |q| &mut q.recvq) {
             Slow::TimedOut if own < deadline_ns => Slow::Again, // its own time, not the caller's
             slow => slow,

@@ -183,8 +183,9 @@ pub fn at(when: Instant) -> Receiver<Instant> {
 
 /// Makes a receiver that gets a message every `duration`: the [`Instant`] at which it was due.
 ///
-/// Making it blocks nothing. There is room for one message. Whoever is late gets that one and loses the others; those that follow
-/// come at the times at which they would have come anyway.
+/// Making it blocks nothing. There is room for one message. A tick goes to a receiver that waits, if there is one, however late that
+/// runs; otherwise it fills the room, or is missed if the room is filled. Those that follow come at the times at which they would
+/// have come anyway. crossbeam's `tick` counts the next period from the moment at which a message is received instead.
 ///
 /// ```
 /// use std::time::{Duration, Instant};

@@ -94,6 +94,12 @@ pub(super) trait Port {
     /// The lock is held by `lock_of_several`.
     unsafe fn poll_send_locked(&self, wake: &mut WakeList) -> Option<Promise>;
 
+    /// Receives what the channel itself has for a select whose wait it has ended. Outside the runtime. False: others were faster.
+    ///
+    /// # Safety
+    /// `to` is room for a value, initialised if true is returned; `node` waited in the channel's queue until now.
+    unsafe fn recv_in_turn(&self, node: &Node, to: *mut u8) -> bool;
+
     /// Whether the case would not have to wait.
     fn is_ready(&self, is_send: bool) -> bool;
 
@@ -192,6 +198,14 @@ impl<T> Port for Chan<T> {
         } else {
             None // they come first
         }
+    }
+
+    unsafe fn recv_in_turn(&self, node: &Node, to: *mut u8) -> bool {
+        let Flavor::Clock(clock) = &self.flavor else {
+            return false;
+        };
+        // SAFETY: by the caller's promise.
+        unsafe { clock.take_in_turn(&self.header, node, to.cast()) }
     }
 
     fn is_ready(&self, is_send: bool) -> bool {

@@ -393,7 +393,12 @@ impl Run<'_, '_> {
             ..On::NOTHING
         });
         let outcome = waiter.wait(&SELECT, deadline_ns.min(due));
+        let is_due = outcome == Outcome::TimedOut && due <= deadline_ns && !self.wants_ready;
+        let in_turn = is_due.then(|| self.take_due(nodes)).flatten();
         self.unqueue(nodes, outcome);
+        if let Some(at) = in_turn {
+            return Locked::Got(at, Promise::Value);
+        }
         match outcome {
             Outcome::Case(at) => match nodes[at].word.get() {
                 word::MOVED => Locked::Got(at, Promise::Value),
@@ -410,6 +415,19 @@ impl Run<'_, '_> {
             Outcome::TimedOut => Locked::Nothing,
             Outcome::Cancelled => Locked::Cancelled,
         }
+    }
+
+    /// Receives from the channel whose time came first.
+    fn take_due(&self, nodes: &[Node]) -> Option<usize> {
+        let receives = (0..self.cases.len()).filter(|at| !self.cases[*at].is_send);
+        let at = receives.min_by_key(|at| self.cases[*at].port.map_or(u64::MAX, Port::next_due))?;
+        // SAFETY: the parcel has room for every receive's value; the node waited in its channel until now.
+        let got = unsafe {
+            self.cases[at]
+                .port?
+                .recv_in_turn(&nodes[at], self.parcel.room())
+        };
+        got.then_some(at)
     }
 
     /// Takes out every node that its channel has not popped.

@@ -1,7 +1,9 @@
 //! A channel whose values come from the clock: `after`, `at`, `tick`, `time::Timer` and `time::Ticker`.
 //!
 //! Nothing runs for it. When its time has come is seen by whoever looks; who waits does so with that deadline, and whoever
-//! changes it makes them look again. So a timer that nobody waits on costs nothing, and one that is stopped or set anew can have
+//! changes it makes them look again. There is room for one value, as in Go: a tick that finds a receiver waiting goes to
+//! that receiver, any other one fills the room, and one that finds it filled is missed. Nobody is there at the moment of a tick, so
+//! this is told afterwards: a receiver that waited takes one tick, a receiver that comes by takes one and drops those missed. So a timer that nobody waits on costs nothing, and one that is stopped or set anew can have
 //! no stale value (Go ≥ 1.23): a value that was not received never existed.
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -9,11 +11,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Instant;
 
 use super::Receiver;
-use super::core::{Chan, Flavor, Header, Queues};
+use super::core::{Chan, Flavor, Header, Queues, word};
 use super::ring::No;
 use crate::os;
 use crate::sched::park::enter;
-use crate::sched::waitq::WakeList;
+use crate::sched::waitq::{Node, WakeList};
 
 /// When the next value is due; values are made from that moment.
 pub(super) struct Clock<T> {
@@ -76,7 +78,8 @@ impl<T> Clock<T> {
         when.map(|when| self.value(when)).ok_or(No::NotNow)
     }
 
-    /// The moment of the value, if it is due. Missed ones are dropped, the phase is kept. Under the lock.
+    /// The moment of the value, if it is due, for a receiver that comes by: those that wait get theirs before. Missed ones are
+    /// dropped, the phase is kept. Under the lock.
     pub(super) fn take_due(
         &self,
         header: &Header,
@@ -84,23 +87,72 @@ impl<T> Clock<T> {
         now: u64,
         wake: &mut WakeList,
     ) -> Option<u64> {
+        // One whose time is over may be on its way to its value: what comes after it is not missed.
+        let is_awaited = !q.recvq.is_empty();
+        self.serve(header, q, now, wake);
         let when = self.when();
         if when > now {
             return None;
         }
+        self.advance(when, if is_awaited { when } else { now });
+        Some(when)
+    }
+
+    /// Gives those that wait what is due. A tick is theirs from the moment at which it was due, however late it comes: so no tick
+    /// is missed on its account. Under the lock.
+    fn serve(&self, header: &Header, q: &mut Queues, now: u64, wake: &mut WakeList) {
+        while self.when() <= now
+            && let Some((node, claim)) = q.recvq.pop()
+        {
+            if node.word.get() == word::VALUE {
+                let when = self.when();
+                self.advance(when, when);
+                // SAFETY: D1, a waiting receiver's `elem` is a place for a T, and it is claimed, so it waits. The value is an
+                // instant, or made from one without the user's doing.
+                unsafe { node.elem.get().cast::<T>().write(self.value(when)) };
+                node.word.set(word::MOVED);
+            }
+            claim.finish(wake); // one that wants to know only is told
+        }
+        header.note_queues(q);
+    }
+
+    /// Takes the value of `when`; the next one is the first after `from`. Under the lock.
+    fn advance(&self, when: u64, from: u64) {
         let next = match self.period_ns.load(Relaxed) {
             0 => {
                 self.is_set.store(false, Relaxed);
                 u64::MAX
             }
-            period => when.saturating_add(period.saturating_mul(1 + (now - when) / period)),
+            period => when.saturating_add(period.saturating_mul(1 + (from - when) / period)),
         };
         self.when.store(next, SeqCst);
-        header.look_again(q, wake); // their deadline has moved on
-        Some(when)
     }
 
-    /// The value of a moment. Outside the runtime: it is the user's.
+    /// Ends the wait of a receiver whose time has come: it leaves the queue and gets what is due, as those behind it do. Outside the
+    /// runtime. False: others were faster.
+    ///
+    /// # Safety
+    /// `node` waited in the channel's queue until now; `to` is a place for a `T`, initialised if true is returned.
+    pub(super) unsafe fn take_in_turn(&self, header: &Header, node: &Node, to: *mut T) -> bool {
+        let mut wake = WakeList::new();
+        let _rt = enter();
+        let mut q = header.queues.lock();
+        q.recvq.remove(node);
+        let (now, when) = (os::monotonic_ns(), self.when());
+        let is_due = when <= now;
+        if is_due {
+            self.advance(when, when);
+            // SAFETY: by the caller's promise; made as in `serve`.
+            unsafe { to.write(self.value(when)) };
+        }
+        self.serve(header, &mut q, now, &mut wake);
+        drop(q);
+        wake.wake();
+        is_due
+    }
+
+    /// The value of a moment.
     pub(super) fn value(&self, when: u64) -> T {
         (self.make)(os::instant_of(when))
     }
