@@ -149,7 +149,9 @@ fn a_place_given_up_elsewhere_drops_nothing_there() {
         drop(r);
         go_on.send(()).unwrap();
         assert!(gosched::blocking(|| is_chosen.recv()).is_err());
-        goroutine.map(|goroutine| goroutine.join().unwrap());
+        if let Some(goroutine) = goroutine {
+            goroutine.join().unwrap();
+        }
         assert_eq!(drops.away.load(SeqCst), 0, "not Send, dropped elsewhere");
         assert_eq!(drops.at_home.load(SeqCst), 0, "it is in the channel");
         drop(s);
