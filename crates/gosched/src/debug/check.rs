@@ -524,7 +524,7 @@ fn check_calls(sched: &Sched, core: &Core, report: &mut Report) {
             format_args!("M{} is in a call without a goroutine", m.id.get()),
         );
     }
-    let watched = sched.nstrays.load(Relaxed);
+    let watched = sched.strays.count.load(Relaxed);
     report.expect(
         taken <= watched && watched <= core.mcount,
         "M5",

@@ -304,7 +304,7 @@ fn gather(
         idle_threads: counts.idle_threads as usize,
         spinning_threads: sched.spin.count() as usize,
         parked_threads: counts.parked_threads as usize,
-        strays: sched.nstrays.load(Relaxed) as usize,
+        strays: sched.strays.count.load(Relaxed) as usize,
         goroutines,
         runnable,
         running: counts.running,

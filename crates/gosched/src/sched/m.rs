@@ -17,6 +17,7 @@ use super::p::P;
 use super::park::Mcall;
 use super::ptr::{AtomicRef, Gp, Mp, Pp};
 use super::retake::Watched;
+use super::stray::Stray;
 use super::trace::Trace;
 
 /// In `M::asked`: make room for others.
@@ -74,6 +75,8 @@ pub(crate) struct M {
     pub(crate) trace: Trace,
     /// What sysmon and the leader of a stopping world know of it; under the claim lock.
     pub(crate) watched: Watched,
+    /// Its time without a P after an unmarked call.
+    pub(crate) stray: Stray,
     /// What g0 does with the goroutine that has just left (`mcall`).
     pub(crate) mcall: Cell<Option<Mcall>>,
     /// Looking for work; counted in `Sched::spin` (M2).
@@ -127,6 +130,7 @@ impl M {
             signalled: AtomicBool::new(false),
             trace: Trace::new(),
             watched: Watched::default(),
+            stray: Stray::default(),
             mcall: Cell::new(None),
             spinning: AtomicBool::new(false),
             is_guest: AtomicBool::new(false),

@@ -61,6 +61,7 @@ pub(crate) mod slot;
 pub(crate) mod spawn;
 pub(crate) mod spin;
 pub(crate) mod steal;
+pub(crate) mod stray;
 pub(crate) mod sudog;
 pub(crate) mod syscall;
 pub(crate) mod sysmon;
@@ -176,8 +177,7 @@ pub(crate) struct Sched {
     pub(crate) sysmon: sysmon::State,
     /// The claim lock: whoever takes Ps away or sends signals holds it.
     pub(crate) claims: Lock<retake::Claims>,
-    /// Ms whose P was taken, and that have not been seen to have one again.
-    pub(crate) nstrays: AtomicU32,
+    pub(crate) strays: stray::Strays,
     pub(crate) calls: retake::CallCounters,
     /// Threads wait with goroutines and no more can be spared (`bound`).
     pub(crate) at_limit: AtomicBool,
@@ -266,7 +266,7 @@ impl Sched {
             outside: Counters::default(),
             sysmon: sysmon::State::new(),
             claims: Lock::new(Rank::Claims, retake::Claims::new()),
-            nstrays: AtomicU32::new(0),
+            strays: stray::Strays::default(),
             calls: retake::CallCounters::default(),
             at_limit: AtomicBool::new(false),
             room: room::Room::new(),

@@ -111,11 +111,14 @@ pub(crate) fn restore_in_child() {
 }
 
 extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    let m = interrupted_m().filter(|m| m.signalled.swap(false, Acquire));
-    if !is_from_us(info, m.is_some()) {
+    // SAFETY: D7, the kernel passes a valid siginfo.
+    let is_timer = unsafe { os::is_marked_timer(info) };
+    let m = interrupted_m();
+    let is_sent = m.is_some_and(|m| m.signalled.swap(false, Acquire));
+    if !is_timer && !is_from_us(info, is_sent) {
         pass_on(signal, info, context);
     }
-    if let Some(m) = m {
+    if let Some(m) = m.filter(|_| is_sent || is_timer) {
         // SAFETY: D7, the kernel's own word; the handler is still running.
         let mut interrupted = unsafe { os::Interrupted::new(context) };
         // The look before the signal was too early by a moment.
@@ -127,8 +130,11 @@ extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut
             }
         }
         m.trace.interrupted_at.store(interrupted.pc(), Relaxed);
-        answer(m);
+        answer(m, is_sent);
         m.trace.interrupted_at.store(0, Relaxed);
+        if is_timer {
+            m.sched().disarm_unless_stray(m);
+        }
     }
 }
 
@@ -142,8 +148,8 @@ fn is_from_us(info: *mut libc::siginfo_t, is_expected: bool) -> bool {
     }
 }
 
-/// The M does what the signal is about.
-fn answer(m: Mp) {
+/// The M does what the signal is about; one that was not sent is about a stray (`stray`).
+fn answer(m: Mp, is_sent: bool) {
     let sched = m.sched();
     // Inside, on the way from one FS to another, in a stretch that must not be interrupted, in a runtime where nobody would
     // bring a P: later, or never.
@@ -158,12 +164,17 @@ fn answer(m: Mp) {
     };
     if let Some(g) = m.curg() {
         match found {
-            Found::Kept if m.asked.load(Relaxed) & LET_GO != 0 => {
+            Found::Kept if is_sent && m.asked.load(Relaxed) & LET_GO != 0 => {
                 m.unask(LET_GO);
                 sched.let_go(m);
             }
-            Found::Kept if m.asked.load(Relaxed) & YIELD != 0 => sched.park_here(m, g),
-            Found::Taken if sched.take_idle_p(m, None) => syscall::run_again(m, g),
+            Found::Kept if is_sent && m.asked.load(Relaxed) & YIELD != 0 => {
+                sched.park_here(m, g);
+            }
+            Found::Taken if sched.take_idle_p(m, None) => {
+                syscall::run_again(m, g);
+                sched.stray_is_back(m);
+            }
             Found::Taken => syscall::wait_here(sched, m, g),
             Found::Kept | Found::Marked | Found::Forked => {}
         }

@@ -24,10 +24,7 @@
 //! has had no CPU to go to sleep with: it is not asked about again, makes no room for others, and is no reason to look soon.
 //! On a machine that is shared this is what most looks find.
 //!
-//! A stray may come back from its call without entering the runtime. It then runs user code without a P, perhaps one more than
-//! GOMAXPROCS. Having used 50 µs of CPU it is noticed and counted; having used about 200 µs without sleep it is signalled, and
-//! takes a P or waits for one. Strays are urgent (a look each millisecond) while there are more of them than idle Ps: else there is
-//! a P for whoever comes back, and not too many are at work.
+//! An M whose P was claimed is a *stray* until it is back in the runtime (`stray`).
 //!
 //! ORDER: `m.p` and `p.m` are stored with Release; pairs with the Acquire loads of `p.m` in `retake` and `force_stop`: who
 //! finds an M at a P sees what that M was when it was bound.
@@ -41,6 +38,7 @@ use super::lock::Held;
 use super::m::{LET_GO, YIELD};
 use super::p::{Count, PStatus};
 use super::ptr::{Mp, Pp};
+use super::stray::StrayList;
 use super::{Sched, chaos, preempt};
 use crate::os::{self, Doing, TaskFile};
 
@@ -60,33 +58,27 @@ const BUSY_NS: u64 = 200_000;
 const PATIENCE_NS: u64 = 100_000_000;
 /// Between the request and the signal.
 pub(crate) const INSIST_NS: u64 = 50_000;
-/// What a stray may use without a P before it is noticed.
-const BURN_NS: u64 = 50_000;
 /// A thread that has used this much CPU without going to sleep computes, and will for a while.
 const PULSE_NS: u64 = 200_000;
 /// A signal that has not arrived after this is not going to.
 const LOST_NS: u64 = 100_000_000;
 /// So many in a row mean that the thread does not take them.
 const LOST_IN_A_ROW: u32 = 10;
-/// Strays looked at in one go.
-const STRAYS_MAX: usize = 32;
 /// Descriptors kept open for looking at threads.
 const FILES_MAX: u32 = 128;
 
 /// Between two looks: while a marked call holds a P that others want; while somebody may be stuck; while others wait; while who
-/// holds a P waits for a CPU; while strays may come back.
+/// holds a P waits for a CPU.
 const PACE_MARKED_NS: u64 = 20_000;
 const PACE_STUCK_NS: u64 = 250_000;
 const PACE_WAITING_NS: u64 = 500_000;
 const PACE_READY_NS: u64 = 1_000_000;
-const PACE_STRAYS_NS: u64 = 1_000_000;
 /// Where every look finds that all have got on, the next one comes later, by so many doublings. Not so late that it is a doze.
 const CALM_MAX: u32 = 1;
 
 /// What the claim lock guards.
 pub(crate) struct Claims {
-    /// Ms whose P was taken, oldest last; linked through `Watched::next`.
-    strays: Option<Mp>,
+    pub(super) strays: StrayList,
     /// Descriptors kept open.
     files: u32,
 }
@@ -97,7 +89,7 @@ unsafe impl Send for Claims {}
 impl Claims {
     pub(crate) const fn new() -> Claims {
         Claims {
-            strays: None,
+            strays: StrayList::new(),
             files: 0,
         }
     }
@@ -107,10 +99,6 @@ impl Claims {
 #[derive(Default)]
 pub(crate) struct Watched {
     file: UnsafeCell<Option<TaskFile>>,
-    is_stray: Cell<bool>,
-    next: Cell<Option<Mp>>,
-    /// A stray's CPU clock when it was last looked at.
-    cpu_ns: Cell<u64>,
     /// When a signal was last sent to it.
     sent_ns: Cell<u64>,
     /// Signals in a row that have not arrived.
@@ -137,7 +125,7 @@ pub(crate) struct CallCounters {
     /// System calls that a signal cut short: put back, and not.
     pub(crate) restarted: Count,
     pub(crate) interrupted: Count,
-    /// Strays found computing without a P, and the CPU time they had used.
+    /// Strays that came back and had computed without a P, and the CPU time they had used.
     pub(crate) overshoots: Count,
     pub(crate) overshoot_ns: Count,
     pub(crate) has_said_limit: AtomicBool,
@@ -346,65 +334,12 @@ impl Sched {
         p.m.store(None, Release);
         p.set_status(PStatus::Idle);
         chaos::point("claimed");
+        self.count_stray(m);
         m.claim.finish();
         self.calls.claimed.add_shared(1);
-        self.add_stray(claims, m);
+        self.watch_stray(claims, m);
         self.hand_off_p(p);
         true
-    }
-
-    fn add_stray(&self, claims: &mut Held<'_, Claims>, m: Mp) {
-        let cpu = os::thread_cpu_ns(m.tid.load(Relaxed));
-        m.watched.cpu_ns.set(cpu.unwrap_or(0));
-        m.has_only_computed();
-        if !m.watched.is_stray.replace(true) {
-            m.watched.next.set(claims.strays);
-            claims.strays = Some(m);
-            self.nstrays.fetch_add(1, Relaxed);
-        }
-    }
-
-    /// Strays that compute are made to take a P or wait for one.
-    fn look_at_strays(&self, claims: &mut Held<'_, Claims>) -> u64 {
-        let mut looked = 0;
-        let mut kept: Option<Mp> = None;
-        while looked < STRAYS_MAX
-            && let Some(m) = claims.strays
-        {
-            claims.strays = m.watched.next.take();
-            looked += 1;
-            if !m.claim.is_taken() {
-                m.watched.is_stray.set(false);
-                self.nstrays.fetch_sub(1, Relaxed);
-                continue;
-            }
-            m.watched.next.set(kept);
-            kept = Some(m);
-            self.look_at_stray(claims, m);
-        }
-        // Behind those it was not yet the turn of.
-        let rest = claims.strays;
-        match std::iter::successors(rest, |m| m.watched.next.get()).last() {
-            Some(tail) => tail.watched.next.set(kept),
-            None => claims.strays = kept,
-        }
-        // While there are idle Ps for all of them there are not too many at work, whoever comes back.
-        let is_urgent = self.nstrays.load(Relaxed) > self.npidle.load(Relaxed);
-        if is_urgent { PACE_STRAYS_NS } else { u64::MAX }
-    }
-
-    fn look_at_stray(&self, claims: &mut Held<'_, Claims>, m: Mp) {
-        let Some(cpu) = os::thread_cpu_ns(m.tid.load(Relaxed)) else {
-            return;
-        };
-        let burned = cpu.saturating_sub(m.watched.cpu_ns.get());
-        if burned < BURN_NS {
-            return;
-        }
-        m.watched.cpu_ns.set(cpu);
-        self.calls.overshoots.add_shared(1);
-        self.calls.overshoot_ns.add_shared(burned);
-        self.insist(claims, m, os::monotonic_ns(), false);
     }
 
     /// Somebody was woken and found no P: the oldest makes room, if it is old enough. Returns how soon to look again.
@@ -447,7 +382,7 @@ impl Sched {
 
     /// Signals an M that computes; never one that sleeps in a call. `is_busy`: it has used its CPU for 3/4 of
     /// the time between two looks.
-    fn insist(&self, claims: &mut Held<'_, Claims>, m: Mp, now: u64, is_busy: bool) {
+    pub(super) fn insist(&self, claims: &mut Held<'_, Claims>, m: Mp, now: u64, is_busy: bool) {
         if !self.config.preemption || m.claim.depth() > 0 {
             return;
         }
@@ -549,19 +484,7 @@ impl Sched {
         m.watched.pulse.set(None);
         m.watched.sent_ns.set(0);
         m.watched.lost.set(0);
-        if m.watched.is_stray.replace(false) {
-            self.nstrays.fetch_sub(1, Relaxed);
-            if claims.strays == Some(m) {
-                claims.strays = m.watched.next.get();
-            } else {
-                let before = std::iter::successors(claims.strays, |m| m.watched.next.get())
-                    .find(|other| other.watched.next.get() == Some(m));
-                if let Some(before) = before {
-                    before.watched.next.set(m.watched.next.get());
-                }
-            }
-            m.watched.next.set(None);
-        }
+        self.forget_stray(&mut claims, m);
     }
 
     /// Whether there is, or may be, a thread for a P that is taken away; one that waits with its goroutine is.
@@ -608,9 +531,10 @@ impl Sched {
         let Some(g) = m.curg() else { return };
         g.status.transition(Status::Running, Status::Syscall);
         let p = super::p::release_p(m);
+        self.count_stray(m);
         m.claim.finish();
         self.calls.claimed.add_shared(1);
-        self.add_stray(&mut self.claims.lock(), m);
+        self.watch_stray(&mut self.claims.lock(), m);
         self.hand_off_p(p);
     }
 }

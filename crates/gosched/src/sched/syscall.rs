@@ -199,12 +199,10 @@ fn come_back_slow(m: Mp, g: Gp, old: Option<Pp>) -> Mp {
     if m.claim.depth() > 1 || !m.may_be_preempted() {
         return m; // what is done here needs no P, and must not wait for one
     }
-    if sched.dead.load(Relaxed) {
-        run_again(m, g); // nobody will run here any more; it may go on until it has to wait (D2)
-        return m;
-    }
-    if sched.take_idle_p(m, old) {
+    // On a dead runtime nobody will run here any more; it may go on until it has to wait (D2).
+    if sched.dead.load(Relaxed) || sched.take_idle_p(m, old) {
         run_again(m, g);
+        sched.stray_is_back(m);
         return m;
     }
     if !tls::is_home(m, g) {
@@ -221,7 +219,8 @@ pub(crate) fn wait_here(sched: &Sched, m: Mp, g: Gp) {
     let mut core = sched.core.lock();
     if sched.dead.load(Relaxed) {
         drop(core);
-        return run_again(m, g); // from now on nobody is woken
+        run_again(m, g); // from now on nobody is woken
+        return sched.stray_is_back(m);
     }
     g.status.transition(Status::Syscall, Status::Runnable);
     sched.bind_here(&mut core, m, g);
@@ -230,12 +229,14 @@ pub(crate) fn wait_here(sched: &Sched, m: Mp, g: Gp) {
     sched.wake_after_put(core);
     sched.wait_bound(m, g);
     come_to_rest(m, g);
+    sched.stray_is_back(m);
 }
 
 /// The goroutine has left a thread without a P: it is queued, the thread sleeps.
 fn exitsyscall0(sched: &Sched, m: Mp, g: Gp) -> Next {
     tls::to_own(m);
     m.claim.resume();
+    sched.stray_is_back(m);
     g.status.transition(Status::Syscall, Status::Runnable);
     drop_g(m, g);
     let mut core = sched.core.lock();

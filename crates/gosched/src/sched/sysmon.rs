@@ -7,7 +7,7 @@
 //! How often it looks: every 20 µs while a marked call holds a P that others want; every quarter of a millisecond while others
 //! wait and somebody may be stuck; every half or whole one while they wait and all get on, or have no CPU; else ever less, down to
 //! every 10 ms while anybody runs. While every P is idle it looks for a deadlock and sleeps (for a tenth of a second at a time if
-//! goroutines are in calls that were not marked).
+//! there are strays whose CPU clocks it must look at, see `stray`).
 //!
 //! ```text
 //!  word    meaning                                          who ends it
@@ -55,7 +55,7 @@ const LATE_NS: u64 = 1_000_000;
 const FAST_LOOKS: u32 = 50;
 /// Looks at an idle runtime before sysmon sleeps.
 const IDLE_LOOKS: u32 = 3;
-/// How often strays are looked at while all else is idle.
+/// How often strays without a timer are looked at while all else is idle.
 const STRAYS_NS: u64 = 100_000_000;
 /// How long after it is first seen to lie about memory is returned: a burst soon after another finds it still there.
 const SCAVENGE_AFTER_NS: u64 = 5_000_000_000;
@@ -235,8 +235,8 @@ pub(crate) fn run(sched: &Sched) {
         sched.watch_room(now, &mut seen.shortage);
         let all_idle = sched.npidle.load(Relaxed) == sched.nprocs();
         // Those who come back without a P then have one each.
-        let is_idle =
-            all_idle && sched.nstrays.load(Relaxed) <= sched.nprocs() && !sched.room.is_awaited();
+        let has_too_many_strays = sched.strays.listed.load(Relaxed) > sched.nprocs();
+        let is_idle = all_idle && !has_too_many_strays && !sched.room.is_awaited();
         seen.idle_looks = if is_idle { seen.idle_looks + 1 } else { 0 };
         set_pace(&mut seen, pace);
         rescue(sched, &mut seen);
@@ -290,7 +290,7 @@ fn sleep_while_idle(sched: &Sched, seen: &mut Seen) {
             true => u64::MAX,
             false => sched.next_timer().min(sched.net_late_at()),
         };
-        let strays_at = match sched.nstrays.load(Relaxed) {
+        let strays_at = match sched.strays.listed.load(Relaxed) {
             0 => u64::MAX,
             _ => os::monotonic_ns() + STRAYS_NS,
         };

@@ -13,6 +13,7 @@ mod preempt;
 mod procedures;
 mod ps;
 mod queues;
+mod strays;
 mod timers;
 
 use std::process::{Command, Output};

@@ -98,7 +98,7 @@ fn blocked_g(sched: &Sched) -> (Gp, Mp) {
     let (g, m) = running_g(sched);
     g.status.transition(Status::Running, Status::Syscall);
     m.claim.finish();
-    sched.nstrays.fetch_add(1, Relaxed);
+    sched.strays.count.fetch_add(1, Relaxed);
     (g, m)
 }
 
@@ -215,7 +215,7 @@ fn order_is_found_in_order() {
             blocked_g(sched);
             parked_g(sched);
         }
-        sched.nstrays.fetch_add(1, Relaxed); // it has come back, and nobody has looked since
+        sched.strays.count.fetch_add(1, Relaxed); // it has come back, and nobody has looked since
     });
     assert!(found.is_empty(), "{found:?}");
     let found = running(|sched| {
@@ -550,12 +550,12 @@ fn m5_an_m_is_in_a_call_and_nobody_knows_of_it() {
     assert_eq!(found, ["M5"]);
     let found = stopped(|sched| {
         blocked_g(sched);
-        sched.nstrays.store(0, Relaxed);
+        sched.strays.count.store(0, Relaxed);
     });
     assert_eq!(found, ["M5"]);
     let found = stopped(|sched| {
         blocked_g(sched);
-        sched.nstrays.store(2, Relaxed);
+        sched.strays.count.store(2, Relaxed);
     });
     assert_eq!(found, ["M5"], "more are watched than there are");
 }

@@ -36,6 +36,9 @@ pub(super) fn interrupt_clock() {
     }
 }
 
+/// Whether timers on the CPU clocks of threads are refused, as past RLIMIT_SIGPENDING.
+pub(crate) static REFUSE_CPU_TIMERS: AtomicBool = AtomicBool::new(false);
+
 /// Counts one call against `budget` and says whether it must fail; CONTEXT: any.
 #[inline]
 pub(super) fn refuses(budget: &AtomicI64) -> bool {

@@ -5,6 +5,7 @@ mod barrier;
 #[cfg(test)]
 mod child;
 mod clock;
+mod cpu_timer;
 mod cpus;
 mod env;
 mod epoll;
@@ -24,6 +25,7 @@ mod thread;
 
 pub(crate) use barrier::*;
 pub(crate) use clock::*;
+pub(crate) use cpu_timer::*;
 pub(crate) use cpus::*;
 pub(crate) use env::*;
 pub(crate) use epoll::*;

@@ -35,15 +35,19 @@ const ADDRESSES_IN_CALL: usize = 8;
 /// Stack pointer and instruction pointer of a thread that sleeps outside one.
 const ADDRESSES_OUTSIDE: usize = 2;
 
+/// The kernel's number for the CPU clock of a thread, `None` where there is no such thread; CONTEXT: any.
+pub(super) fn cpu_clock(tid: i32) -> Option<i32> {
+    // 0 would mean the caller, and from a number out of range the shift would make
+    // another clock.
+    (1..TID_END)
+        .contains(&tid)
+        .then_some((!tid << 3) | THREAD_CPU_CLOCK)
+}
+
 /// Nanoseconds of CPU a thread of this process has used, `None` when it is gone;
 /// CONTEXT: any.
 pub(crate) fn thread_cpu_ns(tid: i32) -> Option<u64> {
-    // 0 would mean the caller, and from a number out of range the shift would make
-    // another clock.
-    if !(1..TID_END).contains(&tid) {
-        return None;
-    }
-    let clock = (!tid << 3) | THREAD_CPU_CLOCK;
+    let clock = cpu_clock(tid)?;
     let mut time = MaybeUninit::<libc::timespec>::uninit();
     let at = time.as_mut_ptr() as usize;
     // SAFETY: the kernel writes one timespec, this frame's (D9: bare call).
@@ -69,7 +73,7 @@ struct SignalInfo {
 const _: () = assert!(size_of::<SignalInfo>() == size_of::<libc::siginfo_t>());
 
 /// Its address is the value by which our own signals are known.
-static MARK: u8 = 0;
+pub(super) static MARK: u8 = 0;
 
 /// Sends `signal` to a thread of this process, marked as ours; ESRCH when it is gone; CONTEXT: any.
 pub(crate) fn signal_thread(tid: i32, signal: i32) -> Result<(), Errno> {
@@ -107,6 +111,16 @@ pub(crate) unsafe fn is_marked(info: *const libc::siginfo_t) -> bool {
     // SAFETY: D7, by the caller's promise; a value is there whenever the code says so.
     let info = unsafe { &*info.cast::<SignalInfo>() };
     info.code == libc::SI_QUEUE && info.value == (&raw const MARK).addr()
+}
+
+/// Whether a signal comes from a [`CpuTimer`](super::CpuTimer); CONTEXT: signal.
+///
+/// # Safety
+/// `info` is what the kernel passed to the handler.
+pub(crate) unsafe fn is_marked_timer(info: *const libc::siginfo_t) -> bool {
+    // SAFETY: D7, by the caller's promise; a timer's value lies where a sent one does, whenever the code says so.
+    let info = unsafe { &*info.cast::<SignalInfo>() };
+    info.code == libc::SI_TIMER && info.value == (&raw const MARK).addr()
 }
 
 /// What a thread's `status` file fits into.

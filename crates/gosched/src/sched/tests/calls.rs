@@ -52,7 +52,7 @@ fn assert_back() {
 }
 
 /// Uses up CPU for so long, without a call of any kind.
-fn compute(time: Duration) {
+pub(super) fn compute(time: Duration) {
     let began = Instant::now();
     while began.elapsed() < time {
         black_box((0..100u64).fold(1, |a, b| black_box(a ^ b)));
@@ -427,7 +427,7 @@ fn m5_an_unmarked_call_loses_its_p_when_others_wait() {
         let_go.send(()).unwrap();
         blocked.join().unwrap();
         // This goroutine naps, so it may be one itself.
-        wait_for("no other stray", || sched.nstrays.load(Relaxed) <= 1);
+        wait_for("no other stray", || sched.strays.count.load(Relaxed) <= 1);
     });
 }
 
