@@ -154,6 +154,8 @@ pub(crate) struct ArenaStats {
 pub(crate) struct Arena {
     classes: [Lock<Class>; CLASSES],
     guards: Guards,
+    /// What lies above each stack.
+    room: Room,
     /// Bit k: class k has work for the scavenger. Written under that class's lock, read without.
     due: AtomicU32,
 }
@@ -164,6 +166,7 @@ impl Arena {
         Arena {
             classes: std::array::from_fn(|k| Lock::new(Rank::Stacks, Class::new(k as u8, room))),
             guards: Guards::new(force_mprotect),
+            room,
             due: AtomicU32::new(0),
         }
     }
@@ -248,16 +251,27 @@ impl Arena {
 
     /// Background work: returns the memory of at most about `budget` free stacks, those above the
     /// high-water mark first, then the lower pages of those kept, then whole chunks that nobody needs.
-    /// Returns whether more remains. Each lock is held for one system call at a time.
-    pub(crate) fn scavenge(&self, budget: usize) -> bool {
+    /// Returns whether more remains. `standing` are the FS that Ms of the runtime are on (`tls::standing`). No lock is held while
+    /// memory goes, but for the lower pages of some stacks that are kept.
+    pub(crate) fn scavenge<I: Iterator<Item = usize>>(
+        &self,
+        budget: usize,
+        standing: impl Fn() -> I,
+    ) -> bool {
         // ORDER: Relaxed; see `scavenge_due`.
         let due = self.due.load(Relaxed);
         let mut left = budget;
         for k in (0..CLASSES as u8).filter(|k| due & (1 << k) != 0) {
             while left > 0 {
                 let mut class = self.class(k);
-                match class.scavenge(left) {
+                match class.scavenge(left, standing()) {
                     Step::Freed(n) => left = left.saturating_sub(n),
+                    Step::Going(run) => {
+                        drop(class);
+                        left = left.saturating_sub(run.n);
+                        run.drop_pages(&self.room);
+                        self.class(k).cooled(&run);
+                    }
                     Step::Retired(chunk) => {
                         drop(class);
                         left = left.saturating_sub(class::RUN_MAX);

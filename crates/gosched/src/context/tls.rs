@@ -24,7 +24,7 @@
 //!  no P; everybody else
 //! ```
 //! A signal handler that interrupts g0 between two goroutines thus sees the thread-locals of that goroutine. They are there: a free
-//! stack whose block some M is on does not lose its memory ([`is_in_use`]).
+//! stack whose block some M is on does not lose its memory ([`standing`]).
 //!
 //! A block's life: made by the first goroutine on a fresh stack, in user context, for its dtv comes from malloc. A
 //! goroutine that ends compares its block with the pristine image; if it touched nothing, the next one takes the block
@@ -48,17 +48,17 @@ mod tests;
 
 use std::io;
 use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use self::block::Block;
 pub(crate) use self::dtv::{free_surplus, has_surplus};
 use super::current::current_m;
 use super::switch;
+use crate::sched::Sched;
 use crate::sched::fatal;
 use crate::sched::g::ENDING;
 use crate::sched::park::{enter_m, left_switch};
 use crate::sched::ptr::{Gp, Mp};
-use crate::sched::registry;
 
 /// What lies above every stack of a runtime, and how the goroutines' blocks are found in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -346,15 +346,14 @@ pub(crate) fn block_above(hi: usize, room: &Room) -> Option<usize> {
     Block::at(hi, room).is_made().then_some(hi + room.above)
 }
 
-/// Whether an M is still on the FS of the stack that ends at `hi`, which is free: g0 stays there until it runs another
-/// goroutine, searches or gives up its P. Once free nobody new comes, so a no is final.
-pub(crate) fn is_in_use(hi: usize, room: &Room) -> bool {
-    room.is_own() && {
-        let fs = hi + room.above;
-        // ORDER: Relaxed; the M's store came before its goroutine was last suspended there, and the stack came to the
-        // caller through that goroutine's end.
-        registry::every_m().any(|m| m.fs.load(Relaxed) == fs)
-    }
+/// The FS that Ms with a P are on: g0 stays on that of the goroutine it ran last until it runs another, searches or gives up its
+/// P. Each M without a P is on its own FS, or on that of a goroutine that it still has and that has not ended. So a stack that
+/// was free before the look and has none of these above it is on no M, and no M comes to it while it is free.
+pub(crate) fn standing(sched: &Sched) -> impl Iterator<Item = usize> {
+    // ORDER: Acquire; pairs with the Release in `release_p`, which an M passes after it has left the FS. Relaxed for `fs`: the M's
+    // store came before its goroutine was last suspended there, and the stack came to the caller through that goroutine's end.
+    let ms = sched.procs().filter_map(|p| p.m.load(Acquire));
+    ms.map(|m| m.fs.load(Relaxed))
 }
 
 /// Has the CPU fetch the cache line at `addr`.

@@ -385,7 +385,9 @@ impl Sched {
         if shrinks {
             self.shrink_now.store(true, Relaxed); // the round is not over
         }
-        let more = self.arena.scavenge(SCAVENGE_BUDGET) | self.blocks.trim() | shrinks;
+        let standing = || context::tls::standing(self);
+        let scavenges = self.arena.scavenge(SCAVENGE_BUDGET, standing);
+        let more = scavenges | self.blocks.trim() | shrinks;
         if context::tls::has_surplus() {
             self.creator.kick();
         }

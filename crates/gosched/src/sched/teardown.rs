@@ -87,7 +87,7 @@ fn forget_runtime(sched: &Sched) {
         registry::disown(*tid);
     }
     sched.close_files();
-    while sched.arena.scavenge(SCAVENGE_STEP) {}
+    while sched.arena.scavenge(SCAVENGE_STEP, || tls::standing(sched)) {}
 }
 
 static LEAKED: AtomicU64 = AtomicU64::new(0);

@@ -3,10 +3,13 @@
 //! Slots are numbered through all chunks, in the order in which those were mapped, and carved in the
 //! order of their numbers; takes prefer low numbers, so that the last chunk empties first and can be
 //! unmapped when the demand is gone. Everything here runs under the class's lock (D9: no allocation, no
-//! user code, bare system calls).
+//! user code, bare system calls), but for the return of memory, which takes long: the slots are taken off the lists
+//! under the lock (`let_go`), lose their memory without it (`Run::drop_pages`) and are put among the cold ones under it again.
 //!
 //! `hot[..trimmed]` are the hot stacks whose lower pages were already returned. A stack that was used
 //! again lies above that prefix because the list is a LIFO, so no mark per slot is needed.
+
+use std::ops::Range;
 
 use super::guards::{self, Guards};
 use super::sets::{Set, Sets};
@@ -17,12 +20,12 @@ use crate::os::{self, Errno, PageVec};
 /// The error of counts that no address space could hold.
 pub(super) const FULL: Errno = Errno(libc::ENOMEM);
 
-/// Stacks whose memory is returned with one system call, under the lock: some 15 µs.
+/// Stacks whose memory is returned with one system call, without the lock.
 pub(super) const RUN_MAX: usize = 32;
 /// Kept stacks trimmed in one hold of the lock, at 0.6 µs each.
 const TRIM_MAX: usize = 16;
 /// Slots visited in one hold of the lock.
-const VISIT_MAX: usize = 4096;
+const VISIT_MAX: usize = 512;
 /// What a kept stack keeps, besides its thread block: enough for most goroutines.
 const KEPT: usize = PAGE + PAGE / 2;
 
@@ -58,6 +61,25 @@ pub(super) struct Chunk {
 }
 
 impl Chunk {
+    /// The stack in slot `index`.
+    fn stack_at(&self, class: u8, index: usize, room: &Room) -> Stack {
+        let base = self.base + (index - self.first) * self.stride;
+        Stack::in_slot(class, index as u32, base, room)
+    }
+
+    /// The addresses of all slots.
+    fn addresses(&self) -> Range<usize> {
+        self.base..self.base + self.slots * self.stride
+    }
+
+    /// Returns the memory of `n` free neighbouring slots.
+    fn drop_pages(&self, start: usize, n: usize) {
+        let base = self.base + (start - self.first) * self.stride;
+        // SAFETY: D4, the range spans slots of this chunk that are free and that nobody can take meanwhile: the caller holds
+        // the lock, or has put them among the going ones. So nothing on them is of use.
+        unsafe { os::dont_need(at(base + GUARD), n * self.stride - GUARD) };
+    }
+
     /// Returns the addresses to the system.
     pub(super) fn unmap(self) {
         guards::forget_mappings(self.protected);
@@ -67,10 +89,31 @@ impl Chunk {
     }
 }
 
-/// What one step of the scavenger did.
+/// Neighbouring free slots of one chunk that no list knows while their memory goes.
+pub(super) struct Run {
+    chunk: Chunk,
+    class: u8,
+    start: usize,
+    pub(super) n: usize,
+}
+
+impl Run {
+    /// Returns the memory of the slots. The guards between them stay: the kernel keeps markers and protections when memory
+    /// goes. Without the class's lock.
+    pub(super) fn drop_pages(&self, room: &Room) {
+        for index in self.start..self.start + self.n {
+            tls::salvage(self.chunk.stack_at(self.class, index, room).hi, room);
+        }
+        self.chunk.drop_pages(self.start, self.n);
+    }
+}
+
+/// What one step of the scavenger did, or leaves to its caller.
 pub(super) enum Step {
     /// Returned memory of this many stacks.
     Freed(usize),
+    /// Took these slots off the lists: the caller drops their pages without the lock, then says so (`Class::cooled`).
+    Going(Run),
     /// Gave up a chunk, which the caller unmaps without the lock.
     Retired(Chunk),
     /// There is nothing to do.
@@ -323,8 +366,7 @@ impl Class {
 
     /// The stack in slot `index` of its chunk.
     fn stack_at(&self, chunk: &Chunk, index: usize) -> Stack {
-        let base = chunk.base + (index - chunk.first) * self.stride();
-        Stack::in_slot(self.class, index as u32, base, &self.room)
+        chunk.stack_at(self.class, index, &self.room)
     }
 
     fn chunk_of(&self, index: usize) -> &Chunk {
@@ -359,7 +401,10 @@ impl Class {
     fn is_free(&self, stack: &Stack) -> bool {
         let index = self.index_of(stack);
         let is_listed = |set| self.sets.contains(set, index);
-        is_listed(Set::Warm) || is_listed(Set::Cold) || self.hot.as_slice().contains(stack)
+        let is_in_set = [Set::Warm, Set::Going, Set::Cold]
+            .into_iter()
+            .any(is_listed);
+        is_in_set || self.hot.as_slice().contains(stack)
     }
 
     /// Moves the older half of the hot stacks to the warm ones.
@@ -397,44 +442,73 @@ impl Class {
         last.is_some_and(|last| self.mapped - last.slots >= keep)
     }
 
-    /// One step of the scavenger, for at most `budget` stacks.
-    pub(super) fn scavenge(&mut self, budget: usize) -> Step {
+    /// One step of the scavenger, for at most `budget` stacks. `standing` are the FS that Ms of the runtime are on between two
+    /// goroutines: a free stack that has such a block keeps its memory.
+    pub(super) fn scavenge(
+        &mut self,
+        budget: usize,
+        standing: impl Iterator<Item = usize>,
+    ) -> Step {
         if let Some(index) = self.sets.first(Set::Warm) {
-            return Step::Freed(self.cool(index, budget));
+            return self.let_go(index, budget, standing);
         }
         if self.hot.len() > self.trimmed + self.young_max() {
             return Step::Freed(self.trim(budget));
         }
-        match self.retire() {
+        match self.retire(standing) {
             Some(chunk) => Step::Retired(chunk),
             None => Step::Done,
         }
     }
 
-    /// Returns the memory of the warm neighbours from `start` on. The guards between them stay: the
-    /// kernel keeps markers and protections when memory goes.
-    fn cool(&mut self, start: usize, budget: usize) -> usize {
+    /// Takes the warm neighbours from `start` on off the list, for their memory to go.
+    fn let_go(
+        &mut self,
+        start: usize,
+        budget: usize,
+        standing: impl Iterator<Item = usize>,
+    ) -> Step {
         let chunk = *self.chunk_of(start);
         let end = (start + RUN_MAX.min(budget)).min(chunk.first + chunk.carved);
-        let run = self.sets.run(Set::Warm, start..end);
-        let is_left = |index: &usize| !tls::is_in_use(self.stack_at(&chunk, *index).hi, &self.room);
-        let n = (start..start + run).take_while(is_left).count();
+        let mut n = self.sets.run(Set::Warm, start..end);
+        if self.room.is_own() {
+            for fs in standing.filter(|fs| chunk.addresses().contains(fs)) {
+                let index = chunk.first + (fs - chunk.base) / chunk.stride;
+                if (start..start + n).contains(&index) {
+                    n = index - start;
+                }
+            }
+        }
         if n == 0 {
-            return 1; // one look spent; the M that is still on its thread-locals leaves them soon
+            return Step::Freed(1); // one look spent; the M that is still on its thread-locals leaves them soon
         }
         for index in start..start + n {
-            self.salvage(&self.stack_at(&chunk, index));
             self.sets.remove(Set::Warm, index);
-            self.sets.insert(Set::Cold, index);
+            self.sets.insert(Set::Going, index);
         }
-        self.drop_pages(&chunk, start, n);
-        n
+        Step::Going(Run {
+            chunk,
+            class: self.class,
+            start,
+            n,
+        })
     }
 
-    /// Visits the blocks of some slots from number `from` on; returns where to go on. Under the lock none loses its memory.
+    /// The memory of the slots is gone: they are cold.
+    pub(super) fn cooled(&mut self, run: &Run) {
+        for index in run.start..run.start + run.n {
+            self.sets.remove(Set::Going, index);
+            self.sets.insert(Set::Cold, index);
+        }
+    }
+
+    /// Visits the blocks of some slots from number `from` on; returns where to go on. Under the lock none of these loses its
+    /// memory.
     pub(super) fn visit_blocks(&self, from: usize, f: &mut impl FnMut(usize)) -> Option<usize> {
         let end = (from + VISIT_MAX).min(self.carved);
-        for index in (from..end).filter(|index| !self.sets.contains(Set::Cold, *index)) {
+        let is_bare =
+            |index| self.sets.contains(Set::Cold, index) || self.sets.contains(Set::Going, index);
+        for index in (from..end).filter(|index| !is_bare(*index)) {
             let stack = self.stack_at(self.chunk_of(index), index);
             if let Some(fs) = tls::block_above(stack.hi, &self.room) {
                 f(fs);
@@ -446,14 +520,6 @@ impl Class {
     /// A stack's memory is about to go: what its thread block owns outside is kept.
     fn salvage(&self, stack: &Stack) {
         tls::salvage(stack.hi, &self.room);
-    }
-
-    /// Returns the memory of `n` free neighbouring slots of a chunk.
-    fn drop_pages(&self, chunk: &Chunk, start: usize, n: usize) {
-        let stride = self.stride();
-        let base = chunk.base + (start - chunk.first) * stride;
-        // SAFETY: D4, the range spans slots of this chunk that are free, so nothing on them is of use.
-        unsafe { os::dont_need(at(base + GUARD), n * stride - GUARD) };
     }
 
     /// Returns the lower pages of hot stacks, the longest unused first, and leaves the youngest alone.
@@ -471,17 +537,18 @@ impl Class {
 
     /// Gives up the last chunk if nobody needs it and none of its stacks is in use: guards keep page
     /// tables alive, half a KiB for each 256 KiB stack, and those go with the mapping only.
-    fn retire(&mut self) -> Option<Chunk> {
+    fn retire(&mut self, mut standing: impl Iterator<Item = usize>) -> Option<Chunk> {
         if !self.has_spare_chunk() {
             return None;
         }
         let last = *self.chunks.as_slice().last()?;
-        let addresses = last.base..last.base + last.slots * self.stride();
+        let addresses = last.addresses();
+        if self.room.is_own() && standing.any(|fs| addresses.contains(&fs)) {
+            return None;
+        }
         let slots = last.first..last.first + last.carved;
         let is_in_it = |stack: &Stack| addresses.contains(&stack.lo);
-        let is_left = |stack: &&Stack| !tls::is_in_use(stack.hi, &self.room);
         let hot = self.hot.as_slice().iter().filter(|stack| is_in_it(stack));
-        let hot = hot.filter(is_left);
         if hot.count() + self.sets.count_in(Set::Cold, slots.clone()) < slots.len() {
             return None;
         }
@@ -498,11 +565,7 @@ impl Class {
         }
         self.cut_hot(kept);
         self.trimmed = trimmed;
-        for index in slots {
-            if self.sets.contains(Set::Cold, index) {
-                self.sets.remove(Set::Cold, index);
-            }
-        }
+        self.sets.remove_all(Set::Cold, slots);
         self.pop_chunk()
     }
 
@@ -528,7 +591,7 @@ impl Class {
             while start < end {
                 let n = self.sets.run(Set::Cold, start..end);
                 if n > 0 {
-                    self.drop_pages(&chunk, start, n);
+                    chunk.drop_pages(start, n);
                 }
                 start += n.max(1);
             }
@@ -537,14 +600,15 @@ impl Class {
     }
 
     fn in_use(&self) -> usize {
-        let free = self.hot.len() + self.sets.count(Set::Warm) + self.sets.count(Set::Cold);
-        self.carved - free
+        let listed = [Set::Warm, Set::Going, Set::Cold].map(|set| self.sets.count(set));
+        self.carved - self.hot.len() - listed.iter().sum::<usize>()
     }
 
     pub(super) fn add_to(&self, stats: &mut ArenaStats) {
         stats.reserved += self.reserved;
         stats.in_use += self.in_use();
-        stats.free_hot += self.hot.len() + self.sets.count(Set::Warm);
+        stats.free_hot += self.hot.len();
+        stats.free_hot += self.sets.count(Set::Warm) + self.sets.count(Set::Going);
         stats.free_cold += self.sets.count(Set::Cold);
         stats.mapped_bytes += self.mapped * self.stride();
     }
@@ -574,8 +638,9 @@ impl Class {
             places[self.index_of(stack)] += 1;
         }
         for (slot, places) in places.iter_mut().enumerate() {
-            *places += usize::from(self.sets.contains(Set::Warm, slot));
-            *places += usize::from(self.sets.contains(Set::Cold, slot));
+            for set in [Set::Warm, Set::Going, Set::Cold] {
+                *places += usize::from(self.sets.contains(set, slot));
+            }
             assert!(*places <= 1, "slot {slot} is free {places} times");
         }
         assert_eq!(places.iter().sum::<usize>(), self.carved - self.in_use());

@@ -89,7 +89,7 @@ fn take_many(arena: &Arena, class: u8, n: usize) -> Vec<Stack> {
 
 fn scavenge_all(arena: &Arena) {
     let mut calls = 0;
-    while arena.scavenge(64) {
+    while arena.scavenge(64, std::iter::empty) {
         calls += 1;
         assert!(calls < 1_000_000, "the scavenger never ends");
     }

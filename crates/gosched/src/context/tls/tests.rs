@@ -10,7 +10,7 @@ use super::image::{self, Image};
 use super::*;
 use crate::Runtime;
 use crate::context::current_g;
-use crate::context::stack::Arena;
+use crate::context::stack::{Arena, Stack};
 
 /// A block outside any stack, and what it was made from.
 struct Alone {
@@ -195,7 +195,7 @@ fn d6_what_a_block_owns_survives_its_stack() {
     }
     let _rt = crate::sched::park::enter();
     arena.give_batch(&stacks);
-    while arena.scavenge(MANY) {}
+    while arena.scavenge(MANY, std::iter::empty) {}
     let spares = spares();
     let kept = tables.iter().filter(|table| spares.contains(table)).count();
     // Other tests may have taken some; those of stacks that stay hot are with their blocks.
@@ -203,16 +203,58 @@ fn d6_what_a_block_owns_survives_its_stack() {
 }
 
 #[test]
-fn d6_a_stack_whose_block_an_m_is_on_keeps_its_memory() {
-    let runtime = Runtime::builder().procs(1).build().unwrap();
+fn d6_the_fs_of_an_m_with_a_p_is_known() {
+    let runtime = Runtime::builder().procs(2).build().unwrap();
     runtime.run(|| {
         let g = current_g().unwrap();
         let room = g.sched().tls;
         if room.is_own() {
-            assert!(is_in_use(g.stack_hi.get(), &room));
-            assert!(!is_in_use(g.stack_hi.get() + 64, &room));
+            let home = g.stack_hi.get() + room.above;
+            assert!(standing(g.sched()).any(|fs| fs == home));
+            assert!(
+                standing(g.sched()).count() <= 2,
+                "no more than there are Ps"
+            );
         }
     });
+}
+
+/// The stack keeps its memory, the others lose theirs. The Ms are asked for once for many stacks.
+#[test]
+fn d6_a_stack_whose_block_an_m_is_on_keeps_its_memory() {
+    const MANY: usize = 400;
+    // Of large stacks few stay hot, so most of these lose their memory.
+    const LARGE: u8 = 9;
+    let room = Room::own().unwrap();
+    let arena = Arena::new(false, room);
+    arena.reserve(LARGE, MANY).unwrap();
+    let stacks: Vec<_> = (0..MANY).map(|_| arena.take(LARGE)).collect();
+    let word = |stack: &Stack| (stack.hi - 64) as *mut u64;
+    for stack in &stacks {
+        // SAFETY: D4, inside a stack that was taken.
+        unsafe { word(stack).write(7) };
+    }
+    let _rt = crate::sched::park::enter();
+    arena.give_batch(&stacks);
+    let kept = stacks[MANY / 4];
+    let asked = std::cell::Cell::new(0);
+    let standing = || {
+        asked.set(asked.get() + 1);
+        std::iter::once(kept.hi + room.above)
+    };
+    // While the M stays there the scavenger is not done, and goes on later.
+    (0..20).for_each(|_| assert!(arena.scavenge(MANY, standing)));
+    // SAFETY: D4, the arena's memory, which is mapped.
+    let is_there = |stack: &&Stack| unsafe { word(stack).read() } == 7;
+    assert!(is_there(&&kept), "an M is on it");
+    assert!(stacks.iter().filter(is_there).count() > 1);
+    asked.set(0);
+    while arena.scavenge(MANY, || {
+        asked.set(asked.get() + 1);
+        std::iter::empty()
+    }) {}
+    assert!(!is_there(&&kept), "nobody is on it any more");
+    assert!(asked.get() < MANY / 4, "asked {} times", asked.get());
 }
 
 #[test]

@@ -53,7 +53,7 @@ impl Model {
             }
             23..60 => self.take(arena, class, many),
             60..97 => self.give(arena, many, seed),
-            _ => _ = arena.scavenge(many),
+            _ => _ = arena.scavenge(many, std::iter::empty),
         }
         choice >= 97
     }
@@ -156,7 +156,7 @@ fn threads_never_share_a_stack() {
                             arena.give(stack);
                             arena.unreserve(USUAL, 1);
                         }
-                        7 if arena.scavenge_due() => _ = arena.scavenge(8),
+                        7 if arena.scavenge_due() => _ = arena.scavenge(8, std::iter::empty),
                         _ => {}
                     }
                 }
