@@ -20,7 +20,8 @@
 // | thread  | `thread_spawn`, `set_thread_name`, `gettid`, `getpid` |
 // |         | `sched_yield`, `sleep_ns`, `exit_process`, `stack_bounds` |
 // | barrier | `membarrier_register`, `membarrier` |
-// | task    | `thread_cpu_ns`, `voluntary_switches`, `signal_thread`, `is_marked`, `TaskFile`, `Doing`, `set_timer_slack_ns`, `set_slice_ns` |
+// | cpu_timer | `CpuTimer`, `pending_signals_max` |
+// | task    | `thread_cpu_ns`, `voluntary_switches`, `signal_thread`, `is_marked`, `is_marked_timer`, `TaskFile`, `Doing`, `set_timer_slack_ns`, `set_slice_ns` |
 // | signal  | `SigStack`, `sigaction_install`, `read_action`, `sigaction_restore`, `call_handler`, `current_handler` |
 // |         | `unblock_signal`, `block_signal`, `hold_back_all_but` |
 // | sysname | `syscall_name` |
@@ -30,7 +31,7 @@
 // | env     | `env_usize`, `DebugEnv` |
 // | epoll   | `Epoll`, `Event`, `event`, `BELL` |
 // | interrupted | `Interrupted` |
-// | inject  | `FAIL_MAP_AFTER`, `FAIL_THREAD_AFTER`, `FAIL_EPOLL_AFTER`, `REFUSE_OWN_TLS`, `REFUSE_MEMBARRIER`, `REFUSE_PROC`, `INTERRUPT_CLOCK` |
+// | inject  | `FAIL_MAP_AFTER`, `FAIL_THREAD_AFTER`, `FAIL_EPOLL_AFTER`, `REFUSE_OWN_TLS`, `REFUSE_MEMBARRIER`, `REFUSE_PROC`, `REFUSE_CPU_TIMERS`, `INTERRUPT_CLOCK` |
 //
 // Three rules hold for every platform (D9):
 // - Items whose doc says `CONTEXT: any` may run on g0 and in signal handlers:

@@ -94,16 +94,15 @@ pub(crate) struct M {
     /// The goroutine that alone may run here (M6).
     pub(crate) lockedg: AtomicRef<G>,
     pub(crate) park: Note,
-    /// Links, under the scheduler lock: all Ms, the idle list (both ways), the free list.
+    /// Links, under the scheduler lock: all Ms (both ways), the idle list (both ways), the free list.
     pub(crate) alllink: Cell<Option<Mp>>,
+    pub(crate) allprev: Cell<Option<Mp>>,
     pub(crate) idle_next: Cell<Option<Mp>>,
     pub(crate) idle_prev: Cell<Option<Mp>>,
     pub(crate) is_idle: Cell<bool>,
     /// The place of its own goroutine on the global queue (`global_queue`), under the scheduler lock.
     pub(crate) queued_at: Cell<u64>,
     pub(crate) freelink: Cell<Option<Mp>>,
-    /// The next of all Ms there ever were; written once.
-    pub(crate) everylink: AtomicRef<M>,
     /// Its runtime; null while the M is in the process-wide pool.
     pub(crate) sched: Cell<*const Sched>,
     pub(crate) rng: Cell<u64>,
@@ -142,12 +141,12 @@ impl M {
             lockedg: AtomicRef::none(),
             park: Note::new(),
             alllink: Cell::new(None),
+            allprev: Cell::new(None),
             idle_next: Cell::new(None),
             idle_prev: Cell::new(None),
             is_idle: Cell::new(false),
             queued_at: Cell::new(0),
             freelink: Cell::new(None),
-            everylink: AtomicRef::none(),
             sched: Cell::new(std::ptr::null()),
             rng: Cell::new(1),
         }

@@ -7,13 +7,13 @@ use std::cell::Cell;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::Sched;
 use super::lock::{Held, Lock, Rank};
 use super::m::M;
 use super::park::enter;
-use super::ptr::{AtomicRef, Mp, Ptr};
+use super::ptr::{Mp, Ptr};
 use super::wait::WaitSlot;
 use crate::os::{self, PageVec};
 
@@ -30,6 +30,7 @@ struct Thread {
 
 pub(crate) struct Registry {
     runtimes: *const Sched,
+    /// In the order of their ids: a thread is found in a few steps among thousands.
     threads: PageVec<Thread>,
     free_ms: Option<Mp>,
 }
@@ -97,13 +98,14 @@ pub(crate) fn remove_thread() {
 /// This thread counts as foreign from now on: its runtime is gone, but it may still wake somebody.
 pub(crate) fn disown(tid: i32) {
     let mut registry = REGISTRY.lock();
-    let at = registry
+    let at = registry.place_of(tid);
+    if registry
         .threads
         .as_slice()
-        .iter()
-        .position(|t| t.tid == tid);
-    if let Some(at) = at {
-        registry.threads.swap_remove(at);
+        .get(at)
+        .is_some_and(|t| t.tid == tid)
+    {
+        registry.threads.remove(at);
     }
 }
 
@@ -116,8 +118,10 @@ pub(crate) fn while_blocked(slot: &WaitSlot, wait: impl FnOnce()) {
 
 fn insert(waits_on: *const WaitSlot) {
     let tid = os::gettid();
+    let mut registry = REGISTRY.lock();
+    let at = registry.place_of(tid);
     // Without memory for the entry the thread counts as foreign: a missed report, never a false one.
-    let _ = REGISTRY.lock().threads.push(Thread { tid, waits_on });
+    let _ = registry.threads.insert(at, Thread { tid, waits_on });
 }
 
 impl Registry {
@@ -129,9 +133,15 @@ impl Registry {
         })
     }
 
+    /// Where this thread is among the threads, or would be.
+    fn place_of(&self, tid: i32) -> usize {
+        self.threads.as_slice().partition_point(|t| t.tid < tid)
+    }
+
     /// Whether this thread may wake a goroutine: it is not ours, or its `run` has been answered.
     pub(crate) fn is_foreign(&self, tid: i32) -> bool {
-        match self.threads.as_slice().iter().find(|t| t.tid == tid) {
+        let found = self.threads.as_slice().get(self.place_of(tid));
+        match found.filter(|t| t.tid == tid) {
             None => true,
             // SAFETY: D11, callers of `run` deregister before their slot goes.
             Some(thread) => unsafe { thread.waits_on.as_ref() }.is_some_and(WaitSlot::is_done),
@@ -164,20 +174,7 @@ pub(crate) fn take_m() -> Mp {
     }
     drop(registry);
     // SAFETY: GF, leaked, so it lives for ever.
-    let m = unsafe { Ptr::new(ptr::NonNull::from(Box::leak(Box::new(M::new())))) };
-    let _registry = REGISTRY.lock();
-    m.everylink.store(EVERY_M.load(Relaxed), Relaxed);
-    // ORDER: Release; pairs with the Acquire in `every_m`.
-    EVERY_M.store(Some(m), Release);
-    m
-}
-
-/// Every M there ever was, newest first: it only grows, under the lock.
-static EVERY_M: AtomicRef<M> = AtomicRef::none();
-
-/// Every M there ever was; those in the pool too. From anywhere, without a lock.
-pub(crate) fn every_m() -> impl Iterator<Item = Mp> {
-    std::iter::successors(EVERY_M.load(Acquire), |m| m.everylink.load(Acquire))
+    unsafe { Ptr::new(ptr::NonNull::from(Box::leak(Box::new(M::new())))) }
 }
 
 /// Back to the pool.

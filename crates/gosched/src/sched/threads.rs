@@ -262,6 +262,30 @@ unsafe extern "C" fn m_main(arg: *mut c_void) -> *mut c_void {
     ptr::null_mut()
 }
 
+impl Core {
+    /// Puts an M on the list of all.
+    pub(crate) fn link_m(&mut self, m: Mp) {
+        m.alllink.set(self.allm);
+        m.allprev.set(None);
+        if let Some(next) = self.allm {
+            next.allprev.set(Some(m));
+        }
+        self.allm = Some(m);
+    }
+
+    /// Takes an M off the list of all, in a few steps however many there are: a thousand threads may end at once.
+    pub(crate) fn unlink_m(&mut self, m: Mp) {
+        let (prev, next) = (m.allprev.take(), m.alllink.take());
+        match prev {
+            Some(prev) => prev.alllink.set(next),
+            None => self.allm = next,
+        }
+        if let Some(next) = next {
+            next.allprev.set(prev);
+        }
+    }
+}
+
 fn begin_m(sched: &Sched, m: Mp) {
     static SEED: AtomicU32 = AtomicU32::new(1);
     let (lo, hi) = os::stack_bounds();
@@ -278,24 +302,14 @@ fn begin_m(sched: &Sched, m: Mp) {
     core.next_mid += 1;
     core.creating -= 1;
     sched.mirror_limit(&core);
-    m.alllink.set(core.allm);
-    core.allm = Some(m);
+    core.link_m(m);
 }
 
 fn end_m(sched: &Sched, m: Mp) {
     sched.forget_m(m);
     let mut core = sched.core.lock();
     core.mcount -= 1;
-    if core.allm == Some(m) {
-        core.allm = m.alllink.get();
-    } else {
-        let before = std::iter::successors(core.allm, |m| m.alllink.get())
-            .find(|other| other.alllink.get() == Some(m));
-        if let Some(before) = before {
-            before.alllink.set(m.alllink.get());
-        }
-    }
-    m.alllink.set(None);
+    core.unlink_m(m);
     sched.mirror_limit(&core);
     if core.npending > 0 {
         sched.creator.kick();

@@ -131,8 +131,7 @@ fn new_m(sched: &Sched) -> Mp {
     let m: Mp = unsafe { Ptr::new(NonNull::from(Box::leak(Box::new(M::new())))) };
     m.sched.set(sched);
     let mut core = sched.core.lock();
-    m.alllink.set(core.allm);
-    core.allm = Some(m);
+    core.link_m(m);
     core.mcount += 1;
     m
 }

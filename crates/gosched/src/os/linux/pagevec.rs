@@ -91,16 +91,25 @@ impl<T: Copy> PageVec<T> {
         last
     }
 
-    /// Removes the element at `index` and puts the last one in its place.
+    /// Inserts an element at `index`; the later ones move up.
+    ///
+    /// # Panics
+    /// If there are fewer than `index` elements.
+    pub(crate) fn insert(&mut self, index: usize, value: T) -> Result<(), Errno> {
+        self.push(value)?;
+        self.as_mut_slice()[index..].rotate_right(1);
+        Ok(())
+    }
+
+    /// Removes the element at `index`; the later ones move down.
     ///
     /// # Panics
     /// If there is no element at `index`.
-    pub(crate) fn swap_remove(&mut self, index: usize) -> T {
-        let last = self.len.wrapping_sub(1);
+    pub(crate) fn remove(&mut self, index: usize) -> T {
         let elements = self.as_mut_slice();
         let removed = elements[index];
-        elements[index] = elements[last];
-        self.len = last;
+        elements.copy_within(index + 1.., index);
+        self.len -= 1;
         removed
     }
 
@@ -209,7 +218,12 @@ mod tests {
                 (0, _) => assert_eq!(ours.pop(), model.pop()),
                 (1, n @ 1..) => {
                     let index = (seed >> 20) as usize % n;
-                    assert_eq!(ours.swap_remove(index), model.swap_remove(index));
+                    assert_eq!(ours.remove(index), model.remove(index));
+                }
+                (3, n) => {
+                    let index = (seed >> 20) as usize % (n + 1);
+                    ours.insert(index, value).expect("room");
+                    model.insert(index, value);
                 }
                 (2, n @ 1..) => {
                     let index = (seed >> 20) as usize % n;
@@ -245,9 +259,9 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "out of bounds")]
-    fn swap_remove_past_the_end_panics() {
+    fn remove_past_the_end_panics() {
         let mut array = PageVec::new();
         array.push(1u8).expect("room");
-        array.swap_remove(1);
+        array.remove(1);
     }
 }

@@ -42,6 +42,25 @@ fn m1_an_idle_m_has_no_p_and_no_goroutine_and_sleeps() {
     });
 }
 
+/// A thread that ends leaves the list in a few steps, wherever it is in it.
+#[test]
+fn mg_an_m_leaves_the_list_of_all_from_any_place() {
+    let sched = still(1);
+    let ms: Vec<_> = (0..5).map(|_| new_m(&sched)).collect();
+    sched.core.lock().allm = None;
+    ms.iter().for_each(|m| sched.core.lock().link_m(*m));
+    assert_eq!(all_ms(&sched), [ms[4], ms[3], ms[2], ms[1], ms[0]]);
+    for (gone, left) in [(2, vec![4, 3, 1, 0]), (4, vec![3, 1, 0]), (0, vec![3, 1])] {
+        sched.core.lock().unlink_m(ms[gone]);
+        let left: Vec<_> = left.into_iter().map(|n: usize| ms[n]).collect();
+        assert_eq!(all_ms(&sched), left, "without {gone}");
+    }
+    for n in [3, 1] {
+        sched.core.lock().unlink_m(ms[n]);
+    }
+    assert_eq!(all_ms(&sched), []);
+}
+
 #[test]
 fn m1_an_m_is_woken_with_a_p_and_then_holds_it() {
     let sched = still(1);
