@@ -20,8 +20,11 @@ const PER_BLOCK: usize = BLOCK / SLOT;
 const WORDS: usize = PER_BLOCK.div_ceil(64);
 /// Wholly free blocks that keep their memory when the scavenger comes by.
 const KEEP_FREE: usize = 16;
-/// Blocks that the scavenger looks at in one hold of the lock.
+/// Blocks that the scavenger looks at in one hold of the lock, and those of them that lose their memory, at some 5 µs each.
 const TRIM_STEP: usize = 64;
+const TRIM_MAX: usize = 4;
+/// Blocks that a visit looks at in one hold of the lock.
+const VISIT_BLOCKS: usize = 64;
 
 #[repr(C)]
 struct Header {
@@ -42,6 +45,8 @@ struct Blocks {
     partial: *mut Header,
     /// Where the scavenger goes on.
     trim_at: *mut Header,
+    /// Where the next visit goes on: the block and the slot in it; null: at the first.
+    visit_at: (*mut Header, usize),
     /// Blocks of which every G is free and that have memory.
     nfree_blocks: usize,
     nout: usize,
@@ -64,6 +69,7 @@ impl GBlocks {
                     all: std::ptr::null_mut(),
                     partial: std::ptr::null_mut(),
                     trim_at: std::ptr::null_mut(),
+                    visit_at: (std::ptr::null_mut(), 1),
                     nfree_blocks: 0,
                     nout: 0,
                 },
@@ -119,31 +125,35 @@ impl GBlocks {
         }
     }
 
-    /// Visits up to `n` Gs as `for_each` does, after leaving out the first `skip`; returns how many it visited.
-    pub(crate) fn visit(&self, skip: usize, n: usize, mut f: impl FnMut(usize, Gp)) -> usize {
-        let blocks = self.blocks.lock();
-        let (mut at, mut passed, mut seen) = (blocks.all, 0, 0);
-        while let Some(header) = NonNull::new(at) {
+    /// Visits up to `n` Gs as `for_each` does, from where the last visit ended; false at the end of a round, after which the next
+    /// visit begins anew. Gs that are handed out or given back meanwhile do not shift the place. One hold of the lock looks at
+    /// `VISIT_BLOCKS` blocks at most.
+    pub(crate) fn visit(&self, n: usize, mut f: impl FnMut(Gp)) -> bool {
+        let mut blocks = self.blocks.lock();
+        let ((mut at, mut slot), mut seen) = (blocks.visit_at, 0);
+        if at.is_null() {
+            (at, slot) = (blocks.all, 1);
+        }
+        for _ in 0..VISIT_BLOCKS {
+            let Some(header) = NonNull::new(at) else {
+                break;
+            };
             // SAFETY: D9, under the lock; blocks are unmapped only by Drop.
             let h = unsafe { header.as_ref() };
-            at = h.next;
-            let out = PER_BLOCK - 1 - h.nfree;
-            if passed + out <= skip {
-                passed += out;
-                continue;
-            }
-            for slot in (1..PER_BLOCK).filter(|s| h.free[s / 64] & (1 << (s % 64)) == 0) {
-                passed += 1;
-                if passed > skip {
-                    f(seen, g_at(header, slot));
+            while slot < PER_BLOCK && seen < n && h.nfree < PER_BLOCK - 1 {
+                if h.free[slot / 64] & (1 << (slot % 64)) == 0 {
+                    f(g_at(header, slot));
                     seen += 1;
                 }
-                if seen == n {
-                    return seen;
-                }
+                slot += 1;
             }
+            if seen == n && slot < PER_BLOCK {
+                break;
+            }
+            (at, slot) = (h.next, 1);
         }
-        seen
+        blocks.visit_at = (at, slot);
+        !at.is_null()
     }
 
     /// Whether the scavenger would find anything.
@@ -154,11 +164,15 @@ impl GBlocks {
     /// Returns the memory of some wholly free blocks to the system; true if more are left.
     pub(crate) fn trim(&self) -> bool {
         let mut blocks = self.blocks.lock();
+        let mut trimmed = 0;
         for _ in 0..TRIM_STEP {
             if blocks.nfree_blocks <= KEEP_FREE {
                 return false;
             }
-            blocks.trim_next();
+            trimmed += usize::from(blocks.trim_next());
+            if trimmed == TRIM_MAX {
+                break;
+            }
         }
         true
     }
@@ -254,13 +268,15 @@ impl Blocks {
         }
     }
 
-    fn trim_next(&mut self) {
+    /// Looks at the next block; true: its memory went.
+    fn trim_next(&mut self) -> bool {
         if self.trim_at.is_null() {
             self.trim_at = self.all;
         }
         // SAFETY: D9, under the lock; the caller has seen that there are blocks.
         let h = unsafe { &mut *self.trim_at };
-        if h.nfree == PER_BLOCK - 1 && !h.is_bare {
+        let is_free = h.nfree == PER_BLOCK - 1 && !h.is_bare;
+        if is_free {
             h.is_bare = true;
             self.nfree_blocks -= 1;
             let page = os::page_size();
@@ -273,6 +289,7 @@ impl Blocks {
             }
         }
         self.trim_at = h.next;
+        is_free
     }
 }
 
@@ -310,24 +327,53 @@ mod tests {
         }
     }
 
+    /// All Gs that visits of up to `n` find in one round, and how many visits that takes.
+    fn visit_all(blocks: &GBlocks, n: usize) -> (Vec<*const G>, usize) {
+        let (mut seen, mut visits) = (Vec::new(), 0);
+        loop {
+            let before = seen.len();
+            let more = blocks.visit(n, |g| seen.push(g.as_ptr().cast_const()));
+            assert!(seen.len() - before <= n);
+            visits += 1;
+            if !more {
+                return (seen, visits);
+            }
+        }
+    }
+
     #[test]
     fn gf_a_visit_in_steps_sees_every_g_once() {
         let blocks = GBlocks::new();
+        assert_eq!(visit_all(&blocks, 100), (Vec::new(), 1));
         let gs = take(&blocks, 3 * PER_BLOCK);
         blocks.give(gs.iter().copied().step_by(3));
-        let mut seen = Vec::new();
-        loop {
-            let n = blocks.visit(seen.len(), 100, |at, g| {
-                assert!(at < 100);
-                seen.push(g.as_ptr());
-            });
-            if n < 100 {
-                break;
-            }
-        }
         let mut all = Vec::new();
-        blocks.for_each(|g| all.push(g.as_ptr()));
-        assert_eq!(seen, all);
+        blocks.for_each(|g| all.push(g.as_ptr().cast_const()));
+        for n in [1, 100, 10 * PER_BLOCK] {
+            let (seen, visits) = visit_all(&blocks, n);
+            assert_eq!(seen, all);
+            assert!(visits <= all.len().div_ceil(n) + 1, "{visits} of {n}");
+        }
         assert_eq!(all.len(), blocks.outstanding());
+    }
+
+    /// U8: one hold of the lock looks at some blocks, whatever is in them, and the next goes on where it ended.
+    #[test]
+    fn gf_a_visit_goes_on_where_the_last_one_ended() {
+        let blocks = GBlocks::new();
+        let gs = take(&blocks, 4 * VISIT_BLOCKS * (PER_BLOCK - 1));
+        // One G is left in the oldest block, which a round comes to last.
+        blocks.give(gs[1..].iter().copied());
+        let (seen, visits) = visit_all(&blocks, 100);
+        assert_eq!(seen, [gs[0].as_ptr().cast_const()]);
+        assert_eq!(visits, 4);
+        // The place stays good when Gs around it come and go.
+        let _more = take(&blocks, 2 * PER_BLOCK);
+        let (mut first, mut second) = (Vec::new(), Vec::new());
+        assert!(blocks.visit(5, |g| first.push(g)));
+        blocks.give(first.iter().copied());
+        assert!(blocks.visit(5, |g| second.push(g)));
+        assert_eq!((first.len(), second.len()), (5, 5));
+        assert!(second.iter().all(|g| !first.contains(g)));
     }
 }

@@ -191,7 +191,6 @@ pub(crate) struct Sched {
     /// There is memory to return, and it is time (sysmon decides).
     pub(crate) scavenge_now: AtomicBool,
     pub(crate) shrink_now: AtomicBool,
-    pub(crate) shrinker: shrink::Shrinker,
     /// Goroutines and threads given up by a drop.
     pub(crate) leaked_gs: AtomicU32,
     pub(crate) leaked_ms: AtomicU32,
@@ -276,7 +275,6 @@ impl Sched {
             is_carrying: AtomicBool::new(false),
             scavenge_now: AtomicBool::new(false),
             shrink_now: AtomicBool::new(false),
-            shrinker: shrink::Shrinker::new(),
             leaked_gs: AtomicU32::new(0),
             leaked_ms: AtomicU32::new(0),
             hook,

@@ -4,7 +4,6 @@
 //! goroutines, a few at a time, and returns the pages below the stack pointer of those that have waited for
 //! a while. Meanwhile the goroutine is in state CopyStack, which a waker waits out: a microsecond.
 
-use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::Sched;
@@ -17,35 +16,21 @@ const WAIT_MS: u32 = 5_000;
 /// Goroutines visited in one turn.
 const STEP: usize = 256;
 
-/// Where the walk goes on: the number of Gs visited in this round.
-pub(crate) struct Shrinker {
-    visited: AtomicUsize,
-}
-
-impl Shrinker {
-    pub(crate) fn new() -> Shrinker {
-        Shrinker {
-            visited: AtomicUsize::new(0),
-        }
-    }
-}
-
 impl Sched {
-    /// Visits some goroutines; true if the round is not over.
+    /// Visits some goroutines; true if the round is not over. Of two Ms at once each visits a part.
     pub(crate) fn shrink_parked(&self) -> bool {
-        let mut found = [None::<Gp>; STEP];
-        let (skip, now) = (self.shrinker.visited.load(Relaxed), self.coarse_ms());
-        let seen = self.blocks.visit(skip, STEP, |at, g| {
+        let (mut found, mut n) = ([None::<Gp>; STEP], 0);
+        let now = self.coarse_ms();
+        let more = self.blocks.visit(STEP, |g| {
             if is_due(g, now) {
-                found[at] = Some(g);
+                found[n] = Some(g);
+                n += 1;
             }
         });
         for g in found.into_iter().flatten() {
             shrink(g);
         }
-        let next = if seen < STEP { 0 } else { skip + seen };
-        self.shrinker.visited.store(next, Relaxed);
-        next != 0
+        more
     }
 }
 
@@ -71,6 +56,7 @@ fn shrink(g: Gp) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicUsize;
     use std::sync::atomic::Ordering::Relaxed;
 
     use super::*;
