@@ -330,3 +330,27 @@ fn none_of_100000_is_lost_early_or_stale() {
         });
     });
 }
+
+/// A thread waits for timers between two goroutines. Its timer slack is what the program has set, before and after.
+#[test]
+fn waiting_for_timers_leaves_the_slack_of_a_thread_alone() {
+    const SLACK_NS: libc::c_int = 77_000;
+    let runtime = Runtime::builder().procs(1).build().unwrap();
+    let seen_again = runtime.run(|| {
+        let (mut threads, mut seen_again) = (std::collections::HashSet::new(), 0);
+        for _ in 0..200 {
+            // SAFETY: the calls take numbers and touch no memory.
+            unsafe {
+                if threads.insert(libc::gettid()) {
+                    assert_eq!(libc::prctl(libc::PR_SET_TIMERSLACK, SLACK_NS), 0);
+                } else {
+                    assert_eq!(libc::prctl(libc::PR_GET_TIMERSLACK), SLACK_NS);
+                    seen_again += 1;
+                }
+            }
+            sleep(MS);
+        }
+        seen_again
+    });
+    assert!(seen_again > 0, "it came back to some thread");
+}

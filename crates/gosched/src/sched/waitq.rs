@@ -520,6 +520,11 @@ impl WakeList {
         }
     }
 
+    /// Whether nobody is to be woken.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first == 0
+    }
+
     #[inline]
     fn push(&mut self, waiter: &Waiter, asleep: usize) {
         if self.first == 0 {

@@ -26,8 +26,14 @@ use crate::shim;
 
 const NOBODY: u64 = 0;
 const COMING: u64 = 1;
-/// How late the kernel may wake the watcher. What is due within it of each other costs one wake-up.
-const SLACK_NS: u64 = 20_000;
+/// The kernel ends a sleep up to this much late (the timer slack of a thread, unless the program changes it), so that it
+/// ends several with one interrupt. The slack is the thread's, and goroutines run on this thread next: it stays as it is.
+const SLACK_NS: u64 = 50_000;
+/// In `epoll_wait` the slack of longer sleeps is this part of the time to sleep, up to a maximum.
+const POLL_SLACK_PART: u64 = 1_000;
+const POLL_SLACK_MAX_NS: u64 = 100_000_000;
+/// How late the watcher may be. What is due within it of each other costs one wake-up.
+const LATE_NS: u64 = 20_000;
 
 /// Who waits for the next timer, and for the network.
 pub(crate) struct Poller {
@@ -96,15 +102,9 @@ impl Poller {
             // FENCE: timer/2 — the announcement before the second look at the timers; meets timer/1 in `kick`.
             fence(SeqCst);
             if next() >= until {
-                if until != u64::MAX {
-                    os::set_timer_slack_ns(SLACK_NS);
-                }
                 match driver {
                     Some(driver) => wake = self.sleep_in(driver, until),
-                    None => _ = self.note.sleep_until(until),
-                }
-                if until != u64::MAX {
-                    os::set_timer_slack_ns(0);
+                    None => self.sleep_on_note(until),
                 }
                 break;
             }
@@ -116,16 +116,36 @@ impl Poller {
         wake
     }
 
+    fn sleep_on_note(&self, until: u64) {
+        let is_woken = self.note.sleep_until(ask_for(until, SLACK_NS));
+        if !is_woken && os::monotonic_ns() < until {
+            self.note.sleep_until(until);
+        }
+    }
+
     fn sleep_in(&self, driver: &Driver, until: u64) -> WakeList {
         self.is_inside.store(true, SeqCst);
         // FENCE: bell/2 — the announcement before the look at the note; meets bell/1 in `wake`.
         fence(SeqCst);
         let wake = match self.note.is_set() {
             true => WakeList::new(),
-            false => driver.poll(until),
+            false => self.poll_until(driver, until),
         };
         self.is_inside.store(false, SeqCst);
         wake
+    }
+
+    fn poll_until(&self, driver: &Driver, until: u64) -> WakeList {
+        if until == u64::MAX {
+            return driver.poll(until);
+        }
+        let left = until.saturating_sub(os::monotonic_ns());
+        let slack = (left / POLL_SLACK_PART).clamp(SLACK_NS, POLL_SLACK_MAX_NS);
+        let wake = driver.poll(ask_for(until, slack));
+        match wake.is_empty() && !self.note.is_set() && os::monotonic_ns() < until {
+            true => driver.poll(until),
+            false => wake,
+        }
     }
 
     /// A timer for `when` was put in as the first of its heap, and the heap's lock released: the watcher must not oversleep. False:
@@ -150,5 +170,24 @@ impl Poller {
         {
             driver.ring();
         }
+    }
+}
+
+/// What to ask of the kernel to be woken `LATE_NS` after `until`, where the kernel takes `slack` more than it is asked for. A
+/// kernel that takes less ends the sleep early: the rest follows.
+fn ask_for(until: u64, slack: u64) -> u64 {
+    until.saturating_sub(slack - LATE_NS).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slack_is_asked_for_beforehand() {
+        assert_eq!(ask_for(1_000_000, SLACK_NS) + SLACK_NS, 1_000_000 + LATE_NS);
+        let long = POLL_SLACK_MAX_NS;
+        assert_eq!(ask_for(10 * long, long) + long, 10 * long + LATE_NS);
+        assert_eq!(ask_for(5, SLACK_NS), 1, "0 would mean: do not wait");
     }
 }
