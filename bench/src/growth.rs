@@ -15,6 +15,7 @@
 
 mod curves;
 mod report;
+mod threads;
 
 use std::fs;
 use std::io::{self, Read};

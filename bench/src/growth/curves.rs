@@ -19,6 +19,8 @@ use crate::proc;
 use crate::rounds;
 use crate::sleeps::scramble;
 
+use super::threads::{past_peak, sleepers};
+
 /// What is played for a point.
 pub struct Size {
     /// How many there are of what the curve counts.
@@ -90,6 +92,8 @@ pub struct Curve {
     pub is_fresh: bool,
     /// Memory it takes for each of `n`, about.
     pub bytes_each: usize,
+    /// The largest `n` there can be.
+    pub n_max: usize,
     /// Does all rounds on the runtime it is called in; the cost of the best.
     pub play: fn(&Size) -> io::Result<f64>,
 }
@@ -99,6 +103,8 @@ const PROCS: usize = 2;
 const PROCS_GROWING: [usize; 5] = [1, 2, 4, 16, 64];
 /// Memory of a parked goroutine and what belongs to it, with some to spare.
 const GOROUTINE_BYTES: usize = 10_000;
+/// The same of a thread.
+const THREAD_BYTES: usize = 100_000;
 
 impl Curve {
     /// The sizes of its points.
@@ -114,7 +120,7 @@ impl Curve {
         match self.along {
             Along::Count(from) => {
                 let counts = (1..).map(|power| 10_usize.pow(power));
-                let counts = counts.take_while(|n| *n <= effort.n_max);
+                let counts = counts.take_while(|n| *n <= effort.n_max.min(self.n_max));
                 let counts = counts.filter(|n| *n >= from);
                 counts.map(|n| size(n, PROCS)).collect()
             }
@@ -138,6 +144,7 @@ impl Curve {
             along,
             is_fresh: false,
             bytes_each: 0,
+            n_max: usize::MAX,
             play,
         }
     }
@@ -149,6 +156,13 @@ impl Curve {
 
     const fn goroutines(mut self) -> Curve {
         self.bytes_each = GOROUTINE_BYTES;
+        self
+    }
+
+    /// It counts threads: a runtime has 10,000 of them at most.
+    const fn threads(mut self) -> Curve {
+        self.bytes_each = THREAD_BYTES;
+        self.n_max = 1_000;
         self
     }
 
@@ -180,6 +194,16 @@ const TIMERS: Family = Family {
     across: "timers pending",
     unit: "ns",
 };
+const PAST: Family = Family {
+    title: "After many threads",
+    across: "threads that were",
+    unit: "ns",
+};
+const SLEEPERS: Family = Family {
+    title: "CPU of a runtime whose goroutines sleep in the kernel",
+    across: "goroutines in std::thread::sleep",
+    unit: "µs/s",
+};
 const PS: Family = Family {
     title: "By processors",
     across: "processors (GOMAXPROCS)",
@@ -188,7 +212,7 @@ const PS: Family = Family {
 
 /// Every curve, in the order in which they are played; those of a family follow
 /// each other.
-pub static CURVES: [Curve; 13] = [
+pub static CURVES: [Curve; 15] = [
     Curve::new("spawn", GOROUTINES, Along::Count(10), spawn)
         .about("n goroutines are spawned, then joined; wall time for each")
         .goroutines(),
@@ -224,6 +248,14 @@ pub static CURVES: [Curve; 13] = [
         .about("10,000 goroutines sleep again and again; CPU time for a sleep"),
     Curve::new("procs_mutex", PS, Along::Procs(8), mutex)
         .about("8 goroutines lock and unlock one Mutex; wall time for both"),
+    Curve::new("past_peak", PAST, Along::Count(10), past_peak)
+        .about("n threads were made and ended, then 20,000 stacks are returned to the system; the worst spawn of a plain thread meanwhile")
+        .threads()
+        .fresh(),
+    Curve::new("sleepers", SLEEPERS, Along::Count(10), sleepers)
+        .about("n goroutines are in std::thread::sleep, unmarked; CPU time of the process for a second")
+        .threads()
+        .fresh(),
 ];
 
 /// Messages for which the channels with a buffer have room.
@@ -557,7 +589,7 @@ mod tests {
             let sizes = curve.sizes(&effort(1_000_000));
             let at: Vec<_> = sizes.iter().map(|size| curve.at(size)).collect();
             match curve.along {
-                Along::Count(_) => assert_eq!(at.last(), Some(&1_000_000)),
+                Along::Count(_) => assert_eq!(at.last(), Some(&curve.n_max.min(1_000_000))),
                 Along::Procs(_) => assert_eq!(at, [1, 2, 4, 16, 64]),
             }
         }
