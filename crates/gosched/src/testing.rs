@@ -33,6 +33,14 @@ pub fn refuse_own_thread_locals(refuse: bool) {
     crate::os::REFUSE_OWN_TLS.store(refuse, SeqCst);
 }
 
+/// Returns the unused stack pages of every goroutine of the caller's runtime that waits, without waiting for its age.
+pub fn shrink_waiting() {
+    if let Some(g) = crate::context::current_g() {
+        let _rt = crate::sched::park::enter();
+        g.sched().shrink_all();
+    }
+}
+
 /// Takes an edge that the state machine does not have, which must end the process.
 pub fn illegal_status_change() {
     if let Some(g) = crate::context::current_g() {

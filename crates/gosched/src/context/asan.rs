@@ -61,11 +61,11 @@ mod off {
 
 #[cfg(gosched_asan)]
 mod on {
-    use std::arch::{asm, naked_asm};
+    use std::arch::naked_asm;
     use std::ffi::c_void;
     use std::ptr;
 
-    use crate::context::current_m;
+    use crate::context::{current, current_m};
     use crate::sched::ptr::{Gp, Mp};
 
     unsafe extern "C" {
@@ -135,11 +135,8 @@ mod on {
 
     #[inline(never)]
     fn forget_last_frames(g: Gp) {
-        let (sp, hi): (usize, usize);
-        hi = g.stack_hi.get();
-        // SAFETY: reads a register.
-        unsafe { asm!("mov {}, rsp", out(reg) sp, options(nomem, nostack, preserves_flags)) };
-        if hi - sp < SHALLOW {
+        let (sp, hi) = (current::sp(), g.stack_hi.get());
+        if g.is_own_stack(sp) && hi - sp < SHALLOW {
             // SAFETY: D4, this goroutine's own stack.
             unsafe { __asan_unpoison_memory_region(ptr::without_provenance(sp), hi - sp) };
         }

@@ -217,8 +217,9 @@ fn set_fallback(raw: *mut M) {
     CURRENT.set(raw);
 }
 
+/// The stack pointer.
 #[inline]
-fn sp() -> usize {
+pub(crate) fn sp() -> usize {
     let sp: usize;
     // SAFETY: reads a register.
     unsafe { asm!("mov {}, rsp", out(reg) sp, options(nomem, nostack, preserves_flags)) };
@@ -231,9 +232,23 @@ pub(crate) fn on_g0(m: Mp) -> bool {
     (m.g0_lo.get()..m.g0_hi.get()).contains(&sp())
 }
 
-/// Whether this code runs on the stack of m's current goroutine.
+/// Whether this code runs on the thread's signal stack.
+#[inline]
+fn on_signal_stack(m: Mp) -> bool {
+    (m.signal_lo.get()..m.signal_hi.get()).contains(&sp())
+}
+
+/// Whether this code is m's current goroutine: on its stack, or on another that the goroutine has gone to itself
+/// (`stacker`, a coroutine). So what counts is where it is not: on neither stack of the thread.
 #[inline]
 pub(crate) fn on_curg(m: Mp) -> bool {
-    m.curg()
-        .is_some_and(|g| (g.stack_lo.get()..g.stack_hi.get()).contains(&sp()))
+    m.curg().is_some() && !on_g0(m) && !on_signal_stack(m)
+}
+
+/// The stack pointer of the goroutine that runs here; 0 on g0, in a signal handler and on other threads.
+pub(crate) fn goroutine_sp() -> usize {
+    match current_m() {
+        Some(m) if on_curg(m) => sp(),
+        _ => 0,
+    }
 }

@@ -34,8 +34,14 @@ const PROBE: usize = 1;
 pub(crate) const FRAMES_MAX: usize = 100;
 
 /// A request to a suspended goroutine: unwind yourself, write the addresses here, suspend again.
+///
+/// The goroutine switches to its own frames only to be their innermost one. The unwinder itself runs below the frames of
+/// whoever asks: a goroutine may have little room left, or be on a stack that it has gone to itself and of which nobody
+/// here knows the size.
 pub(crate) struct Probe {
     back: usize,
+    /// Where the goroutine stands, its stack pointer; 0: unknown.
+    pub(crate) sp: usize,
     pub(crate) len: usize,
     pub(crate) pcs: [usize; FRAMES_MAX],
 }
@@ -44,6 +50,7 @@ impl Probe {
     pub(crate) const fn new() -> Probe {
         Probe {
             back: 0,
+            sp: 0,
             len: 0,
             pcs: [0; FRAMES_MAX],
         }
@@ -53,11 +60,12 @@ impl Probe {
     ///
     /// # Safety
     /// `g` is suspended and the caller holds it (Scan bit over Waiting or Runnable, or the world is
-    /// stopped), so nobody else resumes it (G6).
+    /// stopped), so nobody else resumes it (G6). The caller has some 12 KiB of stack left.
     pub(crate) unsafe fn collect(&mut self, g: Gp) {
         self.len = 0;
+        self.sp = 0;
         let (sp, lo) = (g.sp.get(), g.stack_lo.get());
-        if lo == 0 || sp < lo + PROBE_ROOM {
+        if lo == 0 || g.is_own_stack(sp) && sp < lo + PROBE_ROOM {
             return;
         }
         let probe: *mut Probe = self;
@@ -69,11 +77,12 @@ impl Probe {
         // SAFETY: G6 by the caller's promise; `answer` switches back to `back` before anything else.
         unsafe { switch::enter(&raw mut (*probe).back, sp, arg, fs, &raw const record) };
         asan::arrive(left);
+        self.sp = sp;
     }
 }
 
-/// What unwinding may need below a suspended goroutine's stack pointer.
-const PROBE_ROOM: usize = 12 * 1024;
+/// What answering may need below a suspended goroutine's stack pointer: two frames.
+const PROBE_ROOM: usize = 1024;
 
 /// Leaves the goroutine's stack for g0's; returns when the goroutine is resumed, with the M it is on then.
 #[inline(always)]
@@ -100,18 +109,29 @@ pub(crate) fn suspend(m: Mp, g: Gp) -> Mp {
 fn answer(g: Gp, command: usize, from: asan::Bounds) -> (usize, asan::Bounds) {
     let probe = (command & !PROBE) as *mut Probe;
     // SAFETY: G6, `collect` waits with the probe on its stack until we switch back.
-    let (probe_ref, back) = unsafe { (&mut *probe, (*probe).back) };
-    backtrace_here(probe_ref);
+    let back = unsafe { (*probe).back };
     let left = asan::leave(from);
+    // SAFETY: D5, the prober's frames end at `back`, and it does not run; `unwind_for` cannot unwind (extern "C").
+    unsafe { switch::call_on(back, unwind_for, probe.cast()) };
+    let left = asan::leave(asan::arrive(left));
     // SAFETY: D5, `back` is the prober's saved stack pointer.
     let command = unsafe { switch::leave(g.sp.as_ptr(), back) };
     (command, asan::arrive(left))
+}
+
+/// Writes the return addresses of the goroutine that answers. On the prober's stack.
+unsafe extern "C" fn unwind_for(probe: *mut u8) {
+    let from = asan::arrive(asan::Left::NOTHING);
+    // SAFETY: G6, the prober has lent its probe to the goroutine that calls this.
+    backtrace_here(unsafe { &mut *probe.cast::<Probe>() });
+    asan::leave(from);
 }
 
 /// Writes the caller's return addresses, innermost first.
 #[inline(never)]
 pub(crate) fn backtrace_here(probe: &mut Probe) {
     probe.len = 0;
+    probe.sp = current::goroutine_sp();
     // SAFETY: the callback only writes into the probe.
     unsafe {
         backtrace::trace_unsynchronized(|frame| {
@@ -144,7 +164,7 @@ pub(crate) fn systemstack<R>(f: impl FnOnce() -> R) -> R {
     if current::on_g0(m) {
         return f();
     }
-    debug_assert!(current::on_curg(m), "systemstack from an unknown stack");
+    debug_assert!(current::on_curg(m), "systemstack in a signal handler");
     struct Call<F, R> {
         f: ManuallyDrop<F>,
         out: MaybeUninit<R>,

@@ -1,8 +1,9 @@
 //! A goroutine that runs into the guard below its stack gets a report that names it and the setting to change (U8).
 //!
-//! The fault arrives as SIGSEGV on the M's own signal stack. The handler asks one question: is this thread an M, and does
-//! the address lie in the guard of the goroutine it runs? If not, the fault is none of ours and goes to whoever handled
-//! it before (std reports overflows of plain threads there).
+//! The fault arrives as SIGSEGV on the M's own signal stack. The handler asks one question: is this thread an M, does
+//! the address lie in the guard of the goroutine it runs, and was the goroutine on its own stack? If not, the fault is none
+//! of ours and goes to whoever handled it before (std reports overflows of plain threads there). The overflow of a stack that
+//! the goroutine has gone to itself (`stacker`, a coroutine) is none of ours either: no setting of the runtime enlarges it.
 //!
 //! CONTEXT: signal. Nothing here allocates or takes a lock.
 
@@ -13,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr};
 use std::sync::{Mutex, PoisonError};
 
 use super::current::current_m;
-use super::stack::Arena;
+use super::stack::{Arena, class_size};
 use crate::os;
 use crate::sched::ptr::Gp;
 
@@ -45,8 +46,12 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
     if let Some(g) = current_m().and_then(|m| m.curg())
         && let Some(stack) = g.stack()
     {
+        // SAFETY: D4, the kernel's own word; the handler is still running.
+        let sp = unsafe { os::Interrupted::new(context) }.sp();
         let (lo, hi) = Arena::guard_range(&stack);
-        if (lo..hi).contains(&addr) {
+        // A large frame may begin below the guard that it has touched.
+        let is_below = (lo.saturating_sub(class_size(stack.class))..hi).contains(&sp);
+        if (lo..hi).contains(&addr) && (is_below || stack.contains(sp)) {
             report(g, addr);
         }
     }
@@ -61,7 +66,7 @@ fn report(g: Gp, addr: usize) -> ! {
         }
     }
     let (lo, hi) = (g.stack_lo.get(), g.stack_hi.get());
-    let limit = super::stack::class_size(g.class.get());
+    let limit = class_size(g.class.get());
     os::eprint_raw(format_args!(
         "runtime: goroutine stack exceeds {limit}-byte limit\n\
          runtime: address {addr:#x} is in the guard below stack [{lo:#x}, {hi:#x})\n\

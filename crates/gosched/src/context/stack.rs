@@ -118,6 +118,12 @@ impl Stack {
         Stack { lo, hi, class }
     }
 
+    /// Whether the stack pointer `sp` is this stack's; `hi` is that of an empty stack.
+    #[inline]
+    pub(crate) const fn contains(&self, sp: usize) -> bool {
+        self.lo <= sp && sp <= self.hi
+    }
+
     /// The page boundary at or above all that is in use: where the slot ends.
     fn end(&self, room: &Room) -> usize {
         (self.hi + room.total).next_multiple_of(PAGE)
@@ -299,11 +305,16 @@ impl Arena {
     /// Returns the memory of a suspended goroutine's stack that lies wholly below `sp`, keeping the red
     /// zone and a page for its next calls.
     ///
+    /// A goroutine that has gone to a stack of its own (`stacker`, a coroutine) is suspended with an `sp` outside its slot.
+    /// Where its frames in the slot end is then unknown, so the slot keeps all its memory.
+    ///
     /// # Safety
     /// The stack is out of the arena, nothing runs on it until this returns (G0, CopyStack), and `sp` is
     /// the stack pointer it was suspended with.
     pub(crate) unsafe fn shrink_below(stack: Stack, sp: usize) {
-        debug_assert!(stack.lo <= sp && sp <= stack.hi);
+        if !stack.contains(sp) {
+            return;
+        }
         let end = sp.saturating_sub(RED_ZONE + PAGE) & !(PAGE - 1);
         if end > stack.lo {
             // SAFETY: D4, the range lies in a slot of ours, below all that its suspended user can reach.

@@ -70,6 +70,8 @@ pub(super) struct Record {
     pub(super) waited_ms: u32,
     pub(super) site: Option<&'static Location<'static>>,
     pub(super) is_locked: bool,
+    /// Not on the stack that the runtime gave it.
+    pub(super) is_on_another_stack: bool,
     pub(super) is_caller: bool,
     pub(super) view: View,
     /// Where its `Inner` lies, and what it waits on: how a join finds out for whom it waits.
@@ -217,7 +219,7 @@ impl Snapshot {
         }
         record.is_caller = own.is_some();
         record.view = match own {
-            Some(stack) => self.add_pcs(&mut record, stack),
+            Some(stack) => self.add_pcs(&mut record, g, stack),
             None if g.started.load(Relaxed) == 0 => View::NotStarted,
             None if what == What::Preempted => self.ask_thread(&mut record, g),
             None if held.is_none() => View::Elsewhere,
@@ -227,9 +229,7 @@ impl Snapshot {
                 // SAFETY: G6, the Scan bit is ours over a state in which the goroutine is off its stack and has been on it
                 // (`hold`), so it waits in `suspend` for a command.
                 unsafe { probe.collect(g) };
-                // It has touched pages below its stack pointer: they may be returned once more.
-                g.shrunk_at.store(0, Relaxed);
-                self.add_pcs(&mut record, probe)
+                self.add_pcs(&mut record, g, probe)
             }
         };
         if let Some(status) = held {
@@ -244,12 +244,13 @@ impl Snapshot {
     fn ask_thread(&mut self, record: &mut Record, g: Gp) -> View {
         let mut view = View::Elsewhere;
         if let Some(m) = waiting_thread(g) {
-            trace::ask(m, |stack| view = self.add_pcs(record, stack));
+            trace::ask(m, |stack| view = self.add_pcs(record, g, stack));
         }
         view
     }
 
-    fn add_pcs(&mut self, record: &mut Record, stack: &Probe) -> View {
+    fn add_pcs(&mut self, record: &mut Record, g: Gp, stack: &Probe) -> View {
+        record.is_on_another_stack = stack.sp != 0 && !g.is_own_stack(stack.sp);
         let pcs = &stack.pcs[..stack.len];
         match append(&mut self.pcs, pcs) {
             Some(_) if pcs.is_empty() => View::NoRoom,
@@ -291,6 +292,7 @@ impl Snapshot {
             what: record.what,
             minutes: u64::from(record.waited_ms) / 60_000,
             is_locked: record.is_locked,
+            is_on_another_stack: record.is_on_another_stack,
             name: self.name(record),
         }
     }
@@ -335,6 +337,7 @@ impl Record {
             },
             site: g.site.get(),
             is_locked: g.lockedm.load(Relaxed).is_some(),
+            is_on_another_stack: false,
             is_caller: false,
             view: View::Elsewhere,
             inner: 0,
@@ -363,6 +366,7 @@ pub(super) struct Head<'a> {
     pub(super) what: What,
     pub(super) minutes: u64,
     pub(super) is_locked: bool,
+    pub(super) is_on_another_stack: bool,
     pub(super) name: Option<&'a str>,
 }
 
@@ -374,6 +378,9 @@ impl fmt::Display for Head<'_> {
         }
         if self.is_locked {
             f.write_str(", locked to thread")?;
+        }
+        if self.is_on_another_stack {
+            f.write_str(", on another stack")?;
         }
         f.write_str("]")?;
         match self.name {
@@ -399,12 +406,17 @@ mod tests {
             }),
             minutes,
             is_locked,
+            is_on_another_stack: minutes == 7,
             name,
         };
         assert_eq!(head(0, false, None).to_string(), "goroutine 18 [park]");
         assert_eq!(
             head(5, true, Some("worker")).to_string(),
             "goroutine 18 [park, 5 minutes, locked to thread] {name: worker}"
+        );
+        assert_eq!(
+            head(7, false, None).to_string(),
+            "goroutine 18 [park, 7 minutes, on another stack]"
         );
     }
 

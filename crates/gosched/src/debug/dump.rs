@@ -67,6 +67,7 @@ pub struct Goroutine {
     parent_name: Option<Box<str>>,
     site: Option<&'static Location<'static>>,
     is_locked: bool,
+    is_on_another_stack: bool,
     waits_for: Option<u64>,
     targets: Box<[Target]>,
     runtime: u32,
@@ -250,6 +251,22 @@ impl Goroutine {
         self.is_locked
     }
 
+    /// Whether it was not on the stack that the runtime gave it: it had gone to another by itself, with `stacker`, `psm` or a
+    /// coroutine. Its frames on both stacks are shown where the code that changed stacks describes itself to unwinders.
+    ///
+    /// ```
+    /// gosched::run(|| {
+    ///     assert!(!gosched::debug::dump().goroutines()[0].is_on_another_stack());
+    ///     stacker::grow(1 << 20, || {
+    ///         assert!(gosched::debug::dump().goroutines()[0].is_on_another_stack());
+    ///     });
+    /// });
+    /// ```
+    #[must_use]
+    pub fn is_on_another_stack(&self) -> bool {
+        self.is_on_another_stack
+    }
+
     /// Its stack, innermost first, without the runtime's own frames; empty if it has not run yet or is in a system call.
     ///
     /// See the example of [`Goroutine`].
@@ -273,6 +290,7 @@ impl Goroutine {
             parent_name: parent.and_then(|p| snapshot.name(p)).map(Box::from),
             site: record.site,
             is_locked: record.is_locked,
+            is_on_another_stack: record.is_on_another_stack,
             waits_for: None,
             targets: snapshot.targets(record).into(),
             runtime: snapshot.runtime,
@@ -371,6 +389,7 @@ impl fmt::Display for Goroutine {
             what: self.what,
             minutes: self.waited.as_secs() / 60,
             is_locked: self.is_locked,
+            is_on_another_stack: self.is_on_another_stack,
             name: self.name(),
         };
         writeln!(f, "{head}:")?;

@@ -11,7 +11,7 @@ use std::ffi::c_void;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::context::current_g;
+use crate::context::{current, current_g};
 
 /// Stack that a symboliser may need: its parsers keep large values on it, larger ones without optimisation.
 const ROOM: usize = if cfg!(debug_assertions) {
@@ -246,9 +246,9 @@ fn path(frame: &Frame) -> &str {
 
 /// Runs `f` where there is stack enough for a symboliser: here, or on a thread made for it. None if there is no such thread.
 pub(super) fn with_room<R: Send>(f: impl FnOnce() -> R + Send) -> Option<R> {
-    let here = 0u8;
-    let sp = &raw const here as usize;
-    if current_g().is_none_or(|g| sp.saturating_sub(g.stack_lo.get()) >= ROOM) {
+    let sp = current::sp();
+    // How much is left of a stack that the goroutine has gone to itself, nobody knows.
+    if current_g().is_none_or(|g| g.is_own_stack(sp) && sp - g.stack_lo.get() >= ROOM) {
         return Some(f());
     }
     on_thread(f)

@@ -59,6 +59,9 @@ pub(crate) struct M {
     /// g0's stack: the thread's own.
     pub(crate) g0_lo: Cell<usize>,
     pub(crate) g0_hi: Cell<usize>,
+    /// The bounds of the stack on which this thread handles signals.
+    pub(crate) signal_lo: Cell<usize>,
+    pub(crate) signal_hi: Cell<usize>,
     /// The goroutine on this thread (G2).
     pub(crate) curg: AtomicRef<G>,
     /// The P it holds (P1).
@@ -121,6 +124,8 @@ impl M {
             g0_sp: Cell::new(0),
             g0_lo: Cell::new(0),
             g0_hi: Cell::new(0),
+            signal_lo: Cell::new(0),
+            signal_hi: Cell::new(0),
             curg: AtomicRef::none(),
             p: AtomicRef::none(),
             nextp: AtomicRef::none(),

@@ -204,7 +204,7 @@ pub(crate) fn mcall(m: Mp, f: Mcall) -> Mp {
     };
     debug_assert!(
         context::current::on_curg(m),
-        "mcall off the goroutine's stack"
+        "mcall on g0 or in a signal handler"
     );
     debug_assert!(
         context::tls::is_home(m, g),

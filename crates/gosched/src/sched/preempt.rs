@@ -130,6 +130,7 @@ extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut
             }
         }
         m.trace.interrupted_at.store(interrupted.pc(), Relaxed);
+        m.trace.interrupted_sp.store(interrupted.sp(), Relaxed);
         answer(m, is_sent);
         m.trace.interrupted_at.store(0, Relaxed);
         if is_timer {

@@ -32,6 +32,22 @@ impl Sched {
         }
         more
     }
+
+    /// Visits every goroutine, however short it has waited: a test does not wait for the background work.
+    pub(crate) fn shrink_all(&self) {
+        let mut visited = 0;
+        loop {
+            let mut found = [None::<Gp>; STEP];
+            let seen = self.blocks.visit(visited, STEP, |at, g| {
+                found[at] = (g.status.get() == Status::Waiting).then_some(g);
+            });
+            found.into_iter().flatten().for_each(shrink);
+            visited += seen;
+            if seen < STEP {
+                return;
+            }
+        }
+    }
 }
 
 fn is_due(g: Gp, now_ms: u32) -> bool {

@@ -29,6 +29,8 @@ pub(crate) struct Trace {
     state: Futex,
     /// Where a signal interrupted the goroutine, 0: none did. What is above it on the stack is the runtime's.
     pub(crate) interrupted_at: AtomicUsize,
+    /// The stack pointer of what it interrupted.
+    pub(crate) interrupted_sp: AtomicUsize,
     probe: UnsafeCell<Probe>,
 }
 
@@ -37,6 +39,7 @@ impl Trace {
         Trace {
             state: Futex::new(IDLE),
             interrupted_at: AtomicUsize::new(0),
+            interrupted_sp: AtomicUsize::new(0),
             probe: UnsafeCell::new(Probe::new()),
         }
     }
@@ -56,6 +59,7 @@ impl Trace {
         // SAFETY: D7, between WANTED and DONE the probe is this thread's.
         let probe = unsafe { &mut *self.probe.get() };
         trace_below(probe, self.interrupted_at.load(Relaxed));
+        probe.sp = self.interrupted_sp.load(Relaxed);
         if probe.len == 0 {
             backtrace_here(probe); // it waits where it stands, in a call into the runtime
         }

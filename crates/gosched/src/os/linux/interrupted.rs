@@ -49,6 +49,11 @@ impl Interrupted {
         self.get(libc::REG_RIP)
     }
 
+    /// The stack pointer of the interrupted code; CONTEXT: signal.
+    pub(crate) fn sp(&self) -> usize {
+        self.get(libc::REG_RSP)
+    }
+
     /// The `n` bytes before that instruction, if they are surely code.
     fn bytes_before(&self, n: usize) -> Option<&[u8]> {
         let pc = self.pc();

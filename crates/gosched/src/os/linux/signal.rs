@@ -68,13 +68,11 @@ impl SigStack {
     }
 
     /// The lowest usable address, just above the guard; CONTEXT: any.
-    #[cfg(test)]
     pub(crate) fn base(&self) -> usize {
         self.start as usize + page_size()
     }
 
     /// The first address past the stack; CONTEXT: any.
-    #[cfg(test)]
     pub(crate) fn top(&self) -> usize {
         self.start as usize + self.len
     }
