@@ -18,13 +18,15 @@ const STACK_SIZE: usize = if cfg!(debug_assertions) {
 } else {
     256 << 10
 };
-/// The main goroutine's.
-pub(crate) const MAIN_STACK_SIZE: usize = 8 << 20;
+/// The main goroutine's, unless [`Builder::stack_size`] sets it: as much as a program's first thread has.
+const MAIN_STACK_SIZE: usize = 8 << 20;
 /// Whether goroutines share their thread's thread-locals without being asked: in builds of this library's own tests for that
 /// mode, and under AddressSanitizer, which knows threads only.
 const SHARED_BY_DEFAULT: bool = cfg!(gosched_shared) || cfg!(gosched_asan);
 /// The most threads, unless asked otherwise.
 const MAX_THREADS: u32 = 10_000;
+/// The most threads that may be asked for.
+const THREADS_MAX: usize = i32::MAX as usize;
 
 /// When the runtime reports that all goroutines are asleep for good.
 ///
@@ -51,6 +53,8 @@ pub(crate) struct Config {
     pub(crate) name: Option<Box<str>>,
     pub(crate) procs: u32,
     pub(crate) stack_class: u8,
+    /// The main goroutine's.
+    pub(crate) main_class: u8,
     pub(crate) max_threads: u32,
     pub(crate) deadlock: Deadlock,
     /// Moves to `Sched::hook` when the runtime is made.
@@ -110,9 +114,9 @@ impl Builder {
         self
     }
 
-    /// The most stack a goroutine may use, unless it asks for another size itself; rounded up to a power of two from
-    /// 16 KiB to 1 GiB. The default is 256 KiB (1 MiB with debug assertions), or `RUST_MIN_STACK`. Only touched pages cost
-    /// memory.
+    /// The most stack a goroutine may use, the main goroutine included, unless it asks for another size itself; rounded up to a
+    /// power of two from 16 KiB to 1 GiB. The default is 256 KiB (1 MiB with debug assertions), or `RUST_MIN_STACK`. The main
+    /// goroutine's default is 8 MiB, or `RUST_MIN_STACK` if that is more. Only touched pages cost memory.
     ///
     /// ```
     /// let builder = gosched::Runtime::builder().stack_size(64 * 1024);
@@ -299,14 +303,11 @@ impl Builder {
         if let Some(seed) = env.chaos {
             chaos::set(seed);
         }
-        let stack_size = self
-            .stack_size
-            .or_else(|| os::env_usize("RUST_MIN_STACK"))
-            .unwrap_or(STACK_SIZE);
+        let (stack_class, main_class) = stack_classes(self.stack_size)?;
         let max_threads = self.max_threads.unwrap_or(MAX_THREADS as usize);
-        if max_threads == 0 || max_threads > i32::MAX as usize {
+        if max_threads == 0 || max_threads > THREADS_MAX {
             return Err(invalid(format!(
-                "max_threads is {max_threads}: give at least 1"
+                "max_threads is {max_threads}: give a number from 1 to {THREADS_MAX}"
             )));
         }
         let procs = self
@@ -326,7 +327,8 @@ impl Builder {
         Ok(Config {
             name: self.name.map(String::into_boxed_str),
             procs: procs as u32,
-            stack_class: class_for(stack_size).ok_or_else(|| stack_size_error(stack_size))?,
+            stack_class,
+            main_class,
             max_threads: max_threads as u32,
             deadlock: self.deadlock,
             has_hook: self.on_deadlock.is_some(),
@@ -351,6 +353,18 @@ impl Builder {
             },
         })
     }
+}
+
+/// The size classes of all goroutines and of the main one. A size that was set is for both. Otherwise the main goroutine's
+/// is no smaller than its default.
+fn stack_classes(set: Option<usize>) -> io::Result<(u8, u8)> {
+    let class = |size| class_for(size).ok_or_else(|| stack_size_error(size));
+    if let Some(size) = set {
+        let class = class(size)?;
+        return Ok((class, class));
+    }
+    let size = os::env_usize("RUST_MIN_STACK").unwrap_or(STACK_SIZE);
+    Ok((class(size)?, class(size.max(MAIN_STACK_SIZE))?))
 }
 
 fn invalid(text: String) -> io::Error {

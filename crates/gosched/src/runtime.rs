@@ -8,9 +8,8 @@ use std::sync::atomic::Ordering::Acquire;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::builder::{Builder, MAIN_STACK_SIZE};
+use crate::builder::Builder;
 use crate::context::current_g;
-use crate::context::stack::class_for;
 use crate::context::tls;
 use crate::debug::{self, Dump, Leaks, Metrics, Violations};
 use crate::os;
@@ -481,7 +480,7 @@ where
     let inner = Inner::bare(Some("main".into()));
     let how = Spawn {
         site: Location::caller(),
-        class: class_for(MAIN_STACK_SIZE),
+        class: Some(sched.config.main_class),
         thread: inner.as_ptr(),
     };
     {

@@ -75,7 +75,7 @@ fn settings_that_cannot_be_are_errors_of_build() {
         ),
         (
             builder().max_threads(0),
-            ["max_threads is 0", "give at least 1"],
+            ["max_threads is 0", "give a number from 1"],
         ),
         (
             builder().max_threads(usize::MAX),

@@ -20,6 +20,8 @@ use crate::sched::ptr::Gp;
 
 /// The handlers before ours, for SIGSEGV and SIGBUS.
 static OLD: [AtomicPtr<libc::sigaction>; 2] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 2];
+/// The name that `run` gives to a main goroutine.
+const MAIN: &str = "main";
 const SIGNALS: [c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
 
 /// Installs the handler, once per process. In user context.
@@ -83,10 +85,14 @@ fn report(g: Gp, addr: usize) -> ! {
             g.parent.load(std::sync::atomic::Ordering::Relaxed)
         ));
     }
-    os::write_stderr(
-        b"\n\nRaise the limit for one goroutine with gosched::thread::Builder::stack_size, for all with \
-          gosched::Builder::stack_size\nor the environment variable RUST_MIN_STACK.\n",
-    );
+    let for_one = match g.name() == Some(MAIN) {
+        true => "",
+        false => "for one goroutine with gosched::thread::Builder::stack_size, ",
+    };
+    os::eprint_raw(format_args!(
+        "\n\nRaise the limit {for_one}for all with gosched::Builder::stack_size\n\
+         or the environment variable RUST_MIN_STACK.\n"
+    ));
     os::exit_process(2)
 }
 

@@ -88,6 +88,16 @@ const fn stride(class: u8, room: &Room) -> usize {
     GUARD + class_size(class) + PAGE + (room.total + slack).next_multiple_of(2 * PAGE)
 }
 
+/// What to do about a stack that was refused, in words for the user.
+pub(crate) fn advice() -> String {
+    match guards::exhausted_limit() {
+        Some(limit) => format!(
+            "this process may have {limit} memory mappings, and each stack needs two: raise vm.max_map_count"
+        ),
+        None => "lower Builder::stack_size or raise RLIMIT_AS".to_owned(),
+    }
+}
+
 /// One stack, borrowed by a goroutine or kept by a cache: `[lo, hi)` is usable, the guard lies below.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Stack {

@@ -14,7 +14,7 @@ use super::gstatus::Status;
 use super::p::{GFREE_KEEP, ID_BATCH, Local};
 use super::park::enter;
 use super::ptr::{Gp, Pp};
-use crate::context::current_g;
+use crate::context::{current_g, stack};
 use crate::os::Errno;
 use crate::thread::inner::Inner;
 
@@ -260,7 +260,7 @@ impl From<Refused> for io::Error {
         let error = io::Error::from(errno);
         io::Error::new(
             error.kind(),
-            format!("{text} ({error}); lower Builder::stack_size or raise RLIMIT_AS"),
+            format!("{text} ({error}); {}", stack::advice()),
         )
     }
 }

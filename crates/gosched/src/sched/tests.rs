@@ -45,6 +45,7 @@ pub(super) fn still(procs: u32) -> Box<Sched> {
         name: None,
         procs,
         stack_class: class_for(64 << 10).unwrap(),
+        main_class: class_for(64 << 10).unwrap(),
         max_threads: 10_000,
         deadlock: Deadlock::Off,
         on_deadlock: None,

@@ -245,10 +245,11 @@ unsafe extern "C" fn m_main(arg: *mut c_void) -> *mut c_void {
     os::set_thread_name(c"gosched-m");
     registry::add_thread();
     let signal_stack = os::SigStack::install();
-    if let Ok(stack) = &signal_stack {
-        m.signal_lo.set(stack.base());
-        m.signal_hi.set(stack.top());
-    }
+    let (lo, hi) = signal_stack
+        .as_ref()
+        .map_or((0, 0), |stack| (stack.base(), stack.top()));
+    m.signal_lo.set(lo);
+    m.signal_hi.set(hi);
     tls::prepare_thread();
     if sched.config.preemption {
         preempt::prepare_thread(sched.config.preemption_signal);

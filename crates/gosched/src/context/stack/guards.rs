@@ -129,7 +129,7 @@ fn count_mappings(refused: bool) {
     // ORDER: Relaxed; see `forget_mappings`.
     let mappings = MAPPINGS.fetch_add(new, Relaxed) + new;
     let limit = mapping_limit();
-    let is_near = refused || mappings >= limit - limit / 10;
+    let is_near = refused || is_near(mappings, limit);
     // ORDER: Relaxed; whoever changes the flag prints, nothing else depends on it.
     if is_near && !WARNED.load(Relaxed) && !WARNED.swap(true, Relaxed) {
         os::eprint_raw(format_args!(
@@ -139,6 +139,17 @@ fn count_mappings(refused: bool) {
             limit.saturating_mul(4)
         ));
     }
+}
+
+fn is_near(mappings: usize, limit: usize) -> bool {
+    mappings >= limit - limit / 10
+}
+
+/// The limit on mappings if the guards of this process have used it up, so that a stack that was refused was refused for that.
+pub(super) fn exhausted_limit() -> Option<usize> {
+    // ORDER: Relaxed; see `forget_mappings`.
+    let mappings = MAPPINGS.load(Relaxed);
+    (mappings > 0 && is_near(mappings, mapping_limit())).then(mapping_limit)
 }
 
 /// `vm.max_map_count`, read once.

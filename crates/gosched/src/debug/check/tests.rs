@@ -20,6 +20,7 @@ fn still(procs: u32) -> &'static Sched {
         name: None,
         procs,
         stack_class: class_for(64 << 10).expect("a class"),
+        main_class: class_for(64 << 10).expect("a class"),
         max_threads: 100,
         deadlock: Deadlock::Off,
         on_deadlock: None,
