@@ -12,6 +12,11 @@ pub fn fail_thread_after(n: i64) {
     crate::os::FAIL_THREAD_AFTER.store(n, SeqCst);
 }
 
+/// From the `n`-th on, threads are refused a signal stack; a negative number ends that.
+pub fn fail_signal_stack_after(n: i64) {
+    crate::os::FAIL_SIGSTACK_AFTER.store(n, SeqCst);
+}
+
 /// From the `n`-th on, sockets are refused by the poller; a negative number ends that.
 pub fn fail_epoll_after(n: i64) {
     crate::os::FAIL_EPOLL_AFTER.store(n, SeqCst);

@@ -14,7 +14,7 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
 use common::{Alive, child, child_of, eventually, thread_count, within};
-use gosched::testing::{fail_map_after, fail_thread_after};
+use gosched::testing::{fail_map_after, fail_signal_stack_after, fail_thread_after};
 use gosched::{Handle, Runtime, debug, thread};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -446,6 +446,64 @@ fn mg_goroutines_finish_without_further_threads() {
                 assert_works();
             });
             fail_thread_after(-1);
+        }
+    });
+    out.succeeded();
+}
+
+/// The M that runs the caller has a stack for its signals: without one a handler would run on the goroutine's.
+fn assert_has_a_signal_stack() {
+    // SAFETY: only asks, into a struct of this frame.
+    let stack = unsafe {
+        let mut stack = std::mem::zeroed::<libc::stack_t>();
+        assert_eq!(libc::sigaltstack(std::ptr::null(), &mut stack), 0);
+        stack
+    };
+    assert_eq!(stack.ss_flags & libc::SS_DISABLE, 0, "no signal stack");
+}
+
+#[test]
+fn mg_build_without_a_signal_stack_is_an_error() {
+    let out = child("mg_build_without_a_signal_stack_is_an_error", || {
+        fail_signal_stack_after(0);
+        let error = Runtime::builder().procs(2).build().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
+        assert_says(&error.to_string(), &["cannot start the runtime's threads"]);
+        assert!(eventually(|| thread_count() == 1));
+        fail_signal_stack_after(-1);
+        runtime(2).run(assert_works);
+    });
+    out.succeeded();
+}
+
+/// A thread that is refused its signal stack runs no goroutine. The others go on, and threads are made once it can be had.
+#[test]
+fn mg_no_goroutine_runs_without_a_signal_stack() {
+    let out = child("mg_no_goroutine_runs_without_a_signal_stack", || {
+        for round in 0..10 {
+            let runtime = runtime(2);
+            runtime.run(|| ()); // one thread has its own
+            fail_signal_stack_after(round % 3);
+            runtime.run(|| {
+                gosched::gomaxprocs(8);
+                let blocks = (0..10).map(|_| {
+                    thread::spawn(|| {
+                        assert_has_a_signal_stack();
+                        std::thread::sleep(Duration::from_millis(1));
+                        gosched::yield_now();
+                        assert_has_a_signal_stack();
+                    })
+                });
+                let blocks: Vec<_> = blocks.collect();
+                blocks.into_iter().for_each(|h| h.join().unwrap());
+                assert_works();
+                fail_signal_stack_after(-1);
+                let holds: Vec<_> = (0..4)
+                    .map(|_| thread::spawn(gosched::lock_os_thread))
+                    .collect();
+                holds.into_iter().for_each(|h| h.join().unwrap());
+                assert_works();
+            });
         }
     });
     out.succeeded();

@@ -108,7 +108,11 @@ unsafe extern "C" fn creator_main(arg: *mut c_void) -> *mut c_void {
     let sched = unsafe { Arc::from_raw(arg.cast::<Sched>()) };
     os::set_thread_name(c"gosched-creator");
     registry::add_thread();
-    let first = spawn(&sched, sysmon_main).and_then(|()| create_m(&sched));
+    // Tried here, where an error can still be told: every M needs one.
+    let signal_stack = os::SigStack::install().map(os::SigStack::uninstall);
+    let first = signal_stack
+        .and_then(|()| spawn(&sched, sysmon_main))
+        .and_then(|()| create_m(&sched));
     let started = first.is_ok();
     if let Err(errno) = first {
         sched.creator.first_error.store(errno.0, Release);
@@ -158,6 +162,15 @@ impl Sched {
         if self.wants_threads(core) && !core.is_retrying {
             self.creator.kick();
         }
+    }
+
+    /// An M that was to come does not: the system has refused it.
+    fn count_refused_m(&self) {
+        let mut core = self.core.lock();
+        core.mcount -= 1;
+        core.creating -= 1;
+        core.is_refused = true;
+        self.mirror_limit(&core);
     }
 
     /// Says once that the system refuses threads, when that makes a difference.
@@ -228,39 +241,17 @@ fn create_m(sched: &Arc<Sched>) -> Result<(), Errno> {
         core.mcount += 1;
         core.creating += 1;
     }
-    spawn(sched, m_main).inspect_err(|_| {
-        let mut core = sched.core.lock();
-        core.mcount -= 1;
-        core.creating -= 1;
-        core.is_refused = true;
-        sched.mirror_limit(&core);
-    })
+    spawn(sched, m_main).inspect_err(|_| sched.count_refused_m())
 }
 
 unsafe extern "C" fn m_main(arg: *mut c_void) -> *mut c_void {
     // SAFETY: D2, `spawn` passed on a reference.
     let sched = unsafe { Arc::from_raw(arg.cast::<Sched>()) };
-    let m = registry::take_m();
-    m.sched.set(Arc::as_ptr(&sched));
     os::set_thread_name(c"gosched-m");
     registry::add_thread();
-    let signal_stack = os::SigStack::install();
-    let (lo, hi) = signal_stack
-        .as_ref()
-        .map_or((0, 0), |stack| (stack.base(), stack.top()));
-    m.signal_lo.set(lo);
-    m.signal_hi.set(hi);
-    tls::prepare_thread();
-    if sched.config.preemption {
-        preempt::prepare_thread(sched.config.preemption_signal);
-    }
-    begin_m(&sched, m);
-    if sched.stop_m(m) {
-        sched.run_m(m);
-    }
-    end_m(&sched, m);
-    if let Ok(stack) = signal_stack {
-        stack.uninstall();
+    match os::SigStack::install() {
+        Ok(signal_stack) => be_m(&sched, signal_stack),
+        Err(errno) => be_no_m(&sched, errno),
     }
     registry::remove_thread();
     thread_ended(&sched);
@@ -289,6 +280,33 @@ impl Core {
             next.allprev.set(prev);
         }
     }
+}
+
+/// This thread was refused its signal stack: the M that was wanted does not come. A handler would run on the goroutine's
+/// stack, which may be too small for it, or have just overflowed.
+fn be_no_m(sched: &Sched, errno: Errno) {
+    sched.say_refused(errno);
+    os::sleep_ns(RETRY_MIN_NS);
+    sched.count_refused_m();
+    sched.creator.kick();
+}
+
+/// Runs goroutines until the M is told to end.
+fn be_m(sched: &Arc<Sched>, signal_stack: os::SigStack) {
+    let m = registry::take_m();
+    m.sched.set(Arc::as_ptr(sched));
+    m.signal_lo.set(signal_stack.base());
+    m.signal_hi.set(signal_stack.top());
+    tls::prepare_thread();
+    if sched.config.preemption {
+        preempt::prepare_thread(sched.config.preemption_signal);
+    }
+    begin_m(sched, m);
+    if sched.stop_m(m) {
+        sched.run_m(m);
+    }
+    end_m(sched, m);
+    signal_stack.uninstall();
 }
 
 fn begin_m(sched: &Sched, m: Mp) {

@@ -15,6 +15,9 @@ pub(crate) static FAIL_THREAD_AFTER: AtomicI64 = AtomicI64::new(-1);
 /// How many more descriptors can be registered before all are refused with ENOSPC; negative means off.
 pub(crate) static FAIL_EPOLL_AFTER: AtomicI64 = AtomicI64::new(-1);
 
+/// How many more threads get a signal stack before all are refused with ENOMEM; negative means off.
+pub(crate) static FAIL_SIGSTACK_AFTER: AtomicI64 = AtomicI64::new(-1);
+
 /// Whether goroutines' own thread-locals are said to be impossible.
 pub(crate) static REFUSE_OWN_TLS: AtomicBool = AtomicBool::new(false);
 

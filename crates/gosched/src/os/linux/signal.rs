@@ -8,6 +8,7 @@ use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
 use core::ptr;
 
+use super::inject::{FAIL_SIGSTACK_AFTER, refuses};
 use super::mem::{map_pages, page_size, protect_none, round_up_page, unmap};
 use super::syscall::{Errno, check, syscall2, syscall4};
 
@@ -28,6 +29,9 @@ pub(crate) struct SigStack {
 impl SigStack {
     /// Gives the calling thread a guarded signal stack; CONTEXT: user.
     pub(crate) fn install() -> Result<SigStack, Errno> {
+        if refuses(&FAIL_SIGSTACK_AFTER) {
+            return Err(Errno(libc::ENOMEM));
+        }
         // SAFETY: getauxval reads the process's own vector.
         let kernel_bytes = unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) } as usize;
         let usable = kernel_bytes.max(libc::MINSIGSTKSZ) + HANDLER_BYTES;
