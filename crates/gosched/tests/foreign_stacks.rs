@@ -538,3 +538,106 @@ fn stacker_grows_by_itself_where_little_is_left() {
         assert_eq!(wait.recv(), Ok(500));
     });
 }
+
+// Where a stack ends: crates that go to another stack ask libc first.
+
+/// The lowest address, the size and the guard of the stack that libc reports for the caller.
+fn bounds_by(get: GetAttr) -> Result<(usize, usize, usize), i32> {
+    let mut attr = std::mem::MaybeUninit::uninit();
+    let (mut lowest, mut size, mut guard) = (ptr::null_mut(), 0, 0);
+    // SAFETY: libc writes the attributes of the calling thread, which are read and destroyed.
+    unsafe {
+        match get(libc::pthread_self(), attr.as_mut_ptr()) {
+            0 => {}
+            error => return Err(error),
+        }
+        libc::pthread_attr_getstack(attr.as_ptr(), &mut lowest, &mut size);
+        libc::pthread_attr_getguardsize(attr.as_ptr(), &mut guard);
+        libc::pthread_attr_destroy(attr.as_mut_ptr());
+    }
+    Ok((lowest.addr(), size, guard))
+}
+
+type GetAttr = unsafe extern "C" fn(libc::pthread_t, *mut libc::pthread_attr_t) -> i32;
+
+fn assert_bounds(class: usize) {
+    // SAFETY: the function of this name, as shared libraries find it.
+    let by_name: GetAttr = unsafe {
+        let found = libc::dlsym(libc::RTLD_DEFAULT, c"pthread_getattr_np".as_ptr());
+        assert!(!found.is_null());
+        std::mem::transmute(found)
+    };
+    for get in [libc::pthread_getattr_np, by_name] {
+        let (lowest, size, guard) = bounds_by(get).unwrap();
+        assert!((lowest..lowest + size).contains(&here()));
+        assert!(
+            (class..class + (16 << 10)).contains(&size),
+            "{size} of {class}"
+        );
+        assert_eq!(guard, 16 << 10);
+    }
+    let left = stacker::remaining_stack().unwrap();
+    assert!(
+        (class / 2..class + (16 << 10)).contains(&left),
+        "{left} of {class}"
+    );
+}
+
+#[test]
+fn d6_libc_knows_the_bounds_of_a_goroutines_stack() {
+    let plain = bounds_by(libc::pthread_getattr_np).unwrap();
+    runtime(2).run(|| {
+        assert_bounds(8 << 20);
+        for class in [64 << 10, 256 << 10, 4 << 20] {
+            let one = thread::Builder::new().stack_size(class);
+            one.spawn(move || {
+                assert_bounds(class);
+                thread::sleep(Duration::from_millis(1)); // it may go on elsewhere
+                assert_bounds(class);
+            })
+            .unwrap()
+            .join()
+            .unwrap();
+        }
+        // Stacks that others have used, and whose blocks were made as new.
+        for _ in 0..200 {
+            thread::spawn(|| {
+                thread_local!(static TOUCHED: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) });
+                TOUCHED.with(|touched| touched.borrow_mut().push(1));
+                let (lowest, size, _) = bounds_by(libc::pthread_getattr_np).unwrap();
+                assert!((lowest..lowest + size).contains(&here()));
+            })
+            .join()
+            .unwrap();
+        }
+        // On another stack they are those of the goroutine's own, as on a thread.
+        let own = bounds_by(libc::pthread_getattr_np);
+        for kind in KINDS {
+            let there = on_another_stack(kind, || bounds_by(libc::pthread_getattr_np));
+            assert_eq!(there, own);
+        }
+    });
+    assert_eq!(
+        bounds_by(libc::pthread_getattr_np),
+        Ok(plain),
+        "a thread's stay"
+    );
+}
+
+/// libc takes a quarter of a stack by `alloca`, and 64 KiB of one whose size it does not know.
+#[test]
+fn d6_libc_takes_no_more_of_a_stack_than_there_is() {
+    // SAFETY: a look-up by name.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_alloca_cutoff".as_ptr()) };
+    if found.is_null() {
+        return; // not every libc has it
+    }
+    // SAFETY: glibc's function of this name has this type.
+    let may_take: extern "C" fn(usize) -> i32 = unsafe { std::mem::transmute(found) };
+    runtime(2).run(|| {
+        let one = thread::Builder::new().stack_size(64 << 10);
+        let one = one.spawn(move || [8 << 10, 32 << 10, 60 << 10].map(|n| may_take(n) != 0));
+        assert_eq!(one.unwrap().join().unwrap(), [true, false, false]);
+        assert_ne!(may_take(60 << 10), 0, "of 8 MiB");
+    });
+}

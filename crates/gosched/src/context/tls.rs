@@ -36,6 +36,7 @@
 //! goroutines do not have a million caches.
 
 mod block;
+mod bounds;
 mod dtv;
 mod glibc;
 mod image;
@@ -253,7 +254,7 @@ pub(super) fn has_flag(at: isize) -> bool {
 fn settle_slow(m: Mp, g: Gp) {
     let room = &m.sched().tls;
     let block = Block::at(g.stack_hi.get(), room);
-    block.make(m);
+    block.make(m, g.stack_lo.get());
     // Between FS and its record the door is shut: the runtime must not be left or entered by a signal here.
     let m = enter_m(m);
     room.note_malloc(m);

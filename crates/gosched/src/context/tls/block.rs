@@ -5,6 +5,7 @@ use std::ptr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, SeqCst};
 use std::sync::atomic::{AtomicU32, fence};
 
+use super::bounds;
 use super::dtv::Dtv;
 use super::glibc::{DTV, KEY_BLOCKS, KEYS_PER_BLOCK, Key, KeyData};
 use super::image::{self, Image, RESOLVER_OPTIONS};
@@ -70,8 +71,8 @@ impl Block {
     }
 
     /// Makes the block, or brings one from before a library was loaded up to date. By the goroutine of this stack, in user
-    /// context, on the thread's FS: a new table comes from malloc.
-    pub(super) fn make(self, m: Mp) {
+    /// context, on the thread's FS: a new table comes from malloc. The stack begins at `lo`.
+    pub(super) fn make(self, m: Mp, lo: usize) {
         if image::is_outdated() {
             image::renew();
         }
@@ -92,10 +93,16 @@ impl Block {
             allocate(image).0
         };
         // SAFETY: D6, nobody is on the block: its goroutine is the caller, on the thread's FS.
-        unsafe { self.imprint(image, dtv, tid) };
+        unsafe {
+            self.imprint(image, dtv, tid);
+            if let Some(at) = image.glibc.bounds {
+                let hi = self.header as usize;
+                bounds::write(at, self.fs, [lo, hi - lo]);
+            }
+        }
         fence(SeqCst); // pairs with the one of who publishes an image and then looks for blocks
         if !ptr::eq(image, image::current()) {
-            self.make(m);
+            self.make(m, lo);
         }
     }
 
@@ -154,7 +161,11 @@ impl Block {
         // malloc stay the same.
         unsafe {
             let kept = malloc_words.map(|words| (words, read_words(words, self.fs)));
+            let bounds = glibc.bounds.map(|at| (at, bounds::read(at, self.fs)));
             self.imprint(image, dtv, tid);
+            if let Some((at, words)) = bounds {
+                bounds::write(at, self.fs, words);
+            }
             if let Some((words, values)) = kept {
                 write_words(words, self.fs, values);
             }

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::image::{self, Image};
-use super::{Room, modules, repair, selftest};
+use super::{Room, bounds, modules, repair, selftest};
 use crate::context::current::{has_fsgsbase, read_fs};
 use crate::os;
 
@@ -72,6 +72,8 @@ pub(super) struct Glibc {
     /// Thread-locals of libc: the pointer to the resolver's state; malloc's cache and arena.
     pub(super) resolver_word: isize,
     pub(super) malloc_words: Option<[isize; 2]>,
+    /// Where a block has its stack's address and size; None: not found, and they stay 0.
+    pub(super) bounds: Option<usize>,
     /// And where it keeps the texts of unknown errors and signals; 0: not found.
     pub(super) text_words: [isize; 2],
     /// Where the kernel's restartable sequences would be; 0: this libc has none.
@@ -334,6 +336,7 @@ fn look_up(fs: usize, below: usize, align: usize) -> Option<Glibc> {
             resolver: resolver.checked_sub(fs)?,
             resolver_word: resolver_word as isize - fs as isize,
             malloc_words: None,
+            bounds: bounds::find(fs, pthread),
             text_words: text_words(fs, below, pthread),
             rseq,
             modid: field(c"_thread_db_link_map_l_tls_modid")?.offset,

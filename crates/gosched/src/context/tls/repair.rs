@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicI32, AtomicUsize, fence};
 use super::glibc::Reason;
 use super::image;
 use super::modules::{self, Module};
-use super::{call_on_fs, on_thread};
+use super::{bounds, call_on_fs, on_thread};
 use crate::context::current::{interrupted_m, read_fs};
 use crate::os;
 use crate::sched::registry;
@@ -58,6 +58,7 @@ static LIBCS: AtomicUsize = AtomicUsize::new(0);
 pub(super) fn install() -> Result<(), Reason> {
     // The loader below must be part of the program even if nothing here calls it.
     std::hint::black_box(libc::dlopen as *const ());
+    bounds::keep();
     PROCESS.store(process(), Relaxed);
     let mut action = Action {
         handler: 0,
