@@ -39,7 +39,11 @@ pub(crate) const fn round_up_page(len: usize) -> Option<usize> {
 /// Reserves address space for stacks: readable, writable, not counted as committed,
 /// never backed by huge pages; CONTEXT: any.
 pub(crate) fn map_reserve(len: usize) -> Result<NonNull<u8>, Errno> {
-    map(len, libc::MAP_NORESERVE | libc::MAP_STACK)
+    let start = map(len, libc::MAP_NORESERVE)?;
+    // Kernels without huge pages refuse, and have none to give. `MAP_STACK` means the same to Linux from 6.7 on.
+    // SAFETY: the mapping just made; the advice changes no contents.
+    let _ = unsafe { advise(start.as_ptr() as usize, len, libc::MADV_NOHUGEPAGE as usize) };
+    Ok(start)
 }
 
 /// Maps `len` bytes of zeroed memory; CONTEXT: any.
@@ -255,6 +259,40 @@ mod tests {
             libc::close(pipe[1]);
             written == 1
         }
+    }
+
+    /// What the kernel has noted of the mapping at `address`.
+    fn flags_at(address: usize) -> String {
+        let maps = std::fs::read_to_string("/proc/self/smaps").expect("smaps");
+        let mut is_it = false;
+        for line in maps.lines() {
+            let range = line
+                .split(' ')
+                .next()
+                .and_then(|range| range.split_once('-'));
+            let hex = |text| usize::from_str_radix(text, 16).ok();
+            if let Some((Some(from), Some(to))) = range.map(|(from, to)| (hex(from), hex(to))) {
+                is_it = (from..to).contains(&address);
+            } else if is_it && let Some(flags) = line.strip_prefix("VmFlags: ") {
+                return flags.to_owned();
+            }
+        }
+        panic!("no mapping at {address:#x}");
+    }
+
+    /// With huge pages for everybody, a large stack would take 2 MiB at its first touch. Since Linux 6.7 `MAP_STACK` alone is
+    /// enough; the request must be there without it.
+    #[test]
+    fn address_space_for_stacks_is_never_backed_by_huge_pages() {
+        if !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
+            return; // a kernel without them
+        }
+        const LEN: usize = 8 << 20;
+        let stacks = map_reserve(LEN).expect("address space").as_ptr();
+        let flags = flags_at(stacks as usize + LEN / 2);
+        assert!(flags.split(' ').any(|flag| flag == "nh"), "{flags}");
+        // SAFETY: mapped above, and nobody points into it.
+        unsafe { unmap(stacks, LEN) };
     }
 
     #[test]
