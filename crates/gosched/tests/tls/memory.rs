@@ -115,6 +115,33 @@ fn resolvers_are_given_back() {
     });
 }
 
+/// How many goroutines the longest of these tests has; a million takes minutes.
+const COUNT: &str = "GOSCHED_TEST_GOROUTINES";
+
+/// What nearly every program does: allocate, hash (which asks libc for random bytes), write a number, look a name up.
+#[test]
+fn everyday_goroutines_leave_nothing() {
+    use std::net::ToSocketAddrs;
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    let all = std::env::var(COUNT).map_or(ALL / 3, |count| count.parse().unwrap());
+    leaves_nothing("memory::everyday_goroutines_leave_nothing", all, || {
+        let number = NUMBER.fetch_add(1, SeqCst);
+        let map: HashMap<String, f64> = [(format!("{number}.5"), number as f64 + 0.5)].into();
+        for (text, value) in map {
+            assert_eq!(text, format!("{value}"));
+        }
+        let mut bytes = [0u8; 16];
+        // SAFETY: writes this array.
+        unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+        let name = if number.is_multiple_of(64) {
+            "localhost"
+        } else {
+            "127.0.0.1"
+        };
+        assert!((name, 1).to_socket_addrs().unwrap().count() > 0);
+    });
+}
+
 /// The buffers for texts about numbers that mean nothing.
 #[test]
 fn buffers_of_strerror_are_given_back() {

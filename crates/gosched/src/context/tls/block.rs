@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, SeqCst};
 use std::sync::atomic::{AtomicU32, fence};
 
 use super::bounds;
-use super::dtv::Dtv;
+use super::dtv::{Dtv, Owned, SpareState};
 use super::glibc::{DTV, KEY_BLOCKS, KEYS_PER_BLOCK, Key, KeyData};
 use super::image::{self, Image, RESOLVER_OPTIONS};
 use super::{Room, read_words, write_words};
@@ -80,21 +80,19 @@ impl Block {
         let Some(image) = (unsafe { image::current().as_ref() }) else {
             fatal::throw("a goroutine with its own thread-locals, and no image of them")
         };
-        let (dtv, tid) = match self.image_ref() {
+        let mut owned = match self.image_ref() {
             // SAFETY: D6, a block that is there has a table, and the goroutine on it is the caller.
-            Some(old) => unsafe { (Dtv::of(self.fs), self.tid(old)) },
-            None => spare(m).unwrap_or_else(|| allocate(image)),
+            Some(old) => unsafe { self.owned(old) },
+            None => spare(m, image),
         };
-        let dtv = if dtv.fits(image) {
-            dtv
-        } else {
+        if !owned.dtv.fits(image) {
             // SAFETY: D6, it is this block's alone and clean.
-            unsafe { dtv.free() };
-            allocate(image).0
-        };
+            unsafe { owned.dtv.free() };
+            owned.dtv = allocate(image).dtv;
+        }
         // SAFETY: D6, nobody is on the block: its goroutine is the caller, on the thread's FS.
         unsafe {
-            self.imprint(image, dtv, tid);
+            self.imprint(image, owned);
             if let Some(at) = image.glibc.bounds {
                 let hi = self.header as usize;
                 bounds::write(at, self.fs, [lo, hi - lo]);
@@ -108,13 +106,16 @@ impl Block {
 
     /// # Safety
     /// The block is the caller's and no thread-local in it is in use.
-    pub(super) unsafe fn imprint(self, image: &'static Image, dtv: Dtv, tid: u32) {
-        dtv.fill(image, self.fs);
+    pub(super) unsafe fn imprint(self, image: &'static Image, owned: Owned) {
+        owned.dtv.fill(image, self.fs);
         // SAFETY: D6, by the caller's promise; the offsets are those of this libc.
         unsafe {
             image.imprint(self.fs);
-            *((self.fs + DTV) as *mut *mut c_void) = dtv.as_ptr().cast();
-            *((self.fs + image.glibc.tid) as *mut u32) = tid;
+            *((self.fs + DTV) as *mut *mut c_void) = owned.dtv.as_ptr().cast();
+            *((self.fs + image.glibc.tid) as *mut u32) = owned.tid;
+            if let Some(word) = self.random_word(image) {
+                *word = owned.random;
+            }
             (*self.header).image = image;
         }
     }
@@ -124,6 +125,29 @@ impl Block {
     unsafe fn tid(self, image: &Image) -> u32 {
         // SAFETY: D6, by the caller's promise.
         unsafe { *((self.fs + image.glibc.tid) as *const u32) }
+    }
+
+    /// Where libc keeps the block's random state.
+    fn random_word(self, image: &Image) -> Option<*mut usize> {
+        let at = image.glibc.random_word?;
+        Some(self.fs.wrapping_add_signed(at) as *mut usize)
+    }
+
+    /// What the block owns.
+    ///
+    /// # Safety
+    /// The block is there, made from `image`, and nothing runs on it but perhaps the caller.
+    pub(super) unsafe fn owned(self, image: &Image) -> Owned {
+        // SAFETY: D6, by the caller's promise.
+        unsafe {
+            let random = self.random_word(image).map_or(0, |word| *word);
+            Owned {
+                dtv: Dtv::of(self.fs),
+                tid: self.tid(image),
+                // An odd one was in use when its goroutine was abandoned: it serves nobody any more.
+                random: if random % 2 == 0 { random } else { 0 },
+            }
+        }
     }
 
     /// Whether its goroutine left anything in it.
@@ -155,14 +179,14 @@ impl Block {
             self.free_texts(image);
         }
         // SAFETY: D6, the goroutine's own table; its destructors have run.
-        let (dtv, tid) = unsafe { (Dtv::of(self.fs), self.tid(image)) };
-        dtv.free_dynamic();
+        let owned = unsafe { self.owned(image) };
+        owned.dtv.free_dynamic();
         // SAFETY: D6, no thread-local of the goroutine is in use any more. No call lies between the copies, so the M and its
         // malloc stay the same.
         unsafe {
             let kept = malloc_words.map(|words| (words, read_words(words, self.fs)));
             let bounds = glibc.bounds.map(|at| (at, bounds::read(at, self.fs)));
-            self.imprint(image, dtv, tid);
+            self.imprint(image, owned);
             if let Some((at, words)) = bounds {
                 bounds::write(at, self.fs, words);
             }
@@ -261,7 +285,7 @@ impl Block {
         };
         // SAFETY: D6, the stack is free, so its block is clean and nobody's; the header says that it has one.
         unsafe {
-            Dtv::of(self.fs).give_spare(self.tid(image));
+            self.owned(image).give_spare();
             (*self.header).image = ptr::null();
         }
     }
@@ -291,14 +315,19 @@ unsafe fn destroy_keys(values: *mut KeyData, keys: *const Key) {
     }
 }
 
-fn spare(m: Mp) -> Option<(Dtv, u32)> {
+/// What a new block owns: what an old one left, or new.
+fn spare(m: Mp, image: &Image) -> Owned {
     let m = enter_m(m);
     let spare = Dtv::take_spare();
+    let state = spare.is_none().then(SpareState::take);
     left_switch(m); // no other moment to make room: the goroutine has no block yet
-    spare
+    spare.unwrap_or_else(|| Owned {
+        random: state.map_or(0, SpareState::unpack),
+        ..allocate(image)
+    })
 }
 
-fn allocate(image: &Image) -> (Dtv, u32) {
+fn allocate(image: &Image) -> Owned {
     Dtv::allocate(image)
         .unwrap_or_else(|| fatal::throw("no memory for a goroutine's thread-locals"))
 }

@@ -8,7 +8,7 @@
 //! ```text
 //!  [-1] capacity   [0] generation   [1] object 1: value, what to free   [2] …
 //! ```
-//! A spare's generation slot is the link and the thread id.
+//! A spare's generation slot is the link and the thread id; its first slot is the random state ([`Owned`]).
 
 use std::ffi::c_void;
 use std::ptr;
@@ -42,9 +42,26 @@ pub(super) struct Slot {
 #[derive(Clone, Copy)]
 pub(super) struct Dtv(*mut Slot);
 
+/// What a block keeps when it is made new, and what the next block takes over when the stack loses its memory.
+#[derive(Clone, Copy)]
+pub(super) struct Owned {
+    pub(super) dtv: Dtv,
+    pub(super) tid: u32,
+    /// libc's state for `getrandom` without a system call; 0: none yet. libc takes it back from threads that end, by
+    /// a function that it does not export. A lost one is lost for good.
+    pub(super) random: usize,
+}
+
+/// A random state whose table is gone.
+struct State {
+    next: *mut State,
+    random: usize,
+}
+
 struct Spares {
     first: *mut Slot,
     len: usize,
+    states: *mut State,
 }
 
 // SAFETY: D9, the list is followed under its lock only.
@@ -55,6 +72,7 @@ static SPARES: Lock<Spares> = Lock::new(
     Spares {
         first: ptr::null_mut(),
         len: 0,
+        states: ptr::null_mut(),
     },
 );
 
@@ -84,22 +102,26 @@ impl Dtv {
         Dtv(unsafe { *((fs + DTV) as *const *mut Slot) })
     }
 
-    /// A spare table and its thread id. Inside the runtime.
-    pub(super) fn take_spare() -> Option<(Dtv, u32)> {
+    /// A spare table and what belongs to it. Inside the runtime.
+    pub(super) fn take_spare() -> Option<Owned> {
         let mut spares = SPARES.lock();
         let first = spares.first;
         if first.is_null() {
             return None;
         }
-        // SAFETY: D9, the list is ours while we hold its lock; `give` wrote the link and the id.
-        let link = unsafe { *first };
+        // SAFETY: D9, the list is ours while we hold its lock; `give_spare` wrote the two slots.
+        let (link, random) = unsafe { (*first, (*first.add(1)).value) };
         spares.first = link.value as *mut Slot;
         spares.len -= 1;
-        Some((Dtv(first), link.to_free as u32))
+        Some(Owned {
+            dtv: Dtv(first),
+            tid: link.to_free as u32,
+            random,
+        })
     }
 
     /// A new table for blocks of this image, with a thread id; None: no memory. In user context.
-    pub(super) fn allocate(image: &Image) -> Option<(Dtv, u32)> {
+    pub(super) fn allocate(image: &Image) -> Option<Owned> {
         let capacity = image.slots.len() - 1 + SPARE_SLOTS;
         // SAFETY: D6, libc will enlarge or free it as its own malloc's.
         let start: *mut Slot = unsafe { libc::calloc(capacity + 2, size_of::<Slot>()) }.cast();
@@ -109,31 +131,18 @@ impl Dtv {
         // SAFETY: D6, the first two slots of the table.
         unsafe {
             (*start).value = capacity;
-            Some((Dtv(start.add(1)), new_tid()))
+            Some(Owned {
+                dtv: Dtv(start.add(1)),
+                tid: new_tid(),
+                random: 0,
+            })
         }
-    }
-
-    /// Keeps the table of a block that goes. Inside the runtime.
-    ///
-    /// # Safety
-    /// The table is the caller's, clean (as `fill` left it), and in nobody's use any more.
-    pub(super) unsafe fn give_spare(self, tid: u32) {
-        let mut spares = SPARES.lock();
-        // SAFETY: D9, the table is ours to write.
-        unsafe {
-            *self.0 = Slot {
-                value: spares.first as usize,
-                to_free: tid as usize,
-            };
-        }
-        spares.first = self.0;
-        spares.len += 1;
     }
 
     /// Gives the table back to malloc. In user context.
     ///
     /// # Safety
-    /// As for [`Dtv::give_spare`].
+    /// The table is the caller's, clean (as `fill` left it), and in nobody's use any more.
     pub(super) unsafe fn free(self) {
         // SAFETY: D6, it came from malloc, one slot below.
         unsafe { libc::free(self.0.sub(1).cast::<c_void>()) };
@@ -205,6 +214,83 @@ impl Dtv {
     }
 }
 
+impl Owned {
+    /// Keeps what a block owns that goes. Inside the runtime.
+    ///
+    /// # Safety
+    /// As for [`Dtv::free`]; the random state is in nobody's use either.
+    pub(super) unsafe fn give_spare(self) {
+        let mut spares = SPARES.lock();
+        let table = self.dtv.0;
+        // SAFETY: D9, the table is ours to write, and has a slot besides the generation: libc itself has thread-locals.
+        unsafe {
+            *table = Slot {
+                value: spares.first as usize,
+                to_free: self.tid as usize,
+            };
+            (*table.add(1)).value = self.random;
+        }
+        spares.first = table;
+        spares.len += 1;
+    }
+
+    /// Frees the table; the random state waits for a block that has none. In user context.
+    ///
+    /// # Safety
+    /// As for [`Owned::give_spare`].
+    pub(super) unsafe fn free(self) {
+        // SAFETY: D6, by the caller's promise.
+        unsafe { self.dtv.free() };
+        if self.random == 0 {
+            return;
+        }
+        // SAFETY: D9, memory for one node, of the C library: goroutines and plain threads alike free it.
+        let node: *mut State = unsafe { libc::malloc(size_of::<State>()) }.cast();
+        if node.is_null() {
+            return; // the state is lost, as libc's own are when it has no memory to note them
+        }
+        let _rt = crate::sched::park::enter();
+        let mut spares = SPARES.lock();
+        // SAFETY: D9, the node is ours until the lock is dropped.
+        unsafe {
+            node.write(State {
+                next: spares.states,
+                random: self.random,
+            });
+        }
+        spares.states = node;
+    }
+}
+
+/// A random state that lost its table, to be unpacked outside the runtime.
+pub(super) struct SpareState(*mut State);
+
+impl SpareState {
+    /// Inside the runtime.
+    pub(super) fn take() -> SpareState {
+        let mut spares = SPARES.lock();
+        let node = spares.states;
+        if !node.is_null() {
+            // SAFETY: D9, nodes in the list are whole, and the list is followed under its lock only.
+            spares.states = unsafe { (*node).next };
+        }
+        SpareState(node)
+    }
+
+    /// The state; 0: there was none. In user context.
+    pub(super) fn unpack(self) -> usize {
+        if self.0.is_null() {
+            return 0;
+        }
+        // SAFETY: D9, `take` made the node ours alone; `Owned::free` allocated it.
+        unsafe {
+            let random = (*self.0).random;
+            libc::free(self.0.cast());
+            random
+        }
+    }
+}
+
 /// Whether more spare tables lie around than will be needed soon.
 pub(crate) fn has_surplus() -> bool {
     SPARES.lock().len > KEPT
@@ -218,9 +304,9 @@ pub(crate) fn free_surplus() {
             let _rt = crate::sched::park::enter();
             has_surplus().then(Dtv::take_spare).flatten()
         };
-        let Some((dtv, _)) = spare else { break };
+        let Some(spare) = spare else { break };
         // SAFETY: D6, taken off the list; nobody else knows it.
-        unsafe { dtv.free() };
+        unsafe { spare.free() };
         FREED.fetch_add(1, Relaxed);
     }
     if FREED.load(Relaxed) >= TRIM_AT {

@@ -74,6 +74,8 @@ pub(super) struct Glibc {
     pub(super) malloc_words: Option<[isize; 2]>,
     /// Where a block has its stack's address and size; None: not found, and they stay 0.
     pub(super) bounds: Option<usize>,
+    /// Where it points to the thread's state for `getrandom`, from FS; None: this libc or kernel has none.
+    pub(super) random_word: Option<isize>,
     /// And where it keeps the texts of unknown errors and signals; 0: not found.
     pub(super) text_words: [isize; 2],
     /// Where the kernel's restartable sequences would be; 0: this libc has none.
@@ -192,18 +194,76 @@ unsafe fn function<F: Copy>(name: &CStr) -> Option<F> {
 /// What the fresh thread works on and answers with.
 struct Look {
     /// Its thread-locals before it first allocated.
-    before: Vec<u8>,
-    /// Offsets of the words that its first allocation changed.
-    changed: Vec<isize>,
+    locals: Watch,
+    /// Its whole block, before it first asked for random bytes.
+    block: Watch,
     glibc: Result<Glibc, Reason>,
+}
+
+/// Words of a thread's block: what they were, and which have changed. It allocates in `new` only, for malloc is what is watched.
+struct Watch {
+    /// Where they begin, from FS.
+    from: isize,
+    before: Vec<usize>,
+    /// Offsets from FS.
+    changed: Vec<isize>,
+}
+
+impl Watch {
+    fn new(from: isize, end: isize) -> Watch {
+        let count = (end - from) as usize / 8;
+        Watch {
+            from,
+            before: vec![0; count],
+            changed: Vec::with_capacity(count),
+        }
+    }
+
+    /// The offset of word `at`, and what it holds in this thread.
+    fn word(&self, at: usize) -> (isize, usize) {
+        let offset = self.from + at as isize * 8;
+        // SAFETY: D6, a word of this thread's own block, which is that large by what libc says.
+        let value =
+            unsafe { (read_fs().wrapping_add_signed(offset) as *const usize).read_volatile() };
+        (offset, value)
+    }
+
+    fn begin(&mut self) {
+        for at in 0..self.before.len() {
+            self.before[at] = self.word(at).1;
+        }
+    }
+
+    /// Notes what has changed since `begin`.
+    fn note(&mut self) {
+        for at in 0..self.before.len() {
+            let (offset, now) = self.word(at);
+            if now != self.before[at] && !self.changed.contains(&offset) {
+                self.changed.push(offset);
+            }
+        }
+    }
+
+    /// The words among `inside` that have changed, all of them to pointers; None: some to something else.
+    fn pointers(&self, inside: impl Fn(isize) -> bool) -> Option<Vec<isize>> {
+        let changed = self.changed.iter().copied().filter(|at| inside(*at));
+        let words: Vec<isize> = changed.collect();
+        let is_pointer = |offset: &isize| {
+            let (_, now) = self.word((offset - self.from) as usize / 8);
+            now > 1 << 16 && now.is_multiple_of(8)
+        };
+        words.iter().all(is_pointer).then_some(words)
+    }
 }
 
 /// Looks at a thread that libc has just made, before anything ran on it.
 fn on_fresh_thread() -> Result<Glibc, Reason> {
     let (below, _) = static_tls().ok_or(NO_INTERFACE)?;
+    let pthread = size(c"_thread_db_sizeof_pthread").ok_or(NO_INTERFACE)?;
+    let below = below as isize / 8 * 8;
     let mut look = Look {
-        before: vec![0; below],
-        changed: Vec::with_capacity(below / 8),
+        locals: Watch::new(-below, 0),
+        block: Watch::new(-below, pthread as isize),
         glibc: Err(NO_THREAD),
     };
     let mut thread = 0;
@@ -240,7 +300,11 @@ fn static_tls() -> Option<(usize, usize)> {
 extern "C" fn inspect(arg: *mut c_void) -> *mut c_void {
     // SAFETY: D6, `on_fresh_thread` lends it until this thread has ended.
     let look = unsafe { &mut *arg.cast::<Look>() };
-    note_malloc(look);
+    look.locals.begin();
+    use_malloc(|| look.locals.note());
+    look.block.begin();
+    use_random();
+    look.block.note();
     look.glibc = describe(look);
     if let Ok(glibc) = &look.glibc {
         look.glibc = rehearse(glibc).map(|()| *glibc);
@@ -248,41 +312,71 @@ extern "C" fn inspect(arg: *mut c_void) -> *mut c_void {
     ptr::null_mut()
 }
 
-/// This thread's first allocation: which of its thread-locals does it change?
-fn note_malloc(look: &mut Look) {
-    let below = look.before.len();
-    let start = (read_fs() - below) as *const u8;
-    // SAFETY: D6, the thread's own static thread-locals lie there; nobody else writes them. The second copy is taken
-    // word by word after an allocation.
-    unsafe {
-        ptr::copy_nonoverlapping(start, look.before.as_mut_ptr(), below);
-        let memory = black_box(libc::malloc(24)); // the compiler knows malloc, and would leave it out
-        for at in (0..below).step_by(8) {
-            let then = look.before.as_ptr().add(at).cast::<u64>().read_unaligned();
-            if start.add(at).cast::<u64>().read_volatile() != then {
-                look.changed.push(at as isize - below as isize);
-            }
+/// Uses libc's malloc in every way that may make it keep something for the thread, and calls `after` after each. A glibc
+/// before 2.42 makes the thread's cache at the first allocation, a later one when something is first freed.
+pub(super) fn use_malloc(mut after: impl FnMut()) {
+    for size in [24, 24, 1000, 40_000] {
+        // SAFETY: allocates and frees; the compiler knows these functions, and would leave them out.
+        unsafe {
+            let (one, two) = (
+                black_box(libc::malloc(size)),
+                black_box(libc::calloc(1, size)),
+            );
+            after();
+            libc::free(one);
+            after();
+            libc::free(two);
+            after();
         }
-        libc::free(memory);
     }
 }
 
-/// The thread-locals of libc that hold malloc's cache and arena: those of its words that were zero and are pointers since the
-/// first allocation. Also where another malloc passes calls on to libc's; one that does not leaves these words alone.
-fn malloc_words(glibc: &Glibc, fs: usize, look: &Look) -> Option<[isize; 2]> {
-    let libc = modules::with(glibc, glibc.resolver_word)?;
-    let below = look.before.len() as isize;
-    let is_pointer = |at: &isize| {
-        let then = &look.before[(below + at) as usize..][..8];
-        // SAFETY: D6, a word of this thread's thread-locals.
-        let now = unsafe { *(fs.wrapping_add_signed(*at) as *const usize) };
-        then == [0; 8] && now > 1 << 16 && now.is_multiple_of(8)
+/// Has libc make the thread's state for `getrandom`, if this libc and the kernel have that.
+pub(super) fn use_random() {
+    let mut bytes = [0u8; 8];
+    // SAFETY: writes this array.
+    unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+}
+
+/// Whether the malloc that the program calls is libc's own.
+pub(super) fn is_malloc_libcs() -> bool {
+    let object = |name: &CStr| {
+        let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+        // SAFETY: writes the struct, if it knows the address; zeroes are a value of it.
+        symbol(name).map(|at| unsafe {
+            libc::dladdr(at, info.as_mut_ptr());
+            info.assume_init().dli_fbase
+        })
     };
-    let mut words = look.changed.iter().filter(|at| libc.contains(*at));
-    match (words.next(), words.next(), words.next()) {
-        (Some(one), None, None) if is_pointer(one) => Some([*one, *one]),
-        (Some(one), Some(two), None) if is_pointer(one) && is_pointer(two) => Some([*one, *two]),
-        _ => None,
+    object(c"malloc") == object(c"gnu_get_libc_version")
+}
+
+/// The thread-locals of libc that hold malloc's cache and arena: those that using it has made pointers, whatever they were
+/// before. Also where another malloc passes calls on to libc's; one that does not leaves these words alone.
+fn malloc_words(glibc: &Glibc, look: &Look) -> Result<Option<[isize; 2]>, Reason> {
+    const LOST: Reason =
+        "the C library's malloc keeps its caches for a thread in a way that is not known";
+    let libc = modules::with(glibc, glibc.resolver_word).ok_or(LOST)?;
+    let words = look.locals.pointers(|at| libc.contains(&at)).ok_or(LOST)?;
+    match words[..] {
+        [one] => Ok(Some([one, one])),
+        [one, two] => Ok(Some([one, two])),
+        [] if !is_malloc_libcs() => Ok(None),
+        _ => Err(LOST),
+    }
+}
+
+/// The word that points to the thread's state for `getrandom`.
+fn random_word(glibc: &Glibc, look: &Look) -> Result<Option<isize>, Reason> {
+    const LOST: Reason =
+        "the C library keeps its random state for a thread in a way that is not known";
+    // The kernel writes there at any time.
+    let rseq = glibc.rseq..glibc.rseq + RSEQ_BYTES;
+    let is_libcs = |at: isize| glibc.rseq == 0 || !rseq.contains(&at);
+    match look.block.pointers(is_libcs).ok_or(LOST)?[..] {
+        [] => Ok(None),
+        [one] => Ok(Some(one)),
+        _ => Err(LOST),
     }
 }
 
@@ -292,7 +386,8 @@ fn describe(look: &Look) -> Result<Glibc, Reason> {
     let (below, align) = static_tls().ok_or(NO_INTERFACE)?;
     let mut found = look_up(fs, below, align).ok_or(NO_INTERFACE)?;
     check(&found, fs)?;
-    found.malloc_words = malloc_words(&found, fs, look);
+    found.malloc_words = malloc_words(&found, look)?;
+    found.random_word = random_word(&found, look)?;
     Ok(found)
 }
 
@@ -337,6 +432,7 @@ fn look_up(fs: usize, below: usize, align: usize) -> Option<Glibc> {
             resolver_word: resolver_word as isize - fs as isize,
             malloc_words: None,
             bounds: bounds::find(fs, pthread),
+            random_word: None,
             text_words: text_words(fs, below, pthread),
             rseq,
             modid: field(c"_thread_db_link_map_l_tls_modid")?.offset,
@@ -478,6 +574,9 @@ impl Glibc {
         }
     }
 }
+
+/// What the kernel may write of a thread's rseq area.
+const RSEQ_BYTES: isize = 32;
 
 /// In a thread's rseq area: the kernel does not keep it up to date, ask it.
 const RSEQ_NONE: u32 = -2i32 as u32;

@@ -245,6 +245,7 @@ impl Image {
             .malloc_words
             .iter()
             .flatten()
+            .chain(&self.glibc.random_word)
             .for_each(|at| ignore(*at));
         ignore(self.glibc.resolver_word);
         mask.into()

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use super::block::Block;
 use super::dtv::Dtv;
-use super::glibc::{NO_MEMORY, Reason};
+use super::glibc::{NO_MEMORY, Reason, is_malloc_libcs, use_malloc, use_random};
 use super::image::Image;
 use super::{call_on_fs, read_words, write_words};
 use crate::context::current::{self, read_fs};
@@ -53,9 +53,9 @@ pub(super) fn run(image: &'static Image) -> Result<(), Reason> {
 
 fn on_block(image: &'static Image, block: Block) -> Result<(), Reason> {
     let words = image.glibc.malloc_words.as_ref();
-    let (dtv, tid) = Dtv::allocate(image).ok_or(NO_MEMORY)?;
+    let owned = Dtv::allocate(image).ok_or(NO_MEMORY)?;
     // SAFETY: D6, the block is ours and nobody is on it.
-    unsafe { block.imprint(image, dtv, tid) };
+    unsafe { block.imprint(image, owned) };
     copy_words(words, read_fs(), block.fs());
     let was_clean = !block.is_touched() && is_linked(image, block.fs());
     let nobody = AtomicUsize::new(0);
@@ -67,17 +67,31 @@ fn on_block(image: &'static Image, block: Block) -> Result<(), Reason> {
         }
     };
     set_flag(0); // this thread is no M
+    call_on_fs(block.fs(), &raw const nobody, || use_malloc(|| ()));
+    set_flag(1);
+    let shares_malloc = !is_malloc_libcs() || !block.is_touched();
+    set_flag(0);
     let worked = call_on_fs(block.fs(), &raw const nobody, live_a_little);
     set_flag(1);
     let was_seen = block.is_touched();
+    // SAFETY: D6, the block is there, and nobody is on it.
+    let random = || unsafe { block.owned(image) }.random;
+    let before = random();
     set_flag(0);
     call_on_fs(block.fs(), &raw const nobody, || block.finish(words));
     set_flag(1);
+    let has_kept = random() == before; // 0 if there was no memory for one
     copy_words(words, block.fs(), read_fs());
     let ended = DROPPED.load(SeqCst) == 1 && KEY_ENDED.load(SeqCst) == 1;
     let is_clean = !block.is_touched();
     // SAFETY: D6, the block goes; its table was allocated above, or enlarged since.
-    unsafe { Dtv::of(block.fs()).free() };
+    unsafe { block.owned(image).free() };
+    if !shares_malloc {
+        return Err("the C library's malloc keeps something for a thread that was not found");
+    }
+    if !has_kept {
+        return Err("the C library's random state of a thread was not kept in a rehearsal");
+    }
     match (was_clean && was_seen, worked, ended && is_clean) {
         (false, ..) => Err("a new thread block does not look as it should in a rehearsal"),
         (_, false, _) => Err("the C library did not work on a second thread block in a rehearsal"),
@@ -107,6 +121,7 @@ fn is_linked(image: &Image, fs: usize) -> bool {
 
 /// Uses the C library and std as a thread does. On the rehearsal's FS.
 fn live_a_little() -> bool {
+    use_random();
     keeps_errno() && knows_letters() && locks_twice() && allocates() && registers_destructors()
 }
 

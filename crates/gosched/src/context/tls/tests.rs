@@ -4,7 +4,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::sync::atomic::AtomicUsize;
 
 use super::block::Block;
-use super::dtv::Dtv;
+use super::dtv::{Dtv, Owned, SpareState};
 use super::glibc;
 use super::image::{self, Image};
 use super::*;
@@ -22,16 +22,20 @@ struct Alone {
 
 impl Alone {
     fn new() -> Alone {
+        Room::own().expect("this machine has what it takes");
+        // SAFETY: `Room::own` has published one, and they are never freed.
+        Alone::of(unsafe { &*image::current() })
+    }
+
+    fn of(image: &'static Image) -> Alone {
         let room = Room::own().expect("this machine has what it takes");
         let layout = Layout::from_size_align(room.total + room.align, room.align).unwrap();
         // SAFETY: the layout is not empty.
         let memory = unsafe { alloc_zeroed(layout) };
         let block = Block::at(room.fit(memory as usize), &room);
-        // SAFETY: `Room::own` has published one, and they are never freed.
-        let image = unsafe { &*image::current() };
-        let (dtv, tid) = Dtv::allocate(image).unwrap();
+        let owned = Dtv::allocate(image).unwrap();
         // SAFETY: D6, our own memory.
-        unsafe { block.imprint(image, dtv, tid) };
+        unsafe { block.imprint(image, owned) };
         Alone {
             memory,
             layout,
@@ -114,6 +118,20 @@ fn d6_malloc_is_known_to_be_glibcs_here() {
     assert_ne!(cache, arena);
 }
 
+/// A libc that keeps one more word than we know would lose it with every goroutine.
+#[test]
+fn d6_a_cache_of_malloc_that_was_not_found_is_a_refusal() {
+    let mut glibc = *glibc::support().unwrap();
+    let [one, two] = glibc.malloc_words.expect("glibc's malloc");
+    for known in [one, two] {
+        glibc.malloc_words = Some([known; 2]);
+        let image = Box::leak(Box::new(Image::new(&glibc).unwrap()));
+        let rehearsal = std::thread::spawn(|| selftest::run(image));
+        let reason = rehearsal.join().unwrap().unwrap_err();
+        assert!(reason.contains("malloc keeps something"), "{reason}");
+    }
+}
+
 #[test]
 fn d6_each_block_has_a_thread_id_that_no_thread_has() {
     let (one, two) = (Alone::new(), Alone::new());
@@ -127,34 +145,38 @@ fn d6_each_block_has_a_thread_id_that_no_thread_has() {
 }
 
 /// Gives a table to the spares and looks for it there. Other tests may take it meanwhile: then None.
-fn give_and_take(dtv: Dtv, tid: u32) -> Option<u32> {
+fn give_and_take(owned: Owned) -> Option<Owned> {
     let _rt = crate::sched::park::enter();
     // SAFETY: D6, the caller's own, clean.
-    unsafe { dtv.give_spare(tid) };
+    unsafe { owned.give_spare() };
     let mut others = Vec::new();
     let found = loop {
         match Dtv::take_spare() {
-            Some((found, its)) if found.as_ptr() == dtv.as_ptr() => break Some(its),
+            Some(found) if found.dtv.as_ptr() == owned.dtv.as_ptr() => break Some(found),
             Some(other) => others.push(other),
             None => break None,
         }
     };
-    for (other, tid) in others {
+    for other in others {
         // SAFETY: D6, taken just now.
-        unsafe { other.give_spare(tid) };
+        unsafe { other.give_spare() };
     }
     found
 }
 
 #[test]
-fn d6_a_spare_table_comes_back_with_its_thread_id() {
+fn d6_a_spare_table_comes_back_with_what_belongs_to_it() {
     let alone = Alone::new();
     let came_back = (0..100).any(|_| {
-        let (dtv, tid) = Dtv::allocate(alone.image).unwrap();
-        let Some(its) = give_and_take(dtv, tid) else {
+        let owned = Owned {
+            random: 0x5eed0,
+            ..Dtv::allocate(alone.image).unwrap()
+        };
+        let Some(its) = give_and_take(owned) else {
             return false;
         };
-        assert_eq!(its, tid);
+        assert_eq!((its.tid, its.random), (owned.tid, owned.random));
+        let dtv = its.dtv;
         dtv.fill(alone.image, alone.block.fs());
         assert!(!dtv.differs(alone.image, alone.block.fs()));
         // SAFETY: D6, ours again.
@@ -164,15 +186,68 @@ fn d6_a_spare_table_comes_back_with_its_thread_id() {
     assert!(came_back);
 }
 
+/// Only from glibc 2.41 and Linux 6.11 on is there such a state; elsewhere a word that nobody uses stands for libc's.
+#[test]
+fn d6_a_random_state_stays_with_its_block_and_outlives_it() {
+    const STATE: usize = 0x5eed0;
+    let glibc = glibc::support().unwrap();
+    let unused = glibc.pthread as isize - 8;
+    let at = glibc.random_word.unwrap_or(unused);
+    let mut glibc = *glibc;
+    glibc.random_word = Some(at);
+    let image = Image::new(&glibc);
+    let image = Box::leak(Box::new(image.unwrap()));
+    let came_back = (0..100).any(|_| {
+        let alone = Alone::of(image);
+        let block = alone.block;
+        let word = block.fs().wrapping_add_signed(at) as *mut usize;
+        // SAFETY: D6, a word of our block, on which nobody is.
+        unsafe {
+            word.write(STATE);
+            assert!(!block.is_touched(), "the state is not the goroutine's");
+            block.imprint(image, block.owned(image));
+            assert_eq!(*word, STATE, "made new without its state");
+            word.write(STATE | 1);
+            assert_eq!(block.owned(image).random, 0, "abandoned while in use");
+            word.write(STATE);
+        }
+        // SAFETY: D6, our own block; the table goes to the spares, and comes back to be freed with the block.
+        let owned = unsafe { block.owned(image) };
+        match give_and_take(owned) {
+            Some(found) => assert_eq!(found.random, STATE, "the spare has lost it"),
+            None => {
+                std::mem::forget(alone); // its table is another test's
+                return false;
+            }
+        }
+        // SAFETY: D6, our own table again; the block gets another one, for its end.
+        unsafe {
+            let other = Dtv::allocate(image).unwrap();
+            block.imprint(image, other);
+            owned.free();
+        }
+        true
+    });
+    assert!(came_back);
+    let take = || {
+        let _rt = crate::sched::park::enter();
+        SpareState::take()
+    };
+    let states = std::iter::from_fn(|| Some(take().unpack()).filter(|state| *state != 0));
+    let states: Vec<usize> = states.collect();
+    assert!(states.contains(&STATE), "a freed table has taken it along");
+}
+
 /// All tables in the list of spares; they stay there.
 fn spares() -> Vec<usize> {
     let _rt = crate::sched::park::enter();
     let taken: Vec<_> = std::iter::from_fn(Dtv::take_spare).collect();
-    for (dtv, tid) in &taken {
+    for spare in &taken {
         // SAFETY: D6, taken just now.
-        unsafe { dtv.give_spare(*tid) };
+        unsafe { spare.give_spare() };
     }
-    taken.iter().map(|(dtv, _)| dtv.as_ptr() as usize).collect()
+    let tables = taken.iter().map(|spare| spare.dtv.as_ptr() as usize);
+    tables.collect()
 }
 
 #[test]
@@ -188,10 +263,10 @@ fn d6_what_a_block_owns_survives_its_stack() {
     let stacks: Vec<_> = (0..MANY).map(|_| arena.take(LARGE)).collect();
     let mut tables = Vec::new();
     for stack in &stacks {
-        let (dtv, tid) = Dtv::allocate(image).unwrap();
+        let owned = Dtv::allocate(image).unwrap();
         // SAFETY: D6, nobody is on the block.
-        unsafe { Block::at(stack.hi, &room).imprint(image, dtv, tid) };
-        tables.push(dtv.as_ptr() as usize);
+        unsafe { Block::at(stack.hi, &room).imprint(image, owned) };
+        tables.push(owned.dtv.as_ptr() as usize);
     }
     let _rt = crate::sched::park::enter();
     arena.give_batch(&stacks);
