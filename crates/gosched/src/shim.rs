@@ -64,9 +64,9 @@ pub(crate) fn light_barrier() {
     std::sync::atomic::compiler_fence(SeqCst);
 }
 
-/// A full barrier here and on every thread of the process that runs.
-pub(crate) fn heavy_barrier() {
-    os::membarrier();
+/// A full barrier here and on every thread of the process that runs; false: the system refuses it.
+pub(crate) fn heavy_barrier() -> bool {
+    os::membarrier()
 }
 
 /// An illegal edge of the G state machine (G0): a bug of the runtime, never the user's.

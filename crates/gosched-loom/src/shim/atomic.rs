@@ -145,9 +145,10 @@ pub(crate) fn light_barrier() {
     barrier(Part::Light);
 }
 
-/// The side that pays.
-pub(crate) fn heavy_barrier() {
+/// The side that pays. Always served: a refusal ends the claim, so it adds no order of events.
+pub(crate) fn heavy_barrier() -> bool {
     barrier(Part::Heavy);
+    true
 }
 
 fn of_load(order: Ordering) -> Ordering {

@@ -16,7 +16,7 @@
 //!
 //! Proof sketch. If the claimer reads depth 0 after its barrier, then the M's next step 1 comes after the barrier, and so its
 //! step 3 sees CLAIMED or later. From there the two swaps on one word decide: either the M takes the claim back, or the claimer has
-//! the P and the M knows it.
+//! the P and the M knows it. A system that refuses the barrier leaves the claimer knowing nothing of `depth`: its claim is off.
 //!
 //! ```text
 //!  word     meaning                                             who leaves it
@@ -174,8 +174,8 @@ impl Claim {
     #[must_use = "the winner must finish"]
     pub(crate) fn confirm(&self, is_same: impl FnOnce() -> bool) -> bool {
         // FENCE: claim/2 — CLAIMED before the look at `depth`; meets claim/1 in `enter`.
-        shim::heavy_barrier();
-        let next = if self.depth() == 0 && is_same() {
+        let has_passed = shim::heavy_barrier();
+        let next = if has_passed && self.depth() == 0 && is_same() {
             TAKING
         } else {
             FREE
