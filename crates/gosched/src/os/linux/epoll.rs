@@ -146,11 +146,12 @@ impl Epoll {
         };
         match check(answer) {
             Ok(n) => n,
-            Err(Errno(libc::ENOSYS)) => {
+            Err(Errno(libc::EINTR)) => 0,
+            // ENOSYS of an old kernel; any other error of a sandbox that does not know the call, now or from now on.
+            Err(_) => {
                 IS_OLD.store(true, Relaxed);
                 self.wait_ms(events, left_ns)
             }
-            Err(_) => 0, // EINTR
         }
     }
 
@@ -160,19 +161,31 @@ impl Epoll {
             u64::MAX => -1,
             ns => ns.div_ceil(1_000_000).min(i32::MAX as u64) as isize,
         };
-        // SAFETY: as in `wait_ns`.
-        let answer = unsafe {
-            syscall6(
-                libc::SYS_epoll_pwait,
-                self.epoll as usize,
-                events.as_mut_ptr() as usize,
-                events.len(),
-                ms as usize,
-                0,
-                0,
-            )
+        let mut wait = |call| {
+            // SAFETY: as in `wait_ns`. The older call has no signal mask and ignores the last two.
+            check(unsafe {
+                syscall6(
+                    call,
+                    self.epoll as usize,
+                    events.as_mut_ptr() as usize,
+                    events.len(),
+                    ms as usize,
+                    0,
+                    0,
+                )
+            })
         };
-        check(answer).unwrap_or(0)
+        let answer = match wait(libc::SYS_epoll_pwait) {
+            Err(Errno(errno)) if errno != libc::EINTR => wait(libc::SYS_epoll_wait),
+            answer => answer,
+        };
+        match answer {
+            Ok(n) => n,
+            Err(Errno(libc::EINTR)) => 0,
+            Err(Errno(errno)) => crate::sched::fatal::throw_fmt(format_args!(
+                "the system refuses to wait for sockets (epoll: errno {errno})"
+            )),
+        }
     }
 
     /// Gives the descriptors back; CONTEXT: any.
