@@ -2,9 +2,16 @@
 //!
 //! SA_RESTART lets most calls go on as if nothing had been. Those that wait with a timeout, `poll` and its kin and the sleeps
 //! return EINTR all the same. The handler of the runtime's own signal can undo that: the registers of the call are still there
-//! but for its number, which the instruction before `syscall` has loaded. Nothing else tells the number, so where it cannot be
-//! read (a call through `libc::syscall`; the cancellable calls of a libc that passes the number in a register, as glibc does
-//! from 2.41 on) the call stays cut short.
+//! but for its number. Three ways of loading it leave the number where it can be read:
+//!
+//! ```text
+//!  mov eax, number; syscall          in the code: glibc before 2.41, inline assembly
+//!  mov rax, [rsp + n]; syscall       on the stack: glibc from 2.41 on, where cancellation is off or there is one thread
+//!  mov rax, rsi; …; syscall          in a function to which glibc from 2.41 on passes the number of a cancellable call in
+//!                                    rsi; its caller has loaded that from the stack, where it still is
+//! ```
+//! The last is recognised by its whole code, which is the same in every such glibc, since it is written in assembly and its
+//! beginning and end are known to the handler of cancellation. Anywhere else (`libc::syscall`) the call stays cut short.
 //!
 //! Only calls that end by themselves are put back: a signal of the program's own may have come first, and a program may wait for
 //! ever for what such a signal does. A call that is put back waits for its whole timeout again, except a sleep whose caller wants to know what is left: the kernel
@@ -19,6 +26,34 @@ use super::syscall::{check, syscall5};
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 const MOV_EAX: u8 = 0xb8;
 const MOV_BYTES: usize = 5;
+
+/// `mov rax, [rsp + disp8]` and `mov rsi, [rsp + disp8]`, but for the last byte.
+const MOV_RAX_STACK: [u8; 4] = [0x48, 0x8b, 0x44, 0x24];
+const MOV_RSI_STACK: [u8; 4] = [0x48, 0x8b, 0x74, 0x24];
+
+/// What glibc does between its look for a cancellation and its call, and the call.
+const CANCELLABLE: [u8; 35] = [
+    0x49, 0x89, 0xfb, // mov r11, rdi
+    0x48, 0x89, 0xf0, // mov rax, rsi
+    0x48, 0x89, 0xd7, // mov rdi, rdx
+    0x48, 0x89, 0xce, // mov rsi, rcx
+    0x4c, 0x89, 0xc2, // mov rdx, r8
+    0x4d, 0x89, 0xca, // mov r10, r9
+    0x4c, 0x8b, 0x44, 0x24, 0x08, // mov r8, [rsp + 8]
+    0x4c, 0x8b, 0x4c, 0x24, 0x10, // mov r9, [rsp + 16]
+    0x4c, 0x89, 0x5c, 0x24, 0x08, // mov [rsp + 8], r11
+    0x0f, 0x05, // syscall
+];
+
+/// `call rel32`.
+const CALL: u8 = 0xe8;
+const CALL_BYTES: usize = 5;
+
+/// From the function's first byte to its `syscall` is no more than this.
+const CANCELLABLE_MAX: usize = 64;
+
+/// Moves between registers that may stand between the load of the number and the call of that function.
+const MOVES_MAX: usize = 6;
 
 /// The registers a handler will return to.
 pub(crate) struct Interrupted {
@@ -56,10 +91,17 @@ impl Interrupted {
 
     /// The `n` bytes before that instruction, if they are surely code.
     fn bytes_before(&self, n: usize) -> Option<&[u8]> {
-        let pc = self.pc();
-        // SAFETY: D7, the code that just ran lies there, on the same page: readable.
-        (pc % page_size() >= n)
-            .then(|| unsafe { core::slice::from_raw_parts((pc - n) as *const u8, n) })
+        // SAFETY: D7, the code that just ran lies there.
+        unsafe { code_before(self.pc(), n) }
+    }
+
+    /// A word of the stack of the interrupted code.
+    ///
+    /// # Safety
+    /// That code has just read this word, or a function above it has.
+    unsafe fn stack_word(&self, at: usize) -> usize {
+        // SAFETY: D7, by the caller's promise it is there; nothing runs on that stack but this handler, further down.
+        unsafe { *((self.get(libc::REG_RSP) + at) as *const usize) }
     }
 
     /// Whether a system call is about to return EINTR because of this signal; CONTEXT: signal.
@@ -85,13 +127,47 @@ impl Interrupted {
         true
     }
 
-    /// The number that was loaded right before the call.
+    /// The number of the call, wherever it was loaded from.
     fn call_number(&self) -> Option<i64> {
         let bytes = self.bytes_before(MOV_BYTES + SYSCALL.len())?;
-        let [MOV_EAX, a, b, c, d, ..] = *bytes else {
+        match *bytes {
+            [MOV_EAX, a, b, c, d, ..] => Some(i64::from(u32::from_le_bytes([a, b, c, d]))),
+            [a, b, c, d, at, ..] if [a, b, c, d] == MOV_RAX_STACK && at < 0x80 => {
+                // SAFETY: D7, the instruction before the call has read this very word.
+                Some(unsafe { self.stack_word(usize::from(at)) } as i64)
+            }
+            _ => self.cancellable_number(),
+        }
+    }
+
+    /// The number of a cancellable call of glibc from 2.41 on.
+    fn cancellable_number(&self) -> Option<i64> {
+        if self.bytes_before(CANCELLABLE.len())? != CANCELLABLE {
+            return None;
+        }
+        // SAFETY: D7, at the end of this function the stack pointer is as at its beginning: at the return address.
+        let back = unsafe { self.stack_word(0) };
+        // SAFETY: D7, the code that has called it lies before the address to which it returns.
+        let call = unsafe { code_before(back, CALL_BYTES)? };
+        let [CALL, a, b, c, d] = *call else {
             return None;
         };
-        Some(i64::from(u32::from_le_bytes([a, b, c, d])))
+        let target = back.wrapping_add_signed(i32::from_le_bytes([a, b, c, d]) as isize);
+        if !(1..=CANCELLABLE_MAX).contains(&self.pc().wrapping_sub(target)) {
+            return None;
+        }
+        for moves in 0..=MOVES_MAX {
+            let len = CALL_BYTES + moves * 3 + MOV_BYTES;
+            // SAFETY: D7, as above.
+            let code = unsafe { code_before(back, len)? };
+            let (load, rest) = code.split_at(MOV_BYTES);
+            let (moves, _) = rest.split_at(moves * 3);
+            if load[..4] == MOV_RSI_STACK && load[4] < 0x80 && moves.chunks(3).all(is_move) {
+                // SAFETY: D7, the caller has loaded this word with the stack pointer one word higher than now.
+                return Some(unsafe { self.stack_word(8 + usize::from(load[4])) } as i64);
+            }
+        }
+        None
     }
 
     /// Whether the call waits for a limited time. One that may wait for ever is left alone: it may have been a signal of the
@@ -133,6 +209,25 @@ impl Interrupted {
             self.set(time, rest);
         }
     }
+}
+
+/// `n` bytes of code before an address, if they are on the same page.
+///
+/// # Safety
+/// There is code right before the address.
+unsafe fn code_before<'a>(pc: usize, n: usize) -> Option<&'a [u8]> {
+    // SAFETY: D7, a page with code on it is readable as a whole, and code stays.
+    (pc % page_size() >= n)
+        .then(|| unsafe { core::slice::from_raw_parts((pc - n) as *const u8, n) })
+}
+
+/// Whether these three bytes move one register to another, neither of them rsi or rsp.
+fn is_move(code: &[u8]) -> bool {
+    let [rex @ (0x48 | 0x49 | 0x4c | 0x4d), 0x89, modrm] = *code else {
+        return false;
+    };
+    let to_new = rex & 1 != 0; // r8 to r15
+    modrm >= 0xc0 && (to_new || !matches!(modrm & 7, 4 | 6))
 }
 
 /// Whether a descriptor is a socket on which such calls wait for a limited time.
@@ -235,6 +330,114 @@ mod tests {
         });
         assert_eq!((cut, answer), (1, 0));
         assert!(took >= Duration::from_millis(100), "{took:?}");
+    }
+
+    /// Libc's own, however it loads the number, cancellable or not.
+    #[test]
+    fn a_poll_of_the_c_library_goes_on() {
+        unsafe extern "C" {
+            fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
+        }
+        static STATE: AtomicI32 = AtomicI32::new(0);
+        for state in 0..2 {
+            STATE.store(state, SeqCst);
+            let (cut, answer, took) = disturbed(|| {
+                let began = Instant::now();
+                let mut old = 0;
+                // SAFETY: D9, a setting of this thread, which ends; no descriptors, a timeout.
+                let answer = unsafe {
+                    pthread_setcancelstate(STATE.load(SeqCst), &mut old);
+                    libc::poll(core::ptr::null_mut(), 0, 100)
+                };
+                (answer, began.elapsed())
+            });
+            assert_eq!((cut, answer), (1, 0), "cancel state {state}");
+            assert!(took >= Duration::from_millis(100), "{took:?}");
+        }
+    }
+
+    /// As in glibc from 2.41 on: the caller of a cancellable call, and the function that makes it, on one page.
+    #[unsafe(naked)]
+    unsafe extern "C" fn cancellable(
+        a: usize,
+        b: usize,
+        c: usize,
+        d: usize,
+        e: usize,
+        f: usize,
+        number: i64,
+    ) -> isize {
+        core::arch::naked_asm!(
+            ".balign 256",
+            "push rbx",
+            "push r9",
+            "lea r11, [rsp - 64]",
+            "mov r9, rcx",
+            "mov rcx, rsi",
+            "push r8",
+            "mov rsi, [rsp + 32]",
+            "mov r8, rdx",
+            "mov rdx, rdi",
+            "mov rdi, r11",
+            "call 2f",
+            "pop rcx",
+            "pop rsi",
+            "pop rbx",
+            "ret",
+            "2:",
+            "mov eax, [rdi]",
+            "mov r11, rdi",
+            "mov rax, rsi",
+            "mov rdi, rdx",
+            "mov rsi, rcx",
+            "mov rdx, r8",
+            "mov r10, r9",
+            "mov r8, [rsp + 8]",
+            "mov r9, [rsp + 16]",
+            "mov [rsp + 8], r11",
+            "syscall",
+            "ret",
+        )
+    }
+
+    /// As there where cancellation is off.
+    #[unsafe(naked)]
+    unsafe extern "C" fn on_the_stack(
+        a: usize,
+        b: usize,
+        c: usize,
+        d: usize,
+        e: usize,
+        f: usize,
+        number: i64,
+    ) -> isize {
+        core::arch::naked_asm!(
+            ".balign 64",
+            "mov r10, rcx",
+            "mov rax, [rsp + 8]",
+            "syscall",
+            "ret",
+        )
+    }
+
+    type Call = unsafe extern "C" fn(usize, usize, usize, usize, usize, usize, i64) -> isize;
+
+    #[test]
+    fn a_number_that_newer_c_libraries_pass_is_found() {
+        static WAY: AtomicI32 = AtomicI32::new(0);
+        for way in 0..2 {
+            WAY.store(way, SeqCst);
+            let (cut, answer, took) = disturbed(|| {
+                let began = Instant::now();
+                let ways: [Call; 2] = [cancellable, on_the_stack];
+                let call = ways[WAY.load(SeqCst) as usize];
+                // SAFETY: D9, no descriptors, a timeout.
+                let answer = unsafe { call(0, 0, 100, 0, 0, 0, libc::SYS_poll) };
+                (answer as i32, began.elapsed())
+            });
+            assert_eq!((cut, answer), (1, 0), "way {way}");
+            assert!(took >= Duration::from_millis(100), "{took:?}");
+        }
     }
 
     /// Somebody may wait for it to be cut short.
