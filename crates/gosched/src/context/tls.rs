@@ -42,6 +42,7 @@ mod glibc;
 mod image;
 mod modules;
 mod repair;
+pub(crate) mod scope;
 mod selftest;
 
 #[cfg(test)]

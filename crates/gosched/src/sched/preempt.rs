@@ -36,6 +36,7 @@ use super::p::release_p;
 use super::ptr::{Gp, Mp};
 use super::{chaos, syscall};
 use crate::context::current::{current_m, interrupted_m, is_settled};
+use crate::context::tls::scope;
 use crate::{os, signal};
 
 /// The signal, unless asked otherwise: ignored by default, passed on silently by debuggers.
@@ -153,8 +154,11 @@ fn is_from_us(info: *mut libc::siginfo_t, is_expected: bool) -> bool {
 fn answer(m: Mp, is_sent: bool) {
     let sched = m.sched();
     // Inside, on the way from one FS to another, in a stretch that must not be interrupted, in a runtime where nobody would
-    // bring a P: later, or never.
+    // bring a P, among the loader's lists: later, or never.
     if m.claim.depth() != 0 || !is_settled(m) || !m.may_be_preempted() || sched.dead.load(Relaxed) {
+        return;
+    }
+    if scope::is_looking_up() {
         return;
     }
     chaos::point("handler");

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::image::{self, Image};
-use super::{Room, bounds, modules, repair, selftest};
+use super::{Room, bounds, modules, repair, scope, selftest};
 use crate::context::current::{has_fsgsbase, read_fs};
 use crate::os;
 
@@ -307,6 +307,7 @@ extern "C" fn inspect(arg: *mut c_void) -> *mut c_void {
     look.block.note();
     look.glibc = describe(look);
     if let Ok(glibc) = &look.glibc {
+        scope::find();
         look.glibc = rehearse(glibc).map(|()| *glibc);
     }
     ptr::null_mut()
