@@ -1,5 +1,6 @@
-//! Kernels and sandboxes that refuse what they granted before: system calls that a filter forbids, before the runtime is
-//! built or while it runs, and limits of resources. Goroutines go on, in a weaker way where there is no other.
+//! Kernels and sandboxes that refuse what they granted before: system calls that a filter forbids,
+//! before the runtime is built or while it runs, and limits of resources. Goroutines go on, in a
+//! weaker way where there is no other.
 //!
 //! A filter is for ever, so each case is a process of its own.
 
@@ -17,7 +18,8 @@ use gosched::{Runtime, debug, thread};
 /// Nothing here waits this long, on a busy machine either.
 const LONG: Duration = Duration::from_secs(30);
 
-/// From now on these system calls fail with this error, in every thread of the process and in those to come.
+/// From now on these system calls fail with this error, in every thread of the process and in
+/// those to come.
 fn refuse(calls: &[i64], errno: i32) {
     let op = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter {
         code: code as u16,
@@ -70,8 +72,8 @@ fn compute(time: Duration) {
     }
 }
 
-/// All that makes the scheduler ask the system for something: goroutines that compute, sleep, block their thread (marked
-/// and not), talk through a socket, use new stacks, stop the world.
+/// All that makes the scheduler ask the system for something: goroutines that compute, sleep,
+/// block their thread (marked and not), talk through a socket, use new stacks, stop the world.
 fn everything() {
     let began = Instant::now();
     for round in 0..2 {
@@ -129,7 +131,8 @@ fn two() -> Runtime {
     Runtime::builder().procs(2).build().unwrap()
 }
 
-/// A goroutine that blocks its only P without a mark does not keep the others from running. Says how that was noticed.
+/// A goroutine that blocks its only P without a mark does not keep the others from running. Says
+/// how that was noticed.
 fn sleeper_is_no_obstacle() -> &'static str {
     gosched::gomaxprocs(1);
     let (end, is_over) = std::sync::mpsc::channel();
@@ -277,7 +280,8 @@ fn d9_limits_of_resources_do_no_harm() {
     ] {
         let out = common::child_of(NAME, which, |which| {
             match which {
-                // What the runtime has open, a listener, two streams, and little more: none for a file per thread.
+                // What the runtime has open, a listener, two streams, and little more: none for a
+                // file per thread.
                 "NOFILE" => limit(libc::RLIMIT_NOFILE, 24),
                 "AS" => limit(libc::RLIMIT_AS, 6 << 30),
                 "STACK" => limit(libc::RLIMIT_STACK, 256 << 10),

@@ -10,7 +10,7 @@
 // | file    | items |
 // |---------|-------|
 // | syscall | `Errno`, `check`, and whatever raw entry the others stand on |
-// | futex   | `futex_wait`, `futex_wake_ptr`, `Wait` |
+// | futex   | `futex_wait`, `futex_wait_ptr`, `futex_wake_ptr`, `Wait` |
 // | clock   | `monotonic_ns`, `deadline_after`, `has_passed`, `deadline_of`, `instant_of` |
 // | mem     | `map_reserve`, `map_pages`, `map_pages_aligned`, `unmap`, `protect_none`, `dont_need` |
 // |         | `guard_install`, `guard_install_batch`, `page_size`, `round_up_page` |

@@ -16,7 +16,8 @@
 //!
 //! Proof sketch. If the claimer reads depth 0 after its barrier, then the M's next step 1 comes after the barrier, and so its
 //! step 3 sees CLAIMED or later. From there the two swaps on one word decide: either the M takes the claim back, or the claimer has
-//! the P and the M knows it. A system that refuses the barrier leaves the claimer knowing nothing of `depth`: its claim is off.
+//! the P and the M knows it. A system that refuses the barrier leaves the claimer knowing nothing
+//! of `depth`: its claim is off.
 //!
 //! ```text
 //!  word     meaning                                             who leaves it

@@ -324,7 +324,8 @@ impl Sched {
         };
         if !m.claim.confirm(is_same) {
             self.calls.cancelled.add_shared(1);
-            // A filter may have come since the last claim. The M is asked by a signal from the next look on.
+            // A filter may have come since the last claim. The M is asked by a signal from the
+            // next look on.
             let is_served = os::membarrier_register();
             self.calls.has_no_membarrier.store(!is_served, Relaxed);
             return false;

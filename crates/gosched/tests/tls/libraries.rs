@@ -357,3 +357,50 @@ fn memory_of_libraries_is_given_back() {
         assert!(output.status.success(), "{model}: {output:#?}");
     }
 }
+
+/// Puts the flag of the present thread block up or down, as libc does around a look-up of a symbol.
+fn set_look_up_flag(value: u32) {
+    // SAFETY: nothing is looked up on this goroutine meanwhile; 0x1c is where glibc's blocks have
+    // the flag.
+    unsafe { std::arch::asm!("mov fs:[0x1c], {:e}", in(reg) value, options(nostack)) };
+}
+
+/// libc frees lists of symbols when a library goes, and waits before for threads that read them;
+/// so it must for goroutines.
+#[test]
+fn unloading_waits_for_goroutines_that_look_symbols_up() {
+    const NAME: &str = "libraries::unloading_waits_for_goroutines_that_look_symbols_up";
+    let place = Place::new("look-up");
+    let path = place.compile("global.so", &[]);
+    let out = child_of(NAME, path.to_str().unwrap(), |path| {
+        static IS_UP: AtomicUsize = AtomicUsize::new(0);
+        let path = CString::new(path).unwrap();
+        // SAFETY: our own library. All look-ups by name see a global one, so the list of those
+        // changes when it goes.
+        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
+        let handle = handle.expose_provenance();
+        let close = move || {
+            let handle = std::ptr::with_exposed_provenance_mut(handle);
+            // SAFETY: loaded above, closed once, nothing of it is used.
+            assert_eq!(unsafe { libc::dlclose(handle) }, 0);
+        };
+        own(2).run(move || {
+            let looks_up = thread::spawn(|| {
+                set_look_up_flag(1);
+                IS_UP.store(1, SeqCst);
+                while IS_UP.load(SeqCst) == 1 {
+                    std::hint::spin_loop();
+                }
+                set_look_up_flag(0);
+            });
+            until(|| IS_UP.load(SeqCst) == 1);
+            let closes = std::thread::spawn(close);
+            thread::sleep(std::time::Duration::from_millis(200));
+            assert!(!closes.is_finished(), "it is gone, and somebody reads");
+            IS_UP.store(2, SeqCst);
+            looks_up.join().unwrap();
+            closes.join().unwrap();
+        });
+    });
+    out.succeeded();
+}

@@ -118,7 +118,8 @@ fn resolvers_are_given_back() {
 /// How many goroutines the longest of these tests has; a million takes minutes.
 const COUNT: &str = "GOSCHED_TEST_GOROUTINES";
 
-/// What nearly every program does: allocate, hash (which asks libc for random bytes), write a number, look a name up.
+/// What nearly every program does: allocate, hash (which asks libc for random bytes), write a
+/// number, look a name up.
 #[test]
 fn everyday_goroutines_leave_nothing() {
     use std::net::ToSocketAddrs;

@@ -144,8 +144,9 @@ impl Block {
             Owned {
                 dtv: Dtv::of(self.fs),
                 tid: self.tid(image),
-                // An odd one was in use when its goroutine was abandoned: it serves nobody any more.
-                random: if random % 2 == 0 { random } else { 0 },
+                // An odd one was in use when its goroutine was abandoned: it serves nobody any
+                // more.
+                random: if random.is_multiple_of(2) { random } else { 0 },
             }
         }
     }

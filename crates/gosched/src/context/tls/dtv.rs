@@ -8,7 +8,8 @@
 //! ```text
 //!  [-1] capacity   [0] generation   [1] object 1: value, what to free   [2] …
 //! ```
-//! A spare's generation slot is the link and the thread id; its first slot is the random state ([`Owned`]).
+//! A spare's generation slot is the link and the thread id; its first slot is the random state
+//! ([`Owned`]).
 
 use std::ffi::c_void;
 use std::ptr;
@@ -42,13 +43,14 @@ pub(super) struct Slot {
 #[derive(Clone, Copy)]
 pub(super) struct Dtv(*mut Slot);
 
-/// What a block keeps when it is made new, and what the next block takes over when the stack loses its memory.
+/// What a block keeps when it is made new, and what the next block takes over when the stack loses
+/// its memory.
 #[derive(Clone, Copy)]
 pub(super) struct Owned {
     pub(super) dtv: Dtv,
     pub(super) tid: u32,
-    /// libc's state for `getrandom` without a system call; 0: none yet. libc takes it back from threads that end, by
-    /// a function that it does not export. A lost one is lost for good.
+    /// libc's state for `getrandom` without a system call; 0: none yet. libc takes it back from
+    /// threads that end, by a function that it does not export. A lost one is lost for good.
     pub(super) random: usize,
 }
 
@@ -222,7 +224,8 @@ impl Owned {
     pub(super) unsafe fn give_spare(self) {
         let mut spares = SPARES.lock();
         let table = self.dtv.0;
-        // SAFETY: D9, the table is ours to write, and has a slot besides the generation: libc itself has thread-locals.
+        // SAFETY: D9, the table is ours to write, and has a slot besides the generation: libc
+        // itself has thread-locals.
         unsafe {
             *table = Slot {
                 value: spares.first as usize,
@@ -244,7 +247,8 @@ impl Owned {
         if self.random == 0 {
             return;
         }
-        // SAFETY: D9, memory for one node, of the C library: goroutines and plain threads alike free it.
+        // SAFETY: D9, memory for one node, of the C library: goroutines and plain threads alike
+        // free it.
         let node: *mut State = unsafe { libc::malloc(size_of::<State>()) }.cast();
         if node.is_null() {
             return; // the state is lost, as libc's own are when it has no memory to note them
@@ -271,7 +275,8 @@ impl SpareState {
         let mut spares = SPARES.lock();
         let node = spares.states;
         if !node.is_null() {
-            // SAFETY: D9, nodes in the list are whole, and the list is followed under its lock only.
+            // SAFETY: D9, nodes in the list are whole, and the list is followed under its lock
+            // only.
             spares.states = unsafe { (*node).next };
         }
         SpareState(node)

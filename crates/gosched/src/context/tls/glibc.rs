@@ -74,7 +74,8 @@ pub(super) struct Glibc {
     pub(super) malloc_words: Option<[isize; 2]>,
     /// Where a block has its stack's address and size; None: not found, and they stay 0.
     pub(super) bounds: Option<usize>,
-    /// Where it points to the thread's state for `getrandom`, from FS; None: this libc or kernel has none.
+    /// Where it points to the thread's state for `getrandom`, from FS; None: this libc or kernel
+    /// has none.
     pub(super) random_word: Option<isize>,
     /// And where it keeps the texts of unknown errors and signals; 0: not found.
     pub(super) text_words: [isize; 2],
@@ -200,7 +201,8 @@ struct Look {
     glibc: Result<Glibc, Reason>,
 }
 
-/// Words of a thread's block: what they were, and which have changed. It allocates in `new` only, for malloc is what is watched.
+/// Words of a thread's block: what they were, and which have changed. It allocates in `new` only,
+/// for malloc is what is watched.
 struct Watch {
     /// Where they begin, from FS.
     from: isize,
@@ -244,7 +246,8 @@ impl Watch {
         }
     }
 
-    /// The words among `inside` that have changed, all of them to pointers; None: some to something else.
+    /// The words among `inside` that have changed, all of them to pointers; None: some to
+    /// something else.
     fn pointers(&self, inside: impl Fn(isize) -> bool) -> Option<Vec<isize>> {
         let changed = self.changed.iter().copied().filter(|at| inside(*at));
         let words: Vec<isize> = changed.collect();
@@ -313,11 +316,13 @@ extern "C" fn inspect(arg: *mut c_void) -> *mut c_void {
     ptr::null_mut()
 }
 
-/// Uses libc's malloc in every way that may make it keep something for the thread, and calls `after` after each. A glibc
-/// before 2.42 makes the thread's cache at the first allocation, a later one when something is first freed.
+/// Uses libc's malloc in every way that may make it keep something for the thread, and calls
+/// `after` after each. A glibc before 2.42 makes the thread's cache at the first allocation, a
+/// later one when something is first freed.
 pub(super) fn use_malloc(mut after: impl FnMut()) {
     for size in [24, 24, 1000, 40_000] {
-        // SAFETY: allocates and frees; the compiler knows these functions, and would leave them out.
+        // SAFETY: allocates and frees; the compiler knows these functions, and would leave them
+        // out.
         unsafe {
             let (one, two) = (
                 black_box(libc::malloc(size)),
@@ -352,8 +357,9 @@ pub(super) fn is_malloc_libcs() -> bool {
     object(c"malloc") == object(c"gnu_get_libc_version")
 }
 
-/// The thread-locals of libc that hold malloc's cache and arena: those that using it has made pointers, whatever they were
-/// before. Also where another malloc passes calls on to libc's; one that does not leaves these words alone.
+/// The thread-locals of libc that hold malloc's cache and arena: those that using it has made
+/// pointers, whatever they were before. Also where another malloc passes calls on to libc's; one
+/// that does not leaves these words alone.
 fn malloc_words(glibc: &Glibc, look: &Look) -> Result<Option<[isize; 2]>, Reason> {
     const LOST: Reason =
         "the C library's malloc keeps its caches for a thread in a way that is not known";

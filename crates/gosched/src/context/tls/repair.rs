@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicI32, AtomicUsize, fence};
 use super::glibc::Reason;
 use super::image;
 use super::modules::{self, Module};
-use super::{bounds, call_on_fs, on_thread};
+use super::{bounds, call_on_fs, on_thread, scope};
 use crate::context::current::{interrupted_m, read_fs};
 use crate::os;
 use crate::sched::registry;
@@ -57,7 +57,7 @@ static LIBCS: AtomicUsize = AtomicUsize::new(0);
 /// Wraps the handler; once, after libc has made its first thread and thereby installed its own.
 pub(super) fn install() -> Result<(), Reason> {
     // The loader below must be part of the program even if nothing here calls it.
-    std::hint::black_box(libc::dlopen as *const ());
+    std::hint::black_box((libc::dlopen as *const (), libc::dlclose as *const ()));
     bounds::keep();
     PROCESS.store(process(), Relaxed);
     let mut action = Action {
@@ -118,8 +118,15 @@ global_asm!(
     "dlopen:",
     "jmp {load}",
     ".size dlopen, . - dlopen",
+    ".weak dlclose",
+    ".hidden dlclose",
+    ".type dlclose, @function",
+    "dlclose:",
+    "jmp {unload}",
+    ".size dlclose, . - dlclose",
     ".popsection",
     load = sym load,
+    unload = sym unload,
 );
 
 type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
@@ -146,11 +153,36 @@ unsafe extern "C" fn load(path: *const c_char, flags: c_int) -> *mut c_void {
     if image::current().is_null() || PROCESS.load(Relaxed) != process() {
         return call();
     }
+    let _stand_in = scope::StandIn::begin();
     let handle = on_thread(|| load_and_tell(call));
     if handle.is_null() {
         return call(); // it fails again, and tells the caller's own `dlerror` why
     }
     handle
+}
+
+type Dlclose = unsafe extern "C" fn(*mut c_void) -> c_int;
+
+/// libc waits in it for everybody who looks symbols up, and the stand-in makes it wait for
+/// goroutines (`scope`).
+#[cfg_attr(target_feature = "crt-static", allow(dead_code))]
+unsafe extern "C" fn unload(handle: *mut c_void) -> c_int {
+    static LIBCS: AtomicUsize = AtomicUsize::new(0);
+    let mut libcs = LIBCS.load(Relaxed);
+    if libcs == 0 {
+        // SAFETY: a look-up by name; ours is hidden, so it is passed by.
+        libcs = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"dlclose".as_ptr()) } as usize;
+        LIBCS.store(libcs, Relaxed);
+    }
+    if libcs == 0 {
+        return -1; // no libc with a loader, nothing to unload
+    }
+    // SAFETY: D6, libc's dlclose has this type.
+    let libcs: Dlclose = unsafe { std::mem::transmute(libcs) };
+    let has_blocks = !image::current().is_null() && PROCESS.load(Relaxed) == process();
+    let _stand_in = has_blocks.then(scope::StandIn::begin);
+    // SAFETY: by the caller's promise to dlclose.
+    unsafe { libcs(handle) }
 }
 
 fn process() -> i32 {

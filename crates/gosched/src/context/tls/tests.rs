@@ -186,7 +186,8 @@ fn d6_a_spare_table_comes_back_with_what_belongs_to_it() {
     assert!(came_back);
 }
 
-/// Only from glibc 2.41 and Linux 6.11 on is there such a state; elsewhere a word that nobody uses stands for libc's.
+/// Only from glibc 2.41 and Linux 6.11 on is there such a state; elsewhere a word that nobody uses
+/// stands for libc's.
 #[test]
 fn d6_a_random_state_stays_with_its_block_and_outlives_it() {
     const STATE: usize = 0x5eed0;
@@ -211,7 +212,8 @@ fn d6_a_random_state_stays_with_its_block_and_outlives_it() {
             assert_eq!(block.owned(image).random, 0, "abandoned while in use");
             word.write(STATE);
         }
-        // SAFETY: D6, our own block; the table goes to the spares, and comes back to be freed with the block.
+        // SAFETY: D6, our own block; the table goes to the spares, and comes back to be freed with
+        // the block.
         let owned = unsafe { block.owned(image) };
         match give_and_take(owned) {
             Some(found) => assert_eq!(found.random, STATE, "the spare has lost it"),

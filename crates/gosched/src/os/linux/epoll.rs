@@ -147,7 +147,8 @@ impl Epoll {
         match check(answer) {
             Ok(n) => n,
             Err(Errno(libc::EINTR)) => 0,
-            // ENOSYS of an old kernel; any other error of a sandbox that does not know the call, now or from now on.
+            // ENOSYS of an old kernel; any other error of a sandbox that does not know the call,
+            // now or from now on.
             Err(_) => {
                 IS_OLD.store(true, Relaxed);
                 self.wait_ms(events, left_ns)

@@ -26,16 +26,26 @@ pub(crate) enum Wait {
 /// Sleeps while `word` holds `expected`, at most until the CLOCK_MONOTONIC instant
 /// `deadline_ns` (`None` and `u64::MAX`: for ever); CONTEXT: any.
 pub(crate) fn futex_wait(word: &AtomicU32, expected: u32, deadline_ns: Option<u64>) -> Wait {
+    futex_wait_ptr(word, expected, deadline_ns)
+}
+
+/// The same for an address that may be stale by now: memory that is not there has
+/// changed; CONTEXT: any.
+pub(crate) fn futex_wait_ptr(
+    word: *const AtomicU32,
+    expected: u32,
+    deadline_ns: Option<u64>,
+) -> Wait {
     let until = deadline_ns.filter(|&ns| ns != u64::MAX).map(timespec);
     // The bitset form is the one whose time is absolute, so that a wait repeated
     // after a spurious return ends when the first one would have.
     let operation = libc::FUTEX_WAIT_BITSET | libc::FUTEX_PRIVATE_FLAG;
-    // SAFETY: the kernel reads the word, which outlives the call by its borrow, and
-    // the timespec, which lives in this frame; it writes neither (D9: bare call).
+    // SAFETY: the kernel reads the word, if it is there, and the timespec, which lives
+    // in this frame; it writes neither (D9: bare call).
     let answer = unsafe {
         syscall6(
             libc::SYS_futex,
-            ptr::from_ref(word) as usize,
+            word as usize,
             operation as usize,
             expected as usize,
             until.as_ref().map_or(0, |at| ptr::from_ref(at) as usize),
@@ -47,7 +57,7 @@ pub(crate) fn futex_wait(word: &AtomicU32, expected: u32, deadline_ns: Option<u6
         Ok(_) => Wait::Woken,
         Err(Errno(libc::ETIMEDOUT)) => Wait::TimedOut,
         Err(Errno(libc::EINTR)) => Wait::Interrupted,
-        // EAGAIN; no other refusal exists for a valid word and a valid time.
+        // EAGAIN, or EFAULT where there is no word; no other refusal exists for a valid time.
         Err(_) => Wait::Changed,
     }
 }
@@ -151,5 +161,6 @@ mod tests {
         drop(word);
         assert_eq!(futex_wake_ptr(address, 1), 0);
         assert_eq!(futex_wake_ptr(core::ptr::null(), 1), 0);
+        assert_eq!(futex_wait_ptr(core::ptr::null(), 0, None), Wait::Changed);
     }
 }

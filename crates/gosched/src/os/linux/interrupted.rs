@@ -9,9 +9,9 @@
 //!  mov rax, [rsp + n]; syscall       on the stack: glibc from 2.41 on, where cancellation is off or there is one thread
 //!  mov rax, rsi; …; syscall          in a function to which glibc from 2.41 on passes the number of a cancellable call in
 //!                                    rsi; its caller has loaded that from the stack, where it still is
-//! ```
-//! The last is recognised by its whole code, which is the same in every such glibc, since it is written in assembly and its
-//! beginning and end are known to the handler of cancellation. Anywhere else (`libc::syscall`) the call stays cut short.
+//! ``` The last is recognised by its whole code, which is the same in every such glibc, since it
+//! is written in assembly and its beginning and end are known to the handler of cancellation.
+//! Anywhere else (`libc::syscall`) the call stays cut short.
 //!
 //! Only calls that end by themselves are put back: a signal of the program's own may have come first, and a program may wait for
 //! ever for what such a signal does. A call that is put back waits for its whole timeout again, except a sleep whose caller wants to know what is left: the kernel
@@ -52,7 +52,8 @@ const CALL_BYTES: usize = 5;
 /// From the function's first byte to its `syscall` is no more than this.
 const CANCELLABLE_MAX: usize = 64;
 
-/// Moves between registers that may stand between the load of the number and the call of that function.
+/// Moves between registers that may stand between the load of the number and the call of that
+/// function.
 const MOVES_MAX: usize = 6;
 
 /// The registers a handler will return to.
@@ -100,7 +101,8 @@ impl Interrupted {
     /// # Safety
     /// That code has just read this word, or a function above it has.
     unsafe fn stack_word(&self, at: usize) -> usize {
-        // SAFETY: D7, by the caller's promise it is there; nothing runs on that stack but this handler, further down.
+        // SAFETY: D7, by the caller's promise it is there; nothing runs on that stack but this
+        // handler, further down.
         unsafe { *((self.get(libc::REG_RSP) + at) as *const usize) }
     }
 
@@ -145,7 +147,8 @@ impl Interrupted {
         if self.bytes_before(CANCELLABLE.len())? != CANCELLABLE {
             return None;
         }
-        // SAFETY: D7, at the end of this function the stack pointer is as at its beginning: at the return address.
+        // SAFETY: D7, at the end of this function the stack pointer is as at its beginning: at the
+        // return address.
         let back = unsafe { self.stack_word(0) };
         // SAFETY: D7, the code that has called it lies before the address to which it returns.
         let call = unsafe { code_before(back, CALL_BYTES)? };
@@ -163,7 +166,8 @@ impl Interrupted {
             let (load, rest) = code.split_at(MOV_BYTES);
             let (moves, _) = rest.split_at(moves * 3);
             if load[..4] == MOV_RSI_STACK && load[4] < 0x80 && moves.chunks(3).all(is_move) {
-                // SAFETY: D7, the caller has loaded this word with the stack pointer one word higher than now.
+                // SAFETY: D7, the caller has loaded this word with the stack pointer one word
+                // higher than now.
                 return Some(unsafe { self.stack_word(8 + usize::from(load[4])) } as i64);
             }
         }
@@ -356,7 +360,8 @@ mod tests {
         }
     }
 
-    /// As in glibc from 2.41 on: the caller of a cancellable call, and the function that makes it, on one page.
+    /// As in glibc from 2.41 on: the caller of a cancellable call, and the function that makes it,
+    /// on one page.
     #[unsafe(naked)]
     unsafe extern "C" fn cancellable(
         a: usize,
