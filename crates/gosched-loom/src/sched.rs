@@ -7,6 +7,10 @@
 #[allow(dead_code, reason = "the dumps' side of the file has no concurrency")]
 pub(crate) mod waitq;
 
+#[path = "../../gosched/src/sched/wakelist.rs"]
+#[allow(dead_code, reason = "the poller's side of the file is not in the models")]
+pub(crate) mod wakelist;
+
 #[allow(unused_imports, reason = "the library takes what it needs")]
 pub(crate) use crate::{gstatus, note, sudog};
 

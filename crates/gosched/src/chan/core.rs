@@ -22,6 +22,7 @@ use std::time::Instant;
 
 use super::err::{RecvTimeoutError, SendTimeoutError, TryRecvError, TrySendError};
 use super::list::{Emptied, List, NoPush};
+use super::returned;
 use super::ring::{No, Ring};
 use super::seen::Seen;
 use super::timer::Clock;
@@ -30,13 +31,15 @@ use crate::sched::g::WaitReason;
 use crate::sched::lock::{Lock, Rank};
 use crate::sched::park::{Entered, enter};
 use crate::sched::waitq::{Node, On, Outcome, WaitKind, WaitQueue, Waiter, WakeList};
-use crate::shim::{AtomicBool, AtomicUsize, Relaxed};
+use crate::shim::{AtomicBool, AtomicU32, AtomicUsize, Relaxed};
 use crate::thread::park::check_cancelled;
 
-pub(super) static RECV: WaitKind = WaitKind::new(WaitReason::ChanReceive);
+pub(super) static RECV: WaitKind =
+    WaitKind::new(WaitReason::ChanReceive).passing_on(returned::pass_on_received);
 pub(super) static SEND: WaitKind = WaitKind::new(WaitReason::ChanSend);
 /// Waits for a select's sender that has been chosen and is about to evaluate its message.
-pub(super) static HANDSHAKE: WaitKind = WaitKind::always(WaitReason::ChanReceive);
+pub(super) static HANDSHAKE: WaitKind =
+    WaitKind::always(WaitReason::ChanReceive).passing_on(returned::pass_on_received);
 
 /// What a node wants, and what it got: in `Node::word`.
 pub(super) mod word {
@@ -62,15 +65,20 @@ pub(super) mod word {
 pub(super) struct Queues {
     pub(super) sendq: WaitQueue,
     pub(super) recvq: WaitQueue,
+    /// Values that were taken back from receivers that never go on (`returned`); first among what there is to receive.
+    pub(super) returned: WaitQueue,
     pub(super) is_closed: bool,
 }
 
 /// What every channel has, whatever it carries.
 pub(super) struct Header {
     pub(super) queues: Lock<Queues>,
-    /// Whether the queues have anybody in them, for those who pass the buffer without the lock.
+    /// Whether the queues have anybody in them, for those who pass the buffer without the lock. A value that was taken back
+    /// counts as a receiver that waits: whoever comes looks under the lock.
     pub(super) recv_waits: AtomicBool,
     pub(super) send_waits: AtomicBool,
+    /// How many values were taken back and wait for a receiver.
+    pub(super) returned: AtomicU32,
     pub(super) senders: AtomicUsize,
     pub(super) receivers: AtomicUsize,
     /// One side is gone for good; the other frees the channel.
@@ -78,6 +86,8 @@ pub(super) struct Header {
     pub(super) ending: Ending,
     /// How dumps see the channel: [`Chan::see`].
     pub(super) see: unsafe fn(*const Header) -> Seen,
+    /// What becomes of a node that was ended for a goroutine that never goes on: [`Chan::take_back`].
+    pub(super) take_back: unsafe fn(*const Header, &Node),
 }
 
 /// What is special about the end of a channel.
@@ -120,16 +130,19 @@ impl<T> Chan<T> {
                     Queues {
                         sendq: WaitQueue::new(),
                         recvq: WaitQueue::new(),
+                        returned: WaitQueue::new(),
                         is_closed: false,
                     },
                 ),
                 recv_waits: AtomicBool::new(false),
                 send_waits: AtomicBool::new(false),
+                returned: AtomicU32::new(0),
                 senders: AtomicUsize::new(senders),
                 receivers: AtomicUsize::new(1),
                 is_half_gone: AtomicBool::new(senders == 0),
                 ending,
                 see: Chan::<T>::see,
+                take_back: Chan::<T>::take_back,
             },
             flavor,
         };
@@ -404,14 +417,14 @@ impl<T> Chan<T> {
         let mut wake = WakeList::new();
         let mut q = self.header.queues.lock();
         if self.is_zero() {
-            if !q.sendq.is_empty()
+            waiter.on.set(self.header.on());
+            if !(q.sendq.is_empty() && q.returned.is_empty())
                 // SAFETY: by the caller's promise.
                 && let Some(took) = unsafe { self.take(&mut q, to, &node, &mut wake) }
             {
                 drop(q);
                 wake.wake_in(&rt);
-                drop(rt);
-                return took.after_handshake(&waiter, &node);
+                return took.after_handshake(rt, &waiter, &node);
             }
             if q.is_closed || os::has_passed(own) {
                 return Slow::Closed;
@@ -487,10 +500,11 @@ impl<T> Chan<T> {
         match &self.flavor {
             Flavor::Array(ring) => {
                 let _rt = enter();
-                if self.is_behind(&self.header.recv_waits) {
-                    return Err(No::NotNow);
-                }
                 // SAFETY: by the caller's promise.
+                if let Some(got) = unsafe { self.recv_behind(to) } {
+                    return got;
+                }
+                // SAFETY: as above.
                 unsafe { ring.pop(to)? };
                 self.serve_senders();
                 Ok(())
@@ -499,8 +513,9 @@ impl<T> Chan<T> {
                 let mut emptied = Emptied::new();
                 let popped = {
                     let _rt = enter();
-                    if self.is_behind(&self.header.recv_waits) {
-                        return Err(No::NotNow);
+                    // SAFETY: as above.
+                    if let Some(got) = unsafe { self.recv_behind(to) } {
+                        return got;
                     }
                     // SAFETY: as above.
                     unsafe { list.pop(to, &mut emptied) }
@@ -518,19 +533,28 @@ impl<T> Chan<T> {
         }
     }
 
-    /// Whether one who comes now must let others go first. Those that can be served are.
+    /// Whether a sender that comes now must let others go first. Those that can be served are.
     #[inline]
-    fn is_behind(&self, waits: &AtomicBool) -> bool {
+    pub(super) fn is_behind_senders(&self) -> bool {
+        let waits = &self.header.send_waits;
         waits.load(Relaxed) && {
             self.serve();
             waits.load(Relaxed)
         }
     }
 
-    /// As [`Chan::is_behind`], for a sender.
+    /// What a receiver that comes now gets, if others go first or a value was taken back; None: it takes from the buffer. Inside
+    /// the runtime.
+    ///
+    /// # Safety
+    /// `to` is a place for a `T`; initialised if `Some(Ok)` is returned.
     #[inline]
-    pub(super) fn is_behind_senders(&self) -> bool {
-        self.is_behind(&self.header.send_waits)
+    unsafe fn recv_behind(&self, to: *mut T) -> Option<Result<(), No>> {
+        if !self.header.recv_waits.load(Relaxed) {
+            return None;
+        }
+        // SAFETY: by the caller's promise.
+        unsafe { self.recv_behind_slow(to) }
     }
 
     #[inline]
@@ -560,8 +584,8 @@ impl<T> Chan<T> {
 
     pub(super) fn len(&self) -> usize {
         match &self.flavor {
-            Flavor::Array(ring) => ring.len(),
-            Flavor::List(list) => list.len(),
+            Flavor::Array(ring) => ring.len() + self.header.returned(),
+            Flavor::List(list) => list.len() + self.header.returned(),
             Flavor::Zero { .. } => 0,
             Flavor::Clock(clock) => usize::from(os::has_passed(clock.when())),
         }
@@ -574,6 +598,7 @@ impl<T> Chan<T> {
     pub(super) fn is_full(&self) -> bool {
         match &self.flavor {
             Flavor::List(_) => false,
+            Flavor::Array(ring) => ring.len() == ring.capacity(),
             _ => self.capacity() == Some(self.len()),
         }
     }
@@ -642,8 +667,14 @@ impl Header {
     /// Mirrors the queues for those who pass the buffer without the lock. Under the lock.
     #[inline]
     pub(super) fn note_queues(&self, q: &Queues) {
-        self.recv_waits.store(!q.recvq.is_empty(), Relaxed);
+        let recv_waits = !(q.recvq.is_empty() && q.returned.is_empty());
+        self.recv_waits.store(recv_waits, Relaxed);
         self.send_waits.store(!q.sendq.is_empty(), Relaxed);
+    }
+
+    /// How many values were taken back and wait for a receiver.
+    fn returned(&self) -> usize {
+        self.returned.load(Relaxed) as usize
     }
 
     /// What a waiter says of this channel.

@@ -95,6 +95,7 @@ impl<T> Chan<T> {
         if self.has_buffer() {
             while self.try_recv().is_ok() {}
         }
+        self.drop_returned();
     }
 
     /// After a select's place in the buffer was filled or given up: the last receiver went while it was in the way.

@@ -49,6 +49,7 @@ mod macros;
 mod parcel;
 mod port;
 mod receiver;
+mod returned;
 mod ring;
 pub(crate) mod seen;
 mod select;

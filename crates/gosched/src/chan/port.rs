@@ -225,28 +225,34 @@ impl<T> Port for Chan<T> {
 
     fn refuse(&self, promise: Promise, may_drop: bool) {
         let mut wake = WakeList::new();
+        let is_place = matches!(promise, Promise::Place(_));
         let rt = enter();
-        match (promise, &self.flavor) {
-            (Promise::Place(place), Flavor::Array(ring)) => {
-                ring.void(place);
-                self.serve();
-                drop(rt);
-                if may_drop {
-                    self.drain_if_deserted(); // else the last sender frees what is left, with the channel
-                }
-            }
-            (promise, _) => {
-                if let Some((node, claim)) = promise.receiver() {
-                    node.word.set(word::AGAIN);
-                    claim.finish(&mut wake);
-                }
-            }
+        self.refuse_promise(promise, &mut wake);
+        wake.wake_in(&rt);
+        drop(rt);
+        if is_place && may_drop {
+            self.drain_if_deserted(); // else the last sender frees what is left, with the channel
         }
-        wake.wake();
     }
 }
 
 impl<T> Chan<T> {
+    /// Gives up a place in the buffer, or tells the receiver to look again. Inside the runtime, without locks.
+    pub(super) fn refuse_promise(&self, promise: Promise, wake: &mut WakeList) {
+        match (promise, &self.flavor) {
+            (Promise::Place(place), Flavor::Array(ring)) => {
+                ring.void(place);
+                self.serve();
+            }
+            (promise, _) => {
+                if let Some((node, claim)) = promise.receiver() {
+                    node.word.set(word::AGAIN);
+                    claim.finish(wake);
+                }
+            }
+        }
+    }
+
     /// # Safety
     /// As for [`Port::poll_recv_locked`].
     unsafe fn recv_locked(
@@ -262,9 +268,13 @@ impl<T> Chan<T> {
                 return Err(No::NotNow); // they come first
             }
         }
+        // SAFETY: by the caller's promise.
+        if unsafe { self.take_returned(q, to) } {
+            return Ok(Polled::Now(Promise::Value));
+        }
         match &self.flavor {
             Flavor::Array(ring) => {
-                // SAFETY: by the caller's promise.
+                // SAFETY: as above.
                 unsafe { ring.pop(to)? };
                 self.settle_queued(q, wake);
             }
@@ -327,6 +337,7 @@ impl<T> Chan<T> {
     fn would_not_wait(&self, q: &Queues, is_send: bool) -> bool {
         let wants_more = |node: &Node| node.word.get() != word::READY;
         match (&self.flavor, is_send) {
+            (_, false) if !q.returned.is_empty() => true,
             (Flavor::Array(ring), true) => ring.is_ready_to_push(),
             (Flavor::Array(ring), false) => ring.is_ready_to_pop(),
             (Flavor::List(_), true) => true,

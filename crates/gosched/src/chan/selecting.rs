@@ -18,17 +18,18 @@ use std::time::{Duration, Instant};
 use super::core::{Chan, HANDSHAKE, Header, word};
 use super::parcel::{Parcel, Room};
 use super::port::{Polled, Port, Promise};
+use super::returned;
 use super::ring::{No, Place};
 use super::select::{Home, SelectedOperation};
 use super::{Receiver, RecvError, Sender};
 use crate::context::current_m;
 use crate::os;
 use crate::sched::g::WaitReason;
-use crate::sched::park::enter;
+use crate::sched::park::{Entered, enter};
 use crate::sched::waitq::{Node, On, Outcome, WaitKind, Waiter, WakeList};
 use crate::thread::park::check_cancelled;
 
-static SELECT: WaitKind = WaitKind::new(WaitReason::Select);
+static SELECT: WaitKind = WaitKind::new(WaitReason::Select).passing_on(returned::pass_on_selected);
 static NO_CASES: WaitKind = WaitKind::new(WaitReason::SelectNoCases);
 
 /// Cases for which a select needs no memory but its stack.
@@ -276,36 +277,41 @@ impl Run<'_, '_> {
         promised_node.elem.set(self.parcel.room());
         with_nodes(self.cases, &waiter, self, |run, nodes| {
             let due = run.next_due();
-            let found = with_indices(run.cases.len(), |sorted| {
-                let _rt = enter();
+            with_indices(run.cases.len(), |sorted| {
+                let rt = enter(); // until it sleeps: whoever claims it relies on it (`waitq`)
                 let locks = LockAll::new(run.cases, sorted);
                 let found = run.look(order, &promised_node, is_default, &mut wake);
-                if matches!(found, Look::Nothing) && !is_default {
+                if matches!(found, None) && !is_default {
                     if run.next_due() != due {
-                        return Look::Again;
+                        return Locked::Again;
                     }
                     run.queue(order, nodes, &mut wake);
                 }
                 drop(locks);
-                wake.wake();
-                found
-            });
-            match found {
-                Look::Got(at, Polled::Now(promise)) => return Locked::Got(at, promise),
-                Look::Got(at, Polled::Promised) => {
-                    let outcome = promised.wait(&HANDSHAKE, u64::MAX);
-                    debug_assert_eq!(outcome, Outcome::Case(0));
-                    return match promised_node.word.get() {
-                        word::MOVED => Locked::Got(at, Promise::Value),
-                        _ => Locked::Again,
-                    };
+                wake.wake_in(&rt);
+                match found {
+                    Some((at, Polled::Now(promise))) => Locked::Got(at, promise),
+                    Some((at, Polled::Promised)) => {
+                        run.shake_hands(rt, at, &promised, &promised_node)
+                    }
+                    None if is_default => Locked::Nothing,
+                    None => run.wait(rt, &waiter, nodes, deadline_ns, due),
                 }
-                Look::Again => return Locked::Again,
-                Look::Nothing if is_default => return Locked::Nothing,
-                Look::Nothing => {}
-            }
-            run.wait(&waiter, nodes, deadline_ns, due)
+            })
         })
+    }
+
+    /// Waits for the value of a sender that has yet to evaluate it.
+    fn shake_hands(&self, rt: Entered, at: usize, waiter: &Waiter, node: &Node) -> Locked {
+        if let Some(port) = self.cases[at].port {
+            waiter.on.set(port.header().on());
+        }
+        let outcome = waiter.wait_in(rt, &HANDSHAKE, u64::MAX);
+        debug_assert_eq!(outcome, Outcome::Case(0));
+        match node.word.get() {
+            word::MOVED => Locked::Got(at, Promise::Value),
+            _ => Locked::Again,
+        }
     }
 
     /// Looks at every case with all locks held: what is found is true of one moment.
@@ -315,7 +321,7 @@ impl Run<'_, '_> {
         promised: &Node,
         is_default: bool,
         wake: &mut WakeList,
-    ) -> Look {
+    ) -> Option<(usize, Polled)> {
         let versions = || {
             let of = |case: &Case<'_>| case.port.map_or((0, 0), Port::version);
             self.cases.iter().map(of).fold((0usize, 0usize), |sum, v| {
@@ -339,12 +345,12 @@ impl Run<'_, '_> {
                     }
                 };
                 if let Some(polled) = got {
-                    return Look::Got(*at, polled);
+                    return Some((*at, polled));
                 }
             }
             // Positions only grow, so equal sums are equal positions.
             if before.is_none_or(|before| versions() == before) {
-                return Look::Nothing;
+                return None;
             }
         }
     }
@@ -386,13 +392,20 @@ impl Run<'_, '_> {
         }
     }
 
-    fn wait(&self, waiter: &Waiter, nodes: &[Node], deadline_ns: u64, due: u64) -> Locked {
+    fn wait(
+        &self,
+        rt: Entered,
+        waiter: &Waiter,
+        nodes: &[Node],
+        deadline_ns: u64,
+        due: u64,
+    ) -> Locked {
         waiter.on.set(On {
             cases_at: self.cases.as_ptr().cast(),
             cases: self.cases.len() as u32,
             ..On::NOTHING
         });
-        let outcome = waiter.wait(&SELECT, deadline_ns.min(due));
+        let outcome = waiter.wait_in(rt, &SELECT, deadline_ns.min(due));
         let is_due = outcome == Outcome::TimedOut && due <= deadline_ns && !self.wants_ready;
         let in_turn = is_due.then(|| self.take_due(nodes)).flatten();
         self.unqueue(nodes, outcome);
@@ -450,11 +463,16 @@ impl Run<'_, '_> {
     }
 }
 
-/// What a look under all locks found.
-enum Look {
-    Got(usize, Polled),
-    Nothing,
-    Again,
+/// The channel of a select's node.
+///
+/// # Safety
+/// The waiter is a select's that sleeps or was abandoned, and the node is one of its own.
+pub(super) unsafe fn case_of<'a>(waiter: &'a Waiter, node: &Node) -> Option<&'a dyn Port> {
+    let on = waiter.on.get();
+    let cases = on.cases_at.cast::<Case<'a>>();
+    // SAFETY: by the caller's promise; `wait` stored the cases, and each node has the number of its case.
+    let cases = unsafe { std::slice::from_raw_parts(cases, on.cases as usize) };
+    cases.get(node.case())?.port
 }
 
 /// All channels of a select, locked by address, each once.

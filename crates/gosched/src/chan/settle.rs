@@ -69,6 +69,9 @@ impl<T> Chan<T> {
 
     /// Serves whoever waits, as far as the buffer allows.
     pub(super) fn settle(&self, q: &mut Queues, wake: &mut WakeList, emptied: &mut Emptied<T>) {
+        if !q.returned.is_empty() {
+            self.settle_returned(q, wake);
+        }
         match &self.flavor {
             Flavor::Array(ring) => {
                 while settle_receivers(

@@ -9,7 +9,7 @@ use std::ptr;
 use super::core::{Chan, Flavor, HANDSHAKE, Queues, Slow, word};
 use super::ring::No;
 use crate::os;
-use crate::sched::park::enter;
+use crate::sched::park::{Entered, enter};
 use crate::sched::waitq::{Claim, Node, Outcome, Waiter, WakeList};
 
 /// What a receiver found in the queue of senders.
@@ -22,13 +22,14 @@ pub(super) enum Took {
 }
 
 impl Took {
-    /// The receiver has what it took, after waiting for it if it was a promise. Without locks.
+    /// The receiver has what it took, after waiting for it if it was a promise. Without locks. It has been inside the runtime
+    /// since it took.
     #[inline]
-    pub(super) fn after_handshake(self, waiter: &Waiter, node: &Node) -> Slow {
+    pub(super) fn after_handshake(self, rt: Entered, waiter: &Waiter, node: &Node) -> Slow {
         if self == Took::Value {
             return Slow::Moved;
         }
-        let outcome = waiter.wait(&HANDSHAKE, u64::MAX);
+        let outcome = waiter.wait_in(rt, &HANDSHAKE, u64::MAX);
         debug_assert_eq!(outcome, Outcome::Case(0));
         match node.word.get() {
             word::MOVED => Slow::Moved,
@@ -88,6 +89,10 @@ impl<T> Chan<T> {
         node: &Node,
         wake: &mut WakeList,
     ) -> Option<Took> {
+        // SAFETY: by the caller's promise.
+        if unsafe { self.take_returned(q, to) } {
+            return Some(Took::Value);
+        }
         loop {
             let (sender, claim) = q.sendq.pop()?;
             let took = match sender.word.get() {
@@ -133,22 +138,21 @@ impl<T> Chan<T> {
         let waiter = Waiter::new();
         let node = Node::new(&waiter, 0);
         node.elem.set(to.cast());
+        waiter.on.set(self.header.on());
         let mut wake = WakeList::new();
-        let took = {
-            let rt = enter();
-            let mut q = self.header.queues.lock();
-            // SAFETY: by the caller's promise.
-            let took = unsafe { self.take(&mut q, to, &node, &mut wake) };
-            let is_closed = q.is_closed;
-            drop(q);
-            wake.wake_in(&rt);
-            match took {
-                Some(took) => took,
-                None if is_closed || self.has_expired() => return Err(No::Closed),
-                None => return Err(No::NotNow),
-            }
+        let rt = enter();
+        let mut q = self.header.queues.lock();
+        // SAFETY: by the caller's promise.
+        let took = unsafe { self.take(&mut q, to, &node, &mut wake) };
+        let is_closed = q.is_closed;
+        drop(q);
+        wake.wake_in(&rt);
+        let took = match took {
+            Some(took) => took,
+            None if is_closed || self.has_expired() => return Err(No::Closed),
+            None => return Err(No::NotNow),
         };
-        match took.after_handshake(&waiter, &node) {
+        match took.after_handshake(rt, &waiter, &node) {
             Slow::Moved => Ok(()),
             _ => Err(No::NotNow),
         }

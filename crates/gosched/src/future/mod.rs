@@ -48,6 +48,7 @@ static FUTURE: WaitOps = WaitOps {
     is_open: true,
     commit: |g, word| word_of(&word).commit(g.as_ptr() as usize),
     withdraw: |g, word| word_of(&word).withdraw(g.as_ptr() as usize),
+    pass_on: None,
 };
 
 fn word_of(arg: &*const c_void) -> &WakeWord {

@@ -36,8 +36,35 @@ use crate::sched::park::{Entered, enter};
 use crate::sched::waitq::{Node, On, Outcome, WaitKind, Waiter, WakeList};
 use crate::thread::check_cancelled;
 
-static READ: WaitKind = WaitKind::expecting(WaitReason::IoRead);
-static WRITE: WaitKind = WaitKind::expecting(WaitReason::IoWrite);
+static READ: WaitKind = WaitKind::expecting(WaitReason::IoRead).passing_on(|waiter, by| {
+    // SAFETY: by the caller's promise; the kind's waiters are parked by `Desc::wait`.
+    unsafe { end_abandoned(waiter, by, Side::Read) };
+});
+static WRITE: WaitKind = WaitKind::expecting(WaitReason::IoWrite).passing_on(|waiter, by| {
+    // SAFETY: as above.
+    unsafe { end_abandoned(waiter, by, Side::Write) };
+});
+
+/// The waiter never goes on: its home counts it no more, and if it was woken it wakes the next one.
+///
+/// # Safety
+/// As `waitq::PassOn` says; the waiter was parked by [`Desc::wait`].
+unsafe fn end_abandoned(waiter: &Waiter, by: Option<&Node>, side: Side) {
+    let socket = waiter.on.get().cases_at.cast::<Parked>();
+    // SAFETY: D2, it lies on the abandoned stack, beside the waiter.
+    let Parked { slot, home } = unsafe { *socket };
+    home.end_wait();
+    if by.is_some() {
+        slot.wake_next(side);
+    }
+}
+
+/// What a waiter waits on.
+#[derive(Clone, Copy)]
+struct Parked {
+    slot: &'static Slot,
+    home: &'static Driver,
+}
 
 /// A direction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -166,9 +193,7 @@ impl Desc {
     ) -> io::Result<()> {
         let flow = self.flow(side);
         let timeout_at = attempt.timeout_at(flow);
-        let Some(home) = self.home(fd)? else {
-            return Ok(()); // its runtime has just ended
-        };
+        self.find_home(fd)?;
         let waiter = Waiter::new();
         let node = Node::new(&waiter, 0);
         let rt = enter();
@@ -179,12 +204,15 @@ impl Desc {
             return Ok(());
         }
         let mut queues = self.0.queues.lock();
-        if flow.changes.seq() != seq || self.0.home().is_none() {
+        // Under the lock: the home may have gone since it was found, and another one may have come.
+        let Some(home) = self.0.home().filter(|_| flow.changes.seq() == seq) else {
             return Ok(());
-        }
+        };
+        let parked = Parked { slot: self.0, home };
         let deadline = flow.deadline.load(Relaxed);
         waiter.on.set(On {
             object: self.0.fd.load(Relaxed) as usize,
+            cases_at: (&raw const parked).cast(),
             ..On::NOTHING
         });
         // SAFETY: G4, the node is taken out below before this frame ends.
@@ -215,43 +243,32 @@ impl Desc {
         }
     }
 
-    /// Who is told of the descriptor; registers it if nobody is. None: look again.
+    /// Registers the descriptor if nobody is told of it. It may lose its home at once.
     #[inline]
-    fn home(&self, fd: BorrowedFd<'_>) -> io::Result<Option<&'static Driver>> {
+    fn find_home(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
         match self.0.home() {
-            Some(home) => Ok(Some(home)),
+            Some(_) => Ok(()),
             None => self.register(fd),
         }
     }
 
     #[cold]
-    fn register(&self, fd: BorrowedFd<'_>) -> io::Result<Option<&'static Driver>> {
+    fn register(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
         let driver = driver::of_caller()?;
         let _rt = enter();
         let _queues = self.0.queues.lock();
         if self.0.home().is_none() {
             driver.adopt(self.0, fd.as_raw_fd())?;
         }
-        Ok(self.0.home())
+        Ok(())
     }
 
     /// One who was woken is done: there may be something for the next.
     #[inline]
     fn finish(&self, side: Side, attempt: &Attempt) {
         if attempt.is_woken {
-            self.pass_on(side);
+            self.0.wake_next(side);
         }
-    }
-
-    fn pass_on(&self, side: Side) {
-        let rt = enter();
-        let mut wake = WakeList::new();
-        let mut queues = self.0.queues.lock();
-        if let Some((_, claim)) = queues.of(side).pop() {
-            claim.finish(&mut wake);
-        }
-        drop(queues);
-        wake.wake_in(&rt);
     }
 
     /// Whether operations fail instead of waiting. The descriptor itself is non-blocking always.

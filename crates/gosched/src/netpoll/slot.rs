@@ -128,6 +128,18 @@ impl Slot {
         }
     }
 
+    /// Wakes the first who waits in this direction.
+    pub(super) fn wake_next(&self, side: Side) {
+        let rt = enter();
+        let mut wake = WakeList::new();
+        let mut queues = self.queues.lock();
+        if let Some((_, claim)) = queues.of(side).pop() {
+            claim.finish(&mut wake);
+        }
+        drop(queues);
+        wake.wake_in(&rt);
+    }
+
     /// Wakes whoever waits in this direction. Under the lock.
     pub(super) fn wake_all(queue: &mut WaitQueue, wake: &mut WakeList) {
         while let Some((_, claim)) = queue.pop() {

@@ -314,6 +314,12 @@ impl G {
         self.wait_since.store(now_ms, Relaxed);
     }
 
+    /// It becomes Runnable, and not by the end of a wait.
+    #[inline]
+    pub(crate) fn set_not_waiting(&self) {
+        self.wait_reason.store(WaitReason::None as u8, Relaxed);
+    }
+
     pub(crate) fn wait_reason(&self) -> WaitReason {
         WaitReason::from_u8(self.wait_reason.load(Relaxed))
     }

@@ -70,6 +70,7 @@ pub(crate) mod threads;
 pub(crate) mod trace;
 pub(crate) mod wait;
 pub(crate) mod waitq;
+pub(crate) mod wakelist;
 pub(crate) mod world;
 
 #[cfg(test)]

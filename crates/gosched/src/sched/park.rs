@@ -18,6 +18,7 @@ use super::lock::{Held, ranks};
 use super::m::{BLOCK, LET_GO, PreemptOff, YIELD};
 use super::ptr::{Gp, Mp};
 use super::schedule::Next;
+use super::waitq::{PassOn, pass_on_given};
 use super::{Core, Sched, chaos};
 use crate::context::{self, current_m};
 
@@ -51,6 +52,8 @@ pub(crate) struct WaitOps {
     /// Takes the goroutine back from the thing it waits on; true: the wake-up is the caller's now. Called with
     /// the Scan bit held, when the goroutine is to unwind or its runtime is dropped (D2).
     pub(crate) withdraw: unsafe fn(Gp, *const c_void) -> bool,
+    /// For a wait in queues: passes on what the goroutine was given, when its runtime is dropped before it goes on.
+    pub(crate) pass_on: Option<PassOn>,
 }
 
 /// Being inside the runtime, until dropped. No switch happens meanwhile, so its M stays the same.
@@ -282,8 +285,8 @@ pub(crate) fn ready(g: Gp) {
 #[inline]
 pub(crate) fn ready_in(rt: &Entered, g: Gp) {
     let sched = g.sched();
-    if sched.dead.load(Relaxed) {
-        return; // D2: nobody runs there any more
+    if sched.is_dead() {
+        return pass_on(g); // D2: nobody runs there any more
     }
     g.status.transition(Status::Waiting, Status::Runnable);
     let p = rt
@@ -304,11 +307,32 @@ pub(crate) fn ready_in(rt: &Entered, g: Gp) {
     }
 }
 
+/// The goroutine's wait has ended and its runtime is being dropped: it never goes on. What it was given goes to the next waiter.
+/// By whoever ended the wait, or by the drop; the first of the two does it. Inside the runtime, without locks.
+#[cold]
+#[inline(never)]
+pub(crate) fn pass_on(g: Gp) {
+    if let Some(ops) = g.wait_ops.get() {
+        // SAFETY: D2, the goroutine is Waiting, or Runnable since its last wait, on a stack that is never freed; nobody runs it.
+        unsafe { pass_on_given(ops, g.wait_arg.get()) };
+    }
+}
+
 impl Sched {
+    /// Whether the drop of the runtime has begun (D2). A look; `inject` and the drop itself look under the scheduler lock.
+    #[inline]
+    pub(crate) fn is_dead(&self) -> bool {
+        self.dead.load(Relaxed)
+    }
+
     /// Queues a runnable goroutine from outside and makes sure that somebody looks (WK): in one locked step, so
     /// that no thread outside the runtime is ever between the two.
     pub(crate) fn inject(&self, g: Gp) {
         let mut core = self.core.lock();
+        if self.is_dead() {
+            drop(core);
+            return pass_on(g); // the drop may have looked before it was Runnable
+        }
         self.global_put(&mut core, g);
         self.wake_after_put(core);
     }
@@ -342,6 +366,7 @@ fn gosched_m(sched: &Sched, m: Mp, g: Gp) -> Next {
 /// It has used up its slice, or the world stops: then it waits for its turn where it is.
 fn preempted_m(sched: &Sched, m: Mp, g: Gp) -> Next {
     if sched.is_stopping() {
+        g.set_not_waiting();
         g.status.transition(Status::Running, Status::Runnable);
         drop_g(m, g);
         sched.runq_put(m.p(), g);
@@ -353,6 +378,7 @@ fn preempted_m(sched: &Sched, m: Mp, g: Gp) -> Next {
 
 #[inline]
 fn yield_to_global(sched: &Sched, m: Mp, g: Gp, put: fn(&Sched, &mut Held<'_, Core>, Gp)) -> Next {
+    g.set_not_waiting();
     g.status.transition(Status::Running, Status::Runnable);
     drop_g(m, g);
     put(sched, &mut sched.core.lock(), g);

@@ -210,6 +210,7 @@ impl Sched {
         }
         self.calls.parked.add_shared(1);
         m.unask(YIELD);
+        g.set_not_waiting();
         g.status.transition(Status::Running, Status::Preempted);
         g.status.requeue_preempted();
         self.bind_here(&mut core, m, g);

@@ -89,7 +89,7 @@ impl Sched {
             && self.is_given_up.load(Relaxed)
             && !matches!(g.status.get(), Status::Dead | Status::Idle)
         {
-            super::teardown::withdraw(g); // it may have gone to wait since everybody was
+            super::teardown::take_back(g); // it may have gone to wait since everybody was
             super::teardown::tell_scope(g);
         }
     }

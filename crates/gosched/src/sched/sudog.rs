@@ -77,6 +77,40 @@ impl WaitWord {
         }
     }
 
+    /// As [`WaitWord::claim`], but a waiter that sleeps and is `gone` is left to the drop of its runtime (D2).
+    #[must_use = "who claims must finish"]
+    #[inline]
+    pub(crate) fn claim_unless(&self, case: usize, gone: impl Fn(usize) -> bool) -> Found {
+        match self.waiter() {
+            Some(waiter) if gone(waiter) => Found::Over,
+            _ => self.claim(case),
+        }
+    }
+
+    /// Who sleeps, unclaimed. A look: it may change at once.
+    #[inline]
+    pub(crate) fn waiter(&self) -> Option<usize> {
+        // ORDER: Acquire; pairs with the Release of `commit`: the G that sleeps may be read.
+        let word = self.0.load(Acquire);
+        (word != PENDING && word & 1 == 0).then_some(word)
+    }
+
+    /// Takes back what a waiter that never goes on was given: the word becomes done as `case`. True: it was done as a case for
+    /// which `is_gift` holds, and no other caller took it back.
+    #[must_use = "what was taken back must be passed on"]
+    pub(crate) fn revoke(&self, is_gift: impl Fn(usize) -> bool, case: usize) -> bool {
+        // ORDER: Acquire; pairs with the Release of `finish`: what was handed over may be read.
+        let word = self.0.load(Acquire);
+        let revoked = case << CASE_SHIFT | DONE;
+        // ORDER: AcqRel; between two that revoke.
+        word & TAG == DONE
+            && is_gift(word >> CASE_SHIFT)
+            && self
+                .0
+                .compare_exchange(word, revoked, AcqRel, Relaxed)
+                .is_ok()
+    }
+
     /// The waiter was refused and goes to sleep until the claimer is done; false: it is.
     #[must_use = "a refused waiter must not sleep"]
     pub(crate) fn commit_late(&self) -> bool {

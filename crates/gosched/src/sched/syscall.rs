@@ -222,6 +222,7 @@ pub(crate) fn wait_here(sched: &Sched, m: Mp, g: Gp) {
         run_again(m, g); // from now on nobody is woken
         return sched.stray_is_back(m);
     }
+    g.set_not_waiting();
     g.status.transition(Status::Syscall, Status::Runnable);
     sched.bind_here(&mut core, m, g);
     // It may have come back with the lock that everybody waits for.
@@ -237,6 +238,7 @@ fn exitsyscall0(sched: &Sched, m: Mp, g: Gp) -> Next {
     tls::to_own(m);
     m.claim.resume();
     sched.stray_is_back(m);
+    g.set_not_waiting();
     g.status.transition(Status::Syscall, Status::Runnable);
     drop_g(m, g);
     let mut core = sched.core.lock();

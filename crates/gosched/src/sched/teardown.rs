@@ -14,11 +14,13 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::time::Duration;
 
+use super::g::WaitReason;
 use super::gstatus::Status;
 use super::m::PreemptOff;
-use super::park::{assert_user_context, enter, no_preempt};
+use super::park::{assert_user_context, enter, no_preempt, pass_on};
 use super::ptr::Gp;
 use super::wait::Awaiters;
+use super::waitq::pass_on_withdrawn;
 use super::{Sched, registry};
 use crate::builder::Hook;
 use crate::context::tls;
@@ -156,7 +158,7 @@ fn answer_joins(gs: &PageVec<Gp>) -> Awaiters {
     let mut awaiters = Awaiters::new();
     for g in gs.as_slice() {
         let _rt = enter();
-        withdraw(*g);
+        take_back(*g);
         abandon(*g, &mut awaiters);
     }
     awaiters
@@ -278,6 +280,25 @@ fn drop_unstarted(g: Gp) {
             Inner::tell_scope(inner, Fate::NeverRan);
             Inner::release(inner);
         }
+    }
+}
+
+/// Takes a goroutine that never goes on off what it waits on, and passes on what it was given in a wait from which it has not
+/// returned. Inside the runtime, when no thread of the runtime is inside (D2).
+pub(crate) fn take_back(g: Gp) {
+    if withdraw(g) {
+        if let Some(ops) = g.wait_ops.get() {
+            // SAFETY: D2, the goroutine stays Waiting for ever: its wake-up was the caller's.
+            unsafe { pass_on_withdrawn(ops, g.wait_arg.get()) };
+        }
+        return;
+    }
+    // A wait that has ended: its waker sees that the runtime is dead, or has queued the goroutine before.
+    let is_woken = g.status.get() == Status::Runnable
+        && g.started.load(Acquire) != 0
+        && g.wait_reason() != WaitReason::None;
+    if is_woken {
+        pass_on(g);
     }
 }
 

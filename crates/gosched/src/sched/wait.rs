@@ -254,6 +254,7 @@ impl SlotKind {
             is_open: true,
             commit,
             withdraw,
+            pass_on: None,
         })
     }
 }

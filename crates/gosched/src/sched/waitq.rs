@@ -12,27 +12,29 @@
 //!
 //! The timeout and the end of the runtime claim the waiter without knowing its queues: its nodes stay in them until the waiter
 //! takes them out. Those of a goroutine whose runtime was dropped stay in, claimed, on a stack that is never freed (D2);
-//! a pop throws them out.
+//! a pop throws them out. A pop also skips a goroutine that sleeps while its runtime is being dropped. A goroutine that was
+//! given something before the drop and never runs has it taken back: its [`WaitKind`] passes it on.
+//!
+//! From the moment its node is in a queue until its commit a goroutine stays inside the runtime. So a drop finds no goroutine
+//! that is queued, neither asleep nor running.
 
 use std::ffi::c_void;
 use std::marker::PhantomPinned;
 use std::ptr;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
 
-use super::Sched;
-use super::g::{G, GQueue, WaitReason};
-use super::gstatus::Status;
+use super::g::{G, WaitReason};
 use super::note::Note;
-use super::park::{Entered, WaitArg, WaitOps, enter, park, park_in, ready_in};
+use super::park::{Entered, WaitArg, WaitOps, enter, park, park_in};
 use super::ptr::{Gp, Ptr};
 use super::sudog::{CASE_SHIFT, Found, WaitWord};
+pub(crate) use super::wakelist::WakeList;
 use crate::context::current_g;
 use crate::shim::{Cell, LATE_TURNS};
-use crate::thread::park::{arm, wait_timed};
+use crate::thread::park::{arm, wait_timed_in};
 
 /// Marks a waiter that is a thread's note; a G's address has the bit clear.
-const THREAD: usize = 2;
+pub(super) const THREAD: usize = 2;
 
 /// Cases that no queue uses.
 const TIMED_OUT: usize = usize::MAX >> CASE_SHIFT;
@@ -55,8 +57,10 @@ pub(crate) struct Waiter {
     word: WaitWord,
     note: Note,
     /// Link of a [`WakeList`], and who is woken.
-    next: Cell<*const Waiter>,
-    asleep: Cell<usize>,
+    pub(super) next: Cell<*const Waiter>,
+    pub(super) asleep: Cell<usize>,
+    /// The node by which the wait was claimed.
+    by: Cell<*const Node>,
     /// What it waits on, for dumps.
     pub(crate) on: Cell<On>,
     _pin: PhantomPinned,
@@ -69,7 +73,7 @@ pub(crate) struct On {
     pub(crate) object: usize,
     /// The word with the goroutine that holds it (`sync::owner`), where there is one; null otherwise.
     pub(crate) holder: *const AtomicU64,
-    /// The cases of a select.
+    /// The cases of a select; the socket and its home of a wait for the network (`netpoll`).
     pub(crate) cases_at: *const c_void,
     /// How many; of a single operation there is one, even on a channel that does not exist (`never`).
     pub(crate) cases: u32,
@@ -98,6 +102,7 @@ impl Waiter {
             note: Note::new(),
             next: Cell::new(ptr::null()),
             asleep: Cell::new(0),
+            by: Cell::new(ptr::null()),
             on: Cell::new(On::NOTHING),
             _pin: PhantomPinned,
         }
@@ -134,11 +139,10 @@ impl Waiter {
     /// With a deadline, or on a plain thread.
     #[inline(never)]
     fn wait_otherwise(&self, rt: Entered, kind: &'static WaitKind, deadline_ns: u64) {
-        let is_g = rt.g().is_some();
-        drop(rt);
-        if !is_g {
+        if rt.g().is_none() {
+            drop(rt);
             self.wait_thread(deadline_ns);
-        } else if !wait_timed(&kind.timed, (&raw const *self).cast(), deadline_ns) {
+        } else if !wait_timed_in(rt, &kind.timed, (&raw const *self).cast(), deadline_ns) {
             crate::thread::park::yield_until(deadline_ns, || self.word.is_claimed());
             self.give_up(TIMED_OUT);
         }
@@ -222,6 +226,14 @@ impl WaitKind {
         kind
     }
 
+    /// With a way to pass on what a goroutine was given that never goes on.
+    pub(crate) const fn passing_on(mut self, pass_on: PassOn) -> WaitKind {
+        self.untimed.pass_on = Some(pass_on);
+        self.timed.pass_on = Some(pass_on);
+        self.late.pass_on = Some(pass_on);
+        self
+    }
+
     /// For a wait that something outside the program may end at any time.
     pub(crate) const fn expecting(reason: WaitReason) -> WaitKind {
         let mut kind = WaitKind::new(reason);
@@ -237,6 +249,7 @@ impl WaitKind {
                 is_open: true,
                 commit,
                 withdraw,
+                pass_on: None,
             },
             timed: WaitOps {
                 reason,
@@ -244,6 +257,7 @@ impl WaitKind {
                 is_open: false,
                 commit: |g, waiter| arm(g, time_out, || commit_g(g, waiter)),
                 withdraw,
+                pass_on: None,
             },
             late: WaitOps {
                 reason,
@@ -251,8 +265,41 @@ impl WaitKind {
                 is_open: false,
                 commit: commit_late,
                 withdraw: |_, _| false,
+                pass_on: None,
             },
         }
+    }
+}
+
+/// Passes on what a waiter was given that never goes on: the node by which its wait was ended, or None if the drop of its runtime
+/// ended it. Inside the runtime, without locks, once for each wait.
+///
+/// # Safety
+/// The waiter, its nodes and what it waits on stay: they belong to a goroutine that was abandoned (D2).
+pub(crate) type PassOn = unsafe fn(&Waiter, Option<&Node>);
+
+/// The goroutine that waits so never goes on. Its wait has ended, or is about to be ended by a caller that passes on, too.
+///
+/// # Safety
+/// `arg` belongs to `ops`, whose goroutine does not run any more (D2).
+pub(crate) unsafe fn pass_on_given(ops: &WaitOps, arg: *const c_void) {
+    if let Some(pass_on) = ops.pass_on {
+        let waiter = waiter_of(&arg);
+        if waiter.word.revoke(|case| case < CANCELLED, CANCELLED) {
+            // SAFETY: G4, the wait was ended by a claim, which stored its node; both are on the abandoned stack.
+            unsafe { pass_on(waiter, waiter.by.get().as_ref()) };
+        }
+    }
+}
+
+/// The drop of its runtime has withdrawn the goroutine that waits so.
+///
+/// # Safety
+/// As for [`pass_on_given`].
+pub(crate) unsafe fn pass_on_withdrawn(ops: &WaitOps, arg: *const c_void) {
+    if let Some(pass_on) = ops.pass_on {
+        // SAFETY: by the caller's promise.
+        unsafe { pass_on(waiter_of(&arg), None) };
     }
 }
 
@@ -320,22 +367,29 @@ impl Node {
         }
     }
 
+    /// What the waiter is told when this node ends its wait.
+    pub(crate) fn case(&self) -> usize {
+        self.case
+    }
+
     /// Whether it is in its queue. Under the queue's lock.
     pub(crate) fn is_queued(&self) -> bool {
         self.is_queued.get()
     }
 
     /// Ends the wait of a node that is in no queue, if nobody else has. The waiter keeps the node alive until then.
+    ///
+    /// Its runtime may be in the middle of a drop: the waiter relies on this claim, and what it is given is passed on.
     pub(crate) fn claim(&self) -> Option<Claim> {
-        claim(self)
+        // SAFETY: G4, by the caller's promise the waiter is there.
+        claimed(self, unsafe { &*self.waiter }.word.claim(self.case))
     }
 }
 
 /// A claimed waiter: what it waited for is handed over now.
 #[must_use = "who claims must finish"]
 pub(crate) struct Claim {
-    waiter: *const Waiter,
-    case: usize,
+    node: *const Node,
     asleep: usize,
 }
 
@@ -344,13 +398,11 @@ impl Claim {
     #[inline]
     pub(crate) fn finish(self, wake: &mut WakeList) {
         // SAFETY: G4, the waiter leaves its wait only when it is finished, or woken if it sleeps.
-        let waiter = unsafe { &*self.waiter };
+        let (waiter, case) = unsafe { (&*(*self.node).waiter, (*self.node).case) };
         if self.asleep != 0 {
-            waiter.next.set(ptr::null());
-            waiter.word.finish_asleep(self.case);
+            waiter.word.finish_asleep(case);
             wake.push(waiter, self.asleep);
-        } else if waiter.word.finish_awake(self.case) {
-            waiter.next.set(ptr::null());
+        } else if waiter.word.finish_awake(case) {
             wake.push(waiter, waiter.asleep.get());
         }
     }
@@ -454,7 +506,16 @@ impl WaitQueue {
         true
     }
 
-    /// Claims the first waiter whose wait is not over and takes its node out. Nodes of waits that are over go, too.
+    /// Takes the first node out as it is: its wait is over, or not to be ended.
+    pub(crate) fn take_first<'a>(&mut self) -> Option<&'a Node> {
+        // SAFETY: G4, a node in the queue is alive.
+        let node = unsafe { self.head.as_ref() }?;
+        self.remove(node);
+        Some(node)
+    }
+
+    /// Claims the first waiter whose wait is not over and takes its node out. Nodes of waits that are over go, too, and those
+    /// of goroutines whose runtime is being dropped.
     ///
     /// The node is good until the claim is finished (and, if the waiter sleeps, until it is woken).
     #[inline]
@@ -473,8 +534,13 @@ impl WaitQueue {
     pub(crate) fn has(&self, wanted: impl Fn(&Node) -> bool) -> bool {
         self.iter().any(|node| {
             // SAFETY: G4, as in `pop`.
-            wanted(node) && !unsafe { &*node.waiter }.word.is_claimed()
+            let word = &unsafe { &*node.waiter }.word;
+            wanted(node) && !word.is_claimed() && !word.waiter().is_some_and(is_gone)
         })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.iter().count()
     }
 
     /// The nodes, in order.
@@ -489,139 +555,27 @@ impl WaitQueue {
 #[inline]
 fn claim(node: &Node) -> Option<Claim> {
     // SAFETY: G4, the node was in a queue, so its waiter is there; nobody but the claimer lets it go.
-    let asleep = match unsafe { &*node.waiter }.word.claim(node.case) {
+    let word = &unsafe { &*node.waiter }.word;
+    claimed(node, word.claim_unless(node.case, is_gone))
+}
+
+#[inline]
+fn claimed(node: &Node, found: Found) -> Option<Claim> {
+    let asleep = match found {
         Found::Over => return None,
         Found::Awake => 0,
         Found::Asleep(who) => who,
     };
-    Some(Claim {
-        waiter: node.waiter,
-        case: node.case,
-        asleep,
-    })
+    // SAFETY: G4, the waiter stays until its claim is finished.
+    unsafe { &*node.waiter }.by.set(node);
+    Some(Claim { node, asleep })
 }
 
-/// Who is to be woken once the locks are dropped; in the order in which they were claimed.
-#[must_use = "the woken must be woken"]
-pub(crate) struct WakeList {
-    /// The first one, apart: mostly there is no other.
-    first: usize,
-    /// The others, linked through their waiters.
-    head: *const Waiter,
-    tail: *const Waiter,
-}
-
-impl WakeList {
-    pub(crate) const fn new() -> WakeList {
-        WakeList {
-            first: 0,
-            head: ptr::null(),
-            tail: ptr::null(),
-        }
-    }
-
-    /// Whether nobody is to be woken.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.first == 0
-    }
-
-    #[inline]
-    fn push(&mut self, waiter: &Waiter, asleep: usize) {
-        if self.first == 0 {
-            self.first = asleep;
-            return;
-        }
-        waiter.asleep.set(asleep);
-        // SAFETY: G4, those in the list sleep until `wake` wakes them.
-        match unsafe { self.tail.as_ref() } {
-            Some(tail) => tail.next.set(waiter),
-            None => self.head = waiter,
-        }
-        self.tail = waiter;
-    }
-
-    /// Wakes them. Without locks; inside or outside the runtime.
-    #[inline]
-    pub(crate) fn wake(self) {
-        if self.first != 0 {
-            self.wake_in(&enter());
-        }
-    }
-
-    /// As [`WakeList::wake`], from inside.
-    #[inline]
-    pub(crate) fn wake_in(self, rt: &Entered) {
-        let list = std::mem::ManuallyDrop::new(self);
-        if list.first != 0 {
-            wake_one(rt, list.first);
-        }
-        if !list.head.is_null() {
-            list.wake_others(rt);
-        }
-    }
-
-    /// As [`WakeList::wake_in`]; this runtime's goroutines are made Runnable and queued by the caller.
-    pub(crate) fn wake_into(self, rt: &Entered, sched: &Sched, due: &mut GQueue) {
-        let list = std::mem::ManuallyDrop::new(self);
-        let mut wake = |who: usize| {
-            // SAFETY: GF, G4: as in `wake_one`.
-            match unsafe { Ptr::<G>::from_raw(who as *mut G) } {
-                Some(g) if who & THREAD == 0 && ptr::eq(g.sched(), sched) => {
-                    if !sched.dead.load(Relaxed) {
-                        g.status.transition(Status::Waiting, Status::Runnable);
-                        due.push_back(g);
-                    }
-                }
-                _ => wake_one(rt, who),
-            }
-        };
-        if list.first != 0 {
-            wake(list.first);
-        }
-        let mut at = list.head;
-        // SAFETY: G4, as in `wake_others`.
-        while let Some(waiter) = unsafe { at.as_ref() } {
-            at = waiter.next.get();
-            wake(waiter.asleep.get());
-        }
-    }
-
-    #[cold]
-    fn wake_others(&self, rt: &Entered) {
-        let mut at = self.head;
-        // SAFETY: G4, as above; the next one is read before this one is woken.
-        while let Some(waiter) = unsafe { at.as_ref() } {
-            at = waiter.next.get();
-            wake_one(rt, waiter.asleep.get());
-        }
-    }
-}
-
-/// Whoever was claimed must be woken, whichever way the claimer leaves.
-impl Drop for WakeList {
-    #[inline]
-    fn drop(&mut self) {
-        if self.first != 0 {
-            std::mem::replace(self, WakeList::new()).wake_late();
-        }
-    }
-}
-
-impl WakeList {
-    #[cold]
-    #[inline(never)]
-    fn wake_late(self) {
-        self.wake();
-    }
-}
-
+/// Whether it is a goroutine whose runtime is being dropped. The waiter sleeps, and its node was in a queue whose lock is held:
+/// it cannot go on and end before that lock is free.
 #[inline]
-fn wake_one(rt: &Entered, who: usize) {
-    if who & THREAD != 0 {
-        // SAFETY: the sleeper's note lives until it is woken, which only the claimer does.
-        unsafe { &*((who & !THREAD) as *const Note) }.wakeup();
-    // SAFETY: GF, G4: a parked G; the claim made its wake-up ours.
-    } else if let Some(g) = unsafe { Ptr::from_raw(who as *mut G) } {
-        ready_in(rt, g);
-    }
+fn is_gone(who: usize) -> bool {
+    // SAFETY: GF, see above: the G of a goroutine that has not ended.
+    who & THREAD == 0
+        && unsafe { Ptr::<G>::from_raw(who as *mut G) }.is_some_and(|g| g.sched().is_dead())
 }

@@ -28,7 +28,34 @@ use crate::sched::waitq::{WaitKind, WakeList};
 use crate::shim::Relaxed;
 use crate::thread::check_cancelled;
 
-static KIND: WaitKind = WaitKind::new(WaitReason::Condvar);
+static KIND: WaitKind = WaitKind::new(WaitReason::Condvar).passing_on(|waiter, by| {
+    if by.is_some() {
+        // SAFETY: by the caller's promise; the kind's waiters wait on a condvar's word.
+        notify_one(unsafe { sema::word_of::<AtomicU32>(waiter) });
+    }
+});
+
+/// Wakes whoever has waited longest.
+fn notify_one(word: &AtomicU32) {
+    let key = key_of(word);
+    let mut wake = WakeList::new();
+    let rt = enter(); // until they are woken: who was popped relies on it
+    {
+        let mut table = sema::lock(key);
+        let popped = table.pop(key);
+        set_waited_on(word, table.has(key));
+        if let Some(popped) = popped {
+            popped.finish(0, &mut wake);
+        }
+    }
+    wake.wake_in(&rt);
+}
+
+/// Under the table's lock.
+fn set_waited_on(word: &AtomicU32, is_waited_on: bool) {
+    // ORDER: Relaxed; the mutex orders it before a notify that must see it (see above).
+    word.store(u32::from(is_waited_on), Relaxed);
+}
 
 /// Whether a timed wait ended because its time was up; see [`std::sync::WaitTimeoutResult`].
 ///
@@ -234,11 +261,11 @@ impl Condvar {
             };
             let parked = wait.park(
                 |_| {
-                    self.set_waited_on(true);
+                    set_waited_on(&self.word, true);
                     true
                 },
                 unlock,
-                |left| self.set_waited_on(left.are_more),
+                |left| set_waited_on(&self.word, left.are_more),
             );
             if parked == Parked::Cancelled {
                 // Where nothing can unwind this is a return without a notify: its caller looks, and waits again.
@@ -248,33 +275,15 @@ impl Condvar {
         })
     }
 
-    /// Under the table's lock.
-    fn set_waited_on(&self, is_waited_on: bool) {
-        // ORDER: Relaxed; the mutex orders it before a notify that must see it (see above).
-        self.word.store(u32::from(is_waited_on), Relaxed);
-    }
-
     /// Wakes whoever has waited longest; see [`std::sync::Condvar::notify_one`]. Blocks nothing.
     ///
     /// ```
     /// gosched::sync::Condvar::new().notify_one();
     /// ```
     pub fn notify_one(&self) {
-        if self.word.load(Relaxed) == 0 {
-            return;
+        if self.word.load(Relaxed) != 0 {
+            notify_one(&self.word);
         }
-        let key = key_of(&self.word);
-        let mut wake = WakeList::new();
-        let rt = enter(); // until they are woken: who was popped relies on it
-        {
-            let mut table = sema::lock(key);
-            let popped = table.pop(key);
-            self.set_waited_on(table.has(key));
-            if let Some(popped) = popped {
-                popped.finish(0, &mut wake);
-            }
-        }
-        wake.wake_in(&rt);
     }
 
     /// Wakes everybody who waits by now; see [`std::sync::Condvar::notify_all`]. Blocks nothing.
@@ -284,7 +293,7 @@ impl Condvar {
     /// ```
     pub fn notify_all(&self) {
         if self.word.load(Relaxed) != 0 {
-            sema::wake_all(key_of(&self.word), || self.set_waited_on(false));
+            sema::wake_all(key_of(&self.word), || set_waited_on(&self.word, false));
         }
     }
 }

@@ -30,7 +30,10 @@ use crate::sched::g::WaitReason;
 use crate::sched::waitq::WaitKind;
 use crate::shim::Relaxed;
 
-static KIND: WaitKind = WaitKind::new(WaitReason::Mutex);
+static KIND: WaitKind = WaitKind::new(WaitReason::Mutex).passing_on(|waiter, by| {
+    // SAFETY: by the caller's promise; the kind's waiters wait on a LockWord.
+    unsafe { raw::pass_on(waiter, by, |word| raw::unlock_slow(word, 0, |_, _| {})) };
+});
 
 /// Somebody panicked while it held the lock.
 const POISON: usize = OWN;

@@ -6,7 +6,7 @@ use super::sema::{self, Locked, Parked, Wait, key_of};
 use crate::context::current_m;
 use crate::os::monotonic_ns;
 use crate::sched::park::enter;
-use crate::sched::waitq::{WaitKind, WakeList};
+use crate::sched::waitq::{Node, WaitKind, Waiter, WakeList};
 use crate::shim::Relaxed;
 use crate::thread::check_cancelled;
 
@@ -91,6 +91,26 @@ pub(super) fn lock_slow(word: &LockWord, owner: &Owner, kind: &'static WaitKind)
                 check_cancelled();
             }
         }
+    }
+}
+
+/// A locker that never goes on passes on what it was given: the lock itself, by `unlock`, or the turn to compete for it.
+///
+/// # Safety
+/// As for [`sema::word_of`].
+pub(super) unsafe fn pass_on(waiter: &Waiter, by: Option<&Node>, unlock: impl FnOnce(&LockWord)) {
+    let Some(node) = by else { return };
+    // SAFETY: by the caller's promise.
+    let word = unsafe { sema::word_of::<LockWord>(waiter) };
+    match node.word.get() {
+        HANDED_OVER => unlock(word),
+        _ => leave(
+            word,
+            Locker {
+                is_woken: true,
+                is_starving: false,
+            },
+        ),
     }
 }
 

@@ -37,8 +37,68 @@ use crate::sched::waitq::{WaitKind, WakeList};
 use crate::shim::Relaxed;
 use crate::thread::check_cancelled;
 
-static READ: WaitKind = WaitKind::new(WaitReason::RwLockRead);
-static WRITE: WaitKind = WaitKind::new(WaitReason::RwLockWrite);
+static READ: WaitKind = WaitKind::new(WaitReason::RwLockRead).passing_on(|waiter, by| {
+    if by.is_some() {
+        // SAFETY: by the caller's promise; a reader that was let in leaves.
+        unlock_read(unsafe { sema::word_of::<LockWord>(waiter) });
+    }
+});
+static WRITE: WaitKind = WaitKind::new(WaitReason::RwLockWrite).passing_on(|waiter, by| {
+    // SAFETY: by the caller's promise; the kind's waiters wait on a LockWord.
+    unsafe { raw::pass_on(waiter, by, unlock_write_slow) };
+});
+/// Of a writer that has LOCKED: it gives it back, whether the readers have left or not.
+static DRAIN: WaitKind = WaitKind::new(WaitReason::RwLockWrite).passing_on(|waiter, _| {
+    // SAFETY: by the caller's promise.
+    let word = unsafe { sema::word_of::<LockWord>(waiter) };
+    {
+        let _table = sema::lock(key_of(word));
+        word.drain_left();
+    }
+    unlock_write_slow(word);
+});
+
+/// The keys of the readers, and of the writer that waits for them to leave.
+fn readers_key(word: &LockWord) -> usize {
+    key_of(word) + 1
+}
+
+fn drain_key(word: &LockWord) -> usize {
+    key_of(word) + 2
+}
+
+#[inline]
+fn unlock_read(word: &LockWord) {
+    if !word.unread() {
+        unlock_read_slow(word);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn unlock_read_slow(word: &LockWord) {
+    let key = drain_key(word);
+    let mut wake = WakeList::new();
+    let rt = enter(); // until they are woken: who was popped relies on it
+    {
+        let mut table = sema::lock(key);
+        if word.unread_last()
+            // The lock may be gone from here on, if the writer is: only its key is used.
+            && let Some(writer) = table.pop(key)
+        {
+            writer.finish(0, &mut wake);
+        }
+    }
+    wake.wake_in(&rt);
+}
+
+#[cold]
+#[inline(never)]
+fn unlock_write_slow(word: &LockWord) {
+    raw::unlock_slow(word, READERS_WAIT, |table, wake| {
+        table.pop_all(readers_key(word), || word.admit(), wake);
+    });
+}
 
 /// The lock without what it guards.
 struct RawRwLock {
@@ -48,14 +108,6 @@ struct RawRwLock {
 }
 
 impl RawRwLock {
-    fn readers_key(&self) -> usize {
-        key_of(&self.word) + 1
-    }
-
-    fn drain_key(&self) -> usize {
-        key_of(&self.word) + 2
-    }
-
     /// Waits until it is in as a reader; returns whether the lock is poisoned.
     #[inline]
     fn read(&self) -> bool {
@@ -82,7 +134,7 @@ impl RawRwLock {
             check_cancelled();
             let wait = Wait {
                 owner: Some(&self.owner),
-                ..Wait::new(self.readers_key(), &READ)
+                ..Wait::new(readers_key(&self.word), &READ)
             };
             let parked = wait.park(
                 |_| self.word.queue_reader(),
@@ -99,27 +151,7 @@ impl RawRwLock {
 
     #[inline]
     fn unlock_read(&self) {
-        if !self.word.unread() {
-            self.unlock_read_slow();
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn unlock_read_slow(&self) {
-        let key = self.drain_key();
-        let mut wake = WakeList::new();
-        let rt = enter(); // until they are woken: who was popped relies on it
-        {
-            let mut table = sema::lock(key);
-            if self.word.unread_last()
-                // The lock may be gone from here on, if the writer is: only its key is used.
-                && let Some(writer) = table.pop(key)
-            {
-                writer.finish(0, &mut wake);
-            }
-        }
-        wake.wake_in(&rt);
+        unlock_read(&self.word);
     }
 
     /// Waits until it is in as the writer; returns whether the lock is poisoned.
@@ -159,7 +191,7 @@ impl RawRwLock {
                 return false;
             }
             // Whoever ends the wait, the word says whether there are readers.
-            Wait::new(self.drain_key(), &WRITE).park(
+            Wait::new(drain_key(&self.word), &DRAIN).park(
                 |_| self.word.queue_drain(),
                 || {},
                 |_| self.word.drain_left(),
@@ -185,16 +217,8 @@ impl RawRwLock {
     fn unlock_write(&self) {
         self.owner.clear();
         if !self.word.unlock_fast() {
-            self.unlock_write_slow();
+            unlock_write_slow(&self.word);
         }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn unlock_write_slow(&self) {
-        raw::unlock_slow(&self.word, READERS_WAIT, |table, wake| {
-            table.pop_all(self.readers_key(), || self.word.admit(), wake);
-        });
     }
 
     /// The writer becomes a reader; no other writer comes in between.

@@ -284,7 +284,8 @@ impl Wait<'_> {
     /// Waits on the key. Blocks the goroutine, or the plain thread it is called on.
     ///
     /// Under the table's lock `queue_up` says whether it is time to wait, and marks the word; and `left` is told, when the wait
-    /// ended without a waker, what is in the queue. `before_sleep` runs when the waiter is queued and the lock dropped.
+    /// ended without a waker, what is in the queue. `before_sleep` runs when the waiter is queued and the lock dropped, inside the
+    /// runtime.
     pub(super) fn park(
         self,
         queue_up: impl FnOnce(&mut Locked) -> bool,
@@ -298,6 +299,7 @@ impl Wait<'_> {
             ..On::NOTHING
         });
         let place = place(&waiter, self.key);
+        let rt = enter(); // until it sleeps: whoever pops it relies on it (`waitq`)
         {
             let mut table = lock(self.key);
             if !queue_up(&mut table) {
@@ -307,7 +309,7 @@ impl Wait<'_> {
             unsafe { table.push(&place, self.at_front) };
         }
         before_sleep();
-        let outcome = waiter.wait(self.kind, self.deadline_ns);
+        let outcome = waiter.wait_in(rt, self.kind, self.deadline_ns);
         if let Outcome::Case(_) = outcome {
             return Parked::Got(place.node.word.get());
         }
@@ -343,9 +345,19 @@ pub(super) fn must_unwind() -> bool {
         && !std::thread::panicking()
 }
 
+/// What a waiter that never goes on was given: the token of its park. For a `WaitKind`'s way to pass on.
+///
+/// # Safety
+/// `waiter` was parked on a key of a `T`'s word by [`Wait::park`], and its goroutine was abandoned: the `T` stays (D2).
+pub(super) unsafe fn word_of<T>(waiter: &Waiter) -> &T {
+    let object = ptr::with_exposed_provenance::<T>(waiter.on.get().object);
+    // SAFETY: by the caller's promise; the object of `On` is the word's address.
+    unsafe { &*object }
+}
+
 /// An object's key: the address of its word.
 pub(super) fn key_of<T>(word: &T) -> usize {
-    ptr::from_ref(word).addr()
+    ptr::from_ref(word).expose_provenance()
 }
 
 #[cfg(test)]

@@ -12,7 +12,38 @@ use crate::sched::park::enter;
 use crate::sched::waitq::{WaitKind, WakeList};
 use crate::thread::check_cancelled;
 
-static KIND: WaitKind = WaitKind::new(WaitReason::Semaphore);
+static KIND: WaitKind = WaitKind::new(WaitReason::Semaphore).passing_on(|waiter, by| {
+    if by.is_some() {
+        // SAFETY: by the caller's promise; the kind's waiters wait on a SemaphoreWord.
+        release(unsafe { sema::word_of::<SemaphoreWord>(waiter) });
+    }
+});
+
+/// Gives a permit back.
+#[inline]
+fn release(word: &SemaphoreWord) {
+    if !word.release() {
+        release_slow(word);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn release_slow(word: &SemaphoreWord) {
+    let key = key_of(word);
+    let mut wake = WakeList::new();
+    let rt = enter(); // until they are woken: who was popped relies on it
+    {
+        let mut table = sema::lock(key);
+        let popped = table.pop(key);
+        word.release_to(popped.is_some(), table.has(key));
+        // The semaphore may be gone from here on.
+        if let Some(popped) = popped {
+            popped.finish(0, &mut wake);
+        }
+    }
+    wake.wake_in(&rt);
+}
 
 /// A number of permits, for which one waits in order.
 ///
@@ -128,27 +159,7 @@ impl Semaphore {
     /// Gives a permit back, or one more out.
     #[inline]
     pub(crate) fn release(&self) {
-        if !self.word.release() {
-            self.release_slow();
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn release_slow(&self) {
-        let key = key_of(&self.word);
-        let mut wake = WakeList::new();
-        let rt = enter(); // until they are woken: who was popped relies on it
-        {
-            let mut table = sema::lock(key);
-            let popped = table.pop(key);
-            self.word.release_to(popped.is_some(), table.has(key));
-            // The semaphore may be gone from here on.
-            if let Some(popped) = popped {
-                popped.finish(0, &mut wake);
-            }
-        }
-        wake.wake_in(&rt);
+        release(&self.word);
     }
 }
 

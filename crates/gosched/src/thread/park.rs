@@ -10,7 +10,7 @@ use crate::context::{current_g, current_m};
 use crate::os;
 use crate::sched::Sched;
 use crate::sched::g::WaitReason;
-use crate::sched::park::{WaitArg, WaitOps, enter, park as park_g};
+use crate::sched::park::{Entered, WaitArg, WaitOps, enter, park as park_g, park_in};
 use crate::sched::ptr::{Gp, Pp};
 use crate::time::timers::{Armed, Claim};
 
@@ -20,6 +20,7 @@ static PARK: WaitOps = WaitOps {
     is_open: true,
     commit: |g, inner| inner_of(inner).commit_g(g),
     withdraw: |g, inner| inner_of(inner).withdraw_g(g),
+    pass_on: None,
 };
 
 static PARK_TIMEOUT: WaitOps = WaitOps {
@@ -31,6 +32,7 @@ static PARK_TIMEOUT: WaitOps = WaitOps {
         arm(g, claim_parked, || inner.commit_g(g))
     },
     withdraw: |g, inner| inner_of(inner).withdraw_g(g),
+    pass_on: None,
 };
 
 static SLEEP: WaitOps = WaitOps {
@@ -39,6 +41,7 @@ static SLEEP: WaitOps = WaitOps {
     is_open: false,
     commit: |g, _| arm(g, |_| true, || true),
     withdraw: |g, _| g.sched().disarm(g),
+    pass_on: None,
 };
 
 /// The `Inner` that a park waits on.
@@ -209,10 +212,20 @@ fn is_cancelled() -> bool {
 
 /// Waits as `ops` says, until the deadline at the latest; false: there is no memory for a timer.
 pub(crate) fn wait_timed(ops: &'static WaitOps, arg: *const c_void, deadline: u64) -> bool {
-    let Some(g) = current_g() else { return true };
+    wait_timed_in(enter(), ops, arg, deadline)
+}
+
+/// As [`wait_timed`], from inside the runtime.
+pub(crate) fn wait_timed_in(
+    rt: Entered,
+    ops: &'static WaitOps,
+    arg: *const c_void,
+    deadline: u64,
+) -> bool {
+    let Some(g) = rt.g() else { return true };
     g.set_deadline(deadline.max(NO_MEMORY + 1));
-    // SAFETY: PK, `arg` is what `ops` takes (the callers above).
-    unsafe { park_g(ops, arg) };
+    // SAFETY: PK, `arg` is what `ops` takes (the callers above, and `waitq`).
+    unsafe { park_in(rt, ops, arg) };
     if g.has_timer() {
         let _rt = enter();
         g.sched().disarm(g);

@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod dropping;
+mod passed_on;
 
 use std::hint::black_box;
 use std::sync::atomic::AtomicBool;

@@ -65,6 +65,7 @@ fn waiting_g(sched: &Sched) -> Gp {
         is_open: false,
         commit: |_: Gp, _: *const c_void| true,
         withdraw: |_: Gp, _: *const c_void| true,
+        pass_on: None,
     };
     let g = runnable_g(sched);
     g.set_waiting(WaitReason::Park, 0);

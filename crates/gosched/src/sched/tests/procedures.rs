@@ -233,6 +233,7 @@ static PROBE: WaitOps = WaitOps {
         !refused
     },
     withdraw: |_, _| false,
+    pass_on: None,
 };
 
 #[test]

@@ -1,0 +1,152 @@
+//! Values that come back: a receiver was given one, and its runtime was dropped before it ran again (D2).
+//!
+//! The value stays where it was put, in the frame of the receiver, which is never freed. The receiver's node goes into the
+//! channel's queue `returned`. Receivers take from there before they take from the buffer or from a sender. A select's sender that
+//! never goes on gives back what it was promised: its place in the buffer, or the receiver that waits for it.
+
+use std::mem::{MaybeUninit, offset_of};
+
+use super::core::{Chan, Header, Queues, word};
+use super::port::Promise;
+use super::ring::{No, Place};
+use super::selecting::case_of;
+use crate::sched::park::enter;
+use crate::sched::waitq::{Node, Waiter, WakeList};
+use crate::shim::Relaxed;
+
+/// A receiver of one channel never goes on.
+///
+/// # Safety
+/// As `waitq::PassOn` says.
+pub(super) unsafe fn pass_on_received(waiter: &Waiter, by: Option<&Node>) {
+    let header = std::ptr::with_exposed_provenance::<Header>(waiter.on.get().object);
+    if let Some(node) = by {
+        // SAFETY: D2, the abandoned receiver holds a handle, so the channel is there; the node was in its queue.
+        unsafe { ((*header).take_back)(header, node) };
+    }
+}
+
+/// A select never goes on.
+///
+/// # Safety
+/// As `waitq::PassOn` says.
+pub(super) unsafe fn pass_on_selected(waiter: &Waiter, by: Option<&Node>) {
+    if let Some(node) = by
+        // SAFETY: D2, the cases lie on the abandoned stack.
+        && let Some(port) = unsafe { case_of(waiter, node) }
+    {
+        let header = port.header();
+        // SAFETY: as in `pass_on_received`.
+        unsafe { (header.take_back)(header, node) };
+    }
+}
+
+impl<T> Chan<T> {
+    /// Takes back what the owner of `node` was given, and gives it to the next one.
+    ///
+    /// # Safety
+    /// The header is a `Chan<T>`'s. The node was in one of its queues and was ended for a goroutine that was abandoned: it stays.
+    pub(super) unsafe fn take_back(header: *const Header, node: &Node) {
+        // SAFETY: by the caller's promise.
+        let chan = unsafe {
+            let chan = header.byte_sub(offset_of!(Chan<T>, header));
+            &*chan.cast::<Chan<T>>()
+        };
+        match node.word.get() {
+            word::MOVED => chan.put_back(node), // a select's sender is never told that
+            word::PEER => chan.refuse_inside(Promise::Receiver(node.elem.get().cast())),
+            place if place >= word::RESERVED => {
+                chan.refuse_inside(Promise::Place(Place(place - word::RESERVED)));
+            }
+            _ => {} // nothing was given but the news
+        }
+    }
+
+    /// Refuses what was promised to a select's sender. What nobody will receive stays in the buffer: destructors are not for
+    /// the inside (D9).
+    fn refuse_inside(&self, promise: Promise) {
+        let mut wake = WakeList::new();
+        let rt = enter();
+        self.refuse_promise(promise, &mut wake);
+        wake.wake_in(&rt);
+    }
+
+    fn put_back(&self, node: &Node) {
+        let mut wake = WakeList::new();
+        let rt = enter();
+        let mut q = self.header.queues.lock();
+        // SAFETY: G4, the node was popped, so it is in no queue; it stays, by the promise to `take_back`.
+        unsafe { q.returned.push_back(node) };
+        self.header.returned.store(q.returned.len() as u32, Relaxed);
+        self.settle_returned(&mut q, &mut wake);
+        self.header.note_queues(&q);
+        drop(q);
+        wake.wake_in(&rt);
+    }
+
+    /// Gives waiting receivers what was taken back. Under the lock.
+    #[cold]
+    pub(super) fn settle_returned(&self, q: &mut Queues, wake: &mut WakeList) {
+        while !q.returned.is_empty()
+            && let Some((node, claim)) = q.recvq.pop()
+        {
+            if node.word.get() == word::VALUE {
+                // SAFETY: a waiting receiver's `elem` is a place for a T.
+                unsafe { self.take_returned(q, node.elem.get().cast()) };
+                node.word.set(word::MOVED);
+            }
+            claim.finish(wake);
+        }
+    }
+
+    /// Takes a value that was taken back; false: there is none. Under the lock.
+    ///
+    /// # Safety
+    /// `to` is a place for a `T`; initialised if true is returned.
+    #[inline]
+    pub(super) unsafe fn take_returned(&self, q: &mut Queues, to: *mut T) -> bool {
+        let Some(node) = q.returned.take_first() else {
+            return false;
+        };
+        // SAFETY: D1, the value was moved to `elem` for a receiver that never sees it; the node leaves the queue with it.
+        unsafe { to.copy_from_nonoverlapping(node.elem.get().cast(), 1) };
+        self.header.returned.store(q.returned.len() as u32, Relaxed);
+        self.header.note_queues(q);
+        true
+    }
+
+    /// As [`Chan::recv_behind`](Chan), when somebody waits or a value was taken back.
+    ///
+    /// # Safety
+    /// As there.
+    #[cold]
+    #[inline(never)]
+    pub(super) unsafe fn recv_behind_slow(&self, to: *mut T) -> Option<Result<(), No>> {
+        self.serve();
+        let mut q = self.header.queues.lock();
+        // SAFETY: by the caller's promise.
+        if unsafe { self.take_returned(&mut q, to) } {
+            return Some(Ok(()));
+        }
+        let is_behind = !q.recvq.is_empty();
+        is_behind.then_some(Err(No::NotNow))
+    }
+
+    /// Nobody will take them. In user context: destructors run.
+    pub(super) fn drop_returned(&self) {
+        let mut to = MaybeUninit::<T>::uninit();
+        loop {
+            let got = {
+                let _rt = enter();
+                let mut q = self.header.queues.lock();
+                // SAFETY: a place for a T.
+                unsafe { self.take_returned(&mut q, to.as_mut_ptr()) }
+            };
+            match got {
+                // SAFETY: as above; it was just moved there.
+                true => unsafe { to.assume_init_drop() },
+                false => return,
+            }
+        }
+    }
+}
