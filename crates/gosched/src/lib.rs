@@ -97,6 +97,10 @@ pub use thread::yield_now;
 /// Blocks nothing: the goroutine runs when a P is free, the caller goes on. A panic in it is reported on stderr and ends only that
 /// goroutine.
 ///
+/// When the caller's runtime is being dropped, as at the end of main, `go` does not return: the caller is abandoned, as a goroutine
+/// that waits is. When the runtime shuts down ([`Runtime::shutdown`]) the caller unwinds.
+/// [`thread::Builder::spawn`](crate::thread::Builder::spawn) and [`Handle::try_spawn`] return an error instead.
+///
 /// # Panics
 /// Outside a goroutine (use [`Runtime::go`] or [`Handle::go`]), or if no stack can be had.
 ///
@@ -113,7 +117,11 @@ pub fn go<F: FnOnce() + Send + 'static>(f: F) {
     let site = std::panic::Location::caller();
     let spawned = thread::with_current("go", |sched| thread::spawn_go(sched, site, f));
     if let Err(error) = spawned {
-        panic!("gosched: cannot start a goroutine: {error}");
+        thread::ending::refused(
+            thread::ending::own_home(),
+            "cannot start a goroutine",
+            &error,
+        );
     }
 }
 

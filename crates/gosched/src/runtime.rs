@@ -18,6 +18,7 @@ use crate::sched::park::enter;
 use crate::sched::spawn::Spawn;
 use crate::sched::wait::{SlotKind, WaitSlot};
 use crate::sched::{Sched, registry, teardown};
+use crate::thread::ending::spawned as spawned_in;
 use crate::thread::inner::Inner;
 use crate::thread::{self, Exited, JoinHandle};
 
@@ -109,13 +110,8 @@ impl Runtime {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        spawn_or_panic(thread::spawn_joinable(
-            self.sched(),
-            Location::caller(),
-            None,
-            None,
-            f,
-        ))
+        let spawned = thread::spawn_joinable(self.sched(), Location::caller(), None, None, f);
+        spawned_in(Arc::as_ptr(self.sched()), spawned)
     }
 
     /// Starts a goroutine that nobody joins, from any thread; see [`go`](crate::go).
@@ -133,7 +129,8 @@ impl Runtime {
     /// ```
     #[track_caller]
     pub fn go<F: FnOnce() + Send + 'static>(&self, f: F) {
-        spawn_or_panic(thread::spawn_go(self.sched(), Location::caller(), f));
+        let spawned = thread::spawn_go(self.sched(), Location::caller(), f);
+        spawned_in(Arc::as_ptr(self.sched()), spawned);
     }
 
     /// A handle for other threads; it does not keep the runtime.
@@ -249,11 +246,6 @@ impl fmt::Debug for Runtime {
     }
 }
 
-#[track_caller]
-fn spawn_or_panic<T>(spawned: io::Result<T>) -> T {
-    spawned.unwrap_or_else(|error| panic!("gosched: cannot start a goroutine: {error}"))
-}
-
 /// A way to start goroutines in a runtime from anywhere. Does not keep the runtime: after its drop everything here is an
 /// error.
 ///
@@ -304,7 +296,8 @@ impl Handle {
     /// Blocks nothing.
     ///
     /// # Panics
-    /// If the runtime is gone or no goroutine can be started; [`Handle::try_spawn`] returns that as an error.
+    /// If the runtime is gone or no goroutine can be started; [`Handle::try_spawn`] returns that as an error. A caller that is a
+    /// goroutine of the runtime itself does not return then, as from [`go`](crate::go).
     ///
     /// ```
     /// # gosched::run(|| {
@@ -317,7 +310,7 @@ impl Handle {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        spawn_or_panic(self.try_spawn(f))
+        spawned_in(self.sched.as_ptr(), self.try_spawn(f))
     }
 
     /// Starts a goroutine that nobody joins; see [`Runtime::go`].
@@ -336,7 +329,8 @@ impl Handle {
     pub fn go<F: FnOnce() + Send + 'static>(&self, f: F) {
         let site = Location::caller();
         let sched = self.upgrade();
-        spawn_or_panic(sched.and_then(|sched| thread::spawn_go(&sched, site, f)));
+        let spawned = sched.and_then(|sched| thread::spawn_go(&sched, site, f));
+        spawned_in(self.sched.as_ptr(), spawned);
     }
 
     /// Starts a goroutine.

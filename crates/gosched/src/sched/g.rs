@@ -58,6 +58,8 @@ pub(crate) enum WaitReason {
     IoRead,
     IoWrite,
     Future,
+    /// The end of its runtime (`thread::ending`).
+    Ending,
 }
 
 impl WaitReason {
@@ -84,6 +86,7 @@ impl WaitReason {
             WaitReason::IoRead => "IO wait, read",
             WaitReason::IoWrite => "IO wait, write",
             WaitReason::Future => "future",
+            WaitReason::Ending => "the runtime's end",
         }
     }
 
@@ -111,6 +114,7 @@ impl WaitReason {
             IoRead,
             IoWrite,
             Future,
+            Ending,
         ]
         .into_iter()
         .find(|r| *r as u8 == raw)

@@ -28,6 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::task::{Context, Poll};
 
+use super::ending::{self, own_home};
 use super::inner::{Fate, Inner, InnerVtable};
 use super::scope::ScopeData;
 use super::{Exited, Result, Thread, exited};
@@ -354,7 +355,8 @@ impl<T> fmt::Debug for JoinHandle<T> {
 
 /// Starts a goroutine; see [`std::thread::spawn`].
 ///
-/// Blocks nothing.
+/// Blocks nothing. When the caller's runtime is being dropped it does not return: the caller is abandoned, as a goroutine that
+/// waits is. When the runtime shuts down the caller unwinds. [`Builder::spawn`] returns an error instead.
 ///
 /// # Panics
 /// Outside a goroutine (use [`Runtime::spawn`](crate::Runtime::spawn) or a [`Handle`](crate::Handle)), or if
@@ -376,7 +378,7 @@ where
     let spawned = with_current("thread::spawn", |sched| {
         spawn_joinable(sched, site, None, None, f)
     });
-    spawned.unwrap_or_else(|error| panic!("gosched: cannot start a goroutine: {error}"))
+    ending::spawned(own_home(), spawned)
 }
 
 /// Calls `f` with the runtime of the calling goroutine.
@@ -477,12 +479,13 @@ fn at_the_edge(f: impl FnOnce()) -> bool {
     ok
 }
 
-/// With `panic_abort` any panic ends the process, as in Go.
+/// With `panic_abort` any panic ends the process, as in Go; but for a goroutine that a dropped runtime has left to itself.
 pub(crate) fn report_abort<T>(result: &Result<T>) {
     if let Err(payload) = result
         && !payload.is::<Exited>()
         && let Some(m) = current_m()
         && m.sched().config.panic_abort
+        && !m.sched().is_dead()
     {
         report_panic();
         crate::os::exit_process(2);
@@ -520,7 +523,7 @@ pub(crate) fn finish_report(result: std::result::Result<(), Box<dyn Any + Send>>
 }
 
 fn report_panic() {
-    if let Some(g) = current_g() {
+    if let Some(g) = current_g().filter(|g| !g.sched().is_dead()) {
         let name = g
             .name()
             .map(|name| format!(" [{name}]"))

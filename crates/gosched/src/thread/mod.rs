@@ -3,6 +3,7 @@
 //! Names, signatures and behaviour are std's; what they start is a goroutine. Everything here that does not start
 //! one also works on plain threads.
 
+pub(crate) mod ending;
 pub(crate) mod inner;
 mod join;
 pub(crate) mod park;

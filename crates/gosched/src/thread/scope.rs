@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
+use super::ending;
 use super::join::{RawHandle, spawn_raw, with_current};
 use super::{Result, Thread};
 use crate::context::current_g;
@@ -158,7 +159,7 @@ where
 impl<'scope> Scope<'scope, '_> {
     /// Starts a goroutine in the scope; see [`std::thread::Scope::spawn`].
     ///
-    /// Blocks nothing; the end of the scope does.
+    /// Blocks nothing; the end of the scope does. When the caller's runtime ends it does not return, as [`spawn`](super::spawn).
     ///
     /// # Panics
     /// Outside a goroutine, or if no stack can be had.
@@ -176,8 +177,8 @@ impl<'scope> Scope<'scope, '_> {
         F: FnOnce() -> T + Send + 'scope,
         T: Send + 'scope,
     {
-        self.spawn_with(Location::caller(), None, None, f)
-            .unwrap_or_else(|error| panic!("gosched: cannot start a goroutine: {error}"))
+        let spawned = self.spawn_with(Location::caller(), None, None, f);
+        ending::spawned(ending::own_home(), spawned)
     }
 
     #[track_caller]

@@ -78,6 +78,11 @@ impl Dormant {
         start_in(home.sched(), self.home.clone(), site, deadline_ns, f)
     }
 
+    /// Its runtime, to be compared with.
+    pub(crate) fn home_ptr(&self) -> *const Sched {
+        self.home.as_ptr()
+    }
+
     /// Keeps the goroutine from being started. True: it never runs, and its closure has been dropped; false: it has been started,
     /// or cancelled before, or its runtime is gone. In user context, on any thread.
     pub(crate) fn cancel(&self) -> bool {

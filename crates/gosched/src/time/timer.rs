@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use super::dormant::{self, Dormant};
 use crate::chan::{self, Receiver};
 use crate::os;
+use crate::thread::ending::{own_home, refused};
 
 /// A single event in the future: a channel that gets the time, once.
 ///
@@ -110,7 +111,11 @@ impl Func {
         let f = Arc::clone(&self.f);
         match next.start_another(when, move || f()) {
             Ok(another) => *next = another,
-            Err(error) => panic!("gosched::time::Timer::reset: {error}"),
+            Err(error) => {
+                let home = next.home_ptr();
+                drop(next);
+                refused(home, "time::Timer::reset", &error)
+            }
         }
         false
     }
@@ -122,7 +127,8 @@ impl Func {
 /// wait for a call that has begun. [`reset`](Timer::reset) has `f` called again. Dropping the timer changes nothing: `f` is called.
 ///
 /// # Panics
-/// Outside a goroutine; if the runtime shuts down, or there is no memory for a goroutine.
+/// Outside a goroutine; if there is no memory for a goroutine. When the caller's runtime ends it does not return, as
+/// [`go`](crate::go).
 ///
 /// ```
 /// use gosched::time::after_func;
@@ -156,7 +162,7 @@ pub fn after_func(duration: Duration, f: impl Fn() + Send + Sync + 'static) -> T
                 next: Mutex::new(next),
             }),
         },
-        Err(error) => panic!("gosched::time::after_func: {error}"),
+        Err(error) => refused(own_home(), "time::after_func", &error),
     }
 }
 

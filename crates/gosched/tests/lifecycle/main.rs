@@ -4,6 +4,7 @@
 mod common;
 mod dropping;
 mod passed_on;
+mod quiet;
 
 use std::hint::black_box;
 use std::sync::atomic::AtomicBool;

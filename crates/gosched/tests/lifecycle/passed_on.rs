@@ -16,7 +16,7 @@ use gosched::sync::{
 use super::*;
 
 /// Rounds of each test; `GOSCHED_ROUNDS` asks for more.
-fn rounds(default: usize) -> usize {
+pub(super) fn rounds(default: usize) -> usize {
     let asked = std::env::var("GOSCHED_ROUNDS").ok();
     asked.and_then(|n| n.parse().ok()).unwrap_or(default)
 }
