@@ -73,7 +73,8 @@ pub(crate) struct On {
     pub(crate) object: usize,
     /// The word with the goroutine that holds it (`sync::owner`), where there is one; null otherwise.
     pub(crate) holder: *const AtomicU64,
-    /// The cases of a select; the socket and its home of a wait for the network (`netpoll`).
+    /// The cases of a select; the socket and its home of a wait for the network (`netpoll`); the condvar of a waiter that locks
+    /// its mutex again.
     pub(crate) cases_at: *const c_void,
     /// How many; of a single operation there is one, even on a channel that does not exist (`never`).
     pub(crate) cases: u32,

@@ -10,6 +10,8 @@
 //!  1      somebody may wait            under the table's lock; before the waiter lets the mutex go
 //! ```
 //!
+//! A waiter that was notified and unwinds, or never goes on, before it has the mutex again passes the notification on.
+//!
 //! A notify whose caller changed what is waited for under the mutex reads the word after that. If it changed it after the
 //! waiter looked, it had the mutex after the waiter, and sees the 1.
 
@@ -36,7 +38,7 @@ static KIND: WaitKind = WaitKind::new(WaitReason::Condvar).passing_on(|waiter, b
 });
 
 /// Wakes whoever has waited longest.
-fn notify_one(word: &AtomicU32) {
+pub(super) fn notify_one(word: &AtomicU32) {
     let key = key_of(word);
     let mut wake = WakeList::new();
     let rt = enter(); // until they are woken: who was popped relies on it
@@ -253,7 +255,7 @@ impl Condvar {
             if sema::must_unwind() {
                 unlock();
                 check_cancelled();
-                return false;
+                return (false, None);
             }
             let wait = Wait {
                 deadline_ns,
@@ -271,7 +273,11 @@ impl Condvar {
                 // Where nothing can unwind this is a return without a notify: its caller looks, and waits again.
                 check_cancelled();
             }
-            parked == Parked::TimedOut
+            let is_notified = matches!(parked, Parked::Got(_));
+            (
+                parked == Parked::TimedOut,
+                is_notified.then_some(&self.word),
+            )
         })
     }
 

@@ -20,8 +20,10 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::panic::{RefUnwindSafe, UnwindSafe};
-use std::sync::atomic::AtomicUsize;
+use std::ptr;
+use std::sync::atomic::{AtomicU32, AtomicUsize};
 
+use super::condvar::notify_one;
 use super::mutex_word::{LOCKED, LockWord, Locker, OWN};
 use super::owner::Owner;
 use super::raw;
@@ -34,6 +36,23 @@ static KIND: WaitKind = WaitKind::new(WaitReason::Mutex).passing_on(|waiter, by|
     // SAFETY: by the caller's promise; the kind's waiters wait on a LockWord.
     unsafe { raw::pass_on(waiter, by, |word| raw::unlock_slow(word, 0, |_, _| {})) };
 });
+/// Of a condvar's waiter that was notified: it passes on the notification as well.
+static RELOCK: WaitKind = WaitKind::new(WaitReason::Mutex).passing_on(|waiter, by| {
+    // SAFETY: as above; and `relock` gives the condvar's word beside the lock.
+    unsafe {
+        raw::pass_on(waiter, by, |word| raw::unlock_slow(word, 0, |_, _| {}));
+        notify_one(&*waiter.on.get().cases_at.cast::<AtomicU32>());
+    }
+});
+
+/// A notification in the hands of a waiter that has yet to lock its mutex again.
+struct Notified<'a>(&'a AtomicU32);
+
+impl Drop for Notified<'_> {
+    fn drop(&mut self) {
+        notify_one(self.0);
+    }
+}
 
 /// Somebody panicked while it held the lock.
 const POISON: usize = OWN;
@@ -59,6 +78,22 @@ impl RawMutex {
             0
         } else {
             raw::lock_slow(&self.word, &self.owner, &KIND)
+        };
+        self.owner.set();
+        before & POISON != 0
+    }
+
+    /// As [`RawMutex::lock`], for a waiter that a condvar has notified. If it unwinds before it has the lock, or never goes on, the
+    /// next waiter is notified.
+    fn relock(&self, condvar: &AtomicU32) -> bool {
+        let before = if self.word.lock_fast() {
+            0
+        } else {
+            let notified = Notified(condvar);
+            let beside = ptr::from_ref(condvar).cast();
+            let before = raw::lock_beside(&self.word, &self.owner, &RELOCK, beside);
+            std::mem::forget(notified);
+            before
         };
         self.owner.set();
         before & POISON != 0
@@ -326,16 +361,20 @@ impl<'a, T: ?Sized> MutexGuard<'a, T> {
         result_of(guard, is_poisoned)
     }
 
-    /// What a Condvar does with it: `wait` gets a function that unlocks, and when it returns the lock is taken again. If `wait`
+    /// What a Condvar does with it: `wait` gets a function that unlocks, and when it returns the lock is taken again. It returns the
+    /// condvar's word if it was notified. If `wait`
     /// unwinds the lock stays free, and nobody is told of a panic: who waits leaves the value in order.
-    pub(super) fn unlocked<R>(
+    pub(super) fn unlocked<'c, R>(
         self,
-        wait: impl FnOnce(&dyn Fn()) -> R,
+        wait: impl FnOnce(&dyn Fn()) -> (R, Option<&'c AtomicU32>),
     ) -> (LockResult<MutexGuard<'a, T>>, R) {
         let (lock, was_panicking) = (self.lock, self.was_panicking);
         std::mem::forget(self);
-        let result = wait(&|| lock.raw.unlock());
-        let is_poisoned = lock.raw.lock();
+        let (result, notified) = wait(&|| lock.raw.unlock());
+        let is_poisoned = match notified {
+            Some(condvar) => lock.raw.relock(condvar),
+            None => lock.raw.lock(),
+        };
         let guard = MutexGuard {
             lock,
             was_panicking,

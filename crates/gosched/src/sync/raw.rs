@@ -1,5 +1,8 @@
 //! The slow halves of a Mutex and of the writers' side of a RwLock: spin a little, wait, wake (see `mutex_word`).
 
+use std::ffi::c_void;
+use std::ptr;
+
 use super::mutex_word::{LOCKED, LockWord, Locker, STARVING};
 use super::owner::Owner;
 use super::sema::{self, Locked, Parked, Wait, key_of};
@@ -43,6 +46,17 @@ pub(super) fn spin() {
 #[cold]
 #[inline(never)]
 pub(super) fn lock_slow(word: &LockWord, owner: &Owner, kind: &'static WaitKind) -> usize {
+    lock_beside(word, owner, kind, ptr::null())
+}
+
+/// As [`lock_slow`], for a kind whose way to pass on needs something beside the lock.
+#[cold]
+pub(super) fn lock_beside(
+    word: &LockWord,
+    owner: &Owner,
+    kind: &'static WaitKind,
+    beside: *const c_void,
+) -> usize {
     let mut me = Locker::default();
     let mut began = None;
     let mut turns = 0;
@@ -65,6 +79,7 @@ pub(super) fn lock_slow(word: &LockWord, owner: &Owner, kind: &'static WaitKind)
         let wait = Wait {
             at_front: began.is_some(),
             owner: Some(owner),
+            beside,
             ..Wait::new(key_of(word), kind)
         };
         let since = *began.get_or_insert_with(monotonic_ns);

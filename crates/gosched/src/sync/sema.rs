@@ -28,6 +28,7 @@
 //! it out (D2); it makes a word believe in a waiter too many at most.
 
 use std::cell::Cell;
+use std::ffi::c_void;
 use std::marker::PhantomPinned;
 use std::ptr;
 
@@ -268,6 +269,8 @@ pub(super) struct Wait<'a> {
     pub(super) at_front: bool,
     /// The word with the owner, where there is one (`owner`).
     pub(super) owner: Option<&'a super::owner::Owner>,
+    /// Something else that the kind's way to pass on needs; null: nothing.
+    pub(super) beside: *const c_void,
 }
 
 impl Wait<'_> {
@@ -278,6 +281,7 @@ impl Wait<'_> {
             deadline_ns: NEVER,
             at_front: false,
             owner: None,
+            beside: ptr::null(),
         }
     }
 
@@ -296,6 +300,7 @@ impl Wait<'_> {
         waiter.on.set(On {
             object: self.key & !3,
             holder: self.owner.map_or(ptr::null(), |owner| owner.word()),
+            cases_at: self.beside,
             ..On::NOTHING
         });
         let place = place(&waiter, self.key);

@@ -363,3 +363,41 @@ fn d2_a_wake_up_that_went_to_one_that_unwinds_is_passed_on() {
     within(LONG, "the one behind", || behind.join().unwrap());
     assert_eq!(*mutex.lock().unwrap(), 1);
 }
+
+/// How a runtime ends whose goroutine was notified and waits for the mutex.
+fn ends_in_the_relock(end: fn(Runtime)) {
+    type Shared = Arc<(Mutex<()>, Condvar)>;
+    let (ends, stays) = (runtime(1), runtime(1));
+    let pair: Shared = Arc::default();
+    let got = Arc::new(AtomicUsize::new(0));
+    let start = |runtime: &Runtime| {
+        let (pair, got) = (Arc::clone(&pair), Arc::clone(&got));
+        runtime.go(move || {
+            drop(pair.1.wait(pair.0.lock().unwrap()).unwrap());
+            got.fetch_add(1, SeqCst);
+        });
+        assert!(eventually(|| runtime.metrics().waiting == 1));
+    };
+    start(&ends);
+    start(&stays);
+    let held = pair.0.lock().unwrap();
+    pair.1.notify_one();
+    let relocks = || {
+        let dump = ends.dump();
+        dump.goroutines()[0].wait_reason() == Some("sync.Mutex.Lock")
+    };
+    assert!(eventually(relocks));
+    within(LONG, "the end", || end(ends));
+    drop(held);
+    assert!(
+        eventually(|| got.load(SeqCst) == 1),
+        "the notification was lost"
+    );
+}
+
+/// The one that was notified unwinds, or is abandoned, before it has the mutex again: the next one is notified.
+#[test]
+fn a_notification_is_passed_on_by_whoever_does_not_return_with_it() {
+    ends_in_the_relock(|runtime| runtime.shutdown(LONG));
+    ends_in_the_relock(drop);
+}
