@@ -61,6 +61,11 @@ impl Driver {
         self.waiters.fetch_sub(1, Relaxed);
     }
 
+    #[cfg(test)]
+    pub(super) fn waiters(&self) -> u32 {
+        self.waiters.load(SeqCst)
+    }
+
     pub(crate) fn looked_ns(&self) -> u64 {
         self.looked_ns.load(Relaxed)
     }

@@ -1,6 +1,7 @@
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use super::*;
@@ -308,4 +309,92 @@ fn f5_loops_do_not_keep_the_network_waiting() {
         stop.store(1, Relaxed);
         loops.into_iter().for_each(|one| one.join().unwrap());
     });
+}
+
+/// A driver of the test's own, which nobody polls but the test, as the home of a socket.
+fn with_home(socket: &Socket) -> &'static Driver {
+    let driver = Driver::new().unwrap();
+    let _queues = socket.desc.0.queues.lock();
+    driver
+        .adopt(socket.desc.0, socket.stream.as_raw_fd())
+        .unwrap();
+    driver
+}
+
+fn eventually(is_so: impl Fn() -> bool) -> bool {
+    let until = Instant::now() + LONG;
+    while !is_so() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    is_so()
+}
+
+/// The home may change between the look for it and the lock: whoever waits is counted where it will be told.
+#[test]
+fn a_waiter_is_counted_by_the_home_that_it_finds_under_the_lock() {
+    let (a, b) = Socket::pair();
+    let old = with_home(&a);
+    let new = Driver::new().unwrap();
+    std::thread::scope(|s| {
+        let queues = a.desc.0.queues.lock();
+        let read = s.spawn(|| a.read_byte());
+        // It has found the old home, and waits for the lock. If it is later than that, nothing is tried.
+        std::thread::sleep(Duration::from_millis(50));
+        a.desc.0.set_home(Some(new));
+        drop(queues);
+        assert!(eventually(|| old.has_waiters() || new.has_waiters()));
+        let counted = (old.has_waiters(), new.has_waiters());
+        b.write(&[7]).unwrap();
+        a.desc.0.wake_next(Side::Read);
+        assert_eq!(read.join().unwrap().unwrap(), 7);
+        assert_eq!(counted, (false, true));
+        assert!(!new.has_waiters());
+    });
+}
+
+/// A runtime is dropped whose goroutine waits, or was woken and never ran: its socket's home counts it no more, and the next one
+/// is woken.
+#[test]
+fn d2_an_abandoned_waiter_leaves_its_home_and_wakes_the_next() {
+    for is_woken in [false, true] {
+        let (a, b) = Socket::pair();
+        let a = Arc::new(a);
+        let home = with_home(&a);
+        let waiters = || home.waiters();
+        let dropped = Runtime::builder()
+            .procs(1)
+            .preemption(false)
+            .build()
+            .unwrap();
+        let read = Arc::clone(&a);
+        dropped.go(move || drop(read.read_byte()));
+        assert!(eventually(|| waiters() == 1));
+        assert!(eventually(|| dropped.metrics().waiting == 1));
+        let is_over = Arc::new(AtomicUsize::new(0));
+        let (began, over) = (Arc::clone(&is_over), Arc::clone(&is_over));
+        dropped.go(move || {
+            began.store(1, SeqCst);
+            while began.load(SeqCst) == 1 {
+                std::hint::spin_loop();
+            }
+        });
+        assert!(eventually(|| is_over.load(SeqCst) == 1));
+        std::thread::scope(|s| {
+            let second = s.spawn(|| a.read_byte());
+            assert!(eventually(|| waiters() == 2));
+            if is_woken {
+                b.write(&[7]).unwrap();
+                home.poll(0).wake(); // the first one is Runnable, and never runs
+            }
+            drop(dropped);
+            if !is_woken {
+                assert_eq!(waiters(), 1);
+                b.write(&[7]).unwrap();
+                home.poll(0).wake();
+            }
+            assert_eq!(second.join().unwrap().unwrap(), 7);
+            assert_eq!(waiters(), 0);
+        });
+        over.store(2, SeqCst);
+    }
 }
