@@ -187,18 +187,27 @@ fn take_free() -> Option<&'static Slot> {
 fn make_block() {
     let number = MADE.fetch_add(1, Relaxed) as usize;
     assert!(number < BLOCKS, "gosched: too many open sockets");
-    let first = number * BLOCK;
-    let block = Box::leak(Box::new(std::array::from_fn(|n| {
-        Slot::new((first + n) as u32)
-    })));
+    let block = new_block(number * BLOCK);
     // ORDER: Release; pairs with the Acquire in `get`.
-    SLOTS[number].store(block, Release);
+    SLOTS[number].store(ptr::from_ref(block).cast_mut(), Release);
     let _rt = enter();
     let mut free = FREE.lock();
     for slot in block {
         slot.next_free.store(free.0, Relaxed);
-        free.0 = slot;
+        free.0 = ptr::from_ref(slot).cast_mut();
     }
+}
+
+/// Slots from the index `first` on, made where they stay: a block is larger than a goroutine's stack may be.
+fn new_block(first: usize) -> &'static [Slot; BLOCK] {
+    let mut block = Box::<[Slot; BLOCK]>::new_uninit();
+    let slots = block.as_mut_ptr().cast::<Slot>();
+    for n in 0..BLOCK {
+        // SAFETY: `n` is below `BLOCK`, so the slot is inside the allocation, which nobody else has.
+        unsafe { slots.add(n).write(Slot::new((first + n) as u32)) };
+    }
+    // SAFETY: the loop has written every slot.
+    Box::leak(unsafe { block.assume_init() })
 }
 
 fn get(index: u32) -> Option<&'static Slot> {

@@ -112,6 +112,27 @@ fn the_first_wait_without_a_descriptor() {
     }
 }
 
+/// The memory of the poller grows while goroutines with the smallest stacks open sockets.
+#[test]
+fn sockets_on_small_stacks() {
+    let output = common::child("full::sockets_on_small_stacks", || {
+        super::run(2, "sockets on small stacks", || {
+            // More than two blocks of the poller's slots, from many goroutines: each of them may be the one to make a block.
+            let openers: [_; 6] = std::array::from_fn(|_| {
+                let small = thread::Builder::new().stack_size(32 << 10);
+                let open = || {
+                    let pairs = (0..50).map(|_| UnixStream::pair().unwrap());
+                    pairs.collect::<Vec<_>>()
+                };
+                small.spawn(open).unwrap()
+            });
+            let pairs = openers.map(|opener| opener.join().unwrap());
+            assert_eq!(pairs.iter().flatten().count(), 300);
+        });
+    });
+    output.succeeded();
+}
+
 /// Thousands of connections come and go: no descriptor, no goroutine and no memory stays behind.
 #[test]
 fn nothing_is_left() {
