@@ -102,9 +102,7 @@ impl Driver {
     pub(crate) fn close(&'static self, is_last: bool) {
         self.is_closed.store(true, SeqCst);
         for slot in slot::all() {
-            if !slot.home().is_some_and(|home| std::ptr::eq(home, self)) {
-                continue;
-            }
+            // The lock comes before the look: an `adopt` that has not seen `is_closed` holds it until the home is stored.
             let mut wake = WakeList::new();
             let rt = enter();
             let mut queues = slot.queues.lock();
