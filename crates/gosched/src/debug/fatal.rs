@@ -95,7 +95,8 @@ fn collect(
 }
 
 fn print_addresses(runtime_stack: Option<&Probe>, snapshots: &[Snapshot]) {
-    let mut out = Out::new();
+    // On the stack of whatever has failed.
+    let mut out = Out::<1024>::new();
     out.put(format_args!("\n"));
     if let Some(stack) = runtime_stack {
         out.put(format_args!("runtime stack"));
@@ -122,7 +123,7 @@ fn print_addresses(runtime_stack: Option<&Probe>, snapshots: &[Snapshot]) {
     }
 }
 
-fn put_addresses(out: &mut Out, pcs: &[usize]) {
+fn put_addresses(out: &mut Out<1024>, pcs: &[usize]) {
     out.put(format_args!(" pcs:"));
     for pc in pcs.iter().take(ADDRESSES_MAX) {
         out.put(format_args!(" {pc:#x}"));
@@ -133,7 +134,7 @@ fn put_addresses(out: &mut Out, pcs: &[usize]) {
 /// Allocates; the watchdog is on.
 fn print_readable(runtime_stack: Option<&Probe>, snapshots: &[Snapshot], ids: &[u32]) {
     let mut symbols = Symbols::default();
-    let mut out = Out::new();
+    let mut out = <Out>::new();
     if let Some(stack) = runtime_stack {
         out.put(format_args!("\nruntime stack:\n"));
         for frame in symbols.whole_stack(&stack.pcs[..stack.len]) {

@@ -4,16 +4,15 @@ use std::fmt;
 
 use crate::os;
 
-const BYTES: usize = 4096;
-
-/// A buffered stderr; what is left is written when it is dropped. CONTEXT: any.
-pub(super) struct Out {
+/// A buffered stderr; what is left is written when it is dropped. CONTEXT: any. `BYTES` lie on the stack: 1 KiB where that may be
+/// a goroutine's.
+pub(super) struct Out<const BYTES: usize = 2048> {
     bytes: [u8; BYTES],
     len: usize,
 }
 
-impl Out {
-    pub(super) const fn new() -> Out {
+impl<const BYTES: usize> Out<BYTES> {
+    pub(super) const fn new() -> Self {
         Out {
             bytes: [0; BYTES],
             len: 0,
@@ -32,7 +31,7 @@ impl Out {
     }
 }
 
-impl fmt::Write for Out {
+impl<const BYTES: usize> fmt::Write for Out<BYTES> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let mut rest = text.as_bytes();
         while !rest.is_empty() {
@@ -48,7 +47,7 @@ impl fmt::Write for Out {
     }
 }
 
-impl Drop for Out {
+impl<const BYTES: usize> Drop for Out<BYTES> {
     fn drop(&mut self) {
         self.flush();
     }

@@ -53,7 +53,7 @@ pub(crate) fn print(sched: &Sched, now_ns: u64) {
         list_ms(&core, &mut ms);
     }
     drop(core);
-    let mut out = Out::new();
+    let mut out = <Out>::new();
     put_counts(&mut out, sched, since / 1_000_000, &counts);
     if sched.config.scheddetail {
         put_detail(&mut out, sched, &counts, ms.as_slice());

@@ -86,6 +86,25 @@ fn d2_run_inside_a_goroutine_of_the_same_runtime() {
     assert_eq!(answer, 9);
 }
 
+/// A runtime is larger than a small stack.
+#[test]
+fn d2_a_goroutine_with_a_small_stack_builds_a_runtime() {
+    let output = child("d2_a_goroutine_with_a_small_stack_builds_a_runtime", || {
+        let outer = runtime(1);
+        let answer = outer.run(|| {
+            let small = thread::Builder::new().stack_size(if cfg!(debug_assertions) {
+                64 << 10
+            } else {
+                16 << 10
+            });
+            let built = small.spawn(|| runtime(1)).unwrap().join().unwrap();
+            built.run(|| 7)
+        });
+        assert_eq!(answer, 7);
+    });
+    output.succeeded();
+}
+
 #[test]
 fn d2_run_inside_a_goroutine_of_another_runtime() {
     let (a, b) = (runtime(1), runtime(1));

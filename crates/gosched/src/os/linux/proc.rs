@@ -11,7 +11,7 @@ use super::io::FixedBuf;
 use super::syscall::{Errno, check, syscall1, syscall3, syscall4};
 
 /// Directory entries fetched per system call: about 170 threads.
-const DIRECTORY_BYTES: usize = 4096;
+const DIRECTORY_BYTES: usize = 2048;
 
 /// In a directory entry, the place of the record's length (two bytes).
 const RECORD_LENGTH_AT: usize = 16;
