@@ -62,10 +62,9 @@ impl TcpListener {
         let inner = crate::blocking(|| std::net::TcpListener::bind(addr))?;
         inner.set_nonblocking(true)?;
         os::listen_longest(inner.as_fd());
-        Ok(TcpListener {
-            inner,
-            desc: Desc::new(),
-        })
+        let desc = Desc::new();
+        desc.set_plain();
+        Ok(TcpListener { inner, desc })
     }
 
     /// Waits for a connection; several goroutines and threads may do so, and each connection goes to one of them.
@@ -81,7 +80,7 @@ impl TcpListener {
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let fd = self.inner.as_fd();
         match self.desc.read(fd, || os::accept(fd)) {
-            Ok((fd, addr)) => Ok((TcpStream::fresh(fd), addr)),
+            Ok((fd, addr)) => Ok((TcpStream::fresh(fd, self.desc.is_plain()), addr)),
             Err(error) => Err(socket::accept_failed(&self.desc, error)),
         }
     }

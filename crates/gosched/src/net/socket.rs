@@ -28,6 +28,9 @@ pub(crate) fn adopt(fd: BorrowedFd<'_>) -> Desc {
         // One that refuses shows it when it is used.
         Ok(false) | Err(_) => drop(os::set_nonblocking(fd, true)),
     }
+    if os::is_plain_tcp(fd) {
+        desc.set_plain();
+    }
     for (side, which) in SIDES {
         let timeout = os::socket_timeout(fd, which);
         if timeout.is_some() {
@@ -95,6 +98,12 @@ fn write_rest(
         }
     }
     done
+}
+
+/// How many bytes one read may bring into a list of buffers: the kernel takes so many buffers at most, and so many bytes.
+pub(crate) fn receivable(bufs: &[io::IoSliceMut<'_>]) -> usize {
+    let lens = bufs.iter().take(os::IOV_MAX).map(|buf| buf.len());
+    total(lens).min(os::RW_MAX)
 }
 
 /// The bytes in a list of buffers.
@@ -367,6 +376,7 @@ macro_rules! descriptor {
         impl AsFd for $socket {
             #[inline]
             fn as_fd(&self) -> BorrowedFd<'_> {
+                self.desc.hand_out();
                 self.inner.as_fd()
             }
         }
@@ -374,6 +384,7 @@ macro_rules! descriptor {
         impl AsRawFd for $socket {
             #[inline]
             fn as_raw_fd(&self) -> RawFd {
+                self.desc.hand_out();
                 self.inner.as_raw_fd()
             }
         }
@@ -441,5 +452,16 @@ mod tests {
         let all: Vec<_> = (0..5).map(|at| locate(&bufs, at)).collect();
         assert_eq!(all, [(0, 0), (0, 1), (2, 0), (2, 1), (2, 2)]);
         assert_eq!(locate(&[], 0), (0, 0));
+    }
+
+    #[test]
+    fn a_read_brings_what_the_kernel_takes() {
+        let mut bytes = [0; 1500];
+        let bufs: Vec<_> = bytes.chunks_mut(1).map(io::IoSliceMut::new).collect();
+        assert_eq!(receivable(&bufs[..1000]), 1000);
+        assert_eq!(receivable(&bufs), 1024);
+        // More than the kernel reads at once, in address space that is never touched.
+        let mut many = vec![0; os::RW_MAX + 1];
+        assert_eq!(receivable(&[io::IoSliceMut::new(&mut many)]), os::RW_MAX);
     }
 }

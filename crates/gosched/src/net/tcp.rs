@@ -99,7 +99,7 @@ impl TcpStream {
     }
 
     fn connect_within(addr: &SocketAddr, timeout: Option<Duration>) -> io::Result<TcpStream> {
-        let stream = TcpStream::fresh(os::tcp_socket(addr)?);
+        let stream = TcpStream::fresh(os::tcp_socket(addr)?, true);
         // Its write timeout, as long as nobody else can write.
         stream.desc.set_timeout(Side::Write, timeout)?;
         let fd = stream.inner.as_fd();
@@ -122,11 +122,15 @@ impl TcpStream {
         Ok(stream)
     }
 
-    /// Around a descriptor that this crate has opened, non-blocking.
-    pub(super) fn fresh(fd: OwnedFd) -> TcpStream {
+    /// Around a descriptor that this crate has opened, non-blocking; `is_plain`: for TCP alone.
+    pub(super) fn fresh(fd: OwnedFd, is_plain: bool) -> TcpStream {
+        let desc = Desc::new();
+        if is_plain {
+            desc.set_plain();
+        }
         TcpStream {
             inner: fd.into(),
-            desc: Desc::new(),
+            desc,
         }
     }
 
@@ -378,12 +382,12 @@ gosched::run(|| {
 
     #[inline]
     fn read_to(&self, buf: &mut [u8]) -> io::Result<usize> {
-        let len = buf.len();
+        let len = buf.len().min(os::RW_MAX);
         self.read_by(len, || os::recv(self.inner.as_fd(), buf))
     }
 
     fn read_to_many(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        let len = socket::total(bufs.iter().map(|buf| buf.len()));
+        let len = socket::receivable(bufs);
         self.read_by(len, || (&self.inner).read_vectored(bufs))
     }
 
@@ -402,3 +406,33 @@ gosched::run(|| {
 
 stream_io!(TcpStream, &TcpStream);
 descriptor!(TcpStream, std::net::TcpStream);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::TcpListener;
+
+    /// What may be assumed of a short read, and until when.
+    #[test]
+    fn short_reads_prove_something_until_the_descriptor_is_handed_out() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        let client = TcpStream::connect(addr).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        assert!(client.desc.is_plain() && server.desc.is_plain());
+        let clone = client.try_clone().unwrap();
+        assert!(clone.desc.is_plain());
+        clone.as_raw_fd();
+        assert!(!client.desc.is_plain(), "the clone is the same socket");
+
+        let back = TcpStream::from(std::net::TcpStream::from(server));
+        assert!(back.desc.is_plain());
+        let (unix, _) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert!(!TcpStream::from(OwnedFd::from(unix)).desc.is_plain());
+
+        _ = listener.as_fd();
+        let _client = TcpStream::connect(addr).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        assert!(!server.desc.is_plain(), "options are inherited");
+    }
+}

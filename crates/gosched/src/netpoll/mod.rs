@@ -137,7 +137,30 @@ impl Desc {
         }
     }
 
-    /// As [`Desc::read`], for a stream of bytes: a result that is shorter than `len` says that there is no more at the moment.
+    /// Declares the descriptor a TCP connection (or a listener for them) with nothing on top, whose reads end short only where
+    /// there is no more. Before anybody else uses it.
+    pub(crate) fn set_plain(&self) {
+        self.0.is_plain.store(true, Relaxed);
+    }
+
+    pub(crate) fn is_plain(&self) -> bool {
+        self.0.is_plain.load(Relaxed)
+    }
+
+    /// The user gets at the descriptor, and may put a protocol on top that keeps its own boundaries (kernel TLS returns a record
+    /// at a time): from now on a short read proves nothing.
+    #[inline]
+    pub(crate) fn hand_out(&self) {
+        if self.is_plain() {
+            self.0.is_plain.store(false, Relaxed);
+        }
+    }
+
+    /// As [`Desc::read`], for streams: the kernel is given `len` bytes of buffers. Where the descriptor is plain, a shorter result
+    /// means that there is no more at the moment, so that the next read waits without trying.
+    ///
+    /// A read that comes to an urgent mark ends short, too. The kernel reports urgent data as a change of its own, which is odd
+    /// for good (`changes`).
     pub(crate) fn read_some(
         &self,
         fd: BorrowedFd<'_>,
@@ -158,7 +181,8 @@ impl Desc {
                     self.wait(fd, Side::Read, seq, &mut attempt)?;
                 }
                 done => {
-                    if done.as_ref().is_ok_and(|n| 0 < *n && *n < len) {
+                    // After `op`: while the flag is set the descriptor has not left, and was plain during `op`.
+                    if done.as_ref().is_ok_and(|n| 0 < *n && *n < len) && self.is_plain() {
                         flow.changes.set_dry(seq);
                     }
                     self.finish(Side::Read, &attempt);

@@ -62,6 +62,8 @@ pub(super) struct Slot {
     generation: AtomicU32,
     refs: AtomicU32,
     pub(super) is_nonblocking: AtomicBool,
+    /// A read that ends short of its buffer has emptied the descriptor.
+    pub(super) is_plain: AtomicBool,
     /// Its number, for dumps.
     pub(super) fd: AtomicI32,
     /// Who is told of it by the kernel; null: nobody yet. Changes under the lock.
@@ -79,6 +81,7 @@ impl Slot {
             generation: AtomicU32::new(0),
             refs: AtomicU32::new(0),
             is_nonblocking: AtomicBool::new(false),
+            is_plain: AtomicBool::new(false),
             fd: AtomicI32::new(-1),
             home: AtomicPtr::new(ptr::null_mut()),
             queues: Lock::new(Rank::Net, Queues([WaitQueue::new(), WaitQueue::new()])),
@@ -121,6 +124,7 @@ impl Slot {
             self.set_home(None);
             self.flows.iter().for_each(Flow::reset);
             self.is_nonblocking.store(false, Relaxed);
+            self.is_plain.store(false, Relaxed);
             drop(queues);
             let mut free = FREE.lock();
             self.next_free.store(free.0, Relaxed);

@@ -18,10 +18,9 @@ struct Socket {
 impl Socket {
     fn new(stream: UnixStream) -> Socket {
         stream.set_nonblocking(true).unwrap();
-        Socket {
-            stream,
-            desc: Desc::new(),
-        }
+        let desc = Desc::new();
+        desc.set_plain(); // nobody passes descriptors through it
+        Socket { stream, desc }
     }
 
     fn pair() -> (Socket, Socket) {

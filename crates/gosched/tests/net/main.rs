@@ -14,6 +14,7 @@ mod full;
 mod homes;
 mod hope;
 mod same;
+mod short;
 mod slow;
 mod storm;
 
