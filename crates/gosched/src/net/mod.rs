@@ -35,6 +35,8 @@
 //! - To the kernel every socket is non-blocking. `set_nonblocking`, timeouts and deadlines are kept by this crate, for all clones of
 //!   a socket. Conversions to and from std's types carry the flag and the timeouts over; deadlines end there. A descriptor and its
 //!   duplicates share the kernel's flag, so convert all clones of a socket or none.
+//! - A read of a stream into an empty buffer returns `Ok(0)` at once, as in Go. std's waits until there is data, or for its timeout.
+//!   A datagram socket consumes a datagram even into an empty buffer, as std's does.
 //! - A name is looked up in a [`blocking`](crate::blocking()) call.
 //!
 //! Addresses, `Shutdown` and [`ToSocketAddrs`] are std's own.

@@ -13,7 +13,8 @@ use crate::os;
 /// A TCP connection: `std::net::TcpStream`, for goroutines.
 ///
 /// To connect, to read (and [`peek`](TcpStream::peek)) and to write blocks the goroutine, or the plain thread it is done on;
-/// nothing else here blocks, unless [`set_linger`](TcpStream::set_linger) makes the last drop do so. Any number may use one stream
+/// nothing else here blocks, unless [`set_linger`](TcpStream::set_linger) makes the last drop do so. A read into an empty buffer
+/// returns `Ok(0)` at once, whatever the deadline (std's waits for data first). Any number may use one stream
 /// at a time, through references or clones. Dropping the last clone closes the connection; what has been written is still
 /// delivered.
 ///
@@ -338,6 +339,9 @@ gosched::run(|| {
     /// # }
     /// ```
     pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
+        if buf.is_empty() {
+            return Ok(0);
+        }
         self.desc.read(self.inner.as_fd(), || self.inner.peek(buf))
     }
 
@@ -395,8 +399,8 @@ gosched::run(|| {
     fn read_by(&self, len: usize, op: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
         let fd = self.inner.as_fd();
         match len {
-            // The kernel decides whether a read of nothing has to wait for something.
-            0 => self.desc.read(fd, op),
+            // Go's answer. The kernel would wait for something and leave it there.
+            0 => Ok(0),
             _ => self.desc.read_some(fd, len, op),
         }
     }

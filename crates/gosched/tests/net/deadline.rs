@@ -1,6 +1,6 @@
 //! Deadlines, as Go's net package has them: one moment for all who use a socket, changed at any time.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, IoSliceMut, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
@@ -33,7 +33,11 @@ fn a_past_deadline_is_in_the_way_of_everything() {
             for _ in 0..3 {
                 assert_eq!(kind((&client).read(&mut buf)), ErrorKind::TimedOut);
                 assert_eq!(kind(client.peek(&mut buf)), ErrorKind::TimedOut);
-                assert_eq!(kind((&client).read_vectored(&mut [])), ErrorKind::TimedOut);
+                let mut bufs = [IoSliceMut::new(&mut buf)];
+                assert_eq!(
+                    kind((&client).read_vectored(&mut bufs)),
+                    ErrorKind::TimedOut
+                );
             }
             assert_eq!((&client).write(b"x").unwrap(), 1, "writing has its own");
             client.set_write_deadline(past).unwrap();

@@ -2,14 +2,15 @@
 //!
 //! One P, so that a reader which waits runs only when all that belongs together is there: the kernel reports it as one change.
 
-use std::io::{IoSliceMut, Read, Write};
+use std::io::{ErrorKind, IoSliceMut, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Instant;
 
-use gosched::net::{TcpListener, TcpStream};
+use gosched::net::{TcpListener, TcpStream, UdpSocket};
 use gosched::os::unix::net::UnixStream;
 use gosched::thread;
 
-use super::tcp_pair;
+use super::{everywhere, kind, ms, tcp_pair};
 
 const ROUNDS: usize = 30;
 
@@ -165,5 +166,40 @@ fn accepted_by_a_listener_from_outside() {
             assert_eq!(read_64(&mut client), b"ping");
             server = echo.join().unwrap();
         }
+    });
+}
+
+/// A read into an empty buffer has nothing to wait for. A datagram is consumed all the same, as by std.
+#[test]
+fn an_empty_buffer() {
+    everywhere("an empty buffer", || {
+        let (mut tcp, _peer) = tcp_pair();
+        let (mut unix, _other) = UnixStream::pair().unwrap();
+        let mut none = [];
+        for turn in 0..3 {
+            assert_eq!(tcp.read(&mut []).unwrap(), 0);
+            assert_eq!(tcp.peek(&mut []).unwrap(), 0);
+            assert_eq!(unix.read(&mut []).unwrap(), 0);
+            assert_eq!(tcp.read_vectored(&mut []).unwrap(), 0);
+            let mut bufs = [IoSliceMut::new(&mut none)];
+            assert_eq!(unix.read_vectored(&mut bufs).unwrap(), 0);
+            assert_eq!(tcp.read_vectored(&mut bufs).unwrap(), 0);
+            tcp.set_nonblocking(turn == 0).unwrap();
+            unix.set_nonblocking(turn == 0).unwrap();
+            // Past the deadline, too, as in Go.
+            let deadline = (turn > 0).then(Instant::now);
+            tcp.set_deadline(deadline).unwrap();
+            unix.set_deadline(deadline).unwrap();
+        }
+
+        let [a, b] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        b.set_read_timeout(Some(ms(1))).unwrap();
+        assert_eq!(kind(b.recv(&mut [])), ErrorKind::WouldBlock);
+        b.set_read_timeout(None).unwrap();
+        for text in [&b"first"[..], b"second"] {
+            a.send_to(text, b.local_addr().unwrap()).unwrap();
+        }
+        assert_eq!(b.recv(&mut []).unwrap(), 0);
+        assert_eq!(b.recv(&mut [0; 8]).unwrap(), 6);
     });
 }

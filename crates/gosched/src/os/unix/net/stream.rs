@@ -16,7 +16,8 @@ use crate::netpoll::{Desc, Side};
 /// A stream of the Unix domain: `std::os::unix::net::UnixStream`, for goroutines.
 ///
 /// To connect, to read and to write blocks the goroutine, or the plain thread it is done on; nothing else here blocks. Any number
-/// may use one stream at a time, through references or clones.
+/// may use one stream at a time, through references or clones. A read into an empty buffer returns `Ok(0)` at once, as that of
+/// [`TcpStream`](crate::net::TcpStream) does.
 ///
 /// ```
 /// use gosched::os::unix::net::{UnixListener, UnixStream};
@@ -183,11 +184,17 @@ impl UnixStream {
     // A read may end short of its buffer and of what is there: at a message that carried descriptors, or another sender's.
     #[inline]
     fn read_to(&self, buf: &mut [u8]) -> io::Result<usize> {
+        if buf.is_empty() {
+            return Ok(0); // as TCP's
+        }
         let op = || (&self.inner).read(buf);
         self.desc.read(self.inner.as_fd(), op)
     }
 
     fn read_to_many(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        if socket::receivable(bufs) == 0 {
+            return Ok(0);
+        }
         let op = || (&self.inner).read_vectored(bufs);
         self.desc.read(self.inner.as_fd(), op)
     }
