@@ -27,6 +27,8 @@ const SHARED_BY_DEFAULT: bool = cfg!(gosched_shared) || cfg!(gosched_asan);
 const MAX_THREADS: u32 = 10_000;
 /// The most threads that may be asked for.
 const THREADS_MAX: usize = i32::MAX as usize;
+/// The most names that are looked up at a time, unless asked otherwise.
+const MAX_LOOKUPS: u32 = 500;
 
 /// When the runtime reports that all goroutines are asleep for good.
 ///
@@ -56,6 +58,7 @@ pub(crate) struct Config {
     /// The main goroutine's.
     pub(crate) main_class: u8,
     pub(crate) max_threads: u32,
+    pub(crate) max_lookups: u32,
     pub(crate) deadlock: Deadlock,
     /// Moves to `Sched::hook` when the runtime is made.
     pub(crate) on_deadlock: Option<Hook>,
@@ -85,6 +88,7 @@ pub struct Builder {
     procs: Option<usize>,
     stack_size: Option<usize>,
     max_threads: Option<usize>,
+    max_lookups: Option<usize>,
     deadlock: Deadlock,
     on_deadlock: Option<Hook>,
     panic_abort: bool,
@@ -137,6 +141,19 @@ impl Builder {
     /// ```
     pub fn max_threads(mut self, n: usize) -> Builder {
         self.max_threads = Some(n);
+        self
+    }
+
+    /// The most goroutines that look up a name in [`gosched::net`](crate::net) at the same time, 500 if not set, as in Go. Each of
+    /// them holds a thread; the others wait in order and hold none. The limit is lower if [`max_threads`](Builder::max_threads) is
+    /// small: lookups leave one thread for each processor, and four.
+    ///
+    /// ```
+    /// let builder = gosched::Runtime::builder().max_lookups(16);
+    /// # let _ = builder;
+    /// ```
+    pub fn max_lookups(mut self, n: usize) -> Builder {
+        self.max_lookups = Some(n);
         self
     }
 
@@ -310,6 +327,12 @@ impl Builder {
                 "max_threads is {max_threads}: give a number from 1 to {THREADS_MAX}"
             )));
         }
+        let max_lookups = self.max_lookups.unwrap_or(MAX_LOOKUPS as usize);
+        if max_lookups == 0 || max_lookups > i32::MAX as usize {
+            return Err(invalid(format!(
+                "max_lookups is {max_lookups}: give at least 1"
+            )));
+        }
         let procs = self
             .procs
             .or_else(|| os::env_usize("GOSCHED_PROCS").filter(|n| *n > 0))
@@ -330,6 +353,7 @@ impl Builder {
             stack_class,
             main_class,
             max_threads: max_threads as u32,
+            max_lookups: max_lookups as u32,
             deadlock: self.deadlock,
             has_hook: self.on_deadlock.is_some(),
             on_deadlock: self.on_deadlock,

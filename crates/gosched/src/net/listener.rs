@@ -5,6 +5,7 @@ use std::iter::FusedIterator;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::time::Instant;
 
+use super::lookup::with_each;
 use super::socket::{accept_deadline, delegate, descriptor, shared_state};
 use super::{SocketAddr, TcpStream, ToSocketAddrs, socket};
 use crate::netpoll::{Desc, Side};
@@ -59,7 +60,7 @@ impl TcpListener {
     /// # }
     /// ```
     pub fn bind<A: ToSocketAddrs>(addr: A) -> io::Result<TcpListener> {
-        let inner = crate::blocking(|| std::net::TcpListener::bind(addr))?;
+        let inner = with_each(addr, std::net::TcpListener::bind)?;
         inner.set_nonblocking(true)?;
         os::listen_longest(inner.as_fd());
         let desc = Desc::new();

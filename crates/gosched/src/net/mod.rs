@@ -37,16 +37,17 @@
 //!   duplicates share the kernel's flag, so convert all clones of a socket or none.
 //! - A read of a stream into an empty buffer returns `Ok(0)` at once, as in Go. std's waits until there is data, or for its timeout.
 //!   A datagram socket consumes a datagram even into an empty buffer, as std's does.
-//! - A name is looked up in a [`blocking`](crate::blocking()) call.
+//! - A name is looked up in a [`blocking`](crate::blocking()) call, by 500 goroutines of a runtime at a time unless
+//!   [`Builder::max_lookups`](crate::Builder::max_lookups) says otherwise; the others wait in order. A literal address, as a value or
+//!   as text, needs no such call.
 //!
 //! Addresses, `Shutdown` and [`ToSocketAddrs`] are std's own.
 
 mod listener;
+pub(crate) mod lookup;
 pub(crate) mod socket;
 mod tcp;
 mod udp;
-
-use std::io;
 
 pub use std::net::{
     AddrParseError, IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, SocketAddrV4, SocketAddrV6,
@@ -56,16 +57,3 @@ pub use std::net::{
 pub use self::listener::{Incoming, IntoIncoming, TcpListener};
 pub use self::tcp::TcpStream;
 pub use self::udp::UdpSocket;
-
-/// Looks a name up, which may take its time.
-fn look_up<A: ToSocketAddrs>(addr: A) -> io::Result<A::Iter> {
-    crate::blocking(|| addr.to_socket_addrs())
-}
-
-/// std's error for a name that stands for nothing.
-fn no_addresses() -> io::Error {
-    io::Error::new(
-        io::ErrorKind::InvalidInput,
-        "could not resolve to any addresses",
-    )
-}

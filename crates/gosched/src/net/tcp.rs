@@ -5,8 +5,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawF
 use std::os::linux::net::TcpStreamExt;
 use std::time::{Duration, Instant};
 
+use super::lookup::with_each;
 use super::socket::{delegate, descriptor, shared_state, stream_io, stream_writes, timeouts};
-use super::{Shutdown, SocketAddr, ToSocketAddrs, look_up, no_addresses, socket};
+use super::{Shutdown, SocketAddr, ToSocketAddrs, socket};
 use crate::netpoll::{Desc, Side};
 use crate::os;
 
@@ -65,14 +66,7 @@ impl TcpStream {
     /// # }
     /// ```
     pub fn connect<A: ToSocketAddrs>(addr: A) -> io::Result<TcpStream> {
-        let mut last = None;
-        for addr in look_up(addr)? {
-            match TcpStream::connect_within(&addr, None) {
-                Ok(stream) => return Ok(stream),
-                Err(error) => last = Some(error),
-            }
-        }
-        Err(last.unwrap_or_else(no_addresses))
+        with_each(addr, |addr| TcpStream::connect_within(&addr, None))
     }
 
     /// Connects to one address, or gives up after `timeout`.

@@ -4,8 +4,9 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
+use super::lookup::{look_up, with_each};
 use super::socket::{delegate, descriptor, shared_state, timeouts};
-use super::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, look_up, socket};
+use super::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, socket};
 use crate::netpoll::{Desc, Side};
 
 /// A UDP socket: `std::net::UdpSocket`, for goroutines.
@@ -49,7 +50,7 @@ impl UdpSocket {
     /// # Errors
     /// That of the last address, or of the look-up; [`InvalidInput`](io::ErrorKind::InvalidInput) if there is no address at all.
     pub fn bind<A: ToSocketAddrs>(addr: A) -> io::Result<UdpSocket> {
-        let inner = crate::blocking(|| std::net::UdpSocket::bind(addr))?;
+        let inner = with_each(addr, std::net::UdpSocket::bind)?;
         inner.set_nonblocking(true)?;
         Ok(UdpSocket {
             inner,
@@ -123,7 +124,7 @@ impl UdpSocket {
     /// # Errors
     /// That of the last address, or of the look-up; [`InvalidInput`](io::ErrorKind::InvalidInput) if there is no address at all.
     pub fn connect<A: ToSocketAddrs>(&self, addr: A) -> io::Result<()> {
-        crate::blocking(|| self.inner.connect(addr))
+        with_each(addr, |addr| self.inner.connect(addr))
     }
 
     /// Sends a datagram to the address it is connected to. See the example of [`UdpSocket`].

@@ -14,7 +14,7 @@
 // | clock   | `monotonic_ns`, `deadline_after`, `has_passed`, `deadline_of`, `instant_of` |
 // | mem     | `map_reserve`, `map_pages`, `map_pages_aligned`, `unmap`, `protect_none`, `dont_need` |
 // |         | `guard_install`, `guard_install_batch`, `page_size`, `round_up_page` |
-// | net     | `tcp_socket`, `connect_begin`, `is_writable`, `has_error`, `is_plain_tcp`, `accept`, `listen_longest`, `linger`, `set_linger` |
+// | net     | `tcp_socket`, `connect_begin`, `unix_socket`, `unix_connect`, `is_writable`, `has_error`, `is_plain_tcp`, `accept`, `listen_longest`, `linger`, `set_linger` |
 // |         | `is_nonblocking`, `set_nonblocking`, `socket_timeout`, `set_socket_timeout`, `SocketTimeout` |
 // | pagevec | `PageVec` |
 // | thread  | `thread_spawn`, `set_thread_name`, `gettid`, `getpid` |

@@ -91,6 +91,7 @@ use self::spin::Spin;
 use crate::builder::{Config, Hook};
 use crate::context::stack::Arena;
 use crate::context::tls::Room;
+use crate::net::lookup::Lookups;
 use crate::time::poller::Poller;
 use crate::time::timers::Timers;
 
@@ -170,6 +171,7 @@ pub(crate) struct Sched {
     pub(crate) tls: Room,
     pub(crate) timers: Timers,
     pub(crate) poller: Poller,
+    pub(crate) lookups: Lookups,
     /// The coarse clock: milliseconds since the runtime began, written by sysmon.
     pub(crate) now_ms: AtomicU32,
     pub(crate) started_ns: u64,
@@ -261,6 +263,7 @@ impl Sched {
             tls: config.tls,
             timers: Timers::new(),
             poller: Poller::new(),
+            lookups: Lookups::new(config.max_lookups, config.max_threads, config.procs),
             now_ms: AtomicU32::new(0),
             started_ns: now,
             outside: Counters::default(),

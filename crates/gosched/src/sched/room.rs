@@ -147,7 +147,9 @@ impl Sched {
         let is_stuck = core.npending > 0 && self.is_out_of_threads(&core);
         room.is_stuck.store(is_stuck, Relaxed);
         let is_full = room.is_full();
-        let is_short = is_stuck || is_full && !core.is_refused;
+        // A name lookup comes back: libc's timeouts end it.
+        let comes_back = self.lookups.under_way() > 0;
+        let is_short = !comes_back && (is_stuck || is_full && !core.is_refused);
         drop(core);
         if room.is_awaited() && !is_full {
             self.make_room();

@@ -47,6 +47,7 @@ pub(super) fn still(procs: u32) -> Box<Sched> {
         stack_class: class_for(64 << 10).unwrap(),
         main_class: class_for(64 << 10).unwrap(),
         max_threads: 10_000,
+        max_lookups: 500,
         deadlock: Deadlock::Off,
         on_deadlock: None,
         has_hook: false,

@@ -13,6 +13,7 @@ mod faults;
 mod full;
 mod homes;
 mod hope;
+mod names;
 mod same;
 mod short;
 mod slow;

@@ -22,6 +22,7 @@ fn still(procs: u32) -> &'static Sched {
         stack_class: class_for(64 << 10).expect("a class"),
         main_class: class_for(64 << 10).expect("a class"),
         max_threads: 100,
+        max_lookups: 500,
         deadlock: Deadlock::Off,
         on_deadlock: None,
         has_hook: false,

@@ -6,6 +6,9 @@ use std::io;
 use std::mem::{self, MaybeUninit};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net as unix;
 use std::time::Duration;
 
 use super::syscall::{check, syscall6};
@@ -107,6 +110,42 @@ pub(crate) fn connect_begin(fd: BorrowedFd<'_>, addr: &SocketAddr) -> io::Result
             _ => Err(error),
         },
     }
+}
+
+/// A stream socket of the Unix domain, non-blocking; CONTEXT: user.
+pub(crate) fn unix_socket() -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: the call touches no memory of ours; the descriptor it returns is new and nobody else's (D10).
+    unsafe { cvt(libc::socket(libc::AF_UNIX, kind, 0)).map(|fd| OwnedFd::from_raw_fd(fd)) }
+}
+
+/// Connects a non-blocking socket of the Unix domain; `WouldBlock` if too many wait to be accepted, and the kernel does not say
+/// when that changes. CONTEXT: user.
+pub(crate) fn unix_connect(fd: BorrowedFd<'_>, addr: &unix::SocketAddr) -> io::Result<()> {
+    let (raw, len) = unix_addr(addr);
+    // SAFETY: address and length are those of a value in this frame, which the kernel only reads.
+    cvt(unsafe { libc::connect(fd.as_raw_fd(), (&raw const raw).cast(), len) }).map(drop)
+}
+
+/// An address as the kernel takes it, and its length.
+fn unix_addr(addr: &unix::SocketAddr) -> (libc::sockaddr_un, libc::socklen_t) {
+    // SAFETY: an address of plain numbers may be zero.
+    let mut raw: libc::sockaddr_un = unsafe { mem::zeroed() };
+    raw.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    // A path ends with a zero, a name begins with one. std has made sure that both fit.
+    let (at, bytes, len) = match (addr.as_pathname(), addr.as_abstract_name()) {
+        (Some(path), _) => {
+            let bytes = path.as_os_str().as_bytes();
+            (0, bytes, bytes.len() + 1)
+        }
+        (None, Some(name)) => (1, name, name.len() + 1),
+        (None, None) => (0, &[][..], 0),
+    };
+    for (to, from) in raw.sun_path[at..].iter_mut().zip(bytes) {
+        *to = *from as libc::c_char;
+    }
+    let len = mem::offset_of!(libc::sockaddr_un, sun_path) + len;
+    (raw, len as libc::socklen_t)
 }
 
 /// Reads what has come to a socket. Bare: libc's is a place to be cancelled at, which costs more than it looks; CONTEXT: any.
@@ -341,6 +380,26 @@ mod tests {
             panic!("V6");
         };
         assert_eq!((raw.sin6_flowinfo, raw.sin6_scope_id), (10, 11));
+    }
+
+    #[test]
+    fn addresses_of_the_unix_domain_are_those_of_std() {
+        let name = format!("gosched-net-unit-{}", std::process::id());
+        let path = std::env::temp_dir().join(&name);
+        for addr in [
+            unix::SocketAddr::from_pathname(&path).expect("a path"),
+            unix::SocketAddr::from_abstract_name(&name).expect("a name"),
+            unix::SocketAddr::from_abstract_name([7; 107]).expect("the longest name"),
+        ] {
+            let listener = unix::UnixListener::bind_addr(&addr).expect("bind");
+            let client = unix_socket().expect("a socket");
+            unix_connect(client.as_fd(), &addr).expect("connect");
+            listener.accept().expect("accept");
+        }
+        let longest = unix::SocketAddr::from_pathname("x".repeat(107)).expect("a path");
+        let (raw, len) = unix_addr(&longest);
+        assert_eq!((raw.sun_path[107], len), (0, 110));
+        std::fs::remove_file(&path).expect("the file");
     }
 
     #[test]

@@ -7,13 +7,9 @@ use std::os::unix::net as std_net;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::SocketAddr;
+use super::{Backoff, SocketAddr};
 use crate::net::socket::{self, delegate, descriptor, shared_state, timeouts};
 use crate::netpoll::{Desc, Side};
-
-/// How long a sender waits at first, and at most, before it tries again (`UnixDatagram::send_by`).
-const PAUSE_MIN: Duration = Duration::from_micros(50);
-const PAUSE_MAX: Duration = Duration::from_millis(5);
 
 /// A datagram socket of the Unix domain: `std::os::unix::net::UnixDatagram`, for goroutines.
 ///
@@ -71,7 +67,7 @@ impl UnixDatagram {
     /// # }
     /// ```
     pub fn bind<P: AsRef<Path>>(path: P) -> io::Result<UnixDatagram> {
-        UnixDatagram::fresh(crate::blocking(|| std_net::UnixDatagram::bind(path))?)
+        UnixDatagram::fresh(std_net::UnixDatagram::bind(path)?)
     }
 
     /// As [`bind`](UnixDatagram::bind), at an address, which may be an abstract one. See the example of
@@ -82,9 +78,7 @@ impl UnixDatagram {
     /// # Errors
     /// Those of `bind`.
     pub fn bind_addr(socket_addr: &SocketAddr) -> io::Result<UnixDatagram> {
-        UnixDatagram::fresh(crate::blocking(|| {
-            std_net::UnixDatagram::bind_addr(socket_addr)
-        })?)
+        UnixDatagram::fresh(std_net::UnixDatagram::bind_addr(socket_addr)?)
     }
 
     /// A socket without an address: it can send, and receive once it is connected. See the example of
@@ -126,7 +120,7 @@ impl UnixDatagram {
     /// # Errors
     /// Those of the file system, [`ConnectionRefused`](io::ErrorKind::ConnectionRefused) if nobody has that socket.
     pub fn connect<P: AsRef<Path>>(&self, path: P) -> io::Result<()> {
-        crate::blocking(|| self.inner.connect(path))
+        self.inner.connect(path)
     }
 
     /// As [`connect`](UnixDatagram::connect), to an address, which may be an abstract one. See the example of
@@ -137,7 +131,7 @@ impl UnixDatagram {
     /// # Errors
     /// Those of `connect`.
     pub fn connect_addr(&self, socket_addr: &SocketAddr) -> io::Result<()> {
-        crate::blocking(|| self.inner.connect_addr(socket_addr))
+        self.inner.connect_addr(socket_addr)
     }
 
     /// Waits for a datagram and says who sent it; what does not fit is lost. See the example of [`bind`](UnixDatagram::bind).
@@ -211,7 +205,7 @@ impl UnixDatagram {
     /// that ends: this socket counts as writable throughout.
     fn send_by(&self, mut op: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
         let started = Instant::now();
-        let mut pause = PAUSE_MIN;
+        let mut pause = Backoff::new();
         loop {
             let mut full = None;
             let sent = self.desc.write(self.inner.as_fd(), || match op() {
@@ -228,8 +222,7 @@ impl UnixDatagram {
             if self.desc.is_nonblocking() || timeout.is_some_and(|t| started.elapsed() >= t) {
                 return Err(error);
             }
-            crate::time::sleep(pause);
-            pause = PAUSE_MAX.min(pause * 2);
+            pause.sleep();
         }
     }
 

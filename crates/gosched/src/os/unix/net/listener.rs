@@ -32,7 +32,7 @@ impl UnixListener {
     /// [`AddrInUse`](io::ErrorKind::AddrInUse) if there is something, [`InvalidInput`](io::ErrorKind::InvalidInput) if the path is too
     /// long, and those of the file system.
     pub fn bind<P: AsRef<Path>>(path: P) -> io::Result<UnixListener> {
-        UnixListener::fresh(crate::blocking(|| std_net::UnixListener::bind(path))?)
+        UnixListener::fresh(std_net::UnixListener::bind(path)?)
     }
 
     /// As [`bind`](UnixListener::bind), at an address, which may be an abstract one. See the example of
@@ -43,9 +43,7 @@ impl UnixListener {
     /// # Errors
     /// Those of `bind`.
     pub fn bind_addr(socket_addr: &SocketAddr) -> io::Result<UnixListener> {
-        UnixListener::fresh(crate::blocking(|| {
-            std_net::UnixListener::bind_addr(socket_addr)
-        })?)
+        UnixListener::fresh(std_net::UnixListener::bind_addr(socket_addr)?)
     }
 
     fn fresh(inner: std_net::UnixListener) -> io::Result<UnixListener> {

@@ -16,15 +16,35 @@
 //! # }
 //! ```
 //!
-//! What [`gosched::net`](crate::net) says of deadlines, of `set_nonblocking` and of conversions holds here too. Whatever goes through
-//! the file system, as binding and connecting do, is a [`blocking`](crate::blocking()) call.
+//! What [`gosched::net`](crate::net) says of deadlines, of `set_nonblocking` and of conversions holds here too. Binding and connecting
+//! go through the file system; where that is slow the goroutine needs a thread meanwhile.
 
 mod datagram;
 mod listener;
 mod stream;
+
+use std::time::Duration;
 
 pub use std::os::unix::net::SocketAddr;
 
 pub use self::datagram::UnixDatagram;
 pub use self::listener::{Incoming, UnixListener};
 pub use self::stream::UnixStream;
+
+/// Pauses between two tries where the kernel does not report when the next one is worthwhile.
+struct Backoff(Duration);
+
+impl Backoff {
+    const MIN: Duration = Duration::from_micros(50);
+    const MAX: Duration = Duration::from_millis(5);
+
+    fn new() -> Backoff {
+        Backoff(Backoff::MIN)
+    }
+
+    /// Parks the goroutine, or blocks the plain thread, for twice as long as the last time.
+    fn sleep(&mut self) {
+        crate::time::sleep(self.0);
+        self.0 = Backoff::MAX.min(self.0 * 2);
+    }
+}

@@ -7,11 +7,12 @@ use std::os::unix::net as std_net;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::SocketAddr;
+use super::{Backoff, SocketAddr};
 use crate::net::socket::{
     self, delegate, descriptor, shared_state, stream_io, stream_writes, timeouts,
 };
 use crate::netpoll::{Desc, Side};
+use crate::os;
 
 /// A stream of the Unix domain: `std::os::unix::net::UnixStream`, for goroutines.
 ///
@@ -48,19 +49,19 @@ pub struct UnixStream {
 impl UnixStream {
     /// Connects to the socket at `path`. See the example of [`UnixStream`].
     ///
-    /// Blocks the goroutine, or the plain thread it is called on, while too many wait there to be accepted; a goroutine needs a
-    /// thread for that long.
+    /// Blocks the goroutine, or the plain thread it is called on, while too many wait there to be accepted. The kernel does not
+    /// report the end of that, so the connection is tried again and again, every five milliseconds at the latest.
     ///
     /// # Errors
     /// Those of the system, [`ConnectionRefused`](io::ErrorKind::ConnectionRefused) if nobody listens.
     pub fn connect<P: AsRef<Path>>(path: P) -> io::Result<UnixStream> {
-        UnixStream::fresh(crate::blocking(|| std_net::UnixStream::connect(path))?)
+        UnixStream::connect_addr(&SocketAddr::from_pathname(path)?)
     }
 
     /// As [`connect`](UnixStream::connect), to an address, which may be an abstract one.
     ///
-    /// Blocks the goroutine, or the plain thread it is called on, while too many wait there to be accepted; a goroutine needs a
-    /// thread for that long.
+    /// Blocks the goroutine, or the plain thread it is called on, while too many wait there to be accepted. The kernel does not
+    /// report the end of that, so the connection is tried again and again, every five milliseconds at the latest.
     ///
     /// # Errors
     /// Those of `connect`.
@@ -82,9 +83,22 @@ impl UnixStream {
     /// # }
     /// ```
     pub fn connect_addr(socket_addr: &SocketAddr) -> io::Result<UnixStream> {
-        UnixStream::fresh(crate::blocking(|| {
-            std_net::UnixStream::connect_addr(socket_addr)
-        })?)
+        let fd = os::unix_socket()?;
+        let mut pause = Backoff::new();
+        loop {
+            match os::unix_connect(fd.as_fd(), socket_addr) {
+                Ok(()) => break,
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock => pause.sleep(),
+                    io::ErrorKind::Interrupted => {}
+                    _ => return Err(error),
+                },
+            }
+        }
+        Ok(UnixStream {
+            inner: fd.into(),
+            desc: Desc::new(),
+        })
     }
 
     /// Two streams that are connected to each other.

@@ -1,0 +1,244 @@
+//! From a value that stands for addresses to the addresses.
+//!
+//! libc resolves names and blocks its thread meanwhile. So a name is looked up in a marked call, and a runtime has a limited number
+//! of those at a time (`Builder::max_lookups`): the goroutines beyond it park in a semaphore, in order, and hold no thread. A literal
+//! address, as a value or as text, needs neither.
+//!
+//! Lookups end by themselves, by libc's timeouts at the latest. The scheduler relies on that when the runtime is at its limit of
+//! threads: a lookup under way is a thread that comes back (`watch_room`), so that lookups alone never exhaust the threads.
+
+use std::any::TypeId;
+use std::io;
+use std::iter::Cloned;
+use std::marker::PhantomData;
+use std::mem;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::context::current_g;
+use crate::sync::Semaphore;
+
+/// Threads that lookups leave to the rest of a runtime, beside one for each P.
+const THREADS_LEFT: u32 = 4;
+
+/// The lookups of a runtime.
+pub(crate) struct Lookups {
+    permits: Semaphore,
+    /// Marked calls that look up a name.
+    under_way: AtomicU32,
+}
+
+impl Lookups {
+    pub(crate) fn new(max_lookups: u32, max_threads: u32, procs: u32) -> Lookups {
+        let threads = max_threads.saturating_sub(procs + THREADS_LEFT);
+        Lookups {
+            permits: Semaphore::new(max_lookups.min(threads).max(1) as usize),
+            under_way: AtomicU32::new(0),
+        }
+    }
+
+    /// Threads that are in a lookup. CONTEXT: any.
+    pub(crate) fn under_way(&self) -> u32 {
+        self.under_way.load(Relaxed)
+    }
+
+    fn run<T>(&self, f: impl FnOnce() -> T) -> T {
+        struct UnderWay<'a>(&'a AtomicU32);
+
+        impl Drop for UnderWay<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_sub(1, Relaxed);
+            }
+        }
+
+        let _permit = self.permits.acquire();
+        // In the call, not around it: a lookup that waits for a thread does not come back by itself.
+        crate::blocking(|| {
+            self.under_way.fetch_add(1, Relaxed);
+            let _under_way = UnderWay(&self.under_way);
+            f()
+        })
+    }
+}
+
+/// The addresses that `addr` stands for. Parks the goroutine while a name is looked up.
+pub(super) fn look_up<A: ToSocketAddrs>(addr: A) -> io::Result<Found<A::Iter>> {
+    if is_address::<A>() {
+        return addr.to_socket_addrs().map(Found::All);
+    }
+    if let Some(addr) = parse_text(&addr) {
+        return Ok(Found::One(Some(addr)));
+    }
+    let look_up = || addr.to_socket_addrs().map(Found::All);
+    match current_g() {
+        Some(g) => g.sched().lookups.run(look_up),
+        None => look_up(),
+    }
+}
+
+/// Calls `f` with each address until it succeeds; the error is the last one, as std's is.
+pub(super) fn with_each<A: ToSocketAddrs, T>(
+    addr: A,
+    mut f: impl FnMut(SocketAddr) -> io::Result<T>,
+) -> io::Result<T> {
+    let mut last = None;
+    for addr in look_up(addr)? {
+        match f(addr) {
+            Ok(done) => return Ok(done),
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last.unwrap_or_else(|| {
+        let text = "could not resolve to any addresses";
+        io::Error::new(io::ErrorKind::InvalidInput, text)
+    }))
+}
+
+/// The result of a lookup.
+pub(super) enum Found<I> {
+    One(Option<SocketAddr>),
+    All(I),
+}
+
+impl<I: Iterator<Item = SocketAddr>> Iterator for Found<I> {
+    type Item = SocketAddr;
+
+    #[inline]
+    fn next(&mut self) -> Option<SocketAddr> {
+        match self {
+            Found::One(addr) => addr.take(),
+            Found::All(addrs) => addrs.next(),
+        }
+    }
+}
+
+/// Whether values of the type hold addresses: std's have these iterators, and those of names another.
+#[inline]
+fn is_address<A: ToSocketAddrs>() -> bool {
+    let iter = id_of::<A::Iter>();
+    iter == id_of::<std::option::IntoIter<SocketAddr>>()
+        || iter == id_of::<Cloned<std::slice::Iter<'_, SocketAddr>>>()
+}
+
+/// The literal address in one of std's types for names, or in a reference to one.
+fn parse_text<'a, A>(addr: &'a A) -> Option<SocketAddr> {
+    // SAFETY: lifetimes in the types that are asked for are those of the borrow.
+    let text: Option<&'a str> = unsafe {
+        None.or_else(|| view::<A, &'a str>(addr).copied())
+            .or_else(|| view::<A, &'a &'a str>(addr).copied().copied())
+            .or_else(|| view::<A, String>(addr).map(String::as_str))
+            .or_else(|| view::<A, &'a String>(addr).map(|text| text.as_str()))
+    };
+    if let Some(text) = text {
+        return text.parse().ok();
+    }
+    // SAFETY: as for `text`.
+    let (host, port): (&'a str, u16) = unsafe {
+        None.or_else(|| view::<A, (&'a str, u16)>(addr).copied())
+            .or_else(|| view::<A, &'a (&'a str, u16)>(addr).copied().copied())
+            .or_else(|| view::<A, (String, u16)>(addr).map(|(host, port)| (host.as_str(), *port)))
+            .or_else(|| view::<A, &'a (String, u16)>(addr).map(|at| (at.0.as_str(), at.1)))
+    }?;
+    let ip: IpAddr = host.parse().ok()?;
+    Some(SocketAddr::new(ip, port))
+}
+
+/// The value as a `T`, if it is one but for lifetimes.
+///
+/// # Safety
+/// `T` is covariant, and its lifetimes are no longer than `'a`.
+#[inline]
+unsafe fn view<'a, A, T: 'a>(value: &'a A) -> Option<&'a T> {
+    if id_of::<A>() != id_of::<T>() {
+        return None;
+    }
+    // SAFETY: the types are the same but for lifetimes, so the layouts are. The lifetimes in `A` are at least as long as `'a`, for
+    // which `value` is borrowed, and those in `T` are no longer (the caller's promise).
+    Some(unsafe { &*(&raw const *value).cast::<T>() })
+}
+
+/// The identity of a type, whatever its lifetimes.
+#[inline]
+fn id_of<T>() -> TypeId {
+    trait Identity {
+        fn id(&self) -> TypeId
+        where
+            Self: 'static;
+    }
+
+    impl<T> Identity for PhantomData<T> {
+        #[inline]
+        fn id(&self) -> TypeId
+        where
+            Self: 'static,
+        {
+            TypeId::of::<T>()
+        }
+    }
+
+    let identity: &dyn Identity = &PhantomData::<T>;
+    // SAFETY: only the bound on lifetimes changes. The value has no contents, and `id` uses none: a `TypeId` is that of the type with
+    // its lifetimes erased.
+    let identity = unsafe { mem::transmute::<&dyn Identity, &(dyn Identity + 'static)>(identity) };
+    identity.id()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
+
+    fn is_literal<A: ToSocketAddrs>(addr: A) -> bool {
+        is_address::<A>() || parse_text(&addr).is_some()
+    }
+
+    #[test]
+    #[allow(clippy::needless_borrows_for_generic_args)] // references are types of their own here
+    fn addresses_are_told_from_names() {
+        let (v4, v6) = (Ipv4Addr::LOCALHOST, Ipv6Addr::LOCALHOST);
+        let addr = SocketAddr::from((v4, 80));
+        assert!(is_literal(addr) && is_literal(&addr) && is_literal(&&addr));
+        assert!(is_literal(SocketAddrV4::new(v4, 80)));
+        assert!(is_literal(SocketAddrV6::new(v6, 80, 0, 0)));
+        assert!(is_literal((v4, 80)) && is_literal((v6, 80)) && is_literal((IpAddr::V4(v4), 80)));
+        assert!(is_literal(&[addr, addr][..]));
+        for text in ["127.0.0.1:80", "[::1]:80", "[fe80::1%3]:80"] {
+            let owned = text.to_owned();
+            assert!(is_literal(text) && is_literal(&text) && is_literal(&owned));
+            assert_eq!(parse_text(&text), Some(text.parse().unwrap()));
+            assert!(is_literal(owned));
+        }
+        for host in ["127.0.0.1", "::1"] {
+            let owned = (host.to_owned(), 80);
+            assert!(is_literal((host, 80)) && is_literal(&(host, 80)) && is_literal(&owned));
+            assert!(is_literal(owned));
+        }
+        for name in ["localhost:80", "127.0.0.1", "127.0.0.1:99999", "", "::1:80"] {
+            assert!(!is_literal(name) && !is_literal(name.to_owned()), "{name}");
+        }
+        assert!(!is_literal(("localhost", 80)) && !is_literal(("127.0.0.1:80".to_owned(), 80)));
+    }
+
+    /// A text that lives shorter than the program.
+    #[test]
+    fn lifetimes_do_not_matter() {
+        let owned = String::from("127.0.0.1:80");
+        let short: &str = &owned[..12];
+        assert_eq!(id_of::<&str>(), TypeId::of::<&'static str>());
+        // SAFETY: the inferred lifetime is that of the borrow.
+        unsafe {
+            assert_eq!(view::<_, &str>(&short), Some(&"127.0.0.1:80"));
+            assert_eq!(view::<_, String>(&short), None);
+        }
+    }
+
+    #[test]
+    fn what_lookups_leave_to_others() {
+        let free = |lookups: Lookups| lookups.permits.available_permits();
+        assert_eq!(free(Lookups::new(500, 10_000, 2)), 500);
+        assert_eq!(free(Lookups::new(500, 100, 2)), 94);
+        assert_eq!(free(Lookups::new(500, 2, 2)), 1);
+        assert_eq!(free(Lookups::new(7, 100, 2)), 7);
+    }
+}
