@@ -11,8 +11,8 @@ use gosched::net::{TcpListener, TcpStream, UdpSocket};
 use gosched::os::unix::net::UnixStream;
 use gosched::thread;
 
-use super::common::Rng;
-use super::{ms, run, tcp_pair};
+use super::common::{self, Rng};
+use super::{LONG, ms, run, tcp_pair};
 
 /// One that waits with a timeout and goes, in different ways.
 fn brief(rng: &mut Rng) {
@@ -219,4 +219,41 @@ fn many_datagram_sockets() {
             .into_iter()
             .for_each(|handle| handle.join().unwrap());
     });
+}
+
+/// A socket is closed while a duplicate of its descriptor stays open, so that the kernel goes on reporting its changes. They are not
+/// taken for those of the socket that has its place in the poller now.
+#[test]
+fn changes_of_a_socket_that_is_gone() {
+    let output = common::child("storm::changes_of_a_socket_that_is_gone", || {
+        common::within(LONG, "changes of a socket that is gone", || {
+            let runtime = super::runtime(1);
+            let pair = || std::os::unix::net::UnixStream::pair().unwrap();
+            let (old, mut old_peer) = pair();
+            let duplicate = old.try_clone().unwrap();
+            runtime.run(|| {
+                let mut old = UnixStream::from(old);
+                old.set_read_timeout(Some(ms(1))).unwrap();
+                old.read(&mut [0]).unwrap_err(); // the poller knows it from now on
+            });
+            let (new, mut new_peer) = pair();
+            let mut new = UnixStream::from(new);
+            let reader = runtime.spawn(move || new.read(&mut [0; 8]).unwrap());
+            std::thread::sleep(ms(50));
+            let before = runtime.metrics().parks;
+            for _ in 0..200 {
+                old_peer.write_all(b"x").unwrap();
+                std::thread::sleep(ms(1));
+            }
+            let woken = runtime.metrics().parks - before;
+            assert!(
+                woken < 20,
+                "the reader of the new one was woken {woken} times"
+            );
+            new_peer.write_all(b"four").unwrap();
+            assert_eq!(reader.join().unwrap(), 4);
+            drop(duplicate);
+        });
+    });
+    output.succeeded();
 }
