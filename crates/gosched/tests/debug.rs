@@ -145,8 +145,10 @@ fn runnable_goroutines_are_shown_started_or_not() {
         }
     });
     let is_runnable = |g: &Goroutine| (g.state(), g.wait_reason()) == ("runnable", None);
+    // An optimised build has no frame of `yield_now`, whose last act is a call: the closure's frame
+    // is in both builds.
     let is_seen = |dump: &Dump| {
-        by_name(dump, "yielder").is_some_and(|g| is_runnable(g) && has_frame(g, "yield_now"))
+        by_name(dump, "yielder").is_some_and(|g| is_runnable(g) && has_frame(g, "closure"))
             && by_name(dump, "fresh").is_some_and(|g| is_runnable(g) && g.frames().is_empty())
     };
     let (started, mut dump) = (Instant::now(), debug::dump());

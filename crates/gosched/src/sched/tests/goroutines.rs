@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use super::*;
 use crate::sched::g::WaitReason;
 use crate::sched::gstatus::{StatusWord, edge_exists};
+#[cfg(debug_assertions)]
 use crate::sched::lock::{Lock, Rank};
 use crate::sched::p::{GFREE_KEEP, GFREE_MAX, PStatus};
 use crate::sched::park::enter;
