@@ -39,7 +39,7 @@ pub(crate) enum Next {
 }
 
 /// What giving up the P led to.
-enum Gave {
+pub(super) enum Gave {
     Found(Gp),
     LookAgain,
     Die,
@@ -396,7 +396,7 @@ impl Sched {
     }
 
     /// Nothing found: drop the P, re-check as the wake protocol wants, wait for a timer or park.
-    fn give_up_p(&self, m: Mp) -> Gave {
+    pub(super) fn give_up_p(&self, m: Mp) -> Gave {
         let was_spinning = m.is_spinning();
         let mut core = self.core.lock();
         if self.is_stopping() {
@@ -438,7 +438,7 @@ impl Sched {
         }
     }
 
-    fn take_idle_p_spinning(&self, m: Mp) -> bool {
+    pub(super) fn take_idle_p_spinning(&self, m: Mp) -> bool {
         let mut core = self.core.lock();
         let Some(p) = self.get_idle_p(&mut core) else {
             // Whoever took it may have other plans; the next P to go idle must look.

@@ -8,6 +8,7 @@ mod bounded;
 mod calls;
 mod claim;
 mod goroutines;
+mod looks;
 mod ms;
 mod preempt;
 mod procedures;
