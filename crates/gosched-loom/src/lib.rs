@@ -1,9 +1,9 @@
 //! Loom models of the scheduler's concurrent algorithms, over the library's own source files.
 //!
-//! The library's `sched/{runq,gstatus,pstatus,claim,note,spin,slot,sudog}.rs`, `sync/*_word.rs`, `netpoll/changes.rs` and
+//! The library's `sched/{runq,gstatus,pstatus,claim,nap,note,spin,slot,sudog}.rs`, `sync/*_word.rs`, `netpoll/changes.rs` and
 //! `future/word.rs` import nothing but `crate::shim`. Here that shim gives them loom's atomics, rings of four slots and a futex made of loom's parts, so what the
-//! models explore is the code that ships. `sched/waitq.rs` and all of `chan/` are compiled too; what they want of the scheduler is in
-//! `sched.rs`, `thread.rs`, `context.rs` and `os.rs`: goroutines that are loom's threads and park by the library's protocol, one
+//! models explore is the code that ships. `time/poller.rs`, `sched/waitq.rs` and all of `chan/` are compiled too; what they want of the scheduler is in
+//! `sched.rs`, `netpoll.rs`, `thread.rs`, `context.rs` and `os.rs`: goroutines that are loom's threads and park by the library's protocol, one
 //! lock, and a clock that is either before every deadline or after all of them. Loom runs a model once for every order of its
 //! threads' steps, and at each load once for every value that the memory model allows.
 //!
@@ -24,6 +24,7 @@
 //!  models/buffer/        ring and list by themselves           U10
 //!  models/net.rs     a socket's changes against who waits      F5
 //!  models/future.rs  wakers against whoever polls              U10, G4
+//!  models/watcher.rs timers against the watcher and sysmon     SM, D10
 //! ```
 //!
 //! What loom does not say. It treats a SeqCst access as AcqRel, so the models stand on the fences alone, which is
@@ -38,6 +39,8 @@
 
 #[cfg(test)]
 mod context;
+#[cfg(test)]
+mod netpoll;
 #[cfg(test)]
 mod os;
 #[cfg(test)]
@@ -79,8 +82,24 @@ mod future_word;
 mod gstatus;
 
 #[cfg(test)]
+#[path = "../../gosched/src/sched/nap.rs"]
+#[allow(
+    dead_code,
+    reason = "the sleep of an idle runtime is not in the models"
+)]
+mod nap;
+
+#[cfg(test)]
 #[path = "../../gosched/src/sched/note.rs"]
 mod note;
+
+#[cfg(test)]
+#[path = "../../gosched/src/time/poller.rs"]
+#[allow(
+    dead_code,
+    reason = "the looks without consequence are not in the models"
+)]
+mod poller;
 
 #[cfg(test)]
 #[path = "../../gosched/src/sched/pstatus.rs"]

@@ -1,12 +1,12 @@
 //! What the concurrent algorithms stand on: atomics, the futex and the sizes of their rings.
 //!
-//! `sched/{runq,gstatus,pstatus,claim,note,spin,slot,sudog}.rs` import these names and nothing else from outside, `chan/` and
+//! `sched/{runq,gstatus,pstatus,claim,nap,note,spin,slot,sudog}.rs` import these names and nothing else from outside, `chan/` and
 //! `sched/waitq.rs` little else, so the crate `gosched-loom` can compile the very same files over loom's atomics and small rings
 //! and explore every interleaving. Nothing here decides anything.
 
 pub(crate) use std::cell::{Cell, UnsafeCell};
 pub(crate) use std::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU32, AtomicUsize,
+    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
     fence,
 };

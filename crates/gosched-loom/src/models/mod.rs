@@ -17,6 +17,7 @@ mod status;
 mod sudog;
 mod unbounded;
 mod wake;
+mod watcher;
 
 use std::mem::ManuallyDrop;
 use std::ops::Deref;

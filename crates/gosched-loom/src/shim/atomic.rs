@@ -88,7 +88,8 @@ pub(crate) fn with_stores_as_swaps(story: impl FnOnce()) {
     story();
 }
 
-/// Runs `story` with the barriers where x86-64 has them: at each read-modify-write, and `fence_after_rmw` is nothing.
+/// Runs `story` with the barriers where x86-64 has them: at each read-modify-write and each SeqCst store, and
+/// `fence_after_rmw` is nothing.
 ///
 /// Elsewhere, and in the stories without this, it is a fence where it stands, which may be some steps later.
 pub(crate) fn on_x86(story: impl FnOnce()) {
@@ -128,6 +129,13 @@ pub(crate) fn fence_after_rmw() {
 
 fn rmw_was_made() {
     has_written();
+    if RMW_FENCES.get() && !is_missing(Part::AfterRmw) {
+        atomic::fence(SeqCst);
+    }
+}
+
+/// On x86-64 a SeqCst store is a swap, and so a barrier.
+fn seq_cst_was_stored() {
     if RMW_FENCES.get() && !is_missing(Part::AfterRmw) {
         atomic::fence(SeqCst);
     }
@@ -218,6 +226,9 @@ macro_rules! atomic {
                 } else {
                     self.0.store(value, of_store(order));
                 }
+                if order == SeqCst {
+                    seq_cst_was_stored();
+                }
             }
 
             #[track_caller]
@@ -288,6 +299,7 @@ atomic!(AtomicU32, atomic::AtomicU32, u32);
 arithmetic!(AtomicU32, u32, fetch_add fetch_sub fetch_or fetch_and);
 atomic!(AtomicUsize, atomic::AtomicUsize, usize);
 arithmetic!(AtomicUsize, usize, fetch_add fetch_sub fetch_or fetch_and);
+atomic!(AtomicU64, atomic::AtomicU64, u64);
 atomic!(AtomicPtr<T>, atomic::AtomicPtr<T>, *mut T);
 
 /// A number, for loom's own does not say when it ends.

@@ -18,7 +18,8 @@ struct Sleeper {
 struct Sleepers {
     asleep: Vec<Sleeper>,
     tickets: usize,
-    is_past_deadline: bool,
+    /// Deadlines up to this one have passed.
+    now_ns: u64,
 }
 
 struct Kernel {
@@ -32,7 +33,7 @@ impl Kernel {
             sleepers: Mutex::new(Sleepers {
                 asleep: Vec::new(),
                 tickets: 0,
-                is_past_deadline: false,
+                now_ns: 0,
             }),
             changed: Condvar::new(),
         }
@@ -49,7 +50,12 @@ loom::lazy_static! {
 
 /// Every deadline passes: timed sleepers return, now and later.
 pub(crate) fn pass_deadlines() {
-    KERNEL.lock().is_past_deadline = true;
+    pass_deadlines_until(u64::MAX);
+}
+
+/// Deadlines up to `now_ns` pass, now and later.
+pub(crate) fn pass_deadlines_until(now_ns: u64) {
+    KERNEL.lock().now_ns = now_ns;
     KERNEL.changed.notify_all();
 }
 
@@ -84,7 +90,7 @@ impl Futex {
             let Some(at) = kernel.asleep.iter().position(|s| s.ticket == ticket) else {
                 return true;
             };
-            if deadline_ns.is_some() && kernel.is_past_deadline {
+            if deadline_ns.is_some_and(|deadline| deadline <= kernel.now_ns) {
                 kernel.asleep.remove(at);
                 return false;
             }
@@ -107,7 +113,7 @@ impl Futex {
     }
 }
 
-/// Whether [`pass_deadlines`] was called.
+/// Whether any deadline has passed.
 pub(crate) fn has_time_passed() -> bool {
-    KERNEL.lock().is_past_deadline
+    KERNEL.lock().now_ns != 0
 }

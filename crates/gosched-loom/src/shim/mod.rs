@@ -7,11 +7,13 @@ mod futex;
 pub(crate) use loom::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
 pub(crate) use self::atomic::{
-    AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Part, fence, fence_after_rmw, heavy_barrier,
-    light_barrier, on_x86, with_loads_in_turn, with_stores_as_swaps, without,
+    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Part, fence, fence_after_rmw,
+    heavy_barrier, light_barrier, on_x86, with_loads_in_turn, with_stores_as_swaps, without,
 };
 pub(crate) use self::cell::{Cell, UnsafeCell, begin};
-pub(crate) use self::futex::{Futex, has_time_passed, pass_deadlines, wake_for_no_reason};
+pub(crate) use self::futex::{
+    Futex, has_time_passed, pass_deadlines, pass_deadlines_until, wake_for_no_reason,
+};
 
 /// Slots of a ring: few, so that models reach its end. A power of two, as in the library.
 pub(crate) const RING: usize = 4;

@@ -43,6 +43,7 @@ pub(crate) mod idle;
 pub(crate) mod lock;
 pub(crate) mod locked;
 pub(crate) mod m;
+pub(crate) mod nap;
 pub(crate) mod netpoll;
 pub(crate) mod note;
 pub(crate) mod p;

@@ -352,9 +352,11 @@ impl Sched {
             return u64::MAX;
         }
         let may_begin = !self.is_at_limit();
-        let is_pressing = self.core.lock().runq.is_pressing(may_begin);
-        if !is_pressing && self.procs().all(|p| p.runq.is_empty()) {
-            self.sysmon.unpress(); // it has been served
+        let is_served = || {
+            let is_pressing = self.core.lock().runq.is_pressing(may_begin);
+            !is_pressing && self.procs().all(|p| p.runq.is_empty())
+        };
+        if self.sysmon.unpress_if(is_served) {
             return u64::MAX;
         }
         match oldest {

@@ -23,19 +23,17 @@
 //! the pause that follows: two system calls a look, for nobody. So the pause after somebody was found served is a *rest*, which no
 //! one ends by pressing: it is short, and at its end sysmon sees who has pressed meanwhile. Rests in a row get longer.
 //!
-//! ORDER: `word`, `until_ns` and `pressed` are written SeqCst, and read so where the look decides whether sysmon sleeps on: who
-//! sets one of them and looks at another is met by `pause`, which does the reverse (nap/1, nap/2). A Relaxed look is a hint that
-//! the next look makes good, or follows a fence or a read-modify-write.
+//! The words of the pause and their order are in `nap`.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
 
+use super::nap::{ASLEEP, AWAKE, DOZE, NAP, Nap, REST};
 use super::ptr::Pp;
 use super::room::Shortage;
 use super::{Sched, deadlock};
 use crate::debug::schedtrace;
 use crate::os;
-use crate::shim::Futex;
 
 /// Between two looks: at first, and at most.
 const TICK_MIN_NS: u64 = 1_000_000;
@@ -64,20 +62,9 @@ const SHRINK_PERIOD_NS: u64 = 5_000_000_000;
 /// The kernel's slice for this thread: it wants little, and at once.
 const KERNEL_SLICE_NS: u64 = 100_000;
 
-const AWAKE: u32 = 0;
-const ASLEEP: u32 = 1;
-const CALLED: u32 = 2;
-const NAP: u32 = 3;
-const DOZE: u32 = 4;
-const REST: u32 = 5;
-
 /// sysmon's own state.
 pub(crate) struct State {
-    word: Futex,
-    /// Until when it naps or dozes; for who sets a timer that nobody watches.
-    until_ns: AtomicU64,
-    /// Somebody was woken and found no P.
-    pressed: AtomicBool,
+    nap: Nap,
     /// sysmon's own: the last look found whoever pressed served; how long the next rest is.
     is_served: AtomicBool,
     rest_ns: AtomicU64,
@@ -92,9 +79,7 @@ pub(crate) struct State {
 impl State {
     pub(crate) fn new() -> State {
         State {
-            word: Futex::new(AWAKE),
-            until_ns: AtomicU64::new(0),
-            pressed: AtomicBool::new(false),
+            nap: Nap::new(),
             is_served: AtomicBool::new(false),
             rest_ns: AtomicU64::new(REST_NS),
             calm: AtomicU32::new(0),
@@ -106,14 +91,13 @@ impl State {
     /// Ends any sleep, the one between two looks too.
     #[cold]
     pub(crate) fn wake(&self) {
-        self.word.0.store(CALLED, SeqCst);
-        Futex::wake_one(&self.word);
+        self.nap.wake();
     }
 
     /// Whether it is between two looks for longer.
     #[inline]
     pub(crate) fn is_dozing(&self) -> bool {
-        self.word.0.load(Relaxed) == DOZE
+        self.nap.word.0.load(Relaxed) == DOZE
     }
 
     /// Something was queued and no P is idle. Missed at the very moment it lies down, it shows at the next look.
@@ -127,22 +111,20 @@ impl State {
     /// Somebody was woken and no P is idle.
     #[inline]
     pub(crate) fn press(&self) {
-        if !self.pressed.load(Relaxed) {
-            self.pressed.store(true, SeqCst);
-            if matches!(self.word.0.load(SeqCst), NAP | DOZE) {
-                self.wake();
-            }
-        }
+        self.nap.press();
     }
 
     pub(crate) fn is_pressed(&self) -> bool {
-        self.pressed.load(SeqCst)
+        self.nap.is_pressed()
     }
 
-    /// Whoever pressed has been served. sysmon.
-    pub(crate) fn unpress(&self) {
-        self.pressed.store(false, SeqCst);
-        self.is_served.store(true, Relaxed);
+    /// Takes the request back if `is_served` says that nobody waits. sysmon.
+    pub(crate) fn unpress_if(&self, is_served: impl FnOnce() -> bool) -> bool {
+        let is_served = self.nap.unpress_if(is_served);
+        if is_served {
+            self.is_served.store(true, Relaxed);
+        }
+        is_served
     }
 
     /// For how many looks before this one work waited and everybody got on. sysmon.
@@ -171,12 +153,7 @@ impl State {
 
     /// A timer for `when` was put in, or is there, that no M watches.
     pub(crate) fn timer_set(&self, when: u64) {
-        // FENCE: nap/1 — the timer before the look at the pause; meets nap/2 in `Sched::pause`.
-        fence(SeqCst);
-        let is_paused = matches!(self.word.0.load(SeqCst), NAP | DOZE | REST);
-        if is_paused && self.until_ns.load(SeqCst) > when {
-            self.wake();
-        }
+        self.nap.timer_set(when);
     }
 }
 
@@ -308,7 +285,7 @@ impl Sched {
     /// Somebody begins to run: sysmon must look, and the clock it keeps is stale.
     #[inline]
     pub(crate) fn wake_sysmon_if_asleep(&self) {
-        if self.sysmon.word.0.load(Relaxed) == ASLEEP {
+        if self.sysmon.nap.word.0.load(Relaxed) == ASLEEP {
             self.sysmon.wake();
             self.update_clock(os::monotonic_ns());
         }
@@ -318,30 +295,18 @@ impl Sched {
     fn pause(&self, ns: u64) {
         let sysmon = &self.sysmon;
         let (ns, word) = sysmon.measure(ns);
-        let was_pressed = sysmon.is_pressed() || word == REST;
         let now = os::monotonic_ns();
-        let end = now + ns;
-        sysmon.until_ns.store(end, SeqCst);
-        sysmon.word.0.store(word, SeqCst);
-        // FENCE: nap/2 — the pause before the look at the timers and at who presses; meets nap/1 in `State::timer_set`, and the
-        // order of the two words in `State::press`.
-        fence(SeqCst);
-        let timer = match self.timer_wanted_at().min(self.net_late_at()) {
-            overdue if overdue <= now => now + OVERDUE_NS,
-            timer => timer,
-        };
-        if was_pressed || !sysmon.is_pressed() {
-            let word = sysmon.word.0.load(Relaxed);
-            if word != CALLED {
-                sysmon.word.wait(word, Some(end.min(timer)));
+        sysmon.nap.pause(word, now + ns, || {
+            match self.timer_wanted_at().min(self.net_late_at()) {
+                overdue if overdue <= now => now + OVERDUE_NS,
+                timer => timer,
             }
-        }
-        sysmon.word.0.store(AWAKE, SeqCst);
+        });
     }
 
     /// Sleeps while every P is idle; false if the deadline passed.
     fn sysmon_sleep(&self, until_ns: u64) -> bool {
-        let word = &self.sysmon.word;
+        let word = &self.sysmon.nap.word;
         word.0.store(ASLEEP, SeqCst);
         // FENCE: the announcement before the look at the idle count; meets the read-modify-write of npidle in
         // `get_idle_p`, which precedes the look at the word in `acquire_p`.

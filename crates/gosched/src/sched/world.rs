@@ -12,10 +12,11 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, fence};
 use std::time::Duration;
 
+use super::g::GQueue;
 use super::lock::Held;
 use super::m::{PreemptOff, YIELD};
 use super::note::Note;
-use super::p::{P, PStatus, STACKS_MAX, acquire_p, release_p};
+use super::p::{P, PStatus, STACKS_MAX, acquire_p, gp, release_p};
 use super::park::{Entered, NoPreempt, enter, no_preempt};
 use super::ptr::{Mp, Pp, Ptr};
 use super::{Core, Sched};

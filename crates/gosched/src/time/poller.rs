@@ -9,20 +9,19 @@
 //! ```
 //!
 //! It publishes until when it sleeps and looks at the timers again; who puts in an earlier one shows it and then looks at the
-//! watcher. With a barrier on both sides one of them sees the other (timer/1, timer/2).
+//! watcher. With a barrier on both sides one of them sees the other (timer/1, timer/2). A watcher that leaves stores NOBODY, and
+//! its M looks for timers once more (timer/3).
 //!
 //! Who wants it to come back sets its note and rings the bell if it is in the poller; it says that it goes there and then looks at
 //! its note (bell/1, bell/2).
 
 use std::ptr;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, fence};
 
 use crate::netpoll::driver::Driver;
 use crate::os;
 use crate::sched::note::Note;
 use crate::sched::waitq::WakeList;
-use crate::shim;
+use crate::shim::{self, Acquire, AtomicBool, AtomicPtr, AtomicU64, Relaxed, SeqCst, fence};
 
 const NOBODY: u64 = 0;
 const COMING: u64 = 1;
@@ -113,6 +112,9 @@ impl Poller {
         // that comes late costs the next a needless turn.
         self.note.clear();
         self.until.store(NOBODY, SeqCst);
+        // FENCE: timer/3 — the end of the watch before the caller's look for timers, which may begin
+        // another watch; meets timer/1 in `kick`. The other thread has relied on this one until now.
+        fence(SeqCst);
         wake
     }
 

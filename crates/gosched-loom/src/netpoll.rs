@@ -1,0 +1,37 @@
+//! The network, as the watcher finds it.
+
+pub(crate) mod driver {
+    //! One epoll: something to sleep in until the bell rings.
+
+    use crate::sched::note::Note;
+    use crate::sched::waitq::WakeList;
+    use crate::shim::{AtomicU32, Relaxed};
+
+    pub(crate) struct Driver {
+        waiters: AtomicU32,
+        bell: Note,
+    }
+
+    impl Driver {
+        pub(crate) fn new(waiters: u32) -> Driver {
+            Driver {
+                waiters: AtomicU32::new(waiters),
+                bell: Note::new(),
+            }
+        }
+
+        pub(crate) fn has_waiters(&self) -> bool {
+            self.waiters.load(Relaxed) != 0
+        }
+
+        /// Nothing arrives but the bell.
+        pub(crate) fn poll(&self, deadline_ns: u64) -> WakeList {
+            self.bell.sleep_until(deadline_ns);
+            WakeList::new()
+        }
+
+        pub(crate) fn ring(&self) {
+            self.bell.wakeup();
+        }
+    }
+}
