@@ -12,7 +12,7 @@ use std::sync::Arc;
 use loom::sync::Mutex;
 use loom::thread;
 
-use super::explore;
+use super::{explore, explore_in_turn};
 use crate::nap::{DOZE, NAP, Nap, REST};
 use crate::netpoll::driver::Driver;
 use crate::poller::Poller;
@@ -289,7 +289,7 @@ fn sm_nap_1_and_nap_2_are_needed() {
 /// Explores with a barrier at every SeqCst store, as the machine has it: `press` stands on the order of
 /// two SeqCst words, which loom does not keep.
 fn explore_seq_cst(story: impl Fn() + Sync + Send + 'static) {
-    shim::on_x86(|| explore(None, story));
+    shim::on_x86(|| explore_in_turn(None, story));
 }
 
 /// A goroutine finds no P about when sysmon lies down, after a look that did not see it. sysmon looks
