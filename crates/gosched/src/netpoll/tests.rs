@@ -1,3 +1,5 @@
+mod closed;
+
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;

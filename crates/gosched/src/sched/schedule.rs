@@ -46,7 +46,7 @@ pub(super) enum Gave {
 }
 
 /// What watching led to.
-enum Watched {
+pub(super) enum Watched {
     NothingDue,
     /// This one is to be run, the others are queued.
     Found(Gp),
@@ -461,7 +461,7 @@ impl Sched {
     }
 
     /// Watches the timers and the network, without a P, until something is due.
-    fn watch(&self, m: Mp) -> Watched {
+    pub(super) fn watch(&self, m: Mp) -> Watched {
         m.blocked.store(true, Relaxed);
         let wake = self.poller.sleep(|| self.next_timer());
         m.blocked.store(false, Relaxed);

@@ -64,7 +64,7 @@ const KERNEL_SLICE_NS: u64 = 100_000;
 
 /// sysmon's own state.
 pub(crate) struct State {
-    nap: Nap,
+    pub(super) nap: Nap,
     /// sysmon's own: the last look found whoever pressed served; how long the next rest is.
     is_served: AtomicBool,
     rest_ns: AtomicU64,

@@ -78,7 +78,7 @@ pub(crate) fn arm(g: Gp, claim: Claim, publish: impl FnOnce() -> bool) -> bool {
 }
 
 /// A timer is the first of p's heap: whoever waits for timers must know. On p's M.
-fn announce(sched: &Sched, p: Pp, when: u64) {
+pub(crate) fn announce(sched: &Sched, p: Pp, when: u64) {
     if !sched.poller.kick(when) {
         sched.sysmon.timer_set(when);
         // Nobody watches the timers. This M will, if it goes idle; if it has other work, another one must.

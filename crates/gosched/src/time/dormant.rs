@@ -191,7 +191,7 @@ fn own_p(sched: &Sched, rt: &Entered) -> Option<Pp> {
 }
 
 /// A timer is the first of its heap, and whoever set it goes on with something else: somebody must wait for it. Inside the runtime.
-fn announce(sched: &Sched, p: Option<Pp>, when: u64) {
+pub(crate) fn announce(sched: &Sched, p: Option<Pp>, when: u64) {
     if sched.poller.kick(when) {
         return;
     }

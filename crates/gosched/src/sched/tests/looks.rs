@@ -1,9 +1,14 @@
 //! WK, FR: second looks, on a still scheduler. A submitter or an M that goes idle must find what came
 //! after its first look. The loom models explore the protocols; these tests hold the library to them.
 
+use super::timers::{arm, waiting_g};
 use super::*;
+use crate::os;
+use crate::sched::nap::REST;
 use crate::sched::p::release_p;
-use crate::sched::schedule::Gave;
+use crate::sched::schedule::{Gave, Watched};
+use crate::thread::park::announce;
+use crate::time::dormant;
 
 /// A P waits for a thread, so that an M that stops takes it instead of going to sleep.
 fn pend_a_p(sched: &Sched) -> Pp {
@@ -72,4 +77,92 @@ fn wk_a_hand_off_looks_at_need() {
     release_p(m);
     sched.hand_off_p(p);
     assert_eq!(sched.core.lock().npending, 1, "WK: nobody was started");
+}
+
+const NS: u64 = 1_000_000_000;
+
+/// How many Ms were started on idle Ps.
+fn started(sched: &Sched) -> u32 {
+    sched.core.lock().npending
+}
+
+/// A timer is set that nobody watches, by a P with other work: another M is started, which will watch.
+#[test]
+fn d10_a_timer_that_nobody_watches_starts_an_m() {
+    let sched = still(2);
+    let (_, p) = m_with_p(&sched);
+    announce(&sched, p, NS);
+    assert_eq!(started(&sched), 0, "this M has nothing else to do");
+    sched.runq_put(p, runnable_g(&sched));
+    announce(&sched, p, NS);
+    assert_eq!(started(&sched), 1);
+    drain_p(p);
+}
+
+/// The same for a timer that starts a goroutine; its setter goes on with something else, or is none of
+/// this runtime's threads.
+#[test]
+fn d10_a_goroutine_s_timer_that_nobody_watches_starts_an_m() {
+    let sched = still(2);
+    let (_, p) = m_with_p(&sched);
+    dormant::announce(&sched, Some(p), NS);
+    assert_eq!(started(&sched), 1);
+    let sched = still(1);
+    dormant::announce(&sched, None, NS);
+    assert_eq!(started(&sched), 1);
+}
+
+/// A goroutine of a P with other work, or a stranger, is the first to wait for the network, and nobody
+/// watches: another M is started, which will.
+#[test]
+fn f5_the_first_to_wait_for_the_network_starts_an_m() {
+    let sched = still(2);
+    let (m, p) = m_with_p(&sched);
+    sched.net_waiter_came(m);
+    assert_eq!(started(&sched), 0, "this M has nothing else to do");
+    sched.runq_put(p, runnable_g(&sched));
+    sched.net_waiter_came(m);
+    assert_eq!(started(&sched), 1);
+    drain_p(p);
+    let sched = still(1);
+    sched.net_stranger_came();
+    assert_eq!(started(&sched), 1);
+}
+
+/// sysmon has looked at the timers and sleeps for long when `f` sets one: it must come back.
+fn ends_a_rest(sched: &Sched, f: impl FnOnce()) {
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let end = os::monotonic_ns() + 20 * NS;
+            sched.sysmon.nap.pause(REST, end, || u64::MAX);
+        });
+        wait_for("sysmon rests", || {
+            sched.sysmon.nap.word.0.load(Relaxed) == REST
+        });
+        f();
+    });
+    assert!(began.elapsed() < NEVER / 2, "SM: nobody called sysmon");
+}
+
+#[test]
+fn sm_a_timer_that_nobody_watches_calls_sysmon() {
+    let sched = still(1);
+    let (_, p) = m_with_p(&sched);
+    let when = os::monotonic_ns() + NS;
+    ends_a_rest(&sched, || announce(&sched, p, when));
+    ends_a_rest(&sched, || dormant::announce(&sched, Some(p), when));
+}
+
+/// The watcher comes back with what is due, and every P is busy: nobody watches the next timer.
+#[test]
+fn sm_a_watcher_without_a_p_leaves_the_timers_to_sysmon() {
+    let sched = still(1);
+    let (_, p) = m_with_p(&sched);
+    arm(&sched, p, waiting_g(&sched), 1);
+    arm(&sched, p, waiting_g(&sched), os::monotonic_ns() + NS);
+    let m = new_m(&sched);
+    assert!(sched.poller.begin());
+    ends_a_rest(&sched, || assert!(matches!(sched.watch(m), Watched::NoP)));
+    assert_eq!(drain_global(&sched).len(), 1);
 }

@@ -10,14 +10,14 @@ use crate::thread;
 use crate::time::timers::{Armed, EXPIRE_MAX};
 
 /// A G that waits and has no timer yet.
-fn waiting_g(sched: &Sched) -> Gp {
+pub(super) fn waiting_g(sched: &Sched) -> Gp {
     let g = runnable_g(sched);
     g.status.transition(Status::Runnable, Status::Running);
     g.status.transition(Status::Running, Status::Waiting);
     g
 }
 
-fn arm(sched: &Sched, p: Pp, g: Gp, when: u64) -> Armed {
+pub(super) fn arm(sched: &Sched, p: Pp, g: Gp, when: u64) -> Armed {
     g.set_deadline(when);
     sched.arm(p, g, |_| true, || true)
 }
