@@ -106,6 +106,8 @@ pub(crate) struct M {
     /// The place of its own goroutine on the global queue (`global_queue`), under the scheduler lock.
     pub(crate) queued_at: Cell<u64>,
     pub(crate) freelink: Cell<Option<Mp>>,
+    /// The next of all Ms there ever were; written once.
+    pub(crate) everylink: AtomicRef<M>,
     /// Its runtime; null while the M is in the process-wide pool.
     pub(crate) sched: Cell<*const Sched>,
     pub(crate) rng: Cell<u64>,
@@ -152,6 +154,7 @@ impl M {
             is_idle: Cell::new(false),
             queued_at: Cell::new(0),
             freelink: Cell::new(None),
+            everylink: AtomicRef::none(),
             sched: Cell::new(std::ptr::null()),
             rng: Cell::new(1),
         }

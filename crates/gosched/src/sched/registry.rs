@@ -7,13 +7,13 @@ use std::cell::Cell;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::Sched;
 use super::lock::{Held, Lock, Rank};
 use super::m::M;
 use super::park::enter;
-use super::ptr::{Mp, Ptr};
+use super::ptr::{AtomicRef, Mp, Ptr};
 use super::wait::WaitSlot;
 use crate::os::{self, PageVec};
 
@@ -174,7 +174,21 @@ pub(crate) fn take_m() -> Mp {
     }
     drop(registry);
     // SAFETY: GF, leaked, so it lives for ever.
-    unsafe { Ptr::new(ptr::NonNull::from(Box::leak(Box::new(M::new())))) }
+    let m = unsafe { Ptr::new(ptr::NonNull::from(Box::leak(Box::new(M::new())))) };
+    let _registry = REGISTRY.lock();
+    m.everylink.store(EVERY_M.load(Relaxed), Relaxed);
+    // ORDER: Release; pairs with the Acquire in `every_m`.
+    EVERY_M.store(Some(m), Release);
+    m
+}
+
+/// Every M there ever was, newest first: it only grows, under the lock.
+static EVERY_M: AtomicRef<M> = AtomicRef::none();
+
+/// Every M there ever was; those in the pool too. Without a lock, and not while one is held: there may be thousands.
+pub(crate) fn every_m() -> impl Iterator<Item = Mp> {
+    // ORDER: Acquire; pairs with the Release in `take_m`.
+    std::iter::successors(EVERY_M.load(Acquire), |m| m.everylink.load(Acquire))
 }
 
 /// Back to the pool.

@@ -35,16 +35,16 @@ impl Sched {
 
     /// Visits every goroutine, however short it has waited: a test does not wait for the background work.
     pub(crate) fn shrink_all(&self) {
-        let mut visited = 0;
-        loop {
-            let mut found = [None::<Gp>; STEP];
-            let seen = self.blocks.visit(visited, STEP, |at, g| {
-                found[at] = (g.status.get() == Status::Waiting).then_some(g);
-            });
-            found.into_iter().flatten().for_each(shrink);
-            visited += seen;
-            if seen < STEP {
-                return;
+        // The rest of a round that may be under way, and a whole one.
+        for _ in 0..2 {
+            let mut more = true;
+            while more {
+                let (mut found, mut n) = ([None::<Gp>; STEP], 0);
+                more = self.blocks.visit(STEP, |g| {
+                    found[n] = (g.status.get() == Status::Waiting).then_some(g);
+                    n += 1;
+                });
+                found.into_iter().flatten().for_each(shrink);
             }
         }
     }

@@ -118,7 +118,10 @@ fn random_use_agrees_with_a_model() {
                         stats.in_use,
                         models.iter().map(|m| m.out.len()).sum::<usize>()
                     );
-                    assert_eq!(stats.reserved, models.iter().map(|m| m.reserved).sum());
+                    assert_eq!(
+                        stats.reserved,
+                        models.iter().map(|m| m.reserved).sum::<usize>()
+                    );
                 }
             }
             for model in models {
