@@ -8,7 +8,10 @@
 pub(crate) mod waitq;
 
 #[path = "../../gosched/src/sched/wakelist.rs"]
-#[allow(dead_code, reason = "the poller's side of the file is not in the models")]
+#[allow(
+    dead_code,
+    reason = "the poller's side of the file is not in the models"
+)]
 pub(crate) mod wakelist;
 
 #[allow(unused_imports, reason = "the library takes what it needs")]
