@@ -14,6 +14,7 @@
 //! others go on.
 
 mod curves;
+mod limit;
 mod report;
 mod threads;
 

@@ -14,6 +14,7 @@ use gosched::sync::Mutex;
 use gosched::thread::{self, JoinHandle};
 use gosched::time::Timer;
 
+use super::limit::at_limit;
 use crate::port::{Countdown, Parked};
 use crate::proc;
 use crate::rounds;
@@ -204,6 +205,11 @@ const SLEEPERS: Family = Family {
     across: "goroutines in std::thread::sleep",
     unit: "µs/s",
 };
+const LIMIT: Family = Family {
+    title: "At the thread limit",
+    across: "goroutines that have not begun",
+    unit: "ns",
+};
 const PS: Family = Family {
     title: "By processors",
     across: "processors (GOMAXPROCS)",
@@ -212,7 +218,7 @@ const PS: Family = Family {
 
 /// Every curve, in the order in which they are played; those of a family follow
 /// each other.
-pub static CURVES: [Curve; 15] = [
+pub static CURVES: [Curve; 16] = [
     Curve::new("spawn", GOROUTINES, Along::Count(10), spawn)
         .about("n goroutines are spawned, then joined; wall time for each")
         .goroutines(),
@@ -256,6 +262,9 @@ pub static CURVES: [Curve; 15] = [
         .about("n goroutines are in std::thread::sleep, unmarked; CPU time of the process for a second")
         .threads()
         .fresh(),
+    Curve::new("limit_yield", LIMIT, Along::Count(10), at_limit)
+        .about("a goroutine yields at the thread limit, among n that wait to begin; wall time for a yield")
+        .goroutines(),
 ];
 
 /// Messages for which the channels with a buffer have room.
