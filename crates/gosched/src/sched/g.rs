@@ -373,6 +373,7 @@ impl G {
     }
 
     /// Whether it has run.
+    #[inline]
     pub(crate) fn has_started(&self) -> bool {
         self.started.load(Relaxed) != 0
     }
@@ -464,6 +465,7 @@ impl GQueue {
         self.len == 0
     }
 
+    #[inline]
     pub(crate) fn front(&self) -> Option<Gp> {
         self.head
     }

@@ -18,7 +18,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::g::GQueue;
+use super::g::{G, GQueue};
 use super::lock::Held;
 use super::p::gp;
 use super::ptr::{Gp, Mp, Pp};
@@ -44,6 +44,13 @@ impl Sched {
     #[inline]
     pub(crate) fn global_put(&self, core: &mut Held<'_, Core>, g: Gp) {
         core.runq.push(g);
+        self.mirror_len(core);
+    }
+
+    /// The same for a goroutine that has just left its thread.
+    #[inline]
+    pub(crate) fn global_put_left(&self, core: &mut Held<'_, Core>, g: Gp) {
+        core.runq.push_left(g);
         self.mirror_len(core);
     }
 
@@ -130,10 +137,11 @@ impl Sched {
         let queue = unsafe { p.queue() };
         let share = core.runq.len() / self.nprocs() as usize + 1;
         let n = share.min(RING / 2).min(queue.room() as usize + 1);
-        let first = self.global_get(core);
+        let may_begin = !self.is_at_limit();
+        let first = core.runq.pop(may_begin);
         // At the limit a ring would only go back to the global queue (`find_at_limit`).
-        let rest = if self.is_at_limit() { 0..0 } else { 1..n };
-        for _ in rest {
+        let n = if may_begin { n } else { 1 };
+        for _ in 1..n {
             let Some(g) = core.runq.pop_for_ring() else {
                 break;
             };
@@ -161,17 +169,26 @@ impl Sched {
         // SAFETY: R2, as above.
         let queue = unsafe { p.queue() };
         let mut half = [std::ptr::null_mut(); OVERFLOW];
-        let mut batch = GQueue::new();
         if let Some(n) = queue.take_half(&mut half) {
-            for raw in &half[..n] {
-                match std::ptr::NonNull::new(*raw) {
-                    Some(raw) => batch.push_back(gp(raw)),
-                    None => super::fatal::throw("R4: an unpublished slot inside the ring"),
+            p.counters.overflows.add(1);
+            let mut core = self.core.lock();
+            let from_ring = |raw: &*mut G| match std::ptr::NonNull::new(*raw) {
+                Some(raw) => gp(raw),
+                None => super::fatal::throw("R4: an unpublished slot inside the ring"),
+            };
+            // Senior ones back to the head, the last one first; the others to the tail.
+            for senior in half[..n].iter().rev().map(from_ring) {
+                if senior.is_senior.get() {
+                    core.runq.push_first(senior);
                 }
             }
-            batch.push_back(g);
-            p.counters.overflows.add(1);
-            self.global_put_from_ring(&mut self.core.lock(), &mut batch);
+            for other in half[..n].iter().map(from_ring) {
+                if !other.is_senior.replace(false) {
+                    core.runq.push(other);
+                }
+            }
+            core.runq.push(g);
+            self.mirror_len(&core);
         } else if queue.put(g.non_null()).is_err() {
             // Only the owner adds; a refusal to take half means that a thief has made room.
             super::fatal::throw("R1: a ring is full after a thief took from it");

@@ -20,6 +20,8 @@
 //! At most 122 of the other half come between two of its own: fresh ones do so always, spent ones when they are *urgent*. `new`
 //! is exempt while the caller begins nobody.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use super::FAIR_EVERY;
 use super::g::GQueue;
 use super::ptr::{Gp, Mp};
@@ -181,6 +183,17 @@ impl GlobalQueue {
         }
     }
 
+    /// Puts one last among the fresh that has begun and is on no thread.
+    #[inline]
+    pub(crate) fn push_left(&mut self, g: Gp) {
+        debug_assert!(g.has_started() && g.boundm().is_none());
+        if g.lockedm.load(Relaxed).is_none() {
+            self.fresh.push_free(g);
+        } else {
+            self.push_other(g);
+        }
+    }
+
     #[inline(never)]
     fn push_other(&mut self, g: Gp) {
         self.others += 1;
@@ -262,7 +275,16 @@ impl GlobalQueue {
     }
 
     /// Takes the next one that may lie in a P's ring: fresh, and of no M's own.
+    #[inline]
     pub(crate) fn pop_for_ring(&mut self) -> Option<Gp> {
+        if self.others == 0 {
+            return self.fresh.pop_free();
+        }
+        self.pop_for_ring_slow()
+    }
+
+    #[inline(never)]
+    fn pop_for_ring_slow(&mut self) -> Option<Gp> {
         if self.urgent > 0 || self.streak >= STREAK_MAX {
             return None;
         }

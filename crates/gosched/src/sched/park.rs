@@ -360,7 +360,7 @@ fn gosched_m(sched: &Sched, m: Mp, g: Gp) -> Next {
     if let Some(p) = m.p.load(Relaxed) {
         p.counters.yields.add(1);
     }
-    yield_to_global(sched, m, g, Sched::global_put)
+    yield_to_global(sched, m, g, Sched::global_put_left)
 }
 
 /// It has used up its slice, or the world stops: then it waits for its turn where it is.
