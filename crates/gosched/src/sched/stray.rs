@@ -23,7 +23,7 @@
 //! Without preemption there is nothing to be done about a stray, and it has neither.
 
 use std::cell::Cell;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
 
 use super::Sched;
@@ -92,13 +92,30 @@ pub(crate) struct Strays {
     pub(crate) looks: AtomicU64,
 }
 
-/// The list of strays without a timer, and the timers of the others; under the claim lock.
+/// Timers of all runtimes, and how many there may be; 0: not asked yet.
+static TIMERS: AtomicU64 = AtomicU64::new(0);
+static TIMERS_MAX: AtomicU64 = AtomicU64::new(0);
+
+/// Makes a timer for a thread, if that leaves the program half of the signals that its user may have pending.
+fn make_timer(tid: i32, signal: i32) -> Option<CpuTimer> {
+    // ORDER: Relaxed, here and below; the counts order nothing, and being off by a few does no harm.
+    let max = match TIMERS_MAX.load(Relaxed) {
+        0 => (os::pending_signals_max() / 2).max(1),
+        max => max,
+    };
+    TIMERS_MAX.store(max, Relaxed);
+    if TIMERS.load(Relaxed) >= max {
+        return None;
+    }
+    let timer = CpuTimer::new(tid, signal).ok()?;
+    TIMERS.fetch_add(1, Relaxed);
+    Some(timer)
+}
+
+/// The list of strays without a timer; under the claim lock.
 pub(crate) struct StrayList {
     first: Option<Mp>,
     last: Option<Mp>,
-    /// Timers made, and how many there may be; 0: not asked yet.
-    timers: u64,
-    timers_max: u64,
 }
 
 impl StrayList {
@@ -106,17 +123,7 @@ impl StrayList {
         StrayList {
             first: None,
             last: None,
-            timers: 0,
-            timers_max: 0,
         }
-    }
-
-    /// Whether one more timer leaves the program half of what its user may have.
-    fn has_room(&mut self) -> bool {
-        if self.timers_max == 0 {
-            self.timers_max = (os::pending_signals_max() / 2).max(1);
-        }
-        self.timers < self.timers_max
     }
 
     fn push_back(&mut self, m: Mp) {
@@ -154,7 +161,7 @@ impl Sched {
 
     /// The word is TAKEN: from now on the stray is noticed when it computes.
     pub(super) fn watch_stray(&self, claims: &mut Held<'_, Claims>, m: Mp) {
-        if !self.config.preemption || self.arm_stray(claims, m) {
+        if !self.config.preemption || self.arm_stray(m) {
             return;
         }
         m.stray
@@ -166,17 +173,15 @@ impl Sched {
         }
     }
 
-    /// Arms the M's timer; false: it has none and gets none, or its signal does not arrive.
-    fn arm_stray(&self, claims: &mut Held<'_, Claims>, m: Mp) -> bool {
+    /// Arms the M's timer; false: it has none and gets none, or its signal does not arrive. Under the claim lock.
+    fn arm_stray(&self, m: Mp) -> bool {
         if self.calls.is_signal_lost.load(Relaxed) {
             return false;
         }
-        if m.stray.timer().is_none() && claims.strays.has_room() {
-            let signal = self.config.preemption_signal;
-            if let Ok(timer) = CpuTimer::new(m.tid.load(Relaxed), signal) {
-                claims.strays.timers += 1;
-                m.stray.timer.store(timer.id(), Relaxed);
-            }
+        if m.stray.timer().is_none()
+            && let Some(timer) = make_timer(m.tid.load(Relaxed), self.config.preemption_signal)
+        {
+            m.stray.timer.store(timer.id(), Relaxed);
         }
         m.stray
             .timer()
@@ -246,9 +251,9 @@ impl Sched {
     /// The M's thread ends: the next one to have the struct has another clock.
     pub(super) fn forget_stray(&self, claims: &mut Held<'_, Claims>, m: Mp) {
         if let Some(timer) = m.stray.timer() {
-            m.stray.timer.store(NO_TIMER, SeqCst);
+            m.stray.timer.store(NO_TIMER, Relaxed);
             timer.delete();
-            claims.strays.timers -= 1;
+            TIMERS.fetch_sub(1, Relaxed);
         }
         if m.stray.is_counted.swap(false, Relaxed) {
             self.strays.count.fetch_sub(1, Relaxed);
