@@ -306,6 +306,7 @@ impl Builder {
         let config = self.check()?;
         crate::context::overflow::install()?;
         forked::watch()?;
+        crate::context::objects::renew();
         if config.preemption {
             preempt::install(config.preemption_signal)?;
         }

@@ -33,6 +33,11 @@ pub fn interrupt_clock(n: i64) {
     crate::os::INTERRUPT_CLOCK.store(n, SeqCst);
 }
 
+/// Whether unwinders ask for the list of loaded objects, and so for the loader's lock, as old ones do.
+pub fn unwinder_asks_the_loader(asks: bool) {
+    crate::os::UNWINDER_ASKS.store(asks, SeqCst);
+}
+
 /// Whether `build` finds that goroutines cannot have their own thread-locals.
 pub fn refuse_own_thread_locals(refuse: bool) {
     crate::os::REFUSE_OWN_TLS.store(refuse, SeqCst);

@@ -700,3 +700,72 @@ fn a_runtime_is_seen_from_outside() {
         );
     }
 }
+
+/// An unwinder that asks the loader for the list of objects, as old ones do, does not wait in a stopped world for a goroutine
+/// that was stopped with the loader's lock.
+#[test]
+fn a_dump_does_not_wait_for_the_loaders_lock() {
+    /// Holds the loader's lock for a while: callbacks run under it.
+    unsafe extern "C" fn hold(
+        _: *mut libc::dl_phdr_info,
+        _: usize,
+        is_held: *mut std::ffi::c_void,
+    ) -> i32 {
+        // SAFETY: the flag below, which outlives the call.
+        unsafe { &*is_held.cast::<AtomicBool>() }.store(true, SeqCst);
+        let begin = std::time::Instant::now();
+        while begin.elapsed() < Duration::from_millis(500) {
+            std::hint::spin_loop();
+        }
+        1
+    }
+    let name = "a_dump_does_not_wait_for_the_loaders_lock";
+    for variant in ["dump", "leaks", "fatal"] {
+        let out = common::child_of(name, variant, |variant| {
+            // SAFETY: ends this child if it hangs.
+            unsafe { libc::alarm(20) };
+            gosched::testing::unwinder_asks_the_loader(true);
+            let runtime = Runtime::builder().procs(2).build().unwrap();
+            runtime.run(|| {
+                static HELD: AtomicBool = AtomicBool::new(false);
+                let holder = thread::Builder::new().name("holder".into());
+                let holder = holder.spawn(|| {
+                    // SAFETY: the callback takes this flag.
+                    unsafe {
+                        libc::dl_iterate_phdr(Some(hold), (&raw const HELD).cast_mut().cast())
+                    }
+                });
+                let parked = thread::spawn(thread::park);
+                while !HELD.load(SeqCst) {
+                    gosched::yield_now();
+                }
+                match variant {
+                    "dump" => {
+                        let dump = debug::dump().to_string();
+                        for part in [
+                            "name: holder",
+                            "preempted",
+                            "[park]",
+                            "thread/park.rs",
+                            "hold",
+                        ] {
+                            assert!(dump.contains(part), "no {part} in {dump}");
+                        }
+                    }
+                    "leaks" => assert!(debug::leaks().is_empty()),
+                    _ => gosched::testing::illegal_status_change(),
+                }
+                parked.thread().unpark();
+                parked.join().unwrap();
+                holder.unwrap().join().unwrap();
+            });
+        });
+        if variant == "fatal" {
+            assert_eq!(out.code(), 2, "{out:#?}");
+            out.says(&["fatal error", "thread/park.rs"]);
+            assert!(!out.stderr.contains("cut short"), "{out:#?}");
+        } else {
+            out.succeeded();
+        }
+    }
+}

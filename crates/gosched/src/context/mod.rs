@@ -12,6 +12,7 @@
 
 mod asan;
 pub(crate) mod current;
+pub(crate) mod objects;
 pub(crate) mod overflow;
 pub(crate) mod stack;
 pub(crate) mod switch;
@@ -132,6 +133,7 @@ unsafe extern "C" fn unwind_for(probe: *mut u8) {
 pub(crate) fn backtrace_here(probe: &mut Probe) {
     probe.len = 0;
     probe.sp = current::goroutine_sp();
+    let _served = objects::serve();
     // SAFETY: the callback only writes into the probe.
     unsafe {
         backtrace::trace_unsynchronized(|frame| {

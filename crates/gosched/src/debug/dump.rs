@@ -322,6 +322,7 @@ pub(crate) fn dump_of(sched: &Sched) -> Dump {
 #[inline(never)]
 fn take(sched: &Sched) -> Snapshot {
     let mut snapshot = Snapshot::new();
+    context::objects::prepare();
     // Also the unwinder's first use, which may set itself up.
     let mut stack = Probe::new();
     context::backtrace_here(&mut stack);

@@ -173,6 +173,7 @@ fn look(sched: &Sched) -> Found {
     let outstanding = sched.blocks.outstanding();
     drop(rt);
     survey.reserve(outstanding);
+    context::objects::prepare();
     let Some(stopped) = sched.stop_the_world() else {
         return found;
     };

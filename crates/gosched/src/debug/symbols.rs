@@ -11,7 +11,7 @@ use std::ffi::c_void;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::context::{current, current_g};
+use crate::context::{current, current_g, objects};
 
 /// Stack that a symboliser may need: its parsers keep large values on it, larger ones without optimisation.
 const ROOM: usize = if cfg!(debug_assertions) {
@@ -131,6 +131,7 @@ impl Symbols {
 /// The functions at an address, innermost first: several where calls were inlined.
 fn resolve(pc: usize) -> Vec<Frame> {
     let mut frames = Vec::new();
+    let _served = objects::serve();
     backtrace::resolve(pc as *mut c_void, |symbol| {
         // The alternate form leaves the hash out.
         let name = symbol.name().map(|name| format!("{name:#}"));

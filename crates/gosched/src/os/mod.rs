@@ -32,7 +32,7 @@
 // | epoll   | `Epoll`, `Event`, `event`, `BELL` |
 // | interrupted | `Interrupted` |
 // | inject  | `FAIL_MAP_AFTER`, `FAIL_THREAD_AFTER`, `FAIL_EPOLL_AFTER`, `FAIL_SIGSTACK_AFTER`, `REFUSE_OWN_TLS`, `REFUSE_MEMBARRIER`, `REFUSE_PROC` |
-// |         | `REFUSE_CPU_TIMERS`, `INTERRUPT_CLOCK` |
+// |         | `UNWINDER_ASKS`, `REFUSE_CPU_TIMERS`, `INTERRUPT_CLOCK` |
 //
 // Three rules hold for every platform (D9):
 // - Items whose doc says `CONTEXT: any` may run on g0 and in signal handlers:

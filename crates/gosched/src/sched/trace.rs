@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::ptr::Mp;
-use crate::context::{FRAMES_MAX, Probe, backtrace_here};
+use crate::context::{FRAMES_MAX, Probe, backtrace_here, objects};
 use crate::os;
 use crate::shim::Futex;
 
@@ -74,6 +74,7 @@ impl Trace {
 /// byte before: so it is moved on by one.
 fn trace_below(probe: &mut Probe, pc: usize) {
     probe.len = 0;
+    let _served = objects::serve();
     // SAFETY: D7, on this thread, whose frames are still; the callback only writes into the probe.
     unsafe {
         backtrace::trace_unsynchronized(|frame| {

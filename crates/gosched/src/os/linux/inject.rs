@@ -18,6 +18,9 @@ pub(crate) static FAIL_EPOLL_AFTER: AtomicI64 = AtomicI64::new(-1);
 /// How many more threads get a signal stack before all are refused with ENOMEM; negative means off.
 pub(crate) static FAIL_SIGSTACK_AFTER: AtomicI64 = AtomicI64::new(-1);
 
+/// Whether unwinders ask for the list of loaded objects, as old ones do.
+pub(crate) static UNWINDER_ASKS: AtomicBool = AtomicBool::new(false);
+
 /// Whether goroutines' own thread-locals are said to be impossible.
 pub(crate) static REFUSE_OWN_TLS: AtomicBool = AtomicBool::new(false);
 
