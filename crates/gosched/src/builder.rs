@@ -18,7 +18,8 @@ const STACK_SIZE: usize = if cfg!(debug_assertions) {
 } else {
     256 << 10
 };
-/// The main goroutine's, unless [`Builder::stack_size`] sets it: as much as a program's first thread has.
+/// The main goroutine's, unless [`Builder::stack_size`] sets it: as much as a program's first
+/// thread has.
 const MAIN_STACK_SIZE: usize = 8 << 20;
 /// Whether goroutines share their thread's thread-locals without being asked: in builds of this library's own tests for that
 /// mode, and under AddressSanitizer, which knows threads only.
@@ -118,9 +119,10 @@ impl Builder {
         self
     }
 
-    /// The most stack a goroutine may use, the main goroutine included, unless it asks for another size itself; rounded up to a
-    /// power of two from 16 KiB to 1 GiB. The default is 256 KiB (1 MiB with debug assertions), or `RUST_MIN_STACK`. The main
-    /// goroutine's default is 8 MiB, or `RUST_MIN_STACK` if that is more. Only touched pages cost memory.
+    /// The most stack a goroutine may use, the main goroutine included, unless it asks for another
+    /// size itself; rounded up to a power of two from 16 KiB to 1 GiB. The default is 256 KiB (1
+    /// MiB with debug assertions), or `RUST_MIN_STACK`. The main goroutine's default is 8 MiB, or
+    /// `RUST_MIN_STACK` if that is more. Only touched pages cost memory.
     ///
     /// ```
     /// let builder = gosched::Runtime::builder().stack_size(64 * 1024);
@@ -380,8 +382,8 @@ impl Builder {
     }
 }
 
-/// The size classes of all goroutines and of the main one. A size that was set is for both. Otherwise the main goroutine's
-/// is no smaller than its default.
+/// The size classes of all goroutines and of the main one. A size that was set is for both.
+/// Otherwise the main goroutine's is no smaller than its default.
 fn stack_classes(set: Option<usize>) -> io::Result<(u8, u8)> {
     let class = |size| class_for(size).ok_or_else(|| stack_size_error(size));
     if let Some(size) = set {

@@ -43,7 +43,8 @@ pub fn refuse_own_thread_locals(refuse: bool) {
     crate::os::REFUSE_OWN_TLS.store(refuse, SeqCst);
 }
 
-/// Returns the unused stack pages of every goroutine of the caller's runtime that waits, without waiting for its age.
+/// Returns the unused stack pages of every goroutine of the caller's runtime that waits, without
+/// waiting for its age.
 pub fn shrink_waiting() {
     if let Some(g) = crate::context::current_g() {
         let _rt = crate::sched::park::enter();

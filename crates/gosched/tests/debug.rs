@@ -701,8 +701,8 @@ fn a_runtime_is_seen_from_outside() {
     }
 }
 
-/// An unwinder that asks the loader for the list of objects, as old ones do, does not wait in a stopped world for a goroutine
-/// that was stopped with the loader's lock.
+/// An unwinder that asks the loader for the list of objects, as old ones do, does not wait in a
+/// stopped world for a goroutine that was stopped with the loader's lock.
 #[test]
 fn a_dump_does_not_wait_for_the_loaders_lock() {
     /// Holds the loader's lock for a while: callbacks run under it.

@@ -451,7 +451,8 @@ fn mg_goroutines_finish_without_further_threads() {
     out.succeeded();
 }
 
-/// The M that runs the caller has a stack for its signals: without one a handler would run on the goroutine's.
+/// The M that runs the caller has a stack for its signals: without one a handler would run on the
+/// goroutine's.
 fn assert_has_a_signal_stack() {
     // SAFETY: only asks, into a struct of this frame.
     let stack = unsafe {
@@ -476,7 +477,8 @@ fn mg_build_without_a_signal_stack_is_an_error() {
     out.succeeded();
 }
 
-/// A thread that is refused its signal stack runs no goroutine. The others go on, and threads are made once it can be had.
+/// A thread that is refused its signal stack runs no goroutine. The others go on, and threads are
+/// made once it can be had.
 #[test]
 fn mg_no_goroutine_runs_without_a_signal_stack() {
     let out = child("mg_no_goroutine_runs_without_a_signal_stack", || {

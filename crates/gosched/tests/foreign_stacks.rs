@@ -1,10 +1,13 @@
-//! Goroutines on stacks that are not the runtime's: `stacker`, `psm` and `corosensei` switch stacks behind its back.
+//! Goroutines on stacks that are not the runtime's: `stacker`, `psm` and `corosensei` switch stacks
+//! behind its back.
 //!
-//! Each test runs once for every crate. The stack pointer is then outside the goroutine's slot, and the frames that the
-//! goroutine has left behind in its slot must survive whatever the runtime does to waiting goroutines.
+//! Each test runs once for every crate. The stack pointer is then outside the goroutine's slot, and
+//! the frames that the goroutine has left behind in its slot must survive whatever the runtime does
+//! to waiting goroutines.
 
 mod common;
 
+use std::cell::Cell;
 use std::hint::black_box;
 use std::os::unix::process::ExitStatusExt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -42,8 +45,8 @@ fn on_another_stack<R>(kind: Kind, f: impl FnOnce() -> R) -> R {
     }
 }
 
-/// Stacks for `psm`, mapped before the first runtime: they lie above the goroutines', for the kernel maps downwards.
-/// The other crates map theirs later, below.
+/// Stacks for `psm`, mapped before the first runtime: they lie above the goroutines', for the
+/// kernel maps downwards. The other crates map theirs later, below.
 static MAPPED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 fn map_stacks() {
@@ -88,7 +91,8 @@ fn here() -> usize {
     black_box(&raw const here).addr()
 }
 
-/// Uses some stack in the goroutine's slot, goes to another stack and runs `f` there; what was left behind must be the same after.
+/// Uses some stack in the goroutine's slot, goes to another stack and runs `f` there; what was left
+/// behind must be the same after.
 #[inline(never)]
 fn with_frames_below<R>(kind: Kind, f: impl FnOnce() -> R) -> R {
     let left = black_box([0x5a_u8; 32 << 10]);
@@ -361,10 +365,12 @@ fn a_shutdown_unwinds_both_stacks() {
                 with_frames_below(kind, || {
                     let _there = Ended(ended);
                     waiting.fetch_add(1, SeqCst);
-                    while n % 2 == 0 {
-                        gosched::yield_now();
+                    loop {
+                        match n % 2 {
+                            0 => gosched::yield_now(),
+                            _ => thread::park(),
+                        }
                     }
-                    thread::park();
                 });
             });
         }
@@ -430,7 +436,8 @@ fn overflow(depth: usize) -> usize {
 
 const REPORT: &str = "goroutine stack exceeds";
 
-/// The overflow of a coroutine's stack is not the goroutine's, whose limit it does not help to raise.
+/// The overflow of a coroutine's stack is not the goroutine's, whose limit it does not help to
+/// raise.
 #[test]
 fn an_overflow_there_is_not_reported_as_the_goroutines() {
     let name = "an_overflow_there_is_not_reported_as_the_goroutines";
@@ -449,8 +456,9 @@ fn an_overflow_there_is_not_reported_as_the_goroutines() {
     }
 }
 
-/// Nor is a stray access to the guard by code that is elsewhere; the same access from the goroutine's own stack is. Only
-/// with a stack that lies far away: one right below the guard looks like a frame that is larger than the guard.
+/// Nor is a stray access to the guard by code that is elsewhere; the same access from the
+/// goroutine's own stack is. Only with a stack that lies far away: one right below the guard looks
+/// like a frame that is larger than the guard.
 #[test]
 fn a_stray_access_to_the_guard_is_no_overflow() {
     let name = "a_stray_access_to_the_guard_is_no_overflow";
@@ -519,7 +527,7 @@ fn stacker_grows_by_itself_where_little_is_left() {
     fn deep(left: usize) -> usize {
         stacker::maybe_grow(16 << 10, 128 << 10, || {
             let room = black_box([left as u8; 1024]);
-            if left % 100 == 0 {
+            if left.is_multiple_of(100) {
                 gosched::yield_now();
             }
             match left {
@@ -602,8 +610,8 @@ fn d6_libc_knows_the_bounds_of_a_goroutines_stack() {
         // Stacks that others have used, and whose blocks were made as new.
         for _ in 0..200 {
             thread::spawn(|| {
-                thread_local!(static TOUCHED: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) });
-                TOUCHED.with(|touched| touched.borrow_mut().push(1));
+                thread_local!(static TOUCHED: Cell<Vec<u8>> = const { Cell::new(Vec::new()) });
+                TOUCHED.set(vec![1]);
                 let (lowest, size, _) = bounds_by(libc::pthread_getattr_np).unwrap();
                 assert!((lowest..lowest + size).contains(&here()));
             })

@@ -1,4 +1,5 @@
-//! Advice in error messages is good advice: each test meets a message, does what it says, and succeeds.
+//! Advice in error messages is good advice: each test meets a message, does what it says, and
+//! succeeds.
 
 mod common;
 
@@ -43,11 +44,13 @@ fn assert_says(text: &str, parts: &[&str]) {
     }
 }
 
-/// Deeper than any default stack, the main goroutine's too. Needs up to 2 KiB a level in debug builds.
+/// Deeper than any default stack, the main goroutine's too. Needs up to 2 KiB a level in debug
+/// builds.
 const DEEP_KIB: usize = 12 << 10;
 const ENOUGH: usize = 64 << 20;
 
-/// A goroutine runs out of stack: all three settings of the report help it, and two of them the main goroutine.
+/// A goroutine runs out of stack: all three settings of the report help it, and two of them the
+/// main goroutine.
 #[test]
 fn u8_an_overflow_is_cured_by_each_setting_that_the_report_names() {
     let name = "u8_an_overflow_is_cured_by_each_setting_that_the_report_names";
@@ -113,7 +116,8 @@ fn u8_the_stack_size_reaches_the_main_goroutine() {
         assert_eq!(out.code(), 2, "{out:#?}");
         out.says(&[&format!("goroutine stack exceeds {limit}-byte limit")]);
     }
-    // An environment variable that is meant for all does not make the main goroutine's stack smaller.
+    // An environment variable that is meant for all does not make the main goroutine's stack
+    // smaller.
     let small = |command: &mut std::process::Command| {
         command.env("RUST_MIN_STACK", "65536");
     };
@@ -386,7 +390,8 @@ fn a_select_of_more_operations_than_the_macro_takes() {
     });
 }
 
-/// Goroutines that never wait hold all threads, and the warning names `max_threads`: more of them let others begin.
+/// Goroutines that never wait hold all threads, and the warning names `max_threads`: more of them
+/// let others begin.
 #[test]
 fn l2_others_begin_with_more_threads() {
     let name = "l2_others_begin_with_more_threads";
@@ -421,7 +426,8 @@ fn a_fork_before_the_runtime_or_an_exec() {
     let out = child(name, || {
         let in_fork = |f: &dyn Fn() -> bool| {
             let mut status = 0;
-            // SAFETY: the child runs `f` and ends; this process has no other thread that holds a lock of libc's.
+            // SAFETY: the child runs `f` and ends; this process has no other thread that holds a
+            // lock of libc's.
             unsafe {
                 match libc::fork() {
                     0 => libc::_exit(i32::from(!f())),

@@ -238,14 +238,16 @@ fn on_signal_stack(m: Mp) -> bool {
     (m.signal_lo.get()..m.signal_hi.get()).contains(&sp())
 }
 
-/// Whether this code is m's current goroutine: on its stack, or on another that the goroutine has gone to itself
-/// (`stacker`, a coroutine). So what counts is where it is not: on neither stack of the thread.
+/// Whether this code is m's current goroutine: on its stack, or on another that the goroutine has
+/// gone to itself (`stacker`, a coroutine). So what counts is where it is not: on neither stack of
+/// the thread.
 #[inline]
 pub(crate) fn on_curg(m: Mp) -> bool {
     m.curg().is_some() && !on_g0(m) && !on_signal_stack(m)
 }
 
-/// The stack pointer of the goroutine that runs here; 0 on g0, in a signal handler and on other threads.
+/// The stack pointer of the goroutine that runs here; 0 on g0, in a signal handler and on other
+/// threads.
 pub(crate) fn goroutine_sp() -> usize {
     match current_m() {
         Some(m) if on_curg(m) => sp(),

@@ -36,9 +36,9 @@ pub(crate) const FRAMES_MAX: usize = 100;
 
 /// A request to a suspended goroutine: unwind yourself, write the addresses here, suspend again.
 ///
-/// The goroutine switches to its own frames only to be their innermost one. The unwinder itself runs below the frames of
-/// whoever asks: a goroutine may have little room left, or be on a stack that it has gone to itself and of which nobody
-/// here knows the size.
+/// The goroutine switches to its own frames only to be their innermost one. The unwinder itself
+/// runs below the frames of whoever asks: a goroutine may have little room left, or be on a stack
+/// that it has gone to itself and of which nobody here knows the size.
 pub(crate) struct Probe {
     back: usize,
     /// Where the goroutine stands, its stack pointer; 0: unknown.
@@ -112,7 +112,8 @@ fn answer(g: Gp, command: usize, from: asan::Bounds) -> (usize, asan::Bounds) {
     // SAFETY: G6, `collect` waits with the probe on its stack until we switch back.
     let back = unsafe { (*probe).back };
     let left = asan::leave(from);
-    // SAFETY: D5, the prober's frames end at `back`, and it does not run; `unwind_for` cannot unwind (extern "C").
+    // SAFETY: D5, the prober's frames end at `back`, and it does not run; `unwind_for` cannot
+    // unwind (extern "C").
     unsafe { switch::call_on(back, unwind_for, probe.cast()) };
     let left = asan::leave(asan::arrive(left));
     // SAFETY: D5, `back` is the prober's saved stack pointer.

@@ -1,15 +1,17 @@
 //! The loaded objects, as unwinders see them while goroutines are dumped.
 //!
-//! An unwinder needs the tables of the object that a return address lies in. libgcc before 12, and every libgcc on a glibc
-//! before 2.35, looks for that object with `dl_iterate_phdr`, which holds the loader's lock. A goroutine that the dump has
-//! stopped may hold the same lock: it was loading a library, or unwinding a panic. The dump would then wait for ever, with
-//! the world stopped.
+//! An unwinder needs the tables of the object that a return address lies in. libgcc before 12, and
+//! every libgcc on a glibc before 2.35, looks for that object with `dl_iterate_phdr`, which holds
+//! the loader's lock. A goroutine that the dump has stopped may hold the same lock: it was loading
+//! a library, or unwinding a panic. The dump would then wait for ever, with the world stopped.
 //!
-//! So the function of that name is ours. To a thread that unwinds or looks symbols up for a dump it gives a copy of the list, without
-//! a lock. To everybody else it is libc's. It is exported, so that a libgcc in a shared library finds it before libc's.
+//! So the function of that name is ours. To a thread that unwinds or looks symbols up for a dump it
+//! gives a copy of the list, without a lock. To everybody else it is libc's. It is exported, so
+//! that a libgcc in a shared library finds it before libc's.
 //!
-//! The copy is made when a runtime is built. If the unwinder turns out to ask for the list, the copy is also renewed before each
-//! dump, by a thread that nobody waits for longer than [`PATIENCE`]. Copies are never freed: an unwinder may be in the middle of one.
+//! The copy is made when a runtime is built. If the unwinder turns out to ask for the list, the
+//! copy is also renewed before each dump, by a thread that nobody waits for longer than
+//! [`PATIENCE`]. Copies are never freed: an unwinder may be in the middle of one.
 
 #[cfg(not(any(target_feature = "crt-static", gosched_asan)))]
 use std::arch::global_asm;
@@ -29,8 +31,8 @@ type Iterate = unsafe extern "C" fn(Option<Callback>, *mut c_void) -> c_int;
 /// How long a dump waits for a new copy.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// What a callback is told of the size of an entry: without the loader's counters, by which libgcc finds entries of a cache that it
-/// changes under the loader's lock only.
+/// What a callback is told of the size of an entry: without the loader's counters, by which libgcc
+/// finds entries of a cache that it changes under the loader's lock only.
 const ENTRY: usize = offset_of!(libc::dl_phdr_info, dlpi_adds);
 
 /// One copy of the list. The entries point to copies, too: an object may be unloaded any time.
@@ -43,7 +45,8 @@ unsafe impl Send for Objects {}
 
 static CURRENT: AtomicPtr<Objects> = AtomicPtr::new(ptr::null_mut());
 
-/// Threads that unwind for a dump, by the kernel's ids; 0: free. Without a free place a thread asks libc.
+/// Threads that unwind for a dump, by the kernel's ids; 0: free. Without a free place a thread asks
+/// libc.
 static UNWINDERS: [AtomicI32; 8] = [const { AtomicI32::new(0) }; 8];
 
 /// An unwinder has asked for the list.
@@ -137,7 +140,8 @@ fn libcs() -> Option<Iterate> {
     (found != 0).then(|| unsafe { transmute::<usize, Iterate>(found) })
 }
 
-/// Makes a copy if there is none yet, or the loader has worked since. Waits for the loader's lock. In user context.
+/// Makes a copy if there is none yet, or the loader has worked since. Waits for the loader's lock.
+/// In user context.
 pub(crate) fn renew() {
     static TURN: Mutex<(u64, u64)> = Mutex::new((0, 0));
     let mut last = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -182,7 +186,8 @@ unsafe extern "C" fn note(entry: *mut libc::dl_phdr_info, _: usize, list: *mut c
     0
 }
 
-/// A dump comes: brings the copy up to date, if the unwinder needs it, as far as that can be had soon. In user context.
+/// A dump comes: brings the copy up to date, if the unwinder needs it, as far as that can be had
+/// soon. In user context.
 pub(crate) fn prepare() {
     if IS_ASKED.load(Relaxed) {
         let (done, wait) = mpsc::channel();

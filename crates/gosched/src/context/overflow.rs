@@ -1,9 +1,11 @@
 //! A goroutine that runs into the guard below its stack gets a report that names it and the setting to change (U8).
 //!
-//! The fault arrives as SIGSEGV on the M's own signal stack. The handler asks one question: is this thread an M, does
-//! the address lie in the guard of the goroutine it runs, and was the goroutine on its own stack? If not, the fault is none
-//! of ours and goes to whoever handled it before (std reports overflows of plain threads there). The overflow of a stack that
-//! the goroutine has gone to itself (`stacker`, a coroutine) is none of ours either: no setting of the runtime enlarges it.
+//! The fault arrives as SIGSEGV on the M's own signal stack. The handler asks one question: is this
+//! thread an M, does the address lie in the guard of the goroutine it runs, and was the goroutine
+//! on its own stack? If not, the fault is none of ours and goes to whoever handled it before (std
+//! reports overflows of plain threads there). The overflow of a stack that the goroutine has gone
+//! to itself (`stacker`, a coroutine) is none of ours either: no setting of the runtime enlarges
+//! it.
 //!
 //! CONTEXT: signal. Nothing here allocates or takes a lock.
 

@@ -92,7 +92,8 @@ const fn stride(class: u8, room: &Room) -> usize {
 pub(crate) fn advice() -> String {
     match guards::exhausted_limit() {
         Some(limit) => format!(
-            "this process may have {limit} memory mappings, and each stack needs two: raise vm.max_map_count"
+            "this process may have {limit} memory mappings, and each stack needs two: \
+             raise vm.max_map_count"
         ),
         None => "lower Builder::stack_size or raise RLIMIT_AS".to_owned(),
     }
@@ -315,8 +316,9 @@ impl Arena {
     /// Returns the memory of a suspended goroutine's stack that lies wholly below `sp`, keeping the red
     /// zone and a page for its next calls.
     ///
-    /// A goroutine that has gone to a stack of its own (`stacker`, a coroutine) is suspended with an `sp` outside its slot.
-    /// Where its frames in the slot end is then unknown, so the slot keeps all its memory.
+    /// A goroutine that has gone to a stack of its own (`stacker`, a coroutine) is suspended with
+    /// an `sp` outside its slot. Where its frames in the slot end is then unknown, so the slot
+    /// keeps all its memory.
     ///
     /// # Safety
     /// The stack is out of the arena, nothing runs on it until this returns (G0, CopyStack), and `sp` is

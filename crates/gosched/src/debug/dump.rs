@@ -251,8 +251,9 @@ impl Goroutine {
         self.is_locked
     }
 
-    /// Whether it was not on the stack that the runtime gave it: it had gone to another by itself, with `stacker`, `psm` or a
-    /// coroutine. Its frames on both stacks are shown where the code that changed stacks describes itself to unwinders.
+    /// Whether it was not on the stack that the runtime gave it: it had gone to another by itself,
+    /// with `stacker`, `psm` or a coroutine. Its frames on both stacks are shown where the code that
+    /// changed stacks describes itself to unwinders.
     ///
     /// ```
     /// gosched::run(|| {

@@ -346,8 +346,8 @@ impl G {
             .then(|| Stack::from_parts(self.stack_lo.get(), self.stack_hi.get(), self.class.get()))
     }
 
-    /// Whether the stack pointer `sp` is in the goroutine's slot. Outside it the goroutine is on a stack that it has gone to
-    /// itself, of which the runtime knows nothing.
+    /// Whether the stack pointer `sp` is in the goroutine's slot. Outside it the goroutine is on a
+    /// stack that it has gone to itself, of which the runtime knows nothing.
     #[inline]
     pub(crate) fn is_own_stack(&self, sp: usize) -> bool {
         self.stack().is_some_and(|stack| stack.contains(sp))

@@ -33,7 +33,8 @@ impl Sched {
         more
     }
 
-    /// Visits every goroutine, however short it has waited: a test does not wait for the background work.
+    /// Visits every goroutine, however short it has waited: a test does not wait for the background
+    /// work.
     pub(crate) fn shrink_all(&self) {
         // The rest of a round that may be under way, and a whole one.
         for _ in 0..2 {

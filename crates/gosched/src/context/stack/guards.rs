@@ -145,7 +145,8 @@ fn is_near(mappings: usize, limit: usize) -> bool {
     mappings >= limit - limit / 10
 }
 
-/// The limit on mappings if the guards of this process have used it up, so that a stack that was refused was refused for that.
+/// The limit on mappings if the guards of this process have used it up, so that a stack that was
+/// refused was refused for that.
 pub(super) fn exhausted_limit() -> Option<usize> {
     // ORDER: Relaxed; see `forget_mappings`.
     let mappings = MAPPINGS.load(Relaxed);

@@ -1,12 +1,14 @@
 //! Where a goroutine's stack begins and ends, for libc and for libraries that ask it.
 //!
-//! libc keeps the address and the size of a thread's stack in the thread block. It takes at most a quarter of that size by
-//! `alloca`, and 64 KiB if the size is 0. So each goroutine's block has the bounds of the goroutine's slot.
+//! libc keeps the address and the size of a thread's stack in the thread block. It takes at most a
+//! quarter of that size by `alloca`, and 64 KiB if the size is 0. So each goroutine's block has the
+//! bounds of the goroutine's slot.
 //!
-//! `pthread_getattr_np` reads the same words. It also asks the kernel for the affinity of the thread whose id is in the
-//! block. No thread has a goroutine's id, so libc's function fails with ESRCH on a goroutine. The function of that name is
-//! therefore ours: it answers for the goroutine that asks about itself, and calls libc's for every thread. It is exported,
-//! so that shared libraries find it before libc's.
+//! `pthread_getattr_np` reads the same words. It also asks the kernel for the affinity of the
+//! thread whose id is in the block. No thread has a goroutine's id, so libc's function fails with
+//! ESRCH on a goroutine. The function of that name is therefore ours: it answers for the goroutine
+//! that asks about itself, and calls libc's for every thread. It is exported, so that shared
+//! libraries find it before libc's.
 
 #[cfg(not(any(target_feature = "crt-static", gosched_asan)))]
 use std::arch::global_asm;
@@ -19,14 +21,15 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::context::current_m;
 use crate::context::stack::{Arena, Stack};
 
-/// The most that lies between the block of memory libc made for a stack and the part it reports: a guard.
+/// The most that lies between the block of memory libc made for a stack and the part it reports: a
+/// guard.
 const GUARD_MAX: usize = 16 << 20;
 
 /// The two words of a thread block: where the stack begins, and its size right behind.
 pub(super) type Words = [usize; 2];
 
-/// Where a thread block has the words, from FS: a pair that describes the stack of this thread, if there is one such pair. On a
-/// thread that libc made.
+/// Where a thread block has the words, from FS: a pair that describes the stack of this thread, if
+/// there is one such pair. On a thread that libc made.
 pub(super) fn find(fs: usize, pthread: usize) -> Option<usize> {
     let (lowest, size) = own_stack()?;
     let end = lowest + size;
@@ -45,7 +48,8 @@ pub(super) fn find(fs: usize, pthread: usize) -> Option<usize> {
 fn own_stack() -> Option<(usize, usize)> {
     let mut attributes = MaybeUninit::uninit();
     let (mut lowest, mut size) = (ptr::null_mut(), 0);
-    // SAFETY: libc fills the attributes in, which are this frame's, and they are destroyed after use.
+    // SAFETY: libc fills the attributes in, which are this frame's, and they are destroyed after
+    // use.
     unsafe {
         if libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()) != 0 {
             return None;
@@ -79,7 +83,8 @@ pub(super) fn keep() {
     std::hint::black_box(libc::pthread_getattr_np as *const ());
 }
 
-// Weak, so that a program may have its own. In a static program libc's own would clash, and goroutines have no blocks there.
+// Weak, so that a program may have its own. In a static program libc's own would clash, and
+// goroutines have no blocks there.
 #[cfg(not(any(target_feature = "crt-static", gosched_asan)))]
 global_asm!(
     ".pushsection .text.gosched_bounds,\"ax\",@progbits",

@@ -40,8 +40,8 @@ pub(crate) const fn round_up_page(len: usize) -> Option<usize> {
 /// never backed by huge pages; CONTEXT: any.
 pub(crate) fn map_reserve(len: usize) -> Result<NonNull<u8>, Errno> {
     let start = map(len, libc::MAP_NORESERVE)?;
-    // Kernels without huge pages refuse, and have none to give. `MAP_STACK` means the same to Linux from 6.7 on.
-    // SAFETY: the mapping just made; the advice changes no contents.
+    // Kernels without huge pages refuse, and have none to give. `MAP_STACK` means the same to Linux
+    // from 6.7 on. SAFETY: the mapping just made; the advice changes no contents.
     let _ = unsafe { advise(start.as_ptr() as usize, len, libc::MADV_NOHUGEPAGE as usize) };
     Ok(start)
 }
@@ -280,8 +280,8 @@ mod tests {
         panic!("no mapping at {address:#x}");
     }
 
-    /// With huge pages for everybody, a large stack would take 2 MiB at its first touch. Since Linux 6.7 `MAP_STACK` alone is
-    /// enough; the request must be there without it.
+    /// With huge pages for everybody, a large stack would take 2 MiB at its first touch. Since
+    /// Linux 6.7 `MAP_STACK` alone is enough; the request must be there without it.
     #[test]
     fn address_space_for_stacks_is_never_backed_by_huge_pages() {
         if !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
