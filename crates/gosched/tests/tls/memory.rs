@@ -75,6 +75,7 @@ fn leaves_nothing(name: &str, all: usize, use_libc: impl Fn() + Copy + Send + Sy
             }
         };
         let grown = own(2).run(|| growth(all, live_and_die));
+        println!("{grown} KiB more after {all} goroutines");
         // What the allocator may need more, and less than the smallest thing that could be kept.
         assert!(grown < 512 + all * 20 / 1024, "{grown} KiB more");
     });
