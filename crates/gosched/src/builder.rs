@@ -315,7 +315,7 @@ impl Builder {
         if dump_on_sigquit {
             crate::debug::sigquit::install()?;
         }
-        Sched::start(config).map(Runtime::new)
+        make_sched(config).and_then(Sched::start).map(Runtime::new)
     }
 
     fn check(self) -> io::Result<Config> {
@@ -392,6 +392,20 @@ fn stack_classes(set: Option<usize>) -> io::Result<(u8, u8)> {
     }
     let size = os::env_usize("RUST_MIN_STACK").unwrap_or(STACK_SIZE);
     Ok((class(size)?, class(size.max(MAIN_STACK_SIZE))?))
+}
+
+/// Makes the struct of a runtime. It is larger than a frame on a goroutine's stack may be, so that a thread does it for a goroutine.
+fn make_sched(config: Config) -> io::Result<Arc<Sched>> {
+    if crate::context::current_g().is_none() {
+        return Ok(Sched::new_on_thread_stack(config));
+    }
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("gosched-build".into());
+        let made = thread.spawn_scoped(scope, || Sched::new_on_thread_stack(config))?;
+        Ok(made
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })
 }
 
 fn invalid(text: String) -> io::Error {

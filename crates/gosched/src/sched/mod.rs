@@ -288,29 +288,15 @@ impl Sched {
         }
     }
 
-    /// The struct is larger than a frame on a goroutine's stack may be: for a goroutine, a thread makes it.
-    fn new_shared(config: Config) -> std::io::Result<Arc<Sched>> {
-        if crate::context::current_g().is_none() {
-            return Ok(Sched::new_on_thread_stack(config));
-        }
-        std::thread::scope(|scope| {
-            let thread = std::thread::Builder::new().name("gosched-build".into());
-            let built = thread.spawn_scoped(scope, || Sched::new_on_thread_stack(config))?;
-            Ok(built
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-        })
-    }
-
+    /// In a frame that is too large for a goroutine's stack.
     #[inline(never)]
-    fn new_on_thread_stack(config: Config) -> Arc<Sched> {
+    pub(crate) fn new_on_thread_stack(config: Config) -> Arc<Sched> {
         Arc::new(Sched::new(config))
     }
 
-    /// Builds a runtime, starts its threads and puts its Ps on the idle list.
-    pub(crate) fn start(config: Config) -> std::io::Result<Arc<Sched>> {
-        let procs = config.procs;
-        let sched = Sched::new_shared(config)?;
+    /// Starts a new runtime's threads and puts its Ps on the idle list.
+    pub(crate) fn start(sched: Arc<Sched>) -> std::io::Result<Arc<Sched>> {
+        let procs = sched.config.procs;
         sched
             .calls
             .has_no_membarrier
