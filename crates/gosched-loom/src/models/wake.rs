@@ -25,7 +25,7 @@ use loom::thread;
 
 use super::{Items, Plain, explore};
 use crate::runq::{Owner, RunQueue, Steal};
-use crate::shim::{AtomicUsize, Relaxed, SeqCst};
+use crate::shim::{AtomicU32, AtomicUsize, Relaxed, SeqCst};
 use crate::spin::{self, Spin};
 
 /// What the scheduler lock guards.
@@ -53,7 +53,7 @@ enum Gave {
 struct World {
     core: Mutex<Core>,
     spin: Spin,
-    npidle: AtomicUsize,
+    npidle: AtomicU32,
     runq_len: AtomicUsize,
     queues: Vec<RunQueue<Plain>>,
     items: Items,
@@ -69,7 +69,7 @@ impl World {
                 started: Vec::new(),
             }),
             spin: Spin::new(),
-            npidle: AtomicUsize::new(0),
+            npidle: AtomicU32::new(0),
             runq_len: AtomicUsize::new(0),
             queues: (0..ps).map(|_| RunQueue::new()).collect(),
             items: Items::new(items),
@@ -148,11 +148,7 @@ impl World {
     }
 
     fn has_idle_p_or_says_so(&self) -> bool {
-        if self.npidle.load(SeqCst) != 0 {
-            return true;
-        }
-        self.spin.set_needed();
-        self.npidle.load(SeqCst) != 0
+        self.spin.has_idle_p_or_sets_need(&self.npidle)
     }
 
     fn start_claimed(&self, mut core: MutexGuard<'_, Core>) {
@@ -261,7 +257,7 @@ impl World {
     /// The fourth sweep only; the others see less.
     fn spin_and_steal(&self, m: &mut M) -> Option<NonNull<Plain>> {
         if !m.is_spinning {
-            let busy = self.queues.len() - self.npidle.load(Relaxed);
+            let busy = self.queues.len() - self.npidle.load(Relaxed) as usize;
             if 2 * self.spin.count() as usize >= busy {
                 return None;
             }

@@ -34,12 +34,11 @@ impl Sched {
     /// Whether there is an idle P; if not, the next P to go idle will know that it is needed.
     #[inline]
     fn has_idle_p_or_says_so(&self) -> bool {
-        if self.npidle.load(SeqCst) != 0 {
-            return true;
+        let is_idle = self.spin.has_idle_p_or_sets_need(&self.npidle);
+        if !is_idle {
+            self.sysmon.work_waits();
         }
-        self.spin.set_needed();
-        self.sysmon.work_waits();
-        self.npidle.load(SeqCst) != 0
+        is_idle
     }
 
     /// Somebody was just woken: if no P is idle and nobody looks, one that has been at work for a while is to make room.

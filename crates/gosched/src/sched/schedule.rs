@@ -452,7 +452,7 @@ impl Sched {
     }
 
     /// If timers are set, or the network is waited for, and nobody watches, an M without a P must. A P that waits for a thread comes first: `stop_m` takes it.
-    fn begin_watch(&self) -> bool {
+    pub(super) fn begin_watch(&self) -> bool {
         let core = self.core.lock();
         core.pending.is_none()
             && !self.dead.load(Relaxed)

@@ -72,6 +72,17 @@ impl Spin {
         }
     }
 
+    /// Whether a P is idle, of which `npidle` is the number; if not, `need` is set before a second
+    /// look, and the next P to go idle finds it (need/1).
+    #[inline]
+    pub(crate) fn has_idle_p_or_sets_need(&self, npidle: &AtomicU32) -> bool {
+        if npidle.load(SeqCst) != 0 {
+            return true;
+        }
+        self.set_needed();
+        npidle.load(SeqCst) != 0
+    }
+
     /// Whether nobody spins: the cheap half of `claim_wake`.
     #[inline]
     pub(crate) fn is_nobody_spinning(&self) -> bool {

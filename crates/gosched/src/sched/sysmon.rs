@@ -305,7 +305,7 @@ impl Sched {
     }
 
     /// Sleeps while every P is idle; false if the deadline passed.
-    fn sysmon_sleep(&self, until_ns: u64) -> bool {
+    pub(super) fn sysmon_sleep(&self, until_ns: u64) -> bool {
         let word = &self.sysmon.nap.word;
         word.0.store(ASLEEP, SeqCst);
         // FENCE: the announcement before the look at the idle count; meets the read-modify-write of npidle in

@@ -4,7 +4,7 @@
 use super::timers::{arm, waiting_g};
 use super::*;
 use crate::os;
-use crate::sched::nap::REST;
+use crate::sched::nap::{ASLEEP, CALLED, REST};
 use crate::sched::p::release_p;
 use crate::sched::schedule::{Gave, Watched};
 use crate::thread::park::announce;
@@ -33,9 +33,10 @@ fn wk_an_m_that_drops_its_p_looks_at_need_again() {
     assert_eq!(sched.core.lock().npending, 1);
 }
 
-/// The same for an M that does not spin: its first look is under the lock, before it drops its P.
+/// The same for an M that does not spin. Its first look, under the lock, only saves it the way to the
+/// idle list and back.
 #[test]
-fn wk_an_m_that_has_not_spun_looks_at_need_first() {
+fn wk_an_m_that_has_not_spun_looks_at_need_too() {
     let sched = still(2);
     let (m, p) = m_with_p(&sched);
     pend_a_p(&sched);
@@ -80,6 +81,9 @@ fn wk_a_hand_off_looks_at_need() {
 }
 
 const NS: u64 = 1_000_000_000;
+/// How long a sleep lasts that nothing ends, and how long one may last that something ends.
+const REST_S: u64 = 12;
+const SOON: Duration = Duration::from_secs(8);
 
 /// How many Ms were started on idle Ps.
 fn started(sched: &Sched) -> u32 {
@@ -134,7 +138,7 @@ fn ends_a_rest(sched: &Sched, f: impl FnOnce()) {
     let began = Instant::now();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let end = os::monotonic_ns() + 20 * NS;
+            let end = os::monotonic_ns() + REST_S * NS;
             sched.sysmon.nap.pause(REST, end, || u64::MAX);
         });
         wait_for("sysmon rests", || {
@@ -142,7 +146,7 @@ fn ends_a_rest(sched: &Sched, f: impl FnOnce()) {
         });
         f();
     });
-    assert!(began.elapsed() < NEVER / 2, "SM: nobody called sysmon");
+    assert!(began.elapsed() < SOON, "SM: nobody called sysmon");
 }
 
 #[test]
@@ -165,4 +169,54 @@ fn sm_a_watcher_without_a_p_leaves_the_timers_to_sysmon() {
     assert!(sched.poller.begin());
     ends_a_rest(&sched, || assert!(matches!(sched.watch(m), Watched::NoP)));
     assert_eq!(drain_global(&sched).len(), 1);
+}
+
+/// A P is taken off the idle list, or the runtime ends, when sysmon has seen every P idle and is about
+/// to sleep: its second look keeps it awake. The M that took the P found it awake.
+#[test]
+fn sm_sysmon_looks_at_the_idle_ps_again_before_it_sleeps() {
+    let sched = still(1);
+    let held = m_with_p(&sched);
+    let began = Instant::now();
+    assert!(sched.sysmon_sleep(os::monotonic_ns() + REST_S * NS));
+    release_p(held.0);
+    sched.put_idle_p(&mut sched.core.lock(), held.1);
+    sched.dead.store(true, Relaxed);
+    assert!(sched.sysmon_sleep(os::monotonic_ns() + REST_S * NS));
+    assert!(began.elapsed() < SOON, "SM: it slept");
+}
+
+/// An M takes a P while sysmon sleeps because every P was idle: sysmon must look at it.
+#[test]
+fn sm_an_m_that_takes_a_p_wakes_sysmon() {
+    let sched = still(1);
+    let word = &sched.sysmon.nap.word.0;
+    word.store(ASLEEP, Relaxed);
+    let _held = m_with_p(&sched);
+    assert_eq!(word.load(Relaxed), CALLED);
+}
+
+/// A P waits for a thread and no M is idle: the watcher comes back for it, and no M goes to watch first.
+#[test]
+fn d9_a_p_that_waits_for_a_thread_comes_before_the_watch() {
+    let sched = still(1);
+    arm(&sched, sched.p(0), waiting_g(&sched), u64::MAX - 1);
+    assert!(sched.begin_watch());
+    pend_a_p(&sched);
+    let began = Instant::now();
+    drop(sched.poller.sleep(|| os::monotonic_ns() + REST_S * NS));
+    assert!(began.elapsed() < SOON, "D9: nobody called the watcher");
+    assert!(!sched.begin_watch(), "D9: the P waits");
+}
+
+/// Several timers are due at once: the M runs one goroutine and starts another M for the rest.
+#[test]
+fn wk_timers_that_are_due_at_once_start_an_m() {
+    let sched = still(2);
+    let (_, p) = m_with_p(&sched);
+    let mut due = GQueue::new();
+    let gs = runnable_gs(&sched, 2);
+    gs.iter().for_each(|g| due.push_back(*g));
+    assert!(sched.share_due(p, due) == Some(gs[0]));
+    assert_eq!((started(&sched), drain_p(p).len()), (1, 1));
 }
