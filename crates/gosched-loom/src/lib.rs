@@ -22,6 +22,7 @@
 //!  models/unbounded.rs   the list, and who waits beside it     U10, G4
 //!  models/select.rs      select against sends, ends, timeouts  G4
 //!  models/buffer/        ring and list by themselves           U10
+//!  models/teardown.rs    a send against the drop of a runtime D2, G4
 //!  models/net.rs     a socket's changes against who waits      F5
 //!  models/future.rs  wakers against whoever polls              U10, G4
 //!  models/watcher.rs timers against the watcher and sysmon     SM, D10

@@ -17,21 +17,41 @@ pub(crate) mod wakelist;
 #[allow(unused_imports, reason = "the library takes what it needs")]
 pub(crate) use crate::{gstatus, note, sudog};
 
-/// A runtime; there is one, and it does not end.
-#[allow(dead_code, reason = "the library takes what it needs")]
+/// A runtime. Most models have one that does not end, and costs them no steps.
 pub(crate) struct Sched {
-    pub(crate) dead: std::sync::atomic::AtomicBool,
+    mortal: Option<Mortal>,
 }
 
-#[allow(dead_code, reason = "the library takes what it needs")]
-static SCHED: Sched = Sched {
-    dead: std::sync::atomic::AtomicBool::new(false),
-};
+/// What a runtime needs that ends in the story: the scheduler's lock, and `dead`.
+struct Mortal {
+    core: loom::sync::Mutex<()>,
+    dead: crate::shim::AtomicBool,
+}
+
+static SCHED: Sched = Sched { mortal: None };
+
+impl Sched {
+    /// One that ends: [`teardown::drop_runtime`].
+    pub(crate) fn mortal() -> Sched {
+        Sched {
+            mortal: Some(Mortal {
+                core: loom::sync::Mutex::new(()),
+                dead: crate::shim::AtomicBool::new(false),
+            }),
+        }
+    }
+
+    pub(crate) fn is_dead(&self) -> bool {
+        let mortal = self.mortal.as_ref();
+        mortal.is_some_and(|mortal| mortal.dead.load(crate::shim::Relaxed))
+    }
+}
 
 pub(crate) mod g {
     //! A goroutine.
 
     use std::ffi::c_void;
+    use std::sync::Arc;
 
     use super::note::Note;
     use super::park::WaitOps;
@@ -56,11 +76,26 @@ pub(crate) mod g {
         pub(super) has_m: Cell<bool>,
         /// Made ready.
         pub(super) resume: Note,
+        /// Its runtime, if that one ends; then it has been queued, and its thread sleeps, both under the scheduler's lock.
+        pub(super) home: Option<Arc<super::Sched>>,
+        pub(super) is_queued: Cell<bool>,
+        pub(super) is_parked: Cell<bool>,
+        /// The story is over: a goroutine that was abandoned may let its stack go.
+        pub(crate) end: Note,
     }
 
     impl G {
         pub(crate) fn new() -> G {
+            G::of(None)
+        }
+
+        /// A goroutine of a runtime that ends.
+        pub(crate) fn of(home: Option<Arc<super::Sched>>) -> G {
             G {
+                home,
+                is_queued: Cell::new(false),
+                is_parked: Cell::new(false),
+                end: Note::new(),
                 status: StatusWord::new(Status::Running),
                 wait_arg: Cell::new(std::ptr::null()),
                 wait_ops: Cell::new(None),
@@ -69,9 +104,8 @@ pub(crate) mod g {
             }
         }
 
-        #[allow(dead_code, reason = "the library takes what it needs")]
-        pub(crate) fn sched(&self) -> &'static super::Sched {
-            &super::SCHED
+        pub(crate) fn sched(&self) -> &super::Sched {
+            self.home.as_deref().unwrap_or(&super::SCHED)
         }
 
         /// Nothing can unwind here.
@@ -143,6 +177,8 @@ pub(crate) mod park {
 
     use super::g::WaitReason;
     use super::ptr::Gp;
+    use super::teardown;
+    use super::waitq::{PassOn, pass_on_given};
     use crate::context::{M, current_g};
     use crate::gstatus::Status;
     use crate::thread;
@@ -160,6 +196,7 @@ pub(crate) mod park {
         pub(crate) is_open: bool,
         pub(crate) commit: unsafe fn(Gp, *const c_void) -> bool,
         pub(crate) withdraw: unsafe fn(Gp, *const c_void) -> bool,
+        pub(crate) pass_on: Option<PassOn>,
     }
 
     /// There is no runtime to be inside of.
@@ -197,10 +234,15 @@ pub(crate) mod park {
         // SAFETY: PK, the caller promises that `arg` belongs to `ops`.
         if unsafe { (ops.commit)(g, arg) } {
             thread::expire();
-            g.resume.sleep();
+            teardown::sleep(g, execute);
         } else {
             g.status.transition(Status::Waiting, Status::Runnable);
+            execute(g);
         }
+    }
+
+    /// An M runs it.
+    fn execute(g: Gp) {
         assert!(!g.has_m.replace(true), "G2: the last M still has it");
         g.status.transition(Status::Runnable, Status::Running);
     }
@@ -217,13 +259,117 @@ pub(crate) mod park {
         ready(g);
     }
 
+    /// The library's `ready_in` and `inject`.
     pub(crate) fn ready(g: Gp) {
+        if g.sched().is_dead() {
+            return pass_on(g);
+        }
         g.status.transition(Status::Waiting, Status::Runnable);
-        g.resume.wakeup();
+        if !teardown::inject(g) {
+            pass_on(g);
+        }
+    }
+
+    /// The library's.
+    pub(crate) fn pass_on(g: Gp) {
+        if let Some(ops) = g.wait_ops.get() {
+            // SAFETY: D2, as in the library: the goroutine does not go on, and its stack stays until the story is over.
+            unsafe { pass_on_given(ops, g.wait_arg.get()) };
+        }
     }
 
     /// The request to unwind, as when a runtime shuts down; true: it ended a wait.
     pub(crate) fn cancel(g: Gp) -> bool {
+        let is_ours = teardown::withdraw(g);
+        if is_ours {
+            ready(g);
+        }
+        is_ours
+    }
+}
+
+pub(crate) mod teardown {
+    //! The drop of a runtime, as the library's `teardown` and `schedule` have it: who is queued when it begins does not run.
+
+    use super::Mortal;
+    use super::park::pass_on;
+    use super::ptr::Gp;
+    use super::waitq::pass_on_withdrawn;
+    use crate::gstatus::Status;
+    use crate::shim::Relaxed;
+
+    /// The payload with which a goroutine that was abandoned leaves its stack, when the story is over.
+    pub(crate) struct Abandoned;
+
+    fn mortal(g: &Gp) -> Option<&Mortal> {
+        g.home.as_deref()?.mortal.as_ref()
+    }
+
+    /// Queues a goroutine that was made Runnable; false: its runtime is dead.
+    pub(super) fn inject(g: Gp) -> bool {
+        let Some(mortal) = mortal(&g) else {
+            g.resume.wakeup();
+            return true;
+        };
+        let _core = mortal.core.lock().unwrap();
+        if mortal.dead.load(Relaxed) {
+            return false;
+        }
+        g.is_queued.set(true);
+        if g.is_parked.get() {
+            g.resume.wakeup();
+        }
+        true
+    }
+
+    /// The goroutine has been committed: its M looks for another, and comes back to it when it is queued. Under the lock, for
+    /// a drop waits until no M is between its look at `dead` and the goroutine's run.
+    pub(super) fn sleep(g: Gp, execute: fn(Gp)) {
+        let Some(mortal) = mortal(&g) else {
+            g.resume.sleep();
+            return execute(g);
+        };
+        let mut core = mortal.core.lock().unwrap();
+        if mortal.dead.load(Relaxed) {
+            drop(core);
+            take_back(g, false); // the library's `leave_behind`
+            abandon(g);
+        }
+        if !g.is_queued.get() {
+            g.is_parked.set(true);
+            drop(core);
+            g.resume.sleep();
+            core = mortal.core.lock().unwrap();
+            g.is_parked.set(false);
+        }
+        if mortal.dead.load(Relaxed) {
+            drop(core);
+            abandon(g);
+        }
+        g.is_queued.set(false);
+        execute(g);
+        drop(core);
+    }
+
+    fn abandon(g: Gp) -> ! {
+        g.end.sleep();
+        std::panic::resume_unwind(Box::new(Abandoned))
+    }
+
+    /// The library's. It finds out by the status whether the goroutine is Runnable, when no M of the runtime is inside.
+    fn take_back(g: Gp, is_queued: bool) {
+        if withdraw(g) {
+            if let Some(ops) = g.wait_ops.get() {
+                // SAFETY: D2, it stays Waiting.
+                unsafe { pass_on_withdrawn(ops, g.wait_arg.get()) };
+            }
+        } else if is_queued {
+            pass_on(g);
+        }
+    }
+
+    /// The library's.
+    pub(super) fn withdraw(g: Gp) -> bool {
         if !g.status.begin_scan(Status::Waiting) {
             return false;
         }
@@ -233,10 +379,20 @@ pub(crate) mod park {
             None => false,
         };
         g.status.end_scan(Status::Waiting);
-        if is_ours {
-            ready(g);
-        }
         is_ours
+    }
+
+    /// Drops the runtime of `g`.
+    pub(crate) fn drop_runtime(g: Gp) {
+        let Some(mortal) = mortal(&g) else { return };
+        let core = mortal.core.lock().unwrap();
+        mortal.dead.store(true, Relaxed);
+        let (is_parked, is_queued) = (g.is_parked.get(), g.is_queued.get());
+        drop(core);
+        take_back(g, is_queued);
+        if is_parked && !is_queued {
+            g.resume.wakeup(); // its thread ends
+        }
     }
 }
 

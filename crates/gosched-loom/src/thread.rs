@@ -48,7 +48,7 @@ pub(crate) mod park {
 
     use super::{Claim, TIMERS};
     use crate::context::current_g;
-    use crate::sched::park::{WaitOps, park};
+    use crate::sched::park::{Entered, WaitOps, park};
     use crate::sched::ptr::Gp;
 
     pub(crate) fn arm(g: Gp, claim: Claim, publish: impl FnOnce() -> bool) -> bool {
@@ -60,7 +60,13 @@ pub(crate) mod park {
         is_published
     }
 
-    pub(crate) fn wait_timed(ops: &'static WaitOps, arg: *const c_void, _deadline: u64) -> bool {
+    pub(crate) fn wait_timed_in(
+        rt: Entered,
+        ops: &'static WaitOps,
+        arg: *const c_void,
+        _deadline: u64,
+    ) -> bool {
+        drop(rt);
         let Some(g) = current_g() else { return true };
         // SAFETY: PK, `arg` is what `ops` takes.
         unsafe { park(ops, arg) };

@@ -10,6 +10,7 @@ use super::Calm;
 use crate::chan::{Receiver, Select, SelectedOperation, Sender, bounded, unbounded};
 use crate::context::run_as;
 use crate::sched::g::G;
+use crate::sched::teardown::Abandoned;
 use crate::shim::Cell;
 
 /// Any time; when it has passed is the story's choice.
@@ -71,6 +72,21 @@ pub(super) fn go<T: 'static>(f: impl FnOnce() -> T + 'static) -> Actor<T> {
     Actor {
         _g: Some(g.clone()),
         thread: thread::spawn(move || run_as(&g, f)),
+    }
+}
+
+/// A goroutine of a runtime that ends; None: it was abandoned.
+pub(super) fn go_in<T: 'static>(g: &Arc<G>, f: impl FnOnce() -> T + 'static) -> Actor<Option<T>> {
+    let own = g.clone();
+    Actor {
+        _g: Some(g.clone()),
+        thread: thread::spawn(move || {
+            match panic::catch_unwind(AssertUnwindSafe(|| run_as(&own, f))) {
+                Ok(value) => Some(value),
+                Err(payload) if payload.is::<Abandoned>() => None,
+                Err(payload) => panic::resume_unwind(payload),
+            }
+        }),
     }
 }
 

@@ -15,6 +15,7 @@ mod ring;
 mod select;
 mod status;
 mod sudog;
+mod teardown;
 mod unbounded;
 mod wake;
 mod watcher;

@@ -323,3 +323,51 @@ fn d2_a_grant_beside_the_beginning_of_a_drop_is_not_lost() {
         }
     }
 }
+
+/// During the drop a waiter of the dropped runtime is as good as none: without capacity there is nobody to take a message.
+#[test]
+fn d2_a_rendezvous_during_a_drop_finds_nobody() {
+    let dropped = runtime(2);
+    let (s, r) = chan::bounded(0);
+    let receiver = r.clone();
+    dropped.go(move || drop(receiver.recv()));
+    assert!(eventually(|| dropped.metrics().waiting == 1));
+    let release = start_computing(&dropped);
+    let handle = dropped.handle();
+    let dropper = std::thread::spawn(move || drop(dropped));
+    assert!(eventually(|| handle.metrics().is_err()), "the drop begins");
+    assert!(s.try_send(1).is_err());
+    let sender = std::thread::spawn(move || s.send(2));
+    assert_eq!(r.recv_timeout(LONG), Ok(2));
+    sender.join().unwrap().unwrap();
+    dropper.join().unwrap();
+    release.store(true, SeqCst);
+}
+
+/// A goroutine that has returned from its wait keeps what it got, also if it is queued again when its runtime is dropped.
+#[test]
+fn d2_what_a_goroutine_has_seen_is_not_passed_on() {
+    let dropped = Runtime::builder()
+        .procs(1)
+        .preemption(false)
+        .build()
+        .unwrap();
+    let (s, r) = chan::unbounded();
+    let (receiver, seen) = (r.clone(), Arc::new(AtomicUsize::new(0)));
+    let sees = Arc::clone(&seen);
+    dropped.go(move || {
+        let mut buffer = [0_u64; 64]; // the frame of the wait is written over
+        buffer[0] = receiver.recv().unwrap();
+        sees.store(buffer[0] as usize, SeqCst);
+        loop {
+            thread::yield_now();
+        }
+    });
+    assert!(eventually(|| dropped.metrics().waiting == 1));
+    s.send(7).unwrap();
+    assert!(eventually(|| seen.load(SeqCst) == 7));
+    let release = start_computing(&dropped);
+    within(LONG, "drop", || drop(dropped));
+    assert!(r.try_recv().is_err(), "received twice");
+    release.store(true, SeqCst);
+}

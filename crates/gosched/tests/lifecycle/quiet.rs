@@ -97,3 +97,36 @@ fn d2_a_stranger_is_told_that_the_runtime_has_gone() {
     told(handle.clone());
     other.run(|| told(handle));
 }
+
+/// A goroutine that a dropped runtime has left to itself ends only itself by a panic.
+#[test]
+fn d2_a_panic_after_the_drop_does_not_end_the_process() {
+    let output = child(
+        "quiet::d2_a_panic_after_the_drop_does_not_end_the_process",
+        || {
+            static PHASE: AtomicUsize = AtomicUsize::new(0);
+            struct Ends;
+            impl Drop for Ends {
+                fn drop(&mut self) {
+                    PHASE.store(3, SeqCst);
+                }
+            }
+            let runtime = Runtime::builder().panic_abort(true).build().unwrap();
+            runtime.go(|| {
+                let _ends = Ends;
+                PHASE.store(1, SeqCst);
+                while PHASE.load(SeqCst) < 2 {
+                    std::hint::spin_loop();
+                }
+                panic!("late");
+            });
+            assert!(eventually(|| PHASE.load(SeqCst) == 1));
+            drop(runtime);
+            PHASE.store(2, SeqCst);
+            assert!(eventually(|| PHASE.load(SeqCst) == 3));
+            std::thread::sleep(Duration::from_millis(50));
+        },
+    );
+    output.succeeded();
+    assert!(!output.stderr.contains("spawned at"), "{output:#?}");
+}

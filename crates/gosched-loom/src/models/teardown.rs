@@ -1,0 +1,83 @@
+//! A sender against the drop of the runtime whose goroutine waits for the message (D2, G4).
+//!
+//! The receiver goes on with the message, or it is abandoned and the message is to be had: nobody was claimed for it, or it was taken
+//! back by the sender, which found the runtime dead, or by the drop, which found the goroutine Runnable. The channels, their
+//! queues and the word of the wait are the library's; `sched.rs` has `ready`, the scheduler's lock and the drop.
+
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+
+use super::actors::{Msg, channel, go_in, plain};
+use super::explore;
+use crate::context::pointer;
+use crate::sched::Sched;
+use crate::sched::g::G;
+use crate::sched::teardown::drop_runtime;
+
+/// One receiver in the runtime that ends, and one who comes later. The first keeps its handle, as an abandoned goroutine does.
+fn drop_beside_a_send(cap: Option<usize>) {
+    explore(Some(2), move || {
+        let (s, r) = channel(cap);
+        let g = Arc::new(G::of(Some(Arc::new(Sched::mortal()))));
+        let receiver = {
+            let r = ManuallyDrop::new(r.clone());
+            go_in(&g, move || r.recv().map_or(0, Msg::open))
+        };
+        let dropper = {
+            let g = g.clone();
+            plain(move || drop_runtime(pointer(&g)))
+        };
+        // Without capacity nobody may be there to take it, or nobody any more.
+        let mut left = s.try_send(Msg::new(1)).err().map(|e| e.into_inner().open());
+        dropper.join();
+        if left.is_none() {
+            left = r.try_recv().ok().map(Msg::open);
+        }
+        drop((s, r));
+        g.end.wakeup();
+        let got = receiver.join().unwrap_or(0);
+        assert!(
+            (left, got) == (Some(1), 0) || (left, got) == (None, 1),
+            "D2: one has the message: {left:?} is left, it got {got}"
+        );
+    });
+}
+
+/// Explored: the claim before the drop begins, beside it and after it; the goroutine made ready before, beside and after; the drop's
+/// look before and after that. Fails if the claim does not skip the dead, if the waker does not look under the scheduler's lock, if
+/// the drop does not look at Runnable goroutines, or if two take the message back.
+#[test]
+fn d2_a_message_is_not_lost_in_a_drop() {
+    drop_beside_a_send(Some(0));
+}
+
+#[test]
+fn d2_a_message_in_a_buffer_is_not_lost_in_a_drop() {
+    drop_beside_a_send(Some(1));
+    drop_beside_a_send(None);
+}
+
+/// Another receiver waits: the message goes there.
+#[test]
+fn d2_a_message_goes_to_the_next_receiver() {
+    explore(Some(1), || {
+        let (s, r) = channel(Some(0));
+        let g = Arc::new(G::of(Some(Arc::new(Sched::mortal()))));
+        let first = {
+            let r = ManuallyDrop::new(r.clone());
+            go_in(&g, move || r.recv().map_or(0, Msg::open))
+        };
+        let dropper = {
+            let g = g.clone();
+            plain(move || drop_runtime(pointer(&g)))
+        };
+        let next = plain(move || r.recv().map_or(0, Msg::open));
+        assert!(s.send(Msg::new(1)).is_ok());
+        dropper.join();
+        drop(s);
+        let next = next.join();
+        g.end.wakeup();
+        let got = (first.join().unwrap_or(0), next);
+        assert!(got == (1, 0) || got == (0, 1), "D2: {got:?}");
+    });
+}
