@@ -37,10 +37,13 @@ fn handles_are_no_larger_than_stds() {
     assert!(size_of::<Receiver<u8>>() <= size_of::<std::sync::mpsc::Receiver<u8>>());
 }
 
+/// The null pointer is a receiver on which nothing comes, which saves a comparison per case of a select. So an `Option` of a
+/// receiver takes a word more than the receiver, which makes it as large as std's.
 #[test]
-fn an_option_of_a_channels_handle_is_as_small_as_stds() {
-    assert_as_free::<Sender<u8>, std::sync::mpsc::Sender<u8>>();
-    assert_as_free::<Receiver<u8>, std::sync::mpsc::Receiver<u8>>();
+fn an_option_of_a_channels_handle_is_no_larger_than_stds() {
+    use std::sync::mpsc;
+    assert_as_free::<Sender<u8>, mpsc::Sender<u8>>();
+    assert!(size_of::<Option<Receiver<u8>>>() <= size_of::<Option<mpsc::Receiver<u8>>>());
 }
 
 #[test]

@@ -116,6 +116,24 @@ fn m1_a_note_sleeps_through_a_stray_wake() {
     });
 }
 
+/// The same with a deadline that does not pass: only the wake-up ends the sleep. Fails if `sleep_until` believes the kernel.
+#[test]
+fn m1_sleep_until_sleeps_through_a_stray_wake() {
+    explore(None, || {
+        let m = Idle::new();
+        m.publish();
+        let waker = thread::spawn({
+            let m = m.clone();
+            move || assert!(m.start(1))
+        });
+        let stray = thread::spawn(shim::wake_for_no_reason);
+        assert!(m.park.sleep_until(SOON), "no deadline has passed");
+        assert_eq!(m.nextp.get(), 1);
+        waker.join().unwrap();
+        stray.join().unwrap();
+    });
+}
+
 /// The deadline races with the waker, and then the note is used again. Explored: either first, and the waker that
 /// has taken the M off the list but not yet woken it when the deadline passes; the M must then wait for it, or
 /// the late wake-up would end the next sleep. The waker gave a P exactly when the M says it got one.

@@ -4,10 +4,11 @@
 //! two preemptions; with one where there are rings; with three where there are two threads.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::actors::{Actor, GO, Msg, PLAIN, Rx, SOON, Start, Tx, channel, plain};
-use super::{explore, explore_in_turn};
-use crate::chan::{Select, Sender};
+use super::{Calm, explore, explore_in_turn};
+use crate::chan::{Receiver, Select, Sender, resettable};
 use crate::context::{pointer, run_as};
 use crate::sched::g::G;
 use crate::sched::park::cancel;
@@ -189,6 +190,45 @@ fn timeout(who: Start) {
 fn g4_a_selects_timeout_against_a_sender() {
     timeout(PLAIN);
     timeout(GO);
+}
+
+/// A timer that was stopped is set while somebody begins to wait for it. Explored: the reset before, between and after the look at
+/// the old time, the look under the lock, and the sleep. Fails if a receiver sleeps by a time that is no longer true.
+fn reset_against_a_receiver(who: Start, receive: fn(&Receiver<Instant>)) {
+    explore(Some(3), move || {
+        let timer = Calm::new(resettable(u64::MAX, 0));
+        let setter = plain({
+            let timer = timer.clone();
+            move || {
+                timer.set_clock(Some(1), 0);
+                let_time_pass();
+            }
+        });
+        let received = who(Box::new(move || {
+            receive(&timer);
+            1
+        }));
+        assert_eq!(received.join(), 1);
+        setter.join();
+    });
+}
+
+#[test]
+fn g4_a_timer_is_set_while_a_select_begins_to_wait() {
+    let select = |timer: &Receiver<Instant>| {
+        let mut select = Select::new();
+        select.recv(timer);
+        assert!(select.select().recv(timer).is_ok());
+    };
+    reset_against_a_receiver(PLAIN, select);
+    reset_against_a_receiver(GO, select);
+}
+
+#[test]
+fn g4_a_timer_is_set_while_a_receiver_begins_to_wait() {
+    let receive = |timer: &Receiver<Instant>| assert!(timer.recv().is_ok());
+    reset_against_a_receiver(PLAIN, receive);
+    reset_against_a_receiver(GO, receive);
 }
 
 /// A goroutine that is asked to unwind while it selects, and may not, waits again: the value that comes meanwhile is its own.

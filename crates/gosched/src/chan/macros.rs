@@ -91,7 +91,7 @@ impl<'a> Chosen<'a, '_> {
     #[inline]
     pub fn recv<T>(self, r: &Receiver<T>) -> Result<T, RecvError> {
         match self.how {
-            How::Received(case, got) if case.is_of(r.ptr()) => {
+            How::Received(case, got) if case.is_of(r.chan) => {
                 // SAFETY: D1, the receive has put a value of this channel's type there; it is taken once.
                 got.map(|room| unsafe { room.get().cast::<T>().read() })
             }

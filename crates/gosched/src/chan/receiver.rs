@@ -32,8 +32,8 @@ use crate::thread::park::check_cancelled;
 /// # });
 /// ```
 pub struct Receiver<T> {
-    /// [`NOTHING`](Receiver::NOTHING): nothing ever comes. Not an `Option`: one of a receiver needs the null pointer.
-    chan: NonNull<Chan<T>>,
+    /// None: nothing ever comes.
+    pub(super) chan: Option<NonNull<Chan<T>>>,
 }
 
 // SAFETY: D1, U10: a channel may be used by any number of threads at a time, and hands each value from one to another.
@@ -58,33 +58,17 @@ fn wait_in_vain(deadline_ns: u64) {
 }
 
 impl<T> Receiver<T> {
-    /// No channel: its address is the alignment of a `Chan`, in the first page, where no allocation lies.
-    const NOTHING: NonNull<Chan<T>> = NonNull::dangling();
-
     /// # Safety
     /// The caller gives away a receiver's reference to the channel.
     pub(super) unsafe fn new(chan: NonNull<Chan<T>>) -> Receiver<T> {
-        Receiver { chan }
-    }
-
-    /// See [`never`](super::never).
-    pub(super) const fn never() -> Receiver<T> {
-        Receiver {
-            chan: Receiver::NOTHING,
-        }
-    }
-
-    /// The channel; None: nothing ever comes.
-    #[inline]
-    pub(super) fn ptr(&self) -> Option<NonNull<Chan<T>>> {
-        (self.chan != Receiver::NOTHING).then_some(self.chan)
+        Receiver { chan: Some(chan) }
     }
 
     /// None: nothing ever comes.
     #[inline]
     pub(super) fn chan(&self) -> Option<&Chan<T>> {
         // SAFETY: D1, the handle owns a reference.
-        self.ptr().map(|chan| unsafe { chan.as_ref() })
+        self.chan.map(|chan| unsafe { chan.as_ref() })
     }
 
     fn recv_until(&self, deadline_ns: u64) -> Result<T, RecvTimeoutError> {
@@ -320,7 +304,7 @@ impl<T> Clone for Receiver<T> {
 
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
-        if let Some(chan) = self.ptr() {
+        if let Some(chan) = self.chan {
             // SAFETY: D1, the handle's own reference, used no more.
             unsafe { Chan::release_receiver(chan) };
         }

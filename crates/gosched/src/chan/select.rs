@@ -452,7 +452,7 @@ impl SelectedOperation<'_> {
     /// See the example of [`Select`].
     pub fn recv<T>(mut self, r: &Receiver<T>) -> Result<T, RecvError> {
         assert!(
-            !self.case.is_send && self.case.is_of(r.ptr()),
+            !self.case.is_send && self.case.is_of(r.chan),
             "passed a receiver that wasn't selected"
         );
         match self.promise.take() {

@@ -90,7 +90,7 @@ pub fn recv_case<T>(receiver: &Receiver<T>) -> Case<'_> {
     Case {
         // SAFETY: D1, the handle keeps its channel alive.
         port: receiver
-            .ptr()
+            .chan
             .map(|chan| unsafe { chan.as_ref() } as &dyn Port),
         handle: ptr::from_ref(receiver).cast(),
         is_send: false,

@@ -174,7 +174,8 @@ impl fmt::Debug for Timer {
 
 /// A channel that gets the time again and again.
 ///
-/// There is room for one tick: whoever is late finds one and has missed the others, and the next comes when it would have anyway.
+/// There is room for one tick. A tick goes to a receiver that waits, however late that runs; otherwise it fills the room, or is
+/// missed if the room is filled. The next comes when it would have anyway.
 ///
 /// None of its methods blocks; receiving from its channel does.
 ///
