@@ -417,14 +417,13 @@ impl<T> Chan<T> {
         let mut wake = WakeList::new();
         let mut q = self.header.queues.lock();
         if self.is_zero() {
-            waiter.on.set(self.header.on());
             if !(q.sendq.is_empty() && q.returned.is_empty())
                 // SAFETY: by the caller's promise.
                 && let Some(took) = unsafe { self.take(&mut q, to, &node, &mut wake) }
             {
                 drop(q);
                 wake.wake_in(&rt);
-                return took.after_handshake(rt, &waiter, &node);
+                return took.after_handshake(rt, &self.header, &waiter, &node);
             }
             if q.is_closed || os::has_passed(own) {
                 return Slow::Closed;

@@ -6,7 +6,7 @@
 
 use std::ptr;
 
-use super::core::{Chan, Flavor, HANDSHAKE, Queues, Slow, word};
+use super::core::{Chan, Flavor, HANDSHAKE, Header, Queues, Slow, word};
 use super::ring::No;
 use crate::os;
 use crate::sched::park::{Entered, enter};
@@ -25,10 +25,17 @@ impl Took {
     /// The receiver has what it took, after waiting for it if it was a promise. Without locks. It has been inside the runtime
     /// since it took.
     #[inline]
-    pub(super) fn after_handshake(self, rt: Entered, waiter: &Waiter, node: &Node) -> Slow {
+    pub(super) fn after_handshake(
+        self,
+        rt: Entered,
+        header: &Header,
+        waiter: &Waiter,
+        node: &Node,
+    ) -> Slow {
         if self == Took::Value {
             return Slow::Moved;
         }
+        waiter.on.set(header.on());
         let outcome = waiter.wait_in(rt, &HANDSHAKE, u64::MAX);
         debug_assert_eq!(outcome, Outcome::Case(0));
         match node.word.get() {
@@ -138,7 +145,6 @@ impl<T> Chan<T> {
         let waiter = Waiter::new();
         let node = Node::new(&waiter, 0);
         node.elem.set(to.cast());
-        waiter.on.set(self.header.on());
         let mut wake = WakeList::new();
         let rt = enter();
         let mut q = self.header.queues.lock();
@@ -152,7 +158,7 @@ impl<T> Chan<T> {
             None if is_closed || self.has_expired() => return Err(No::Closed),
             None => return Err(No::NotNow),
         };
-        match took.after_handshake(rt, &waiter, &node) {
+        match took.after_handshake(rt, &self.header, &waiter, &node) {
             Slow::Moved => Ok(()),
             _ => Err(No::NotNow),
         }

@@ -81,9 +81,19 @@ impl WaitWord {
     #[must_use = "who claims must finish"]
     #[inline]
     pub(crate) fn claim_unless(&self, case: usize, gone: impl Fn(usize) -> bool) -> Found {
-        match self.waiter() {
-            Some(waiter) if gone(waiter) => Found::Over,
-            _ => self.claim(case),
+        let claimed = case << CASE_SHIFT | CLAIMED;
+        // ORDER: Acquire; as in `waiter`.
+        let mut word = self.0.load(Acquire);
+        loop {
+            if word & 1 != 0 || word != PENDING && gone(word) {
+                return Found::Over;
+            }
+            // ORDER: AcqRel; as in `claim`. Acquire on failure, as for the first load.
+            match self.0.compare_exchange_weak(word, claimed, AcqRel, Acquire) {
+                Ok(PENDING) => return Found::Awake,
+                Ok(waiter) => return Found::Asleep(waiter),
+                Err(found) => word = found,
+            }
         }
     }
 

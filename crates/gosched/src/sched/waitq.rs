@@ -390,7 +390,8 @@ impl Node {
 /// A claimed waiter: what it waited for is handed over now.
 #[must_use = "who claims must finish"]
 pub(crate) struct Claim {
-    node: *const Node,
+    waiter: *const Waiter,
+    case: usize,
     asleep: usize,
 }
 
@@ -399,7 +400,7 @@ impl Claim {
     #[inline]
     pub(crate) fn finish(self, wake: &mut WakeList) {
         // SAFETY: G4, the waiter leaves its wait only when it is finished, or woken if it sleeps.
-        let (waiter, case) = unsafe { (&*(*self.node).waiter, (*self.node).case) };
+        let (waiter, case) = (unsafe { &*self.waiter }, self.case);
         if self.asleep != 0 {
             waiter.word.finish_asleep(case);
             wake.push(waiter, self.asleep);
@@ -569,7 +570,11 @@ fn claimed(node: &Node, found: Found) -> Option<Claim> {
     };
     // SAFETY: G4, the waiter stays until its claim is finished.
     unsafe { &*node.waiter }.by.set(node);
-    Some(Claim { node, asleep })
+    Some(Claim {
+        waiter: node.waiter,
+        case: node.case,
+        asleep,
+    })
 }
 
 /// Whether it is a goroutine whose runtime is being dropped. The waiter sleeps, and its node was in a queue whose lock is held:
