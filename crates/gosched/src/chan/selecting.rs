@@ -281,7 +281,7 @@ impl Run<'_, '_> {
                 let rt = enter(); // until it sleeps: whoever claims it relies on it (`waitq`)
                 let locks = LockAll::new(run.cases, sorted);
                 let found = run.look(order, &promised_node, is_default, &mut wake);
-                if matches!(found, None) && !is_default {
+                if found.is_none() && !is_default {
                     if run.next_due() != due {
                         return Locked::Again;
                     }

@@ -93,7 +93,8 @@ impl<T> RunQueue<T> {
     /// Whether the ring was empty, whatever `next` holds; a snapshot.
     #[inline]
     pub(crate) fn is_ring_empty(&self) -> bool {
-        self.len() == 0
+        // ORDER: Acquire, as in `len`.
+        self.head.0.load(Acquire) == self.tail.0.load(Acquire)
     }
 
     /// Whether ring and `next` were empty at one moment. Never true while a goroutine is being kicked
