@@ -124,8 +124,8 @@ impl Thing for Socket {
     }
 }
 
-type Read_ = RwLockReadGuard<'static, ()>;
-type Write_ = RwLockWriteGuard<'static, ()>;
+type Reads = RwLockReadGuard<'static, ()>;
+type Writes = RwLockWriteGuard<'static, ()>;
 
 /// One of each.
 fn things() -> Vec<Arc<dyn Thing>> {
@@ -143,13 +143,13 @@ fn things() -> Vec<Arc<dyn Thing>> {
             |lock| lock.lock().unwrap(),
             |lock| drop(lock.lock().unwrap()),
         ),
-        Held::<RwLock<()>, Write_>::boxed(
+        Held::<RwLock<()>, Writes>::boxed(
             RwLock::new(()),
             |lock| lock.write().unwrap(),
             |lock| drop(lock.write().unwrap()),
         ),
         // A reader that was let in and never leaves would keep this writer out.
-        Held::<RwLock<()>, Write_>::boxed(
+        Held::<RwLock<()>, Writes>::boxed(
             RwLock::new(()),
             |lock| lock.write().unwrap(),
             |lock| {
@@ -158,7 +158,7 @@ fn things() -> Vec<Arc<dyn Thing>> {
             },
         ),
         // The first writer has shut the door and waits for the reader to leave.
-        Held::<RwLock<()>, Read_>::boxed(
+        Held::<RwLock<()>, Reads>::boxed(
             RwLock::new(()),
             |lock| lock.read().unwrap(),
             |lock| drop(lock.write().unwrap()),
@@ -176,16 +176,14 @@ fn things() -> Vec<Arc<dyn Thing>> {
 /// Waiters for every thing, which answer with the thing's number.
 fn start_waiters(runtime: &Runtime, things: &[Arc<dyn Thing>], answer: &Answer<usize>) {
     let before = runtime.metrics().waiting;
-    let mut wanted = before;
     for (n, thing) in things.iter().enumerate() {
         let (thing, answer) = (Arc::clone(thing), answer.clone());
         runtime.go(move || {
             thing.wait();
             let _ = answer.send(n);
         });
-        wanted += 1;
         // One after the other: the table's buckets and the sockets see them in order.
-        assert!(eventually(|| runtime.metrics().waiting == wanted));
+        assert!(eventually(|| runtime.metrics().waiting == before + n + 1));
     }
 }
 
@@ -330,7 +328,7 @@ fn d2_a_rendezvous_during_a_drop_finds_nobody() {
     let dropped = runtime(2);
     let (s, r) = chan::bounded(0);
     let receiver = r.clone();
-    dropped.go(move || drop(receiver.recv()));
+    dropped.go(move || _ = receiver.recv());
     assert!(eventually(|| dropped.metrics().waiting == 1));
     let release = start_computing(&dropped);
     let handle = dropped.handle();
