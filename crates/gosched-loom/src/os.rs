@@ -30,6 +30,3 @@ pub(crate) fn instant_of(_: u64) -> Instant {
 pub(crate) fn has_passed(when_ns: u64) -> bool {
     when_ns != u64::MAX && has_time_passed()
 }
-
-/// How late a sleep may end; here it ends when the story says so.
-pub(crate) fn set_timer_slack_ns(_: u64) {}

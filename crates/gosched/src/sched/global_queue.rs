@@ -1,7 +1,7 @@
 //! The goroutines on the global run queue, in lists that need no search.
 //!
-//! The scheduler lock guards them, and a signal handler takes that lock. So every step here takes the same time whatever the
-//! number of goroutines (`global` has the operations of the scheduler).
+//! The scheduler lock guards them, and a signal handler takes that lock. So every step here takes
+//! the same time whatever the number of goroutines (`global` has the operations of the scheduler).
 //!
 //! ```text
 //!  fresh   free    have begun, any M may run them
@@ -11,14 +11,16 @@
 //!          owned   the same, interrupted (bound)
 //! ```
 //!
-//! Each half is first in first out. A list other than `free` has a *stamp* for each member: how many had left `free`, plus how
-//! many were in it, when the member came. The member's turn has come once that many have left `free`. `free` itself needs no
-//! stamps, so a goroutine that yields pays nothing. The stamp of a goroutine that has not begun is in its `stack_lo`, which has
-//! no other use until then; that of an owned one is in its M (`M::queued_at`).
+//! Each half is first in first out. A list other than `free` has a *stamp* for each member: how
+//! many had left `free`, plus how many were in it, when the member came. The member's turn has come
+//! once that many have left `free`. `free` itself needs no stamps, so a goroutine that yields pays
+//! nothing. The stamp of a goroutine that has not begun is in its `stack_lo`, which has no other
+//! use until then; that of an owned one is in its M (`M::queued_at`).
 //!
-//! Bound, in calls of [`GlobalQueue::pop`]: a goroutine with k before it in its half is taken by call 123 (k + 1) at the latest.
-//! At most 122 of the other half come between two of its own: fresh ones do so always, spent ones when they are *urgent*. `new`
-//! is exempt while the caller begins nobody.
+//! Bound, in calls of [`GlobalQueue::pop`]: a goroutine with k before it in its half is taken by
+//! call 123 (k + 1) at the latest. At most 122 of the other half come between two of its own: fresh
+//! ones do so always, spent ones when they are *urgent*. `new` is exempt while the caller begins
+//! nobody.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -75,8 +77,8 @@ impl Line {
         Some(g)
     }
 
-    /// The stamp of the first owned member. A runtime that is being dropped lets them go on while they are queued: one without
-    /// an owner is due.
+    /// The stamp of the first owned member. A runtime that is being dropped lets them go on while
+    /// they are queued: one without an owner is due.
     fn owned_stamp(&self) -> Option<u64> {
         let g = self.owned.front()?;
         Some(g.owner().map_or(0, |owner| owner.queued_at.get()))
@@ -110,7 +112,8 @@ enum First {
 /// The global run queue.
 pub(crate) struct GlobalQueue {
     fresh: Line,
-    /// Fresh members that have not begun; their stamps count the same `free` as those of `fresh.owned`.
+    /// Fresh members that have not begun; their stamps count the same `free` as those of
+    /// `fresh.owned`.
     new: GQueue,
     spent: Line,
     /// Members that are not in `fresh.free`.
@@ -151,8 +154,8 @@ impl GlobalQueue {
         self.len() == 0
     }
 
-    /// Whether a goroutine waits that has not used up its slice, or is not to wait behind those. Those that have not begun
-    /// count if they `may_begin`.
+    /// Whether a goroutine waits that has not used up its slice, or is not to wait behind those.
+    /// Those that have not begun count if they `may_begin`.
     pub(crate) fn is_pressing(&self, may_begin: bool) -> bool {
         self.urgent > 0 || self.has_fresh(may_begin)
     }
@@ -312,7 +315,8 @@ impl GlobalQueue {
         self.pop_spent().map(|g| (g, owner))
     }
 
-    /// The spent that wait now come before the fresh: one of them may hold a lock that others wait for.
+    /// The spent that wait now come before the fresh: one of them may hold a lock that others wait
+    /// for.
     pub(crate) fn hurry_spent(&mut self) {
         self.urgent = self.spent.len();
     }

@@ -1,7 +1,9 @@
-//! Room for marked calls: how many threads `gosched::blocking` may hold, and who waits for one (SY, MG).
+//! Room for marked calls: how many threads `gosched::blocking` may hold, and who waits for one (SY,
+//! MG).
 //!
-//! A marked call that lasts costs a thread. Once few are left, a goroutine that is about to begin one waits until another call
-//! has returned. Without that the last threads would end up in calls, and the runtime with them.
+//! A marked call that lasts costs a thread. Once few are left, a goroutine that is about to begin
+//! one waits until another call has returned. Without that the last threads would end up in calls,
+//! and the runtime with them.
 //!
 //! ```text
 //!  begin a call                                     end a call
@@ -12,11 +14,13 @@
 //!                                                   2 full, and no call has returned for 10 s: fatal
 //! ```
 //!
-//! *Full*: some marked call has lost its P, and no more than GOMAXPROCS Ms are spare: as many calls may be on their way in. A
-//! caller waits only while there is a call to wait for, so a runtime with hardly any threads still makes one call at a time.
+//! *Full*: some marked call has lost its P, and no more than GOMAXPROCS Ms are spare: as many calls
+//! may be on their way in. A caller waits only while there is a call to wait for, so a runtime with
+//! hardly any threads still makes one call at a time.
 //!
-//! ORDER: all Relaxed. `is_full` is a hint, stored under the scheduler lock. A caller that misses it takes a thread of those kept
-//! back. A caller that counts itself as waiting too late for the call that returns is served by sysmon, which looks every 10 ms.
+//! ORDER: all Relaxed. `is_full` is a hint, stored under the scheduler lock. A caller that misses
+//! it takes a thread of those kept back. A caller that counts itself as waiting too late for the
+//! call that returns is served by sysmon, which looks every 10 ms.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
@@ -33,7 +37,8 @@ pub(crate) static PATIENCE_NS: AtomicU64 = AtomicU64::new(10_000_000_000);
 
 /// What is known of the threads that marked calls hold.
 pub(crate) struct Room {
-    /// Marked calls that have lost their P. Below zero for a moment, when a call returns before its loss is counted.
+    /// Marked calls that have lost their P. Below zero for a moment, when a call returns before its
+    /// loss is counted.
     out: AtomicI32,
     is_full: AtomicBool,
     /// Goroutines that wait to begin a call.
@@ -110,7 +115,8 @@ impl Sched {
         self.room.out.load(Relaxed).max(0) + self.procs().filter(left).count() as i32
     }
 
-    /// A P finds no thread, and none but those in marked calls can take it. Under the scheduler lock.
+    /// A P finds no thread, and none but those in marked calls can take it. Under the scheduler
+    /// lock.
     #[cold]
     pub(crate) fn wait_for_calls(&self) {
         self.warn_of_calls();
@@ -169,7 +175,8 @@ impl Sched {
 #[inline(never)]
 pub(crate) fn wait_for_room(m: Mp, g: Gp) {
     let sched = m.sched();
-    // It cannot wait: it has no P to give up, stops a world or drops a runtime, or is on the thread's own thread-locals.
+    // It cannot wait: it has no P to give up, stops a world or drops a runtime, or is on the
+    // thread's own thread-locals.
     let cannot_wait = m.p.load(Relaxed).is_none() || !m.may_be_preempted() || !tls::is_home(m, g);
     if cannot_wait {
         return;

@@ -14,11 +14,11 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use super::g::{GQueue, STARTED};
 use super::gstatus::Status;
-use super::lock::{Held, ranks};
+use super::lock::ranks;
 use super::m::{BLOCK, YIELD};
 use super::p::{Fair, PStatus, STACKS_REFILL, acquire_p, gp, relinquish_p};
 use super::ptr::{Gp, Mp, Pp};
-use super::{Core, FAIR_EVERY, Sched, chaos, spin};
+use super::{FAIR_EVERY, Sched, chaos, spin};
 use crate::context::{self, switch};
 use crate::os;
 use crate::time::timers::EXPIRE_MAX;
@@ -249,27 +249,24 @@ impl Sched {
     /// A fair decision: `next` goes to the end of the ring, the others come first (L4, U4). So a goroutine at the head of any
     /// queue waits for a fixed number of decisions, whatever comes later.
     ///
-    /// A 61st decision takes from the global queue before the ring. The others take from the ring before the global queue: if
-    /// they did not, a global queue that is never empty would keep the ring waiting.
+    /// A 61st decision takes from the global queue before the ring. The others take from the ring: if they did not, a global
+    /// queue that is never empty would keep the ring waiting.
     #[cold]
     #[inline(never)]
     pub(super) fn decide_fairly(&self, p: Pp) -> Option<Gp> {
         // SAFETY: PL, this M holds p.
         let fair = unsafe { p.local() }.fairness.begin_fair();
-        let has_ring = !p.runq.is_ring_empty();
-        if has_ring || !self.runq_is_empty() {
+        let is_global_due = matches!(fair, Fair::Counted) && !self.runq_is_empty();
+        if is_global_due || !p.runq.is_ring_empty() {
             self.demote_next(p);
         }
-        let sipped = match fair {
-            Fair::Counted => {
-                p.counters.decisions.add(u64::from(FAIR_EVERY));
-                self.sip(Sched::global_get_in_turn)
-            }
-            Fair::SliceOver if has_ring => None,
-            Fair::SliceOver => self.sip(Sched::global_get),
-        };
+        if matches!(fair, Fair::Counted) {
+            p.counters.decisions.add(u64::from(FAIR_EVERY));
+        }
+        let global = is_global_due.then(|| self.global_get_in_turn(&mut self.core.lock()));
         // SAFETY: R2, this M holds p.
-        sipped.or_else(|| unsafe { p.queue() }.get().map(|(g, _)| gp(g)))
+        let local = || unsafe { p.queue() }.get().map(|(g, _)| gp(g));
+        global.flatten().or_else(local)
     }
 
     /// Worlds may be stopped one after the other without a pause. So a P that a start has put to use makes one decision before
@@ -298,14 +295,6 @@ impl Sched {
         // An M that stopped spinning meanwhile has seen it neither here nor there.
         spin::submitted();
         self.wake_p();
-    }
-
-    /// One goroutine of the global queue, as `get` takes it.
-    fn sip(&self, get: fn(&Sched, &mut Held<'_, Core>) -> Option<Gp>) -> Option<Gp> {
-        if self.runq_is_empty() {
-            return None;
-        }
-        get(self, &mut self.core.lock())
     }
 
     #[inline]
