@@ -38,9 +38,10 @@ fn chain(a: &mut Actor) {
 
 fn link(a: &mut Actor, left: u64, ended: Sender<()>) {
     a.op();
-    if left > 0 && !a.over() {
-        drop(a.spawn(move |a| link(a, left - 1, ended)));
+    if left == 0 || a.over() {
+        return drop(ended);
     }
+    drop(a.spawn(move |a| link(a, left - 1, ended)));
 }
 
 /// Two goroutines take turns.
