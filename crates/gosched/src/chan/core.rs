@@ -438,21 +438,11 @@ impl<T> Chan<T> {
         drop(q);
         wake.wake_in(&rt);
         let outcome = waiter.wait_in(rt, &RECV, deadline_ns.min(own));
-        if let Flavor::Clock(clock) = &self.flavor
-            && outcome == Outcome::TimedOut
-            && own <= deadline_ns
-        {
+        if outcome == Outcome::TimedOut && own <= deadline_ns {
             // SAFETY: by the caller's promise; the node waited here until now.
-            return match unsafe { clock.take_in_turn(&self.header, &node, to) } {
-                true => Slow::Moved,
-                false if own < deadline_ns => Slow::Again,
-                false => Slow::TimedOut,
-            };
+            return unsafe { self.take_due(&node, to, own, deadline_ns) };
         }
-        match self.finish_wait(outcome, &node, |q| &mut q.recvq) {
-            Slow::TimedOut if own < deadline_ns => Slow::Again, // its own time, not the caller's
-            slow => slow,
-        }
+        self.finish_wait(outcome, &node, |q| &mut q.recvq)
     }
 
     /// After a wait: the node comes out of its queue, and what it got is told.
@@ -529,6 +519,24 @@ impl<T> Chan<T> {
                 unsafe { to.write(clock.take(&self.header)?) };
                 Ok(())
             }
+        }
+    }
+
+    /// A receiver's wait ended at `own`, the moment at which the channel has a value of its own.
+    ///
+    /// # Safety
+    /// `to` is a place for a `T`, initialised if it was moved; the node waited here until now.
+    #[cold]
+    unsafe fn take_due(&self, node: &Node, to: *mut T, own: u64, deadline_ns: u64) -> Slow {
+        if let Flavor::Clock(clock) = &self.flavor
+            // SAFETY: by the caller's promise.
+            && unsafe { clock.take_in_turn(&self.header, node, to) }
+        {
+            return Slow::Moved;
+        }
+        match self.finish_wait(Outcome::TimedOut, node, |q| &mut q.recvq) {
+            Slow::TimedOut if own < deadline_ns => Slow::Again, // its own time, not the caller's
+            slow => slow,
         }
     }
 

@@ -105,6 +105,13 @@ impl<T> Chan<T> {
     /// `to` is a place for a `T`; initialised if true is returned.
     #[inline]
     pub(super) unsafe fn take_returned(&self, q: &mut Queues, to: *mut T) -> bool {
+        // SAFETY: by the caller's promise.
+        !q.returned.is_empty() && unsafe { self.take_returned_slow(q, to) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    unsafe fn take_returned_slow(&self, q: &mut Queues, to: *mut T) -> bool {
         let Some(node) = q.returned.take_first() else {
             return false;
         };
