@@ -705,16 +705,17 @@ fn a_runtime_is_seen_from_outside() {
 /// stopped world for a goroutine that was stopped with the loader's lock.
 #[test]
 fn a_dump_does_not_wait_for_the_loaders_lock() {
-    /// Holds the loader's lock for a while: callbacks run under it.
+    /// Holds the loader's lock until the flag is down, 10 s at most: callbacks run under it.
     unsafe extern "C" fn hold(
         _: *mut libc::dl_phdr_info,
         _: usize,
         is_held: *mut std::ffi::c_void,
     ) -> i32 {
         // SAFETY: the flag below, which outlives the call.
-        unsafe { &*is_held.cast::<AtomicBool>() }.store(true, SeqCst);
+        let is_held = unsafe { &*is_held.cast::<AtomicBool>() };
+        is_held.store(true, SeqCst);
         let begin = std::time::Instant::now();
-        while begin.elapsed() < Duration::from_millis(500) {
+        while is_held.load(SeqCst) && begin.elapsed() < Duration::from_secs(10) {
             std::hint::spin_loop();
         }
         1
@@ -755,6 +756,7 @@ fn a_dump_does_not_wait_for_the_loaders_lock() {
                     "leaks" => assert!(debug::leaks().is_empty()),
                     _ => gosched::testing::illegal_status_change(),
                 }
+                HELD.store(false, SeqCst);
                 parked.thread().unpark();
                 parked.join().unwrap();
                 holder.unwrap().join().unwrap();

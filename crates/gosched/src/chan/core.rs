@@ -515,6 +515,14 @@ impl<T> Chan<T> {
             // SAFETY: as above.
             Flavor::Zero { .. } => unsafe { self.try_take(to) },
             Flavor::Clock(clock) => {
+                if self.header.returned() > 0 {
+                    let _rt = enter();
+                    let mut q = self.header.queues.lock();
+                    // SAFETY: as above.
+                    if unsafe { self.take_returned(&mut q, to) } {
+                        return Ok(());
+                    }
+                }
                 // SAFETY: as above.
                 unsafe { to.write(clock.take(&self.header)?) };
                 Ok(())
@@ -594,7 +602,9 @@ impl<T> Chan<T> {
             Flavor::Array(ring) => ring.len() + self.header.returned(),
             Flavor::List(list) => list.len() + self.header.returned(),
             Flavor::Zero { .. } => 0,
-            Flavor::Clock(clock) => usize::from(os::has_passed(clock.when())),
+            Flavor::Clock(clock) => {
+                usize::from(os::has_passed(clock.when()) || self.header.returned() > 0)
+            }
         }
     }
 

@@ -41,6 +41,19 @@ pub(super) unsafe fn pass_on_selected(waiter: &Waiter, by: Option<&Node>) {
     }
 }
 
+impl Header {
+    /// Values of the clock that were taken back are of the past; whether there was one. Under the lock.
+    pub(super) fn forget_returned(&self, q: &mut Queues) -> bool {
+        let mut was_there = false;
+        while q.returned.take_first().is_some() {
+            was_there = true; // nothing to drop: it is an instant
+        }
+        self.returned.store(0, Relaxed);
+        self.note_queues(q);
+        was_there
+    }
+}
+
 impl<T> Chan<T> {
     /// Takes back what the owner of `node` was given, and gives it to the next one.
     ///

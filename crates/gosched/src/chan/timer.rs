@@ -161,7 +161,8 @@ impl<T> Clock<T> {
     pub(super) fn set(&self, header: &Header, when: Option<u64>, period_ns: u64) -> bool {
         let _rt = enter();
         let mut q = header.queues.lock();
-        let was_set = self.is_set.swap(when.is_some(), Relaxed);
+        let was_returned = header.forget_returned(&mut q);
+        let was_set = self.is_set.swap(when.is_some(), Relaxed) || was_returned;
         self.when.store(when.unwrap_or(u64::MAX), SeqCst);
         self.period_ns.store(period_ns, Relaxed);
         let mut wake = WakeList::new();

@@ -225,10 +225,25 @@ impl Arena {
     /// Takes the stack given last, else one that still has memory, else a cold one. Never fails for the
     /// holder of a reservation.
     pub(crate) fn take(&self, class: u8) -> Stack {
-        let taken = self.class(class).take(&self.guards);
-        match taken {
-            Ok(stack) => stack,
-            Err(errno) => no_stack(class, errno),
+        self.take_promised(class, |class| class.take(&self.guards))
+    }
+
+    /// Takes what is promised. It may be in the hands of a scavenger, which brings it back within milliseconds.
+    #[inline]
+    fn take_promised<T>(
+        &self,
+        number: u8,
+        mut take: impl FnMut(&mut Class) -> Result<T, Errno>,
+    ) -> T {
+        loop {
+            let mut class = self.class(number);
+            match take(&mut class) {
+                Ok(taken) => return taken,
+                Err(_) if class.is_any_going() => {}
+                Err(errno) => no_stack(number, errno),
+            }
+            drop(class);
+            os::sched_yield();
         }
     }
 
@@ -239,11 +254,7 @@ impl Arena {
         if out.is_empty() {
             return 0;
         }
-        let taken = self.class(class).take_batch(out, &self.guards);
-        match taken {
-            Ok(n) => n,
-            Err(errno) => no_stack(class, errno),
-        }
+        self.take_promised(class, |class| class.take_batch(out, &self.guards))
     }
 
     /// Takes a stack back. Its memory stays with it for the next user.

@@ -74,8 +74,14 @@ impl Sched {
         }
         self.ask_for_threads(core);
         self.global_take_over(core, p);
-        if core.nmidle > 0 && core.runq.has_well_behaved() {
-            return Exchange::Nobody;
+        if core.runq.has_well_behaved() {
+            if core.nmidle > 0 {
+                return Exchange::Nobody;
+            }
+            // The watcher could run it: it comes back and is idle at the end of the next slice (`begin_watch`).
+            if self.is_at_last_threads(core) && self.poller.is_watching() {
+                self.poller.wake();
+            }
         }
         match self.global_take_owned(core) {
             Some((g, owner)) => Exchange::Goroutine(g, owner),
@@ -169,21 +175,33 @@ impl Sched {
         found.is_some()
     }
 
-    /// Takes a goroutine that has a thread of its own out of p's queue; p is in the caller's hands.
+    /// Takes a goroutine that has a thread of its own out of p's queue; p is in the caller's hands. The others stay as they are.
     fn runq_take_owned(&self, p: Pp) -> Option<(Gp, Mp)> {
         // SAFETY: R2, p is bound to nobody and in our hands.
         let queue = unsafe { p.queue() };
-        // Once around: `next`, and the ring. What is not wanted goes back, to the tail.
-        for _ in 0..=p.runq.len() {
-            let (g, _) = queue.get()?;
-            if let Some(owner) = gp(g).owner() {
-                return Some((gp(g), owner));
+        let owned = |g: Gp| g.owner().map(|owner| (g, owner));
+        let next = queue.take_own_next();
+        let mut found = next.map(gp).and_then(owned);
+        let kept = next.filter(|_| found.is_none());
+        // Once around the ring: what is taken from its head goes to its tail. A thief may take some meanwhile.
+        for _ in 0..p.runq.len() {
+            let Some((g, _)) = queue.get() else { break };
+            if found.is_none() {
+                found = owned(gp(g));
+                if found.is_some() {
+                    continue;
+                }
             }
             if queue.put(g).is_err() {
                 super::fatal::throw("R1: a ring refuses what it held");
             }
         }
-        None
+        if let Some(next) = kept
+            && queue.put_next(next).is_some()
+        {
+            super::fatal::throw("R5: a goroutine in `next` of a P that nobody holds");
+        }
+        found
     }
 
     /// A goroutine has just left its P to be queued as spent: the P goes to the next one, straight to its thread if it waits

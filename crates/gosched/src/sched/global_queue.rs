@@ -127,6 +127,8 @@ pub(crate) struct GlobalQueue {
     is_new_next: bool,
     /// The next look for the sake of fairness takes a fresh one.
     is_fresh_next: bool,
+    /// Of those with threads of their own a spent one was taken last out of turn.
+    is_spent_owned_next: bool,
 }
 
 impl GlobalQueue {
@@ -141,6 +143,7 @@ impl GlobalQueue {
             rush: 0,
             is_new_next: false,
             is_fresh_next: false,
+            is_spent_owned_next: true,
         }
     }
 
@@ -300,16 +303,25 @@ impl GlobalQueue {
 
     /// Takes the first that has a thread of its own.
     pub(crate) fn pop_owned(&mut self) -> Option<(Gp, Mp)> {
-        let fresh = self.fresh.owned.pop_front();
-        let g = fresh.or_else(|| self.spent.owned.pop_front())?;
+        // The halves take turns, for others may come to one of them all the time. Urgent ones come first, for a while.
+        self.is_spent_owned_next = !self.is_spent_owned_next;
+        let is_rush = self.urgent > 0 && self.rush < STREAK_MAX;
+        self.rush += u32::from(is_rush && !self.fresh.owned.is_empty());
+        let halves = (&mut self.spent.owned, &mut self.fresh.owned);
+        let (first, second) = match is_rush || self.is_spent_owned_next {
+            true => (halves.0, halves.1),
+            false => (halves.1, halves.0),
+        };
+        let g = first.pop_front().or_else(|| second.pop_front())?;
         self.others -= 1;
+        self.urgent = self.urgent.saturating_sub(usize::from(is_rush));
         self.trim_urgent();
         Some((g, g.owner()?))
     }
 
     /// Takes the next one if it is spent and has a thread of its own.
     pub(crate) fn pop_if_owned(&mut self) -> Option<(Gp, Mp)> {
-        let are_first = self.urgent > 0 || self.len() == self.spent.len();
+        let are_first = self.urgent > 0 && self.rush < STREAK_MAX || self.len() == self.spent.len();
         let is_next = are_first && self.spent.is_owned_first();
         let owner = is_next.then(|| self.spent.owned.front()?.owner())??;
         self.pop_spent().map(|g| (g, owner))

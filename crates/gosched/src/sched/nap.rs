@@ -115,5 +115,7 @@ impl Nap {
             }
         }
         self.word.0.store(AWAKE, SeqCst);
+        // The next look may not ask: a request that comes meanwhile is not to be taken for one that was heard.
+        self.is_heard.store(false, Relaxed);
     }
 }

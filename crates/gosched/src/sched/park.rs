@@ -263,6 +263,7 @@ fn park_m(_: &Sched, m: Mp, g: Gp) -> Next {
     if unsafe { (ops.commit)(g, arg) } {
         return Next::Schedule;
     }
+    g.set_not_waiting(); // it goes on here: nobody is to take back what it was given
     g.status.transition(Status::Waiting, Status::Runnable);
     Next::Run(g)
 }

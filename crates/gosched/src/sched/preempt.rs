@@ -199,6 +199,7 @@ impl Sched {
         let says_so = is_limit && !core.is_refused; // of a refusal the creator speaks
         if matches!(exchange, Exchange::Impossible) {
             drop(core);
+            self.wake_for_global();
             m.p().begin_slice(); // it has made it through this one
             if is_limit {
                 self.calls.refused.add_shared(1);

@@ -104,6 +104,7 @@ impl Sched {
     /// A marked call that had lost its P has come back for one.
     pub(crate) fn call_is_back(&self) {
         self.room.out.fetch_sub(1, Relaxed);
+        self.room.returned.fetch_add(1, Relaxed);
         if self.room.is_full() {
             self.mirror_room(&self.core.lock());
         }

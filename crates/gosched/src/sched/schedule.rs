@@ -228,7 +228,18 @@ impl Sched {
     fn find_at_limit(&self, p: Pp) -> Option<Gp> {
         let mut core = self.core.lock();
         self.global_take_over(&mut core, p);
-        self.global_get(&mut core)
+        let g = self.global_get(&mut core);
+        drop(core);
+        self.wake_for_global();
+        g
+    }
+
+    /// A ring went to the global queue: an M that stopped spinning meanwhile has seen its goroutines neither here nor there.
+    pub(super) fn wake_for_global(&self) {
+        if !self.runq_is_empty() {
+            spin::submitted_by_rmw(); // the lock's release was the read-modify-write
+            self.wake_p();
+        }
     }
 
     /// A decision from the queues at hand: `next`, the ring; where it must be fair, the global queue as well. And whether the
@@ -255,7 +266,9 @@ impl Sched {
     #[inline(never)]
     pub(super) fn decide_fairly(&self, p: Pp) -> Option<Gp> {
         // SAFETY: PL, this M holds p.
-        let fair = unsafe { p.local() }.fairness.begin_fair();
+        let local = unsafe { p.local() };
+        local.owes_turn = false; // decisions are being made
+        let fair = local.fairness.begin_fair();
         let is_global_due = matches!(fair, Fair::Counted) && !self.runq_is_empty();
         if is_global_due || !p.runq.is_ring_empty() {
             self.demote_next(p);
@@ -278,9 +291,13 @@ impl Sched {
         if !std::mem::take(&mut local.owes_turn) || self.dead.load(Relaxed) {
             return None;
         }
-        local.fairness.end_slice();
-        local.fairness.decide();
-        let g = self.decide_fairly(p)?;
+        let g = if self.is_at_limit() {
+            self.find_at_limit(p)?
+        } else {
+            local.fairness.end_slice();
+            local.fairness.decide();
+            self.decide_fairly(p)?
+        };
         m.ask(YIELD);
         Some(g)
     }
@@ -443,7 +460,10 @@ impl Sched {
     /// If timers are set, or the network is waited for, and nobody watches, an M without a P must. A P that waits for a thread comes first: `stop_m` takes it.
     pub(super) fn begin_watch(&self) -> bool {
         let core = self.core.lock();
+        // At the last threads an idle M is worth more than a watcher: sysmon watches, too.
+        let is_wanted = core.runq.has_well_behaved() && self.is_at_last_threads(&core);
         core.pending.is_none()
+            && !is_wanted
             && !self.dead.load(Relaxed)
             && (self.has_timers() || self.has_net_waiters())
             && self.poller.begin()

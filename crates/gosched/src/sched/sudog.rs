@@ -105,20 +105,19 @@ impl WaitWord {
         (word != PENDING && word & 1 == 0).then_some(word)
     }
 
-    /// Takes back what a waiter that never goes on was given: the word becomes done as `case`. True: it was done as a case for
-    /// which `is_gift` holds, and no other caller took it back.
+    /// Takes back what a waiter that never goes on was given: the word becomes done as `revoked`. Returns the case as which it was
+    /// done; None: it is not done, or another caller took it back.
     #[must_use = "what was taken back must be passed on"]
-    pub(crate) fn revoke(&self, is_gift: impl Fn(usize) -> bool, case: usize) -> bool {
+    pub(crate) fn revoke(&self, revoked: usize) -> Option<usize> {
         // ORDER: Acquire; pairs with the Release of `finish`: what was handed over may be read.
         let word = self.0.load(Acquire);
-        let revoked = case << CASE_SHIFT | DONE;
+        let revoked = revoked << CASE_SHIFT | DONE;
+        if word & TAG != DONE || word == revoked {
+            return None;
+        }
         // ORDER: AcqRel; between two that revoke.
-        word & TAG == DONE
-            && is_gift(word >> CASE_SHIFT)
-            && self
-                .0
-                .compare_exchange(word, revoked, AcqRel, Relaxed)
-                .is_ok()
+        let swapped = self.0.compare_exchange(word, revoked, AcqRel, Relaxed);
+        swapped.ok().map(|word| word >> CASE_SHIFT)
     }
 
     /// The waiter was refused and goes to sleep until the claimer is done; false: it is.

@@ -293,12 +293,13 @@ pub(crate) fn take_back(g: Gp) {
         }
         return;
     }
-    // A wait that has ended: its waker sees that the runtime is dead, or has queued the goroutine before.
-    let is_woken = g.status.get() == Status::Runnable
-        && g.started.load(Acquire) != 0
-        && g.wait_reason() != WaitReason::None;
-    if is_woken {
-        pass_on(g);
+    // A wait that has ended: its waker sees that the runtime is dead, or has queued the goroutine before. The Scan bit keeps a
+    // goroutine where it is whose thread was left in user code and has come back to wait.
+    if g.status.begin_scan(Status::Runnable) {
+        if g.started.load(Acquire) != 0 && g.wait_reason() != WaitReason::None {
+            pass_on(g);
+        }
+        g.status.end_scan(Status::Runnable);
     }
 }
 

@@ -39,6 +39,8 @@ pub(super) const THREAD: usize = 2;
 /// Cases that no queue uses.
 const TIMED_OUT: usize = usize::MAX >> CASE_SHIFT;
 const CANCELLED: usize = TIMED_OUT - 1;
+/// What it was given was taken back.
+const REVOKED: usize = TIMED_OUT - 2;
 
 /// How a wait ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -286,9 +288,13 @@ pub(crate) type PassOn = unsafe fn(&Waiter, Option<&Node>);
 pub(crate) unsafe fn pass_on_given(ops: &WaitOps, arg: *const c_void) {
     if let Some(pass_on) = ops.pass_on {
         let waiter = waiter_of(&arg);
-        if waiter.word.revoke(|case| case < CANCELLED, CANCELLED) {
+        if let Some(case) = waiter.word.revoke(REVOKED) {
+            let by = match case < REVOKED {
+                true => waiter.by.get(),
+                false => ptr::null(), // its time was over, or it was to unwind: it got nothing, and may have had something
+            };
             // SAFETY: G4, the wait was ended by a claim, which stored its node; both are on the abandoned stack.
-            unsafe { pass_on(waiter, waiter.by.get().as_ref()) };
+            unsafe { pass_on(waiter, by.as_ref()) };
         }
     }
 }

@@ -254,6 +254,8 @@ impl Sched {
         if let Some(mut stopped) = self.stop_with(right) {
             stopped.procs = n;
         }
+        // The leader was asked to yield as everybody was, and could not as long as it had the right.
+        drop(enter());
         Ok(old)
     }
 }

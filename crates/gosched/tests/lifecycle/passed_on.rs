@@ -369,3 +369,53 @@ fn d2_what_a_goroutine_has_seen_is_not_passed_on() {
     assert!(r.try_recv().is_err(), "received twice");
     release.store(true, SeqCst);
 }
+
+/// A shutdown tells a writer to unwind, and is over before the writer runs. The lock that it had taken, and for whose readers it
+/// waited, is free once they have left.
+#[test]
+fn d2_a_lock_of_a_writer_that_never_unwinds_is_given_back() {
+    let dropped = Runtime::builder()
+        .procs(1)
+        .preemption(false)
+        .build()
+        .unwrap();
+    let lock: &'static RwLock<()> = Box::leak(Box::default());
+    let reads = lock.read().unwrap();
+    dropped.go(|| drop(lock.write()));
+    assert!(eventually(|| dropped.metrics().waiting == 1));
+    let release = start_computing(&dropped);
+    dropped.shutdown(Duration::ZERO);
+    drop(reads);
+    let writer = std::thread::spawn(|| drop(lock.write().unwrap()));
+    assert!(
+        eventually(|| writer.is_finished()),
+        "nobody gives the lock back"
+    );
+    release.store(true, SeqCst);
+}
+
+/// A value of the clock that a dropped runtime's receiver was given goes to whoever looks next, unless the timer is set anew.
+#[test]
+fn d2_a_tick_that_was_taken_back_is_found_or_forgotten() {
+    for sets_anew in [false, true] {
+        let dropped = Runtime::builder()
+            .procs(1)
+            .preemption(false)
+            .build()
+            .unwrap();
+        let timer = Arc::new(gosched::time::Timer::new(Duration::from_secs(1)));
+        let waits = Arc::clone(&timer);
+        dropped.go(move || _ = waits.chan().recv());
+        assert!(eventually(|| dropped.metrics().waiting == 1));
+        let release = start_computing(&dropped);
+        std::thread::sleep(Duration::from_millis(1_200));
+        within(LONG, "drop", || drop(dropped));
+        if sets_anew {
+            timer.reset(Duration::from_secs(3_600));
+            assert!(timer.chan().try_recv().is_err(), "a stale value");
+        } else {
+            assert!(timer.chan().recv_timeout(LONG).is_ok());
+        }
+        release.store(true, SeqCst);
+    }
+}

@@ -496,10 +496,16 @@ impl Class {
 
     /// The memory of the slots is gone: they are cold.
     pub(super) fn cooled(&mut self, run: &Run) {
+        debug_assert!(self.is_any_going());
         for index in run.start..run.start + run.n {
             self.sets.remove(Set::Going, index);
             self.sets.insert(Set::Cold, index);
         }
+    }
+
+    /// Whether a scavenger has free stacks in its hands that are in no list.
+    pub(super) fn is_any_going(&self) -> bool {
+        self.sets.count(Set::Going) > 0
     }
 
     /// Visits the blocks of some slots from number `from` on; returns where to go on. Under the lock none of these loses its

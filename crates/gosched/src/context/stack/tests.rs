@@ -631,3 +631,35 @@ fn nothing_remains_when_nothing_is_in_use() {
     });
     assert_eq!(died, 0);
 }
+
+/// A stack that is promised may be just losing its memory: whoever takes it waits for that.
+#[test]
+fn a_promise_is_kept_while_a_scavenger_is_at_work() {
+    /// 8 MiB: few of them are kept with their memory.
+    const LARGE: u8 = USUAL + 5;
+    let arena = Arena::new(false, Room::SHARED);
+    let all = 64;
+    arena.reserve(LARGE, all).expect("address space");
+    let stacks: Vec<Stack> = (0..all).map(|_| arena.take(LARGE)).collect();
+    touch(&stacks);
+    arena.give_batch(&stacks);
+    // One run of the scavenger, stopped while its memory goes.
+    let run = loop {
+        let step = arena.class(LARGE).scavenge(all, std::iter::empty());
+        match step {
+            class::Step::Going(run) => break run,
+            class::Step::Freed(_) => {}
+            class::Step::Retired(_) | class::Step::Done => panic!("nothing to return"),
+        }
+    };
+    let others: Vec<Stack> = (run.n..all).map(|_| arena.take(LARGE)).collect();
+    std::thread::scope(|s| {
+        let taker = s.spawn(|| arena.take(LARGE));
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert!(!taker.is_finished(), "a stack out of nothing");
+        run.drop_pages(&Room::SHARED);
+        arena.class(LARGE).cooled(&run);
+        let last = taker.join().expect("a promise is a promise");
+        assert!(!others.iter().any(|other| other.lo == last.lo));
+    });
+}

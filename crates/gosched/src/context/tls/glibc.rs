@@ -377,9 +377,11 @@ fn malloc_words(glibc: &Glibc, look: &Look) -> Result<Option<[isize; 2]>, Reason
 fn random_word(glibc: &Glibc, look: &Look) -> Result<Option<isize>, Reason> {
     const LOST: Reason =
         "the C library keeps its random state for a thread in a way that is not known";
-    // The kernel writes there at any time.
+    // The kernel writes to the one at any time, other threads that begin and end to the other.
     let rseq = glibc.rseq..glibc.rseq + RSEQ_BYTES;
-    let is_libcs = |at: isize| glibc.rseq == 0 || !rseq.contains(&at);
+    let list = glibc.list as isize..glibc.list as isize + LIST_BYTES;
+    let is_rseq = |at: isize| glibc.rseq != 0 && rseq.contains(&at);
+    let is_libcs = |at: isize| !is_rseq(at) && !list.contains(&at);
     match look.block.pointers(is_libcs).ok_or(LOST)?[..] {
         [] => Ok(None),
         [one] => Ok(Some(one)),
@@ -584,6 +586,8 @@ impl Glibc {
 
 /// What the kernel may write of a thread's rseq area.
 const RSEQ_BYTES: isize = 32;
+/// What a block takes of the list of all threads: two pointers.
+const LIST_BYTES: isize = 16;
 
 /// In a thread's rseq area: the kernel does not keep it up to date, ask it.
 const RSEQ_NONE: u32 = -2i32 as u32;

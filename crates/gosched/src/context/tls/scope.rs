@@ -23,7 +23,9 @@
 //!                                    for each M: until the flag of the block it is on is down
 //!                                    flag down, wakes; up again
 //!  frees the list
-//! ``` A goroutine whose flag the stand-in has seen down after the barrier reads the lists anew
+//! ```
+//!
+//! A goroutine whose flag the stand-in has seen down after the barrier reads the lists anew
 //! when it looks up again, and finds the new ones. What libc or another library loads and unloads
 //! by itself is not seen here; `docs/guide/limits.md` has it.
 //!
@@ -47,6 +49,8 @@ use crate::shim::Futex;
 const PLACE: usize = 0x1c;
 const DOWN: u32 = 0;
 const UP: u32 = 1;
+/// Set to see whether a look-up takes it down. libc waits for none but [`UP`], so no `dlclose` waits for the trial.
+const TRIED: u32 = 4;
 /// Up, and libc sleeps until it is down.
 const WAITED_FOR: u32 = 2;
 
@@ -64,7 +68,7 @@ pub(super) fn find() {
     if read(PLACE) != DOWN {
         return;
     }
-    write(PLACE, UP);
+    write(PLACE, TRIED);
     let found = symbol(c"gosched_no_such_symbol");
     let is_it = found.is_none() && read(PLACE) == DOWN;
     write(PLACE, DOWN);

@@ -9,7 +9,9 @@
 //!  mov rax, [rsp + n]; syscall       on the stack: glibc from 2.41 on, where cancellation is off or there is one thread
 //!  mov rax, rsi; …; syscall          in a function to which glibc from 2.41 on passes the number of a cancellable call in
 //!                                    rsi; its caller has loaded that from the stack, where it still is
-//! ``` The last is recognised by its whole code, which is the same in every such glibc, since it
+//! ```
+//!
+//! The last is recognised by its whole code, which is the same in every such glibc, since it
 //! is written in assembly and its beginning and end are known to the handler of cancellation.
 //! Anywhere else (`libc::syscall`) the call stays cut short.
 //!

@@ -10,7 +10,7 @@ use core::fmt::Write;
 use super::io::FixedBuf;
 use super::syscall::{Errno, check, syscall1, syscall3, syscall4};
 
-/// Directory entries fetched per system call: about 170 threads.
+/// Directory entries fetched per system call: about 85 threads.
 const DIRECTORY_BYTES: usize = 2048;
 
 /// In a directory entry, the place of the record's length (two bytes).

@@ -309,3 +309,65 @@ fn u2_a_goroutine_that_ran_is_not_senior_any_more() {
         assert!(sched.runq_is_empty());
     });
 }
+
+/// A goroutine without a thread of its own is found in a ring that is full, and everything else stays in its place.
+#[test]
+fn d9_a_p_is_searched_for_an_owned_goroutine_whatever_it_holds() {
+    for at in [None, Some(0), Some(100), Some(RING - 1)] {
+        let sched = still(1);
+        let p = sched.get_idle_p(&mut sched.core.lock()).unwrap();
+        let mut gs = runnable_gs(&sched, RING + 1);
+        let m = new_m(&sched);
+        if let Some(at) = at {
+            gs[at].m.store(Some(m), Relaxed);
+            sched.bind_here(&mut sched.core.lock(), m, gs[at]);
+        } else {
+            sched.core.lock().nmidlelocked = 1; // somebody waits so, and lies elsewhere
+        }
+        gs[..RING].iter().for_each(|g| sched.runq_put(p, *g));
+        sched.runq_put_next(p, gs[RING]);
+        let given = sched.give_to_owned(&mut sched.core.lock(), p);
+        assert_eq!(given, at.is_some());
+        let next = gs.pop().unwrap();
+        if let Some(at) = at {
+            gs.remove(at);
+        }
+        gs.insert(0, next);
+        assert_eq!(drain_p(p), gs, "owned at {at:?}");
+    }
+}
+
+/// Where only goroutines with threads of their own can run, both halves of the queue have their turns.
+#[test]
+fn u2_d9_owned_goroutines_of_both_halves_take_turns() {
+    let sched = still(1);
+    let owned = || {
+        let (g, m) = (runnable_g(&sched), new_m(&sched));
+        g.started.store(crate::sched::g::STARTED, Relaxed);
+        g.lockedm.store(Some(m), Relaxed);
+        g
+    };
+    let spent = owned();
+    let mut core = sched.core.lock();
+    sched.global_put_spent(&mut core, spent);
+    let mut taken = Vec::new();
+    for _ in 0..3 {
+        // One that yields again and again.
+        sched.global_put(&mut core, owned());
+        taken.extend(sched.global_take_owned(&mut core).map(|(g, _)| g));
+    }
+    assert_eq!(taken.len(), 3);
+    assert!(taken.contains(&spent));
+}
+
+/// A P that has made decisions since the world was started owes none before the next stop.
+#[test]
+fn u7_a_turn_between_stops_is_owed_until_decisions_are_made() {
+    let sched = still(1);
+    let (_, p) = m_with_p(&sched);
+    // SAFETY: PL, a still scheduler's P.
+    unsafe { p.local() }.owes_turn = true;
+    decide_61st(&sched, p);
+    // SAFETY: as above.
+    assert!(!unsafe { p.local() }.owes_turn);
+}
