@@ -306,16 +306,19 @@ impl GlobalQueue {
         // The halves take turns, for others may come to one of them all the time. Urgent ones come first, for a while.
         self.is_spent_owned_next = !self.is_spent_owned_next;
         let is_rush = self.urgent > 0 && self.rush < STREAK_MAX;
-        self.rush += u32::from(is_rush && !self.fresh.owned.is_empty());
-        let halves = (&mut self.spent.owned, &mut self.fresh.owned);
-        let (first, second) = match is_rush || self.is_spent_owned_next {
-            true => (halves.0, halves.1),
-            false => (halves.1, halves.0),
+        let is_spent_first = is_rush || self.is_spent_owned_next;
+        let is_spent =
+            !self.spent.owned.is_empty() && (is_spent_first || self.fresh.owned.is_empty());
+        let g = match is_spent {
+            true => self.spent.owned.pop_front()?,
+            false => self.fresh.owned.pop_front()?,
         };
-        let g = first.pop_front().or_else(|| second.pop_front())?;
         self.others -= 1;
-        self.urgent = self.urgent.saturating_sub(usize::from(is_rush));
-        self.trim_urgent();
+        if is_spent {
+            self.rush += u32::from(is_rush && !self.fresh.owned.is_empty());
+            self.urgent = self.urgent.saturating_sub(1);
+            self.trim_urgent();
+        }
         Some((g, g.owner()?))
     }
 
