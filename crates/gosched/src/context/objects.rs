@@ -21,7 +21,7 @@ use std::ptr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize};
 use std::sync::{Mutex, PoisonError, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::os;
 
@@ -194,10 +194,22 @@ pub(crate) fn prepare() {
         let helper = std::thread::Builder::new().name("gosched-symbols".into());
         let started = helper.spawn(move || {
             renew();
-            let _ = done.send(());
+            let _ = done.send(os::gettid());
         });
-        if started.is_ok() {
-            let _ = wait.recv_timeout(PATIENCE);
+        if let Ok(helper) = started
+            && let Ok(tid) = wait.recv_timeout(PATIENCE)
+        {
+            let _ = helper.join();
+            wait_until_gone(tid);
         }
+    }
+}
+
+/// Until the system does not list the thread any more, which has ended: a leak check takes it for one that may wake somebody.
+fn wait_until_gone(tid: i32) {
+    let task = format!("/proc/self/task/{tid}");
+    let until = Instant::now() + PATIENCE;
+    while std::path::Path::new(&task).exists() && Instant::now() < until {
+        std::thread::yield_now();
     }
 }
