@@ -324,10 +324,13 @@ impl GlobalQueue {
 
     /// Takes the next one if it is spent and has a thread of its own.
     pub(crate) fn pop_if_owned(&mut self) -> Option<(Gp, Mp)> {
-        let are_first = self.urgent > 0 && self.rush < STREAK_MAX || self.len() == self.spent.len();
-        let is_next = are_first && self.spent.is_owned_first();
+        let is_rush = self.urgent > 0 && self.rush < STREAK_MAX;
+        let has_fresh = self.has_fresh(true);
+        let is_next = (is_rush || !has_fresh) && self.spent.is_owned_first();
         let owner = is_next.then(|| self.spent.owned.front()?.owner())??;
-        self.pop_spent().map(|g| (g, owner))
+        let g = self.pop_spent()?;
+        self.rush += u32::from(has_fresh);
+        Some((g, owner))
     }
 
     /// The spent that wait now come before the fresh: one of them may hold a lock that others wait

@@ -383,6 +383,22 @@ fn f2_a_fresh_goroutine_waits_for_at_most_122_urgent_ones() {
     assert!(waited > 50, "the urgent come first");
 }
 
+/// The same where a P goes straight to the thread of an urgent one.
+#[test]
+fn f2_a_fresh_goroutine_waits_for_at_most_122_urgent_ones_with_threads_of_their_own() {
+    let sched = still(1);
+    let mut core = sched.core.lock();
+    sched.global_put(&mut core, begun_g(&sched));
+    for taken in 0.. {
+        sched.global_put_urgent(&mut core, locked_g(&sched));
+        if sched.global_get_owned(&mut core).is_none() {
+            assert!(taken > 50, "the urgent come first");
+            break;
+        }
+        assert!(taken < 122, "starved");
+    }
+}
+
 #[test]
 fn r7_a_batch_is_a_fair_share_and_at_most_128() {
     for (len, procs, expected) in [
