@@ -15,7 +15,9 @@
 //! many had left `free`, plus how many were in it, when the member came. The member's turn has come
 //! once that many have left `free`. `free` itself needs no stamps, so a goroutine that yields pays
 //! nothing. The stamp of a goroutine that has not begun is in its `stack_lo`, which has no other
-//! use until then; that of an owned one is in its M (`M::queued_at`).
+//! use until then; that of an owned one is in its M (`M::queued_at`). An owned one has a second
+//! stamp, which counts `new` in the same way (`M::queued_behind_new`): between `new` and
+//! `fresh.owned` that one decides.
 //!
 //! Bound, in calls of [`GlobalQueue::pop`]: a goroutine with k before it in its half is taken by
 //! call 123 (k + 1) at the latest. At most 122 of the other half come between two of its own: fresh
@@ -31,7 +33,7 @@ use super::ptr::{Gp, Mp};
 /// So many of one half in a row may be taken while the other waits.
 const STREAK_MAX: u32 = 2 * FAIR_EVERY;
 
-/// Where `Line::left` begins: members put at the head lower it.
+/// Where `Line::left` and `new_left` begin: members put at the head lower it.
 const ORIGIN: u64 = 1 << 40;
 
 /// One order in two lists: members with a thread of their own can be taken out of turn.
@@ -115,6 +117,8 @@ pub(crate) struct GlobalQueue {
     /// Fresh members that have not begun; their stamps count the same `free` as those of
     /// `fresh.owned`.
     new: GQueue,
+    /// Members that have left `new`, less those that were put at its head.
+    new_left: u64,
     spent: Line,
     /// Members that are not in `fresh.free`.
     others: usize,
@@ -123,8 +127,6 @@ pub(crate) struct GlobalQueue {
     /// Fresh members taken in a row while a spent one waited; urgent ones while a fresh one did.
     streak: u32,
     rush: u32,
-    /// Of an owned and a new member with the same stamp the new one is next.
-    is_new_next: bool,
     /// The next look for the sake of fairness takes a fresh one.
     is_fresh_next: bool,
     /// Of those with threads of their own a spent one was taken last out of turn.
@@ -136,12 +138,12 @@ impl GlobalQueue {
         GlobalQueue {
             fresh: Line::new(),
             new: GQueue::new(),
+            new_left: ORIGIN,
             spent: Line::new(),
             others: 0,
             urgent: 0,
             streak: 0,
             rush: 0,
-            is_new_next: false,
             is_fresh_next: false,
             is_spent_owned_next: true,
         }
@@ -204,7 +206,11 @@ impl GlobalQueue {
     fn push_other(&mut self, g: Gp) {
         self.others += 1;
         match g.owner() {
-            Some(owner) => self.fresh.push_owned(g, owner),
+            Some(owner) => {
+                let behind = self.new_left + self.new.len() as u64;
+                owner.queued_behind_new.set(behind);
+                self.fresh.push_owned(g, owner);
+            }
             None => {
                 g.stack_lo.set(self.fresh.stamp() as usize);
                 self.new.push_back(g);
@@ -224,13 +230,13 @@ impl GlobalQueue {
         match owner {
             Some(owner) => {
                 owner.queued_at.set(self.fresh.left);
+                owner.queued_behind_new.set(self.new_left);
                 self.fresh.owned.push_front(g);
-                self.is_new_next = false;
             }
             None => {
                 g.stack_lo.set(self.fresh.left as usize);
                 self.new.push_front(g);
-                self.is_new_next = true;
+                self.new_left -= 1;
             }
         }
     }
@@ -356,7 +362,7 @@ impl GlobalQueue {
         let g = self.new.pop_front()?;
         g.stack_lo.set(0);
         self.others -= 1;
-        self.is_new_next = false;
+        self.new_left += 1;
         Some(g)
     }
 
@@ -366,7 +372,6 @@ impl GlobalQueue {
             First::New => self.pop_new(),
             First::Owned => {
                 self.others -= 1;
-                self.is_new_next = true;
                 self.fresh.owned.pop_front()
             }
         }
@@ -380,15 +385,19 @@ impl GlobalQueue {
             (None, None) => return First::Free,
             (Some(owned), None) => (owned, First::Owned),
             (None, Some(new)) => (new, First::New),
-            (Some(owned), Some(new)) if new < owned || new == owned && self.is_new_next => {
-                (new, First::New)
-            }
+            (Some(_), Some(new)) if self.is_new_before_owned() => (new, First::New),
             (Some(owned), Some(_)) => (owned, First::Owned),
         };
         match stamp <= self.fresh.left {
             true => first,
             false => First::Free,
         }
+    }
+
+    /// Whether the first new member came before the first owned one.
+    fn is_new_before_owned(&self) -> bool {
+        let owner = self.fresh.owned.front().and_then(|g| g.owner());
+        owner.is_some_and(|owner| self.new_left < owner.queued_behind_new.get())
     }
 
     /// Whether counts and stamps agree; for checks, it visits every member.

@@ -105,6 +105,7 @@ pub(crate) struct M {
     pub(crate) is_idle: Cell<bool>,
     /// The place of its own goroutine on the global queue (`global_queue`), under the scheduler lock.
     pub(crate) queued_at: Cell<u64>,
+    pub(crate) queued_behind_new: Cell<u64>,
     pub(crate) freelink: Cell<Option<Mp>>,
     /// The next of all Ms there ever were; written once.
     pub(crate) everylink: AtomicRef<M>,
@@ -153,6 +154,7 @@ impl M {
             idle_prev: Cell::new(None),
             is_idle: Cell::new(false),
             queued_at: Cell::new(0),
+            queued_behind_new: Cell::new(0),
             freelink: Cell::new(None),
             everylink: AtomicRef::none(),
             sched: Cell::new(std::ptr::null()),
