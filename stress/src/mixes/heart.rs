@@ -97,7 +97,7 @@ impl Waits {
     }
 
     /// Some P has made no more decisions than a goroutine waits in a ring, and then behind all others in the global
-    /// queue, where every fourth fair decision is for its part of it. The number of the others is known only roughly: it is
+    /// queue, where every other 61st decision is for its half of it. The number of the others is known only roughly: it is
     /// taken twice. Besides the wait itself the goroutine may be preempted once on either side of it.
     fn end(self, a: &Actor, who: &str) {
         let now = Waits::begin();
@@ -106,7 +106,7 @@ impl Waits {
             return;
         };
         let others = 2 * self.goroutines.max(now.goroutines);
-        let bound = 3 * (FAIR_EVERY * (RING.min(others) + 2) + 4 * FAIR_EVERY * (others + 2));
+        let bound = 3 * (FAIR_EVERY * (RING.min(others) + 2) + 2 * FAIR_EVERY * (others + 2));
         a.env.ledger.waited(waited);
         a.expect(
             waited <= bound,

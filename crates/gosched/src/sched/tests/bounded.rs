@@ -214,14 +214,15 @@ fn u2_slices_that_all_end_early_keep_no_queue_waiting() {
 fn u2_u4_a_decision_for_each_queue_comes_in_time() {
     let sched = still(1);
     let (_, p) = m_with_p(&sched);
-    let (rings, globals) = (runnable_gs(&sched, 5), runnable_gs(&sched, 5));
+    let [rings, fresh, spent] = [(); 3].map(|()| runnable_gs(&sched, 5));
     let mut late = runnable_gs(&sched, 10_000);
     rings.iter().for_each(|g| sched.runq_put(p, *g));
-    globals
-        .iter()
-        .for_each(|g| sched.global_put(&mut sched.core.lock(), *g));
+    for (fresh, spent) in fresh.iter().zip(&spent) {
+        sched.global_put(&mut sched.core.lock(), *fresh);
+        sched.global_put_spent(&mut sched.core.lock(), *spent);
+    }
     let mut ran = Vec::new();
-    for _ in 0..4 * FAIR_EVERY * 6 {
+    for _ in 0..2 * FAIR_EVERY * 6 {
         sched.runq_put_next(p, late.pop().unwrap());
         for put in [
             Sched::global_put,
@@ -232,20 +233,20 @@ fn u2_u4_a_decision_for_each_queue_comes_in_time() {
         }
         ran.push(sched.decide(p).unwrap().0);
     }
-    let place = |of: &Gp| ran.iter().position(|g| g == of);
-    for (i, (ring, global)) in rings.iter().zip(&globals).enumerate() {
-        let bound = FAIR_EVERY as usize * (i + 1) + 1;
-        assert!(
-            place(ring).is_some_and(|at| at < bound),
-            "{:?}",
-            place(ring)
-        );
-        let bound = 4 * FAIR_EVERY as usize * (i + 1);
-        assert!(
-            place(global).is_some_and(|at| at < bound),
-            "{:?}",
-            place(global)
-        );
+    let decisions = |of: &Gp| ran.iter().position(|g| g == of).map(|at| at + 1);
+    let fair_every = FAIR_EVERY as usize;
+    for i in 0..5 {
+        for (queue, g, bound) in [
+            ("ring", rings[i], fair_every * (i + 1) + 1),
+            ("fresh", fresh[i], 2 * fair_every * (i + 1)),
+            ("spent", spent[i], 2 * fair_every * (i + 1)),
+        ] {
+            let waited = decisions(&g);
+            assert!(
+                waited.is_some_and(|n| n <= bound),
+                "{queue} {i}: {waited:?}"
+            );
+        }
     }
 }
 
