@@ -119,7 +119,7 @@ pub fn go<F: FnOnce() + Send + 'static>(f: F) {
     if let Err(error) = spawned {
         thread::ending::refused(
             thread::ending::own_home(),
-            "cannot start a goroutine",
+            "gosched: cannot start a goroutine",
             &error,
         );
     }

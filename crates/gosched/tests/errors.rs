@@ -397,6 +397,27 @@ fn gomaxprocs_without_mappings_panics_and_changes_nothing() {
     out.succeeded();
 }
 
+#[test]
+fn after_func_without_mappings_panics_and_names_itself() {
+    let name = "after_func_without_mappings_panics_and_names_itself";
+    let out = child(name, || {
+        runtime(2).run(|| {
+            let (hour, mut timers) = (Duration::from_secs(3600), Vec::new());
+            fail_map_after(0);
+            let text = panic_text(|| {
+                loop {
+                    timers.push(gosched::time::after_func(hour, || ()));
+                }
+            });
+            fail_map_after(-1);
+            assert!(text.starts_with("gosched::time::after_func: "), "{text}");
+            assert!(timers.iter().all(gosched::time::Timer::stop));
+            assert_works();
+        });
+    });
+    out.succeeded();
+}
+
 // Threads refused.
 
 #[test]

@@ -30,11 +30,11 @@ pub(crate) fn own_home() -> *const Sched {
 pub(crate) fn spawned<T>(home: *const Sched, result: io::Result<T>) -> T {
     match result {
         Ok(value) => value,
-        Err(error) => refused(home, "cannot start a goroutine", &error),
+        Err(error) => refused(home, "gosched: cannot start a goroutine", &error),
     }
 }
 
-/// See [`spawned`]; `what` says what could not be done.
+/// See [`spawned`]; `what` says what could not be done, and begins with the name of the library.
 #[track_caller]
 #[cold]
 #[inline(never)]
@@ -46,7 +46,7 @@ pub(crate) fn refused(home: *const Sched, what: &str, error: &io::Error) -> ! {
     {
         wait_for_the_end();
     }
-    panic!("gosched: {what}: {error}");
+    panic!("{what}: {error}");
 }
 
 /// Waits until a shutdown unwinds the goroutine, or for ever.

@@ -114,7 +114,7 @@ impl Func {
             Err(error) => {
                 let home = next.home_ptr();
                 drop(next);
-                refused(home, "time::Timer::reset", &error)
+                refused(home, "gosched::time::Timer::reset", &error)
             }
         }
         false
@@ -162,7 +162,7 @@ pub fn after_func(duration: Duration, f: impl Fn() + Send + Sync + 'static) -> T
                 next: Mutex::new(next),
             }),
         },
-        Err(error) => refused(own_home(), "time::after_func", &error),
+        Err(error) => refused(own_home(), "gosched::time::after_func", &error),
     }
 }
 
