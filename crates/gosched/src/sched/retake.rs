@@ -183,8 +183,10 @@ impl Sched {
         let calm = self.sysmon.calm_looks(waits && oldest.is_none());
         if waits {
             pace = pace.min(PACE_WAITING_NS << calm.min(CALM_MAX));
-            pace = pace.min(self.press(&mut claims, oldest, now));
         }
+        // Also where nobody waits: a request that was served in the meantime is taken back here. Left standing it would end
+        // each pause as it begins (`Nap::pause`), for as long as a goroutine computes.
+        pace = pace.min(self.press(&mut claims, oldest, now));
         pace = pace.min(self.look_at_strays(&mut claims));
         ((pace < u64::MAX).then_some(pace), taken() != taken_before)
     }

@@ -583,6 +583,23 @@ fn sm_no_looks_while_all_there_is_is_a_long_call() {
     held.join().unwrap();
 }
 
+/// SM: somebody who found no P has long been served, and one goroutine computes: the monitor's pauses are pauses.
+#[test]
+fn sm_a_request_that_was_served_does_not_keep_sysmon_awake() {
+    live(1, |sched| {
+        let (looks, began) = (sched.sysmon.looks.load(SeqCst), Instant::now());
+        sched.sysmon.press();
+        while began.elapsed() < Duration::from_millis(500) {
+            compute(Duration::from_millis(1));
+        }
+        let looks = sched.sysmon.looks.load(SeqCst) - looks;
+        // Four each millisecond at most: the shortest rest.
+        let most = 4 * began.elapsed().as_millis() as u64 + 100;
+        assert!(looks <= most, "SM: {looks} looks, at most {most}");
+        assert!(!sched.sysmon.is_pressed(), "SM: nobody waits");
+    });
+}
+
 /// U9: a wired goroutine waits for a P with its thread, and never leaves it.
 #[test]
 fn m6_a_wired_goroutine_comes_back_on_its_thread() {
