@@ -30,6 +30,8 @@ const MAX_THREADS: u32 = 10_000;
 const THREADS_MAX: usize = i32::MAX as usize;
 /// The most names that are looked up at a time, unless asked otherwise.
 const MAX_LOOKUPS: u32 = 500;
+/// The most lookups that a setting can name.
+const LOOKUPS_MAX: usize = i32::MAX as usize;
 
 /// When the runtime reports that all goroutines are asleep for good.
 ///
@@ -331,9 +333,9 @@ impl Builder {
             )));
         }
         let max_lookups = self.max_lookups.unwrap_or(MAX_LOOKUPS as usize);
-        if max_lookups == 0 || max_lookups > i32::MAX as usize {
+        if max_lookups == 0 || max_lookups > LOOKUPS_MAX {
             return Err(invalid(format!(
-                "max_lookups is {max_lookups}: give at least 1"
+                "max_lookups is {max_lookups}: give a number from 1 to {LOOKUPS_MAX}"
             )));
         }
         let procs = self

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use common::{child, child_of, child_with};
-use gosched::chan::{Select, unbounded};
+use gosched::chan::{Select, bounded, unbounded};
 use gosched::{Runtime, debug, thread};
 
 /// About `kib` KiB of stack.
@@ -281,6 +281,8 @@ fn settings_at_the_ends_of_the_ranges_that_errors_name() {
     let range = "from 1 to 2147483647";
     assert_says(&refused(builder().max_threads(0)), &[range]);
     assert_says(&refused(builder().max_threads(usize::MAX)), &[range]);
+    assert_says(&refused(builder().max_lookups(0)), &[range]);
+    assert_says(&refused(builder().max_lookups(usize::MAX)), &[range]);
     let pair = "procs is 4 and max_threads 3: every processor needs a thread";
     assert_says(&refused(builder().procs(4).max_threads(3)), &[pair]);
     for followed in [
@@ -290,6 +292,8 @@ fn settings_at_the_ends_of_the_ranges_that_errors_name() {
         builder().procs(4096),
         builder().procs(1).max_threads(1),
         builder().max_threads(i32::MAX as usize),
+        builder().max_lookups(1),
+        builder().max_lookups(i32::MAX as usize),
         builder().procs(4).max_threads(4),
         builder().procs(3).max_threads(3),
     ] {
@@ -311,6 +315,11 @@ fn settings_at_the_ends_of_the_ranges_that_errors_name() {
     assert_eq!(runtime.run(|| gosched::gomaxprocs(2)), 1);
     let runtime = builder().procs(1).max_threads(3).build().unwrap();
     assert_eq!(runtime.run(|| gosched::gomaxprocs(3)), 1);
+    let runtime = builder().procs(1).build().unwrap();
+    let text = runtime.run(|| panic_text(|| gosched::gomaxprocs(4097)));
+    assert_says(&text, &["at most 4096 are possible"]);
+    assert_eq!(runtime.run(|| gosched::gomaxprocs(4096)), 1);
+    assert_eq!(runtime.spawn(|| 42).join().unwrap(), 42);
 }
 
 #[test]
@@ -417,6 +426,129 @@ fn l2_others_begin_with_more_threads() {
     let out = child_of(name, "more", body);
     out.succeeded();
     assert_eq!(out.stderr, "");
+}
+
+/// Marked calls that beyond the limit wait for others to return all begin with more threads.
+#[test]
+fn mg_marked_calls_begin_with_more_threads() {
+    let name = "mg_marked_calls_begin_with_more_threads";
+    let body = |variant: &str| {
+        let threads = if variant == "more" { 60 } else { 8 };
+        let runtime = Runtime::builder().procs(2).max_threads(threads);
+        runtime.build().unwrap().run(|| {
+            let call = || gosched::blocking(|| std::thread::sleep(Duration::from_millis(100)));
+            let calls: Vec<_> = (0..30).map(|_| thread::spawn(call)).collect();
+            calls.into_iter().for_each(|one| one.join().unwrap());
+        });
+    };
+    let out = child_of(name, "", body);
+    out.succeeded();
+    out.says(&["further ones wait", "Builder::max_threads is 8"]);
+    let out = child_of(name, "more", body);
+    out.succeeded();
+    assert_eq!(out.stderr, "");
+}
+
+extern "C" fn programs_own(_: libc::c_int) {}
+
+/// A program that replaces the handler of the runtime's signal has its loops preempted by another
+/// one.
+#[test]
+fn d7_loops_are_preempted_by_another_signal() {
+    let name = "d7_loops_are_preempted_by_another_signal";
+    let body = |variant: &str| {
+        let builder = match variant {
+            // The only P is free for others if the loop is preempted.
+            "another" => Runtime::builder()
+                .procs(1)
+                .preemption_signal(libc::SIGRTMIN() + 3),
+            _ => Runtime::builder().procs(2),
+        };
+        let runtime = builder.build().unwrap();
+        // SAFETY: the handler does nothing.
+        unsafe { libc::signal(libc::SIGURG, programs_own as *const () as usize) };
+        runtime.run(|| {
+            let stop = Arc::new(AtomicBool::new(false));
+            let its = Arc::clone(&stop);
+            let computes = thread::spawn(move || while !its.load(SeqCst) {});
+            let began = std::time::Instant::now();
+            while began.elapsed() < Duration::from_millis(1500) {
+                let others = [(); 3].map(|()| thread::spawn(gosched::yield_now));
+                others.into_iter().for_each(|other| other.join().unwrap());
+            }
+            stop.store(true, SeqCst);
+            computes.join().unwrap();
+        });
+    };
+    let out = child_of(name, "", body);
+    out.succeeded();
+    out.says(&[
+        "replaced the handler",
+        "Builder::preemption_signal chooses another signal",
+    ]);
+    let out = child_of(name, "another", body);
+    out.succeeded();
+    assert_eq!(out.stderr, "");
+}
+
+/// A scope that cannot end, since a runtime was dropped with one of its goroutines, ends if the
+/// runtime is dropped later, or is shut down.
+#[test]
+fn d2_a_scope_ends_before_its_runtime_is_dropped_or_if_that_is_shut_down() {
+    let name = "d2_a_scope_ends_before_its_runtime_is_dropped_or_if_that_is_shut_down";
+    let body = |variant: &str| {
+        let other = Runtime::builder().procs(1).build().unwrap();
+        let lent = [7; 64];
+        let mut other = Some(other);
+        thread::scope(|s| {
+            let waits = other.as_ref().unwrap().run(|| {
+                let waits = s.spawn(|| {
+                    thread::park();
+                    lent.iter().sum::<i32>()
+                });
+                while debug::metrics().waiting == 0 {
+                    gosched::yield_now();
+                }
+                waits
+            });
+            match variant {
+                "after" => {
+                    waits.thread().unpark();
+                    assert_eq!(waits.join().unwrap(), 7 * 64);
+                }
+                "shutdown" => {
+                    other.take().unwrap().shutdown(Duration::from_secs(20));
+                    assert!(waits.join().is_err());
+                }
+                _ => drop(other.take()),
+            }
+        });
+    };
+    let out = child_of(name, "", body);
+    assert_eq!(out.code(), 2, "{out:#?}");
+    out.says(&[
+        "a scope cannot end",
+        "drop the runtime after the scope, or use Runtime::shutdown",
+    ]);
+    child_of(name, "after", body).succeeded();
+    child_of(name, "shutdown", body).succeeded();
+}
+
+/// A buffer that does not fit: a smaller one does, and an unbounded channel needs none.
+#[test]
+fn a_channel_whose_buffer_does_not_fit() {
+    let text = panic_text(|| bounded::<u64>(1 << 60));
+    assert_says(
+        &text,
+        &[
+            "does not fit into memory",
+            "use a smaller capacity, or unbounded()",
+        ],
+    );
+    for (sender, receiver) in [bounded(16), unbounded()] {
+        sender.send(42u64).unwrap();
+        assert_eq!(receiver.recv(), Ok(42));
+    }
 }
 
 /// The child of a fork is told to exec, or to fork before the runtime starts.

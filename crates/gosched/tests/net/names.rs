@@ -163,7 +163,8 @@ fn lookups_where_threads_are_few() {
 fn no_lookups_are_refused() {
     let error = Runtime::builder().max_lookups(0).build().unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
-    assert_eq!(error.to_string(), "max_lookups is 0: give at least 1");
+    let text = "max_lookups is 0: give a number from 1 to 2147483647";
+    assert_eq!(error.to_string(), text);
 }
 
 /// Calls of `blocking` that `f` makes.
