@@ -154,8 +154,8 @@ impl Context {
     /// Ends the context and everything below it: [`err`](Context::err) says [`Canceled`](ContextError::Canceled) there from now
     /// on, and all who wait on [`done`](Context::done) are woken. Does nothing to a context that has ended, or to the background.
     ///
-    /// The cost is that of the contexts below. Nothing here blocks: if somebody else is at it already, this returns before they are
-    /// through.
+    /// The cost is that of the contexts below; meanwhile the goroutine is not preempted. Nothing
+    /// here blocks: if somebody else is at it already, this returns before they are through.
     ///
     /// ```
     /// # gosched::run(|| {

@@ -29,7 +29,8 @@ use super::ContextError;
 use crate::chan::{self, Receiver, Sender};
 use crate::os;
 use crate::sched::lock::{Lock, Rank};
-use crate::sched::park::enter;
+use crate::sched::m::PreemptOff;
+use crate::sched::park::{enter, no_preempt};
 
 const CANCELED: u8 = 1;
 const DEADLINE: u8 = 2;
@@ -138,6 +139,8 @@ impl Node {
 
     /// Ends it and everything below.
     pub(super) fn cancel(&self) {
+        // Nobody else knows what is left to be ended: it makes room for others after that (D2).
+        let _whole = no_preempt(PreemptOff::HalfDone);
         let now = os::monotonic_ns();
         let mut rest = Rest(ptr::null());
         self.end(now, &mut rest);

@@ -34,6 +34,8 @@ pub(crate) enum PreemptOff {
     No,
     DroppingARuntime,
     StoppingTheWorld,
+    /// It has begun what others rely on: a drop of its runtime must not find it in a queue (D2).
+    HalfDone,
 }
 
 /// A thread of the runtime.

@@ -419,3 +419,53 @@ fn d2_a_tick_that_was_taken_back_is_found_or_forgotten() {
         release.store(true, SeqCst);
     }
 }
+
+/// A goroutine of `dropped`, which has one P and does not preempt, does its `work` when its slice is
+/// over. If the work makes room in the middle, the P goes to a goroutine that keeps it, and the
+/// other one never runs again. Returns when it has worked or made room.
+fn work_at_the_end_of_a_slice(
+    dropped: &Runtime,
+    work: impl FnOnce() + Send + 'static,
+) -> Arc<AtomicBool> {
+    let (settled, release) = (alive(), Arc::new(AtomicBool::new(false)));
+    let (ended, began, released) = (
+        Arc::clone(&settled),
+        Arc::clone(&settled),
+        Arc::clone(&release),
+    );
+    dropped.go(move || {
+        gosched::go(move || {
+            began.store(1, SeqCst);
+            while !released.load(SeqCst) {
+                std::hint::spin_loop();
+            }
+        });
+        // It is asked to make room, and does so in the next call that lets it.
+        spin(Duration::from_millis(200));
+        work();
+        ended.store(1, SeqCst);
+    });
+    assert!(eventually(|| settled.load(SeqCst) == 1));
+    release
+}
+
+fn one_p_without_preemption() -> Runtime {
+    let builder = Runtime::builder().procs(1).preemption(false);
+    builder.build().unwrap()
+}
+
+/// Who cancels a context cancels everything below, or nothing: others wait for the children.
+#[test]
+fn d2_a_context_is_not_cancelled_by_half() {
+    let root = gosched::context::Context::background().with_cancel();
+    let children: Vec<_> = (0..100).map(|_| root.with_cancel()).collect();
+    let (dropped, cancelled) = (one_p_without_preemption(), root.clone());
+    let release = work_at_the_end_of_a_slice(&dropped, move || cancelled.cancel());
+    within(LONG, "drop", || drop(dropped));
+    assert!(root.err().is_some());
+    for child in children {
+        let closed = child.done().recv_timeout(LONG);
+        assert_eq!(closed, Err(chan::RecvTimeoutError::Disconnected));
+    }
+    release.store(true, SeqCst);
+}
