@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use super::dormant::{self, Dormant};
 use crate::chan::{self, Receiver};
 use crate::os;
+use crate::sched::m::PreemptOff;
+use crate::sched::park::no_preempt;
 use crate::thread::ending::{own_home, refused};
 
 /// A single event in the future: a channel that gets the time, once.
@@ -44,7 +46,8 @@ pub struct Timer {
 /// A function that a timer calls, in a goroutine of its own, each time it fires.
 struct Func {
     f: Arc<dyn Fn() + Send + Sync>,
-    /// The goroutine that the timer starts, or has started.
+    /// The goroutine that the timer starts, or has started. Who has the lock does not make room:
+    /// if its runtime were dropped then, nobody could stop the timer any more (D2).
     next: Mutex<Dormant>,
 }
 
@@ -99,12 +102,14 @@ impl Timer {
 impl Func {
     fn stop(&self) -> bool {
         let next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let _whole = no_preempt(PreemptOff::HalfDone);
         next.cancel()
     }
 
     #[track_caller]
     fn reset(&self, when: u64) -> bool {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let whole = no_preempt(PreemptOff::HalfDone);
         if next.postpone(when) {
             return true;
         }
@@ -114,6 +119,7 @@ impl Func {
             Err(error) => {
                 let home = next.home_ptr();
                 drop(next);
+                drop(whole);
                 refused(home, "gosched::time::Timer::reset", &error)
             }
         }

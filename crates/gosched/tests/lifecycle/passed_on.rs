@@ -469,3 +469,23 @@ fn d2_a_context_is_not_cancelled_by_half() {
     }
     release.store(true, SeqCst);
 }
+
+/// Who sets or stops a timer makes room for others before or after: they may want to stop it, too.
+#[test]
+fn d2_a_timer_is_not_locked_for_ever() {
+    const HOUR: Duration = Duration::from_secs(3_600);
+    for stops in [false, true] {
+        let dropped = one_p_without_preemption();
+        let timer = dropped.run(|| Arc::new(gosched::time::after_func(HOUR, || ())));
+        let set = Arc::clone(&timer);
+        let release = work_at_the_end_of_a_slice(&dropped, move || {
+            let _ = match stops {
+                true => set.stop(),
+                false => set.reset(HOUR),
+            };
+        });
+        within(LONG, "drop", || drop(dropped));
+        within(LONG, "stop", || timer.stop());
+        release.store(true, SeqCst);
+    }
+}
