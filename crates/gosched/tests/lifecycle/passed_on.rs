@@ -219,7 +219,7 @@ fn start_computing(runtime: &Runtime) -> Arc<AtomicBool> {
 #[test]
 fn d2_what_is_granted_during_a_drop_goes_to_the_living() {
     let live = runtime(1);
-    for _ in 0..rounds(15) {
+    for _ in 0..rounds(50) {
         let (dropped, things) = (runtime(2), things());
         let (lost, _nobody) = answers();
         let (answer, got) = answers();
@@ -239,7 +239,7 @@ fn d2_what_is_granted_during_a_drop_goes_to_the_living() {
 /// Grants just before the drop: the waiters are Runnable, in a queue, and never run, since a goroutine has the only P.
 #[test]
 fn d2_what_a_goroutine_got_and_never_saw_is_passed_on() {
-    for (is_late, round) in (0..rounds(8)).flat_map(|n| [(false, n), (true, n)]) {
+    for (is_late, round) in (0..rounds(50)).flat_map(|n| [(false, n), (true, n)]) {
         let live = runtime(1);
         let dropped = Runtime::builder()
             .procs(1)
@@ -287,7 +287,7 @@ fn d2_what_a_goroutine_got_and_never_saw_is_passed_on() {
 /// Grants at the moment of the drop: the waiter has run, or the other one gets it.
 #[test]
 fn d2_a_grant_beside_the_beginning_of_a_drop_is_not_lost() {
-    for round in 0..rounds(20) {
+    for round in 0..rounds(50) {
         let (live, dropped, things) = (runtime(1), runtime(2), things());
         let (first, first_got) = answers();
         let (answer, got) = answers();

@@ -70,6 +70,36 @@ fn d2_main_returns_while_others_work() {
     }
 }
 
+/// The status is the program's own: `exit` says it, in main or elsewhere, while the others work.
+#[test]
+fn d2_the_process_exits_while_others_work() {
+    let name = "quiet::d2_the_process_exits_while_others_work";
+    for round in 0..passed_on::rounds(50) {
+        let variant = ["main", "elsewhere", "main, abort", "elsewhere, abort"][round % 4];
+        let output = common::child_of(name, variant, |variant| {
+            let runtime = Runtime::builder()
+                .procs(2)
+                .panic_abort(variant.contains("abort"))
+                .build()
+                .unwrap();
+            let exits = || {
+                thread::sleep(Duration::from_millis(2));
+                std::process::exit(7)
+            };
+            runtime.run(|| {
+                WORK.into_iter().for_each(gosched::go);
+                if variant.contains("main") {
+                    exits();
+                }
+                gosched::go(exits);
+                thread::park();
+            });
+        });
+        assert_eq!(output.code(), 7, "round {round}: {output:#?}");
+        assert_eq!(output.stderr, "", "round {round}, {variant:?}");
+    }
+}
+
 /// The same for what a goroutine does when its runtime shuts down: it unwinds, as one that waits does.
 #[test]
 fn shutdown_unwinds_a_goroutine_that_starts_others() {
