@@ -5,11 +5,11 @@
 //! and no foreign thread is alive, nothing can ever wake a goroutine. A foreign thread may hold the other end of
 //! anything, so while there is one sysmon looks again after 1 s, 2 s, … 60 s: the thread may have ended. These are
 //! the only wake-ups of a quiet runtime. A goroutine in a blocking call is hope by itself, and no reason to look again: it wakes
-//! sysmon when it comes back. While more than 64 Ms are awake sysmon does not ask each, and looks again after a second. `Deadlock::Closed` leaves foreign threads out of account. Somebody who receives signals may be woken
+//! sysmon when it comes back. `Deadlock::Closed` leaves foreign threads out of account. Somebody who receives signals may be woken
 //! from outside the process: that is hope in every mode.
 
 use std::fmt;
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use super::{Sched, fatal, registry};
 use crate::builder::Deadlock;
@@ -20,11 +20,6 @@ const LOOK_AGAIN_MAX_S: u64 = 60;
 
 /// How soon to look again when Ms are still on their way to sleep.
 const SETTLE_NS: u64 = 10_000_000;
-
-/// So many Ms that are awake are not counted one by one under the scheduler lock ...
-const COUNT_MAX: i32 = 64;
-/// ... but looked at again after this. They are in calls, or asleep by then.
-const MANY_NS: u64 = 1_000_000_000;
 
 /// sysmon's patience with one spell of quiet.
 pub(crate) struct Watch {
@@ -72,10 +67,8 @@ impl Watch {
         if mode == Deadlock::Closed && answered {
             return None; // whoever called `run` has its answer and is about to drop the runtime, or to run more
         }
-        match sched.waits_for_calls() {
-            Some(true) => return None, // whoever comes back wakes sysmon
-            Some(false) => {}
-            None => return Some(os::monotonic_ns() + MANY_NS),
+        if sched.waits_for_calls() {
+            return None; // whoever comes back wakes sysmon
         }
         if sched.quiet_since().is_none() {
             return Some(os::monotonic_ns() + SETTLE_NS);
@@ -145,17 +138,13 @@ fn is_alive(tid: i32) -> bool {
 }
 
 impl Sched {
-    /// Whether all that is awake are Ms in calls; None: too many are awake to ask each.
-    fn waits_for_calls(&self) -> Option<bool> {
+    /// Whether all that is awake are Ms in calls. These are counted when they lose their P, not looked for here: there may be
+    /// thousands of Ms in calls, or asleep. One that comes back takes a P, all of which are idle, and wakes sysmon by that.
+    pub(super) fn waits_for_calls(&self) -> bool {
         let core = self.core.lock();
-        if core.awake() > COUNT_MAX {
-            return None;
-        }
-        let ms = std::iter::successors(core.allm, |m| m.alllink.get());
-        let is_in_call = |m: &super::ptr::Mp| m.claim.is_away() && m.claim.depth() == 0;
-        let in_calls = ms.filter(is_in_call).count() as i32;
+        let in_calls = self.ms_in_calls() + self.strays.count.load(Relaxed) as i32;
         let watching = i32::from(self.poller.is_watching());
-        Some(in_calls > 0 && core.awake() == watching + in_calls)
+        in_calls > 0 && core.awake() == watching + in_calls
     }
 
     /// The activity count, if every M sleeps and nothing is due.

@@ -196,6 +196,34 @@ fn sm_an_m_that_takes_a_p_wakes_sysmon() {
     assert_eq!(word.load(Relaxed), CALLED);
 }
 
+/// Before it sleeps sysmon asks whether all that is awake are Ms in calls. It does not walk over all Ms under the scheduler
+/// lock: in this list a walk would never end.
+#[test]
+fn sm_ms_in_calls_are_counted_and_not_looked_for() {
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let sched = still(1);
+        let m = new_m(&sched);
+        let mut core = sched.core.lock();
+        core.link_m(m);
+        core.mcount += 1;
+        drop(core);
+        m.alllink.set(Some(m));
+        let before = sched.waits_for_calls();
+        sched.room.call_is_out();
+        let marked = sched.waits_for_calls();
+        sched.call_is_back();
+        sched.count_stray(m);
+        let unmarked = sched.waits_for_calls();
+        sched.core.lock().mcount += 1; // one more that is awake
+        let beside = sched.waits_for_calls();
+        m.alllink.set(None);
+        tell.send([before, marked, unmarked, beside]).unwrap();
+    });
+    let answers = told.recv_timeout(SOON).expect("SM: a walk");
+    assert_eq!(answers, [false, true, true, false]);
+}
+
 /// A P waits for a thread and no M is idle: the watcher comes back for it, and no M goes to watch first.
 #[test]
 fn d9_a_p_that_waits_for_a_thread_comes_before_the_watch() {
