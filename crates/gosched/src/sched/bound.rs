@@ -6,8 +6,8 @@
 //!
 //! ```text
 //!  the thread                                          whoever has a P
-//!  1 the goroutine is Runnable, m.bound set, counted   1 takes the goroutine off the queue, under the lock or in its ring
-//!  2 it is on a queue (the lock, or the ring's tail)   2 under the lock: nextp, counted no more; wakes the note
+//!  1 the goroutine is Runnable, m.bound set, counted   1 takes the goroutine off the global queue, under the lock
+//!  2 it is on the global queue, under the same lock    2 under the lock: nextp, counted no more; wakes the note
 //!  3 sleeps on the note until nextp is there           3 looks for another P (`stop_m`)
 //! ```
 
