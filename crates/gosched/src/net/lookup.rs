@@ -9,10 +9,9 @@
 
 use std::any::TypeId;
 use std::io;
-use std::iter::Cloned;
 use std::marker::PhantomData;
 use std::mem;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, ToSocketAddrs};
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -113,12 +112,23 @@ impl<I: Iterator<Item = SocketAddr>> Iterator for Found<I> {
     }
 }
 
-/// Whether values of the type hold addresses: std's have these iterators, and those of names another.
+/// Whether it is one of std's types that hold addresses, or a reference to one. Any other type may
+/// look a name up, whatever it returns.
 #[inline]
-fn is_address<A: ToSocketAddrs>() -> bool {
-    let iter = id_of::<A::Iter>();
-    iter == id_of::<std::option::IntoIter<SocketAddr>>()
-        || iter == id_of::<Cloned<std::slice::Iter<'_, SocketAddr>>>()
+fn is_address<A>() -> bool {
+    is_or_refers_to::<A, SocketAddr>()
+        || is_or_refers_to::<A, SocketAddrV4>()
+        || is_or_refers_to::<A, SocketAddrV6>()
+        || is_or_refers_to::<A, (IpAddr, u16)>()
+        || is_or_refers_to::<A, (Ipv4Addr, u16)>()
+        || is_or_refers_to::<A, (Ipv6Addr, u16)>()
+        || is_or_refers_to::<A, &[SocketAddr]>()
+}
+
+#[inline]
+fn is_or_refers_to<A, T>() -> bool {
+    let id = id_of::<A>();
+    id == id_of::<T>() || id == id_of::<&T>() || id == id_of::<&&T>()
 }
 
 /// The literal address in one of std's types for names, or in a reference to one.
@@ -187,7 +197,6 @@ fn id_of<T>() -> TypeId {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 
     fn is_literal<A: ToSocketAddrs>(addr: A) -> bool {
         is_address::<A>() || parse_text(&addr).is_some()
@@ -218,6 +227,21 @@ mod tests {
             assert!(!is_literal(name) && !is_literal(name.to_owned()), "{name}");
         }
         assert!(!is_literal(("localhost", 80)) && !is_literal(("127.0.0.1:80".to_owned(), 80)));
+    }
+
+    /// A type of the user's that returns what std's addresses return may have to look it up all the
+    /// same.
+    #[test]
+    fn types_of_users_are_no_addresses() {
+        struct Name;
+        impl ToSocketAddrs for Name {
+            type Iter = std::option::IntoIter<SocketAddr>;
+
+            fn to_socket_addrs(&self) -> io::Result<Self::Iter> {
+                Ok(None.into_iter())
+            }
+        }
+        assert!(!is_literal(Name) && !is_literal(&Name));
     }
 
     /// A text that lives shorter than the program.
