@@ -28,7 +28,9 @@ pub(crate) fn adopt(fd: BorrowedFd<'_>) -> Desc {
         // One that refuses shows it when it is used.
         Ok(false) | Err(_) => drop(os::set_nonblocking(fd, true)),
     }
-    if os::is_plain_tcp(fd) {
+    // Not a connection: whoever had it may have another descriptor for it, put a protocol on top
+    // with that, or take urgent data.
+    if os::is_plain_listener(fd) {
         desc.set_plain();
     }
     for (side, which) in SIDES {

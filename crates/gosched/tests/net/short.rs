@@ -107,6 +107,35 @@ fn urgent_data_in_between() {
     assert_eq!(came, [b"before".to_vec(), b"after".to_vec()]);
 }
 
+/// Whoever brings a socket in may keep a descriptor, and take the urgent data with that. Nothing is
+/// reported then but that there is data.
+#[test]
+fn urgent_data_that_is_taken_elsewhere() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (server, _) = listener.accept().unwrap();
+    let other = server.try_clone().unwrap();
+    let put = move || {
+        let fd = client.as_raw_fd();
+        send(fd, b"before", 0);
+        send(fd, b"!", libc::MSG_OOB);
+        send(fd, b"after", 0);
+        let mut urgent = 0u8;
+        // SAFETY: the kernel writes one byte into this frame.
+        let take = || unsafe {
+            libc::recv(
+                other.as_raw_fd(),
+                (&raw mut urgent).cast(),
+                1,
+                libc::MSG_OOB,
+            )
+        };
+        std::iter::repeat_with(take).find(|taken| *taken == 1);
+    };
+    let came = rounds(TcpStream::from(server), 2, |from| read_64(from), put);
+    assert_eq!(came, [b"before".to_vec(), b"after".to_vec()]);
+}
+
 /// Turns the kernel's TLS on, with a key that both sides have; false: this kernel has none.
 fn set_tls(fd: RawFd, direction: libc::c_int) -> bool {
     const SOL_TLS: libc::c_int = 282;

@@ -189,13 +189,17 @@ pub(crate) const IOV_MAX: usize = 1024;
 /// Bytes that one read or write takes at most (`MAX_RW_COUNT`).
 pub(crate) const RW_MAX: usize = 0x7fff_f000;
 
-/// Whether it is a TCP socket with no other protocol on top (an *upper layer protocol*: kernel TLS is one); CONTEXT: user.
-pub(crate) fn is_plain_tcp(fd: BorrowedFd<'_>) -> bool {
+/// Whether it listens for TCP connections with no other protocol on top (an *upper layer protocol*:
+/// kernel TLS is one); CONTEXT: user.
+pub(crate) fn is_plain_listener(fd: BorrowedFd<'_>) -> bool {
     let option = |name| get_option(fd, libc::SOL_SOCKET, name, -1).ok();
-    matches!(
-        option(libc::SO_DOMAIN),
-        Some(libc::AF_INET | libc::AF_INET6)
-    ) && option(libc::SO_PROTOCOL) == Some(libc::IPPROTO_TCP)
+    let is_listener = option(libc::SO_ACCEPTCONN) == Some(1);
+    is_listener
+        && matches!(
+            option(libc::SO_DOMAIN),
+            Some(libc::AF_INET | libc::AF_INET6)
+        )
+        && option(libc::SO_PROTOCOL) == Some(libc::IPPROTO_TCP)
         && matches!(
             get_option(fd, libc::IPPROTO_TCP, libc::TCP_ULP, [0u8; 16]),
             Ok([0, ..])
