@@ -102,6 +102,15 @@ fn write_rest(
     done
 }
 
+/// The buffers from the first on that has room. The kernel takes so many buffers at most: were
+/// those all empty, nothing read would look like the end of the stream.
+pub(crate) fn with_room<'b, 'a>(
+    bufs: &'b mut [io::IoSliceMut<'a>],
+) -> &'b mut [io::IoSliceMut<'a>] {
+    let first = bufs.iter().position(|buf| !buf.is_empty());
+    &mut bufs[first.unwrap_or(0)..]
+}
+
 /// How many bytes one read may bring into a list of buffers: the kernel takes so many buffers at most, and so many bytes.
 pub(crate) fn receivable(bufs: &[io::IoSliceMut<'_>]) -> usize {
     let lens = bufs.iter().take(os::IOV_MAX).map(|buf| buf.len());
@@ -353,7 +362,6 @@ macro_rules! stream_writes {
         fn write_from_many(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
             let len = socket::total(bufs.iter().map(|buf| buf.len()));
             let op = |done| match socket::locate(bufs, done) {
-                (_, 0) if done == 0 => (&self.inner).write_vectored(bufs),
                 (i, 0) => (&self.inner).write_vectored(&bufs[i..]),
                 (i, at) => crate::os::send(self.inner.as_fd(), &bufs[i][at..]),
             };

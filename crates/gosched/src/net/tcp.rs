@@ -385,6 +385,7 @@ gosched::run(|| {
     }
 
     fn read_to_many(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let bufs = socket::with_room(bufs);
         let len = socket::receivable(bufs);
         self.read_by(len, || (&self.inner).read_vectored(bufs))
     }

@@ -2,7 +2,7 @@
 //!
 //! One P, so that a reader which waits runs only when all that belongs together is there: the kernel reports it as one change.
 
-use std::io::{ErrorKind, IoSliceMut, Read, Write};
+use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Instant;
 
@@ -91,6 +91,31 @@ fn more_buffers_than_the_kernel_takes() {
         (&client).write_all(&[7; 1200]).unwrap()
     });
     assert_eq!(came, [vec![7; 1024], vec![7; 1200 - 1024]]);
+}
+
+/// More empty buffers than the kernel takes come first: there is room behind them, and nothing read
+/// or written would be taken for an end.
+#[test]
+fn empty_buffers_before_others() {
+    fn exchange<S: Send + 'static>(client: S, server: S)
+    where
+        for<'a> &'a S: Read + Write,
+    {
+        super::run(1, "empty buffers", move || {
+            let mut out = vec![IoSlice::new(&[]); 1500];
+            out.push(IoSlice::new(b"text"));
+            assert_eq!((&client).write_vectored(&out).unwrap(), 4);
+            let mut text = [0; 4];
+            let mut bufs: Vec<_> = (0..1500).map(|_| IoSliceMut::new(&mut [])).collect();
+            bufs.push(IoSliceMut::new(&mut text));
+            assert_eq!((&server).read_vectored(&mut bufs).unwrap(), 4);
+            assert_eq!(&text, b"text");
+        });
+    }
+    let (client, server) = tcp_pair();
+    exchange(client, server);
+    let (client, server) = UnixStream::pair().unwrap();
+    exchange(client, server);
 }
 
 /// A read ends at the urgent mark.

@@ -206,6 +206,7 @@ impl UnixStream {
     }
 
     fn read_to_many(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let bufs = socket::with_room(bufs);
         if socket::receivable(bufs) == 0 {
             return Ok(0);
         }
