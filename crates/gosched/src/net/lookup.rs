@@ -4,8 +4,10 @@
 //! of those at a time (`Builder::max_lookups`): the goroutines beyond it park in a semaphore, in order, and hold no thread. A literal
 //! address, as a value or as text, needs neither.
 //!
-//! Lookups end by themselves, by libc's timeouts at the latest. The scheduler relies on that when the runtime is at its limit of
-//! threads: a lookup under way is a thread that comes back (`watch_room`), so that lookups alone never exhaust the threads.
+//! Lookups end by themselves, by libc's timeouts at the latest. The scheduler relies on that when
+//! the runtime is at its limit of threads: a lookup under way is a thread that comes back
+//! (`watch_room`), so that lookups alone never exhaust the threads. Nor does one that waits for a
+//! thread which others hold in calls of their own: it waits as long as they take.
 
 use std::any::TypeId;
 use std::io;
@@ -26,6 +28,8 @@ pub(crate) struct Lookups {
     permits: Semaphore,
     /// Marked calls that look up a name.
     under_way: AtomicU32,
+    /// Lookups that are about to begin such a call, and may have to wait for a thread.
+    pub(crate) waiting: AtomicU32,
 }
 
 impl Lookups {
@@ -34,6 +38,7 @@ impl Lookups {
         Lookups {
             permits: Semaphore::new(max_lookups.min(threads).max(1) as usize),
             under_way: AtomicU32::new(0),
+            waiting: AtomicU32::new(0),
         }
     }
 
@@ -43,21 +48,30 @@ impl Lookups {
     }
 
     fn run<T>(&self, f: impl FnOnce() -> T) -> T {
-        struct UnderWay<'a>(&'a AtomicU32);
-
-        impl Drop for UnderWay<'_> {
-            fn drop(&mut self) {
-                self.0.fetch_sub(1, Relaxed);
-            }
-        }
-
         let _permit = self.permits.acquire();
+        let waiting = Counted::new(&self.waiting);
         // In the call, not around it: a lookup that waits for a thread does not come back by itself.
         crate::blocking(|| {
-            self.under_way.fetch_add(1, Relaxed);
-            let _under_way = UnderWay(&self.under_way);
+            let _under_way = Counted::new(&self.under_way);
+            drop(waiting);
             f()
         })
+    }
+}
+
+/// Counted until dropped.
+struct Counted<'a>(&'a AtomicU32);
+
+impl Counted<'_> {
+    fn new(count: &AtomicU32) -> Counted<'_> {
+        count.fetch_add(1, Relaxed);
+        Counted(count)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
     }
 }
 

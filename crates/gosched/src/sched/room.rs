@@ -156,7 +156,10 @@ impl Sched {
         let is_full = room.is_full();
         // A name lookup comes back: libc's timeouts end it.
         let comes_back = self.lookups.under_way() > 0;
-        let is_short = !comes_back && (is_stuck || is_full && !core.is_refused);
+        // A lookup can wait: the network does not end the process.
+        let waiting = room.waiting.load(Relaxed);
+        let is_call_awaited = waiting > self.lookups.waiting.load(Relaxed);
+        let is_short = !comes_back && (is_stuck || is_full && is_call_awaited && !core.is_refused);
         drop(core);
         if room.is_awaited() && !is_full {
             self.make_room();
@@ -229,9 +232,15 @@ mod tests {
         sched.room.returned.fetch_add(1, Relaxed);
         assert_eq!([look(109), look(118)], [109, 109]);
         assert!(sched.room.is_full());
+        // Only a lookup waits for a thread: it may wait for ever.
+        sched.lookups.waiting.store(1, Relaxed);
+        assert_eq!([look(119), look(150)], [119, 150]);
+        sched.lookups.waiting.store(0, Relaxed);
+        assert_eq!([look(151), look(159)], [150, 150]);
+        sched.room.returned.fetch_add(1, Relaxed);
         // A thread is there: nobody has to wait, and the one who does has its turn.
         sched.core.lock().mcount = 1;
-        assert_eq!([look(119), look(150)], [119, 150]);
+        assert_eq!([look(161), look(190)], [161, 190]);
         assert!(!sched.room.is_full());
         assert_eq!(sched.room.permits.available_permits(), 1);
         sched.room.waiting.store(0, Relaxed);
