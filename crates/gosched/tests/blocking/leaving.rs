@@ -218,16 +218,20 @@ fn d2_a_drop_leaves_priorities_as_they_are() {
     let nice = || unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
     let (is_over, runtime) = (Arc::new(AtomicBool::new(false)), runtime(1));
     let (tell, told) = mpsc::channel();
+    let begun = Arc::new(AtomicUsize::new(0));
     for _ in 0..4 {
-        let (is_over, tell) = (Arc::clone(&is_over), tell.clone());
+        let (is_over, tell, begun) = (Arc::clone(&is_over), tell.clone(), Arc::clone(&begun));
         runtime.go(move || {
+            begun.fetch_add(1, SeqCst);
             while !is_over.load(SeqCst) {
                 std::hint::spin_loop();
             }
             tell.send(nice()).unwrap();
         });
     }
-    assert!(eventually(|| runtime.metrics().parked_threads >= 3));
+    assert!(eventually(
+        || begun.load(SeqCst) == 4 && runtime.metrics().parked_threads >= 3
+    ));
     within(LONG, "the drop", || drop(runtime));
     is_over.store(true, SeqCst);
     for _ in 0..4 {
