@@ -40,8 +40,9 @@ impl Sched {
         for _ in 0..2 {
             let mut more = true;
             while more {
-                let (mut found, mut n) = ([None::<Gp>; STEP], 0);
-                more = self.blocks.visit(STEP, |g| {
+                // Few at a time: the list lies on the stack of the goroutine that asks.
+                let (mut found, mut n) = ([None::<Gp>; STEP / 4], 0);
+                more = self.blocks.visit(STEP / 4, |g| {
                     found[n] = (g.status.get() == Status::Waiting).then_some(g);
                     n += 1;
                 });
