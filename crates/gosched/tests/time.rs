@@ -3,8 +3,8 @@
 mod common;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::{Duration, Instant};
 
 use common::{Rng, eventually, within};
@@ -230,6 +230,216 @@ fn a_receiver_that_comes_by_does_not_take_the_tick_of_one_that_waits() {
             let between = first.max(other) - first.min(other);
             assert_eq!(between, PERIOD, "one each, the first two");
         });
+    });
+}
+
+/// Goroutines in great number receive from one ticker. Returns how often one went to sleep per
+/// tick.
+fn sleeps_per_tick(receive: impl Fn(&Receiver<Instant>) -> Instant + Send + Sync) -> u64 {
+    const RECEIVERS: usize = 200;
+    const TICKS: usize = 30;
+    let runtime = Runtime::builder().procs(2).build().unwrap();
+    within(LONG, "many receivers", || {
+        runtime.run(|| {
+            let (ticks, taken) = (tick(10 * MS), AtomicUsize::new(0));
+            let is_over = AtomicBool::new(false);
+            let mut sleeps = 0;
+            thread::scope(|scope| {
+                for _ in 0..RECEIVERS {
+                    scope.spawn(|| {
+                        while !is_over.load(SeqCst) {
+                            receive(&ticks);
+                            taken.fetch_add(1, SeqCst);
+                        }
+                    });
+                }
+                sleep(50 * MS); // they wait
+                let (parks, from) = (gosched::debug::metrics().parks, taken.load(SeqCst));
+                while taken.load(SeqCst) < from + TICKS {
+                    sleep(10 * MS);
+                }
+                let parks = gosched::debug::metrics().parks - parks;
+                sleeps = parks / (taken.load(SeqCst) - from) as u64;
+                is_over.store(true, SeqCst);
+            });
+            sleeps
+        })
+    })
+}
+
+/// A tick wakes the receiver that it is for. The others sleep on.
+#[test]
+fn a_tick_wakes_one_of_many_receivers() {
+    let sleeps = sleeps_per_tick(|ticks| ticks.recv().unwrap());
+    assert!(sleeps < 20, "{sleeps} goroutines woken by a tick");
+}
+
+#[test]
+fn a_tick_wakes_one_of_many_selects() {
+    let sleeps = sleeps_per_tick(|ticks| {
+        select! {
+            recv(ticks) -> tick => tick.unwrap(),
+            recv(never::<()>()) -> _ => unreachable!(),
+        }
+    });
+    assert!(sleeps < 20, "{sleeps} goroutines woken by a tick");
+}
+
+/// `first` waits for a timer before another does, and leaves. Returns whether it had the value: if
+/// not, the other one gets it.
+fn leaves_it_to_the_next(first: impl Fn(Receiver<Instant>) -> bool) {
+    within(LONG, "the next in line", || {
+        for on_goroutine in [false, true] {
+            let timer = Timer::new(500 * MS);
+            let values = timer.chan().clone();
+            let next = std::thread::spawn(move || {
+                std::thread::sleep(50 * MS); // the first waits
+                let receive = || _ = values.recv().unwrap();
+                match on_goroutine {
+                    true => gosched::run(receive),
+                    false => receive(),
+                }
+            });
+            if first(timer.chan().clone()) {
+                timer.reset(MS); // a busy machine
+            }
+            next.join().unwrap();
+        }
+    });
+}
+
+fn select_or(values: &Receiver<Instant>, other: &Receiver<()>) -> bool {
+    select! {
+        recv(values) -> _ => true,
+        recv(other) -> _ => false,
+    }
+}
+
+#[test]
+fn a_receiver_whose_time_is_over_leaves_the_clock_to_the_next() {
+    leaves_it_to_the_next(|values| values.recv_timeout(100 * MS).is_ok());
+}
+
+#[test]
+fn a_select_that_has_something_else_leaves_the_clock_to_the_next() {
+    leaves_it_to_the_next(|values| {
+        let (send, other) = unbounded();
+        let sender = std::thread::spawn(move || {
+            std::thread::sleep(100 * MS);
+            _ = send.send(());
+        });
+        let is_value = select_or(&values, &other);
+        sender.join().unwrap();
+        is_value
+    });
+}
+
+#[test]
+fn a_receiver_that_unwinds_leaves_the_clock_to_the_next() {
+    leaves_it_to_the_next(|values| {
+        let runtime = Runtime::builder().procs(1).build().unwrap();
+        runtime.go(move || _ = values.recv());
+        std::thread::sleep(100 * MS);
+        runtime.shutdown(LONG);
+        false
+    });
+}
+
+#[test]
+fn a_receiver_whose_runtime_is_gone_leaves_the_clock_to_the_next() {
+    for is_select in [false, true] {
+        leaves_it_to_the_next(|values| {
+            let runtime = Runtime::builder().procs(1).build().unwrap();
+            runtime.go(move || match is_select {
+                true => _ = select_or(&values, &never()),
+                false => _ = values.recv(),
+            });
+            std::thread::sleep(100 * MS);
+            drop(runtime);
+            false
+        });
+    }
+}
+
+/// A thread that waits for the clock before all others, for a while.
+fn leaver(values: &Receiver<Instant>) -> std::thread::JoinHandle<bool> {
+    let values = values.clone();
+    let leaver = std::thread::spawn(move || values.recv_timeout(100 * MS).is_ok());
+    std::thread::sleep(10 * MS);
+    leaver
+}
+
+/// One is woken to look after the clock, and finds something else.
+#[test]
+fn who_is_told_to_look_and_leaves_tells_the_next() {
+    leaves_it_to_the_next(|values| {
+        let leaver = leaver(&values);
+        let runtime = Runtime::builder().procs(1).preemption(false).build();
+        let is_value = runtime.unwrap().run(|| {
+            let (send, other) = unbounded();
+            let told = thread::spawn(move || select_or(&values, &other));
+            sleep(10 * MS); // it waits
+            compute_for(200 * MS); // it is told
+            send.send(()).unwrap();
+            told.join().unwrap()
+        });
+        leaver.join().unwrap() || is_value
+    });
+}
+
+/// One is woken to look after the clock, and its runtime ends before it can.
+fn who_is_told_to_look(end: fn(Runtime)) {
+    for is_select in [false, true] {
+        leaves_it_to_the_next(|values| {
+            let leaver = leaver(&values);
+            let runtime = Runtime::builder().procs(1).preemption(false).build();
+            let runtime = runtime.unwrap();
+            runtime.go(move || match is_select {
+                true => _ = select_or(&values, &never()),
+                false => _ = values.recv(),
+            });
+            std::thread::sleep(20 * MS);
+            runtime.go(|| compute_for(300 * MS));
+            let is_value = leaver.join().unwrap();
+            std::thread::sleep(20 * MS);
+            end(runtime);
+            is_value
+        });
+    }
+}
+
+#[test]
+fn who_is_told_to_look_and_never_runs_tells_the_next() {
+    who_is_told_to_look(drop);
+}
+
+#[test]
+fn who_is_told_to_look_and_unwinds_tells_the_next() {
+    who_is_told_to_look(|runtime| runtime.shutdown(LONG));
+}
+
+/// The second of three leaves, so the third is to have the second tick. Nobody waits for the one
+/// after it.
+#[test]
+fn a_tick_is_not_late_for_those_behind_one_that_left() {
+    const PERIOD: Duration = Duration::from_secs(2);
+    within(LONG, "the third", || {
+        let ticks = tick(PERIOD);
+        let receivers = [None, Some(200 * MS), None].map(|timeout| {
+            let ticks = ticks.clone();
+            let receiver = std::thread::spawn(move || {
+                let tick = match timeout {
+                    Some(timeout) => ticks.recv_timeout(timeout).ok(),
+                    None => ticks.recv().ok(),
+                };
+                tick.map(|tick| tick.elapsed())
+            });
+            std::thread::sleep(20 * MS);
+            receiver
+        });
+        for late in receivers.map(|receiver| receiver.join().unwrap()) {
+            assert!(late.is_none_or(|late| late < PERIOD), "{late:?} late");
+        }
     });
 }
 

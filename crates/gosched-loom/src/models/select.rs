@@ -231,6 +231,45 @@ fn g4_a_timer_is_set_while_a_receiver_begins_to_wait() {
     reset_against_a_receiver(GO, receive);
 }
 
+/// Two wait for a timer, one of them for another timer besides. Explored: who is the first in the
+/// queue of the one they share, the end of the select's wait beside the beginning of the other's.
+/// Fails if the one that leaves the queue with something else does not look after the one that
+/// stays.
+#[test]
+fn g4_a_select_that_leaves_a_timer_leaves_it_to_the_next() {
+    for who in [PLAIN, GO] {
+        explore(Some(2), move || {
+            let mut timers = [0, 1].map(|_| resettable(1, 0));
+            // SAFETY: D1, a receiver is the address of its channel.
+            let address =
+                |timer: &_| unsafe { std::mem::transmute_copy::<Receiver<Instant>, usize>(timer) };
+            timers.sort_by_key(address); // as in `two_channels`
+            let [shared, other] = timers.map(Calm::new);
+            let select = who(Box::new({
+                let shared = shared.clone();
+                move || {
+                    let mut select = Select::new();
+                    select.recv(&other);
+                    select.recv(&shared);
+                    let oper = select.select();
+                    match oper.index() {
+                        0 => assert!(oper.recv(&other).is_ok()),
+                        _ => {
+                            assert!(oper.recv(&shared).is_ok());
+                            shared.set_clock(Some(1), 0); // one more, for the other one
+                        }
+                    }
+                    1
+                }
+            }));
+            let next = who(Box::new(move || u32::from(shared.recv().is_ok())));
+            let_time_pass();
+            assert_eq!(next.join(), 1);
+            select.join();
+        });
+    }
+}
+
 /// A goroutine that is asked to unwind while it selects, and may not, waits again: the value that comes meanwhile is its own.
 #[test]
 fn pk_a_select_that_is_cancelled_waits_again() {

@@ -8,11 +8,13 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use super::actors::{Msg, channel, go_in, plain};
-use super::explore;
+use super::{Calm, explore};
+use crate::chan::resettable;
 use crate::context::pointer;
 use crate::sched::Sched;
 use crate::sched::g::G;
 use crate::sched::teardown::drop_runtime;
+use crate::thread::let_time_pass;
 
 /// One receiver in the runtime that ends, and one who comes later. The first keeps its handle, as an abandoned goroutine does.
 fn drop_beside_a_send(cap: Option<usize>) {
@@ -79,5 +81,38 @@ fn d2_a_message_goes_to_the_next_receiver() {
         g.end.wakeup();
         let got = (first.join().unwrap_or(0), next);
         assert!(got == (1, 0) || got == (0, 1), "D2: {got:?}");
+    });
+}
+
+/// Two wait for a timer, one of them in a runtime that ends. Explored: the drop before, beside and
+/// after both waits begin, and the time that passes before, beside and after the drop. Fails if the
+/// one that stays sleeps on as the second in the queue.
+#[test]
+fn d2_a_timer_is_left_to_the_next_receiver() {
+    explore(Some(2), || {
+        let timer = Calm::new(resettable(1, 0));
+        let g = Arc::new(G::of(Some(Arc::new(Sched::mortal()))));
+        let first = {
+            let timer = ManuallyDrop::new(timer.clone());
+            go_in(&g, move || {
+                assert!(timer.recv().is_ok());
+                timer.set_clock(Some(1), 0); // one more, for the other one
+                1
+            })
+        };
+        let next = {
+            let timer = timer.clone();
+            plain(move || u32::from(timer.recv().is_ok()))
+        };
+        let dropper = {
+            let g = g.clone();
+            plain(move || drop_runtime(pointer(&g)))
+        };
+        let_time_pass();
+        dropper.join();
+        assert_eq!(next.join(), 1);
+        drop(timer);
+        g.end.wakeup();
+        first.join();
     });
 }

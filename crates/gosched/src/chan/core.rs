@@ -86,8 +86,9 @@ pub(super) struct Header {
     pub(super) ending: Ending,
     /// How dumps see the channel: [`Chan::see`].
     pub(super) see: unsafe fn(*const Header) -> Seen,
-    /// What becomes of a node that was ended for a goroutine that never goes on: [`Chan::take_back`].
-    pub(super) take_back: unsafe fn(*const Header, &Node),
+    /// What becomes of a node that was ended for a goroutine that never goes on, and of a wait that
+    /// ended otherwise: [`Chan::take_back`].
+    pub(super) take_back: unsafe fn(*const Header, Option<&Node>),
 }
 
 /// What is special about the end of a channel.
@@ -394,6 +395,7 @@ impl<T> Chan<T> {
             match unsafe { self.recv_slow(to, deadline_ns, turn) } {
                 Slow::Again => turn.has_waited = true,
                 Slow::Cancelled => {
+                    self.look_after_leaving();
                     check_cancelled();
                     turn.is_told = true;
                 }
@@ -406,7 +408,7 @@ impl<T> Chan<T> {
     /// `to` is a place for a `T`, initialised if `Moved` is returned.
     #[inline]
     unsafe fn recv_slow(&self, to: *mut T, deadline_ns: u64, turn: Turn) -> Slow {
-        let own = self.next_due();
+        let (mut own, mut is_first) = (self.next_due(), turn.has_waited);
         let waiter = Waiter::new();
         let node = Node::new(&waiter, 0);
         node.elem.set(to.cast());
@@ -428,12 +430,15 @@ impl<T> Chan<T> {
             if q.is_closed || os::has_passed(own) {
                 return Slow::Closed;
             }
-        } else if self.next_due() != own {
-            return Slow::Again;
+        } else if let Flavor::Clock(clock) = &self.flavor {
+            if clock.when() != own {
+                return Slow::Again;
+            }
+            (own, is_first) = clock.queue_up(&mut q, &node, is_first);
         }
         waiter.on.set(self.header.on());
         // SAFETY: G4, `finish_wait` takes the node out before this frame ends.
-        unsafe { q.recvq.push(&node, turn.has_waited) };
+        unsafe { q.recvq.push(&node, is_first) };
         self.settle_queued(&mut q, &mut wake);
         drop(q);
         wake.wake_in(&rt);
@@ -460,10 +465,14 @@ impl<T> Chan<T> {
             };
         }
         {
-            let _rt = enter();
+            let mut wake = WakeList::new();
+            let rt = enter();
             let mut q = self.header.queues.lock();
             queue(&mut q).remove(node);
             self.header.note_queues(&q);
+            self.look_after(&mut q, &mut wake);
+            drop(q);
+            wake.wake_in(&rt);
         }
         match outcome {
             Outcome::TimedOut => Slow::TimedOut,
@@ -520,6 +529,8 @@ impl<T> Chan<T> {
                     let mut q = self.header.queues.lock();
                     // SAFETY: as above.
                     if unsafe { self.take_returned(&mut q, to) } {
+                        drop(q);
+                        self.look_after_leaving();
                         return Ok(());
                     }
                 }

@@ -109,6 +109,16 @@ pub(super) trait Port {
     /// The lock is held by `lock_of_several`.
     unsafe fn is_ready_locked(&self, is_send: bool) -> bool;
 
+    /// Until when a select that queues itself with `node` may sleep for the channel's own sake.
+    /// Under the lock.
+    fn turn(&self, q: &mut Queues, node: &Node) -> u64;
+
+    /// A select that waited for the clock has left. Under the lock.
+    fn look_after(&self, q: &mut Queues, wake: &mut WakeList);
+
+    /// A select that was woken to look again leaves. Without locks.
+    fn look_after_leaving(&self);
+
     /// Serves whoever waits, after somebody was queued. Under the lock.
     fn settle_queued(&self, q: &mut Queues, wake: &mut WakeList);
 
@@ -219,6 +229,18 @@ impl<T> Port for Chan<T> {
         self.would_not_wait(unsafe { self.header.queues.get_held() }, is_send)
     }
 
+    fn turn(&self, q: &mut Queues, node: &Node) -> u64 {
+        Chan::turn(self, q, node)
+    }
+
+    fn look_after(&self, q: &mut Queues, wake: &mut WakeList) {
+        Chan::look_after(self, q, wake);
+    }
+
+    fn look_after_leaving(&self) {
+        Chan::look_after_leaving(self);
+    }
+
     fn settle_queued(&self, q: &mut Queues, wake: &mut WakeList) {
         Chan::settle_queued(self, q, wake);
     }
@@ -299,6 +321,7 @@ impl<T> Chan<T> {
                     u64::MAX => None,
                     _ => clock.take_due(&self.header, q, os::monotonic_ns(), wake),
                 };
+                clock.look_after(&self.header, q, wake);
                 let when = when.ok_or(No::NotNow)?;
                 // SAFETY: as above. The value is an instant, or made from one without the user's doing.
                 unsafe { to.write(clock.value(when)) };

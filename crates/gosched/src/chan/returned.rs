@@ -9,7 +9,7 @@ use std::mem::{MaybeUninit, offset_of};
 use super::core::{Chan, Header, Queues, word};
 use super::port::Promise;
 use super::ring::{No, Place};
-use super::selecting::case_of;
+use super::selecting::cases_of;
 use crate::sched::park::enter;
 use crate::sched::waitq::{Node, Waiter, WakeList};
 use crate::shim::Relaxed;
@@ -20,9 +20,10 @@ use crate::shim::Relaxed;
 /// As `waitq::PassOn` says.
 pub(super) unsafe fn pass_on_received(waiter: &Waiter, by: Option<&Node>) {
     let header = std::ptr::with_exposed_provenance::<Header>(waiter.on.get().object);
-    if let Some(node) = by {
+    // On a channel on which nothing ever happens nothing was given.
+    if !header.is_null() {
         // SAFETY: D2, the abandoned receiver holds a handle, so the channel is there; the node was in its queue.
-        unsafe { ((*header).take_back)(header, node) };
+        unsafe { ((*header).take_back)(header, by) };
     }
 }
 
@@ -31,13 +32,16 @@ pub(super) unsafe fn pass_on_received(waiter: &Waiter, by: Option<&Node>) {
 /// # Safety
 /// As `waitq::PassOn` says.
 pub(super) unsafe fn pass_on_selected(waiter: &Waiter, by: Option<&Node>) {
-    if let Some(node) = by
-        // SAFETY: D2, the cases lie on the abandoned stack.
-        && let Some(port) = unsafe { case_of(waiter, node) }
-    {
-        let header = port.header();
-        // SAFETY: as in `pass_on_received`.
-        unsafe { (header.take_back)(header, node) };
+    // SAFETY: D2, the cases lie on the abandoned stack.
+    for (at, case) in unsafe { cases_of(waiter) }.iter().enumerate() {
+        let by = by.filter(|node| node.case() == at);
+        if let Some(port) = case.port
+            && (by.is_some() || !case.is_send)
+        {
+            let header = port.header();
+            // SAFETY: as in `pass_on_received`.
+            unsafe { (header.take_back)(header, by) };
+        }
     }
 }
 
@@ -55,23 +59,27 @@ impl Header {
 }
 
 impl<T> Chan<T> {
-    /// Takes back what the owner of `node` was given, and gives it to the next one.
+    /// Takes back what the owner of the node was given, and gives it to the next one; None: it was
+    /// given nothing here.
     ///
     /// # Safety
     /// The header is a `Chan<T>`'s. The node was in one of its queues and was ended for a goroutine that was abandoned: it stays.
-    pub(super) unsafe fn take_back(header: *const Header, node: &Node) {
+    pub(super) unsafe fn take_back(header: *const Header, node: Option<&Node>) {
         // SAFETY: by the caller's promise.
         let chan = unsafe {
             let chan = header.byte_sub(offset_of!(Chan<T>, header));
             &*chan.cast::<Chan<T>>()
         };
-        match node.word.get() {
-            word::MOVED => chan.put_back(node), // a select's sender is never told that
-            word::PEER => chan.refuse_inside(Promise::Receiver(node.elem.get().cast())),
-            place if place >= word::RESERVED => {
+        match node.map(|node| (node, node.word.get())) {
+            // A select's sender is never told that.
+            Some((node, word::MOVED)) => chan.put_back(node),
+            Some((node, word::PEER)) => {
+                chan.refuse_inside(Promise::Receiver(node.elem.get().cast()));
+            }
+            Some((_, place)) if place >= word::RESERVED => {
                 chan.refuse_inside(Promise::Place(Place(place - word::RESERVED)));
             }
-            _ => {} // nothing was given but the news
+            _ => chan.look_after_leaving(), // nothing was given but the news
         }
     }
 
@@ -110,6 +118,7 @@ impl<T> Chan<T> {
             }
             claim.finish(wake);
         }
+        self.look_after(q, wake);
     }
 
     /// Takes a value that was taken back; false: there is none. Under the lock.

@@ -190,6 +190,10 @@ impl<'a> Run<'_, 'a> {
             return no_cases(wait.deadline());
         }
         let deadline_ns = wait.deadline();
+        let mut told = Told {
+            cases: self.cases,
+            is_told: false,
+        };
         with_indices(self.cases.len(), |order| {
             loop {
                 self.shuffle(order);
@@ -202,10 +206,12 @@ impl<'a> Run<'_, 'a> {
                 if !matches!(wait, Wait::Not) {
                     check_cancelled(); // whoever was told once is not told again
                 }
-                match self.under_locks(order, matches!(wait, Wait::Not), deadline_ns) {
+                let is_default = matches!(wait, Wait::Not);
+                match self.under_locks(order, is_default, told.is_told, deadline_ns) {
                     Locked::Got(at, promise) => return Some(self.selected(at, promise)),
                     Locked::Nothing => return None,
-                    Locked::Again | Locked::Cancelled => {}
+                    Locked::Again => told.is_told = true,
+                    Locked::Cancelled => {}
                 }
             }
         })
@@ -268,7 +274,14 @@ enum Locked {
 }
 
 impl Run<'_, '_> {
-    fn under_locks(&mut self, order: &[usize], is_default: bool, deadline_ns: u64) -> Locked {
+    /// `is_told`: it was woken to look again.
+    fn under_locks(
+        &mut self,
+        order: &[usize],
+        is_default: bool,
+        is_told: bool,
+        deadline_ns: u64,
+    ) -> Locked {
         let waiter = Waiter::new();
         let mut wake = WakeList::new();
         // For a receive that finds a promise instead of a value.
@@ -276,7 +289,7 @@ impl Run<'_, '_> {
         let promised_node = Node::new(&promised, 0);
         promised_node.elem.set(self.parcel.room());
         with_nodes(self.cases, &waiter, self, |run, nodes| {
-            let due = run.next_due();
+            let mut due = run.next_due();
             with_indices(run.cases.len(), |sorted| {
                 let rt = enter(); // until it sleeps: whoever claims it relies on it (`waitq`)
                 let locks = LockAll::new(run.cases, sorted);
@@ -285,7 +298,10 @@ impl Run<'_, '_> {
                     if run.next_due() != due {
                         return Locked::Again;
                     }
-                    run.queue(order, nodes, &mut wake);
+                    if due != u64::MAX {
+                        due = run.turns(nodes);
+                    }
+                    run.queue(order, nodes, is_told, &mut wake);
                 }
                 drop(locks);
                 wake.wake_in(&rt);
@@ -363,8 +379,26 @@ impl Run<'_, '_> {
         self.cases.iter().map(due).min().unwrap_or(u64::MAX)
     }
 
+    /// Until when it may sleep for the sake of channels that have something by themselves. With all
+    /// locks held, before [`Run::queue`].
+    fn turns(&self, nodes: &[Node]) -> u64 {
+        let turn = |(case, node): (&Case<'_>, &Node)| match case.port {
+            Some(port) if !case.is_send => {
+                // SAFETY: the lock is held.
+                port.turn(unsafe { port.header().queues.get_held() }, node)
+            }
+            _ => u64::MAX,
+        };
+        self.cases
+            .iter()
+            .zip(nodes)
+            .map(turn)
+            .min()
+            .unwrap_or(u64::MAX)
+    }
+
     /// Puts the nodes into the queues, with all locks held.
-    fn queue(&self, order: &[usize], nodes: &[Node], wake: &mut WakeList) {
+    fn queue(&self, order: &[usize], nodes: &[Node], is_told: bool, wake: &mut WakeList) {
         // In the order of the tries: of several cases on one channel none is always the first in its queue.
         for at in order {
             let (case, node) = (&self.cases[*at], &nodes[*at]);
@@ -381,7 +415,10 @@ impl Run<'_, '_> {
                 if case.is_send {
                     q.sendq.push_back(node);
                 } else {
-                    q.recvq.push_back(node);
+                    // One that was told to look at the clock, and does, comes first there.
+                    let due = node.due.get();
+                    let is_first = is_told && due != u64::MAX && due <= port.next_due();
+                    q.recvq.push(node, is_first);
                 }
             }
         }
@@ -445,7 +482,8 @@ impl Run<'_, '_> {
 
     /// Takes out every node that its channel has not popped.
     fn unqueue(&self, nodes: &[Node], outcome: Outcome) {
-        let _rt = enter();
+        let mut wake = WakeList::new();
+        let rt = enter();
         for (at, (case, node)) in self.cases.iter().zip(nodes).enumerate() {
             let Some(port) = case.port else { continue };
             if outcome == Outcome::Case(at) {
@@ -457,22 +495,48 @@ impl Run<'_, '_> {
                 q.sendq.remove(node);
             } else {
                 q.recvq.remove(node);
+                if node.due.get() != u64::MAX {
+                    port.look_after(&mut q, &mut wake);
+                }
             }
             header.note_queues(&q);
+        }
+        wake.wake_in(&rt);
+    }
+}
+
+/// The cases of a select; each node has the number of its case.
+///
+/// # Safety
+/// The waiter is a select's that sleeps or was abandoned.
+pub(super) unsafe fn cases_of(waiter: &Waiter) -> &[Case<'_>] {
+    let on = waiter.on.get();
+    // SAFETY: by the caller's promise; `wait` stored the cases.
+    unsafe { std::slice::from_raw_parts(on.cases_at.cast(), on.cases as usize) }
+}
+
+/// A select that was woken to look again, at the clock perhaps, and leaves or unwinds: somebody
+/// else is to look.
+struct Told<'c, 'a> {
+    cases: &'c [Case<'a>],
+    is_told: bool,
+}
+
+impl Drop for Told<'_, '_> {
+    fn drop(&mut self) {
+        if self.is_told {
+            look_after_leaving(self.cases);
         }
     }
 }
 
-/// The channel of a select's node.
-///
-/// # Safety
-/// The waiter is a select's that sleeps or was abandoned, and the node is one of its own.
-pub(super) unsafe fn case_of<'a>(waiter: &'a Waiter, node: &Node) -> Option<&'a dyn Port> {
-    let on = waiter.on.get();
-    let cases = on.cases_at.cast::<Case<'a>>();
-    // SAFETY: by the caller's promise; `wait` stored the cases, and each node has the number of its case.
-    let cases = unsafe { std::slice::from_raw_parts(cases, on.cases as usize) };
-    cases.get(node.case())?.port
+#[cold]
+#[inline(never)]
+fn look_after_leaving(cases: &[Case<'_>]) {
+    let receives = cases.iter().filter(|case| !case.is_send);
+    receives
+        .filter_map(|case| case.port)
+        .for_each(Port::look_after_leaving);
 }
 
 /// All channels of a select, locked by address, each once.

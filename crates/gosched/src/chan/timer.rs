@@ -1,10 +1,21 @@
 //! A channel whose values come from the clock: `after`, `at`, `tick`, `time::Timer` and `time::Ticker`.
 //!
-//! Nothing runs for it. When its time has come is seen by whoever looks; who waits does so with that deadline, and whoever
-//! changes it makes them look again. There is room for one value, as in Go: a tick that finds a receiver waiting goes to
-//! that receiver, any other one fills the room, and one that finds it filled is missed. Nobody is there at the moment of a tick, so
-//! this is told afterwards: a receiver that waited takes one tick, a receiver that comes by takes one and drops those missed. So a timer that nobody waits on costs nothing, and one that is stopped or set anew can have
-//! no stale value (Go ≥ 1.23): a value that was not received never existed.
+//! Nothing runs for it. When its time has come is seen by whoever looks; who waits does so with a
+//! deadline, and whoever sets the clock anew makes them look again. There is room for one value, as
+//! in Go: a tick that finds a receiver waiting goes to that receiver, any other one fills the room,
+//! and one that finds it filled is missed. Nobody is there at the moment of a tick, so this is told
+//! afterwards: a receiver that waited takes one tick, a receiver that comes by takes one and drops
+//! those missed. So a timer that nobody waits on costs nothing, and one that is stopped or set anew
+//! can have no stale value (Go ≥ 1.23): a value that was not received never existed.
+//!
+//! Of several that wait each has a tick of its own to come, in the order of the queue, and sleeps
+//! until that one (`Node::due`): a tick wakes one receiver, however many wait. For that the first
+//! in the queue must sleep no longer than until the next tick. It may not be so where somebody has
+//! left the queue without a tick, for its time is over, its select has something else, or its
+//! runtime is gone. So whoever leaves the queue, and whoever takes a value, looks at the first one
+//! (`look_after`), and wakes it to look again if it sleeps for too long. One who was woken so
+//! queues itself as the first, unless somebody else looks by then, or does the same before it
+//! leaves: that is the rule for everybody who was told `AGAIN`.
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -41,6 +52,45 @@ impl<T> Receiver<T> {
     }
 }
 
+impl<T> Chan<T> {
+    /// Until when a receiver that queues itself may sleep for the channel's own sake. Under the
+    /// lock.
+    #[inline]
+    pub(super) fn turn(&self, q: &mut Queues, node: &Node) -> u64 {
+        match &self.flavor {
+            Flavor::Clock(clock) => {
+                let due = clock.turn(q);
+                node.due.set(due);
+                due
+            }
+            _ => self.next_due(),
+        }
+    }
+
+    /// A receiver that waited has left: of those who wait for the clock one looks in time. Under
+    /// the lock.
+    #[inline]
+    pub(super) fn look_after(&self, q: &mut Queues, wake: &mut WakeList) {
+        if let Flavor::Clock(clock) = &self.flavor {
+            clock.look_after(&self.header, q, wake);
+        }
+    }
+
+    /// As [`Chan::look_after`], without locks.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn look_after_leaving(&self) {
+        if let Flavor::Clock(_) = self.flavor {
+            let mut wake = WakeList::new();
+            let rt = enter();
+            let mut q = self.header.queues.lock();
+            self.look_after(&mut q, &mut wake);
+            drop(q);
+            wake.wake_in(&rt);
+        }
+    }
+}
+
 impl<T> Clock<T> {
     pub(super) fn new(when: u64, period_ns: u64, make: fn(Instant) -> T) -> Clock<T> {
         os::instant_of(0); // what converts moments is made now, not under a lock
@@ -71,6 +121,7 @@ impl<T> Clock<T> {
             let _rt = enter();
             let mut q = header.queues.lock();
             let when = self.take_due(header, &mut q, now, &mut wake);
+            self.look_after(header, &mut q, &mut wake);
             drop(q);
             wake.wake();
             when
@@ -117,6 +168,51 @@ impl<T> Clock<T> {
         header.note_queues(q);
     }
 
+    /// Until when a receiver may sleep that queues itself: the next tick, if nobody looks for it,
+    /// or the one that those before it leave to it. No two look for the same. Under the lock,
+    /// before it is in.
+    pub(super) fn turn(&self, q: &mut Queues) -> u64 {
+        let when = self.when();
+        let period = match self.period_ns.load(Relaxed) {
+            0 => u64::MAX,
+            period => period,
+        };
+        match self.is_looked_for(q) {
+            true => q
+                .recvq
+                .last()
+                .map_or(when, |last| when.max(last.due.get().saturating_add(period))),
+            false => when,
+        }
+    }
+
+    /// Until when a receiver may sleep that is about to queue itself with `node`, and whether it is
+    /// put in first; `is_told`: it was woken to look again. Under the lock.
+    #[cold]
+    pub(super) fn queue_up(&self, q: &mut Queues, node: &Node, is_told: bool) -> (u64, bool) {
+        let due = self.turn(q);
+        node.due.set(due);
+        (due, is_told && due <= self.when())
+    }
+
+    /// Whether the first who waits looks when the next value is due. Under the lock.
+    fn is_looked_for(&self, q: &mut Queues) -> bool {
+        let first = q.recvq.first();
+        first.is_some_and(|first| first.due.get() <= self.when())
+    }
+
+    /// Somebody has left, or has taken a value: the first who waits sleeps until the next value is
+    /// due, or is woken to look again. Under the lock.
+    pub(super) fn look_after(&self, header: &Header, q: &mut Queues, wake: &mut WakeList) {
+        if !self.is_looked_for(q)
+            && let Some((node, claim)) = q.recvq.pop()
+        {
+            node.word.set(word::AGAIN);
+            claim.finish(wake);
+            header.note_queues(q);
+        }
+    }
+
     /// Takes the value of `when`; the next one is the first after `from`. Under the lock.
     fn advance(&self, when: u64, from: u64) {
         let next = match self.period_ns.load(Relaxed) {
@@ -147,6 +243,7 @@ impl<T> Clock<T> {
             unsafe { to.write(self.value(when)) };
         }
         self.serve(header, &mut q, now, &mut wake);
+        self.look_after(header, &mut q, &mut wake);
         drop(q);
         wake.wake();
         is_due

@@ -354,6 +354,8 @@ pub(crate) struct Node {
     /// The owner's: where the value lies or goes, how it went, what the waiter asked for.
     pub(crate) elem: Cell<*mut u8>,
     pub(crate) word: Cell<usize>,
+    /// When a receiver that waits for the clock looks by itself (`chan::timer`).
+    pub(crate) due: Cell<u64>,
     _pin: PhantomPinned,
 }
 
@@ -370,6 +372,7 @@ impl Node {
             case,
             elem: Cell::new(ptr::null_mut()),
             word: Cell::new(0),
+            due: Cell::new(u64::MAX),
             _pin: PhantomPinned,
         }
     }
@@ -540,11 +543,26 @@ impl WaitQueue {
 
     /// Whether somebody waits here still whose node is wanted. A look: the wait may be over at once.
     pub(crate) fn has(&self, wanted: impl Fn(&Node) -> bool) -> bool {
-        self.iter().any(|node| {
-            // SAFETY: G4, as in `pop`.
-            let word = &unsafe { &*node.waiter }.word;
-            wanted(node) && !word.is_claimed() && !word.waiter().is_some_and(is_gone)
-        })
+        self.iter().any(|node| wanted(node) && is_waiting(node))
+    }
+
+    /// The node that [`WaitQueue::pop`] would take; it stays. Those before it go, as there. A look:
+    /// its wait may be over at once.
+    pub(crate) fn first(&mut self) -> Option<&Node> {
+        // SAFETY: G4, as in `pop`.
+        while let Some(node) = unsafe { self.head.as_ref() } {
+            if is_waiting(node) {
+                return Some(node);
+            }
+            self.remove(node);
+        }
+        None
+    }
+
+    /// The last node, be its wait over or not.
+    pub(crate) fn last(&self) -> Option<&Node> {
+        // SAFETY: G4, a node in the queue is alive.
+        unsafe { self.tail.as_ref() }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -558,6 +576,13 @@ impl WaitQueue {
             node.next.get().as_ref()
         })
     }
+}
+
+/// Whether the wait of a node in a queue is not over. A look: it may be at once.
+fn is_waiting(node: &Node) -> bool {
+    // SAFETY: G4, as in `pop`.
+    let word = &unsafe { &*node.waiter }.word;
+    !word.is_claimed() && !word.waiter().is_some_and(is_gone)
 }
 
 #[inline]
