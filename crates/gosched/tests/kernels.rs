@@ -266,6 +266,25 @@ fn d9_system_calls_that_are_refused_later_do_no_harm() {
     }
 }
 
+/// The same calls, of a sandbox that was there before the runtime. Without signal stacks or
+/// threads, for which libc needs `mprotect`, there is none; `errors.rs` has what `build()` says then.
+#[test]
+fn d9_system_calls_that_are_refused_from_the_start_do_no_harm() {
+    const NAME: &str = "d9_system_calls_that_are_refused_from_the_start_do_no_harm";
+    let run = |which: &str| {
+        println!("without {which}");
+        let calls = CALLS.iter().filter(|(name, _)| *name == which);
+        let calls: Vec<i64> = calls.flat_map(|(_, calls)| calls.iter().copied()).collect();
+        refuse(&calls, libc::EPERM);
+        two().run(everything);
+    };
+    let is_needed = |name: &str| matches!(name, "alternate stacks" | "threads" | "mprotect");
+    for (name, _) in CALLS.iter().filter(|(name, _)| !is_needed(name)) {
+        let out = common::child_of(NAME, name, run);
+        assert!(out.status.success(), "without {name}: {out:#?}");
+    }
+}
+
 /// Limits that a process sets for itself, or finds.
 #[test]
 fn d9_limits_of_resources_do_no_harm() {

@@ -324,24 +324,40 @@ pub(super) fn use_malloc(mut after: impl FnMut()) {
         // SAFETY: allocates and frees; the compiler knows these functions, and would leave them
         // out.
         unsafe {
-            let (one, two) = (
-                black_box(libc::malloc(size)),
-                black_box(libc::calloc(1, size)),
-            );
+            let (one, two) = keeping_errno(|| {
+                (
+                    black_box(libc::malloc(size)),
+                    black_box(libc::calloc(1, size)),
+                )
+            });
             after();
-            libc::free(one);
+            keeping_errno(|| libc::free(one));
             after();
-            libc::free(two);
+            keeping_errno(|| libc::free(two));
             after();
         }
     }
 }
 
-/// Has libc make the thread's state for `getrandom`, if this libc and the kernel have that.
+/// Runs `f`. An error that libc notes meanwhile is forgotten: `errno` is one of the words that are
+/// watched, and means nothing here.
+fn keeping_errno<R>(f: impl FnOnce() -> R) -> R {
+    // SAFETY: the thread's own word, at the same place before and after.
+    unsafe {
+        let errno = libc::__errno_location();
+        let before = *errno;
+        let out = f();
+        *errno = before;
+        out
+    }
+}
+
+/// Has libc make the thread's state for `getrandom`, if this libc and the kernel have that. A
+/// sandbox may refuse the call.
 pub(super) fn use_random() {
     let mut bytes = [0u8; 8];
     // SAFETY: writes this array.
-    unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    keeping_errno(|| unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) });
 }
 
 /// Whether the malloc that the program calls is libc's own.
