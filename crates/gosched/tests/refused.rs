@@ -43,3 +43,28 @@ fn d6_run_panics_with_the_reason() {
         "shared_thread_locals",
     ]);
 }
+
+/// glibc's malloc that checks is a library of its own, whose symbols are found by their version
+/// only. It keeps nothing for a thread.
+#[test]
+fn d6_a_malloc_that_checks_is_no_reason() {
+    const NAME: &str = "d6_a_malloc_that_checks_is_no_reason";
+    for level in ["0", "3"] {
+        let preload = |command: &mut std::process::Command| {
+            command
+                .env("LD_PRELOAD", "libc_malloc_debug.so.0")
+                .env("GLIBC_TUNABLES", format!("glibc.malloc.check={level}"));
+        };
+        let out = common::child_with(NAME, level, preload, |_| {
+            let runtime = Runtime::builder().procs(2).build().unwrap();
+            runtime.run(|| {
+                let all = (0..1000).map(|n| gosched::thread::spawn(move || vec![n; 1 + n % 97]));
+                let all: Vec<_> = all.collect();
+                for (n, one) in all.into_iter().enumerate() {
+                    assert_eq!(one.join().unwrap().len(), 1 + n % 97);
+                }
+            });
+        });
+        out.succeeded();
+    }
+}

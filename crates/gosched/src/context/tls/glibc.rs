@@ -362,15 +362,21 @@ pub(super) fn use_random() {
 
 /// Whether the malloc that the program calls is libc's own.
 pub(super) fn is_malloc_libcs() -> bool {
-    let object = |name: &CStr| {
+    let object = |at: *mut c_void| {
         let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
         // SAFETY: writes the struct, if it knows the address; zeroes are a value of it.
-        symbol(name).map(|at| unsafe {
+        unsafe {
             libc::dladdr(at, info.as_mut_ptr());
             info.assume_init().dli_fbase
-        })
+        }
     };
-    object(c"malloc") == object(c"gnu_get_libc_version")
+    let (name, version) = (c"malloc", c"GLIBC_2.2.5");
+    // SAFETY: a look-up by name.
+    let versioned = unsafe { libc::dlvsym(libc::RTLD_DEFAULT, name.as_ptr(), version.as_ptr()) };
+    // Calls are bound to the version or to one without. glibc's malloc that checks
+    // (`libc_malloc_debug`) is found by the version only, a program's own only without.
+    let libc = symbol(c"gnu_get_libc_version").map(object);
+    symbol(name).map(object) == libc && (versioned.is_null() || Some(object(versioned)) == libc)
 }
 
 /// The thread-locals of libc that hold malloc's cache and arena: those that using it has made
