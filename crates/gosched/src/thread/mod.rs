@@ -223,7 +223,6 @@ pub fn current() -> Thread {
     unsafe { Thread::share(inner) }
 }
 
-/// The calling goroutine's `Inner`, made now if it has none.
 /// The id of the calling goroutine or plain thread; None on a plain thread whose thread-locals have ended. Makes no handle for
 /// a goroutine.
 pub(crate) fn current_id() -> Option<ThreadId> {
@@ -236,6 +235,7 @@ pub(crate) fn current_id() -> Option<ThreadId> {
         .ok()
 }
 
+/// The calling goroutine's `Inner`, made now if it has none.
 fn current_inner() -> NonNull<Inner> {
     let Some(g) = current_g() else {
         crate::sched::fatal::throw("no goroutine here")
