@@ -451,6 +451,7 @@ impl<T> Chan<T> {
     }
 
     /// After a wait: the node comes out of its queue, and what it got is told.
+    #[inline]
     fn finish_wait(
         &self,
         outcome: Outcome,
@@ -464,20 +465,25 @@ impl<T> Chan<T> {
                 _ => Slow::Again,
             };
         }
-        {
-            let mut wake = WakeList::new();
-            let rt = enter();
-            let mut q = self.header.queues.lock();
-            queue(&mut q).remove(node);
-            self.header.note_queues(&q);
-            self.look_after(&mut q, &mut wake);
-            drop(q);
-            wake.wake_in(&rt);
-        }
+        self.unqueue(node, queue);
         match outcome {
             Outcome::TimedOut => Slow::TimedOut,
             _ => Slow::Cancelled,
         }
+    }
+
+    /// Takes the node of a wait that nobody has ended out of its queue.
+    #[cold]
+    #[inline(never)]
+    fn unqueue(&self, node: &Node, queue: fn(&mut Queues) -> &mut WaitQueue) {
+        let mut wake = WakeList::new();
+        let rt = enter();
+        let mut q = self.header.queues.lock();
+        queue(&mut q).remove(node);
+        self.header.note_queues(&q);
+        self.look_after(&mut q, &mut wake);
+        drop(q);
+        wake.wake_in(&rt);
     }
 
     pub(super) fn try_recv(&self) -> Result<T, TryRecvError> {

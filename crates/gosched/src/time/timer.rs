@@ -100,12 +100,16 @@ impl Timer {
 }
 
 impl Func {
+    #[cold]
+    #[inline(never)]
     fn stop(&self) -> bool {
         let next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         let _whole = no_preempt(PreemptOff::HalfDone);
         next.cancel()
     }
 
+    #[cold]
+    #[inline(never)]
     #[track_caller]
     fn reset(&self, when: u64) -> bool {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
