@@ -1,6 +1,6 @@
 //! Loom models of the scheduler's concurrent algorithms, over the library's own source files.
 //!
-//! The library's `sched/{runq,gstatus,pstatus,claim,nap,note,spin,slot,sudog}.rs`, `sync/*_word.rs`, `netpoll/changes.rs` and
+//! The library's `sched/{runq,gstatus,pstatus,claim,nap,note,spin,slot,sudog,opens}.rs`, `sync/*_word.rs`, `netpoll/changes.rs` and
 //! `future/word.rs` import nothing but `crate::shim`. Here that shim gives them loom's atomics, rings of four slots and a futex made of loom's parts, so what the
 //! models explore is the code that ships. `time/poller.rs`, `sched/waitq.rs` and all of `chan/` are compiled too; what they want of the scheduler is in
 //! `sched.rs`, `netpoll.rs`, `thread.rs`, `context.rs` and `os.rs`: goroutines that are loom's threads and park by the library's protocol, one
@@ -22,7 +22,7 @@
 //!  models/unbounded.rs   the list, and who waits beside it     U10, G4
 //!  models/select.rs      select against sends, ends, timeouts  G4
 //!  models/buffer/        ring and list by themselves           U10
-//!  models/teardown.rs    a send against the drop of a runtime D2, G4
+//!  models/teardown.rs    sends against the drop of a runtime   D2, G4
 //!  models/net.rs     a socket's changes against who waits      F5
 //!  models/future.rs  wakers against whoever polls              U10, G4
 //!  models/watcher.rs timers against the watcher and sysmon     SM, D10

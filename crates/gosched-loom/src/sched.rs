@@ -7,6 +7,9 @@
 #[allow(dead_code, reason = "the dumps' side of the file has no concurrency")]
 pub(crate) mod waitq;
 
+#[path = "../../gosched/src/sched/opens.rs"]
+pub(crate) mod opens;
+
 #[path = "../../gosched/src/sched/wakelist.rs"]
 #[allow(
     dead_code,
@@ -50,10 +53,14 @@ impl Sched {
 pub(crate) mod g {
     //! A goroutine.
 
+    use std::cell::UnsafeCell;
     use std::ffi::c_void;
+    use std::mem::MaybeUninit;
+    use std::ptr::NonNull;
     use std::sync::Arc;
 
     use super::note::Note;
+    use super::opens::{OpenSend, OpenSends};
     use super::park::WaitOps;
     use crate::gstatus::{Status, StatusWord};
     use crate::shim::Cell;
@@ -76,6 +83,8 @@ pub(crate) mod g {
         pub(super) has_m: Cell<bool>,
         /// Made ready.
         pub(super) resume: Note,
+        opens: OpenSends,
+        open_slot: UnsafeCell<MaybeUninit<OpenSend>>,
         /// Its runtime, if that one ends; then it has been queued, and its thread sleeps, both under the scheduler's lock.
         pub(super) home: Option<Arc<super::Sched>>,
         pub(super) is_queued: Cell<bool>,
@@ -101,7 +110,17 @@ pub(crate) mod g {
                 wait_ops: Cell::new(None),
                 has_m: Cell::new(true),
                 resume: Note::new(),
+                opens: OpenSends::new(),
+                open_slot: UnsafeCell::new(MaybeUninit::uninit()),
             }
+        }
+
+        pub(crate) fn opens(&self) -> &OpenSends {
+            &self.opens
+        }
+
+        pub(crate) fn open_slot(&self) -> NonNull<OpenSend> {
+            NonNull::new(self.open_slot.get().cast()).unwrap()
         }
 
         pub(crate) fn sched(&self) -> &super::Sched {
@@ -130,6 +149,14 @@ pub(crate) mod g {
     unsafe impl Send for G {}
     // SAFETY: as above.
     unsafe impl Sync for G {}
+}
+
+pub(crate) mod m {
+    //! Why a goroutine makes no room; here nobody asks.
+
+    pub(crate) enum PreemptOff {
+        HalfDone,
+    }
 }
 
 pub(crate) mod ptr {
@@ -218,6 +245,11 @@ pub(crate) mod park {
     }
 
     pub(crate) fn enter() -> Entered {
+        Entered
+    }
+
+    /// Nobody is asked to make room.
+    pub(crate) fn no_preempt(_: super::m::PreemptOff) -> Entered {
         Entered
     }
 
@@ -358,6 +390,7 @@ pub(crate) mod teardown {
 
     /// The library's. It finds out by the status whether the goroutine is Runnable, when no M of the runtime is inside.
     fn take_back(g: Gp, is_queued: bool) {
+        g.opens().refuse_all();
         if withdraw(g) {
             if let Some(ops) = g.wait_ops.get() {
                 // SAFETY: D2, it stays Waiting.

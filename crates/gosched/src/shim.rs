@@ -1,6 +1,6 @@
 //! What the concurrent algorithms stand on: atomics, the futex and the sizes of their rings.
 //!
-//! `sched/{runq,gstatus,pstatus,claim,nap,note,spin,slot,sudog}.rs` import these names and nothing else from outside, `chan/` and
+//! `sched/{runq,gstatus,pstatus,claim,nap,note,spin,slot,sudog,opens}.rs` import these names and nothing else from outside, `chan/` and
 //! `sched/waitq.rs` little else, so the crate `gosched-loom` can compile the very same files over loom's atomics and small rings
 //! and explore every interleaving. Nothing here decides anything.
 

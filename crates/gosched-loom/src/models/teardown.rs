@@ -1,4 +1,5 @@
-//! A sender against the drop of the runtime whose goroutine waits for the message (D2, G4).
+//! The drop of a runtime: against a sender to a goroutine that waits there, and against a select's
+//! send of a goroutine that runs there (D2, G4).
 //!
 //! The receiver goes on with the message, or it is abandoned and the message is to be had: nobody was claimed for it, or it was taken
 //! back by the sender, which found the runtime dead, or by the drop, which found the goroutine Runnable. The channels, their
@@ -7,9 +8,9 @@
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
-use super::actors::{Msg, channel, go_in, plain};
+use super::actors::{Msg, channel, go_in, plain, select_give_up, select_send};
 use super::{Calm, explore};
-use crate::chan::resettable;
+use crate::chan::{Select, resettable};
 use crate::context::pointer;
 use crate::sched::Sched;
 use crate::sched::g::G;
@@ -82,6 +83,86 @@ fn d2_a_message_goes_to_the_next_receiver() {
         let got = (first.join().unwrap_or(0), next);
         assert!(got == (1, 0) || got == (0, 1), "D2: {got:?}");
     });
+}
+
+/// The runtime of a goroutine ends while a select of the goroutine has an open send. Explored: the
+/// drop before, beside and after the choice and the completion. Fails if both of them have the
+/// promise, or neither; or if the record goes while the drop uses it.
+#[test]
+fn d2_an_open_send_is_kept_or_refused() {
+    explore(Some(2), || {
+        let (s, r) = channel(Some(1));
+        let g = Arc::new(G::of(Some(Arc::new(Sched::mortal()))));
+        let sender = {
+            let s = ManuallyDrop::new(s.clone());
+            go_in(&g, move || select_send(&s, 1))
+        };
+        let dropper = {
+            let g = g.clone();
+            plain(move || drop_runtime(pointer(&g)))
+        };
+        dropper.join();
+        g.end.wakeup();
+        assert_eq!(sender.join(), Some(true), "there is room");
+        assert_eq!(r.try_recv().map_or(0, Msg::open), 1);
+        assert!(s.try_send(Msg::new(2)).is_ok(), "the place is free");
+        assert_eq!(r.try_recv().map_or(0, Msg::open), 2);
+        drop((s, r));
+    });
+}
+
+/// As above, without capacity. The receiver has the message, or it is told to look again and finds
+/// the goroutine, or the end.
+#[test]
+fn d2_the_receiver_of_an_open_send_looks_again() {
+    explore(Some(2), || {
+        let (s, r) = channel(Some(0));
+        let g = Arc::new(G::of(Some(Arc::new(Sched::mortal()))));
+        let sender = {
+            let s = ManuallyDrop::new(s.clone());
+            go_in(&g, move || select_send(&s, 1))
+        };
+        let receiver = plain(move || r.recv().map_or(0, Msg::open));
+        drop_runtime(pointer(&g));
+        s.close();
+        drop(s);
+        let got = receiver.join();
+        g.end.wakeup();
+        let sent = sender.join() == Some(true);
+        assert_eq!(sent, got == 1, "D2: it got {got}");
+    });
+}
+
+/// The goroutine gives its send up beside the drop: one of the two refuses the promise, or waits
+/// where it is abandoned, and the drop does.
+#[test]
+fn d2_an_open_send_is_refused_once() {
+    for waits in [false, true] {
+        explore(Some(2), move || {
+            let (s, r) = channel(Some(1));
+            let g = Arc::new(G::of(Some(Arc::new(Sched::mortal()))));
+            let sender = {
+                let s = ManuallyDrop::new(s.clone());
+                let never = ManuallyDrop::new(channel(Some(0)));
+                go_in(&g, move || {
+                    if !waits {
+                        return select_give_up(&s);
+                    }
+                    let mut select = Select::new();
+                    select.send(&s);
+                    let oper = ManuallyDrop::new(select.select());
+                    drop(never.1.recv());
+                    drop(ManuallyDrop::into_inner(oper));
+                })
+            };
+            drop_runtime(pointer(&g));
+            g.end.wakeup();
+            sender.join();
+            assert!(s.try_send(Msg::new(2)).is_ok(), "the place is free");
+            assert_eq!(r.try_recv().map_or(0, Msg::open), 2);
+            drop((s, r));
+        });
+    }
 }
 
 /// Two wait for a timer, one of them in a runtime that ends. Explored: the drop before, beside and

@@ -23,7 +23,7 @@ use std::time::Instant;
 use super::err::{RecvTimeoutError, SendTimeoutError, TryRecvError, TrySendError};
 use super::list::{Emptied, List, NoPush};
 use super::returned;
-use super::ring::{No, Ring};
+use super::ring::{No, Place, Ring};
 use super::seen::Seen;
 use super::timer::Clock;
 use crate::os;
@@ -89,6 +89,9 @@ pub(super) struct Header {
     /// What becomes of a node that was ended for a goroutine that never goes on, and of a wait that
     /// ended otherwise: [`Chan::take_back`].
     pub(super) take_back: unsafe fn(*const Header, Option<&Node>),
+    /// What becomes of the place of a select's send whose goroutine never goes on:
+    /// [`Chan::refuse_open_place`].
+    pub(super) refuse_place: unsafe fn(*const Header, Place),
 }
 
 /// What is special about the end of a channel.
@@ -144,6 +147,7 @@ impl<T> Chan<T> {
                 ending,
                 see: Chan::<T>::see,
                 take_back: Chan::<T>::take_back,
+                refuse_place: Chan::<T>::refuse_open_place,
             },
             flavor,
         };

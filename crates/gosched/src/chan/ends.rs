@@ -106,6 +106,10 @@ impl<T> Chan<T> {
         }
     }
 
+    fn has_promised_place(&self) -> bool {
+        matches!(&self.flavor, Flavor::Array(ring) if ring.has_reserved())
+    }
+
     /// # Safety
     /// One side has no handle left and never will; called once for each side.
     unsafe fn half_gone(this: NonNull<Chan<T>>) {
@@ -114,7 +118,10 @@ impl<T> Chan<T> {
             .header
             .is_half_gone
             .swap(true, AcqRel);
-        if was {
+        // A place may be promised to an operation that was forgotten: a drop of its runtime will
+        // look for it there (`open`). The channel stays.
+        // SAFETY: both sides are gone, so nobody else has it.
+        if was && !unsafe { this.as_ref() }.has_promised_place() {
             // SAFETY: made from a box; both sides are gone.
             drop(unsafe { Box::from_raw(this.as_ptr()) });
         }

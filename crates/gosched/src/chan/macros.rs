@@ -154,8 +154,9 @@ pub fn no_such_arm() -> ! {
 /// The channels are any expressions of type [`Receiver`] or [`Sender`], or references, boxes and the like that lead there. They are
 /// evaluated once, in the order of the arms, before anything is done; the timeout is evaluated after them. The message of a `send`
 /// is evaluated when its arm has been chosen, and only then, while all the channels are still borrowed. Patterns must match whatever
-/// comes, as in a `let`. A receiver, or a place in the buffer, waits for the message meanwhile; if its evaluation unwinds, it is let
-/// go. If it never ends, or its goroutine is abandoned with its runtime, it waits for ever.
+/// comes, as in a `let`. A receiver, or a place in the buffer, waits for the message meanwhile. It is let
+/// go if the evaluation unwinds, or if the goroutine's runtime is dropped; a goroutine that still runs
+/// then sends its message as [`Sender::send`] does. If the evaluation never ends it waits for ever.
 ///
 /// The value of the arm that is taken is the value of the `select!`. `break`, `continue`, `return` and `?` work in bodies:
 ///

@@ -46,6 +46,7 @@ mod err;
 mod iter;
 mod list;
 mod macros;
+mod open;
 mod parcel;
 mod port;
 mod receiver;

@@ -3,10 +3,11 @@
 use std::alloc::Layout;
 
 use super::core::{Chan, Flavor, Header, Queues, word};
+use super::open::Open;
 use super::ring::{No, Place};
 use super::zero::Took;
 use crate::os;
-use crate::sched::park::enter;
+use crate::sched::park::{Entered, enter};
 use crate::sched::waitq::{Claim, Node, WakeList};
 
 /// What a select's case has when it is chosen. A send has yet to be completed.
@@ -74,8 +75,8 @@ pub(super) trait Port {
     /// `to` is room for a value.
     unsafe fn poll_recv(&self, to: *mut u8) -> Result<(), No>;
 
-    /// The promise of a send, if that can be had now.
-    fn poll_send(&self) -> Option<Promise>;
+    /// The promise of a send, if that can be had now. Inside the runtime, without locks.
+    fn poll_send(&self, rt: &Entered) -> Option<Promise>;
 
     /// As [`Port::poll_recv`], with the channel's lock held.
     ///
@@ -122,9 +123,10 @@ pub(super) trait Port {
     /// Serves whoever waits, after somebody was queued. Under the lock.
     fn settle_queued(&self, q: &mut Queues, wake: &mut WakeList);
 
-    /// Refuses what was promised to a send that will not be completed. Outside the runtime. `may_drop`: the caller may drop
-    /// values of the channel, which need not be Send.
-    fn refuse(&self, promise: Promise, may_drop: bool);
+    /// Refuses what was promised to a send that will not be completed, unless a drop has done so.
+    /// Outside the runtime. `may_drop`: the caller may drop values of the channel, which need not
+    /// be Send.
+    fn refuse(&self, promise: Promise, open: Option<Open>, may_drop: bool);
 }
 
 impl<T> Port for Chan<T> {
@@ -162,13 +164,12 @@ impl<T> Port for Chan<T> {
         }
     }
 
-    fn poll_send(&self) -> Option<Promise> {
-        let mut wake = WakeList::new();
-        let _rt = enter();
+    fn poll_send(&self, rt: &Entered) -> Option<Promise> {
         if let Flavor::Zero { .. } = self.flavor {
+            let mut wake = WakeList::new();
             let q = self.header.queues.lock();
             let promise = self.promise_of_zero(q, &mut wake);
-            wake.wake();
+            wake.wake_in(rt);
             return promise;
         }
         if self.is_behind_senders() {
@@ -245,10 +246,13 @@ impl<T> Port for Chan<T> {
         Chan::settle_queued(self, q, wake);
     }
 
-    fn refuse(&self, promise: Promise, may_drop: bool) {
+    fn refuse(&self, promise: Promise, open: Option<Open>, may_drop: bool) {
         let mut wake = WakeList::new();
         let is_place = matches!(promise, Promise::Place(_));
         let rt = enter();
+        if open.as_ref().is_some_and(|open| !open.close()) {
+            return;
+        }
         self.refuse_promise(promise, &mut wake);
         wake.wake_in(&rt);
         drop(rt);
@@ -373,8 +377,14 @@ impl<T> Chan<T> {
         }
     }
 
-    /// Completes the send of a select's case.
-    pub(super) fn complete_send(&self, promise: Promise, msg: T) -> Result<(), T> {
+    /// Completes the send of a select's case. If a drop has refused its promise, the goroutine
+    /// still runs in a dropped runtime; it sends like any other.
+    pub(super) fn complete_send(
+        &self,
+        promise: Promise,
+        open: Option<Open>,
+        msg: T,
+    ) -> Result<(), T> {
         let mut wake = WakeList::new();
         match (promise, &self.flavor) {
             (Promise::Closed, _) => return Err(msg),
@@ -384,8 +394,12 @@ impl<T> Chan<T> {
                     .map_err(super::err::TrySendError::into_inner);
             }
             (Promise::Place(place), Flavor::Array(ring)) => {
-                let msg = std::mem::ManuallyDrop::new(msg);
                 let rt = enter();
+                if open.as_ref().is_some_and(|open| !open.close()) {
+                    drop(rt);
+                    return self.send_anew(msg);
+                }
+                let msg = std::mem::ManuallyDrop::new(msg);
                 // SAFETY: D1, the place is this operation's, filled once; the value is forgotten here.
                 unsafe { ring.fill(place, &raw const *msg) };
                 self.serve_receivers();
@@ -393,11 +407,15 @@ impl<T> Chan<T> {
                 self.drain_if_deserted();
             }
             (promise, _) => {
+                let rt = enter();
+                if open.as_ref().is_some_and(|open| !open.close()) {
+                    drop(rt);
+                    return self.send_anew(msg);
+                }
                 let Some((node, claim)) = promise.receiver() else {
                     crate::sched::fatal::throw("a select's receiver was claimed by somebody else")
                 };
                 let msg = std::mem::ManuallyDrop::new(msg);
-                let _rt = enter();
                 // SAFETY: D1, the receiver waits with room for a T at `elem`; the value is forgotten here.
                 unsafe {
                     node.elem
@@ -407,9 +425,16 @@ impl<T> Chan<T> {
                 };
                 node.word.set(word::MOVED);
                 claim.finish(&mut wake);
-                wake.wake();
+                wake.wake_in(&rt);
             }
         }
         Ok(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn send_anew(&self, msg: T) -> Result<(), T> {
+        self.send(msg, u64::MAX)
+            .map_err(super::err::SendTimeoutError::into_inner)
     }
 }

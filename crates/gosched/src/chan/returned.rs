@@ -85,7 +85,7 @@ impl<T> Chan<T> {
 
     /// Refuses what was promised to a select's sender. What nobody will receive stays in the buffer: destructors are not for
     /// the inside (D9).
-    fn refuse_inside(&self, promise: Promise) {
+    pub(super) fn refuse_inside(&self, promise: Promise) {
         let mut wake = WakeList::new();
         let rt = enter();
         self.refuse_promise(promise, &mut wake);

@@ -392,6 +392,18 @@ impl<T> Ring<T> {
         (self.head.load(SeqCst), self.tail.load(SeqCst))
     }
 
+    /// Whether a reserved place was neither filled nor given up. Nobody else has the ring.
+    pub(super) fn has_reserved(&self) -> bool {
+        let (mut at, tail) = self.positions();
+        while at != tail & !CLOSED {
+            if self.slot(at).stamp.load(Relaxed) == at | RESERVED {
+                return true;
+            }
+            at = self.after(at);
+        }
+        false
+    }
+
     /// Values in the ring, at some moment.
     pub(super) fn len(&self) -> usize {
         loop {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::err::{
     ReadyTimeoutError, RecvError, SelectTimeoutError, SendError, TryReadyError, TrySelectError,
 };
+use super::open::Open;
 use super::parcel::Parcel;
 use super::port::Promise;
 use super::selecting::{self, Case, Wait, recv_case, send_case};
@@ -398,7 +399,10 @@ impl fmt::Debug for Select<'_> {
 /// is_send::<gosched::chan::SelectedOperation<'static>>();
 /// ```
 ///
-/// None of its methods blocks: what they need was found when it was chosen.
+/// None of its methods blocks: what they need was found when it was chosen. There is one exception.
+/// When a runtime is dropped, a send that was chosen by one of its goroutines and is not completed
+/// is given up, so that the channel does not wait for it. If the goroutine still runs and completes
+/// it, that is a [`Sender::send`], which may block.
 ///
 /// See the example of [`Select`].
 #[must_use = "a selected operation must be completed"]
@@ -406,6 +410,8 @@ pub struct SelectedOperation<'a> {
     pub(super) index: usize,
     pub(super) case: Case<'a>,
     pub(super) promise: Option<Promise>,
+    /// The record of a send that was promised something.
+    pub(super) open: Option<Open>,
     pub(super) parcel: Parcel,
     pub(super) home: Home,
 }
@@ -438,7 +444,8 @@ impl SelectedOperation<'_> {
         };
         // SAFETY: D1, the handle keeps its channel alive.
         let chan = unsafe { s.chan.as_ref() };
-        chan.complete_send(promise, msg).map_err(SendError)
+        chan.complete_send(promise, self.open.take(), msg)
+            .map_err(SendError)
     }
 
     /// Completes a receive.
@@ -477,7 +484,7 @@ impl Drop for SelectedOperation<'_> {
                 // it may drop values of that type, and it is the caller.
                 Promise::Value if may_drop => unsafe { port.drop_value(self.parcel.room()) },
                 Promise::Value => {} // leaked: it may be not Send
-                promise => port.refuse(promise, may_drop),
+                promise => port.refuse(promise, self.open.take(), may_drop),
             }
         }
         if !std::thread::panicking() {

@@ -16,6 +16,7 @@ use std::ptr::{self, NonNull};
 use std::time::{Duration, Instant};
 
 use super::core::{Chan, HANDSHAKE, Header, word};
+use super::open::{Open, Spare};
 use super::parcel::{Parcel, Room};
 use super::port::{Polled, Port, Promise};
 use super::returned;
@@ -25,7 +26,8 @@ use super::{Receiver, RecvError, Sender};
 use crate::context::current_m;
 use crate::os;
 use crate::sched::g::WaitReason;
-use crate::sched::park::{Entered, enter};
+use crate::sched::m::PreemptOff;
+use crate::sched::park::{Entered, enter, no_preempt};
 use crate::sched::waitq::{Node, On, Outcome, WaitKind, Waiter, WakeList};
 use crate::thread::park::check_cancelled;
 
@@ -146,8 +148,8 @@ pub(super) fn run<'a>(
 
 fn try_one<'a>(cases: &[Case<'a>], index: usize) -> Option<SelectedOperation<'a>> {
     let run = Run::new(cases.get(index..=index)?, true, false);
-    let (_, promise) = run.poll(&[0])?;
-    let mut operation = run.selected(0, promise);
+    let got = run.poll(&[0])?;
+    let mut operation = run.selected(got);
     operation.index = index;
     Some(operation)
 }
@@ -197,8 +199,8 @@ impl<'a> Run<'_, 'a> {
         with_indices(self.cases.len(), |order| {
             loop {
                 self.shuffle(order);
-                if let Some((at, promise)) = self.poll(order) {
-                    return Some(self.selected(at, promise));
+                if let Some(got) = self.poll(order) {
+                    return Some(self.selected(got));
                 }
                 if matches!(wait, Wait::Not) && self.cases.len() < 2 {
                     return None;
@@ -208,7 +210,7 @@ impl<'a> Run<'_, 'a> {
                 }
                 let is_default = matches!(wait, Wait::Not);
                 match self.under_locks(order, is_default, told.is_told, deadline_ns) {
-                    Locked::Got(at, promise) => return Some(self.selected(at, promise)),
+                    Locked::Got(got) => return Some(self.selected(got)),
                     Locked::Nothing => return None,
                     Locked::Again => told.is_told = true,
                     Locked::Cancelled => {}
@@ -229,14 +231,21 @@ impl<'a> Run<'_, 'a> {
     }
 
     /// Tries each case by itself.
-    fn poll(&self, order: &[usize]) -> Option<(usize, Promise)> {
+    fn poll(&self, order: &[usize]) -> Option<Got> {
         for at in order {
             let case = self.cases[*at];
             let Some(port) = case.port else { continue };
+            let mut open = None;
             let got = if self.wants_ready {
                 port.is_ready(case.is_send).then_some(Promise::Ready)
             } else if case.is_send {
-                port.poll_send()
+                let mut spare = Spare::new();
+                let rt = enter(); // until it is known what was promised
+                let promise = port.poll_send(&rt);
+                open = promise
+                    .as_ref()
+                    .and_then(|promise| spare.open(&rt, port.header(), promise));
+                promise
             } else {
                 // SAFETY: the parcel has room for every receive's value.
                 match unsafe { port.poll_recv(self.parcel.room()) } {
@@ -246,27 +255,43 @@ impl<'a> Run<'_, 'a> {
                 }
             };
             if let Some(promise) = got {
-                return Some((*at, promise));
+                let at = *at;
+                return Some(Got { at, promise, open });
             }
         }
         None
     }
 
-    fn selected(self, at: usize, promise: Promise) -> SelectedOperation<'a> {
-        let case = self.cases[at];
+    fn selected(self, got: Got) -> SelectedOperation<'a> {
         SelectedOperation {
-            index: at,
-            case,
-            promise: Some(promise),
+            index: got.at,
+            case: self.cases[got.at],
+            promise: Some(got.promise),
+            open: got.open,
             parcel: self.parcel,
             home: Home::Here,
         }
     }
 }
 
+/// A case that was chosen.
+struct Got {
+    at: usize,
+    promise: Promise,
+    open: Option<Open>,
+}
+
+impl Got {
+    /// Nothing that would have to be refused.
+    fn new(at: usize, promise: Promise) -> Got {
+        let open = None;
+        Got { at, promise, open }
+    }
+}
+
 /// How the second half ended.
 enum Locked {
-    Got(usize, Promise),
+    Got(Got),
     /// Nothing could go on: at one moment, or in time.
     Nothing,
     Again,
@@ -288,6 +313,7 @@ impl Run<'_, '_> {
         let promised = Waiter::new();
         let promised_node = Node::new(&promised, 0);
         promised_node.elem.set(self.parcel.room());
+        let mut spare = (self.cases.iter().any(|case| case.is_send)).then(Spare::new);
         with_nodes(self.cases, &waiter, self, |run, nodes| {
             let mut due = run.next_due();
             with_indices(run.cases.len(), |sorted| {
@@ -306,15 +332,27 @@ impl Run<'_, '_> {
                 drop(locks);
                 wake.wake_in(&rt);
                 match found {
-                    Some((at, Polled::Now(promise))) => Locked::Got(at, promise),
+                    Some((at, Polled::Now(promise))) => {
+                        Locked::Got(run.open(&rt, at, promise, &mut spare))
+                    }
                     Some((at, Polled::Promised)) => {
                         run.shake_hands(rt, at, &promised, &promised_node)
                     }
                     None if is_default => Locked::Nothing,
-                    None => run.wait(rt, &waiter, nodes, deadline_ns, due),
+                    None => run.wait(rt, &waiter, nodes, deadline_ns, due, &mut spare),
                 }
             })
         })
+    }
+
+    /// A case was chosen: if it is a send, a drop of the runtime refuses what it was promised. In
+    /// the stay inside the runtime in which it was promised, without locks.
+    fn open(&self, rt: &Entered, at: usize, promise: Promise, spare: &mut Option<Spare>) -> Got {
+        let open = match (spare, self.cases[at].port) {
+            (Some(spare), Some(port)) => spare.open(rt, port.header(), &promise),
+            _ => None,
+        };
+        Got { at, promise, open }
     }
 
     /// Waits for the value of a sender that has yet to evaluate it.
@@ -325,7 +363,7 @@ impl Run<'_, '_> {
         let outcome = waiter.wait_in(rt, &HANDSHAKE, u64::MAX);
         debug_assert_eq!(outcome, Outcome::Case(0));
         match node.word.get() {
-            word::MOVED => Locked::Got(at, Promise::Value),
+            word::MOVED => Locked::Got(Got::new(at, Promise::Value)),
             _ => Locked::Again,
         }
     }
@@ -436,6 +474,7 @@ impl Run<'_, '_> {
         nodes: &[Node],
         deadline_ns: u64,
         due: u64,
+        spare: &mut Option<Spare>,
     ) -> Locked {
         waiter.on.set(On {
             cases_at: self.cases.as_ptr().cast(),
@@ -443,24 +482,32 @@ impl Run<'_, '_> {
             ..On::NOTHING
         });
         let outcome = waiter.wait_in(rt, &SELECT, deadline_ns.min(due));
+        // Until it is known what a send was promised: in a queue it would be abandoned with that
+        // (D2).
+        let whole = spare.is_some().then(|| no_preempt(PreemptOff::HalfDone));
         let is_due = outcome == Outcome::TimedOut && due <= deadline_ns && !self.wants_ready;
         let in_turn = is_due.then(|| self.take_due(nodes)).flatten();
         self.unqueue(nodes, outcome);
         if let Some(at) = in_turn {
-            return Locked::Got(at, Promise::Value);
+            return Locked::Got(Got::new(at, Promise::Value));
         }
         match outcome {
-            Outcome::Case(at) => match nodes[at].word.get() {
-                word::MOVED => Locked::Got(at, Promise::Value),
-                word::CLOSED => Locked::Got(at, Promise::Closed),
-                word::READY => Locked::Got(at, Promise::Ready),
-                word::AGAIN => Locked::Again,
-                word::PEER => {
-                    let node: *const Node = nodes[at].elem.get().cast();
-                    Locked::Got(at, Promise::Receiver(node))
+            Outcome::Case(at) => {
+                let promise = match nodes[at].word.get() {
+                    word::MOVED => Promise::Value,
+                    word::CLOSED => Promise::Closed,
+                    word::READY => Promise::Ready,
+                    word::AGAIN => return Locked::Again,
+                    word::PEER => Promise::Receiver(nodes[at].elem.get().cast()),
+                    place => Promise::Place(Place(place - word::RESERVED)),
+                };
+                if whole.is_none() {
+                    return Locked::Got(Got::new(at, promise));
                 }
-                place => Locked::Got(at, Promise::Place(Place(place - word::RESERVED))),
-            },
+                let rt = enter();
+                drop(whole);
+                Locked::Got(self.open(&rt, at, promise, spare))
+            }
             Outcome::TimedOut if due < deadline_ns => Locked::Again,
             Outcome::TimedOut => Locked::Nothing,
             Outcome::Cancelled => Locked::Cancelled,

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 
 use super::Sched;
 use super::gstatus::{Status, StatusWord};
+use super::opens::{OpenSend, OpenSends};
 use super::park::WaitOps;
 use super::ptr::{AtomicRef, Gp, Mp};
 use crate::context::stack::Stack;
@@ -175,8 +176,9 @@ pub(crate) struct G {
     pub(crate) wait_ops: Cell<Option<&'static WaitOps>>,
     pub(crate) wait_arg: Cell<*const c_void>,
 
-    // The closure, until the goroutine starts.
-    task: Cell<Option<&'static TaskVtable>>,
+    /// The table of the closure, until the goroutine starts; after that its open sends.
+    task: OpenSends,
+    /// The closure; after that room for the record of one open send.
     data: UnsafeCell<[MaybeUninit<u64>; INLINE_WORDS]>,
 }
 
@@ -288,24 +290,59 @@ impl G {
             Task::Inline(f) => {
                 // SAFETY: D3, the slot is ours, large and aligned enough (`FITS`).
                 unsafe { data.cast::<F>().write(f) };
-                self.task.set(Some(&Vtables::<F>::INLINE));
+                self.put_table(&Vtables::<F>::INLINE);
             }
             Task::Boxed(f) => {
                 // SAFETY: D3, as above; a box is one word.
                 unsafe { data.cast::<Box<F>>().write(f) };
-                self.task.set(Some(&Vtables::<F>::BOXED));
+                self.put_table(&Vtables::<F>::BOXED);
             }
         }
     }
 
     /// Takes the closure; the caller runs or drops it, once.
     pub(crate) fn take_task(&self) -> Option<(&'static TaskVtable, *mut u8)> {
-        self.task.take().map(|vt| (vt, self.data.get().cast()))
+        self.take_table().map(|vt| (vt, self.data.get().cast()))
+    }
+
+    #[inline]
+    fn put_table(&self, vtable: &'static TaskVtable) {
+        let word = ptr::from_ref(vtable).cast_mut().cast();
+        // ORDER: Relaxed; the G is the spawner's, and its queue hands it on.
+        self.task.word().store(word, Relaxed);
+    }
+
+    #[inline]
+    fn take_table(&self) -> Option<&'static TaskVtable> {
+        // ORDER: Relaxed; the G is the caller's.
+        let word = self.task.word().load(Relaxed);
+        self.task.word().store(ptr::null_mut(), Relaxed);
+        // SAFETY: D3, what is no list was put there by `put_table`.
+        unsafe { word.cast::<TaskVtable>().as_ref() }
+    }
+
+    /// Its sends that were chosen by a select and are not completed. Of any goroutine, started or
+    /// not.
+    #[inline]
+    pub(crate) fn opens(&self) -> &OpenSends {
+        &self.task
+    }
+
+    /// Room for one of their records: while it runs and has none.
+    #[inline]
+    pub(crate) fn open_slot(&self) -> NonNull<OpenSend> {
+        const { assert!(size_of::<OpenSend>() <= INLINE_WORDS * 8) };
+        const { assert!(align_of::<OpenSend>() <= align_of::<u64>()) };
+        // SAFETY: a field is not at null.
+        unsafe { NonNull::new_unchecked(self.data.get().cast()) }
     }
 
     /// Moves the closure of a goroutine that will never run out of it. By whoever owns the G.
     pub(crate) fn take_unrun(&self) -> Option<Unrun> {
-        self.task.take().map(|vtable| Unrun {
+        if self.task.is_list() {
+            return None;
+        }
+        self.take_table().map(|vtable| Unrun {
             vtable,
             // SAFETY: D3, the slot is the caller's; with the table gone what lies there is not used again.
             data: unsafe { *self.data.get() },

@@ -46,6 +46,7 @@ pub(crate) mod m;
 pub(crate) mod nap;
 pub(crate) mod netpoll;
 pub(crate) mod note;
+pub(crate) mod opens;
 pub(crate) mod p;
 pub(crate) mod park;
 pub(crate) mod preempt;

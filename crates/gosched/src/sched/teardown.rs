@@ -284,8 +284,10 @@ fn drop_unstarted(g: Gp) {
 }
 
 /// Takes a goroutine that never goes on off what it waits on, and passes on what it was given in a wait from which it has not
-/// returned. Inside the runtime, when no thread of the runtime is inside (D2).
+/// returned, or what its open sends were promised. Inside the runtime, when no thread of the runtime is inside (D2).
 pub(crate) fn take_back(g: Gp) {
+    // It may still run: then it finds that what its open sends were promised is refused.
+    g.opens().refuse_all();
     if withdraw(g) {
         if let Some(ops) = g.wait_ops.get() {
             // SAFETY: D2, the goroutine stays Waiting for ever: its wake-up was the caller's.

@@ -394,6 +394,18 @@ impl Node {
         // SAFETY: G4, by the caller's promise the waiter is there.
         claimed(self, unsafe { &*self.waiter }.word.claim(self.case))
     }
+
+    /// A claim of this node, made anew of what [`Claim::asleep`] said.
+    ///
+    /// # Safety
+    /// The claim is not finished, and nobody else will finish it.
+    pub(crate) unsafe fn claim_again(&self, asleep: usize) -> Claim {
+        Claim {
+            waiter: self.waiter,
+            case: self.case,
+            asleep,
+        }
+    }
 }
 
 /// A claimed waiter: what it waited for is handed over now.
@@ -405,6 +417,11 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
+    /// Who slept when it was claimed; 0: nobody.
+    pub(crate) fn asleep(&self) -> usize {
+        self.asleep
+    }
+
     /// What the waiter waited for is there; it is woken with the list.
     #[inline]
     pub(crate) fn finish(self, wake: &mut WakeList) {

@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod dropping;
+mod open_sends;
 mod passed_on;
 mod quiet;
 

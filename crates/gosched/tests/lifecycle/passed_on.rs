@@ -423,7 +423,7 @@ fn d2_a_tick_that_was_taken_back_is_found_or_forgotten() {
 /// A goroutine of `dropped`, which has one P and does not preempt, does its `work` when its slice is
 /// over. If the work makes room in the middle, the P goes to a goroutine that keeps it, and the
 /// other one never runs again. Returns when it has worked or made room.
-fn work_at_the_end_of_a_slice(
+pub(super) fn work_at_the_end_of_a_slice(
     dropped: &Runtime,
     work: impl FnOnce() + Send + 'static,
 ) -> Arc<AtomicBool> {
@@ -449,7 +449,7 @@ fn work_at_the_end_of_a_slice(
     release
 }
 
-fn one_p_without_preemption() -> Runtime {
+pub(super) fn one_p_without_preemption() -> Runtime {
     let builder = Runtime::builder().procs(1).preemption(false);
     builder.build().unwrap()
 }

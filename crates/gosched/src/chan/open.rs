@@ -1,0 +1,176 @@
+//! A select's open send, as its goroutine has it: the record by which a drop of the runtime finds
+//! what the send was promised, and refuses it (D2; the protocol is in `sched/opens.rs`).
+//!
+//! The first record of a goroutine lies in its G, those of further ones on the heap: each has a
+//! place of its own for as long as its operation lasts. A plain thread needs none: nobody abandons
+//! it.
+//!
+//! Why the channel is there when a drop refuses. An operation borrows its channel, so the abandoned
+//! goroutine has a handle, or the one that still runs waits until the drop is through. An operation
+//! that was forgotten does not. But a receiver that was claimed waits until the promise is kept or
+//! refused, and has a handle as long. And a channel with a place that is promised to somebody is
+//! not freed (`Chan::half_gone`): the drop takes a sender's reference, if there is one left, before
+//! it gives the place up.
+
+use std::mem::{MaybeUninit, offset_of};
+use std::ptr::{self, NonNull};
+
+use super::core::{Chan, Header, word};
+use super::port::Promise;
+use super::ring::Place;
+use crate::context::current_g;
+use crate::sched::opens::OpenSend;
+use crate::sched::park::{Entered, enter};
+use crate::sched::ptr::Gp;
+use crate::sched::waitq::{Claim, Node, WakeList};
+use crate::shim::{AcqRel, Relaxed};
+
+/// Room for the record of a send that may be chosen: made before, for the runtime does not
+/// allocate.
+pub(super) struct Spare(Option<Box<MaybeUninit<OpenSend>>>);
+
+impl Spare {
+    /// In user context. The room in the G is for a goroutine that has no other open send. If its
+    /// runtime is dead it may have one that was refused: whose record it was must not look like the
+    /// new one.
+    #[inline]
+    pub(super) fn new() -> Spare {
+        match current_g() {
+            Some(g) if !g.opens().is_empty() || g.sched().is_dead() => {
+                Spare(Some(Box::new_uninit()))
+            }
+            _ => Spare(None),
+        }
+    }
+
+    /// The send has been promised something: from now on a drop of the runtime refuses that. In the
+    /// stay inside the runtime in which it was promised, without locks.
+    #[inline]
+    pub(super) fn open(
+        &mut self,
+        rt: &Entered,
+        header: &Header,
+        promise: &Promise,
+    ) -> Option<Open> {
+        let record = match promise {
+            Promise::Place(place) => {
+                OpenSend::new(refuse_place, ptr::from_ref(header).cast(), place.0)
+            }
+            Promise::Claimed(node, claim) => {
+                OpenSend::new(refuse_claimed, ptr::from_ref(*node).cast(), claim.asleep())
+            }
+            Promise::Receiver(node) => OpenSend::new(refuse_receiver, node.cast(), 0),
+            _ => return None,
+        };
+        let g = rt.g()?;
+        let (at, is_boxed) = match self.0.take() {
+            Some(at) => (NonNull::from(Box::leak(at)).cast(), true),
+            None => (g.open_slot(), false),
+        };
+        debug_assert!(is_boxed || g.opens().is_empty(), "two records in one place");
+        // SAFETY: the room is this record's alone: the list is empty, or it was just made. It stays
+        // until the record is closed, or for ever.
+        unsafe {
+            at.write(record);
+            g.opens().add(at);
+        }
+        Some(Open { g, at, is_boxed })
+    }
+}
+
+/// The record of an open send.
+pub(super) struct Open {
+    g: Gp,
+    at: NonNull<OpenSend>,
+    is_boxed: bool,
+}
+
+impl Open {
+    /// The promise is about to be kept or refused by its owner; false: a drop has refused it. Once,
+    /// in the same stay inside the runtime, without locks.
+    #[inline]
+    #[must_use = "what was refused must not be kept"]
+    pub(super) fn close(&self) -> bool {
+        // SAFETY: added by `Spare::open`, closed once. The goroutine runs, so its G is its own.
+        unsafe { self.g.opens().remove(self.at) }
+    }
+}
+
+impl Drop for Open {
+    /// In user context, after [`Open::close`].
+    #[inline]
+    fn drop(&mut self) {
+        if self.is_boxed {
+            // SAFETY: made by `Spare::new`; out of the list, so nobody else uses it.
+            drop(unsafe { Box::from_raw(self.at.as_ptr()) });
+        }
+    }
+}
+
+unsafe fn refuse_place(record: &OpenSend) {
+    let header = record.object.cast::<Header>();
+    // SAFETY: D2, the place is promised still, so the channel is there (see above).
+    unsafe { ((*header).refuse_place)(header, Place(record.number)) };
+}
+
+unsafe fn refuse_claimed(record: &OpenSend) {
+    // SAFETY: G4, the receiver waits until its claim is finished, which only this does.
+    let node = unsafe { &*record.object.cast::<Node>() };
+    // SAFETY: as above: the claim was the goroutine's, which will not finish it.
+    look_again(node, unsafe { node.claim_again(record.number) });
+}
+
+unsafe fn refuse_receiver(record: &OpenSend) {
+    let promise = Promise::Receiver(record.object.cast());
+    if let Some((node, claim)) = promise.receiver() {
+        look_again(node, claim);
+    }
+}
+
+fn look_again(node: &Node, claim: Claim) {
+    let mut wake = WakeList::new();
+    let rt = enter();
+    node.word.set(word::AGAIN);
+    claim.finish(&mut wake);
+    wake.wake_in(&rt);
+}
+
+impl<T> Chan<T> {
+    /// Gives up the place of an open send whose runtime is dropped. Inside the runtime, without
+    /// locks.
+    ///
+    /// # Safety
+    /// The header is a `Chan<T>`'s, and the place is promised to a send that nobody will complete.
+    pub(super) unsafe fn refuse_open_place(header: *const Header, place: Place) {
+        // SAFETY: by the caller's promise.
+        let chan = unsafe {
+            let chan = header.byte_sub(offset_of!(Chan<T>, header));
+            &*chan.cast::<Chan<T>>()
+        };
+        if !chan.retain_living_sender() {
+            return; // its operation was forgotten, and every sender is gone: it stays as it is
+        }
+        chan.refuse_inside(Promise::Place(place));
+        // ORDER: as in `release_sender`.
+        if chan.header.senders.fetch_sub(1, AcqRel) == 1 {
+            // Forgotten as well. It is not freed: values are not dropped here (D9).
+            chan.close();
+        }
+    }
+
+    /// Adds a sender's reference if there is one; then nobody frees the channel.
+    fn retain_living_sender(&self) -> bool {
+        let senders = &self.header.senders;
+        let mut count = senders.load(Relaxed);
+        loop {
+            if count == 0 {
+                return false;
+            }
+            // ORDER: Relaxed; as in `retain`.
+            match senders.compare_exchange_weak(count, count + 1, Relaxed, Relaxed) {
+                Ok(_) => return true,
+                Err(found) => count = found,
+            }
+        }
+    }
+}
