@@ -8,7 +8,8 @@ use super::owner::Owner;
 use super::sema::{self, Locked, Parked, Wait, key_of};
 use crate::context::current_m;
 use crate::os::monotonic_ns;
-use crate::sched::park::enter;
+use crate::sched::m::PreemptOff;
+use crate::sched::park::{enter, no_preempt};
 use crate::sched::waitq::{Node, WaitKind, Waiter, WakeList};
 use crate::shim::Relaxed;
 use crate::thread::check_cancelled;
@@ -60,6 +61,7 @@ pub(super) fn lock_beside(
     let mut me = Locker::default();
     let mut began = None;
     let mut turns = 0;
+    let mut whole = None;
     loop {
         let seen = match word.acquire(LOCKED, me) {
             Ok(before) => return before,
@@ -83,8 +85,17 @@ pub(super) fn lock_beside(
             ..Wait::new(key_of(word), kind)
         };
         let since = *began.get_or_insert_with(monotonic_ns);
+        drop(whole.take()); // it may have to wait for a P
         let parked = wait.park(
-            |_| word.queue_up(me),
+            |_| {
+                let is_time = word.queue_up(me);
+                if !is_time {
+                    // Others rely on who was woken or notified to go on: it makes no room before it
+                    // has tried once more, for in a queue it would be abandoned with its turn (D2).
+                    whole = Some(no_preempt(PreemptOff::HalfDone));
+                }
+                is_time
+            },
             || {},
             |left| word.queue_left(left.are_more),
         );
@@ -180,3 +191,6 @@ pub(super) fn unlock_slow(
     }
     wake.wake_in(&rt);
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,7 +10,8 @@ use crate::context::{current_g, current_m};
 use crate::os;
 use crate::sched::Sched;
 use crate::sched::g::WaitReason;
-use crate::sched::park::{Entered, WaitArg, WaitOps, enter, park as park_g, park_in};
+use crate::sched::m::PreemptOff;
+use crate::sched::park::{Entered, WaitArg, WaitOps, enter, no_preempt, park as park_g, park_in};
 use crate::sched::ptr::{Gp, Pp};
 use crate::time::timers::{Armed, Claim};
 
@@ -227,6 +228,9 @@ pub(crate) fn wait_timed_in(
     // SAFETY: PK, `arg` is what `ops` takes (the callers above, and `waitq`).
     unsafe { park_in(rt, ops, arg) };
     if g.has_timer() {
+        // What the wait has brought is not seen yet: in a queue it would be abandoned with that
+        // (D2).
+        let _whole = no_preempt(PreemptOff::HalfDone);
         let _rt = enter();
         g.sched().disarm(g);
     }
