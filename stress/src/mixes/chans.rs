@@ -238,7 +238,7 @@ fn receive_all<const WORDS: usize>(
                     "a value has changed",
                 );
                 let next = &mut next[parcel.from];
-                // One that comes back from a receiver of a dropped runtime may come late.
+                // A value that a dropped runtime's receiver gives back may come late.
                 let is_late = parcel.number < *next && a.env.is_ending.load(SeqCst);
                 a.expect(
                     parcel.number >= *next || is_late,

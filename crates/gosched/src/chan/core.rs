@@ -476,7 +476,7 @@ impl<T> Chan<T> {
         }
     }
 
-    /// Takes the node of a wait that nobody has ended out of its queue.
+    /// Takes a node out of its queue after a timeout or a request to unwind.
     #[cold]
     #[inline(never)]
     fn unqueue(&self, node: &Node, queue: fn(&mut Queues) -> &mut WaitQueue) {

@@ -120,7 +120,7 @@ impl<T> Chan<T> {
             .swap(true, AcqRel);
         // A place may be promised to an operation that was forgotten: a drop of its runtime will
         // look for it there (`open`). The channel stays.
-        // SAFETY: both sides are gone, so nobody else has it.
+        // SAFETY: D1, both sides are gone, so this thread has the only reference.
         if was && !unsafe { this.as_ref() }.has_promised_place() {
             // SAFETY: made from a box; both sides are gone.
             drop(unsafe { Box::from_raw(this.as_ptr()) });

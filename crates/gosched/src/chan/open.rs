@@ -1,16 +1,17 @@
 //! A select's open send, as its goroutine has it: the record by which a drop of the runtime finds
 //! what the send was promised, and refuses it (D2; the protocol is in `sched/opens.rs`).
 //!
-//! The first record of a goroutine lies in its G, those of further ones on the heap: each has a
-//! place of its own for as long as its operation lasts. A plain thread needs none: nobody abandons
-//! it.
+//! The first record of a goroutine lies in its G, further ones lie on the heap. A record stays in
+//! its place for as long as its operation lasts. A plain thread needs no record: it is never
+//! abandoned.
 //!
-//! Why the channel is there when a drop refuses. An operation borrows its channel, so the abandoned
-//! goroutine has a handle, or the one that still runs waits until the drop is through. An operation
-//! that was forgotten does not. But a receiver that was claimed waits until the promise is kept or
-//! refused, and has a handle as long. And a channel with a place that is promised to somebody is
-//! not freed (`Chan::half_gone`): the drop takes a sender's reference, if there is one left, before
-//! it gives the place up.
+//! Why the channel is alive when a drop refuses a promise:
+//! - An operation borrows its channel. An abandoned goroutine keeps its handle. A goroutine that
+//!   still runs waits until the drop has finished with the list.
+//! - A forgotten operation (`mem::forget`) borrows nothing. A claimed receiver waits until the
+//!   promise is kept or refused, and has a handle of its own. A channel with a reserved place is
+//!   not freed (`Chan::half_gone`). The drop takes a sender's reference, if one is left, before it
+//!   gives the place up.
 
 use std::mem::{MaybeUninit, offset_of};
 use std::ptr::{self, NonNull};
@@ -30,9 +31,9 @@ use crate::shim::{AcqRel, Relaxed};
 pub(super) struct Spare(Option<Box<MaybeUninit<OpenSend>>>);
 
 impl Spare {
-    /// In user context. The room in the G is for a goroutine that has no other open send. If its
-    /// runtime is dead it may have one that was refused: whose record it was must not look like the
-    /// new one.
+    /// In user context. The room in the G is for the only open send of a goroutine. On a dead
+    /// runtime every record is boxed: a refused record in the G and a new one would have the same
+    /// address.
     #[inline]
     pub(super) fn new() -> Spare {
         match current_g() {
@@ -101,7 +102,7 @@ impl Drop for Open {
     #[inline]
     fn drop(&mut self) {
         if self.is_boxed {
-            // SAFETY: made by `Spare::new`; out of the list, so nobody else uses it.
+            // SAFETY: made by `Spare::new`; out of the list, so this is the only reference.
             drop(unsafe { Box::from_raw(self.at.as_ptr()) });
         }
     }
@@ -140,7 +141,7 @@ impl<T> Chan<T> {
     /// locks.
     ///
     /// # Safety
-    /// The header is a `Chan<T>`'s, and the place is promised to a send that nobody will complete.
+    /// The header is a `Chan<T>`'s, and the place is promised to a send that is never completed.
     pub(super) unsafe fn refuse_open_place(header: *const Header, place: Place) {
         // SAFETY: by the caller's promise.
         let chan = unsafe {
@@ -158,7 +159,7 @@ impl<T> Chan<T> {
         }
     }
 
-    /// Adds a sender's reference if there is one; then nobody frees the channel.
+    /// Adds a sender's reference if there is one. The reference keeps the channel alive.
     fn retain_living_sender(&self) -> bool {
         let senders = &self.header.senders;
         let mut count = senders.load(Relaxed);

@@ -392,7 +392,7 @@ impl<T> Ring<T> {
         (self.head.load(SeqCst), self.tail.load(SeqCst))
     }
 
-    /// Whether a reserved place was neither filled nor given up. Nobody else has the ring.
+    /// Whether a reserved place was neither filled nor given up. The caller has the only reference.
     pub(super) fn has_reserved(&self) -> bool {
         let (mut at, tail) = self.positions();
         while at != tail & !CLOSED {

@@ -453,7 +453,7 @@ impl Run<'_, '_> {
                 if case.is_send {
                     q.sendq.push_back(node);
                 } else {
-                    // One that was told to look at the clock, and does, comes first there.
+                    // A select woken with `AGAIN` that sleeps until the next tick is queued first.
                     let due = node.due.get();
                     let is_first = is_told && due != u64::MAX && due <= port.next_due();
                     q.recvq.push(node, is_first);
@@ -562,8 +562,8 @@ pub(super) unsafe fn cases_of(waiter: &Waiter) -> &[Case<'_>] {
     unsafe { std::slice::from_raw_parts(on.cases_at.cast(), on.cases as usize) }
 }
 
-/// A select that was woken to look again, at the clock perhaps, and leaves or unwinds: somebody
-/// else is to look.
+/// A select that was woken with `AGAIN`. When it returns or unwinds, the next receiver takes over
+/// its tick (`chan/timer.rs`).
 struct Told<'c, 'a> {
     cases: &'c [Case<'a>],
     is_told: bool,

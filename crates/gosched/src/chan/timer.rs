@@ -1,21 +1,21 @@
 //! A channel whose values come from the clock: `after`, `at`, `tick`, `time::Timer` and `time::Ticker`.
 //!
-//! Nothing runs for it. When its time has come is seen by whoever looks; who waits does so with a
-//! deadline, and whoever sets the clock anew makes them look again. There is room for one value, as
-//! in Go: a tick that finds a receiver waiting goes to that receiver, any other one fills the room,
-//! and one that finds it filled is missed. Nobody is there at the moment of a tick, so this is told
-//! afterwards: a receiver that waited takes one tick, a receiver that comes by takes one and drops
-//! those missed. So a timer that nobody waits on costs nothing, and one that is stopped or set anew
-//! can have no stale value (Go ≥ 1.23): a value that was not received never existed.
+//! No thread and no timer runs for the channel. A receiver compares the deadline with the clock. A
+//! receiver that waits sleeps until a deadline. A `set` wakes the receivers that wait: they compare
+//! again. There is room for one value, as in Go. A tick goes to a receiver that waits. Without one
+//! it fills the room. If the room is filled the tick is missed. No code runs at the moment of a
+//! tick, so receivers account for ticks afterwards: a receiver that waited takes one tick; a
+//! receiver that did not takes one and drops the missed ones. So a timer without a receiver costs
+//! nothing. A timer that is stopped or reset has no stale value (Go ≥ 1.23): a value that was not
+//! received never existed.
 //!
-//! Of several that wait each has a tick of its own to come, in the order of the queue, and sleeps
-//! until that one (`Node::due`): a tick wakes one receiver, however many wait. For that the first
-//! in the queue must sleep no longer than until the next tick. It may not be so where somebody has
-//! left the queue without a tick, for its time is over, its select has something else, or its
-//! runtime is gone. So whoever leaves the queue, and whoever takes a value, looks at the first one
-//! (`look_after`), and wakes it to look again if it sleeps for too long. One who was woken so
-//! queues itself as the first, unless somebody else looks by then, or does the same before it
-//! leaves: that is the rule for everybody who was told `AGAIN`.
+//! Each receiver in the queue sleeps until a tick of its own, in queue order (`Node::due`). So a
+//! tick wakes one receiver, however many wait. Invariant: the first receiver in the queue sleeps no
+//! longer than until the next tick. A receiver that leaves without a tick breaks it: by a timeout,
+//! by another case of its select, or with its runtime. So does a receiver that takes a value.
+//! Therefore each of them calls `look_after` when it leaves. `look_after` wakes the first receiver
+//! with `AGAIN` if that one sleeps for too long. A receiver woken with `AGAIN` either queues itself
+//! first, or calls `look_after` before it leaves.
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -67,8 +67,7 @@ impl<T> Chan<T> {
         }
     }
 
-    /// A receiver that waited has left: of those who wait for the clock one looks in time. Under
-    /// the lock.
+    /// A receiver has left the queue: restores the invariant of the module's text. Under the lock.
     #[inline]
     pub(super) fn look_after(&self, q: &mut Queues, wake: &mut WakeList) {
         if let Flavor::Clock(clock) = &self.flavor {
@@ -168,9 +167,9 @@ impl<T> Clock<T> {
         header.note_queues(q);
     }
 
-    /// Until when a receiver may sleep that queues itself: the next tick, if nobody looks for it,
-    /// or the one that those before it leave to it. No two look for the same. Under the lock,
-    /// before it is in.
+    /// Until when a new receiver may sleep: until the next tick if no receiver in the queue wakes
+    /// for that one, else until the tick after that of the last receiver. Under the lock, before
+    /// the receiver is queued.
     pub(super) fn turn(&self, q: &mut Queues) -> u64 {
         let when = self.when();
         let period = match self.period_ns.load(Relaxed) {
@@ -195,14 +194,15 @@ impl<T> Clock<T> {
         (due, is_told && due <= self.when())
     }
 
-    /// Whether the first who waits looks when the next value is due. Under the lock.
+    /// Whether the first receiver in the queue wakes by the time the next value is due. Under the
+    /// lock.
     fn is_looked_for(&self, q: &mut Queues) -> bool {
         let first = q.recvq.first();
         first.is_some_and(|first| first.due.get() <= self.when())
     }
 
-    /// Somebody has left, or has taken a value: the first who waits sleeps until the next value is
-    /// due, or is woken to look again. Under the lock.
+    /// A receiver has left, or has taken a value: wakes the first receiver in the queue if that one
+    /// sleeps past the next value. Under the lock.
     pub(super) fn look_after(&self, header: &Header, q: &mut Queues, wake: &mut WakeList) {
         if !self.is_looked_for(q)
             && let Some((node, claim)) = q.recvq.pop()

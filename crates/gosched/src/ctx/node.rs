@@ -139,7 +139,7 @@ impl Node {
 
     /// Ends it and everything below.
     pub(super) fn cancel(&self) {
-        // Nobody else knows what is left to be ended: it makes room for others after that (D2).
+        // Only `rest` lists what is left to be ended: no preemption until it is empty (D2).
         let _whole = no_preempt(PreemptOff::HalfDone);
         let now = os::monotonic_ns();
         let mut rest = Rest(ptr::null());

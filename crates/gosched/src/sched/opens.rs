@@ -8,14 +8,14 @@
 //!  word          meaning                                    next
 //!  null          none                                       open (the goroutine)
 //!  record|OPEN   these                                      open, other, held, null
-//!  record|HELD   somebody walks the list                    open or null, by the same
+//!  record|HELD   a thread walks the list                    open or null, by that thread
 //!  other         a closure that has yet to run: not ours    null, when it runs
 //! ```
 //!
 //! The goroutine adds a record while it is inside the runtime, in the same stay in which it got the
-//! promise, and takes it out in the stay in which it keeps the promise. A drop takes the whole
-//! list, refuses everything in it and leaves the word null. One of the two gets a record: who takes
-//! it out of the list. A goroutine that does not find its record sends anew, like anybody else.
+//! promise. It takes the record out in the stay in which it keeps the promise. A drop takes the
+//! whole list, refuses everything in it and leaves the word null. The swap of the word decides
+//! which of the two gets a record. A goroutine that does not find its record sends anew.
 //!
 //! A goroutine that runs while its runtime is dropped may find the word held: it waits until the
 //! drop is through. So neither the record nor the channel goes while the drop uses them. An
@@ -30,7 +30,7 @@ const OPEN: usize = 1;
 const HELD: usize = 2;
 const TAG: usize = OPEN | HELD;
 
-/// One open send, for whoever may have to refuse its promise.
+/// One open send, and how a drop refuses its promise.
 pub(crate) struct OpenSend {
     next: Cell<*mut OpenSend>,
     /// Refuses the promise. Inside the runtime, without locks; runs no user code.
@@ -116,8 +116,8 @@ impl OpenSends {
             next.set(with_tag(head, 0));
             let new = with_tag(record.as_ptr(), OPEN);
             if head.is_null() {
-                // ORDER: Release; pairs with the Acquire in `hold`: the record is written. Nobody
-                // else changes a word that is null.
+                // ORDER: Release; pairs with the Acquire in `hold`: the record is written. Only the
+                // goroutine changes a word that is null.
                 return self.0.store(new, Release);
             }
             // ORDER: Release; as above.
@@ -128,8 +128,8 @@ impl OpenSends {
         }
     }
 
-    /// Takes a record out; false: its promise was refused. Afterwards nobody uses it. By the
-    /// goroutine itself, inside the runtime.
+    /// Takes a record out; false: its promise was refused. Afterwards the record is the caller's.
+    /// By the goroutine itself, inside the runtime.
     ///
     /// # Safety
     /// The record was added here and not removed, and no other one has been in its place since.
@@ -158,7 +158,7 @@ impl OpenSends {
         let mut first = head;
         let mut link: Option<&Cell<*mut OpenSend>> = None;
         let mut at = head;
-        // SAFETY: what is in the list is there; nobody else has it.
+        // SAFETY: records stay until they are removed; HELD makes the list this thread's.
         while let Some(found) = unsafe { at.as_ref() } {
             if ptr::eq(found, record.as_ptr()) {
                 match link {
@@ -175,11 +175,11 @@ impl OpenSends {
         !at.is_null()
     }
 
-    /// Takes the list into one's hands, when nobody else has it; None: there is none.
+    /// Sets HELD, after another thread has cleared it; None: there is no list.
     fn hold(&self) -> Option<*mut OpenSend> {
         let mut turns = 0;
         loop {
-            // ORDER: Acquire; pairs with the Release of whoever held it, and of `add`.
+            // ORDER: Acquire; pairs with the Release of the last holder, and of `add`.
             let word = self.0.load(Acquire);
             match tag_of(word) {
                 OPEN => {
@@ -206,8 +206,8 @@ impl OpenSends {
         // SAFETY: what is in the list is there, and stays until the word is null.
         while let Some(record) = unsafe { at.as_ref() } {
             at = record.next.get();
-            // SAFETY: the record is in the list: nobody has kept its promise, and nobody can any
-            // more.
+            // SAFETY: the record is in the list, so its promise is not kept; HELD keeps the
+            // goroutine from keeping it.
             unsafe { (record.refuse)(record) };
         }
         // ORDER: Release; pairs with the Acquire in `remove` and `hold`: the records are free.

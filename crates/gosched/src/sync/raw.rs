@@ -90,8 +90,8 @@ pub(super) fn lock_beside(
             |_| {
                 let is_time = word.queue_up(me);
                 if !is_time {
-                    // Others rely on who was woken or notified to go on: it makes no room before it
-                    // has tried once more, for in a queue it would be abandoned with its turn (D2).
+                    // A woken or notified locker has the turn of all waiters. It makes no room
+                    // before it has tried once more: a drop abandons goroutines in queues (D2).
                     whole = Some(no_preempt(PreemptOff::HalfDone));
                 }
                 is_time

@@ -46,8 +46,8 @@ pub struct Timer {
 /// A function that a timer calls, in a goroutine of its own, each time it fires.
 struct Func {
     f: Arc<dyn Fn() + Send + Sync>,
-    /// The goroutine that the timer starts, or has started. Who has the lock does not make room:
-    /// if its runtime were dropped then, nobody could stop the timer any more (D2).
+    /// The goroutine that the timer starts, or has started. A goroutine makes no room while it has
+    /// the lock: a drop of its runtime would leave the timer locked for ever (D2).
     next: Mutex<Dormant>,
 }
 

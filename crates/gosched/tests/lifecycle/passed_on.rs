@@ -454,7 +454,8 @@ pub(super) fn one_p_without_preemption() -> Runtime {
     builder.build().unwrap()
 }
 
-/// Who cancels a context cancels everything below, or nothing: others wait for the children.
+/// A call of `cancel` ends a context and everything below it. A drop of its runtime meanwhile
+/// changes nothing.
 #[test]
 fn d2_a_context_is_not_cancelled_by_half() {
     let root = gosched::context::Context::background().with_cancel();
@@ -470,7 +471,8 @@ fn d2_a_context_is_not_cancelled_by_half() {
     release.store(true, SeqCst);
 }
 
-/// Who sets or stops a timer makes room for others before or after: they may want to stop it, too.
+/// A goroutine that sets or stops a timer leaves it unlocked. A drop of its runtime meanwhile
+/// changes nothing.
 #[test]
 fn d2_a_timer_is_not_locked_for_ever() {
     const HOUR: Duration = Duration::from_secs(3_600);
