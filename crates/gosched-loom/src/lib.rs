@@ -1,10 +1,11 @@
 //! Loom models of the scheduler's concurrent algorithms, over the library's own source files.
 //!
-//! The library's `sched/{runq,gstatus,pstatus,claim,nap,note,spin,slot,sudog,opens}.rs`, `sync/*_word.rs`, `netpoll/changes.rs` and
-//! `future/word.rs` import nothing but `crate::shim`. Here that shim gives them loom's atomics, rings of four slots and a futex made of loom's parts, so what the
-//! models explore is the code that ships. `time/poller.rs`, `sched/waitq.rs` and all of `chan/` are compiled too; what they want of the scheduler is in
-//! `sched.rs`, `netpoll.rs`, `thread.rs`, `context.rs` and `os.rs`: goroutines that are loom's threads and park by the library's protocol, one
-//! lock, and a clock that is either before every deadline or after all of them. Loom runs a model once for every order of its
+//! These files of the library import nothing but `crate::shim`: `sched/model/{runq,gstatus,pstatus,claim,slot,sudog,opens}.rs`,
+//! `sched/spin.rs`, `sched/monitor/nap.rs`, `base/note.rs`, `sync/*_word.rs`, `sched/sources/netpoll/changes.rs` and
+//! `future/word.rs`. Here that shim gives them loom's atomics, rings of four slots and a futex made of loom's parts, so what the
+//! models explore is the code that ships. `sched/sources/poller.rs`, `sched/waitq.rs` and all of `chan/` are compiled too; what
+//! they want of the scheduler is in `base.rs`, `sched.rs`, `netpoll.rs`, `thread.rs`, `current.rs` and `sys.rs`: goroutines that are
+//! loom's threads and park by the library's protocol, one lock, and a clock that is either before every deadline or after all of them. Loom runs a model once for every order of its
 //! threads' steps, and at each load once for every value that the memory model allows.
 //!
 //! ```text
@@ -39,15 +40,17 @@
 //! Run with `cargo test -p gosched-loom --release`; the items exist in test builds only.
 
 #[cfg(test)]
-mod context;
+mod base;
+#[cfg(test)]
+mod current;
 #[cfg(test)]
 mod netpoll;
-#[cfg(test)]
-mod os;
 #[cfg(test)]
 mod sched;
 #[cfg(test)]
 mod shim;
+#[cfg(test)]
+mod sys;
 #[cfg(test)]
 mod thread;
 
@@ -61,7 +64,7 @@ mod thread;
 mod chan;
 
 #[cfg(test)]
-#[path = "../../gosched/src/sched/claim.rs"]
+#[path = "../../gosched/src/sched/model/claim.rs"]
 #[allow(
     dead_code,
     reason = "an M's first and last steps and the fork have no concurrency"
@@ -69,7 +72,7 @@ mod chan;
 mod claim;
 
 #[cfg(test)]
-#[path = "../../gosched/src/netpoll/changes.rs"]
+#[path = "../../gosched/src/sched/sources/netpoll/changes.rs"]
 #[allow(dead_code, reason = "a new descriptor has no concurrency")]
 mod changes;
 
@@ -78,12 +81,12 @@ mod changes;
 mod future_word;
 
 #[cfg(test)]
-#[path = "../../gosched/src/sched/gstatus.rs"]
+#[path = "../../gosched/src/sched/model/gstatus.rs"]
 #[allow(dead_code, reason = "the dumps' side of the file has no concurrency")]
 mod gstatus;
 
 #[cfg(test)]
-#[path = "../../gosched/src/sched/nap.rs"]
+#[path = "../../gosched/src/sched/monitor/nap.rs"]
 #[allow(
     dead_code,
     reason = "the sleep of an idle runtime is not in the models"
@@ -91,11 +94,11 @@ mod gstatus;
 mod nap;
 
 #[cfg(test)]
-#[path = "../../gosched/src/sched/note.rs"]
+#[path = "../../gosched/src/base/note.rs"]
 mod note;
 
 #[cfg(test)]
-#[path = "../../gosched/src/time/poller.rs"]
+#[path = "../../gosched/src/sched/sources/poller.rs"]
 #[allow(
     dead_code,
     reason = "the looks without consequence are not in the models"
@@ -103,17 +106,21 @@ mod note;
 mod poller;
 
 #[cfg(test)]
-#[path = "../../gosched/src/sched/pstatus.rs"]
+#[path = "../../gosched/src/sched/model/pstatus.rs"]
 #[allow(dead_code, reason = "the dumps' side of the file has no concurrency")]
 mod pstatus;
 
 #[cfg(test)]
-#[path = "../../gosched/src/sched/runq.rs"]
+#[path = "../../gosched/src/sched/model/runq.rs"]
 #[allow(dead_code, reason = "the dumps' side of the file has no concurrency")]
 mod runq;
 
 #[cfg(test)]
-#[path = "../../gosched/src/sched/slot.rs"]
+#[path = "../../gosched/src/sched/model/opens.rs"]
+mod opens;
+
+#[cfg(test)]
+#[path = "../../gosched/src/sched/model/slot.rs"]
 mod slot;
 
 #[cfg(test)]
@@ -121,7 +128,7 @@ mod slot;
 mod spin;
 
 #[cfg(test)]
-#[path = "../../gosched/src/sched/sudog.rs"]
+#[path = "../../gosched/src/sched/model/sudog.rs"]
 mod sudog;
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 pub(crate) mod driver {
     //! One epoll: something to sleep in until the bell rings.
 
-    use crate::sched::note::Note;
+    use crate::note::Note;
     use crate::sched::waitq::WakeList;
     use crate::shim::{AtomicU32, Relaxed};
 

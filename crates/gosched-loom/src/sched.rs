@@ -7,9 +7,6 @@
 #[allow(dead_code, reason = "the dumps' side of the file has no concurrency")]
 pub(crate) mod waitq;
 
-#[path = "../../gosched/src/sched/opens.rs"]
-pub(crate) mod opens;
-
 #[path = "../../gosched/src/sched/wakelist.rs"]
 #[allow(
     dead_code,
@@ -17,8 +14,165 @@ pub(crate) mod opens;
 )]
 pub(crate) mod wakelist;
 
-#[allow(unused_imports, reason = "the library takes what it needs")]
-pub(crate) use crate::{gstatus, note, sudog};
+pub(crate) mod model {
+    //! What there is.
+
+    #[allow(unused_imports, reason = "the library takes what it needs")]
+    pub(crate) use crate::{current, gstatus, opens, sudog};
+
+    pub(crate) mod g {
+        //! A goroutine.
+
+        use std::cell::UnsafeCell;
+        use std::ffi::c_void;
+        use std::mem::MaybeUninit;
+        use std::ptr::NonNull;
+        use std::sync::Arc;
+
+        use super::opens::{OpenSend, OpenSends};
+        use crate::gstatus::{Status, StatusWord};
+        use crate::note::Note;
+        use crate::sched::park::WaitOps;
+        use crate::shim::Cell;
+
+        /// Why it waits; nobody looks.
+        #[derive(Clone, Copy, PartialEq)]
+        #[allow(dead_code, reason = "nobody looks")]
+        pub(crate) enum WaitReason {
+            ChanReceive,
+            ChanSend,
+            Select,
+            SelectNoCases,
+        }
+
+        pub(crate) struct G {
+            pub(in crate::sched) status: StatusWord,
+            pub(crate) wait_arg: Cell<*const c_void>,
+            pub(in crate::sched) wait_ops: Cell<Option<&'static WaitOps>>,
+            /// Whether an M has it (G2).
+            pub(in crate::sched) has_m: Cell<bool>,
+            /// Made ready.
+            pub(in crate::sched) resume: Note,
+            opens: OpenSends,
+            open_slot: UnsafeCell<MaybeUninit<OpenSend>>,
+            /// Its runtime, if that one ends; then it has been queued, and its thread sleeps, both under the scheduler's lock.
+            pub(in crate::sched) home: Option<Arc<crate::sched::Sched>>,
+            pub(in crate::sched) is_queued: Cell<bool>,
+            pub(in crate::sched) is_parked: Cell<bool>,
+            /// The story is over: a goroutine that was abandoned may let its stack go.
+            pub(crate) end: Note,
+        }
+
+        impl G {
+            pub(crate) fn new() -> G {
+                G::of(None)
+            }
+
+            /// A goroutine of a runtime that ends.
+            pub(crate) fn of(home: Option<Arc<crate::sched::Sched>>) -> G {
+                G {
+                    home,
+                    is_queued: Cell::new(false),
+                    is_parked: Cell::new(false),
+                    end: Note::new(),
+                    status: StatusWord::new(Status::Running),
+                    wait_arg: Cell::new(std::ptr::null()),
+                    wait_ops: Cell::new(None),
+                    has_m: Cell::new(true),
+                    resume: Note::new(),
+                    opens: OpenSends::new(),
+                    open_slot: UnsafeCell::new(MaybeUninit::uninit()),
+                }
+            }
+
+            pub(crate) fn opens(&self) -> &OpenSends {
+                &self.opens
+            }
+
+            pub(crate) fn open_slot(&self) -> NonNull<OpenSend> {
+                NonNull::new(self.open_slot.get().cast()).unwrap()
+            }
+
+            pub(crate) fn sched(&self) -> &crate::sched::Sched {
+                self.home.as_deref().unwrap_or(&crate::sched::SCHED)
+            }
+
+            /// Nothing can unwind here.
+            #[allow(dead_code, reason = "the library takes what it needs")]
+            pub(crate) fn must_unwind(&self) -> bool {
+                false
+            }
+        }
+
+        /// Those who are to run, of whom no model takes one.
+        #[allow(dead_code, reason = "the library takes what it needs")]
+        pub(crate) struct GQueue;
+
+        #[allow(dead_code, reason = "the library takes what it needs")]
+        impl GQueue {
+            pub(crate) fn push_back(&mut self, g: super::ptr::Gp) {
+                g.resume.wakeup();
+            }
+        }
+
+        // SAFETY: loom reports every run in which two accesses to a field are not ordered.
+        unsafe impl Send for G {}
+        // SAFETY: as above.
+        unsafe impl Sync for G {}
+    }
+
+    pub(crate) mod m {
+        //! Why a goroutine makes no room; here nobody asks.
+
+        pub(crate) enum PreemptOff {
+            HalfDone,
+        }
+    }
+
+    pub(crate) mod ptr {
+        //! A pointer to something that is not freed while the story lasts.
+
+        use std::ops::Deref;
+        use std::ptr::NonNull;
+
+        pub(crate) struct Ptr<T>(NonNull<T>);
+
+        pub(crate) type Gp = Ptr<super::g::G>;
+
+        impl<T> Clone for Ptr<T> {
+            fn clone(&self) -> Ptr<T> {
+                *self
+            }
+        }
+
+        impl<T> Copy for Ptr<T> {}
+
+        impl<T> Ptr<T> {
+            pub(crate) unsafe fn from_raw(raw: *mut T) -> Option<Ptr<T>> {
+                NonNull::new(raw).map(Ptr)
+            }
+
+            pub(crate) fn as_ptr(self) -> *mut T {
+                self.0.as_ptr()
+            }
+        }
+
+        impl<T> Deref for Ptr<T> {
+            type Target = T;
+
+            fn deref(&self) -> &T {
+                // SAFETY: GF's counterpart here: whoever starts a goroutine keeps its G until all threads have ended.
+                unsafe { self.0.as_ref() }
+            }
+        }
+    }
+}
+
+pub(crate) mod sources {
+    //! What makes goroutines ready.
+
+    pub(crate) use crate::netpoll;
+}
 
 /// A runtime. Most models have one that does not end, and costs them no steps.
 pub(crate) struct Sched {
@@ -50,163 +204,16 @@ impl Sched {
     }
 }
 
-pub(crate) mod g {
-    //! A goroutine.
-
-    use std::cell::UnsafeCell;
-    use std::ffi::c_void;
-    use std::mem::MaybeUninit;
-    use std::ptr::NonNull;
-    use std::sync::Arc;
-
-    use super::note::Note;
-    use super::opens::{OpenSend, OpenSends};
-    use super::park::WaitOps;
-    use crate::gstatus::{Status, StatusWord};
-    use crate::shim::Cell;
-
-    /// Why it waits; nobody looks.
-    #[derive(Clone, Copy, PartialEq)]
-    #[allow(dead_code, reason = "nobody looks")]
-    pub(crate) enum WaitReason {
-        ChanReceive,
-        ChanSend,
-        Select,
-        SelectNoCases,
-    }
-
-    pub(crate) struct G {
-        pub(super) status: StatusWord,
-        pub(crate) wait_arg: Cell<*const c_void>,
-        pub(super) wait_ops: Cell<Option<&'static WaitOps>>,
-        /// Whether an M has it (G2).
-        pub(super) has_m: Cell<bool>,
-        /// Made ready.
-        pub(super) resume: Note,
-        opens: OpenSends,
-        open_slot: UnsafeCell<MaybeUninit<OpenSend>>,
-        /// Its runtime, if that one ends; then it has been queued, and its thread sleeps, both under the scheduler's lock.
-        pub(super) home: Option<Arc<super::Sched>>,
-        pub(super) is_queued: Cell<bool>,
-        pub(super) is_parked: Cell<bool>,
-        /// The story is over: a goroutine that was abandoned may let its stack go.
-        pub(crate) end: Note,
-    }
-
-    impl G {
-        pub(crate) fn new() -> G {
-            G::of(None)
-        }
-
-        /// A goroutine of a runtime that ends.
-        pub(crate) fn of(home: Option<Arc<super::Sched>>) -> G {
-            G {
-                home,
-                is_queued: Cell::new(false),
-                is_parked: Cell::new(false),
-                end: Note::new(),
-                status: StatusWord::new(Status::Running),
-                wait_arg: Cell::new(std::ptr::null()),
-                wait_ops: Cell::new(None),
-                has_m: Cell::new(true),
-                resume: Note::new(),
-                opens: OpenSends::new(),
-                open_slot: UnsafeCell::new(MaybeUninit::uninit()),
-            }
-        }
-
-        pub(crate) fn opens(&self) -> &OpenSends {
-            &self.opens
-        }
-
-        pub(crate) fn open_slot(&self) -> NonNull<OpenSend> {
-            NonNull::new(self.open_slot.get().cast()).unwrap()
-        }
-
-        pub(crate) fn sched(&self) -> &super::Sched {
-            self.home.as_deref().unwrap_or(&super::SCHED)
-        }
-
-        /// Nothing can unwind here.
-        #[allow(dead_code, reason = "the library takes what it needs")]
-        pub(crate) fn must_unwind(&self) -> bool {
-            false
-        }
-    }
-
-    /// Those who are to run, of whom no model takes one.
-    #[allow(dead_code, reason = "the library takes what it needs")]
-    pub(crate) struct GQueue;
-
-    #[allow(dead_code, reason = "the library takes what it needs")]
-    impl GQueue {
-        pub(crate) fn push_back(&mut self, g: super::ptr::Gp) {
-            g.resume.wakeup();
-        }
-    }
-
-    // SAFETY: loom reports every run in which two accesses to a field are not ordered.
-    unsafe impl Send for G {}
-    // SAFETY: as above.
-    unsafe impl Sync for G {}
-}
-
-pub(crate) mod m {
-    //! Why a goroutine makes no room; here nobody asks.
-
-    pub(crate) enum PreemptOff {
-        HalfDone,
-    }
-}
-
-pub(crate) mod ptr {
-    //! A pointer to something that is not freed while the story lasts.
-
-    use std::ops::Deref;
-    use std::ptr::NonNull;
-
-    pub(crate) struct Ptr<T>(NonNull<T>);
-
-    pub(crate) type Gp = Ptr<super::g::G>;
-
-    impl<T> Clone for Ptr<T> {
-        fn clone(&self) -> Ptr<T> {
-            *self
-        }
-    }
-
-    impl<T> Copy for Ptr<T> {}
-
-    impl<T> Ptr<T> {
-        pub(crate) unsafe fn from_raw(raw: *mut T) -> Option<Ptr<T>> {
-            NonNull::new(raw).map(Ptr)
-        }
-
-        pub(crate) fn as_ptr(self) -> *mut T {
-            self.0.as_ptr()
-        }
-    }
-
-    impl<T> Deref for Ptr<T> {
-        type Target = T;
-
-        fn deref(&self) -> &T {
-            // SAFETY: GF's counterpart here: whoever starts a goroutine keeps its G until all threads have ended.
-            unsafe { self.0.as_ref() }
-        }
-    }
-}
-
 pub(crate) mod park {
     //! Parking, and being made ready (PK, RD).
 
     use std::ffi::c_void;
 
-    use super::g::WaitReason;
-    use super::ptr::Gp;
+    use super::model::g::WaitReason;
+    use super::model::ptr::Gp;
     use super::teardown;
     use super::waitq::{PassOn, pass_on_given};
-    use crate::context::{M, current_g};
+    use crate::current::{M, current_g};
     use crate::gstatus::Status;
     use crate::thread;
 
@@ -249,7 +256,7 @@ pub(crate) mod park {
     }
 
     /// Nobody is asked to make room.
-    pub(crate) fn no_preempt(_: super::m::PreemptOff) -> Entered {
+    pub(crate) fn no_preempt(_: super::model::m::PreemptOff) -> Entered {
         Entered
     }
 
@@ -324,8 +331,8 @@ pub(crate) mod teardown {
     //! The drop of a runtime, as the library's `teardown` and `schedule` have it: who is queued when it begins does not run.
 
     use super::Mortal;
+    use super::model::ptr::Gp;
     use super::park::pass_on;
-    use super::ptr::Gp;
     use super::waitq::pass_on_withdrawn;
     use crate::gstatus::Status;
     use crate::shim::Relaxed;
@@ -426,100 +433,5 @@ pub(crate) mod teardown {
         if is_parked && !is_queued {
             g.resume.wakeup(); // its thread ends
         }
-    }
-}
-
-pub(crate) mod lock {
-    //! The runtime's lock: loom's, with the library's ways to hold several.
-
-    use std::cell::UnsafeCell;
-    use std::ops::{Deref, DerefMut};
-
-    use loom::sync::{Mutex, MutexGuard};
-
-    #[derive(Clone, Copy)]
-    pub(crate) enum Rank {
-        Chan,
-    }
-
-    pub(crate) struct Lock<T> {
-        mutex: Mutex<()>,
-        /// The guard of whoever holds it.
-        guard: UnsafeCell<Option<MutexGuard<'static, ()>>>,
-        value: UnsafeCell<T>,
-    }
-
-    // SAFETY: D9, the mutex admits one holder at a time.
-    unsafe impl<T: Send> Sync for Lock<T> {}
-    // SAFETY: as above.
-    unsafe impl<T: Send> Send for Lock<T> {}
-
-    pub(crate) struct Held<'a, T>(&'a Lock<T>);
-
-    impl<T> Lock<T> {
-        pub(crate) fn new(_: Rank, value: T) -> Lock<T> {
-            Lock {
-                mutex: Mutex::new(()),
-                guard: UnsafeCell::new(None),
-                value: UnsafeCell::new(value),
-            }
-        }
-
-        pub(crate) fn lock(&self) -> Held<'_, T> {
-            self.lock_of_several(true);
-            Held(self)
-        }
-
-        pub(crate) fn lock_of_several(&self, _is_first: bool) {
-            let guard = self.mutex.lock().unwrap();
-            // SAFETY: the guard is dropped by `unlock`, before the lock.
-            let guard = unsafe {
-                std::mem::transmute::<MutexGuard<'_, ()>, MutexGuard<'static, ()>>(guard)
-            };
-            // SAFETY: the holder's alone.
-            unsafe { *self.guard.get() = Some(guard) };
-        }
-
-        #[allow(clippy::mut_from_ref, reason = "as the library's")]
-        pub(crate) unsafe fn get_held(&self) -> &mut T {
-            // SAFETY: by the caller's promise.
-            unsafe { &mut *self.value.get() }
-        }
-
-        pub(crate) unsafe fn unlock_of_several(&self, _is_first: bool) {
-            // SAFETY: the holder's alone.
-            drop(unsafe { (*self.guard.get()).take() });
-        }
-    }
-
-    impl<T> Deref for Held<'_, T> {
-        type Target = T;
-
-        fn deref(&self) -> &T {
-            // SAFETY: this guard is the one possession of the lock.
-            unsafe { &*self.0.value.get() }
-        }
-    }
-
-    impl<T> DerefMut for Held<'_, T> {
-        fn deref_mut(&mut self) -> &mut T {
-            // SAFETY: as above.
-            unsafe { &mut *self.0.value.get() }
-        }
-    }
-
-    impl<T> Drop for Held<'_, T> {
-        fn drop(&mut self) {
-            // SAFETY: held by this guard.
-            unsafe { self.0.unlock_of_several(true) };
-        }
-    }
-}
-
-pub(crate) mod fatal {
-    //! Fatal errors.
-
-    pub(crate) fn throw(text: &str) -> ! {
-        panic!("{text}")
     }
 }

@@ -2,8 +2,8 @@
 
 use loom::sync::Mutex;
 
+use crate::sched::model::ptr::Gp;
 use crate::sched::park::ready;
-use crate::sched::ptr::Gp;
 use crate::shim::has_time_passed;
 
 type Claim = unsafe fn(Gp) -> bool;
@@ -47,9 +47,9 @@ pub(crate) mod park {
     use std::ffi::c_void;
 
     use super::{Claim, TIMERS};
-    use crate::context::current_g;
+    use crate::current::current_g;
+    use crate::sched::model::ptr::Gp;
     use crate::sched::park::{Entered, WaitOps, park};
-    use crate::sched::ptr::Gp;
 
     pub(crate) fn arm(g: Gp, claim: Claim, publish: impl FnOnce() -> bool) -> bool {
         let mut timers = TIMERS.lock().unwrap();

@@ -4,13 +4,15 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use crate::context::stack::class_for;
-use crate::context::tls::Room;
-use crate::os;
+use crate::base::chaos;
 use crate::runtime::Runtime;
 use crate::sched::deadlock::DeadlockReport;
-use crate::sched::{PROCS_MAX, Sched, chaos, forked, preempt};
+use crate::sched::monitor::preempt;
+use crate::sched::{PROCS_MAX, Sched, forked};
+use crate::stack::class_for;
+use crate::sys;
 use crate::thread::stack_size_error;
+use crate::tls::Room;
 
 /// The default stack of a goroutine: what it may grow to.
 const STACK_SIZE: usize = if cfg!(debug_assertions) {
@@ -308,9 +310,9 @@ impl Builder {
             forked::refuse();
         }
         let config = self.check()?;
-        crate::context::overflow::install()?;
+        crate::sched::overflow::install()?;
         forked::watch()?;
-        crate::context::objects::renew();
+        crate::sys::objects::renew();
         if config.preemption {
             preempt::install(config.preemption_signal)?;
         }
@@ -321,7 +323,7 @@ impl Builder {
     }
 
     fn check(self) -> io::Result<Config> {
-        let env = os::DebugEnv::read();
+        let env = sys::DebugEnv::read();
         if let Some(seed) = env.chaos {
             chaos::set(seed);
         }
@@ -340,8 +342,8 @@ impl Builder {
         }
         let procs = self
             .procs
-            .or_else(|| os::env_usize("GOSCHED_PROCS").filter(|n| *n > 0))
-            .unwrap_or_else(os::default_procs);
+            .or_else(|| sys::env_usize("GOSCHED_PROCS").filter(|n| *n > 0))
+            .unwrap_or_else(sys::default_procs);
         if procs == 0 || procs > PROCS_MAX {
             return Err(invalid(format!(
                 "procs is {procs}: give a number from 1 to {PROCS_MAX}"
@@ -392,13 +394,13 @@ fn stack_classes(set: Option<usize>) -> io::Result<(u8, u8)> {
         let class = class(size)?;
         return Ok((class, class));
     }
-    let size = os::env_usize("RUST_MIN_STACK").unwrap_or(STACK_SIZE);
+    let size = sys::env_usize("RUST_MIN_STACK").unwrap_or(STACK_SIZE);
     Ok((class(size)?, class(size.max(MAIN_STACK_SIZE))?))
 }
 
 /// Makes the struct of a runtime. It is larger than a frame on a goroutine's stack may be, so that a thread does it for a goroutine.
 fn make_sched(config: Config) -> io::Result<Arc<Sched>> {
-    if crate::context::current_g().is_none() {
+    if crate::sched::model::current::current_g().is_none() {
         return Ok(Sched::new_on_thread_stack(config));
     }
     std::thread::scope(|scope| {

@@ -28,22 +28,25 @@
 #![warn(rust_2018_idioms)]
 
 pub mod alloc;
+mod arch;
+mod base;
 mod builder;
 pub mod chan;
 pub mod context;
-mod ctx;
 pub mod debug;
 pub mod future;
 pub mod net;
-mod netpoll;
 pub mod os;
 mod runtime;
 mod sched;
 mod shim;
 pub mod signal;
+mod stack;
 pub mod sync;
+mod sys;
 pub mod thread;
 pub mod time;
+mod tls;
 
 #[doc(hidden)]
 pub mod testing;
@@ -89,7 +92,7 @@ mod soundness {}
 pub use builder::{Builder, Deadlock};
 pub use runtime::{Handle, Runtime, run};
 pub use sched::deadlock::DeadlockReport;
-pub use sched::syscall::blocking;
+pub use sched::monitor::syscall::blocking;
 pub use thread::yield_now;
 
 /// Starts a goroutine that nobody joins. On the warm path nothing is allocated.

@@ -9,18 +9,18 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::builder::Builder;
-use crate::context::current_g;
-use crate::context::tls;
 use crate::debug::{self, Dump, Leaks, Metrics, Violations};
-use crate::os;
-use crate::sched::g::{Task, WaitReason};
+use crate::sched::model::current::current_g;
+use crate::sched::model::g::{Task, WaitReason};
 use crate::sched::park::enter;
 use crate::sched::spawn::Spawn;
 use crate::sched::wait::{SlotKind, WaitSlot};
 use crate::sched::{Sched, registry, teardown};
+use crate::sys;
 use crate::thread::ending::spawned as spawned_in;
 use crate::thread::inner::Inner;
 use crate::thread::{self, Exited, JoinHandle};
+use crate::tls;
 
 static RUN: SlotKind = SlotKind::new(WaitReason::Run);
 
@@ -221,7 +221,7 @@ impl Runtime {
     /// ```
     pub fn shutdown(mut self, timeout: Duration) {
         if let Some(sched) = self.sched.take() {
-            teardown::unwind_goroutines(&sched, os::deadline_after(timeout));
+            teardown::unwind_goroutines(&sched, sys::deadline_after(timeout));
             teardown::drop_runtime(sched);
         }
     }

@@ -11,7 +11,7 @@ pub(crate) use std::sync::atomic::{
     fence,
 };
 
-use crate::os;
+use crate::sys;
 
 /// Slots of a P's local run queue (R1). A power of two.
 pub(crate) const RING: usize = 256;
@@ -31,7 +31,7 @@ pub(crate) fn spin_hint() {
 /// One turn of a wait for a thread that the kernel may have descheduled.
 #[inline]
 pub(crate) fn yield_thread() {
-    os::sched_yield();
+    sys::sched_yield();
 }
 
 /// One turn of a wait for somebody who is about to finish, but whom the kernel may have descheduled meanwhile.
@@ -66,14 +66,14 @@ pub(crate) fn light_barrier() {
 
 /// A full barrier here and on every thread of the process that runs; false: the system refuses it.
 pub(crate) fn heavy_barrier() -> bool {
-    os::membarrier()
+    sys::membarrier()
 }
 
 /// An illegal edge of the G state machine (G0): a bug of the runtime, never the user's.
 #[cold]
 #[inline(never)]
 pub(crate) fn illegal_edge(from: u32, to: u32, found: u32) -> ! {
-    crate::sched::fatal::throw_fmt(format_args!(
+    crate::base::fatal::throw_fmt(format_args!(
         "illegal goroutine status change {from} -> {to} (status is {found})"
     ))
 }
@@ -90,14 +90,14 @@ impl Futex {
     /// false only when the deadline has passed. May return early for no reason.
     pub(crate) fn wait(&self, expected: u32, deadline_ns: Option<u64>) -> bool {
         !matches!(
-            os::futex_wait(&self.0, expected, deadline_ns),
-            os::Wait::TimedOut
+            sys::futex_wait(&self.0, expected, deadline_ns),
+            sys::Wait::TimedOut
         )
     }
 
     /// Wakes one sleeper of the word at `this`, which may already be gone: the kernel compares
     /// addresses only, so a stale one costs a spurious wake-up at most.
     pub(crate) fn wake_one(this: *const Futex) {
-        os::futex_wake_ptr(this.cast(), 1);
+        sys::futex_wake_ptr(this.cast(), 1);
     }
 }

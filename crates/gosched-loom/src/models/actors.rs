@@ -8,8 +8,8 @@ use loom::thread::{self, JoinHandle};
 
 use super::Calm;
 use crate::chan::{Receiver, Select, SelectedOperation, Sender, bounded, unbounded};
-use crate::context::run_as;
-use crate::sched::g::G;
+use crate::current::run_as;
+use crate::sched::model::g::G;
 use crate::sched::teardown::Abandoned;
 use crate::shim::Cell;
 

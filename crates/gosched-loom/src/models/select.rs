@@ -9,8 +9,8 @@ use std::time::Instant;
 use super::actors::{Actor, GO, Msg, PLAIN, Rx, SOON, Start, Tx, channel, plain};
 use super::{Calm, explore, explore_in_turn};
 use crate::chan::{Receiver, Select, Sender, resettable};
-use crate::context::{pointer, run_as};
-use crate::sched::g::G;
+use crate::current::{pointer, run_as};
+use crate::sched::model::g::G;
 use crate::sched::park::cancel;
 use crate::thread::let_time_pass;
 

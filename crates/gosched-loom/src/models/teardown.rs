@@ -11,9 +11,9 @@ use std::sync::Arc;
 use super::actors::{Msg, channel, go_in, plain, select_give_up, select_send};
 use super::{Calm, explore};
 use crate::chan::{Select, resettable};
-use crate::context::pointer;
+use crate::current::pointer;
 use crate::sched::Sched;
-use crate::sched::g::G;
+use crate::sched::model::g::G;
 use crate::sched::teardown::drop_runtime;
 use crate::thread::let_time_pass;
 

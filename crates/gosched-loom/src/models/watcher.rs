@@ -1,7 +1,7 @@
 //! A timer that is set against the threads that may sleep past it: the watcher (timer/1, timer/2)
 //! and sysmon (nap/1, nap/2); and a call against the watcher in the network's poller (bell/1, bell/2).
 //!
-//! The library's own `Poller` and `Nap` run here. [`World`] adds what `time/timers.rs` and
+//! The library's own `Poller` and `Nap` run here. [`World`] adds what `sched/sources/timers.rs` and
 //! `schedule.rs` do around them: heaps with a lock each, the mask of the heaps that hold anything,
 //! and the loop of an M that has nothing to do. Time stands at [`EARLY`] in every story: a sleep
 //! until then ends, and a sleep until [`LATE`] lasts until somebody wakes the sleeper. A lost wake-up

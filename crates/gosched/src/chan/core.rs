@@ -24,14 +24,14 @@ use super::err::{RecvTimeoutError, SendTimeoutError, TryRecvError, TrySendError}
 use super::list::{Emptied, List, NoPush};
 use super::returned;
 use super::ring::{No, Place, Ring};
-use super::seen::Seen;
 use super::timer::Clock;
-use crate::os;
-use crate::sched::g::WaitReason;
-use crate::sched::lock::{Lock, Rank};
+use crate::base::lock::{Lock, Rank};
+use crate::chan::snapshot::Seen;
+use crate::sched::model::g::WaitReason;
 use crate::sched::park::{Entered, enter};
 use crate::sched::waitq::{Node, On, Outcome, WaitKind, WaitQueue, Waiter, WakeList};
 use crate::shim::{AtomicBool, AtomicU32, AtomicUsize, Relaxed};
+use crate::sys;
 use crate::thread::park::check_cancelled;
 
 pub(super) static RECV: WaitKind =
@@ -431,7 +431,7 @@ impl<T> Chan<T> {
                 wake.wake_in(&rt);
                 return took.after_handshake(rt, &self.header, &waiter, &node);
             }
-            if q.is_closed || os::has_passed(own) {
+            if q.is_closed || sys::has_passed(own) {
                 return Slow::Closed;
             }
         } else if let Flavor::Clock(clock) = &self.flavor {
@@ -624,7 +624,7 @@ impl<T> Chan<T> {
             Flavor::List(list) => list.len() + self.header.returned(),
             Flavor::Zero { .. } => 0,
             Flavor::Clock(clock) => {
-                usize::from(os::has_passed(clock.when()) || self.header.returned() > 0)
+                usize::from(sys::has_passed(clock.when()) || self.header.returned() > 0)
             }
         }
     }

@@ -21,8 +21,8 @@
 use std::mem::ManuallyDrop;
 
 use super::internal::{Case, Room, Wait};
-use super::selecting::{pick, run, try_small};
 use super::{Receiver, RecvError, SelectedOperation, Sender};
+use crate::chan::select_run::{pick, run, try_small};
 
 /// The channel of a `recv` arm, through whatever references and pointers it was given.
 #[doc(hidden)]

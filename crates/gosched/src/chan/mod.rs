@@ -40,30 +40,30 @@
 //!
 //! Deadlines are exact to the clock, never early, and may be as far away as `Duration` goes: `Duration::MAX` is for ever.
 
+mod close;
 mod core;
-mod ends;
 mod err;
 mod iter;
 mod list;
 mod macros;
 mod open;
-mod parcel;
-mod port;
 mod receiver;
 mod returned;
 mod ring;
-pub(crate) mod seen;
 mod select;
-mod selecting;
+mod select_handle;
+mod select_run;
 mod sender;
-mod settle;
+mod serve;
+pub(crate) mod snapshot;
 mod timer;
+mod value_slot;
 mod zero;
 
 use std::time::{Duration, Instant};
 
 use self::core::{Chan, Ending};
-use crate::os;
+use crate::sys;
 
 pub use self::err::{
     ReadyTimeoutError, RecvError, RecvTimeoutError, SelectTimeoutError, SendError,
@@ -81,8 +81,8 @@ pub use crate::{select, select_biased};
 #[doc(hidden)]
 pub mod internal {
     pub use super::macros::{Chosen, choose, no_such_arm, receiver, sender};
-    pub use super::parcel::Room;
-    pub use super::selecting::{Case, Wait, recv_case, send_case};
+    pub use crate::chan::select_run::{Case, Wait, recv_case, send_case};
+    pub use crate::chan::value_slot::Room;
 }
 
 /// Makes a channel with room for any number of messages.
@@ -165,7 +165,7 @@ fn pair<T>(chan: std::ptr::NonNull<Chan<T>>) -> (Sender<T>, Receiver<T>) {
 /// assert!(start.elapsed() >= timeout);
 /// ```
 pub fn after(duration: Duration) -> Receiver<Instant> {
-    clock(os::deadline_after(duration), 0)
+    clock(sys::deadline_after(duration), 0)
 }
 
 /// Makes a receiver that gets one message: `when`, as soon as that has come.
@@ -180,7 +180,7 @@ pub fn after(duration: Duration) -> Receiver<Instant> {
 /// assert!(Instant::now() >= when);
 /// ```
 pub fn at(when: Instant) -> Receiver<Instant> {
-    clock(os::deadline_of(when), 0)
+    clock(sys::deadline_of(when), 0)
 }
 
 /// Makes a receiver that gets a message every `duration`: the [`Instant`] at which it was due.
@@ -202,7 +202,7 @@ pub fn at(when: Instant) -> Receiver<Instant> {
 pub fn tick(duration: Duration) -> Receiver<Instant> {
     // A period of 0 is one that is over at once.
     let period_ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-    clock(os::deadline_after(duration), period_ns.max(1))
+    clock(sys::deadline_after(duration), period_ns.max(1))
 }
 
 /// A receiver of the clock's whose time can be changed.

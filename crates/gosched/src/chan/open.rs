@@ -1,5 +1,5 @@
 //! A select's open send, as its goroutine has it: the record by which a drop of the runtime finds
-//! what the send was promised, and refuses it (D2; the protocol is in `sched/opens.rs`).
+//! what the send was promised, and refuses it (D2; the protocol is in `sched/model/opens.rs`).
 //!
 //! The first record of a goroutine lies in its G, further ones lie on the heap. A record stays in
 //! its place for as long as its operation lasts. A plain thread needs no record: it is never
@@ -17,12 +17,12 @@ use std::mem::{MaybeUninit, offset_of};
 use std::ptr::{self, NonNull};
 
 use super::core::{Chan, Header, word};
-use super::port::Promise;
 use super::ring::Place;
-use crate::context::current_g;
-use crate::sched::opens::OpenSend;
+use crate::chan::select_handle::Promise;
+use crate::sched::model::current::current_g;
+use crate::sched::model::opens::OpenSend;
+use crate::sched::model::ptr::Gp;
 use crate::sched::park::{Entered, enter};
-use crate::sched::ptr::Gp;
 use crate::sched::waitq::{Claim, Node, WakeList};
 use crate::shim::{AcqRel, Relaxed};
 

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use super::core::{Chan, RECV, Slow};
 use super::err::{RecvError, RecvTimeoutError, TryRecvError};
 use super::iter::{Iter, TryIter};
-use crate::os;
 use crate::sched::waitq::{On, Outcome, Waiter};
+use crate::sys;
 use crate::thread::park::check_cancelled;
 
 /// The receiving side of a channel. Clones receive from the same channel, each message goes to one of them; when the last one is
@@ -155,7 +155,7 @@ impl<T> Receiver<T> {
     /// assert_eq!(r.recv_timeout(Duration::from_millis(1)), Err(RecvTimeoutError::Timeout));
     /// ```
     pub fn recv_timeout(&self, timeout: Duration) -> Result<T, RecvTimeoutError> {
-        self.recv_until(os::deadline_after(timeout))
+        self.recv_until(sys::deadline_after(timeout))
     }
 
     /// As [`recv`](Receiver::recv), waiting until `deadline` at most.
@@ -175,7 +175,7 @@ impl<T> Receiver<T> {
     /// assert!(Instant::now() >= deadline);
     /// ```
     pub fn recv_deadline(&self, deadline: Instant) -> Result<T, RecvTimeoutError> {
-        self.recv_until(os::deadline_of(deadline))
+        self.recv_until(sys::deadline_of(deadline))
     }
 
     /// Closes the channel for all its senders and receivers; true the first time. Does nothing to [`after`](super::after),

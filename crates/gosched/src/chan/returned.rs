@@ -7,9 +7,9 @@
 use std::mem::{MaybeUninit, offset_of};
 
 use super::core::{Chan, Header, Queues, word};
-use super::port::Promise;
 use super::ring::{No, Place};
-use super::selecting::cases_of;
+use crate::chan::select_handle::Promise;
+use crate::chan::select_run::cases_of;
 use crate::sched::park::enter;
 use crate::sched::waitq::{Node, Waiter, WakeList};
 use crate::shim::Relaxed;

@@ -7,10 +7,11 @@ use super::err::{
     ReadyTimeoutError, RecvError, SelectTimeoutError, SendError, TryReadyError, TrySelectError,
 };
 use super::open::Open;
-use super::parcel::Parcel;
-use super::port::Promise;
-use super::selecting::{self, Case, Wait, recv_case, send_case};
 use super::{Receiver, Sender};
+use crate::chan::select_handle::Promise;
+use crate::chan::select_run;
+use crate::chan::select_run::{Case, Wait, recv_case, send_case};
+use crate::chan::value_slot::Parcel;
 use crate::thread::{ThreadId, current_id};
 
 /// Waits for the first of several channel operations, chosen at run time.
@@ -270,8 +271,8 @@ impl<'a> Select<'a> {
     }
 
     fn run(&mut self, wait: Wait) -> Option<SelectedOperation<'a>> {
-        let picked = selecting::pick(&self.cases, self.is_biased);
-        let mut operation = selecting::run(&self.cases, Some(picked), self.is_biased, wait)?;
+        let picked = select_run::pick(&self.cases, self.is_biased);
+        let mut operation = select_run::run(&self.cases, Some(picked), self.is_biased, wait)?;
         let added = self.added[operation.index];
         (operation.index, operation.home) = (added.index, added.home);
         Some(operation)
@@ -370,7 +371,7 @@ impl<'a> Select<'a> {
     }
 
     fn run_ready(&mut self, wait: Wait) -> Option<usize> {
-        let at = selecting::run_ready(&self.cases, self.is_biased, wait)?;
+        let at = select_run::run_ready(&self.cases, self.is_biased, wait)?;
         Some(self.added[at].index)
     }
 }

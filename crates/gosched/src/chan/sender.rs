@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::core::{Chan, Slow};
 use super::err::{SendError, SendTimeoutError, TrySendError};
-use crate::os;
+use crate::sys;
 
 /// The sending side of a channel. Clones send into the same channel; when the last one is dropped the receivers get what is left,
 /// then [`RecvError`](super::RecvError).
@@ -124,7 +124,7 @@ impl<T> Sender<T> {
     /// assert_eq!(s.send_timeout(2, timeout), Err(SendTimeoutError::Timeout(2)));
     /// ```
     pub fn send_timeout(&self, msg: T, timeout: Duration) -> Result<(), SendTimeoutError<T>> {
-        self.chan().send(msg, os::deadline_after(timeout))
+        self.chan().send(msg, sys::deadline_after(timeout))
     }
 
     /// As [`send`](Sender::send), waiting until `deadline` at most.
@@ -144,7 +144,7 @@ impl<T> Sender<T> {
     /// assert_eq!(s.send_deadline(2, deadline), Err(SendTimeoutError::Timeout(2)));
     /// ```
     pub fn send_deadline(&self, msg: T, deadline: Instant) -> Result<(), SendTimeoutError<T>> {
-        self.chan().send(msg, os::deadline_of(deadline))
+        self.chan().send(msg, sys::deadline_of(deadline))
     }
 
     /// Closes the channel for all its senders and receivers; true the first time.

@@ -24,9 +24,9 @@ use std::time::Instant;
 use super::Receiver;
 use super::core::{Chan, Flavor, Header, Queues, word};
 use super::ring::No;
-use crate::os;
 use crate::sched::park::enter;
 use crate::sched::waitq::{Node, WakeList};
+use crate::sys;
 
 /// When the next value is due; values are made from that moment.
 pub(super) struct Clock<T> {
@@ -92,7 +92,7 @@ impl<T> Chan<T> {
 
 impl<T> Clock<T> {
     pub(super) fn new(when: u64, period_ns: u64, make: fn(Instant) -> T) -> Clock<T> {
-        os::instant_of(0); // what converts moments is made now, not under a lock
+        sys::instant_of(0); // what converts moments is made now, not under a lock
         Clock {
             when: AtomicU64::new(when),
             is_set: AtomicBool::new(true),
@@ -111,7 +111,7 @@ impl<T> Clock<T> {
         if self.when() == u64::MAX {
             return Err(No::NotNow);
         }
-        let now = os::monotonic_ns();
+        let now = sys::monotonic_ns();
         if self.when() > now {
             return Err(No::NotNow);
         }
@@ -235,7 +235,7 @@ impl<T> Clock<T> {
         let _rt = enter();
         let mut q = header.queues.lock();
         q.recvq.remove(node);
-        let (now, when) = (os::monotonic_ns(), self.when());
+        let (now, when) = (sys::monotonic_ns(), self.when());
         let is_due = when <= now;
         if is_due {
             self.advance(when, when);
@@ -251,7 +251,7 @@ impl<T> Clock<T> {
 
     /// The value of a moment.
     pub(super) fn value(&self, when: u64) -> T {
-        (self.make)(os::instant_of(when))
+        (self.make)(sys::instant_of(when))
     }
 
     /// Sets it anew, or stops it; whether a value was still to come or to be received.

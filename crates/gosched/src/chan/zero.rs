@@ -8,9 +8,9 @@ use std::ptr;
 
 use super::core::{Chan, Flavor, HANDSHAKE, Header, Queues, Slow, word};
 use super::ring::No;
-use crate::os;
 use crate::sched::park::{Entered, enter};
 use crate::sched::waitq::{Claim, Node, Outcome, Waiter, WakeList};
+use crate::sys;
 
 /// What a receiver found in the queue of senders.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -165,6 +165,6 @@ impl<T> Chan<T> {
     }
 
     pub(super) fn has_expired(&self) -> bool {
-        matches!(&self.flavor, Flavor::Zero { closes_at } if os::has_passed(*closes_at))
+        matches!(&self.flavor, Flavor::Zero { closes_at } if sys::has_passed(*closes_at))
     }
 }

@@ -1,198 +1,258 @@
-//! Cancellation and deadlines that pass down a tree: see [`Context`].
+//! Cancellation and deadlines that pass down a tree, as Go's `context`.
+//!
+//! The tree is in `node`; here is what a program sees of it.
 
-// Two things go by this name. What programs see is in `ctx`. What is here is the crate's own: stacks and switching, the only folder
-// that changes stacks, and the only door to "which M am I".
-//
-// What an architecture must supply (D14): `switch::enter` and `switch::leave` (save here, continue there, with FS),
-// `switch::prepare` (the first frame of a goroutine), `switch::call_on` (a call on another stack that returns), and the raw
-// reads of the thread registers in `current`.
-//
-// **After a switch everything thread-bound is stale.** A goroutine may continue on another thread, so nothing read from
-// `current_m` may be used across `suspend`.
+mod node;
 
-mod asan;
-pub(crate) mod current;
-pub(crate) mod objects;
-pub(crate) mod overflow;
-pub(crate) mod stack;
-pub(crate) mod switch;
-pub(crate) mod tls;
+use std::error::Error;
+use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::time::{Duration, Instant};
 
-pub use crate::ctx::{Context, ContextError};
-pub(crate) use current::{current_g, current_m};
+use node::{Node, NodeRef};
 
-use std::mem::{ManuallyDrop, MaybeUninit};
-use std::sync::atomic::AtomicUsize;
+use crate::chan::{self, Receiver};
 
-use crate::sched::m::M;
-use crate::sched::ptr::{Gp, Mp};
-
-/// In the word with which a goroutine is resumed: it is the address of a [`Probe`]. Otherwise it is the M that runs the
-/// goroutine from now on, so that nobody has to look.
-const PROBE: usize = 1;
-
-/// Frames of one goroutine that a dump keeps.
-pub(crate) const FRAMES_MAX: usize = 100;
-
-/// A request to a suspended goroutine: unwind yourself, write the addresses here, suspend again.
+/// Says when work is to stop: it was cancelled, or its time is over.
 ///
-/// The goroutine switches to its own frames only to be their innermost one. The unwinder itself
-/// runs below the frames of whoever asks: a goroutine may have little room left, or be on a stack
-/// that it has gone to itself and of which nobody here knows the size.
-pub(crate) struct Probe {
-    back: usize,
-    /// Where the goroutine stands, its stack pointer; 0: unknown.
-    pub(crate) sp: usize,
-    pub(crate) len: usize,
-    pub(crate) pcs: [usize; FRAMES_MAX],
+/// Whoever starts work for somebody makes a child of the context that it was given itself, with [`with_cancel`],
+/// [`with_timeout`] or [`with_deadline`], and passes that on. When a context ends, everything below it ends too, and nothing
+/// above or beside. The work looks at [`err`] now and then, or waits on [`done`] together with whatever else it waits for.
+///
+/// Clones are handles of the same context. A child holds on to its parents; a context whose last handle is dropped, that has no
+/// children and was not cancelled, leaves nothing behind. No goroutine, thread or timer belongs to a context: it costs its
+/// memory. It can be used from goroutines and plain threads, with or without a runtime.
+///
+/// ```
+/// use std::time::Duration;
+/// use gosched::chan::{self, Receiver};
+/// use gosched::context::{Context, ContextError};
+///
+/// /// Adds up what comes, until somebody has enough.
+/// fn sum(ctx: &Context, numbers: &Receiver<u32>) -> Result<u32, ContextError> {
+///     let mut sum = 0;
+///     loop {
+///         chan::select! {
+///             recv(numbers) -> number => match number {
+///                 Ok(number) => sum += number,
+///                 Err(_) => return Ok(sum),
+///             },
+///             recv(ctx.done()) -> _ => return Err(ctx.err().unwrap()),
+///         }
+///     }
+/// }
+///
+/// gosched::run(|| {
+///     let server = Context::background().with_cancel();
+///     let request = server.with_timeout(Duration::from_millis(10));
+///     let (s, r) = chan::unbounded();
+///     s.send(1).unwrap();
+///     assert_eq!(sum(&request, &r), Err(ContextError::DeadlineExceeded));
+///
+///     let request = server.with_timeout(Duration::from_secs(3600));
+///     gosched::go(move || server.cancel());
+///     assert_eq!(sum(&request, &r), Err(ContextError::Canceled));
+/// });
+/// ```
+///
+/// [`with_cancel`]: Context::with_cancel
+/// [`with_timeout`]: Context::with_timeout
+/// [`with_deadline`]: Context::with_deadline
+/// [`err`]: Context::err
+/// [`done`]: Context::done
+#[derive(Clone)]
+pub struct Context {
+    /// None: the background.
+    node: Option<NodeRef>,
 }
 
-impl Probe {
-    pub(crate) const fn new() -> Probe {
-        Probe {
-            back: 0,
-            sp: 0,
-            len: 0,
-            pcs: [0; FRAMES_MAX],
-        }
-    }
+impl UnwindSafe for Context {}
+impl RefUnwindSafe for Context {}
 
-    /// Collects the return addresses of a suspended goroutine.
+impl Context {
+    /// The root of all: it never ends.
     ///
-    /// # Safety
-    /// `g` is suspended and the caller holds it (Scan bit over Waiting or Runnable, or the world is
-    /// stopped), so nobody else resumes it (G6). The caller has some 12 KiB of stack left.
-    pub(crate) unsafe fn collect(&mut self, g: Gp) {
-        self.len = 0;
-        self.sp = 0;
-        let (sp, lo) = (g.sp.get(), g.stack_lo.get());
-        if lo == 0 || g.is_own_stack(sp) && sp < lo + PROBE_ROOM {
-            return;
+    /// Blocks nothing.
+    ///
+    /// ```
+    /// use gosched::context::Context;
+    ///
+    /// const ROOT: Context = Context::background();
+    /// ROOT.cancel(); // has no effect
+    /// assert_eq!(ROOT.err(), None);
+    /// ```
+    #[must_use]
+    pub const fn background() -> Context {
+        Context { node: None }
+    }
+
+    /// A child that ends when it is cancelled, or when this context ends.
+    ///
+    /// Blocks nothing.
+    ///
+    /// ```
+    /// use gosched::context::{Context, ContextError};
+    ///
+    /// let parent = Context::background().with_cancel();
+    /// let [one, other] = [parent.with_cancel(), parent.with_cancel()];
+    /// one.cancel();
+    /// assert_eq!(one.err(), Some(ContextError::Canceled));
+    /// assert_eq!(other.err(), None);
+    /// parent.cancel();
+    /// assert_eq!(other.err(), Some(ContextError::Canceled));
+    /// assert_eq!(parent.with_cancel().err(), Some(ContextError::Canceled));
+    /// ```
+    #[must_use = "a context that nobody holds ends nothing"]
+    pub fn with_cancel(&self) -> Context {
+        self.child(None)
+    }
+
+    /// A child that ends after `timeout`, when it is cancelled, or when this context ends, whatever comes first. `Duration::MAX`
+    /// is for ever.
+    ///
+    /// Blocks nothing.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use gosched::context::{Context, ContextError};
+    ///
+    /// let ctx = Context::background().with_timeout(Duration::from_millis(5));
+    /// assert!(ctx.done().recv().is_err()); // waits for the end
+    /// assert_eq!(ctx.err(), Some(ContextError::DeadlineExceeded));
+    /// ```
+    #[must_use = "a context that nobody holds ends nothing"]
+    pub fn with_timeout(&self, timeout: Duration) -> Context {
+        self.child(Instant::now().checked_add(timeout))
+    }
+
+    /// A child that ends at `deadline`, when it is cancelled, or when this context ends, whatever comes first. One that is later
+    /// than the parent's has no effect.
+    ///
+    /// Blocks nothing.
+    ///
+    /// ```
+    /// use std::time::{Duration, Instant};
+    /// use gosched::context::{Context, ContextError};
+    ///
+    /// let now = Instant::now();
+    /// let parent = Context::background().with_deadline(now + Duration::from_secs(60));
+    /// let child = parent.with_deadline(now + Duration::from_secs(3600));
+    /// assert_eq!(child.deadline(), parent.deadline());
+    /// assert_eq!(parent.with_deadline(now).err(), Some(ContextError::DeadlineExceeded));
+    /// ```
+    #[must_use = "a context that nobody holds ends nothing"]
+    pub fn with_deadline(&self, deadline: Instant) -> Context {
+        self.child(Some(deadline))
+    }
+
+    fn child(&self, deadline: Option<Instant>) -> Context {
+        Context {
+            node: Some(Node::child_of(self.node.as_ref(), deadline)),
         }
-        let probe: *mut Probe = self;
-        let left = asan::leave_for(g);
-        // It stays on the FS of whoever asks: nothing on its own side is to change.
-        let fs = current::read_fs();
-        let record = AtomicUsize::new(fs);
-        let arg = probe as usize | PROBE;
-        // SAFETY: G6 by the caller's promise; `answer` switches back to `back` before anything else.
-        unsafe { switch::enter(&raw mut (*probe).back, sp, arg, fs, &raw const record) };
-        asan::arrive(left);
-        self.sp = sp;
+    }
+
+    /// Ends the context and everything below it: [`err`](Context::err) says [`Canceled`](ContextError::Canceled) there from now
+    /// on, and all who wait on [`done`](Context::done) are woken. Does nothing to a context that has ended, or to the background.
+    ///
+    /// The cost is that of the contexts below; meanwhile the goroutine is not preempted. Nothing
+    /// here blocks: if somebody else is at it already, this returns before they are through.
+    ///
+    /// ```
+    /// # gosched::run(|| {
+    /// let ctx = gosched::context::Context::background().with_cancel();
+    /// let waiter = {
+    ///     let ctx = ctx.clone();
+    ///     gosched::thread::spawn(move || ctx.done().recv().is_err())
+    /// };
+    /// ctx.cancel();
+    /// assert!(waiter.join().unwrap());
+    /// # });
+    /// ```
+    pub fn cancel(&self) {
+        if let Some(node) = &self.node {
+            node.cancel();
+        }
+    }
+
+    /// Why the context has ended; None while it has not. The first reason stays. Once this says something, [`done`](Context::done)
+    /// is closed, and the other way round.
+    ///
+    /// Blocks nothing. See the example of [`Context`].
+    #[must_use]
+    pub fn err(&self) -> Option<ContextError> {
+        self.node.as_ref()?.err()
+    }
+
+    /// A channel without messages that is closed when the context ends: a receive fails then, and is ready in a
+    /// [`select!`](crate::select). The background's never is.
+    ///
+    /// To get it blocks nothing; to receive from it blocks the goroutine, or the plain thread it is done on. Its receivers cannot
+    /// close it. Clones of it do not keep the context: when its last handle is dropped nobody could end it any more, so they find
+    /// it closed.
+    ///
+    /// ```
+    /// use gosched::chan::TryRecvError;
+    /// use gosched::context::Context;
+    ///
+    /// let ctx = Context::background().with_cancel();
+    /// assert_eq!(ctx.done().try_recv(), Err(TryRecvError::Empty));
+    /// ctx.cancel();
+    /// assert_eq!(ctx.done().try_recv(), Err(TryRecvError::Disconnected));
+    /// ```
+    #[must_use]
+    pub fn done(&self) -> &Receiver<()> {
+        static NEVER: Receiver<()> = chan::never();
+        match &self.node {
+            Some(node) => &node.done,
+            None => &NEVER,
+        }
+    }
+
+    /// When the context ends at the latest: the earliest deadline from here to the root, if there is any.
+    ///
+    /// Blocks nothing. See the example of [`with_deadline`](Context::with_deadline).
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        self.node.as_ref()?.deadline
     }
 }
 
-/// What answering may need below a suspended goroutine's stack pointer: two frames.
-const PROBE_ROOM: usize = 1024;
-
-/// Leaves the goroutine's stack for g0's; returns when the goroutine is resumed, with the M it is on then.
-#[inline(always)]
-pub(crate) fn suspend(m: Mp, g: Gp) -> Mp {
-    m.sched().tls.return_malloc(m);
-    let left = asan::leave_g(g);
-    // SAFETY: D5, we are on g's stack and g0's frame on this M waits in `resume`. FS stays as it is: g0 touches no
-    // thread-local (D6).
-    let mut command = unsafe { switch::leave(g.sp.as_ptr(), m.g0_sp.get()) };
-    let mut from = asan::arrive(left);
-    while command & PROBE != 0 {
-        (command, from) = answer(g, command, from);
-    }
-    // SAFETY: `resume` has sent its own M, which is never freed.
-    match unsafe { Mp::from_raw(command as *mut M) } {
-        Some(m) => m,
-        None => crate::sched::fatal::throw("a goroutine was resumed by nobody"),
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.node {
+            None => f.pad("Context(background)"),
+            Some(_) => f
+                .debug_struct("Context")
+                .field("err", &self.err())
+                .field("deadline", &self.deadline())
+                .finish(),
+        }
     }
 }
 
-/// A probed goroutine unwinds itself and suspends again, until it is resumed to run.
-#[cold]
-#[inline(never)]
-fn answer(g: Gp, command: usize, from: asan::Bounds) -> (usize, asan::Bounds) {
-    let probe = (command & !PROBE) as *mut Probe;
-    // SAFETY: G6, `collect` waits with the probe on its stack until we switch back.
-    let back = unsafe { (*probe).back };
-    let left = asan::leave(from);
-    // SAFETY: D5, the prober's frames end at `back`, and it does not run; `unwind_for` cannot
-    // unwind (extern "C").
-    unsafe { switch::call_on(back, unwind_for, probe.cast()) };
-    let left = asan::leave(asan::arrive(left));
-    // SAFETY: D5, `back` is the prober's saved stack pointer.
-    let command = unsafe { switch::leave(g.sp.as_ptr(), back) };
-    (command, asan::arrive(left))
+/// Why a [`Context`] has ended.
+///
+/// ```
+/// use gosched::context::ContextError;
+///
+/// assert_eq!(ContextError::Canceled.to_string(), "context canceled");
+/// assert_eq!(ContextError::DeadlineExceeded.to_string(), "context deadline exceeded");
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ContextError {
+    /// Somebody called [`Context::cancel`] on it or on one above.
+    Canceled,
+    /// Its deadline has passed.
+    DeadlineExceeded,
 }
 
-/// Writes the return addresses of the goroutine that answers. On the prober's stack.
-unsafe extern "C" fn unwind_for(probe: *mut u8) {
-    let from = asan::arrive(asan::Left::NOTHING);
-    // SAFETY: G6, the prober has lent its probe to the goroutine that calls this.
-    backtrace_here(unsafe { &mut *probe.cast::<Probe>() });
-    asan::leave(from);
-}
-
-/// Writes the caller's return addresses, innermost first.
-#[inline(never)]
-pub(crate) fn backtrace_here(probe: &mut Probe) {
-    probe.len = 0;
-    probe.sp = current::goroutine_sp();
-    let _served = objects::serve();
-    // SAFETY: the callback only writes into the probe.
-    unsafe {
-        backtrace::trace_unsynchronized(|frame| {
-            if probe.len < FRAMES_MAX {
-                probe.pcs[probe.len] = frame.ip() as usize;
-                probe.len += 1;
-            }
-            probe.len < FRAMES_MAX
-        });
+impl fmt::Display for ContextError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            ContextError::Canceled => "context canceled",
+            ContextError::DeadlineExceeded => "context deadline exceeded",
+        })
     }
 }
 
-/// Runs a goroutine on its FS until it leaves through [`suspend`]. On g0.
-#[inline(always)]
-pub(crate) fn resume(m: Mp, g: Gp, fs: usize) {
-    let left = asan::leave_for(g);
-    // SAFETY: G2/S1, g is Running and ours alone; its saved stack pointer was left by `suspend` or
-    // `prepare`. D6, `fs` is its own, or this thread's.
-    unsafe {
-        let (arg, record) = (m.as_ptr() as usize, &raw const m.fs);
-        switch::enter(m.g0_sp.as_ptr(), g.sp.get(), arg, fs, record);
-    }
-    asan::arrive(left);
-}
-
-/// Runs `f` on g0's stack and returns to the goroutine (Go's `systemstack`). On g0 or outside a
-/// runtime it is a plain call.
-pub(crate) fn systemstack<R>(f: impl FnOnce() -> R) -> R {
-    let Some(m) = current_m() else { return f() };
-    if current::on_g0(m) {
-        return f();
-    }
-    debug_assert!(current::on_curg(m), "systemstack in a signal handler");
-    struct Call<F, R> {
-        f: ManuallyDrop<F>,
-        out: MaybeUninit<R>,
-    }
-    unsafe extern "C" fn thunk<F: FnOnce() -> R, R>(data: *mut u8) {
-        let from = asan::arrive(asan::Left::NOTHING);
-        // SAFETY: `data` is the `Call` below, whose `f` is taken this once.
-        let call = unsafe { &mut *data.cast::<Call<F, R>>() };
-        // SAFETY: as above.
-        let f = unsafe { ManuallyDrop::take(&mut call.f) };
-        call.out.write(f());
-        asan::leave(from);
-    }
-    let mut call = Call {
-        f: ManuallyDrop::new(f),
-        out: MaybeUninit::uninit(),
-    };
-    let data: *mut Call<_, R> = &mut call;
-    fn pick<F: FnOnce() -> R, R>(_: *mut Call<F, R>) -> unsafe extern "C" fn(*mut u8) {
-        thunk::<F, R>
-    }
-    let left = asan::leave_for_g0(m);
-    // SAFETY: D5, g0's frames end at g0_sp while a goroutine runs; `thunk` cannot unwind (extern "C").
-    unsafe { switch::call_on(m.g0_sp.get(), pick(data), data.cast()) };
-    asan::arrive(left);
-    // SAFETY: `thunk` has written it.
-    unsafe { call.out.assume_init() }
-}
+impl Error for ContextError {}

@@ -7,15 +7,15 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::check::Report;
-use crate::os::PageVec;
 use crate::sched::Sched;
-use crate::sched::g::{G, WaitReason};
-use crate::sched::global_queue::GlobalQueue;
-use crate::sched::gstatus::Status;
-use crate::sched::p::GFREE_MAX;
-use crate::sched::ptr::{Gp, Mp, Pp};
+use crate::sched::model::g::{G, WaitReason};
+use crate::sched::model::global_queue::GlobalQueue;
+use crate::sched::model::gstatus::Status;
+use crate::sched::model::p::GFREE_MAX;
+use crate::sched::model::ptr::{Gp, Mp, Pp};
+use crate::sched::sources::heap::Heap;
 use crate::shim::RING;
-use crate::time::heap::Heap;
+use crate::sys::PageVec;
 
 /// One G.
 #[derive(Clone, Copy)]

@@ -20,14 +20,15 @@ use std::iter::successors;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use super::census::Census;
-use crate::context;
-use crate::os::{self, PageVec};
-use crate::sched::gstatus::Status;
-use crate::sched::p::{GFREE_MAX, PStatus, STACKS_MAX};
+use crate::sched::model::gstatus::Status;
+use crate::sched::model::p::{GFREE_MAX, PStatus, STACKS_MAX};
+use crate::sched::model::ptr::{Mp, Pp};
+use crate::sched::model::switch;
 use crate::sched::park::enter;
-use crate::sched::ptr::{Mp, Pp};
+use crate::sched::sources::timers::AllHeaps;
 use crate::sched::{Core, Sched};
-use crate::time::timers::AllHeaps;
+use crate::sys;
+use crate::sys::PageVec;
 
 /// For how long a finding is doubted, and the pause between two looks.
 const PATIENCE_NS: u64 = 3_000_000_000;
@@ -146,7 +147,7 @@ pub(crate) fn check_of(sched: &Sched) -> Result<(), Violations> {
         let Some(stopped) = sched.stop_the_world() else {
             return Ok(());
         };
-        context::systemstack(|| {
+        switch::systemstack(|| {
             until_clean(sched, &mut report, |report| {
                 check_stopped(sched, &mut census, report);
             });
@@ -162,15 +163,15 @@ pub(crate) fn check_of(sched: &Sched) -> Result<(), Violations> {
 /// Looks until there is nothing to report, or often enough to believe it. A runtime that is being dropped is in no order, and whoever
 /// drops it is not kept waiting.
 fn until_clean(sched: &Sched, report: &mut Report, mut look: impl FnMut(&mut Report)) {
-    let deadline = os::monotonic_ns() + PATIENCE_NS;
+    let deadline = sys::monotonic_ns() + PATIENCE_NS;
     loop {
         report.clear();
         look(report);
-        let is_over = os::monotonic_ns() >= deadline || sched.dead.load(Relaxed);
+        let is_over = sys::monotonic_ns() >= deadline || sched.dead.load(Relaxed);
         if report.count == 0 || is_over {
             return;
         }
-        os::sleep_ns(PAUSE_NS);
+        sys::sleep_ns(PAUSE_NS);
     }
 }
 

@@ -15,15 +15,16 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::target::{self, Target};
-use super::what::{What, waiting_thread};
-use crate::context::{FRAMES_MAX, Probe};
-use crate::os::PageVec;
+use crate::debug::goroutine_state::{What, waiting_thread};
+use crate::debug::wait_target;
+use crate::debug::wait_target::Target;
 use crate::sched::Sched;
-use crate::sched::g::WaitReason;
-use crate::sched::gstatus::Status;
-use crate::sched::ptr::Gp;
-use crate::sched::trace;
+use crate::sched::model::g::WaitReason;
+use crate::sched::model::gstatus::Status;
+use crate::sched::model::ptr::Gp;
+use crate::sched::model::switch::{FRAMES_MAX, Probe};
+use crate::sched::monitor::self_unwind;
+use crate::sys::PageVec;
 use crate::thread::inner::Inner;
 
 /// Frames that a stack is expected to have, for buffers made beforehand.
@@ -210,7 +211,7 @@ impl Snapshot {
             record.wait_arg = g.wait_arg.get() as usize;
             let start = self.targets.len();
             // SAFETY: G6, the Scan bit is ours.
-            let cases = unsafe { target::collect(g, &mut self.targets) };
+            let cases = unsafe { wait_target::collect(g, &mut self.targets) };
             record.what = record.what.with_cases(cases);
             record.targets = Span {
                 start,
@@ -244,7 +245,7 @@ impl Snapshot {
     fn ask_thread(&mut self, record: &mut Record, g: Gp) -> View {
         let mut view = View::Elsewhere;
         if let Some(m) = waiting_thread(g) {
-            trace::ask(m, |stack| view = self.add_pcs(record, g, stack));
+            self_unwind::ask(m, |stack| view = self.add_pcs(record, g, stack));
         }
         view
     }
@@ -392,8 +393,8 @@ impl fmt::Display for Head<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::what::Wait;
     use super::*;
+    use crate::debug::goroutine_state::Wait;
 
     #[test]
     fn heads_read_as_in_go() {

@@ -14,12 +14,14 @@ use std::time::Duration;
 use super::collect::{Head, Record, Snapshot, View};
 pub(crate) use super::fatal::print_fatal;
 use super::symbols::{Frame, Symbols, with_room};
-use super::target::Target;
-use super::what::{Wait, What};
-use crate::context::{self, Probe, current_g};
-use crate::os;
+use crate::debug::goroutine_state::{Wait, What};
+use crate::debug::wait_target::Target;
 use crate::sched::Sched;
+use crate::sched::model::current::current_g;
+use crate::sched::model::switch;
+use crate::sched::model::switch::Probe;
 use crate::sched::park::enter;
+use crate::sys;
 
 /// The goroutines of a runtime at one moment: what [`debug::dump`](crate::debug::dump) returns.
 ///
@@ -323,10 +325,10 @@ pub(crate) fn dump_of(sched: &Sched) -> Dump {
 #[inline(never)]
 fn take(sched: &Sched) -> Snapshot {
     let mut snapshot = Snapshot::new();
-    context::objects::prepare();
+    crate::sys::objects::prepare();
     // Also the unwinder's first use, which may set itself up.
     let mut stack = Probe::new();
-    context::backtrace_here(&mut stack);
+    switch::backtrace_here(&mut stack);
     if sched.dead.load(Acquire) {
         return snapshot; // its world stops no more
     }
@@ -339,8 +341,8 @@ fn take(sched: &Sched) -> Snapshot {
     let Some(stopped) = sched.stop_the_world() else {
         return snapshot;
     };
-    sched.update_clock(os::monotonic_ns());
-    context::systemstack(|| snapshot.collect(sched, caller, usize::MAX, true));
+    sched.update_clock(sys::monotonic_ns());
+    switch::systemstack(|| snapshot.collect(sched, caller, usize::MAX, true));
     drop(stopped);
     snapshot
 }

@@ -12,10 +12,12 @@ use super::collect::{Record, Snapshot, View};
 use super::dump::{Goroutine, name_awaited};
 use super::out::Out;
 use super::symbols::{Symbols, on_thread};
-use crate::context::{self, Probe, current_m};
-use crate::os;
-use crate::sched::ptr::Mp;
+use crate::sched::model::current::current_m;
+use crate::sched::model::ptr::Mp;
+use crate::sched::model::switch;
+use crate::sched::model::switch::Probe;
 use crate::sched::{Sched, registry};
+use crate::sys;
 
 /// Goroutines and addresses of the compact account.
 const LINES_MAX: usize = 100;
@@ -35,7 +37,7 @@ pub(crate) fn print_fatal() {
         watch(m.sched());
     }
     let mut stack = Probe::new();
-    context::backtrace_here(&mut stack);
+    switch::backtrace_here(&mut stack);
     let mut snapshots = [const { Snapshot::new() }; RUNTIMES_MAX];
     let mut ids = [0; RUNTIMES_MAX];
     let count = collect(m, &stack, &mut snapshots, &mut ids);
@@ -43,28 +45,28 @@ pub(crate) fn print_fatal() {
     print_addresses(runtime_stack, &snapshots[..count]);
     let readable = on_thread(|| print_readable(runtime_stack, &snapshots[..count], &ids));
     if readable.is_none() {
-        os::write_stderr(b"(no thread to look up symbols)\n");
+        sys::write_stderr(b"(no thread to look up symbols)\n");
     }
 }
 
 /// Has the kernel end the process if the report hangs. The program's own use of the signal is over.
 fn set_alarm() {
     // SAFETY: D9, the handler makes bare system calls only.
-    let installed = unsafe { os::sigaction_install(libc::SIGALRM, on_alarm, libc::SA_ONSTACK) };
+    let installed = unsafe { sys::sigaction_install(libc::SIGALRM, on_alarm, libc::SA_ONSTACK) };
     if installed.is_ok() {
         // SAFETY: no memory is involved.
-        unsafe { os::syscall1(libc::SYS_alarm, PATIENCE_S) };
+        unsafe { sys::syscall1(libc::SYS_alarm, PATIENCE_S) };
     }
 }
 
 extern "C" fn on_alarm(_: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
-    os::write_stderr(b"\n(the report was cut short: it took too long)\n");
-    os::exit_process(2)
+    sys::write_stderr(b"\n(the report was cut short: it took too long)\n");
+    sys::exit_process(2)
 }
 
 /// Has sysmon end the process if the report hangs.
 fn watch(sched: &Sched) {
-    let deadline = os::monotonic_ns().saturating_add(PATIENCE_S as u64 * 1_000_000_000);
+    let deadline = sys::monotonic_ns().saturating_add(PATIENCE_S as u64 * 1_000_000_000);
     sched.sysmon.fatal_deadline_ns.store(deadline, SeqCst);
     sched.sysmon.wake();
 }
@@ -86,7 +88,7 @@ fn collect(
     let mut count = 0;
     for sched in registry.runtimes().take(RUNTIMES_MAX) {
         watch(sched);
-        sched.update_clock(os::monotonic_ns());
+        sched.update_clock(sys::monotonic_ns());
         snapshots[count].collect(sched, caller, GOROUTINES_MAX, false);
         ids[count] = sched.id;
         count += 1;

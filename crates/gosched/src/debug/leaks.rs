@@ -9,11 +9,13 @@ use std::sync::atomic::Ordering::Acquire;
 use super::collect::Snapshot;
 use super::dump::{Goroutine, name_awaited};
 use super::symbols::{Symbols, with_room};
-use super::verdict::{Survey, Why};
-use crate::context::{self, Probe};
-use crate::os::{self, PageVec};
+use crate::debug::leak_analysis::{Survey, Why};
 use crate::sched::Sched;
+use crate::sched::model::switch;
+use crate::sched::model::switch::Probe;
 use crate::sched::park::enter;
+use crate::sys;
+use crate::sys::PageVec;
 
 /// Goroutines whose stacks are taken.
 const STACKS_MAX: usize = 1000;
@@ -165,7 +167,7 @@ fn look(sched: &Sched) -> Found {
         whys: PageVec::new(),
     };
     let mut survey = Survey::new();
-    context::backtrace_here(&mut Probe::new()); // the unwinder's first use, which may set itself up
+    switch::backtrace_here(&mut Probe::new()); // the unwinder's first use, which may set itself up
     if sched.dead.load(Acquire) {
         return found; // its world stops no more
     }
@@ -173,12 +175,12 @@ fn look(sched: &Sched) -> Found {
     let outstanding = sched.blocks.outstanding();
     drop(rt);
     survey.reserve(outstanding);
-    context::objects::prepare();
+    crate::sys::objects::prepare();
     let Some(stopped) = sched.stop_the_world() else {
         return found;
     };
-    sched.update_clock(os::monotonic_ns());
-    context::systemstack(|| {
+    sched.update_clock(sys::monotonic_ns());
+    switch::systemstack(|| {
         let Found { snapshot, whys } = &mut found;
         // One without memory for its reason is marked all the same, and listed without.
         survey.judge(sched, |id, why| _ = whys.push((id, why)));
@@ -193,7 +195,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use crate::sched::Sched;
-    use crate::sched::gstatus::Status;
+    use crate::sched::model::gstatus::Status;
     use crate::{Runtime, thread};
 
     /// Marks the one goroutine of the runtime that waits.

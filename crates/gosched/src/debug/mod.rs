@@ -22,15 +22,15 @@ pub(crate) mod check;
 mod collect;
 pub(crate) mod dump;
 mod fatal;
+mod goroutine_state;
+mod leak_analysis;
 pub(crate) mod leaks;
 pub(crate) mod metrics;
 mod out;
 pub(crate) mod schedtrace;
 pub(crate) mod sigquit;
 mod symbols;
-mod target;
-mod verdict;
-mod what;
+mod wait_target;
 
 pub use check::Violations;
 pub use dump::{Dump, Goroutine};
@@ -38,8 +38,8 @@ pub use leaks::{Leak, Leaks};
 pub use metrics::{Metrics, ProcMetrics, StackMetrics};
 pub use symbols::Frame;
 
-use crate::context::current_m;
 use crate::sched::Sched;
+use crate::sched::model::current::current_m;
 
 /// Every goroutine of the caller's runtime, with its state, what it waits for, where it was started and its stack.
 ///

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::os;
+use crate::sys;
 
 /// A buffered stderr; what is left is written when it is dropped. CONTEXT: any. `BYTES` lie on the stack: 1 KiB where that may be
 /// a goroutine's.
@@ -26,7 +26,7 @@ impl<const BYTES: usize> Out<BYTES> {
     }
 
     pub(super) fn flush(&mut self) {
-        os::write_stderr(&self.bytes[..self.len]);
+        sys::write_stderr(&self.bytes[..self.len]);
         self.len = 0;
     }
 }

@@ -16,11 +16,11 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::out::Out;
-use crate::os::PageVec;
-use crate::sched::g::{G, WaitReason};
-use crate::sched::gstatus::Status;
-use crate::sched::ptr::{AtomicRef, Mp, Pp};
+use crate::sched::model::g::{G, WaitReason};
+use crate::sched::model::gstatus::Status;
+use crate::sched::model::ptr::{AtomicRef, Mp, Pp};
 use crate::sched::{Core, Sched};
+use crate::sys::PageVec;
 
 /// When the first line was printed; 0: not yet.
 static FIRST_NS: AtomicU64 = AtomicU64::new(0);

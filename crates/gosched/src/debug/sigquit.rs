@@ -7,10 +7,10 @@ use std::io::{self, Write};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Mutex, PoisonError};
 
-use crate::os;
 use crate::sched::registry;
 use crate::shim::Futex;
 use crate::signal;
+use crate::sys;
 
 /// Signals that have not been answered.
 static ASKED: Futex = Futex::new(0);
@@ -26,7 +26,7 @@ pub(crate) fn install() -> io::Result<()> {
             .spawn(answer)?;
         // SAFETY: the handler is async-signal-safe.
         unsafe {
-            os::sigaction_install(libc::SIGQUIT, on_quit, libc::SA_ONSTACK | libc::SA_RESTART)?
+            sys::sigaction_install(libc::SIGQUIT, on_quit, libc::SA_ONSTACK | libc::SA_RESTART)?
         };
         *done = true;
     }

@@ -11,7 +11,9 @@ use std::ffi::c_void;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::context::{current, current_g, objects};
+use crate::sched::model::current;
+use crate::sched::model::current::current_g;
+use crate::sys::objects;
 
 /// Stack that a symboliser may need: its parsers keep large values on it, larger ones without optimisation.
 const ROOM: usize = if cfg!(debug_assertions) {
@@ -190,12 +192,16 @@ fn trim_end(frames: &[Frame]) -> &[Frame] {
 
 /// A function of the runtime that no user calls.
 fn is_runtime(frame: &Frame) -> bool {
-    const MODULES: [&str; 4] = ["context", "sched", "debug", "time::timers"];
-    const FILES: [&str; 4] = ["context/", "sched/", "debug/", "time/timers"];
-    let begins = |rest: &str, parts: [&str; 4]| parts.iter().any(|part| rest.starts_with(part));
+    const ROOMS: [&str; 7] = ["arch", "base", "debug", "sched", "stack", "sys", "tls"];
+    let begins = |rest: &str, end: &str| {
+        ROOMS.iter().any(|room| {
+            let rest = rest.strip_prefix(room);
+            rest.is_some_and(|rest| rest.starts_with(end))
+        })
+    };
     let path = path(frame).strip_prefix("gosched::");
-    path.is_some_and(|rest| begins(rest, MODULES))
-        || own_file(frame).is_some_and(|rest| begins(rest, FILES))
+    path.is_some_and(|rest| begins(rest, "::"))
+        || own_file(frame).is_some_and(|rest| begins(rest, "/"))
         || is_ours(frame) && BEHIND.iter().any(|name| frame.function().contains(name))
 }
 
@@ -341,7 +347,7 @@ mod tests {
         let ours = |file: &str| format!("/somewhere/{}", file!().replace("debug/symbols.rs", file));
         let frames = [
             at("trace", "/r/backtrace-0.3.1/src/lib.rs"),
-            at("switch", &ours("context/switch.rs")),
+            at("switch", &ours("arch/x86_64.rs")),
             at("mcall", &ours("sched/park.rs")),
             at("park", &ours("thread/park.rs")),
             at("wait", "/app/src/main.rs"),

@@ -31,11 +31,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
 use self::word::WakeWord;
-use crate::context::current_g;
-use crate::sched::g::{G, WaitReason};
-use crate::sched::note::Note;
+use crate::base::note::Note;
+use crate::sched::model::current::current_g;
+use crate::sched::model::g::{G, WaitReason};
+use crate::sched::model::ptr::Ptr;
 use crate::sched::park::{WaitArg, WaitOps, enter, park, ready};
-use crate::sched::ptr::Ptr;
 use crate::sched::wait::enter_to_wake;
 use crate::thread::check_cancelled;
 

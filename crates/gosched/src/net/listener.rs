@@ -8,8 +8,8 @@ use std::time::Instant;
 use super::lookup::with_each;
 use super::socket::{accept_deadline, delegate, descriptor, shared_state};
 use super::{SocketAddr, TcpStream, ToSocketAddrs, socket};
-use crate::netpoll::{Desc, Side};
-use crate::os;
+use crate::sched::sources::netpoll::{Desc, Side};
+use crate::sys;
 
 /// A socket that accepts TCP connections: `std::net::TcpListener`, for goroutines.
 ///
@@ -62,7 +62,7 @@ impl TcpListener {
     pub fn bind<A: ToSocketAddrs>(addr: A) -> io::Result<TcpListener> {
         let inner = with_each(addr, std::net::TcpListener::bind)?;
         inner.set_nonblocking(true)?;
-        os::listen_longest(inner.as_fd());
+        sys::listen_longest(inner.as_fd());
         let desc = Desc::new();
         desc.set_plain();
         Ok(TcpListener { inner, desc })
@@ -80,7 +80,7 @@ impl TcpListener {
     #[inline]
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let fd = self.inner.as_fd();
-        match self.desc.read(fd, || os::accept(fd)) {
+        match self.desc.read(fd, || sys::accept(fd)) {
             Ok((fd, addr)) => Ok((TcpStream::fresh(fd, self.desc.is_plain()), addr)),
             Err(error) => Err(socket::accept_failed(&self.desc, error)),
         }

@@ -17,7 +17,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::context::current_g;
+use crate::sched::model::current::current_g;
 use crate::sync::Semaphore;
 
 /// Threads that lookups leave to the rest of a runtime, beside one for each P.

@@ -14,8 +14,9 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use crate::netpoll::{Desc, Side};
-use crate::os::{self, SocketTimeout};
+use crate::sched::sources::netpoll::{Desc, Side};
+use crate::sys;
+use crate::sys::SocketTimeout;
 
 /// How long `accept` waits before it reports that there is no room for another connection.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -23,18 +24,18 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// The state of a descriptor that comes from outside. One that is no socket gets one too, and whatever errors it gives.
 pub(crate) fn adopt(fd: BorrowedFd<'_>) -> Desc {
     let desc = Desc::new();
-    match os::is_nonblocking(fd) {
+    match sys::is_nonblocking(fd) {
         Ok(true) => desc.set_nonblocking(true),
         // One that refuses shows it when it is used.
-        Ok(false) | Err(_) => drop(os::set_nonblocking(fd, true)),
+        Ok(false) | Err(_) => drop(sys::set_nonblocking(fd, true)),
     }
     // Not a connection: whoever had it may have another descriptor for it, put a protocol on top
     // with that, or take urgent data.
-    if os::is_plain_listener(fd) {
+    if sys::is_plain_listener(fd) {
         desc.set_plain();
     }
     for (side, which) in SIDES {
-        let timeout = os::socket_timeout(fd, which);
+        let timeout = sys::socket_timeout(fd, which);
         if timeout.is_some() {
             drop(desc.set_timeout(side, timeout));
         }
@@ -45,12 +46,12 @@ pub(crate) fn adopt(fd: BorrowedFd<'_>) -> Desc {
 /// Makes a descriptor what std expects, before it leaves. No other clone may need it to be as it was.
 pub(crate) fn release(desc: Desc, fd: BorrowedFd<'_>) {
     for (side, which) in SIDES {
-        os::set_socket_timeout(fd, which, desc.timeout(side));
+        sys::set_socket_timeout(fd, which, desc.timeout(side));
     }
     let nonblocking = desc.is_nonblocking();
     desc.forget(fd);
     if !nonblocking {
-        drop(os::set_nonblocking(fd, false));
+        drop(sys::set_nonblocking(fd, false));
     }
 }
 
@@ -92,7 +93,7 @@ fn write_rest(
         }
         let more = desc.write(fd, || {
             // An error is told once. This write has something else to tell, the next one or a reader has not.
-            if os::has_error(fd) { Ok(0) } else { op(done) }
+            if sys::has_error(fd) { Ok(0) } else { op(done) }
         });
         match more {
             Ok(0) | Err(_) => break,
@@ -113,8 +114,8 @@ pub(crate) fn with_room<'b, 'a>(
 
 /// How many bytes one read may bring into a list of buffers: the kernel takes so many buffers at most, and so many bytes.
 pub(crate) fn receivable(bufs: &[io::IoSliceMut<'_>]) -> usize {
-    let lens = bufs.iter().take(os::IOV_MAX).map(|buf| buf.len());
-    total(lens).min(os::RW_MAX)
+    let lens = bufs.iter().take(sys::IOV_MAX).map(|buf| buf.len());
+    total(lens).min(sys::RW_MAX)
 }
 
 /// The bytes in a list of buffers.
@@ -355,7 +356,7 @@ macro_rules! stream_writes {
         #[inline]
         fn write_from(&self, buf: &[u8]) -> io::Result<usize> {
             let fd = self.inner.as_fd();
-            let op = |done| crate::os::send(fd, &buf[done..]);
+            let op = |done| crate::sys::send(fd, &buf[done..]);
             socket::write_whole(&self.desc, self.inner.as_fd(), buf.len(), op)
         }
 
@@ -363,7 +364,7 @@ macro_rules! stream_writes {
             let len = socket::total(bufs.iter().map(|buf| buf.len()));
             let op = |done| match socket::locate(bufs, done) {
                 (i, 0) => (&self.inner).write_vectored(&bufs[i..]),
-                (i, at) => crate::os::send(self.inner.as_fd(), &bufs[i][at..]),
+                (i, at) => crate::sys::send(self.inner.as_fd(), &bufs[i][at..]),
             };
             socket::write_whole(&self.desc, self.inner.as_fd(), len, op)
         }
@@ -471,7 +472,7 @@ mod tests {
         assert_eq!(receivable(&bufs[..1000]), 1000);
         assert_eq!(receivable(&bufs), 1024);
         // More than the kernel reads at once, in address space that is never touched.
-        let mut many = vec![0; os::RW_MAX + 1];
-        assert_eq!(receivable(&[io::IoSliceMut::new(&mut many)]), os::RW_MAX);
+        let mut many = vec![0; sys::RW_MAX + 1];
+        assert_eq!(receivable(&[io::IoSliceMut::new(&mut many)]), sys::RW_MAX);
     }
 }

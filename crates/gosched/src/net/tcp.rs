@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use super::lookup::with_each;
 use super::socket::{delegate, descriptor, shared_state, stream_io, stream_writes, timeouts};
 use super::{Shutdown, SocketAddr, ToSocketAddrs, socket};
-use crate::netpoll::{Desc, Side};
-use crate::os;
+use crate::sched::sources::netpoll::{Desc, Side};
+use crate::sys;
 
 /// A TCP connection: `std::net::TcpStream`, for goroutines.
 ///
@@ -94,12 +94,12 @@ impl TcpStream {
     }
 
     fn connect_within(addr: &SocketAddr, timeout: Option<Duration>) -> io::Result<TcpStream> {
-        let stream = TcpStream::fresh(os::tcp_socket(addr)?, true);
+        let stream = TcpStream::fresh(sys::tcp_socket(addr)?, true);
         // Its write timeout, as long as nobody else can write.
         stream.desc.set_timeout(Side::Write, timeout)?;
         let fd = stream.inner.as_fd();
-        if !os::connect_begin(fd, addr)? {
-            let done = stream.desc.write(fd, || match os::is_writable(fd) {
+        if !sys::connect_begin(fd, addr)? {
+            let done = stream.desc.write(fd, || match sys::is_writable(fd) {
                 true => stream.inner.take_error(),
                 false => Err(io::ErrorKind::WouldBlock.into()),
             });
@@ -367,7 +367,7 @@ gosched::run(|| {
     /// # }
     /// ```
     pub fn set_linger(&self, linger: Option<Duration>) -> io::Result<()> {
-        os::set_linger(self.inner.as_fd(), linger)
+        sys::set_linger(self.inner.as_fd(), linger)
     }
 
     /// What [`set_linger`](TcpStream::set_linger) has set; see its example.
@@ -375,13 +375,13 @@ gosched::run(|| {
     /// # Errors
     /// Those of the system.
     pub fn linger(&self) -> io::Result<Option<Duration>> {
-        os::linger(self.inner.as_fd())
+        sys::linger(self.inner.as_fd())
     }
 
     #[inline]
     fn read_to(&self, buf: &mut [u8]) -> io::Result<usize> {
-        let len = buf.len().min(os::RW_MAX);
-        self.read_by(len, || os::recv(self.inner.as_fd(), buf))
+        let len = buf.len().min(sys::RW_MAX);
+        self.read_by(len, || sys::recv(self.inner.as_fd(), buf))
     }
 
     fn read_to_many(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {

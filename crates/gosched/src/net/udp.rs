@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::lookup::{look_up, with_each};
 use super::socket::{delegate, descriptor, shared_state, timeouts};
 use super::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, socket};
-use crate::netpoll::{Desc, Side};
+use crate::sched::sources::netpoll::{Desc, Side};
 
 /// A UDP socket: `std::net::UdpSocket`, for goroutines.
 ///

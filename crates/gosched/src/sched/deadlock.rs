@@ -11,10 +11,12 @@
 use std::fmt;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-use super::{Sched, fatal, registry};
+use crate::base::fatal;
 use crate::builder::Deadlock;
 use crate::debug::dump;
-use crate::{netpoll, os, signal};
+use crate::sched::sources::netpoll;
+use crate::sched::{Sched, registry};
+use crate::{signal, sys};
 
 const LOOK_AGAIN_MAX_S: u64 = 60;
 
@@ -71,12 +73,12 @@ impl Watch {
             return None; // whoever comes back wakes sysmon
         }
         if sched.quiet_since().is_none() {
-            return Some(os::monotonic_ns() + SETTLE_NS);
+            return Some(sys::monotonic_ns() + SETTLE_NS);
         }
         if has_hope(mode) {
             let wait_s = self.wait_s;
             self.wait_s = (wait_s * 2).min(LOOK_AGAIN_MAX_S);
-            return Some(os::monotonic_ns() + wait_s * 1_000_000_000);
+            return Some(sys::monotonic_ns() + wait_s * 1_000_000_000);
         }
         if sched.config.has_hook {
             if self.is_news(sched) {
@@ -86,7 +88,7 @@ impl Watch {
             return None;
         }
         fatal::begin();
-        os::eprint_raw(format_args!("fatal error: {}\n", text(has_goroutines)));
+        sys::eprint_raw(format_args!("fatal error: {}\n", text(has_goroutines)));
         fatal::end()
     }
 }
@@ -125,7 +127,7 @@ pub(crate) fn has_foreign_thread() -> bool {
 
 fn has_foreign(registry: &registry::Registry) -> bool {
     let mut has_foreign = false;
-    let listed = os::for_each_task(&mut |tid| {
+    let listed = sys::for_each_task(&mut |tid| {
         has_foreign |= registry.is_foreign(tid) && is_alive(tid);
     });
     has_foreign || listed.is_err()
@@ -134,7 +136,7 @@ fn has_foreign(registry: &registry::Registry) -> bool {
 /// A thread that has ended but is still listed wakes nobody. One that vanished while the list was read may have hidden
 /// others from it: it counts as alive, and the next look will tell.
 fn is_alive(tid: i32) -> bool {
-    !matches!(os::task_state(tid), Some(b'Z' | b'X'))
+    !matches!(sys::task_state(tid), Some(b'Z' | b'X'))
 }
 
 impl Sched {
@@ -227,6 +229,6 @@ pub(crate) fn call_hook(sched: &std::sync::Arc<Sched>) {
             hook(&report);
         });
     if spawned.is_err() {
-        os::write_stderr(b"gosched: no thread for the deadlock hook\n");
+        sys::write_stderr(b"gosched: no thread for the deadlock hook\n");
     }
 }

@@ -7,21 +7,22 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::Sched;
-use super::gstatus::Status;
-use super::p::{GFREE_KEEP, GFREE_MAX, STACKS_MAX};
 use super::park::{assert_user_context, drop_g, enter_m, left_switch, mcall};
-use super::ptr::{Gp, Mp, Pp};
 use super::schedule::Next;
 use super::spawn::CREDITS;
-use crate::context::{current_m, tls};
+use crate::sched::model::current::current_m;
+use crate::sched::model::gstatus::Status;
+use crate::sched::model::p::{GFREE_KEEP, GFREE_MAX, STACKS_MAX};
+use crate::sched::model::ptr::{Gp, Mp, Pp};
+use crate::tls;
 
 /// The first function on every goroutine's stack; called by the trampoline, never returns.
 pub(crate) extern "C" fn goroutine_entry() {
     let Some((m, g)) = current_m().and_then(|m| Some((m, m.curg()?))) else {
-        super::fatal::throw("a goroutine's entry off an M")
+        crate::base::fatal::throw("a goroutine's entry off an M")
     };
     let Some(task) = g.take_task() else {
-        super::fatal::throw("a goroutine without a closure")
+        crate::base::fatal::throw("a goroutine without a closure")
     };
     left_switch(m); // its first run is not the moment to make room
     tls::settle(m, g);
@@ -33,7 +34,7 @@ pub(crate) extern "C" fn goroutine_entry() {
         let m = enter_m(m);
         mcall(m, goexit0);
     }
-    super::fatal::throw("a dead goroutine was run")
+    crate::base::fatal::throw("a dead goroutine was run")
 }
 
 fn goexit0(sched: &Sched, m: Mp, g: Gp) -> Next {

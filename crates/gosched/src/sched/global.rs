@@ -18,12 +18,12 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::g::{G, GQueue};
-use super::lock::Held;
-use super::p::gp;
-use super::ptr::{Gp, Mp, Pp};
-use super::runq::OVERFLOW;
 use super::{Core, Sched};
+use crate::base::lock::Held;
+use crate::sched::model::g::{G, GQueue};
+use crate::sched::model::p::gp;
+use crate::sched::model::ptr::{Gp, Mp, Pp};
+use crate::sched::model::runq::OVERFLOW;
 use crate::shim::RING;
 
 impl Sched {
@@ -147,7 +147,7 @@ impl Sched {
             };
             g.is_senior.set(true);
             if queue.put(g.non_null()).is_err() {
-                super::fatal::throw("R1: no room for a batch that was measured");
+                crate::base::fatal::throw("R1: no room for a batch that was measured");
             }
         }
         self.mirror_len(core);
@@ -174,7 +174,7 @@ impl Sched {
             let mut core = self.core.lock();
             let from_ring = |raw: &*mut G| match std::ptr::NonNull::new(*raw) {
                 Some(raw) => gp(raw),
-                None => super::fatal::throw("R4: an unpublished slot inside the ring"),
+                None => crate::base::fatal::throw("R4: an unpublished slot inside the ring"),
             };
             // Senior ones back to the head, the last one first; the others to the tail.
             for senior in half[..n].iter().rev().map(from_ring) {
@@ -191,7 +191,7 @@ impl Sched {
             self.mirror_len(&core);
         } else if queue.put(g.non_null()).is_err() {
             // Only the owner adds; a refusal to take half means that a thief has made room.
-            super::fatal::throw("R1: a ring is full after a thief took from it");
+            crate::base::fatal::throw("R1: a ring is full after a thief took from it");
         }
     }
 
@@ -214,7 +214,7 @@ impl Sched {
         for _ in 0..queue.room() {
             let Some(g) = batch.pop_front() else { break };
             if queue.put(g.non_null()).is_err() {
-                super::fatal::throw("R1: no room where room was measured");
+                crate::base::fatal::throw("R1: no room where room was measured");
             }
         }
     }

@@ -8,12 +8,12 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
-use super::g::GQueue;
-use super::lock::Held;
-use super::p::{PStatus, acquire_p, relinquish_p};
-use super::ptr::{Mp, Pp};
 use super::{Core, Sched, spin};
-use crate::os;
+use crate::base::lock::Held;
+use crate::sched::model::g::GQueue;
+use crate::sched::model::p::{PStatus, acquire_p, relinquish_p};
+use crate::sched::model::ptr::{Mp, Pp};
+use crate::sys;
 
 /// Idle Ms kept beyond one per P; the others end after a while.
 const RESERVE_MS: u32 = 4;
@@ -112,7 +112,7 @@ impl Sched {
             return self.wait_for_calls(); // one of them comes back, or sysmon loses patience
         }
         drop(core);
-        super::fatal::thread_exhaustion(self.config.max_threads);
+        crate::base::fatal::thread_exhaustion(self.config.max_threads);
     }
 
     /// Whether no M can take a pending P unless one in a marked call returns.
@@ -157,7 +157,7 @@ impl Sched {
             m.park.sleep();
             return self.start_woken(m);
         }
-        if m.park.sleep_until(os::monotonic_ns() + SURPLUS_NS) {
+        if m.park.sleep_until(sys::monotonic_ns() + SURPLUS_NS) {
             return self.start_woken(m);
         }
         // Timed out; a waker may be on its way all the same.

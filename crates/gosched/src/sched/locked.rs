@@ -11,10 +11,10 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use super::Sched;
-use super::p::{acquire_p, relinquish_p};
 use super::park::{Entered, enter};
-use super::ptr::{Gp, Mp};
-use crate::context::tls;
+use crate::sched::model::p::{acquire_p, relinquish_p};
+use crate::sched::model::ptr::{Gp, Mp};
+use crate::tls;
 
 /// Wires the calling goroutine to its current thread; calls nest.
 #[track_caller]

@@ -27,49 +27,25 @@
 //! Go's package-level variables are fields of [`Sched`], so a process can have several (D2). What Go calls
 //! `sched.lock` is the lock around [`Core`].
 
-pub(crate) mod bound;
-pub(crate) mod chaos;
-pub(crate) mod claim;
 pub(crate) mod deadlock;
 pub(crate) mod exit;
-pub(crate) mod fatal;
 pub(crate) mod forked;
-pub(crate) mod g;
-pub(crate) mod gblock;
 pub(crate) mod global;
-pub(crate) mod global_queue;
-pub(crate) mod gstatus;
 pub(crate) mod idle;
-pub(crate) mod lock;
 pub(crate) mod locked;
-pub(crate) mod m;
-pub(crate) mod nap;
-pub(crate) mod netpoll;
-pub(crate) mod note;
-pub(crate) mod opens;
-pub(crate) mod p;
+pub(crate) mod model;
+pub(crate) mod monitor;
+pub(crate) mod overflow;
 pub(crate) mod park;
-pub(crate) mod preempt;
-pub(crate) mod pstatus;
-pub(crate) mod ptr;
 pub(crate) mod registry;
-pub(crate) mod retake;
-pub(crate) mod room;
-pub(crate) mod runq;
 pub(crate) mod schedule;
-pub(crate) mod seen;
 pub(crate) mod shrink;
-pub(crate) mod slot;
+pub(crate) mod sources;
 pub(crate) mod spawn;
 pub(crate) mod spin;
 pub(crate) mod steal;
-pub(crate) mod stray;
-pub(crate) mod sudog;
-pub(crate) mod syscall;
-pub(crate) mod sysmon;
 pub(crate) mod teardown;
 pub(crate) mod threads;
-pub(crate) mod trace;
 pub(crate) mod wait;
 pub(crate) mod waitq;
 pub(crate) mod wakelist;
@@ -84,18 +60,18 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 
 use crossbeam_utils::CachePadded;
 
-use self::gblock::GBlocks;
-use self::global_queue::GlobalQueue;
-use self::lock::{Lock, Rank};
-use self::p::{Counters, P};
-use self::ptr::{AtomicRef, Mp, Pp};
 use self::spin::Spin;
+use crate::base::lock::{Lock, Rank};
 use crate::builder::{Config, Hook};
-use crate::context::stack::Arena;
-use crate::context::tls::Room;
 use crate::net::lookup::Lookups;
-use crate::time::poller::Poller;
-use crate::time::timers::Timers;
+use crate::sched::model::gblock::GBlocks;
+use crate::sched::model::global_queue::GlobalQueue;
+use crate::sched::model::p::{Counters, P};
+use crate::sched::model::ptr::{AtomicRef, Mp, Pp};
+use crate::sched::sources::poller::Poller;
+use crate::sched::sources::timers::Timers;
+use crate::stack::Arena;
+use crate::tls::Room;
 
 /// The most Ps a runtime can have.
 pub(crate) const PROCS_MAX: usize = 4096;
@@ -179,14 +155,14 @@ pub(crate) struct Sched {
     pub(crate) started_ns: u64,
     /// What happened off every P.
     pub(crate) outside: Counters,
-    pub(crate) sysmon: sysmon::State,
+    pub(crate) sysmon: crate::sched::monitor::sysmon::State,
     /// The claim lock: whoever takes Ps away or sends signals holds it.
-    pub(crate) claims: Lock<retake::Claims>,
-    pub(crate) strays: stray::Strays,
-    pub(crate) calls: retake::CallCounters,
+    pub(crate) claims: Lock<crate::sched::monitor::retake::Claims>,
+    pub(crate) strays: crate::sched::monitor::stray::Strays,
+    pub(crate) calls: crate::sched::monitor::retake::CallCounters,
     /// Threads wait with goroutines and no more can be spared (`bound`).
     pub(crate) at_limit: AtomicBool,
-    pub(crate) room: room::Room,
+    pub(crate) room: crate::sched::monitor::room::Room,
     pub(crate) creator: threads::Creator,
     pub(crate) world: world::World,
     /// A drop has begun to give the goroutines up: what it finds running is left to the Ms that run it.
@@ -221,7 +197,7 @@ pub(crate) fn runtimes_made() -> u32 {
 impl Sched {
     pub(crate) fn new(mut config: Config) -> Sched {
         let hook = std::sync::Mutex::new(config.on_deadlock.take());
-        let now = crate::os::monotonic_ns();
+        let now = crate::sys::monotonic_ns();
         Sched {
             id: NEXT_RUNTIME.fetch_add(1, Relaxed),
             core: CachePadded::new(Lock::new(
@@ -269,12 +245,12 @@ impl Sched {
             now_ms: AtomicU32::new(0),
             started_ns: now,
             outside: Counters::default(),
-            sysmon: sysmon::State::new(),
-            claims: Lock::new(Rank::Claims, retake::Claims::new()),
-            strays: stray::Strays::default(),
-            calls: retake::CallCounters::default(),
+            sysmon: crate::sched::monitor::sysmon::State::new(),
+            claims: Lock::new(Rank::Claims, crate::sched::monitor::retake::Claims::new()),
+            strays: crate::sched::monitor::stray::Strays::default(),
+            calls: crate::sched::monitor::retake::CallCounters::default(),
             at_limit: AtomicBool::new(false),
-            room: room::Room::new(),
+            room: crate::sched::monitor::room::Room::new(),
             creator: threads::Creator::new(),
             world: world::World::new(),
             is_given_up: AtomicBool::new(false),
@@ -301,7 +277,7 @@ impl Sched {
         sched
             .calls
             .has_no_membarrier
-            .store(!crate::os::membarrier_register(), Relaxed);
+            .store(!crate::sys::membarrier_register(), Relaxed);
         sched.add_procs(procs)?;
         registry::add(&sched);
         if let Err(error) = threads::start(&sched) {
@@ -322,7 +298,7 @@ impl Sched {
     pub(crate) fn p(&self, id: u32) -> Pp {
         match self.allp[id as usize].load(Relaxed) {
             Some(p) => p,
-            None => fatal::throw("no P of that number"),
+            None => crate::base::fatal::throw("no P of that number"),
         }
     }
 

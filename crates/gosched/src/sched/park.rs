@@ -12,15 +12,17 @@
 use std::ffi::c_void;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-use super::g::WaitReason;
-use super::gstatus::Status;
-use super::lock::{Held, ranks};
-use super::m::{BLOCK, LET_GO, PreemptOff, YIELD};
-use super::ptr::{Gp, Mp};
 use super::schedule::Next;
 use super::waitq::{PassOn, pass_on_given};
-use super::{Core, Sched, chaos};
-use crate::context::{self, current_m};
+use crate::base::chaos;
+use crate::base::lock::{Held, ranks};
+use crate::sched::model::current::current_m;
+use crate::sched::model::g::WaitReason;
+use crate::sched::model::gstatus::Status;
+use crate::sched::model::m::{BLOCK, LET_GO, PreemptOff, YIELD};
+use crate::sched::model::ptr::{Gp, Mp};
+use crate::sched::model::switch;
+use crate::sched::{Core, Sched};
 
 /// What g0 does with a goroutine that has left its stack.
 pub(crate) type Mcall = fn(&Sched, Mp, Gp) -> Next;
@@ -109,7 +111,7 @@ pub(crate) fn enter_m(m: Mp) -> Mp {
     if m.claim.enter() {
         m
     } else {
-        super::syscall::enter_slow(m)
+        crate::sched::monitor::syscall::enter_slow(m)
     }
 }
 
@@ -134,14 +136,14 @@ fn leave_slow() {
         let m = enter_m(m);
         m.unask(BLOCK);
         debug_assert!(g.calls.get() > 0, "back to a call that there is not");
-        return super::syscall::enter_syscall(m, g);
+        return crate::sched::monitor::syscall::enter_syscall(m, g);
     }
     // On a dead runtime it would never run again; it may go on until it has to wait (D2). Nor may it leave a thread whose FS it
     // is on (D6).
     if m.asked.load(Relaxed) & YIELD != 0
         && m.may_be_preempted()
         && !m.sched().dead.load(Relaxed)
-        && context::tls::is_home(m, g)
+        && crate::tls::is_home(m, g)
     {
         let m = enter_m(m);
         let is_time = !chaos::is_on() || chaos::one_in(8, "leave"); // at every exit anew
@@ -192,9 +194,9 @@ pub(crate) fn assert_user_context() {
     if cfg!(debug_assertions) {
         ranks::assert_none("user code");
         if let Some(m) = current_m()
-            && (m.claim.depth() != 0 || context::current::on_g0(m))
+            && (m.claim.depth() != 0 || crate::sched::model::current::on_g0(m))
         {
-            super::fatal::throw("user code inside the runtime");
+            crate::base::fatal::throw("user code inside the runtime");
         }
     }
 }
@@ -203,20 +205,17 @@ pub(crate) fn assert_user_context() {
 #[inline]
 pub(crate) fn mcall(m: Mp, f: Mcall) -> Mp {
     let Some(g) = m.curg() else {
-        super::fatal::throw("mcall on g0")
+        crate::base::fatal::throw("mcall on g0")
     };
     debug_assert!(
-        context::current::on_curg(m),
+        crate::sched::model::current::on_curg(m),
         "mcall on g0 or in a signal handler"
     );
-    debug_assert!(
-        context::tls::is_home(m, g),
-        "D6: on another FS than its own"
-    );
+    debug_assert!(crate::tls::is_home(m, g), "D6: on another FS than its own");
     debug_assert_eq!(m.claim.depth(), 1, "a switch happens at depth 1");
     ranks::assert_none("switch");
     m.mcall.set(Some(f));
-    context::suspend(m, g)
+    switch::suspend(m, g)
 }
 
 /// Parks the calling goroutine until [`ready`], or not at all if the commit refuses. From outside the runtime.
@@ -235,10 +234,10 @@ pub(crate) unsafe fn park(ops: &'static WaitOps, arg: *const c_void) {
 #[inline]
 pub(crate) unsafe fn park_in(rt: Entered, ops: &'static WaitOps, arg: *const c_void) {
     let Some(m) = rt.m() else {
-        super::fatal::throw("park off an M")
+        crate::base::fatal::throw("park off an M")
     };
     let Some(g) = m.curg() else {
-        super::fatal::throw("park on g0")
+        crate::base::fatal::throw("park on g0")
     };
     std::mem::forget(rt); // the switch takes it along
     super::locked::bind_if_panicking(m, g);
@@ -254,7 +253,7 @@ fn park_m(_: &Sched, m: Mp, g: Gp) -> Next {
         p.counters.parks.add(1);
     }
     let Some(ops) = g.wait_ops.get() else {
-        super::fatal::throw("park without a way to wait")
+        crate::base::fatal::throw("park without a way to wait")
     };
     let arg = g.wait_arg.get();
     g.status.transition(Status::Running, Status::Waiting);

@@ -10,12 +10,13 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::Sched;
-use super::lock::{Held, Lock, Rank};
-use super::m::M;
 use super::park::enter;
-use super::ptr::{AtomicRef, Mp, Ptr};
 use super::wait::WaitSlot;
-use crate::os::{self, PageVec};
+use crate::base::lock::{Held, Lock, Rank};
+use crate::sched::model::m::M;
+use crate::sched::model::ptr::{AtomicRef, Mp, Ptr};
+use crate::sys;
+use crate::sys::PageVec;
 
 /// Runtimes that a snapshot holds at most.
 const SNAPSHOT_MAX: usize = 256;
@@ -92,7 +93,7 @@ pub(crate) fn add_thread() {
 
 /// The calling thread ends, or belongs to nobody again.
 pub(crate) fn remove_thread() {
-    disown(os::gettid());
+    disown(sys::gettid());
 }
 
 /// This thread counts as foreign from now on: its runtime is gone, but it may still wake somebody.
@@ -117,7 +118,7 @@ pub(crate) fn while_blocked(slot: &WaitSlot, wait: impl FnOnce()) {
 }
 
 fn insert(waits_on: *const WaitSlot) {
-    let tid = os::gettid();
+    let tid = sys::gettid();
     let mut registry = REGISTRY.lock();
     let at = registry.place_of(tid);
     // Without memory for the entry the thread counts as foreign: a missed report, never a false one.

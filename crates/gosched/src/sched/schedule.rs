@@ -12,16 +12,18 @@
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use super::g::{GQueue, STARTED};
-use super::gstatus::Status;
-use super::lock::ranks;
-use super::m::{BLOCK, YIELD};
-use super::p::{Fair, PStatus, STACKS_REFILL, acquire_p, gp, relinquish_p};
-use super::ptr::{Gp, Mp, Pp};
-use super::{FAIR_EVERY, Sched, chaos, spin};
-use crate::context::{self, switch};
-use crate::os;
-use crate::time::timers::EXPIRE_MAX;
+use crate::arch;
+use crate::base::chaos;
+use crate::base::lock::ranks;
+use crate::sched::model::g::{GQueue, STARTED};
+use crate::sched::model::gstatus::Status;
+use crate::sched::model::m::{BLOCK, YIELD};
+use crate::sched::model::p::{Fair, PStatus, STACKS_REFILL, acquire_p, gp, relinquish_p};
+use crate::sched::model::ptr::{Gp, Mp, Pp};
+use crate::sched::model::switch;
+use crate::sched::sources::timers::EXPIRE_MAX;
+use crate::sched::{FAIR_EVERY, Sched, spin};
+use crate::sys;
 
 /// Stacks whose memory is returned in one turn of the background work.
 const SCAVENGE_BUDGET: usize = 256;
@@ -66,7 +68,7 @@ impl Sched {
                     None => return self.leave_behind(last),
                 },
                 Next::EndThread => {
-                    context::tls::to_own(m);
+                    crate::tls::to_own(m);
                     if m.p.load(Relaxed).is_some() {
                         self.hand_off_p(relinquish_p(m));
                     }
@@ -78,7 +80,7 @@ impl Sched {
             self.execute(m, g, inherits);
             next = match m.mcall.take() {
                 Some(f) => f(self, m, g),
-                None => super::fatal::throw("a goroutine left without saying why"),
+                None => crate::base::fatal::throw("a goroutine left without saying why"),
             };
         }
     }
@@ -106,7 +108,7 @@ impl Sched {
                 return self.stop_locked_m(m).then_some((g, false));
             }
             if m.p.load(Relaxed).is_none() {
-                context::tls::to_own(m);
+                crate::tls::to_own(m);
                 return None; // a dead runtime's
             }
             let (g, inherits) = self.find_runnable(m)?;
@@ -188,7 +190,7 @@ impl Sched {
                 return Some((g, false));
             }
             // The search may take long: a signal handler is not to meet the last goroutine's thread-locals (D6).
-            context::tls::to_own(m);
+            crate::tls::to_own(m);
             if let Some(g) = self.spin_and_steal(m, p) {
                 return Some((g, false));
             }
@@ -212,8 +214,8 @@ impl Sched {
         let queue = unsafe { p.queue() };
         let (first, second) = (queue.peek(0), queue.peek(1));
         if !second.is_null() {
-            context::tls::prefetch(second as usize);
-            context::tls::prefetch(second as usize + 64);
+            crate::tls::prefetch(second as usize);
+            crate::tls::prefetch(second as usize + 64);
         }
         if let Some(first) = NonNull::new(first).map(gp)
             && first.stack_hi.get() != 0
@@ -373,7 +375,7 @@ impl Sched {
     /// What is due on this M's own P.
     #[inline(never)]
     fn expire_own(&self, p: Pp, max: usize) -> GQueue {
-        let now = os::monotonic_ns();
+        let now = sys::monotonic_ns();
         // SAFETY: PL, this M holds p.
         p.timers.note_look(&mut unsafe { p.local() }.pace, now);
         let mut due = GQueue::new();
@@ -391,10 +393,10 @@ impl Sched {
         if shrinks {
             self.shrink_now.store(true, Relaxed); // the round is not over
         }
-        let standing = || context::tls::standing(self);
+        let standing = || crate::tls::standing(self);
         let scavenges = self.arena.scavenge(SCAVENGE_BUDGET, standing);
         let more = scavenges | self.blocks.trim() | shrinks;
-        if context::tls::has_surplus() {
+        if crate::tls::has_surplus() {
             self.creator.kick();
         }
         self.scavenge_now.store(more, Relaxed);
@@ -474,7 +476,7 @@ impl Sched {
         m.blocked.store(true, Relaxed);
         let wake = self.poller.sleep(|| self.next_timer());
         m.blocked.store(false, Relaxed);
-        let mut due = self.expire_all(os::monotonic_ns(), |_| false);
+        let mut due = self.expire_all(sys::monotonic_ns(), |_| false);
         self.collect(wake, &mut due);
         if due.is_empty() {
             return Watched::NothingDue; // called for a P that waits, or for an earlier timer, or somebody was quicker
@@ -542,7 +544,7 @@ impl Sched {
         if !inherits {
             m.p().begin_slice();
         }
-        context::resume(m, g, fs);
+        switch::resume(m, g, fs);
     }
 
     #[inline]
@@ -564,6 +566,6 @@ impl Sched {
         g.set_stack(Some(stack));
         g.started.store(STARTED, Relaxed);
         // SAFETY: D4, the stack is ours alone now.
-        g.sp.set(unsafe { switch::prepare(stack.hi) });
+        g.sp.set(unsafe { arch::prepare(stack.hi) });
     }
 }

@@ -7,9 +7,9 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::Sched;
-use super::gstatus::Status;
-use super::ptr::Gp;
-use crate::context::stack::Arena;
+use crate::sched::model::gstatus::Status;
+use crate::sched::model::ptr::Gp;
+use crate::stack::Arena;
 
 /// How long a goroutine must have waited.
 const WAIT_MS: u32 = 5_000;
@@ -79,7 +79,7 @@ mod tests {
 
     use super::*;
     use crate::Runtime;
-    use crate::context::current_g;
+    use crate::sched::model::current::current_g;
 
     /// Touches about `depth` KiB of stack.
     #[inline(never)]

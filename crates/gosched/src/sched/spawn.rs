@@ -9,13 +9,14 @@ use std::panic::Location;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use super::Sched;
-use super::g::Task;
-use super::gstatus::Status;
-use super::p::{GFREE_KEEP, ID_BATCH, Local};
 use super::park::enter;
-use super::ptr::{Gp, Pp};
-use crate::context::{current_g, stack};
-use crate::os::Errno;
+use crate::sched::model::current::current_g;
+use crate::sched::model::g::Task;
+use crate::sched::model::gstatus::Status;
+use crate::sched::model::p::{GFREE_KEEP, ID_BATCH, Local};
+use crate::sched::model::ptr::{Gp, Pp};
+use crate::stack;
+use crate::sys::Errno;
 use crate::thread::inner::Inner;
 
 /// Stack reservations that a P takes at a time, and gives back when it has twice as many.

@@ -8,13 +8,13 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::Sched;
-use super::g::GQueue;
-use super::gstatus::Status;
-use super::p::{PStatus, gp};
-use super::ptr::{Gp, Mp, Pp};
-use super::runq::Steal;
-use crate::os;
-use crate::time::timers::EXPIRE_MAX;
+use crate::sched::model::g::GQueue;
+use crate::sched::model::gstatus::Status;
+use crate::sched::model::p::{PStatus, gp};
+use crate::sched::model::ptr::{Gp, Mp, Pp};
+use crate::sched::model::runq::Steal;
+use crate::sched::sources::timers::EXPIRE_MAX;
+use crate::sys;
 
 const SWEEPS: u32 = 4;
 const NEXT_PAUSE_NS: u64 = 3_000;
@@ -47,7 +47,7 @@ impl Sched {
                 && victim != p
                 && victim.timers.next_ns() != u64::MAX
                 && let Some(g) =
-                    self.steal_due(victim, p, *now.get_or_insert_with(os::monotonic_ns))
+                    self.steal_due(victim, p, *now.get_or_insert_with(sys::monotonic_ns))
             {
                 return Some(g);
             }
@@ -71,7 +71,7 @@ impl Sched {
     fn steal_from(&self, victim: Pp, p: Pp, take_next: bool) -> Option<Gp> {
         let pause = || {
             if victim.status() == PStatus::Running {
-                os::sleep_ns(NEXT_PAUSE_NS);
+                sys::sleep_ns(NEXT_PAUSE_NS);
             }
         };
         // SAFETY: R2, this M holds p.

@@ -14,18 +14,19 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::time::Duration;
 
-use super::g::WaitReason;
-use super::gstatus::Status;
-use super::m::PreemptOff;
 use super::park::{assert_user_context, enter, no_preempt, pass_on};
-use super::ptr::Gp;
 use super::wait::Awaiters;
 use super::waitq::pass_on_withdrawn;
 use super::{Sched, registry};
 use crate::builder::Hook;
-use crate::context::tls;
-use crate::os::{self, PageVec};
+use crate::sched::model::g::WaitReason;
+use crate::sched::model::gstatus::Status;
+use crate::sched::model::m::PreemptOff;
+use crate::sched::model::ptr::Gp;
+use crate::sys;
+use crate::sys::PageVec;
 use crate::thread::inner::{Fate, Inner};
+use crate::tls;
 
 /// How long a drop waits for Ms in user code to come by.
 const GRACE_NS: u64 = 20_000_000;
@@ -109,9 +110,9 @@ fn stop_threads(sched: &Sched) -> u32 {
         sched.dead.store(true, SeqCst);
         drop(core);
     }
-    let deadline = os::monotonic_ns() + GRACE_NS;
+    let deadline = sys::monotonic_ns() + GRACE_NS;
     loop {
-        let is_late = os::monotonic_ns() > deadline;
+        let is_late = sys::monotonic_ns() > deadline;
         let alive = {
             let _rt = enter();
             wake_everybody(sched);
@@ -121,7 +122,7 @@ fn stop_threads(sched: &Sched) -> u32 {
             }
             alive
         };
-        let until = os::monotonic_ns() + POLL_NS;
+        let until = sys::monotonic_ns() + POLL_NS;
         sched.creator.alive.wait(alive, Some(until));
     }
 }
@@ -205,7 +206,7 @@ fn drop_what_users_gave(left: LeftOver) {
             left.drop_all();
         });
     if spawned.is_err() {
-        os::write_stderr(b"gosched: no thread to drop what a runtime was given\n");
+        sys::write_stderr(b"gosched: no thread to drop what a runtime was given\n");
     }
 }
 
@@ -216,7 +217,7 @@ fn live_goroutines(sched: &Sched, mut wanted: impl FnMut(Gp) -> bool) -> PageVec
     sched.blocks.for_each(|g| {
         let is_live = !matches!(g.status.get(), Status::Dead | Status::Idle);
         if is_live && wanted(g) && gs.push(g).is_err() {
-            super::fatal::throw("no memory for the list of a runtime's goroutines");
+            crate::base::fatal::throw("no memory for the list of a runtime's goroutines");
         }
     });
     gs
@@ -227,7 +228,7 @@ fn take_dormant(sched: &Sched, gs: &mut PageVec<Gp>) {
     let _rt = enter();
     sched.drain_timers(|g| {
         if g.status.get() == Status::Dead && gs.push(g).is_err() {
-            super::fatal::throw("no memory for the list of a runtime's timers");
+            crate::base::fatal::throw("no memory for the list of a runtime's timers");
         }
     });
 }
@@ -334,7 +335,7 @@ pub(crate) fn unwind_goroutines(sched: &Sched, deadline_ns: u64) {
         if cfg!(panic = "unwind") {
             cancel_all(sched); // otherwise there is no unwinding: they are only waited for
         }
-        if sched.goroutines() <= own || os::monotonic_ns() >= deadline_ns {
+        if sched.goroutines() <= own || sys::monotonic_ns() >= deadline_ns {
             return;
         }
         crate::thread::rest(Duration::from_millis(1));
@@ -342,7 +343,7 @@ pub(crate) fn unwind_goroutines(sched: &Sched, deadline_ns: u64) {
 }
 
 fn cancel_all(sched: &Sched) {
-    let me = crate::context::current_g();
+    let me = crate::sched::model::current::current_g();
     let gs = live_goroutines(sched, |g| {
         g.cancelled.load(Relaxed) != TOLD && Some(g) != me
     });

@@ -23,16 +23,16 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use super::Sched;
-use super::g::GQueue;
-use super::gstatus::Status;
-use super::m::{M, PreemptOff};
-use super::p::{Fairness, acquire_p, gp};
 use super::park;
-use super::ptr::{Gp, Mp, Pp, Ptr};
 use crate::builder::{Config, Deadlock};
-use crate::context::current_g;
-use crate::context::stack::class_for;
 use crate::runtime::Runtime;
+use crate::sched::model::current::current_g;
+use crate::sched::model::g::GQueue;
+use crate::sched::model::gstatus::Status;
+use crate::sched::model::m::{M, PreemptOff};
+use crate::sched::model::p::{Fairness, acquire_p, gp};
+use crate::sched::model::ptr::{Gp, Mp, Pp, Ptr};
+use crate::stack::class_for;
 
 /// How long anything may take before it counts as never.
 const NEVER: Duration = Duration::from_secs(20);
@@ -54,11 +54,11 @@ pub(super) fn still(procs: u32) -> Box<Sched> {
         has_hook: false,
         panic_abort: false,
         mprotect_guards: false,
-        tls: crate::context::tls::Room::SHARED,
+        tls: crate::tls::Room::SHARED,
         schedtrace_ms: None,
         scheddetail: false,
         preemption: true,
-        preemption_signal: crate::sched::preempt::SIGNAL,
+        preemption_signal: crate::sched::monitor::preempt::SIGNAL,
     }));
     sched.add_procs(procs).unwrap();
     sched
@@ -172,7 +172,7 @@ fn live<T: Send>(procs: usize, f: impl FnOnce(&'static Sched) -> T + Send) -> T 
 /// Waits; a goroutine keeps its P meanwhile, whatever sysmon thinks of it. `happened` does not yield.
 fn wait_for(what: &str, happened: impl FnMut() -> bool) {
     let keeps_p = park::no_preempt(PreemptOff::StoppingTheWorld);
-    let is_outside = crate::context::current_m().is_none();
+    let is_outside = crate::sched::model::current::current_m().is_none();
     wait_so(what, happened, || {
         if is_outside {
             std::thread::sleep(Duration::from_micros(100));
@@ -241,11 +241,11 @@ fn assert_dies(module: &str, test: &str, text: &str) {
 
 /// A number of the calling thread.
 fn tid() -> i32 {
-    crate::os::gettid()
+    crate::sys::gettid()
 }
 
 /// The M, and the P it holds, of the calling goroutine; only while it is inside the runtime.
 fn here() -> (Mp, Pp) {
-    let m = crate::context::current_m().unwrap();
+    let m = crate::sched::model::current::current_m().unwrap();
     (m, m.p.load(Relaxed).unwrap())
 }

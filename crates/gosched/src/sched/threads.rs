@@ -11,13 +11,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32};
 
-use super::bound::LIMIT_SLACK;
-use super::note::Note;
-use super::ptr::Mp;
-use super::{Core, Sched, deadlock, preempt, registry, sysmon};
-use crate::context::{current, tls};
-use crate::os::{self, Errno};
+use crate::base::note::Note;
+use crate::sched::model::current;
+use crate::sched::model::ptr::Mp;
+use crate::sched::monitor::bound::LIMIT_SLACK;
+use crate::sched::monitor::{preempt, sysmon};
+use crate::sched::{Core, Sched, deadlock, registry};
 use crate::shim::Futex;
+use crate::sys;
+use crate::sys::Errno;
+use crate::tls;
 
 /// Idle Ms kept in reserve.
 const SPARE_MS: u32 = 2;
@@ -90,7 +93,7 @@ fn spawn(sched: &Arc<Sched>, main: Main) -> Result<(), Errno> {
     let raw = Arc::into_raw(Arc::clone(sched));
     sched.creator.alive.0.fetch_add(1, SeqCst);
     // SAFETY: D2, `main` takes exactly this argument, once.
-    let spawned = unsafe { os::thread_spawn(G0_STACK, main, raw.cast_mut().cast()) };
+    let spawned = unsafe { sys::thread_spawn(G0_STACK, main, raw.cast_mut().cast()) };
     spawned.inspect_err(|_| {
         // SAFETY: D2, the thread that would have owned it does not exist.
         let sched = unsafe { Arc::from_raw(raw) };
@@ -106,10 +109,10 @@ fn thread_ended(sched: &Sched) {
 unsafe extern "C" fn creator_main(arg: *mut c_void) -> *mut c_void {
     // SAFETY: D2, `spawn` passed on a reference.
     let sched = unsafe { Arc::from_raw(arg.cast::<Sched>()) };
-    os::set_thread_name(c"gosched-creator");
+    sys::set_thread_name(c"gosched-creator");
     registry::add_thread();
     // Tried here, where an error can still be told: every M needs one.
-    let signal_stack = os::SigStack::install().map(os::SigStack::uninstall);
+    let signal_stack = sys::SigStack::install().map(sys::SigStack::uninstall);
     let first = signal_stack
         .and_then(|()| spawn(&sched, sysmon_main))
         .and_then(|()| create_m(&sched));
@@ -137,7 +140,7 @@ unsafe extern "C" fn creator_main(arg: *mut c_void) -> *mut c_void {
 unsafe extern "C" fn sysmon_main(arg: *mut c_void) -> *mut c_void {
     // SAFETY: D2, `spawn` passed on a reference.
     let sched = unsafe { Arc::from_raw(arg.cast::<Sched>()) };
-    os::set_thread_name(c"gosched-sysmon");
+    sys::set_thread_name(c"gosched-sysmon");
     registry::add_thread();
     sysmon::run(&sched);
     registry::remove_thread();
@@ -176,7 +179,7 @@ impl Sched {
     /// Says once that the system refuses threads, when that makes a difference.
     fn say_refused(&self, errno: Errno) {
         if !self.creator.has_complained.swap(true, Relaxed) {
-            os::eprint_raw(format_args!(
+            sys::eprint_raw(format_args!(
                 "gosched: the system refuses another thread (errno {}); goroutines go on with those there are, trying again\n",
                 errno.0
             ));
@@ -200,7 +203,7 @@ impl Retry {
     }
 
     fn refused(&mut self) {
-        self.at_ns = os::monotonic_ns() + self.pause_ns;
+        self.at_ns = sys::monotonic_ns() + self.pause_ns;
         self.pause_ns = (self.pause_ns * 2).min(RETRY_MAX_NS);
     }
 }
@@ -215,7 +218,7 @@ fn create_wanted(sched: &Arc<Sched>, retry: &mut Retry) -> Option<u64> {
             sched.mirror_limit(&core);
             return None;
         }
-        if core.is_refused && os::monotonic_ns() < retry.at_ns {
+        if core.is_refused && sys::monotonic_ns() < retry.at_ns {
             core.is_retrying = true;
             return Some(retry.at_ns);
         }
@@ -247,9 +250,9 @@ fn create_m(sched: &Arc<Sched>) -> Result<(), Errno> {
 unsafe extern "C" fn m_main(arg: *mut c_void) -> *mut c_void {
     // SAFETY: D2, `spawn` passed on a reference.
     let sched = unsafe { Arc::from_raw(arg.cast::<Sched>()) };
-    os::set_thread_name(c"gosched-m");
+    sys::set_thread_name(c"gosched-m");
     registry::add_thread();
-    match os::SigStack::install() {
+    match sys::SigStack::install() {
         Ok(signal_stack) => be_m(&sched, signal_stack),
         Err(errno) => be_no_m(&sched, errno),
     }
@@ -286,13 +289,13 @@ impl Core {
 /// stack, which may be too small for it, or have just overflowed.
 fn be_no_m(sched: &Sched, errno: Errno) {
     sched.say_refused(errno);
-    os::sleep_ns(RETRY_MIN_NS);
+    sys::sleep_ns(RETRY_MIN_NS);
     sched.count_refused_m();
     sched.creator.kick();
 }
 
 /// Runs goroutines until the M is told to end.
-fn be_m(sched: &Arc<Sched>, signal_stack: os::SigStack) {
+fn be_m(sched: &Arc<Sched>, signal_stack: sys::SigStack) {
     let m = registry::take_m();
     m.sched.set(Arc::as_ptr(sched));
     m.signal_lo.set(signal_stack.base());
@@ -311,10 +314,10 @@ fn be_m(sched: &Arc<Sched>, signal_stack: os::SigStack) {
 
 fn begin_m(sched: &Sched, m: Mp) {
     static SEED: AtomicU32 = AtomicU32::new(1);
-    let (lo, hi) = os::stack_bounds();
+    let (lo, hi) = sys::stack_bounds();
     m.g0_lo.set(lo);
     m.g0_hi.set(hi);
-    m.tid.store(os::gettid(), Relaxed);
+    m.tid.store(sys::gettid(), Relaxed);
     let seed = u64::from(SEED.fetch_add(1, Relaxed)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     m.rng.set(seed | 1);
     m.claim.reset(1);

@@ -9,12 +9,12 @@ use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::task::Waker;
 
-use super::g::{G, WaitReason};
-use super::note::Note;
 use super::park::{Entered, WaitArg, WaitOps, assert_user_context, enter, park, ready};
-use super::ptr::{Gp, Ptr};
-use super::slot::SlotWord;
-use crate::context::current_g;
+use crate::base::note::Note;
+use crate::sched::model::current::current_g;
+use crate::sched::model::g::{G, WaitReason};
+use crate::sched::model::ptr::{Gp, Ptr};
+use crate::sched::model::slot::SlotWord;
 
 /// Marks a waiter that is a thread's note; a G's address has the bit clear.
 const THREAD: usize = 2;
@@ -208,7 +208,7 @@ impl WaitSlot {
         let _rt = enter_to_wake();
         if let Some(awaiter) = self.take_waiter() {
             std::mem::forget(awaiter);
-            super::fatal::throw("a task where none can be");
+            crate::base::fatal::throw("a task where none can be");
         }
     }
 

@@ -23,13 +23,13 @@ use std::marker::PhantomPinned;
 use std::ptr;
 use std::sync::atomic::AtomicU64;
 
-use super::g::{G, WaitReason};
-use super::note::Note;
 use super::park::{Entered, WaitArg, WaitOps, enter, park, park_in};
-use super::ptr::{Gp, Ptr};
-use super::sudog::{CASE_SHIFT, Found, WaitWord};
 pub(crate) use super::wakelist::WakeList;
-use crate::context::current_g;
+use crate::base::note::Note;
+use crate::sched::model::current::current_g;
+use crate::sched::model::g::{G, WaitReason};
+use crate::sched::model::ptr::{Gp, Ptr};
+use crate::sched::model::sudog::{CASE_SHIFT, Found, WaitWord};
 use crate::shim::{Cell, LATE_TURNS};
 use crate::thread::park::{arm, wait_timed_in};
 

@@ -3,12 +3,12 @@
 use std::ptr;
 
 use super::Sched;
-use super::g::{G, GQueue};
-use super::gstatus::Status;
-use super::note::Note;
 use super::park::{Entered, enter, pass_on, ready_in};
-use super::ptr::Ptr;
 use super::waitq::{THREAD, Waiter};
+use crate::base::note::Note;
+use crate::sched::model::g::{G, GQueue};
+use crate::sched::model::gstatus::Status;
+use crate::sched::model::ptr::Ptr;
 
 /// Who is to be woken once the locks are dropped; in the order in which they were claimed.
 #[must_use = "the woken must be woken"]

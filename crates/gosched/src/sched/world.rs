@@ -12,16 +12,16 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, fence};
 use std::time::Duration;
 
-use super::g::GQueue;
-use super::lock::Held;
-use super::m::{PreemptOff, YIELD};
-use super::note::Note;
-use super::p::{P, PStatus, STACKS_MAX, acquire_p, gp, release_p};
 use super::park::{Entered, NoPreempt, enter, no_preempt};
-use super::ptr::{Mp, Pp, Ptr};
 use super::{Core, Sched};
-use crate::context::current_m;
-use crate::os;
+use crate::base::lock::Held;
+use crate::base::note::Note;
+use crate::sched::model::current::current_m;
+use crate::sched::model::g::GQueue;
+use crate::sched::model::m::{PreemptOff, YIELD};
+use crate::sched::model::p::{P, PStatus, STACKS_MAX, acquire_p, gp, release_p};
+use crate::sched::model::ptr::{Mp, Pp, Ptr};
+use crate::sys;
 
 /// How long the leader waits before it asks again.
 const ASK_AGAIN_NS: u64 = 100_000;
@@ -158,7 +158,7 @@ impl Sched {
     fn ask_until_stopped(&self) -> bool {
         self.preempt_all();
         loop {
-            let until = os::monotonic_ns() + ASK_AGAIN_NS;
+            let until = sys::monotonic_ns() + ASK_AGAIN_NS;
             if self.world.stopped.sleep_until(until) {
                 return true;
             }
@@ -318,7 +318,7 @@ impl Sched {
         self.nprocs.store(n, Relaxed);
         self.mirror_limit(core);
         if n < old && self.set_slack(n).is_err() {
-            super::fatal::throw("U7: a smaller promise of stacks was refused");
+            crate::base::fatal::throw("U7: a smaller promise of stacks was refused");
         }
         for id in old..n {
             self.p(id).set_status(PStatus::GcStop);

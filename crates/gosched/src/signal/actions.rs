@@ -8,13 +8,14 @@ use std::ptr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::handler::{self, SLOTS, Slot, THREE_ARGUMENTS};
-use crate::os::{self, Errno};
+use crate::sys;
+use crate::sys::Errno;
 
 /// Whether a signal's handler is one that calls [`note`](handler::note).
 fn is_heard(signal: c_int) -> bool {
-    os::current_handler(signal).is_some_and(|address| {
+    sys::current_handler(signal).is_some_and(|address| {
         address == handler::address()
-            || address == crate::sched::preempt::handler()
+            || address == crate::sched::monitor::preempt::handler()
             || address == crate::debug::sigquit::handler()
     })
 }
@@ -34,12 +35,12 @@ pub(super) fn want(signal: c_int) -> Result<(), Errno> {
 
 fn put_in_place(signal: c_int, slot: &Slot) -> Result<(), Errno> {
     // What is called below must be known before ours can run, so it is read first.
-    let before = os::read_action(signal)?;
+    let before = sys::read_action(signal)?;
     // ORDER: Release; pairs with the Acquire in `on_signal`.
     slot.below.store(below(&before), Release);
     // SAFETY: D7, the handler is async-signal-safe and makes do with the M's alternate stack.
     let before =
-        unsafe { os::sigaction_install(signal, handler::on_signal, flags(signal, &before))? };
+        unsafe { sys::sigaction_install(signal, handler::on_signal, flags(signal, &before))? };
     slot.below.store(below(&before), Release);
     slot.before.store(Box::into_raw(Box::new(before)), Release);
     Ok(())
@@ -73,9 +74,9 @@ fn flags(signal: c_int, before: &libc::sigaction) -> c_int {
 pub(super) fn unwant(signal: c_int) {
     let slot = &SLOTS[signal as usize];
     let before = slot.before.load(Acquire);
-    if !before.is_null() && os::current_handler(signal) == Some(handler::address()) {
+    if !before.is_null() && sys::current_handler(signal) == Some(handler::address()) {
         // SAFETY: D7, what the process had.
-        let restored = unsafe { os::sigaction_restore(signal, &*before) };
+        let restored = unsafe { sys::sigaction_restore(signal, &*before) };
         debug_assert!(restored.is_ok());
         slot.before.store(ptr::null_mut(), Release);
         // SAFETY: made by `put_in_place`; the handler does not look at it.
@@ -89,7 +90,7 @@ pub(super) fn reset_in_child() {
     for (signal, slot) in SLOTS.iter().enumerate() {
         // SAFETY: D7, made by `put_in_place`; the child has no other thread.
         if let Some(before) = unsafe { slot.before.load(Acquire).as_ref() }
-            && os::current_handler(signal as c_int) == Some(handler::address())
+            && sys::current_handler(signal as c_int) == Some(handler::address())
         {
             // SAFETY: D7, what the process had; the call is async-signal-safe.
             unsafe { libc::sigaction(signal as c_int, before, ptr::null_mut()) };

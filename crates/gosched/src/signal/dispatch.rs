@@ -20,9 +20,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::actions;
 use super::handler::{self, SIGNALS};
 use crate::chan::{self, Receiver, Sender};
-use crate::os;
 use crate::sched::{forked, registry};
 use crate::shim::Futex;
+use crate::sys;
 
 /// The signals that somebody asked for, bit `n - 1` for signal `n`.
 #[derive(Clone, Copy, Default)]
@@ -232,7 +232,7 @@ fn run() {
 fn pass() {
     let mut state = lock();
     let wanted = state.wanted();
-    os::hold_back_all_but(wanted.0);
+    sys::hold_back_all_but(wanted.0);
     let unwanted = std::mem::take(&mut state.unwanted);
     Set(unwanted.0 & !wanted.0).iter().for_each(actions::unwant);
     for signal in handler::take_arrived() {
@@ -245,7 +245,7 @@ fn pass() {
     drop(state);
     // ORDER: Release; pairs with the Acquire in `gone`.
     DONE_PASS.0.store(done, Release);
-    os::futex_wake_ptr(&raw const DONE_PASS.0, u32::MAX);
+    sys::futex_wake_ptr(&raw const DONE_PASS.0, u32::MAX);
 }
 
 /// The child of a fork has no dispatcher: it goes on as if nobody had asked.

@@ -20,8 +20,8 @@ use std::ptr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize};
 
-use crate::os;
 use crate::shim::Futex;
+use crate::sys;
 
 /// Signals are numbered from 1 to one below this.
 pub(super) const SIGNALS: usize = 65;
@@ -73,7 +73,7 @@ pub(super) extern "C" fn on_signal(
         action.sa_flags = libc::SA_SIGINFO;
     }
     // SAFETY: D7, what the process had, and what the kernel passed to our own handler. 0 is the default action: not called.
-    unsafe { os::call_handler(&action, signal, info, context) };
+    unsafe { sys::call_handler(&action, signal, info, context) };
 }
 
 /// A signal has come that is not the runtime's own. CONTEXT: signal.
@@ -100,7 +100,7 @@ pub(crate) fn note(signal: c_int) {
 /// As [`note`], for a handler of the runtime that passes a signal on to the action before its own.
 ///
 /// # Safety
-/// As for [`os::call_handler`].
+/// As for [`sys::call_handler`].
 pub(crate) unsafe fn note_and_pass_on(
     before: &libc::sigaction,
     signal: c_int,
@@ -111,7 +111,7 @@ pub(crate) unsafe fn note_and_pass_on(
         note(signal);
     }
     // SAFETY: by the caller's promise.
-    unsafe { os::call_handler(before, signal, info, context) };
+    unsafe { sys::call_handler(before, signal, info, context) };
 }
 
 /// The dispatcher has something to do. CONTEXT: any.

@@ -8,7 +8,7 @@ use std::panic::RefUnwindSafe;
 use std::sync::atomic::AtomicUsize;
 
 use super::sema::{Left, Parked, Wait, key_of, lock};
-use crate::sched::g::WaitReason;
+use crate::sched::model::g::WaitReason;
 use crate::sched::park::enter;
 use crate::sched::waitq::{WaitKind, WakeList};
 use crate::shim::Relaxed;

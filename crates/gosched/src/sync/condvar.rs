@@ -23,11 +23,11 @@ use std::time::Duration;
 use super::mutex::MutexGuard;
 use super::sema::{self, NEVER, Parked, Wait, key_of};
 use super::{LockResult, PoisonError};
-use crate::os;
-use crate::sched::g::WaitReason;
+use crate::sched::model::g::WaitReason;
 use crate::sched::park::enter;
 use crate::sched::waitq::{WaitKind, WakeList};
 use crate::shim::Relaxed;
+use crate::sys;
 use crate::thread::check_cancelled;
 
 static KIND: WaitKind = WaitKind::new(WaitReason::Condvar).passing_on(|waiter, by| {
@@ -201,7 +201,7 @@ impl Condvar {
         guard: MutexGuard<'a, T>,
         dur: Duration,
     ) -> LockResult<(MutexGuard<'a, T>, WaitTimeoutResult)> {
-        let (locked, timed_out) = self.wait_until(guard, os::deadline_after(dur));
+        let (locked, timed_out) = self.wait_until(guard, sys::deadline_after(dur));
         with(locked, WaitTimeoutResult(timed_out))
     }
 
@@ -230,12 +230,12 @@ impl Condvar {
     where
         F: FnMut(&mut T) -> bool,
     {
-        let deadline_ns = os::deadline_after(dur);
+        let deadline_ns = sys::deadline_after(dur);
         loop {
             if !condition(&mut *guard) {
                 return Ok((guard, WaitTimeoutResult(false)));
             }
-            if deadline_ns != NEVER && os::monotonic_ns() >= deadline_ns {
+            if deadline_ns != NEVER && sys::monotonic_ns() >= deadline_ns {
                 return Ok((guard, WaitTimeoutResult(true)));
             }
             match self.wait_until(guard, deadline_ns) {

@@ -26,21 +26,27 @@ use std::sync::atomic::{AtomicU32, AtomicUsize};
 use super::condvar::notify_one;
 use super::mutex_word::{LOCKED, LockWord, Locker, OWN};
 use super::owner::Owner;
-use super::raw;
 use super::{LockResult, PoisonError, TryLockError, TryLockResult};
-use crate::sched::g::WaitReason;
+use crate::sched::model::g::WaitReason;
 use crate::sched::waitq::WaitKind;
 use crate::shim::Relaxed;
+use crate::sync::mutex_slow;
 
 static KIND: WaitKind = WaitKind::new(WaitReason::Mutex).passing_on(|waiter, by| {
     // SAFETY: by the caller's promise; the kind's waiters wait on a LockWord.
-    unsafe { raw::pass_on(waiter, by, |word| raw::unlock_slow(word, 0, |_, _| {})) };
+    unsafe {
+        mutex_slow::pass_on(waiter, by, |word| {
+            mutex_slow::unlock_slow(word, 0, |_, _| {})
+        })
+    };
 });
 /// Of a condvar's waiter that was notified: it passes on the notification as well.
 static RELOCK: WaitKind = WaitKind::new(WaitReason::Mutex).passing_on(|waiter, by| {
     // SAFETY: as above; and `relock` gives the condvar's word beside the lock.
     unsafe {
-        raw::pass_on(waiter, by, |word| raw::unlock_slow(word, 0, |_, _| {}));
+        mutex_slow::pass_on(waiter, by, |word| {
+            mutex_slow::unlock_slow(word, 0, |_, _| {})
+        });
         notify_one(&*waiter.on.get().cases_at.cast::<AtomicU32>());
     }
 });
@@ -77,7 +83,7 @@ impl RawMutex {
         let before = if self.word.lock_fast() {
             0
         } else {
-            raw::lock_slow(&self.word, &self.owner, &KIND)
+            mutex_slow::lock_slow(&self.word, &self.owner, &KIND)
         };
         self.owner.set();
         before & POISON != 0
@@ -91,7 +97,7 @@ impl RawMutex {
         } else {
             let notified = Notified(condvar);
             let beside = ptr::from_ref(condvar).cast();
-            let before = raw::lock_beside(&self.word, &self.owner, &RELOCK, beside);
+            let before = mutex_slow::lock_beside(&self.word, &self.owner, &RELOCK, beside);
             std::mem::forget(notified);
             before
         };
@@ -114,7 +120,7 @@ impl RawMutex {
     pub(super) fn unlock(&self) {
         self.owner.clear();
         if !self.word.unlock_fast() {
-            raw::unlock_slow(&self.word, 0, |_, _| {});
+            mutex_slow::unlock_slow(&self.word, 0, |_, _| {});
         }
     }
 

@@ -19,7 +19,7 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::atomic::AtomicU32;
 
 use super::sema::{self, Parked, Wait, key_of};
-use crate::sched::g::WaitReason;
+use crate::sched::model::g::WaitReason;
 use crate::sched::waitq::WaitKind;
 use crate::shim::{Acquire, Relaxed, Release};
 use crate::thread::check_cancelled;

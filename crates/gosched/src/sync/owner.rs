@@ -8,7 +8,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::context::current_g;
+use crate::sched::model::current::current_g;
 use crate::sched::runtimes_made;
 
 /// Bits of the goroutine's id; at a billion goroutines a second they last three days, at ten million most of a year.

@@ -27,14 +27,14 @@ use std::sync::atomic::AtomicUsize;
 use super::mutex::result_of;
 use super::mutex_word::{LOCKED, LockWord, Locker};
 use super::owner::Owner;
-use super::raw;
 use super::rwlock_word::{POISON, READERS, READERS_WAIT};
 use super::sema::{self, Parked, Wait, key_of};
 use super::{LockResult, PoisonError, TryLockError, TryLockResult};
-use crate::sched::g::WaitReason;
+use crate::sched::model::g::WaitReason;
 use crate::sched::park::enter;
 use crate::sched::waitq::{WaitKind, WakeList};
 use crate::shim::Relaxed;
+use crate::sync::mutex_slow;
 use crate::thread::check_cancelled;
 
 static READ: WaitKind = WaitKind::new(WaitReason::RwLockRead).passing_on(|waiter, by| {
@@ -45,7 +45,7 @@ static READ: WaitKind = WaitKind::new(WaitReason::RwLockRead).passing_on(|waiter
 });
 static WRITE: WaitKind = WaitKind::new(WaitReason::RwLockWrite).passing_on(|waiter, by| {
     // SAFETY: by the caller's promise; the kind's waiters wait on a LockWord.
-    unsafe { raw::pass_on(waiter, by, unlock_write_slow) };
+    unsafe { mutex_slow::pass_on(waiter, by, unlock_write_slow) };
 });
 /// Of a writer that has LOCKED: it gives it back, whether the readers have left or not.
 static DRAIN: WaitKind = WaitKind::new(WaitReason::RwLockWrite).passing_on(|waiter, _| {
@@ -95,7 +95,7 @@ fn unlock_read_slow(word: &LockWord) {
 #[cold]
 #[inline(never)]
 fn unlock_write_slow(word: &LockWord) {
-    raw::unlock_slow(word, READERS_WAIT, |table, wake| {
+    mutex_slow::unlock_slow(word, READERS_WAIT, |table, wake| {
         table.pop_all(readers_key(word), || word.admit(), wake);
     });
 }
@@ -126,8 +126,8 @@ impl RawRwLock {
             if let Ok(before) = self.word.read() {
                 return before;
             }
-            if raw::may_spin(turns) {
-                raw::spin();
+            if mutex_slow::may_spin(turns) {
+                mutex_slow::spin();
                 turns += 1;
                 continue;
             }
@@ -168,7 +168,7 @@ impl RawRwLock {
     #[inline(never)]
     fn write_slow(&self) -> bool {
         loop {
-            let before = raw::lock_slow(&self.word, &self.owner, &WRITE);
+            let before = mutex_slow::lock_slow(&self.word, &self.owner, &WRITE);
             self.owner.set();
             if self.drain() {
                 return before & POISON != 0;
@@ -181,8 +181,8 @@ impl RawRwLock {
     fn drain(&self) -> bool {
         let mut turns = 0;
         while self.word.has_readers() {
-            if raw::may_spin(turns) {
-                raw::spin();
+            if mutex_slow::may_spin(turns) {
+                mutex_slow::spin();
                 turns += 1;
                 continue;
             }

@@ -32,8 +32,8 @@ use std::ffi::c_void;
 use std::marker::PhantomPinned;
 use std::ptr;
 
-use crate::context::current_g;
-use crate::sched::lock::{Held, Lock, Rank};
+use crate::base::lock::{Held, Lock, Rank};
+use crate::sched::model::current::current_g;
 use crate::sched::park::{Entered, enter};
 use crate::sched::waitq::{Claim, Node, On, Outcome, WaitKind, WaitQueue, Waiter, WakeList};
 

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::sema::{self, NEVER, Parked, Wait, key_of};
 use super::semaphore_word::{PERMITS_MAX, SemaphoreWord};
-use crate::os;
-use crate::sched::g::WaitReason;
+use crate::sched::model::g::WaitReason;
 use crate::sched::park::enter;
 use crate::sched::waitq::{WaitKind, WakeList};
+use crate::sys;
 use crate::thread::check_cancelled;
 
 static KIND: WaitKind = WaitKind::new(WaitReason::Semaphore).passing_on(|waiter, by| {
@@ -124,7 +124,7 @@ impl Semaphore {
     /// ```
     pub fn acquire_timeout(&self, dur: Duration) -> Option<SemaphoreGuard<'_>> {
         let has_one =
-            self.word.acquire() || !dur.is_zero() && self.acquire_slow(os::deadline_after(dur));
+            self.word.acquire() || !dur.is_zero() && self.acquire_slow(sys::deadline_after(dur));
         has_one.then(|| SemaphoreGuard { semaphore: self })
     }
 

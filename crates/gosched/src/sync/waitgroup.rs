@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicUsize;
 
 use super::sema::{self, Parked, Wait, key_of};
 use super::waitgroup_word::{Done, GroupWord};
-use crate::sched::g::WaitReason;
+use crate::sched::model::g::WaitReason;
 use crate::sched::park::enter;
 use crate::sched::waitq::{WaitKind, WakeList};
 use crate::thread::check_cancelled;

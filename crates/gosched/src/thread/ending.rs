@@ -9,9 +9,9 @@ use std::ptr;
 use std::sync::atomic::Ordering::Acquire;
 
 use super::check_cancelled;
-use crate::context::current_g;
 use crate::sched::Sched;
-use crate::sched::g::WaitReason;
+use crate::sched::model::current::current_g;
+use crate::sched::model::g::WaitReason;
 use crate::sched::wait::{SlotKind, WaitSlot};
 
 static ENDING: SlotKind = SlotKind::new(WaitReason::Ending);
@@ -56,5 +56,5 @@ fn wait_for_the_end() -> ! {
     slot.wait(&ENDING);
     check_cancelled();
     slot.wait_always(&ENDING); // it unwinds already: it is abandoned where it is
-    crate::sched::fatal::throw("an abandoned goroutine went on")
+    crate::base::fatal::throw("an abandoned goroutine went on")
 }

@@ -19,10 +19,10 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, fence};
 
 use super::ThreadId;
-use crate::sched::g::G;
-use crate::sched::note::Note;
+use crate::base::note::Note;
+use crate::sched::model::g::G;
+use crate::sched::model::ptr::{Gp, Ptr};
 use crate::sched::park::ready;
-use crate::sched::ptr::{Gp, Ptr};
 use crate::sched::wait::{Awaiter, WaitSlot, enter_to_wake};
 
 const EMPTY: usize = 0;
@@ -122,7 +122,7 @@ impl Inner {
     /// Which goroutine or plain thread it is.
     pub(crate) fn identity(&self) -> ThreadId {
         let Some(id) = NonZero::new(self.id.load(Relaxed)) else {
-            crate::sched::fatal::throw("a thread handle without an identity")
+            crate::base::fatal::throw("a thread handle without an identity")
         };
         ThreadId {
             runtime: self.runtime.load(Relaxed),

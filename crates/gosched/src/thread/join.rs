@@ -32,13 +32,14 @@ use super::ending::{self, own_home};
 use super::inner::{Fate, Inner, InnerVtable};
 use super::scope::ScopeData;
 use super::{Exited, Result, Thread, exited};
-use crate::context::stack::class_for;
-use crate::context::{current_g, current_m, tls};
 use crate::sched::Sched;
-use crate::sched::g::{Task, WaitReason};
+use crate::sched::model::current::{current_g, current_m};
+use crate::sched::model::g::{Task, WaitReason};
 use crate::sched::park::assert_user_context;
 use crate::sched::spawn::Spawn;
 use crate::sched::wait::{Awaiter, SlotKind, WaitSlot, Waking, enter_to_wake};
+use crate::stack::class_for;
+use crate::tls;
 
 static JOIN: SlotKind = SlotKind::new(WaitReason::Join);
 
@@ -488,7 +489,7 @@ pub(crate) fn report_abort<T>(result: &Result<T>) {
         && !m.sched().is_dead()
     {
         report_panic();
-        crate::os::exit_process(2);
+        crate::sys::exit_process(2);
     }
 }
 

@@ -16,7 +16,7 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
 use self::inner::{Inner, OwnInner};
-use crate::context::{current_g, current_m};
+use crate::sched::model::current::{current_g, current_m};
 
 pub use self::join::{Builder, JoinHandle, spawn};
 pub(crate) use self::join::{
@@ -238,7 +238,7 @@ pub(crate) fn current_id() -> Option<ThreadId> {
 /// The calling goroutine's `Inner`, made now if it has none.
 fn current_inner() -> NonNull<Inner> {
     let Some(g) = current_g() else {
-        crate::sched::fatal::throw("no goroutine here")
+        crate::base::fatal::throw("no goroutine here")
     };
     if let Some(inner) = g.inner() {
         return inner;
@@ -296,6 +296,6 @@ pub(crate) fn release_inner() {
     if let Some(inner) = inner {
         // SAFETY: the goroutine's reference is ours now. Its thread-locals have ended, and the allocator may have some: if
         // this was the last reference, the thread's serve.
-        unsafe { Inner::release_with(inner, |free| crate::context::tls::on_thread(free)) };
+        unsafe { Inner::release_with(inner, |free| crate::tls::on_thread(free)) };
     }
 }

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use super::inner::Inner;
 use super::{current_inner, exited};
-use crate::context::{current_g, current_m};
-use crate::os;
 use crate::sched::Sched;
-use crate::sched::g::WaitReason;
-use crate::sched::m::PreemptOff;
+use crate::sched::model::current::{current_g, current_m};
+use crate::sched::model::g::WaitReason;
+use crate::sched::model::m::PreemptOff;
+use crate::sched::model::ptr::{Gp, Pp};
 use crate::sched::park::{Entered, WaitArg, WaitOps, enter, no_preempt, park as park_g, park_in};
-use crate::sched::ptr::{Gp, Pp};
-use crate::time::timers::{Armed, Claim};
+use crate::sched::sources::timers::{Armed, Claim};
+use crate::sys;
 
 static PARK: WaitOps = WaitOps {
     reason: WaitReason::Park,
@@ -141,7 +141,7 @@ pub fn park() {
 /// # });
 /// ```
 pub fn park_timeout(dur: Duration) {
-    let deadline = os::deadline_after(dur);
+    let deadline = sys::deadline_after(dur);
     if deadline == u64::MAX {
         return park();
     }
@@ -180,7 +180,7 @@ pub fn sleep(dur: Duration) {
     if current_g().is_none() {
         return std::thread::sleep(dur);
     }
-    let deadline = os::deadline_after(dur);
+    let deadline = sys::deadline_after(dur);
     if !wait_timed(&SLEEP, std::ptr::null(), deadline) {
         yield_until(deadline, is_cancelled);
     }
@@ -189,7 +189,7 @@ pub fn sleep(dur: Duration) {
 
 /// Sleeps whatever happens: takes no token, does not unwind.
 pub(crate) fn rest(dur: Duration) {
-    let deadline = os::deadline_after(dur);
+    let deadline = sys::deadline_after(dur);
     if current_g().is_none() {
         std::thread::sleep(dur);
     } else if !wait_timed(&SLEEP, std::ptr::null(), deadline) {
@@ -200,7 +200,7 @@ pub(crate) fn rest(dur: Duration) {
 /// What is left without memory for a timer: turns, until the time has come.
 #[cold]
 pub(crate) fn yield_until(deadline: u64, is_done: impl Fn() -> bool) {
-    while os::monotonic_ns() < deadline && !is_done() {
+    while sys::monotonic_ns() < deadline && !is_done() {
         if let Some((m, g)) = current_m().and_then(|m| Some((m, m.curg()?))) {
             crate::sched::park::yield_now(m, g);
         }

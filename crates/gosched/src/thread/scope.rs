@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use super::ending;
 use super::join::{RawHandle, spawn_raw, with_current};
 use super::{Result, Thread};
-use crate::context::current_g;
-use crate::sched::g::WaitReason;
+use crate::sched::model::current::current_g;
+use crate::sched::model::g::WaitReason;
 use crate::sched::wait::{SlotKind, WaitSlot};
 
 static SCOPE: SlotKind = SlotKind::new(WaitReason::Scope);
@@ -142,7 +142,7 @@ where
             WaitSlot::new().wait_always(&SCOPE);
         }
         // It can neither return nor unwind: what the goroutine borrowed would be freed under it.
-        crate::sched::fatal::throw(
+        crate::base::fatal::throw(
             "a scope cannot end: the runtime of one of its goroutines was dropped while the goroutine waited; \
              drop the runtime after the scope, or use Runtime::shutdown",
         );

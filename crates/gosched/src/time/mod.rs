@@ -21,12 +21,8 @@
 //!
 //! Nothing fires early. `Duration::MAX` never comes, `Duration::ZERO` is now.
 
-pub(crate) mod dormant;
-pub(crate) mod heap;
-pub(crate) mod poller;
 mod sleep;
 mod timer;
-pub(crate) mod timers;
 
 pub use self::sleep::{sleep, sleep_until};
 pub use self::timer::{Ticker, Timer, after_func};

@@ -7,11 +7,12 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::dormant::{self, Dormant};
 use crate::chan::{self, Receiver};
-use crate::os;
-use crate::sched::m::PreemptOff;
+use crate::sched::model::m::PreemptOff;
 use crate::sched::park::no_preempt;
+use crate::sched::sources::timer_spawn;
+use crate::sched::sources::timer_spawn::Dormant;
+use crate::sys;
 use crate::thread::ending::{own_home, refused};
 
 /// A single event in the future: a channel that gets the time, once.
@@ -58,7 +59,7 @@ impl Timer {
     #[must_use]
     pub fn new(duration: Duration) -> Timer {
         Timer {
-            chan: chan::resettable(os::deadline_after(duration), 0),
+            chan: chan::resettable(sys::deadline_after(duration), 0),
             func: None,
         }
     }
@@ -91,7 +92,7 @@ impl Timer {
     /// See the example of [`Timer`].
     #[track_caller]
     pub fn reset(&self, duration: Duration) -> bool {
-        let when = os::deadline_after(duration);
+        let when = sys::deadline_after(duration);
         match &self.func {
             Some(func) => func.reset(when),
             None => self.chan.set_clock(Some(when), 0),
@@ -157,9 +158,9 @@ impl Func {
 pub fn after_func(duration: Duration, f: impl Fn() + Send + Sync + 'static) -> Timer {
     let f: Arc<dyn Fn() + Send + Sync> = Arc::new(f);
     let call = Arc::clone(&f);
-    let started = dormant::start(
+    let started = timer_spawn::start(
         "time::after_func",
-        os::deadline_after(duration),
+        sys::deadline_after(duration),
         move || {
             call();
         },
@@ -266,7 +267,7 @@ fn first_tick(period: Duration, what: &str) -> (u64, u64) {
         "gosched::time::{what}: the period must not be zero"
     );
     let period_ns = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);
-    (os::deadline_after(period), period_ns)
+    (sys::deadline_after(period), period_ns)
 }
 
 impl fmt::Debug for Ticker {

@@ -6,9 +6,9 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod found;
-mod hope;
 mod leaving;
 mod marked;
+mod no_false_deadlock;
 mod permits;
 mod unmarked;
 

@@ -7,12 +7,12 @@ use std::sync::atomic::AtomicU64;
 
 use super::*;
 use crate::builder::{Config, Deadlock};
-use crate::context::stack::class_for;
-use crate::sched::g::WaitReason;
-use crate::sched::m::M;
+use crate::sched::model::g::WaitReason;
+use crate::sched::model::m::M;
+use crate::sched::model::ptr::{Gp, Ptr};
 use crate::sched::park::{WaitArg, WaitOps};
-use crate::sched::ptr::{Gp, Ptr};
-use crate::time::timers::NOWHERE;
+use crate::sched::sources::timers::NOWHERE;
+use crate::stack::class_for;
 
 /// A scheduler without threads, its Ps idle; leaked, for what is broken is not taken down.
 fn still(procs: u32) -> &'static Sched {
@@ -28,11 +28,11 @@ fn still(procs: u32) -> &'static Sched {
         has_hook: false,
         panic_abort: false,
         mprotect_guards: false,
-        tls: crate::context::tls::Room::SHARED,
+        tls: crate::tls::Room::SHARED,
         schedtrace_ms: None,
         scheddetail: false,
         preemption: true,
-        preemption_signal: crate::sched::preempt::SIGNAL,
+        preemption_signal: crate::sched::monitor::preempt::SIGNAL,
     })));
     sched.add_procs(procs).expect("address space");
     sched

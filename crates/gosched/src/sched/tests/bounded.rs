@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use super::*;
 use crate::sched::FAIR_EVERY;
-use crate::sched::m::YIELD;
+use crate::sched::model::m::YIELD;
 use crate::sched::park::enter;
 use crate::shim::RING;
 use crate::{go, thread};
@@ -344,7 +344,7 @@ fn u2_d9_owned_goroutines_of_both_halves_take_turns() {
     let sched = still(1);
     let owned = || {
         let (g, m) = (runnable_g(&sched), new_m(&sched));
-        g.started.store(crate::sched::g::STARTED, Relaxed);
+        g.started.store(crate::sched::model::g::STARTED, Relaxed);
         g.lockedm.store(Some(m), Relaxed);
         g
     };

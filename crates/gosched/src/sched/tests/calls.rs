@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::mpsc;
 
 use super::*;
-use crate::context::current_m;
-use crate::os::{REFUSE_MEMBARRIER, REFUSE_PROC};
-use crate::sched::p::PStatus;
+use crate::sched::model::current::current_m;
+use crate::sched::model::p::PStatus;
 use crate::sched::park::enter;
+use crate::sys::{REFUSE_MEMBARRIER, REFUSE_PROC};
 use crate::{blocking, thread};
 
 /// What the caller finds around itself: its M, its goroutine, and whether they have a P. From outside the runtime.

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::time::{Duration, Instant};
 
-use crate::os;
-use crate::sched::claim::{Claim, Found};
+use crate::sched::model::claim::{Claim, Found};
+use crate::sys;
 
 /// An M and its P, as far as the claim is concerned.
 struct Pair {
@@ -61,7 +61,7 @@ impl Pair {
 
 #[test]
 fn d8_p3_a_claimed_p_has_one_user() {
-    assert!(os::membarrier_register());
+    assert!(sys::membarrier_register());
     let pair = Pair {
         claim: Claim::new(),
         m_uses: AtomicBool::new(false),

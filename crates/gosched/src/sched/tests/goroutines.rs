@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use super::*;
-use crate::sched::g::WaitReason;
-use crate::sched::gstatus::{StatusWord, edge_exists};
 #[cfg(debug_assertions)]
-use crate::sched::lock::{Lock, Rank};
-use crate::sched::p::{GFREE_KEEP, GFREE_MAX, PStatus};
+use crate::base::lock::{Lock, Rank};
+use crate::sched::model::g::WaitReason;
+use crate::sched::model::gstatus::{StatusWord, edge_exists};
+use crate::sched::model::p::{GFREE_KEEP, GFREE_MAX, PStatus};
 use crate::sched::park::enter;
 use crate::thread;
 

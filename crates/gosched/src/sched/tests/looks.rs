@@ -3,12 +3,12 @@
 
 use super::timers::{arm, waiting_g};
 use super::*;
-use crate::os;
-use crate::sched::nap::{ASLEEP, CALLED, REST};
-use crate::sched::p::release_p;
+use crate::sched::model::p::release_p;
+use crate::sched::monitor::nap::{ASLEEP, CALLED, REST};
 use crate::sched::schedule::{Gave, Watched};
+use crate::sched::sources::timer_spawn;
+use crate::sys;
 use crate::thread::park::announce;
-use crate::time::dormant;
 
 /// A P waits for a thread, so that an M that stops takes it instead of going to sleep.
 fn pend_a_p(sched: &Sched) -> Pp {
@@ -109,10 +109,10 @@ fn d10_a_timer_that_nobody_watches_starts_an_m() {
 fn d10_a_goroutine_s_timer_that_nobody_watches_starts_an_m() {
     let sched = still(2);
     let (_, p) = m_with_p(&sched);
-    dormant::announce(&sched, Some(p), NS);
+    timer_spawn::announce(&sched, Some(p), NS);
     assert_eq!(started(&sched), 1);
     let sched = still(1);
-    dormant::announce(&sched, None, NS);
+    timer_spawn::announce(&sched, None, NS);
     assert_eq!(started(&sched), 1);
 }
 
@@ -138,7 +138,7 @@ fn ends_a_rest(sched: &Sched, f: impl FnOnce()) {
     let began = Instant::now();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let end = os::monotonic_ns() + REST_S * NS;
+            let end = sys::monotonic_ns() + REST_S * NS;
             sched.sysmon.nap.pause(REST, end, || u64::MAX);
         });
         wait_for("sysmon rests", || {
@@ -153,9 +153,9 @@ fn ends_a_rest(sched: &Sched, f: impl FnOnce()) {
 fn sm_a_timer_that_nobody_watches_calls_sysmon() {
     let sched = still(1);
     let (_, p) = m_with_p(&sched);
-    let when = os::monotonic_ns() + NS;
+    let when = sys::monotonic_ns() + NS;
     ends_a_rest(&sched, || announce(&sched, p, when));
-    ends_a_rest(&sched, || dormant::announce(&sched, Some(p), when));
+    ends_a_rest(&sched, || timer_spawn::announce(&sched, Some(p), when));
 }
 
 /// The watcher comes back with what is due, and every P is busy: nobody watches the next timer.
@@ -164,7 +164,7 @@ fn sm_a_watcher_without_a_p_leaves_the_timers_to_sysmon() {
     let sched = still(1);
     let (_, p) = m_with_p(&sched);
     arm(&sched, p, waiting_g(&sched), 1);
-    arm(&sched, p, waiting_g(&sched), os::monotonic_ns() + NS);
+    arm(&sched, p, waiting_g(&sched), sys::monotonic_ns() + NS);
     let m = new_m(&sched);
     assert!(sched.poller.begin());
     ends_a_rest(&sched, || assert!(matches!(sched.watch(m), Watched::NoP)));
@@ -178,11 +178,11 @@ fn sm_sysmon_looks_at_the_idle_ps_again_before_it_sleeps() {
     let sched = still(1);
     let held = m_with_p(&sched);
     let began = Instant::now();
-    assert!(sched.sysmon_sleep(os::monotonic_ns() + REST_S * NS));
+    assert!(sched.sysmon_sleep(sys::monotonic_ns() + REST_S * NS));
     release_p(held.0);
     sched.put_idle_p(&mut sched.core.lock(), held.1);
     sched.dead.store(true, Relaxed);
-    assert!(sched.sysmon_sleep(os::monotonic_ns() + REST_S * NS));
+    assert!(sched.sysmon_sleep(sys::monotonic_ns() + REST_S * NS));
     assert!(began.elapsed() < SOON, "SM: it slept");
 }
 
@@ -232,7 +232,7 @@ fn d9_a_p_that_waits_for_a_thread_comes_before_the_watch() {
     assert!(sched.begin_watch());
     pend_a_p(&sched);
     let began = Instant::now();
-    drop(sched.poller.sleep(|| os::monotonic_ns() + REST_S * NS));
+    drop(sched.poller.sleep(|| sys::monotonic_ns() + REST_S * NS));
     assert!(began.elapsed() < SOON, "D9: nobody called the watcher");
     assert!(!sched.begin_watch(), "D9: the P waits");
 }

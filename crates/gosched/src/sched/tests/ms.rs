@@ -4,7 +4,9 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use super::*;
-use crate::context::{current, current_m, systemstack};
+use crate::sched::model::current;
+use crate::sched::model::current::current_m;
+use crate::sched::model::switch::systemstack;
 use crate::sched::park::enter;
 use crate::thread;
 

@@ -6,10 +6,10 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use super::*;
+use crate::base::lock::Held;
 use crate::sched::Core;
-use crate::sched::g::STARTED;
-use crate::sched::lock::Held;
-use crate::sched::runq::{OVERFLOW, RunQueue, Steal};
+use crate::sched::model::g::STARTED;
+use crate::sched::model::runq::{OVERFLOW, RunQueue, Steal};
 use crate::shim::RING;
 
 /// Things to queue: their place in the array is their number.

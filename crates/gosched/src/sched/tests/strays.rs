@@ -7,8 +7,8 @@ use std::sync::{Condvar, Mutex};
 
 use super::calls::compute;
 use super::*;
-use crate::context::current_m;
-use crate::os::REFUSE_CPU_TIMERS;
+use crate::sched::model::current::current_m;
+use crate::sys::REFUSE_CPU_TIMERS;
 use crate::thread;
 
 /// So many sleepers are far beyond what one look can see to.
@@ -130,9 +130,9 @@ fn d7_the_signal_of_a_strays_timer_is_not_passed_on() {
     if !is_child() {
         return succeeds_alone("d7_the_signal_of_a_strays_timer_is_not_passed_on");
     }
-    let signal = crate::sched::preempt::SIGNAL;
+    let signal = crate::sched::monitor::preempt::SIGNAL;
     // SAFETY: D7, the handler counts in an atomic.
-    unsafe { crate::os::sigaction_install(signal, count_programs_own, libc::SA_RESTART) }.unwrap();
+    unsafe { crate::sys::sigaction_install(signal, count_programs_own, libc::SA_RESTART) }.unwrap();
     live(1, |sched| {
         for _ in 0..5 {
             stray_computes(sched, Duration::from_millis(20));

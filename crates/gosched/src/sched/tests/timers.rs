@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::sched::sources::timers::{Armed, EXPIRE_MAX};
 use crate::thread;
-use crate::time::timers::{Armed, EXPIRE_MAX};
 
 /// A G that waits and has no timer yet.
 pub(super) fn waiting_g(sched: &Sched) -> Gp {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::{Backoff, SocketAddr};
 use crate::net::socket::{self, delegate, descriptor, shared_state, timeouts};
-use crate::netpoll::{Desc, Side};
+use crate::sched::sources::netpoll::{Desc, Side};
 
 /// A datagram socket of the Unix domain: `std::os::unix::net::UnixDatagram`, for goroutines.
 ///

@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use super::{SocketAddr, UnixStream};
 use crate::net::socket::{self, accept_deadline, delegate, descriptor, shared_state};
-use crate::netpoll::{Desc, Side};
-use crate::os;
+use crate::sched::sources::netpoll::{Desc, Side};
+use crate::sys;
 
 /// A socket that accepts connections of the Unix domain: `std::os::unix::net::UnixListener`, for goroutines.
 ///
@@ -48,7 +48,7 @@ impl UnixListener {
 
     fn fresh(inner: std_net::UnixListener) -> io::Result<UnixListener> {
         inner.set_nonblocking(true)?;
-        os::listen_longest(inner.as_fd());
+        sys::listen_longest(inner.as_fd());
         Ok(UnixListener {
             inner,
             desc: Desc::new(),

@@ -11,8 +11,8 @@ use super::{Backoff, SocketAddr};
 use crate::net::socket::{
     self, delegate, descriptor, shared_state, stream_io, stream_writes, timeouts,
 };
-use crate::netpoll::{Desc, Side};
-use crate::os;
+use crate::sched::sources::netpoll::{Desc, Side};
+use crate::sys;
 
 /// A stream of the Unix domain: `std::os::unix::net::UnixStream`, for goroutines.
 ///
@@ -83,10 +83,10 @@ impl UnixStream {
     /// # }
     /// ```
     pub fn connect_addr(socket_addr: &SocketAddr) -> io::Result<UnixStream> {
-        let fd = os::unix_socket()?;
+        let fd = sys::unix_socket()?;
         let mut pause = Backoff::new();
         loop {
-            match os::unix_connect(fd.as_fd(), socket_addr) {
+            match sys::unix_connect(fd.as_fd(), socket_addr) {
                 Ok(()) => break,
                 Err(error) => match error.kind() {
                     io::ErrorKind::WouldBlock => pause.sleep(),

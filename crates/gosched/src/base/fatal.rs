@@ -1,0 +1,65 @@
+//! Fatal errors: what the runtime cannot go on from. The text goes out by `write(2)` first, the goroutines
+//! after it, and the process exits with status 2, as Go's does.
+//!
+//! One thread reports; a second error on that thread exits at once, on another thread it waits for the end.
+
+use std::fmt;
+use std::sync::atomic::AtomicI32;
+use std::sync::atomic::Ordering::SeqCst;
+
+use crate::debug::dump;
+use crate::sys;
+
+/// The thread that reports; 0: none yet.
+static REPORTER: AtomicI32 = AtomicI32::new(0);
+
+/// A bug of the runtime, or a limit that was passed.
+#[cold]
+#[inline(never)]
+pub(crate) fn throw(message: &str) -> ! {
+    throw_fmt(format_args!("{message}"))
+}
+
+/// As [`throw`], with arguments.
+#[cold]
+#[inline(never)]
+pub(crate) fn throw_fmt(message: fmt::Arguments<'_>) -> ! {
+    begin();
+    sys::eprint_raw(format_args!("fatal error: {message}\n"));
+    end()
+}
+
+/// The limit of threads is passed (MG).
+#[cold]
+pub(crate) fn thread_exhaustion(limit: u32) -> ! {
+    begin();
+    sys::eprint_raw(format_args!(
+        "runtime: program exceeds {limit}-thread limit\nfatal error: thread exhaustion\n"
+    ));
+    end()
+}
+
+/// Whether this thread reports. Lock ranks do not matter then: it may hold anything.
+#[cfg(debug_assertions)]
+pub(crate) fn is_reporting() -> bool {
+    REPORTER.load(SeqCst) != 0 && REPORTER.load(SeqCst) == sys::gettid()
+}
+
+/// Prepares a report: returns once, to one thread.
+pub(crate) fn begin() {
+    let me = sys::gettid();
+    match REPORTER.compare_exchange(0, me, SeqCst, SeqCst) {
+        // The report is the last thing this thread does; it stays inside the runtime.
+        Ok(_) => std::mem::forget(crate::sched::park::enter()),
+        Err(other) if other == me => sys::exit_process(2),
+        Err(_) => loop {
+            sys::sleep_ns(1_000_000_000);
+        },
+    }
+}
+
+/// Prints the goroutines and ends the process.
+pub(crate) fn end() -> ! {
+    dump::print_fatal();
+    sys::exit_process(2)
+}

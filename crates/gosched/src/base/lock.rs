@@ -1,0 +1,289 @@
+//! The runtime's own lock: a futex word, ranked, never held while user code runs.
+//!
+//! A std Mutex will not do: it may be held by a goroutine that was taken off its thread (D9), it
+//! poisons, and it does not know the order. Ranks are taken upwards only; debug builds check it on
+//! every acquisition and remember what each thread holds, so that parking with a lock held (G5) is
+//! caught where it happens.
+//!
+//! ```text
+//!  word  meaning
+//!  0     free
+//!  1     held, nobody sleeps
+//!  2     held, somebody may sleep: the release wakes one
+//! ```
+
+use std::cell::UnsafeCell;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::shim::{self, Futex};
+
+/// The order in which locks nest: only upwards.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[repr(u8)]
+pub(crate) enum Rank {
+    /// The process's list of runtimes and threads.
+    Registry,
+    /// The right to take Ps away and to send signals, in a runtime.
+    Claims,
+    /// The children of a context.
+    Context,
+    /// A channel's waiters; of several, by address.
+    Chan,
+    /// A bucket of the parking table.
+    Sema,
+    /// An open socket's waiters.
+    Net,
+    /// A P's timers.
+    Timers,
+    /// A runtime's scheduler lock (Go's `sched.lock`).
+    Sched,
+    /// The blocks that Gs come from.
+    GBlocks,
+    /// One class of the stack arena.
+    Stacks,
+    /// The spare tables of thread blocks.
+    Dtvs,
+}
+
+const SPINS: u32 = 40;
+
+/// A ranked lock around `T`.
+pub(crate) struct Lock<T> {
+    word: Futex,
+    rank: Rank,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: D9, the word admits one holder at a time, as a Mutex does.
+unsafe impl<T: Send> Sync for Lock<T> {}
+// SAFETY: as a Mutex.
+unsafe impl<T: Send> Send for Lock<T> {}
+
+/// Possession of a [`Lock`].
+#[must_use = "dropping the guard unlocks"]
+pub(crate) struct Held<'a, T> {
+    lock: &'a Lock<T>,
+}
+
+impl<T> Lock<T> {
+    pub(crate) const fn new(rank: Rank, value: T) -> Self {
+        Lock {
+            word: Futex::new(0),
+            rank,
+            value: UnsafeCell::new(value),
+        }
+    }
+
+    /// Waits for the lock: a short spin, then the kernel.
+    #[inline]
+    pub(crate) fn lock(&self) -> Held<'_, T> {
+        ranks::taking(self.rank);
+        // ORDER: Acquire; pairs with the Release of the last holder's unlock.
+        if self
+            .word
+            .0
+            .compare_exchange(0, 1, Acquire, Relaxed)
+            .is_err()
+        {
+            self.lock_slow();
+        }
+        Held { lock: self }
+    }
+
+    /// Takes the lock as one of several of its rank, which the caller takes in the order of their addresses;
+    /// [`Lock::unlock_of_several`] releases it.
+    pub(crate) fn lock_of_several(&self, is_first: bool) {
+        if is_first {
+            return std::mem::forget(self.lock());
+        }
+        ranks::assert_last(self.rank);
+        // ORDER: as in `lock`.
+        if self
+            .word
+            .0
+            .compare_exchange(0, 1, Acquire, Relaxed)
+            .is_err()
+        {
+            self.lock_slow();
+        }
+    }
+
+    /// What the lock guards, for one who holds it without a guard.
+    ///
+    /// # Safety
+    /// The calling thread has it by [`Lock::lock_of_several`], and nobody there has another reference.
+    #[allow(clippy::mut_from_ref, reason = "as the guard's")]
+    pub(crate) unsafe fn get_held(&self) -> &mut T {
+        // SAFETY: D9, by the caller's promise.
+        unsafe { &mut *self.value.get() }
+    }
+
+    /// Releases one of several; the first that was taken is released last.
+    ///
+    /// # Safety
+    /// The calling thread has it by [`Lock::lock_of_several`].
+    pub(crate) unsafe fn unlock_of_several(&self, is_first: bool) {
+        if is_first {
+            ranks::released(self.rank);
+        }
+        self.unlock();
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn lock_slow(&self) {
+        for _ in 0..SPINS {
+            if self.word.0.load(Relaxed) == 0
+                && self.word.0.compare_exchange(0, 1, Acquire, Relaxed).is_ok()
+            {
+                return;
+            }
+            shim::spin_hint();
+        }
+        // Taking the lock with 2 may cost one needless wake at the release; it never loses one.
+        while self.word.0.swap(2, Acquire) != 0 {
+            self.word.wait(2, None);
+        }
+    }
+
+    /// The value, for an owner that nobody else can reach.
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut()
+    }
+}
+
+impl<T> Deref for Held<'_, T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: D9, this guard is the one possession of the lock.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T> DerefMut for Held<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: D9, this guard is the one possession of the lock.
+        unsafe { &mut *self.lock.value.get() }
+    }
+}
+
+impl<T> Drop for Held<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        ranks::released(self.lock.rank);
+        self.lock.unlock();
+    }
+}
+
+impl<T> Lock<T> {
+    #[inline]
+    fn unlock(&self) {
+        // ORDER: Release; pairs with the Acquire of the next holder. A swap, so it is a full barrier
+        // for those who enqueue under the lock and then look at nmspinning (wake/1).
+        let word: *const Futex = &self.word;
+        if self.word.0.swap(0, Release) == 2 {
+            Futex::wake_one(word); // the lock may be gone: the address only
+        }
+    }
+}
+
+/// The debug check of the order. Release builds compile it to nothing.
+pub(crate) mod ranks {
+    use super::Rank;
+
+    #[cfg(debug_assertions)]
+    mod held {
+        use std::cell::Cell;
+
+        thread_local! {
+            /// What a thread outside every runtime holds. Ms keep theirs in `M::held`, for their
+            /// thread-locals are not theirs while they schedule (D6).
+            static OUTSIDE: Cell<u32> = const { Cell::new(0) };
+        }
+
+        pub(super) fn get() -> u32 {
+            match crate::sched::model::current::current_m() {
+                Some(m) => m.held.get(),
+                None => OUTSIDE.try_with(Cell::get).unwrap_or(0),
+            }
+        }
+
+        /// D9: a goroutine takes an internal lock only inside the runtime, where its thread is not taken by surprise.
+        /// The crate's own unit tests reach into the runtime from goroutines and are exempt.
+        pub(super) fn assert_inside(rank: super::Rank) {
+            if !cfg!(test)
+                && let Some(m) = crate::sched::model::current::current_m()
+                && m.claim.depth() == 0
+            {
+                crate::base::fatal::throw_fmt(format_args!(
+                    "lock {rank:?} taken outside the runtime"
+                ));
+            }
+        }
+
+        pub(super) fn set(bits: u32) {
+            match crate::sched::model::current::current_m() {
+                Some(m) => m.held.set(bits),
+                None => OUTSIDE.try_with(|held| held.set(bits)).unwrap_or(()),
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn taking(rank: Rank) {
+        #[cfg(debug_assertions)]
+        {
+            let bits = held::get();
+            if crate::base::fatal::is_reporting() {
+                return;
+            }
+            held::assert_inside(rank);
+            if bits >> rank as u8 != 0 {
+                crate::base::fatal::throw_fmt(format_args!(
+                    "lock order: taking {rank:?} while holding {bits:#b}"
+                ));
+            }
+            held::set(bits | 1 << rank as u8);
+        }
+        #[cfg(not(debug_assertions))]
+        let _ = rank;
+    }
+
+    #[inline]
+    pub(super) fn released(rank: Rank) {
+        #[cfg(debug_assertions)]
+        held::set(held::get() & !(1 << rank as u8));
+        #[cfg(not(debug_assertions))]
+        let _ = rank;
+    }
+
+    /// One more of the same rank may be taken.
+    #[inline]
+    pub(super) fn assert_last(rank: Rank) {
+        #[cfg(debug_assertions)]
+        if held::get() >> rank as u8 != 1 {
+            crate::base::fatal::throw_fmt(format_args!("lock order: one more {rank:?}"));
+        }
+        #[cfg(not(debug_assertions))]
+        let _ = rank;
+    }
+
+    /// G5: whoever parks, schedules or calls user code holds no internal lock.
+    #[inline]
+    pub(crate) fn assert_none(doing: &str) {
+        #[cfg(debug_assertions)]
+        {
+            let bits = held::get();
+            if bits != 0 {
+                crate::base::fatal::throw_fmt(format_args!(
+                    "{doing} with internal locks held: {bits:#b}"
+                ));
+            }
+        }
+        #[cfg(not(debug_assertions))]
+        let _ = doing;
+    }
+}

@@ -1,0 +1,94 @@
+//! What others see of a channel while somebody waits on it: dumps, and the leak check.
+//!
+//! A goroutine that waits borrows its handles, so whoever holds it asleep finds the channels there. Nothing is locked or
+//! allocated: the world may be stopped, with a channel's lock in the hands of somebody who is (D9). The numbers are those of
+//! one moment.
+
+use std::mem::offset_of;
+use std::{ptr, slice};
+
+use crate::chan::core::{Chan, Flavor, Header};
+use crate::chan::select_run::Case;
+use crate::sched::model::g::WaitReason;
+use crate::sched::waitq::On;
+
+/// A channel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Seen {
+    pub(crate) address: usize,
+    /// None: unbounded.
+    pub(crate) capacity: Option<usize>,
+    /// Values in it.
+    pub(crate) len: usize,
+    /// Handles of each side.
+    pub(crate) senders: usize,
+    pub(crate) receivers: usize,
+    /// Its values come from the clock.
+    pub(crate) is_clock: bool,
+}
+
+/// An operation that somebody waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Operation {
+    pub(crate) is_send: bool,
+    /// None: nothing ever happens there.
+    pub(crate) channel: Option<Seen>,
+    /// Where the handle lies that is used for it; 0: not told.
+    pub(crate) handle: usize,
+}
+
+impl<T> Chan<T> {
+    /// What is seen of a `Chan<T>`, by its header.
+    ///
+    /// # Safety
+    /// The header of a channel of this type, kept alive by somebody.
+    pub(super) unsafe fn see(header: *const Header) -> Seen {
+        // SAFETY: by the caller's promise.
+        let chan = unsafe {
+            let chan = header.byte_sub(offset_of!(Chan<T>, header));
+            &*chan.cast::<Chan<T>>()
+        };
+        let (senders, receivers) = chan.handles();
+        Seen {
+            address: header.addr(),
+            capacity: chan.capacity(),
+            len: chan.len(),
+            senders,
+            receivers,
+            is_clock: matches!(chan.flavor, Flavor::Clock(_)),
+        }
+    }
+}
+
+fn see(header: &Header) -> Seen {
+    // SAFETY: the header says how its own channel is seen.
+    unsafe { (header.see)(header) }
+}
+
+/// Calls `f` for each operation that a goroutine waits for; nothing if it waits for no channel.
+///
+/// # Safety
+/// `on` was set by a waiter that waits for `reason` and is held asleep.
+pub(crate) unsafe fn each_operation(reason: WaitReason, on: &On, mut f: impl FnMut(Operation)) {
+    match reason {
+        WaitReason::ChanReceive | WaitReason::ChanSend if on.cases > 0 => f(Operation {
+            is_send: reason == WaitReason::ChanSend,
+            // SAFETY: by the caller's promise: what such a waiter says that it waits on is its channel's header.
+            channel: unsafe { ptr::with_exposed_provenance::<Header>(on.object).as_ref() }.map(see),
+            handle: 0,
+        }),
+        WaitReason::Select if !on.cases_at.is_null() => {
+            // SAFETY: as above; a select's are its cases, which it borrows until it has returned.
+            let cases =
+                unsafe { slice::from_raw_parts(on.cases_at.cast::<Case<'_>>(), on.cases as usize) };
+            for case in cases {
+                f(Operation {
+                    is_send: case.is_send,
+                    channel: case.port.map(|port| see(port.header())),
+                    handle: case.handle.addr(),
+                });
+            }
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,241 @@
+//! What a goroutine is doing, in the words of a dump.
+//!
+//! ```text
+//!  shown                         the scheduler's state              who knows
+//!  running, runnable, …          that one                           its status
+//!  park, select (2 cases), …     Waiting                            its wait reason; its waiter knows how many cases
+//!  park (leaked), …              Leaked                             the same; the last leak check has marked it
+//!  running, preempted            Runnable, on its own thread (D7)   the M that waits with it
+//!  syscall                       Syscall, in a marked call (SY)     the M's claim word
+//!  blocked in futex              Syscall, its P was taken (D8)      the kernel, asked about the thread
+//!  running, without a processor  the same, back from the call       the same
+//! ```
+//!
+//! Only the first three can be told while the world runs: the others need locks, or would be wrong before they are shown.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::sched::Sched;
+use crate::sched::model::g::WaitReason;
+use crate::sched::model::gstatus::Status;
+use crate::sched::model::ptr::{Gp, Mp};
+use crate::sys;
+use crate::sys::Doing;
+
+/// See above.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum What {
+    Is(Status),
+    Waits(Wait),
+    Preempted,
+    /// The number of the system call; -1: in the kernel outside of one, as in a page fault.
+    Blocked(i64),
+    Stray,
+}
+
+/// How it waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Wait {
+    pub(super) reason: WaitReason,
+    /// Of a select; 0: not known.
+    pub(super) cases: u32,
+    /// The last leak check found that nobody can wake it.
+    pub(super) is_leaked: bool,
+}
+
+impl Wait {
+    /// As in `chan receive`, `select (3 cases)`.
+    pub(super) fn text(self) -> Cow<'static, str> {
+        let unmarked = Wait {
+            is_leaked: false,
+            ..self
+        };
+        match self.reason {
+            WaitReason::Select => unmarked.to_string().into(),
+            reason => reason.name().into(),
+        }
+    }
+}
+
+impl fmt::Display for Wait {
+    /// Allocates nothing: fatal errors are told with it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.reason.name())?;
+        match (self.reason, self.cases) {
+            (WaitReason::Select, 1) => f.write_str(" (1 case)")?,
+            (WaitReason::Select, 2..) => write!(f, " ({} cases)", self.cases)?,
+            _ => {}
+        }
+        match self.is_leaked {
+            true => f.write_str(" (leaked)"),
+            false => Ok(()),
+        }
+    }
+}
+
+impl What {
+    /// By the goroutine's own words, `status` among them.
+    pub(super) fn plain(g: Gp, status: Status) -> What {
+        match status {
+            Status::Waiting | Status::Leaked => What::Waits(Wait {
+                reason: g.wait_reason(),
+                cases: 0,
+                is_leaked: status == Status::Leaked,
+            }),
+            status => What::Is(status),
+        }
+    }
+
+    /// The same with the number of a select's cases.
+    pub(super) fn with_cases(self, cases: u32) -> What {
+        match self {
+            What::Waits(wait) => What::Waits(Wait { cases, ..wait }),
+            what => what,
+        }
+    }
+
+    /// How it waits, if it does.
+    pub(super) fn wait(self) -> Option<Wait> {
+        match self {
+            What::Waits(wait) => Some(wait),
+            _ => None,
+        }
+    }
+
+    /// By everybody's, while the world is stopped.
+    pub(super) fn in_stopped_world(sched: &Sched, g: Gp, status: Status) -> What {
+        match (status, g.m.load(Relaxed)) {
+            (Status::Runnable, _) if waiting_thread(g).is_some() => What::Preempted,
+            (Status::Syscall, Some(m)) if m.claim.is_taken() => {
+                match sched.doing(&mut sched.claims.lock(), m) {
+                    Doing::Blocked(call) => What::Blocked(call),
+                    Doing::Running => What::Stray,
+                    Doing::Unknown => What::Is(status),
+                }
+            }
+            _ => What::plain(g, status),
+        }
+    }
+
+    /// The one word for it.
+    pub(super) fn state(self) -> &'static str {
+        match self {
+            What::Is(status) => status.name(),
+            What::Waits(wait) if wait.is_leaked => Status::Leaked.name(),
+            What::Waits(_) => Status::Waiting.name(),
+            What::Preempted | What::Stray => Status::Running.name(),
+            What::Blocked(_) => Status::Syscall.name(),
+        }
+    }
+
+    /// Where in the kernel its thread sleeps.
+    pub(super) fn blocked_in(self) -> Option<Place> {
+        match self {
+            What::Blocked(call) => Some(Place(call)),
+            _ => None,
+        }
+    }
+
+    /// Whether its thread is in the kernel for it, or may be.
+    pub(super) fn is_in_call(self) -> bool {
+        matches!(self, What::Blocked(_) | What::Is(Status::Syscall))
+    }
+}
+
+/// The M on whose thread the goroutine waits for a P, if it does. Its M's word, not its own: a goroutine that leaves a thread
+/// without a P is Runnable a moment before it has no M.
+pub(super) fn waiting_thread(g: Gp) -> Option<Mp> {
+    let m = g.m.load(Relaxed)?;
+    (m.bound.load(Relaxed) == Some(g)).then_some(m)
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            What::Is(status) => f.write_str(status.name()),
+            What::Waits(wait) => write!(f, "{wait}"),
+            What::Preempted => f.write_str("running, preempted"),
+            What::Blocked(call) => write!(f, "blocked in {}", Place(*call)),
+            What::Stray => f.write_str("running, without a processor"),
+        }
+    }
+}
+
+/// A system call, by its number.
+pub(super) struct Place(i64);
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match sys::syscall_name(self.0) {
+            Some(name) => f.write_str(name),
+            None if self.0 < 0 => f.write_str("the kernel"),
+            None => write!(f, "system call {}", self.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_has_its_words() {
+        let words = |what: What| (what.to_string(), what.state());
+        let expected = |text: &str, state| (text.to_owned(), state);
+        assert_eq!(
+            words(What::Is(Status::Runnable)),
+            expected("runnable", "runnable")
+        );
+        let waits = |reason, cases, is_leaked| {
+            let wait = Wait {
+                reason,
+                cases,
+                is_leaked,
+            };
+            assert_eq!(wait.text(), wait.to_string().replace(" (leaked)", ""));
+            words(What::Waits(wait))
+        };
+        assert_eq!(
+            waits(WaitReason::Sleep, 0, false),
+            expected("sleep", "waiting")
+        );
+        assert_eq!(
+            waits(WaitReason::ChanReceive, 1, true),
+            expected("chan receive (leaked)", "leaked")
+        );
+        assert_eq!(
+            waits(WaitReason::Select, 3, false),
+            expected("select (3 cases)", "waiting")
+        );
+        assert_eq!(
+            waits(WaitReason::Select, 1, true),
+            expected("select (1 case) (leaked)", "leaked")
+        );
+        assert_eq!(
+            waits(WaitReason::SelectNoCases, 0, false),
+            expected("select (no cases)", "waiting")
+        );
+        assert_eq!(
+            words(What::Preempted),
+            expected("running, preempted", "running")
+        );
+        assert_eq!(
+            words(What::Stray),
+            expected("running, without a processor", "running")
+        );
+        assert_eq!(
+            words(What::Blocked(libc::SYS_futex)),
+            expected("blocked in futex", "syscall")
+        );
+        assert_eq!(
+            words(What::Blocked(9999)),
+            expected("blocked in system call 9999", "syscall")
+        );
+        assert_eq!(
+            words(What::Blocked(-1)),
+            expected("blocked in the kernel", "syscall")
+        );
+    }
+}

@@ -1,0 +1,480 @@
+//! Who can never be woken: the part of the leak check that decides. In a stopped world, in pages of its own (D9).
+//!
+//! Whoever waits without a deadline is a *suspect*. What it would take to wake it is known of some:
+//!
+//! ```text
+//!  waits in                 is woken by                                         so it is stuck
+//!  park                     somebody with a handle to it                        if nobody has one, or only who joins it and is stuck
+//!  join                     the end of a goroutine                              if that one is stuck
+//!  scope                    the end of every goroutine in it                    if one of them is stuck
+//!  a lock                   its holder                                          if that one is stuck, or ended without unlocking
+//!  select (no cases), never nobody                                              always
+//!  select                   a send, a receive or a close of one of its channels if every handle of these is used by selects that are stuck
+//!  anything else            unknown                                             never
+//! ```
+//!
+//! The verdict is the largest set that agrees with itself: all suspects are stuck at first; whoever can be woken is *cleared*,
+//! and with it those who were stuck because of it. Nothing here can change while it is looked at: what keeps a suspect asleep is
+//! in the hands of others who sleep.
+//!
+//! A channel's handles may be shared by reference, so a handle says only who has it if it lies on the very stack of whoever waits
+//! with it and nobody has borrowed from there: its goroutine has no scope open, and no foreign thread is alive, which might be in
+//! a scope of std's.
+
+use std::fmt;
+use std::ops::Range;
+
+use crate::chan::snapshot;
+use crate::chan::snapshot::Operation;
+use crate::debug::wait_target::waiter_of;
+use crate::sched::model::g::WaitReason;
+use crate::sched::model::gstatus::Status;
+use crate::sched::model::ptr::Gp;
+use crate::sched::park::{WaitArg, WaitOps};
+use crate::sched::wait::WaitSlot;
+use crate::sched::waitq::On;
+use crate::sched::{Sched, deadlock};
+use crate::sync::owner;
+use crate::sys::PageVec;
+use crate::thread::inner::Inner;
+
+/// Main goroutines may wait for nothing: that is how programs stay.
+const MAIN: &str = "main";
+
+/// Why a goroutine can never be woken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Why {
+    Parked,
+    /// The only handle is the joiner's.
+    ParkedAndJoined {
+        by: u64,
+    },
+    NoCases,
+    Never,
+    Holds {
+        itself: bool,
+        holder: u64,
+    },
+    HolderEnded(u64),
+    Joins(u64),
+    Scope(u64),
+    Select,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Why::Parked => f.write_str("nobody has a handle to unpark it with"),
+            Why::ParkedAndJoined { by } => {
+                write!(
+                    f,
+                    "goroutine {by} waits for its end with the only handle to it"
+                )
+            }
+            Why::NoCases => f.write_str("a select without cases waits for nothing"),
+            Why::Never => f.write_str("nothing ever comes from where it receives"),
+            Why::Holds { itself: true, .. } => f.write_str("it holds the lock itself"),
+            Why::Holds { holder, .. } => {
+                write!(
+                    f,
+                    "goroutine {holder} holds the lock and can never be woken either"
+                )
+            }
+            Why::HolderEnded(holder) => {
+                write!(
+                    f,
+                    "goroutine {holder} has ended without giving the lock back"
+                )
+            }
+            Why::Joins(id) => write!(f, "goroutine {id} can never be woken either"),
+            Why::Scope(id) => {
+                write!(f, "goroutine {id} in its scope can never be woken either")
+            }
+            Why::Select => f.write_str(
+                "nobody can use its channels but goroutines that can never be woken either",
+            ),
+        }
+    }
+}
+
+/// What it would take to wake a goroutine.
+#[derive(Clone, Copy)]
+enum Ties {
+    /// It is awake, or may be woken in ways that are not known.
+    Free,
+    /// There is no way.
+    Nothing(Why),
+    /// Somebody with one of so many handles.
+    Handles(usize),
+    /// Somebody with a handle, and that is the one that joins it: its place in `heads`.
+    Joiner(u32),
+    /// The holder of a lock, by its id.
+    Holder(u64),
+    /// The end of the goroutine with this `Inner`.
+    End(usize),
+    /// The ends of all goroutines in the scope with this slot.
+    Scope(usize),
+    /// An operation on one of its channels, which are in `ends`.
+    Channels,
+}
+
+/// A goroutine that is alive.
+#[derive(Clone, Copy)]
+struct Head {
+    id: u64,
+    g: Gp,
+    ties: Ties,
+}
+
+/// One end of a channel in a select.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct End {
+    channel: usize,
+    /// Where the handle lies; 0: where others may use it, too.
+    handle: usize,
+    /// Who selects, by its place in `heads`.
+    of: u32,
+    /// How many handles the channel has.
+    handles: usize,
+}
+
+/// Everybody, and what they wait for.
+pub(super) struct Survey {
+    /// By id.
+    heads: PageVec<Head>,
+    /// For finding them by what others know of them: the address of the `Inner`, or of the scope's slot, and the place in `heads`.
+    by_inner: PageVec<(usize, u32)>,
+    in_scope: PageVec<(usize, u32)>,
+    ends: PageVec<End>,
+    /// Who is cleared with whom: goroutines by their places in `heads`, then channels.
+    edges: PageVec<(u32, u32)>,
+    /// How many causes must be cleared until this one is; 0: it is.
+    left: PageVec<u32>,
+    cleared: PageVec<u32>,
+    /// There was not enough memory: nothing is known.
+    is_incomplete: bool,
+}
+
+impl Survey {
+    pub(super) const fn new() -> Survey {
+        Survey {
+            heads: PageVec::new(),
+            by_inner: PageVec::new(),
+            in_scope: PageVec::new(),
+            ends: PageVec::new(),
+            edges: PageVec::new(),
+            left: PageVec::new(),
+            cleared: PageVec::new(),
+            is_incomplete: false,
+        }
+    }
+
+    /// Makes room, so that the world does not wait for pages. A refusal shows when the room is needed.
+    pub(super) fn reserve(&mut self, n: usize) {
+        let n = n + n / 8;
+        let _ = self.heads.reserve(n);
+        let _ = self.by_inner.reserve(n);
+        let _ = self.edges.reserve(n);
+        let _ = self.left.reserve(n);
+        let _ = self.cleared.reserve(n);
+    }
+
+    /// Marks whoever can never be woken, and calls `report` for each.
+    pub(super) fn judge(&mut self, sched: &Sched, mut report: impl FnMut(u64, Why)) {
+        self.take(sched);
+        if !self.is_incomplete {
+            self.tie();
+            self.tie_channels();
+        }
+        if !self.is_incomplete {
+            self.clear_all();
+        }
+        if self.is_incomplete {
+            return;
+        }
+        for at in 0..self.heads.len() {
+            let head = self.heads.as_slice()[at];
+            // One that was woken all the same is not leaked.
+            if self.is_stuck(at as u32) && head.g.status.mark_leaked() {
+                report(head.id, self.why(at as u32));
+            }
+        }
+    }
+
+    /// Lists everybody who is alive. Those that the last check marked wait as before.
+    fn take(&mut self, sched: &Sched) {
+        let (heads, is_incomplete) = (&mut self.heads, &mut self.is_incomplete);
+        sched.blocks.for_each(|g| {
+            if !matches!(g.status.get(), Status::Dead | Status::Idle) {
+                let head = Head {
+                    id: g.id(),
+                    g,
+                    ties: Ties::Free,
+                };
+                *is_incomplete |= heads.push(head).is_err();
+            }
+        });
+        self.heads
+            .as_mut_slice()
+            .sort_unstable_by_key(|head| head.id);
+        for at in 0..self.heads.len() {
+            let g = self.heads.as_slice()[at].g;
+            g.status.restore();
+            if let Some(inner) = g.inner() {
+                let key = (inner.as_ptr() as usize, at as u32);
+                self.is_incomplete |= self.by_inner.push(key).is_err();
+                // SAFETY: D3, the goroutine cannot end in a stopped world, so it keeps its reference.
+                let scope = unsafe { Inner::scope(inner) } as usize;
+                if scope != 0 {
+                    self.is_incomplete |= self.in_scope.push((scope, at as u32)).is_err();
+                }
+            }
+            if g.status.begin_scan(Status::Waiting) {
+                let ties = self.ties(sched, g, at as u32);
+                g.status.end_scan(Status::Waiting);
+                self.heads.as_mut_slice()[at].ties = ties;
+            }
+        }
+        self.by_inner.as_mut_slice().sort_unstable();
+        self.in_scope.as_mut_slice().sort_unstable();
+        self.ends.as_mut_slice().sort_unstable();
+    }
+
+    /// What it would take to wake `g`, which is held by its Scan bit.
+    fn ties(&mut self, sched: &Sched, g: Gp, at: u32) -> Ties {
+        let Some(ops) = g.wait_ops.get().filter(|ops| ops.is_open) else {
+            return Ties::Free;
+        };
+        if g.is_cancelled() {
+            return Ties::Free; // it is about to unwind
+        }
+        let is_main = g.name() == Some(MAIN);
+        match ops.arg {
+            WaitArg::Inner if !is_main => g.inner().map_or(Ties::Free, |inner| {
+                // SAFETY: D3, as in `take`.
+                Ties::Handles(unsafe { inner.as_ref() }.refs() - 1)
+            }),
+            WaitArg::Slot => slot_ties(ops, g),
+            WaitArg::Waiter => match self.queue_ties(sched, g, at) {
+                Ties::Nothing(_) if is_main => Ties::Free,
+                ties => ties,
+            },
+            _ => Ties::Free,
+        }
+    }
+
+    /// The same for one that waits in queues.
+    fn queue_ties(&mut self, sched: &Sched, g: Gp, at: u32) -> Ties {
+        // SAFETY: G6, the Scan bit holds it.
+        let Some(waiter) = (unsafe { waiter_of(g) }).filter(|waiter| !waiter.is_claimed()) else {
+            return Ties::Free;
+        };
+        let on = waiter.on.get();
+        match g.wait_reason() {
+            WaitReason::SelectNoCases => Ties::Nothing(Why::NoCases),
+            WaitReason::ChanReceive if on.cases == 1 && on.object == 0 => Ties::Nothing(Why::Never),
+            WaitReason::Select => self.add_ends(g, &on, at),
+            // SAFETY: as above, and so what it waits on is there.
+            _ => match unsafe { owner::named_in(on.holder) } {
+                Some((runtime, id)) if runtime == sched.id => Ties::Holder(id),
+                _ => Ties::Free,
+            },
+        }
+    }
+
+    /// Notes the channels of a select, which said that it waits on `on`.
+    fn add_ends(&mut self, g: Gp, on: &On, at: u32) -> Ties {
+        let own = g.stack_lo.get()..g.stack_hi.get();
+        // SAFETY: D3, as in `take`.
+        let inner = g.inner().map(|inner| unsafe { inner.as_ref() });
+        let is_lent = inner.is_some_and(Inner::is_stack_lent);
+        let (ends, is_incomplete) = (&mut self.ends, &mut self.is_incomplete);
+        let mut ties = Ties::Nothing(Why::Never);
+        let add = |operation: Operation| {
+            if let Some(channel) = operation.channel {
+                ties = Ties::Channels;
+                let is_own = own.contains(&operation.handle) && !is_lent;
+                let end = End {
+                    channel: channel.address,
+                    handle: if is_own { operation.handle } else { 0 },
+                    of: at,
+                    handles: channel.senders + channel.receivers,
+                };
+                *is_incomplete |= ends.push(end).is_err();
+            }
+        };
+        // SAFETY: G6, the Scan bit holds it.
+        unsafe { snapshot::each_operation(WaitReason::Select, on, add) };
+        ties
+    }
+}
+
+/// What it takes to wake one that waits on a slot.
+fn slot_ties(ops: &WaitOps, g: Gp) -> Ties {
+    let slot = g.wait_arg.get().cast::<WaitSlot>();
+    // SAFETY: PK, G6: the argument of such a wait, which the waiter keeps alive.
+    if unsafe { &*slot }.is_done() {
+        return Ties::Free; // it is being woken
+    }
+    match ops.reason {
+        // The slot is in the packet, right behind the `Inner`.
+        WaitReason::Join => Ties::End((slot as usize).wrapping_sub(size_of::<Inner>())),
+        WaitReason::Scope => Ties::Scope(slot as usize),
+        _ => Ties::Free,
+    }
+}
+
+impl Survey {
+    fn is_stuck(&self, at: u32) -> bool {
+        self.left.as_slice()[at as usize] > 0
+    }
+
+    fn edge(&mut self, cause: u32, effect: u32) {
+        self.is_incomplete |= self.edges.push((cause, effect)).is_err();
+    }
+
+    fn with_id(&self, id: u64) -> Option<u32> {
+        let heads = self.heads.as_slice();
+        let found = heads.binary_search_by_key(&id, |head| head.id);
+        found.ok().map(|at| at as u32)
+    }
+
+    fn with_inner(&self, inner: usize) -> Option<u32> {
+        let all = self.by_inner.as_slice();
+        let found = all.binary_search_by_key(&inner, |entry| entry.0);
+        found.ok().map(|at| all[at].1)
+    }
+
+    /// Where those are in `in_scope` that are in the scope with this slot.
+    fn members(&self, slot: usize) -> Range<usize> {
+        let all = self.in_scope.as_slice();
+        all.partition_point(|entry| entry.0 < slot)..all.partition_point(|entry| entry.0 <= slot)
+    }
+
+    /// Says of everybody what clears it, but for what concerns channels.
+    fn tie(&mut self) {
+        for at in 0..self.heads.len() {
+            let effect = at as u32;
+            let left = match self.heads.as_slice()[at].ties {
+                Ties::Free => 0,
+                Ties::Nothing(_) | Ties::Channels | Ties::Joiner(_) => 1,
+                Ties::Handles(handles) => u32::from(handles == 0), // who joins it may change that
+                Ties::Holder(id) => {
+                    if let Some(holder) = self.with_id(id) {
+                        self.edge(holder, effect);
+                    }
+                    1
+                }
+                Ties::End(inner) => match self.with_inner(inner) {
+                    Some(target) => {
+                        self.edge(target, effect);
+                        1
+                    }
+                    None => 0, // of another runtime, or it has just ended
+                },
+                Ties::Scope(slot) => {
+                    let members = self.members(slot);
+                    for member in members.clone() {
+                        self.edge(self.in_scope.as_slice()[member].1, effect);
+                    }
+                    members.len() as u32
+                }
+            };
+            self.is_incomplete |= self.left.push(left).is_err();
+        }
+        if !self.is_incomplete {
+            self.tie_joined();
+        }
+    }
+
+    /// The handle of whoever joins is used up: it serves for nothing else until that one goes on.
+    fn tie_joined(&mut self) {
+        for at in 0..self.heads.len() {
+            if let Ties::End(inner) = self.heads.as_slice()[at].ties
+                && let Some(target) = self.with_inner(inner)
+                && let Ties::Handles(1) = self.heads.as_slice()[target as usize].ties
+            {
+                self.heads.as_mut_slice()[target as usize].ties = Ties::Joiner(at as u32);
+                self.left.as_mut_slice()[target as usize] = 1;
+                self.edge(at as u32, target);
+            }
+        }
+    }
+
+    /// Says what clears the channels, and whom they clear.
+    fn tie_channels(&mut self) {
+        let mut has_foreign = None;
+        let mut from = 0;
+        while let Some(first) = self.ends.as_slice().get(from).copied() {
+            let number = self.left.len() as u32;
+            let (mut handles, mut lent, mut last) = (0, 0, 0);
+            while let Some(end) = self.ends.as_slice().get(from).copied()
+                && end.channel == first.channel
+            {
+                self.edge(number, end.of);
+                if end.handle != 0 {
+                    self.edge(end.of, number);
+                    lent += usize::from(end.handle != last);
+                }
+                last = end.handle;
+                handles = end.handles.max(handles);
+                from += 1;
+            }
+            let is_stuck =
+                lent == handles && !*has_foreign.get_or_insert_with(deadlock::has_foreign_thread);
+            self.is_incomplete |= self.left.push(is_stuck.into()).is_err();
+        }
+    }
+
+    /// Clears whoever can be woken, and whoever these can wake.
+    fn clear_all(&mut self) {
+        self.edges.as_mut_slice().sort_unstable();
+        self.is_incomplete |= self.cleared.reserve(self.left.len()).is_err();
+        for at in 0..self.left.len() as u32 {
+            if !self.is_stuck(at) {
+                let _ = self.cleared.push(at); // there is room: everybody is cleared once at most
+            }
+        }
+        while let Some(cause) = self.cleared.pop() {
+            let edges = self.edges.as_slice();
+            let from = edges.partition_point(|edge| edge.0 < cause);
+            for &(_, effect) in edges[from..].iter().take_while(|edge| edge.0 == cause) {
+                let left = &mut self.left.as_mut_slice()[effect as usize];
+                if *left == 0 {
+                    continue;
+                }
+                *left -= 1;
+                if *left == 0 {
+                    let _ = self.cleared.push(effect);
+                }
+            }
+        }
+    }
+
+    /// Why one that is stuck is.
+    fn why(&self, at: u32) -> Why {
+        let heads = self.heads.as_slice();
+        let head = heads[at as usize];
+        let id_of = |at: Option<u32>| at.map_or(0, |at| heads[at as usize].id);
+        match head.ties {
+            Ties::Free => unreachable!("whoever may be awake is not stuck"),
+            Ties::Nothing(why) => why,
+            Ties::Handles(_) => Why::Parked,
+            Ties::Joiner(by) => Why::ParkedAndJoined {
+                by: heads[by as usize].id,
+            },
+            Ties::Holder(id) if self.with_id(id).is_none() => Why::HolderEnded(id),
+            Ties::Holder(holder) => Why::Holds {
+                itself: holder == head.id,
+                holder,
+            },
+            Ties::End(inner) => Why::Joins(id_of(self.with_inner(inner))),
+            Ties::Scope(slot) => {
+                let members = &self.in_scope.as_slice()[self.members(slot)];
+                let stuck = members.iter().find(|member| self.is_stuck(member.1));
+                Why::Scope(id_of(stuck.map(|member| member.1)))
+            }
+            Ties::Channels => Why::Select,
+        }
+    }
+}

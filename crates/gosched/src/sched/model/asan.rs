@@ -1,0 +1,195 @@
+//! What AddressSanitizer has to know of switches. Built with `--cfg gosched_asan`; otherwise everything here is nothing.
+//!
+//! The sanitizer believes that a thread stays on one stack. Each switch is therefore announced on the side that leaves
+//! ([`leave`]: where the thread goes) and confirmed on the side that it comes to ([`arrive`]: whence it came).
+//!
+//! ```text
+//!  leaves               arrives
+//!  resume, on g0        suspend, on the goroutine; its first time: `first_arrival`, before any of its code
+//!  suspend              resume
+//!  Probe::collect       suspend or answer, which answer the probe
+//!  answer               collect
+//!  systemstack, both    systemstack, both
+//! ```
+//!
+//! Marks around variables outlive frames that never return. So a shallow goroutine that leaves takes its own away, for it
+//! may be ending, and a new goroutine's stack is cleaned of what others left at its addresses. The sanitizer's frames for
+//! finding uses after a return are not handed on at a goroutine's end: run with `detect_stack_use_after_return=0`.
+
+#[cfg(not(gosched_asan))]
+pub(crate) use off::*;
+#[cfg(gosched_asan)]
+pub(crate) use on::*;
+
+#[cfg(not(gosched_asan))]
+mod off {
+    use crate::sched::model::ptr::{Gp, Mp};
+
+    #[derive(Clone, Copy)]
+    pub(crate) struct Bounds;
+    pub(crate) struct Left;
+
+    impl Left {
+        pub(crate) const NOTHING: Left = Left;
+    }
+
+    #[inline(always)]
+    pub(crate) fn leave(_: Bounds) -> Left {
+        Left
+    }
+
+    #[inline(always)]
+    pub(crate) fn arrive(_: Left) -> Bounds {
+        Bounds
+    }
+
+    #[inline(always)]
+    pub(crate) fn leave_g(_: Gp) -> Left {
+        Left
+    }
+
+    #[inline(always)]
+    pub(crate) fn leave_for(_: Gp) -> Left {
+        Left
+    }
+
+    #[inline(always)]
+    pub(crate) fn leave_for_g0(_: Mp) -> Left {
+        Left
+    }
+}
+
+#[cfg(gosched_asan)]
+mod on {
+    use std::arch::naked_asm;
+    use std::ffi::c_void;
+    use std::ptr;
+
+    use crate::sched::model::current;
+    use crate::sched::model::current::current_m;
+    use crate::sched::model::ptr::{Gp, Mp};
+
+    unsafe extern "C" {
+        fn __sanitizer_start_switch_fiber(
+            save: *mut *mut c_void,
+            bottom: *const c_void,
+            size: usize,
+        );
+        fn __sanitizer_finish_switch_fiber(
+            save: *mut c_void,
+            old_bottom: *mut *const c_void,
+            old_size: *mut usize,
+        );
+        fn __asan_unpoison_memory_region(from: *const c_void, size: usize);
+    }
+
+    /// A goroutine with less than this on its stack may be ending.
+    const SHALLOW: usize = 8 * 1024;
+
+    /// A stack, as the sanitizer counts it.
+    #[derive(Clone, Copy)]
+    pub(crate) struct Bounds {
+        lo: usize,
+        size: usize,
+    }
+
+    /// What the sanitizer keeps for a stack that was left.
+    pub(crate) struct Left(*mut c_void);
+
+    impl Left {
+        /// Of a stack that nobody has been on.
+        pub(crate) const NOTHING: Left = Left(ptr::null_mut());
+    }
+
+    /// The next switch goes to `to`.
+    #[inline(always)]
+    pub(crate) fn leave(to: Bounds) -> Left {
+        let mut save = ptr::null_mut();
+        // SAFETY: D5, the switch follows at once; the sanitizer copies the bounds.
+        unsafe {
+            __sanitizer_start_switch_fiber(&mut save, ptr::without_provenance(to.lo), to.size)
+        };
+        Left(save)
+    }
+
+    /// The switch has come back to where `left` was left; returns the stack it came from.
+    #[inline(always)]
+    pub(crate) fn arrive(left: Left) -> Bounds {
+        let (mut lo, mut size) = (ptr::null(), 0);
+        // SAFETY: D5, this is the stack that the last `leave` of this thread has named.
+        unsafe { __sanitizer_finish_switch_fiber(left.0, &mut lo, &mut size) };
+        Bounds {
+            lo: lo.addr(),
+            size,
+        }
+    }
+
+    /// The goroutine leaves for g0, maybe for ever.
+    #[inline(always)]
+    pub(crate) fn leave_g(g: Gp) -> Left {
+        forget_last_frames(g);
+        match current_m() {
+            Some(m) => leave_for_g0(m),
+            None => Left::NOTHING,
+        }
+    }
+
+    #[inline(never)]
+    fn forget_last_frames(g: Gp) {
+        let (sp, hi) = (current::sp(), g.stack_hi.get());
+        if g.is_own_stack(sp) && hi - sp < SHALLOW {
+            // SAFETY: D4, this goroutine's own stack.
+            unsafe { __asan_unpoison_memory_region(ptr::without_provenance(sp), hi - sp) };
+        }
+    }
+
+    /// The next switch goes to this goroutine.
+    #[inline(always)]
+    pub(crate) fn leave_for(g: Gp) -> Left {
+        let (lo, hi) = (g.stack_lo.get(), g.stack_hi.get());
+        if g.sp.get() == hi - 8 {
+            announce_first(g);
+        }
+        leave(Bounds { lo, size: hi - lo })
+    }
+
+    /// The next switch goes to this M's g0.
+    #[inline(always)]
+    pub(crate) fn leave_for_g0(m: Mp) -> Left {
+        let (lo, hi) = (m.g0_lo.get(), m.g0_hi.get());
+        leave(Bounds { lo, size: hi - lo })
+    }
+
+    /// Cleans a new goroutine's stack and puts `first_arrival` before the first frame that `prepare` has made.
+    #[cold]
+    fn announce_first(g: Gp) {
+        let (lo, sp) = (g.stack_lo.get(), g.sp.get() - 8);
+        let top: *mut usize = ptr::with_exposed_provenance_mut(sp);
+        // SAFETY: D4, all of it is a stack that nobody runs on yet.
+        unsafe {
+            __asan_unpoison_memory_region(ptr::without_provenance(lo), g.stack_hi.get() - lo);
+            top.write(first_arrival as *const () as usize);
+        }
+        g.sp.set(sp);
+    }
+
+    /// Confirms the switch to a new goroutine's stack and goes on to where it begins, whose address is on top, with what
+    /// `enter` brought along.
+    #[unsafe(naked)]
+    unsafe extern "C" fn first_arrival() {
+        naked_asm!(
+            "push rdx",
+            "push r8",
+            "push r9",
+            "xor edi, edi",
+            "xor esi, esi",
+            "xor edx, edx",
+            "call {finish}",
+            "pop r9",
+            "pop r8",
+            "pop rdx",
+            "ret",
+            finish = sym __sanitizer_finish_switch_fiber,
+        )
+    }
+}

@@ -1,0 +1,570 @@
+//! G: a goroutine. A small control block that outlives the code it runs; the stack is borrowed (D3).
+//!
+//! The block holds what others need to know of a goroutine: its status (see `gstatus`), where its
+//! registers are, the closure it has yet to run, who it is and what it waits for. All-zero memory is a
+//! valid G in state Idle, so fresh blocks come straight from the kernel (see `gblock`).
+//!
+//! Fields written by more than one thread are atomics. The `Cell`s belong to whoever the status names:
+//! the spawner while Dead, the M that runs it while Running, that M's g0 while it parks.
+
+use std::cell::{Cell, UnsafeCell};
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+use std::panic::Location;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
+
+use crate::sched::Sched;
+use crate::sched::model::gstatus::{Status, StatusWord};
+use crate::sched::model::opens::{OpenSend, OpenSends};
+use crate::sched::model::ptr::{AtomicRef, Gp, Mp};
+use crate::sched::park::WaitOps;
+use crate::sched::sources::timers::{NOWHERE, TimerWord};
+use crate::stack::Stack;
+use crate::thread::inner::Inner;
+
+/// Words of a closure that fit into the G itself.
+const INLINE_WORDS: usize = 5;
+
+/// In `G::started`.
+pub(crate) const STARTED: u8 = 1;
+pub(crate) const ENDING: u8 = 2;
+
+/// In `G::thread`: somebody is taking a reference, for a few instructions.
+const HELD: usize = 1;
+
+/// Why a goroutine waits: printed in dumps, so Go's words where Go has them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum WaitReason {
+    None,
+    Park,
+    Sleep,
+    Join,
+    Scope,
+    Run,
+    ChanReceive,
+    ChanSend,
+    Select,
+    SelectNoCases,
+    Mutex,
+    RwLockRead,
+    RwLockWrite,
+    Condvar,
+    Once,
+    Barrier,
+    WaitGroup,
+    Semaphore,
+    IoRead,
+    IoWrite,
+    Future,
+    /// The end of its runtime (`thread::ending`).
+    Ending,
+}
+
+impl WaitReason {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            WaitReason::None => "waiting",
+            WaitReason::Park => "park",
+            WaitReason::Sleep => "sleep",
+            WaitReason::Join => "join",
+            WaitReason::Scope => "scope",
+            WaitReason::Run => "run",
+            WaitReason::ChanReceive => "chan receive",
+            WaitReason::ChanSend => "chan send",
+            WaitReason::Select => "select",
+            WaitReason::SelectNoCases => "select (no cases)",
+            WaitReason::Mutex => "sync.Mutex.Lock",
+            WaitReason::RwLockRead => "sync.RwLock.Read",
+            WaitReason::RwLockWrite => "sync.RwLock.Write",
+            WaitReason::Condvar => "sync.Condvar.Wait",
+            WaitReason::Once => "sync.Once",
+            WaitReason::Barrier => "sync.Barrier.Wait",
+            WaitReason::WaitGroup => "sync.WaitGroup.Wait",
+            WaitReason::Semaphore => "sync.Semaphore.Acquire",
+            WaitReason::IoRead => "IO wait, read",
+            WaitReason::IoWrite => "IO wait, write",
+            WaitReason::Future => "future",
+            WaitReason::Ending => "the runtime's end",
+        }
+    }
+
+    fn from_u8(raw: u8) -> WaitReason {
+        use WaitReason::*;
+        [
+            None,
+            Park,
+            Sleep,
+            Join,
+            Scope,
+            Run,
+            ChanReceive,
+            ChanSend,
+            Select,
+            SelectNoCases,
+            Mutex,
+            RwLockRead,
+            RwLockWrite,
+            Condvar,
+            Once,
+            Barrier,
+            WaitGroup,
+            Semaphore,
+            IoRead,
+            IoWrite,
+            Future,
+            Ending,
+        ]
+        .into_iter()
+        .find(|r| *r as u8 == raw)
+        .unwrap_or(None)
+    }
+}
+
+/// A goroutine's control block.
+#[repr(C, align(64))]
+pub(crate) struct G {
+    // The line that switching, queueing and waking touch.
+    pub(crate) status: StatusWord,
+    wait_reason: AtomicU8,
+    /// The size class of its stack.
+    pub(crate) class: Cell<u8>,
+    /// Asked to unwind at its next wait (`shutdown`).
+    pub(crate) cancelled: AtomicU8,
+    /// [`STARTED`]: it has a stack of its own; [`ENDING`]: its closure has returned and its thread-locals go.
+    pub(crate) started: AtomicU8,
+    /// Saved stack pointer while it does not run.
+    pub(crate) sp: Shown,
+    /// Link of the one run queue or free list it is on (G3).
+    pub(crate) schedlink: AtomicRef<G>,
+    /// The M that runs it (G2); while Runnable, the M on whose thread it waits for a P, if it does (D7).
+    pub(crate) m: AtomicRef<crate::sched::model::m::M>,
+    /// The M it is locked to (M6).
+    pub(crate) lockedm: AtomicRef<crate::sched::model::m::M>,
+    /// Its runtime.
+    pub(crate) sched: Cell<*const Sched>,
+    /// Bottom and top of its stack; 0 when it has none. While it has not begun and is on the global queue the bottom is its
+    /// stamp there (`global_queue`).
+    pub(crate) stack_lo: Cell<usize>,
+    pub(crate) stack_hi: Shown,
+
+    // Who it is.
+    pub(crate) id: AtomicU64,
+    pub(crate) parent: AtomicU64,
+    pub(crate) site: Cell<Option<&'static Location<'static>>>,
+    /// Its `Thread`, and packet if somebody may join; one reference is ours.
+    pub(crate) thread: AtomicPtr<Inner>,
+    /// Its timer (`timers`): the deadline or the claim, the P whose heap it is in, the slot it has there.
+    pub(crate) timer: Cell<TimerWord>,
+    pub(crate) timer_p: AtomicU32,
+    pub(crate) timer_slot: Cell<u32>,
+    /// The coarse clock (ms) when it began to wait.
+    pub(crate) wait_since: AtomicU32,
+    /// The value of `wait_since`, plus one, of the wait in which its unused stack was last returned.
+    pub(crate) shrunk_at: AtomicU32,
+    /// Nested `lock_os_thread` calls, and the runtime's own lock of a goroutine that unwinds.
+    pub(crate) locked_ext: Cell<u32>,
+    pub(crate) locked_int: Cell<u8>,
+    /// It lies in a P's ring and was in the global queue before (`global`): an overflow puts it back
+    /// at the head. The holder of the queue it is in writes it.
+    pub(crate) is_senior: Cell<bool>,
+    /// Nested `blocking` calls.
+    pub(crate) calls: Cell<u16>,
+    /// What it waits on, while Waiting: how to take it off there, and the thing itself.
+    pub(crate) wait_ops: Cell<Option<&'static WaitOps>>,
+    pub(crate) wait_arg: Cell<*const c_void>,
+
+    /// The table of the closure, until the goroutine starts; after that its open sends.
+    task: OpenSends,
+    /// The closure; after that room for the record of one open send.
+    data: UnsafeCell<[MaybeUninit<u64>; INLINE_WORDS]>,
+}
+
+/// A word that belongs to whoever has the G, and at which others may look to guess: what they see may be old, or another
+/// goroutine's.
+#[derive(Default)]
+pub(crate) struct Shown(AtomicUsize);
+
+impl Shown {
+    #[inline]
+    pub(crate) fn get(&self) -> usize {
+        // ORDER: Relaxed; the G's owner wrote it itself, or got the G from whoever did; anybody else guesses.
+        self.0.load(Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn set(&self, value: usize) {
+        // ORDER: Relaxed; as in `get`.
+        self.0.store(value, Relaxed);
+    }
+
+    /// For the switch, which stores it by itself.
+    pub(crate) fn as_ptr(&self) -> *mut usize {
+        self.0.as_ptr()
+    }
+}
+
+/// What can be done with a stored closure.
+pub(crate) struct TaskVtable {
+    /// Moves the closure out and runs it; called once, on the goroutine's stack, outside the runtime.
+    pub(crate) run: unsafe fn(*mut u8),
+    /// Drops a closure that will never run.
+    pub(crate) drop: unsafe fn(*mut u8),
+}
+
+/// A closure that will never run, moved out of its G: dropping it drops the closure, in user context.
+pub(crate) struct Unrun {
+    vtable: &'static TaskVtable,
+    data: [MaybeUninit<u64>; INLINE_WORDS],
+}
+
+impl Drop for Unrun {
+    fn drop(&mut self) {
+        crate::sched::park::assert_user_context();
+        // SAFETY: D3, the closure lies here and nowhere else, and nobody has run it.
+        unsafe { (self.vtable.drop)(self.data.as_mut_ptr().cast()) };
+    }
+}
+
+struct Vtables<F>(F);
+
+impl<F: FnOnce()> Vtables<F> {
+    const INLINE: TaskVtable = TaskVtable {
+        // SAFETY (of the caller): `data` holds an F that nobody uses afterwards.
+        run: |data| {
+            // SAFETY: D3, the slot was written by `set_task` with this very F.
+            let f = unsafe { data.cast::<F>().read() };
+            f();
+        },
+        drop: |data| {
+            // SAFETY: D3, as above.
+            unsafe { data.cast::<F>().drop_in_place() };
+        },
+    };
+    const BOXED: TaskVtable = TaskVtable {
+        run: |data| {
+            // SAFETY: D3, the slot was written by `set_task` with this box. Its memory goes back before the closure runs, whose
+            // last step is the end of the goroutine's thread-locals: an allocator may have some.
+            let f = *unsafe { data.cast::<Box<F>>().read() };
+            f();
+        },
+        drop: |data| {
+            // SAFETY: D3, as above.
+            unsafe { data.cast::<Box<F>>().drop_in_place() };
+        },
+    };
+    const FITS: bool = size_of::<F>() <= INLINE_WORDS * 8 && align_of::<F>() <= align_of::<u64>();
+}
+
+/// A closure on its way into a G: boxed beforehand if it is large, so that storing it cannot fail and
+/// needs no allocator inside the runtime (D9). It is Send: it runs on another goroutine than its maker's, and is dropped by
+/// whoever drops the runtime.
+pub(crate) enum Task<F> {
+    Inline(F),
+    Boxed(Box<F>),
+}
+
+impl<F: FnOnce() + Send> Task<F> {
+    #[inline]
+    pub(crate) fn new(f: F) -> Task<F> {
+        if Vtables::<F>::FITS {
+            Task::Inline(f)
+        } else {
+            Task::Boxed(Box::new(f))
+        }
+    }
+}
+
+impl G {
+    /// Stores the closure.
+    ///
+    /// # Safety
+    /// The G is Dead and in the caller's hands alone, and its closure slot is empty. Whatever `F`
+    /// borrows outlives the goroutine.
+    #[inline]
+    pub(crate) unsafe fn set_task<F: FnOnce()>(&self, task: Task<F>) {
+        let data: *mut u8 = self.data.get().cast();
+        match task {
+            Task::Inline(f) => {
+                // SAFETY: D3, the slot is ours, large and aligned enough (`FITS`).
+                unsafe { data.cast::<F>().write(f) };
+                self.put_table(&Vtables::<F>::INLINE);
+            }
+            Task::Boxed(f) => {
+                // SAFETY: D3, as above; a box is one word.
+                unsafe { data.cast::<Box<F>>().write(f) };
+                self.put_table(&Vtables::<F>::BOXED);
+            }
+        }
+    }
+
+    /// Takes the closure; the caller runs or drops it, once.
+    pub(crate) fn take_task(&self) -> Option<(&'static TaskVtable, *mut u8)> {
+        self.take_table().map(|vt| (vt, self.data.get().cast()))
+    }
+
+    #[inline]
+    fn put_table(&self, vtable: &'static TaskVtable) {
+        let word = ptr::from_ref(vtable).cast_mut().cast();
+        // ORDER: Relaxed; the G is the spawner's, and its queue hands it on.
+        self.task.word().store(word, Relaxed);
+    }
+
+    #[inline]
+    fn take_table(&self) -> Option<&'static TaskVtable> {
+        // ORDER: Relaxed; the G is the caller's.
+        let word = self.task.word().load(Relaxed);
+        self.task.word().store(ptr::null_mut(), Relaxed);
+        // SAFETY: D3, what is no list was put there by `put_table`.
+        unsafe { word.cast::<TaskVtable>().as_ref() }
+    }
+
+    /// Its sends that were chosen by a select and are not completed. Of any goroutine, started or
+    /// not.
+    #[inline]
+    pub(crate) fn opens(&self) -> &OpenSends {
+        &self.task
+    }
+
+    /// Room for one of their records: while it runs and has none.
+    #[inline]
+    pub(crate) fn open_slot(&self) -> NonNull<OpenSend> {
+        const { assert!(size_of::<OpenSend>() <= INLINE_WORDS * 8) };
+        const { assert!(align_of::<OpenSend>() <= align_of::<u64>()) };
+        // SAFETY: a field is not at null.
+        unsafe { NonNull::new_unchecked(self.data.get().cast()) }
+    }
+
+    /// Moves the closure of a goroutine that will never run out of it. By whoever owns the G.
+    pub(crate) fn take_unrun(&self) -> Option<Unrun> {
+        if self.task.is_list() {
+            return None;
+        }
+        self.take_table().map(|vtable| Unrun {
+            vtable,
+            // SAFETY: D3, the slot is the caller's; with the table gone what lies there is not used again.
+            data: unsafe { *self.data.get() },
+        })
+    }
+
+    #[inline]
+    pub(crate) fn set_waiting(&self, reason: WaitReason, now_ms: u32) {
+        self.wait_reason.store(reason as u8, Relaxed);
+        self.wait_since.store(now_ms, Relaxed);
+    }
+
+    /// It becomes Runnable, and not by the end of a wait.
+    #[inline]
+    pub(crate) fn set_not_waiting(&self) {
+        self.wait_reason.store(WaitReason::None as u8, Relaxed);
+    }
+
+    pub(crate) fn wait_reason(&self) -> WaitReason {
+        WaitReason::from_u8(self.wait_reason.load(Relaxed))
+    }
+
+    #[inline]
+    pub(crate) fn id(&self) -> u64 {
+        self.id.load(Relaxed)
+    }
+
+    /// The runtime it belongs to.
+    #[inline]
+    pub(crate) fn sched(&self) -> &Sched {
+        // SAFETY: D2, a G lies in memory that its Sched owns, so the Sched is there.
+        unsafe { &*self.sched.get() }
+    }
+
+    #[inline]
+    pub(crate) fn stack(&self) -> Option<Stack> {
+        (self.stack_hi.get() != 0)
+            .then(|| Stack::from_parts(self.stack_lo.get(), self.stack_hi.get(), self.class.get()))
+    }
+
+    /// Whether the stack pointer `sp` is in the goroutine's slot. Outside it the goroutine is on a
+    /// stack that it has gone to itself, of which the runtime knows nothing.
+    #[inline]
+    pub(crate) fn is_own_stack(&self, sp: usize) -> bool {
+        self.stack().is_some_and(|stack| stack.contains(sp))
+    }
+
+    #[inline]
+    pub(crate) fn set_stack(&self, stack: Option<Stack>) {
+        self.stack_lo.set(stack.map_or(0, |s| s.lo));
+        self.stack_hi.set(stack.map_or(0, |s| s.hi));
+    }
+
+    /// The M on whose thread it waits for a P. For one that is off the queues or comes off one.
+    #[inline]
+    pub(crate) fn boundm(&self) -> Option<Mp> {
+        // ORDER: Acquire; pairs with the Release in `drop_g`.
+        self.m.load(Acquire)
+    }
+
+    /// The M that alone may run it, if there is one. As above.
+    #[inline]
+    pub(crate) fn owner(&self) -> Option<Mp> {
+        self.lockedm.load(Relaxed).or_else(|| self.boundm())
+    }
+
+    /// Whether it has run.
+    #[inline]
+    pub(crate) fn has_started(&self) -> bool {
+        self.started.load(Relaxed) != 0
+    }
+
+    /// Whether somebody has asked it to unwind.
+    #[inline]
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Relaxed) != 0
+    }
+
+    /// Whether it must unwind at its next wait. Not while its thread-locals are destroyed: nothing may unwind out of that.
+    #[inline]
+    pub(crate) fn must_unwind(&self) -> bool {
+        self.is_cancelled() && self.started.load(Relaxed) != ENDING
+    }
+
+    /// Its `Inner`, without a reference: for the goroutine itself, or while it cannot finish (the world is stopped).
+    #[inline]
+    pub(crate) fn inner(&self) -> Option<NonNull<Inner>> {
+        // ORDER: Acquire; pairs with the Release that stored it.
+        NonNull::new(self.thread.load(Acquire).map_addr(|a| a & !HELD))
+    }
+
+    /// A reference to its `Inner`, for another thread at any time. Inside the runtime.
+    pub(crate) fn share_inner(&self) -> Option<NonNull<Inner>> {
+        let inner = self.hold_inner(|inner| inner.map_addr(|a| a | HELD))?;
+        // SAFETY: D3, while the word is held the goroutine cannot give its reference up.
+        unsafe { inner.as_ref() }.retain();
+        // ORDER: Release; pairs with the Acquire of whoever waits for the bit.
+        self.thread.store(inner.as_ptr(), Release);
+        Some(inner)
+    }
+
+    /// Takes the G's own reference out, for whoever ends the goroutine. Inside the runtime.
+    pub(crate) fn take_inner(&self) -> Option<NonNull<Inner>> {
+        self.hold_inner(|_| ptr::null_mut())
+    }
+
+    /// Replaces the word when nobody holds it; returns what it was.
+    fn hold_inner(&self, next: impl Fn(*mut Inner) -> *mut Inner) -> Option<NonNull<Inner>> {
+        loop {
+            let word = self.thread.load(Acquire);
+            if word.addr() & HELD != 0 {
+                std::hint::spin_loop();
+                continue;
+            }
+            let inner = NonNull::new(word)?;
+            // ORDER: AcqRel; the winner owns what the word stood for.
+            let swapped = self
+                .thread
+                .compare_exchange(word, next(word), AcqRel, Acquire);
+            if swapped.is_ok() {
+                return Some(inner);
+            }
+        }
+    }
+
+    /// Its name, for dumps. As for [`G::inner`].
+    pub(crate) fn name(&self) -> Option<&str> {
+        // SAFETY: G2/D3, the G holds a reference to its `Inner` until it ends.
+        self.inner()
+            .and_then(|inner| unsafe { inner.as_ref() }.name())
+    }
+}
+
+/// A queue of Gs linked through `schedlink`: first in, first out.
+pub(crate) struct GQueue {
+    head: Option<Gp>,
+    tail: Option<Gp>,
+    len: usize,
+}
+
+impl GQueue {
+    pub(crate) const fn new() -> GQueue {
+        GQueue {
+            head: None,
+            tail: None,
+            len: 0,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    #[inline]
+    pub(crate) fn front(&self) -> Option<Gp> {
+        self.head
+    }
+
+    #[inline]
+    pub(crate) fn push_back(&mut self, g: Gp) {
+        g.schedlink.store(None, Relaxed);
+        match self.tail {
+            Some(tail) => tail.schedlink.store(Some(g), Relaxed),
+            None => self.head = Some(g),
+        }
+        self.tail = Some(g);
+        self.len += 1;
+    }
+
+    pub(crate) fn push_front(&mut self, g: Gp) {
+        g.schedlink.store(self.head, Relaxed);
+        self.head = Some(g);
+        if self.tail.is_none() {
+            self.tail = Some(g);
+        }
+        self.len += 1;
+    }
+
+    #[inline]
+    pub(crate) fn pop_front(&mut self) -> Option<Gp> {
+        let g = self.head?;
+        self.head = g.schedlink.load(Relaxed);
+        if self.head.is_none() {
+            self.tail = None;
+        }
+        g.schedlink.store(None, Relaxed);
+        self.len -= 1;
+        Some(g)
+    }
+
+    /// Moves all of `other` to our end.
+    pub(crate) fn append(&mut self, other: &mut GQueue) {
+        let Some(first) = other.head else { return };
+        match self.tail {
+            Some(tail) => tail.schedlink.store(Some(first), Relaxed),
+            None => self.head = Some(first),
+        }
+        self.tail = other.tail;
+        self.len += other.len;
+        *other = GQueue::new();
+    }
+
+    /// The members, for checks; the caller holds what guards the queue.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Gp> + '_ {
+        std::iter::successors(self.head, |g| g.schedlink.load(Relaxed))
+    }
+}
+
+const _: () = assert!(size_of::<G>() == 192, "D3: a G is three cache lines");
+
+impl G {
+    /// Idle → Dead: gives zeroed memory its identity.
+    pub(crate) fn init(&self, sched: *const Sched) {
+        self.sched.set(sched);
+        self.timer_p.store(NOWHERE, Relaxed);
+        self.thread.store(ptr::null_mut(), Relaxed);
+        self.status.transition(Status::Idle, Status::Dead);
+    }
+}

@@ -1,0 +1,413 @@
+//! The goroutines on the global run queue, in lists that need no search.
+//!
+//! The scheduler lock guards them, and a signal handler takes that lock. So every step here takes
+//! the same time whatever the number of goroutines (`global` has the operations of the scheduler).
+//!
+//! ```text
+//!  fresh   free    have begun, any M may run them
+//!          owned   one M alone may run them: locked to it, or interrupted on it (bound)
+//!          new     have not begun
+//!  spent   free    made to leave when their slice was over, any M may run them
+//!          owned   the same, interrupted (bound)
+//! ```
+//!
+//! Each half is first in first out. A list other than `free` has a *stamp* for each member: how
+//! many had left `free`, plus how many were in it, when the member came. The member's turn has come
+//! once that many have left `free`. `free` itself needs no stamps, so a goroutine that yields pays
+//! nothing. The stamp of a goroutine that has not begun is in its `stack_lo`, which has no other
+//! use until then; that of an owned one is in its M (`M::queued_at`). An owned one has a second
+//! stamp, which counts `new` in the same way (`M::queued_behind_new`): between `new` and
+//! `fresh.owned` that one decides.
+//!
+//! Bound, in calls of [`GlobalQueue::pop`]: a goroutine with k before it in its half is taken by
+//! call 123 (k + 1) at the latest. At most 122 of the other half come between two of its own: fresh
+//! ones do so always, spent ones when they are *urgent*. `new` is exempt while the caller begins
+//! nobody.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::sched::FAIR_EVERY;
+use crate::sched::model::g::GQueue;
+use crate::sched::model::ptr::{Gp, Mp};
+
+/// So many of one half in a row may be taken while the other waits.
+const STREAK_MAX: u32 = 2 * FAIR_EVERY;
+
+/// Where `Line::left` and `new_left` begin: members put at the head lower it.
+const ORIGIN: u64 = 1 << 40;
+
+/// One order in two lists: members with a thread of their own can be taken out of turn.
+struct Line {
+    free: GQueue,
+    owned: GQueue,
+    /// Members that have left `free`, less those that were put at its head.
+    left: u64,
+}
+
+impl Line {
+    const fn new() -> Line {
+        Line {
+            free: GQueue::new(),
+            owned: GQueue::new(),
+            left: ORIGIN,
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.free.len() + self.owned.len()
+    }
+
+    /// The stamp of a member that comes now, last.
+    fn stamp(&self) -> u64 {
+        self.left + self.free.len() as u64
+    }
+
+    #[inline]
+    fn push_free(&mut self, g: Gp) {
+        self.free.push_back(g);
+    }
+
+    fn push_owned(&mut self, g: Gp, owner: Mp) {
+        owner.queued_at.set(self.stamp());
+        self.owned.push_back(g);
+    }
+
+    #[inline]
+    fn pop_free(&mut self) -> Option<Gp> {
+        let g = self.free.pop_front()?;
+        self.left += 1;
+        Some(g)
+    }
+
+    /// The stamp of the first owned member. A runtime that is being dropped lets them go on while
+    /// they are queued: one without an owner is due.
+    fn owned_stamp(&self) -> Option<u64> {
+        let g = self.owned.front()?;
+        Some(g.owner().map_or(0, |owner| owner.queued_at.get()))
+    }
+
+    /// Whether the first of all is an owned member.
+    fn is_owned_first(&self) -> bool {
+        self.owned_stamp().is_some_and(|stamp| stamp <= self.left)
+    }
+
+    fn pop(&mut self) -> Option<Gp> {
+        match self.is_owned_first() {
+            true => self.owned.pop_front(),
+            false => self.pop_free(),
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = Gp> + '_ {
+        self.owned.iter().chain(self.free.iter())
+    }
+}
+
+/// Which of the fresh is first.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum First {
+    Free,
+    Owned,
+    New,
+}
+
+/// The global run queue.
+pub(crate) struct GlobalQueue {
+    fresh: Line,
+    /// Fresh members that have not begun; their stamps count the same `free` as those of
+    /// `fresh.owned`.
+    new: GQueue,
+    /// Members that have left `new`, less those that were put at its head.
+    new_left: u64,
+    spent: Line,
+    /// Members that are not in `fresh.free`.
+    others: usize,
+    /// So many of the spent come before the fresh.
+    urgent: usize,
+    /// Fresh members taken in a row while a spent one waited; urgent ones while a fresh one did.
+    streak: u32,
+    rush: u32,
+    /// The next look for the sake of fairness takes a fresh one.
+    is_fresh_next: bool,
+    /// Of those with threads of their own a spent one was taken last out of turn.
+    is_spent_owned_next: bool,
+}
+
+impl GlobalQueue {
+    pub(crate) const fn new() -> GlobalQueue {
+        GlobalQueue {
+            fresh: Line::new(),
+            new: GQueue::new(),
+            new_left: ORIGIN,
+            spent: Line::new(),
+            others: 0,
+            urgent: 0,
+            streak: 0,
+            rush: 0,
+            is_fresh_next: false,
+            is_spent_owned_next: true,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.fresh.free.len() + self.others
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether a goroutine waits that has not used up its slice, or is not to wait behind those.
+    /// Those that have not begun count if they `may_begin`.
+    pub(crate) fn is_pressing(&self, may_begin: bool) -> bool {
+        self.urgent > 0 || self.has_fresh(may_begin)
+    }
+
+    fn has_fresh(&self, may_begin: bool) -> bool {
+        let not_now = if may_begin { 0 } else { self.new.len() };
+        self.len() > self.spent.len() + not_now
+    }
+
+    /// Whether a goroutine waits that has begun and left its thread by itself.
+    pub(crate) fn has_well_behaved(&self) -> bool {
+        !self.fresh.free.is_empty() || !self.spent.free.is_empty()
+    }
+
+    /// The members, for checks; each half and list in its order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Gp> + '_ {
+        let fresh = self.fresh.iter().chain(self.new.iter());
+        fresh.chain(self.spent.iter())
+    }
+
+    /// Puts one last among the fresh.
+    #[inline]
+    pub(crate) fn push(&mut self, g: Gp) {
+        if g.has_started() && g.owner().is_none() {
+            self.fresh.push_free(g);
+        } else {
+            self.push_other(g);
+        }
+    }
+
+    /// Puts one last among the fresh that has begun and is on no thread.
+    #[inline]
+    pub(crate) fn push_left(&mut self, g: Gp) {
+        debug_assert!(g.has_started() && g.boundm().is_none());
+        if g.lockedm.load(Relaxed).is_none() {
+            self.fresh.push_free(g);
+        } else {
+            self.push_other(g);
+        }
+    }
+
+    #[inline(never)]
+    fn push_other(&mut self, g: Gp) {
+        self.others += 1;
+        match g.owner() {
+            Some(owner) => {
+                let behind = self.new_left + self.new.len() as u64;
+                owner.queued_behind_new.set(behind);
+                self.fresh.push_owned(g, owner);
+            }
+            None => {
+                g.stack_lo.set(self.fresh.stamp() as usize);
+                self.new.push_back(g);
+            }
+        }
+    }
+
+    /// Puts a senior one back, before all the fresh.
+    pub(crate) fn push_first(&mut self, g: Gp) {
+        let owner = g.owner();
+        if owner.is_none() && g.has_started() {
+            self.fresh.free.push_front(g);
+            self.fresh.left -= 1;
+            return;
+        }
+        self.others += 1;
+        match owner {
+            Some(owner) => {
+                owner.queued_at.set(self.fresh.left);
+                owner.queued_behind_new.set(self.new_left);
+                self.fresh.owned.push_front(g);
+            }
+            None => {
+                g.stack_lo.set(self.fresh.left as usize);
+                self.new.push_front(g);
+                self.new_left -= 1;
+            }
+        }
+    }
+
+    /// Puts one that has used up its slice behind all others.
+    pub(crate) fn push_spent(&mut self, g: Gp) {
+        self.others += 1;
+        match g.owner() {
+            Some(owner) => self.spent.push_owned(g, owner),
+            None => self.spent.push_free(g),
+        }
+    }
+
+    /// Takes the next one. Unless it `may_begin`, one that has not begun comes after all others.
+    #[inline]
+    pub(crate) fn pop(&mut self, may_begin: bool) -> Option<Gp> {
+        if self.others == 0 {
+            return self.fresh.pop_free();
+        }
+        self.pop_slow(may_begin)
+    }
+
+    #[inline(never)]
+    fn pop_slow(&mut self, may_begin: bool) -> Option<Gp> {
+        let is_rush = self.urgent > 0 && self.rush < STREAK_MAX;
+        if (is_rush || self.streak >= STREAK_MAX)
+            && let Some(g) = self.pop_spent()
+        {
+            self.rush += u32::from(is_rush && self.has_fresh(may_begin));
+            return Some(g);
+        }
+        if let Some(g) = self.pop_fresh(may_begin) {
+            self.rush = 0;
+            self.streak += u32::from(self.spent.len() > 0);
+            return Some(g);
+        }
+        self.rush = 0;
+        self.pop_spent().or_else(|| self.pop_new())
+    }
+
+    /// Takes a fresh one and a spent one in turns, for the sake of fairness.
+    pub(crate) fn pop_in_turn(&mut self, may_begin: bool) -> Option<Gp> {
+        self.is_fresh_next = !self.is_fresh_next;
+        match self.is_fresh_next {
+            true => self.pop_spent().or_else(|| self.pop(may_begin)),
+            false => self.pop_fresh(may_begin).or_else(|| self.pop(may_begin)),
+        }
+    }
+
+    /// Takes the next one that may lie in a P's ring: fresh, and of no M's own.
+    #[inline]
+    pub(crate) fn pop_for_ring(&mut self) -> Option<Gp> {
+        if self.others == 0 {
+            return self.fresh.pop_free();
+        }
+        self.pop_for_ring_slow()
+    }
+
+    #[inline(never)]
+    fn pop_for_ring_slow(&mut self) -> Option<Gp> {
+        if self.urgent > 0 || self.streak >= STREAK_MAX {
+            return None;
+        }
+        match self.first_fresh(true) {
+            First::Owned => None,
+            First::New => self.pop_new(),
+            First::Free => self.fresh.pop_free(),
+        }
+    }
+
+    /// Takes the first that has a thread of its own.
+    pub(crate) fn pop_owned(&mut self) -> Option<(Gp, Mp)> {
+        // The halves take turns, for others may come to one of them all the time. Urgent ones come first, for a while.
+        self.is_spent_owned_next = !self.is_spent_owned_next;
+        let is_rush = self.urgent > 0 && self.rush < STREAK_MAX;
+        let is_spent_first = is_rush || self.is_spent_owned_next;
+        let is_spent =
+            !self.spent.owned.is_empty() && (is_spent_first || self.fresh.owned.is_empty());
+        let g = match is_spent {
+            true => self.spent.owned.pop_front()?,
+            false => self.fresh.owned.pop_front()?,
+        };
+        self.others -= 1;
+        if is_spent {
+            self.rush += u32::from(is_rush && !self.fresh.owned.is_empty());
+            self.urgent = self.urgent.saturating_sub(1);
+            self.trim_urgent();
+        }
+        Some((g, g.owner()?))
+    }
+
+    /// Takes the next one if it is spent and has a thread of its own.
+    pub(crate) fn pop_if_owned(&mut self) -> Option<(Gp, Mp)> {
+        let is_rush = self.urgent > 0 && self.rush < STREAK_MAX;
+        let has_fresh = self.has_fresh(true);
+        let is_next = (is_rush || !has_fresh) && self.spent.is_owned_first();
+        let owner = is_next.then(|| self.spent.owned.front()?.owner())??;
+        let g = self.pop_spent()?;
+        self.rush += u32::from(has_fresh);
+        Some((g, owner))
+    }
+
+    /// The spent that wait now come before the fresh: one of them may hold a lock that others wait
+    /// for.
+    pub(crate) fn hurry_spent(&mut self) {
+        self.urgent = self.spent.len();
+    }
+
+    fn pop_spent(&mut self) -> Option<Gp> {
+        self.streak = 0;
+        let g = self.spent.pop()?;
+        self.others -= 1;
+        self.urgent = self.urgent.saturating_sub(1);
+        self.trim_urgent();
+        Some(g)
+    }
+
+    fn trim_urgent(&mut self) {
+        self.urgent = self.urgent.min(self.spent.len());
+    }
+
+    fn pop_new(&mut self) -> Option<Gp> {
+        let g = self.new.pop_front()?;
+        g.stack_lo.set(0);
+        self.others -= 1;
+        self.new_left += 1;
+        Some(g)
+    }
+
+    fn pop_fresh(&mut self, may_begin: bool) -> Option<Gp> {
+        match self.first_fresh(may_begin) {
+            First::Free => self.fresh.pop_free(),
+            First::New => self.pop_new(),
+            First::Owned => {
+                self.others -= 1;
+                self.fresh.owned.pop_front()
+            }
+        }
+    }
+
+    fn first_fresh(&self, may_begin: bool) -> First {
+        let owned = self.fresh.owned_stamp();
+        let new = self.new.front().filter(|_| may_begin);
+        let new = new.map(|g| g.stack_lo.get() as u64);
+        let (stamp, first) = match (owned, new) {
+            (None, None) => return First::Free,
+            (Some(owned), None) => (owned, First::Owned),
+            (None, Some(new)) => (new, First::New),
+            (Some(_), Some(new)) if self.is_new_before_owned() => (new, First::New),
+            (Some(owned), Some(_)) => (owned, First::Owned),
+        };
+        match stamp <= self.fresh.left {
+            true => first,
+            false => First::Free,
+        }
+    }
+
+    /// Whether the first new member came before the first owned one.
+    fn is_new_before_owned(&self) -> bool {
+        let owner = self.fresh.owned.front().and_then(|g| g.owner());
+        owner.is_some_and(|owner| self.new_left < owner.queued_behind_new.get())
+    }
+
+    /// Whether counts and stamps agree; for checks, it visits every member.
+    pub(crate) fn is_sound(&self) -> bool {
+        let others = self.fresh.owned.len() + self.new.len() + self.spent.len();
+        let last = self.fresh.stamp();
+        let is_stamped = |g: Gp| g.stack_lo.get() as u64 <= last;
+        others == self.others
+            && self.urgent <= self.spent.len()
+            && self.new.iter().all(|g| !g.has_started() && is_stamped(g))
+            && self.fresh.free.iter().all(|g| g.owner().is_none())
+    }
+}

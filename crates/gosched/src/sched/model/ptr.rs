@@ -1,0 +1,124 @@
+//! Pointers to G, M and P.
+//!
+//! The three kinds of object are type-stable (GF): their memory keeps its type for as long as the
+//! runtime lives, and a runtime that cannot free everything safely leaks it instead (D2). So a pointer
+//! to one may be followed at any time; what it says may be stale, which is what the status words and
+//! protocols are for. `Gp`, `Mp` and `Pp` are Go's `gp`, `mp` and `pp`.
+
+use std::fmt;
+use std::ops::Deref;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// A pointer to a type-stable object; `Copy`, never null, followed without ceremony.
+pub(crate) struct Ptr<T>(NonNull<T>);
+
+/// A goroutine.
+pub(crate) type Gp = Ptr<crate::sched::model::g::G>;
+/// An OS thread of the runtime.
+pub(crate) type Mp = Ptr<crate::sched::model::m::M>;
+/// A processor: the permit to run user code, with its local resources.
+pub(crate) type Pp = Ptr<crate::sched::model::p::P>;
+
+impl<T> Ptr<T> {
+    /// # Safety
+    /// `raw` points to an object that stays allocated, with its type, while any copy is in use (GF).
+    #[inline]
+    pub(crate) unsafe fn new(raw: NonNull<T>) -> Ptr<T> {
+        Ptr(raw)
+    }
+
+    /// # Safety
+    /// As for [`Ptr::new`], or null.
+    #[inline]
+    pub(crate) unsafe fn from_raw(raw: *mut T) -> Option<Ptr<T>> {
+        NonNull::new(raw).map(Ptr)
+    }
+
+    #[inline]
+    pub(crate) fn as_ptr(self) -> *mut T {
+        self.0.as_ptr()
+    }
+
+    #[inline]
+    pub(crate) fn non_null(self) -> NonNull<T> {
+        self.0
+    }
+}
+
+impl<T> Deref for Ptr<T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: GF, type-stable memory, promised by whoever made this pointer (`Ptr::new`).
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl<T> Clone for Ptr<T> {
+    #[inline]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Ptr<T> {}
+impl<T> PartialEq for Ptr<T> {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+impl<T> Eq for Ptr<T> {}
+impl<T> fmt::Debug for Ptr<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+// SAFETY: G, M and P are shared between threads by design; their fields are atomics, or cells whose
+// owner the state machines name (G1, P1, M1).
+unsafe impl<T> Send for Ptr<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Ptr<T> {}
+
+/// An atomic `Option<Ptr<T>>`.
+pub(crate) struct AtomicRef<T>(AtomicPtr<T>);
+
+impl<T> AtomicRef<T> {
+    pub(crate) const fn none() -> Self {
+        AtomicRef(AtomicPtr::new(ptr::null_mut()))
+    }
+
+    #[inline]
+    pub(crate) fn load(&self, order: Ordering) -> Option<Ptr<T>> {
+        NonNull::new(self.0.load(order)).map(Ptr)
+    }
+
+    #[inline]
+    pub(crate) fn store(&self, value: Option<Ptr<T>>, order: Ordering) {
+        self.0.store(raw(value), order);
+    }
+
+    /// Stores it if there is nothing; false: there is.
+    pub(crate) fn set_if_none(&self, value: Ptr<T>) -> bool {
+        // ORDER: AcqRel; publishes the object to whoever loads it with Acquire.
+        self.0
+            .compare_exchange(
+                ptr::null_mut(),
+                value.as_ptr(),
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            )
+            .is_ok()
+    }
+
+    #[inline]
+    pub(crate) fn swap(&self, value: Option<Ptr<T>>, order: Ordering) -> Option<Ptr<T>> {
+        NonNull::new(self.0.swap(raw(value), order)).map(Ptr)
+    }
+}
+
+#[inline]
+fn raw<T>(value: Option<Ptr<T>>) -> *mut T {
+    value.map_or(ptr::null_mut(), Ptr::as_ptr)
+}

@@ -1,0 +1,183 @@
+//! Leaving a goroutine's stack and coming back to it: `suspend`, `resume`, `systemstack`.
+//!
+//! **After a switch everything thread-bound is stale.** A goroutine may continue on another thread, so nothing read from
+//! `current_m` may be used across `suspend`.
+
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::sync::atomic::AtomicUsize;
+
+use crate::arch;
+use crate::sched::model::asan;
+use crate::sched::model::current::{self, current_m};
+use crate::sched::model::m::M;
+use crate::sched::model::ptr::{Gp, Mp};
+
+/// In the word with which a goroutine is resumed: it is the address of a [`Probe`]. Otherwise it is the M that runs the
+/// goroutine from now on, so that nobody has to look.
+const PROBE: usize = 1;
+
+/// Frames of one goroutine that a dump keeps.
+pub(crate) const FRAMES_MAX: usize = 100;
+
+/// A request to a suspended goroutine: unwind yourself, write the addresses here, suspend again.
+///
+/// The goroutine switches to its own frames only to be their innermost one. The unwinder itself
+/// runs below the frames of whoever asks: a goroutine may have little room left, or be on a stack
+/// that it has gone to itself and of which nobody here knows the size.
+pub(crate) struct Probe {
+    back: usize,
+    /// Where the goroutine stands, its stack pointer; 0: unknown.
+    pub(crate) sp: usize,
+    pub(crate) len: usize,
+    pub(crate) pcs: [usize; FRAMES_MAX],
+}
+
+impl Probe {
+    pub(crate) const fn new() -> Probe {
+        Probe {
+            back: 0,
+            sp: 0,
+            len: 0,
+            pcs: [0; FRAMES_MAX],
+        }
+    }
+
+    /// Collects the return addresses of a suspended goroutine.
+    ///
+    /// # Safety
+    /// `g` is suspended and the caller holds it (Scan bit over Waiting or Runnable, or the world is
+    /// stopped), so nobody else resumes it (G6). The caller has some 12 KiB of stack left.
+    pub(crate) unsafe fn collect(&mut self, g: Gp) {
+        self.len = 0;
+        self.sp = 0;
+        let (sp, lo) = (g.sp.get(), g.stack_lo.get());
+        if lo == 0 || g.is_own_stack(sp) && sp < lo + PROBE_ROOM {
+            return;
+        }
+        let probe: *mut Probe = self;
+        let left = asan::leave_for(g);
+        // It stays on the FS of whoever asks: nothing on its own side is to change.
+        let fs = current::read_fs();
+        let record = AtomicUsize::new(fs);
+        let arg = probe as usize | PROBE;
+        // SAFETY: G6 by the caller's promise; `answer` switches back to `back` before anything else.
+        unsafe { arch::enter(&raw mut (*probe).back, sp, arg, fs, &raw const record) };
+        asan::arrive(left);
+        self.sp = sp;
+    }
+}
+
+/// What answering may need below a suspended goroutine's stack pointer: two frames.
+const PROBE_ROOM: usize = 1024;
+
+/// Leaves the goroutine's stack for g0's; returns when the goroutine is resumed, with the M it is on then.
+#[inline(always)]
+pub(crate) fn suspend(m: Mp, g: Gp) -> Mp {
+    m.sched().tls.return_malloc(m);
+    let left = asan::leave_g(g);
+    // SAFETY: D5, we are on g's stack and g0's frame on this M waits in `resume`. FS stays as it is: g0 touches no
+    // thread-local (D6).
+    let mut command = unsafe { arch::leave(g.sp.as_ptr(), m.g0_sp.get()) };
+    let mut from = asan::arrive(left);
+    while command & PROBE != 0 {
+        (command, from) = answer(g, command, from);
+    }
+    // SAFETY: `resume` has sent its own M, which is never freed.
+    match unsafe { Mp::from_raw(command as *mut M) } {
+        Some(m) => m,
+        None => crate::base::fatal::throw("a goroutine was resumed by nobody"),
+    }
+}
+
+/// A probed goroutine unwinds itself and suspends again, until it is resumed to run.
+#[cold]
+#[inline(never)]
+fn answer(g: Gp, command: usize, from: asan::Bounds) -> (usize, asan::Bounds) {
+    let probe = (command & !PROBE) as *mut Probe;
+    // SAFETY: G6, `collect` waits with the probe on its stack until we switch back.
+    let back = unsafe { (*probe).back };
+    let left = asan::leave(from);
+    // SAFETY: D5, the prober's frames end at `back`, and it does not run; `unwind_for` cannot
+    // unwind (extern "C").
+    unsafe { arch::call_on(back, unwind_for, probe.cast()) };
+    let left = asan::leave(asan::arrive(left));
+    // SAFETY: D5, `back` is the prober's saved stack pointer.
+    let command = unsafe { arch::leave(g.sp.as_ptr(), back) };
+    (command, asan::arrive(left))
+}
+
+/// Writes the return addresses of the goroutine that answers. On the prober's stack.
+unsafe extern "C" fn unwind_for(probe: *mut u8) {
+    let from = asan::arrive(asan::Left::NOTHING);
+    // SAFETY: G6, the prober has lent its probe to the goroutine that calls this.
+    backtrace_here(unsafe { &mut *probe.cast::<Probe>() });
+    asan::leave(from);
+}
+
+/// Writes the caller's return addresses, innermost first.
+#[inline(never)]
+pub(crate) fn backtrace_here(probe: &mut Probe) {
+    probe.len = 0;
+    probe.sp = current::goroutine_sp();
+    let _served = crate::sys::objects::serve();
+    // SAFETY: the callback only writes into the probe.
+    unsafe {
+        backtrace::trace_unsynchronized(|frame| {
+            if probe.len < FRAMES_MAX {
+                probe.pcs[probe.len] = frame.ip() as usize;
+                probe.len += 1;
+            }
+            probe.len < FRAMES_MAX
+        });
+    }
+}
+
+/// Runs a goroutine on its FS until it leaves through [`suspend`]. On g0.
+#[inline(always)]
+pub(crate) fn resume(m: Mp, g: Gp, fs: usize) {
+    let left = asan::leave_for(g);
+    // SAFETY: G2/S1, g is Running and ours alone; its saved stack pointer was left by `suspend` or
+    // `prepare`. D6, `fs` is its own, or this thread's.
+    unsafe {
+        let (arg, record) = (m.as_ptr() as usize, &raw const m.fs);
+        arch::enter(m.g0_sp.as_ptr(), g.sp.get(), arg, fs, record);
+    }
+    asan::arrive(left);
+}
+
+/// Runs `f` on g0's stack and returns to the goroutine (Go's `systemstack`). On g0 or outside a
+/// runtime it is a plain call.
+pub(crate) fn systemstack<R>(f: impl FnOnce() -> R) -> R {
+    let Some(m) = current_m() else { return f() };
+    if current::on_g0(m) {
+        return f();
+    }
+    debug_assert!(current::on_curg(m), "systemstack in a signal handler");
+    struct Call<F, R> {
+        f: ManuallyDrop<F>,
+        out: MaybeUninit<R>,
+    }
+    unsafe extern "C" fn thunk<F: FnOnce() -> R, R>(data: *mut u8) {
+        let from = asan::arrive(asan::Left::NOTHING);
+        // SAFETY: `data` is the `Call` below, whose `f` is taken this once.
+        let call = unsafe { &mut *data.cast::<Call<F, R>>() };
+        // SAFETY: as above.
+        let f = unsafe { ManuallyDrop::take(&mut call.f) };
+        call.out.write(f());
+        asan::leave(from);
+    }
+    let mut call = Call {
+        f: ManuallyDrop::new(f),
+        out: MaybeUninit::uninit(),
+    };
+    let data: *mut Call<_, R> = &mut call;
+    fn pick<F: FnOnce() -> R, R>(_: *mut Call<F, R>) -> unsafe extern "C" fn(*mut u8) {
+        thunk::<F, R>
+    }
+    let left = asan::leave_for_g0(m);
+    // SAFETY: D5, g0's frames end at g0_sp while a goroutine runs; `thunk` cannot unwind (extern "C").
+    unsafe { arch::call_on(m.g0_sp.get(), pick(data), data.cast()) };
+    asan::arrive(left);
+    // SAFETY: `thunk` has written it.
+    unsafe { call.out.assume_init() }
+}

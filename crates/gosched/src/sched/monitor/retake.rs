@@ -1,0 +1,557 @@
+//! Taking Ps from whoever blocks, and asking those who do not stop (SM, D7, D8). The monitor's work, and in part that of the leader
+//! of a stopping world; the claim lock lets one of them at a time.
+//!
+//! What a P may be doing, what it looks like, and what is done:
+//!
+//! ```text
+//!  in a marked call         status Syscall, the same call for 20 µs       retaken, if others wait; after 10 ms in any case
+//!  blocked in the kernel,   same time slice for 1 ms, the thread used no  claimed (`claim`), if others wait; after 10 ms in any
+//!  unmarked                 CPU, the kernel says that it sleeps; after    case. Its M is a *stray* from then on
+//!                           10 ms one such sight is enough
+//!  computing                same time slice for 10 ms                     asked; 50 µs later or more signalled (`preempt`), if
+//!                                                                         others wait
+//!  the same, and somebody   same time slice for 0.5 ms                    as above: it is the oldest who must make room
+//!  was just woken
+//! ```
+//!
+//! Time alone proves nothing: on a busy machine a thread may wait long for a CPU, and nothing is won by signalling it. Nor does a
+//! CPU clock that stands still: it does so then, too.
+//! What the kernel says of the thread (`/proc/self/task/TID/syscall`) decides, and is asked right before any signal is sent, so
+//! that hardly a call is met by one. A thread that was woken in a call and waits for a CPU to return on also counts as running;
+//! so a signal is sent only to one that has used its CPU for 3/4 of the time between two looks, or 200 µs of it without going
+//! to sleep (its count of voluntary switches is the same). One that has had less than 200 µs of CPU since its slice was first
+//! looked at is spared, for up to 100 ms. And one that could run when the kernel was asked, and whose clock has not moved since,
+//! has had no CPU to go to sleep with: it is not asked about again, makes no room for others, and is no reason to look soon.
+//! On a machine that is shared this is what most looks find.
+//!
+//! An M whose P was claimed is a *stray* until it is back in the runtime (`stray`).
+//!
+//! ORDER: `m.p` and `p.m` are stored with Release; pairs with the Acquire loads of `p.m` in `retake` and `force_stop`: who
+//! finds an M at a P sees what that M was when it was bound.
+
+use std::cell::{Cell, UnsafeCell};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::base::chaos;
+use crate::base::lock::Held;
+use crate::sched::Sched;
+use crate::sched::model::gstatus::Status;
+use crate::sched::model::m::{LET_GO, YIELD};
+use crate::sched::model::p::{Count, PStatus};
+use crate::sched::model::ptr::{Mp, Pp};
+use crate::sched::monitor::preempt;
+use crate::sched::monitor::stray::StrayList;
+use crate::sys;
+use crate::sys::{Doing, TaskFile};
+
+/// A goroutine's time slice.
+pub(crate) const SLICE_NS: u64 = 10_000_000;
+/// A marked call shorter than this keeps its P.
+const MARKED_NS: u64 = 20_000;
+/// Who sleeps in the kernel for this long is blocked, if others wait.
+pub(in crate::sched) const BLOCKED_NS: u64 = 1_000_000;
+/// From this age on the CPU clock is watched.
+const SAMPLE_NS: u64 = 200_000;
+/// Who has run for this long makes room for somebody just woken.
+const PRESS_NS: u64 = 500_000;
+/// Who has used less than this since its slice was first looked at has had no CPU, and is no reason for a signal ...
+const BUSY_NS: u64 = 200_000;
+/// ... until it has had the P for as long as this.
+const PATIENCE_NS: u64 = 100_000_000;
+/// Between the request and the signal.
+pub(crate) const INSIST_NS: u64 = 50_000;
+/// A thread that has used this much CPU without going to sleep computes, and will for a while.
+const PULSE_NS: u64 = 200_000;
+/// A signal that has not arrived after this is not going to.
+const LOST_NS: u64 = 100_000_000;
+/// So many in a row mean that the thread does not take them.
+const LOST_IN_A_ROW: u32 = 10;
+/// Descriptors kept open for looking at threads.
+const FILES_MAX: u32 = 128;
+
+/// Between two looks: while a marked call holds a P that others want; while somebody may be stuck; while others wait; while who
+/// holds a P waits for a CPU.
+const PACE_MARKED_NS: u64 = 20_000;
+const PACE_STUCK_NS: u64 = 250_000;
+const PACE_WAITING_NS: u64 = 500_000;
+const PACE_READY_NS: u64 = 1_000_000;
+/// Where every look finds that all have got on, the next one comes later, by so many doublings. Not so late that it is a doze.
+const CALM_MAX: u32 = 1;
+
+/// What the claim lock guards.
+pub(crate) struct Claims {
+    pub(in crate::sched) strays: StrayList,
+    /// Descriptors kept open.
+    files: u32,
+}
+
+// SAFETY: D9, the pointers are followed under the lock only.
+unsafe impl Send for Claims {}
+
+impl Claims {
+    pub(crate) const fn new() -> Claims {
+        Claims {
+            strays: StrayList::new(),
+            files: 0,
+        }
+    }
+}
+
+/// What is known of an M; under the claim lock.
+#[derive(Default)]
+pub(crate) struct Watched {
+    file: UnsafeCell<Option<TaskFile>>,
+    /// When a signal was last sent to it.
+    sent_ns: Cell<u64>,
+    /// Signals in a row that have not arrived.
+    lost: Cell<u32>,
+    /// Its CPU clock, and how often it had gone to sleep, when a signal was last considered.
+    pulse: Cell<Option<(u64, Option<u64>)>>,
+}
+
+/// Counters of blocking and preemption, for `debug::metrics`.
+#[derive(Default)]
+pub(crate) struct CallCounters {
+    /// Ps taken from marked calls.
+    pub(crate) retaken: Count,
+    /// Ps taken from goroutines blocked in the kernel.
+    pub(crate) claimed: Count,
+    /// Claims that were taken back, because the goroutine moved.
+    pub(crate) cancelled: Count,
+    /// Signals sent.
+    pub(crate) signals: Count,
+    /// Goroutines that made room in the handler.
+    pub(crate) parked: Count,
+    /// Goroutines that could not, for lack of threads.
+    pub(crate) refused: Count,
+    /// System calls that a signal cut short: put back, and not.
+    pub(crate) restarted: Count,
+    pub(crate) interrupted: Count,
+    /// Strays that came back and had computed without a P, and the CPU time they had used.
+    pub(crate) overshoots: Count,
+    pub(crate) overshoot_ns: Count,
+    pub(crate) has_said_limit: AtomicBool,
+    /// The handler was found replaced, or the signal blocked.
+    pub(crate) is_signal_lost: AtomicBool,
+    /// `/proc` was found unreadable.
+    pub(crate) has_no_proc: AtomicBool,
+    /// There is no membarrier.
+    pub(crate) has_no_membarrier: AtomicBool,
+}
+
+impl crate::sched::model::m::M {
+    /// Whether its thread has used CPU for a while and not gone to sleep. Under the claim lock.
+    fn has_only_computed(&self) -> bool {
+        let tid = self.tid.load(Relaxed);
+        let Some(cpu) = sys::thread_cpu_ns(tid) else {
+            return false;
+        };
+        let switches = sys::voluntary_switches(tid);
+        let pulse = &self.watched.pulse;
+        match pulse.get() {
+            Some((then, slept)) if slept == switches => cpu >= then + PULSE_NS,
+            _ => {
+                pulse.set(Some((cpu, switches)));
+                false
+            }
+        }
+    }
+}
+
+impl Sched {
+    /// One look at every P and at the strays. Returns how soon the next should come (None: nothing is urgent), and whether a P was
+    /// taken. sysmon.
+    pub(crate) fn retake(&self, now: u64) -> (Option<u64>, bool) {
+        let mut claims = self.claims.lock();
+        let taken = || self.calls.retaken.get() + self.calls.claimed.get();
+        let taken_before = taken();
+        let waits = self.has_work();
+        let mut pace = u64::MAX;
+        let mut oldest: Option<(u64, Pp, Mp)> = None;
+        for p in self.procs() {
+            match p.status() {
+                PStatus::Syscall => pace = pace.min(self.look_at_marked(p, now, waits)),
+                PStatus::Running => {
+                    let Some(m) = p.m.load(Acquire) else { continue };
+                    let (age, soon) = self.look_at_running(&mut claims, p, m, now, waits);
+                    pace = pace.min(soon);
+                    if age > 0 && oldest.is_none_or(|(most, ..)| age > most) {
+                        oldest = Some((age, p, m));
+                    }
+                }
+                _ => {}
+            }
+        }
+        let calm = self.sysmon.calm_looks(waits && oldest.is_none());
+        if waits {
+            pace = pace.min(PACE_WAITING_NS << calm.min(CALM_MAX));
+        }
+        // Also where nobody waits: a request that was served in the meantime is taken back here. Left standing it would end
+        // each pause as it begins (`Nap::pause`), for as long as a goroutine computes.
+        pace = pace.min(self.press(&mut claims, oldest, now));
+        pace = pace.min(self.look_at_strays(&mut claims));
+        ((pace < u64::MAX).then_some(pace), taken() != taken_before)
+    }
+
+    /// A P left behind by a marked call (P3).
+    fn look_at_marked(&self, p: Pp, now: u64, waits: bool) -> u64 {
+        let seen = &p.seen;
+        let call = p.syscalltick.load(Relaxed);
+        if call != seen.call.get() {
+            seen.call.set(call);
+            seen.call_since_ns.set(now);
+            return if waits { PACE_MARKED_NS } else { u64::MAX };
+        }
+        let age = now - seen.call_since_ns.get();
+        let others_look = self.npidle.load(Relaxed) + self.spin.count() > 0;
+        let is_spared = !waits || p.runq.is_empty() && others_look;
+        if age < MARKED_NS || is_spared && age < SLICE_NS {
+            return if waits { PACE_MARKED_NS } else { u64::MAX };
+        }
+        chaos::point("retake");
+        if p.status.retake(PStatus::Idle) {
+            self.calls.retaken.add_shared(1);
+            self.room.call_is_out();
+            self.hand_off_p(p);
+        }
+        PACE_MARKED_NS
+    }
+
+    /// A P that is in use. Returns for how long its goroutine has been at it (0: just begun, or inside the runtime), and how soon
+    /// to look again.
+    fn look_at_running(
+        &self,
+        claims: &mut Held<'_, Claims>,
+        p: Pp,
+        m: Mp,
+        now: u64,
+        waits: bool,
+    ) -> (u64, u64) {
+        let seen = &p.seen;
+        let tick = p.schedtick.load(Relaxed);
+        if tick != seen.tick.get() {
+            seen.begin(tick, now);
+            if waits && let Some(cpu) = sys::thread_cpu_ns(m.tid.load(Relaxed)) {
+                seen.note_cpu(cpu, now);
+            }
+            return (0, u64::MAX);
+        }
+        let age = now - seen.since_ns.get();
+        if chaos::one_in(4, "blind claim")
+            && self.has_thread_to_spare()
+            && self.claim(claims, m, p, tick)
+        {
+            return (0, PACE_STUCK_NS);
+        }
+        if age < SAMPLE_NS || m.claim.depth() > 0 {
+            return (0, if waits { PACE_STUCK_NS } else { u64::MAX });
+        }
+        let is_due = age >= SLICE_NS;
+        if (waits || is_due) && self.look_whether_blocked(claims, p, m, now) {
+            return (0, PACE_STUCK_NS);
+        }
+        match waits {
+            false => (age, u64::MAX),
+            // It has no CPU, and so keeps nobody from one. When it gets one it may see that it was asked.
+            true if seen.waits_for_cpu(now) => {
+                if is_due {
+                    m.ask(YIELD);
+                }
+                (0, PACE_READY_NS)
+            }
+            true if is_due => {
+                let soon = self.ask_then_insist(claims, p, m, now);
+                (age, soon.min(PACE_STUCK_NS))
+            }
+            true => (age, PACE_STUCK_NS),
+        }
+    }
+
+    /// Takes the P of a goroutine that sleeps in the kernel.
+    fn look_whether_blocked(&self, claims: &mut Held<'_, Claims>, p: Pp, m: Mp, now: u64) -> bool {
+        let seen = &p.seen;
+        let age = now - seen.since_ns.get();
+        let Some(cpu) = sys::thread_cpu_ns(m.tid.load(Relaxed)) else {
+            return false;
+        };
+        let has_stood_still = seen.note_cpu(cpu, now);
+        // One that sleeps again and again, a little each time, has had its slice, too.
+        let is_suspect = has_stood_still || age >= SLICE_NS;
+        if !is_suspect || seen.is_known(cpu, age, now) || !self.has_thread_to_spare() {
+            return false;
+        }
+        let call = match self.doing(claims, m) {
+            Doing::Blocked(_) if age < BLOCKED_NS => {
+                seen.asleep_cpu_ns.set(cpu);
+                return false;
+            }
+            Doing::Blocked(call) => call,
+            Doing::Unknown if has_stood_still && age >= SLICE_NS => -1,
+            Doing::Running if has_stood_still => {
+                seen.note_ready(cpu, now);
+                return false;
+            }
+            _ => return false,
+        };
+        if !self.take_blocked(claims, m, p, seen.tick.get()) {
+            return false;
+        }
+        if call == libc::SYS_futex {
+            self.core.lock().runq.hurry_spent();
+        }
+        true
+    }
+
+    /// Takes p from m, which sleeps in the kernel; false: not, or not yet.
+    fn take_blocked(&self, claims: &mut Held<'_, Claims>, m: Mp, p: Pp, tick: u32) -> bool {
+        if !self.calls.has_no_membarrier.load(Relaxed) {
+            return self.claim(claims, m, p, tick);
+        }
+        // It must let go itself, in the handler; the signal cuts short what it waits in.
+        if self.config.preemption && !m.signalled.load(Acquire) {
+            m.ask(LET_GO);
+            self.send(m, sys::monotonic_ns());
+        }
+        false
+    }
+
+    /// The claim itself (see `claim`): takes p from m and passes it on. The caller has seen p on m in time slice `tick`.
+    fn claim(&self, claims: &mut Held<'_, Claims>, m: Mp, p: Pp, tick: u32) -> bool {
+        if self.calls.has_no_membarrier.load(Relaxed) || !m.claim.begin() {
+            return false;
+        }
+        chaos::point("claim");
+        let is_same = || {
+            m.p.load(Relaxed) == Some(p)
+                && p.schedtick.load(Relaxed) == tick
+                && p.status() == PStatus::Running
+        };
+        if !m.claim.confirm(is_same) {
+            self.calls.cancelled.add_shared(1);
+            // A filter may have come since the last claim. The M is asked by a signal from the
+            // next look on.
+            let is_served = sys::membarrier_register();
+            self.calls.has_no_membarrier.store(!is_served, Relaxed);
+            return false;
+        }
+        let Some(g) = m.curg() else {
+            crate::base::fatal::throw("an M outside the runtime without a goroutine")
+        };
+        g.status.transition(Status::Running, Status::Syscall);
+        m.p.store(None, Release);
+        p.m.store(None, Release);
+        p.set_status(PStatus::Idle);
+        chaos::point("claimed");
+        self.count_stray(m);
+        m.claim.finish();
+        self.calls.claimed.add_shared(1);
+        self.watch_stray(claims, m);
+        self.hand_off_p(p);
+        true
+    }
+
+    /// Somebody was woken and found no P: the oldest makes room, if it is old enough. Returns how soon to look again.
+    fn press(&self, claims: &mut Held<'_, Claims>, oldest: Option<(u64, Pp, Mp)>, now: u64) -> u64 {
+        if !self.sysmon.is_pressed() {
+            return u64::MAX;
+        }
+        let may_begin = !self.is_at_limit();
+        let is_served = || {
+            let is_pressing = self.core.lock().runq.is_pressing(may_begin);
+            !is_pressing && self.procs().all(|p| p.runq.is_empty())
+        };
+        if self.sysmon.unpress_if(is_served) {
+            return u64::MAX;
+        }
+        match oldest {
+            Some((age, p, m)) if age >= PRESS_NS => self.ask_then_insist(claims, p, m, now),
+            Some((age, ..)) => PRESS_NS - age,
+            None => u64::MAX, // all of them have just begun
+        }
+    }
+
+    fn ask_then_insist(&self, claims: &mut Held<'_, Claims>, p: Pp, m: Mp, now: u64) -> u64 {
+        let asked = p.seen.asked_ns.get();
+        if asked == 0 {
+            p.seen.asked_ns.set(now);
+            m.ask(YIELD);
+            return INSIST_NS;
+        }
+        m.ask(YIELD); // a stretch inside the runtime may have cleared it
+        let used = p
+            .seen
+            .cpu_ns
+            .get()
+            .saturating_sub(p.seen.first_cpu_ns.get());
+        let has_had_it = used >= BUSY_NS || now - p.seen.since_ns.get() >= PATIENCE_NS;
+        if now - asked >= INSIST_NS && has_had_it {
+            self.insist(claims, m, now, p.seen.is_busy.get());
+        }
+        INSIST_NS * 2
+    }
+
+    /// Signals an M that computes; never one that sleeps in a call. `is_busy`: it has used its CPU for 3/4 of
+    /// the time between two looks.
+    pub(in crate::sched) fn insist(
+        &self,
+        claims: &mut Held<'_, Claims>,
+        m: Mp,
+        now: u64,
+        is_busy: bool,
+    ) {
+        if !self.config.preemption || m.claim.depth() > 0 {
+            return;
+        }
+        if m.signalled.load(Acquire) {
+            if now.saturating_sub(m.watched.sent_ns.get()) >= LOST_NS {
+                self.look_for_signal(m);
+            }
+            return;
+        }
+        // Running may also mean: woken inside a call, which a signal would still cut short.
+        if (is_busy || m.has_only_computed()) && !matches!(self.doing(claims, m), Doing::Blocked(_))
+        {
+            self.send(m, now);
+        }
+    }
+
+    fn send(&self, m: Mp, now: u64) {
+        if now.saturating_sub(m.watched.sent_ns.replace(now)) < LOST_NS {
+            m.watched.lost.set(0); // the last one arrived in time
+        }
+        // ORDER: Release; pairs with the Acquire in the handler.
+        m.signalled.store(true, Release);
+        let signal = self.config.preemption_signal;
+        if sys::signal_thread(m.tid.load(Relaxed), signal).is_ok() {
+            self.calls.signals.add_shared(1);
+        } else {
+            m.signalled.store(false, Relaxed);
+        }
+    }
+
+    /// A signal has not arrived for long: says so once if it cannot, and lets another one be sent.
+    fn look_for_signal(&self, m: Mp) {
+        m.signalled.store(false, Relaxed);
+        m.watched.lost.set(m.watched.lost.get() + 1);
+        let signal = self.config.preemption_signal;
+        let why = if !preempt::is_installed(signal) {
+            "replaced the handler of"
+        } else if m.watched.lost.get() >= LOST_IN_A_ROW {
+            "blocked, in a thread of the runtime,"
+        } else {
+            return; // it may just have had no CPU
+        };
+        if !self.calls.is_signal_lost.swap(true, Relaxed) {
+            sys::eprint_raw(format_args!(
+                "gosched: the program has {why} signal {signal}; goroutines that make no calls are not preempted any more \
+                 (Builder::preemption_signal chooses another signal)\n"
+            ));
+        }
+    }
+
+    /// What the kernel says of the M's thread.
+    pub(crate) fn doing(&self, claims: &mut Held<'_, Claims>, m: Mp) -> Doing {
+        // SAFETY: D9, the slot is guarded by the claim lock, which the caller holds.
+        let slot = unsafe { &mut *m.watched.file.get() };
+        if let Some(file) = slot {
+            match file.doing() {
+                Doing::Unknown => {
+                    *slot = None; // closed behind our back
+                    claims.files -= 1;
+                }
+                known => return known,
+            }
+        }
+        let Ok(file) = TaskFile::open(m.tid.load(Relaxed)) else {
+            // The thread may just have ended: is it this one file, or all of them?
+            let own = TaskFile::open(sys::gettid());
+            self.calls.has_no_proc.store(own.is_err(), Relaxed);
+            return Doing::Unknown;
+        };
+        self.calls.has_no_proc.store(false, Relaxed);
+        let doing = file.doing();
+        if claims.files < FILES_MAX {
+            claims.files += 1;
+            *slot = Some(file);
+        }
+        doing
+    }
+
+    /// Nobody watches any more: the descriptors go.
+    pub(crate) fn close_files(&self) {
+        let mut claims = self.claims.lock();
+        let core = self.core.lock();
+        for m in std::iter::successors(core.allm, |m| m.alllink.get()) {
+            // SAFETY: D9, under the claim lock.
+            if unsafe { (*m.watched.file.get()).take() }.is_some() {
+                claims.files -= 1;
+            }
+        }
+    }
+
+    /// The M ends: it is watched no more.
+    pub(crate) fn forget_m(&self, m: Mp) {
+        let mut claims = self.claims.lock();
+        // SAFETY: D9, under the claim lock.
+        if unsafe { (*m.watched.file.get()).take() }.is_some() {
+            claims.files -= 1;
+        }
+        // The struct will be another thread's.
+        m.watched.pulse.set(None);
+        m.watched.sent_ns.set(0);
+        m.watched.lost.set(0);
+        self.forget_stray(&mut claims, m);
+    }
+
+    /// Whether there is, or may be, a thread for a P that is taken away; one that waits with its goroutine is.
+    fn has_thread_to_spare(&self) -> bool {
+        let core = self.core.lock();
+        core.nparked > 0 || self.spare_ms(&core) > 0
+    }
+
+    /// The world is to stop and Ps are still out: takes those that nobody uses, signals those that compute. The leader.
+    pub(crate) fn force_stop(&self) {
+        let mut claims = self.claims.lock();
+        let now = sys::monotonic_ns();
+        let own = self.own_m();
+        for p in self.procs() {
+            match p.status() {
+                PStatus::Syscall if p.status.retake(PStatus::Idle) => {
+                    self.calls.retaken.add_shared(1);
+                    self.room.call_is_out();
+                    self.hand_off_p(p);
+                }
+                PStatus::Running => {
+                    let tick = p.schedtick.load(Relaxed);
+                    let holder = p.m.load(Acquire).filter(|m| Some(*m) != own);
+                    let Some(m) = holder.filter(|m| m.claim.depth() == 0) else {
+                        continue;
+                    };
+                    m.ask(YIELD);
+                    match self.doing(&mut claims, m) {
+                        // Without a thread to go on with it would be stopped for good.
+                        Doing::Blocked(_) if self.has_thread_to_spare() => {
+                            self.take_blocked(&mut claims, m, p, tick);
+                        }
+                        Doing::Blocked(_) => {}
+                        _ => self.insist(&mut claims, m, now, false),
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The M gives its P up in the middle of a call that is about to go on. In the handler, inside the runtime.
+    pub(crate) fn let_go(&self, m: Mp) {
+        let Some(g) = m.curg() else { return };
+        g.status.transition(Status::Running, Status::Syscall);
+        let p = crate::sched::model::p::release_p(m);
+        self.count_stray(m);
+        m.claim.finish();
+        self.calls.claimed.add_shared(1);
+        self.watch_stray(&mut self.claims.lock(), m);
+        self.hand_off_p(p);
+    }
+}

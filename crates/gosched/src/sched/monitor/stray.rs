@@ -1,0 +1,267 @@
+//! Strays: Ms whose P was taken in an unmarked call and that have not been back in the runtime (U3, D8).
+//!
+//! A stray may return from its call without entering the runtime. It then runs user code without a P, perhaps one more than
+//! GOMAXPROCS. It must be made to take a P or wait for one, and thousands that sleep must cost nothing meanwhile. So nobody looks
+//! at them: the claimer arms a timer on the CPU clock of the stray's thread, and the thread itself gets the preemption signal once
+//! it has used `BURN_NS`, at the next tick of the kernel.
+//!
+//! ```text
+//!  the claimer, under the claim lock      the handler of the timer's signal, on the stray's thread
+//!  1 counts the stray, notes its clock    1 inside the runtime, runtime dead, …: nothing; else take a P, or wait for one (`answer`)
+//!  2 word: TAKEN                          2 word not TAKEN, or runtime dead: disarm the timer
+//!  3 arms the timer                       3 word TAKEN after all: arm it again
+//! ```
+//!
+//! The M that comes back leaves the timer armed: disarming would cost each return a system call. It fires at most once more
+//! and the handler, which finds the word FREE, disarms it. In the kernel the claimer's 3 and the handler's 2 exclude each other. If
+//! the claimer's is first, the handler's load in 3 comes after the claimer's 2 and sees TAKEN. If the handler's is first, the timer
+//! stays armed. Either way a stray has an armed timer.
+//!
+//! Each M has one timer, made when it is first a stray and deleted when its thread ends. Where the kernel refuses it, or half of
+//! the user's pending signals would be timers, the stray goes on a list, and sysmon looks at `LOOK_MAX` of the list each
+//! millisecond while the list is longer than there are idle Ps. So the cost of the list is bounded, and a long one is slow.
+//! Without preemption there is nothing to be done about a stray, and it has neither.
+
+use std::cell::Cell;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
+
+use crate::base::lock::Held;
+use crate::sched::Sched;
+use crate::sched::model::ptr::Mp;
+use crate::sched::monitor::retake::Claims;
+use crate::sys;
+use crate::sys::CpuTimer;
+
+/// What a stray may use without a P before it is noticed.
+const BURN_NS: u64 = 50_000;
+/// Strays without a timer looked at in one go.
+const LOOK_MAX: usize = 8;
+/// Between two looks while strays without a timer may come back.
+const PACE_NS: u64 = 1_000_000;
+/// In `Stray::timer`: there is none.
+const NO_TIMER: i32 = -1;
+
+/// What there is of an M that is a stray, or was one.
+pub(crate) struct Stray {
+    /// Counted in `Strays::count`. Set by the claimer before TAKEN, cleared by the M after it.
+    is_counted: AtomicBool,
+    /// Its CPU clock when its P was taken. Written by the claimer before TAKEN.
+    since_cpu_ns: AtomicU64,
+    /// Its timer. Written under the claim lock, read by the M's own handler.
+    timer: AtomicI32,
+    /// On the list, and its neighbours there; under the claim lock.
+    is_listed: Cell<bool>,
+    next: Cell<Option<Mp>>,
+    prev: Cell<Option<Mp>>,
+    /// Its CPU clock when sysmon last looked; under the claim lock.
+    looked_cpu_ns: Cell<u64>,
+}
+
+impl Default for Stray {
+    fn default() -> Stray {
+        Stray {
+            is_counted: AtomicBool::new(false),
+            since_cpu_ns: AtomicU64::new(0),
+            timer: AtomicI32::new(NO_TIMER),
+            is_listed: Cell::new(false),
+            next: Cell::new(None),
+            prev: Cell::new(None),
+            looked_cpu_ns: Cell::new(0),
+        }
+    }
+}
+
+impl Stray {
+    fn timer(&self) -> Option<CpuTimer> {
+        // ORDER: Relaxed; the number is written before the timer is armed, and a handler runs on the M's thread after that.
+        match self.timer.load(Relaxed) {
+            NO_TIMER => None,
+            id => Some(CpuTimer::from_id(id)),
+        }
+    }
+}
+
+/// The counts of a runtime, read without a lock.
+#[derive(Default)]
+pub(crate) struct Strays {
+    /// Ms whose P was taken and that have not been back.
+    pub(crate) count: AtomicU32,
+    /// Those on the list; ones that have come back stay there until the next look.
+    pub(crate) listed: AtomicU32,
+    /// Looks at one of them.
+    pub(crate) looks: AtomicU64,
+}
+
+/// Timers of all runtimes, and how many there may be; 0: not asked yet.
+static TIMERS: AtomicU64 = AtomicU64::new(0);
+static TIMERS_MAX: AtomicU64 = AtomicU64::new(0);
+
+/// Makes a timer for a thread, if that leaves the program half of the signals that its user may have pending.
+fn make_timer(tid: i32, signal: i32) -> Option<CpuTimer> {
+    // ORDER: Relaxed, here and below; the counts order nothing, and being off by a few does no harm.
+    let max = match TIMERS_MAX.load(Relaxed) {
+        0 => (sys::pending_signals_max() / 2).max(1),
+        max => max,
+    };
+    TIMERS_MAX.store(max, Relaxed);
+    if TIMERS.load(Relaxed) >= max {
+        return None;
+    }
+    let timer = CpuTimer::new(tid, signal).ok()?;
+    TIMERS.fetch_add(1, Relaxed);
+    Some(timer)
+}
+
+/// The list of strays without a timer; under the claim lock.
+pub(crate) struct StrayList {
+    first: Option<Mp>,
+    last: Option<Mp>,
+}
+
+impl StrayList {
+    pub(crate) const fn new() -> StrayList {
+        StrayList {
+            first: None,
+            last: None,
+        }
+    }
+
+    fn push_back(&mut self, m: Mp) {
+        m.stray.prev.set(self.last);
+        m.stray.next.set(None);
+        match self.last {
+            Some(last) => last.stray.next.set(Some(m)),
+            None => self.first = Some(m),
+        }
+        self.last = Some(m);
+    }
+
+    fn unlink(&mut self, m: Mp) {
+        let (prev, next) = (m.stray.prev.take(), m.stray.next.take());
+        match prev {
+            Some(prev) => prev.stray.next.set(next),
+            None => self.first = next,
+        }
+        match next {
+            Some(next) => next.stray.prev.set(prev),
+            None => self.last = prev,
+        }
+    }
+}
+
+impl Sched {
+    /// The M's P is being taken from it, and the M has not noticed: before the word is TAKEN. Under the claim lock, or on the M.
+    pub(in crate::sched) fn count_stray(&self, m: Mp) {
+        let cpu = sys::thread_cpu_ns(m.tid.load(Relaxed)).unwrap_or(u64::MAX);
+        m.stray.since_cpu_ns.store(cpu, Relaxed);
+        if !m.stray.is_counted.swap(true, Relaxed) {
+            self.strays.count.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// The word is TAKEN: from now on the stray is noticed when it computes.
+    pub(in crate::sched) fn watch_stray(&self, claims: &mut Held<'_, Claims>, m: Mp) {
+        if !self.config.preemption || self.arm_stray(m) {
+            return;
+        }
+        m.stray
+            .looked_cpu_ns
+            .set(m.stray.since_cpu_ns.load(Relaxed));
+        if !m.stray.is_listed.replace(true) {
+            claims.strays.push_back(m);
+            self.strays.listed.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Arms the M's timer; false: it has none and gets none, or its signal does not arrive. Under the claim lock.
+    fn arm_stray(&self, m: Mp) -> bool {
+        if self.calls.is_signal_lost.load(Relaxed) {
+            return false;
+        }
+        if m.stray.timer().is_none()
+            && let Some(timer) = make_timer(m.tid.load(Relaxed), self.config.preemption_signal)
+        {
+            m.stray.timer.store(timer.id(), Relaxed);
+        }
+        m.stray
+            .timer()
+            .is_some_and(|timer| timer.set(BURN_NS).is_ok())
+    }
+
+    /// The M is about its own business again, with a P or without need of one; the word is not TAKEN. On the M. CONTEXT: signal.
+    pub(in crate::sched) fn stray_is_back(&self, m: Mp) {
+        if !m.stray.is_counted.load(Relaxed) {
+            return; // it comes from a marked call
+        }
+        m.stray.is_counted.store(false, Relaxed);
+        self.strays.count.fetch_sub(1, Relaxed);
+        let cpu = sys::thread_cpu_ns(m.tid.load(Relaxed)).unwrap_or(0);
+        let burned = cpu.saturating_sub(m.stray.since_cpu_ns.load(Relaxed));
+        if burned >= BURN_NS {
+            self.calls.overshoots.add_shared(1);
+            self.calls.overshoot_ns.add_shared(burned);
+        }
+    }
+
+    /// The timer's signal has been answered. On the M. CONTEXT: signal.
+    pub(in crate::sched) fn disarm_unless_stray(&self, m: Mp) {
+        let is_stray = || m.claim.is_taken() && !self.dead.load(Relaxed);
+        if is_stray() {
+            return; // it could not be helped just now: the timer fires again
+        }
+        if let Some(timer) = m.stray.timer() {
+            // A refusal leaves it armed, which costs one more signal.
+            let _ = timer.set(0);
+            if is_stray() {
+                let _ = timer.set(BURN_NS);
+            }
+        }
+    }
+
+    /// Strays without a timer that compute are made to take a P or wait for one. Returns how soon to look again.
+    pub(in crate::sched) fn look_at_strays(&self, claims: &mut Held<'_, Claims>) -> u64 {
+        let listed = self.strays.listed.load(Relaxed);
+        for _ in 0..LOOK_MAX.min(listed as usize) {
+            let Some(m) = claims.strays.first else { break };
+            claims.strays.unlink(m);
+            if !m.claim.is_taken() {
+                m.stray.is_listed.set(false);
+                self.strays.listed.fetch_sub(1, Relaxed);
+                continue;
+            }
+            claims.strays.push_back(m);
+            self.look_at_stray(claims, m);
+        }
+        // While there are idle Ps for all of them there are not too many at work, whoever comes back.
+        let is_urgent = self.strays.listed.load(Relaxed) > self.npidle.load(Relaxed);
+        if is_urgent { PACE_NS } else { u64::MAX }
+    }
+
+    fn look_at_stray(&self, claims: &mut Held<'_, Claims>, m: Mp) {
+        self.strays.looks.fetch_add(1, Relaxed);
+        let Some(cpu) = sys::thread_cpu_ns(m.tid.load(Relaxed)) else {
+            return;
+        };
+        if cpu.saturating_sub(m.stray.looked_cpu_ns.get()) >= BURN_NS {
+            m.stray.looked_cpu_ns.set(cpu);
+            self.insist(claims, m, sys::monotonic_ns(), false);
+        }
+    }
+
+    /// The M's thread ends: the next one to have the struct has another clock.
+    pub(in crate::sched) fn forget_stray(&self, claims: &mut Held<'_, Claims>, m: Mp) {
+        if let Some(timer) = m.stray.timer() {
+            m.stray.timer.store(NO_TIMER, Relaxed);
+            timer.delete();
+            TIMERS.fetch_sub(1, Relaxed);
+        }
+        if m.stray.is_counted.swap(false, Relaxed) {
+            self.strays.count.fetch_sub(1, Relaxed);
+        }
+        if m.stray.is_listed.replace(false) {
+            claims.strays.unlink(m);
+            self.strays.listed.fetch_sub(1, Relaxed);
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! A goroutine that runs into the guard below its stack gets a report that names it and the setting to change (U8).
+//!
+//! The fault arrives as SIGSEGV on the M's own signal stack. The handler asks one question: is this
+//! thread an M, does the address lie in the guard of the goroutine it runs, and was the goroutine
+//! on its own stack? If not, the fault is none of ours and goes to whoever handled it before (std
+//! reports overflows of plain threads there). The overflow of a stack that the goroutine has gone
+//! to itself (`stacker`, a coroutine) is none of ours either: no setting of the runtime enlarges
+//! it.
+//!
+//! CONTEXT: signal. Nothing here allocates or takes a lock.
+
+use std::ffi::{c_int, c_void};
+use std::io;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::{AtomicBool, AtomicPtr};
+use std::sync::{Mutex, PoisonError};
+
+use crate::sched::model::current::current_m;
+use crate::sched::model::ptr::Gp;
+use crate::stack::{Arena, class_size};
+use crate::sys;
+
+/// The handlers before ours, for SIGSEGV and SIGBUS.
+static OLD: [AtomicPtr<libc::sigaction>; 2] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 2];
+/// The name that `run` gives to a main goroutine.
+const MAIN: &str = "main";
+const SIGNALS: [c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
+
+/// Installs the handler, once per process. In user context.
+pub(crate) fn install() -> io::Result<()> {
+    static DONE: Mutex<bool> = Mutex::new(false);
+    let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
+    if !*done {
+        for (signal, old) in SIGNALS.into_iter().zip(&OLD) {
+            // The old action must be known before ours can run, so it is read first.
+            let before = Box::into_raw(Box::new(sys::read_action(signal)?));
+            // ORDER: Release; pairs with the Acquire in `pass_on`.
+            old.store(before, Release);
+            // SAFETY: D4, the handler is async-signal-safe and runs on the alternate stack.
+            unsafe { sys::sigaction_install(signal, on_fault, libc::SA_ONSTACK)? };
+        }
+        *done = true;
+    }
+    Ok(())
+}
+
+extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel passes a valid siginfo.
+    let addr = unsafe { (*info).si_addr() } as usize;
+    if let Some(g) = current_m().and_then(|m| m.curg())
+        && let Some(stack) = g.stack()
+    {
+        // SAFETY: D4, the kernel's own word; the handler is still running.
+        let sp = unsafe { sys::Interrupted::new(context) }.sp();
+        let (lo, hi) = Arena::guard_range(&stack);
+        // A large frame may begin below the guard that it has touched.
+        let is_below = (lo.saturating_sub(class_size(stack.class))..hi).contains(&sp);
+        if (lo..hi).contains(&addr) && (is_below || stack.contains(sp)) {
+            report(g, addr);
+        }
+    }
+    pass_on(signal, info, context);
+}
+
+fn report(g: Gp, addr: usize) -> ! {
+    static REPORTING: AtomicBool = AtomicBool::new(false);
+    if REPORTING.swap(true, Acquire) {
+        loop {
+            sys::sleep_ns(1_000_000_000);
+        }
+    }
+    let (lo, hi) = (g.stack_lo.get(), g.stack_hi.get());
+    let limit = class_size(g.class.get());
+    sys::eprint_raw(format_args!(
+        "runtime: goroutine stack exceeds {limit}-byte limit\n\
+         runtime: address {addr:#x} is in the guard below stack [{lo:#x}, {hi:#x})\n\
+         fatal error: stack overflow\n\ngoroutine {}",
+        g.id()
+    ));
+    if let Some(name) = g.name() {
+        sys::eprint_raw(format_args!(" \"{name}\""));
+    }
+    sys::write_stderr(b" [running]");
+    if let Some(site) = g.site.get() {
+        sys::eprint_raw(format_args!(
+            ", created in goroutine {} at {site}",
+            g.parent.load(std::sync::atomic::Ordering::Relaxed)
+        ));
+    }
+    let for_one = match g.name() == Some(MAIN) {
+        true => "",
+        false => "for one goroutine with gosched::thread::Builder::stack_size, ",
+    };
+    sys::eprint_raw(format_args!(
+        "\n\nRaise the limit {for_one}for all with gosched::Builder::stack_size\n\
+         or the environment variable RUST_MIN_STACK.\n"
+    ));
+    sys::exit_process(2)
+}
+
+/// Not ours: the handler before us decides.
+fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    let old = SIGNALS.iter().zip(&OLD).find(|(s, _)| **s == signal);
+    // ORDER: Acquire; pairs with the Release in `install`.
+    let Some(old) = old.map(|(_, old)| old.load(Acquire)) else {
+        return;
+    };
+    // SAFETY: stored by `install`, never freed.
+    let Some(old) = (unsafe { old.as_ref() }) else {
+        return;
+    };
+    // SAFETY: D4, what the process had, and what the kernel passed to our own handler.
+    if !unsafe { sys::call_handler(old, signal, info, context) } {
+        // Back to the old action: the faulting instruction runs again and meets it.
+        // SAFETY: D4, restores what the process had.
+        unsafe { libc::sigaction(signal, old, std::ptr::null_mut()) };
+    }
+}

@@ -1,0 +1,205 @@
+//! Who asks the kernel: a driver is one epoll, and belongs to a runtime, whose threads poll it (`sched::netpoll`), or to the
+//! process, for sockets on which a plain thread waits first.
+//!
+//! A descriptor is registered with one driver, its *home*, when somebody first waits on it. Others who wait on it later, be they of
+//! another runtime, are woken by that driver all the same, and counted there: a runtime polls as long as anybody waits for what it
+//! is told of. When a runtime ends its descriptors lose their home; who waits on them is woken and finds another.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use crate::sched::park::{Entered, enter};
+use crate::sched::sources::netpoll::SIDES;
+use crate::sched::sources::netpoll::slot;
+use crate::sched::sources::netpoll::slot::Slot;
+use crate::sched::waitq::WakeList;
+use crate::sched::{Sched, forked, registry};
+use crate::sys;
+use crate::sys::{BELL, Epoll};
+
+/// Changes that are fetched at once.
+const EVENTS: usize = 128;
+
+/// An epoll and those who wait for it to tell.
+pub(crate) struct Driver {
+    epoll: Epoll,
+    /// Goroutines and threads that wait on descriptors whose home this is.
+    waiters: AtomicU32,
+    /// Its runtime is gone.
+    is_closed: AtomicBool,
+    /// One polls, which is enough.
+    is_polling: AtomicBool,
+    /// When somebody last polled (ns).
+    looked_ns: AtomicU64,
+}
+
+impl Driver {
+    /// Never freed: who waits may look at it when its runtime is gone. As the structs of threads are.
+    pub(crate) fn new() -> io::Result<&'static Driver> {
+        Ok(Box::leak(Box::new(Driver {
+            epoll: Epoll::new()?,
+            waiters: AtomicU32::new(0),
+            is_closed: AtomicBool::new(false),
+            is_polling: AtomicBool::new(false),
+            looked_ns: AtomicU64::new(0),
+        })))
+    }
+
+    #[inline]
+    pub(crate) fn has_waiters(&self) -> bool {
+        self.waiters.load(Relaxed) != 0
+    }
+
+    /// One more waits; true: it is the first. Under the lock of a slot whose home this is.
+    pub(super) fn begin_wait(&self) -> bool {
+        self.waiters.fetch_add(1, SeqCst) == 0
+    }
+
+    pub(super) fn end_wait(&self) {
+        self.waiters.fetch_sub(1, Relaxed);
+    }
+
+    #[cfg(test)]
+    pub(super) fn waiters(&self) -> u32 {
+        self.waiters.load(SeqCst)
+    }
+
+    pub(crate) fn looked_ns(&self) -> u64 {
+        self.looked_ns.load(Relaxed)
+    }
+
+    /// Fetches changes, waiting for the first until the deadline (0: not at all) or the bell. Who is to be woken is in the list.
+    pub(crate) fn poll(&self, deadline_ns: u64) -> WakeList {
+        let mut events = [const { MaybeUninit::uninit() }; EVENTS];
+        let mut wake = WakeList::new();
+        let events = self.epoll.wait(&mut events, deadline_ns);
+        self.looked_ns.store(sys::monotonic_ns(), Relaxed);
+        for event in events.iter().filter(|event| event.data != BELL) {
+            slot::dispatch(event.data, event.what, &mut wake);
+        }
+        wake
+    }
+
+    /// As [`Driver::poll`], without waiting; None: somebody else does that at this moment.
+    pub(crate) fn try_poll(&self) -> Option<WakeList> {
+        // ORDER: SeqCst is more than it takes: two at a time would do no harm.
+        if self.is_polling.load(Relaxed) || self.is_polling.swap(true, SeqCst) {
+            return None;
+        }
+        let wake = self.poll(0);
+        self.is_polling.store(false, SeqCst);
+        Some(wake)
+    }
+
+    /// Ends a wait in [`Driver::poll`].
+    pub(crate) fn ring(&self) {
+        self.epoll.ring();
+    }
+
+    /// The runtime ends. None of its threads polls any more; `is_last`: nor has any of them anything to do with it.
+    pub(crate) fn close(&'static self, is_last: bool) {
+        self.is_closed.store(true, SeqCst);
+        for slot in slot::all() {
+            // The lock comes before the look: an `adopt` that has not seen `is_closed` holds it until the home is stored.
+            let mut wake = WakeList::new();
+            let rt = enter();
+            let mut queues = slot.queues.lock();
+            if slot.home().is_some_and(|home| std::ptr::eq(home, self)) {
+                slot.set_home(None);
+                for side in SIDES {
+                    Slot::wake_all(queues.of(side), &mut wake);
+                }
+            }
+            drop(queues);
+            wake.wake_in(&rt);
+        }
+        if is_last {
+            // SAFETY: D2, only its own runtime's goroutines bring it descriptors, and none of them runs; no slot leads here.
+            unsafe { self.epoll.close() };
+        }
+    }
+
+    /// Registers the slot's descriptor here. Under the slot's lock, while it has no home.
+    pub(super) fn adopt(&'static self, slot: &Slot, fd: i32) -> io::Result<()> {
+        if self.is_closed.load(SeqCst) {
+            return Ok(()); // the caller looks again
+        }
+        self.epoll.add(fd, slot.data())?;
+        slot.fd.store(fd, Relaxed);
+        slot.set_home(Some(self));
+        Ok(())
+    }
+
+    /// The descriptor leaves.
+    pub(super) fn forget(&self, fd: i32) {
+        self.epoll.remove(fd);
+    }
+}
+
+/// The process's own driver.
+static OUTSIDE: OnceLock<&'static Driver> = OnceLock::new();
+/// Held while it is made: there is one, and it has a thread.
+static MAKING: Mutex<()> = Mutex::new(());
+
+/// Whether anybody waits for the process's own driver.
+pub(crate) fn outside_has_waiters() -> bool {
+    OUTSIDE.get().is_some_and(|driver| driver.has_waiters())
+}
+
+/// The driver for whoever waits here: of the goroutine's runtime, or the process's. Outside the runtime.
+pub(super) fn of_caller() -> io::Result<&'static Driver> {
+    let own = crate::sched::model::current::current_g().map(|g| g.sched().net_driver());
+    match own.transpose()? {
+        // Of a runtime that is gone, a goroutine may go on until it waits.
+        Some(driver) if !driver.is_closed.load(SeqCst) => Ok(driver),
+        _ => outside(),
+    }
+}
+
+fn outside() -> io::Result<&'static Driver> {
+    if let Some(driver) = OUTSIDE.get() {
+        return Ok(driver);
+    }
+    let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(driver) = OUTSIDE.get() {
+        return Ok(driver);
+    }
+    forked::watch()?;
+    let driver = Driver::new()?;
+    let thread = std::thread::Builder::new().name("gosched-net".into());
+    thread.spawn(move || serve(driver)).inspect_err(|_| {
+        // SAFETY: nobody else has seen it.
+        unsafe { driver.epoll.close() };
+    })?;
+    Ok(OUTSIDE.get_or_init(|| driver))
+}
+
+/// The process's own driver has a thread that polls it.
+fn serve(driver: &Driver) {
+    registry::add_thread();
+    loop {
+        driver.poll(u64::MAX).wake();
+    }
+}
+
+/// Somebody waits for `home`, the first to do so: whoever should ask it must know. Inside the runtime.
+pub(super) fn announce(rt: &Entered, home: &'static Driver) {
+    let is_home = |sched: &Sched| {
+        let driver = sched.poller.driver();
+        driver.is_some_and(|driver| std::ptr::eq(driver, home))
+    };
+    match rt.m().filter(|m| is_home(m.sched())) {
+        Some(m) => m.sched().net_waiter_came(m),
+        // Another runtime's, or the process's own, which is asked always.
+        None => {
+            let registry = registry::lock();
+            if let Some(sched) = registry.runtimes().find(|sched| is_home(sched)) {
+                sched.net_stranger_came();
+            }
+        }
+    }
+}

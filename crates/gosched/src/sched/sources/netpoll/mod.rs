@@ -1,0 +1,403 @@
+//! The network poller: a goroutine that would block on a socket waits until the kernel says that it would not (D10, F5).
+//!
+//! A socket is non-blocking. An operation on it is tried; if it would block, the goroutine waits for a change and tries again.
+//! [`Desc`] is what is known of one socket: who waits, until when, what has happened (`slot`). A `driver` asks the kernel for changes.
+//! `sched::netpoll` says when the scheduler does that.
+//!
+//! ```text
+//!  who waits                                     who tells
+//!  seq ← the side's number of changes            the kernel's change is fetched
+//!  try; it would block                           lock the slot
+//!  lock the slot                                 change the number
+//!  the number is not seq any more: try again     claim the first who waits
+//!  queue a node; unlock; park                    unlock; wake
+//! ```
+//!
+//! One who is woken and done wakes the next: a change may be enough for several, and is told once.
+//!
+//! Deadlines belong to the socket and may change while somebody waits: who waits is woken and looks again.
+
+mod changes;
+pub(crate) mod driver;
+mod slot;
+#[cfg(test)]
+mod tests;
+
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::time::{Duration, Instant};
+
+use crate::sched::model::g::WaitReason;
+use crate::sched::park::{Entered, enter};
+use crate::sched::sources::netpoll::driver::Driver;
+use crate::sched::sources::netpoll::slot::{Flow, Slot};
+use crate::sched::waitq::{Node, On, Outcome, WaitKind, Waiter, WakeList};
+use crate::sys;
+use crate::thread::check_cancelled;
+
+static READ: WaitKind = WaitKind::expecting(WaitReason::IoRead).passing_on(|waiter, by| {
+    // SAFETY: by the caller's promise; the kind's waiters are parked by `Desc::wait`.
+    unsafe { end_abandoned(waiter, by, Side::Read) };
+});
+static WRITE: WaitKind = WaitKind::expecting(WaitReason::IoWrite).passing_on(|waiter, by| {
+    // SAFETY: as above.
+    unsafe { end_abandoned(waiter, by, Side::Write) };
+});
+
+/// The waiter never goes on: its home counts it no more, and if it was woken it wakes the next one.
+///
+/// # Safety
+/// As `waitq::PassOn` says; the waiter was parked by [`Desc::wait`].
+unsafe fn end_abandoned(waiter: &Waiter, by: Option<&Node>, side: Side) {
+    let socket = waiter.on.get().cases_at.cast::<Parked>();
+    // SAFETY: D2, it lies on the abandoned stack, beside the waiter.
+    let Parked { slot, home } = unsafe { *socket };
+    home.end_wait();
+    if by.is_some() {
+        slot.wake_next(side);
+    }
+}
+
+/// What a waiter waits on.
+#[derive(Clone, Copy)]
+struct Parked {
+    slot: &'static Slot,
+    home: &'static Driver,
+}
+
+/// A direction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Side {
+    Read,
+    Write,
+}
+
+const SIDES: [Side; 2] = [Side::Read, Side::Write];
+
+/// A handle to what is known of an open socket; clones of a socket share it.
+pub(crate) struct Desc(&'static Slot);
+
+impl Desc {
+    /// For a descriptor that is open and non-blocking.
+    pub(crate) fn new() -> Desc {
+        Desc(slot::take())
+    }
+
+    /// Another handle, for a duplicate of the same socket.
+    pub(crate) fn share(&self) -> Desc {
+        self.0.retain();
+        Desc(self.0)
+    }
+
+    /// Tries `op`, which does not block, until it says something else than that it would; waits until there is something to read in
+    /// between.
+    ///
+    /// # Errors
+    /// `op`'s; [`TimedOut`](ErrorKind::TimedOut) if the deadline has passed, [`WouldBlock`](ErrorKind::WouldBlock) if the timeout has,
+    /// or the socket is set non-blocking.
+    pub(crate) fn read<T>(
+        &self,
+        fd: BorrowedFd<'_>,
+        op: impl FnMut() -> io::Result<T>,
+    ) -> io::Result<T> {
+        self.operate(fd, Side::Read, op)
+    }
+
+    /// As [`Desc::read`], when there is room to write.
+    pub(crate) fn write<T>(
+        &self,
+        fd: BorrowedFd<'_>,
+        op: impl FnMut() -> io::Result<T>,
+    ) -> io::Result<T> {
+        self.operate(fd, Side::Write, op)
+    }
+
+    #[inline]
+    fn operate<T>(
+        &self,
+        fd: BorrowedFd<'_>,
+        side: Side,
+        mut op: impl FnMut() -> io::Result<T>,
+    ) -> io::Result<T> {
+        let flow = self.flow(side);
+        let mut attempt = Attempt::new();
+        loop {
+            self.check_deadline(flow)?;
+            let seq = flow.changes.seq();
+            match op() {
+                Err(error) if error.kind() == ErrorKind::WouldBlock && !self.is_nonblocking() => {
+                    self.wait(fd, side, seq, &mut attempt)?;
+                }
+                done => {
+                    self.finish(side, &attempt);
+                    return done;
+                }
+            }
+        }
+    }
+
+    /// Declares the descriptor a TCP connection (or a listener for them) with nothing on top, whose reads end short only where
+    /// there is no more. Before anybody else uses it.
+    pub(crate) fn set_plain(&self) {
+        self.0.is_plain.store(true, Relaxed);
+    }
+
+    pub(crate) fn is_plain(&self) -> bool {
+        self.0.is_plain.load(Relaxed)
+    }
+
+    /// The user gets at the descriptor, and may put a protocol on top that keeps its own boundaries (kernel TLS returns a record
+    /// at a time): from now on a short read proves nothing.
+    #[inline]
+    pub(crate) fn hand_out(&self) {
+        if self.is_plain() {
+            self.0.is_plain.store(false, Relaxed);
+        }
+    }
+
+    /// As [`Desc::read`], for streams: the kernel is given `len` bytes of buffers. Where the descriptor is plain, a shorter result
+    /// means that there is no more at the moment, so that the next read waits without trying.
+    ///
+    /// A read that comes to an urgent mark ends short, too. The kernel reports urgent data as a change of its own, which is odd
+    /// for good (`changes`).
+    pub(crate) fn read_some(
+        &self,
+        fd: BorrowedFd<'_>,
+        len: usize,
+        mut op: impl FnMut() -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        let flow = self.flow(Side::Read);
+        let mut attempt = Attempt::new();
+        loop {
+            self.check_deadline(flow)?;
+            let seq = flow.changes.seq();
+            if flow.changes.is_dry(seq) && !self.is_nonblocking() {
+                self.wait(fd, Side::Read, seq, &mut attempt)?;
+                continue;
+            }
+            match op() {
+                Err(error) if error.kind() == ErrorKind::WouldBlock && !self.is_nonblocking() => {
+                    self.wait(fd, Side::Read, seq, &mut attempt)?;
+                }
+                done => {
+                    // After `op`: while the flag is set the descriptor has not left, and was plain during `op`.
+                    if done.as_ref().is_ok_and(|n| 0 < *n && *n < len) && self.is_plain() {
+                        flow.changes.set_dry(seq);
+                    }
+                    self.finish(Side::Read, &attempt);
+                    return done;
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn flow(&self, side: Side) -> &'static Flow {
+        &self.0.flows[side as usize]
+    }
+
+    /// A deadline that has passed is in the way of everything, be there data or not.
+    #[inline]
+    fn check_deadline(&self, flow: &Flow) -> io::Result<()> {
+        match sys::has_passed(flow.deadline.load(Relaxed)) {
+            true => Err(ErrorKind::TimedOut.into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Waits for a change after `seq`; returns to try again.
+    #[inline(never)]
+    fn wait(
+        &self,
+        fd: BorrowedFd<'_>,
+        side: Side,
+        seq: u32,
+        attempt: &mut Attempt,
+    ) -> io::Result<()> {
+        let flow = self.flow(side);
+        let timeout_at = attempt.timeout_at(flow);
+        self.find_home(fd)?;
+        let waiter = Waiter::new();
+        let node = Node::new(&waiter, 0);
+        let rt = enter();
+        if attempt.must_unwind(&rt) {
+            drop(rt);
+            check_cancelled();
+            attempt.is_told = true;
+            return Ok(());
+        }
+        let mut queues = self.0.queues.lock();
+        // Under the lock: the home may have gone since it was found, and another one may have come.
+        let Some(home) = self.0.home().filter(|_| flow.changes.seq() == seq) else {
+            return Ok(());
+        };
+        let parked = Parked { slot: self.0, home };
+        let deadline = flow.deadline.load(Relaxed);
+        waiter.on.set(On {
+            object: self.0.fd.load(Relaxed) as usize,
+            cases_at: (&raw const parked).cast(),
+            ..On::NOTHING
+        });
+        // SAFETY: G4, the node is taken out below before this frame ends.
+        unsafe { queues.of(side).push_back(&node) };
+        let is_first = home.begin_wait();
+        drop(queues);
+        if is_first {
+            driver::announce(&rt, home);
+        }
+        let kind = match side {
+            Side::Read => &READ,
+            Side::Write => &WRITE,
+        };
+        let outcome = waiter.wait_in(rt, kind, deadline.min(timeout_at));
+        home.end_wait();
+        if let Outcome::Case(_) = outcome {
+            attempt.is_woken = true;
+            return Ok(());
+        }
+        {
+            let _rt = enter();
+            self.0.queues.lock().of(side).remove(&node);
+        }
+        match outcome {
+            Outcome::TimedOut if deadline <= timeout_at => Err(ErrorKind::TimedOut.into()),
+            Outcome::TimedOut => Err(io::Error::from_raw_os_error(libc::EAGAIN)),
+            _ => Ok(()), // it is to unwind, before it waits again
+        }
+    }
+
+    /// Registers the descriptor if nobody is told of it. It may lose its home at once.
+    #[inline]
+    fn find_home(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        match self.0.home() {
+            Some(_) => Ok(()),
+            None => self.register(fd),
+        }
+    }
+
+    #[cold]
+    fn register(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        let driver = driver::of_caller()?;
+        let _rt = enter();
+        let _queues = self.0.queues.lock();
+        if self.0.home().is_none() {
+            driver.adopt(self.0, fd.as_raw_fd())?;
+        }
+        Ok(())
+    }
+
+    /// One who was woken is done: there may be something for the next.
+    #[inline]
+    fn finish(&self, side: Side, attempt: &Attempt) {
+        if attempt.is_woken {
+            self.0.wake_next(side);
+        }
+    }
+
+    /// Whether operations fail instead of waiting. The descriptor itself is non-blocking always.
+    pub(crate) fn set_nonblocking(&self, yes: bool) {
+        self.0.is_nonblocking.store(yes, Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn is_nonblocking(&self) -> bool {
+        self.0.is_nonblocking.load(Relaxed)
+    }
+
+    /// How long an operation may wait. For waits that begin later.
+    ///
+    /// # Errors
+    /// For a timeout of zero, as std's.
+    pub(crate) fn set_timeout(&self, side: Side, timeout: Option<Duration>) -> io::Result<()> {
+        let ns = match timeout {
+            None => 0,
+            Some(Duration::ZERO) => {
+                return Err(io::Error::new(
+                    ErrorKind::InvalidInput,
+                    "cannot set a 0 duration timeout",
+                ));
+            }
+            Some(timeout) => u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX),
+        };
+        self.flow(side).timeout.store(ns, Relaxed);
+        Ok(())
+    }
+
+    pub(crate) fn timeout(&self, side: Side) -> Option<Duration> {
+        match self.flow(side).timeout.load(Relaxed) {
+            0 => None,
+            ns => Some(Duration::from_nanos(ns)),
+        }
+    }
+
+    /// Until when operations may be done at all. Whoever waits looks again.
+    pub(crate) fn set_deadline(&self, side: Side, deadline: Option<Instant>) {
+        let ns = deadline.map_or(u64::MAX, sys::deadline_of);
+        let rt = enter();
+        let mut wake = WakeList::new();
+        let mut queues = self.0.queues.lock();
+        // Under the lock: who queues itself has seen this one, or is woken.
+        self.flow(side).deadline.store(ns, SeqCst);
+        Slot::wake_all(queues.of(side), &mut wake);
+        drop(queues);
+        wake.wake_in(&rt);
+    }
+
+    /// The descriptor goes its own way: nobody is told of it any more.
+    pub(crate) fn forget(self, fd: BorrowedFd<'_>) {
+        let rt = enter();
+        let mut wake = WakeList::new();
+        let mut queues = self.0.queues.lock();
+        if let Some(home) = self.0.home() {
+            home.forget(fd.as_raw_fd());
+            self.0.set_home(None);
+            // Clones register again, those that wait already too.
+            for side in SIDES {
+                Slot::wake_all(queues.of(side), &mut wake);
+            }
+        }
+        drop(queues);
+        wake.wake_in(&rt);
+    }
+}
+
+impl Drop for Desc {
+    fn drop(&mut self) {
+        self.0.release();
+    }
+}
+
+/// One operation under way.
+struct Attempt {
+    /// When its timeout has passed, from its first wait on.
+    timeout_at: Option<u64>,
+    /// It was woken, and wakes the next when it is done.
+    is_woken: bool,
+    /// It was asked to unwind and could not. Nobody asks again.
+    is_told: bool,
+}
+
+impl Attempt {
+    #[inline]
+    fn new() -> Attempt {
+        Attempt {
+            timeout_at: None,
+            is_woken: false,
+            is_told: false,
+        }
+    }
+
+    fn timeout_at(&mut self, flow: &Flow) -> u64 {
+        *self
+            .timeout_at
+            .get_or_insert_with(|| match flow.timeout.load(Relaxed) {
+                0 => u64::MAX,
+                ns => sys::deadline_after(Duration::from_nanos(ns)),
+            })
+    }
+
+    fn must_unwind(&self, rt: &Entered) -> bool {
+        !self.is_told && rt.g().is_some_and(|g| g.must_unwind())
+    }
+}

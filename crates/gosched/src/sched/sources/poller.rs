@@ -1,0 +1,195 @@
+//! The watcher: the one M that sleeps until the next timer, without a P; where the network is in use, in its poller, so that
+//! what comes first wakes it.
+//!
+//! ```text
+//!  until          meaning
+//!  NOBODY         nobody watches
+//!  COMING         somebody is about to
+//!  anything else  somebody watches, until then (ns)
+//! ```
+//!
+//! It publishes until when it sleeps and looks at the timers again; who puts in an earlier one shows it and then looks at the
+//! watcher. With a barrier on both sides one of them sees the other (timer/1, timer/2). A watcher that leaves stores NOBODY, and
+//! its M looks for timers once more (timer/3).
+//!
+//! Who wants it to come back sets its note and rings the bell if it is in the poller; it says that it goes there and then looks at
+//! its note (bell/1, bell/2).
+
+use std::ptr;
+
+use crate::base::note::Note;
+use crate::sched::sources::netpoll::driver::Driver;
+use crate::sched::waitq::WakeList;
+use crate::shim::{self, Acquire, AtomicBool, AtomicPtr, AtomicU64, Relaxed, SeqCst, fence};
+use crate::sys;
+
+const NOBODY: u64 = 0;
+const COMING: u64 = 1;
+/// The kernel ends a sleep up to this much late (the timer slack of a thread, unless the program changes it), so that it
+/// ends several with one interrupt. The slack is the thread's, and goroutines run on this thread next: it stays as it is.
+const SLACK_NS: u64 = 50_000;
+/// In `epoll_wait` the slack of longer sleeps is this part of the time to sleep, up to a maximum.
+const POLL_SLACK_PART: u64 = 1_000;
+const POLL_SLACK_MAX_NS: u64 = 100_000_000;
+/// How late the watcher may be. What is due within it of each other costs one wake-up.
+const LATE_NS: u64 = 20_000;
+
+/// Who waits for the next timer, and for the network.
+pub(crate) struct Poller {
+    until: AtomicU64,
+    note: Note,
+    /// The network's; null: nobody has used it yet. Once set it stays.
+    driver: AtomicPtr<Driver>,
+    /// The watcher is in the driver, or about to be.
+    is_inside: AtomicBool,
+}
+
+impl Poller {
+    pub(crate) fn new() -> Poller {
+        Poller {
+            until: AtomicU64::new(NOBODY),
+            note: Note::new(),
+            driver: AtomicPtr::new(ptr::null_mut()),
+            is_inside: AtomicBool::new(false),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn driver(&self) -> Option<&'static Driver> {
+        // ORDER: Acquire; pairs with the SeqCst in `set_driver`.
+        // SAFETY: GF, drivers are never freed.
+        unsafe { self.driver.load(Acquire).as_ref() }
+    }
+
+    /// The network is in use from now on; somebody else may have been faster. Whoever watches without it comes back.
+    pub(crate) fn set_driver(&self, driver: &'static Driver) -> &'static Driver {
+        let new = ptr::from_ref(driver).cast_mut();
+        let set = self
+            .driver
+            .compare_exchange(ptr::null_mut(), new, SeqCst, SeqCst);
+        self.wake();
+        match set {
+            Ok(_) => driver,
+            // SAFETY: as above.
+            Err(faster) => unsafe { &*faster },
+        }
+    }
+
+    pub(crate) fn is_watching(&self) -> bool {
+        self.until.load(Relaxed) != NOBODY
+    }
+
+    /// Becomes the watcher, if nobody is; true: `sleep` must follow. Under the scheduler lock, so that who queues a P for the next
+    /// free M sees either that M or a watcher to wake.
+    #[must_use = "the watcher must sleep"]
+    pub(crate) fn begin(&self) -> bool {
+        self.until
+            .compare_exchange(NOBODY, COMING, SeqCst, Relaxed)
+            .is_ok()
+    }
+
+    /// The watcher sleeps until the next timer is due, somebody kicks, or the network has something: who is to be woken then.
+    pub(crate) fn sleep(&self, next: impl Fn() -> u64) -> WakeList {
+        let mut wake = WakeList::new();
+        loop {
+            let until = next();
+            let driver = self.driver();
+            if until == u64::MAX && !driver.is_some_and(Driver::has_waiters) {
+                break;
+            }
+            self.until.store(until.max(COMING), SeqCst);
+            // FENCE: timer/2 — the announcement before the second look at the timers; meets timer/1 in `kick`.
+            fence(SeqCst);
+            if next() >= until {
+                match driver {
+                    Some(driver) => wake = self.sleep_in(driver, until),
+                    None => self.sleep_on_note(until),
+                }
+                break;
+            }
+        }
+        // Cleared before the next watcher can come, never after: a wake meant for that one must stay. One meant for us
+        // that comes late costs the next a needless turn.
+        self.note.clear();
+        self.until.store(NOBODY, SeqCst);
+        // FENCE: timer/3 — the end of the watch before the caller's look for timers, which may begin
+        // another watch; meets timer/1 in `kick`. The other thread has relied on this one until now.
+        fence(SeqCst);
+        wake
+    }
+
+    fn sleep_on_note(&self, until: u64) {
+        let is_woken = self.note.sleep_until(ask_for(until, SLACK_NS));
+        if !is_woken && sys::monotonic_ns() < until {
+            self.note.sleep_until(until);
+        }
+    }
+
+    fn sleep_in(&self, driver: &Driver, until: u64) -> WakeList {
+        self.is_inside.store(true, SeqCst);
+        // FENCE: bell/2 — the announcement before the look at the note; meets bell/1 in `wake`.
+        fence(SeqCst);
+        let wake = match self.note.is_set() {
+            true => WakeList::new(),
+            false => self.poll_until(driver, until),
+        };
+        self.is_inside.store(false, SeqCst);
+        wake
+    }
+
+    fn poll_until(&self, driver: &Driver, until: u64) -> WakeList {
+        if until == u64::MAX {
+            return driver.poll(until);
+        }
+        let left = until.saturating_sub(sys::monotonic_ns());
+        let slack = (left / POLL_SLACK_PART).clamp(SLACK_NS, POLL_SLACK_MAX_NS);
+        let wake = driver.poll(ask_for(until, slack));
+        match wake.is_empty() && !self.note.is_set() && sys::monotonic_ns() < until {
+            true => driver.poll(until),
+            false => wake,
+        }
+    }
+
+    /// A timer for `when` was put in as the first of its heap, and the heap's lock released: the watcher must not oversleep. False:
+    /// nobody watches.
+    pub(crate) fn kick(&self, when: u64) -> bool {
+        // FENCE: timer/1 — the timer, by the release of the heap's lock, before the look at the watcher; meets timer/2 in `sleep`.
+        shim::fence_after_rmw();
+        let until = self.until.load(SeqCst);
+        if until > when && !self.note.is_set() {
+            self.wake();
+        }
+        until != NOBODY
+    }
+
+    /// Ends any wait: a P waits for a thread, or the runtime is being dropped.
+    pub(crate) fn wake(&self) {
+        self.note.wakeup();
+        // FENCE: bell/1 — the note before the look at where the watcher is; meets bell/2 in `sleep_in`.
+        fence(SeqCst);
+        if self.is_inside.load(SeqCst)
+            && let Some(driver) = self.driver()
+        {
+            driver.ring();
+        }
+    }
+}
+
+/// What to ask of the kernel to be woken `LATE_NS` after `until`, where the kernel takes `slack` more than it is asked for. A
+/// kernel that takes less ends the sleep early: the rest follows.
+fn ask_for(until: u64, slack: u64) -> u64 {
+    until.saturating_sub(slack - LATE_NS).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slack_is_asked_for_beforehand() {
+        assert_eq!(ask_for(1_000_000, SLACK_NS) + SLACK_NS, 1_000_000 + LATE_NS);
+        let long = POLL_SLACK_MAX_NS;
+        assert_eq!(ask_for(10 * long, long) + long, 10 * long + LATE_NS);
+        assert_eq!(ask_for(5, SLACK_NS), 1, "0 would mean: do not wait");
+    }
+}

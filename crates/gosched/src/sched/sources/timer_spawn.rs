@@ -1,0 +1,216 @@
+//! Goroutines that a timer starts: what `after_func` stands on.
+//!
+//! A *dormant* goroutine is a G with its closure and its identity that lies in a timer heap and not in a queue. It has a stack
+//! promised and none taken, it is Dead and counted nowhere: its life begins when its time comes, with the one step from Dead to
+//! Runnable that begins every goroutine's (G0). Until then it is in one heap, and whoever takes it out of there owns it:
+//!
+//! ```text
+//!  who                         what it does then
+//!  the expiry                  counts it, makes it Runnable, queues it
+//!  `cancel`                    gives the G back, and drops the closure, in user context
+//!  a drop of the runtime       drops its closure, in user context (D2)
+//! ```
+//!
+//! All three happen under the heap's lock, so there is one winner. A handle may be older than its goroutine: the G may have run,
+//! ended and become another one's. Hence the goroutine's id, which is compared under that lock: what is in a heap is not
+//! given another id. A handle does not keep the runtime.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::ptr;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
+
+use crate::sched::model::current::current_m;
+use crate::sched::model::g::{Task, Unrun};
+use crate::sched::model::ptr::{Gp, Pp};
+use crate::sched::park::{Entered, enter};
+use crate::sched::sources::timers::Armed;
+use crate::sched::spawn::Refused;
+use crate::sched::{Sched, spin};
+use crate::sys::Errno;
+use crate::thread::{finish_report, with_current};
+
+/// A goroutine that a timer will start, has started, or was to start.
+pub(crate) struct Dormant {
+    home: Weak<Sched>,
+    g: Gp,
+    id: u64,
+}
+
+/// Has a timer start a goroutine of the caller's runtime at `deadline_ns` (`u64::MAX`: never). `what` is what the user called.
+///
+/// # Panics
+/// Outside a goroutine.
+///
+/// # Errors
+/// If the runtime is shutting down, or there is no memory.
+#[track_caller]
+pub(crate) fn start<F: FnOnce() + Send + 'static>(
+    what: &str,
+    deadline_ns: u64,
+    f: F,
+) -> io::Result<Dormant> {
+    let site = Location::caller();
+    with_current(what, |sched| {
+        // SAFETY: D2, a running goroutine's M holds an Arc of its Sched, so the counts are there to share.
+        let home = unsafe {
+            Arc::increment_strong_count(sched);
+            Arc::downgrade(&Arc::from_raw(sched))
+        };
+        start_in(sched, home, site, deadline_ns, f)
+    })
+}
+
+impl Dormant {
+    /// Has another one started, in the same runtime; from any thread.
+    ///
+    /// # Errors
+    /// As [`start`]; if the runtime is gone.
+    #[track_caller]
+    pub(crate) fn start_another<F: FnOnce() + Send + 'static>(
+        &self,
+        deadline_ns: u64,
+        f: F,
+    ) -> io::Result<Dormant> {
+        let site = Location::caller();
+        let home = self.home().ok_or(Refused::Closed)?;
+        start_in(home.sched(), self.home.clone(), site, deadline_ns, f)
+    }
+
+    /// Its runtime, to be compared with.
+    pub(crate) fn home_ptr(&self) -> *const Sched {
+        self.home.as_ptr()
+    }
+
+    /// Keeps the goroutine from being started. True: it never runs, and its closure has been dropped; false: it has been started,
+    /// or cancelled before, or its runtime is gone. In user context, on any thread.
+    pub(crate) fn cancel(&self) -> bool {
+        let Some(home) = self.home() else {
+            return false;
+        };
+        let (sched, rt) = (home.sched(), enter());
+        let is_ours = sched.disarm_if(self.g, || self.g.id() == self.id);
+        let unrun = is_ours.then(|| give_back(sched, &rt, self.g));
+        drop(rt);
+        drop(unrun);
+        is_ours
+    }
+
+    /// Sets another time for it. False: it has been started, or cancelled, or its runtime is gone. From any thread.
+    pub(crate) fn postpone(&self, deadline_ns: u64) -> bool {
+        let Some(home) = self.home() else {
+            return false;
+        };
+        let (sched, rt) = (home.sched(), enter());
+        let is_it = || self.g.id() == self.id;
+        let rearmed = sched.rearm_if(self.g, deadline_ns, is_it);
+        if rearmed == Some(true) {
+            announce(sched, own_p(sched, &rt), deadline_ns);
+        }
+        drop(rt);
+        rearmed.is_some()
+    }
+
+    fn home(&self) -> Option<Home<'_>> {
+        let address = self.home.as_ptr();
+        match current_m() {
+            // SAFETY: D2, the caller's M holds an Arc of it, and a goroutine does not outlive that.
+            Some(m) if ptr::eq(m.sched(), address) => Some(Home::Here(unsafe { &*address })),
+            _ => self.home.upgrade().map(Home::Kept),
+        }
+    }
+}
+
+/// The runtime, while it is used.
+enum Home<'a> {
+    /// The caller's own.
+    Here(&'a Sched),
+    Kept(Arc<Sched>),
+}
+
+impl Home<'_> {
+    fn sched(&self) -> &Sched {
+        match self {
+            Home::Here(sched) => sched,
+            Home::Kept(sched) => sched,
+        }
+    }
+}
+
+fn start_in<F: FnOnce() + Send + 'static>(
+    sched: &Sched,
+    home: Weak<Sched>,
+    site: &'static Location<'static>,
+    deadline_ns: u64,
+    f: F,
+) -> io::Result<Dormant> {
+    let task = Task::new(move || finish_report(catch_unwind(AssertUnwindSafe(f))));
+    let rt = enter();
+    let p = own_p(sched, &rt);
+    // SAFETY: 'static closures borrow nothing that could go.
+    let g = match unsafe { sched.prepare(p, site, task) } {
+        Ok(g) => g,
+        Err((why, task)) => {
+            drop(rt);
+            drop(task);
+            return Err(why.into());
+        }
+    };
+    let id = g.id();
+    g.set_deadline(deadline_ns);
+    // Under the heap's lock: a drop of the runtime refuses it, or finds it.
+    let is_open = || !sched.closed.load(Relaxed);
+    let armed = sched.arm(p.unwrap_or_else(|| sched.p(0)), g, begin, is_open);
+    let why = match armed {
+        Armed::Set { is_first } => {
+            if is_first {
+                announce(sched, p, deadline_ns);
+            }
+            return Ok(Dormant { home, g, id });
+        }
+        Armed::Refused => Refused::Closed,
+        Armed::NoMemory => Refused::NoG(Errno(libc::ENOMEM)),
+    };
+    let unrun = give_back(sched, &rt, g);
+    drop(rt);
+    drop(unrun);
+    Err(why.into())
+}
+
+/// Its time has come: it counts from now on.
+unsafe fn begin(g: Gp) -> bool {
+    g.sched().outside.spawns.add_shared(1);
+    true
+}
+
+/// The caller's P, if it has one of this runtime's.
+fn own_p(sched: &Sched, rt: &Entered) -> Option<Pp> {
+    let m = rt.m().filter(|m| ptr::eq(m.sched(), sched));
+    m.and_then(|m| m.p.load(Relaxed))
+}
+
+/// A timer is the first of its heap, and whoever set it goes on with something else: somebody must wait for it. Inside the runtime.
+pub(crate) fn announce(sched: &Sched, p: Option<Pp>, when: u64) {
+    if sched.poller.kick(when) {
+        return;
+    }
+    sched.sysmon.timer_set(when);
+    if p.is_some() {
+        spin::submitted_by_rmw();
+        sched.wake_p();
+    } else {
+        sched.wake_after_put(sched.core.lock());
+    }
+}
+
+/// Gives back the G of a goroutine that is not started. Its closure is for the caller to drop, outside the runtime: whoever looks at
+/// the runtime meanwhile finds the G where it belongs.
+fn give_back(sched: &Sched, rt: &Entered, g: Gp) -> Option<Unrun> {
+    let unrun = g.take_unrun();
+    sched.unprepare(own_p(sched, rt), g);
+    unrun
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,197 @@
+//! The slow halves of a Mutex and of the writers' side of a RwLock: spin a little, wait, wake (see `mutex_word`).
+
+use std::ffi::c_void;
+use std::ptr;
+
+use crate::sched::model::current::current_m;
+use crate::sched::model::m::PreemptOff;
+use crate::sched::park::{enter, no_preempt};
+use crate::sched::waitq::{Node, WaitKind, Waiter, WakeList};
+use crate::shim::Relaxed;
+use crate::sync::mutex_word::{LOCKED, LockWord, Locker, STARVING};
+use crate::sync::owner::Owner;
+use crate::sync::sema;
+use crate::sync::sema::{Locked, Parked, Wait, key_of};
+use crate::sys::monotonic_ns;
+use crate::thread::check_cancelled;
+
+/// Who has waited this long starves (Go's figure).
+const STARVES_NS: u64 = 1_000_000;
+/// How often one spins before it waits, and for how long (Go's figures).
+const SPIN_TURNS: u32 = 4;
+const SPIN_PAUSES: u32 = 30;
+
+/// What a woken waiter is told.
+const COMPETE: usize = 0;
+const HANDED_OVER: usize = 1;
+
+/// Whether somebody who has spun so often may spin again: another P runs that may hold the lock, and nobody waits for this one.
+pub(super) fn may_spin(turns: u32) -> bool {
+    if turns >= SPIN_TURNS {
+        return false;
+    }
+    let Some(m) = current_m() else { return true };
+    let sched = m.sched();
+    let others = sched.npidle.load(Relaxed) + sched.spin.count() + 1;
+    m.p.load(Relaxed)
+        .is_some_and(|p| sched.nprocs() > others && p.runq.is_empty())
+}
+
+/// One turn of spinning.
+pub(super) fn spin() {
+    for _ in 0..SPIN_PAUSES {
+        crate::shim::spin_hint();
+    }
+}
+
+/// Waits for a lock that was not free. Blocks the goroutine, or the plain thread it is called on.
+#[cold]
+#[inline(never)]
+pub(super) fn lock_slow(word: &LockWord, owner: &Owner, kind: &'static WaitKind) -> usize {
+    lock_beside(word, owner, kind, ptr::null())
+}
+
+/// As [`lock_slow`], for a kind whose way to pass on needs something beside the lock.
+#[cold]
+pub(super) fn lock_beside(
+    word: &LockWord,
+    owner: &Owner,
+    kind: &'static WaitKind,
+    beside: *const c_void,
+) -> usize {
+    let mut me = Locker::default();
+    let mut began = None;
+    let mut turns = 0;
+    let mut whole = None;
+    loop {
+        let seen = match word.acquire(LOCKED, me) {
+            Ok(before) => return before,
+            Err(seen) => seen,
+        };
+        if seen & STARVING == 0 && may_spin(turns) {
+            me.is_woken |= !me.is_woken && word.announce();
+            spin();
+            turns += 1;
+            continue;
+        }
+        if sema::must_unwind() {
+            leave(word, me);
+            me.is_woken = false;
+            check_cancelled();
+        }
+        let wait = Wait {
+            at_front: began.is_some(),
+            owner: Some(owner),
+            beside,
+            ..Wait::new(key_of(word), kind)
+        };
+        let since = *began.get_or_insert_with(monotonic_ns);
+        drop(whole.take()); // it may have to wait for a P
+        let parked = wait.park(
+            |_| {
+                let is_time = word.queue_up(me);
+                if !is_time {
+                    // A woken or notified locker has the turn of all waiters. It makes no room
+                    // before it has tried once more: a drop abandons goroutines in queues (D2).
+                    whole = Some(no_preempt(PreemptOff::HalfDone));
+                }
+                is_time
+            },
+            || {},
+            |left| word.queue_left(left.are_more),
+        );
+        match parked {
+            Parked::Got(HANDED_OVER) => {
+                if monotonic_ns() - since < STARVES_NS {
+                    word.calm_down();
+                }
+                return word.0.load(Relaxed);
+            }
+            Parked::Got(_) => {
+                me.is_woken = true;
+                me.is_starving |= monotonic_ns() - since > STARVES_NS;
+                turns = 0;
+            }
+            Parked::Refused => {}
+            Parked::Cancelled | Parked::TimedOut => {
+                me.is_woken = false;
+                check_cancelled();
+            }
+        }
+    }
+}
+
+/// A locker that never goes on passes on what it was given: the lock itself, by `unlock`, or the turn to compete for it.
+///
+/// # Safety
+/// As for [`sema::word_of`].
+pub(super) unsafe fn pass_on(waiter: &Waiter, by: Option<&Node>, unlock: impl FnOnce(&LockWord)) {
+    let Some(node) = by else { return };
+    // SAFETY: by the caller's promise.
+    let word = unsafe { sema::word_of::<LockWord>(waiter) };
+    match node.word.get() {
+        HANDED_OVER => unlock(word),
+        _ => leave(
+            word,
+            Locker {
+                is_woken: true,
+                is_starving: false,
+            },
+        ),
+    }
+}
+
+/// One that is to unwind gives up: whoever woke it relies on somebody to go on.
+#[cold]
+fn leave(word: &LockWord, me: Locker) {
+    if !me.is_woken {
+        return;
+    }
+    let key = key_of(word);
+    let mut wake = WakeList::new();
+    let rt = enter(); // until they are woken: who was popped relies on it
+    {
+        let mut table = sema::lock(key);
+        let popped = table.pop(key);
+        word.passed_on(popped.is_some(), table.has(key));
+        if let Some(popped) = popped {
+            popped.finish(COMPETE, &mut wake);
+        }
+    }
+    wake.wake_in(&rt);
+}
+
+/// Gives a lock back that somebody else wants; bits of `or` are a reason to do that under the table's lock, `admit` deals with
+/// what they stand for, and they are cleared.
+#[cold]
+#[inline(never)]
+pub(super) fn unlock_slow(
+    word: &LockWord,
+    or: usize,
+    admit: impl FnOnce(&mut Locked, &mut WakeList),
+) {
+    if word.unlock(or) {
+        return;
+    }
+    let key = key_of(word);
+    let mut wake = WakeList::new();
+    let rt = enter(); // until they are woken: who was popped relies on it
+    {
+        let mut table = sema::lock(key);
+        admit(&mut table, &mut wake);
+        let popped = match word.wants_waiter() {
+            true => table.pop(key),
+            false => None,
+        };
+        let is_handed_over = word.release(popped.is_some(), table.has(key), or);
+        // The lock may be gone from here on.
+        if let Some(popped) = popped {
+            let token = if is_handed_over { HANDED_OVER } else { COMPETE };
+            popped.finish(token, &mut wake);
+        }
+    }
+    wake.wake_in(&rt);
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,276 @@
+//! Waiting for descriptors: an edge-triggered epoll with a bell.
+//!
+//! Every descriptor is registered once, for both directions; the kernel then tells of each *change*. The bell is an eventfd among
+//! them: each ring is a change, so it need not be read.
+
+use core::mem::MaybeUninit;
+use core::ptr;
+use core::sync::atomic::AtomicBool;
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::sys::linux::clock::monotonic_ns;
+use crate::sys::linux::inject::{FAIL_EPOLL_AFTER, refuses};
+use crate::sys::linux::syscall::{Errno, check, syscall1, syscall2, syscall3, syscall4, syscall6};
+
+/// The data of the bell; no descriptor's.
+pub(crate) const BELL: u64 = u64::MAX;
+
+/// What the kernel tells of one descriptor.
+#[derive(Clone, Copy)]
+#[repr(C, packed)]
+pub(crate) struct Event {
+    pub(crate) what: u32,
+    pub(crate) data: u64,
+}
+
+/// Bits of [`Event::what`].
+pub(crate) mod event {
+    pub(crate) const READ: u32 = (libc::EPOLLIN | libc::EPOLLRDHUP) as u32 | PRI;
+    pub(crate) const WRITE: u32 = libc::EPOLLOUT as u32;
+    /// Something other than data: the peer's end, an error, urgent data. A short read says nothing from then on.
+    pub(crate) const ODD: u32 = END | PRI | libc::EPOLLRDHUP as u32;
+    /// Nothing will block any more.
+    pub(crate) const END: u32 = (libc::EPOLLHUP | libc::EPOLLERR) as u32;
+    const PRI: u32 = libc::EPOLLPRI as u32;
+}
+
+/// An epoll and its bell. Not closed by itself: others may be about to use it.
+pub(crate) struct Epoll {
+    epoll: i32,
+    bell: i32,
+}
+
+/// Whether the kernel is older than `epoll_pwait2`.
+static IS_OLD: AtomicBool = AtomicBool::new(false);
+
+impl Epoll {
+    /// CONTEXT: any.
+    pub(crate) fn new() -> Result<Epoll, Errno> {
+        // SAFETY: makes a descriptor, touches no memory (D9: bare call).
+        let epoll =
+            check(unsafe { syscall1(libc::SYS_epoll_create1, libc::EPOLL_CLOEXEC as usize) })?
+                as i32;
+        let flags = (libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) as usize;
+        // SAFETY: as above.
+        let bell = check(unsafe { syscall2(libc::SYS_eventfd2, 0, flags) });
+        let this = Epoll {
+            epoll,
+            bell: bell.map_or(-1, |fd| fd as i32),
+        };
+        let ready = bell
+            .and_then(|_| this.control(libc::EPOLL_CTL_ADD, this.bell, BELL, libc::EPOLLIN as u32));
+        if ready.is_err() {
+            // SAFETY: nobody else has seen it.
+            unsafe { this.close() };
+        }
+        ready.map(|()| this)
+    }
+
+    /// Tells of every change of `fd` from now on, and of what it is ready for already; CONTEXT: any.
+    pub(crate) fn add(&self, fd: i32, data: u64) -> Result<(), Errno> {
+        if refuses(&FAIL_EPOLL_AFTER) {
+            return Err(Errno(libc::ENOSPC));
+        }
+        let what = event::READ | event::WRITE;
+        match self.control(libc::EPOLL_CTL_ADD, fd, data, what) {
+            // Left behind by an owner that was forgotten and never dropped.
+            Err(Errno(libc::EEXIST)) => self.control(libc::EPOLL_CTL_MOD, fd, data, what),
+            answer => answer,
+        }
+    }
+
+    /// Tells nothing of `fd` any more; CONTEXT: any.
+    pub(crate) fn remove(&self, fd: i32) {
+        // One that was registered by another number of the same file is not found; its events are recognised as stale.
+        _ = self.control(libc::EPOLL_CTL_DEL, fd, 0, 0);
+    }
+
+    fn control(&self, operation: i32, fd: i32, data: u64, what: u32) -> Result<(), Errno> {
+        let event = Event {
+            what: what | libc::EPOLLET as u32,
+            data,
+        };
+        // SAFETY: the kernel reads the event, which lives in this frame (D9: bare call).
+        let answer = unsafe {
+            syscall4(
+                libc::SYS_epoll_ctl,
+                self.epoll as usize,
+                operation as usize,
+                fd as usize,
+                &raw const event as usize,
+            )
+        };
+        check(answer).map(drop)
+    }
+
+    /// What has changed; waits for the first change until the deadline (`u64::MAX`: for ever, 0: not at all) or the bell. May
+    /// return early with nothing; CONTEXT: any.
+    pub(crate) fn wait<'e>(
+        &self,
+        events: &'e mut [MaybeUninit<Event>],
+        deadline_ns: u64,
+    ) -> &'e [Event] {
+        let left = match deadline_ns {
+            0 | u64::MAX => deadline_ns,
+            at => at.saturating_sub(monotonic_ns()),
+        };
+        let n = if IS_OLD.load(Relaxed) {
+            self.wait_ms(events, left)
+        } else {
+            self.wait_ns(events, left)
+        };
+        // SAFETY: the kernel has filled so many (D9).
+        unsafe { core::slice::from_raw_parts(events.as_ptr().cast(), n) }
+    }
+
+    fn wait_ns(&self, events: &mut [MaybeUninit<Event>], left_ns: u64) -> usize {
+        let time = libc::timespec {
+            tv_sec: (left_ns / 1_000_000_000) as i64,
+            tv_nsec: (left_ns % 1_000_000_000) as i64,
+        };
+        let time: *const libc::timespec = match left_ns {
+            u64::MAX => ptr::null(),
+            _ => &raw const time,
+        };
+        // SAFETY: the kernel writes into the slice and reads the time, which lives in this frame (D9: bare call).
+        let answer = unsafe {
+            syscall6(
+                libc::SYS_epoll_pwait2,
+                self.epoll as usize,
+                events.as_mut_ptr() as usize,
+                events.len(),
+                time as usize,
+                0,
+                0,
+            )
+        };
+        match check(answer) {
+            Ok(n) => n,
+            Err(Errno(libc::EINTR)) => 0,
+            // ENOSYS of an old kernel; any other error of a sandbox that does not know the call,
+            // now or from now on.
+            Err(_) => {
+                IS_OLD.store(true, Relaxed);
+                self.wait_ms(events, left_ns)
+            }
+        }
+    }
+
+    /// Whole milliseconds, rounded up: nothing is early.
+    fn wait_ms(&self, events: &mut [MaybeUninit<Event>], left_ns: u64) -> usize {
+        let ms = match left_ns {
+            u64::MAX => -1,
+            ns => ns.div_ceil(1_000_000).min(i32::MAX as u64) as isize,
+        };
+        let mut wait = |call| {
+            // SAFETY: as in `wait_ns`. The older call has no signal mask and ignores the last two.
+            check(unsafe {
+                syscall6(
+                    call,
+                    self.epoll as usize,
+                    events.as_mut_ptr() as usize,
+                    events.len(),
+                    ms as usize,
+                    0,
+                    0,
+                )
+            })
+        };
+        let answer = match wait(libc::SYS_epoll_pwait) {
+            Err(Errno(errno)) if errno != libc::EINTR => wait(libc::SYS_epoll_wait),
+            answer => answer,
+        };
+        match answer {
+            Ok(n) => n,
+            Err(Errno(libc::EINTR)) => 0,
+            Err(Errno(errno)) => crate::base::fatal::throw_fmt(format_args!(
+                "the system refuses to wait for sockets (epoll: errno {errno})"
+            )),
+        }
+    }
+
+    /// Gives the descriptors back; CONTEXT: any.
+    ///
+    /// # Safety
+    /// Nobody uses it any more.
+    pub(crate) unsafe fn close(&self) {
+        for fd in [self.bell, self.epoll] {
+            // SAFETY: our own descriptors, used no more (D9: bare call).
+            _ = unsafe { syscall1(libc::SYS_close, fd as usize) };
+        }
+    }
+
+    /// Ends a wait that is under way, or the next; CONTEXT: any.
+    pub(crate) fn ring(&self) {
+        let one = 1u64;
+        // SAFETY: the kernel reads 8 bytes of this frame (D9: bare call).
+        _ = unsafe {
+            syscall3(
+                libc::SYS_write,
+                self.bell as usize,
+                &raw const one as usize,
+                8,
+            )
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::fd::AsRawFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    fn wait(epoll: &Epoll, deadline_ns: u64) -> Vec<(u64, u32)> {
+        let mut events = [const { MaybeUninit::uninit() }; 8];
+        let events = epoll.wait(&mut events, deadline_ns);
+        events.iter().map(|e| (e.data, e.what)).collect()
+    }
+
+    #[test]
+    fn every_change_is_told_once() {
+        let epoll = Epoll::new().unwrap();
+        let (mut a, mut b) = UnixStream::pair().unwrap();
+        a.set_nonblocking(true).unwrap();
+        epoll.add(a.as_raw_fd(), 7).unwrap();
+        assert_eq!(wait(&epoll, 0), [(7, event::WRITE)], "what it is ready for");
+        assert_eq!(wait(&epoll, 0), []);
+        b.write_all(b"x").unwrap();
+        let told = wait(&epoll, u64::MAX);
+        assert!(told[0].0 == 7 && told[0].1 & event::READ != 0, "{told:?}");
+        assert_eq!(wait(&epoll, 0), [], "edge");
+        b.write_all(b"y").unwrap();
+        assert_eq!(wait(&epoll, u64::MAX).len(), 1, "each change");
+        a.read_exact(&mut [0; 2]).unwrap();
+        drop(b);
+        let told = wait(&epoll, u64::MAX);
+        assert!(told[0].1 & event::END != 0 && told[0].1 & event::ODD != 0);
+        epoll.remove(a.as_raw_fd());
+        // SAFETY: used no more.
+        unsafe { epoll.close() };
+    }
+
+    #[test]
+    fn the_bell_ends_a_wait_every_time() {
+        let epoll = Epoll::new().unwrap();
+        for _ in 0..3 {
+            epoll.ring();
+            assert_eq!(wait(&epoll, u64::MAX)[0].0, BELL);
+        }
+        assert_eq!(wait(&epoll, 0), []);
+    }
+
+    #[test]
+    fn a_wait_is_not_shorter_than_asked() {
+        let epoll = Epoll::new().unwrap();
+        for old in [false, true] {
+            IS_OLD.store(old, Relaxed);
+            let until = monotonic_ns() + 2_300_000;
+            while monotonic_ns() < until && wait(&epoll, until).is_empty() {}
+            assert!(monotonic_ns() >= until);
+        }
+        IS_OLD.store(false, Relaxed);
+    }
+}

@@ -1,0 +1,355 @@
+//! Signals: the alternate stack, handlers, and what a thread holds back.
+//!
+//! Handlers run on a stack of the thread's own (MG), because the interrupted
+//! goroutine's stack may be the one that just overflowed (D4). Its base is also how a
+//! handler finds its M (D7), so a `SigStack` keeps its addresses until it is undone.
+
+use core::ffi::{c_int, c_void};
+use core::mem::MaybeUninit;
+use core::ptr;
+
+use crate::sys::linux::inject::{FAIL_SIGSTACK_AFTER, refuses};
+use crate::sys::linux::mem::{map_pages, page_size, protect_none, round_up_page, unmap};
+use crate::sys::linux::syscall::{Errno, check, syscall2, syscall4};
+
+/// What handlers may use beyond the kernel's own frame.
+const HANDLER_BYTES: usize = 64 << 10;
+
+/// The calling thread's guarded alternate signal stack; dropping it without
+/// `uninstall` leaves it in place for the thread's life.
+pub(crate) struct SigStack {
+    /// Start of the mapping: one guard page, then the stack.
+    start: *mut u8,
+    /// Length of the mapping, guard included.
+    len: usize,
+    /// What the thread had before.
+    previous: libc::stack_t,
+}
+
+impl SigStack {
+    /// Gives the calling thread a guarded signal stack; CONTEXT: user.
+    pub(crate) fn install() -> Result<SigStack, Errno> {
+        if refuses(&FAIL_SIGSTACK_AFTER) {
+            return Err(Errno(libc::ENOMEM));
+        }
+        // SAFETY: getauxval reads the process's own vector.
+        let kernel_bytes = unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) } as usize;
+        let usable = kernel_bytes.max(libc::MINSIGSTKSZ) + HANDLER_BYTES;
+        let usable = round_up_page(usable).ok_or(Errno(libc::ENOMEM))?;
+        let len = page_size() + usable;
+        let start = map_pages(len)?.as_ptr();
+        // SAFETY: the guard is the first page of the mapping just made (D4).
+        let installed = unsafe { protect_none(start, page_size()) }.and_then(|()| {
+            alternate_stack(&libc::stack_t {
+                ss_sp: start.wrapping_add(page_size()).cast(),
+                ss_flags: 0,
+                ss_size: usable,
+            })
+        });
+        match installed {
+            Ok(previous) => Ok(SigStack {
+                start,
+                len,
+                previous,
+            }),
+            Err(errno) => {
+                // SAFETY: the mapping made above, which nobody else knows.
+                unsafe { unmap(start, len) };
+                Err(errno)
+            }
+        }
+    }
+
+    /// Gives the thread back what it had before and returns the pages, or leaves both
+    /// alone when called on this very stack; CONTEXT: any. A `SigStack` is not Send, so
+    /// this is the thread that installed it.
+    pub(crate) fn uninstall(self) {
+        if alternate_stack(&self.previous).is_ok() {
+            // SAFETY: the kernel no longer knows the stack and the calling thread, its
+            // only user, is not on it, else it would have refused.
+            unsafe { unmap(self.start, self.len) };
+        }
+    }
+
+    /// The lowest usable address, just above the guard; CONTEXT: any.
+    pub(crate) fn base(&self) -> usize {
+        self.start as usize + page_size()
+    }
+
+    /// The first address past the stack; CONTEXT: any.
+    pub(crate) fn top(&self) -> usize {
+        self.start as usize + self.len
+    }
+}
+
+/// Sets the calling thread's alternate stack and returns the previous one.
+fn alternate_stack(stack: &libc::stack_t) -> Result<libc::stack_t, Errno> {
+    let mut previous = MaybeUninit::<libc::stack_t>::uninit();
+    let new = ptr::from_ref(stack) as usize;
+    // SAFETY: the kernel reads one struct and writes another, both alive here; that
+    // the stack itself stays mapped is `SigStack`'s duty (MG).
+    let answer = unsafe { syscall2(libc::SYS_sigaltstack, new, previous.as_mut_ptr() as usize) };
+    check(answer)?;
+    // SAFETY: the call succeeded and has written the whole struct.
+    Ok(unsafe { previous.assume_init() })
+}
+
+/// A handler in the three-argument form.
+pub(crate) type Handler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
+
+/// Installs `handler` for `sig` with every other signal held back while it runs, and
+/// returns the action it replaces; CONTEXT: user, at process start.
+///
+/// # Safety
+/// The handler is sound wherever the signal may strike: bare system calls, no
+/// allocation, no thread-local (D7, D9).
+pub(crate) unsafe fn sigaction_install(
+    sig: c_int,
+    handler: Handler,
+    flags: c_int,
+) -> Result<libc::sigaction, Errno> {
+    // SAFETY: all zeros is a valid sigaction, and every field is set below.
+    let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
+    action.sa_sigaction = handler as usize;
+    action.sa_flags = flags | libc::SA_SIGINFO;
+    // SAFETY: the set is this frame's.
+    unsafe { libc::sigfillset(&mut action.sa_mask) };
+    let mut previous = MaybeUninit::uninit();
+    // SAFETY: the caller answers for the handler; the structs are this frame's.
+    let answer = unsafe { libc::sigaction(sig, &action, previous.as_mut_ptr()) };
+    if answer != 0 {
+        return Err(last_errno());
+    }
+    // SAFETY: the call succeeded and has written the whole struct.
+    Ok(unsafe { previous.assume_init() })
+}
+
+/// The action in place for `sig`; CONTEXT: user.
+pub(crate) fn read_action(sig: c_int) -> Result<libc::sigaction, Errno> {
+    let mut action = MaybeUninit::uninit();
+    // SAFETY: only the present action is asked for, into this frame's struct.
+    if unsafe { libc::sigaction(sig, ptr::null(), action.as_mut_ptr()) } != 0 {
+        return Err(last_errno());
+    }
+    // SAFETY: the call succeeded and has written the whole struct.
+    Ok(unsafe { action.assume_init() })
+}
+
+/// Calls the function that `action` names, as the kernel would; false: it names none (default or ignore);
+/// CONTEXT: signal.
+///
+/// # Safety
+/// `action` was in place for `sig`, and `info` and `context` are what the kernel passed to the handler that
+/// took its place.
+pub(crate) unsafe fn call_handler(
+    action: &libc::sigaction,
+    sig: c_int,
+    info: *mut libc::siginfo_t,
+    context: *mut c_void,
+) -> bool {
+    match action.sa_sigaction {
+        libc::SIG_DFL | libc::SIG_IGN => return false,
+        handler if action.sa_flags & libc::SA_SIGINFO != 0 => {
+            // SAFETY: D7, SA_SIGINFO says that the address is a function of this type.
+            unsafe { core::mem::transmute::<usize, Handler>(handler)(sig, info, context) };
+        }
+        handler => {
+            // SAFETY: D7, without SA_SIGINFO the address is a function of this type.
+            unsafe { core::mem::transmute::<usize, extern "C" fn(c_int)>(handler)(sig) };
+        }
+    }
+    true
+}
+
+/// Puts back an action that `sigaction_install` returned; CONTEXT: user.
+///
+/// # Safety
+/// `action` is still sound to install: its handler has not been unloaded.
+pub(crate) unsafe fn sigaction_restore(sig: c_int, action: &libc::sigaction) -> Result<(), Errno> {
+    // SAFETY: the caller answers for the handler; the struct is alive by its borrow.
+    match unsafe { libc::sigaction(sig, action, ptr::null_mut()) } {
+        0 => Ok(()),
+        _ => Err(last_errno()),
+    }
+}
+
+/// Bytes of the kernel's signal set, which holds signals 1 to 64.
+const SET_BYTES: usize = 8;
+
+/// An action as the kernel lays it out.
+#[repr(C)]
+struct KernelAction {
+    handler: usize,
+    flags: u64,
+    restorer: usize,
+    mask: u64,
+}
+
+/// The handler installed for `sig` right now, as an address (or `SIG_DFL`, `SIG_IGN`),
+/// `None` when there is no such signal; CONTEXT: any.
+pub(crate) fn current_handler(sig: c_int) -> Option<usize> {
+    let mut action = MaybeUninit::<KernelAction>::uninit();
+    let at = action.as_mut_ptr() as usize;
+    // SAFETY: with no new action the kernel only writes the present one to this frame's
+    // struct (D9: bare call).
+    let answer = unsafe { syscall4(libc::SYS_rt_sigaction, sig as usize, 0, at, SET_BYTES) };
+    check(answer).ok()?;
+    // SAFETY: the call succeeded and has written the whole struct.
+    Some(unsafe { action.assume_init() }.handler)
+}
+
+/// Lets `sig` reach the calling thread, at once if it waited, and says whether it was
+/// blocked before; CONTEXT: any.
+pub(crate) fn unblock_signal(sig: c_int) -> bool {
+    let set = set_of(sig);
+    change_mask(libc::SIG_UNBLOCK, set) & set != 0
+}
+
+/// Holds `sig` back from the calling thread; CONTEXT: any.
+pub(crate) fn block_signal(sig: c_int) {
+    change_mask(libc::SIG_BLOCK, set_of(sig));
+}
+
+/// Holds every signal back from the calling thread but those of `set` (bit `n - 1` for signal `n`), its own faults and
+/// libc's own, which every thread must answer; CONTEXT: any.
+pub(crate) fn hold_back_all_but(set: u64) {
+    let own = [
+        libc::SIGSEGV,
+        libc::SIGBUS,
+        libc::SIGFPE,
+        libc::SIGILL,
+        libc::SIGTRAP,
+        libc::SIGSYS,
+        32,
+        33,
+    ];
+    let open = own.into_iter().fold(set, |set, sig| set | set_of(sig));
+    change_mask(libc::SIG_SETMASK, !open);
+}
+
+/// The kernel's set with one signal in it, or none when there is no such signal.
+fn set_of(sig: c_int) -> u64 {
+    match sig {
+        1..=64 => 1 << (sig - 1),
+        _ => 0,
+    }
+}
+
+/// Changes the calling thread's mask and returns the previous one.
+fn change_mask(how: c_int, set: u64) -> u64 {
+    let mut previous = 0u64;
+    let (new, old) = (
+        ptr::from_ref(&set) as usize,
+        ptr::from_mut(&mut previous) as usize,
+    );
+    // SAFETY: the kernel reads one set and writes another, both this frame's (D9: bare
+    // call). It refuses no valid `how`; SIGKILL and SIGSTOP it drops from the set.
+    unsafe { syscall4(libc::SYS_rt_sigprocmask, how as usize, new, old, SET_BYTES) };
+    previous
+}
+
+/// The error of the libc call that just failed on this thread.
+fn last_errno() -> Errno {
+    let error = std::io::Error::last_os_error();
+    Errno(error.raw_os_error().unwrap_or(libc::EINVAL))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::AtomicUsize;
+    use core::sync::atomic::Ordering::SeqCst;
+
+    static STACK_SEEN: AtomicUsize = AtomicUsize::new(0);
+
+    extern "C" fn note_stack(_: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
+        let local = 0u8;
+        STACK_SEEN.store(ptr::from_ref(&local) as usize, SeqCst);
+    }
+
+    fn raise(sig: c_int) {
+        // SAFETY: every test installs a handler for its signal first.
+        assert_eq!(unsafe { libc::raise(sig) }, 0);
+    }
+
+    #[test]
+    fn handlers_run_on_the_installed_stack_and_uninstall_restores() {
+        std::thread::spawn(|| {
+            let stack = SigStack::install().expect("stack");
+            let (base, top) = (stack.base(), stack.top());
+            assert!(base.is_multiple_of(page_size()) && top - base >= HANDLER_BYTES);
+            let sig = libc::SIGRTMIN() + 3;
+            // SAFETY: the handler only stores to an atomic (D7).
+            let old = unsafe { sigaction_install(sig, note_stack, libc::SA_ONSTACK) };
+            let old = old.expect("action");
+            raise(sig);
+            let seen = STACK_SEEN.load(SeqCst);
+            assert!(base < seen && seen < top);
+            stack.uninstall();
+            raise(sig);
+            let seen = STACK_SEEN.load(SeqCst);
+            assert!(seen < base || top <= seen);
+            // SAFETY: the action that was there before this test.
+            unsafe { sigaction_restore(sig, &old).expect("restore") };
+        })
+        .join()
+        .expect("no panic");
+    }
+
+    #[test]
+    fn refused_signals_are_errors() {
+        // SAFETY: SIGKILL's action cannot be changed, so nothing is installed.
+        let refused = unsafe { sigaction_install(libc::SIGKILL, note_stack, 0) };
+        assert_eq!(refused.err(), Some(Errno(libc::EINVAL)));
+    }
+
+    #[test]
+    fn the_present_handler_is_told() {
+        let sig = libc::SIGRTMIN() + 4;
+        assert_eq!(current_handler(sig), Some(libc::SIG_DFL));
+        // SAFETY: the handler only stores to an atomic (D7).
+        let old = unsafe { sigaction_install(sig, note_stack, 0) }.expect("action");
+        assert_eq!(current_handler(sig), Some(note_stack as Handler as usize));
+        // SAFETY: the action that was there before this test.
+        unsafe { sigaction_restore(sig, &old).expect("restore") };
+        assert_eq!(current_handler(sig), Some(libc::SIG_DFL));
+        // std ignores it in every program.
+        assert_eq!(current_handler(libc::SIGPIPE), Some(libc::SIG_IGN));
+        for none in [0, -1, 65, 1000] {
+            assert_eq!(current_handler(none), None);
+        }
+    }
+
+    #[test]
+    fn a_blocked_signal_waits_until_it_is_unblocked() {
+        static STRUCK: AtomicUsize = AtomicUsize::new(0);
+        extern "C" fn count(_: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
+            STRUCK.fetch_add(1, SeqCst);
+        }
+        let sig = libc::SIGRTMIN() + 6;
+        // SAFETY: the handler only counts in an atomic (D7).
+        let old = unsafe { sigaction_install(sig, count, 0) }.expect("action");
+        // The mask is the thread's: one of its own leaves the others alone.
+        std::thread::spawn(move || {
+            assert!(!unblock_signal(sig));
+            block_signal(sig);
+            raise(sig);
+            assert_eq!(STRUCK.load(SeqCst), 0);
+            assert!(unblock_signal(sig));
+            assert_eq!(STRUCK.load(SeqCst), 1);
+            assert!(!unblock_signal(sig));
+            raise(sig);
+            assert_eq!(STRUCK.load(SeqCst), 2);
+            block_signal(libc::SIGUSR1);
+            assert!(!unblock_signal(sig), "another signal is no matter");
+            for none in [0, -1, 65, libc::SIGKILL] {
+                block_signal(none);
+                assert!(!unblock_signal(none));
+            }
+        })
+        .join()
+        .expect("no panic");
+        // SAFETY: the action that was there before this test.
+        unsafe { sigaction_restore(sig, &old).expect("restore") };
+    }
+}

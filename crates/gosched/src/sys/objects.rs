@@ -1,0 +1,215 @@
+//! The loaded objects, as unwinders see them while goroutines are dumped.
+//!
+//! An unwinder needs the tables of the object that a return address lies in. libgcc before 12, and
+//! every libgcc on a glibc before 2.35, looks for that object with `dl_iterate_phdr`, which holds
+//! the loader's lock. A goroutine that the dump has stopped may hold the same lock: it was loading
+//! a library, or unwinding a panic. The dump would then wait for ever, with the world stopped.
+//!
+//! So the function of that name is ours. To a thread that unwinds or looks symbols up for a dump it
+//! gives a copy of the list, without a lock. To everybody else it is libc's. It is exported, so
+//! that a libgcc in a shared library finds it before libc's.
+//!
+//! The copy is made when a runtime is built. If the unwinder turns out to ask for the list, the
+//! copy is also renewed before each dump, by a thread that nobody waits for longer than
+//! [`PATIENCE`]. Copies are never freed: an unwinder may be in the middle of one.
+
+#[cfg(not(any(target_feature = "crt-static", gosched_asan)))]
+use std::arch::global_asm;
+use std::ffi::{CStr, CString, c_int, c_void};
+use std::mem::{offset_of, transmute};
+use std::ptr;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize};
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+
+use crate::sys;
+
+type Callback = unsafe extern "C" fn(*mut libc::dl_phdr_info, usize, *mut c_void) -> c_int;
+type Iterate = unsafe extern "C" fn(Option<Callback>, *mut c_void) -> c_int;
+
+/// How long a dump waits for a new copy.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// What a callback is told of the size of an entry: without the loader's counters, by which libgcc
+/// finds entries of a cache that it changes under the loader's lock only.
+const ENTRY: usize = offset_of!(libc::dl_phdr_info, dlpi_adds);
+
+/// One copy of the list. The entries point to copies, too: an object may be unloaded any time.
+struct Objects(Vec<libc::dl_phdr_info>);
+
+// SAFETY: nothing in it changes once it is published, and it stays.
+unsafe impl Sync for Objects {}
+// SAFETY: as above.
+unsafe impl Send for Objects {}
+
+static CURRENT: AtomicPtr<Objects> = AtomicPtr::new(ptr::null_mut());
+
+/// Threads that unwind for a dump, by the kernel's ids; 0: free. Without a free place a thread asks
+/// libc.
+static UNWINDERS: [AtomicI32; 8] = [const { AtomicI32::new(0) }; 8];
+
+/// An unwinder has asked for the list.
+static IS_ASKED: AtomicBool = AtomicBool::new(false);
+
+/// While it lives, the calling thread gets the copy.
+pub(crate) struct Served(Option<&'static AtomicI32>);
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        if let Some(place) = self.0 {
+            place.store(0, Relaxed);
+        }
+    }
+}
+
+/// The calling thread unwinds, or looks symbols up, for a dump. CONTEXT: signal.
+pub(crate) fn serve() -> Served {
+    let me = sys::gettid();
+    // ORDER: Relaxed; a thread finds its own id only, which it has written itself.
+    let is_free = |place: &&AtomicI32| place.compare_exchange(0, me, Relaxed, Relaxed).is_ok();
+    let served = Served(UNWINDERS.iter().find(is_free));
+    if sys::UNWINDER_ASKS.load(Relaxed) {
+        unsafe extern "C" fn first(_: *mut libc::dl_phdr_info, _: usize, _: *mut c_void) -> c_int {
+            1
+        }
+        // SAFETY: the callback takes anything and looks at nothing.
+        unsafe { libc::dl_iterate_phdr(Some(first), ptr::null_mut()) };
+    }
+    served
+}
+
+fn is_served() -> bool {
+    let mut places = UNWINDERS.iter().map(|place| place.load(Relaxed));
+    if places.clone().all(|tid| tid == 0) {
+        return false;
+    }
+    let me = sys::gettid();
+    places.any(|tid| tid == me)
+}
+
+// Weak, so that a program may have its own.
+#[cfg(not(any(target_feature = "crt-static", gosched_asan)))]
+global_asm!(
+    ".pushsection .text.gosched_objects,\"ax\",@progbits",
+    ".weak dl_iterate_phdr",
+    ".type dl_iterate_phdr, @function",
+    "dl_iterate_phdr:",
+    "jmp {iterate}",
+    ".size dl_iterate_phdr, . - dl_iterate_phdr",
+    ".popsection",
+    iterate = sym iterate,
+);
+
+/// # Safety
+/// As for `dl_iterate_phdr`.
+#[cfg_attr(any(target_feature = "crt-static", gosched_asan), allow(dead_code))]
+unsafe extern "C" fn iterate(callback: Option<Callback>, data: *mut c_void) -> c_int {
+    // SAFETY: published by `renew`, never freed.
+    // ORDER: Acquire; pairs with the Release in `renew`.
+    let copy = unsafe { CURRENT.load(Acquire).as_ref() };
+    if let (Some(copy), Some(call), true) = (copy, callback, is_served()) {
+        IS_ASKED.store(true, Relaxed);
+        for entry in &copy.0 {
+            let mut entry = *entry;
+            // SAFETY: by the caller's promise; the entry is this frame's.
+            match unsafe { call(&mut entry, ENTRY, data) } {
+                0 => {}
+                answer => return answer,
+            }
+        }
+        return 0;
+    }
+    match libcs() {
+        // SAFETY: by the caller's promise.
+        Some(iterate) => unsafe { iterate(callback, data) },
+        None => 0,
+    }
+}
+
+/// libc's own function.
+fn libcs() -> Option<Iterate> {
+    static FOUND: AtomicUsize = AtomicUsize::new(0);
+    let mut found = FOUND.load(Relaxed);
+    if found == 0 {
+        // SAFETY: a look-up by name, past the object that this function is part of.
+        found = unsafe { libc::dlsym(libc::RTLD_NEXT, c"dl_iterate_phdr".as_ptr()) } as usize;
+        FOUND.store(found, Relaxed);
+    }
+    // SAFETY: libc's function of that name has this type.
+    (found != 0).then(|| unsafe { transmute::<usize, Iterate>(found) })
+}
+
+/// Makes a copy if there is none yet, or the loader has worked since. Waits for the loader's lock.
+/// In user context.
+pub(crate) fn renew() {
+    static TURN: Mutex<(u64, u64)> = Mutex::new((0, 0));
+    let mut last = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(iterate) = libcs() else { return };
+    let mut counters = (0, 0);
+    // SAFETY: `count` takes this pair, which outlives the call.
+    unsafe { iterate(Some(count), (&raw mut counters).cast()) };
+    if *last == counters {
+        return;
+    }
+    let mut list: Vec<libc::dl_phdr_info> = Vec::new();
+    // SAFETY: `note` takes this vector, which outlives the call.
+    unsafe { iterate(Some(note), (&raw mut list).cast()) };
+    let loaded = list.first().map(|entry| (entry.dlpi_adds, entry.dlpi_subs));
+    *last = loaded.unwrap_or_default();
+    // ORDER: Release; pairs with the Acquire in `iterate`.
+    CURRENT.store(Box::leak(Box::new(Objects(list))), Release);
+}
+
+/// The loader's counters of objects that have come and gone.
+unsafe extern "C" fn count(entry: *mut libc::dl_phdr_info, _: usize, to: *mut c_void) -> c_int {
+    // SAFETY: the loader passes an entry, and `renew` its pair.
+    unsafe { *to.cast() = ((*entry).dlpi_adds, (*entry).dlpi_subs) };
+    1
+}
+
+/// Copies one entry. Under the loader's lock, so that what it points to is there.
+unsafe extern "C" fn note(entry: *mut libc::dl_phdr_info, _: usize, list: *mut c_void) -> c_int {
+    // SAFETY: the loader passes an entry, and `renew` its vector.
+    let (mut entry, list) = unsafe { (*entry, &mut *list.cast::<Vec<libc::dl_phdr_info>>()) };
+    // SAFETY: the loader's own array and text, there for as long as the lock is held.
+    unsafe {
+        if !entry.dlpi_phdr.is_null() {
+            let headers = std::slice::from_raw_parts(entry.dlpi_phdr, entry.dlpi_phnum.into());
+            entry.dlpi_phdr = Box::leak(headers.to_vec().into_boxed_slice()).as_ptr();
+        }
+        if !entry.dlpi_name.is_null() {
+            entry.dlpi_name = CString::from(CStr::from_ptr(entry.dlpi_name)).into_raw();
+        }
+    }
+    list.push(entry);
+    0
+}
+
+/// A dump comes: brings the copy up to date, if the unwinder needs it, as far as that can be had
+/// soon. In user context.
+pub(crate) fn prepare() {
+    if IS_ASKED.load(Relaxed) {
+        let (done, wait) = mpsc::channel();
+        let helper = std::thread::Builder::new().name("gosched-symbols".into());
+        let started = helper.spawn(move || {
+            renew();
+            let _ = done.send(sys::gettid());
+        });
+        if let Ok(helper) = started
+            && let Ok(tid) = wait.recv_timeout(PATIENCE)
+        {
+            let _ = helper.join();
+            wait_until_gone(tid);
+        }
+    }
+}
+
+/// Until the system does not list the thread any more, which has ended: a leak check takes it for one that may wake somebody.
+fn wait_until_gone(tid: i32) {
+    let task = format!("/proc/self/task/{tid}");
+    let until = Instant::now() + PATIENCE;
+    while std::path::Path::new(&task).exists() && Instant::now() < until {
+        std::thread::yield_now();
+    }
+}
