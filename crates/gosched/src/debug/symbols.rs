@@ -296,8 +296,8 @@ mod tests {
     fn both_ends_are_cut() {
         let got = trimmed(&[
             "backtrace::backtrace::libunwind::trace",
-            "gosched::context::backtrace_here",
-            "gosched::context::suspend",
+            "gosched::sched::model::switch::backtrace_here",
+            "gosched::sched::model::switch::suspend",
             "gosched::sched::park::park",
             "gosched::thread::park::park",
             "app::wait",
@@ -307,9 +307,9 @@ mod tests {
             "std::panicking::catch_unwind",
             "__rust_try",
             "gosched::thread::join::spawn_raw::{{closure}}",
-            "gosched::sched::g::Vtables<F>::INLINE::{{closure}}",
+            "gosched::sched::model::g::Vtables<F>::INLINE::{{closure}}",
             "gosched::sched::exit::goroutine_entry",
-            "gosched::context::switch::trampoline",
+            "gosched::arch::x86_64::trampoline",
         ]);
         let expected = [
             "gosched::thread::park::park",
@@ -323,13 +323,16 @@ mod tests {
     #[test]
     fn something_is_always_left() {
         let got = trimmed(&[
-            "gosched::context::suspend",
+            "gosched::sched::model::switch::suspend",
             "gosched::thread::park::park",
             "core::ops::function::FnOnce::call_once",
             "gosched::sched::exit::goroutine_entry",
         ]);
         assert_eq!(got, ["gosched::thread::park::park"]);
-        let got = trimmed(&["gosched::context::suspend", "gosched::sched::park::park"]);
+        let got = trimmed(&[
+            "gosched::sched::model::switch::suspend",
+            "gosched::sched::park::park",
+        ]);
         assert_eq!(got, ["gosched::sched::park::park"]);
         assert_eq!(trimmed(&["std::a"]), ["std::a"]);
         assert!(trimmed(&[]).is_empty());
