@@ -178,14 +178,8 @@ pub(crate) struct Sched {
     /// The program's own word on deadlocks; taken by the creator, dropped by the runtime's owner.
     pub(crate) hook: std::sync::Mutex<Option<Hook>>,
     /// Registry link, under its lock.
-    pub(crate) registry_next: std::cell::Cell<*const Sched>,
+    pub(crate) registry_next: model::word::Word<*const Sched>,
 }
-
-// SAFETY: D2/D9, all mutable state is atomic, under ranked locks, or owned as `p` and `m` describe;
-// `registry_next` is guarded by the registry's lock.
-unsafe impl Sync for Sched {}
-// SAFETY: as above.
-unsafe impl Send for Sched {}
 
 static NEXT_RUNTIME: AtomicU32 = AtomicU32::new(1);
 
@@ -260,7 +254,7 @@ impl Sched {
             leaked_gs: AtomicU32::new(0),
             leaked_ms: AtomicU32::new(0),
             hook,
-            registry_next: std::cell::Cell::new(std::ptr::null()),
+            registry_next: model::word::Word::new(std::ptr::null()),
             config,
         }
     }

@@ -22,10 +22,14 @@ use crate::sched::model::gstatus::Status;
 use crate::sched::model::m::{BLOCK, LET_GO, PreemptOff, YIELD};
 use crate::sched::model::ptr::{Gp, Mp};
 use crate::sched::model::switch;
+use crate::sched::model::word::Plain;
 use crate::sched::{Core, Sched};
 
 /// What g0 does with a goroutine that has left its stack.
 pub(crate) type Mcall = fn(&Sched, Mp, Gp) -> Next;
+
+// SAFETY: a function pointer or null: one word without padding.
+unsafe impl Plain for Option<Mcall> {}
 
 /// What the argument of a wait points to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

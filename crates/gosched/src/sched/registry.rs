@@ -3,7 +3,6 @@
 //! The deadlock check needs to know whether a thread in `/proc/self/task` is one of ours, asleep for good like
 //! the goroutines, or a foreign one that may still wake somebody (D11).
 
-use std::cell::Cell;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -208,7 +207,6 @@ pub(crate) fn give_m(m: Mp) {
     m.blocked.store(false, Relaxed);
     m.dying.store(false, Relaxed);
     let mut registry = REGISTRY.lock();
-    let free: &Cell<_> = &m.freelink;
-    free.set(registry.free_ms);
+    m.freelink.set(registry.free_ms);
     registry.free_ms = Some(m);
 }

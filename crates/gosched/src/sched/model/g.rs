@@ -7,18 +7,19 @@
 //! Fields written by more than one thread are atomics. The `Cell`s belong to whoever the status names:
 //! the spawner while Dead, the M that runs it while Running, that M's g0 while it parks.
 
-use std::cell::{Cell, UnsafeCell};
+use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::panic::Location;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64};
 
 use crate::sched::Sched;
 use crate::sched::model::gstatus::{Status, StatusWord};
 use crate::sched::model::opens::{OpenSend, OpenSends};
 use crate::sched::model::ptr::{AtomicRef, Gp, Mp};
+use crate::sched::model::word::Word;
 use crate::sched::park::WaitOps;
 use crate::sched::sources::timers::{NOWHERE, TimerWord};
 use crate::stack::Stack;
@@ -130,13 +131,13 @@ pub(crate) struct G {
     pub(crate) status: StatusWord,
     wait_reason: AtomicU8,
     /// The size class of its stack.
-    pub(crate) class: Cell<u8>,
+    pub(crate) class: Word<u8>,
     /// Asked to unwind at its next wait (`shutdown`).
     pub(crate) cancelled: AtomicU8,
     /// [`STARTED`]: it has a stack of its own; [`ENDING`]: its closure has returned and its thread-locals go.
     pub(crate) started: AtomicU8,
     /// Saved stack pointer while it does not run.
-    pub(crate) sp: Shown,
+    pub(crate) sp: Word<usize>,
     /// Link of the one run queue or free list it is on (G3).
     pub(crate) schedlink: AtomicRef<G>,
     /// The M that runs it (G2); while Runnable, the M on whose thread it waits for a P, if it does (D7).
@@ -144,67 +145,50 @@ pub(crate) struct G {
     /// The M it is locked to (M6).
     pub(crate) lockedm: AtomicRef<crate::sched::model::m::M>,
     /// Its runtime.
-    pub(crate) sched: Cell<*const Sched>,
+    pub(crate) sched: Word<*const Sched>,
     /// Bottom and top of its stack; 0 when it has none. While it has not begun and is on the global queue the bottom is its
     /// stamp there (`global_queue`).
-    pub(crate) stack_lo: Cell<usize>,
-    pub(crate) stack_hi: Shown,
+    pub(crate) stack_lo: Word<usize>,
+    pub(crate) stack_hi: Word<usize>,
 
     // Who it is.
     pub(crate) id: AtomicU64,
     pub(crate) parent: AtomicU64,
-    pub(crate) site: Cell<Option<&'static Location<'static>>>,
+    pub(crate) site: Word<Option<&'static Location<'static>>>,
     /// Its `Thread`, and packet if somebody may join; one reference is ours.
     pub(crate) thread: AtomicPtr<Inner>,
     /// Its timer (`timers`): the deadline or the claim, the P whose heap it is in, the slot it has there.
-    pub(crate) timer: Cell<TimerWord>,
+    pub(crate) timer: Word<TimerWord>,
     pub(crate) timer_p: AtomicU32,
-    pub(crate) timer_slot: Cell<u32>,
+    pub(crate) timer_slot: Word<u32>,
     /// The coarse clock (ms) when it began to wait.
     pub(crate) wait_since: AtomicU32,
     /// The value of `wait_since`, plus one, of the wait in which its unused stack was last returned.
     pub(crate) shrunk_at: AtomicU32,
     /// Nested `lock_os_thread` calls, and the runtime's own lock of a goroutine that unwinds.
-    pub(crate) locked_ext: Cell<u32>,
-    pub(crate) locked_int: Cell<u8>,
+    pub(crate) locked_ext: Word<u32>,
+    pub(crate) locked_int: Word<u8>,
     /// It lies in a P's ring and was in the global queue before (`global`): an overflow puts it back
     /// at the head. The holder of the queue it is in writes it.
-    pub(crate) is_senior: Cell<bool>,
+    pub(crate) is_senior: Word<bool>,
     /// Nested `blocking` calls.
-    pub(crate) calls: Cell<u16>,
+    pub(crate) calls: Word<u16>,
     /// What it waits on, while Waiting: how to take it off there, and the thing itself.
-    pub(crate) wait_ops: Cell<Option<&'static WaitOps>>,
-    pub(crate) wait_arg: Cell<*const c_void>,
+    pub(crate) wait_ops: Word<Option<&'static WaitOps>>,
+    pub(crate) wait_arg: Word<*const c_void>,
 
     /// The table of the closure, until the goroutine starts; after that its open sends.
     task: OpenSends,
     /// The closure; after that room for the record of one open send.
-    data: UnsafeCell<[MaybeUninit<u64>; INLINE_WORDS]>,
+    data: Storage,
 }
 
-/// A word that belongs to whoever has the G, and at which others may look to guess: what they see may be old, or another
-/// goroutine's.
-#[derive(Default)]
-pub(crate) struct Shown(AtomicUsize);
+/// The words in a G that hold its closure.
+struct Storage(UnsafeCell<[MaybeUninit<u64>; INLINE_WORDS]>);
 
-impl Shown {
-    #[inline]
-    pub(crate) fn get(&self) -> usize {
-        // ORDER: Relaxed; the G's owner wrote it itself, or got the G from whoever did; anybody else guesses.
-        self.0.load(Relaxed)
-    }
-
-    #[inline]
-    pub(crate) fn set(&self, value: usize) {
-        // ORDER: Relaxed; as in `get`.
-        self.0.store(value, Relaxed);
-    }
-
-    /// For the switch, which stores it by itself.
-    pub(crate) fn as_ptr(&self) -> *mut usize {
-        self.0.as_ptr()
-    }
-}
+// SAFETY: the spawner, the goroutine, or the thread that ends a goroutine uses it: the one that owns
+// the G (`set_task`, `take_task`, `take_unrun`, `open_slot`).
+unsafe impl Sync for Storage {}
 
 /// What can be done with a stored closure.
 pub(crate) struct TaskVtable {
@@ -285,7 +269,7 @@ impl G {
     /// borrows outlives the goroutine.
     #[inline]
     pub(crate) unsafe fn set_task<F: FnOnce()>(&self, task: Task<F>) {
-        let data: *mut u8 = self.data.get().cast();
+        let data: *mut u8 = self.data.0.get().cast();
         match task {
             Task::Inline(f) => {
                 // SAFETY: D3, the slot is ours, large and aligned enough (`FITS`).
@@ -302,7 +286,7 @@ impl G {
 
     /// Takes the closure; the caller runs or drops it, once.
     pub(crate) fn take_task(&self) -> Option<(&'static TaskVtable, *mut u8)> {
-        self.take_table().map(|vt| (vt, self.data.get().cast()))
+        self.take_table().map(|vt| (vt, self.data.0.get().cast()))
     }
 
     #[inline]
@@ -334,7 +318,7 @@ impl G {
         const { assert!(size_of::<OpenSend>() <= INLINE_WORDS * 8) };
         const { assert!(align_of::<OpenSend>() <= align_of::<u64>()) };
         // SAFETY: a field is not at null.
-        unsafe { NonNull::new_unchecked(self.data.get().cast()) }
+        unsafe { NonNull::new_unchecked(self.data.0.get().cast()) }
     }
 
     /// Moves the closure of a goroutine that will never run out of it. By whoever owns the G.
@@ -345,7 +329,7 @@ impl G {
         self.take_table().map(|vtable| Unrun {
             vtable,
             // SAFETY: D3, the slot is the caller's; with the table gone what lies there is not used again.
-            data: unsafe { *self.data.get() },
+            data: unsafe { *self.data.0.get() },
         })
     }
 

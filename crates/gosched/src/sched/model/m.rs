@@ -5,7 +5,6 @@
 //! over by its note). What other threads read at any time is atomic. M structs are reused but never freed,
 //! not even with their runtime: a thread that inherited an M through GS may look at it (see `context`).
 
-use std::cell::Cell;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicUsize};
 
@@ -15,6 +14,7 @@ use crate::sched::model::claim::Claim;
 use crate::sched::model::g::G;
 use crate::sched::model::p::P;
 use crate::sched::model::ptr::{AtomicRef, Gp, Mp, Pp};
+use crate::sched::model::word::{Pair, Word};
 use crate::sched::monitor::retake::Watched;
 use crate::sched::monitor::self_unwind::Trace;
 use crate::sched::monitor::stray::Stray;
@@ -42,14 +42,14 @@ pub(crate) enum PreemptOff {
 #[repr(C)]
 pub(crate) struct M {
     /// Its own address, for the door (`sched/model/current.rs`); set when a thread becomes it.
-    pub(crate) this: Cell<*const M>,
+    pub(crate) this: Word<*const M>,
     /// The FS base this thread runs on at present: how the door tells a thread of ours from one that
     /// merely inherited our GS (a thread started by a goroutine does).
     pub(crate) fs: AtomicUsize,
     /// The thread's own FS, the one libc gave it.
-    pub(crate) own_fs: Cell<usize>,
+    pub(crate) own_fs: Word<usize>,
     /// malloc's words of this thread, which its goroutines borrow (D6).
-    pub(crate) malloc: Cell<[usize; 2]>,
+    pub(crate) malloc: Pair,
     /// Whether this thread is inside the runtime, and whether its P is still its own (D8, D9).
     pub(crate) claim: Claim,
     /// What to do at the next exit from the runtime, or in the handler: [`YIELD`], [`BLOCK`], [`LET_GO`].
@@ -57,13 +57,13 @@ pub(crate) struct M {
     /// Why it may not be preempted, if it may not.
     pub(crate) preempt_off: AtomicU8,
     /// g0's saved stack pointer while a goroutine runs.
-    pub(crate) g0_sp: Cell<usize>,
+    pub(crate) g0_sp: Word<usize>,
     /// g0's stack: the thread's own.
-    pub(crate) g0_lo: Cell<usize>,
-    pub(crate) g0_hi: Cell<usize>,
+    pub(crate) g0_lo: Word<usize>,
+    pub(crate) g0_hi: Word<usize>,
     /// The bounds of the stack on which this thread handles signals.
-    pub(crate) signal_lo: Cell<usize>,
-    pub(crate) signal_hi: Cell<usize>,
+    pub(crate) signal_lo: Word<usize>,
+    pub(crate) signal_hi: Word<usize>,
     /// The goroutine on this thread (G2).
     pub(crate) curg: AtomicRef<G>,
     /// The P it holds (P1).
@@ -83,7 +83,7 @@ pub(crate) struct M {
     /// Its time without a P after an unmarked call.
     pub(crate) stray: Stray,
     /// What g0 does with the goroutine that has just left (`mcall`).
-    pub(crate) mcall: Cell<Option<Mcall>>,
+    pub(crate) mcall: Word<Option<Mcall>>,
     /// Looking for work; counted in `Sched::spin` (M2).
     pub(crate) spinning: AtomicBool,
     /// Waits for another runtime's world to stop.
@@ -93,44 +93,44 @@ pub(crate) struct M {
     /// Told to end, or ending.
     pub(crate) dying: AtomicBool,
     /// Ranks of the internal locks held, in debug builds (Go's `locks`: scheduling asserts none).
-    pub(crate) held: Cell<u32>,
-    pub(crate) id: Cell<u32>,
+    pub(crate) held: Word<u32>,
+    pub(crate) id: Word<u32>,
     pub(crate) tid: AtomicI32,
     /// The goroutine that alone may run here (M6).
     pub(crate) lockedg: AtomicRef<G>,
     pub(crate) park: Note,
     /// Links, under the scheduler lock: all Ms (both ways), the idle list (both ways), the free list.
-    pub(crate) alllink: Cell<Option<Mp>>,
-    pub(crate) allprev: Cell<Option<Mp>>,
-    pub(crate) idle_next: Cell<Option<Mp>>,
-    pub(crate) idle_prev: Cell<Option<Mp>>,
-    pub(crate) is_idle: Cell<bool>,
+    pub(crate) alllink: Word<Option<Mp>>,
+    pub(crate) allprev: Word<Option<Mp>>,
+    pub(crate) idle_next: Word<Option<Mp>>,
+    pub(crate) idle_prev: Word<Option<Mp>>,
+    pub(crate) is_idle: Word<bool>,
     /// The place of its own goroutine on the global queue (`global_queue`), under the scheduler lock.
-    pub(crate) queued_at: Cell<u64>,
-    pub(crate) queued_behind_new: Cell<u64>,
-    pub(crate) freelink: Cell<Option<Mp>>,
+    pub(crate) queued_at: Word<u64>,
+    pub(crate) queued_behind_new: Word<u64>,
+    pub(crate) freelink: Word<Option<Mp>>,
     /// The next of all Ms there ever were; written once.
     pub(crate) everylink: AtomicRef<M>,
     /// Its runtime; null while the M is in the process-wide pool.
-    pub(crate) sched: Cell<*const Sched>,
-    pub(crate) rng: Cell<u64>,
+    pub(crate) sched: Word<*const Sched>,
+    pub(crate) rng: Word<u64>,
 }
 
 impl M {
     pub(crate) fn new() -> M {
         M {
-            this: Cell::new(std::ptr::null()),
+            this: Word::new(std::ptr::null()),
             fs: AtomicUsize::new(0),
-            own_fs: Cell::new(0),
-            malloc: Cell::new([0; 2]),
+            own_fs: Word::new(0),
+            malloc: Pair::default(),
             claim: Claim::new(),
             asked: AtomicU8::new(0),
             preempt_off: AtomicU8::new(PreemptOff::No as u8),
-            g0_sp: Cell::new(0),
-            g0_lo: Cell::new(0),
-            g0_hi: Cell::new(0),
-            signal_lo: Cell::new(0),
-            signal_hi: Cell::new(0),
+            g0_sp: Word::new(0),
+            g0_lo: Word::new(0),
+            g0_hi: Word::new(0),
+            signal_lo: Word::new(0),
+            signal_hi: Word::new(0),
             curg: AtomicRef::none(),
             p: AtomicRef::none(),
             nextp: AtomicRef::none(),
@@ -140,27 +140,27 @@ impl M {
             trace: Trace::new(),
             watched: Watched::default(),
             stray: Stray::default(),
-            mcall: Cell::new(None),
+            mcall: Word::new(None),
             spinning: AtomicBool::new(false),
             is_guest: AtomicBool::new(false),
             blocked: AtomicBool::new(false),
             dying: AtomicBool::new(false),
-            held: Cell::new(0),
-            id: Cell::new(0),
+            held: Word::new(0),
+            id: Word::new(0),
             tid: AtomicI32::new(0),
             lockedg: AtomicRef::none(),
             park: Note::new(),
-            alllink: Cell::new(None),
-            allprev: Cell::new(None),
-            idle_next: Cell::new(None),
-            idle_prev: Cell::new(None),
-            is_idle: Cell::new(false),
-            queued_at: Cell::new(0),
-            queued_behind_new: Cell::new(0),
-            freelink: Cell::new(None),
+            alllink: Word::new(None),
+            allprev: Word::new(None),
+            idle_next: Word::new(None),
+            idle_prev: Word::new(None),
+            is_idle: Word::new(false),
+            queued_at: Word::new(0),
+            queued_behind_new: Word::new(0),
+            freelink: Word::new(None),
             everylink: AtomicRef::none(),
-            sched: Cell::new(std::ptr::null()),
-            rng: Cell::new(1),
+            sched: Word::new(std::ptr::null()),
+            rng: Word::new(1),
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Where it is, its status says (`pstatus`). Everything in `local` is touched by the M that holds the P, without a lock.
 
-use std::cell::{Cell, UnsafeCell};
+use std::cell::UnsafeCell;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -12,6 +12,7 @@ pub(crate) use crate::sched::model::pstatus::PStatus;
 use crate::sched::model::pstatus::PStatusWord;
 use crate::sched::model::ptr::{AtomicRef, Gp, Mp, Pp};
 use crate::sched::model::runq::{Owner, RunQueue};
+use crate::sched::model::word::Word;
 use crate::sched::monitor::p_sample::SeenP;
 use crate::sched::sources::timers::{PTimers, Pace};
 use crate::stack::Stack;
@@ -160,22 +161,23 @@ pub(crate) struct P {
     /// Advances with every time slice, not with every switch (SC).
     pub(crate) schedtick: AtomicU32,
     pub(crate) syscalltick: AtomicU32,
-    local: UnsafeCell<Local>,
+    local: HolderOnly,
     pub(crate) counters: Counters,
     pub(crate) runq: RunQueue<G>,
     /// The goroutines whose waits begin here and are to end in time (PL); others take out what is due, too.
     pub(crate) timers: PTimers,
     /// Link of the idle list or the list of Ps that wait for a thread; under the scheduler lock.
-    pub(crate) link: Cell<Option<Pp>>,
+    pub(crate) link: Word<Option<Pp>>,
     /// Whether the M it waits for starts spinning.
-    pub(crate) wants_spinning: Cell<bool>,
+    pub(crate) wants_spinning: Word<bool>,
     /// sysmon's last look.
     pub(crate) seen: SeenP,
 }
 
-// SAFETY: PL, `local` is the holder's; `timers` has a lock; `link` and `wants_spinning` are guarded by the scheduler lock;
-// `seen` is sysmon's alone; the rest is atomic.
-unsafe impl Sync for P {}
+struct HolderOnly(UnsafeCell<Local>);
+
+// SAFETY: PL, the M that holds the P uses it alone (`P::local`).
+unsafe impl Sync for HolderOnly {}
 
 impl P {
     pub(crate) fn new(id: u32) -> P {
@@ -185,7 +187,7 @@ impl P {
             m: AtomicRef::none(),
             schedtick: AtomicU32::new(0),
             syscalltick: AtomicU32::new(0),
-            local: UnsafeCell::new(Local {
+            local: HolderOnly(UnsafeCell::new(Local {
                 gfree: GQueue::new(),
                 stacks: StackCache {
                     len: 0,
@@ -197,12 +199,12 @@ impl P {
                 pace: Pace::new(),
                 fairness: Fairness::new(),
                 owes_turn: false,
-            }),
+            })),
             counters: Counters::default(),
             runq: RunQueue::new(),
             timers: PTimers::new(),
-            link: Cell::new(None),
-            wants_spinning: Cell::new(false),
+            link: Word::new(None),
+            wants_spinning: Word::new(false),
             seen: SeenP::default(),
         }
     }
@@ -224,7 +226,7 @@ impl P {
     #[allow(clippy::mut_from_ref)]
     pub(crate) unsafe fn local(&self) -> &mut Local {
         // SAFETY: PL, by the caller's promise.
-        unsafe { &mut *self.local.get() }
+        unsafe { &mut *self.local.0.get() }
     }
 
     /// The producer's side of its queue.

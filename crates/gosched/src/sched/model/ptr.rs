@@ -75,11 +75,10 @@ impl<T> fmt::Debug for Ptr<T> {
     }
 }
 
-// SAFETY: G, M and P are shared between threads by design; their fields are atomics, or cells whose
-// owner the state machines name (G1, P1, M1).
-unsafe impl<T> Send for Ptr<T> {}
-// SAFETY: as above.
-unsafe impl<T> Sync for Ptr<T> {}
+// SAFETY: a `Ptr` is a shared reference to a T, and a T may be shared between threads.
+unsafe impl<T: Sync> Send for Ptr<T> {}
+// SAFETY: a `&Ptr<T>` leads to a `&T` only, and a T may be shared between threads.
+unsafe impl<T: Sync> Sync for Ptr<T> {}
 
 /// An atomic `Option<Ptr<T>>`.
 pub(crate) struct AtomicRef<T>(AtomicPtr<T>);

@@ -1,8 +1,7 @@
 //! What sysmon has seen of a P, and what follows from it without asking the kernel again (SM, D8). Who is asked, signalled or
 //! loses its P then is decided in `retake`.
 
-use std::cell::Cell;
-
+use crate::sched::model::word::Word;
 use crate::sched::monitor::retake::{BLOCKED_NS, SLICE_NS};
 
 /// A look at a CPU clock is compared with one at least this much older.
@@ -11,24 +10,24 @@ const BUSY_SPAN_NS: u64 = 100_000;
 /// What sysmon saw of a P at its last look; sysmon's alone.
 #[derive(Default)]
 pub(crate) struct SeenP {
-    pub(in crate::sched) tick: Cell<u32>,
-    pub(in crate::sched) since_ns: Cell<u64>,
-    pub(in crate::sched) call: Cell<u32>,
-    pub(in crate::sched) call_since_ns: Cell<u64>,
+    pub(in crate::sched) tick: Word<u32>,
+    pub(in crate::sched) since_ns: Word<u64>,
+    pub(in crate::sched) call: Word<u32>,
+    pub(in crate::sched) call_since_ns: Word<u64>,
     /// The CPU clock of its M at the last look, and at the first of this slice; 0: not looked at.
-    pub(in crate::sched) cpu_ns: Cell<u64>,
-    pub(in crate::sched) first_cpu_ns: Cell<u64>,
+    pub(in crate::sched) cpu_ns: Word<u64>,
+    pub(in crate::sched) first_cpu_ns: Word<u64>,
     /// An earlier look at the clock, and whether its thread has had the CPU for 3/4 of the time since the one before.
-    pub(in crate::sched) span_ns: Cell<u64>,
-    pub(in crate::sched) span_cpu_ns: Cell<u64>,
-    pub(in crate::sched) is_busy: Cell<bool>,
+    pub(in crate::sched) span_ns: Word<u64>,
+    pub(in crate::sched) span_cpu_ns: Word<u64>,
+    pub(in crate::sched) is_busy: Word<bool>,
     /// The clock at a look after which the kernel said that its M can run, and when that was.
-    pub(in crate::sched) ready_cpu_ns: Cell<u64>,
-    pub(in crate::sched) ready_ns: Cell<u64>,
+    pub(in crate::sched) ready_cpu_ns: Word<u64>,
+    pub(in crate::sched) ready_ns: Word<u64>,
     /// The same where the kernel said that it sleeps, too short a time to take its P.
-    pub(in crate::sched) asleep_cpu_ns: Cell<u64>,
+    pub(in crate::sched) asleep_cpu_ns: Word<u64>,
     /// When its goroutine was asked to make room; 0: it was not.
-    pub(in crate::sched) asked_ns: Cell<u64>,
+    pub(in crate::sched) asked_ns: Word<u64>,
 }
 
 impl SeenP {

@@ -29,7 +29,7 @@
 //! ORDER: `m.p` and `p.m` are stored with Release; pairs with the Acquire loads of `p.m` in `retake` and `force_stop`: who
 //! finds an M at a P sees what that M was when it was bound.
 
-use std::cell::{Cell, UnsafeCell};
+use std::cell::UnsafeCell;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -98,16 +98,30 @@ impl Claims {
     }
 }
 
-/// What is known of an M; under the claim lock.
+/// What the holder of the claim lock knows of an M.
 #[derive(Default)]
-pub(crate) struct Watched {
-    file: UnsafeCell<Option<TaskFile>>,
+pub(crate) struct Watched(UnsafeCell<Knowledge>);
+
+#[derive(Default)]
+struct Knowledge {
+    file: Option<TaskFile>,
     /// When a signal was last sent to it.
-    sent_ns: Cell<u64>,
+    sent_ns: u64,
     /// Signals in a row that have not arrived.
-    lost: Cell<u32>,
+    lost: u32,
     /// Its CPU clock, and how often it had gone to sleep, when a signal was last considered.
-    pulse: Cell<Option<(u64, Option<u64>)>>,
+    pulse: Option<(u64, Option<u64>)>,
+}
+
+// SAFETY: what is in the cell is reached through the claim lock's contents only (`known`).
+unsafe impl Sync for Watched {}
+
+impl Watched {
+    fn known<'a>(&'a self, _claims: &'a mut Claims) -> &'a mut Knowledge {
+        // SAFETY: `Claims` exists once in a runtime, under its claim lock, and an M has one
+        // runtime. So the exclusive borrow of it keeps every other borrow of this cell away.
+        unsafe { &mut *self.0.get() }
+    }
 }
 
 /// Counters of blocking and preemption, for `debug::metrics`.
@@ -142,17 +156,17 @@ pub(crate) struct CallCounters {
 
 impl crate::sched::model::m::M {
     /// Whether its thread has used CPU for a while and not gone to sleep. Under the claim lock.
-    fn has_only_computed(&self) -> bool {
+    fn has_only_computed(&self, claims: &mut Claims) -> bool {
         let tid = self.tid.load(Relaxed);
         let Some(cpu) = sys::thread_cpu_ns(tid) else {
             return false;
         };
         let switches = sys::voluntary_switches(tid);
-        let pulse = &self.watched.pulse;
-        match pulse.get() {
+        let pulse = &mut self.watched.known(claims).pulse;
+        match *pulse {
             Some((then, slept)) if slept == switches => cpu >= then + PULSE_NS,
             _ => {
-                pulse.set(Some((cpu, switches)));
+                *pulse = Some((cpu, switches));
                 false
             }
         }
@@ -311,7 +325,7 @@ impl Sched {
         // It must let go itself, in the handler; the signal cuts short what it waits in.
         if self.config.preemption && !m.signalled.load(Acquire) {
             m.ask(LET_GO);
-            self.send(m, sys::monotonic_ns());
+            self.send(claims, m, sys::monotonic_ns());
         }
         false
     }
@@ -404,21 +418,23 @@ impl Sched {
             return;
         }
         if m.signalled.load(Acquire) {
-            if now.saturating_sub(m.watched.sent_ns.get()) >= LOST_NS {
-                self.look_for_signal(m);
+            if now.saturating_sub(m.watched.known(claims).sent_ns) >= LOST_NS {
+                self.look_for_signal(claims, m);
             }
             return;
         }
         // Running may also mean: woken inside a call, which a signal would still cut short.
-        if (is_busy || m.has_only_computed()) && !matches!(self.doing(claims, m), Doing::Blocked(_))
+        if (is_busy || m.has_only_computed(claims))
+            && !matches!(self.doing(claims, m), Doing::Blocked(_))
         {
-            self.send(m, now);
+            self.send(claims, m, now);
         }
     }
 
-    fn send(&self, m: Mp, now: u64) {
-        if now.saturating_sub(m.watched.sent_ns.replace(now)) < LOST_NS {
-            m.watched.lost.set(0); // the last one arrived in time
+    fn send(&self, claims: &mut Claims, m: Mp, now: u64) {
+        let known = m.watched.known(claims);
+        if now.saturating_sub(std::mem::replace(&mut known.sent_ns, now)) < LOST_NS {
+            known.lost = 0; // the last one arrived in time
         }
         // ORDER: Release; pairs with the Acquire in the handler.
         m.signalled.store(true, Release);
@@ -431,13 +447,14 @@ impl Sched {
     }
 
     /// A signal has not arrived for long: says so once if it cannot, and lets another one be sent.
-    fn look_for_signal(&self, m: Mp) {
+    fn look_for_signal(&self, claims: &mut Claims, m: Mp) {
         m.signalled.store(false, Relaxed);
-        m.watched.lost.set(m.watched.lost.get() + 1);
+        let known = m.watched.known(claims);
+        known.lost += 1;
         let signal = self.config.preemption_signal;
         let why = if !preempt::is_installed(signal) {
             "replaced the handler of"
-        } else if m.watched.lost.get() >= LOST_IN_A_ROW {
+        } else if known.lost >= LOST_IN_A_ROW {
             "blocked, in a thread of the runtime,"
         } else {
             return; // it may just have had no CPU
@@ -452,12 +469,10 @@ impl Sched {
 
     /// What the kernel says of the M's thread.
     pub(crate) fn doing(&self, claims: &mut Held<'_, Claims>, m: Mp) -> Doing {
-        // SAFETY: D9, the slot is guarded by the claim lock, which the caller holds.
-        let slot = unsafe { &mut *m.watched.file.get() };
-        if let Some(file) = slot {
+        if let Some(file) = &m.watched.known(claims).file {
             match file.doing() {
                 Doing::Unknown => {
-                    *slot = None; // closed behind our back
+                    m.watched.known(claims).file = None; // closed behind our back
                     claims.files -= 1;
                 }
                 known => return known,
@@ -473,7 +488,7 @@ impl Sched {
         let doing = file.doing();
         if claims.files < FILES_MAX {
             claims.files += 1;
-            *slot = Some(file);
+            m.watched.known(claims).file = Some(file);
         }
         doing
     }
@@ -483,8 +498,7 @@ impl Sched {
         let mut claims = self.claims.lock();
         let core = self.core.lock();
         for m in std::iter::successors(core.allm, |m| m.alllink.get()) {
-            // SAFETY: D9, under the claim lock.
-            if unsafe { (*m.watched.file.get()).take() }.is_some() {
+            if m.watched.known(&mut claims).file.take().is_some() {
                 claims.files -= 1;
             }
         }
@@ -493,14 +507,10 @@ impl Sched {
     /// The M ends: it is watched no more.
     pub(crate) fn forget_m(&self, m: Mp) {
         let mut claims = self.claims.lock();
-        // SAFETY: D9, under the claim lock.
-        if unsafe { (*m.watched.file.get()).take() }.is_some() {
+        // The struct will be another thread's.
+        if std::mem::take(m.watched.known(&mut claims)).file.is_some() {
             claims.files -= 1;
         }
-        // The struct will be another thread's.
-        m.watched.pulse.set(None);
-        m.watched.sent_ns.set(0);
-        m.watched.lost.set(0);
         self.forget_stray(&mut claims, m);
     }
 

@@ -35,6 +35,10 @@ pub(crate) struct Trace {
     probe: UnsafeCell<Probe>,
 }
 
+// SAFETY: D7, `state` says which thread may use the probe: the M between WANTED and DONE, the thread
+// that asked otherwise.
+unsafe impl Sync for Trace {}
+
 impl Trace {
     pub(crate) fn new() -> Trace {
         Trace {

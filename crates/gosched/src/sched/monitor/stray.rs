@@ -22,13 +22,13 @@
 //! millisecond while the list is longer than there are idle Ps. So the cost of the list is bounded, and a long one is slow.
 //! Without preemption there is nothing to be done about a stray, and it has neither.
 
-use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
 
 use crate::base::lock::Held;
 use crate::sched::Sched;
 use crate::sched::model::ptr::Mp;
+use crate::sched::model::word::Word;
 use crate::sched::monitor::retake::Claims;
 use crate::sys;
 use crate::sys::CpuTimer;
@@ -51,11 +51,11 @@ pub(crate) struct Stray {
     /// Its timer. Written under the claim lock, read by the M's own handler.
     timer: AtomicI32,
     /// On the list, and its neighbours there; under the claim lock.
-    is_listed: Cell<bool>,
-    next: Cell<Option<Mp>>,
-    prev: Cell<Option<Mp>>,
+    is_listed: Word<bool>,
+    next: Word<Option<Mp>>,
+    prev: Word<Option<Mp>>,
     /// Its CPU clock when sysmon last looked; under the claim lock.
-    looked_cpu_ns: Cell<u64>,
+    looked_cpu_ns: Word<u64>,
 }
 
 impl Default for Stray {
@@ -64,10 +64,10 @@ impl Default for Stray {
             is_counted: AtomicBool::new(false),
             since_cpu_ns: AtomicU64::new(0),
             timer: AtomicI32::new(NO_TIMER),
-            is_listed: Cell::new(false),
-            next: Cell::new(None),
-            prev: Cell::new(None),
-            looked_cpu_ns: Cell::new(0),
+            is_listed: Word::new(false),
+            next: Word::new(None),
+            prev: Word::new(None),
+            looked_cpu_ns: Word::new(0),
         }
     }
 }

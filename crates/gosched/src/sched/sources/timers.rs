@@ -49,6 +49,7 @@ use crate::base::lock::{Held, Lock, Rank};
 use crate::sched::model::g::{G, GQueue};
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::ptr::{Gp, Pp};
+use crate::sched::model::word::Plain;
 use crate::sched::sources::heap::Heap;
 use crate::sched::{PROCS_MAX, Sched};
 use crate::tls;
@@ -67,6 +68,9 @@ pub(crate) union TimerWord {
     when: u64,
     claim: Claim,
 }
+
+// SAFETY: both fields are 8 bytes and may be sent to another thread.
+unsafe impl Plain for TimerWord {}
 
 /// The runtime's part: whose heap holds anything.
 pub(crate) struct Timers {

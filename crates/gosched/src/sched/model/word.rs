@@ -1,0 +1,166 @@
+//! `Word<T>`: a field with one owner at a time, in an object that every thread can reach.
+//!
+//! G, M and P are shared, and most of their fields belong to one thread at a time: the M that runs
+//! the goroutine, the holder of the P, the holder of a lock. The state machines and the locks
+//! decide who that is, and their Release and Acquire steps hand a field's value on. A `Word` has the
+//! interface and the machine code of a `Cell`. It differs in one point: a thread that reads the
+//! field out of turn gets an old value, where a `Cell` would be undefined behaviour.
+
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::mem::{size_of, transmute_copy};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU32};
+
+/// A type that fits a machine word and has no padding.
+///
+/// # Safety
+/// The type is `Send`, 1, 2, 4 or 8 bytes large, aligned to its size, and has no padding bytes.
+pub(crate) unsafe trait Plain: Copy {}
+
+macro_rules! plain {
+    ($($({$($generic:tt)*})? $type:ty,)*) => {$(
+        // SAFETY: a scalar, a pointer, or an optional pointer: one word without padding.
+        unsafe impl $(<$($generic)*>)? Plain for $type {}
+    )*};
+}
+
+plain! {
+    bool, u8, u16, u32, u64, usize,
+    {T} *const T, {T} Option<super::ptr::Ptr<T>>, {T: Sync} Option<&'static T>,
+}
+
+/// A word with one owner at a time.
+#[repr(transparent)]
+pub(crate) struct Word<T: Plain>(UnsafeCell<T>);
+
+// SAFETY: every access is one atomic load or store (`get`, `set`).
+unsafe impl<T: Plain> Sync for Word<T> {}
+// SAFETY: a `Plain` type is `Send`.
+unsafe impl<T: Plain> Send for Word<T> {}
+
+impl<T: Plain> Word<T> {
+    pub(crate) const fn new(value: T) -> Word<T> {
+        Word(UnsafeCell::new(value))
+    }
+
+    #[inline(always)]
+    pub(crate) fn get(&self) -> T {
+        let at = self.0.get();
+        // SAFETY: the place is ours, aligned for its size and only used atomically. The bits that
+        // come out are those of a T. A word of 8 bytes travels as a pointer: a pointer keeps its
+        // provenance so, and an integer needs none.
+        // ORDER: Relaxed; what hands the field's ownership on orders the accesses.
+        unsafe {
+            match size_of::<T>() {
+                1 => transmute_copy(&AtomicU8::from_ptr(at.cast()).load(Relaxed)),
+                2 => transmute_copy(&AtomicU16::from_ptr(at.cast()).load(Relaxed)),
+                4 => transmute_copy(&AtomicU32::from_ptr(at.cast()).load(Relaxed)),
+                _ => {
+                    const { assert!(size_of::<T>() <= 8) };
+                    transmute_copy(&AtomicPtr::<()>::from_ptr(at.cast()).load(Relaxed))
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn set(&self, value: T) {
+        let at = self.0.get();
+        // SAFETY: as in `get`: the place is ours and atomic, and T has the size that each arm reads.
+        // ORDER: Relaxed; what hands the field's ownership on orders the accesses.
+        unsafe {
+            match size_of::<T>() {
+                1 => AtomicU8::from_ptr(at.cast()).store(transmute_copy(&value), Relaxed),
+                2 => AtomicU16::from_ptr(at.cast()).store(transmute_copy(&value), Relaxed),
+                4 => AtomicU32::from_ptr(at.cast()).store(transmute_copy(&value), Relaxed),
+                _ => AtomicPtr::<()>::from_ptr(at.cast()).store(transmute_copy(&value), Relaxed),
+            }
+        }
+    }
+
+    /// The place itself, for the switch, which stores in assembly.
+    pub(crate) fn as_ptr(&self) -> *mut T {
+        self.0.get()
+    }
+
+    /// Sets it and returns what was there; two steps, for the owner.
+    #[inline(always)]
+    pub(crate) fn replace(&self, value: T) -> T {
+        let old = self.get();
+        self.set(value);
+        old
+    }
+}
+
+impl<T: Plain + Default> Word<T> {
+    /// Sets the default and returns what was there; two steps, for the owner.
+    #[inline(always)]
+    pub(crate) fn take(&self) -> T {
+        self.replace(T::default())
+    }
+}
+
+impl<T: Plain + Default> Default for Word<T> {
+    fn default() -> Self {
+        Word::new(T::default())
+    }
+}
+
+impl<T: Plain + fmt::Debug> fmt::Debug for Word<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.get().fmt(f)
+    }
+}
+
+/// Two words of one owner.
+#[derive(Default)]
+pub(crate) struct Pair([Word<usize>; 2]);
+
+impl Pair {
+    #[inline(always)]
+    pub(crate) fn get(&self) -> [usize; 2] {
+        [self.0[0].get(), self.0[1].get()]
+    }
+
+    #[inline(always)]
+    pub(crate) fn set(&self, values: [usize; 2]) {
+        self.0[0].set(values[0]);
+        self.0[1].set(values[1]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ptr;
+
+    #[test]
+    fn a_word_keeps_values_of_every_size() {
+        let (a, b, c, d) = (
+            Word::new(true),
+            Word::new(1u16),
+            Word::new(2u32),
+            Word::new(3u64),
+        );
+        assert!(a.replace(false) && !a.get());
+        b.set(u16::MAX);
+        c.set(u32::MAX);
+        d.set(u64::MAX);
+        assert_eq!((b.get(), c.get(), d.take()), (u16::MAX, u32::MAX, u64::MAX));
+        assert_eq!(d.get(), 0);
+    }
+
+    #[test]
+    fn a_word_keeps_pointers() {
+        static VALUE: u32 = 7;
+        let at = Word::new(ptr::null());
+        at.set(&raw const VALUE);
+        // SAFETY: a pointer to a static that nobody writes.
+        assert_eq!(unsafe { *at.get() }, 7);
+        let at = Word::new(None::<&'static u32>);
+        at.set(Some(&VALUE));
+        assert_eq!(at.take(), Some(&7));
+        assert_eq!(at.get(), None);
+    }
+}
