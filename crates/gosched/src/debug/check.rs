@@ -569,7 +569,7 @@ fn check_stopped_ps(sched: &Sched, core: &Core, leader: Option<Mp>, report: &mut
             "P6",
             format_args!("P{id} has a mask bit but is not idle"),
         );
-        // SAFETY: PL, the world is stopped and no other reference to it is alive.
+        // SAFETY: PL, the world is stopped: no M uses its P.
         let local = unsafe { p.local() };
         report.expect(
             local.gfree.iter().take(GFREE_MAX + 1).count() == local.gfree.len()
@@ -581,11 +581,11 @@ fn check_stopped_ps(sched: &Sched, core: &Core, leader: Option<Mp>, report: &mut
             ),
         );
         report.expect(
-            local.stacks.len <= STACKS_MAX,
+            local.stacks.len() <= STACKS_MAX,
             "PL",
             format_args!("P{id}'s stack cache overflows"),
         );
-        let is_bare = p.runq.is_empty() && local.gfree.is_empty() && local.stacks.len == 0;
+        let is_bare = p.runq.is_empty() && local.gfree.len() == 0 && local.stacks.len() == 0;
         report.expect(
             id < sched.nprocs() || is_bare,
             "P5",
@@ -617,8 +617,8 @@ fn check_counts(sched: &Sched, census: &Census, report: &mut Report) {
     for p in sched.procs() {
         // SAFETY: PL, the world is stopped and no other reference to it is alive.
         let local = unsafe { p.local() };
-        cached += local.stacks.len;
-        credits += local.credits;
+        cached += local.stacks.len();
+        credits += local.credits.get();
     }
     let held = census.stacks() + cached;
     report.expect(

@@ -12,8 +12,9 @@ use super::schedule::Next;
 use super::spawn::CREDITS;
 use crate::sched::model::current::current_m;
 use crate::sched::model::gstatus::Status;
-use crate::sched::model::p::{GFREE_KEEP, GFREE_MAX, STACKS_MAX};
-use crate::sched::model::ptr::{Gp, Mp, Pp};
+use crate::sched::model::p::{GFREE_KEEP, GFREE_MAX};
+use crate::sched::model::ptr::Gp;
+use crate::sched::model::worker::{G0, Worker};
 use crate::tls;
 
 /// The first function on every goroutine's stack; called by the trampoline, never returns.
@@ -37,19 +38,19 @@ pub(crate) extern "C" fn goroutine_entry() {
     crate::base::fatal::throw("a dead goroutine was run")
 }
 
-fn goexit0(sched: &Sched, m: Mp, g: Gp) -> Next {
+fn goexit0(sched: &Sched, g0: &mut G0, g: Gp) -> Next {
     let was_locked = g.locked_ext.get() != 0;
     g.status.transition(Status::Running, Status::Dead);
-    drop_g(m, g);
-    super::locked::forget(m, g);
-    let Some(p) = m.p.load(Relaxed) else {
+    drop_g(g0.m(), g);
+    super::locked::forget(g0.m(), g);
+    let Some(w) = g0.worker() else {
         // Its runtime was dropped while it was in a call: what it had has been given up with it, and the thread ends.
         sched.outside.ends.add_shared(1);
         return Next::Schedule;
     };
-    p.counters.ends.add(1);
-    sched.give_stack(p, g);
-    sched.free_g(p, g);
+    w.p().counters.ends.add(1);
+    sched.give_stack(w, g);
+    sched.free_g(w, g);
     if was_locked {
         Next::EndThread
     } else {
@@ -60,7 +61,7 @@ fn goexit0(sched: &Sched, m: Mp, g: Gp) -> Next {
 impl Sched {
     /// The stack goes to the P's cache, hot; its reservation too.
     #[inline]
-    fn give_stack(&self, p: Pp, g: Gp) {
+    fn give_stack(&self, w: Worker<'_>, g: Gp) {
         let Some(stack) = g.stack() else { return };
         g.set_stack(None);
         if stack.class != self.stack_class {
@@ -68,48 +69,35 @@ impl Sched {
             self.arena.unreserve(stack.class, 1);
             return;
         }
-        // SAFETY: PL, this M holds p.
-        let local = unsafe { p.local() };
-        let cache = &mut local.stacks;
-        if cache.len == STACKS_MAX {
-            let half = STACKS_MAX / 2;
-            self.arena.give_batch(&cache.stacks[..half]);
-            cache.stacks.copy_within(half.., 0);
-            cache.len -= half;
-        }
-        cache.stacks[cache.len] = stack;
-        cache.len += 1;
-        self.give_credit(p);
+        let spill = |stacks: &[_]| self.arena.give_batch(stacks);
+        w.local().stacks.give(stack, spill);
+        self.give_credit(w);
     }
 
     /// A reservation of the default class goes back to the P's.
     #[inline]
-    pub(crate) fn give_credit(&self, p: Pp) {
-        // SAFETY: PL, this M holds p.
-        let local = unsafe { p.local() };
-        local.credits += 1;
-        if local.credits > 2 * CREDITS {
-            local.credits -= CREDITS;
+    pub(crate) fn give_credit(&self, w: Worker<'_>) {
+        let credits = &w.local().credits;
+        credits.set(credits.get() + 1);
+        if credits.get() > 2 * CREDITS {
+            credits.set(credits.get() - CREDITS);
             self.arena.unreserve(self.stack_class, CREDITS);
         }
     }
 
     /// The G goes to the P's cache; at 64 half of them go to the runtime's (GF).
     #[inline]
-    pub(crate) fn free_g(&self, p: Pp, g: Gp) {
+    pub(crate) fn free_g(&self, w: Worker<'_>, g: Gp) {
         g.cancelled.store(0, Relaxed);
         g.started.store(0, Relaxed);
         g.locked_ext.set(0);
         g.locked_int.set(0);
         g.calls.set(0);
-        // SAFETY: PL, this M holds p.
-        let gfree = &mut unsafe { p.local() }.gfree;
-        gfree.push_front(g);
+        let gfree = &w.local().gfree;
+        gfree.push(g);
         if gfree.len() >= GFREE_MAX {
             self.blocks.give(std::iter::from_fn(|| {
-                (gfree.len() >= GFREE_KEEP)
-                    .then(|| gfree.pop_front())
-                    .flatten()
+                (gfree.len() >= GFREE_KEEP).then(|| gfree.pop()).flatten()
             }));
         }
     }

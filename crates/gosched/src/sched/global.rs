@@ -22,8 +22,9 @@ use super::{Core, Sched};
 use crate::base::lock::Held;
 use crate::sched::model::g::{G, GQueue};
 use crate::sched::model::p::gp;
-use crate::sched::model::ptr::{Gp, Mp, Pp};
+use crate::sched::model::ptr::{Gp, Mp};
 use crate::sched::model::runq::OVERFLOW;
+use crate::sched::model::worker::Worker;
 use crate::shim::RING;
 
 impl Sched {
@@ -91,10 +92,9 @@ impl Sched {
         self.mirror_len(core);
     }
 
-    /// Moves p's queue, at most 257, to the tail of the global one; p is in the caller's hands.
-    pub(crate) fn global_take_over(&self, core: &mut Held<'_, Core>, p: Pp) {
-        // SAFETY: R2, the caller's M holds p (`find_at_limit`, `exchange`).
-        let queue = unsafe { p.queue() };
+    /// Moves the worker's queue, at most 257, to the tail of the global one.
+    pub(crate) fn global_take_over(&self, core: &mut Held<'_, Core>, w: Worker<'_>) {
+        let queue = w.queue();
         let mut all = GQueue::new();
         while let Some((g, _)) = queue.get() {
             all.push_back(gp(g));
@@ -131,10 +131,9 @@ impl Sched {
         found
     }
 
-    /// Takes a batch: returns the first, puts the rest into p's ring, which is empty enough for them.
-    pub(crate) fn global_get_batch(&self, core: &mut Held<'_, Core>, p: Pp) -> Option<Gp> {
-        // SAFETY: R2, the caller's M holds p.
-        let queue = unsafe { p.queue() };
+    /// Takes a batch: returns the first, puts the rest into the worker's ring, as many as fit.
+    pub(crate) fn global_get_batch(&self, core: &mut Held<'_, Core>, w: Worker<'_>) -> Option<Gp> {
+        let queue = w.queue();
         let share = core.runq.len() / self.nprocs() as usize + 1;
         let n = share.min(RING / 2).min(queue.room() as usize + 1);
         let may_begin = !self.is_at_limit();
@@ -154,23 +153,21 @@ impl Sched {
         first
     }
 
-    /// Puts `g` at the tail of p's ring, or moves half of a full ring to the global queue with it (R6).
+    /// Puts `g` at the ring's tail, or moves half of a full ring to the global queue with it (R6).
     #[inline]
-    pub(crate) fn runq_put(&self, p: Pp, g: Gp) {
-        // SAFETY: R2, the caller's M holds p.
-        if unsafe { p.queue() }.put(g.non_null()).is_err() {
-            self.runq_put_slow(p, g);
+    pub(crate) fn runq_put(&self, w: Worker<'_>, g: Gp) {
+        if w.queue().put(g.non_null()).is_err() {
+            self.runq_put_slow(w, g);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn runq_put_slow(&self, p: Pp, g: Gp) {
-        // SAFETY: R2, as above.
-        let queue = unsafe { p.queue() };
+    fn runq_put_slow(&self, w: Worker<'_>, g: Gp) {
+        let queue = w.queue();
         let mut half = [std::ptr::null_mut(); OVERFLOW];
         if let Some(n) = queue.take_half(&mut half) {
-            p.counters.overflows.add(1);
+            w.p().counters.overflows.add(1);
             let mut core = self.core.lock();
             let from_ring = |raw: &*mut G| match std::ptr::NonNull::new(*raw) {
                 Some(raw) => gp(raw),
@@ -195,22 +192,20 @@ impl Sched {
         }
     }
 
-    /// Puts `g` where it runs next on p; whom it displaces goes to the ring's tail (N, RD).
+    /// Puts `g` into `next`. The goroutine that it displaces goes to the ring's tail (N, RD).
     #[inline]
-    pub(crate) fn runq_put_next(&self, p: Pp, g: Gp) {
-        // SAFETY: R2, the caller's M holds p.
-        if let Some(old) = unsafe { p.queue() }.put_next(g.non_null()) {
-            self.runq_put(p, gp(old));
+    pub(crate) fn runq_put_next(&self, w: Worker<'_>, g: Gp) {
+        if let Some(old) = w.queue().put_next(g.non_null()) {
+            self.runq_put(w, gp(old));
             super::spin::submitted();
         } else {
             super::spin::submitted_by_rmw();
         }
     }
 
-    /// Puts a batch into p's ring as far as it fits; the rest stays with the caller.
-    pub(crate) fn runq_put_batch(&self, p: Pp, batch: &mut GQueue) {
-        // SAFETY: R2, the caller's M holds p.
-        let queue = unsafe { p.queue() };
+    /// Puts a batch into the ring as far as it fits; the rest stays with the caller.
+    pub(crate) fn runq_put_batch(&self, w: Worker<'_>, batch: &mut GQueue) {
+        let queue = w.queue();
         for _ in 0..queue.room() {
             let Some(g) = batch.pop_front() else { break };
             if queue.put(g.non_null()).is_err() {

@@ -11,8 +11,9 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use super::{Core, Sched, spin};
 use crate::base::lock::Held;
 use crate::sched::model::g::GQueue;
-use crate::sched::model::p::{PStatus, acquire_p, relinquish_p};
+use crate::sched::model::p::PStatus;
 use crate::sched::model::ptr::{Mp, Pp};
+use crate::sched::model::worker::{G0, Worker};
 use crate::sys;
 
 /// Idle Ms kept beyond one per P; the others end after a while.
@@ -138,7 +139,8 @@ impl Sched {
     }
 
     /// Puts the M to sleep until it is given a P; false: it must end. Without a P, not spinning.
-    pub(crate) fn stop_m(&self, m: Mp) -> bool {
+    pub(crate) fn stop_m(&self, g0: &mut G0) -> bool {
+        let m = g0.m();
         debug_assert!(m.p.load(Relaxed).is_none() && !m.is_spinning(), "M1");
         let mut core = self.core.lock();
         if self.dead.load(Relaxed) {
@@ -147,7 +149,7 @@ impl Sched {
         if let Some((p, spinning)) = self.take_pending(&mut core) {
             drop(core);
             m.set_spinning(spinning);
-            acquire_p(m, p);
+            g0.acquire_p(p);
             return true;
         }
         self.put_idle_m(&mut core, m);
@@ -155,10 +157,10 @@ impl Sched {
         drop(core);
         if !is_surplus {
             m.park.sleep();
-            return self.start_woken(m);
+            return self.start_woken(g0);
         }
         if m.park.sleep_until(sys::monotonic_ns() + SURPLUS_NS) {
-            return self.start_woken(m);
+            return self.start_woken(g0);
         }
         // Timed out; a waker may be on its way all the same.
         let mut core = self.core.lock();
@@ -169,18 +171,19 @@ impl Sched {
         }
         drop(core);
         m.park.sleep();
-        self.start_woken(m)
+        self.start_woken(g0)
     }
 
     /// The woken M takes the P that its waker left for it; false: it was woken to end.
-    fn start_woken(&self, m: Mp) -> bool {
+    fn start_woken(&self, g0: &mut G0) -> bool {
+        let m = g0.m();
         m.blocked.store(false, Relaxed);
         // Clear from now on: should its goroutine lock it, it sleeps on the note next as a locked M, which
         // does not clear it first (`stop_locked_m`).
         m.park.clear();
         match m.nextp.swap(None, Acquire) {
             Some(p) => {
-                acquire_p(m, p);
+                g0.acquire_p(p);
                 true
             }
             None => false,
@@ -222,19 +225,19 @@ impl Sched {
         (self.has_timers() || self.has_net_waiters()) && !self.poller.is_watching()
     }
 
-    /// Queues runnable goroutines: up to one per idle P goes where another M finds it first, the rest to p's
+    /// Queues runnable goroutines: up to one per idle P goes where another M finds it first, the rest to the worker's
     /// ring as far as it fits; then wakes (Go's `injectglist`).
-    pub(crate) fn inject_list(&self, p: Option<Pp>, list: &mut GQueue) {
+    pub(crate) fn inject_list(&self, w: Option<Worker<'_>>, list: &mut GQueue) {
         let mut for_others = GQueue::new();
         let idle = self.npidle.load(Relaxed) as usize;
-        let share = if p.is_some() { idle } else { usize::MAX };
+        let share = if w.is_some() { idle } else { usize::MAX };
         while for_others.len() < share
             && let Some(g) = list.pop_front()
         {
             for_others.push_back(g);
         }
-        if let Some(p) = p {
-            self.runq_put_batch(p, list);
+        if let Some(w) = w {
+            self.runq_put_batch(w, list);
             spin::submitted();
         }
         for_others.append(list);
@@ -356,7 +359,8 @@ impl Sched {
     }
 
     /// The M gives its P to the stopping world and sleeps until it is given one again; false: it must end.
-    pub(crate) fn stop_for_world(&self, m: Mp) -> bool {
+    pub(crate) fn stop_for_world(&self, g0: &mut G0) -> bool {
+        let m = g0.m();
         if m.is_spinning() {
             m.set_spinning(false);
             self.spin.end();
@@ -365,10 +369,10 @@ impl Sched {
         if !self.is_stopping() {
             return true;
         }
-        let p = relinquish_p(m);
+        let p = g0.relinquish_p();
         self.stop_p(&mut core, p);
         drop(core);
-        self.stop_m(m)
+        self.stop_m(g0)
     }
 
     /// A P whose M has let go of it while the world stops, or the runtime ends.

@@ -12,8 +12,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use super::Sched;
 use super::park::{Entered, enter};
-use crate::sched::model::p::{acquire_p, relinquish_p};
 use crate::sched::model::ptr::{Gp, Mp};
+use crate::sched::model::worker::G0;
 use crate::tls;
 
 /// Wires the calling goroutine to its current thread; calls nest.
@@ -84,12 +84,13 @@ pub(crate) fn forget(m: Mp, g: Gp) {
 
 impl Sched {
     /// The locked M waits, without a P, until somebody has dequeued its goroutine; false: it must end.
-    pub(crate) fn stop_locked_m(&self, m: Mp) -> bool {
+    pub(crate) fn stop_locked_m(&self, g0: &mut G0) -> bool {
+        let m = g0.m();
         // Counted as asleep before its P is handed on: nobody must wait for this M to come back.
         self.core.lock().nmidlelocked += 1;
         tls::to_own(m); // it may have come here from a call without a P
-        if m.p.load(Relaxed).is_some() {
-            self.hand_off_p(relinquish_p(m));
+        if g0.worker().is_some() {
+            self.hand_off_p(g0.relinquish_p());
         }
         m.blocked.store(true, Relaxed);
         let core = self.core.lock();
@@ -105,7 +106,7 @@ impl Sched {
         m.blocked.store(false, Relaxed);
         match m.nextp.swap(None, Acquire) {
             Some(p) => {
-                acquire_p(m, p);
+                g0.acquire_p(p);
                 true
             }
             None => {

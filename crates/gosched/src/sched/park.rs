@@ -23,10 +23,11 @@ use crate::sched::model::m::{BLOCK, LET_GO, PreemptOff, YIELD};
 use crate::sched::model::ptr::{Gp, Mp};
 use crate::sched::model::switch;
 use crate::sched::model::word::Plain;
+use crate::sched::model::worker::{G0, Inside, Worker};
 use crate::sched::{Core, Sched};
 
 /// What g0 does with a goroutine that has left its stack.
-pub(crate) type Mcall = fn(&Sched, Mp, Gp) -> Next;
+pub(crate) type Mcall = fn(&Sched, &mut G0, Gp) -> Next;
 
 // SAFETY: a function pointer or null: one word without padding.
 unsafe impl Plain for Option<Mcall> {}
@@ -63,13 +64,18 @@ pub(crate) struct WaitOps {
 }
 
 /// Being inside the runtime, until dropped. No switch happens meanwhile, so its M stays the same.
-pub(crate) struct Entered(Option<Mp>);
+pub(crate) struct Entered(Option<Inside>);
 
 /// Enters the runtime; on a thread outside every runtime it does nothing.
 #[inline]
 pub(crate) fn enter() -> Entered {
     match current_m() {
-        Some(m) => Entered(Some(enter_m(m))),
+        Some(m) => {
+            let m = enter_m(m);
+            // SAFETY: D5, `enter_m` returns the M of this thread, inside the runtime. `leave` runs when
+            // the `Entered` is dropped, and a switch takes the `Entered` by value.
+            Entered(Some(unsafe { Inside::new(m) }))
+        }
         None => {
             if super::forked::is_child() {
                 super::forked::refuse();
@@ -83,20 +89,30 @@ impl Entered {
     /// The M of this thread, if it is one.
     #[inline]
     pub(crate) fn m(&self) -> Option<Mp> {
-        self.0
+        Some(self.0.as_ref()?.m())
+    }
+
+    /// The hold of its P, if the M is `sched`'s and has one.
+    #[inline]
+    pub(crate) fn worker_of(&self, sched: &Sched) -> Option<Worker<'_>> {
+        let inside = self.0.as_ref()?;
+        if !std::ptr::eq(inside.m().sched(), sched) {
+            return None;
+        }
+        inside.worker()
     }
 
     /// The goroutine that is inside, if it is one.
     #[inline]
     pub(crate) fn g(&self) -> Option<Gp> {
-        self.0?.curg()
+        self.m()?.curg()
     }
 }
 
 impl Drop for Entered {
     #[inline]
     fn drop(&mut self) {
-        if let Some(m) = self.0 {
+        if let Some(m) = self.m() {
             debug_assert_eq!(
                 current_m(),
                 Some(m),
@@ -251,17 +267,17 @@ pub(crate) unsafe fn park_in(rt: Entered, ops: &'static WaitOps, arg: *const c_v
     left_switch(mcall(m, park_m));
 }
 
-fn park_m(_: &Sched, m: Mp, g: Gp) -> Next {
+fn park_m(_: &Sched, g0: &mut G0, g: Gp) -> Next {
     // Without a P only where the runtime is dead and the thread about to end.
-    if let Some(p) = m.p.load(Relaxed) {
-        p.counters.parks.add(1);
+    if let Some(w) = g0.worker() {
+        w.p().counters.parks.add(1);
     }
     let Some(ops) = g.wait_ops.get() else {
         crate::base::fatal::throw("park without a way to wait")
     };
     let arg = g.wait_arg.get();
     g.status.transition(Status::Running, Status::Waiting);
-    drop_g(m, g);
+    drop_g(g0.m(), g);
     // SAFETY: PK, the caller of `park` promised that `arg` belongs to `ops`.
     if unsafe { (ops.commit)(g, arg) } {
         return Next::Schedule;
@@ -293,14 +309,10 @@ pub(crate) fn ready_in(rt: &Entered, g: Gp) {
         return pass_on(g); // D2: nobody runs there any more
     }
     g.status.transition(Status::Waiting, Status::Runnable);
-    let p = rt
-        .m()
-        .filter(|m| std::ptr::eq(m.sched(), sched))
-        .and_then(|m| m.p.load(Relaxed));
-    match p {
-        Some(p) => {
-            p.counters.readies.add(1);
-            sched.runq_put_next(p, g);
+    match rt.worker_of(sched) {
+        Some(w) => {
+            w.p().counters.readies.add(1);
+            sched.runq_put_next(w, g);
             sched.wake_p();
             sched.press_if_busy();
         }
@@ -360,31 +372,36 @@ pub(crate) fn yield_now(m: Mp, g: Gp) {
     left_switch(mcall(m, gosched_m));
 }
 
-fn gosched_m(sched: &Sched, m: Mp, g: Gp) -> Next {
-    if let Some(p) = m.p.load(Relaxed) {
-        p.counters.yields.add(1);
+fn gosched_m(sched: &Sched, g0: &mut G0, g: Gp) -> Next {
+    if let Some(w) = g0.worker() {
+        w.p().counters.yields.add(1);
     }
-    yield_to_global(sched, m, g, Sched::global_put_left)
+    yield_to_global(sched, g0, g, Sched::global_put_left)
 }
 
 /// It has used up its slice, or the world stops: then it waits for its turn where it is.
-fn preempted_m(sched: &Sched, m: Mp, g: Gp) -> Next {
+fn preempted_m(sched: &Sched, g0: &mut G0, g: Gp) -> Next {
     if sched.is_stopping() {
         g.set_not_waiting();
         g.status.transition(Status::Running, Status::Runnable);
-        drop_g(m, g);
-        sched.runq_put(m.p(), g);
+        drop_g(g0.m(), g);
+        sched.runq_put(g0.held(), g);
         super::spin::submitted();
         return Next::Schedule;
     }
-    yield_to_global(sched, m, g, Sched::global_put_spent)
+    yield_to_global(sched, g0, g, Sched::global_put_spent)
 }
 
 #[inline]
-fn yield_to_global(sched: &Sched, m: Mp, g: Gp, put: fn(&Sched, &mut Held<'_, Core>, Gp)) -> Next {
+fn yield_to_global(
+    sched: &Sched,
+    g0: &mut G0,
+    g: Gp,
+    put: fn(&Sched, &mut Held<'_, Core>, Gp),
+) -> Next {
     g.set_not_waiting();
     g.status.transition(Status::Running, Status::Runnable);
-    drop_g(m, g);
+    drop_g(g0.m(), g);
     put(sched, &mut sched.core.lock(), g);
     // The lock's release was the read-modify-write of wake/1.
     super::spin::submitted_by_rmw();

@@ -18,11 +18,13 @@ use crate::base::lock::ranks;
 use crate::sched::model::g::{GQueue, STARTED};
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::m::{BLOCK, YIELD};
-use crate::sched::model::p::{Fair, PStatus, STACKS_REFILL, acquire_p, gp, relinquish_p};
-use crate::sched::model::ptr::{Gp, Mp, Pp};
+use crate::sched::model::p::{Fair, PStatus, gp};
+use crate::sched::model::ptr::Gp;
 use crate::sched::model::switch;
+use crate::sched::model::worker::{G0, Worker};
 use crate::sched::sources::timers::EXPIRE_MAX;
 use crate::sched::{FAIR_EVERY, Sched, spin};
+use crate::stack::Stack;
 use crate::sys;
 
 /// Stacks whose memory is returned in one turn of the background work.
@@ -57,29 +59,29 @@ pub(super) enum Watched {
 
 impl Sched {
     /// Runs goroutines until the M is told to end. On g0; returns without a P.
-    pub(crate) fn run_m(&self, m: Mp) {
+    pub(crate) fn run_m(&self, g0: &mut G0) {
         let mut next = Next::Schedule;
         let mut last = None;
         loop {
             let (g, inherits) = match next {
                 Next::Run(g) => (g, true),
-                Next::Schedule => match self.schedule(m) {
+                Next::Schedule => match self.schedule(g0) {
                     Some(found) => found,
                     None => return self.leave_behind(last),
                 },
                 Next::EndThread => {
-                    crate::tls::to_own(m);
-                    if m.p.load(Relaxed).is_some() {
-                        self.hand_off_p(relinquish_p(m));
+                    crate::tls::to_own(g0.m());
+                    if g0.worker().is_some() {
+                        self.hand_off_p(g0.relinquish_p());
                     }
                     return;
                 }
                 Next::End => return self.leave_behind(last),
             };
             last = Some(g);
-            self.execute(m, g, inherits);
-            next = match m.mcall.take() {
-                Some(f) => f(self, m, g),
+            self.execute(g0, g, inherits);
+            next = match g0.m().mcall.take() {
+                Some(f) => f(self, g0, g),
                 None => crate::base::fatal::throw("a goroutine left without saying why"),
             };
         }
@@ -97,35 +99,36 @@ impl Sched {
     }
 
     /// The next goroutine for this M and whether it inherits the time slice; None: the M must end.
-    fn schedule(&self, m: Mp) -> Option<(Gp, bool)> {
+    fn schedule(&self, g0: &mut G0) -> Option<(Gp, bool)> {
         ranks::assert_none("schedule");
+        let m = g0.m();
         if m.asked.load(Relaxed) & YIELD != 0 {
-            self.end_slice(m);
+            self.end_slice(g0);
         }
         m.asked.store(self.first_asked(), Relaxed);
         loop {
             if let Some(g) = m.lockedg.load(Relaxed) {
-                return self.stop_locked_m(m).then_some((g, false));
+                return self.stop_locked_m(g0).then_some((g, false));
             }
-            if m.p.load(Relaxed).is_none() {
+            if g0.worker().is_none() {
                 crate::tls::to_own(m);
                 return None; // a dead runtime's
             }
-            let (g, inherits) = self.find_runnable(m)?;
+            let (g, inherits) = self.find_runnable(g0)?;
             if m.is_spinning() {
                 self.reset_spinning(m);
             }
             match g.owner() {
                 Some(owner) if owner != m => {
                     // Not ours to run: its thread gets our P, we look for another one.
-                    if !self.start_owner(m, g, owner) {
+                    if !self.start_owner(g0, g, owner) {
                         return None;
                     }
                 }
                 // Dropped since we looked: it may have gone on without a P, on its thread, and even ended (`wait_bound`).
                 // ORDER: Acquire; who sees that it has no owner any more sees why.
                 _ if self.dead.load(Acquire) => {
-                    if !self.stop_for_world(m) {
+                    if !self.stop_for_world(g0) {
                         return None;
                     }
                 }
@@ -137,12 +140,11 @@ impl Sched {
     /// The goroutine that has just left was asked to: the slice is over, nobody inherits it. With chaos everybody
     /// is asked all the time; then one slice in eight is over.
     #[cold]
-    fn end_slice(&self, m: Mp) {
-        if let Some(p) = m.p.load(Relaxed)
+    fn end_slice(&self, g0: &G0) {
+        if let Some(w) = g0.worker()
             && (!chaos::is_on() || chaos::one_in(8, "end of a slice"))
         {
-            // SAFETY: PL, this M holds p.
-            unsafe { p.local() }.fairness.end_slice();
+            w.local().fairness.end_slice();
         }
     }
 
@@ -153,51 +155,51 @@ impl Sched {
     }
 
     /// The search, in Go's order (FR). Returns a goroutine, or parks until there is one; None: the M must end.
-    fn find_runnable(&self, m: Mp) -> Option<(Gp, bool)> {
+    fn find_runnable(&self, g0: &mut G0) -> Option<(Gp, bool)> {
         loop {
-            let p = m.p();
+            let w = g0.held();
             if self.is_stopping() {
-                if let Some(g) = self.turn_between_stops(m, p) {
+                if let Some(g) = self.turn_between_stops(w) {
                     return Some((g, false));
                 }
-                if !self.stop_for_world(m) {
+                if !self.stop_for_world(g0) {
                     return None;
                 }
                 continue;
             }
-            self.check_timers(p);
+            self.check_timers(w);
             if self.is_at_limit()
-                && let Some(g) = self.find_at_limit(p)
+                && let Some(g) = self.find_at_limit(w)
             {
                 return Some((g, false));
             }
-            if let Some((g, inherits)) = self.decide(p) {
+            if let Some((g, inherits)) = self.decide(w) {
                 if !inherits {
-                    self.prefetch_queue(p);
+                    self.prefetch_queue(w);
                 }
                 return Some((g, inherits));
             }
-            if let Some(g) = self.poll_timers(p) {
+            if let Some(g) = self.poll_timers(w) {
                 return Some((g, false));
             }
-            if let Some(g) = self.poll_net_between(p) {
+            if let Some(g) = self.poll_net_between(w) {
                 return Some((g, false));
             }
-            if let Some(g) = self.global_batch(p) {
+            if let Some(g) = self.global_batch(w) {
                 return Some((g, false));
             }
-            if let Some(g) = self.poll_net(p) {
+            if let Some(g) = self.poll_net(w) {
                 return Some((g, false));
             }
             // The search may take long: a signal handler is not to meet the last goroutine's thread-locals (D6).
-            crate::tls::to_own(m);
-            if let Some(g) = self.spin_and_steal(m, p) {
+            crate::tls::to_own(w.m());
+            if let Some(g) = self.spin_and_steal(w) {
                 return Some((g, false));
             }
             if self.background() {
                 continue;
             }
-            match self.give_up_p(m) {
+            match self.give_up_p(g0) {
                 Gave::Found(g) => return Some((g, false)),
                 Gave::LookAgain => {}
                 Gave::Die => return None,
@@ -209,9 +211,8 @@ impl Sched {
     /// stack of the first, whose G was fetched the last time; the G of the second. Both are guesses, and a thief may have them
     /// by now: nothing but what is fetched depends on it, and a G's memory stays a G's (GF).
     #[inline]
-    fn prefetch_queue(&self, p: Pp) {
-        // SAFETY: R2, this M holds p.
-        let queue = unsafe { p.queue() };
+    fn prefetch_queue(&self, w: Worker<'_>) {
+        let queue = w.queue();
         let (first, second) = (queue.peek(0), queue.peek(1));
         if !second.is_null() {
             crate::tls::prefetch(second as usize);
@@ -227,9 +228,9 @@ impl Sched {
 
     /// No thread is left for another goroutine that might not stop: nobody begins while others can go on.
     #[cold]
-    fn find_at_limit(&self, p: Pp) -> Option<Gp> {
+    fn find_at_limit(&self, w: Worker<'_>) -> Option<Gp> {
         let mut core = self.core.lock();
-        self.global_take_over(&mut core, p);
+        self.global_take_over(&mut core, w);
         let g = self.global_get(&mut core);
         drop(core);
         self.wake_for_global();
@@ -247,15 +248,13 @@ impl Sched {
     /// A decision from the queues at hand: `next`, the ring; where it must be fair, the global queue as well. And whether the
     /// goroutine inherits the time slice.
     #[inline]
-    pub(super) fn decide(&self, p: Pp) -> Option<(Gp, bool)> {
-        // SAFETY: PL, this M holds p.
-        if unsafe { p.local() }.fairness.decide()
-            && let Some(g) = self.decide_fairly(p)
+    pub(super) fn decide(&self, w: Worker<'_>) -> Option<(Gp, bool)> {
+        if w.local().fairness.decide()
+            && let Some(g) = self.decide_fairly(w)
         {
             return Some((g, false));
         }
-        // SAFETY: R2, this M holds p.
-        let (g, inherits) = unsafe { p.queue() }.get()?;
+        let (g, inherits) = w.queue().get()?;
         Some((gp(g), inherits))
     }
 
@@ -266,81 +265,74 @@ impl Sched {
     /// queue that is never empty would keep the ring waiting.
     #[cold]
     #[inline(never)]
-    pub(super) fn decide_fairly(&self, p: Pp) -> Option<Gp> {
-        // SAFETY: PL, this M holds p.
-        let local = unsafe { p.local() };
-        local.owes_turn = false; // decisions are being made
-        let fair = local.fairness.begin_fair();
+    pub(super) fn decide_fairly(&self, w: Worker<'_>) -> Option<Gp> {
+        w.local().owes_turn.set(false); // decisions are being made
+        let fair = w.local().fairness.begin_fair();
         let is_global_due = matches!(fair, Fair::Counted) && !self.runq_is_empty();
-        if is_global_due || !p.runq.is_ring_empty() {
-            self.demote_next(p);
+        if is_global_due || !w.p().runq.is_ring_empty() {
+            self.demote_next(w);
         }
         if matches!(fair, Fair::Counted) {
-            p.counters.decisions.add(u64::from(FAIR_EVERY));
+            w.p().counters.decisions.add(u64::from(FAIR_EVERY));
         }
         let global = is_global_due.then(|| self.global_get_in_turn(&mut self.core.lock()));
-        // SAFETY: R2, this M holds p.
-        let local = || unsafe { p.queue() }.get().map(|(g, _)| gp(g));
-        global.flatten().or_else(local)
+        global
+            .flatten()
+            .or_else(|| w.queue().get().map(|(g, _)| gp(g)))
     }
 
     /// Worlds may be stopped one after the other without a pause. So a P that a start has put to use makes one decision before
     /// it stops again. The goroutine is asked to leave from the start; the leader waits for it.
     #[cold]
-    fn turn_between_stops(&self, m: Mp, p: Pp) -> Option<Gp> {
-        // SAFETY: PL, this M holds p.
-        let local = unsafe { p.local() };
-        if !std::mem::take(&mut local.owes_turn) || self.dead.load(Relaxed) {
+    fn turn_between_stops(&self, w: Worker<'_>) -> Option<Gp> {
+        if !w.local().owes_turn.take() || self.dead.load(Relaxed) {
             return None;
         }
         let g = if self.is_at_limit() {
-            self.find_at_limit(p)?
+            self.find_at_limit(w)?
         } else {
-            local.fairness.end_slice();
-            local.fairness.decide();
-            self.decide_fairly(p)?
+            w.local().fairness.end_slice();
+            w.local().fairness.decide();
+            self.decide_fairly(w)?
         };
-        m.ask(YIELD);
+        w.m().ask(YIELD);
         Some(g)
     }
 
     /// Moves the goroutine in `next` to the end of the ring.
-    fn demote_next(&self, p: Pp) {
-        // SAFETY: R2, this M holds p.
-        let Some(next) = unsafe { p.queue() }.take_own_next() else {
+    fn demote_next(&self, w: Worker<'_>) {
+        let Some(next) = w.queue().take_own_next() else {
             return;
         };
-        self.runq_put(p, gp(next));
+        self.runq_put(w, gp(next));
         // An M that stopped spinning meanwhile has seen it neither here nor there.
         spin::submitted();
         self.wake_p();
     }
 
     #[inline]
-    fn global_batch(&self, p: Pp) -> Option<Gp> {
+    fn global_batch(&self, w: Worker<'_>) -> Option<Gp> {
         if self.runq_is_empty() {
             return None;
         }
-        self.global_get_batch(&mut self.core.lock(), p)
+        self.global_get_batch(&mut self.core.lock(), w)
     }
 
     /// A busy P looks at its own timers now and then. No clock is read while none is set.
     #[inline]
-    fn check_timers(&self, p: Pp) {
-        // SAFETY: PL, this M holds p.
-        if p.timers.next_ns() != u64::MAX && unsafe { p.local() }.pace.is_time() {
-            self.check_timers_slow(p);
+    fn check_timers(&self, w: Worker<'_>) {
+        if w.p().timers.next_ns() != u64::MAX && w.local().pace.is_time() {
+            self.check_timers_slow(w);
         }
     }
 
-    /// What is due goes to the end of p's queue, as far as there is room; more only when that has been worked off.
+    /// What is due goes to the end of the queue, as far as there is room; more only when that has been worked off.
     #[inline(never)]
-    fn check_timers_slow(&self, p: Pp) {
-        // SAFETY: R2, this M holds p.
-        let room = unsafe { p.queue() }.room() as usize;
-        let mut due = self.expire_own(p, room);
+    fn check_timers_slow(&self, w: Worker<'_>) {
+        let room = w.queue().room() as usize;
+        let mut due = self.expire_own(w, room);
         if !due.is_empty() {
-            self.runq_put_batch(p, &mut due);
+            self.runq_put_batch(w, &mut due);
             spin::submitted();
             self.wake_p();
             self.press_if_busy();
@@ -349,19 +341,19 @@ impl Sched {
 
     /// A P whose queue is empty looks at its own timers: one goroutine to run now, the others queued on p.
     #[inline]
-    fn poll_timers(&self, p: Pp) -> Option<Gp> {
-        if p.timers.next_ns() == u64::MAX {
+    fn poll_timers(&self, w: Worker<'_>) -> Option<Gp> {
+        if w.p().timers.next_ns() == u64::MAX {
             return None;
         }
-        let due = self.expire_own(p, EXPIRE_MAX);
-        self.share_due(p, due)
+        let due = self.expire_own(w, EXPIRE_MAX);
+        self.share_due(w, due)
     }
 
     /// Takes the first of what is due; the others are queued on p, where thieves find them.
-    pub(super) fn share_due(&self, p: Pp, mut due: GQueue) -> Option<Gp> {
+    pub(super) fn share_due(&self, w: Worker<'_>, mut due: GQueue) -> Option<Gp> {
         let g = due.pop_front()?;
         if !due.is_empty() {
-            self.runq_put_batch(p, &mut due);
+            self.runq_put_batch(w, &mut due);
             if !due.is_empty() {
                 self.global_put_batch(&mut self.core.lock(), &mut due);
             }
@@ -374,12 +366,11 @@ impl Sched {
 
     /// What is due on this M's own P.
     #[inline(never)]
-    fn expire_own(&self, p: Pp, max: usize) -> GQueue {
+    fn expire_own(&self, w: Worker<'_>, max: usize) -> GQueue {
         let now = sys::monotonic_ns();
-        // SAFETY: PL, this M holds p.
-        p.timers.note_look(&mut unsafe { p.local() }.pace, now);
+        w.p().timers.note_look(&w.local().pace, now);
         let mut due = GQueue::new();
-        self.expire(p, now, max.min(EXPIRE_MAX), &mut due);
+        self.expire(w.p(), now, max.min(EXPIRE_MAX), &mut due);
         due
     }
 
@@ -404,14 +395,15 @@ impl Sched {
     }
 
     /// Nothing found: drop the P, re-check as the wake protocol wants, wait for a timer or park.
-    pub(super) fn give_up_p(&self, m: Mp) -> Gave {
+    pub(super) fn give_up_p(&self, g0: &mut G0) -> Gave {
+        let m = g0.m();
         let was_spinning = m.is_spinning();
         let mut core = self.core.lock();
         if self.is_stopping() {
             return Gave::LookAgain;
         }
         if !core.runq.is_empty() {
-            let found = self.global_get_batch(&mut core, m.p());
+            let found = self.global_get_batch(&mut core, g0.held());
             return found.map_or(Gave::LookAgain, Gave::Found);
         }
         if !was_spinning && self.spin.is_needed() {
@@ -419,34 +411,34 @@ impl Sched {
             self.begin_spinning(m);
             return Gave::LookAgain;
         }
-        self.put_idle_p(&mut core, relinquish_p(m));
+        self.put_idle_p(&mut core, g0.relinquish_p());
         drop(core);
         if was_spinning {
             m.set_spinning(false);
             self.spin.end();
-            if self.has_work() && self.take_idle_p_spinning(m) {
+            if self.has_work() && self.take_idle_p_spinning(g0) {
                 return Gave::LookAgain;
             }
         }
         spin::idle_p_added();
-        if self.spin.is_needed() && self.take_idle_p_spinning(m) {
+        if self.spin.is_needed() && self.take_idle_p_spinning(g0) {
             return Gave::LookAgain;
         }
         while self.begin_watch() {
-            match self.watch(m) {
+            match self.watch(g0) {
                 Watched::NothingDue => {}
                 Watched::Found(g) => return Gave::Found(g),
                 Watched::NoP => break,
             }
         }
-        if self.stop_m(m) {
+        if self.stop_m(g0) {
             Gave::LookAgain
         } else {
             Gave::Die
         }
     }
 
-    pub(super) fn take_idle_p_spinning(&self, m: Mp) -> bool {
+    pub(super) fn take_idle_p_spinning(&self, g0: &mut G0) -> bool {
         let mut core = self.core.lock();
         let Some(p) = self.get_idle_p(&mut core) else {
             // Whoever took it may have other plans; the next P to go idle must look.
@@ -454,8 +446,8 @@ impl Sched {
             return false;
         };
         drop(core);
-        acquire_p(m, p);
-        self.begin_spinning(m);
+        g0.acquire_p(p);
+        self.begin_spinning(g0.m());
         true
     }
 
@@ -472,7 +464,8 @@ impl Sched {
     }
 
     /// Watches the timers and the network, without a P, until something is due.
-    pub(super) fn watch(&self, m: Mp) -> Watched {
+    pub(super) fn watch(&self, g0: &mut G0) -> Watched {
+        let m = g0.m();
         m.blocked.store(true, Relaxed);
         let wake = self.poller.sleep(|| self.next_timer());
         m.blocked.store(false, Relaxed);
@@ -481,11 +474,11 @@ impl Sched {
         if due.is_empty() {
             return Watched::NothingDue; // called for a P that waits, or for an earlier timer, or somebody was quicker
         }
-        let p = self.take_any_p(m);
+        self.take_any_p(g0);
         // The first one stays here: nobody is woken for a single one.
-        let own = p.and_then(|_| due.pop_front());
+        let own = g0.worker().and_then(|_| due.pop_front());
         if !due.is_empty() {
-            self.inject_list(p, &mut due);
+            self.inject_list(g0.worker(), &mut due);
         }
         // Nobody watches the others from here on, unless this M or another one finds nothing to do.
         self.sysmon.timer_set(self.next_timer());
@@ -497,36 +490,35 @@ impl Sched {
 
     /// A P for an M that comes back with work: one that waits for a thread, or an idle one, or one that a marked call has left
     /// behind.
-    fn take_any_p(&self, m: Mp) -> Option<Pp> {
+    fn take_any_p(&self, g0: &mut G0) {
         let mut core = self.core.lock();
         if self.is_stopping() {
-            return None;
+            return;
         }
         if let Some((p, spinning)) = self.take_pending(&mut core) {
             drop(core);
-            m.set_spinning(spinning);
-            acquire_p(m, p);
-            return Some(p);
+            g0.m().set_spinning(spinning);
+            return g0.acquire_p(p);
         }
         if let Some(p) = self.get_idle_p(&mut core) {
             drop(core);
-            acquire_p(m, p);
-            return Some(p);
+            return g0.acquire_p(p);
         }
         let mut marked = self.procs().filter(|p| p.status.retake(PStatus::Idle));
-        let p = marked.next()?;
-        drop(core);
-        self.calls.retaken.add_shared(1);
-        self.room.call_is_out();
-        acquire_p(m, p);
-        Some(p)
+        if let Some(p) = marked.next() {
+            drop(core);
+            self.calls.retaken.add_shared(1);
+            self.room.call_is_out();
+            g0.acquire_p(p);
+        }
     }
 
     /// Switches to the goroutine; returns on g0 when it leaves. Its first run takes a stack (D3).
     #[inline]
-    fn execute(&self, m: Mp, g: Gp, inherits: bool) {
+    fn execute(&self, g0: &mut G0, g: Gp, inherits: bool) {
+        let m = g0.m();
         let fs = if g.stack_hi.get() == 0 {
-            self.take_stack(m.p(), g);
+            self.take_stack(g0.held(), g);
             self.tls.first_fs(m, g.stack_hi.get())
         } else {
             self.tls.fs(m, g.stack_hi.get())
@@ -542,24 +534,17 @@ impl Sched {
         }
         g.status.transition(Status::Runnable, Status::Running);
         if !inherits {
-            m.p().begin_slice();
+            g0.held().p().begin_slice();
         }
         switch::resume(m, g, fs);
     }
 
     #[inline]
-    fn take_stack(&self, p: Pp, g: Gp) {
+    fn take_stack(&self, w: Worker<'_>, g: Gp) {
         let class = g.class.get();
         let stack = if class == self.stack_class {
-            // SAFETY: PL, this M holds p.
-            let cache = &mut unsafe { p.local() }.stacks;
-            if cache.len == 0 {
-                cache.len = self
-                    .arena
-                    .take_batch(class, &mut cache.stacks[..STACKS_REFILL]);
-            }
-            cache.len -= 1;
-            cache.stacks[cache.len]
+            let refill = |stacks: &mut [Stack]| self.arena.take_batch(class, stacks);
+            w.local().stacks.take(refill)
         } else {
             self.arena.take(class)
         };

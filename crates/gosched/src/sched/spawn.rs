@@ -10,11 +10,11 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use super::Sched;
 use super::park::enter;
-use crate::sched::model::current::current_g;
 use crate::sched::model::g::Task;
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::p::{GFREE_KEEP, ID_BATCH, Local};
-use crate::sched::model::ptr::{Gp, Pp};
+use crate::sched::model::ptr::Gp;
+use crate::sched::model::worker::Worker;
 use crate::stack;
 use crate::sys::Errno;
 use crate::thread::inner::Inner;
@@ -61,24 +61,23 @@ impl Sched {
     ) -> Result<(), (Refused, Task<F>)> {
         let rt = enter();
         let class = how.class.unwrap_or(self.stack_class);
-        let here = rt.m().filter(|m| std::ptr::eq(m.sched(), self));
-        let Some(p) = here.and_then(|m| m.p.load(Relaxed)) else {
+        let Some(w) = rt.worker_of(self) else {
             // SAFETY: by the caller's promise.
             return unsafe { self.spawn_outside(how, class, task) };
         };
         if self.closed.load(Relaxed) {
             return Err((Refused::Closed, task));
         }
-        let g = match self.take_g(p, class) {
+        let g = match self.take_g(w, class) {
             Ok(g) => g,
             Err(why) => return Err((why, task)),
         };
-        let parent = here.and_then(|m| m.curg()).map_or(0, |g| g.id());
+        let parent = w.m().curg().map_or(0, |g| g.id());
         // SAFETY: the G is Dead and ours (`take_g`); F's borrows by the caller's promise.
         unsafe { g.set_task(task) };
-        self.make_runnable(g, &how, class, parent, self.next_id(p));
-        p.counters.spawns.add(1);
-        self.runq_put_next(p, g);
+        self.make_runnable(g, &how, class, parent, self.next_id(w));
+        w.p().counters.spawns.add(1);
+        self.runq_put_next(w, g);
         self.wake_p();
         Ok(())
     }
@@ -119,21 +118,21 @@ impl Sched {
     /// As for [`Sched::spawn`].
     pub(crate) unsafe fn prepare<F: FnOnce()>(
         &self,
-        p: Option<Pp>,
+        w: Option<Worker<'_>>,
         site: &'static Location<'static>,
         task: Task<F>,
     ) -> Result<Gp, (Refused, Task<F>)> {
         let class = self.stack_class;
-        let taken = match p {
-            Some(p) => self.take_g(p, class),
+        let taken = match w {
+            Some(w) => self.take_g(w, class),
             None => self.take_g_outside(class),
         };
         let g = match taken {
             Ok(g) => g,
             Err(why) => return Err((why, task)),
         };
-        let (parent, id) = match p {
-            Some(p) => (current_g().map_or(0, |g| g.id()), self.next_id(p)),
+        let (parent, id) = match w {
+            Some(w) => (w.m().curg().map_or(0, |g| g.id()), self.next_id(w)),
             None => (0, self.next_goid.fetch_add(1, Relaxed)),
         };
         let how = Spawn {
@@ -148,13 +147,13 @@ impl Sched {
     }
 
     /// Takes back a G that was prepared and will not be started; its closure is gone. As for [`Sched::prepare`].
-    pub(crate) fn unprepare(&self, p: Option<Pp>, g: Gp) {
-        let Some(p) = p else {
+    pub(crate) fn unprepare(&self, w: Option<Worker<'_>>, g: Gp) {
+        let Some(w) = w else {
             self.arena.unreserve(self.stack_class, 1);
             return self.blocks.give(std::iter::once(g));
         };
-        self.give_credit(p);
-        self.free_g(p, g);
+        self.give_credit(w);
+        self.free_g(w, g);
     }
 
     /// Gives a Dead G its identity and makes it Runnable; the caller queues it.
@@ -181,22 +180,21 @@ impl Sched {
 
     /// A Dead G with a stack reserved for it.
     #[inline]
-    fn take_g(&self, p: Pp, class: u8) -> Result<Gp, Refused> {
-        // SAFETY: PL, this M holds p.
-        let local = unsafe { p.local() };
+    fn take_g(&self, w: Worker<'_>, class: u8) -> Result<Gp, Refused> {
+        let local = w.local();
         if class != self.stack_class {
             self.arena.reserve(class, 1).map_err(Refused::NoStack)?;
-        } else if local.credits > 0 {
-            local.credits -= 1;
+        } else if local.credits.get() > 0 {
+            local.credits.set(local.credits.get() - 1);
         } else {
             self.refill_credits(local)?;
         }
-        if let Some(g) = local.gfree.pop_front() {
+        if let Some(g) = local.gfree.pop() {
             return Ok(g);
         }
         self.refill_gs(local).inspect_err(|_| {
             if class == self.stack_class {
-                local.credits += 1;
+                local.credits.set(local.credits.get() + 1);
             } else {
                 self.arena.unreserve(class, 1);
             }
@@ -205,9 +203,9 @@ impl Sched {
 
     #[cold]
     #[inline(never)]
-    fn refill_credits(&self, local: &mut Local) -> Result<(), Refused> {
+    fn refill_credits(&self, local: &Local) -> Result<(), Refused> {
         if self.arena.reserve(self.stack_class, CREDITS).is_ok() {
-            local.credits = CREDITS - 1;
+            local.credits.set(CREDITS - 1);
             return Ok(());
         }
         let one = self.arena.reserve(self.stack_class, 1);
@@ -216,11 +214,11 @@ impl Sched {
 
     #[cold]
     #[inline(never)]
-    fn refill_gs(&self, local: &mut Local) -> Result<Gp, Refused> {
+    fn refill_gs(&self, local: &Local) -> Result<Gp, Refused> {
         self.blocks
-            .take(self, GFREE_KEEP, |g| local.gfree.push_back(g))
+            .take(self, GFREE_KEEP, |g| local.gfree.push(g))
             .map_err(Refused::NoG)?;
-        local.gfree.pop_front().ok_or(Refused::Closed)
+        local.gfree.pop().ok_or(Refused::Closed)
     }
 
     fn take_g_outside(&self, class: u8) -> Result<Gp, Refused> {
@@ -234,15 +232,16 @@ impl Sched {
     }
 
     #[inline]
-    fn next_id(&self, p: Pp) -> u64 {
-        // SAFETY: PL, this M holds p.
-        let local = unsafe { p.local() };
+    fn next_id(&self, w: Worker<'_>) -> u64 {
+        let local = w.local();
         if local.next_id == local.last_id {
-            local.next_id = self.next_goid.fetch_add(ID_BATCH, Relaxed);
-            local.last_id = local.next_id + ID_BATCH;
+            let first = self.next_goid.fetch_add(ID_BATCH, Relaxed);
+            local.next_id.set(first);
+            local.last_id.set(first + ID_BATCH);
         }
-        local.next_id += 1;
-        local.next_id - 1
+        let id = local.next_id.get();
+        local.next_id.set(id + 1);
+        id
     }
 }
 

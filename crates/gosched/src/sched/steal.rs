@@ -11,8 +11,9 @@ use super::Sched;
 use crate::sched::model::g::GQueue;
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::p::{PStatus, gp};
-use crate::sched::model::ptr::{Gp, Mp, Pp};
+use crate::sched::model::ptr::{Gp, Pp};
 use crate::sched::model::runq::Steal;
+use crate::sched::model::worker::Worker;
 use crate::sched::sources::timers::EXPIRE_MAX;
 use crate::sys;
 
@@ -21,7 +22,8 @@ const NEXT_PAUSE_NS: u64 = 3_000;
 
 impl Sched {
     /// Becomes spinning if that is allowed, and steals.
-    pub(crate) fn spin_and_steal(&self, m: Mp, p: Pp) -> Option<Gp> {
+    pub(crate) fn spin_and_steal(&self, w: Worker<'_>) -> Option<Gp> {
+        let m = w.m();
         if !m.is_spinning() {
             let busy = self.nprocs().saturating_sub(self.npidle.load(Relaxed));
             if 2 * self.spin.count() >= busy {
@@ -29,10 +31,11 @@ impl Sched {
             }
             self.begin_spinning(m);
         }
-        (0..SWEEPS).find_map(|sweep| self.sweep(m, p, sweep == SWEEPS - 1))
+        (0..SWEEPS).find_map(|sweep| self.sweep(w, sweep == SWEEPS - 1))
     }
 
-    fn sweep(&self, m: Mp, p: Pp, is_last: bool) -> Option<Gp> {
+    fn sweep(&self, w: Worker<'_>, is_last: bool) -> Option<Gp> {
+        let (m, p) = (w.m(), w.p());
         let n = self.nprocs();
         let mut at = m.random() % n;
         let stride = coprime_with(n, m.random());
@@ -47,13 +50,13 @@ impl Sched {
                 && victim != p
                 && victim.timers.next_ns() != u64::MAX
                 && let Some(g) =
-                    self.steal_due(victim, p, *now.get_or_insert_with(sys::monotonic_ns))
+                    self.steal_due(victim, w, *now.get_or_insert_with(sys::monotonic_ns))
             {
                 return Some(g);
             }
             if victim != p
                 && !self.is_idle(victim)
-                && let Some(g) = self.steal_from(victim, p, is_last)
+                && let Some(g) = self.steal_from(victim, w, is_last)
             {
                 return Some(g);
             }
@@ -61,26 +64,24 @@ impl Sched {
         None
     }
 
-    /// What is due on another P: the first to run now, the others to p's queue.
-    fn steal_due(&self, victim: Pp, p: Pp, now: u64) -> Option<Gp> {
+    /// What is due on another P: the first to run now, the others to the worker's queue.
+    fn steal_due(&self, victim: Pp, w: Worker<'_>, now: u64) -> Option<Gp> {
         let mut due = GQueue::new();
         self.expire(victim, now, EXPIRE_MAX, &mut due);
-        self.share_due(p, due)
+        self.share_due(w, due)
     }
 
-    fn steal_from(&self, victim: Pp, p: Pp, take_next: bool) -> Option<Gp> {
+    fn steal_from(&self, victim: Pp, w: Worker<'_>, take_next: bool) -> Option<Gp> {
         let pause = || {
             if victim.status() == PStatus::Running {
                 sys::sleep_ns(NEXT_PAUSE_NS);
             }
         };
-        // SAFETY: R2, this M holds p.
-        let thief = unsafe { p.queue() };
-        match victim.runq.steal_into(&thief, take_next, pause) {
+        match victim.runq.steal_into(&w.queue(), take_next, pause) {
             Steal::Empty => None,
             Steal::Moved(g, n) => {
-                p.counters.steals.add(1);
-                p.counters.stolen.add(n as u64);
+                w.p().counters.steals.add(1);
+                w.p().counters.stolen.add(n as u64);
                 let g = gp(g);
                 debug_assert_eq!(g.status.get(), Status::Runnable, "I10");
                 Some(g)

@@ -30,8 +30,9 @@ use crate::sched::model::current::current_g;
 use crate::sched::model::g::GQueue;
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::m::{M, PreemptOff};
-use crate::sched::model::p::{Fairness, acquire_p, gp};
+use crate::sched::model::p::{acquire_p, gp};
 use crate::sched::model::ptr::{Gp, Mp, Pp, Ptr};
+use crate::sched::model::worker::{G0, Worker};
 use crate::stack::class_for;
 
 /// How long anything may take before it counts as never.
@@ -99,23 +100,36 @@ fn m_with_p(sched: &Sched) -> (Mp, Pp) {
     (m, p)
 }
 
+/// Stands for the M that holds `p`, or has it in its hands.
+fn worker(p: Pp) -> Worker<'static> {
+    let m = p.m.load(Relaxed).unwrap_or_else(|| {
+        // SAFETY: GF, leaked.
+        unsafe { Ptr::new(NonNull::from(Box::leak(Box::new(M::new())))) }
+    });
+    // SAFETY: PL, a still scheduler's P, or one that the calling goroutine's M holds.
+    unsafe { Worker::played(m, p) }
+}
+
+/// Stands for m's thread, on its scheduling stack.
+fn g0(m: Mp) -> G0 {
+    // SAFETY: a still scheduler's M has no thread: this one plays it.
+    unsafe { G0::new(m) }
+}
+
 /// The count of decisions until the next fair one starts anew.
 fn count_anew(p: Pp) {
-    // SAFETY: PL, a still scheduler's P, or one that the calling goroutine's M holds.
-    unsafe { p.local() }.fairness = Fairness::new();
+    worker(p).local().fairness.begin_anew();
 }
 
 /// The 61st decision, after 60 others.
 fn decide_61st(sched: &Sched, p: Pp) -> Option<Gp> {
-    // SAFETY: as above.
-    unsafe { p.local() }.fairness.skip_to_the_61st();
-    sched.decide_fairly(p)
+    worker(p).local().fairness.skip_to_the_61st();
+    sched.decide_fairly(worker(p))
 }
 
 /// Empties one P's queue, `next` first.
 fn drain_p(p: Pp) -> Vec<Gp> {
-    // SAFETY: R2, a still scheduler's P, or one that the calling goroutine's M holds.
-    let queue = unsafe { p.queue() };
+    let queue = worker(p).queue();
     let taken = std::iter::from_fn(|| queue.get()).map(|(g, _)| gp(g));
     taken.take(MANY).collect()
 }

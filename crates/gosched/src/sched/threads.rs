@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32};
 use crate::base::note::Note;
 use crate::sched::model::current;
 use crate::sched::model::ptr::Mp;
+use crate::sched::model::worker::G0;
 use crate::sched::monitor::bound::LIMIT_SLACK;
 use crate::sched::monitor::{preempt, sysmon};
 use crate::sched::{Core, Sched, deadlock, registry};
@@ -305,8 +306,11 @@ fn be_m(sched: &Arc<Sched>, signal_stack: sys::SigStack) {
         preempt::prepare_thread(sched.config.preemption_signal);
     }
     begin_m(sched, m);
-    if sched.stop_m(m) {
-        sched.run_m(m);
+    // SAFETY: `begin_m` has made this thread `m`'s, inside the runtime, on its own stack. This is the
+    // one place that makes a `G0`.
+    let mut g0 = unsafe { G0::new(m) };
+    if sched.stop_m(&mut g0) {
+        sched.run_m(&mut g0);
     }
     end_m(sched, m);
     signal_stack.uninstall();

@@ -283,7 +283,7 @@ impl Drop for Stopped<'_> {
         for p in sched.procs().filter(|p| p.status() == PStatus::GcStop) {
             p.set_status(PStatus::Idle);
             // SAFETY: PL, the world is stopped.
-            unsafe { p.local() }.owes_turn = true;
+            unsafe { p.local() }.owes_turn.set(true);
             if p.runq.is_empty() {
                 sched.put_idle_p(&mut core, p);
             } else {
@@ -324,7 +324,8 @@ impl Sched {
             self.p(id).set_status(PStatus::GcStop);
         }
         let Some(m) = m else { return };
-        let p = release_p(m);
+        // SAFETY: the leader's M, on its thread; a `Stopped` world has no `Worker`.
+        let p = unsafe { release_p(m) };
         if p.id < n {
             acquire_p(m, p);
         } else {
@@ -344,13 +345,10 @@ impl Sched {
             queue.push_back(gp(g));
         }
         self.global_put_from_ring(core, &mut queue);
-        self.blocks
-            .give(std::iter::from_fn(|| local.gfree.pop_front()));
-        self.arena
-            .give_batch(&local.stacks.stacks[..local.stacks.len]);
-        local.stacks.len = 0;
-        self.arena.unreserve(self.stack_class, local.credits);
-        local.credits = 0;
+        self.blocks.give(std::iter::from_fn(|| local.gfree.pop()));
+        local.stacks.empty(|stacks| self.arena.give_batch(stacks));
+        let credits = local.credits.replace(0);
+        self.arena.unreserve(self.stack_class, credits);
         p.set_status(PStatus::Dead);
     }
 }

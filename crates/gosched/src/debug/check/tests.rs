@@ -9,7 +9,8 @@ use super::*;
 use crate::builder::{Config, Deadlock};
 use crate::sched::model::g::WaitReason;
 use crate::sched::model::m::M;
-use crate::sched::model::ptr::{Gp, Ptr};
+use crate::sched::model::ptr::{Gp, Mp, Pp, Ptr};
+use crate::sched::model::worker::Worker;
 use crate::sched::park::{WaitArg, WaitOps};
 use crate::sched::sources::timers::NOWHERE;
 use crate::stack::class_for;
@@ -120,12 +121,20 @@ fn to_global(sched: &Sched, g: Gp) {
     sched.global_put(&mut sched.core.lock(), g);
 }
 
+/// Stands for an M that holds `p`.
+fn worker(p: Pp) -> Worker<'static> {
+    // SAFETY: GF, leaked.
+    let m: Mp = unsafe { Ptr::new(NonNull::from(Box::leak(Box::new(M::new())))) };
+    // SAFETY: PL, the world is stopped, or has no threads.
+    unsafe { Worker::played(m, p) }
+}
+
 fn to_ring(sched: &Sched, p: u32, g: Gp) {
-    sched.runq_put(sched.p(p), g);
+    sched.runq_put(worker(sched.p(p)), g);
 }
 
 fn to_next(sched: &Sched, p: u32, g: Gp) {
-    sched.runq_put_next(sched.p(p), g);
+    sched.runq_put_next(worker(sched.p(p)), g);
 }
 
 /// An M without a thread, on the list of all.
@@ -335,7 +344,8 @@ fn pl_a_timer_is_not_where_its_goroutine_says() {
     assert_eq!(found, ["PL"], "in no heap and does not know");
     let found = stopped(|sched| {
         let (first, second) = (armed(sched, 1), armed(sched, 1));
-        first.timer_slot.swap(&second.timer_slot);
+        let slot = first.timer_slot.replace(second.timer_slot.get());
+        second.timer_slot.set(slot);
     });
     assert_eq!(found, ["PL"], "in each other's places");
 }
@@ -352,18 +362,16 @@ fn gf_a_dead_g_is_in_no_cache_or_in_two() {
     let found = stopped(|sched| {
         let g = dead_g(sched);
         for p in sched.procs() {
-            // SAFETY: PL, the world is stopped.
-            unsafe { p.local() }.gfree.push_front(g);
+            worker(p).local().gfree.push(g);
         }
     });
     assert_names(&found, "GF");
     let found = stopped(|sched| {
         let g = dead_g(sched);
         let p = sched.p(0);
-        // SAFETY: PL, the world is stopped.
-        let gfree = &mut unsafe { p.local() }.gfree;
-        gfree.push_front(g);
-        gfree.push_front(g); // a circle
+        let gfree = &worker(p).local().gfree;
+        gfree.push(g);
+        gfree.push(g); // a circle
     });
     assert_names(&found, "GF");
 }

@@ -17,3 +17,4 @@ pub(crate) mod slot;
 pub(crate) mod sudog;
 pub(crate) mod switch;
 pub(crate) mod word;
+pub(crate) mod worker;

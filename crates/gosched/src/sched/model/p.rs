@@ -2,12 +2,12 @@
 //!
 //! Where it is, its status says (`pstatus`). Everything in `local` is touched by the M that holds the P, without a lock.
 
-use std::cell::UnsafeCell;
+use std::cell::Cell;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::sched::FAIR_EVERY;
-use crate::sched::model::g::{G, GQueue};
+use crate::sched::model::g::G;
 pub(crate) use crate::sched::model::pstatus::PStatus;
 use crate::sched::model::pstatus::PStatusWord;
 use crate::sched::model::ptr::{AtomicRef, Gp, Mp, Pp};
@@ -16,7 +16,6 @@ use crate::sched::model::word::Word;
 use crate::sched::monitor::p_sample::SeenP;
 use crate::sched::sources::timers::{PTimers, Pace};
 use crate::stack::Stack;
-use crate::tls;
 
 /// Stacks that a P keeps at hand.
 pub(crate) const STACKS_MAX: usize = 32;
@@ -70,35 +69,131 @@ impl Count {
     }
 }
 
-/// Stacks at hand, most recently used last.
-pub(crate) struct StackCache {
-    pub(crate) len: usize,
-    pub(crate) stacks: [Stack; STACKS_MAX],
-}
-
 /// What only the holder touches.
 pub(crate) struct Local {
-    pub(crate) gfree: GQueue,
+    pub(crate) gfree: FreeGs,
     pub(crate) stacks: StackCache,
     /// Stack reservations at hand (D3): each lets one goroutine start.
-    pub(crate) credits: usize,
-    pub(crate) next_id: u64,
-    pub(crate) last_id: u64,
+    pub(crate) credits: Cell<usize>,
+    /// Goroutine ids at hand: from the first to below the second.
+    pub(crate) next_id: Cell<u64>,
+    pub(crate) last_id: Cell<u64>,
     /// How often it looks at its timers while it is busy.
     pub(crate) pace: Pace,
     /// When its next fair decision comes.
     pub(crate) fairness: Fairness,
     /// The world has been started and this P has made no decision since.
-    pub(crate) owes_turn: bool,
+    pub(crate) owes_turn: Cell<bool>,
+}
+
+/// Dead Gs at hand, linked through `schedlink`: last in, first out.
+pub(crate) struct FreeGs {
+    head: Cell<Option<Gp>>,
+    len: Cell<usize>,
+}
+
+impl FreeGs {
+    const fn new() -> FreeGs {
+        FreeGs {
+            head: Cell::new(None),
+            len: Cell::new(0),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.len.get()
+    }
+
+    #[inline]
+    pub(crate) fn push(&self, g: Gp) {
+        g.schedlink.store(self.head.replace(Some(g)), Relaxed);
+        self.len.set(self.len.get() + 1);
+    }
+
+    #[inline]
+    pub(crate) fn pop(&self) -> Option<Gp> {
+        let g = self.head.get()?;
+        self.head.set(g.schedlink.load(Relaxed));
+        g.schedlink.store(None, Relaxed);
+        self.len.set(self.len.get() - 1);
+        Some(g)
+    }
+
+    /// The members, for checks.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Gp> + '_ {
+        std::iter::successors(self.head.get(), |g| g.schedlink.load(Relaxed))
+    }
+}
+
+/// Stacks at hand, most recently used last.
+pub(crate) struct StackCache {
+    len: Cell<usize>,
+    stacks: [Cell<Stack>; STACKS_MAX],
+}
+
+impl StackCache {
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.len.get()
+    }
+
+    /// The stack used last; takes a few from `refill` if there is none.
+    #[inline]
+    pub(crate) fn take(&self, refill: impl FnOnce(&mut [Stack]) -> usize) -> Stack {
+        if self.len.get() == 0 {
+            self.refill(refill);
+        }
+        let last = self.len.get() - 1;
+        self.len.set(last);
+        self.stacks[last].get()
+    }
+
+    #[inline]
+    fn refill(&self, refill: impl FnOnce(&mut [Stack]) -> usize) {
+        let mut fresh = [Stack::from_parts(0, 0, 0); STACKS_REFILL];
+        let n = refill(&mut fresh);
+        for (at, stack) in self.stacks.iter().zip(&fresh[..n]) {
+            at.set(*stack);
+        }
+        self.len.set(n);
+    }
+
+    /// Keeps a stack; if the cache is full its colder half goes to `spill` first.
+    #[inline]
+    pub(crate) fn give(&self, stack: Stack, spill: impl FnOnce(&[Stack])) {
+        if self.len.get() == STACKS_MAX {
+            self.spill(spill);
+        }
+        self.stacks[self.len.get()].set(stack);
+        self.len.set(self.len.get() + 1);
+    }
+
+    #[cold]
+    fn spill(&self, spill: impl FnOnce(&[Stack])) {
+        const HALF: usize = STACKS_MAX / 2;
+        let cold: [Stack; HALF] = std::array::from_fn(|i| self.stacks[i].get());
+        spill(&cold);
+        for i in 0..HALF {
+            self.stacks[i].set(self.stacks[i + HALF].get());
+        }
+        self.len.set(HALF);
+    }
+
+    /// Gives all of them away.
+    pub(crate) fn empty(&self, to: impl FnOnce(&[Stack])) {
+        let all: [Stack; STACKS_MAX] = std::array::from_fn(|i| self.stacks[i].get());
+        to(&all[..self.len.replace(0)]);
+    }
 }
 
 /// Decides which scheduling decisions of a P are *fair*: every 61st, the one behind it, and the first one after a
 /// time slice is over. A fair decision serves the queues that wait behind `next` (L4, U4).
 pub(crate) struct Fairness {
     /// Decisions until the next fair one, itself included. Never 0 between two decisions.
-    left: u32,
+    left: Cell<u32>,
     /// Decisions until the next 61st one, where another fair one comes before it; else 0.
-    postponed: u32,
+    postponed: Cell<u32>,
 }
 
 /// Why a decision is fair.
@@ -112,41 +207,50 @@ pub(crate) enum Fair {
 impl Fairness {
     pub(crate) fn new() -> Fairness {
         Fairness {
-            left: FAIR_EVERY,
-            postponed: 0,
+            left: Cell::new(FAIR_EVERY),
+            postponed: Cell::new(0),
         }
     }
 
     /// Counts a decision. True: it must be a fair one.
     #[inline]
-    pub(crate) fn decide(&mut self) -> bool {
-        self.left -= 1;
-        self.left == 0
+    pub(crate) fn decide(&self) -> bool {
+        let left = self.left.get() - 1;
+        self.left.set(left);
+        left == 0
     }
 
     /// The slice is over: the next decision is a fair one.
-    pub(crate) fn end_slice(&mut self) {
-        if self.postponed == 0 {
-            self.postponed = self.left;
-            self.left = 1;
+    pub(crate) fn end_slice(&self) {
+        if self.postponed.get() == 0 {
+            self.postponed.set(self.left.replace(1));
         }
     }
 
     /// As if the 61st decision were to be made.
     #[cfg(test)]
-    pub(crate) fn skip_to_the_61st(&mut self) {
-        (self.left, self.postponed) = (0, 0);
+    pub(crate) fn skip_to_the_61st(&self) {
+        self.left.set(0);
+        self.postponed.set(0);
+    }
+
+    /// As if no decision had been made.
+    #[cfg(test)]
+    pub(crate) fn begin_anew(&self) {
+        self.left.set(FAIR_EVERY);
+        self.postponed.set(0);
     }
 
     /// A fair decision is made: why, and the count goes on.
-    pub(crate) fn begin_fair(&mut self) -> Fair {
-        let postponed = std::mem::take(&mut self.postponed);
+    pub(crate) fn begin_fair(&self) -> Fair {
+        let postponed = self.postponed.take();
         if postponed > 1 {
-            self.left = postponed - 1;
+            self.left.set(postponed - 1);
             return Fair::SliceOver;
         }
         // The decision after it is fair as well, and takes from the ring first.
-        (self.left, self.postponed) = (1, FAIR_EVERY);
+        self.left.set(1);
+        self.postponed.set(FAIR_EVERY);
         Fair::Counted
     }
 }
@@ -174,7 +278,7 @@ pub(crate) struct P {
     pub(crate) seen: SeenP,
 }
 
-struct HolderOnly(UnsafeCell<Local>);
+struct HolderOnly(Local);
 
 // SAFETY: PL, the M that holds the P uses it alone (`P::local`).
 unsafe impl Sync for HolderOnly {}
@@ -187,19 +291,19 @@ impl P {
             m: AtomicRef::none(),
             schedtick: AtomicU32::new(0),
             syscalltick: AtomicU32::new(0),
-            local: HolderOnly(UnsafeCell::new(Local {
-                gfree: GQueue::new(),
+            local: HolderOnly(Local {
+                gfree: FreeGs::new(),
                 stacks: StackCache {
-                    len: 0,
-                    stacks: [Stack::from_parts(0, 0, 0); STACKS_MAX],
+                    len: Cell::new(0),
+                    stacks: [const { Cell::new(Stack::from_parts(0, 0, 0)) }; STACKS_MAX],
                 },
-                credits: 0,
-                next_id: 0,
-                last_id: 0,
+                credits: Cell::new(0),
+                next_id: Cell::new(0),
+                last_id: Cell::new(0),
                 pace: Pace::new(),
                 fairness: Fairness::new(),
-                owes_turn: false,
-            })),
+                owes_turn: Cell::new(false),
+            }),
             counters: Counters::default(),
             runq: RunQueue::new(),
             timers: PTimers::new(),
@@ -218,15 +322,14 @@ impl P {
         self.status.set(status);
     }
 
-    /// The holder's own things.
+    /// The holder's own things. An M reaches them through its `Worker`.
     ///
     /// # Safety
-    /// The caller's M holds this P (P1), or the world is stopped; no other reference is alive.
+    /// The calling thread's M holds this P (P1), or no M does and the P is in the caller's hands: it
+    /// came off a list under the scheduler lock, or the world is stopped.
     #[inline]
-    #[allow(clippy::mut_from_ref)]
-    pub(crate) unsafe fn local(&self) -> &mut Local {
-        // SAFETY: PL, by the caller's promise.
-        unsafe { &mut *self.local.0.get() }
+    pub(crate) unsafe fn local(&self) -> &Local {
+        &self.local.0
     }
 
     /// The producer's side of its queue.
@@ -235,7 +338,7 @@ impl P {
     /// As for [`P::local`] (R2).
     #[inline]
     pub(crate) unsafe fn queue(&self) -> Owner<'_, G> {
-        // SAFETY: R2, by the caller's promise.
+        // SAFETY: R2, the caller is the only thread that holds the P or has it in its hands.
         unsafe { self.runq.owner() }
     }
 }
@@ -260,16 +363,12 @@ impl P {
     }
 }
 
-/// g0 gives its P up: from here on it is on the thread's own FS (D6).
-#[inline]
-pub(crate) fn relinquish_p(m: Mp) -> Pp {
-    tls::to_own(m);
-    release_p(m)
-}
-
 /// Unbinds M's P and leaves it Idle, in the caller's hands.
+///
+/// # Safety
+/// This thread is `m`'s, and no `Worker` of it is alive.
 #[inline]
-pub(crate) fn release_p(m: Mp) -> Pp {
+pub(crate) unsafe fn release_p(m: Mp) -> Pp {
     let p = m.p();
     debug_assert_eq!(p.m.load(Relaxed), Some(m), "P1");
     m.p.store(None, Release);

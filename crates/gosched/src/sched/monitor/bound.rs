@@ -15,8 +15,9 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use crate::base::lock::Held;
 use crate::sched::model::gstatus::Status;
-use crate::sched::model::p::{acquire_p, gp, relinquish_p};
+use crate::sched::model::p::{acquire_p, gp};
 use crate::sched::model::ptr::{Gp, Mp, Pp};
+use crate::sched::model::worker::{G0, Worker};
 use crate::sched::{Core, Sched};
 
 /// Idle Ms kept for goroutines that have begun and leave their thread by themselves, once no more threads can be had.
@@ -68,12 +69,12 @@ impl Sched {
     /// Who goes on when a goroutine is to wait on its thread. Where threads are scarce it is exchanged for one that waits so
     /// already, which costs no thread; or waits in addition, if a goroutine that leaves its thread by itself is queued and an M is
     /// idle to run it.
-    pub(crate) fn exchange(&self, core: &mut Held<'_, Core>, p: Pp) -> Exchange {
+    pub(crate) fn exchange(&self, core: &mut Held<'_, Core>, w: Worker<'_>) -> Exchange {
         if self.is_stopping() || !self.is_scarce(core) {
             return Exchange::Nobody;
         }
         self.ask_for_threads(core);
-        self.global_take_over(core, p);
+        self.global_take_over(core, w);
         if core.runq.has_well_behaved() {
             if core.nmidle > 0 {
                 return Exchange::Nobody;
@@ -147,8 +148,8 @@ impl Sched {
     }
 
     /// Gives our P to the M that alone may run `g`, and goes to sleep; false: this M must end.
-    pub(crate) fn start_owner(&self, m: Mp, g: Gp, owner: Mp) -> bool {
-        let p = relinquish_p(m);
+    pub(crate) fn start_owner(&self, g0: &mut G0, g: Gp, owner: Mp) -> bool {
+        let p = g0.relinquish_p();
         let mut core = self.core.lock();
         if self.dead.load(Relaxed) {
             self.stop_p(&mut core, p);
@@ -156,7 +157,7 @@ impl Sched {
         }
         self.give_p(&mut core, p, g, owner);
         drop(core);
-        self.stop_m(m)
+        self.stop_m(g0)
     }
 
     /// No M is idle: gives p to the thread of a goroutine that waits on its own, if there is one on the queues at hand. That

@@ -33,8 +33,8 @@ use crate::sched::model::claim::Found;
 use crate::sched::model::current::{current_m, interrupted_m, is_settled};
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::m::{LET_GO, YIELD};
-use crate::sched::model::p::release_p;
 use crate::sched::model::ptr::{Gp, Mp};
+use crate::sched::model::worker::Inside;
 use crate::sched::monitor::bound::Exchange;
 use crate::sched::monitor::syscall;
 use crate::tls::scope;
@@ -168,14 +168,16 @@ fn answer(m: Mp, is_sent: bool) {
     } else {
         m.claim.look()
     };
+    // SAFETY: D7, this thread is m's, and inside the runtime from the step above to `leave` below.
+    let mut inside = unsafe { Inside::new(m) };
     if let Some(g) = m.curg() {
         match found {
             Found::Kept if is_sent && m.asked.load(Relaxed) & LET_GO != 0 => {
                 m.unask(LET_GO);
-                sched.let_go(m);
+                sched.let_go(&mut inside);
             }
             Found::Kept if is_sent && m.asked.load(Relaxed) & YIELD != 0 => {
-                sched.park_here(m, g);
+                sched.park_here(&mut inside, g);
             }
             Found::Taken if sched.take_idle_p(m, None) => {
                 syscall::run_again(m, g);
@@ -190,18 +192,19 @@ fn answer(m: Mp, is_sent: bool) {
 
 impl Sched {
     /// The goroutine makes room without leaving its thread. Inside the runtime, on the thread.
-    fn park_here(&self, m: Mp, g: Gp) {
+    fn park_here(&self, inside: &mut Inside, g: Gp) {
+        let m = inside.m();
         let mut core = self.core.lock();
         if self.dead.load(Relaxed) {
             return; // from now on nobody is woken
         }
-        let exchange = self.exchange(&mut core, m.p());
+        let exchange = self.exchange(&mut core, inside.held());
         let is_limit = self.is_at_last_threads(&core);
         let says_so = is_limit && !core.is_refused; // of a refusal the creator speaks
         if matches!(exchange, Exchange::Impossible) {
             drop(core);
             self.wake_for_global();
-            m.p().begin_slice(); // it has made it through this one
+            inside.held().p().begin_slice(); // it has made it through this one
             if is_limit {
                 self.calls.refused.add_shared(1);
             }
@@ -216,9 +219,8 @@ impl Sched {
         g.status.transition(Status::Running, Status::Preempted);
         g.status.requeue_preempted();
         self.bind_here(&mut core, m, g);
-        let p = release_p(m);
-        // SAFETY: PL, `release_p` has left p in our hands alone.
-        unsafe { p.local() }.fairness.end_slice();
+        inside.held().local().fairness.end_slice();
+        let p = inside.release_p();
         match exchange {
             Exchange::Goroutine(other, owner) => {
                 self.global_put_spent(&mut core, g);

@@ -40,6 +40,7 @@ use crate::sched::model::gstatus::Status;
 use crate::sched::model::m::{LET_GO, YIELD};
 use crate::sched::model::p::{Count, PStatus};
 use crate::sched::model::ptr::{Mp, Pp};
+use crate::sched::model::worker::Inside;
 use crate::sched::monitor::preempt;
 use crate::sched::monitor::stray::StrayList;
 use crate::sys;
@@ -554,10 +555,11 @@ impl Sched {
     }
 
     /// The M gives its P up in the middle of a call that is about to go on. In the handler, inside the runtime.
-    pub(crate) fn let_go(&self, m: Mp) {
+    pub(crate) fn let_go(&self, inside: &mut Inside) {
+        let m = inside.m();
         let Some(g) = m.curg() else { return };
         g.status.transition(Status::Running, Status::Syscall);
-        let p = crate::sched::model::p::release_p(m);
+        let p = inside.release_p();
         self.count_stray(m);
         m.claim.finish();
         self.calls.claimed.add_shared(1);

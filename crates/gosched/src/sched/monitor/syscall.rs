@@ -26,6 +26,7 @@ use crate::sched::model::gstatus::Status;
 use crate::sched::model::m::BLOCK;
 use crate::sched::model::p::{PStatus, acquire_p};
 use crate::sched::model::ptr::{Gp, Mp, Pp};
+use crate::sched::model::worker::G0;
 use crate::sched::park::{drop_g, enter_m, leave, mcall};
 use crate::sched::schedule::Next;
 use crate::tls;
@@ -235,7 +236,8 @@ pub(crate) fn wait_here(sched: &Sched, m: Mp, g: Gp) {
 }
 
 /// The goroutine has left a thread without a P: it is queued, the thread sleeps.
-fn exitsyscall0(sched: &Sched, m: Mp, g: Gp) -> Next {
+fn exitsyscall0(sched: &Sched, g0: &mut G0, g: Gp) -> Next {
+    let m = g0.m();
     tls::to_own(m);
     m.claim.resume();
     sched.stray_is_back(m);
@@ -245,7 +247,7 @@ fn exitsyscall0(sched: &Sched, m: Mp, g: Gp) -> Next {
     let mut core = sched.core.lock();
     sched.global_put(&mut core, g);
     sched.wake_after_put(core);
-    if m.lockedg.load(Relaxed).is_some() || sched.stop_m(m) {
+    if m.lockedg.load(Relaxed).is_some() || sched.stop_m(g0) {
         return Next::Schedule;
     }
     Next::End

@@ -16,7 +16,8 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use crate::sched::Sched;
 use crate::sched::model::g::GQueue;
-use crate::sched::model::ptr::{Gp, Mp, Pp};
+use crate::sched::model::ptr::{Gp, Mp};
+use crate::sched::model::worker::Worker;
 use crate::sched::park::enter;
 use crate::sched::sources::netpoll::driver::Driver;
 use crate::sched::waitq::WakeList;
@@ -69,29 +70,29 @@ impl Sched {
         }
     }
 
-    /// An M with nothing to run: a goroutine that can go on, the others are queued on p.
+    /// An M with nothing to run: a goroutine that can go on, the others are queued on its P.
     #[inline]
-    pub(crate) fn poll_net(&self, p: Pp) -> Option<Gp> {
-        self.ask(self.wanted_driver()?, p)
+    pub(crate) fn poll_net(&self, w: Worker<'_>) -> Option<Gp> {
+        self.ask(self.wanted_driver()?, w)
     }
 
     /// An M that is about to turn to the global queue: what is there may be loops, and the network is to be asked now and then.
     #[inline]
-    pub(crate) fn poll_net_between(&self, p: Pp) -> Option<Gp> {
+    pub(crate) fn poll_net_between(&self, w: Worker<'_>) -> Option<Gp> {
         let driver = self.wanted_driver()?;
         if self.runq_is_empty() || sys::monotonic_ns() < driver.looked_ns() + BETWEEN_NS {
             return None;
         }
-        self.ask(driver, p)
+        self.ask(driver, w)
     }
 
-    fn ask(&self, driver: &Driver, p: Pp) -> Option<Gp> {
+    fn ask(&self, driver: &Driver, w: Worker<'_>) -> Option<Gp> {
         if self.poller.is_watching() {
             return None;
         }
         let mut due = GQueue::new();
         self.collect(driver.try_poll()?, &mut due);
-        self.share_due(p, due)
+        self.share_due(w, due)
     }
 
     /// sysmon: nobody has asked for a while.

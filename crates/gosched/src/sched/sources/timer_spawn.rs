@@ -24,6 +24,7 @@ use std::sync::{Arc, Weak};
 use crate::sched::model::current::current_m;
 use crate::sched::model::g::{Task, Unrun};
 use crate::sched::model::ptr::{Gp, Pp};
+use crate::sched::model::worker::Worker;
 use crate::sched::park::{Entered, enter};
 use crate::sched::sources::timers::Armed;
 use crate::sched::spawn::Refused;
@@ -106,7 +107,7 @@ impl Dormant {
         let is_it = || self.g.id() == self.id;
         let rearmed = sched.rearm_if(self.g, deadline_ns, is_it);
         if rearmed == Some(true) {
-            announce(sched, own_p(sched, &rt), deadline_ns);
+            announce(sched, rt.worker_of(sched).map(Worker::p), deadline_ns);
         }
         drop(rt);
         rearmed.is_some()
@@ -147,9 +148,8 @@ fn start_in<F: FnOnce() + Send + 'static>(
 ) -> io::Result<Dormant> {
     let task = Task::new(move || finish_report(catch_unwind(AssertUnwindSafe(f))));
     let rt = enter();
-    let p = own_p(sched, &rt);
     // SAFETY: 'static closures borrow nothing that could go.
-    let g = match unsafe { sched.prepare(p, site, task) } {
+    let g = match unsafe { sched.prepare(rt.worker_of(sched), site, task) } {
         Ok(g) => g,
         Err((why, task)) => {
             drop(rt);
@@ -157,6 +157,7 @@ fn start_in<F: FnOnce() + Send + 'static>(
             return Err(why.into());
         }
     };
+    let p = rt.worker_of(sched).map(Worker::p);
     let id = g.id();
     g.set_deadline(deadline_ns);
     // Under the heap's lock: a drop of the runtime refuses it, or finds it.
@@ -184,12 +185,6 @@ unsafe fn begin(g: Gp) -> bool {
     true
 }
 
-/// The caller's P, if it has one of this runtime's.
-fn own_p(sched: &Sched, rt: &Entered) -> Option<Pp> {
-    let m = rt.m().filter(|m| ptr::eq(m.sched(), sched));
-    m.and_then(|m| m.p.load(Relaxed))
-}
-
 /// A timer is the first of its heap, and whoever set it goes on with something else: somebody must wait for it. Inside the runtime.
 pub(crate) fn announce(sched: &Sched, p: Option<Pp>, when: u64) {
     if sched.poller.kick(when) {
@@ -208,7 +203,7 @@ pub(crate) fn announce(sched: &Sched, p: Option<Pp>, when: u64) {
 /// the runtime meanwhile finds the G where it belongs.
 fn give_back(sched: &Sched, rt: &Entered, g: Gp) -> Option<Unrun> {
     let unrun = g.take_unrun();
-    sched.unprepare(own_p(sched, rt), g);
+    sched.unprepare(rt.worker_of(sched), g);
     unrun
 }
 

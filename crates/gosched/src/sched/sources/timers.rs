@@ -42,6 +42,7 @@
 //!
 //! A timer is never early: a goroutine is taken out only by who has read a clock that is past its time.
 
+use std::cell::Cell;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -91,8 +92,8 @@ pub(crate) struct PTimers {
 /// How often a busy P looks at the clock for the sake of its timers; its holder's.
 pub(crate) struct Pace {
     /// Turns until the next look, and from one look to the next.
-    left: u32,
-    turns: u32,
+    left: Cell<u32>,
+    turns: Cell<u32>,
 }
 
 /// A busy P is to look after about so long; it counts turns, for they cost nothing.
@@ -102,15 +103,18 @@ const TURNS_MAX: u32 = 16;
 
 impl Pace {
     pub(crate) const fn new() -> Pace {
-        Pace { left: 0, turns: 1 }
+        Pace {
+            left: Cell::new(0),
+            turns: Cell::new(1),
+        }
     }
 
     /// One more turn of a busy P; true: it should look now.
     #[inline]
-    pub(crate) fn is_time(&mut self) -> bool {
-        match self.left.checked_sub(1) {
+    pub(crate) fn is_time(&self) -> bool {
+        match self.left.get().checked_sub(1) {
             Some(left) => {
-                self.left = left;
+                self.left.set(left);
                 false
             }
             None => true,
@@ -118,13 +122,14 @@ impl Pace {
     }
 
     /// It has looked, `since_ns` after the last time.
-    fn looked(&mut self, since_ns: u64) {
+    fn looked(&self, since_ns: u64) {
+        let turns = self.turns.get();
         if since_ns < LOOK_MIN_NS {
-            self.turns = (self.turns * 2).min(TURNS_MAX);
+            self.turns.set((turns * 2).min(TURNS_MAX));
         } else if since_ns > LOOK_MAX_NS {
-            self.turns = (self.turns / 2).max(1);
+            self.turns.set((turns / 2).max(1));
         }
-        self.left = self.turns - 1;
+        self.left.set(self.turns.get() - 1);
     }
 }
 
@@ -165,7 +170,7 @@ impl PTimers {
     }
 
     /// The P's own M has read the clock. Only the holder.
-    pub(crate) fn note_look(&self, pace: &mut Pace, now: u64) {
+    pub(crate) fn note_look(&self, pace: &Pace, now: u64) {
         pace.looked(now.saturating_sub(self.looked_ns.load(Relaxed)));
         self.looked_ns.store(now, Relaxed);
     }

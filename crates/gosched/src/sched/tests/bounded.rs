@@ -80,8 +80,7 @@ fn u4_l4_a_chain_through_next_does_not_keep_the_global_queue_waiting() {
             for _ in 0..OTHERS {
                 spawn();
                 let (_, p) = here();
-                // SAFETY: R2, the calling goroutine's M holds p and stays inside.
-                let g = unsafe { p.queue() }.take_own_next().map(gp).unwrap();
+                let g = worker(p).queue().take_own_next().map(gp).unwrap();
                 put(sched, &mut sched.core.lock(), g);
             }
         });
@@ -96,21 +95,20 @@ fn u4_a_slice_that_is_over_is_not_inherited() {
     let sched = still(1);
     let (_, p) = m_with_p(&sched);
     let gs = runnable_gs(&sched, 3);
-    sched.runq_put(p, gs[0]);
-    sched.runq_put(p, gs[1]);
-    sched.runq_put_next(p, gs[2]);
-    // SAFETY: PL, a still scheduler's P.
-    unsafe { p.local() }.fairness.end_slice();
-    assert_eq!(sched.decide(p), Some((gs[0], false)));
+    sched.runq_put(worker(p), gs[0]);
+    sched.runq_put(worker(p), gs[1]);
+    sched.runq_put_next(worker(p), gs[2]);
+    worker(p).local().fairness.end_slice();
+    assert_eq!(sched.decide(worker(p)), Some((gs[0], false)));
     // The 61st is still the 61st, and takes from the global queue first.
     let late = runnable_g(&sched);
     sched.global_put(&mut sched.core.lock(), late);
     for _ in 2..FAIR_EVERY {
-        let (g, _) = sched.decide(p).unwrap();
-        sched.runq_put(p, g);
+        let (g, _) = sched.decide(worker(p)).unwrap();
+        sched.runq_put(worker(p), g);
     }
     assert_eq!(p.counters.decisions.get(), 0);
-    assert_eq!(sched.decide(p), Some((late, false)));
+    assert_eq!(sched.decide(worker(p)), Some((late, false)));
     assert_eq!(p.counters.decisions.get(), u64::from(FAIR_EVERY));
 }
 
@@ -180,7 +178,7 @@ fn u4_next_alone_is_not_moved() {
     let sched = still(1);
     let (_, p) = m_with_p(&sched);
     let g = runnable_g(&sched);
-    sched.runq_put_next(p, g);
+    sched.runq_put_next(worker(p), g);
     assert_eq!(decide_61st(&sched, p), Some(g));
 }
 
@@ -191,18 +189,17 @@ fn u2_slices_that_all_end_early_keep_no_queue_waiting() {
     let (_, p) = m_with_p(&sched);
     let mut late = runnable_gs(&sched, 1_000);
     let (ring, fresh, spent) = (runnable_g(&sched), runnable_g(&sched), runnable_g(&sched));
-    sched.runq_put(p, ring);
+    sched.runq_put(worker(p), ring);
     sched.global_put(&mut sched.core.lock(), fresh);
     sched.global_put_spent(&mut sched.core.lock(), spent);
     let mut ran = Vec::new();
     for _ in 0..4 * FAIR_EVERY {
         // Others come all the time, to all of these queues.
-        sched.runq_put(p, late.pop().unwrap());
+        sched.runq_put(worker(p), late.pop().unwrap());
         sched.global_put(&mut sched.core.lock(), late.pop().unwrap());
         sched.global_put_spent(&mut sched.core.lock(), late.pop().unwrap());
-        // SAFETY: PL, a still scheduler's P.
-        unsafe { p.local() }.fairness.end_slice();
-        ran.push(sched.decide(p).unwrap().0);
+        worker(p).local().fairness.end_slice();
+        ran.push(sched.decide(worker(p)).unwrap().0);
     }
     for g in [ring, fresh, spent] {
         assert!(ran.contains(&g));
@@ -216,14 +213,14 @@ fn u2_u4_a_decision_for_each_queue_comes_in_time() {
     let (_, p) = m_with_p(&sched);
     let [rings, fresh, spent] = [(); 3].map(|()| runnable_gs(&sched, 5));
     let mut late = runnable_gs(&sched, 10_000);
-    rings.iter().for_each(|g| sched.runq_put(p, *g));
+    rings.iter().for_each(|g| sched.runq_put(worker(p), *g));
     for (fresh, spent) in fresh.iter().zip(&spent) {
         sched.global_put(&mut sched.core.lock(), *fresh);
         sched.global_put_spent(&mut sched.core.lock(), *spent);
     }
     let mut ran = Vec::new();
     for _ in 0..2 * FAIR_EVERY * 6 {
-        sched.runq_put_next(p, late.pop().unwrap());
+        sched.runq_put_next(worker(p), late.pop().unwrap());
         for put in [
             Sched::global_put,
             Sched::global_put_spent,
@@ -231,7 +228,7 @@ fn u2_u4_a_decision_for_each_queue_comes_in_time() {
         ] {
             put(&sched, &mut sched.core.lock(), late.pop().unwrap());
         }
-        ran.push(sched.decide(p).unwrap().0);
+        ran.push(sched.decide(worker(p)).unwrap().0);
     }
     let decisions = |of: &Gp| ran.iter().position(|g| g == of).map(|at| at + 1);
     let fair_every = FAIR_EVERY as usize;
@@ -258,11 +255,11 @@ fn u2_r6_an_overflow_puts_senior_goroutines_back_to_the_head() {
     let (old, new) = (runnable_gs(&sched, 40), runnable_gs(&sched, RING));
     let mut core = sched.core.lock();
     old.iter().for_each(|g| sched.global_put(&mut core, *g));
-    assert_eq!(sched.global_get_batch(&mut core, p), Some(old[0]));
+    assert_eq!(sched.global_get_batch(&mut core, worker(p)), Some(old[0]));
     let late = runnable_g(&sched);
     sched.global_put(&mut core, late);
     drop(core);
-    new.iter().for_each(|g| sched.runq_put(p, *g));
+    new.iter().for_each(|g| sched.runq_put(worker(p), *g));
     let queued = drain_global(&sched);
     assert_eq!(queued[..39], old[1..], "first come, first served");
     assert_eq!(queued[39], late);
@@ -280,9 +277,9 @@ fn u2_u7_the_queue_of_a_p_that_goes_waits_for_its_turn() {
     let p = sched.p(1);
     let gs = runnable_gs(&sched, 4);
     sched.global_put(&mut sched.core.lock(), gs[0]);
-    sched.runq_put(p, gs[1]);
-    sched.runq_put(p, gs[2]);
-    sched.runq_put_next(p, gs[3]);
+    sched.runq_put(worker(p), gs[1]);
+    sched.runq_put(worker(p), gs[2]);
+    sched.runq_put_next(worker(p), gs[3]);
     sched.retire_p(&mut sched.core.lock(), p);
     assert_eq!(drain_global(&sched), [gs[0], gs[3], gs[1], gs[2]]);
 }
@@ -325,8 +322,10 @@ fn d9_a_p_is_searched_for_an_owned_goroutine_whatever_it_holds() {
         } else {
             sched.core.lock().nmidlelocked = 1; // somebody waits so, and lies elsewhere
         }
-        gs[..RING].iter().for_each(|g| sched.runq_put(p, *g));
-        sched.runq_put_next(p, gs[RING]);
+        gs[..RING]
+            .iter()
+            .for_each(|g| sched.runq_put(worker(p), *g));
+        sched.runq_put_next(worker(p), gs[RING]);
         let given = sched.give_to_owned(&mut sched.core.lock(), p);
         assert_eq!(given, at.is_some());
         let next = gs.pop().unwrap();
@@ -366,9 +365,7 @@ fn u2_d9_owned_goroutines_of_both_halves_take_turns() {
 fn u7_a_turn_between_stops_is_owed_until_decisions_are_made() {
     let sched = still(1);
     let (_, p) = m_with_p(&sched);
-    // SAFETY: PL, a still scheduler's P.
-    unsafe { p.local() }.owes_turn = true;
+    worker(p).local().owes_turn.set(true);
     decide_61st(&sched, p);
-    // SAFETY: as above.
-    assert!(!unsafe { p.local() }.owes_turn);
+    assert!(!worker(p).local().owes_turn.get());
 }

@@ -151,13 +151,12 @@ fn i2_what_is_taken_to_run_is_on_no_queue() {
     let sched = still(2);
     let (_, p) = m_with_p(&sched);
     let gs = runnable_gs(&sched, 6);
-    sched.runq_put_next(p, gs[0]);
-    gs[1..4].iter().for_each(|g| sched.runq_put(p, *g));
+    sched.runq_put_next(worker(p), gs[0]);
+    gs[1..4].iter().for_each(|g| sched.runq_put(worker(p), *g));
     gs[4..]
         .iter()
         .for_each(|g| sched.global_put(&mut sched.core.lock(), *g));
-    // SAFETY: R2, the P is this test's.
-    let queue = unsafe { p.queue() };
+    let queue = worker(p).queue();
     let mut taken = vec![gp(queue.get().unwrap().0), gp(queue.get().unwrap().0)];
     taken.push(sched.global_get(&mut sched.core.lock()).unwrap());
     let rest = drain_all(&sched);
@@ -170,14 +169,16 @@ fn i2_what_is_taken_to_run_is_on_no_queue() {
 #[test]
 fn g3_a_runnable_goroutine_is_on_one_queue() {
     let sched = still(3);
-    let ((thief, to), (_, from)) = (m_with_p(&sched), m_with_p(&sched));
+    let ((_, to), (_, from)) = (m_with_p(&sched), m_with_p(&sched));
     let gs = runnable_gs(&sched, 400);
     let refill = |found: Vec<Gp>| {
         assert_each_once(&found, &gs);
-        gs[..300].iter().for_each(|g| sched.runq_put(from, *g)); // overflows once
+        gs[..300]
+            .iter()
+            .for_each(|g| sched.runq_put(worker(from), *g)); // overflows once
         gs[300..310]
             .iter()
-            .for_each(|g| sched.runq_put_next(from, *g)); // kicks nine
+            .for_each(|g| sched.runq_put_next(worker(from), *g)); // kicks nine
         gs[310..]
             .iter()
             .for_each(|g| sched.global_put(&mut sched.core.lock(), *g));
@@ -185,9 +186,9 @@ fn g3_a_runnable_goroutine_is_on_one_queue() {
     refill(gs.clone());
     refill(drain_all(&sched));
     for _ in 0..20 {
-        let stolen = sched.spin_and_steal(thief, to).into_iter();
+        let stolen = sched.spin_and_steal(worker(to)).into_iter();
         let batch = sched
-            .global_get_batch(&mut sched.core.lock(), to)
+            .global_get_batch(&mut sched.core.lock(), worker(to))
             .into_iter();
         let mut found: Vec<_> = stolen.chain(batch).collect();
         found.extend(drain_all(&sched));
@@ -196,7 +197,7 @@ fn g3_a_runnable_goroutine_is_on_one_queue() {
     let mut list = GQueue::new();
     let found = drain_all(&sched);
     found.iter().for_each(|g| list.push_back(*g));
-    sched.inject_list(Some(to), &mut list);
+    sched.inject_list(Some(worker(to)), &mut list);
     assert!(list.is_empty());
     assert_each_once(&drain_all(&sched), &gs);
 }
@@ -204,11 +205,12 @@ fn g3_a_runnable_goroutine_is_on_one_queue() {
 #[test]
 fn i10_everything_stolen_is_runnable() {
     let sched = still(2);
-    let ((m, p), (_, victim)) = (m_with_p(&sched), m_with_p(&sched));
+    let ((_, p), (_, victim)) = (m_with_p(&sched), m_with_p(&sched));
     let gs = runnable_gs(&sched, 9);
-    gs.iter().for_each(|g| sched.runq_put_next(victim, *g));
+    gs.iter()
+        .for_each(|g| sched.runq_put_next(worker(victim), *g));
     let mut stolen = Vec::new();
-    while let Some(g) = sched.spin_and_steal(m, p) {
+    while let Some(g) = sched.spin_and_steal(worker(p)) {
         stolen.push(g);
         stolen.extend(drain_p(p));
     }
@@ -328,11 +330,10 @@ fn gf_dead_gs_are_kept_by_the_p_and_spilled_at_64_to_32() {
     let (_, p) = m_with_p(&sched);
     let gs: Vec<_> = (0..GFREE_MAX).map(|_| dead_g(&sched)).collect();
     assert_eq!((GFREE_MAX, GFREE_KEEP), (64, 32));
-    // SAFETY: PL, the P is this test's.
-    let kept = || unsafe { p.local() }.gfree.len();
-    gs[..63].iter().for_each(|g| sched.free_g(p, *g));
+    let kept = || worker(p).local().gfree.len();
+    gs[..63].iter().for_each(|g| sched.free_g(worker(p), *g));
     assert_eq!(kept(), 63);
-    sched.free_g(p, gs[63]);
+    sched.free_g(worker(p), gs[63]);
     assert!((31..=32).contains(&kept()), "{}", kept());
     assert_eq!(sched.blocks.outstanding(), kept());
 }

@@ -3,7 +3,6 @@
 
 use super::timers::{arm, waiting_g};
 use super::*;
-use crate::sched::model::p::release_p;
 use crate::sched::monitor::nap::{ASLEEP, CALLED, REST};
 use crate::sched::schedule::{Gave, Watched};
 use crate::sched::sources::timer_spawn;
@@ -27,7 +26,7 @@ fn wk_an_m_that_drops_its_p_looks_at_need_again() {
     let pending = pend_a_p(&sched);
     sched.begin_spinning(m); // a spinning M has no first look
     sched.spin.set_needed();
-    assert!(matches!(sched.give_up_p(m), Gave::LookAgain));
+    assert!(matches!(sched.give_up_p(&mut g0(m)), Gave::LookAgain));
     assert!(m.p() == p && m.p() != pending, "WK: it stopped");
     assert!(m.is_spinning() && !sched.spin.is_needed());
     assert_eq!(sched.core.lock().npending, 1);
@@ -41,7 +40,7 @@ fn wk_an_m_that_has_not_spun_looks_at_need_too() {
     let (m, p) = m_with_p(&sched);
     pend_a_p(&sched);
     sched.spin.set_needed();
-    assert!(matches!(sched.give_up_p(m), Gave::LookAgain));
+    assert!(matches!(sched.give_up_p(&mut g0(m)), Gave::LookAgain));
     assert!(m.p() == p && m.is_spinning() && !sched.spin.is_needed());
 }
 
@@ -53,7 +52,7 @@ fn wk_an_m_that_finds_its_p_taken_leaves_word() {
     sched.begin_spinning(m);
     sched.spin.end();
     m.set_spinning(false);
-    assert!(!sched.take_idle_p_spinning(m), "no P is idle");
+    assert!(!sched.take_idle_p_spinning(&mut g0(m)), "no P is idle");
     assert!(sched.spin.is_needed());
 }
 
@@ -75,7 +74,7 @@ fn wk_a_hand_off_looks_at_need() {
     let sched = still(2);
     let (m, p) = m_with_p(&sched);
     sched.spin.set_needed();
-    release_p(m);
+    g0(m).release_p();
     sched.hand_off_p(p);
     assert_eq!(sched.core.lock().npending, 1, "WK: nobody was started");
 }
@@ -97,7 +96,7 @@ fn d10_a_timer_that_nobody_watches_starts_an_m() {
     let (_, p) = m_with_p(&sched);
     announce(&sched, p, NS);
     assert_eq!(started(&sched), 0, "this M has nothing else to do");
-    sched.runq_put(p, runnable_g(&sched));
+    sched.runq_put(worker(p), runnable_g(&sched));
     announce(&sched, p, NS);
     assert_eq!(started(&sched), 1);
     drain_p(p);
@@ -124,7 +123,7 @@ fn f5_the_first_to_wait_for_the_network_starts_an_m() {
     let (m, p) = m_with_p(&sched);
     sched.net_waiter_came(m);
     assert_eq!(started(&sched), 0, "this M has nothing else to do");
-    sched.runq_put(p, runnable_g(&sched));
+    sched.runq_put(worker(p), runnable_g(&sched));
     sched.net_waiter_came(m);
     assert_eq!(started(&sched), 1);
     drain_p(p);
@@ -167,7 +166,9 @@ fn sm_a_watcher_without_a_p_leaves_the_timers_to_sysmon() {
     arm(&sched, p, waiting_g(&sched), sys::monotonic_ns() + NS);
     let m = new_m(&sched);
     assert!(sched.poller.begin());
-    ends_a_rest(&sched, || assert!(matches!(sched.watch(m), Watched::NoP)));
+    ends_a_rest(&sched, || {
+        assert!(matches!(sched.watch(&mut g0(m)), Watched::NoP))
+    });
     assert_eq!(drain_global(&sched).len(), 1);
 }
 
@@ -179,7 +180,7 @@ fn sm_sysmon_looks_at_the_idle_ps_again_before_it_sleeps() {
     let held = m_with_p(&sched);
     let began = Instant::now();
     assert!(sched.sysmon_sleep(sys::monotonic_ns() + REST_S * NS));
-    release_p(held.0);
+    g0(held.0).release_p();
     sched.put_idle_p(&mut sched.core.lock(), held.1);
     sched.dead.store(true, Relaxed);
     assert!(sched.sysmon_sleep(sys::monotonic_ns() + REST_S * NS));
@@ -245,6 +246,6 @@ fn wk_timers_that_are_due_at_once_start_an_m() {
     let mut due = GQueue::new();
     let gs = runnable_gs(&sched, 2);
     gs.iter().for_each(|g| due.push_back(*g));
-    assert!(sched.share_due(p, due) == Some(gs[0]));
+    assert!(sched.share_due(worker(p), due) == Some(gs[0]));
     assert_eq!((started(&sched), drain_p(p).len()), (1, 1));
 }

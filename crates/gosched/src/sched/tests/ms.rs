@@ -71,7 +71,7 @@ fn m1_an_m_is_woken_with_a_p_and_then_holds_it() {
     // Nobody is idle: the P waits, and the M that comes takes it.
     sched.start_m(sched.core.lock(), p, false);
     assert_eq!(sched.core.lock().npending, 1);
-    assert!(sched.stop_m(m));
+    assert!(sched.stop_m(&mut g0(m)));
     assert_eq!((m.p.load(Relaxed), p.m.load(Relaxed)), (Some(p), Some(m)));
     assert_eq!(sched.core.lock().npending, 0);
 }
@@ -109,7 +109,7 @@ fn m3_a_spinning_m_comes_to_an_empty_queue() {
     sched.wake_p();
     // The P waits for an M, which starts spinning with it, counted already.
     assert_eq!(sched.spin.count(), 1);
-    assert!(sched.stop_m(m));
+    assert!(sched.stop_m(&mut g0(m)));
     assert!(m.is_spinning() && m.p().runq.is_empty());
     sched.reset_spinning(m);
     assert!(!m.is_spinning());
@@ -148,14 +148,14 @@ fn m7_an_m_promotes_itself_only_while_spinners_are_few() {
     let held: Vec<_> = (0..4).map(|_| m_with_p(&sched)).collect();
     // Four busy Ps: 2 · 0 < 4 and 2 · 1 < 4, but not 2 · 2 < 4.
     for (i, (m, p)) in held.iter().enumerate() {
-        assert_eq!(sched.spin_and_steal(*m, *p), None);
+        assert_eq!(sched.spin_and_steal(worker(*p)), None);
         assert_eq!(m.is_spinning(), i < 2, "M number {i}");
         assert_eq!(sched.spin.count(), (i as u32 + 1).min(2));
     }
     // One busy P of four: 2 · 0 < 1.
     let sched = still(4);
     let (m, p) = m_with_p(&sched);
-    assert_eq!(sched.spin_and_steal(m, p), None);
+    assert_eq!(sched.spin_and_steal(worker(p)), None);
     assert_eq!((m.is_spinning(), sched.spin.count()), (true, 1));
 }
 

@@ -62,7 +62,7 @@ fn u5_a_batch_takes_none_of_the_spent_along() {
     for g in &gs[3..] {
         sched.global_put_spent(&mut core, *g);
     }
-    assert_eq!(sched.global_get_batch(&mut core, p), Some(gs[0]));
+    assert_eq!(sched.global_get_batch(&mut core, worker(p)), Some(gs[0]));
     drop(core);
     assert_eq!(drain_p(p), gs[1..3]);
     assert_eq!(global_members(&sched), gs[3..]);
@@ -132,8 +132,8 @@ fn d9_a_p_without_an_idle_m_goes_to_one_that_waits_with_its_goroutine() {
         let ((bound, m), free) = (bound_g(&sched), runnable_g(&sched));
         let p = sched.get_idle_p(&mut sched.core.lock()).unwrap();
         if is_in_ring {
-            sched.runq_put(p, free);
-            sched.runq_put(p, bound);
+            sched.runq_put(worker(p), free);
+            sched.runq_put(worker(p), bound);
         } else {
             let mut core = sched.core.lock();
             sched.global_put(&mut core, free);

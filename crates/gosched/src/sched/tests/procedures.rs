@@ -65,7 +65,7 @@ fn n_a_spawn_goes_to_next_and_kicks_the_old_one_to_the_tail() {
         assert_eq!(addresses[1..], spawned[..4]);
         for g in queued {
             assert_eq!(g.status.get(), Status::Runnable);
-            here().0.sched().runq_put(p, g);
+            here().0.sched().runq_put(worker(p), g);
         }
         drop(rt);
     });
@@ -372,7 +372,7 @@ fn fr_wk_whoever_stops_spinning_looks_at_every_queue_again() {
         go(move || flag.store(true, SeqCst)); // wakes nobody: no P is idle
         let g = drain_p(here().1);
         bit.fetch_or(1 << (hidden.id % 64), Relaxed);
-        sched.runq_put(hidden, g[0]);
+        sched.runq_put(worker(hidden), g[0]);
         sched.hand_off_p(other);
         sched.wake_p();
         std::thread::sleep(Duration::from_millis(30));

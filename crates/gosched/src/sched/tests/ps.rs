@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use super::*;
 use crate::sched::PROCS_MAX;
 use crate::sched::model::p::STACKS_MAX;
-use crate::sched::model::p::{PStatus, release_p};
+use crate::sched::model::p::PStatus;
 use crate::sched::park::enter;
 use crate::thread;
 
@@ -74,7 +74,7 @@ fn p1_running_means_bound_both_ways() {
     let (m, p) = m_with_p(&sched);
     assert_eq!((m.p.load(Relaxed), p.m.load(Relaxed)), (Some(p), Some(m)));
     assert_eq!(p.status(), PStatus::Running);
-    assert_eq!(release_p(m), p);
+    assert_eq!(g0(m).release_p(), p);
     assert_eq!((m.p.load(Relaxed), p.m.load(Relaxed)), (None, None));
     assert_eq!(p.status(), PStatus::Idle);
 }
@@ -87,7 +87,7 @@ fn p2_p6_the_idle_list_and_its_mask_agree() {
         let held: Vec<_> = (0..procs / 2 + 1).map(|_| m_with_p(&sched)).collect();
         assert_idle_agrees(&sched);
         for (m, p) in held {
-            sched.put_idle_p(&mut sched.core.lock(), release_p(m));
+            sched.put_idle_p(&mut sched.core.lock(), g0(m).release_p());
             assert!(list_of_ps(sched.core.lock().pidle).contains(&p));
             assert_idle_agrees(&sched);
         }
@@ -277,7 +277,7 @@ fn u7_what_a_removed_p_had_queued_is_kept() {
         .collect();
     for (i, p) in ps.iter().enumerate() {
         let own = &gs[i * 60..][..60];
-        own.iter().for_each(|g| sched.runq_put_next(*p, *g));
+        own.iter().for_each(|g| sched.runq_put_next(worker(*p), *g));
         sched.start_m(sched.core.lock(), *p, false);
     }
     gs[240..]
@@ -286,8 +286,7 @@ fn u7_what_a_removed_p_had_queued_is_kept() {
     sched.set_procs(1).unwrap();
     assert_eq!(sched.nprocs(), 1);
     assert_each_once(&drain_all(&sched), &gs);
-    // SAFETY: PL, no thread is there.
-    let caches = |p: &Pp| unsafe { p.local() }.gfree.len() + unsafe { p.local() }.stacks.len;
+    let caches = |p: &Pp| worker(*p).local().gfree.len() + worker(*p).local().stacks.len();
     assert!(
         ps.iter()
             .filter(|p| p.id > 0)

@@ -203,7 +203,7 @@ fn r6_an_overflow_moves_half_the_ring_and_the_newcomer() {
     let sched = still(2);
     let (_, p) = m_with_p(&sched);
     let gs = runnable_gs(&sched, 257);
-    gs.iter().for_each(|g| sched.runq_put(p, *g));
+    gs.iter().for_each(|g| sched.runq_put(worker(p), *g));
     let mut expected = gs[..128].to_vec();
     expected.push(gs[256]);
     assert_eq!(global_members(&sched), expected);
@@ -217,10 +217,10 @@ fn r6_a_kicked_next_overflows_too() {
     let sched = still(1);
     let (_, p) = m_with_p(&sched);
     let gs = runnable_gs(&sched, 258);
-    gs[..256].iter().for_each(|g| sched.runq_put(p, *g));
-    sched.runq_put_next(p, gs[256]);
+    gs[..256].iter().for_each(|g| sched.runq_put(worker(p), *g));
+    sched.runq_put_next(worker(p), gs[256]);
     assert_eq!(sched.runq_len.load(Relaxed), 0);
-    sched.runq_put_next(p, gs[257]);
+    sched.runq_put_next(worker(p), gs[257]);
     assert_eq!(sched.runq_len.load(Relaxed), 129);
     assert_eq!(p.runq.peek_next(), gs[257].as_ptr());
     assert_each_once(&drain_all(&sched), &gs);
@@ -401,7 +401,7 @@ fn r7_a_batch_is_a_fair_share_and_at_most_128() {
         let gs = runnable_gs(&sched, len);
         gs.iter()
             .for_each(|g| sched.global_put(&mut sched.core.lock(), *g));
-        let first = sched.global_get_batch(&mut sched.core.lock(), p);
+        let first = sched.global_get_batch(&mut sched.core.lock(), worker(p));
         let mut batch: Vec<Gp> = first.into_iter().collect();
         batch.extend(drain_p(p));
         assert_eq!(batch, gs[..expected], "{len} queued, {procs} Ps");
@@ -457,29 +457,29 @@ fn i8_only_the_fourth_round_takes_next() {
         let (m, p) = m_with_p(&sched);
         let ((_, only_next), (_, ring)) = (m_with_p(&sched), m_with_p(&sched));
         let gs = runnable_gs(&sched, 2);
-        sched.runq_put_next(only_next, gs[0]);
-        sched.runq_put(ring, gs[1]);
+        sched.runq_put_next(worker(only_next), gs[0]);
+        sched.runq_put(worker(ring), gs[1]);
         m.rng.set(0x9E37_79B9_7F4A_7C15u64.wrapping_mul(seed));
-        assert_eq!(sched.spin_and_steal(m, p), Some(gs[1]), "seed {seed}");
+        assert_eq!(sched.spin_and_steal(worker(p)), Some(gs[1]), "seed {seed}");
         assert_eq!(
-            sched.spin_and_steal(m, p),
+            sched.spin_and_steal(worker(p)),
             Some(gs[0]),
             "F4: the fourth round"
         );
-        assert_eq!(sched.spin_and_steal(m, p), None);
+        assert_eq!(sched.spin_and_steal(worker(p)), None);
     }
 }
 
 #[test]
 fn i9_stealing_takes_no_scheduler_lock() {
     let sched = still(2);
-    let (m, p) = m_with_p(&sched);
+    let (_, p) = m_with_p(&sched);
     let (_, victim) = m_with_p(&sched);
     let gs = runnable_gs(&sched, 10);
-    gs.iter().for_each(|g| sched.runq_put(victim, *g));
+    gs.iter().for_each(|g| sched.runq_put(worker(victim), *g));
     let core = sched.core.lock();
     // A second lock by this thread would be a fatal error in debug builds and hang in others.
-    assert!(sched.spin_and_steal(m, p).is_some());
+    assert!(sched.spin_and_steal(worker(p)).is_some());
     drop(core);
     assert_eq!((p.runq.len(), victim.runq.len()), (4, 5));
 }
@@ -497,15 +497,14 @@ fn pl_the_owners_fast_paths_take_no_lock() {
             return;
         }
         for g in &gs {
-            sched.runq_put_next(p, *g);
+            sched.runq_put_next(worker(p), *g);
         }
         assert_eq!(drain_p(p).len(), 8);
-        dead.iter().for_each(|g| sched.free_g(p, *g));
-        // SAFETY: PL, the P is this test's.
-        assert_eq!(unsafe { p.local() }.gfree.len(), 8);
+        dead.iter().for_each(|g| sched.free_g(worker(p), *g));
+        assert_eq!(worker(p).local().gfree.len(), 8);
     });
     let core = sched.core.lock();
-    gs.iter().for_each(|g| sched.runq_put(p, *g));
+    gs.iter().for_each(|g| sched.runq_put(worker(p), *g));
     assert_eq!(drain_p(p), gs);
     drop(core);
 }

@@ -136,7 +136,7 @@ fn u7_p5_a_removed_p_gives_its_timers_away() {
 #[test]
 fn fr_i9_the_fourth_sweep_takes_others_timers() {
     let sched = still(3);
-    let ((thief, p), (_, busy)) = (m_with_p(&sched), m_with_p(&sched));
+    let ((_, p), (_, busy)) = (m_with_p(&sched), m_with_p(&sched));
     let idle = sched.procs().find(|other| *other != p && *other != busy);
     for victim in [busy, idle.unwrap()] {
         let gs: Vec<_> = (0..10).map(|_| waiting_g(&sched)).collect();
@@ -145,12 +145,12 @@ fn fr_i9_the_fourth_sweep_takes_others_timers() {
         }
         let late = waiting_g(&sched);
         arm(&sched, victim, late, u64::MAX - 1);
-        let mut found: Vec<_> = sched.spin_and_steal(thief, p).into_iter().collect();
+        let mut found: Vec<_> = sched.spin_and_steal(worker(p)).into_iter().collect();
         assert_eq!(found.len(), 1, "one to run");
         found.extend(drain_p(p));
         assert_each_once(&found, &gs);
         assert!(late.has_timer() && sched.disarm(late));
-        assert!(sched.spin_and_steal(thief, p).is_none());
+        assert!(sched.spin_and_steal(worker(p)).is_none());
     }
 }
 

@@ -1,0 +1,175 @@
+//! Evidence about this thread: `G0`, `Inside`, `Worker`.
+//!
+//! The scheduler's rules say who may touch what: the M that holds a P is the only producer of its
+//! run queue (R2) and the only user of its caches (PL). Values of these types prove it, so that the
+//! functions which need it are safe, and a call from the wrong place does not compile:
+//!
+//! ```text
+//!  type         proves                                            made by
+//!  Inside       this thread is M m, inside the runtime            `park::enter`, the signal handler
+//!  G0           the same, on the scheduling stack of m            `threads::be_m`, once per thread
+//!  Worker<'_>   the same, and m holds P p                         `Inside::worker`
+//! ```
+//!
+//! None of them can go to another thread. A `Worker` borrows the `Inside` that it comes from, and
+//! g0 gives its P up through `&mut G0`. So no `Worker` outlives the hold of its P.
+
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::sched::model::g::G;
+use crate::sched::model::p::{Local, P, acquire_p, release_p};
+use crate::sched::model::ptr::{Mp, Pp};
+use crate::sched::model::runq::Owner;
+use crate::tls;
+
+/// Makes a type stay on its thread.
+type ThisThread = PhantomData<*const ()>;
+
+/// Proof that this thread is the M's, inside the runtime, while this value lives.
+pub(crate) struct Inside {
+    m: Mp,
+    _bound: ThisThread,
+}
+
+impl Inside {
+    /// # Safety
+    /// This thread is `m`'s. It is inside the runtime, and does not switch, while the value lives.
+    #[inline]
+    pub(crate) unsafe fn new(m: Mp) -> Inside {
+        Inside {
+            m,
+            _bound: PhantomData,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn m(&self) -> Mp {
+        self.m
+    }
+
+    /// The hold of the M's P. None: it has none, as after a call on a runtime that is dropped.
+    #[inline]
+    pub(crate) fn worker(&self) -> Option<Worker<'_>> {
+        self.m.p.load(Relaxed).map(|p| Worker {
+            m: self.m,
+            p,
+            _hold: PhantomData,
+            _bound: PhantomData,
+        })
+    }
+
+    /// The hold of the M's P, where it must have one.
+    #[inline]
+    pub(crate) fn held(&self) -> Worker<'_> {
+        match self.worker() {
+            Some(worker) => worker,
+            None => crate::base::fatal::throw("an M without a P runs the scheduler"),
+        }
+    }
+
+    /// Takes a P that is Idle and in the caller's hands (P1).
+    #[inline]
+    pub(crate) fn acquire_p(&mut self, p: Pp) {
+        acquire_p(self.m, p);
+    }
+
+    /// Leaves the M's P Idle, in the caller's hands.
+    #[inline]
+    pub(crate) fn release_p(&mut self) -> Pp {
+        // SAFETY: this thread is the M's, and the exclusive borrow leaves no `Worker` alive.
+        unsafe { release_p(self.m) }
+    }
+}
+
+/// Proof that this code runs on the scheduling stack of its M.
+pub(crate) struct G0(Inside);
+
+impl G0 {
+    /// # Safety
+    /// This thread is `m`'s and on its own stack, inside the runtime. `m` has one `G0`.
+    pub(crate) unsafe fn new(m: Mp) -> G0 {
+        // SAFETY: on g0 an M is always inside the runtime, and g0 never leaves its thread.
+        G0(unsafe { Inside::new(m) })
+    }
+
+    /// Gives the P up. From here on g0 is on the thread's own thread-locals (D6).
+    #[inline]
+    pub(crate) fn relinquish_p(&mut self) -> Pp {
+        tls::to_own(self.m);
+        self.release_p()
+    }
+}
+
+impl Deref for G0 {
+    type Target = Inside;
+    #[inline]
+    fn deref(&self) -> &Inside {
+        &self.0
+    }
+}
+
+impl DerefMut for G0 {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Inside {
+        &mut self.0
+    }
+}
+
+/// Proof that this thread is an M inside the runtime and holds a P (P1).
+#[derive(Clone, Copy)]
+pub(crate) struct Worker<'a> {
+    m: Mp,
+    p: Pp,
+    _hold: PhantomData<&'a Inside>,
+    _bound: ThisThread,
+}
+
+impl<'a> Worker<'a> {
+    #[inline]
+    pub(crate) fn m(self) -> Mp {
+        self.m
+    }
+
+    #[inline]
+    pub(crate) fn p(self) -> Pp {
+        self.p
+    }
+
+    /// The P's caches and counts.
+    #[inline]
+    pub(crate) fn local(self) -> &'a Local {
+        // SAFETY: PL, this thread holds the P while the `Worker` lives, and stays on its thread.
+        unsafe { self.processor().local() }
+    }
+
+    /// The producer's side of the P's run queue.
+    #[inline]
+    pub(crate) fn queue(self) -> Owner<'a, G> {
+        // SAFETY: R2, this thread holds the P while the `Worker` lives, and stays on its thread.
+        unsafe { self.processor().queue() }
+    }
+
+    #[inline]
+    fn processor(self) -> &'a P {
+        // SAFETY: GF, a P lives as long as its runtime, and the M's thread keeps that alive (D2).
+        unsafe { self.p.non_null().as_ref() }
+    }
+}
+
+#[cfg(test)]
+impl Worker<'static> {
+    /// For tests that play an M.
+    ///
+    /// # Safety
+    /// Nobody but the calling thread uses the P.
+    pub(crate) unsafe fn played(m: Mp, p: Pp) -> Worker<'static> {
+        Worker {
+            m,
+            p,
+            _hold: PhantomData,
+            _bound: PhantomData,
+        }
+    }
+}
