@@ -6,23 +6,25 @@ use crate::plan::{Kind, Plan};
 /// The longest run, in minutes: about two years.
 const MINUTES_MAX: f64 = 1e6;
 
-/// How it is called.
+/// The text of `--help`.
 pub const USAGE: &str = "\
 usage: gosched-stress [--minutes N] [--seed S] [--only MIX,MIX...] [--keep-going] [--verbose]
        gosched-stress --round-seed S [--chaos N] [--times N] [--only MIX,MIX...] [--just MIX,MIX...]
        gosched-stress --list
 
-  --minutes N     for so long (fractions are fine), at most 1000000; 1 unless set
-  --seed S        decides everything that can be decided; a fresh one is taken, and printed, unless set
-  --only MIXES    these mixes only; --list names them
-  --keep-going    goes on after a failure
-  --verbose       a line for each round
-  --round-seed S  one round, as a failure names it; --times N repeats it, --just has only some of its mixes,
-                  --chaos N is the seed of the library's own disorder, which a failure names as well
+  --minutes N     how long to run, at most 1000000; fractions are allowed; default 1
+  --seed S        the seed of the run; default: a new one, which is printed
+  --only MIXES    only these mixes; --list shows them
+  --keep-going    continue after a failure
+  --verbose       print a line for each round
+  --round-seed S  run one round, as printed with a failure
+  --times N       run that round N times
+  --just MIXES    run that round with only these of its mixes
+  --chaos N       the seed of the library's own chaos, as printed with a failure
 
-exit status: 0 if everything held, 1 if something did not, 2 for a mistake in the command line";
+exit status: 0 if all checks passed, 1 if one failed, 2 for a mistake in the command line";
 
-/// What is to be done.
+/// The task that the command line asks for.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Task {
     Run {
@@ -34,7 +36,7 @@ pub enum Task {
     },
     List,
     Help,
-    /// Rounds `first` and following of a run; what the supervisor starts.
+    /// Rounds `first` and following of a run; the supervisor starts it so.
     Work {
         run: u64,
         first: u64,
@@ -45,18 +47,18 @@ pub enum Task {
     },
 }
 
-/// The command line, understood.
+/// The parsed command line.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Args {
     pub task: Task,
-    /// Numbers of the mixes wanted; empty: all.
+    /// The numbers of the wanted mixes; empty: all.
     pub only: Vec<usize>,
-    /// Of a round's mixes, those to be kept; empty: all.
+    /// Which of a round's mixes to keep; empty: all.
     pub just: Vec<usize>,
     pub keeps_going: bool,
     pub is_verbose: bool,
     pub times: u64,
-    /// The seed of the disorder of a round that is repeated.
+    /// The seed of the library's chaos for a round that is repeated.
     pub chaos: Option<u64>,
 }
 
@@ -93,7 +95,7 @@ fn mixes_of(option: &str, text: &str) -> Result<Vec<usize>, String> {
 }
 
 impl Args {
-    /// Understands the words after the program's name.
+    /// Parses the words after the program's name.
     pub fn parse(words: impl Iterator<Item = String>) -> Result<Args, String> {
         let mut args = Args {
             task: Task::Help,
@@ -142,14 +144,14 @@ impl Args {
         Ok(args)
     }
 
-    /// Refuses what would run nothing, and what would have no effect.
+    /// Refuses options that would run nothing or have no effect.
     fn make_sense(&self) -> Result<(), String> {
         if self.times == 0 {
             return Err("--times 0 would run nothing".into());
         }
         match self.task {
             Task::Run { .. } if !self.just.is_empty() || self.chaos.is_some() => {
-                Err("--just and --chaos are for one round, with --round-seed".into())
+                Err("--just and --chaos need --round-seed".into())
             }
             Task::Repeat { seed } => self.fits_round(seed),
             _ => Ok(()),
@@ -168,7 +170,7 @@ impl Args {
         Err(format!("--just: the round has none of these: {plan}"))
     }
 
-    /// The options by which a child process has the same mixes.
+    /// The options that give a child process the same mixes.
     pub fn mix_options(&self) -> Vec<String> {
         let mut words = Vec::new();
         for (option, mixes) in [("--only", &self.only), ("--just", &self.just)] {
@@ -213,10 +215,7 @@ mod tests {
             ("--round-seed 5 --times 0", "--times 0 would run nothing"),
             ("--only ,", "--only needs the name of a mix"),
             ("--round-seed 5 --just ,", "--just needs the name of a mix"),
-            (
-                "--just chan",
-                "--just and --chaos are for one round, with --round-seed",
-            ),
+            ("--just chan", "--just and --chaos need --round-seed"),
             (
                 "--round-seed 5 --chaos 3",
                 "--chaos: round 0x5 is of kind Any",

@@ -1,8 +1,9 @@
-//! What everybody in a round shares, and the one who does things in it.
+//! What the actors of a round share, and what an actor can do.
 //!
-//! An *actor* is whoever runs a closure of a mix: a goroutine of one of the round's runtimes, or a plain thread. It has its own
-//! random numbers, and knows when it is over. A *group* is something that several actors work on; the last one to leave
-//! looks whether it came out right, or as right as it can if one of them did not come to its end.
+//! An *actor* runs a closure of a mix: a goroutine of one of the round's runtimes, or a plain
+//! thread. It has its own random numbers, and can tell when the round is over. A *group* is data
+//! that several actors work on. The last actor to leave checks the result. If an actor did not
+//! finish, the check is weaker.
 
 use std::any::Any;
 use std::fmt::Display;
@@ -19,33 +20,33 @@ use crate::ledger::{Ledger, Ticket, Token};
 use crate::plan::Plan;
 use crate::rng::Rng;
 
-/// The payload of a panic that is part of the plan.
+/// The payload of a planned panic.
 pub struct Planned;
 
 /// A round, as its actors see it.
 pub struct Env {
     pub plan: Plan,
     pub ledger: Arc<Ledger>,
-    /// All is to come to an end.
+    /// All actors are to end.
     pub stop: AtomicBool,
-    /// A runtime is being ended: what it was asked for may be refused, and joins may say `Exited`.
+    /// A runtime is being ended: it may refuse requests, and joins may return `Exited`.
     pub is_ending: AtomicBool,
     /// The system refuses threads all the time.
     pub has_no_threads: AtomicBool,
     pub here: Handle,
     pub there: Option<Handle>,
     pub seeds: AtomicU64,
-    /// Goroutines that may still be started, as long as others live.
+    /// How many goroutines may still be started beside those that live.
     pub room: AtomicI64,
 }
 
 impl Env {
-    /// Whether errors that want of memory explains are in order.
+    /// Whether an error for lack of memory is allowed.
     pub fn may_refuse(&self) -> bool {
         self.plan.inject.map || self.is_ending.load(SeqCst)
     }
 
-    /// A goroutine was refused; where a runtime ends, that is no news.
+    /// Counts a refused goroutine, unless a runtime is ending.
     pub fn goroutine_refused(&self) {
         if self.plan.inject.map && !self.is_ending.load(SeqCst) {
             self.ledger.refused_goroutines.fetch_add(1, Relaxed);
@@ -63,24 +64,24 @@ impl Env {
     }
 }
 
-/// Where an actor is.
+/// Where an actor runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// In the runtime of whoever starts it.
+    /// In the runtime of the actor that starts it.
     Same,
     Here,
     There,
     Thread,
 }
 
-/// Who does things.
+/// A goroutine or plain thread that runs a closure of a mix.
 pub struct Actor {
     pub env: Arc<Env>,
     pub mix: usize,
     pub rng: Rng,
 }
 
-/// Room for one goroutine, given back with its closure.
+/// Room for one goroutine, returned with its closure.
 pub struct Room(Arc<Env>);
 
 impl Drop for Room {
@@ -89,7 +90,7 @@ impl Drop for Room {
     }
 }
 
-/// A plain thread's entry.
+/// A plain thread's entry in the ledger.
 struct AtWork(Arc<Ledger>, usize);
 
 impl Drop for AtWork {
@@ -99,17 +100,17 @@ impl Drop for AtWork {
 }
 
 impl Actor {
-    /// Whether it is to come to an end.
+    /// Whether the actor is to end.
     pub fn over(&self) -> bool {
         self.env.stop.load(Relaxed)
     }
 
-    /// Something was done.
+    /// Counts an operation.
     pub fn op(&self) {
         self.env.ledger.columns[self.mix].ops.fetch_add(1, Relaxed);
     }
 
-    /// An invariant, and what to say if it does not hold.
+    /// Checks an invariant; `text` is the complaint if it does not hold.
     pub fn expect(&self, holds: bool, text: impl Display) {
         self.env.ledger.checks.fetch_add(1, Relaxed);
         if !holds {
@@ -117,28 +118,29 @@ impl Actor {
         }
     }
 
-    /// Something is wrong.
+    /// Records a failure.
     pub fn complain(&self, text: impl Display) {
         let name = crate::mixes::ALL[self.mix].name;
         self.env.ledger.complain(format_args!("{name}: {text}"));
     }
 
-    /// A value's entry in the books.
+    /// A value's entry in the ledger.
     pub fn token(&self) -> Token {
         Token::new(&self.env.ledger, self.mix)
     }
 
-    /// The entry of a value with an open file.
+    /// The ledger entry of a value with an open file.
     pub fn file(&self) -> Token {
         Token::files(&self.env.ledger, self.mix, 1)
     }
 
-    /// Whether another actor may be given up in the middle of something, so that nobody may wait for it without end.
+    /// Whether other actors may be abandoned at any point, so that no actor may wait for them
+    /// without a timeout.
     pub fn may_hang(&self) -> bool {
         self.env.plan.may_abandon()
     }
 
-    /// A moment of some kind.
+    /// Pauses for a moment, in a random way.
     pub fn nap(&mut self) {
         match self.rng.below(24) {
             0..=8 => thread::yield_now(),
@@ -190,7 +192,7 @@ impl Actor {
         Some(self.goroutine_in(room, f))
     }
 
-    /// The same with the room in hand.
+    /// As `goroutine`, with the room already taken.
     pub fn goroutine_in<T, F>(&mut self, room: Room, f: F) -> impl FnOnce() -> T + use<T, F>
     where
         F: FnOnce(&mut Actor) -> T,
@@ -202,7 +204,7 @@ impl Actor {
         }
     }
 
-    /// What was spawned, unless it was refused, which must have a reason.
+    /// The spawned goroutine, or None if it was refused, which must have a reason.
     pub fn accept<H>(&self, spawned: std::io::Result<H>) -> Option<H> {
         match spawned {
             Ok(handle) => Some(handle),
@@ -217,7 +219,7 @@ impl Actor {
         }
     }
 
-    /// Starts a goroutine in the runtime of the calling one.
+    /// Starts a goroutine in the caller's runtime.
     pub fn spawn<T: Send + 'static>(
         &mut self,
         f: impl FnOnce(&mut Actor) -> T + Send + 'static,
@@ -261,7 +263,7 @@ impl Actor {
         self.accept(handle.try_spawn(body))
     }
 
-    /// A place, mostly one in a runtime.
+    /// A random place, mostly in a runtime.
     pub fn place(&mut self) -> Place {
         match self.rng.below(8) {
             0 => Place::Thread,
@@ -271,7 +273,7 @@ impl Actor {
         }
     }
 
-    /// Waits for a goroutine; None if it did not come to its end, which must have a reason.
+    /// Joins a goroutine; None if it did not finish, which must have a reason.
     pub fn join<T>(&self, handle: JoinHandle<T>) -> Option<T> {
         match handle.join() {
             Ok(value) => Some(value),
@@ -282,15 +284,15 @@ impl Actor {
         }
     }
 
-    /// Whether a goroutine may have ended so. Panics that nobody planned are complained of where they happen.
+    /// Checks that a goroutine may have ended in this way. The panic hook complains of unplanned
+    /// panics.
     pub fn judge(&self, payload: &(dyn Any + Send)) {
         if payload.is::<Exited>() {
             let is_legal = self.env.is_ending.load(SeqCst);
-            self.expect(is_legal, "a join says that the goroutine was abandoned");
+            self.expect(is_legal, "a join returned Exited");
         }
     }
 
-    /// Waits for all.
     pub fn join_all<T>(&self, handles: Vec<Option<JoinHandle<T>>>) {
         for handle in handles.into_iter().flatten() {
             self.join(handle);
@@ -312,7 +314,7 @@ impl Actor {
     }
 }
 
-/// What several work on; see the head of this file.
+/// Data that several actors work on; see the head of this file.
 pub struct Group<T> {
     data: T,
     verify: fn(&T, &Actor, bool),
@@ -321,7 +323,7 @@ pub struct Group<T> {
 }
 
 impl<T> Group<T> {
-    /// One who works on it.
+    /// A member of the group.
     pub fn member(self: &Arc<Group<T>>) -> Member<T> {
         Member {
             group: Arc::clone(self),
@@ -344,14 +346,14 @@ impl<T> Drop for Group<T> {
     }
 }
 
-/// A part of a group.
+/// One actor's part in a group.
 pub struct Member<T> {
     group: Arc<Group<T>>,
     is_done: bool,
 }
 
 impl<T> Member<T> {
-    /// It has done all that it was to do.
+    /// The actor has finished its part.
     pub fn done(mut self) {
         self.is_done = true;
     }
@@ -373,19 +375,20 @@ impl<T> Drop for Member<T> {
     }
 }
 
-/// Ends a panic that was planned, and lets others pass.
+/// Ends a planned panic, and resumes any other.
 pub fn resume_unplanned(payload: Box<dyn Any + Send>) {
     if !payload.is::<Planned>() {
         std::panic::resume_unwind(payload);
     }
 }
 
-/// A runtime as a mix makes one for itself.
+/// A runtime that a mix makes for itself.
 pub fn small_runtime(actor: &mut Actor) -> Option<Runtime> {
     let procs = actor.rng.within(1, 3);
     let mut builder = Runtime::builder().procs(procs).name("small");
     if !actor.env.plan.own {
-        // SAFETY: what runs there is this program's, which keeps to the rules where a round shares thread-locals (D6).
+        // SAFETY: only this program's code runs there. In a round with shared thread-locals it
+        // keeps nothing of a thread-local over a call (D6).
         builder = unsafe { builder.shared_thread_locals() };
     }
     match builder.build() {
@@ -398,5 +401,5 @@ pub fn small_runtime(actor: &mut Actor) -> Option<Runtime> {
     }
 }
 
-/// So long a group waits for one more event before it looks whether it is over.
+/// How long an actor waits for one more event before it checks whether the round is over.
 pub const TURN: Duration = Duration::from_millis(20);

@@ -1,15 +1,19 @@
-//! The books of a round: every closure and every value that it makes is entered, and is accounted for when the round is over.
+//! The ledger of a round: every closure and every value is entered, and accounted for at the end.
+//!
+//! It finds what is lost or dropped twice, which no single mix would notice.
 //!
 //! ```text
 //!  ticket  one for each closure that is to run: born, then either ran and ended, or dropped unrun
 //!  token   one for each value with a destructor: made, then dropped, once
-//!  fd      a token that stands for an open file
+//!  fd      a token for an open file
 //! ```
 //!
-//! What is on the stack of a goroutine that a dropped runtime has given up is never dropped, by contract (D2): a round that
-//! drops a runtime may end with tokens that are made and not dropped, and with tickets that ran and have not ended. Never with
-//! one dropped twice. Nor with a closure that neither ran nor was dropped, but for those that were just about to be called when
-//! the runtime went: at most two for each P, and a few of threads that were on their way. How many, the report says.
+//! Values on the stack of a goroutine that a dropped runtime has abandoned are never dropped, by
+//! contract (D2). So a round that drops a runtime may end with tokens that are made and not
+//! dropped, and with tickets that ran and have not ended. It never ends with a value dropped twice.
+//! Nor does it end with a closure that neither ran nor was dropped, with one exception: closures
+//! that were about to be called when the runtime was dropped. These are at most two for each P, and
+//! a few on threads that had just taken one. The report has their number.
 
 use std::fmt::Display;
 use std::sync::atomic::Ordering::SeqCst;
@@ -17,23 +21,23 @@ use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Complaints kept; the first ones say what is wrong.
+/// How many complaints are kept; the first ones show what is wrong.
 const COMPLAINTS_MAX: usize = 40;
 
-/// Locks; poison is somebody else's news.
+/// Locks and ignores poison: the panic is reported elsewhere.
 pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One mix's columns.
+/// The counts of one mix.
 #[derive(Default)]
 pub struct Column {
-    /// Closures made; run; dropped after they ran; dropped without.
+    /// Closures made; run; dropped after they ran; dropped unrun.
     pub born: AtomicU64,
     pub ran: AtomicU64,
     pub ended: AtomicU64,
     pub unrun: AtomicU64,
-    /// Things done.
+    /// Operations done.
     pub ops: AtomicU64,
     /// Values made and dropped.
     pub made: AtomicU64,
@@ -44,21 +48,23 @@ pub struct Column {
     pub threads: AtomicI64,
 }
 
-/// The books.
+/// All counts of a round.
 pub struct Ledger {
     /// One for each mix.
     pub columns: Vec<Column>,
-    /// Invariants looked at.
+    /// How many invariants were checked.
     pub checks: AtomicU64,
-    /// The longest of each kind of wait, in microseconds.
+    /// The longest wait of each kind, in microseconds.
     pub worst: [AtomicU64; WAITS.len()],
-    /// The longest wait of the heart's, in decisions of the scheduler.
+    /// The longest wait of the mix `heart`, in decisions of the scheduler.
     pub decisions: AtomicU64,
-    /// When those of the first kinds of waits last came round, in microseconds since the beginning; 0: there is nobody.
+    /// When the waits of the first kinds last ended, in microseconds since the beginning; 0: there
+    /// is no such goroutine.
     beats: [AtomicU64; BEATS],
     /// How often refusals were switched on, by what is refused.
     pub refusals: [AtomicU64; REFUSALS.len()],
-    /// Goroutines and sockets that were refused for that. Threads are the library's own: nobody here sees that there is none.
+    /// Goroutines and sockets refused because of that. Refused threads are not counted: only the
+    /// library sees them.
     pub refused_goroutines: AtomicU64,
     pub refused_sockets: AtomicU64,
     began: Instant,
@@ -79,7 +85,7 @@ pub const WAITS: [&str; 9] = [
 ];
 pub const HEARTBEAT: usize = 0;
 pub const YIELD: usize = 1;
-/// The first kinds of waits are those of somebody who comes round again and again.
+/// The first kinds are waits of goroutines that wait again and again.
 pub const BEATS: usize = 2;
 pub const SPAWN: usize = 2;
 pub const TIMER: usize = 3;
@@ -106,14 +112,14 @@ pub struct Sums {
 }
 
 impl Sums {
-    /// Closures that were given up where they were about to be called.
+    /// Closures that were abandoned just before they were called.
     pub fn given_up_early(&self) -> u64 {
         self.born.saturating_sub(self.ran + self.unrun)
     }
 }
 
 impl Ledger {
-    /// Empty books for so many mixes.
+    /// An empty ledger for this many mixes.
     pub fn new(mixes: usize) -> Ledger {
         Ledger {
             columns: (0..mixes).map(|_| Column::default()).collect(),
@@ -129,7 +135,7 @@ impl Ledger {
         }
     }
 
-    /// An invariant does not hold.
+    /// Records that an invariant does not hold.
     pub fn complain(&self, text: impl Display) {
         let mut complaints = lock(&self.complaints);
         if complaints.len() < COMPLAINTS_MAX {
@@ -137,28 +143,28 @@ impl Ledger {
         }
     }
 
-    /// What does not hold.
+    /// All recorded complaints.
     pub fn complaints(&self) -> Vec<String> {
         lock(&self.complaints).clone()
     }
 
-    /// Notes how long something took.
+    /// Records how long a wait took.
     pub fn took(&self, what: usize, time: Duration) {
         self.worst[what].fetch_max(time.as_micros() as u64, SeqCst);
     }
 
-    /// So many decisions of the scheduler were made before a goroutine of the heart ran.
+    /// Records how many scheduling decisions were made before a goroutine of the heart ran.
     pub fn waited(&self, decisions: u64) {
         self.decisions.fetch_max(decisions, SeqCst);
     }
 
-    /// Somebody comes round.
+    /// A goroutine of this kind has waited and run again.
     pub fn beat(&self, who: usize) {
         let now = self.began.elapsed().as_micros() as u64;
         self.beats[who].store(now.max(1), SeqCst);
     }
 
-    /// For how long they have not come round; nothing if there is nobody.
+    /// How long no such goroutine has run; zero if there is none.
     pub fn silence(&self, who: usize) -> Duration {
         match self.beats[who].load(SeqCst) {
             0 => Duration::ZERO,
@@ -169,7 +175,7 @@ impl Ledger {
         }
     }
 
-    /// The sums; what ends is read before what begins.
+    /// The sums; counts of ends are read before counts of beginnings.
     pub fn sums(&self) -> Sums {
         let sum = |pick: fn(&Column) -> &AtomicU64| -> u64 {
             self.columns.iter().map(|c| pick(c).load(SeqCst)).sum()
@@ -191,7 +197,7 @@ impl Ledger {
         }
     }
 
-    /// One line for each mix that has something open.
+    /// One line for each mix with open entries.
     pub fn open_entries(&self, names: &[&str]) -> String {
         let mut text = String::new();
         for (column, name) in self.columns.iter().zip(names) {
@@ -202,8 +208,8 @@ impl Ledger {
             let (fds, threads) = (column.fds.load(SeqCst), column.threads.load(SeqCst));
             if born != ended + unrun || made != dropped || fds != 0 || threads != 0 {
                 text += &format!(
-                    "  {name}: born {born} ran {ran} ended {ended} unrun {unrun}; made {made} dropped {dropped}; \
-                     files {fds} threads {threads}\n"
+                    "  {name}: born {born} ran {ran} ended {ended} unrun {unrun}; \
+                     made {made} dropped {dropped}; files {fds} threads {threads}\n"
                 );
             }
         }
@@ -211,7 +217,7 @@ impl Ledger {
     }
 }
 
-/// A closure's entry; dropped with it.
+/// A closure's entry; dropped with the closure.
 pub struct Ticket {
     ledger: Arc<Ledger>,
     mix: usize,
@@ -253,7 +259,7 @@ impl Drop for Ticket {
 const ALIVE: u64 = 0xA11C_E5AF_E15A_11FE;
 const DEAD: u64 = 0xDEAD_DEAD_DEAD_DEAD;
 
-/// A value's entry, with a word that says whether it is what it was.
+/// A value's entry, with a word that shows whether the value is intact.
 pub struct Token {
     ledger: Arc<Ledger>,
     mix: usize,
@@ -267,7 +273,7 @@ impl Token {
         Token::files(ledger, mix, 0)
     }
 
-    /// Enters a value with so many open files.
+    /// Enters a value with this many open files.
     pub fn files(ledger: &Arc<Ledger>, mix: usize, fds: i64) -> Token {
         let column = &ledger.columns[mix];
         column.made.fetch_add(1, SeqCst);
@@ -280,9 +286,10 @@ impl Token {
         }
     }
 
-    /// Looks whether it is whole.
+    /// Checks that the value is intact.
     pub fn check(&self) {
-        // SAFETY: a word of this value; volatile, so that what is there is what is read.
+        // SAFETY: the word is a field of `self`. The read is volatile, so that the compiler does
+        // not replace it by the expected value.
         let word = unsafe { (&raw const self.word).read_volatile() };
         if word != ALIVE {
             self.ledger
@@ -294,7 +301,8 @@ impl Token {
 impl Drop for Token {
     fn drop(&mut self) {
         self.check();
-        // SAFETY: as above; who drops it once more finds this.
+        // SAFETY: the word is a field of `self`. The write is volatile, so that a second drop finds
+        // it.
         unsafe { (&raw mut self.word).write_volatile(DEAD) };
         let column = &self.ledger.columns[self.mix];
         column.dropped.fetch_add(1, SeqCst);

@@ -1,9 +1,12 @@
-//! Everything gosched has at once, at random, for as long as one likes, with every goroutine, value, file and thread accounted for.
+//! A stress test of all of gosched at once, at random, for any length of time.
+//!
+//! It looks for bugs that no single test provokes. Every goroutine, value, file and thread is
+//! accounted for.
 //!
 //! ```text
 //!  gosched-stress ──► worker: rounds of one kind ──► round: runtimes, mixes, an ending, checks
 //!     (supervises,        (a process of its own:
-//!      sums up)            it may crash or hang)
+//!      adds up)            it may crash or hang)
 //! ```
 //!
 //! See the README beside this crate.

@@ -1,4 +1,6 @@
-//! What a round is to be: everything that its seed decides.
+//! The plan of a round: everything that its seed decides.
+//!
+//! A failed round can be repeated from its seed alone.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,41 +11,42 @@ use crate::rng::{Rng, scatter};
 /// How a runtime ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ending {
-    /// All its goroutines come to their end.
+    /// All its goroutines finish.
     Drained,
-    /// They are unwound, with patience.
+    /// They are unwound, with enough time.
     ShutDown,
-    /// They are unwound, with little patience (milliseconds), and the others abandoned.
+    /// They are unwound within a few milliseconds; the rest are abandoned.
     CutOff(u64),
-    /// They are abandoned: by the main thread, by a goroutine of its own, by one of another runtime.
+    /// They are abandoned: by the main thread, by a goroutine of the same runtime, or by one of
+    /// another.
     Dropped,
     DroppedInside,
     DroppedElsewhere,
 }
 
 impl Ending {
-    /// Whether goroutines may be given up.
+    /// Whether goroutines may be abandoned.
     pub fn abandons(self) -> bool {
         !matches!(self, Ending::Drained | Ending::ShutDown)
     }
 }
 
-/// In what process a round runs; the lowest bits of its seed.
+/// The kind of process a round runs in; the lowest bits of its seed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// Nothing is abandoned, so that all that was taken is given back.
+    /// Nothing is abandoned, so all resources must be returned.
     Clean,
     /// Every ending.
     Any,
-    /// Every ending, and disorder from the library itself.
+    /// Every ending, with chaos from the library itself.
     Chaos,
-    /// Every ending, and failures of memory, threads and poller.
+    /// Every ending, with failures of memory, threads and the poller.
     Faults,
 }
 
 pub const KINDS: [Kind; 4] = [Kind::Clean, Kind::Any, Kind::Chaos, Kind::Faults];
-/// The processes of a run and how many rounds each has, again and again: a short run has every kind, and memory that grows is seen in
-/// many rounds of one process only.
+/// The processes of a run and the rounds of each, repeated. A short run has every kind. Growing
+/// memory shows only in many rounds of one process.
 const BATCHES: [(Kind, u64); 7] = [
     (Kind::Faults, 4),
     (Kind::Any, 4),
@@ -60,7 +63,7 @@ impl Kind {
         KINDS[(seed & 3) as usize]
     }
 
-    /// The seed of the disorder in a process whose first round has this seed.
+    /// The chaos seed of a process whose first round has this seed.
     pub fn chaos(seed: u64) -> Option<u64> {
         (Kind::of(seed) == Kind::Chaos).then_some((seed >> 2) | 1)
     }
@@ -82,7 +85,7 @@ pub fn batch_from(n: u64) -> u64 {
     batch(n).1
 }
 
-/// The seed and the kind of the `n`-th round of a run.
+/// The seed of the `n`-th round of a run; its lowest bits are the kind.
 pub fn round_seed(run: u64, n: u64) -> u64 {
     let mixed = scatter(run ^ scatter(n.wrapping_add(0x5EED)));
     mixed & !3 | batch(n).0 as u64
@@ -96,16 +99,18 @@ pub struct Inject {
     pub epoll: bool,
 }
 
-/// Whether the system refuses threads all the time, to loops that never wait and to sleepers beside them.
+/// Whether the system refuses threads all the time, to loops that never wait and to sleepers beside
+/// them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
     No,
-    /// For the first half of a round: then threads are made again.
+    /// For the first half of a round; then threads are made again.
     Ends,
     ForGood,
 }
 
-/// The mixes of a round in which threads are refused all the time: none of them blocks a thread, so nobody may starve.
+/// The mixes of a round in which threads are refused all the time. None of them blocks a thread, so
+/// no goroutine may starve.
 const UNDER_REFUSAL: [&str; 3] = ["heart", "hogs", "park"];
 
 /// A round's parameters.
@@ -114,22 +119,22 @@ pub struct Plan {
     pub seed: u64,
     pub kind: Kind,
     pub procs: usize,
-    /// The second runtime's.
+    /// The number of Ps of the second runtime, if there is one.
     pub there: Option<usize>,
     /// Goroutines have their own thread-locals.
     pub own: bool,
     pub preemption: bool,
     pub mprotect: bool,
-    /// Deadlocks are reported whatever plain threads there are; there must not be any.
+    /// Deadlocks are reported whatever plain threads exist; there must be none.
     pub is_closed: bool,
     pub endings: [Ending; 2],
-    /// Whether everybody is told before the end begins.
+    /// Whether the actors are asked to stop before the end begins.
     pub is_gentle: bool,
     pub inject: Inject,
     pub refusal: Refusal,
     pub mixes: Vec<usize>,
     pub length: Duration,
-    /// Goroutines at the same time.
+    /// How many goroutines may exist at once.
     pub room: i64,
 }
 
@@ -175,7 +180,7 @@ impl Plan {
         plan
     }
 
-    /// The system refuses threads all the time, and nothing else.
+    /// Makes the system refuse threads all the time, and nothing else.
     fn refuse_threads(&mut self, rng: &mut Rng) {
         self.refusal = match rng.one_in(2) {
             true => Refusal::Ends,
@@ -206,7 +211,8 @@ impl Plan {
     fn choose(&mut self, rng: &mut Rng, only: &[usize]) {
         let mut fit = self.fit(only);
         if fit.is_empty() {
-            // Whatever happened, a round without any mix would hold: this one becomes what those wanted need.
+            // A round without mixes would check nothing. So the round is changed to fit the wanted
+            // mixes.
             (self.own, self.preemption) = (true, true);
             (self.inject.map, self.inject.thread) = (false, false);
             fit = self.fit(only);
@@ -220,7 +226,8 @@ impl Plan {
         while fit.len() > many.max(1) {
             fit.swap_remove(rng.below(fit.len() as u64) as usize);
         }
-        // Somebody to see who starves, in most rounds; not in all, for each beat wakes threads, which hides a wake-up that is lost.
+        // In most rounds the heart notices starvation. Not in all: each beat wakes threads, which
+        // hides a lost wake-up.
         if let Some(heart) = heart
             && !fit.contains(&heart)
             && !rng.one_in(4)
@@ -238,17 +245,17 @@ impl Plan {
         self
     }
 
-    /// Whether all goroutines come to their end by themselves.
+    /// Whether all goroutines finish by themselves.
     pub fn is_calm(&self) -> bool {
         self.endings == [Ending::Drained; 2]
     }
 
-    /// Whether this mix is among those of the round.
+    /// Whether the round has this mix.
     pub fn has(&self, name: &str) -> bool {
         self.mixes.iter().any(|at| mixes::ALL[*at].name == name)
     }
 
-    /// Whether a goroutine of this round may be given up.
+    /// Whether a goroutine of this round may be abandoned.
     pub fn may_abandon(&self) -> bool {
         self.endings.iter().any(|ending| ending.abandons())
     }

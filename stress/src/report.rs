@@ -1,6 +1,8 @@
-//! What a worker tells its supervisor, a line for each round, and what the supervisor makes of all of them.
+//! The figures of a round: a line from the worker, and the sums that the supervisor makes of all
+//! lines.
 //!
-//! A line is `done key=value …`; numbers are added up, or the largest is kept, by the first letters of their key.
+//! A worker may crash, so its figures must leave it after each round. A line is `done key=value …`.
+//! Numbers are added up; for keys that begin with `max.` the largest is kept.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -16,7 +18,7 @@ use crate::system;
 #[derive(Default)]
 pub struct Figures(BTreeMap<String, u64>);
 
-/// Keys of which the largest is kept.
+/// Prefix of the keys of which the largest is kept.
 const LARGEST: &str = "max.";
 
 impl Figures {
@@ -29,12 +31,12 @@ impl Figures {
         }
     }
 
-    /// The figure with this key.
+    /// The figure with this key; 0 if there is none.
     pub fn get(&self, key: &str) -> u64 {
         self.0.get(key).copied().unwrap_or(0)
     }
 
-    /// A round's.
+    /// The figures of one round.
     pub fn of(outcome: &Outcome) -> Figures {
         let mut figures = Figures::default();
         let ledger = &outcome.env.ledger;
@@ -90,13 +92,13 @@ impl Figures {
         }
     }
 
-    /// All operations.
+    /// The sum of all operations.
     pub fn ops(&self) -> u64 {
         let ops = self.0.iter().filter(|(key, _)| key.starts_with("ops."));
         ops.map(|(_, value)| value).sum()
     }
 
-    /// How many rounds there were of each kind, and which kinds a short run did not come to.
+    /// How many rounds there were of each kind, and which kinds a short run did not reach.
     fn kinds(&self) -> String {
         let all = KINDS.map(|kind| (kind, self.get(&format!("kind.{kind:?}"))));
         let (missing, there): (Vec<_>, Vec<_>) = all.iter().partition(|(_, rounds)| *rounds == 0);
@@ -110,17 +112,17 @@ impl Figures {
                 .iter()
                 .map(|(kind, _)| format!("{kind:?}"))
                 .collect();
-            let _ = write!(text, "; not mixed in: {}", missing.join(", "));
+            let _ = write!(text, "; not reached: {}", missing.join(", "));
         }
         text + "\n"
     }
 
-    /// What was refused, and what came of it.
+    /// How often refusals were switched on, and what they refused.
     fn refusals(&self) -> String {
         let times = |what: &&str| format!("{} of {what}", self.get(&format!("refusals.{what}")));
         let times: Vec<_> = REFUSALS.iter().map(times).collect();
         format!(
-            "refusals switched on: {}; {} goroutines and {} sockets noticed\n",
+            "refusals switched on: {}; {} goroutines and {} sockets refused\n",
             times.join(", "),
             self.get("refused.goroutines"),
             self.get("refused.sockets"),
@@ -151,7 +153,8 @@ impl Figures {
         text += &self.refusals();
         let _ = writeln!(
             text,
-            "{} goroutines abandoned with dropped runtimes, at most {} of a round before they were called; {} wake-ups rescued",
+            "{} goroutines abandoned with dropped runtimes, at most {} of a round before their call; \
+             {} lost wake-ups repaired",
             self.get("abandoned"),
             self.get("max.given_up_early"),
             self.get("rescues"),
@@ -164,12 +167,13 @@ impl Figures {
         text.pop();
         let _ = write!(
             text,
-            "\na goroutine waited for {} decisions of its Ps at most",
+            "\na goroutine waited for at most {} scheduling decisions of its Ps",
             self.get("max.decisions")
         );
         let _ = write!(
             text,
-            "\nmemory: at most {} MiB, {} MiB between rounds; at most {} files kept by the abandoned of a round",
+            "\nmemory: at most {} MiB, {} MiB between rounds; at most {} files kept by abandoned \
+             goroutines of a round",
             self.get("max.peak_kib") >> 10,
             self.get("max.rss_kib") >> 10,
             self.get("max.fds_kept"),
@@ -200,7 +204,7 @@ mod tests {
         let mut sum = Figures::default();
         sum.add_line("done rounds=3 kind.Clean=2 kind.Any=1 refusals.epoll=4 refused.sockets=1");
         let (kinds, refusals) = (sum.kinds(), sum.refusals());
-        let expected = "rounds by kind: 2 Clean, 1 Any; not mixed in: Chaos, Faults\n";
+        let expected = "rounds by kind: 2 Clean, 1 Any; not reached: Chaos, Faults\n";
         assert_eq!(kinds, expected);
         assert!(
             refusals.contains("0 of mappings, 0 of threads, 4 of epoll;"),
@@ -211,6 +215,6 @@ mod tests {
             "{refusals}"
         );
         sum.add_line("done kind.Chaos=1 kind.Faults=1");
-        assert!(!sum.kinds().contains("not mixed in"));
+        assert!(!sum.kinds().contains("not reached"));
     }
 }

@@ -1,14 +1,16 @@
-//! One round: runtimes are made, mixes run in them for a while, all comes to its end, and the books are closed.
+//! One round: makes runtimes, runs mixes in them for a while, ends all, and checks the ledger.
+//!
+//! Each round checks on its own that nothing is lost, so that a failure has few possible causes.
 //!
 //! ```text
-//!  build ─► roots of the mixes ─► time passes, failures are injected ─► the end of each runtime ─► checks
+//!  build ─► roots of the mixes ─► time passes, failures are injected ─► runtimes end ─► checks
 //! ```
 //!
-//! | ending | what must hold |
-//! |---|---|
-//! | drained | every closure ran or was dropped, all has ended, all values are dropped, no goroutine, timer, file or thread is left |
-//! | shut down | the same; joins may say `Exited` |
-//! | dropped, cut off | every closure ran or was dropped, but for the few that were about to be called; nothing is dropped twice; joins are answered; threads go |
+//! - Drained: every closure ran or was dropped, and all have ended. All values are dropped. No
+//!   goroutine, timer, file or thread is left.
+//! - Shut down: the same; joins may return `Exited`.
+//! - Dropped, cut off: every closure ran or was dropped, except the few that were about to be
+//!   called. No value is dropped twice. Joins are answered. Threads end.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
@@ -23,31 +25,32 @@ use crate::plan::{Ending, Kind, Plan, Refusal};
 use crate::rng::Rng;
 use crate::{mixes, system, watch};
 
-/// How long what was let go may take to be gone.
+/// How long released files and threads may take to disappear.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a shutdown may take: all that is shut down ends by itself.
+/// How long a shutdown may take: all actors end by themselves.
 const UNWINDING: Duration = Duration::from_secs(40);
-/// How late a goroutine may be on a machine that is in order, besides what the machine itself is late.
+/// How late a goroutine may be, in addition to the delays of the machine itself.
 const LATE: Duration = Duration::from_secs(5);
-/// The same where the library itself makes disorder.
+/// The same with chaos from the library itself.
 const LATE_CHAOS: Duration = Duration::from_secs(15);
-/// Who has not come round for so long at the end of a round is waited for: many rounds are shorter than what is allowed.
+/// A round waits at its end for a goroutine of the heart that has not run for this long. Many
+/// rounds are shorter than the allowed delay.
 const AWAITED: Duration = Duration::from_millis(100);
 /// Threads of this process before its first round.
 static THREADS_FIRST: OnceLock<usize> = OnceLock::new();
 
-/// What came of a round.
+/// The result of a round.
 pub struct Outcome {
     pub env: Arc<Env>,
     pub complaints: Vec<String>,
     pub rss_kib: usize,
     pub goroutines: u64,
-    /// Files that stayed open with goroutines that were given up.
+    /// Files that stayed open with abandoned goroutines.
     pub fds_kept: i64,
     pub rescues: u64,
 }
 
-/// Before a round.
+/// What the process had before the round.
 struct Before {
     fds: usize,
     threads: usize,
@@ -65,7 +68,8 @@ fn build(plan: &Plan, procs: usize, name: &str) -> std::io::Result<Runtime> {
             Deadlock::Auto
         });
     if !plan.own {
-        // SAFETY: the mixes of such a round keep nothing of a thread-local over a call (D6): those that do are not chosen.
+        // SAFETY: the mixes of a round with shared thread-locals keep nothing of a thread-local
+        // over a call (D6): `Plan::fit` does not choose the others.
         builder = unsafe { builder.shared_thread_locals() };
     }
     builder.build()
@@ -74,7 +78,7 @@ fn build(plan: &Plan, procs: usize, name: &str) -> std::io::Result<Runtime> {
 /// Runs the round of a plan.
 pub fn run(plan: Plan) -> Outcome {
     let threads = system::threads();
-    // One more after each round would be a leak, too.
+    // One more after each round would be a leak too.
     let first = *THREADS_FIRST.get_or_init(|| threads);
     let before = Before {
         fds: system::fds(),
@@ -131,7 +135,7 @@ fn start(env: &Arc<Env>, rng: &mut Rng, here: &Runtime) {
         }
     }
     if env.plan.has("heart") {
-        // From here on, so that one who never begins is missed as well.
+        // From here on, so that a heart that never begins is missed as well.
         env.ledger.beat(HEARTBEAT);
     }
     let start_all = || {
@@ -155,7 +159,7 @@ fn start(env: &Arc<Env>, rng: &mut Rng, here: &Runtime) {
     }
 }
 
-/// Lets time pass, with failures now and then; returns how late the machine was at waking this thread.
+/// Lets time pass, with failures now and then. Returns how late the machine woke this thread.
 fn pass_time(env: &Arc<Env>, rng: &mut Rng) -> Duration {
     let until = Instant::now() + env.plan.length;
     let allowed = Instant::now() + env.plan.length / 2;
@@ -178,13 +182,13 @@ fn pass_time(env: &Arc<Env>, rng: &mut Rng) -> Duration {
         std::thread::sleep(pauses[1]);
         late = late.max(began.elapsed().saturating_sub(pauses[0] + pauses[1]));
     }
-    // Who is still waiting has waited so long at least.
+    // A goroutine that still waits has waited at least this long.
     (0..BEATS).for_each(|who| env.ledger.took(who, env.ledger.silence(who)));
     refuse_nothing(env);
     late
 }
 
-/// What the plan has may be refused from now on, perhaps, after a few more times.
+/// Lets some of the plan's refusals begin, after a few more successes.
 fn refuse(env: &Env, rng: &mut Rng) {
     let inject = env.plan.inject;
     let switches: [(bool, fn(i64)); 3] = [
@@ -200,17 +204,18 @@ fn refuse(env: &Env, rng: &mut Rng) {
     }
 }
 
-/// From now on the system gives a few more threads, and then none.
+/// From now on the system makes a few more threads, and then none.
 fn refuse_threads(env: &Env, rng: &mut Rng) {
     if env.plan.refusal != Refusal::No {
         env.has_no_threads.store(true, SeqCst);
-        // At least one more than there are Ps: where each runs a loop on the only threads nobody else gets one.
+        // At least two more than there are Ps. If each P ran a loop and these held the only
+        // threads, no other goroutine would get one.
         testing::fail_thread_after(rng.within(env.plan.procs + 2, env.plan.procs + 12) as i64);
         env.ledger.refusals[1].fetch_add(1, SeqCst);
     }
 }
 
-/// The system is in order again.
+/// Ends all refusals.
 fn refuse_nothing(env: &Env) {
     env.has_no_threads.store(false, SeqCst);
     testing::fail_map_after(-1);
@@ -272,13 +277,13 @@ impl Closing<'_> {
         }
     }
 
-    /// Ends a runtime in the middle of everything.
+    /// Ends a runtime while its actors run.
     fn end(&mut self, runtime: Runtime, ending: Ending, other: Option<&Runtime>) {
         let began = Instant::now();
         match ending {
             Ending::ShutDown => {
                 watch::stage("shutting down");
-                // Those in calls and loops end when they are told.
+                // Actors in calls and loops end once `stop` is set.
                 let (env, time) = (Arc::clone(self.env), self.rng.micros(50_000));
                 let tells = std::thread::spawn(move || {
                     std::thread::sleep(time);
@@ -321,7 +326,7 @@ impl Closing<'_> {
         }
     }
 
-    /// Until nothing is left in these, and no plain thread is at work.
+    /// Waits until these runtimes are empty and no plain thread is at work.
     fn wait_for(&self, drained: &[Runtime]) {
         let is_empty = |runtime: &Runtime| {
             let metrics = runtime.metrics();
@@ -336,7 +341,7 @@ impl Closing<'_> {
         }
     }
 
-    /// Looks at a runtime in which nothing is left, and drops it.
+    /// Checks an empty runtime, and drops it.
     fn close(&mut self, runtime: Runtime) {
         watch::stage("closing");
         if let Err(violations) = runtime.check() {
@@ -362,7 +367,7 @@ impl Closing<'_> {
     }
 }
 
-/// How late somebody may be in this round; None where anybody may starve.
+/// How late a goroutine may be in this round; None if starvation is allowed.
 fn late_max(plan: &Plan, machine_late: Duration) -> Option<Duration> {
     if plan.inject.thread || plan.inject.map || !plan.preemption {
         return None;
@@ -374,19 +379,19 @@ fn late_max(plan: &Plan, machine_late: Duration) -> Option<Duration> {
     Some(late + 5 * machine_late)
 }
 
-/// Whether a round goes on because somebody has not come round, and may still do so in time.
+/// Whether the round waits for a goroutine of the heart that may still run in time.
 fn is_awaited(plan: &Plan, ledger: &Ledger, machine_late: Duration) -> bool {
     let longest = (0..BEATS).map(|who| ledger.silence(who)).max();
     let (longest, most) = (longest.unwrap_or_default(), late_max(plan, machine_late));
     longest >= AWAITED && most.is_some_and(|most| longest <= most)
 }
 
-/// Nobody starved.
+/// Checks that no goroutine starved.
 fn check_heart(plan: &Plan, ledger: &Ledger, machine_late: Duration) {
     let Some(limit) = late_max(plan, machine_late) else {
         return;
     };
-    for (wait, what) in [(HEARTBEAT, "a sleeper"), (YIELD, "one that yields")] {
+    for (wait, what) in [(HEARTBEAT, "a sleeper"), (YIELD, "a yielding goroutine")] {
         let worst = Duration::from_micros(ledger.worst[wait].load(SeqCst));
         ledger.checks.fetch_add(1, SeqCst);
         if worst > limit {
@@ -397,7 +402,7 @@ fn check_heart(plan: &Plan, ledger: &Ledger, machine_late: Duration) {
     }
 }
 
-/// Every closure and every value is accounted for.
+/// Checks that every closure and every value is accounted for.
 fn check_books(env: &Env) {
     let plan = &env.plan;
     let is_settled = |sums: &Sums| {
@@ -413,7 +418,7 @@ fn check_books(env: &Env) {
         if !plan.may_abandon() {
             return born == ended + unrun && made == dropped && sums.fds == 0;
         }
-        // Those that were given up where they were about to be called.
+        // The exception: closures that were abandoned just before they were called.
         let about = 2 * (plan.procs + plan.there.unwrap_or(0)) as u64 + 16;
         born >= ran + unrun
             && sums.given_up_early() <= about
@@ -424,20 +429,21 @@ fn check_books(env: &Env) {
     env.ledger.checks.fetch_add(1, SeqCst);
     if !system::eventually(PATIENCE, || is_settled(&env.ledger.sums())) {
         env.ledger.complain(format_args!(
-            "the books do not close: {:?}\n{}",
+            "the ledger does not balance: {:?}\n{}",
             env.ledger.sums(),
             env.ledger.open_entries(&mixes::names())
         ));
     }
 }
 
-/// Files and threads are back; returns the files that stayed with those who were given up.
+/// Checks that files and threads are back. Returns the number of files that stayed with abandoned
+/// goroutines.
 fn check_system(env: &Env, before: &Before) -> i64 {
     let plan = &env.plan;
     let mut patience = PATIENCE;
     if !system::eventually(patience, || system::threads() <= before.threads) {
         env.ledger.complain(format_args!(
-            "{} threads, {} before:\n{}",
+            "{} threads, {} before the round:\n{}",
             system::threads(),
             before.threads,
             system::thread_list()
@@ -451,7 +457,7 @@ fn check_system(env: &Env, before: &Before) -> i64 {
     env.ledger.checks.fetch_add(2, SeqCst);
     if !system::eventually(patience, || extra() <= given_up() + pollers) {
         env.ledger.complain(format_args!(
-            "{} files are open, {} were before, {} belong to goroutines that were given up:{}",
+            "{} files are open, {} before the round, {} belong to abandoned goroutines:{}",
             system::fds(),
             before.fds,
             given_up(),
@@ -465,7 +471,7 @@ fn check_system(env: &Env, before: &Before) -> i64 {
 mod tests {
     use super::*;
 
-    /// A plan of this kind in which nobody may starve.
+    /// A plan of this kind in which no goroutine may starve.
     fn plan(kind: Kind) -> Plan {
         let mut plan = Plan::new(kind as u64, &[]);
         plan.preemption = true;

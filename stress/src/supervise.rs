@@ -1,4 +1,7 @@
-//! The supervisor: starts a worker for each batch of rounds, adds up what it says, and reports what it died of.
+//! The supervisor: starts a worker for each batch of rounds, adds up its figures, and reports
+//! failures.
+//!
+//! It is a process of its own because a worker may crash or hang.
 
 use std::io::{BufRead, BufReader, IsTerminal, Write};
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
@@ -10,7 +13,7 @@ use crate::plan::{Kind, batch_from, round_seed};
 use crate::report::Figures;
 use crate::{system, work};
 
-/// A worker that says nothing for so long hangs, and its watchdog as well.
+/// A worker that prints nothing for this long hangs, and so does its watchdog.
 const SILENCE: Duration = Duration::from_secs(150);
 /// How often progress is shown.
 const SHOW: Duration = Duration::from_secs(3);
@@ -22,12 +25,12 @@ struct Supervisor<'a> {
     total: Figures,
     /// The last round that a worker has begun.
     last: String,
-    /// All rounds of a worker together are what failed.
+    /// The worker failed for all of its rounds together.
     grows: bool,
     failures: Vec<String>,
 }
 
-/// A run, for so many minutes.
+/// A run of this many minutes.
 pub fn run(args: &Args, minutes: f64, seed: Option<u64>) -> ExitCode {
     let seed = seed.unwrap_or_else(|| {
         let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
@@ -66,15 +69,15 @@ pub fn repeat(args: &Args, seed: u64) -> ExitCode {
     supervisor.report()
 }
 
-/// What a worker is started with.
+/// How a worker is started.
 struct Batch {
     words: Vec<String>,
-    /// The seed of the library's own disorder; a process has one.
+    /// The library's chaos seed; one for a process.
     chaos: Option<u64>,
 }
 
 impl Batch {
-    /// Which rounds it is, of which run.
+    /// Which rounds of which run these are.
     fn name(&self) -> String {
         let number = |at: usize| self.words.get(at).and_then(|word| word.parse::<u64>().ok());
         match (number(1), number(2), number(3)) {
@@ -101,7 +104,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// One worker. At `until` it is ended, between two rounds.
+    /// Runs one worker. At `until` it is ended, between two rounds.
     fn batch(&mut self, batch: &Batch, until: Option<Instant>) {
         self.last.clear();
         self.grows = false;
@@ -131,7 +134,7 @@ impl Supervisor<'_> {
         command.spawn()
     }
 
-    /// Takes what the worker says, until it ends; true if it was ended because the time is up.
+    /// Reads the worker's lines until it ends; returns true if it was ended because the time is up.
     fn listen(
         &mut self,
         worker: &mut Child,
@@ -157,7 +160,7 @@ impl Supervisor<'_> {
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    eprintln!("the worker says nothing for {SILENCE:?}");
+                    eprintln!("the worker has printed nothing for {SILENCE:?}");
                     let _ = worker.kill();
                 }
                 Err(RecvTimeoutError::Disconnected) => return false,
@@ -176,7 +179,8 @@ impl Supervisor<'_> {
         self.failures.push(text);
     }
 
-    /// How the same happens again: the rounds of the worker if all of them are what failed, else the last round.
+    /// The command that repeats the failure: all rounds of the worker if they failed together, else
+    /// the last round.
     fn repetition(&self, batch: &Batch) -> String {
         let mut words = vec!["cargo run --release -p gosched-stress --".to_owned()];
         match self.grows {
@@ -191,7 +195,7 @@ impl Supervisor<'_> {
         words.join(" ")
     }
 
-    /// A line now and then: in place on a terminal.
+    /// Shows progress now and then: in place on a terminal.
     fn show(&mut self) {
         if self.shown.elapsed() < SHOW {
             return;
@@ -222,7 +226,7 @@ impl Supervisor<'_> {
             system::rss_kib() >> 10
         );
         if self.failures.is_empty() {
-            println!("everything held");
+            println!("all checks passed");
             return ExitCode::SUCCESS;
         }
         println!("{} failures:", self.failures.len());
@@ -233,7 +237,7 @@ impl Supervisor<'_> {
     }
 }
 
-/// The worker's lines, from a thread of their own.
+/// The worker's lines, read by a thread.
 fn lines_of(worker: &mut Child) -> Receiver<String> {
     let (send, receive) = channel();
     if let Some(out) = worker.stdout.take() {

@@ -1,4 +1,6 @@
-//! This process, seen from outside: open files, threads, memory.
+//! Open files, threads and memory of this process, as the system counts them.
+//!
+//! The library's own counters cannot show what the library has lost.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +11,6 @@ fn status_number(field: &str) -> usize {
     number.and_then(|n| n.parse().ok()).unwrap_or(0)
 }
 
-/// How many threads it has.
 pub fn threads() -> usize {
     status_number("Threads:")
 }
@@ -19,7 +20,7 @@ pub fn rss_kib() -> usize {
     status_number("VmRSS:")
 }
 
-/// The most it was.
+/// The peak of resident memory, in KiB.
 pub fn peak_kib() -> usize {
     status_number("VmHWM:")
 }
@@ -30,7 +31,7 @@ pub fn fds() -> usize {
     std::fs::read_dir("/proc/self/fd").map_or(0, |files| files.count().saturating_sub(1))
 }
 
-/// The open files by what they are, for a report.
+/// The open files by type, for a report.
 pub fn fd_list() -> String {
     let Ok(files) = std::fs::read_dir("/proc/self/fd") else {
         return String::new();
@@ -73,7 +74,7 @@ pub fn thread_list() -> String {
     lines.concat()
 }
 
-/// Waits, on a plain thread, until `is_so`; false if it does not come to be in time.
+/// Waits, on a plain thread, until `is_so` returns true; returns false if that takes too long.
 pub fn eventually(patience: Duration, mut is_so: impl FnMut() -> bool) -> bool {
     let began = Instant::now();
     while !is_so() {
@@ -85,19 +86,19 @@ pub fn eventually(patience: Duration, mut is_so: impl FnMut() -> bool) -> bool {
     true
 }
 
-/// The thread this runs on.
+/// The id of the calling thread.
 pub fn tid() -> i32 {
-    // SAFETY: a system call without arguments.
+    // SAFETY: a system call without arguments, which touches no memory.
     unsafe { libc::syscall(libc::SYS_gettid) as i32 }
 }
 
-/// As many open files as the system allows.
+/// Raises the limit of open files as far as the system allows.
 pub fn raise_file_limit() {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: reads and writes a setting of this process.
+    // SAFETY: both calls use the struct in this frame.
     unsafe {
         if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 {
             limit.rlim_cur = limit.rlim_max.min(1 << 16);

@@ -1,5 +1,7 @@
-//! The watchdog of a worker: a round that does not end is shown, and ends the process. And the hook that makes a panic which nobody
-//! planned a failure of the round, wherever it happens.
+//! The watchdog of a worker, and its panic hook.
+//!
+//! A round that hangs cannot report itself: the watchdog prints it and ends the process. The hook
+//! makes any unplanned panic a failure of the round.
 
 use std::io::Write;
 use std::panic::PanicHookInfo;
@@ -15,10 +17,10 @@ use crate::{mixes, system};
 
 /// How long a round may take, from its beginning to its last check. Most take a second or two.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long a runtime that hangs has to show itself.
+/// How long a hanging runtime may take to print its state.
 const SHOW: Duration = Duration::from_secs(10);
 
-/// The round that is going on.
+/// The current round.
 struct Current {
     since: Instant,
     what: String,
@@ -38,26 +40,26 @@ pub fn begin(what: String) {
     });
 }
 
-/// Its runtimes are there.
+/// Its runtimes are built.
 pub fn built(env: &Arc<Env>) {
     if let Some(now) = &mut *lock(&NOW) {
         now.env = Some(Arc::clone(env));
     }
 }
 
-/// What it is at.
+/// The current stage of the round.
 pub fn stage(stage: &'static str) {
     if let Some(now) = &mut *lock(&NOW) {
         now.stage = stage;
     }
 }
 
-/// It is over.
+/// The round is over.
 pub fn end() {
     *lock(&NOW) = None;
 }
 
-/// The round that is going on, if any.
+/// The current round, if any.
 pub fn current() -> Option<Arc<Env>> {
     lock(&NOW).as_ref()?.env.clone()
 }
@@ -79,7 +81,7 @@ pub fn start() {
     }
 }
 
-/// To stderr at once, past every buffer.
+/// Writes to stderr at once, without a buffer.
 pub fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
@@ -101,11 +103,11 @@ fn show_and_end() -> ! {
         }
     }
     say(&format!("threads:\n{}", system::thread_list()));
-    // SAFETY: ends the process, whatever state it is in.
+    // SAFETY: `_exit` ends the process in any state and runs no other code of it.
     unsafe { libc::_exit(1) }
 }
 
-/// Counters and goroutines of a runtime, if it still answers.
+/// Prints counters and goroutines of a runtime, if it still answers.
 fn show(name: &'static str, handle: Option<&Handle>) {
     let Some(handle) = handle.cloned() else {
         return;
@@ -128,14 +130,14 @@ fn show(name: &'static str, handle: Option<&Handle>) {
     }
 }
 
-/// What a panic says when the library had to refuse something.
+/// How panic messages begin when the library had to refuse something.
 const REFUSALS: [&str; 3] = [
     "gosched: cannot start a goroutine",
     "gosched::gomaxprocs(",
     "gosched::time::",
 ];
 
-/// Panics that are planned are quiet; all others are complained of.
+/// Planned panics are silent; the hook complains of all others.
 pub fn install_hook() {
     std::panic::set_hook(Box::new(|info: &PanicHookInfo<'_>| {
         if info.payload().is::<Planned>() {

@@ -1,4 +1,7 @@
-//! A worker: runs rounds one after another and says what came of each. A round that fails is the last one.
+//! A worker: runs rounds one after another and prints the figures of each. A failed round is the
+//! last one.
+//!
+//! Rounds of one kind share a process, so that growing memory shows.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -8,30 +11,33 @@ use crate::plan::{Kind, Plan, round_seed};
 use crate::report::Figures;
 use crate::{round, system, watch};
 
-/// What memory may grow by, from one third of a process's rounds to the next, in KiB. A large round leaves up to 40 MiB in caches, once.
+/// How much memory may grow from one third of a process's rounds to the next, in KiB. A large round
+/// leaves up to 40 MiB in caches, once.
 const GROWTH_KIB: usize = 32 << 10;
 
 fn prepare() {
     system::raise_file_limit();
-    // SAFETY: a setting of this process: it does not survive its supervisor.
+    // SAFETY: the call takes numbers and touches no memory. The process is killed with its
+    // supervisor.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     watch::install_hook();
-    // What a process keeps once it has it: who delivers signals, and who polls for plain threads.
+    // Two threads that a process keeps once it has them: one delivers signals, one polls for plain
+    // threads.
     crate::mixes::signals::prepare();
     crate::mixes::tcp::prepare();
     watch::start();
 }
 
-/// What a worker says when it fails for what all its rounds have left.
+/// What a worker prints when it fails for all its rounds together.
 pub const GROWS: &str = "grows";
 
-/// To the supervisor.
+/// Prints a line for the supervisor.
 fn tell(text: &str) {
     let mut out = std::io::stdout();
     let _ = writeln!(out, "{text}").and_then(|()| out.flush());
 }
 
-/// One round; false if it failed.
+/// Runs one round; returns false if it failed, and the resident memory.
 fn run(args: &Args, n: u64, seed: u64) -> (bool, usize) {
     let plan = Plan::new(seed, &args.only).narrow(&args.just);
     let what = format!("round {n} {seed:#x} {plan}");
@@ -53,7 +59,7 @@ fn run(args: &Args, n: u64, seed: u64) -> (bool, usize) {
     (false, outcome.rss_kib)
 }
 
-/// Some rounds of a run, all of one kind.
+/// Runs some rounds of a run, all of one kind.
 pub fn rounds(args: &Args, run_seed: u64, first: u64, count: u64) -> ExitCode {
     prepare();
     let mut memory = Vec::new();
@@ -75,7 +81,7 @@ pub fn rounds(args: &Args, run_seed: u64, first: u64, count: u64) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Whether memory grew by more than caches explain, and then as much again: what is cached once does not do so twice.
+/// Whether memory grew by more than caches explain, twice: a cache grows only once.
 fn grows(memory: &[usize]) -> bool {
     let third = memory.len() / 3;
     if third < 4 {
@@ -86,7 +92,7 @@ fn grows(memory: &[usize]) -> bool {
     most.windows(2).all(|pair| pair[1] > pair[0] + GROWTH_KIB)
 }
 
-/// One round, again and again.
+/// Runs one round repeatedly.
 pub fn one(args: &Args, seed: u64) -> ExitCode {
     prepare();
     for n in 0..args.times {

@@ -26,7 +26,7 @@ pub fn root(a: &mut Actor) {
     }
 }
 
-/// Marked or not.
+/// Calls `f`, marked or not.
 fn maybe_marked<T>(is_marked: bool, f: impl FnOnce() -> T) -> T {
     if is_marked { gosched::blocking(f) } else { f() }
 }
@@ -41,7 +41,7 @@ fn sleeps(a: &mut Actor) {
                 maybe_marked(is_marked, || std::thread::sleep(time));
                 a.expect(began.elapsed() >= time, "std's sleep was too short");
                 if a.rng.one_in(3) {
-                    // Back without a P, perhaps, and computing.
+                    // Computes, perhaps back from the call without a P.
                     (0..20_000).for_each(|_| std::hint::spin_loop());
                 }
                 a.op();
@@ -54,8 +54,8 @@ fn sleeps(a: &mut Actor) {
     a.join_all(handles);
 }
 
-/// A std mutex, held over sleeps of the thread and of the goroutine. Where goroutines may be given up it is not held over
-/// anything of gosched's: it would stay locked.
+/// A std mutex, held over sleeps of the thread and of the goroutine. If goroutines may be
+/// abandoned, it is not held over calls of gosched: it would stay locked.
 fn mutex(a: &mut Actor) {
     let shared = Arc::new((Mutex::new(0u64), AtomicU64::new(0)));
     let mut handles = Vec::new();
@@ -75,7 +75,7 @@ fn mutex(a: &mut Actor) {
                     1 if !a.may_hang() && a.env.plan.own => thread::yield_now(),
                     _ => {}
                 }
-                a.expect(*count == before, "a std mutex let two in");
+                a.expect(*count == before, "a std mutex had two holders");
                 *count += 1;
                 shared.1.fetch_add(1, SeqCst);
                 drop(count);
@@ -83,7 +83,7 @@ fn mutex(a: &mut Actor) {
             }
         }));
     }
-    // Plain threads are not joined, and may still be at it.
+    // Plain threads are not joined, and may still be running.
     let joined = handles.into_iter().flatten();
     let ended = joined.filter_map(|handle| a.join(handle)).count() as u64;
     let count = lock(&shared.0);
@@ -115,7 +115,7 @@ fn channel(a: &mut Actor) {
     });
     let (mut sum, is_marked) = (0, a.rng.one_in(2));
     loop {
-        // A sender that is given up keeps its end.
+        // An abandoned sender keeps its end open.
         let received = maybe_marked(is_marked, || r.recv_timeout(Duration::from_millis(50)));
         match received {
             Ok((n, token)) => {
@@ -129,12 +129,12 @@ fn channel(a: &mut Actor) {
     }
     let is_calm = !a.env.is_ending.load(SeqCst) && !a.env.plan.inject.map && !a.may_hang();
     if is_calm && (sender.is_some() || place == Place::Thread) {
-        a.expect(sum == many * (many + 1) / 2, "std's channel lost something");
+        a.expect(sum == many * (many + 1) / 2, "std's channel lost a value");
     }
     a.join_all(vec![sender]);
 }
 
-/// Sends; a receiver that was given up keeps its end, and nobody may wait for it for ever.
+/// Sends a value. An abandoned receiver keeps its end open, so the send must not wait for ever.
 fn send<T>(a: &Actor, s: &mpsc::SyncSender<T>, mut value: T) -> bool {
     if !a.may_hang() {
         return s.send(value).is_ok();

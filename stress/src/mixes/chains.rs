@@ -1,5 +1,8 @@
-//! Goroutines that run from `next` and never leave it to others: chains of spawns, and pairs that wake each other (U2, U4).
-//! The heart beside them counts decisions.
+//! Goroutines that run from `next` and never leave it to others: chains of spawns, and pairs that
+//! wake each other (U2, U4).
+//!
+//! They would take all turns if waiting were not bounded. The mix `heart` beside them counts
+//! decisions.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -23,12 +26,12 @@ pub fn root(a: &mut Actor) {
     }
 }
 
-/// Each link starts its successor and ends; the last one says so.
+/// Each goroutine starts its successor and ends; the last one reports the end.
 fn chain(a: &mut Actor) {
     let links = 1 << a.rng.within(4, 17);
     let (ended, end) = chan::bounded(1);
     link(a, links, ended);
-    // Dropped with the last link, wherever it ends.
+    // The sender is dropped with the last goroutine, wherever it ends.
     while let Err(chan::RecvTimeoutError::Timeout) = end.recv_timeout(TURN) {
         if a.over() {
             return;
@@ -63,7 +66,7 @@ fn play(a: &Actor, own: u64, turns: u64, turn: &AtomicU64, other: &Thread) {
             break;
         }
         if now % 2 != own {
-            // The partner may be given up.
+            // The partner may have been abandoned.
             thread::park_timeout(TURN);
             continue;
         }

@@ -1,8 +1,8 @@
-//! Channels: senders and receivers anywhere, by every way to send and to receive, until the senders are through, somebody closes
-//! the channel, or the receivers leave.
+//! Channels: senders and receivers anywhere, by every way to send and to receive. A bout ends when
+//! the senders are done, an actor closes the channel, or the receivers leave.
 //!
-//! Every value that was sent is received once if a receiver saw the end; each receiver gets those of one sender in order; all
-//! values are dropped once (the ledger's part).
+//! If a receiver saw the end, every sent value is received once. Each receiver gets the values of
+//! one sender in order. All values are dropped once, which the ledger checks.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -127,13 +127,13 @@ fn bout<const WORDS: usize>(a: &mut Actor) {
         } else {
             r.close()
         };
-        a.expect(is_first, "somebody else has closed the channel");
+        a.expect(is_first, "another actor has closed the channel");
     }
     drop((s, r));
     a.join_all(handles);
 }
 
-/// How an attempt to send ended.
+/// The result of an attempt to send.
 enum Sending<T> {
     Sent,
     /// Not now.
@@ -202,7 +202,7 @@ fn send_somehow<T>(a: &mut Actor, s: &Sender<T>, value: T) -> Sending<T> {
     }
 }
 
-/// A send in a select; the message is taken when its case has been chosen.
+/// Sends in a select; the message is taken when its case has been chosen.
 fn select_send<T>(s: &Sender<T>, value: T, soon: Duration) -> Sending<T> {
     let mut value = Some(value);
     let nothing = never::<()>();
@@ -238,7 +238,7 @@ fn receive_all<const WORDS: usize>(
                     "a value has changed",
                 );
                 let next = &mut next[parcel.from];
-                // A value that a dropped runtime's receiver gives back may come late.
+                // A value that a dropped runtime's receiver returns may come late.
                 let is_late = parcel.number < *next && a.env.is_ending.load(SeqCst);
                 a.expect(
                     parcel.number >= *next || is_late,
@@ -253,7 +253,7 @@ fn receive_all<const WORDS: usize>(
             Err(TryRecvError::Empty) => a.nap(),
             Err(TryRecvError::Disconnected) => {
                 member.saw_the_end.store(true, SeqCst);
-                a.expect(r.try_recv().is_err(), "there was something after the end");
+                a.expect(r.try_recv().is_err(), "a value came after the end");
                 break;
             }
         }

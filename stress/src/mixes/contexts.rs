@@ -1,4 +1,4 @@
-//! Contexts: what ends one ends all below it, and nothing above.
+//! Contexts: the end of one ends all below it, and nothing above.
 
 use std::time::{Duration, Instant};
 
@@ -14,11 +14,11 @@ pub fn root(a: &mut Actor) {
     }
 }
 
-/// A context, and where the one above it is.
+/// A context, and the index of its parent.
 struct Node {
     context: Context,
     above: Option<usize>,
-    /// It was cancelled, or one above it.
+    /// It or an ancestor was cancelled.
     is_cancelled: bool,
 }
 
@@ -55,7 +55,7 @@ fn tree(a: &mut Actor) {
         a.nap();
     }
     look(a, &nodes);
-    // The rest, so that nobody waits for an hour.
+    // Cancels the rest, so that no goroutine waits for an hour.
     for node in &nodes {
         node.context.cancel();
         a.expect(
@@ -70,7 +70,7 @@ fn tree(a: &mut Actor) {
 fn cancel(a: &mut Actor, nodes: &mut [Node], at: usize) {
     nodes[at].context.cancel();
     nodes[at].is_cancelled = true;
-    // Those below come later in the list.
+    // Descendants come later in the list.
     for below in at + 1..nodes.len() {
         if nodes[below]
             .above
@@ -82,7 +82,7 @@ fn cancel(a: &mut Actor, nodes: &mut [Node], at: usize) {
     a.op();
 }
 
-/// Each has ended if it should have, and for a reason that there is.
+/// Checks that each has ended if it should have, and for the right reason.
 fn look(a: &mut Actor, nodes: &[Node]) {
     for node in nodes {
         let error = node.context.err();
@@ -95,7 +95,7 @@ fn look(a: &mut Actor, nodes: &[Node]) {
                 !node.is_cancelled,
                 "a context below a cancelled one goes on",
             ),
-            Some(ContextError::Canceled) => a.expect(node.is_cancelled, "nobody cancelled it"),
+            Some(ContextError::Canceled) => a.expect(node.is_cancelled, "it was not cancelled"),
             Some(ContextError::DeadlineExceeded) => a.expect(is_due, "a deadline was early"),
         }
         let is_closed = node
@@ -109,7 +109,7 @@ fn look(a: &mut Actor, nodes: &[Node]) {
 
 fn wait(a: &mut Actor, context: &Context) {
     if a.rng.one_in(2) {
-        a.expect(context.done().recv().is_err(), "something came from done");
+        a.expect(context.done().recv().is_err(), "a value came from done");
     } else {
         loop {
             let soon = a.rng.micros(2000);

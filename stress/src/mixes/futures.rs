@@ -1,4 +1,5 @@
-//! Futures: goroutines wait for them, and they for goroutines; wakers are called by anybody, once, often, or late.
+//! Futures: goroutines wait for them, and they for goroutines. Wakers are called from everywhere,
+//! once, often, or late.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -26,7 +27,7 @@ pub fn root(a: &mut Actor) {
     }
 }
 
-/// A value that comes once, and who waits for it.
+/// A value that comes once, and the waker of its waiter.
 #[derive(Default)]
 struct Shot(Mutex<(Option<Token>, Option<Waker>)>);
 
@@ -43,7 +44,7 @@ impl Shot {
         }
     }
 
-    /// Wakes whoever waits for nothing.
+    /// Wakes the waiter without a value.
     fn tease(&self) {
         let waker = lock(&self.0).1.clone();
         if let Some(waker) = waker {
@@ -103,16 +104,16 @@ fn shots(a: &mut Actor) {
     a.join_all(handles);
 }
 
-/// What a goroutine gave to whoever awaited it.
+/// Checks what a goroutine returned to its awaiter.
 fn judge(a: &Actor, n: u64, answer: std::thread::Result<(u64, Token)>) {
     let is_ending = a.env.is_ending.load(SeqCst);
     match answer {
         Ok((value, token)) => {
             token.check();
-            a.expect(value == n, "an awaited value is another");
+            a.expect(value == n, "an awaited value is wrong");
         }
         Err(payload) if payload.is::<Planned>() => {
-            a.expect(n.is_multiple_of(8), "a panic out of plan")
+            a.expect(n.is_multiple_of(8), "an unplanned panic")
         }
         Err(payload) => {
             let is_exit = payload.is::<Exited>();
@@ -163,7 +164,7 @@ fn awaits(a: &mut Actor) {
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A queue of those to be polled.
+/// A queue of tasks to poll.
 struct Queue(Mutex<VecDeque<usize>>, gosched::chan::Sender<()>);
 
 struct Entry(Arc<Queue>, usize);
@@ -175,7 +176,7 @@ impl Wake for Entry {
     }
 }
 
-/// An executor by hand, on whatever it is called on: a goroutine or a thread.
+/// A small executor, on a goroutine or a thread.
 fn execute(mut tasks: Vec<Option<Task>>) {
     let (wake, woken) = gosched::chan::bounded(1);
     let queue = Arc::new(Queue(Mutex::new((0..tasks.len()).collect()), wake));

@@ -1,7 +1,9 @@
-//! The heartbeat: a goroutine that sleeps a millisecond and one that yields must not starve (U2, U4, L2).
+//! The heartbeat: a goroutine that sleeps a millisecond and one that yields must not starve (U2,
+//! U4, L2).
 //!
-//! Time says little on a busy machine. So a goroutine that yields, and one that is woken, also counts how many decisions the
-//! scheduler makes before it runs again. `sched/README.md`, "Bounded waiting", says how many that may be.
+//! On a busy machine time proves little. So a goroutine that yields, and one that is woken, also
+//! count the scheduling decisions until they run again. "Bounded waiting" in `sched/README.md` has
+//! the bound.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -15,7 +17,7 @@ use crate::ledger::{HEARTBEAT, SPAWN, YIELD};
 
 const BEAT: Duration = Duration::from_millis(1);
 
-/// One decision in so many of a P is a fair one.
+/// One in this many decisions of a P is a fair one.
 const FAIR_EVERY: u64 = 61;
 /// The slots of a P's ring.
 const RING: u64 = 256;
@@ -27,7 +29,7 @@ pub fn root(a: &mut Actor) {
             let (waits, began) = (Waits::begin(), Instant::now());
             thread::yield_now();
             a.env.ledger.took(YIELD, began.elapsed());
-            waits.end(a, "one that yielded");
+            waits.end(a, "a yielding goroutine");
             a.op();
             thread::sleep(Duration::from_micros(500));
         }
@@ -41,7 +43,7 @@ pub fn root(a: &mut Actor) {
         a.expect(took >= BEAT, "a sleep was too short");
         a.env.ledger.took(HEARTBEAT, took - BEAT.min(took));
         let began = Instant::now();
-        // One that has not begun waits while every thread is held.
+        // A goroutine that has not begun waits while every thread is held.
         if !a.env.has_no_threads.load(SeqCst)
             && let Some(child) = a.spawn(|_| 7)
         {
@@ -53,7 +55,7 @@ pub fn root(a: &mut Actor) {
     a.join_all(vec![yields, woken]);
 }
 
-/// Wakes a goroutine that is parked, again and again, and lets it count.
+/// Wakes a parked goroutine repeatedly, which counts decisions.
 fn be_woken(a: &mut Actor) {
     let slot = Arc::new(std::sync::Mutex::new(None::<Waits>));
     let is_over = Arc::new(AtomicBool::new(false));
@@ -62,7 +64,7 @@ fn be_woken(a: &mut Actor) {
         while !is_done.load(SeqCst) && !a.over() {
             thread::park_timeout(TURN);
             if let Some(waits) = crate::ledger::lock(&own).take() {
-                waits.end(a, "one that was woken");
+                waits.end(a, "a woken goroutine");
             }
         }
     });
@@ -80,9 +82,9 @@ fn be_woken(a: &mut Actor) {
     }
 }
 
-/// A wait, measured in decisions of the Ps of the calling goroutine's runtime.
+/// A wait, measured in decisions of the Ps of the caller's runtime.
 struct Waits {
-    /// Of each P.
+    /// The count of each P.
     decisions: Vec<u64>,
     goroutines: u64,
 }
@@ -96,9 +98,10 @@ impl Waits {
         }
     }
 
-    /// Some P has made no more decisions than a goroutine waits in a ring, and then behind all others in the global
-    /// queue, where every other 61st decision is for its half of it. The number of the others is known only roughly: it is
-    /// taken twice. Besides the wait itself the goroutine may be preempted once on either side of it.
+    /// Checks that some P has made no more decisions than the bound. The bound is a wait in a ring,
+    /// and then behind all others in the global queue, where every other 61st decision serves its
+    /// half. The number of other goroutines is known only roughly, so it counts twice. The
+    /// goroutine may also be preempted once before and once after the wait.
     fn end(self, a: &Actor, who: &str) {
         let now = Waits::begin();
         let each = self.decisions.iter().zip(&now.decisions);
@@ -110,7 +113,7 @@ impl Waits {
         a.env.ledger.waited(waited);
         a.expect(
             waited <= bound,
-            format_args!("U2: {who} waited for {waited} decisions, at most {bound} are in order"),
+            format_args!("U2: {who} waited for {waited} decisions, the bound is {bound}"),
         );
     }
 }

@@ -1,4 +1,5 @@
-//! Loops without a call: they are interrupted anywhere, and must not notice (D7, U5). Others run beside them.
+//! Loops without a call: they are interrupted anywhere, and must not notice (D7, U5). Other
+//! goroutines run beside them.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use gosched::thread;
 use crate::env::Actor;
 use crate::plan::Refusal;
 
-/// Loops that go on until the round is over, where threads are refused: more than there are threads.
+/// Loops that run until the round is over, where threads are refused: more than there are threads.
 const ENDLESS: usize = 30;
 
 pub fn root(a: &mut Actor) {
@@ -48,7 +49,7 @@ fn endless(a: &mut Actor) {
     a.join_all(handles);
 }
 
-/// Sums that are known, over many registers.
+/// Known sums over many registers.
 fn integers(a: &mut Actor, rounds: u64) {
     for round in 0..rounds {
         let seed = black_box(round);
@@ -94,7 +95,7 @@ fn floats(a: &mut Actor, rounds: u64) {
     }
 }
 
-/// For a time, whatever that takes.
+/// Spins for a while.
 fn spin(a: &mut Actor) {
     let (began, time) = (Instant::now(), Duration::from_millis(a.rng.below(40)));
     while began.elapsed() < time && !a.over() {

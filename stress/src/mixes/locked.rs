@@ -1,4 +1,5 @@
-//! Goroutines wired to their threads (U9): they stay where they are, and one that ends so takes its thread along.
+//! Goroutines locked to their threads (U9): they stay there, and one that ends while locked ends
+//! its thread.
 
 use gosched::thread;
 
@@ -37,7 +38,7 @@ fn live(a: &mut Actor) {
         a.op();
     }
     if a.rng.one_in(3) {
-        return; // and the thread with it
+        return; // the thread ends too
     }
     (0..depth).for_each(|_| gosched::unlock_os_thread());
     a.nap();

@@ -1,6 +1,8 @@
-//! Locks: what they protect is always whole, or somebody was unwound in the middle and the lock says so.
+//! Locks: the data they protect is always whole, or a goroutine was unwound in the middle and the
+//! lock is poisoned.
 //!
-//! All who wait for one lock are in one runtime; plain threads only wait where nobody can be given up with it.
+//! All goroutines that wait for one lock are in one runtime. Plain threads wait only if no holder
+//! can be abandoned.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -30,20 +32,21 @@ pub fn root(a: &mut Actor) {
     }
 }
 
-/// A pair that is the same on both sides, and how often it was changed.
+/// Two equal numbers, changed together.
 #[derive(Default)]
 struct Pair {
     left: u64,
     right: u64,
-    /// Somebody was unwound between the two.
+    /// A goroutine was unwound between the two changes.
     is_torn: bool,
 }
 
 impl Pair {
-    /// Changes both sides, with a moment between; one that is unwound there leaves a torn pair behind, and says so.
+    /// Changes both sides, with a pause between. A goroutine that is unwound there leaves the pair
+    /// torn, and marked so.
     fn change(&mut self, a: &mut Actor) {
         let is_whole = self.left == self.right || self.is_torn;
-        a.expect(is_whole, "a mutex let two in");
+        a.expect(is_whole, "a mutex had two holders");
         if self.is_torn {
             self.right = self.left;
         }
@@ -104,7 +107,7 @@ fn mutex(a: &mut Actor) {
                         member.count.fetch_add(1, SeqCst);
                         left -= 1;
                     }
-                    // Poisoned, it cannot be had by trying.
+                    // A poisoned lock cannot be taken by trying.
                     None if a.over() => return,
                     None => a.nap(),
                 }
@@ -132,7 +135,7 @@ fn rwlock(a: &mut Actor) {
                     let mut words = lock.write().unwrap_or_else(PoisonError::into_inner);
                     a.expect(inside.load(SeqCst) == 0, "a writer among readers");
                     let next = words[0] + 1;
-                    words.fill(next); // no wait here: it is always whole
+                    words.fill(next); // no wait here: the data is always whole
                     if a.rng.one_in(4) {
                         let words = gosched::sync::RwLockWriteGuard::downgrade(words);
                         a.expect(words.iter().all(|w| *w == next), "changed by a downgrade");
@@ -156,7 +159,7 @@ fn rwlock(a: &mut Actor) {
     a.join_all(handles);
 }
 
-/// One who is inside, until dropped.
+/// Counts an actor as inside, until dropped.
 struct Inside<'a>(&'a AtomicUsize);
 
 impl Drop for Inside<'_> {
@@ -165,7 +168,7 @@ impl Drop for Inside<'_> {
     }
 }
 
-/// A queue with room for a few, by a mutex and two condition variables.
+/// A bounded queue made of a mutex and two condition variables.
 struct Queue {
     items: Mutex<(Vec<Token>, usize)>,
     has_room: Condvar,
@@ -205,13 +208,13 @@ fn condvar(a: &mut Actor) {
             member.done();
         }));
     }
-    // Those that were refused bring nothing.
+    // Refused producers bring nothing.
     let total = handles.iter().flatten().count() * each;
     for _ in 0..a.rng.few(6) {
         let member = group.member();
         handles.push(a.spawn(move |a| consume(a, member, total)));
     }
-    // Consumers may have been refused: the root is one as well.
+    // Consumers may have been refused: the root consumes as well.
     let member = group.member();
     consume(a, member, total);
     a.join_all(handles);
@@ -247,7 +250,7 @@ fn consume(a: &mut Actor, member: crate::env::Member<Queue>, total: usize) {
     }
 }
 
-/// Nobody is a phase ahead of the others.
+/// No goroutine is a phase ahead of the others.
 fn barrier(a: &mut Actor) {
     struct Phases {
         barrier: Barrier,
@@ -307,7 +310,7 @@ fn once(a: &mut Actor) {
         lazy: LazyLock<u64, Box<dyn FnOnce() -> u64 + Send>>,
         runs: AtomicUsize,
     }
-    // No wait in it: one that is unwound there would poison it for all.
+    // No wait inside: a goroutine that is unwound there would poison it for all.
     let lazy: Box<dyn FnOnce() -> u64 + Send> = Box::new(|| 42);
     let group = a.group(
         Things {
@@ -330,7 +333,7 @@ fn once(a: &mut Actor) {
         handles.push(a.spawn(move |a| {
             if a.rng.one_in(4) {
                 member.cell.get_or_init(|| a.token()).check();
-                a.expect(*member.lazy == 42, "a lazy value is another");
+                a.expect(*member.lazy == 42, "a lazy value is wrong");
             }
             member.once.call_once_force(|_| {
                 a.nap();
@@ -340,7 +343,10 @@ fn once(a: &mut Actor) {
                 member.once.is_completed(),
                 "a once is not complete after its call",
             );
-            a.expect(member.runs.load(SeqCst) == 1, "a once ran not once");
+            a.expect(
+                member.runs.load(SeqCst) == 1,
+                "a once ran several times, or never",
+            );
             a.op();
             member.done();
         }));
@@ -395,7 +401,7 @@ fn wait_group(a: &mut Actor) {
             a.op();
         });
         if let Some(body) = body {
-            group.go(body); // where it is refused, this one ends as well
+            group.go(body); // if it is refused, this goroutine ends as well
             expected += 1;
         }
     }

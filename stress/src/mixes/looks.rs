@@ -1,4 +1,4 @@
-//! Looking inside, at random moments: dumps, leaks, metrics, checks, from goroutines and from plain threads.
+//! Dumps, leaks, metrics and checks at random moments, from goroutines and from plain threads.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
@@ -35,8 +35,11 @@ pub fn root(a: &mut Actor) {
                 let metrics = debug::metrics();
                 let resizes = a.env.plan.has("resize");
                 let is_right = resizes || metrics.running <= metrics.procs;
-                a.expect(is_right, "U3: more run than there are Ps");
-                a.expect(metrics.ends <= metrics.spawns, "more ended than began");
+                a.expect(is_right, "U3: more goroutines run than there are Ps");
+                a.expect(
+                    metrics.ends <= metrics.spawns,
+                    "more goroutines ended than began",
+                );
             }
             _ => dump(a),
         }
@@ -45,7 +48,7 @@ pub fn root(a: &mut Actor) {
     }
 }
 
-/// The scheduler is in order.
+/// `debug::check` finds no violation.
 fn check(a: &mut Actor) {
     let began = Instant::now();
     let found = debug::check().err().map(|found| found.to_string());
@@ -53,7 +56,7 @@ fn check(a: &mut Actor) {
     a.expect(found.is_none(), found.unwrap_or_default());
 }
 
-/// Everybody in a round can be woken by somebody.
+/// Every goroutine of a round can be woken by another, so there is no leak.
 fn leaks(a: &mut Actor) {
     let leaks = debug::leaks();
     let is_calm = !a.env.is_ending.load(SeqCst);
@@ -69,7 +72,10 @@ fn dump(a: &mut Actor) {
     // A runtime that is being dropped has none any more.
     let is_calm = !a.env.is_ending.load(SeqCst);
     let is_empty = dump.goroutines().is_empty();
-    a.expect(!is_calm || !is_empty, "a dump without the one who asks");
+    a.expect(
+        !is_calm || !is_empty,
+        "a dump without the calling goroutine",
+    );
     if a.rng.one_in(4) {
         let text = dump.to_string();
         a.expect(is_empty || text.contains("goroutine "), "an empty dump");

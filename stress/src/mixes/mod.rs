@@ -1,9 +1,9 @@
-//! The mixes: each does one kind of thing, knows what must come of it, and ends when it is told.
+//! The mixes: each exercises one part of the library and checks the result.
 //!
-//! A mix is a function that its root goroutines run: it does its thing again and again until [`Actor::over`]. Whatever it
-//! waits for comes by itself, or by a goroutine of the same runtime: that one may be dropped, and everything outside waits
-//! with a timeout then ([`Actor::may_hang`]). A goroutine may be unwound wherever it waits; what it leaves behind must be fit
-//! for the others.
+//! A mix is a function that its root goroutines run: it repeats its work until [`Actor::over`].
+//! What it waits for comes by itself, or from a goroutine of the same runtime. That goroutine may
+//! be abandoned; then waits from outside need a timeout ([`Actor::may_hang`]). A goroutine may be
+//! unwound wherever it waits. What it leaves behind must be usable for the others.
 
 mod blocks;
 mod chains;
@@ -32,19 +32,18 @@ mod unix;
 
 use crate::env::Actor;
 
-/// One mix.
 pub struct Mix {
     pub name: &'static str,
     pub what: &'static str,
     pub root: fn(&mut Actor),
-    /// The most roots.
+    /// How many roots it has at most.
     pub roots: usize,
-    /// It may run where goroutines share their thread's thread-locals.
+    /// It may run in a round where goroutines share their thread's thread-locals.
     pub may_share: bool,
-    /// It cannot go on when memory mappings are refused; when threads are.
+    /// It cannot make progress if memory mappings are refused; if threads are.
     pub needs_memory: bool,
     pub needs_threads: bool,
-    /// It computes for long, so that preemption is needed.
+    /// It computes for long, so it needs preemption.
     pub hogs: bool,
 }
 
@@ -61,11 +60,10 @@ const fn mix(name: &'static str, what: &'static str, root: fn(&mut Actor), roots
     }
 }
 
-/// All of them.
 pub static ALL: &[Mix] = &[
     mix(
         "heart",
-        "sleeps, yields and is woken, and says how late, in time and in decisions of the scheduler",
+        "sleeps, yields and wake-ups; how late they are, in time and in scheduling decisions",
         heart::root,
         1,
     ),
@@ -77,7 +75,7 @@ pub static ALL: &[Mix] = &[
     ),
     mix(
         "chains",
-        "chains of spawns and pairs that wake each other, beside which nobody may starve",
+        "chains of spawns and pairs that wake each other; no other goroutine may starve",
         chains::root,
         2,
     ),
@@ -113,7 +111,7 @@ pub static ALL: &[Mix] = &[
     ),
     mix(
         "park",
-        "park and unpark, with tokens that nobody expects",
+        "park and unpark, with unexpected tokens",
         parks::root,
         2,
     ),
@@ -152,7 +150,7 @@ pub static ALL: &[Mix] = &[
         needs_threads: true,
         ..mix(
             "locked",
-            "goroutines wired to their threads",
+            "goroutines locked to their threads",
             locked::root,
             2,
         )
@@ -213,7 +211,6 @@ pub static ALL: &[Mix] = &[
     },
 ];
 
-/// Their names.
 pub fn names() -> Vec<&'static str> {
     ALL.iter().map(|mix| mix.name).collect()
 }

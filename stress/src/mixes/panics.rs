@@ -1,4 +1,5 @@
-//! Panics and exits: destructors run, and may wait; locks are poisoned rightly; who joins is told (G, U).
+//! Panics and exits: destructors run, and may wait; locks are poisoned as they should be; joins get
+//! the panic (G, U).
 
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::sync::Arc;
@@ -63,7 +64,7 @@ fn caught(a: &mut Actor) {
         let _lingers = lingers;
         panic_any(Planned);
     }));
-    a.expect(!std::thread::panicking(), "a caught panic goes on");
+    a.expect(!std::thread::panicking(), "a caught panic continues");
     let Err(payload) = caught;
     resume_unplanned(payload);
 }
@@ -104,7 +105,7 @@ fn exits(a: &mut Actor) {
         Ok(()) => a.complain("one that exits has returned"),
         Err(payload) => {
             let is_planned = payload.is::<Exited>() || payload.is::<Planned>();
-            a.expect(is_planned, "one that exits ended otherwise");
+            a.expect(is_planned, "an exiting goroutine ended in another way");
         }
     }
 }

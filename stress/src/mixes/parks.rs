@@ -1,4 +1,4 @@
-//! park and unpark: whoever waits is taken out of a list and woken; tokens that nobody expects come at all times.
+//! park and unpark: a waiter is taken out of a list and woken; unexpected tokens come at all times.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
@@ -11,9 +11,9 @@ use crate::ledger::lock;
 
 #[derive(Default)]
 struct Lists {
-    /// Parked until somebody takes them out of here.
+    /// Parked until another actor takes them out of here.
     waiting: Mutex<Vec<(Thread, Arc<AtomicBool>)>>,
-    /// Who gets tokens that nobody expects.
+    /// Goroutines that get unexpected tokens.
     known: Mutex<Vec<Thread>>,
 }
 
@@ -58,7 +58,7 @@ pub fn root(a: &mut Actor) {
                 }
             });
         }
-        // The last ones have nobody but this one; those that were unwound are finished as well.
+        // Only the root can wake the last waiters. Those that were unwound are finished as well.
         let is_left = |handles: &[Option<thread::JoinHandle<()>>]| {
             handles.iter().flatten().any(|handle| !handle.is_finished())
         };

@@ -15,13 +15,14 @@ pub fn root(a: &mut Actor) {
             let tokens = [a.file(), a.file()];
             let (reader, writer) = match std::io::pipe() {
                 Ok(pipe) => pipe,
-                Err(error) => return a.complain(format_args!("no pipe: {error}")),
+                Err(error) => return a.complain(format_args!("cannot make a pipe: {error}")),
             };
             let [one, other] = tokens;
             let many = a.rng.few(300) as u32;
             let is_written = Arc::new(AtomicBool::new(false));
             let says = Arc::clone(&is_written);
-            // A reader without a writer would wait for ever: the writer is where it comes to its end.
+            // A reader without a writer would wait for ever: so the writer runs where it surely
+            // ends.
             let place = if a.rng.one_in(2) || a.may_hang() {
                 Place::Thread
             } else {
@@ -37,7 +38,8 @@ pub fn root(a: &mut Actor) {
 
 fn write(a: &mut Actor, (mut pipe, token): (PipeWriter, Token), many: u32, says: &AtomicBool) {
     for n in 0..many {
-        // A reader that was refused or unwound is gone; one that was given up has room in its pipe for all.
+        // A reader that was refused or unwound is gone. The pipe of an abandoned reader has room
+        // for all numbers.
         if pipe.write_all(&n.to_le_bytes()).is_err() {
             return;
         }
@@ -64,7 +66,10 @@ fn read(a: &mut Actor, (mut pipe, token): (PipeReader, Token), many: u32, is_wri
         if read.is_err() {
             break;
         }
-        a.expect(u32::from_le_bytes(bytes) == next, "a pipe lost its order");
+        a.expect(
+            u32::from_le_bytes(bytes) == next,
+            "numbers of a pipe are out of order",
+        );
         next += 1;
         a.op();
     }

@@ -24,7 +24,7 @@ pub fn root(a: &mut Actor) {
         set(a, &mut procs, many);
         a.op();
         if a.rng.one_in(3) {
-            // At once again, in the middle of it.
+            // Changes it again at once, in the middle of the first change.
             let many = a.rng.within(1, 8);
             set(a, &mut procs, many);
         }
@@ -35,7 +35,8 @@ pub fn root(a: &mut Actor) {
     set(a, &mut procs, first);
 }
 
-/// Changes the number from what it must be: a round has one who does so. In a runtime that ends it may stay as it is.
+/// Changes the number of Ps and checks the old one: a round has one actor that does so. A runtime
+/// that ends may refuse.
 fn set(a: &Actor, procs: &mut usize, many: usize) {
     let before = gosched::gomaxprocs(many);
     let after = gosched::gomaxprocs(0);

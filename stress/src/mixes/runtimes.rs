@@ -1,5 +1,6 @@
-//! Runtimes that come and go within the others, by goroutines and by plain threads: drained, shut down, or, where a round may abandon
-//! goroutines, dropped with goroutines in every state.
+//! Runtimes that come and go within the others, made by goroutines and by plain threads. They are
+//! drained or shut down. If the round may abandon goroutines, they are also dropped with goroutines
+//! in every state.
 
 use std::time::Duration;
 
@@ -11,8 +12,8 @@ use crate::ledger::DROP;
 
 pub fn root(a: &mut Actor) {
     while !a.over() {
-        // A runtime on the stack of a goroutine that is given up would live for ever, one of a goroutine that is unwound
-        // would give up its own.
+        // A runtime on the stack of an abandoned goroutine would live for ever. A runtime of an
+        // unwound goroutine would abandon its own goroutines.
         if !a.env.plan.is_calm() || a.rng.one_in(3) {
             a.thread(one);
         } else {
@@ -57,8 +58,8 @@ fn drained(a: &mut Actor, runtime: Runtime) {
         format_args!("{sum} came, {expected} was sent"),
     );
     let value = runtime.run(|| thread::spawn(|| 42).join().unwrap_or(0));
-    a.expect(value == 42, "a main goroutine's value is another");
-    // The last ones may be on their way out.
+    a.expect(value == 42, "a main goroutine's value is wrong");
+    // The last goroutines may be about to end.
     while runtime.metrics().goroutines > 0 {
         thread::sleep(Duration::from_micros(200));
     }
@@ -93,12 +94,12 @@ fn shut_down(a: &mut Actor, runtime: Runtime) {
     for handle in handles {
         let answer = handle.join();
         let is_right = answer.is_ok() || answer.is_err_and(|e| e.is::<thread::Exited>());
-        a.expect(is_right, "shut down, and ended otherwise");
+        a.expect(is_right, "a shut-down goroutine ended in another way");
     }
 }
 
-/// With goroutines that wait, yield, sleep in calls and have not begun. They have no entries in the books: what becomes of them
-/// is not decided.
+/// Drops a runtime with goroutines that wait, yield, sleep in calls and have not begun. They have
+/// no ledger entries: their fate is not decided.
 fn dropped(a: &mut Actor, runtime: Runtime) {
     let mut handles = Vec::new();
     for n in 0..a.rng.few(12) {
@@ -117,6 +118,6 @@ fn dropped(a: &mut Actor, runtime: Runtime) {
     for handle in handles {
         let answer = handle.join();
         let is_right = answer.is_ok() || answer.is_err_and(|e| e.is::<thread::Exited>());
-        a.expect(is_right, "dropped, and ended otherwise");
+        a.expect(is_right, "a dropped goroutine ended in another way");
     }
 }

@@ -1,5 +1,5 @@
-//! Routers: sources send numbers over channels of their own, routers select over all of them and send on, a sink adds up. All
-//! of one bout is in one runtime.
+//! Routers: sources send numbers over channels of their own, routers select over all of them and
+//! send on, a sink adds up. All actors of one bout are in one runtime.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
@@ -90,7 +90,7 @@ fn bout(a: &mut Actor) {
     me.done();
 }
 
-/// Takes from all sources until all are at their end.
+/// Receives from all sources until all have ended.
 fn route(a: &mut Actor, member: Member<Flow>, sources: &[Receiver<Item>], out: Sender<Item>) {
     let mut open: Vec<&Receiver<Item>> = sources.iter().collect();
     while !open.is_empty() {
@@ -126,7 +126,7 @@ fn route(a: &mut Actor, member: Member<Flow>, sources: &[Receiver<Item>], out: S
     member.done();
 }
 
-/// One of them, through `Select`.
+/// Receives one item through `Select`.
 fn choose(
     a: &mut Actor,
     open: &[&Receiver<Item>],
@@ -157,7 +157,7 @@ fn choose(
     Some((at, chosen.recv(open[at]).ok()))
 }
 
-/// Sends it on, in a select that may find no room the first times.
+/// Sends it on, in a select that may find no room at first.
 fn pass_on(a: &mut Actor, member: &Member<Flow>, out: &Sender<Item>, item: Item) {
     let (n, mut item) = (item.0, Some(item));
     loop {

@@ -1,4 +1,5 @@
-//! Signals: whoever asked for one is told, however many come; storms of the runtime's own signal do nothing.
+//! Signals: each receiver gets the signal it asked for, however many come. Storms of the runtime's
+//! own signal have no effect.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use gosched::{signal, thread};
 
 use crate::env::Actor;
 
-/// Whatever happens, somebody receives them: otherwise they would end the process.
+/// One receiver exists at all times: otherwise the signals would end the process.
 static ALWAYS: OnceLock<Receiver<i32>> = OnceLock::new();
 
 const SIGNALS: [i32; 2] = [libc::SIGUSR1, libc::SIGUSR2];
@@ -19,7 +20,8 @@ pub fn prepare() {
 }
 
 fn send(signal: i32) {
-    // SAFETY: a signal to this process, which has asked for it.
+    // SAFETY: the call takes numbers and touches no memory. The process has a handler for the
+    // signal.
     unsafe { libc::kill(libc::getpid(), signal) };
 }
 

@@ -1,4 +1,5 @@
-//! Trees of goroutines. Each gives its number to whoever joins it; some are not joined, some by plain threads.
+//! Trees of goroutines. Each returns its number to its joiner; some are not joined, some are joined
+//! by plain threads.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -17,7 +18,7 @@ pub fn root(a: &mut Actor) {
     }
 }
 
-/// What a goroutine comes to, by plan.
+/// The planned end of a goroutine.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Returns,
@@ -39,16 +40,16 @@ impl Child {
             (Err(payload), Fate::Panics) if payload.is::<Planned>() => true,
             (Err(payload), Fate::Exits) if payload.is::<Exited>() => true,
             (Err(payload), _) if payload.is::<Exited>() => is_ending(),
-            // It was refused something, and that was complained of where it had to be.
+            // Something was refused to it; if that had no reason, the hook has complained.
             (Err(_), _) => a.env.may_refuse(),
             (Ok(_), _) => false,
         };
-        a.expect(is_right, "a goroutine came to something else than planned");
+        a.expect(is_right, "a goroutine ended in another way than planned");
         a.op();
     }
 }
 
-/// A goroutine's life: children, in every way, and waits between them.
+/// A goroutine's life: starts children in every way, and waits between them.
 fn live(a: &mut Actor, depth: u32) {
     let mut children: Vec<Child> = Vec::new();
     for _ in 0..a.rng.few(8) {
@@ -111,7 +112,7 @@ fn spawn(a: &mut Actor, depth: u32) -> Option<Child> {
     })
 }
 
-/// One that nobody joins.
+/// A goroutine that is not joined.
 fn go(a: &mut Actor) {
     let token = a.token();
     let body = a.goroutine(move |a| {
@@ -120,7 +121,7 @@ fn go(a: &mut Actor) {
         a.op();
     });
     if let Some(body) = body {
-        gosched::go(body); // where it is refused, this one ends as well: by a panic that says so
+        gosched::go(body); // if it is refused, this goroutine ends too, by a panic with that text
     }
 }
 
@@ -153,7 +154,8 @@ fn scope(a: &mut Actor) {
     a.op();
 }
 
-/// A plain thread starts goroutines and joins them; those of a runtime that is dropped are answered, too.
+/// A plain thread starts goroutines and joins them. Joins are answered even if the runtime is
+/// dropped.
 fn joined_outside(a: &mut Actor) {
     if !a.rng.one_in(3) {
         return;

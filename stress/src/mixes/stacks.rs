@@ -1,4 +1,5 @@
-//! Stacks: deep and shallow, of many sizes, with what lies on them checked after every wait; and memory passed between goroutines.
+//! Stacks: deep and shallow, of many sizes, with their contents checked after every wait; and
+//! memory passed between goroutines.
 
 use std::hint::black_box;
 
@@ -36,7 +37,7 @@ pub fn root(a: &mut Actor) {
     }
 }
 
-/// So many frames of half a kilobyte or more, with a wait at the bottom.
+/// Descends `depth` frames of half a kilobyte or more, with a wait at the bottom.
 fn descend(a: &mut Actor, depth: u64, word: u64) -> u64 {
     let frame = black_box([word ^ depth; 64]);
     let below = if depth == 0 {

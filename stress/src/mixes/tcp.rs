@@ -1,5 +1,6 @@
-//! TCP over loopback: a crowd of clients that come, talk, half close, break off, time out, share their sockets by clones; a server with
-//! a goroutine for each connection. What is sent comes back as it was.
+//! TCP over loopback: many clients that connect, talk, half close, reset, time out, and share their
+//! sockets by clones. A server has a goroutine for each connection. All data must come back as it
+//! was sent.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -14,7 +15,7 @@ use gosched::thread;
 use crate::env::{Actor, Place, TURN};
 use crate::ledger::Token;
 
-/// A connection and its entry in the books; closed before it is crossed out.
+/// A connection and its ledger entry; closed before the entry is dropped.
 struct Conn {
     stream: TcpStream,
     _token: Token,
@@ -25,7 +26,7 @@ pub fn is_explained(a: &Actor) -> bool {
     a.env.plan.inject.epoll || a.env.may_refuse()
 }
 
-/// Complains of an error that has none.
+/// Complains of an error without a reason.
 pub fn complain_of(a: &Actor, what: &str, error: &io::Error) {
     if a.env.plan.inject.epoll && error.raw_os_error() == Some(libc::ENOSPC) {
         a.env.ledger.refused_sockets.fetch_add(1, Relaxed);
@@ -33,12 +34,12 @@ pub fn complain_of(a: &Actor, what: &str, error: &io::Error) {
     a.expect(is_explained(a), format_args!("{what}: {error}"));
 }
 
-/// Whether this is a wait that came to its time.
+/// Whether the error is a timeout.
 pub fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
-/// Before the first round: a plain thread waits on a socket.
+/// Before the first round: a plain thread waits on a socket, which starts the poller's thread.
 pub fn prepare() {
     if let Ok(listener) = TcpListener::bind("127.0.0.1:0") {
         let _ = listener.set_deadline(Some(Instant::now() + Duration::from_millis(1)));
@@ -88,13 +89,13 @@ fn bout(a: &mut Actor, listener: TcpListener, token: Token) {
     }
     a.join_all(clients);
     threads.wait();
-    // That ends `accept`.
+    // The deadline ends `accept`.
     let told = shared.0.set_deadline(Some(Instant::now()));
     a.expect(told.is_ok() || is_explained(a), "a deadline was refused");
     a.join_all(vec![acceptor]);
 }
 
-/// A plain thread that somebody waits for.
+/// A plain thread that the root waits for.
 struct Counted(WaitGroup);
 
 impl Drop for Counted {
@@ -120,13 +121,13 @@ fn accept(a: &mut Actor, listener: &TcpListener) {
             stream,
             _token: token,
         };
-        // Nobody is turned away: without room it is served here.
+        // No client is turned away: without room it is served here.
         let Some(room) = a.room() else {
             echo(a, &conn.stream);
             continue;
         };
         let body = a.goroutine_in(room, move |a| {
-            let conn = { conn }; // all of it
+            let conn = { conn }; // moves all of it
             echo(a, &conn.stream);
         });
         servers.push(a.accept(thread::Builder::new().spawn(body)));
@@ -134,7 +135,7 @@ fn accept(a: &mut Actor, listener: &TcpListener) {
     a.join_all(servers);
 }
 
-/// Sends back what comes, until the client has no more, or is gone.
+/// Sends back all data until the client has no more, or is gone.
 fn echo(a: &mut Actor, stream: &TcpStream) {
     if a.may_hang() && stream.set_read_timeout(Some(TURN)).is_err() {
         return;
@@ -146,16 +147,16 @@ fn echo(a: &mut Actor, stream: &TcpStream) {
             Ok(0) => return,
             Ok(n) if to.write_all(&buffer[..n]).is_err() && !is_explained(a) => return,
             Ok(_) => a.op(),
-            // A poller that refuses: once more, unless the client is gone.
+            // The poller refuses: try again, unless the client is gone.
             Err(error) if error.raw_os_error() == Some(libc::ENOSPC) => a.nap(),
-            // A client that was given up says nothing any more.
+            // An abandoned client sends nothing any more.
             Err(error) if is_timeout(&error) && a.may_hang() && !a.over() => {}
             Err(_) => return,
         }
     }
 }
 
-/// One connection, from its client's side.
+/// One connection, from the client's side.
 fn visit(a: &mut Actor, address: SocketAddr) -> io::Result<()> {
     let token = a.file();
     let stream = if a.rng.one_in(4) {
@@ -184,13 +185,13 @@ fn visit(a: &mut Actor, address: SocketAddr) -> io::Result<()> {
             if a.rng.one_in(2) {
                 conn.stream.set_linger(Some(Duration::ZERO))?;
             }
-            return Ok(()); // with an answer under way, which resets the connection
+            return Ok(()); // unread data resets the connection
         }
         let mut back = vec![0; many];
         if !read_exact(a, &conn.stream, &mut back)? {
             return Ok(());
         }
-        a.expect(back == message, "a message came back as another");
+        a.expect(back == message, "a message came back changed");
         a.op();
         if a.over() {
             break;
@@ -200,7 +201,7 @@ fn visit(a: &mut Actor, address: SocketAddr) -> io::Result<()> {
     half_close(a, &conn.stream)
 }
 
-/// Reads all of it; false if that was given up.
+/// Reads all of it; returns false if the round ended before.
 fn read_exact(a: &mut Actor, mut stream: &TcpStream, mut into: &mut [u8]) -> io::Result<bool> {
     while !into.is_empty() {
         match stream.read(into) {
@@ -226,7 +227,7 @@ fn half_close(a: &mut Actor, mut stream: &TcpStream) -> io::Result<()> {
     stream.shutdown(Shutdown::Write)?;
     let mut words = [0; 10];
     if read_exact(a, stream, &mut words)? {
-        a.expect(&words == b"last words", "the last words are others");
+        a.expect(&words == b"last words", "the last words are wrong");
     }
     Ok(())
 }
@@ -244,13 +245,16 @@ fn time_out(a: &mut Actor, mut stream: &TcpStream) -> io::Result<()> {
             a.expect(Instant::now() >= due, "a deadline was early");
         }
         Err(error) => return Err(error),
-        Ok(n) => a.expect(is_explained(a), format_args!("{n} bytes from nowhere")),
+        Ok(n) => a.expect(
+            is_explained(a),
+            format_args!("{n} bytes that were not sent"),
+        ),
     }
     stream.set_read_deadline(None)?;
     stream.set_read_timeout(timeout)
 }
 
-/// One goroutine writes, another one reads by a clone.
+/// One goroutine writes, another one reads through a clone.
 fn split(a: &mut Actor, conn: Conn) -> io::Result<()> {
     let token = a.file();
     let clone = Conn {
@@ -265,7 +269,7 @@ fn split(a: &mut Actor, conn: Conn) -> io::Result<()> {
         Place::Here
     };
     let writer = a.start(place, move |_| {
-        let clone = { clone }; // all of it
+        let clone = { clone }; // moves all of it
         let bytes: Vec<u8> = (0..many).map(|n| n as u8).collect();
         let written = (&clone.stream).write_all(&bytes);
         written.and_then(|()| clone.stream.shutdown(Shutdown::Write))
@@ -277,7 +281,7 @@ fn split(a: &mut Actor, conn: Conn) -> io::Result<()> {
     let written = a.join(writer);
     if is_read? {
         let is_right = back.iter().enumerate().all(|(n, byte)| *byte == n as u8);
-        a.expect(is_right, "a stream came back as another");
+        a.expect(is_right, "a stream came back changed");
         written.unwrap_or(Ok(()))?;
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Time: nothing is early, what is stopped does not come, what is reset comes once.
+//! Timers: none is early, a stopped one does not come, a reset one comes once.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -149,7 +149,7 @@ fn gives_up(a: &mut Actor, time: Duration) {
     }
 }
 
-/// A park that times out does so in time, and the token comes before the time.
+/// A park times out in time, and a token ends it earlier.
 fn parks(a: &mut Actor, time: Duration) {
     let began = Instant::now();
     if a.rng.one_in(2) {
@@ -165,7 +165,7 @@ fn parks(a: &mut Actor, time: Duration) {
         let hour = Duration::from_secs(3600);
         a.expect(began.elapsed() < hour, "a token was lost");
     } else {
-        // A token of somebody else may be there.
+        // A token from another actor may be there.
         thread::park_timeout(time);
     }
 }

@@ -1,5 +1,5 @@
-//! Thread-locals: each goroutine finds its own, whatever it did in between and wherever it runs, and destructors run once, at its
-//! end, on itself (D6).
+//! Thread-locals: each goroutine finds its own, whatever it did before and wherever it runs.
+//! Destructors run once, at the goroutine's end, on the goroutine itself (D6).
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use crate::ledger::Token;
 struct Kept {
     owner: std::thread::ThreadId,
     token: Token,
-    /// Not to be shared by threads, as the compiler sees it.
+    /// Makes the type `!Send`.
     _alone: Rc<()>,
 }
 
@@ -33,7 +33,7 @@ impl Drop for Kept {
         let is_own = self.owner == std::thread::current().id();
         assert!(is_own, "a thread-local was dropped by another goroutine");
         self.token.check();
-        // Destructors may wait, and move.
+        // Destructors may wait, and continue on another thread.
         thread::yield_now();
         assert_eq!(self.owner, std::thread::current().id());
     }
@@ -106,7 +106,7 @@ fn borrow_over_a_switch(a: &mut Actor) {
 }
 
 fn errno(a: &mut Actor) {
-    // SAFETY: closes no file, and says so in errno.
+    // SAFETY: the call closes no file and sets errno.
     let closed = unsafe { libc::close(-1) };
     a.nap();
     let error = std::io::Error::last_os_error().raw_os_error();

@@ -1,4 +1,5 @@
-//! UDP: numbered questions, each asked until its answer comes; datagrams may be lost, but not changed.
+//! UDP: numbered questions, each repeated until its answer comes. Datagrams may be lost, but not
+//! changed.
 
 use std::io;
 use std::sync::Arc;
@@ -66,10 +67,13 @@ fn ask(a: &mut Actor, address: std::net::SocketAddr) -> io::Result<()> {
         while !a.over() {
             socket.send(&question)?;
             match socket.recv(&mut answer) {
-                // An answer to a question that was asked twice.
+                // An answer to a question that was sent twice.
                 Ok(len) if answer[..8] != question[..8] => a.expect(len >= 8, "a short answer"),
                 Ok(len) => {
-                    a.expect(answer[..len] == question, "an answer is another");
+                    a.expect(
+                        answer[..len] == question,
+                        "an answer differs from the question",
+                    );
                     break;
                 }
                 Err(error) if is_timeout(&error) => {}

@@ -1,4 +1,5 @@
-//! Unix sockets: pairs, listeners on abstract names, datagrams. All of one bout is in one runtime.
+//! Unix sockets: pairs, listeners on abstract names, datagrams. All actors of one bout are in one
+//! runtime.
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -28,7 +29,7 @@ pub fn root(a: &mut Actor) {
     }
 }
 
-/// Writes numbers, then half closes; the other side adds up.
+/// Writes numbers, then half closes; the other side adds them up.
 fn write_numbers(a: &mut Actor, mut stream: &UnixStream, many: u64) -> io::Result<()> {
     for n in 1..=many {
         stream.write_all(&n.to_le_bytes())?;
@@ -46,7 +47,7 @@ fn read_numbers(a: &mut Actor, mut stream: &UnixStream) -> io::Result<u64> {
         match stream.read_exact(&mut bytes) {
             Ok(()) => {
                 let n = u64::from_le_bytes(bytes);
-                a.expect(n == last + 1, "numbers of a stream changed places");
+                a.expect(n == last + 1, "numbers of a stream are out of order");
                 last = n;
             }
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(last),
@@ -77,7 +78,7 @@ fn pairs(a: &mut Actor) -> io::Result<()> {
     Ok(())
 }
 
-/// A socket, dropped before its entry.
+/// A socket, dropped before its ledger entry.
 struct Owned<T>(T, #[expect(dead_code, reason = "dropped with it")] Token);
 
 fn listens(a: &mut Actor) -> io::Result<()> {
@@ -112,7 +113,8 @@ fn listens(a: &mut Actor) -> io::Result<()> {
     Ok(())
 }
 
-/// When it is sure that nothing comes any more. One whose partner may have been refused waits for nothing, and not for long.
+/// The time after which nothing can come any more. It is short if the partner may have been
+/// refused.
 fn far(a: &Actor) -> Instant {
     Instant::now() + Duration::from_secs(if is_explained(a) { 3 } else { 30 })
 }
@@ -140,7 +142,7 @@ fn datagrams(a: &mut Actor) -> io::Result<()> {
         match one.0.recv(&mut bytes) {
             Ok(8) => {
                 let is_next = bytes[..8] == n.to_le_bytes();
-                a.expect(is_next, "a datagram is another");
+                a.expect(is_next, "a datagram is wrong");
                 a.op();
             }
             Ok(len) => a.complain(format_args!("a datagram of {len} bytes")),

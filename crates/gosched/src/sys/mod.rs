@@ -1,25 +1,29 @@
-//! What the scheduler asks of the operating system, and nothing more.
+//! The operating system as the scheduler needs it, and nothing more.
 //!
-//! The rest of the crate writes `crate::sys::futex_wait(..)` and never names a
-//! platform. A platform is one folder that supplies these items:
+//! It keeps the platform in one folder: the rest of the crate calls `crate::sys::futex_wait(..)`
+//! and never names a platform. A platform supplies these items:
 //!
 //! | file    | items |
 //! |---------|-------|
-//! | syscall | `Errno`, `check`, and whatever raw entry the others stand on |
+//! | syscall | `Errno`, `check`, and the raw system call that the others use |
 //! | futex   | `futex_wait`, `futex_wait_ptr`, `futex_wake_ptr`, `Wait` |
 //! | clock   | `monotonic_ns`, `deadline_after`, `has_passed`, `deadline_of`, `instant_of` |
-//! | mem     | `map_reserve`, `map_pages`, `map_pages_aligned`, `unmap`, `protect_none`, `dont_need` |
-//! |         | `guard_install`, `guard_install_batch`, `page_size`, `round_up_page` |
-//! | net     | `tcp_socket`, `connect_begin`, `unix_socket`, `unix_connect`, `is_writable`, `has_error`, `is_plain_tcp`, `accept`, `listen_longest`, `linger`, `set_linger` |
-//! |         | `is_nonblocking`, `set_nonblocking`, `socket_timeout`, `set_socket_timeout`, `SocketTimeout` |
+//! | mem     | `map_reserve`, `map_pages`, `map_pages_aligned`, `unmap`, `protect_none` |
+//! |         | `dont_need`, `guard_install`, `guard_install_batch`, `page_size`, `round_up_page` |
+//! | net     | `tcp_socket`, `connect_begin`, `unix_socket`, `unix_connect`, `is_writable` |
+//! |         | `has_error`, `is_plain_tcp`, `accept`, `listen_longest`, `linger`, `set_linger` |
+//! |         | `is_nonblocking`, `set_nonblocking`, `socket_timeout`, `set_socket_timeout` |
+//! |         | `SocketTimeout` |
 //! | pagevec | `PageVec` |
 //! | thread  | `thread_spawn`, `set_thread_name`, `gettid`, `getpid` |
 //! |         | `sched_yield`, `sleep_ns`, `exit_process`, `stack_bounds` |
 //! | barrier | `membarrier_register`, `membarrier` |
 //! | cpu_timer | `CpuTimer`, `pending_signals_max` |
-//! | task    | `thread_cpu_ns`, `voluntary_switches`, `signal_thread`, `is_marked`, `is_marked_timer`, `TaskFile`, `Doing`, `set_timer_slack_ns`, `set_slice_ns` |
-//! | signal  | `SigStack`, `sigaction_install`, `read_action`, `sigaction_restore`, `call_handler`, `current_handler` |
-//! |         | `unblock_signal`, `block_signal`, `hold_back_all_but` |
+//! | task    | `thread_cpu_ns`, `voluntary_switches`, `signal_thread`, `is_marked` |
+//! |         | `is_marked_timer`, `TaskFile`, `Doing`, `set_timer_slack_ns`, `set_slice_ns` |
+//! | signal  | `SigStack`, `sigaction_install`, `read_action`, `sigaction_restore` |
+//! |         | `call_handler`, `current_handler`, `unblock_signal`, `block_signal` |
+//! |         | `hold_back_all_but` |
 //! | sysname | `syscall_name` |
 //! | cpus    | `default_procs` |
 //! | proc    | `for_each_task`, `task_state` |
@@ -27,15 +31,15 @@
 //! | env     | `env_usize`, `DebugEnv` |
 //! | epoll   | `Epoll`, `Event`, `event`, `BELL` |
 //! | interrupted | `Interrupted` |
-//! | inject  | `FAIL_MAP_AFTER`, `FAIL_THREAD_AFTER`, `FAIL_EPOLL_AFTER`, `FAIL_SIGSTACK_AFTER`, `REFUSE_OWN_TLS`, `REFUSE_MEMBARRIER`, `REFUSE_PROC` |
+//! | inject  | `FAIL_MAP_AFTER`, `FAIL_THREAD_AFTER`, `FAIL_EPOLL_AFTER` |
+//! |         | `FAIL_SIGSTACK_AFTER`, `REFUSE_OWN_TLS`, `REFUSE_MEMBARRIER`, `REFUSE_PROC` |
 //! |         | `UNWINDER_ASKS`, `REFUSE_CPU_TIMERS`, `INTERRUPT_CLOCK` |
 //!
 //! Three rules hold for every platform (D9):
-//! - Items whose doc says `CONTEXT: any` may run on g0 and in signal handlers:
-//!   they make bare system calls, touch no thread-local (so no `errno`), do not
-//!   allocate and do not panic.
-//! - Items whose doc says `CONTEXT: user` may allocate and use libc; they run at
-//!   start, on the creator thread, or while a thread sets itself up.
+//! - Items whose doc has `CONTEXT: any` may run on g0 and in signal handlers. They make bare system
+//!   calls, touch no thread-local (so no `errno`), do not allocate and do not panic.
+//! - Items whose doc has `CONTEXT: user` may allocate and use libc. They run at start, on the
+//!   creator thread, or while a thread sets itself up.
 //! - Errors are values (`Errno`, in net `io::Error`), never `errno`.
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]

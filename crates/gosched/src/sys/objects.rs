@@ -1,17 +1,20 @@
 //! The loaded objects, as unwinders see them while goroutines are dumped.
 //!
+//! It exists so that a dump never waits for the loader's lock.
+//!
 //! An unwinder needs the tables of the object that a return address lies in. libgcc before 12, and
 //! every libgcc on a glibc before 2.35, looks for that object with `dl_iterate_phdr`, which holds
-//! the loader's lock. A goroutine that the dump has stopped may hold the same lock: it was loading
-//! a library, or unwinding a panic. The dump would then wait for ever, with the world stopped.
+//! the loader's lock. A goroutine that the dump has stopped may hold the same lock, because it was
+//! loading a library or unwinding a panic. The dump would then wait for ever, with the world
+//! stopped.
 //!
-//! So the function of that name is ours. To a thread that unwinds or looks symbols up for a dump it
-//! gives a copy of the list, without a lock. To everybody else it is libc's. It is exported, so
-//! that a libgcc in a shared library finds it before libc's.
+//! So this file defines `dl_iterate_phdr`. To a thread that unwinds or looks up symbols for a dump
+//! it gives a copy of the list, without a lock. For all other threads it calls libc's. It is
+//! exported, so that a libgcc in a shared library finds it before libc's.
 //!
-//! The copy is made when a runtime is built. If the unwinder turns out to ask for the list, the
-//! copy is also renewed before each dump, by a thread that nobody waits for longer than
-//! [`PATIENCE`]. Copies are never freed: an unwinder may be in the middle of one.
+//! The copy is made when a runtime is built. Once an unwinder has asked for the list, the copy is
+//! also renewed before each dump. A helper thread renews it, and the dump waits for that thread for
+//! at most [`PATIENCE`]. Copies are never freed: an unwinder may be using one.
 
 #[cfg(not(any(target_feature = "crt-static", gosched_asan)))]
 use std::arch::global_asm;
@@ -31,22 +34,23 @@ type Iterate = unsafe extern "C" fn(Option<Callback>, *mut c_void) -> c_int;
 /// How long a dump waits for a new copy.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// What a callback is told of the size of an entry: without the loader's counters, by which libgcc
-/// finds entries of a cache that it changes under the loader's lock only.
+/// The size of an entry as callbacks see it. It leaves out the loader's counters, by which libgcc
+/// finds entries of a cache that it changes only under the loader's lock.
 const ENTRY: usize = offset_of!(libc::dl_phdr_info, dlpi_adds);
 
-/// One copy of the list. The entries point to copies, too: an object may be unloaded any time.
+/// One copy of the list. The entries point to copies too: an object may be unloaded at any time.
 struct Objects(Vec<libc::dl_phdr_info>);
 
-// SAFETY: nothing in it changes once it is published, and it stays.
+// SAFETY: the list and all it points to do not change once `renew` has published it, and are never
+// freed.
 unsafe impl Sync for Objects {}
-// SAFETY: as above.
+// SAFETY: it owns its copies and has no tie to the thread that made them.
 unsafe impl Send for Objects {}
 
 static CURRENT: AtomicPtr<Objects> = AtomicPtr::new(ptr::null_mut());
 
-/// Threads that unwind for a dump, by the kernel's ids; 0: free. Without a free place a thread asks
-/// libc.
+/// The thread ids of threads that unwind for a dump; 0: free. A thread that finds no free place
+/// gets libc's list.
 static UNWINDERS: [AtomicI32; 8] = [const { AtomicI32::new(0) }; 8];
 
 /// An unwinder has asked for the list.
@@ -63,17 +67,17 @@ impl Drop for Served {
     }
 }
 
-/// The calling thread unwinds, or looks symbols up, for a dump. CONTEXT: signal.
+/// The calling thread unwinds, or looks up symbols, for a dump. CONTEXT: signal.
 pub(crate) fn serve() -> Served {
     let me = sys::gettid();
-    // ORDER: Relaxed; a thread finds its own id only, which it has written itself.
+    // ORDER: Relaxed; a thread finds only its own id, which it has written itself.
     let is_free = |place: &&AtomicI32| place.compare_exchange(0, me, Relaxed, Relaxed).is_ok();
     let served = Served(UNWINDERS.iter().find(is_free));
     if sys::UNWINDER_ASKS.load(Relaxed) {
         unsafe extern "C" fn first(_: *mut libc::dl_phdr_info, _: usize, _: *mut c_void) -> c_int {
             1
         }
-        // SAFETY: the callback takes anything and looks at nothing.
+        // SAFETY: the callback reads none of its arguments.
         unsafe { libc::dl_iterate_phdr(Some(first), ptr::null_mut()) };
     }
     served
@@ -88,7 +92,7 @@ fn is_served() -> bool {
     places.any(|tid| tid == me)
 }
 
-// Weak, so that a program may have its own.
+// Weak, so that a program may define its own.
 #[cfg(not(any(target_feature = "crt-static", gosched_asan)))]
 global_asm!(
     ".pushsection .text.gosched_objects,\"ax\",@progbits",
@@ -105,14 +109,15 @@ global_asm!(
 /// As for `dl_iterate_phdr`.
 #[cfg_attr(any(target_feature = "crt-static", gosched_asan), allow(dead_code))]
 unsafe extern "C" fn iterate(callback: Option<Callback>, data: *mut c_void) -> c_int {
-    // SAFETY: published by `renew`, never freed.
-    // ORDER: Acquire; pairs with the Release in `renew`.
+    // SAFETY: the pointer is null or comes from `Box::leak` in `renew`. ORDER: Acquire; pairs with
+    // the Release in `renew`.
     let copy = unsafe { CURRENT.load(Acquire).as_ref() };
     if let (Some(copy), Some(call), true) = (copy, callback, is_served()) {
         IS_ASKED.store(true, Relaxed);
         for entry in &copy.0 {
             let mut entry = *entry;
-            // SAFETY: by the caller's promise; the entry is this frame's.
+            // SAFETY: the caller passes a `callback` that accepts `data` (see "Safety"). The entry
+            // is a copy in this frame, and `ENTRY` is its size without the counters.
             match unsafe { call(&mut entry, ENTRY, data) } {
                 0 => {}
                 answer => return answer,
@@ -121,7 +126,7 @@ unsafe extern "C" fn iterate(callback: Option<Callback>, data: *mut c_void) -> c
         return 0;
     }
     match libcs() {
-        // SAFETY: by the caller's promise.
+        // SAFETY: libc's function has the same contract, which the caller keeps (see "Safety").
         Some(iterate) => unsafe { iterate(callback, data) },
         None => 0,
     }
@@ -132,28 +137,29 @@ fn libcs() -> Option<Iterate> {
     static FOUND: AtomicUsize = AtomicUsize::new(0);
     let mut found = FOUND.load(Relaxed);
     if found == 0 {
-        // SAFETY: a look-up by name, past the object that this function is part of.
+        // SAFETY: the name is a C string. RTLD_NEXT searches past the object that this function is
+        // part of.
         found = unsafe { libc::dlsym(libc::RTLD_NEXT, c"dl_iterate_phdr".as_ptr()) } as usize;
         FOUND.store(found, Relaxed);
     }
-    // SAFETY: libc's function of that name has this type.
+    // SAFETY: `dlsym` found libc's `dl_iterate_phdr`, which has this type.
     (found != 0).then(|| unsafe { transmute::<usize, Iterate>(found) })
 }
 
-/// Makes a copy if there is none yet, or the loader has worked since. Waits for the loader's lock.
-/// In user context.
+/// Makes a copy if there is none, or the loader has loaded or unloaded an object since. Waits for
+/// the loader's lock. In user context.
 pub(crate) fn renew() {
     static TURN: Mutex<(u64, u64)> = Mutex::new((0, 0));
     let mut last = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(iterate) = libcs() else { return };
     let mut counters = (0, 0);
-    // SAFETY: `count` takes this pair, which outlives the call.
+    // SAFETY: `count` writes to this pair, which outlives the call.
     unsafe { iterate(Some(count), (&raw mut counters).cast()) };
     if *last == counters {
         return;
     }
     let mut list: Vec<libc::dl_phdr_info> = Vec::new();
-    // SAFETY: `note` takes this vector, which outlives the call.
+    // SAFETY: `note` appends to this vector, which outlives the call.
     unsafe { iterate(Some(note), (&raw mut list).cast()) };
     let loaded = list.first().map(|entry| (entry.dlpi_adds, entry.dlpi_subs));
     *last = loaded.unwrap_or_default();
@@ -161,18 +167,19 @@ pub(crate) fn renew() {
     CURRENT.store(Box::leak(Box::new(Objects(list))), Release);
 }
 
-/// The loader's counters of objects that have come and gone.
+/// Stores the loader's counters of loaded and unloaded objects.
 unsafe extern "C" fn count(entry: *mut libc::dl_phdr_info, _: usize, to: *mut c_void) -> c_int {
-    // SAFETY: the loader passes an entry, and `renew` its pair.
+    // SAFETY: the loader passes a valid entry, and `renew` the address of its pair.
     unsafe { *to.cast() = ((*entry).dlpi_adds, (*entry).dlpi_subs) };
     1
 }
 
-/// Copies one entry. Under the loader's lock, so that what it points to is there.
+/// Copies one entry. The loader's lock is held, so the memory that the entry points to stays.
 unsafe extern "C" fn note(entry: *mut libc::dl_phdr_info, _: usize, list: *mut c_void) -> c_int {
-    // SAFETY: the loader passes an entry, and `renew` its vector.
+    // SAFETY: the loader passes a valid entry, and `renew` the address of its vector.
     let (mut entry, list) = unsafe { (*entry, &mut *list.cast::<Vec<libc::dl_phdr_info>>()) };
-    // SAFETY: the loader's own array and text, there for as long as the lock is held.
+    // SAFETY: the loader's own array and text stay valid while its lock is held, which is until
+    // this callback returns.
     unsafe {
         if !entry.dlpi_phdr.is_null() {
             let headers = std::slice::from_raw_parts(entry.dlpi_phdr, entry.dlpi_phnum.into());
@@ -186,8 +193,8 @@ unsafe extern "C" fn note(entry: *mut libc::dl_phdr_info, _: usize, list: *mut c
     0
 }
 
-/// A dump comes: brings the copy up to date, if the unwinder needs it, as far as that can be had
-/// soon. In user context.
+/// Renews the copy before a dump, if the unwinder needs it, for at most [`PATIENCE`]. In user
+/// context.
 pub(crate) fn prepare() {
     if IS_ASKED.load(Relaxed) {
         let (done, wait) = mpsc::channel();
@@ -205,7 +212,8 @@ pub(crate) fn prepare() {
     }
 }
 
-/// Until the system does not list the thread any more, which has ended: a leak check takes it for one that may wake somebody.
+/// Waits until `/proc` does not list the ended thread any more. A leak check would take it for a
+/// thread that may still wake a goroutine.
 fn wait_until_gone(tid: i32) {
     let task = format!("/proc/self/task/{tid}");
     let until = Instant::now() + PATIENCE;

@@ -1,14 +1,17 @@
-//! Goroutines that wait for a P on the thread they are on (D7).
+//! Bound goroutines: they wait for a P on the thread they are on (D7).
 //!
-//! A goroutine taken by surprise may be in the middle of anything: its registers, and whatever it was doing with malloc or
-//! libc, are its thread's. So it stays there. It is queued like any other, but *bound*: its `m` says on which thread it waits.
-//! Whoever takes it off the queue brings its own P to that thread and goes to sleep, as for a locked goroutine.
+//! A goroutine that a signal preempts may be in the middle of anything. Its registers, and whatever
+//! it was doing with malloc or libc, belong to its thread. So it stays there. It is queued like any
+//! other goroutine, but *bound*: its `m` is the thread it waits on. The M that takes it off the
+//! queue brings its own P to that thread and goes to sleep, as for a locked goroutine.
 //!
 //! ```text
-//!  the thread                                          whoever has a P
-//!  1 the goroutine is Runnable, m.bound set, counted   1 takes the goroutine off the global queue, under the lock
-//!  2 it is on the global queue, under the same lock    2 under the lock: nextp, counted no more; wakes the note
-//!  3 sleeps on the note until nextp is there           3 looks for another P (`stop_m`)
+//!  the bound goroutine's thread                     the M that has a P
+//!  1 goroutine Runnable, m.bound set, counted       1 take the goroutine off the GRQ,
+//!                                                     under the lock
+//!  2 put it on the GRQ, under the same lock         2 under the lock: set nextp, count down, wake
+//!                                                     the note
+//!  3 sleep on the note until nextp is set           3 look for another P (`stop_m`)
 //! ```
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -20,34 +23,35 @@ use crate::sched::model::ptr::{Gp, Mp, Pp};
 use crate::sched::model::worker::{G0, Worker};
 use crate::sched::{Core, Sched};
 
-/// Idle Ms kept for goroutines that have begun and leave their thread by themselves, once no more threads can be had.
+/// Idle Ms kept for goroutines that have begun and leave their thread by themselves, once no more
+/// threads can be made.
 pub(crate) const LIMIT_SLACK: u32 = 4;
 
-/// Who takes the P of a goroutine that is to wait on its thread.
+/// What takes the P of a goroutine that is to wait on its thread.
 pub(crate) enum Exchange {
-    /// Whoever comes next.
+    /// The P is handed off.
     Nobody,
-    /// This one, on its thread.
+    /// This bound or locked goroutine takes it, on its thread.
     Goroutine(Gp, Mp),
-    /// Nobody can: it must go on.
+    /// Nothing can take it: the goroutine must continue.
     Impossible,
 }
 
 impl Sched {
-    /// Whether goroutines that have not begun wait, for lack of threads, while others can go on.
+    /// Whether goroutines that have not begun wait, for lack of threads, while others can continue.
     #[inline]
     pub(crate) fn is_at_limit(&self) -> bool {
         self.at_limit.load(Relaxed)
     }
 
-    /// What the limit depends on has changed: `nparked`, `nmidle`, `mcount`, `is_refused`.
+    /// Recomputes the limit after a change of `nparked`, `nmidle`, `mcount` or `is_refused`.
     pub(crate) fn mirror_limit(&self, core: &Core) {
         let is_at_limit = core.nparked > 0 && self.is_scarce(core);
         self.at_limit.store(is_at_limit, Relaxed);
         self.mirror_room(core);
     }
 
-    /// Idle Ms, and Ms that may yet be made. While the system refuses threads only the idle ones count.
+    /// Idle Ms, and Ms that may yet be made. While the system refuses threads, only idle Ms count.
     pub(crate) fn spare_ms(&self, core: &Core) -> u32 {
         if core.is_refused {
             return core.nmidle;
@@ -55,20 +59,20 @@ impl Sched {
         core.nmidle + core.creating + self.config.max_threads.saturating_sub(core.mcount)
     }
 
-    /// Whether threads are too few for one more that waits with a goroutine. The last idle M is not given away on the strength of
-    /// threads that are yet to be made: the system may refuse them.
+    /// Whether threads are too few for one more that waits with a goroutine. The last idle M stays,
+    /// however many threads may yet be made: the system may refuse them.
     pub(crate) fn is_scarce(&self, core: &Core) -> bool {
         core.nmidle == 0 || self.is_at_last_threads(core)
     }
 
-    /// Whether no more than a few threads are left, those included that are yet to be made.
+    /// Whether only a few threads are left, including threads that may yet be made.
     pub(crate) fn is_at_last_threads(&self, core: &Core) -> bool {
         self.spare_ms(core) < LIMIT_SLACK
     }
 
-    /// Who goes on when a goroutine is to wait on its thread. Where threads are scarce it is exchanged for one that waits so
-    /// already, which costs no thread; or waits in addition, if a goroutine that leaves its thread by itself is queued and an M is
-    /// idle to run it.
+    /// What takes the P when a goroutine is to wait on its thread. If threads are scarce, the
+    /// goroutine swaps places with one that already waits so: that costs no thread. It waits in
+    /// addition if an M is idle and a goroutine is queued that leaves its thread by itself.
     pub(crate) fn exchange(&self, core: &mut Held<'_, Core>, w: Worker<'_>) -> Exchange {
         if self.is_stopping() || !self.is_scarce(core) {
             return Exchange::Nobody;
@@ -79,7 +83,8 @@ impl Sched {
             if core.nmidle > 0 {
                 return Exchange::Nobody;
             }
-            // The watcher could run it: it comes back and is idle at the end of the next slice (`begin_watch`).
+            // The watcher could run it. Woken, it comes back and is idle at the end of the next
+            // slice (`begin_watch`).
             if self.is_at_last_threads(core) && self.poller.is_watching() {
                 self.poller.wake();
             }
@@ -90,7 +95,8 @@ impl Sched {
         }
     }
 
-    /// The goroutine, Runnable, will wait on this thread; the caller queues it in the same hold of the lock.
+    /// The Runnable goroutine will wait on this thread. The caller queues it in the same hold of
+    /// the lock.
     pub(crate) fn bind_here(&self, core: &mut Held<'_, Core>, m: Mp, g: Gp) {
         debug_assert_eq!(g.m.load(Relaxed), Some(m));
         m.curg.store(None, Relaxed);
@@ -101,10 +107,12 @@ impl Sched {
         self.mirror_limit(core);
     }
 
-    /// Waits until somebody has brought a P, and runs the goroutine on it. On the thread, inside the runtime. CONTEXT: signal.
+    /// Waits until another M has brought a P, then runs the goroutine on it. On the goroutine's
+    /// thread, inside the runtime. CONTEXT: signal.
     ///
-    /// When the runtime is dropped it goes on without one, as those do that ran at that moment: it may hold a lock that the
-    /// rest of the process needs. So its thread keeps its priority: at a lower one it might not get to the unlock.
+    /// When the runtime is dropped the goroutine continues without a P, as do goroutines that run
+    /// at that moment: it may hold a lock that the rest of the process needs. Its thread keeps its
+    /// priority, because at a lower one it might not reach the unlock.
     pub(crate) fn wait_bound(&self, m: Mp, g: Gp) {
         let p = loop {
             m.park.sleep_hearing(|| m.trace.answer());
@@ -132,7 +140,7 @@ impl Sched {
         g.status.transition(Status::Runnable, Status::Running);
     }
 
-    /// Brings a P to the thread that alone may run `g`, which is off every queue.
+    /// Brings a P to the thread that alone may run `g`. `g` is off every queue.
     pub(crate) fn give_p(&self, core: &mut Held<'_, Core>, p: Pp, g: Gp, owner: Mp) {
         g.is_senior.set(false);
         let is_bound = owner.bound.load(Relaxed) == Some(g);
@@ -143,11 +151,12 @@ impl Sched {
         core.activity += 1;
         self.outside.handoffs.add_shared(1);
         owner.nextp.store(Some(p), Relaxed);
-        // Under the lock: later the runtime may be gone, and the M somebody else's.
+        // Under the lock: later the runtime may be gone, and the M in use by another runtime.
         owner.park.wakeup();
     }
 
-    /// Gives our P to the M that alone may run `g`, and goes to sleep; false: this M must end.
+    /// Gives this M's P to the M that alone may run `g`, and goes to sleep. Returns false if this M
+    /// must end.
     pub(crate) fn start_owner(&self, g0: &mut G0, g: Gp, owner: Mp) -> bool {
         let p = g0.relinquish_p();
         let mut core = self.core.lock();
@@ -160,13 +169,15 @@ impl Sched {
         self.stop_m(g0)
     }
 
-    /// No M is idle: gives p to the thread of a goroutine that waits on its own, if there is one on the queues at hand. That
-    /// goroutine may hold the very lock for which everybody else, the creator of threads too, is waiting (D9).
+    /// No M is idle: gives p to the thread of a bound or locked goroutine, if one is on p's queue
+    /// or the GRQ. That goroutine may hold the very lock for which all others wait, the creator too
+    /// (D9).
     pub(crate) fn give_to_owned(&self, core: &mut Held<'_, Core>, p: Pp) -> bool {
         if core.nmidlelocked <= 0 {
-            return false; // nobody waits so
+            return false; // no goroutine waits so
         }
-        // In the order in which they would be taken: one that has just come back with a lock is before those who have not.
+        // In the order of the queues: a goroutine that has just come back with a lock precedes
+        // those that have not.
         let found = self
             .runq_take_owned(p)
             .or_else(|| self.global_take_owned(core));
@@ -176,15 +187,18 @@ impl Sched {
         found.is_some()
     }
 
-    /// Takes a goroutine that has a thread of its own out of p's queue; p is in the caller's hands. The others stay as they are.
+    /// Takes a goroutine with a thread of its own out of p's queue. The caller alone has p. The
+    /// others keep their order.
     fn runq_take_owned(&self, p: Pp) -> Option<(Gp, Mp)> {
-        // SAFETY: R2, p is bound to nobody and in our hands.
+        // SAFETY: R2. p is bound to no M and on no list: the caller alone has it, so this is the
+        // only owner's view of its queue.
         let queue = unsafe { p.queue() };
         let owned = |g: Gp| g.owner().map(|owner| (g, owner));
         let next = queue.take_own_next();
         let mut found = next.map(gp).and_then(owned);
         let kept = next.filter(|_| found.is_none());
-        // Once around the ring: what is taken from its head goes to its tail. A thief may take some meanwhile.
+        // Once around the ring: each goroutine goes from the head to the tail. A thief may take
+        // some meanwhile.
         for _ in 0..p.runq.len() {
             let Some((g, _)) = queue.get() else { break };
             if found.is_none() {
@@ -205,8 +219,8 @@ impl Sched {
         found
     }
 
-    /// A goroutine has just left its P to be queued as spent: the P goes to the next one, straight to its thread if it waits
-    /// on one.
+    /// A goroutine has just left its P and is queued as spent: hands off the P. If the next
+    /// goroutine waits on a thread of its own, the P goes straight there.
     pub(crate) fn pass_on(&self, mut core: Held<'_, Core>, p: Pp) {
         if p.runq.is_empty()
             && !self.is_stopping()

@@ -1,4 +1,7 @@
-//! Who loses its P: the monitor, blocking calls, preemption.
+//! The monitor: takes Ps from goroutines that block or compute too long.
+//!
+//! It is a floor of its own: the scheduler below decides which goroutine runs next. This floor
+//! decides which goroutine loses its P.
 
 pub(crate) mod bound;
 pub(crate) mod nap;

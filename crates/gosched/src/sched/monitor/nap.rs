@@ -1,21 +1,21 @@
-//! sysmon's pause between two looks, and what ends it early.
+//! sysmon's pause between two scans, and the events that end it early.
 //!
-//! The pause has a file of its own so that `gosched-loom` explores it.
+//! It has a file of its own so that `gosched-loom` explores it.
 //!
 //! ```text
-//!  sysmon                               a timer that nobody watches    a goroutine that finds no P
+//!  sysmon                               a timer that no M watches      a goroutine that finds no P
 //!  1 store `until_ns` and the word      1 set the timer                1 store `pressed`
 //!  2 full barrier             (nap/2)   2 full barrier       (nap/1)   2 both words are SeqCst
-//!  3 look at the timers and `pressed`   3 asleep past it: wake sysmon  3 NAP or DOZE: wake sysmon
+//!  3 load the timers and `pressed`      3 asleep past it: wake sysmon  3 NAP or DOZE: wake sysmon
 //!  4 sleep until the first of them
 //! ```
 //!
-//! Proof sketch. Of the two barriers one is first. If it is nap/1, sysmon's look in step 3 finds the
-//! timer. If it is nap/2, the other thread finds the word and `until_ns` of the pause and wakes
+//! Proof sketch. One of the two barriers is first. If it is nap/1, sysmon's load in step 3 finds
+//! the timer. If it is nap/2, the other thread finds the word and `until_ns` of the pause and wakes
 //! sysmon. Without step 3 sysmon oversleeps by at most one pause (10 ms).
 //!
-//! ORDER: the three words are written SeqCst, and read SeqCst where the look decides whether sysmon
-//! sleeps on. A Relaxed look is a hint that the next look makes good, or follows a fence.
+//! ORDER: the three words are stored SeqCst. They are loaded SeqCst where the load decides whether
+//! sysmon sleeps on. A Relaxed load is a hint that the next scan makes good, or follows a fence.
 
 use crate::shim::{AtomicBool, AtomicU64, Futex, Relaxed, SeqCst, fence};
 
@@ -29,11 +29,11 @@ pub(crate) const REST: u32 = 5;
 /// sysmon's word, the end of its pause, and the request that ends a nap.
 pub(crate) struct Nap {
     pub(crate) word: Futex,
-    /// Until when it naps, dozes or rests; for a goroutine that sets a timer that nobody watches.
+    /// When the nap, doze or rest ends; read by a goroutine that sets a timer that no M watches.
     until_ns: AtomicU64,
-    /// A goroutine was made runnable and found no P.
+    /// A goroutine was readied and found no P.
     pressed: AtomicBool,
-    /// sysmon's own: its last look has seen `pressed`, so the pause need not end for it.
+    /// The last scan has seen `pressed`, so `pressed` need not end the pause. sysmon's own.
     is_heard: AtomicBool,
 }
 
@@ -47,14 +47,14 @@ impl Nap {
         }
     }
 
-    /// Ends any sleep, the one between two looks too.
+    /// Ends any sleep of sysmon, also a pause between two scans.
     #[cold]
     pub(crate) fn wake(&self) {
         self.word.0.store(CALLED, SeqCst);
         Futex::wake_one(&self.word);
     }
 
-    /// A goroutine was made runnable and no P is idle.
+    /// A goroutine was readied and no P is idle.
     #[inline]
     pub(crate) fn press(&self) {
         if !self.pressed.load(Relaxed) {
@@ -65,21 +65,21 @@ impl Nap {
         }
     }
 
-    /// Whether a goroutine has pressed since the last one was served. sysmon's look.
+    /// Whether a goroutine has pressed since the last press was served. sysmon's scan.
     pub(crate) fn is_pressed(&self) -> bool {
         let is_pressed = self.pressed.load(SeqCst);
         self.is_heard.store(is_pressed, Relaxed);
         is_pressed
     }
 
-    /// Takes the request back if `is_served` says that nobody waits. sysmon.
+    /// Withdraws the press if `is_served` returns that no goroutine waits. sysmon.
     ///
-    /// The word is cleared before the look: a goroutine that is queued after the look finds it clear
-    /// and presses again.
+    /// It clears `pressed` before it looks at the queues: a goroutine that is queued after that
+    /// look finds `pressed` clear and presses again.
     pub(crate) fn unpress_if(&self, is_served: impl FnOnce() -> bool) -> bool {
         self.pressed.store(false, SeqCst);
-        // FENCE: press/2 — the clearing before the look at the queues; meets wake/1 (press/1), which
-        // lies between the enqueue and `press`.
+        // FENCE: press/2 — the clearing before the look at the queues; meets wake/1 (press/1),
+        // which lies between the enqueue and `press`.
         fence(SeqCst);
         let is_served = is_served();
         if !is_served {
@@ -88,9 +88,9 @@ impl Nap {
         is_served
     }
 
-    /// A timer for `when` was set, or is there, that no M watches.
+    /// A timer for `when` was set, or exists, that no M watches.
     pub(crate) fn timer_set(&self, when: u64) {
-        // FENCE: nap/1 — the timer before the look at the pause; meets nap/2 in `pause`.
+        // FENCE: nap/1 — the timer before the load of the word; meets nap/2 in `pause`.
         fence(SeqCst);
         let is_paused = matches!(self.word.0.load(SeqCst), NAP | DOZE | REST);
         if is_paused && self.until_ns.load(SeqCst) > when {
@@ -98,15 +98,16 @@ impl Nap {
         }
     }
 
-    /// Sleeps until `end`, the time that `wanted` gives, or a call. `word` is the kind of pause. sysmon.
+    /// Sleeps until `end`, the time that `wanted` returns, or a call. `word` is the kind of pause.
+    /// sysmon.
     pub(crate) fn pause(&self, word: u32, end: u64, wanted: impl FnOnce() -> u64) {
         self.until_ns.store(end, SeqCst);
         self.word.0.store(word, SeqCst);
-        // FENCE: nap/2 — the pause before the look at the timers and at `pressed`; meets nap/1 in
+        // FENCE: nap/2 — the pause before the loads of the timers and of `pressed`; meets nap/1 in
         // `timer_set`, and the order of the two words in `press`.
         fence(SeqCst);
         let wanted = wanted();
-        // A request that came after the look is looked at now. A rest is ended by none.
+        // A press that came after the scan ends the pause now. No press ends a rest.
         let was_heard = self.is_heard.load(Relaxed) || word == REST;
         if was_heard || !self.pressed.load(SeqCst) {
             let word = self.word.0.load(Relaxed);
@@ -115,7 +116,7 @@ impl Nap {
             }
         }
         self.word.0.store(AWAKE, SeqCst);
-        // The next look may not ask: a request that comes meanwhile is not to be taken for one that was heard.
+        // The next scan may skip `is_pressed`. A press that comes meanwhile must not count as seen.
         self.is_heard.store(false, Relaxed);
     }
 }

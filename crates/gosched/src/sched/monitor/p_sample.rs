@@ -1,37 +1,41 @@
-//! What sysmon has seen of a P, and what follows from it without asking the kernel again (SM, D8). Who is asked, signalled or
-//! loses its P then is decided in `retake`.
+//! What sysmon has sampled of a P, and what follows from it without another question to the kernel
+//! (SM, D8).
+//!
+//! It saves reads of `/proc`: sysmon asks the kernel only if no earlier sample has the answer.
+//! `retake` decides which goroutine is asked to yield, is signalled, or loses its P.
 
 use crate::sched::model::word::Word;
 use crate::sched::monitor::retake::{BLOCKED_NS, SLICE_NS};
 
-/// A look at a CPU clock is compared with one at least this much older.
+/// Two samples of a CPU clock are compared if they are at least this far apart.
 const BUSY_SPAN_NS: u64 = 100_000;
 
-/// What sysmon saw of a P at its last look; sysmon's alone.
+/// sysmon's last sample of a P; only sysmon uses it.
 #[derive(Default)]
 pub(crate) struct SeenP {
     pub(in crate::sched) tick: Word<u32>,
     pub(in crate::sched) since_ns: Word<u64>,
     pub(in crate::sched) call: Word<u32>,
     pub(in crate::sched) call_since_ns: Word<u64>,
-    /// The CPU clock of its M at the last look, and at the first of this slice; 0: not looked at.
+    /// The CPU clock of its M at the last sample, and at the first of this slice; 0: not read.
     pub(in crate::sched) cpu_ns: Word<u64>,
     pub(in crate::sched) first_cpu_ns: Word<u64>,
-    /// An earlier look at the clock, and whether its thread has had the CPU for 3/4 of the time since the one before.
+    /// An earlier sample of the clock, and whether the thread used the CPU for 3/4 of the time
+    /// between that sample and the one before.
     pub(in crate::sched) span_ns: Word<u64>,
     pub(in crate::sched) span_cpu_ns: Word<u64>,
     pub(in crate::sched) is_busy: Word<bool>,
-    /// The clock at a look after which the kernel said that its M can run, and when that was.
+    /// The CPU clock and the time at which the kernel last reported the M as runnable.
     pub(in crate::sched) ready_cpu_ns: Word<u64>,
     pub(in crate::sched) ready_ns: Word<u64>,
-    /// The same where the kernel said that it sleeps, too short a time to take its P.
+    /// The CPU clock when the kernel reported the M as blocked, too early to take its P.
     pub(in crate::sched) asleep_cpu_ns: Word<u64>,
-    /// When its goroutine was asked to make room; 0: it was not.
+    /// When its goroutine was asked to yield; 0: it was not.
     pub(in crate::sched) asked_ns: Word<u64>,
 }
 
 impl SeenP {
-    /// A new slice.
+    /// A new time slice began.
     pub(in crate::sched) fn begin(&self, tick: u32, now: u64) {
         self.tick.set(tick);
         self.since_ns.set(now);
@@ -44,7 +48,8 @@ impl SeenP {
         self.asked_ns.set(0);
     }
 
-    /// A look at the CPU clock; returns whether it has stood still since the last.
+    /// Records a sample of the CPU clock; returns whether the clock has stood still since the last
+    /// one.
     pub(in crate::sched) fn note_cpu(&self, cpu: u64, now: u64) -> bool {
         let before = self.cpu_ns.replace(cpu);
         if before == 0 {
@@ -59,19 +64,20 @@ impl SeenP {
         before == cpu
     }
 
-    /// The thread has had no CPU since the last look, and the kernel has said, after the look at the clock, that it can run.
+    /// The kernel reported the thread as runnable, and its CPU clock had not moved before that.
     pub(in crate::sched) fn note_ready(&self, cpu: u64, now: u64) {
         self.ready_cpu_ns.set(cpu);
         self.ready_ns.set(now);
     }
 
-    /// Whether an answer that the kernel has given is still the answer, or comes too early to matter.
+    /// Whether the kernel's last answer still holds, or a new one would come too early to matter.
     pub(in crate::sched) fn is_known(&self, cpu: u64, age: u64, now: u64) -> bool {
         self.waits_for_cpu(now) || age < BLOCKED_NS && self.asleep_cpu_ns.get() == cpu
     }
 
-    /// Whether the thread could run and has had no CPU since: it cannot have gone to sleep, and the kernel need not be asked again.
-    /// Not for long, should a clock ever stand still for one that runs.
+    /// Whether the thread was runnable and has had no CPU since. It cannot have blocked without
+    /// running, so the kernel need not be asked again. Valid for one slice only, in case a clock
+    /// stands still while its thread runs.
     pub(in crate::sched) fn waits_for_cpu(&self, now: u64) -> bool {
         self.ready_cpu_ns.get() == self.cpu_ns.get() && now - self.ready_ns.get() < SLICE_NS
     }
@@ -81,7 +87,7 @@ impl SeenP {
 mod tests {
     use super::*;
 
-    /// Times of three looks.
+    /// Times of three samples.
     const FIRST: u64 = 77 * SLICE_NS;
     const SECOND: u64 = FIRST + 250_000;
     const THIRD: u64 = SECOND + 250_000;

@@ -1,24 +1,36 @@
-//! Making room when nobody wants to (U5, D7).
+//! Preempts goroutines that have used up their time slice (U5, D7).
 //!
-//! A goroutine that has had its slice is *asked* first: a flag that it sees when it next leaves the runtime. If it never does, the
-//! monitor *insists*: SIGURG to its thread. The handler does not switch stacks. Whatever the goroutine was doing (allocating,
-//! printing, holding a lock of libc) is its thread's business, so the goroutine stays on the thread, queued like any other,
-//! and the thread gives its P away and waits inside the handler until somebody brings one (`bound`).
+//! It exists because a goroutine may compute for ever without calling the runtime.
+//!
+//! sysmon first *asks*: it sets a flag that the goroutine sees when it next leaves the runtime. If
+//! the goroutine never enters the runtime, sysmon *insists*: it sends SIGURG to the thread. The
+//! handler does not switch stacks. Whatever the goroutine was doing (allocating, printing, holding
+//! a lock of libc) depends on its thread. So the goroutine stays on the thread and is queued like
+//! any other. The thread gives its P away and waits inside the handler until another M brings one
+//! (`bound`).
 //!
 //! ```text
 //!  sysmon                    the handler, on the goroutine's thread
 //!  1 YIELD in m.asked        1 not asked by us, inside the runtime, not to be preempted: return
 //!  2 50 µs later: computes?  2 enter the runtime (and find out whether there still is a P)
-//!    m.signalled, SIGURG     3 Running → Preempted → Waiting → Runnable, queued as spent, bound to this M
-//!                            4 the P goes to the next one; sleep; come back with another P
+//!    m.signalled, SIGURG     3 Running → Preempted → Waiting → Runnable, queued as spent, bound to
+//!                              this M
+//!                            4 hand off the P; sleep; continue with another P
 //! ```
 //!
-//! A thread waits so for each goroutine that was ever taken by surprise and has not left by itself since. Where threads become
-//! scarce such a goroutine is exchanged for another that waits so; one more may wait while an M is idle and a goroutine is queued
-//! that leaves its thread by itself (`Sched::exchange`); those that have not begun wait. See "At the thread limit" in `README.md`.
+//! Each goroutine that was preempted so, and has not left its thread by itself since, holds a
+//! thread. Where threads become scarce (`Sched::exchange`):
 //!
-//! The signal is sent to a thread that computes (`retake`). If it has begun a system call by the time it arrives and that would
-//! return EINTR, the handler puts the call back (`sys::Interrupted`).
+//! - a preempted goroutine swaps places with another one that waits so;
+//! - one more may wait while an M is idle and a goroutine is queued that leaves its thread by
+//!   itself;
+//! - goroutines that have not begun wait.
+//!
+//! See "At the thread limit" in `README.md`.
+//!
+//! The signal is sent to a thread that computes (`retake`). The thread may have begun a system call
+//! by the time the signal arrives. If that call would return EINTR, the handler restarts it
+//! (`sys::Interrupted`).
 //!
 //! CONTEXT: signal, for everything the handler calls: no allocation, no thread-local, no `errno`.
 
@@ -40,17 +52,17 @@ use crate::sched::monitor::syscall;
 use crate::tls::scope;
 use crate::{signal, sys};
 
-/// The signal, unless asked otherwise: ignored by default, passed on silently by debuggers.
+/// The default signal: its default action is to be ignored, and debuggers pass it on silently.
 pub(crate) const SIGNAL: c_int = libc::SIGURG;
 
-/// Signals whose handler can be ours.
+/// Size of a table indexed by signal number.
 const SIGNALS: usize = 65;
 
-/// The actions before ours.
+/// The program's actions, from before ours were installed.
 static OLD: [AtomicPtr<libc::sigaction>; SIGNALS] =
     [const { AtomicPtr::new(std::ptr::null_mut()) }; SIGNALS];
 
-/// Whether the threads of the program had the signal blocked when the first runtime began.
+/// Whether the program's threads had the signal blocked when the first runtime began.
 static WAS_BLOCKED: AtomicBool = AtomicBool::new(false);
 
 /// Installs the handler for `signal`, once per process. In user context.
@@ -60,11 +72,12 @@ pub(crate) fn install(signal: c_int) -> io::Result<()> {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     };
     if old.load(Acquire).is_null() {
-        // The old action must be known before ours can run, so it is read first.
+        // The old action must be known before our handler can run, so it is read first.
         let before = Box::into_raw(Box::new(sys::read_action(signal)?));
         // ORDER: Release; pairs with the Acquire in `pass_on`.
         old.store(before, Release);
-        // SAFETY: D7, the handler is async-signal-safe and runs on the M's alternate stack.
+        // SAFETY: D7. `on_signal` and all it calls are async-signal-safe (CONTEXT: signal). It runs
+        // on the alternate stack that each M installs before its thread unblocks the signal.
         let installed = unsafe {
             sys::sigaction_install(signal, on_signal, libc::SA_ONSTACK | libc::SA_RESTART)
         };
@@ -76,35 +89,37 @@ pub(crate) fn install(signal: c_int) -> io::Result<()> {
     Ok(())
 }
 
-/// Our handler, as the system names it.
+/// The address of our handler, as the kernel reports it.
 pub(crate) fn handler() -> usize {
     on_signal as *const () as usize
 }
 
-/// Whether our handler is the one in place.
+/// Whether our handler is installed.
 pub(crate) fn is_installed(signal: c_int) -> bool {
     sys::current_handler(signal) == Some(handler())
 }
 
-/// The calling M can be reached by the signal, whatever its creator's mask was.
+/// Unblocks the signal on the calling M, whatever mask it inherited.
 pub(crate) fn prepare_thread(signal: c_int) {
     if sys::unblock_signal(signal) {
         WAS_BLOCKED.store(true, Relaxed);
     }
 }
 
-/// The child of a fork goes on with the program's own mask and disposition.
+/// Restores the program's own mask and action in the child of a fork.
 pub(crate) fn restore_in_child() {
     for (signal, old) in OLD.iter().enumerate() {
-        // SAFETY: D7, stored by `install`, never freed.
+        // SAFETY: D7. The pointer is null or comes from `Box::into_raw` in `install`; the box is
+        // never freed.
         let Some(old) = (unsafe { old.load(Acquire).as_ref() }) else {
             continue;
         };
         if is_installed(signal as c_int) {
-            // SAFETY: D7, what the process had; the call is async-signal-safe.
+            // SAFETY: D7. `old` is the action that `install` read from the kernel, so it is valid.
+            // `sigaction` is async-signal-safe.
             unsafe { libc::sigaction(signal as c_int, old, std::ptr::null_mut()) };
         }
-        // A runtime of its own, if it may have one, installs the handler anew.
+        // A new runtime in the child, if it may have one, installs the handler again.
         OLD[signal].store(std::ptr::null_mut(), Release);
         if WAS_BLOCKED.load(Relaxed) && current_m().is_some() {
             sys::block_signal(signal as c_int);
@@ -113,7 +128,8 @@ pub(crate) fn restore_in_child() {
 }
 
 extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: D7, the kernel passes a valid siginfo.
+    // SAFETY: D7. `info` is the kernel's argument to this handler (SA_SIGINFO), valid until it
+    // returns.
     let is_timer = unsafe { sys::is_marked_timer(info) };
     let m = interrupted_m();
     let is_sent = m.is_some_and(|m| m.signalled.swap(false, Acquire));
@@ -121,9 +137,10 @@ extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut
         pass_on(signal, info, context);
     }
     if let Some(m) = m.filter(|_| is_sent || is_timer) {
-        // SAFETY: D7, the kernel's own word; the handler is still running.
+        // SAFETY: D7. `context` is the kernel's argument to this handler, valid until it returns.
+        // No other reference to it exists.
         let mut interrupted = unsafe { sys::Interrupted::new(context) };
-        // The look before the signal was too early by a moment.
+        // The thread began a call after sysmon read its state.
         if interrupted.is_call_cut_short() {
             let calls = &m.sched().calls;
             match interrupted.restart_call() {
@@ -141,21 +158,25 @@ extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut
     }
 }
 
-/// Whether the signal is one of ours: it says so, or, where it could not be marked, it comes from this process and is expected.
-/// One that comes when it is not expected any more, for want of a CPU, is ours too.
+/// Whether the signal is ours. It carries our mark; or, where the kernel refuses marks, it comes
+/// from this process and is expected. A marked signal that arrives late, for want of a CPU, is ours
+/// too.
 fn is_from_us(info: *mut libc::siginfo_t, is_expected: bool) -> bool {
-    // SAFETY: D7, the kernel passes a valid siginfo; a thread-directed signal has the sender in it.
+    // SAFETY: D7. `info` is the kernel's argument to the handler, valid until it returns. With
+    // SI_TKILL the kernel has filled in the sender.
     unsafe {
         sys::is_marked(info)
             || is_expected && (*info).si_code == libc::SI_TKILL && (*info).si_pid() == sys::getpid()
     }
 }
 
-/// The M does what the signal is about; one that was not sent is about a stray (`stray`).
+/// Does what the signal asks of the M. A signal that sysmon did not send concerns a stray
+/// (`stray`).
 fn answer(m: Mp, is_sent: bool) {
     let sched = m.sched();
-    // Inside, on the way from one FS to another, in a stretch that must not be interrupted, in a runtime where nobody would
-    // bring a P, among the loader's lists: later, or never.
+    // Not now, or never, if the thread is inside the runtime, is changing its FS, must not be
+    // preempted, or is among the loader's lists; or if the runtime is dead, where no M would bring
+    // a P.
     if m.claim.depth() != 0 || !is_settled(m) || !m.may_be_preempted() || sched.dead.load(Relaxed) {
         return;
     }
@@ -191,16 +212,16 @@ fn answer(m: Mp, is_sent: bool) {
 }
 
 impl Sched {
-    /// The goroutine makes room without leaving its thread. Inside the runtime, on the thread.
+    /// The goroutine gives up its P without leaving its thread. Inside the runtime, on the thread.
     fn park_here(&self, inside: &mut Inside, g: Gp) {
         let m = inside.m();
         let mut core = self.core.lock();
         if self.dead.load(Relaxed) {
-            return; // from now on nobody is woken
+            return; // a dead runtime wakes no thread
         }
         let exchange = self.exchange(&mut core, inside.held());
         let is_limit = self.is_at_last_threads(&core);
-        let says_so = is_limit && !core.is_refused; // of a refusal the creator speaks
+        let says_so = is_limit && !core.is_refused; // the creator reports a refusal itself
         if matches!(exchange, Exchange::Impossible) {
             drop(core);
             self.wake_for_global();
@@ -231,7 +252,8 @@ impl Sched {
                 }
             }
             _ if self.is_stopping() => {
-                // Its slice may not be over, but stops follow each other without end: it waits for its turn.
+                // The slice may not be over, but stops of the world may follow each other without
+                // end. So the goroutine goes to the tail.
                 self.global_put(&mut core, g);
                 self.stop_p(&mut core, p);
                 drop(core);
@@ -245,7 +267,7 @@ impl Sched {
         self.wait_bound(m, g);
     }
 
-    /// Says once that threads have run out for goroutines that do not make room.
+    /// Prints once that preempted goroutines hold all threads.
     fn say_limit(&self) {
         if !self.calls.has_said_limit.swap(true, SeqCst) {
             sys::eprint_raw(format_args!(
@@ -257,14 +279,17 @@ impl Sched {
     }
 }
 
-/// Not ours, or not ours alone: whoever receives it, and the program's own handler.
+/// Passes the signal to its receivers and to the program's own handler: it is not ours, or not ours
+/// alone.
 fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // ORDER: Acquire; pairs with the Release in `install`.
     let old = OLD.get(signal as usize).map(|old| old.load(Acquire));
-    // SAFETY: D7, stored by `install`, never freed.
+    // SAFETY: D7. The pointer is null or comes from `Box::into_raw` in `install`; the box is never
+    // freed.
     let Some(old) = old.and_then(|old| unsafe { old.as_ref() }) else {
         return;
     };
-    // SAFETY: D7, what the process had, and what the kernel passed to our own handler.
+    // SAFETY: D7. `old` is the program's action as `install` read it from the kernel. The other
+    // arguments are the kernel's to our own handler.
     unsafe { signal::handler::note_and_pass_on(old, signal, info, context) };
 }

@@ -1,33 +1,45 @@
-//! Taking Ps from whoever blocks, and asking those who do not stop (SM, D7, D8). The monitor's work, and in part that of the leader
-//! of a stopping world; the claim lock lets one of them at a time.
+//! Takes Ps from goroutines that block, and preempts goroutines that compute too long (SM, D7, D8).
 //!
-//! What a P may be doing, what it looks like, and what is done:
+//! It exists because user code may block or compute without calling the runtime. sysmon calls it,
+//! and in part the leader of a stopping world. The claim lock admits one of them at a time.
 //!
 //! ```text
-//!  in a marked call         status Syscall, the same call for 20 µs       retaken, if others wait; after 10 ms in any case
-//!  blocked in the kernel,   same time slice for 1 ms, the thread used no  claimed (`claim`), if others wait; after 10 ms in any
-//!  unmarked                 CPU, the kernel says that it sleeps; after    case. Its M is a *stray* from then on
-//!                           10 ms one such sight is enough
-//!  computing                same time slice for 10 ms                     asked; 50 µs later or more signalled (`preempt`), if
-//!                                                                         others wait
-//!  the same, and somebody   same time slice for 0.5 ms                    as above: it is the oldest who must make room
-//!  was just woken
+//!  the P is                how sysmon sees it                   what sysmon does
+//!  in a marked call        status Syscall, the same call        retakes the P if goroutines wait;
+//!                          for 20 µs                            after 10 ms in any case
+//!  blocked in the kernel,  same time slice for 1 ms, no CPU     claims the P (`claim`) if
+//!  unmarked                time used, the kernel reports that   goroutines wait; after 10 ms in
+//!                          the thread is blocked; after 10 ms   any case. The M is a *stray*
+//!                          one such report is enough            from then on
+//!  computing               same time slice for 10 ms            if goroutines wait: asks, and at
+//!                                                               least 50 µs later signals
+//!                                                               (`preempt`)
+//!  computing, and a        same time slice for 0.5 ms           the same, for the P with the
+//!  goroutine was readied                                        oldest slice
 //! ```
 //!
-//! Time alone proves nothing: on a busy machine a thread may wait long for a CPU, and nothing is won by signalling it. Nor does a
-//! CPU clock that stands still: it does so then, too.
-//! What the kernel says of the thread (`/proc/self/task/TID/syscall`) decides, and is asked right before any signal is sent, so
-//! that hardly a call is met by one. A thread that was woken in a call and waits for a CPU to return on also counts as running;
-//! so a signal is sent only to one that has used its CPU for 3/4 of the time between two looks, or 200 µs of it without going
-//! to sleep (its count of voluntary switches is the same). One that has had less than 200 µs of CPU since its slice was first
-//! looked at is spared, for up to 100 ms. And one that could run when the kernel was asked, and whose clock has not moved since,
-//! has had no CPU to go to sleep with: it is not asked about again, makes no room for others, and is no reason to look soon.
-//! On a machine that is shared this is what most looks find.
+//! Why these tests:
+//!
+//! - Time alone proves nothing. On a busy machine a runnable thread may wait long for a CPU, and a
+//!   signal does not help it.
+//! - A stopped CPU clock proves nothing either: a runnable thread that waits for a CPU looks the
+//!   same.
+//! - So the kernel's report of the thread (`/proc/self/task/TID/syscall`) decides. sysmon reads it
+//!   right before it sends a signal, so that signals hardly ever meet a system call.
+//! - A thread that was woken in a call and waits for a CPU to return on also counts as running. So
+//!   the signal goes only to a thread that has used its CPU for 3/4 of the time between two scans,
+//!   or 200 µs of CPU time without going to sleep (its count of voluntary switches is unchanged).
+//! - A goroutine that has used less than 200 µs of CPU time since its slice was first seen is
+//!   spared, for up to 100 ms.
+//! - A thread that was runnable when the kernel was asked, and whose CPU clock has not moved since,
+//!   cannot have blocked without running. sysmon skips the `/proc` read, does not preempt the
+//!   goroutine, and does not scan sooner for it. On a shared machine most scans find this case.
 //!
 //! An M whose P was claimed is a *stray* until it is back in the runtime (`stray`).
 //!
-//! ORDER: `m.p` and `p.m` are stored with Release; pairs with the Acquire loads of `p.m` in `retake` and `force_stop`: who
-//! finds an M at a P sees what that M was when it was bound.
+//! ORDER: `m.p` and `p.m` are stored with Release. The stores pair with the Acquire loads of `p.m`
+//! in `retake` and `force_stop`: a thread that finds an M at a P sees the M's fields as they were
+//! when the two were bound.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::AtomicBool;
@@ -50,44 +62,46 @@ use crate::sys::{Doing, TaskFile};
 pub(crate) const SLICE_NS: u64 = 10_000_000;
 /// A marked call shorter than this keeps its P.
 const MARKED_NS: u64 = 20_000;
-/// Who sleeps in the kernel for this long is blocked, if others wait.
+/// A thread that is blocked in the kernel for this long loses its P, if goroutines wait.
 pub(in crate::sched) const BLOCKED_NS: u64 = 1_000_000;
-/// From this age on the CPU clock is watched.
+/// sysmon reads the CPU clock of a slice from this age on.
 const SAMPLE_NS: u64 = 200_000;
-/// Who has run for this long makes room for somebody just woken.
+/// A goroutine that has run for this long is preempted for a readied one.
 const PRESS_NS: u64 = 500_000;
-/// Who has used less than this since its slice was first looked at has had no CPU, and is no reason for a signal ...
+/// A goroutine that has used less CPU time since its slice was first seen gets no signal ...
 const BUSY_NS: u64 = 200_000;
-/// ... until it has had the P for as long as this.
+/// ... until it has held the P for this long.
 const PATIENCE_NS: u64 = 100_000_000;
 /// Between the request and the signal.
 pub(crate) const INSIST_NS: u64 = 50_000;
-/// A thread that has used this much CPU without going to sleep computes, and will for a while.
+/// A thread that has used this much CPU time without going to sleep computes.
 const PULSE_NS: u64 = 200_000;
-/// A signal that has not arrived after this is not going to.
+/// A signal that has not arrived after this time counts as lost.
 const LOST_NS: u64 = 100_000_000;
-/// So many in a row mean that the thread does not take them.
+/// This many lost signals in a row mean that the thread has the signal blocked.
 const LOST_IN_A_ROW: u32 = 10;
-/// Descriptors kept open for looking at threads.
+/// How many descriptors of `/proc` files stay open.
 const FILES_MAX: u32 = 128;
 
-/// Between two looks: while a marked call holds a P that others want; while somebody may be stuck; while others wait; while who
-/// holds a P waits for a CPU.
+/// Between two scans: while a marked call holds a P that others want; while a P may be stuck; while
+/// goroutines wait; while the thread that holds a P waits for a CPU.
 const PACE_MARKED_NS: u64 = 20_000;
 const PACE_STUCK_NS: u64 = 250_000;
 const PACE_WAITING_NS: u64 = 500_000;
 const PACE_READY_NS: u64 = 1_000_000;
-/// Where every look finds that all have got on, the next one comes later, by so many doublings. Not so late that it is a doze.
+/// While every scan finds progress, the interval doubles, at most this many times. It stays below a
+/// DOZE.
 const CALM_MAX: u32 = 1;
 
 /// What the claim lock guards.
 pub(crate) struct Claims {
     pub(in crate::sched) strays: StrayList,
-    /// Descriptors kept open.
+    /// How many descriptors are open.
     files: u32,
 }
 
-// SAFETY: D9, the pointers are followed under the lock only.
+// SAFETY: D9. The list holds pointers to Ms, which are type-stable. They are followed only through
+// `Held<Claims>`, which is proof of the claim lock.
 unsafe impl Send for Claims {}
 
 impl Claims {
@@ -99,18 +113,19 @@ impl Claims {
     }
 }
 
-/// What the holder of the claim lock knows of an M.
+/// What sysmon knows of an M; guarded by the claim lock.
 #[derive(Default)]
 pub(crate) struct Watched(UnsafeCell<Knowledge>);
 
 #[derive(Default)]
 struct Knowledge {
     file: Option<TaskFile>,
-    /// When a signal was last sent to it.
+    /// When a signal was last sent to its thread.
     sent_ns: u64,
-    /// Signals in a row that have not arrived.
+    /// Consecutive signals that have not arrived.
     lost: u32,
-    /// Its CPU clock, and how often it had gone to sleep, when a signal was last considered.
+    /// The thread's CPU clock and its count of voluntary switches when a signal was last
+    /// considered.
     pulse: Option<(u64, Option<u64>)>,
 }
 
@@ -132,18 +147,17 @@ pub(crate) struct CallCounters {
     pub(crate) retaken: Count,
     /// Ps taken from goroutines blocked in the kernel.
     pub(crate) claimed: Count,
-    /// Claims that were taken back, because the goroutine moved.
+    /// Claims that were cancelled because the goroutine moved.
     pub(crate) cancelled: Count,
-    /// Signals sent.
     pub(crate) signals: Count,
-    /// Goroutines that made room in the handler.
+    /// Goroutines that gave up their P in the signal handler.
     pub(crate) parked: Count,
-    /// Goroutines that could not, for lack of threads.
+    /// Goroutines that kept their P there, for lack of threads.
     pub(crate) refused: Count,
-    /// System calls that a signal cut short: put back, and not.
+    /// System calls that a signal cut short: restarted, and not.
     pub(crate) restarted: Count,
     pub(crate) interrupted: Count,
-    /// Strays that came back and had computed without a P, and the CPU time they had used.
+    /// Strays that came back after computing without a P, and the CPU time they used.
     pub(crate) overshoots: Count,
     pub(crate) overshoot_ns: Count,
     pub(crate) has_said_limit: AtomicBool,
@@ -151,12 +165,13 @@ pub(crate) struct CallCounters {
     pub(crate) is_signal_lost: AtomicBool,
     /// `/proc` was found unreadable.
     pub(crate) has_no_proc: AtomicBool,
-    /// There is no membarrier.
+    /// The kernel refuses membarrier.
     pub(crate) has_no_membarrier: AtomicBool,
 }
 
 impl crate::sched::model::m::M {
-    /// Whether its thread has used CPU for a while and not gone to sleep. Under the claim lock.
+    /// Whether the thread has used CPU time for a while without going to sleep. Under the claim
+    /// lock.
     fn has_only_computed(&self, claims: &mut Claims) -> bool {
         let tid = self.tid.load(Relaxed);
         let Some(cpu) = sys::thread_cpu_ns(tid) else {
@@ -175,8 +190,8 @@ impl crate::sched::model::m::M {
 }
 
 impl Sched {
-    /// One look at every P and at the strays. Returns how soon the next should come (None: nothing is urgent), and whether a P was
-    /// taken. sysmon.
+    /// Scans every P and the strays. Returns how soon the next scan should come (None: nothing is
+    /// urgent), and whether a P was taken. sysmon.
     pub(crate) fn retake(&self, now: u64) -> (Option<u64>, bool) {
         let mut claims = self.claims.lock();
         let taken = || self.calls.retaken.get() + self.calls.claimed.get();
@@ -202,14 +217,15 @@ impl Sched {
         if waits {
             pace = pace.min(PACE_WAITING_NS << calm.min(CALM_MAX));
         }
-        // Also where nobody waits: a request that was served in the meantime is taken back here. Left standing it would end
-        // each pause as it begins (`Nap::pause`), for as long as a goroutine computes.
+        // Also if no goroutine waits: this call withdraws a press that was served in the meantime.
+        // Otherwise the press would end each pause at once (`Nap::pause`), for as long as a
+        // goroutine computes.
         pace = pace.min(self.press(&mut claims, oldest, now));
         pace = pace.min(self.look_at_strays(&mut claims));
         ((pace < u64::MAX).then_some(pace), taken() != taken_before)
     }
 
-    /// A P left behind by a marked call (P3).
+    /// A P that a marked call left behind (P3).
     fn look_at_marked(&self, p: Pp, now: u64, waits: bool) -> u64 {
         let seen = &p.seen;
         let call = p.syscalltick.load(Relaxed);
@@ -233,8 +249,8 @@ impl Sched {
         PACE_MARKED_NS
     }
 
-    /// A P that is in use. Returns for how long its goroutine has been at it (0: just begun, or inside the runtime), and how soon
-    /// to look again.
+    /// A P in use. Returns the age of its time slice (0: just begun, or inside the runtime), and
+    /// how soon to scan again.
     fn look_at_running(
         &self,
         claims: &mut Held<'_, Claims>,
@@ -268,7 +284,8 @@ impl Sched {
         }
         match waits {
             false => (age, u64::MAX),
-            // It has no CPU, and so keeps nobody from one. When it gets one it may see that it was asked.
+            // The thread has no CPU, so it keeps no other thread from one. Once it runs it may see
+            // the request.
             true if seen.waits_for_cpu(now) => {
                 if is_due {
                     m.ask(YIELD);
@@ -283,7 +300,7 @@ impl Sched {
         }
     }
 
-    /// Takes the P of a goroutine that sleeps in the kernel.
+    /// Takes the P of a goroutine that is blocked in the kernel.
     fn look_whether_blocked(&self, claims: &mut Held<'_, Claims>, p: Pp, m: Mp, now: u64) -> bool {
         let seen = &p.seen;
         let age = now - seen.since_ns.get();
@@ -291,7 +308,7 @@ impl Sched {
             return false;
         };
         let has_stood_still = seen.note_cpu(cpu, now);
-        // One that sleeps again and again, a little each time, has had its slice, too.
+        // A goroutine that sleeps often and briefly has also used up its slice.
         let is_suspect = has_stood_still || age >= SLICE_NS;
         if !is_suspect || seen.is_known(cpu, age, now) || !self.has_thread_to_spare() {
             return false;
@@ -318,12 +335,13 @@ impl Sched {
         true
     }
 
-    /// Takes p from m, which sleeps in the kernel; false: not, or not yet.
+    /// Takes p from m, which is blocked in the kernel; returns false if p stays with m for now.
     fn take_blocked(&self, claims: &mut Held<'_, Claims>, m: Mp, p: Pp, tick: u32) -> bool {
         if !self.calls.has_no_membarrier.load(Relaxed) {
             return self.claim(claims, m, p, tick);
         }
-        // It must let go itself, in the handler; the signal cuts short what it waits in.
+        // Without membarrier the M must release the P itself, in the handler. The signal cuts its
+        // call short.
         if self.config.preemption && !m.signalled.load(Acquire) {
             m.ask(LET_GO);
             self.send(claims, m, sys::monotonic_ns());
@@ -331,7 +349,8 @@ impl Sched {
         false
     }
 
-    /// The claim itself (see `claim`): takes p from m and passes it on. The caller has seen p on m in time slice `tick`.
+    /// Takes p from m and hands it off, by the claim protocol (`claim`). The caller has seen p on m
+    /// in time slice `tick`.
     fn claim(&self, claims: &mut Held<'_, Claims>, m: Mp, p: Pp, tick: u32) -> bool {
         if self.calls.has_no_membarrier.load(Relaxed) || !m.claim.begin() {
             return false;
@@ -344,8 +363,8 @@ impl Sched {
         };
         if !m.claim.confirm(is_same) {
             self.calls.cancelled.add_shared(1);
-            // A filter may have come since the last claim. The M is asked by a signal from the
-            // next look on.
+            // A seccomp filter may have come since the last claim. If so, the next scan sends the M
+            // a signal instead.
             let is_served = sys::membarrier_register();
             self.calls.has_no_membarrier.store(!is_served, Relaxed);
             return false;
@@ -366,7 +385,8 @@ impl Sched {
         true
     }
 
-    /// Somebody was woken and found no P: the oldest makes room, if it is old enough. Returns how soon to look again.
+    /// A goroutine was readied and found no P: preempts the oldest slice, if it is old enough.
+    /// Returns how soon to scan again.
     fn press(&self, claims: &mut Held<'_, Claims>, oldest: Option<(u64, Pp, Mp)>, now: u64) -> u64 {
         if !self.sysmon.is_pressed() {
             return u64::MAX;
@@ -382,7 +402,7 @@ impl Sched {
         match oldest {
             Some((age, p, m)) if age >= PRESS_NS => self.ask_then_insist(claims, p, m, now),
             Some((age, ..)) => PRESS_NS - age,
-            None => u64::MAX, // all of them have just begun
+            None => u64::MAX, // all slices have just begun
         }
     }
 
@@ -393,7 +413,7 @@ impl Sched {
             m.ask(YIELD);
             return INSIST_NS;
         }
-        m.ask(YIELD); // a stretch inside the runtime may have cleared it
+        m.ask(YIELD); // leaving the runtime may have cleared it
         let used = p
             .seen
             .cpu_ns
@@ -406,8 +426,8 @@ impl Sched {
         INSIST_NS * 2
     }
 
-    /// Signals an M that computes; never one that sleeps in a call. `is_busy`: it has used its CPU for 3/4 of
-    /// the time between two looks.
+    /// Sends the signal to an M that computes, never to one that is blocked in a call. `is_busy`:
+    /// its thread has used its CPU for 3/4 of the time between two scans.
     pub(in crate::sched) fn insist(
         &self,
         claims: &mut Held<'_, Claims>,
@@ -424,7 +444,8 @@ impl Sched {
             }
             return;
         }
-        // Running may also mean: woken inside a call, which a signal would still cut short.
+        // A thread that was woken inside a call also counts as running, and a signal would still
+        // cut that call short.
         if (is_busy || m.has_only_computed(claims))
             && !matches!(self.doing(claims, m), Doing::Blocked(_))
         {
@@ -437,7 +458,7 @@ impl Sched {
         if now.saturating_sub(std::mem::replace(&mut known.sent_ns, now)) < LOST_NS {
             known.lost = 0; // the last one arrived in time
         }
-        // ORDER: Release; pairs with the Acquire in the handler.
+        // ORDER: Release; pairs with the Acquire swap in `preempt::on_signal`.
         m.signalled.store(true, Release);
         let signal = self.config.preemption_signal;
         if sys::signal_thread(m.tid.load(Relaxed), signal).is_ok() {
@@ -447,7 +468,8 @@ impl Sched {
         }
     }
 
-    /// A signal has not arrived for long: says so once if it cannot, and lets another one be sent.
+    /// A signal has not arrived for long: lets another one be sent. Prints once if the program has
+    /// replaced the handler or blocked the signal.
     fn look_for_signal(&self, claims: &mut Claims, m: Mp) {
         m.signalled.store(false, Relaxed);
         let known = m.watched.known(claims);
@@ -458,7 +480,7 @@ impl Sched {
         } else if known.lost >= LOST_IN_A_ROW {
             "blocked, in a thread of the runtime,"
         } else {
-            return; // it may just have had no CPU
+            return; // the thread may just have had no CPU
         };
         if !self.calls.is_signal_lost.swap(true, Relaxed) {
             sys::eprint_raw(format_args!(
@@ -468,7 +490,7 @@ impl Sched {
         }
     }
 
-    /// What the kernel says of the M's thread.
+    /// What the kernel reports of the M's thread.
     pub(crate) fn doing(&self, claims: &mut Held<'_, Claims>, m: Mp) -> Doing {
         if let Some(file) = &m.watched.known(claims).file {
             match file.doing() {
@@ -480,7 +502,8 @@ impl Sched {
             }
         }
         let Ok(file) = TaskFile::open(m.tid.load(Relaxed)) else {
-            // The thread may just have ended: is it this one file, or all of them?
+            // The thread may just have ended. The caller's own file shows whether `/proc` is
+            // readable at all.
             let own = TaskFile::open(sys::gettid());
             self.calls.has_no_proc.store(own.is_err(), Relaxed);
             return Doing::Unknown;
@@ -494,7 +517,7 @@ impl Sched {
         doing
     }
 
-    /// Nobody watches any more: the descriptors go.
+    /// Closes the descriptors: sysmon has ended.
     pub(crate) fn close_files(&self) {
         let mut claims = self.claims.lock();
         let core = self.core.lock();
@@ -505,23 +528,25 @@ impl Sched {
         }
     }
 
-    /// The M ends: it is watched no more.
+    /// The M ends: removes all that the monitor keeps of it.
     pub(crate) fn forget_m(&self, m: Mp) {
         let mut claims = self.claims.lock();
-        // The struct will be another thread's.
+        // Another thread will use the M struct.
         if std::mem::take(m.watched.known(&mut claims)).file.is_some() {
             claims.files -= 1;
         }
         self.forget_stray(&mut claims, m);
     }
 
-    /// Whether there is, or may be, a thread for a P that is taken away; one that waits with its goroutine is.
+    /// Whether a P that is taken away gets a thread. A thread that waits with a bound goroutine
+    /// counts.
     fn has_thread_to_spare(&self) -> bool {
         let core = self.core.lock();
         core.nparked > 0 || self.spare_ms(&core) > 0
     }
 
-    /// The world is to stop and Ps are still out: takes those that nobody uses, signals those that compute. The leader.
+    /// The world is to stop and some Ps still run. Takes the Ps whose goroutines block, and signals
+    /// the threads that compute. The leader.
     pub(crate) fn force_stop(&self) {
         let mut claims = self.claims.lock();
         let now = sys::monotonic_ns();
@@ -541,7 +566,7 @@ impl Sched {
                     };
                     m.ask(YIELD);
                     match self.doing(&mut claims, m) {
-                        // Without a thread to go on with it would be stopped for good.
+                        // Without a thread to hand the P to, it could never stop.
                         Doing::Blocked(_) if self.has_thread_to_spare() => {
                             self.take_blocked(&mut claims, m, p, tick);
                         }
@@ -554,7 +579,8 @@ impl Sched {
         }
     }
 
-    /// The M gives its P up in the middle of a call that is about to go on. In the handler, inside the runtime.
+    /// The M gives up its P in the middle of a call that is about to be restarted. In the handler,
+    /// inside the runtime.
     pub(crate) fn let_go(&self, inside: &mut Inside) {
         let m = inside.m();
         let Some(g) = m.curg() else { return };

@@ -1,26 +1,26 @@
-//! Room for marked calls: how many threads `gosched::blocking` may hold, and who waits for one (SY,
-//! MG).
+//! Room for marked calls: how many threads `gosched::blocking` may hold, and which callers wait for
+//! one (SY, MG).
 //!
-//! A marked call that lasts costs a thread. Once few are left, a goroutine that is about to begin
-//! one waits until another call has returned. Without that the last threads would end up in calls,
-//! and the runtime with them.
+//! A marked call that lasts costs a thread. Without a limit the last threads would end up in calls,
+//! and the runtime would stop. So once few threads are left, a goroutine that is about to begin a
+//! call waits until another call has returned.
 //!
 //! ```text
 //!  begin a call                                     end a call
-//!  1 not full: go                                   1 somebody waits: pass a permit on
+//!  1 not full: go                                   1 a goroutine waits: pass a permit on
 //!  2 warn once; waiting + 1; acquire a permit
-//!    (first come, first served); waiting − 1        sysmon, while somebody waits
+//!    (first come, first served); waiting − 1        sysmon, while a goroutine waits
 //!                                                   1 not full: a permit, if none is free
-//!                                                   2 full, and no call has returned for 10 s: fatal
+//!                                                   2 full, no call has returned for 10 s: fatal
 //! ```
 //!
-//! *Full*: some marked call has lost its P, and no more than GOMAXPROCS Ms are spare: as many calls
-//! may be on their way in. A caller waits only while there is a call to wait for, so a runtime with
-//! hardly any threads still makes one call at a time.
+//! *Full*: some marked call has lost its P, and at most GOMAXPROCS Ms are spare, since that many
+//! calls may just be beginning. A caller waits only while there is a call to wait for. So a runtime
+//! with hardly any threads still makes one call at a time.
 //!
 //! ORDER: all Relaxed. `is_full` is a hint, stored under the scheduler lock. A caller that misses
-//! it takes a thread of those kept back. A caller that counts itself as waiting too late for the
-//! call that returns is served by sysmon, which looks every 10 ms.
+//! it takes a thread of the reserve. A caller that counts itself as waiting too late for the call
+//! that returns is served by sysmon, which scans every 10 ms.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
@@ -33,12 +33,12 @@ use crate::sync::Semaphore;
 use crate::sys;
 use crate::tls;
 
-/// How long no marked call may return while others wait for one.
+/// If goroutines wait and no marked call returns for this long, the process ends.
 pub(crate) static PATIENCE_NS: AtomicU64 = AtomicU64::new(10_000_000_000);
 
 /// What is known of the threads that marked calls hold.
 pub(crate) struct Room {
-    /// Marked calls that have lost their P. Below zero for a moment, when a call returns before its
+    /// Marked calls that have lost their P. Below zero for a moment if a call returns before its
     /// loss is counted.
     out: AtomicI32,
     is_full: AtomicBool,
@@ -46,13 +46,13 @@ pub(crate) struct Room {
     waiting: AtomicU32,
     /// Calls that returned while others waited.
     returned: AtomicU32,
-    /// A P has no thread, and only a call that returns brings one.
+    /// A P has no thread, and only a returning call can bring one.
     is_stuck: AtomicBool,
     has_warned: AtomicBool,
     permits: Semaphore,
 }
 
-/// sysmon's own: since when no call has returned.
+/// Since when no call has returned. sysmon's own.
 #[derive(Default)]
 pub(crate) struct Shortage {
     since_ns: u64,
@@ -96,13 +96,13 @@ impl Room {
 }
 
 impl Sched {
-    /// The threads that calls may have: `out`, `nmidle`, `mcount` or `is_refused` has changed.
+    /// Recomputes `is_full` after a change of `out`, `nmidle`, `mcount` or `is_refused`.
     pub(crate) fn mirror_room(&self, core: &Core) {
         let is_full = self.room.has_calls_out() && self.spare_ms(core) <= self.nprocs();
         self.room.is_full.store(is_full, Relaxed);
     }
 
-    /// A marked call that had lost its P has come back for one.
+    /// A marked call that had lost its P has returned and wants one.
     pub(crate) fn call_is_back(&self) {
         self.room.out.fetch_sub(1, Relaxed);
         self.room.returned.fetch_add(1, Relaxed);
@@ -117,8 +117,7 @@ impl Sched {
         self.room.out.load(Relaxed).max(0) + self.procs().filter(left).count() as i32
     }
 
-    /// A P finds no thread, and none but those in marked calls can take it. Under the scheduler
-    /// lock.
+    /// A P finds no thread, and only Ms in marked calls can take it. Under the scheduler lock.
     #[cold]
     pub(crate) fn wait_for_calls(&self) {
         self.warn_of_calls();
@@ -136,14 +135,15 @@ impl Sched {
         }
     }
 
-    /// Gives a goroutine that waits to begin a call its turn.
+    /// Gives the first goroutine that waits to begin a call its permit.
     fn make_room(&self) {
         if self.room.permits.available_permits() == 0 {
             self.room.permits.release();
         }
     }
 
-    /// Looks after goroutines that wait for a call to return. sysmon.
+    /// Serves goroutines that wait for a call to return, and ends the process if none returns.
+    /// sysmon.
     pub(crate) fn watch_room(&self, now: u64, shortage: &mut Shortage) {
         let room = &self.room;
         if !room.is_awaited() && !room.is_stuck.load(Relaxed) {
@@ -155,9 +155,9 @@ impl Sched {
         let is_stuck = core.npending > 0 && self.is_out_of_threads(&core);
         room.is_stuck.store(is_stuck, Relaxed);
         let is_full = room.is_full();
-        // A name lookup comes back: libc's timeouts end it.
+        // A name lookup returns: libc's timeouts end it.
         let comes_back = self.lookups.under_way() > 0;
-        // A lookup can wait: the network does not end the process.
+        // A lookup may wait for ever: a slow network must not end the process.
         let waiting = room.waiting.load(Relaxed);
         let is_call_awaited = waiting > self.lookups.waiting.load(Relaxed);
         let is_short = !comes_back && (is_stuck || is_full && is_call_awaited && !core.is_refused);
@@ -175,13 +175,13 @@ impl Sched {
     }
 }
 
-/// A marked call is about to begin and there is no room: waits for it. In user context.
+/// A marked call is about to begin and there is no room: waits for a permit. In user context.
 #[cold]
 #[inline(never)]
 pub(crate) fn wait_for_room(m: Mp, g: Gp) {
     let sched = m.sched();
-    // It cannot wait: it has no P to give up, stops a world or drops a runtime, or is on the
-    // thread's own thread-locals.
+    // The goroutine cannot wait if it has no P to give up, stops a world or drops a runtime, or
+    // runs on the thread's own thread-locals.
     let cannot_wait = m.p.load(Relaxed).is_none() || !m.may_be_preempted() || !tls::is_home(m, g);
     if cannot_wait {
         return;
@@ -194,7 +194,7 @@ pub(crate) fn wait_for_room(m: Mp, g: Gp) {
     drop(waiting);
 }
 
-/// Counted in `Room::waiting` until dropped, also when the goroutine unwinds (`shutdown`).
+/// Counts in `Room::waiting` until dropped, also when the goroutine unwinds (`shutdown`).
 struct Waiting<'a>(&'a Room);
 
 impl Drop for Waiting<'_> {
@@ -203,7 +203,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// A marked call has returned while others wait to begin one. In user context.
+/// A marked call has returned while goroutines wait to begin one. In user context.
 #[cold]
 #[inline(never)]
 pub(crate) fn pass_on_room(g: Gp) {
@@ -217,7 +217,7 @@ mod tests {
     use super::*;
     use crate::sched::tests::still;
 
-    /// It is not how long somebody waits that counts, but how long no call has returned.
+    /// The time since a call last returned counts, not how long a goroutine waits.
     #[test]
     fn mg_patience_begins_anew_with_each_return() {
         let sched = still(1);
@@ -239,7 +239,7 @@ mod tests {
         sched.lookups.waiting.store(0, Relaxed);
         assert_eq!([look(151), look(159)], [150, 150]);
         sched.room.returned.fetch_add(1, Relaxed);
-        // A thread is there: nobody has to wait, and the one who does has its turn.
+        // A thread is free: no goroutine has to wait, and the waiting one gets its permit.
         sched.core.lock().mcount = 1;
         assert_eq!([look(161), look(190)], [161, 190]);
         assert!(!sched.room.is_full());
@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(look(200), 0);
     }
 
-    /// Nobody waits where there is no call to wait for.
+    /// No goroutine waits if there is no call to wait for.
     #[test]
     fn mg_room_is_full_only_while_a_call_is_out() {
         let sched = still(2);

@@ -1,9 +1,11 @@
-//! The stack of a goroutine that waits for a P on its thread: only that thread can unwind it, so it is asked to.
+//! Unwinds the stack of a bound goroutine on its own thread.
+//!
+//! A dump needs that stack, and only the thread that waits with the goroutine can unwind it.
 //!
 //! ```text
-//!  who dumps (the world is stopped)        the thread, in `wait_bound`
-//!  1 WANTED, nudges its note               1 nudged, sees WANTED, unwinds itself, DONE
-//!  2 waits for DONE, copies                2 sleeps on
+//!  the dumping thread (the world is stopped)   the goroutine's thread, in `wait_bound`
+//!  1 store WANTED, nudge the note              1 nudged: sees WANTED, unwinds itself, stores DONE
+//!  2 wait for DONE, copy                       2 sleep on
 //! ```
 
 use std::cell::UnsafeCell;
@@ -25,12 +27,13 @@ const NUDGE_NS: u64 = 1_000_000;
 /// How long a dump waits for one thread.
 const PATIENCE_NS: u64 = 200_000_000;
 
-/// An M's part in it.
+/// The request and the result, one per M.
 pub(crate) struct Trace {
     state: Futex,
-    /// Where a signal interrupted the goroutine, 0: none did. What is above it on the stack is the runtime's.
+    /// Where a signal interrupted the goroutine; 0: none did. Stack frames above it belong to the
+    /// runtime.
     pub(crate) interrupted_at: AtomicUsize,
-    /// The stack pointer of what it interrupted.
+    /// The stack pointer of the interrupted frame.
     pub(crate) interrupted_sp: AtomicUsize,
     probe: UnsafeCell<Probe>,
 }
@@ -49,7 +52,7 @@ impl Trace {
         }
     }
 
-    /// Unwinds the calling thread if somebody wants it. CONTEXT: signal.
+    /// Unwinds the calling thread if a dump wants it. CONTEXT: signal.
     #[inline]
     pub(crate) fn answer(&self) {
         // ORDER: Acquire; pairs with the Release in `ask`.
@@ -61,12 +64,13 @@ impl Trace {
     #[cold]
     #[inline(never)]
     fn unwind(&self) {
-        // SAFETY: D7, between WANTED and DONE the probe is this thread's.
+        // SAFETY: D7. Only this thread touches the probe between WANTED, which the caller has
+        // loaded, and DONE, which is stored below.
         let probe = unsafe { &mut *self.probe.get() };
         trace_below(probe, self.interrupted_at.load(Relaxed));
         probe.sp = self.interrupted_sp.load(Relaxed);
         if probe.len == 0 {
-            backtrace_here(probe); // it waits where it stands, in a call into the runtime
+            backtrace_here(probe); // it waits in a call into the runtime, not in the handler
         }
         // ORDER: Release; pairs with the Acquire in `ask`.
         self.state.0.store(DONE, Release);
@@ -74,13 +78,16 @@ impl Trace {
     }
 }
 
-/// Writes what the goroutine itself called, innermost first: the frames from the one on that a signal interrupted at `pc`;
-/// nothing if there is none. `pc` is where that one goes on; the others are return addresses, and are looked up as such, one
-/// byte before: so it is moved on by one.
+/// Writes the goroutine's own frames, innermost first, from the one that a signal interrupted at
+/// `pc`. Writes nothing if no frame is at `pc`.
+///
+/// `pc` is where the interrupted frame continues. The other addresses are return addresses, which
+/// are looked up one byte before. So `pc` is stored one byte further.
 fn trace_below(probe: &mut Probe, pc: usize) {
     probe.len = 0;
     let _served = objects::serve();
-    // SAFETY: D7, on this thread, whose frames are still; the callback only writes into the probe.
+    // SAFETY: D7. The thread unwinds its own stack, so its frames do not change meanwhile. The
+    // callback only writes into the probe. `_served` keeps the unwinder off the loader's lock.
     unsafe {
         backtrace::trace_unsynchronized(|frame| {
             let at = frame.ip() as usize;
@@ -96,7 +103,8 @@ fn trace_below(probe: &mut Probe, pc: usize) {
     }
 }
 
-/// Asks the thread of `m`, on which a goroutine waits, for its stack; `use_it` gets it. False: no answer. The world is stopped.
+/// Asks the thread of `m`, on which a goroutine waits, for its stack, and passes it to `use_it`.
+/// Returns false if there is no answer. The world is stopped.
 pub(crate) fn ask(m: Mp, use_it: impl FnOnce(&Probe)) -> bool {
     let trace = &m.trace;
     // ORDER: Release; pairs with the Acquire in `answer`.
@@ -105,12 +113,13 @@ pub(crate) fn ask(m: Mp, use_it: impl FnOnce(&Probe)) -> bool {
     while trace.state.0.load(Acquire) != DONE {
         let now = sys::monotonic_ns();
         if now > deadline {
-            return false; // it answers too late, and nobody reads it
+            return false; // a later answer is not read
         }
-        m.park.nudge(); // missed by one who is just about to lie down: hence again
+        m.park.nudge(); // misses a thread that is about to sleep: hence the loop
         trace.state.wait(WANTED, Some(now + NUDGE_NS));
     }
-    // SAFETY: D7, DONE: the thread does not touch it until it is asked again, and one asks at a time (the world's leader).
+    // SAFETY: D7. After DONE, loaded with Acquire, the thread does not touch the probe until it is
+    // asked again. One thread asks at a time: the leader of the stopped world.
     use_it(unsafe { &*trace.probe.get() });
     trace.state.0.store(IDLE, Relaxed);
     true

@@ -1,26 +1,33 @@
-//! Strays: Ms whose P was taken in an unmarked call and that have not been back in the runtime (U3, D8).
+//! Strays: Ms whose P was taken in an unmarked call and that have not been back in the runtime (U3,
+//! D8).
 //!
-//! A stray may return from its call without entering the runtime. It then runs user code without a P, perhaps one more than
-//! GOMAXPROCS. It must be made to take a P or wait for one, and thousands that sleep must cost nothing meanwhile. So nobody looks
-//! at them: the claimer arms a timer on the CPU clock of the stray's thread, and the thread itself gets the preemption signal once
-//! it has used `BURN_NS`, at the next tick of the kernel.
+//! A stray may return from its call without entering the runtime. It then runs user code without a
+//! P, perhaps as one more than GOMAXPROCS. It must be made to take a P or wait for one, and
+//! thousands of sleeping strays must cost nothing. So the claimer arms a timer on the CPU clock of
+//! the stray's thread, and no thread polls. Once the thread has used `BURN_NS`, it gets the
+//! preemption signal at the next tick of the kernel.
 //!
 //! ```text
 //!  the claimer, under the claim lock      the handler of the timer's signal, on the stray's thread
-//!  1 counts the stray, notes its clock    1 inside the runtime, runtime dead, …: nothing; else take a P, or wait for one (`answer`)
+//!  1 counts the stray, notes its clock    1 inside the runtime, runtime dead, …: nothing;
+//!                                           else take a P, or wait for one (`answer`)
 //!  2 word: TAKEN                          2 word not TAKEN, or runtime dead: disarm the timer
 //!  3 arms the timer                       3 word TAKEN after all: arm it again
 //! ```
 //!
-//! The M that comes back leaves the timer armed: disarming would cost each return a system call. It fires at most once more
-//! and the handler, which finds the word FREE, disarms it. In the kernel the claimer's 3 and the handler's 2 exclude each other. If
-//! the claimer's is first, the handler's load in 3 comes after the claimer's 2 and sees TAKEN. If the handler's is first, the timer
-//! stays armed. Either way a stray has an armed timer.
+//! An M that comes back leaves the timer armed: disarming would cost each return a system call. The
+//! timer fires at most once more. The handler finds the word FREE and disarms it.
 //!
-//! Each M has one timer, made when it is first a stray and deleted when its thread ends. Where the kernel refuses it, or half of
-//! the user's pending signals would be timers, the stray goes on a list, and sysmon looks at `LOOK_MAX` of the list each
-//! millisecond while the list is longer than there are idle Ps. So the cost of the list is bounded, and a long one is slow.
-//! Without preemption there is nothing to be done about a stray, and it has neither.
+//! Proof sketch. In the kernel the claimer's step 3 and the handler's step 2 exclude each other. If
+//! the claimer's is first, the handler's load in step 3 comes after the claimer's step 2 and sees
+//! TAKEN. If the handler's is first, the timer stays armed. Either way a stray has an armed timer.
+//!
+//! Each M has one timer. It is made when the M is first a stray, and deleted when its thread ends.
+//! A stray goes on a list instead if the kernel refuses the timer, or if timers would take half of
+//! the user's pending signals. sysmon looks at `LOOK_MAX` strays of the list each millisecond while
+//! the list is longer than there are idle Ps. So the cost of the list is bounded, and a long list
+//! is slow. Without preemption nothing can be done about a stray: it has no timer and is on no
+//! list.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
@@ -33,24 +40,24 @@ use crate::sched::monitor::retake::Claims;
 use crate::sys;
 use crate::sys::CpuTimer;
 
-/// What a stray may use without a P before it is noticed.
+/// CPU time a stray may use without a P before the timer fires.
 const BURN_NS: u64 = 50_000;
-/// Strays without a timer looked at in one go.
+/// How many listed strays one scan looks at.
 const LOOK_MAX: usize = 8;
-/// Between two looks while strays without a timer may come back.
+/// Between two scans while listed strays may come back.
 const PACE_NS: u64 = 1_000_000;
 /// In `Stray::timer`: there is none.
 const NO_TIMER: i32 = -1;
 
-/// What there is of an M that is a stray, or was one.
+/// The part of an M that is or was a stray.
 pub(crate) struct Stray {
-    /// Counted in `Strays::count`. Set by the claimer before TAKEN, cleared by the M after it.
+    /// Counted in `Strays::count`. The claimer sets it before TAKEN, the M clears it afterwards.
     is_counted: AtomicBool,
-    /// Its CPU clock when its P was taken. Written by the claimer before TAKEN.
+    /// Its CPU clock when its P was taken. The claimer writes it before TAKEN.
     since_cpu_ns: AtomicU64,
     /// Its timer. Written under the claim lock, read by the M's own handler.
     timer: AtomicI32,
-    /// On the list, and its neighbours there; under the claim lock.
+    /// Whether it is on the list, and its neighbours there; under the claim lock.
     is_listed: Word<bool>,
     next: Word<Option<Mp>>,
     prev: Word<Option<Mp>>,
@@ -74,7 +81,8 @@ impl Default for Stray {
 
 impl Stray {
     fn timer(&self) -> Option<CpuTimer> {
-        // ORDER: Relaxed; the number is written before the timer is armed, and a handler runs on the M's thread after that.
+        // ORDER: Relaxed. The id is stored before the timer is armed, and the handler runs on the
+        // M's thread after that.
         match self.timer.load(Relaxed) {
             NO_TIMER => None,
             id => Some(CpuTimer::from_id(id)),
@@ -87,19 +95,20 @@ impl Stray {
 pub(crate) struct Strays {
     /// Ms whose P was taken and that have not been back.
     pub(crate) count: AtomicU32,
-    /// Those on the list; ones that have come back stay there until the next look.
+    /// Strays on the list. A stray that has come back stays there until the next scan.
     pub(crate) listed: AtomicU32,
-    /// Looks at one of them.
+    /// How often sysmon has looked at a listed stray.
     pub(crate) looks: AtomicU64,
 }
 
-/// Timers of all runtimes, and how many there may be; 0: not asked yet.
+/// Timers of all runtimes, and how many there may be; 0: not read yet.
 static TIMERS: AtomicU64 = AtomicU64::new(0);
 static TIMERS_MAX: AtomicU64 = AtomicU64::new(0);
 
-/// Makes a timer for a thread, if that leaves the program half of the signals that its user may have pending.
+/// Makes a timer for a thread, if half of the user's pending signals stay free for the program.
 fn make_timer(tid: i32, signal: i32) -> Option<CpuTimer> {
-    // ORDER: Relaxed, here and below; the counts order nothing, and being off by a few does no harm.
+    // ORDER: Relaxed, here and below. The counts order nothing, and being off by a few does no
+    // harm.
     let max = match TIMERS_MAX.load(Relaxed) {
         0 => (sys::pending_signals_max() / 2).max(1),
         max => max,
@@ -151,7 +160,8 @@ impl StrayList {
 }
 
 impl Sched {
-    /// The M's P is being taken from it, and the M has not noticed: before the word is TAKEN. Under the claim lock, or on the M.
+    /// Counts an M whose P is being taken while the M is in a call. Before the word is TAKEN. Under
+    /// the claim lock, or on the M.
     pub(in crate::sched) fn count_stray(&self, m: Mp) {
         let cpu = sys::thread_cpu_ns(m.tid.load(Relaxed)).unwrap_or(u64::MAX);
         m.stray.since_cpu_ns.store(cpu, Relaxed);
@@ -160,7 +170,7 @@ impl Sched {
         }
     }
 
-    /// The word is TAKEN: from now on the stray is noticed when it computes.
+    /// The word is TAKEN: arms the timer that fires when the stray computes, or lists the stray.
     pub(in crate::sched) fn watch_stray(&self, claims: &mut Held<'_, Claims>, m: Mp) {
         if !self.config.preemption || self.arm_stray(m) {
             return;
@@ -174,7 +184,8 @@ impl Sched {
         }
     }
 
-    /// Arms the M's timer; false: it has none and gets none, or its signal does not arrive. Under the claim lock.
+    /// Arms the M's timer. Returns false if the M gets no timer, or the signal does not arrive.
+    /// Under the claim lock.
     fn arm_stray(&self, m: Mp) -> bool {
         if self.calls.is_signal_lost.load(Relaxed) {
             return false;
@@ -189,7 +200,8 @@ impl Sched {
             .is_some_and(|timer| timer.set(BURN_NS).is_ok())
     }
 
-    /// The M is about its own business again, with a P or without need of one; the word is not TAKEN. On the M. CONTEXT: signal.
+    /// The M is a stray no longer: it has a P, or needs none, and the word is not TAKEN. On the M.
+    /// CONTEXT: signal.
     pub(in crate::sched) fn stray_is_back(&self, m: Mp) {
         if !m.stray.is_counted.load(Relaxed) {
             return; // it comes from a marked call
@@ -204,14 +216,15 @@ impl Sched {
         }
     }
 
-    /// The timer's signal has been answered. On the M. CONTEXT: signal.
+    /// Disarms the timer whose signal the handler has answered, unless the M is still a stray. On
+    /// the M. CONTEXT: signal.
     pub(in crate::sched) fn disarm_unless_stray(&self, m: Mp) {
         let is_stray = || m.claim.is_taken() && !self.dead.load(Relaxed);
         if is_stray() {
-            return; // it could not be helped just now: the timer fires again
+            return; // the handler could do nothing now: the timer fires again
         }
         if let Some(timer) = m.stray.timer() {
-            // A refusal leaves it armed, which costs one more signal.
+            // If the kernel refuses, the timer stays armed, which costs one more signal.
             let _ = timer.set(0);
             if is_stray() {
                 let _ = timer.set(BURN_NS);
@@ -219,7 +232,8 @@ impl Sched {
         }
     }
 
-    /// Strays without a timer that compute are made to take a P or wait for one. Returns how soon to look again.
+    /// Signals listed strays that compute, so that they take a P or wait for one. Returns how soon
+    /// to scan again.
     pub(in crate::sched) fn look_at_strays(&self, claims: &mut Held<'_, Claims>) -> u64 {
         let listed = self.strays.listed.load(Relaxed);
         for _ in 0..LOOK_MAX.min(listed as usize) {
@@ -233,7 +247,7 @@ impl Sched {
             claims.strays.push_back(m);
             self.look_at_stray(claims, m);
         }
-        // While there are idle Ps for all of them there are not too many at work, whoever comes back.
+        // With an idle P for each of them, at most GOMAXPROCS goroutines run whichever come back.
         let is_urgent = self.strays.listed.load(Relaxed) > self.npidle.load(Relaxed);
         if is_urgent { PACE_NS } else { u64::MAX }
     }
@@ -249,7 +263,7 @@ impl Sched {
         }
     }
 
-    /// The M's thread ends: the next one to have the struct has another clock.
+    /// The M's thread ends: the next thread that uses the struct has another CPU clock.
     pub(in crate::sched) fn forget_stray(&self, claims: &mut Held<'_, Claims>, m: Mp) {
         if let Some(timer) = m.stray.timer() {
             m.stray.timer.store(NO_TIMER, Relaxed);

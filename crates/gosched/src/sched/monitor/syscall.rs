@@ -1,21 +1,28 @@
-//! Blocking calls (SY, M4, M5): how a goroutine leaves its P behind for one, and how it comes back from any call without one.
+//! Blocking calls (SY, M4, M5): how a goroutine leaves its P behind, and how it comes back from any
+//! call without one.
 //!
-//! A *marked* call is `gosched::blocking(f)`. Its P stays where it is, in state Syscall, and so does its goroutine; if the call
-//! is short the M takes the P back with one swap and nobody has noticed. If it is long somebody else wins that swap: sysmon, an M
-//! that needs a P, the leader of a stopping world (P3).
+//! A blocked thread must not keep a P from other goroutines, and a short call must cost next to
+//! nothing.
+//!
+//! A *marked* call is `gosched::blocking(f)`. Its P stays in place, in state Syscall, and its
+//! goroutine stays too. If the call is short, the M takes the P back with one swap and no other
+//! thread notices. If it is long, another thread wins that swap: sysmon, an M that needs a P, or
+//! the leader of a stopping world (P3).
 //!
 //! ```text
-//!  enter_syscall                                     come_back (marked, or the P was taken in an unmarked call)
-//!  1 P and M are unbound, the claim word is MARKED   1 marked: old P, Syscall → Running: as if nothing had been
-//!  2 P: Running → Syscall                            2 an idle P: the old one, if it is among them, or any
-//!  3 G: Running → Syscall, a full barrier (stop/1)   3 none: the goroutine is queued; its M sleeps (`exitsyscall0`), or
-//!  4 does the world stop? then step aside              both wait here if it cannot leave its thread (`bound`)
+//!  enter_syscall                               come_back (marked, or P taken in an unmarked call)
+//!  1 unbind P and M, claim word MARKED         1 marked: old P, Syscall → Running, done
+//!  2 P: Running → Syscall                      2 an idle P: the old one if it is idle, or any
+//!  3 G: Running → Syscall, barrier (stop/1)    3 none: queue the goroutine; its M sleeps
+//!  4 the world stops: give up the P              (`exitsyscall0`), or both wait here if the
+//!                                                goroutine cannot leave its thread (`bound`)
 //! ```
 //!
-//! Code inside a marked call may use the runtime: it comes back for that, and goes away again when it leaves (`BLOCK` in
-//! `M::asked`).
+//! Code inside a marked call may use the runtime. It comes back for that, and enters the call again
+//! when it leaves the runtime (`BLOCK` in `M::asked`).
 //!
-//! ORDER: `m.p` and `p.m` are stored with Release; pairs with the Acquire loads of `p.m` in `retake`.
+//! ORDER: `m.p` and `p.m` are stored with Release; pairs with the Acquire loads of `p.m` in
+//! `retake`.
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -31,18 +38,24 @@ use crate::sched::park::{drop_g, enter_m, leave, mcall};
 use crate::sched::schedule::Next;
 use crate::tls;
 
-/// Runs `f`, which may block its thread, and lets other goroutines have the processor meanwhile.
+/// Runs `f`, which may block its thread, and hands the processor to other goroutines meanwhile.
 ///
-/// Everything works without it: a goroutine that blocks its thread loses its processor after about a millisecond. A call marked
-/// so loses it within some ten microseconds to half a millisecond when others wait, and is never taken for computation; a short
-/// one keeps it and costs a few nanoseconds. `f` may use everything it could use outside, channels and locks of the runtime too
-/// (it then has a processor for as long as that takes), and calls nest. A panic passes through. While `f` computes it does not
-/// count as one of GOMAXPROCS, so it should be about waiting.
+/// The runtime works without it: a goroutine that blocks its thread loses its processor after about
+/// a millisecond. A marked call has these advantages:
 ///
-/// Where calls hold nearly all threads of [`max_threads`](crate::Builder::max_threads) the goroutine first waits until another
-/// call has returned. If none returns for 10 seconds the process ends with `thread exhaustion`.
+/// - If others wait, it loses its processor within some ten microseconds to half a millisecond.
+/// - It is never taken for computation.
+/// - A short call keeps its processor and costs a few nanoseconds.
 ///
-/// Blocks the thread as `f` does, never other goroutines. On a plain thread it only calls `f`.
+/// `f` may use everything it could use outside, also channels and locks of the runtime. It then has
+/// a processor for as long as that takes. Calls nest. A panic passes through. While `f` computes it
+/// does not count as one of GOMAXPROCS, so it should mostly wait.
+///
+/// If calls hold nearly all threads of [`max_threads`](crate::Builder::max_threads), the goroutine
+/// first waits until another call has returned. If none returns for 10 seconds, the process ends
+/// with `thread exhaustion`.
+///
+/// It blocks the thread as `f` does, never other goroutines. On a plain thread it only calls `f`.
 ///
 /// ```
 /// gosched::run(|| {
@@ -72,7 +85,7 @@ impl Call {
                 }
                 false => m,
             };
-            // Inside first: one that has to wait for a P here is not in the call yet.
+            // Enter first: a goroutine that waits for a P here is not in the call yet.
             let m = enter_m(m);
             g.calls.set(1);
             enter_syscall(m, g);
@@ -89,12 +102,12 @@ impl Call {
 impl Drop for Call {
     #[inline]
     fn drop(&mut self) {
-        // Its M may be another one: code inside the call may have waited.
+        // Code inside the call may have waited, so the M may be another one.
         if !crate::sched::forked::is_child()
             && let Some((m, g)) = current_m().and_then(|m| Some((m, m.curg()?)))
         {
             let calls = g.calls.get() - 1;
-            g.calls.set(calls); // before it comes back: it is not to go away again
+            g.calls.set(calls); // before it comes back, so that it does not enter the call again
             if calls == 0 {
                 leave(enter_m(m));
                 if g.sched().room.is_awaited() {
@@ -105,11 +118,11 @@ impl Drop for Call {
     }
 }
 
-/// Leaves the P behind and the runtime with it. Inside, at depth 1.
+/// Leaves the P and the runtime. Inside, at depth 1.
 #[inline]
 pub(crate) fn enter_syscall(m: Mp, g: Gp) {
     let Some(p) = m.p.load(Relaxed) else {
-        m.claim.leave(); // a dead runtime's, or in a stretch that may not wait for one
+        m.claim.leave(); // the runtime is dead, or this stretch must not wait for a P
         return;
     };
     let sched = m.sched();
@@ -121,8 +134,8 @@ pub(crate) fn enter_syscall(m: Mp, g: Gp) {
     p.m.store(None, Release);
     m.claim.mark();
     p.set_status(PStatus::Syscall);
-    // FENCE: stop/1 — the P is there to be taken before the look at `gcwaiting`; the swap is the barrier. Meets stop/2
-    // in `Sched::stop_with`.
+    // FENCE: stop/1 — the P can be taken before the load of `gcwaiting`; the swap is the barrier.
+    // Meets stop/2 in `Sched::stop_with`.
     g.status.transition(Status::Running, Status::Syscall);
     crate::shim::fence_after_rmw();
     if sched.is_stopping() || sched.sysmon.is_dozing() {
@@ -138,11 +151,11 @@ fn enter_syscall_slow(sched: &Sched, p: Pp) {
         sched.room.call_is_out();
         sched.hand_off_p(p);
     } else if sched.has_work() {
-        sched.sysmon.wake(); // the P may be wanted soon
+        sched.sysmon.wake(); // a goroutine may need the P soon
     }
 }
 
-/// Entering has found something in the claim word. Returns the M that the goroutine is on then.
+/// The claim word is not FREE at entry. Returns the M that the goroutine is on afterwards.
 #[cold]
 #[inline(never)]
 pub(crate) fn enter_slow(m: Mp) -> Mp {
@@ -156,7 +169,7 @@ pub(crate) fn enter_slow(m: Mp) -> Mp {
     }
 }
 
-/// Inside the runtime without a P, or with one to be taken back.
+/// Inside the runtime without a P, or with one to take back.
 #[inline]
 fn come_back(m: Mp) -> Mp {
     let Some(g) = m.curg() else {
@@ -175,14 +188,14 @@ fn come_back(m: Mp) -> Mp {
     come_back_slow(m, g, old)
 }
 
-/// It has a P: Running again. CONTEXT: signal.
+/// The goroutine has a P and is Running again. CONTEXT: signal.
 #[inline]
 pub(crate) fn run_again(m: Mp, g: Gp) {
     g.status.transition(Status::Syscall, Status::Running);
     come_to_rest(m, g);
 }
 
-/// Nothing is left of the call but that it may have to go on.
+/// Ends the return from a call. An enclosing marked call begins again at the next exit (`BLOCK`).
 #[inline]
 fn come_to_rest(m: Mp, g: Gp) {
     if g.calls.get() > 0 {
@@ -199,16 +212,18 @@ fn come_back_slow(m: Mp, g: Gp, old: Option<Pp>) -> Mp {
         sched.call_is_back();
     }
     if m.claim.depth() > 1 || !m.may_be_preempted() {
-        return m; // what is done here needs no P, and must not wait for one
+        return m; // this stretch needs no P and must not wait for one
     }
-    // On a dead runtime nobody will run here any more; it may go on until it has to wait (D2).
+    // On a dead runtime no goroutine will run here any more. This one may continue until it has to
+    // wait (D2).
     if sched.dead.load(Relaxed) || sched.take_idle_p(m, old) {
         run_again(m, g);
         sched.stray_is_back(m);
         return m;
     }
     if !tls::is_home(m, g) {
-        // Code that belongs to the thread: it cannot be continued on another one.
+        // The goroutine runs on the thread's own thread-locals: it cannot continue on another
+        // thread.
         wait_here(sched, m, g);
         return m;
     }
@@ -216,18 +231,18 @@ fn come_back_slow(m: Mp, g: Gp, old: Option<Pp>) -> Mp {
     mcall(m, exitsyscall0)
 }
 
-/// Without a P, and unable to leave the thread: waits for one as it is. Inside. CONTEXT: signal.
+/// Waits for a P on this thread, for a goroutine that cannot leave it. Inside. CONTEXT: signal.
 pub(crate) fn wait_here(sched: &Sched, m: Mp, g: Gp) {
     let mut core = sched.core.lock();
     if sched.dead.load(Relaxed) {
         drop(core);
-        run_again(m, g); // from now on nobody is woken
+        run_again(m, g); // a dead runtime wakes no thread
         return sched.stray_is_back(m);
     }
     g.set_not_waiting();
     g.status.transition(Status::Syscall, Status::Runnable);
     sched.bind_here(&mut core, m, g);
-    // It may have come back with the lock that everybody waits for.
+    // The goroutine may have come back with the lock that all others wait for.
     sched.global_put_urgent(&mut core, g);
     sched.wake_after_put(core);
     sched.wait_bound(m, g);
@@ -235,7 +250,7 @@ pub(crate) fn wait_here(sched: &Sched, m: Mp, g: Gp) {
     sched.stray_is_back(m);
 }
 
-/// The goroutine has left a thread without a P: it is queued, the thread sleeps.
+/// The goroutine has left a thread without a P: queues it; the thread sleeps.
 fn exitsyscall0(sched: &Sched, g0: &mut G0, g: Gp) -> Next {
     let m = g0.m();
     tls::to_own(m);
@@ -254,7 +269,7 @@ fn exitsyscall0(sched: &Sched, g0: &mut G0, g: Gp) -> Next {
 }
 
 impl Sched {
-    /// Binds a P to an M that comes back: one that waits for a thread, or an idle one, `old` if it is among them.
+    /// Binds a P to an M that comes back: a pending P, or an idle one, `old` if it is idle.
     pub(crate) fn take_idle_p(&self, m: Mp, old: Option<Pp>) -> bool {
         let mut core = self.core.lock();
         if self.is_stopping() {
@@ -265,7 +280,7 @@ impl Sched {
             acquire_p(m, p);
             p.begin_slice();
             if spinning {
-                // It was to look for work and has some: as one that spins and finds it.
+                // The P was to search for work and now has some, like a spinning M that finds work.
                 self.spin.end();
                 if self.has_work() {
                     self.wake_p();
@@ -278,7 +293,7 @@ impl Sched {
         };
         drop(core);
         acquire_p(m, p);
-        p.begin_slice(); // what sysmon knows of this P was another goroutine's
+        p.begin_slice(); // sysmon's sample of this P is of another goroutine
         true
     }
 }

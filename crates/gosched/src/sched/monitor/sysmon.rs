@@ -1,29 +1,42 @@
-//! sysmon: a thread without a P that looks after what nobody else can see (SM).
+//! sysmon: the monitor thread, which never holds a P (SM).
 //!
-//! It takes Ps from goroutines that block and makes those that compute give way (`retake`); runs due timers that nobody else runs;
-//! writes the coarse clock, so that nobody reads a real one on spawn, park or switch (D3); prints `schedtrace`; and counts and
-//! heals wake-ups that were lost, which must never happen (`rescues`).
+//! It exists for what no M sees by itself. sysmon
 //!
-//! How often it looks: every 20 µs while a marked call holds a P that others want; every quarter of a millisecond while others
-//! wait and somebody may be stuck; every half or whole one while they wait and all get on, or have no CPU; else ever less, down to
-//! every 10 ms while anybody runs. While every P is idle it looks for a deadlock and sleeps (for a tenth of a second at a time if
-//! there are strays whose CPU clocks it must look at, see `stray`).
+//! - takes Ps from goroutines that block, and preempts goroutines that compute (`retake`);
+//! - runs due timers that no M runs;
+//! - writes the coarse clock, so that spawn, park and switch read no real one (D3);
+//! - prints `schedtrace`;
+//! - counts and repairs lost wake-ups, which must never happen (`rescues`).
+//!
+//! How often sysmon scans:
 //!
 //! ```text
-//!  word    meaning                                          who ends it
-//!  AWAKE   it looks                                         –
-//!  NAP     between two looks, soon over                     somebody woken who finds no P (`press`)
-//!  DOZE    between two looks, for longer                    also anybody who finds no P for what it has started
-//!  REST    between two looks, somebody was just served      –
-//!  ASLEEP  every P is idle                                  who takes one
-//!  CALLED  look now                                         –
+//!  20 µs         a marked call holds a P that others want
+//!  0.25 ms       goroutines wait, and a P may be stuck
+//!  0.5 or 1 ms   goroutines wait, and all Ps make progress, or their threads wait for a CPU
+//!  up to 10 ms   otherwise: the interval doubles while any P is in use
+//!  asleep        every P is idle. sysmon looks for a deadlock first. While strays without a
+//!                timer exist, it wakes every 100 ms to read their CPU clocks (`stray`)
 //! ```
 //!
-//! Where goroutines wake each other all the time, every look finds the last one who pressed served, and the next to press would end
-//! the pause that follows: two system calls a look, for nobody. So the pause after somebody was found served is a *rest*, which no
-//! one ends by pressing: it is short, and at its end sysmon sees who has pressed meanwhile. Rests in a row get longer.
+//! The state of the pause is one word:
 //!
-//! The words of the pause and their order are in `nap`.
+//! ```text
+//!  word    meaning                                      what ends it early
+//!  AWAKE   sysmon scans                                 –
+//!  NAP     a short pause between two scans              a readied goroutine without a P (`press`)
+//!  DOZE    a longer pause between two scans             also a spawned goroutine without a P
+//!  REST    a pause after the last press was served      –
+//!  ASLEEP  every P is idle                              an M that takes a P
+//!  CALLED  scan now                                     –
+//! ```
+//!
+//! Why REST exists. Where goroutines wake each other all the time, every scan finds the last press
+//! served. The next press would end the pause that follows: two system calls a scan, for nothing.
+//! So the pause after a served press is a *rest*, which a press does not end. A rest is short, and
+//! the scan after it sees the presses made meanwhile. Consecutive rests get longer.
+//!
+//! `nap` has the words of the pause and their order.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
@@ -35,44 +48,47 @@ use crate::sched::monitor::room::Shortage;
 use crate::sched::{Sched, deadlock};
 use crate::sys;
 
-/// Between two looks: at first, and at most.
+/// The first and the longest pause between two scans.
 const TICK_MIN_NS: u64 = 1_000_000;
 const TICK_MAX_NS: u64 = 10_000_000;
-/// The pause while timers are neglected that were left: where there are so many, the machine is busy with something else.
+/// The pause while overdue timers remain. Their number shows that the machine is busy with other
+/// work.
 const OVERDUE_NS: u64 = 250_000;
-/// A longer pause is a doze.
+/// A pause longer than this is a DOZE, a shorter one a NAP.
 const NAP_NS: u64 = 1_000_000;
 /// The first rest, and the longest.
 const REST_NS: u64 = 250_000;
 const REST_MAX_NS: u64 = 1_000_000;
-/// A P whose M has looked at its timers no longer ago does so by itself; before that nobody would make room either (`PRESS_NS`).
+/// sysmon leaves a P's timers to its M for this long after the M's last check. Before that no
+/// goroutine would be preempted for them either (`PRESS_NS`).
 const LOOKED_NS: u64 = 500_000;
-/// A timer is late by so much: whoever should have, does not.
+/// A timer late by this much is not being run by the watcher.
 const LATE_NS: u64 = 1_000_000;
-/// After so many looks at the shortest pace in which no P was taken it slows down.
+/// After this many scans at the shortest interval without taking a P, sysmon slows down.
 const FAST_LOOKS: u32 = 50;
-/// Looks at an idle runtime before sysmon sleeps.
+/// Scans of an idle runtime before sysmon sleeps.
 const IDLE_LOOKS: u32 = 3;
-/// How often strays without a timer are looked at while all else is idle.
+/// How often sysmon reads the CPU clocks of strays without a timer while all else is idle.
 const STRAYS_NS: u64 = 100_000_000;
-/// How long after it is first seen to lie about memory is returned: a burst soon after another finds it still there.
+/// Free memory is returned this long after sysmon first sees it. A burst soon after another one
+/// still finds the memory.
 const SCAVENGE_AFTER_NS: u64 = 5_000_000_000;
-/// How often the stacks of waiting goroutines are looked at.
+/// How often the stacks of waiting goroutines are checked.
 const SHRINK_PERIOD_NS: u64 = 5_000_000_000;
-/// The kernel's slice for this thread: it wants little, and at once.
+/// The kernel's time slice for this thread: it needs little CPU time, but at once.
 const KERNEL_SLICE_NS: u64 = 100_000;
 
-/// sysmon's own state.
 pub(crate) struct State {
     pub(in crate::sched) nap: Nap,
-    /// sysmon's own: the last look found whoever pressed served; how long the next rest is.
+    /// The last scan found the last press served. sysmon's own.
     is_served: AtomicBool,
     rest_ns: AtomicU64,
-    /// sysmon's own: looks in a row that found work waiting and everybody getting on.
+    /// Consecutive scans that found runnable goroutines waiting and all Ps making progress.
+    /// sysmon's own.
     calm: AtomicU32,
-    /// When a fatal report that hangs is cut short; 0: none under way.
+    /// When a fatal report that hangs is cut short; 0: no report is under way.
     pub(crate) fatal_deadline_ns: AtomicU64,
-    /// Looks so far, for `debug::metrics`.
+    /// The number of scans, for `debug::metrics`.
     pub(crate) looks: AtomicU64,
 }
 
@@ -88,19 +104,20 @@ impl State {
         }
     }
 
-    /// Ends any sleep, the one between two looks too.
+    /// Ends any sleep of sysmon, also a pause between two scans.
     #[cold]
     pub(crate) fn wake(&self) {
         self.nap.wake();
     }
 
-    /// Whether it is between two looks for longer.
+    /// Whether sysmon is in a longer pause.
     #[inline]
     pub(crate) fn is_dozing(&self) -> bool {
         self.nap.word.0.load(Relaxed) == DOZE
     }
 
-    /// Something was queued and no P is idle. Missed at the very moment it lies down, it shows at the next look.
+    /// A goroutine was queued and no P is idle. If sysmon is just about to doze and this load
+    /// misses it, the next scan sees the goroutine.
     #[inline]
     pub(crate) fn work_waits(&self) {
         if self.is_dozing() {
@@ -108,7 +125,7 @@ impl State {
         }
     }
 
-    /// Somebody was woken and no P is idle.
+    /// A goroutine was readied and no P is idle.
     #[inline]
     pub(crate) fn press(&self) {
         self.nap.press();
@@ -118,7 +135,7 @@ impl State {
         self.nap.is_pressed()
     }
 
-    /// Takes the request back if `is_served` says that nobody waits. sysmon.
+    /// Withdraws the press if `is_served` returns that no goroutine waits. sysmon.
     pub(crate) fn unpress_if(&self, is_served: impl FnOnce() -> bool) -> bool {
         let is_served = self.nap.unpress_if(is_served);
         if is_served {
@@ -127,7 +144,8 @@ impl State {
         is_served
     }
 
-    /// For how many looks before this one work waited and everybody got on. sysmon.
+    /// Returns how many consecutive scans before this one were calm: goroutines waited, and all Ps
+    /// made progress. sysmon.
     pub(crate) fn calm_looks(&self, is_calm: bool) -> u32 {
         let looks = self.calm.load(Relaxed);
         self.calm
@@ -135,12 +153,12 @@ impl State {
         if is_calm { looks } else { 0 }
     }
 
-    /// Whether everybody gets on, as far as the last look could tell.
+    /// Whether all Ps made progress at the last scan.
     pub(crate) fn is_calm(&self) -> bool {
         self.calm.load(Relaxed) != 0
     }
 
-    /// How long the pause is to be, and whether it is a rest. sysmon.
+    /// How long the next pause is, and its word. sysmon.
     fn measure(&self, ns: u64) -> (u64, u32) {
         let rest = self.rest_ns.load(Relaxed);
         if !self.is_served.swap(false, Relaxed) {
@@ -151,25 +169,25 @@ impl State {
         (ns.min(rest), REST)
     }
 
-    /// A timer for `when` was put in, or is there, that no M watches.
+    /// A timer for `when` was set, or exists, that no M watches.
     pub(crate) fn timer_set(&self, when: u64) {
         self.nap.timer_set(when);
     }
 }
 
-/// What one look left behind for the next.
+/// What one scan leaves for the next.
 struct Seen {
     idle_looks: u32,
-    /// Looks at the shortest pace since a P was taken.
+    /// Scans at the shortest interval since a P was taken.
     fast_looks: u32,
     tick_ns: u64,
-    /// The activity count at which work lay about with nobody looking.
+    /// The activity count at which runnable goroutines were found with no M searching.
     stranded_at: Option<u64>,
     next_trace_ns: u64,
     /// When memory to return was first seen; 0: there is none.
     garbage_since_ns: u64,
     watch: deadlock::Watch,
-    /// When to look for stacks to shrink, and the parks there had been at the last time.
+    /// When to check for stacks to shrink, and the park count at the last check.
     next_shrink_ns: u64,
     parks: u64,
     had_parks: bool,
@@ -211,7 +229,7 @@ pub(crate) fn run(sched: &Sched) {
         }
         sched.watch_room(now, &mut seen.shortage);
         let all_idle = sched.npidle.load(Relaxed) == sched.nprocs();
-        // Those who come back without a P then have one each.
+        // A listed stray that comes back then finds a P.
         let has_too_many_strays = sched.strays.listed.load(Relaxed) > sched.nprocs();
         let is_idle = all_idle && !has_too_many_strays && !sched.room.is_awaited();
         seen.idle_looks = if is_idle { seen.idle_looks + 1 } else { 0 };
@@ -227,7 +245,7 @@ pub(crate) fn run(sched: &Sched) {
     }
 }
 
-/// How long to pause: what is urgent decides; else ever longer.
+/// Sets the next pause: `pace` if a P is urgent, else twice the last pause.
 fn set_pace(seen: &mut Seen, pace: Option<u64>) {
     let slower = (seen.tick_ns * 2).min(TICK_MAX_NS);
     let Some(pace) = pace else {
@@ -248,8 +266,8 @@ fn set_pace(seen: &mut Seen, pace: Option<u64>) {
     };
 }
 
-/// Sleeps until a P is taken off the idle list, looking for a deadlock now and then; returns also when it is time to
-/// return memory.
+/// Sleeps until an M takes a P off the idle list. Looks for a deadlock now and then, and also
+/// returns when it is time to return memory.
 fn sleep_while_idle(sched: &Sched, seen: &mut Seen) {
     seen.watch.reset();
     let garbage_at = match seen.garbage_since_ns {
@@ -257,12 +275,12 @@ fn sleep_while_idle(sched: &Sched, seen: &mut Seen) {
         since => since + SCAVENGE_AFTER_NS,
     };
     if sched.sysmon.fatal_deadline_ns.load(SeqCst) != 0 {
-        sched.pause(TICK_MAX_NS); // a report is under way: keep an eye on it
+        sched.pause(TICK_MAX_NS); // a fatal report is under way: watch its deadline
         return;
     }
     loop {
         let look_at = seen.watch.look(sched).unwrap_or(u64::MAX);
-        // Where no M is left to watch the timers, this thread does.
+        // If no M watches the timers, sysmon does.
         let timer_at = match sched.poller.is_watching() {
             true => u64::MAX,
             false => sched.next_timer().min(sched.net_late_at()),
@@ -282,7 +300,7 @@ fn sleep_while_idle(sched: &Sched, seen: &mut Seen) {
 }
 
 impl Sched {
-    /// Somebody begins to run: sysmon must look, and the clock it keeps is stale.
+    /// An M begins to run: sysmon must scan, and its coarse clock is stale.
     #[inline]
     pub(crate) fn wake_sysmon_if_asleep(&self) {
         if self.sysmon.nap.word.0.load(Relaxed) == ASLEEP {
@@ -291,7 +309,7 @@ impl Sched {
         }
     }
 
-    /// Waits between two looks, unless called; not long beyond the next timer.
+    /// Pauses between two scans, until called, and not far beyond the next timer.
     fn pause(&self, ns: u64) {
         let sysmon = &self.sysmon;
         let (ns, word) = sysmon.measure(ns);
@@ -304,12 +322,12 @@ impl Sched {
         });
     }
 
-    /// Sleeps while every P is idle; false if the deadline passed.
+    /// Sleeps while every P is idle; returns false if the deadline passed.
     pub(in crate::sched) fn sysmon_sleep(&self, until_ns: u64) -> bool {
         let word = &self.sysmon.nap.word;
         word.0.store(ASLEEP, SeqCst);
-        // FENCE: the announcement before the look at the idle count; meets the read-modify-write of npidle in
-        // `get_idle_p`, which precedes the look at the word in `acquire_p`.
+        // FENCE: the store of ASLEEP before the load of `npidle`. Meets the read-modify-write of
+        // `npidle` in `get_idle_p`, which precedes the load of the word in `acquire_p`.
         fence(SeqCst);
         let mut in_time = true;
         if self.npidle.load(Relaxed) == self.nprocs() && !self.dead.load(Relaxed) {
@@ -326,7 +344,8 @@ impl Sched {
         self.now_ms.store(ms as u32, Relaxed);
     }
 
-    /// When a timer of p will have been left undone by everybody else. The M that holds p looks by itself until then, or the watcher.
+    /// From when on sysmon must run p's timers. Until then the M that holds p checks them, or the
+    /// watcher does.
     fn neglected_at(&self, p: Pp, is_watched: bool) -> u64 {
         let by_owner = match p.m.load(Relaxed) {
             Some(_) => p.timers.looked_ns() + LOOKED_NS,
@@ -349,7 +368,7 @@ impl Sched {
             .unwrap_or(u64::MAX)
     }
 
-    /// Runs the timers that nobody else does.
+    /// Runs the timers that no M and no watcher runs.
     fn run_due_timers(&self, now: u64) {
         if self.timer_wanted_at() > now || self.is_stopping() {
             return;
@@ -364,7 +383,8 @@ impl Sched {
     }
 }
 
-/// Work, an idle P, and nobody looking, twice in a row with nothing happening in between: a lost wake-up.
+/// Heals a lost wake-up: two consecutive scans find a runnable goroutine, an idle P and no M
+/// searching, and nothing has happened in between.
 fn rescue(sched: &Sched, seen: &mut Seen) {
     if sched.npidle.load(Relaxed) == 0 || sched.is_stopping() {
         seen.stranded_at = None;
@@ -390,13 +410,14 @@ fn rescue(sched: &Sched, seen: &mut Seen) {
     }
 }
 
-/// Memory that has lain about for a while is returned: asks an idle M to do it. So is, once in a while, the unused stack of
-/// goroutines that wait long; an idle runtime is not woken for that.
+/// Asks an idle M to return memory that has been free for a while. Asks also, once in a while, for
+/// the unused stack pages of goroutines that wait long; an idle runtime is not woken for these.
 fn scavenge(sched: &Sched, now: u64, seen: &mut Seen) {
     if now >= seen.next_shrink_ns {
         seen.next_shrink_ns = now + SHRINK_PERIOD_NS;
         let parks = sched.procs().map(|p| p.counters.parks.get()).sum();
-        // Who parked just before the last walk had not waited long enough then: one more.
+        // A goroutine that parked just before the last check had not waited long enough then: check
+        // once more.
         let is_new = std::mem::replace(&mut seen.parks, parks) != parks;
         if std::mem::replace(&mut seen.had_parks, is_new) || is_new {
             sched.shrink_now.store(true, Relaxed);
@@ -415,8 +436,8 @@ fn scavenge(sched: &Sched, now: u64, seen: &mut Seen) {
 }
 
 impl crate::sched::Core {
-    /// Whether any M is inside the runtime, and so may be about to wake somebody. Sleepers are not, but for one that has been
-    /// given a P and has not had a CPU since.
+    /// Whether any M is inside the runtime, and so may be about to wake a goroutine. An M that
+    /// sleeps is not, unless it has been given a P and has not run since.
     fn somebody_is_inside(&self) -> bool {
         std::iter::successors(self.allm, |m| m.alllink.get()).any(|m| {
             m.claim.depth() > 0 && (!m.blocked.load(Acquire) || m.nextp.load(Relaxed).is_some())

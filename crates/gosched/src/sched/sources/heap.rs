@@ -1,22 +1,25 @@
-//! A heap of goroutines, the one that is due first at its root (PL).
+//! A heap of goroutines by deadline, the earliest at its root (PL).
 //!
-//! Each entry has four children, which lie in one cache line: a heap of a hundred thousand is nine lines deep. The time is in the
-//! entry, so that ordering the heap reads no goroutine. Nor does it write any: what moves is a *slot*, a small number that a
-//! goroutine has from the moment it is put in to the moment it is taken out, and where each slot is stands in a table of
-//! its own, sixteen to a cache line. So a goroutine is taken out from the middle for what the depth costs, and nothing is left
-//! behind for later.
+//! It exists because a timer must be removed from the middle without a search and without a
+//! tombstone.
 //!
-//! The heap knows nothing of locks and of who may touch it; that is `timers`' affair.
+//! Each entry has four children, which share one cache line. A heap of a hundred thousand is nine
+//! levels deep. The deadline is in the entry, so ordering the heap reads no goroutine. Nor does it
+//! write any: an entry holds a *slot*, a small number that a goroutine keeps while it is in the
+//! heap. A separate table has the position of each slot, sixteen to a cache line. So a removal from
+//! the middle costs the depth of the heap.
+//!
+//! The heap has no lock; `timers` guards it.
 
 use crate::base::fatal;
 use crate::sched::model::ptr::Gp;
 use crate::sys::{Errno, PageVec};
 
 const ARITY: usize = 4;
-/// The root's index. The entries before it are not used: with them an entry's children begin at a multiple of four, and an
-/// entry is a quarter of a cache line.
+/// The root's index. The entries before it are unused. With them an entry's children begin at a
+/// multiple of four, and so share a cache line.
 const ROOT: usize = ARITY - 1;
-/// No slot: the end of the list of free ones.
+/// No slot: the end of the list of free slots.
 const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Copy)]
@@ -28,15 +31,14 @@ struct Entry {
 
 const _: () = assert!(size_of::<Entry>() * ARITY == 64, "four to a cache line");
 
-/// The heap.
 pub(crate) struct Heap {
     entries: PageVec<Entry>,
-    /// Where the entry of a slot is; of a free slot, the next free one.
+    /// The position of a slot's entry; for a free slot, the next free one.
     places: PageVec<u32>,
-    /// Whose a slot is; the last owner's, if it is free.
+    /// The goroutine of a slot; for a free slot, its last one.
     owners: PageVec<Gp>,
     free: u32,
-    /// Entries for which all three have room.
+    /// How many entries all three have room for.
     room: usize,
 }
 
@@ -61,12 +63,12 @@ impl Heap {
         }
     }
 
-    /// Goroutines in it.
+    /// How many goroutines are in it.
     pub(crate) fn len(&self) -> usize {
         self.entries.len().saturating_sub(ROOT)
     }
 
-    /// The earliest time; `u64::MAX` when there is none.
+    /// The earliest deadline; `u64::MAX` if the heap is empty.
     #[inline]
     pub(crate) fn next_ns(&self) -> u64 {
         self.entries
@@ -75,14 +77,14 @@ impl Heap {
             .map_or(u64::MAX, |e| e.when)
     }
 
-    /// The goroutine that is due first.
+    /// The goroutine with the earliest deadline.
     #[inline]
     pub(crate) fn first(&self) -> Option<Gp> {
         let first = self.entries.as_slice().get(ROOT)?;
         Some(self.owners.as_slice()[first.slot as usize])
     }
 
-    /// Makes room for `n` more.
+    /// Makes room for `n` more goroutines.
     #[inline]
     pub(crate) fn reserve(&mut self, n: usize) -> Result<(), Errno> {
         if self.entries.len() + n <= self.room {
@@ -109,7 +111,7 @@ impl Heap {
         Ok(())
     }
 
-    /// Puts a goroutine in, for which there is room; true if it is the first now.
+    /// Inserts a goroutine, for which there is room; returns whether it is now the first.
     pub(crate) fn insert(&mut self, g: Gp, when: u64) -> bool {
         let slot = self.take_slot(g);
         g.timer_slot.set(slot);
@@ -141,14 +143,14 @@ impl Heap {
         self.free = slot;
     }
 
-    /// Takes the first one out.
+    /// Removes the first goroutine.
     pub(crate) fn pop(&mut self) -> Option<Gp> {
         let g = self.first()?;
         self.take_out(ROOT);
         Some(g)
     }
 
-    /// Takes a goroutine out that is in.
+    /// Removes a goroutine that is in the heap.
     pub(crate) fn remove(&mut self, g: Gp) {
         let slot = g.timer_slot.get() as usize;
         debug_assert!(self.owners.as_slice()[slot] == g, "G4");
@@ -161,13 +163,14 @@ impl Heap {
         if let Some(last) = self.entries.pop()
             && at < self.entries.len()
         {
-            // The last entry belongs far down, nearly always: the gap goes all the way, then the entry up from there.
+            // The last entry nearly always belongs far down. So the gap sinks to a leaf, and the
+            // entry rises from there.
             let at = self.sink_gap(at);
             self.raise(at, last);
         }
     }
 
-    /// Takes any one out, with its time: for a heap that is emptied into another.
+    /// Removes any goroutine, with its deadline: to empty one heap into another.
     pub(crate) fn take_any(&mut self) -> Option<(u64, Gp)> {
         if self.len() == 0 {
             return None;
@@ -177,7 +180,7 @@ impl Heap {
         Some((last.when, self.owners.as_slice()[last.slot as usize]))
     }
 
-    /// Puts `entry` where there is a gap, or above; returns where it came to lie.
+    /// Puts `entry` into the gap at `at`, or above it; returns its position.
     #[inline]
     fn raise(&mut self, mut at: usize, entry: Entry) -> usize {
         let (entries, places) = (self.entries.as_mut_slice(), self.places.as_mut_slice());
@@ -196,7 +199,8 @@ impl Heap {
         at
     }
 
-    /// Moves a gap down to the last line, the earliest of its children up each time; returns where it is then.
+    /// Moves a gap down to a leaf, each time raising its earliest child; returns the leaf's
+    /// position.
     #[inline]
     fn sink_gap(&mut self, mut at: usize) -> usize {
         let (entries, places) = (self.entries.as_mut_slice(), self.places.as_mut_slice());
@@ -230,7 +234,7 @@ impl Heap {
         entries.map(|e| self.owners.as_slice()[e.slot as usize])
     }
 
-    /// The order, and every goroutine's place, for checks.
+    /// Whether the order and all positions are right, for checks.
     pub(crate) fn is_sound(&self) -> bool {
         let (entries, places) = (self.entries.as_slice(), self.places.as_slice());
         (ROOT..entries.len()).all(|at| {
@@ -243,7 +247,7 @@ impl Heap {
     }
 }
 
-/// Which of two is the earlier, and when that is.
+/// Which of two entries is earlier, and its deadline.
 #[inline]
 fn least_of(a: &Entry, b: &Entry) -> (usize, u64) {
     (usize::from(b.when < a.when), a.when.min(b.when))
@@ -261,13 +265,14 @@ mod tests {
     use super::*;
     use crate::sched::model::g::G;
 
-    /// Gs that nobody runs; leaked.
+    /// Gs that no M runs; leaked.
     fn some_gs(n: usize) -> Vec<Gp> {
         let layout = Layout::array::<G>(n).unwrap();
-        // SAFETY: the layout is not empty.
+        // SAFETY: `n` Gs have a layout of non-zero size.
         let block = unsafe { alloc_zeroed(layout) }.cast::<G>();
         let block = NonNull::new(block).unwrap_or_else(|| handle_alloc_error(layout));
-        // SAFETY: GF, leaked; all-zero memory is a G.
+        // SAFETY: GF. The block has `n` Gs and is leaked, so it lives for ever. All-zero memory is
+        // a valid G.
         (0..n).map(|i| unsafe { Gp::new(block.add(i)) }).collect()
     }
 
@@ -280,7 +285,8 @@ mod tests {
         heap.insert(g, when)
     }
 
-    /// Inserts, removals and pops in random order, many with equal times, against an ordered set.
+    /// Inserts, removals and pops in random order, many with equal deadlines, against an ordered
+    /// set.
     #[test]
     fn pl_the_heap_agrees_with_a_model() {
         for seed in 0..4 {
@@ -289,7 +295,7 @@ mod tests {
             let (mut heap, mut model) = (Heap::new(), BTreeSet::new());
             let mut outside = gs.clone();
             for step in 0..20_000 {
-                // Grows for a while, then shrinks.
+                // The heap grows for a while, then shrinks.
                 let grows = step % 5000 < 2500;
                 let chance = if grows { 70 } else { 30 };
                 if rng.random_range(0..100) < chance && !outside.is_empty() {

@@ -1,4 +1,6 @@
-//! What makes goroutines ready besides other goroutines: timers and the network.
+//! Event sources: timers and the network, which ready goroutines.
+//!
+//! The scheduler asks them when it looks for work; they know how to wait for the kernel.
 
 pub(crate) mod heap;
 pub(crate) mod netpoll;

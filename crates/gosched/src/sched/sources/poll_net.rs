@@ -1,15 +1,18 @@
-//! When the scheduler asks the kernel about the network (FR, SM, F5).
+//! When the scheduler polls the network (FR, SM, F5).
+//!
+//! A goroutine whose socket is ready must not wait long, and a poll costs a system call.
 //!
 //! ```text
-//!  who                                          how
+//!  thread                                       how it polls
 //!  an M whose P has nothing to run              without waiting, before it steals
-//!  one that turns to the global queue           the same, if nobody has for a while
+//!  an M about to take from the global queue     the same, if the last poll is a while ago
 //!  the watcher, an M without a P (`poller`)     until the next timer
-//!  sysmon                                       without waiting, if nobody has for a while
+//!  sysmon                                       the same, if the last poll is longer ago
 //! ```
 //!
-//! Nobody asks while no goroutine waits for an answer, and nobody else while the watcher is there: it is told at once. Who goes to
-//! wait is counted before it parks, and the M that parks it looks at the count when it has nothing else to do: somebody asks.
+//! No thread polls while no goroutine waits. No other thread polls while the watcher is in the
+//! poller: the kernel wakes it at once. A goroutine is counted before it parks. The M that parks it
+//! loads the count when it has nothing else to do, so some thread polls.
 
 use std::io;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -23,7 +26,7 @@ use crate::sched::sources::netpoll::driver::Driver;
 use crate::sched::waitq::WakeList;
 use crate::sys;
 
-/// sysmon asks if nobody else has for so long: where everybody gets on, and where somebody does not.
+/// sysmon polls if no other thread has for this long: while all Ps make progress, and otherwise.
 const LATE_NS: u64 = 2_000_000;
 const LATE_BUSY_NS: u64 = 1_000_000;
 /// How often the network comes before the global queue.
@@ -39,12 +42,12 @@ impl Sched {
         let _rt = enter();
         let first = self.poller.set_driver(driver);
         if !std::ptr::eq(first, driver) {
-            driver.close(true); // somebody was faster, and nobody has seen this one
+            driver.close(true); // another thread was faster; no thread has seen this one
         }
         Ok(first)
     }
 
-    /// The driver, if somebody waits for what it will tell.
+    /// The driver, if a goroutine or thread waits for it.
     #[inline]
     fn wanted_driver(&self) -> Option<&'static Driver> {
         self.poller.driver().filter(|driver| driver.has_waiters())
@@ -54,7 +57,8 @@ impl Sched {
         self.wanted_driver().is_some()
     }
 
-    /// A goroutine on `m` is the first to wait for the driver: if this M goes on with something else, another one must ask.
+    /// A goroutine on `m` is the first to wait for the driver. If this M continues with other work,
+    /// another M must poll.
     pub(crate) fn net_waiter_came(&self, m: Mp) {
         let p = m.p.load(Relaxed);
         if !self.poller.is_watching() && p.is_some_and(|p| !p.runq.is_empty()) {
@@ -63,20 +67,21 @@ impl Sched {
         }
     }
 
-    /// The same for somebody who is none of this runtime's: it may be asleep altogether.
+    /// As `net_waiter_came`, for a waiter outside this runtime. All its Ms may be asleep.
     pub(crate) fn net_stranger_came(&self) {
         if !self.poller.is_watching() {
             self.wake_after_put(self.core.lock());
         }
     }
 
-    /// An M with nothing to run: a goroutine that can go on, the others are queued on its P.
+    /// For an M with nothing to run: returns a ready goroutine; the others are queued on p.
     #[inline]
     pub(crate) fn poll_net(&self, w: Worker<'_>) -> Option<Gp> {
         self.ask(self.wanted_driver()?, w)
     }
 
-    /// An M that is about to turn to the global queue: what is there may be loops, and the network is to be asked now and then.
+    /// For an M about to take from the global queue. The goroutines there may be loops, so the
+    /// network is polled now and then.
     #[inline]
     pub(crate) fn poll_net_between(&self, w: Worker<'_>) -> Option<Gp> {
         let driver = self.wanted_driver()?;
@@ -95,7 +100,7 @@ impl Sched {
         self.share_due(w, due)
     }
 
-    /// sysmon: nobody has asked for a while.
+    /// sysmon polls if no thread has for a while.
     pub(crate) fn poll_net_if_late(&self, now: u64) {
         if self.net_late_at() > now || self.is_stopping() {
             return;
@@ -113,7 +118,7 @@ impl Sched {
         self.is_carrying.store(false, SeqCst);
     }
 
-    /// When nobody will have asked for long.
+    /// When no thread will have polled for too long.
     pub(crate) fn net_late_at(&self) -> u64 {
         match self.wanted_driver() {
             Some(driver) if !self.poller.is_watching() => {
@@ -127,7 +132,8 @@ impl Sched {
         }
     }
 
-    /// Wakes those who are to be woken; this runtime's goroutines are made Runnable, for the caller to queue.
+    /// Wakes the waiters in `wake`. This runtime's goroutines become Runnable, for the caller to
+    /// queue.
     pub(crate) fn collect(&self, wake: WakeList, due: &mut GQueue) {
         wake.wake_into(&enter(), self, due);
     }

@@ -1,19 +1,22 @@
-//! The watcher: the one M that sleeps until the next timer, without a P; where the network is in use, in its poller, so that
-//! what comes first wakes it.
+//! The watcher: the one M that sleeps until the next timer, without a P.
+//!
+//! It exists so that an idle runtime wakes for timers and the network. Where the network is in use,
+//! it sleeps in the network poller, so that the first event of either kind wakes it.
 //!
 //! ```text
 //!  until          meaning
-//!  NOBODY         nobody watches
-//!  COMING         somebody is about to
-//!  anything else  somebody watches, until then (ns)
+//!  NOBODY         no M watches
+//!  COMING         an M is about to watch
+//!  anything else  an M watches until this time (ns)
 //! ```
 //!
-//! It publishes until when it sleeps and looks at the timers again; who puts in an earlier one shows it and then looks at the
-//! watcher. With a barrier on both sides one of them sees the other (timer/1, timer/2). A watcher that leaves stores NOBODY, and
-//! its M looks for timers once more (timer/3).
+//! The watcher publishes its wake-up time and then loads the timers again. A thread that inserts an
+//! earlier timer publishes it and then loads the watcher's word. With a barrier on both sides one
+//! of them sees the other (timer/1, timer/2). A watcher that leaves stores NOBODY, and its M looks
+//! for timers once more (timer/3).
 //!
-//! Who wants it to come back sets its note and rings the bell if it is in the poller; it says that it goes there and then looks at
-//! its note (bell/1, bell/2).
+//! A thread that wants the watcher back sets its note, and rings the bell if the watcher is in the
+//! poller. The watcher stores that it goes there and then loads its note (bell/1, bell/2).
 
 use std::ptr;
 
@@ -25,20 +28,22 @@ use crate::sys;
 
 const NOBODY: u64 = 0;
 const COMING: u64 = 1;
-/// The kernel ends a sleep up to this much late (the timer slack of a thread, unless the program changes it), so that it
-/// ends several with one interrupt. The slack is the thread's, and goroutines run on this thread next: it stays as it is.
+/// The kernel ends a sleep up to this much late, so that one interrupt ends several sleeps. It is a
+/// thread's timer slack, unless the program changes it. Goroutines run on this thread next, so it
+/// stays as it is.
 const SLACK_NS: u64 = 50_000;
-/// In `epoll_wait` the slack of longer sleeps is this part of the time to sleep, up to a maximum.
+/// In `epoll_wait` the slack of longer sleeps is this fraction of the sleep, up to a maximum.
 const POLL_SLACK_PART: u64 = 1_000;
 const POLL_SLACK_MAX_NS: u64 = 100_000_000;
-/// How late the watcher may be. What is due within it of each other costs one wake-up.
+/// How late the watcher may be. Timers that are due within this time of each other cost one
+/// wake-up.
 const LATE_NS: u64 = 20_000;
 
-/// Who waits for the next timer, and for the network.
+/// The wait for the next timer and for the network.
 pub(crate) struct Poller {
     until: AtomicU64,
     note: Note,
-    /// The network's; null: nobody has used it yet. Once set it stays.
+    /// The network driver; null: not in use yet. Once set it stays.
     driver: AtomicPtr<Driver>,
     /// The watcher is in the driver, or about to be.
     is_inside: AtomicBool,
@@ -56,12 +61,13 @@ impl Poller {
 
     #[inline]
     pub(crate) fn driver(&self) -> Option<&'static Driver> {
-        // ORDER: Acquire; pairs with the SeqCst in `set_driver`.
-        // SAFETY: GF, drivers are never freed.
+        // ORDER: Acquire; pairs with the SeqCst in `set_driver`. SAFETY: GF. The pointer is null or
+        // comes from `Driver::new`, which leaks its drivers.
         unsafe { self.driver.load(Acquire).as_ref() }
     }
 
-    /// The network is in use from now on; somebody else may have been faster. Whoever watches without it comes back.
+    /// Puts the network into use; returns the first driver set, perhaps by another thread. A
+    /// watcher that sleeps without it comes back.
     pub(crate) fn set_driver(&self, driver: &'static Driver) -> &'static Driver {
         let new = ptr::from_ref(driver).cast_mut();
         let set = self
@@ -70,7 +76,8 @@ impl Poller {
         self.wake();
         match set {
             Ok(_) => driver,
-            // SAFETY: as above.
+            // SAFETY: GF. `set_driver` stored the pointer from a `&'static Driver`, and it is not
+            // null here.
             Err(faster) => unsafe { &*faster },
         }
     }
@@ -79,8 +86,9 @@ impl Poller {
         self.until.load(Relaxed) != NOBODY
     }
 
-    /// Becomes the watcher, if nobody is; true: `sleep` must follow. Under the scheduler lock, so that who queues a P for the next
-    /// free M sees either that M or a watcher to wake.
+    /// Becomes the watcher, if there is none; true: `sleep` must follow. Under the scheduler lock,
+    /// so that a thread that queues a P for the next free M sees either that M or a watcher to
+    /// wake.
     #[must_use = "the watcher must sleep"]
     pub(crate) fn begin(&self) -> bool {
         self.until
@@ -88,7 +96,8 @@ impl Poller {
             .is_ok()
     }
 
-    /// The watcher sleeps until the next timer is due, somebody kicks, or the network has something: who is to be woken then.
+    /// Sleeps until the next timer is due, `wake` is called, or the network has an event. Returns
+    /// the waiters to wake.
     pub(crate) fn sleep(&self, next: impl Fn() -> u64) -> WakeList {
         let mut wake = WakeList::new();
         loop {
@@ -98,7 +107,8 @@ impl Poller {
                 break;
             }
             self.until.store(until.max(COMING), SeqCst);
-            // FENCE: timer/2 — the announcement before the second look at the timers; meets timer/1 in `kick`.
+            // FENCE: timer/2 — the store of `until` before the second load of the timers; meets
+            // timer/1 in `kick`.
             fence(SeqCst);
             if next() >= until {
                 match driver {
@@ -108,12 +118,13 @@ impl Poller {
                 break;
             }
         }
-        // Cleared before the next watcher can come, never after: a wake meant for that one must stay. One meant for us
-        // that comes late costs the next a needless turn.
+        // The note is cleared before the next watcher can come, never after: a wake-up for that one
+        // must stay. A late wake-up for this watcher costs the next one a needless turn.
         self.note.clear();
         self.until.store(NOBODY, SeqCst);
-        // FENCE: timer/3 — the end of the watch before the caller's look for timers, which may begin
-        // another watch; meets timer/1 in `kick`. The other thread has relied on this one until now.
+        // FENCE: timer/3 — the end of the watch before the caller's look for timers, which may
+        // begin another watch; meets timer/1 in `kick`. The thread that sets a timer has
+        // relied on this one until now.
         fence(SeqCst);
         wake
     }
@@ -127,7 +138,8 @@ impl Poller {
 
     fn sleep_in(&self, driver: &Driver, until: u64) -> WakeList {
         self.is_inside.store(true, SeqCst);
-        // FENCE: bell/2 — the announcement before the look at the note; meets bell/1 in `wake`.
+        // FENCE: bell/2 — the store of `is_inside` before the load of the note; meets bell/1 in
+        // `wake`.
         fence(SeqCst);
         let wake = match self.note.is_set() {
             true => WakeList::new(),
@@ -150,10 +162,11 @@ impl Poller {
         }
     }
 
-    /// A timer for `when` was put in as the first of its heap, and the heap's lock released: the watcher must not oversleep. False:
-    /// nobody watches.
+    /// A timer for `when` was inserted as the first of its heap, and the heap's lock released: the
+    /// watcher must not oversleep. Returns false if no M watches.
     pub(crate) fn kick(&self, when: u64) -> bool {
-        // FENCE: timer/1 — the timer, by the release of the heap's lock, before the look at the watcher; meets timer/2 in `sleep`.
+        // FENCE: timer/1 — the timer, by the release of the heap's lock, before the load of
+        // `until`; meets timer/2 in `sleep`.
         shim::fence_after_rmw();
         let until = self.until.load(SeqCst);
         if until > when && !self.note.is_set() {
@@ -165,7 +178,7 @@ impl Poller {
     /// Ends any wait: a P waits for a thread, or the runtime is being dropped.
     pub(crate) fn wake(&self) {
         self.note.wakeup();
-        // FENCE: bell/1 — the note before the look at where the watcher is; meets bell/2 in `sleep_in`.
+        // FENCE: bell/1 — the note before the load of `is_inside`; meets bell/2 in `sleep_in`.
         fence(SeqCst);
         if self.is_inside.load(SeqCst)
             && let Some(driver) = self.driver()
@@ -175,8 +188,8 @@ impl Poller {
     }
 }
 
-/// What to ask of the kernel to be woken `LATE_NS` after `until`, where the kernel takes `slack` more than it is asked for. A
-/// kernel that takes less ends the sleep early: the rest follows.
+/// The deadline to pass to the kernel in order to wake `LATE_NS` after `until`, if the kernel adds
+/// `slack`. If the kernel adds less, the sleep ends early and the caller sleeps for the rest.
 fn ask_for(until: u64, slack: u64) -> u64 {
     until.saturating_sub(slack - LATE_NS).max(1)
 }

@@ -1,19 +1,23 @@
-//! Goroutines that a timer starts: what `after_func` stands on.
+//! Goroutines that a timer starts: the base of `after_func`.
 //!
-//! A *dormant* goroutine is a G with its closure and its identity that lies in a timer heap and not in a queue. It has a stack
-//! promised and none taken, it is Dead and counted nowhere: its life begins when its time comes, with the one step from Dead to
-//! Runnable that begins every goroutine's (G0). Until then it is in one heap, and whoever takes it out of there owns it:
+//! Until its time comes such a goroutine needs no stack and no place in a queue.
+//!
+//! A *dormant* goroutine is a G with its closure and its id that is in a timer heap and in no
+//! queue. A stack is reserved for it, none taken. It is Dead and not counted. Its life begins when
+//! its time comes, with the one step from Dead to Runnable that begins every goroutine (G0). Until
+//! then it is in one heap, and the thread that takes it out of there owns it:
 //!
 //! ```text
-//!  who                         what it does then
+//!  thread                      what it does then
 //!  the expiry                  counts it, makes it Runnable, queues it
-//!  `cancel`                    gives the G back, and drops the closure, in user context
-//!  a drop of the runtime       drops its closure, in user context (D2)
+//!  `cancel`                    returns the G, and drops the closure in user context
+//!  a drop of the runtime       drops the closure in user context (D2)
 //! ```
 //!
-//! All three happen under the heap's lock, so there is one winner. A handle may be older than its goroutine: the G may have run,
-//! ended and become another one's. Hence the goroutine's id, which is compared under that lock: what is in a heap is not
-//! given another id. A handle does not keep the runtime.
+//! All three take it out under the heap's lock, so one of them wins. A handle may be older than its
+//! goroutine: the G may have run, ended and become another goroutine. So the goroutine's id is
+//! compared under that lock: a G in a heap does not change its id. A handle does not keep the
+//! runtime alive.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
@@ -39,7 +43,8 @@ pub(crate) struct Dormant {
     id: u64,
 }
 
-/// Has a timer start a goroutine of the caller's runtime at `deadline_ns` (`u64::MAX`: never). `what` is what the user called.
+/// Makes a timer start a goroutine of the caller's runtime at `deadline_ns` (`u64::MAX`: never).
+/// `what` is the name of the function that the user called.
 ///
 /// # Panics
 /// Outside a goroutine.
@@ -54,7 +59,9 @@ pub(crate) fn start<F: FnOnce() + Send + 'static>(
 ) -> io::Result<Dormant> {
     let site = Location::caller();
     with_current(what, |sched| {
-        // SAFETY: D2, a running goroutine's M holds an Arc of its Sched, so the counts are there to share.
+        // SAFETY: D2. The M that runs this goroutine holds an `Arc<Sched>`, so `sched` points into
+        // an Arc with a count above 0. The count that is added here is dropped at once, by
+        // `from_raw`.
         let home = unsafe {
             Arc::increment_strong_count(sched);
             Arc::downgrade(&Arc::from_raw(sched))
@@ -64,7 +71,7 @@ pub(crate) fn start<F: FnOnce() + Send + 'static>(
 }
 
 impl Dormant {
-    /// Has another one started, in the same runtime; from any thread.
+    /// Makes a timer start another goroutine in the same runtime; from any thread.
     ///
     /// # Errors
     /// As [`start`]; if the runtime is gone.
@@ -79,13 +86,14 @@ impl Dormant {
         start_in(home.sched(), self.home.clone(), site, deadline_ns, f)
     }
 
-    /// Its runtime, to be compared with.
+    /// The address of its runtime, for comparisons.
     pub(crate) fn home_ptr(&self) -> *const Sched {
         self.home.as_ptr()
     }
 
-    /// Keeps the goroutine from being started. True: it never runs, and its closure has been dropped; false: it has been started,
-    /// or cancelled before, or its runtime is gone. In user context, on any thread.
+    /// Keeps the goroutine from being started. Returns true if it never runs; its closure has then
+    /// been dropped. Returns false if it has been started or cancelled before, or its runtime is
+    /// gone. In user context, on any thread.
     pub(crate) fn cancel(&self) -> bool {
         let Some(home) = self.home() else {
             return false;
@@ -98,7 +106,8 @@ impl Dormant {
         is_ours
     }
 
-    /// Sets another time for it. False: it has been started, or cancelled, or its runtime is gone. From any thread.
+    /// Sets another deadline. Returns false if the goroutine has been started or cancelled, or its
+    /// runtime is gone. From any thread.
     pub(crate) fn postpone(&self, deadline_ns: u64) -> bool {
         let Some(home) = self.home() else {
             return false;
@@ -116,14 +125,15 @@ impl Dormant {
     fn home(&self) -> Option<Home<'_>> {
         let address = self.home.as_ptr();
         match current_m() {
-            // SAFETY: D2, the caller's M holds an Arc of it, and a goroutine does not outlive that.
+            // SAFETY: D2. The caller's M holds an `Arc` of this `Sched`, and the caller runs on
+            // that M or another one of the same runtime for as long as it uses the reference.
             Some(m) if ptr::eq(m.sched(), address) => Some(Home::Here(unsafe { &*address })),
             _ => self.home.upgrade().map(Home::Kept),
         }
     }
 }
 
-/// The runtime, while it is used.
+/// The runtime, kept alive while it is used.
 enum Home<'a> {
     /// The caller's own.
     Here(&'a Sched),
@@ -148,7 +158,7 @@ fn start_in<F: FnOnce() + Send + 'static>(
 ) -> io::Result<Dormant> {
     let task = Task::new(move || finish_report(catch_unwind(AssertUnwindSafe(f))));
     let rt = enter();
-    // SAFETY: 'static closures borrow nothing that could go.
+    // SAFETY: `F` is 'static, so the closure borrows nothing that could end before it runs.
     let g = match unsafe { sched.prepare(rt.worker_of(sched), site, task) } {
         Ok(g) => g,
         Err((why, task)) => {
@@ -160,7 +170,7 @@ fn start_in<F: FnOnce() + Send + 'static>(
     let p = rt.worker_of(sched).map(Worker::p);
     let id = g.id();
     g.set_deadline(deadline_ns);
-    // Under the heap's lock: a drop of the runtime refuses it, or finds it.
+    // Under the heap's lock: a drop of the runtime either refuses the timer or finds it.
     let is_open = || !sched.closed.load(Relaxed);
     let armed = sched.arm(p.unwrap_or_else(|| sched.p(0)), g, begin, is_open);
     let why = match armed {
@@ -179,13 +189,14 @@ fn start_in<F: FnOnce() + Send + 'static>(
     Err(why.into())
 }
 
-/// Its time has come: it counts from now on.
+/// The expiry's claim: the goroutine counts from now on.
 unsafe fn begin(g: Gp) -> bool {
     g.sched().outside.spawns.add_shared(1);
     true
 }
 
-/// A timer is the first of its heap, and whoever set it goes on with something else: somebody must wait for it. Inside the runtime.
+/// A timer is the first of its heap, and the thread that set it continues with other work. So
+/// another thread must wait for it. Inside the runtime.
 pub(crate) fn announce(sched: &Sched, p: Option<Pp>, when: u64) {
     if sched.poller.kick(when) {
         return;
@@ -199,8 +210,8 @@ pub(crate) fn announce(sched: &Sched, p: Option<Pp>, when: u64) {
     }
 }
 
-/// Gives back the G of a goroutine that is not started. Its closure is for the caller to drop, outside the runtime: whoever looks at
-/// the runtime meanwhile finds the G where it belongs.
+/// Returns the G of a goroutine that is not started. The caller drops the closure, outside the
+/// runtime. The G is back before, so a check of the runtime finds it in place.
 fn give_back(sched: &Sched, rt: &Entered, g: Gp) -> Option<Unrun> {
     let unrun = g.take_unrun();
     sched.unprepare(rt.worker_of(sched), g);

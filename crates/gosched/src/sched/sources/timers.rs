@@ -1,46 +1,56 @@
-//! Timers: who is in which P's heap, and who takes out what is due (PL, FR, D10).
+//! Timers: one heap per P, and the threads that expire due timers (PL, FR, D10).
 //!
-//! A goroutine has at most one timer, so a timer *is* its goroutine: it waits, and a heap will end its wait if nobody else
-//! does before. Or it has yet to begin, and the heap will start it (`dormant`). Each P has a heap, a lock around it, and `next`, the earliest time in it, for readers without the lock. A bit per P
-//! in the runtime's mask says whether its heap holds anything, so that Ps without timers cost nobody a look.
+//! A heap per P keeps a busy P's timers local, and the timers of a blocked P within reach of all
+//! others.
+//!
+//! A goroutine has at most one timer, so a timer *is* its goroutine. The goroutine waits, and the
+//! heap ends its wait unless another event does so first. Or it has yet to begin, and the heap
+//! starts it (`timer_spawn`). Each P has a heap, a lock around it, and `next`, the earliest
+//! deadline, for readers without the lock. The runtime's mask has one bit per P, set while its heap
+//! holds anything. So Ps without timers cost no reads.
 //!
 //! ```text
-//!  who                                             may do what, under the heap's lock
-//!  the M that parks a goroutine, on g0             put it into its own P's heap (`arm`)
-//!  the goroutine, when it goes on; whoever         take it out (`disarm`)
-//!    withdraws it
-//!  P's own M, in find_runnable                     take out what is due: often while it is busy, always when its queue is empty
-//!  a spinning M, in its fourth sweep               the same, for every P
-//!  the watcher, an M without a P (`poller`)        the same, for every P, at the time of the first
-//!  sysmon                                          the same, where it finds that nobody else does
-//!  the leader of a stopped world                   give a removed P's timers to another P
+//!  thread                                     what it may do, under the heap's lock
+//!  the M that parks a goroutine, on g0        insert it into its own P's heap (`arm`)
+//!  the goroutine, when it continues; the      remove it (`disarm`)
+//!    thread that withdraws it
+//!  the P's own M, in find_runnable            expire what is due: often while the P is busy,
+//!                                             always when its queue is empty
+//!  a spinning M, in its fourth sweep          the same, for every P
+//!  the watcher, an M without a P (`poller`)   the same, for every P, at the earliest deadline
+//!  sysmon                                     the same, if no other thread does
+//!  the leader of a stopped world              move a removed P's timers to another P
 //! ```
 //!
-//! Where a goroutine's timer is, `G::timer_p` says.
+//! `G::timer_p` is the P whose heap holds the goroutine.
 //!
 //! ```text
-//!  arm                                             end of a wait by somebody else (`disarm`)
-//!  lock; timer_p = this P                          look at timer_p: nowhere: the timer is done with us
-//!  publish the goroutine; refused: nowhere         lock that P's heap; still there: take it out;
-//!  insert; unlock                                  moved meanwhile: again
+//!  arm                                      another event ends the wait (`disarm`)
+//!  lock; timer_p = this P                   load timer_p; NOWHERE: the expiry is done with it
+//!  publish the goroutine; refused: NOWHERE  lock that P's heap; still there: remove it;
+//!  insert; unlock                           moved meanwhile: again
 //!
 //!  expire
-//!  lock; pop what is due; claim its wake-up; timer_p = nowhere; unlock
+//!  lock; pop what is due; claim its wake-up; timer_p = NOWHERE; unlock
 //!  Waiting → Runnable
 //! ```
 //!
-//! Proof sketch. The mark is set before the goroutine can be seen, so whoever ends its wait early finds it and waits for the
-//! lock until the timer is in. The expiry clears the mark after its claim, its last step with that goroutine if somebody else
-//! had claimed it first: a goroutine that finds no mark has nothing to fear from a timer, and one that finds it waits for the lock. So no
-//! timer outlives its wait, and a claim never meets a later wait of the same goroutine. The status changes without the lock: who
-//! holds the Scan bit may be waiting for it, to take the timer out.
+//! Proof sketch. `arm` sets `timer_p` before it publishes the goroutine. So a thread that ends the
+//! wait early finds the mark, and waits for the lock until the timer is in. The expiry clears the
+//! mark after its claim. If another thread had claimed the goroutine first, that is the expiry's
+//! last step with it. So a goroutine that finds no mark needs to fear no timer, and one that finds
+//! it waits for the lock. Hence no timer outlives its wait, and a claim never meets a later wait of
+//! the same goroutine. The status changes without the lock: a thread that holds the Scan bit may be
+//! waiting for the lock, to remove the timer.
 //!
-//! Nobody oversleeps. Who puts in a timer that is the first of its heap stores `next` and the bit, then looks at the
-//! watcher (timer/1). The watcher publishes until when it sleeps, then looks at every `next` again (timer/2). One of them sees
-//! the other. Where nobody watches, sysmon is told in the same way (nap/1, nap/2). A P goes idle only through an M that then watches,
-//! or finds that somebody does.
+//! No thread oversleeps. A thread whose timer is the first of its heap stores `next` and the bit,
+//! then loads the watcher's word (timer/1). The watcher publishes its wake-up time, then loads
+//! every `next` again (timer/2). One of them sees the other. If no M watches, sysmon is notified in
+//! the same way (nap/1, nap/2). A P goes idle only through an M that then watches, or that finds a
+//! watcher.
 //!
-//! A timer is never early: a goroutine is taken out only by who has read a clock that is past its time.
+//! A timer is never early: a thread expires it only after reading a clock that is past its
+//! deadline.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -57,13 +67,15 @@ use crate::tls;
 
 /// In `G::timer_p`: in no heap.
 pub(crate) const NOWHERE: u32 = u32::MAX;
-/// Timers run in one hold of a lock.
+/// How many timers expire in one hold of a lock.
 pub(crate) const EXPIRE_MAX: usize = 128;
 
-/// Claims the wake-up of a goroutine whose time has come; false: somebody else has.
+/// Claims the wake-up of a goroutine whose deadline has passed; returns false if another thread has
+/// claimed it.
 pub(crate) type Claim = unsafe fn(Gp) -> bool;
 
-/// A goroutine's word for its timer: on its way into a wait the deadline, while it is in a heap how its wake-up is claimed.
+/// A goroutine's timer word: its deadline on the way into a wait; while in a heap, how to claim its
+/// wake-up.
 #[derive(Clone, Copy)]
 pub(crate) union TimerWord {
     when: u64,
@@ -73,30 +85,30 @@ pub(crate) union TimerWord {
 // SAFETY: both fields are 8 bytes and may be sent to another thread.
 unsafe impl Plain for TimerWord {}
 
-/// The runtime's part: whose heap holds anything.
+/// The runtime's part: which heaps hold anything.
 pub(crate) struct Timers {
     mask: [AtomicU64; PROCS_MAX / 64],
     /// Words of the mask that have ever been used.
     words: AtomicU32,
 }
 
-/// A P's timers.
 #[repr(align(128))]
 pub(crate) struct PTimers {
     heap: Lock<Heap>,
     next: AtomicU64,
-    /// When the P's own M last looked; for sysmon.
+    /// When the P's own M last checked; for sysmon.
     looked_ns: AtomicU64,
 }
 
-/// How often a busy P looks at the clock for the sake of its timers; its holder's.
+/// How often a busy P reads the clock to check its timers; only its holder uses it.
 pub(crate) struct Pace {
-    /// Turns until the next look, and from one look to the next.
+    /// Turns until the next check, and from one check to the next.
     left: Cell<u32>,
     turns: Cell<u32>,
 }
 
-/// A busy P is to look after about so long; it counts turns, for they cost nothing.
+/// A busy P should check at intervals of about this length. It counts turns, because a count costs
+/// nothing.
 const LOOK_MIN_NS: u64 = 4_000;
 const LOOK_MAX_NS: u64 = 16_000;
 const TURNS_MAX: u32 = 16;
@@ -109,7 +121,7 @@ impl Pace {
         }
     }
 
-    /// One more turn of a busy P; true: it should look now.
+    /// One more turn of a busy P; returns whether it should check now.
     #[inline]
     pub(crate) fn is_time(&self) -> bool {
         match self.left.get().checked_sub(1) {
@@ -121,7 +133,7 @@ impl Pace {
         }
     }
 
-    /// It has looked, `since_ns` after the last time.
+    /// The P has checked, `since_ns` after the last check.
     fn looked(&self, since_ns: u64) {
         let turns = self.turns.get();
         if since_ns < LOOK_MIN_NS {
@@ -133,14 +145,14 @@ impl Pace {
     }
 }
 
-/// How a timer was set.
+/// The result of setting a timer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Armed {
-    /// What was waited for had happened.
+    /// The awaited event had already happened.
     Refused,
     /// There is no memory for a timer.
     NoMemory,
-    /// Set; the first of its heap, or not.
+    /// Set; `is_first`: it is the first of its heap.
     Set { is_first: bool },
 }
 
@@ -153,23 +165,23 @@ impl PTimers {
         }
     }
 
-    /// The earliest deadline; `u64::MAX` when there is none.
+    /// The earliest deadline; `u64::MAX` if there is none.
     #[inline]
     pub(crate) fn next_ns(&self) -> u64 {
         self.next.load(Relaxed)
     }
 
-    /// When the P's own M last looked.
+    /// When the P's own M last checked.
     pub(crate) fn looked_ns(&self) -> u64 {
         self.looked_ns.load(Relaxed)
     }
 
-    /// Pending timers.
+    /// The number of pending timers.
     pub(crate) fn len(&self) -> usize {
         self.heap.lock().len()
     }
 
-    /// The P's own M has read the clock. Only the holder.
+    /// The P's own M has read the clock. Only the holder calls this.
     pub(crate) fn note_look(&self, pace: &Pace, now: u64) {
         pace.looked(now.saturating_sub(self.looked_ns.load(Relaxed)));
         self.looked_ns.store(now, Relaxed);
@@ -207,7 +219,7 @@ impl Timers {
         })
     }
 
-    /// Shows what p's heap holds to those without its lock. In the hold that changed it.
+    /// Publishes what p's heap holds to readers without its lock. In the hold that changed it.
     #[inline]
     fn publish(&self, p: Pp, heap: &Heap) {
         let next = heap.next_ns();
@@ -215,7 +227,8 @@ impl Timers {
         if next == old {
             return;
         }
-        // ORDER: Relaxed; the release of the lock follows, and the barriers timer/1 and nap/1 of who must be sure.
+        // ORDER: Relaxed. The release of the lock follows, and a thread that must be seen adds the
+        // barriers timer/1 and nap/1.
         p.timers.next.store(next, Relaxed);
         if old == u64::MAX || next == u64::MAX {
             let bit = 1 << (p.id % 64);
@@ -230,32 +243,34 @@ impl Timers {
 }
 
 impl G {
-    /// Says until when the wait that begins now may last.
+    /// Sets the deadline of the wait that begins now.
     pub(crate) fn set_deadline(&self, when: u64) {
         self.timer.set(TimerWord { when });
     }
 
     pub(crate) fn deadline(&self) -> u64 {
-        // SAFETY: PL, on its way into a wait the word is a number; and a claim read as one is still a number.
+        // SAFETY: PL. Every bit pattern is a valid u64, whether the word holds a deadline or a
+        // claim. On the way into a wait it is the deadline.
         unsafe { self.timer.get().when }
     }
 
-    /// Whether a heap holds it. A look: it may change at once.
+    /// Whether a heap holds the goroutine. The answer may be stale at once.
     #[inline]
     pub(crate) fn has_timer(&self) -> bool {
-        // ORDER: Acquire; pairs with the Release in `take_due`: the expiry is done with the goroutine.
+        // ORDER: Acquire; pairs with the Release in `take_due`: the expiry is done with the
+        // goroutine.
         self.timer_p.load(Acquire) != NOWHERE
     }
 }
 
 impl Sched {
-    /// The earliest deadline of all; `u64::MAX` when there is none.
+    /// The earliest deadline of all; `u64::MAX` if there is none.
     pub(crate) fn next_timer(&self) -> u64 {
         let nexts = self.timers_holders().map(|p| p.timers.next_ns());
         nexts.min().unwrap_or(u64::MAX)
     }
 
-    /// The Ps that have timers, one that is no longer in use among them perhaps.
+    /// The Ps that have timers, perhaps one that is no longer in use.
     pub(crate) fn timers_holders(&self) -> impl Iterator<Item = Pp> + '_ {
         self.timers.holders().map(|id| self.p(id))
     }
@@ -265,13 +280,14 @@ impl Sched {
         self.timers.holders().next().is_some()
     }
 
-    /// Pending timers, those that never come among them.
+    /// The number of pending timers, also those that never come.
     pub(crate) fn pending_timers(&self) -> usize {
         let ps = self.allp.iter().map_while(|p| p.load(Relaxed));
         ps.map(|p| p.timers.len()).sum()
     }
 
-    /// Publishes a Waiting goroutine and puts its timer into p's heap, in one step. Inside the runtime.
+    /// Publishes a Waiting goroutine and inserts its timer into p's heap, in one step. Inside the
+    /// runtime.
     pub(crate) fn arm(&self, p: Pp, g: Gp, claim: Claim, publish: impl FnOnce() -> bool) -> Armed {
         let when = g.deadline();
         let mut heap = p.timers.heap.lock();
@@ -289,12 +305,13 @@ impl Sched {
         Armed::Set { is_first }
     }
 
-    /// Takes a goroutine's timer out, if it is still in. Inside the runtime.
+    /// Removes a goroutine's timer if it is still in a heap. Inside the runtime.
     pub(crate) fn disarm(&self, g: Gp) -> bool {
         self.disarm_if(g, || true)
     }
 
-    /// As above, if `is_it` says, under the heap's lock, that it is the one that is meant.
+    /// As [`Sched::disarm`], if `is_it` returns true under the heap's lock: the G may be another
+    /// goroutine by now.
     pub(crate) fn disarm_if(&self, g: Gp, is_it: impl Fn() -> bool) -> bool {
         let Some((p, mut heap)) = self.lock_heap_of(g) else {
             return false;
@@ -309,8 +326,8 @@ impl Sched {
         true
     }
 
-    /// Sets a timer anew that is still in, where it is; None: it is not, or not the one that is meant. Otherwise: whether it
-    /// is the first of its heap.
+    /// Sets a new deadline for a timer that is still in a heap. Returns whether it is the first of
+    /// that heap, or None if no heap holds it or `is_it` returns false.
     pub(crate) fn rearm_if(&self, g: Gp, when: u64, is_it: impl Fn() -> bool) -> Option<bool> {
         let (p, mut heap) = self.lock_heap_of(g)?;
         if !is_it() {
@@ -325,7 +342,7 @@ impl Sched {
     /// The heap that holds g, locked; None: none does.
     fn lock_heap_of(&self, g: Gp) -> Option<(Pp, Held<'_, Heap>)> {
         loop {
-            // ORDER: Acquire; as in `G::has_timer`.
+            // ORDER: Acquire; pairs with the Release in `take_due` and `disarm_if`.
             let id = g.timer_p.load(Acquire);
             if id == NOWHERE {
                 return None;
@@ -339,24 +356,26 @@ impl Sched {
 
     /// The heap of P number `id`.
     fn heap_of(&self, id: u32) -> &Lock<Heap> {
-        // SAFETY: GF, Ps live as long as the runtime.
+        // SAFETY: GF. `Sched` owns its Ps and frees them only in its own drop, so they outlive
+        // `&self`.
         unsafe { &(*self.p(id).as_ptr()).timers.heap }
     }
 
-    /// Empties every heap, for a runtime that is gone.
+    /// Empties every heap of a dead runtime.
     pub(crate) fn drain_timers(&self, mut each: impl FnMut(Gp)) {
         for p in self.allp.iter().map_while(|p| p.load(Relaxed)) {
             let mut heap = p.timers.heap.lock();
             while let Some((_, g)) = heap.take_any() {
                 each(g);
-                // ORDER: Release; as in `disarm_if`.
+                // ORDER: Release; pairs with the Acquire in `lock_heap_of`.
                 g.timer_p.store(NOWHERE, Release);
             }
             self.timers.publish(p, &heap);
         }
     }
 
-    /// Takes out of p's heap what is due, at most `max`, and makes it Runnable; the caller queues the goroutines.
+    /// Takes at most `max` due goroutines out of p's heap and makes them Runnable. The caller
+    /// queues them.
     pub(crate) fn expire(&self, p: Pp, now: u64, max: usize, due: &mut GQueue) {
         if p.timers.next_ns() > now {
             return;
@@ -365,7 +384,8 @@ impl Sched {
         self.take_due(p, now, max, &mut mine);
         for g in mine.iter() {
             if g.status.get() == Status::Dead {
-                g.status.transition(Status::Dead, Status::Runnable); // its life begins (`dormant`)
+                // its life begins (`timer_spawn`)
+                g.status.transition(Status::Dead, Status::Runnable);
                 continue;
             }
             self.tls.prefetch_frame(g.sp.get(), g.stack_hi.get());
@@ -380,13 +400,15 @@ impl Sched {
             && heap.next_ns() <= now
             && let Some(g) = heap.pop()
         {
-            // SAFETY: PL, it was in this heap, so the word is the claim that `arm` stored.
+            // SAFETY: PL. The goroutine was in this heap, so the word is the claim that `arm`
+            // stored under this lock.
             let claim = unsafe { g.timer.get().claim };
-            // SAFETY: G4, the goroutine is Waiting, or has been woken and waits for this lock: it is not gone.
+            // SAFETY: G4. The goroutine is Waiting, or has been woken and waits for this lock in
+            // `disarm`. So its G and its wait live.
             if unsafe { claim(g) } {
                 due.push_back(g);
             }
-            // ORDER: Release; pairs with the Acquire in `disarm`.
+            // ORDER: Release; pairs with the Acquire in `lock_heap_of` and `G::has_timer`.
             g.timer_p.store(NOWHERE, Release);
             if let Some(next) = heap.first() {
                 prefetch_g(next);
@@ -395,7 +417,7 @@ impl Sched {
         self.timers.publish(p, &heap);
     }
 
-    /// As `expire`, for every P, a batch each. `leave` says which Ps to leave alone.
+    /// As `expire`, for every P for which `leave` returns false, one batch each.
     pub(crate) fn expire_all(&self, now: u64, leave: impl Fn(Pp) -> bool) -> GQueue {
         let mut due = GQueue::new();
         for p in self.timers_holders() {
@@ -406,8 +428,8 @@ impl Sched {
         due
     }
 
-    /// Gives the timers of a P that goes to another one, of a lower number. Without memory for them they stay where they are:
-    /// whoever looks at all heaps finds them there.
+    /// Moves the timers of a P that is removed to another P with a lower number. Without memory
+    /// they stay where they are: threads that check all heaps find them there.
     pub(crate) fn move_timers(&self, from: Pp, to: Pp) {
         debug_assert!(to.id < from.id);
         if !self.timers.has(from.id) {
@@ -416,11 +438,13 @@ impl Sched {
         let (into, out) = (&to.timers.heap, &from.timers.heap);
         into.lock_of_several(true);
         out.lock_of_several(false);
-        // SAFETY: D9, both locks are ours, and these are the only references.
+        // SAFETY: D9. Both locks were taken above, in the order of the Ps' numbers, and these are
+        // the only references to what they guard.
         self.pour(from, unsafe { out.get_held() }, to, unsafe {
             into.get_held()
         });
-        // SAFETY: D9, as above; the first one last.
+        // SAFETY: D9. This thread took both locks above; it releases them in reverse order, and the
+        // references are gone.
         unsafe {
             out.unlock_of_several(false);
             into.unlock_of_several(true);
@@ -433,7 +457,8 @@ impl Sched {
         }
         while let Some((when, g)) = out.take_any() {
             into.insert(g, when);
-            // ORDER: Relaxed; who finds the old number locks the old heap, finds the new one and looks again.
+            // ORDER: Relaxed. A thread that loads the old number locks the old heap, finds the new
+            // number and tries again.
             g.timer_p.store(to.id, Relaxed);
         }
         self.timers.publish(from, out);
@@ -461,7 +486,8 @@ impl<'a> AllHeaps<'a> {
     pub(crate) fn for_each(&self, mut f: impl FnMut(Pp, &Heap)) {
         for id in 0..self.len {
             let p = self.sched.p(id);
-            // SAFETY: D9, the lock is ours until `self` is dropped, and nobody changes what it guards.
+            // SAFETY: D9. `lock` took this lock and it is held until `self` is dropped. The
+            // reference is used for reading only.
             f(p, unsafe { p.timers.heap.get_held() });
         }
     }
@@ -470,13 +496,14 @@ impl<'a> AllHeaps<'a> {
 impl Drop for AllHeaps<'_> {
     fn drop(&mut self) {
         for id in (0..self.len).rev() {
-            // SAFETY: D9, taken in `lock`, the first one released last.
+            // SAFETY: D9. `lock` took the lock on this thread; the first one taken is released
+            // last.
             unsafe { self.sched.p(id).timers.heap.unlock_of_several(id == 0) };
         }
     }
 }
 
-/// The lines of a G that its expiry touches.
+/// Prefetches the cache lines of a G that its expiry touches.
 #[inline]
 fn prefetch_g(g: Gp) {
     let addr = g.as_ptr() as usize;

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use super::*;
 use crate::sched::PROCS_MAX;
-use crate::sched::model::p::STACKS_MAX;
 use crate::sched::model::p::PStatus;
+use crate::sched::model::p::STACKS_MAX;
 use crate::sched::park::enter;
 use crate::thread;
 

@@ -1,5 +1,7 @@
-//! The one clock: CLOCK_MONOTONIC in nanoseconds, so that instants are plain
-//! `u64` values that can sit in an atomic. `u64::MAX` is the instant that never comes.
+//! The one clock: CLOCK_MONOTONIC in nanoseconds.
+//!
+//! Instants are plain `u64` values, so that they fit in an atomic. `u64::MAX` is the instant that
+//! never comes.
 
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
@@ -8,8 +10,8 @@ use std::time::{Duration, Instant};
 /// Nanoseconds of CLOCK_MONOTONIC; CONTEXT: any.
 pub(crate) fn monotonic_ns() -> u64 {
     let mut now = MaybeUninit::<libc::timespec>::uninit();
-    // SAFETY: the pointer is this frame's own timespec. The call runs in the vdso and
-    // reaches for `errno` only when it fails, which this clock never does (D9).
+    // SAFETY: the pointer is to this frame's own timespec. The call runs in the vdso and sets
+    // `errno` only when it fails, which it never does for this clock (D9).
     let answer = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, now.as_mut_ptr()) };
     debug_assert_eq!(answer, 0);
     // SAFETY: the call succeeded and has written the whole struct.
@@ -17,12 +19,12 @@ pub(crate) fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// The instant `d` from now; one too far away to name is `u64::MAX`; CONTEXT: any.
+/// The instant `d` from now; `u64::MAX` if it does not fit; CONTEXT: any.
 pub(crate) fn deadline_after(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).map_or(u64::MAX, |ns| monotonic_ns().saturating_add(ns))
 }
 
-/// Whether the moment has come; `u64::MAX` never comes. CONTEXT: any.
+/// Whether the instant has passed; `u64::MAX` never does. CONTEXT: any.
 #[inline]
 pub(crate) fn has_passed(when_ns: u64) -> bool {
     when_ns != u64::MAX && monotonic_ns() >= when_ns
@@ -31,7 +33,7 @@ pub(crate) fn has_passed(when_ns: u64) -> bool {
 /// How often the two clocks are read to compare them.
 const READINGS: usize = 16;
 
-/// An `Instant` between two readings of the one clock.
+/// An `Instant` between two readings of CLOCK_MONOTONIC.
 struct Reading {
     before: u64,
     instant: Instant,
@@ -56,9 +58,9 @@ fn anchor() -> (Instant, u64) {
     })
 }
 
-/// The anchor of the tightest reading: a thread may be interrupted in the middle of one. The moment is exact if an `Instant` can
-/// be read. Otherwise it is the later one of the two that the reading has: then no deadline is early, and all of them are late by
-/// that reading, some 50 ns.
+/// The anchor from the tightest reading: a thread may be interrupted in the middle of one. It is
+/// exact if `nanos_of` can read an `Instant`. Otherwise it takes the later time of the reading: no
+/// deadline is early then, and all are late by that reading, some 50 ns.
 fn anchor_of(readings: impl Iterator<Item = Reading>) -> (Instant, u64) {
     let Some(tightest) = readings.min_by_key(|reading| reading.after - reading.before) else {
         unreachable!("the clocks are read at least once")
@@ -72,9 +74,9 @@ fn anchor_of(readings: impl Iterator<Item = Reading>) -> (Instant, u64) {
     (instant, exact.unwrap_or(after))
 }
 
-/// The nanoseconds of the clock that an `Instant` was made from, if it is made of seconds in an i64 and of nanoseconds. Nothing
-/// promises that, so the caller compares the answer with the clock. What can be subtracted from an `Instant` says how far it is from
-/// the smallest one.
+/// The clock's nanoseconds that an `Instant` was made from, if it consists of seconds in an i64 and
+/// of nanoseconds. std does not promise that, so the caller compares the result with the clock. The
+/// largest duration that can be subtracted is the distance from the smallest `Instant`.
 fn nanos_of(instant: Instant) -> Option<u64> {
     let fits = |d: Duration| instant.checked_sub(d).is_some();
     let secs = largest(u64::MAX, |secs| fits(Duration::from_secs(secs)));
@@ -83,7 +85,8 @@ fn nanos_of(instant: Instant) -> Option<u64> {
     secs.checked_mul(1_000_000_000)?.checked_add(nanos)
 }
 
-/// The largest number up to `most` that fits; 0 does, and so does every smaller one than one that does.
+/// The largest number up to `most` for which `fits` is true. `fits(0)` is true, and `fits` is
+/// monotonic.
 fn largest(most: u64, fits: impl Fn(u64) -> bool) -> u64 {
     let (mut low, mut high) = (0, most);
     while low < high {
@@ -96,7 +99,7 @@ fn largest(most: u64, fits: impl Fn(u64) -> bool) -> u64 {
     low
 }
 
-/// The moment of an `Instant`. CONTEXT: user.
+/// The nanoseconds of an `Instant`. CONTEXT: user.
 pub(crate) fn deadline_of(instant: Instant) -> u64 {
     let (anchor, ns) = anchor();
     let far = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
@@ -106,7 +109,7 @@ pub(crate) fn deadline_of(instant: Instant) -> u64 {
     }
 }
 
-/// The `Instant` of a moment. CONTEXT: user.
+/// The `Instant` of an instant in nanoseconds. CONTEXT: user.
 pub(crate) fn instant_of(when_ns: u64) -> Instant {
     let (anchor, ns) = anchor();
     if when_ns >= ns {
@@ -129,7 +132,8 @@ mod tests {
         assert!(elapsed < 10_000_000_000, "{elapsed}");
     }
 
-    /// A std whose `Instant` is made otherwise costs some 50 ns of precision, and should be known.
+    /// With another layout of `Instant` std would cost some 50 ns of precision; the project should
+    /// know.
     #[test]
     fn an_instant_is_read_exactly() {
         for _ in 0..100 {
@@ -156,7 +160,7 @@ mod tests {
         assert_eq!(anchor_of([reading(0, 0)].into_iter()).1, ns);
     }
 
-    /// As if an `Instant` could not be read: both readings say another moment.
+    /// As if an `Instant` could not be read: both readings are of another moment.
     #[test]
     fn of_several_readings_the_tightest_is_kept() {
         let far = 1 << 60;

@@ -1,10 +1,14 @@
-//! A timer on the CPU clock of another thread of this process: the thread gets a signal once it has used so much CPU.
+//! A timer on the CPU clock of another thread of this process. The thread gets a signal once it has
+//! used a given CPU time.
 //!
-//! A thread that sleeps costs nothing, however many of them there are. The kernel looks at the timer in the tick that finds the
-//! thread on a CPU, so the signal comes up to one tick late (1 to 10 ms, mostly 4). From Linux 5.10 on it is raised on the thread's
-//! way back to its own code, when a system call it was in has its result: no call is cut short by it.
+//! It watches any number of threads at no cost while they sleep.
 //!
-//! Each timer holds one of the pending signals that the user may have (RLIMIT_SIGPENDING), so the kernel may refuse it.
+//! The kernel checks the timer in the tick that finds the thread on a CPU. So the signal comes up
+//! to one tick late (1 to 10 ms, mostly 4). From Linux 5.10 on it is raised when the thread returns
+//! to its own code, after a system call has its result. So the signal cuts no call short.
+//!
+//! Each timer takes one of the user's pending signals (RLIMIT_SIGPENDING), so the kernel may refuse
+//! it.
 
 use core::mem::MaybeUninit;
 use core::ptr;
@@ -14,15 +18,15 @@ use crate::sys::linux::inject::REFUSE_CPU_TIMERS;
 use crate::sys::linux::syscall::{Errno, check, syscall1, syscall3, syscall4};
 use crate::sys::linux::task::{MARK, cpu_clock};
 
-/// A timer that was made and not yet deleted, by the kernel's number.
+/// A timer that was made and not deleted yet, by the kernel's number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CpuTimer(i32);
 
 impl CpuTimer {
-    /// Makes a timer that sends `signal`, marked as ours, to the thread `tid` by that thread's CPU clock. It is not armed;
-    /// CONTEXT: any.
+    /// Makes a timer on the CPU clock of thread `tid` that sends it `signal`, marked as ours. The
+    /// timer is not armed; CONTEXT: any.
     pub(crate) fn new(tid: i32, signal: i32) -> Result<CpuTimer, Errno> {
-        // ORDER: Relaxed; a test's switch, set before the threads that look at it start.
+        // ORDER: Relaxed; a test's switch, stored before the threads that load it start.
         if REFUSE_CPU_TIMERS.load(Relaxed) {
             return Err(Errno(libc::EAGAIN));
         }
@@ -35,14 +39,14 @@ impl CpuTimer {
         event.sigev_notify_thread_id = tid;
         let mut id = MaybeUninit::<i32>::uninit();
         let (event, at) = (ptr::from_ref(&event).addr(), id.as_mut_ptr().addr());
-        // SAFETY: the kernel reads one sigevent and writes one number, both this frame's (D9: bare call).
+        // SAFETY: the kernel reads one sigevent and writes one number, both in this frame (D9: bare
+        // call).
         check(unsafe { syscall3(libc::SYS_timer_create, clock as usize, event, at) })?;
         // SAFETY: the call succeeded and has written the number.
         Ok(CpuTimer(unsafe { id.assume_init() }))
     }
 
-    /// Signals the thread when it has used `ns` of CPU from now on, and each time it has used as much again; 0: never;
-    /// CONTEXT: any.
+    /// Signals the thread each time it has used another `ns` of CPU time; 0: never; CONTEXT: any.
     pub(crate) fn set(self, ns: u64) -> Result<(), Errno> {
         let time = libc::timespec {
             tv_sec: (ns / 1_000_000_000) as libc::time_t,
@@ -57,28 +61,28 @@ impl CpuTimer {
         check(unsafe { syscall4(libc::SYS_timer_settime, self.0 as usize, 0, at, 0) }).map(drop)
     }
 
-    /// Deletes the timer. The number may be another timer's from then on; CONTEXT: any.
+    /// Deletes the timer. The kernel may then reuse the number; CONTEXT: any.
     pub(crate) fn delete(self) {
-        // SAFETY: the call touches no memory (D9: bare call).
+        // SAFETY: the call takes a number and touches no memory (D9: bare call).
         unsafe { syscall1(libc::SYS_timer_delete, self.0 as usize) };
     }
 
-    /// The kernel's number, for a place that holds numbers.
+    /// The kernel's number, to be stored.
     pub(crate) fn id(self) -> i32 {
         self.0
     }
 
-    /// The timer of a number that [`CpuTimer::id`] gave, and that was not deleted.
+    /// The timer with a number from [`CpuTimer::id`] that was not deleted.
     pub(crate) fn from_id(id: i32) -> CpuTimer {
         CpuTimer(id)
     }
 }
 
-/// How many signals may be pending for this user, timers included; CONTEXT: any.
+/// How many signals this user may have pending, timers included; CONTEXT: any.
 pub(crate) fn pending_signals_max() -> u64 {
     let mut limit = MaybeUninit::<libc::rlimit64>::uninit();
     let (resource, at) = (libc::RLIMIT_SIGPENDING as usize, limit.as_mut_ptr().addr());
-    // SAFETY: process 0 is the caller; the kernel writes one struct, this frame's (D9: bare call).
+    // SAFETY: process 0 is the caller; the kernel writes one struct in this frame (D9: bare call).
     match check(unsafe { syscall4(libc::SYS_prlimit64, 0, resource, 0, at) }) {
         // SAFETY: the call succeeded and has written the whole struct.
         Ok(_) => unsafe { limit.assume_init() }.rlim_cur,
@@ -101,7 +105,7 @@ mod tests {
     static STRUCK: AtomicI32 = AtomicI32::new(0);
 
     extern "C" fn note(_: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
-        // SAFETY: D7, the kernel passed it.
+        // SAFETY: D7. `info` is the kernel's argument to this handler, valid until it returns.
         if unsafe { is_marked_timer(info) } {
             STRUCK.store(gettid(), SeqCst);
         }
@@ -111,7 +115,8 @@ mod tests {
     fn a_thread_is_signalled_for_the_cpu_it_uses_and_not_for_sleeping() {
         static COMPUTES: AtomicBool = AtomicBool::new(false);
         let sig = libc::SIGRTMIN() + 7;
-        // SAFETY: D7, the handler stores to an atomic.
+        // SAFETY: D7. The handler reads its argument, makes one bare call and stores to an atomic,
+        // so it is async-signal-safe.
         let old = unsafe { sigaction_install(sig, note, libc::SA_RESTART) }.expect("action");
         let (tell, told) = mpsc::channel();
         let thread = std::thread::spawn(move || {
@@ -138,7 +143,7 @@ mod tests {
         timer.delete();
         assert_eq!(timer.set(0), Err(Errno(libc::EINVAL)), "deleted");
         assert!(CpuTimer::new(0, sig).is_err() && CpuTimer::new(tid, sig).is_err());
-        // SAFETY: D7, the action that was there before this test.
+        // SAFETY: D7. The kernel returned `old` when this test installed its handler.
         unsafe { sigaction_restore(sig, &old).expect("restore") };
     }
 
@@ -148,7 +153,7 @@ mod tests {
             rlim_cur: 0,
             rlim_max: 0,
         };
-        // SAFETY: libc writes one struct, this frame's.
+        // SAFETY: libc writes one struct in this frame.
         let answer = unsafe { libc::getrlimit64(libc::RLIMIT_SIGPENDING, &mut limit) };
         assert_eq!(answer, 0);
         assert_eq!(pending_signals_max(), limit.rlim_cur);

@@ -1,17 +1,18 @@
-//! How many Ps a runtime starts with: the CPUs this process may really use (U7, D12).
+//! How many Ps a runtime starts with: the CPUs that this process may really use (U7, D12).
 //!
-//! Two limits count. The *affinity* mask says which CPUs the threads may run on. A
-//! *quota* says how much CPU time per period a cgroup may take: a process is bound by
-//! its own cgroup's quota and by those of all ancestors, so the smallest counts.
-//! Quotas are rounded up to whole CPUs and never below 2 (with one P a goroutine that
-//! waits out a throttled period would hold up all others), the result is never more
-//! than the mask allows.
+//! More Ps than CPUs would compete; fewer would leave CPUs unused.
 //!
-//! Where a quota is found: `/proc/self/cgroup` names the process's cgroup in each
-//! hierarchy, `/proc/self/mountinfo` says where hierarchies are mounted and which part
-//! of them. Version 2 keeps both numbers in `cpu.max`, version 1 in
-//! `cpu.cfs_quota_us` and `cpu.cfs_period_us`. Everything unreadable is no limit.
-//! All of it runs once at start in user context, so it may allocate.
+//! Two limits count. The *affinity* mask is the set of CPUs that the threads may run on. A *quota*
+//! is the CPU time that a cgroup may use per period. The quotas of the process's cgroup and of all
+//! its ancestors bind it, so the smallest counts. A quota is rounded up to whole CPUs, and to at
+//! least 2: with one P a goroutine that waits out a throttled period would hold up all others. The
+//! result never exceeds the mask.
+//!
+//! Where a quota is found: `/proc/self/cgroup` names the process's cgroup in each hierarchy.
+//! `/proc/self/mountinfo` has the mount points of hierarchies, and which part of them is mounted.
+//! Version 2 has both numbers in `cpu.max`, version 1 in `cpu.cfs_quota_us` and
+//! `cpu.cfs_period_us`. An unreadable file is no limit. All of it runs once at start in user
+//! context, so it may allocate.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -21,13 +22,13 @@ use crate::sys::linux::syscall::{Errno, check, syscall3};
 /// The first affinity mask tried holds 1,024 CPUs.
 const MASK_WORDS: usize = 16;
 
-/// A kernel that wants a mask beyond four million CPUs is not believed.
+/// A kernel that asks for more than four million CPUs is ignored.
 const MASK_WORDS_MAX: usize = 1 << 16;
 
-/// The fewest Ps a quota alone can ask for.
+/// The fewest Ps that follow from a quota alone.
 const QUOTA_CPUS_MIN: usize = 2;
 
-/// The number of Ps for this process when nobody sets it; at least 1; CONTEXT: user.
+/// The number of Ps for this process if the program sets none; at least 1; CONTEXT: user.
 pub(crate) fn default_procs() -> usize {
     combine(affinity_cpus(), quota_cpus(Path::new("/")))
 }
@@ -38,13 +39,13 @@ fn combine(affinity: usize, quota: Option<usize>) -> usize {
     affinity.min(quota).max(1)
 }
 
-/// CPUs in the calling thread's affinity mask, 1 when the kernel does not say.
+/// CPUs in the calling thread's affinity mask; 1 if the kernel refuses.
 fn affinity_cpus() -> usize {
     let mut mask = vec![0u64; MASK_WORDS];
     loop {
         let (at, bytes) = (mask.as_mut_ptr() as usize, size_of_val(&mask[..]));
-        // SAFETY: the kernel writes at most `bytes` bytes to the vector's own memory;
-        // thread 0 is the calling one.
+        // SAFETY: the kernel writes at most `bytes` bytes to the vector's own memory; thread 0 is
+        // the caller.
         let answer = unsafe { syscall3(libc::SYS_sched_getaffinity, 0, bytes, at) };
         match check(answer) {
             Ok(_) => return mask.iter().map(|word| word.count_ones() as usize).sum(),
@@ -77,7 +78,7 @@ struct Quota {
 }
 
 impl Quota {
-    /// A quota that makes sense; zero of either is none.
+    /// `None` if either number is zero.
     fn new(quota_us: u64, period_us: u64) -> Option<Quota> {
         (quota_us > 0 && period_us > 0).then_some(Quota {
             quota_us,
@@ -91,8 +92,8 @@ impl Quota {
     }
 }
 
-/// The smallest quota above this process in whole CPUs. `root` stands before every
-/// path, `/` outside of tests. Rounding before comparing is the same as after it.
+/// The smallest quota of this process in whole CPUs. `root` is prepended to every path; it is `/`
+/// except in tests. Rounding before comparing gives the same as after.
 fn quota_cpus(root: &Path) -> Option<usize> {
     let cgroups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     let mounts = fs::read_to_string(root.join("proc/self/mountinfo")).ok()?;
@@ -105,7 +106,7 @@ fn quota_cpus(root: &Path) -> Option<usize> {
         .min()
 }
 
-/// The smallest quota from a cgroup up to where its hierarchy is mounted.
+/// The smallest quota from a cgroup up to the mount point of its hierarchy.
 fn tightest(root: &Path, mount: &Mount, cgroup: &Path) -> Option<usize> {
     let below = below(&mount.root, cgroup)?;
     let top = root.join(mount.point.strip_prefix("/").ok()?);
@@ -116,8 +117,8 @@ fn tightest(root: &Path, mount: &Mount, cgroup: &Path) -> Option<usize> {
         .min()
 }
 
-/// Where a cgroup lies below a mount's root; `None` for one outside of it, or outside
-/// of the process's cgroup namespace, which shows as `..`.
+/// The path of a cgroup below a mount's root. `None` if it is outside of it, or outside of the
+/// process's cgroup namespace, which shows as `..`.
 fn below<'a>(mount_root: &Path, cgroup: &'a Path) -> Option<&'a Path> {
     let below = cgroup.strip_prefix(mount_root).ok()?;
     let is_plain = |path: &Path| !path.components().any(|part| part == Component::ParentDir);
@@ -133,14 +134,14 @@ fn read_quota(directory: &Path, version: Version) -> Option<Quota> {
     }
 }
 
-/// Version 2's `QUOTA PERIOD`, where `max` is no quota.
+/// Version 2's `QUOTA PERIOD`; `max` is no quota.
 fn parse_cpu_max(text: &str) -> Option<Quota> {
     let mut fields = text.split_ascii_whitespace();
     let (quota, period) = (fields.next()?, fields.next()?);
     Quota::new(quota.parse().ok()?, period.parse().ok()?)
 }
 
-/// Version 1's two files, where a quota of -1 is none.
+/// Version 1's two files; a quota of -1 is none.
 fn parse_cfs(quota: &str, period: &str) -> Option<Quota> {
     Quota::new(quota.trim().parse().ok()?, period.trim().parse().ok()?)
 }
@@ -148,14 +149,12 @@ fn parse_cfs(quota: &str, period: &str) -> Option<Quota> {
 /// This process's place in one hierarchy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Cgroup {
-    /// Which kind of hierarchy.
     version: Version,
-    /// The path inside it.
     path: PathBuf,
 }
 
-/// The hierarchies of `/proc/self/cgroup` (`id:controllers:path` each line) that can
-/// limit CPU time: the unified one, and of the old ones the one with `cpu`.
+/// The hierarchies of `/proc/self/cgroup` (`id:controllers:path` on each line) that can limit CPU
+/// time: the unified one, and of the old ones the one with `cpu`.
 fn parse_cgroups(text: &str) -> Vec<Cgroup> {
     let parse = |line: &str| {
         let mut fields = line.splitn(3, ':');
@@ -174,11 +173,9 @@ fn parse_cgroups(text: &str) -> Vec<Cgroup> {
 /// One mounted part of a hierarchy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Mount {
-    /// Which kind of hierarchy.
     version: Version,
     /// The cgroup that is visible at the mount point.
     root: PathBuf,
-    /// Where it is visible.
     point: PathBuf,
 }
 
@@ -205,8 +202,8 @@ fn parse_mounts(text: &str) -> Vec<Mount> {
     text.lines().filter_map(parse).collect()
 }
 
-/// A path of mountinfo, where space, tab, newline and backslash are written as a
-/// backslash and three octal digits.
+/// A path of mountinfo. It has space, tab, newline and backslash as a backslash and three octal
+/// digits.
 fn unescape(field: &str) -> PathBuf {
     use std::os::unix::ffi::OsStringExt;
     let bytes = field.as_bytes();
@@ -233,7 +230,7 @@ mod tests {
                             33 31 0:30 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory";
     const V1_TOP: &str = "sys/fs/cgroup/cpu,cpuacct";
 
-    /// A directory that stands for `/` and goes away with the test.
+    /// A directory used as `/`, removed at the end of the test.
     struct FakeRoot(PathBuf);
 
     impl FakeRoot {
@@ -346,7 +343,7 @@ mod tests {
         root.file("sys/fs/cgroup/a/b/cpu.max", "garbage");
         root.file("sys/fs/cgroup/a/cpu.max", "250000 100000\n");
         assert_eq!(root.cpus(), Some(3));
-        // The mount point counts too, siblings and what lies outside do not.
+        // The mount point counts too; siblings and directories outside do not.
         root.file("sys/fs/cgroup/a/x/cpu.max", "1000 100000\n");
         root.file("sys/fs/cpu.max", "1000 100000\n");
         assert_eq!(root.cpus(), Some(3));
@@ -377,7 +374,7 @@ mod tests {
         assert_eq!(root.cpus(), Some(4));
         root.cfs("sys/fs/cgroup/cpu/in", "300000", "100000");
         assert_eq!(root.cpus(), Some(3));
-        // A mount of some other container says nothing about this one.
+        // A mount of another container is no limit for this one.
         root.file("proc/self/cgroup", "3:cpu:/docker/xy\n");
         assert_eq!(root.cpus(), None);
         root.file("proc/self/cgroup", "3:cpu:/docker/x/../y\n");
@@ -392,7 +389,7 @@ mod tests {
         root.cfs(&format!("{V1_TOP}/job"), "700000", "100000");
         root.file("sys/fs/cgroup/unified/user/cgroup.procs", "1\n");
         assert_eq!(root.cpus(), Some(7));
-        // Should both limit, the tighter one counts.
+        // If both limit, the smaller quota counts.
         root.file("sys/fs/cgroup/unified/user/cpu.max", "300000 100000");
         assert_eq!(root.cpus(), Some(3));
     }
@@ -421,7 +418,7 @@ mod tests {
         std::thread::spawn(|| {
             let before = affinity_cpus();
             assert!(before >= 1);
-            // SAFETY: all zeros is a valid set, and the calls use this frame's only.
+            // SAFETY: all zeros is a valid set, and the calls use only this frame's.
             unsafe {
                 let mut set: libc::cpu_set_t = core::mem::zeroed();
                 let size = size_of::<libc::cpu_set_t>();

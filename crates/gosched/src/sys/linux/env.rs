@@ -1,12 +1,13 @@
 //! Settings from the environment, read once at start.
 //!
-//! `GOSCHED_DEBUG` is a list `key=value,key=value`. What is not understood is kept as
-//! `unknown`, so that a misspelt key can be reported instead of being ignored.
+//! They let a user debug a program without rebuilding it. `GOSCHED_DEBUG` is a list
+//! `key=value,key=value`. Pieces that do not parse are kept as `unknown`, so that a misspelt key is
+//! reported and not ignored.
 
 /// The variable with diagnostic switches.
 const DEBUG_VARIABLE: &str = "GOSCHED_DEBUG";
 
-/// A variable that holds a whole number, `None` when unset or anything else; CONTEXT: user.
+/// A variable that holds a whole number; `None` if it is unset or anything else; CONTEXT: user.
 pub(crate) fn env_usize(name: &str) -> Option<usize> {
     std::env::var(name).ok()?.trim().parse().ok()
 }
@@ -14,15 +15,15 @@ pub(crate) fn env_usize(name: &str) -> Option<usize> {
 /// The diagnostic switches of `GOSCHED_DEBUG`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct DebugEnv {
-    /// Print a line about the scheduler every so many milliseconds.
+    /// Print a line about the scheduler at this interval, in milliseconds.
     pub(crate) schedtrace_ms: Option<u64>,
-    /// Make that line a full account of every P, M and G.
+    /// Make that line a full report of every P, M and G.
     pub(crate) scheddetail: bool,
     /// Never interrupt a goroutine by a signal.
     pub(crate) asyncpreemptoff: bool,
     /// Disturb the scheduler's timing at random, from this seed.
     pub(crate) chaos: Option<u64>,
-    /// Pieces that were not understood, as written.
+    /// Pieces that did not parse, as written.
     pub(crate) unknown: Vec<String>,
 }
 
@@ -33,7 +34,7 @@ impl DebugEnv {
         DebugEnv::parse(&text.to_string_lossy())
     }
 
-    /// Understands one text; of a repeated key the last value counts; CONTEXT: user.
+    /// Parses a list; the last value of a repeated key counts; CONTEXT: user.
     pub(crate) fn parse(text: &str) -> DebugEnv {
         let mut env = DebugEnv::default();
         let pieces = text.split(',').map(str::trim);
@@ -45,12 +46,12 @@ impl DebugEnv {
         env
     }
 
-    /// Takes over one `key=value`; `None` when it makes no sense.
+    /// Applies one `key=value`; `None` if it does not parse.
     fn apply(&mut self, piece: &str) -> Option<()> {
         let (key, value) = piece.split_once('=')?;
         let value: u64 = value.trim().parse().ok()?;
         match key.trim() {
-            // As in Go, 0 is how a switch is turned off.
+            // As in Go, 0 turns a switch off.
             "schedtrace" => self.schedtrace_ms = (value > 0).then_some(value),
             "scheddetail" => self.scheddetail = value > 0,
             "asyncpreemptoff" => self.asyncpreemptoff = value > 0,
@@ -108,7 +109,7 @@ mod tests {
     fn numbers_come_from_variables_or_not_at_all() {
         assert_eq!(env_usize("GOSCHED_NO_SUCH_VARIABLE"), None);
         assert_eq!(env_usize(""), None);
-        // PATH is set wherever tests run, and no number.
+        // PATH is set wherever tests run, and is no number.
         assert_eq!(env_usize("PATH"), None);
     }
 }

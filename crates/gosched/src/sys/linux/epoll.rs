@@ -1,7 +1,9 @@
 //! Waiting for descriptors: an edge-triggered epoll with a bell.
 //!
-//! Every descriptor is registered once, for both directions; the kernel then tells of each *change*. The bell is an eventfd among
-//! them: each ring is a change, so it need not be read.
+//! It adds to epoll what the watcher needs: a deadline in nanoseconds, and a way to end a wait.
+//!
+//! Every descriptor is registered once, for both directions. The kernel then reports each *event*
+//! once. The bell is an eventfd among them. Each ring is an event, so the eventfd need not be read.
 
 use core::mem::MaybeUninit;
 use core::ptr;
@@ -12,10 +14,10 @@ use crate::sys::linux::clock::monotonic_ns;
 use crate::sys::linux::inject::{FAIL_EPOLL_AFTER, refuses};
 use crate::sys::linux::syscall::{Errno, check, syscall1, syscall2, syscall3, syscall4, syscall6};
 
-/// The data of the bell; no descriptor's.
+/// The data of the bell; no descriptor has it.
 pub(crate) const BELL: u64 = u64::MAX;
 
-/// What the kernel tells of one descriptor.
+/// One event of a descriptor, in the kernel's form.
 #[derive(Clone, Copy)]
 #[repr(C, packed)]
 pub(crate) struct Event {
@@ -27,31 +29,32 @@ pub(crate) struct Event {
 pub(crate) mod event {
     pub(crate) const READ: u32 = (libc::EPOLLIN | libc::EPOLLRDHUP) as u32 | PRI;
     pub(crate) const WRITE: u32 = libc::EPOLLOUT as u32;
-    /// Something other than data: the peer's end, an error, urgent data. A short read says nothing from then on.
+    /// More than data: the peer's end, an error, urgent data. A short read proves nothing
+    /// afterwards.
     pub(crate) const ODD: u32 = END | PRI | libc::EPOLLRDHUP as u32;
-    /// Nothing will block any more.
+    /// No operation will block any more.
     pub(crate) const END: u32 = (libc::EPOLLHUP | libc::EPOLLERR) as u32;
     const PRI: u32 = libc::EPOLLPRI as u32;
 }
 
-/// An epoll and its bell. Not closed by itself: others may be about to use it.
+/// An epoll and its bell. There is no `Drop`: other threads may be about to use it.
 pub(crate) struct Epoll {
     epoll: i32,
     bell: i32,
 }
 
-/// Whether the kernel is older than `epoll_pwait2`.
+/// Whether the kernel refuses `epoll_pwait2`.
 static IS_OLD: AtomicBool = AtomicBool::new(false);
 
 impl Epoll {
     /// CONTEXT: any.
     pub(crate) fn new() -> Result<Epoll, Errno> {
-        // SAFETY: makes a descriptor, touches no memory (D9: bare call).
+        // SAFETY: the call makes a descriptor and touches no memory (D9: bare call).
         let epoll =
             check(unsafe { syscall1(libc::SYS_epoll_create1, libc::EPOLL_CLOEXEC as usize) })?
                 as i32;
         let flags = (libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) as usize;
-        // SAFETY: as above.
+        // SAFETY: the call makes a descriptor and touches no memory (D9: bare call).
         let bell = check(unsafe { syscall2(libc::SYS_eventfd2, 0, flags) });
         let this = Epoll {
             epoll,
@@ -60,13 +63,13 @@ impl Epoll {
         let ready = bell
             .and_then(|_| this.control(libc::EPOLL_CTL_ADD, this.bell, BELL, libc::EPOLLIN as u32));
         if ready.is_err() {
-            // SAFETY: nobody else has seen it.
+            // SAFETY: `this` is local, so no other thread uses its descriptors.
             unsafe { this.close() };
         }
         ready.map(|()| this)
     }
 
-    /// Tells of every change of `fd` from now on, and of what it is ready for already; CONTEXT: any.
+    /// Reports every event of `fd` from now on, and at once what it is ready for; CONTEXT: any.
     pub(crate) fn add(&self, fd: i32, data: u64) -> Result<(), Errno> {
         if refuses(&FAIL_EPOLL_AFTER) {
             return Err(Errno(libc::ENOSPC));
@@ -79,9 +82,10 @@ impl Epoll {
         }
     }
 
-    /// Tells nothing of `fd` any more; CONTEXT: any.
+    /// Reports no events of `fd` any more; CONTEXT: any.
     pub(crate) fn remove(&self, fd: i32) {
-        // One that was registered by another number of the same file is not found; its events are recognised as stale.
+        // A descriptor that was registered by another number of the same file is not found. Its
+        // events are recognised as stale.
         _ = self.control(libc::EPOLL_CTL_DEL, fd, 0, 0);
     }
 
@@ -90,7 +94,7 @@ impl Epoll {
             what: what | libc::EPOLLET as u32,
             data,
         };
-        // SAFETY: the kernel reads the event, which lives in this frame (D9: bare call).
+        // SAFETY: the kernel reads the event in this frame (D9: bare call).
         let answer = unsafe {
             syscall4(
                 libc::SYS_epoll_ctl,
@@ -103,8 +107,8 @@ impl Epoll {
         check(answer).map(drop)
     }
 
-    /// What has changed; waits for the first change until the deadline (`u64::MAX`: for ever, 0: not at all) or the bell. May
-    /// return early with nothing; CONTEXT: any.
+    /// Returns events. Waits for the first until the deadline (`u64::MAX`: for ever, 0: not at all)
+    /// or the bell. May return early with none; CONTEXT: any.
     pub(crate) fn wait<'e>(
         &self,
         events: &'e mut [MaybeUninit<Event>],
@@ -119,7 +123,8 @@ impl Epoll {
         } else {
             self.wait_ns(events, left)
         };
-        // SAFETY: the kernel has filled so many (D9).
+        // SAFETY: the kernel has written the first `n` entries of the slice, and `n` is at most its
+        // length (D9).
         unsafe { core::slice::from_raw_parts(events.as_ptr().cast(), n) }
     }
 
@@ -132,7 +137,8 @@ impl Epoll {
             u64::MAX => ptr::null(),
             _ => &raw const time,
         };
-        // SAFETY: the kernel writes into the slice and reads the time, which lives in this frame (D9: bare call).
+        // SAFETY: the kernel writes at most `events.len()` entries to the slice, and reads the
+        // timespec in this frame (D9: bare call).
         let answer = unsafe {
             syscall6(
                 libc::SYS_epoll_pwait2,
@@ -147,8 +153,8 @@ impl Epoll {
         match check(answer) {
             Ok(n) => n,
             Err(Errno(libc::EINTR)) => 0,
-            // ENOSYS of an old kernel; any other error of a sandbox that does not know the call,
-            // now or from now on.
+            // ENOSYS from an old kernel; any other error from a sandbox that does not know the
+            // call, now or later.
             Err(_) => {
                 IS_OLD.store(true, Relaxed);
                 self.wait_ms(events, left_ns)
@@ -156,14 +162,16 @@ impl Epoll {
         }
     }
 
-    /// Whole milliseconds, rounded up: nothing is early.
+    /// In whole milliseconds, rounded up, so that no wait is too short.
     fn wait_ms(&self, events: &mut [MaybeUninit<Event>], left_ns: u64) -> usize {
         let ms = match left_ns {
             u64::MAX => -1,
             ns => ns.div_ceil(1_000_000).min(i32::MAX as u64) as isize,
         };
         let mut wait = |call| {
-            // SAFETY: as in `wait_ns`. The older call has no signal mask and ignores the last two.
+            // SAFETY: the kernel writes at most `events.len()` entries to the slice (D9: bare
+            // call). A null mask is allowed. The older call has no mask and ignores the last two
+            // arguments.
             check(unsafe {
                 syscall6(
                     call,
@@ -189,18 +197,19 @@ impl Epoll {
         }
     }
 
-    /// Gives the descriptors back; CONTEXT: any.
+    /// Closes the descriptors; CONTEXT: any.
     ///
     /// # Safety
-    /// Nobody uses it any more.
+    /// No thread uses this epoll any more.
     pub(crate) unsafe fn close(&self) {
         for fd in [self.bell, self.epoll] {
-            // SAFETY: our own descriptors, used no more (D9: bare call).
+            // SAFETY: both descriptors were made by `new`, and no thread uses them any more (see
+            // "Safety"; D9: bare call).
             _ = unsafe { syscall1(libc::SYS_close, fd as usize) };
         }
     }
 
-    /// Ends a wait that is under way, or the next; CONTEXT: any.
+    /// Ends the wait that is under way, or the next one; CONTEXT: any.
     pub(crate) fn ring(&self) {
         let one = 1u64;
         // SAFETY: the kernel reads 8 bytes of this frame (D9: bare call).
@@ -248,7 +257,7 @@ mod tests {
         let told = wait(&epoll, u64::MAX);
         assert!(told[0].1 & event::END != 0 && told[0].1 & event::ODD != 0);
         epoll.remove(a.as_raw_fd());
-        // SAFETY: used no more.
+        // SAFETY: the test uses it no more.
         unsafe { epoll.close() };
     }
 

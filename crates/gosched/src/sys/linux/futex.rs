@@ -1,19 +1,19 @@
-//! Sleeping on a word, and waking whoever sleeps there.
+//! Sleeping on a word, and waking the threads that sleep there.
 //!
-//! Words: the *word* is an `AtomicU32`; a waiter names the value it *expects*.
-//! The kernel compares and sleeps in one step, so a change followed by a wake is
-//! never missed. Every return may be spurious, a wake for an earlier owner of the
-//! same address included: callers re-read the word and decide again.
+//! Every blocking primitive of the runtime is made of it. The *word* is an `AtomicU32`. A waiter
+//! passes the value it *expects*. The kernel compares and sleeps in one step, so no wake after a
+//! change is missed. Every return may be spurious, even from a wake for an earlier owner of the
+//! same address. So callers load the word and decide again.
 
 use core::ptr;
 use core::sync::atomic::AtomicU32;
 
 use crate::sys::linux::syscall::{Errno, check, syscall3, syscall6};
 
-/// Why `futex_wait` came back.
+/// Why `futex_wait` returned.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Wait {
-    /// Somebody woke this word, perhaps for an earlier use of its address.
+    /// A thread woke this word, perhaps for an earlier use of its address.
     Woken,
     /// The word did not hold the expected value.
     Changed,
@@ -29,19 +29,19 @@ pub(crate) fn futex_wait(word: &AtomicU32, expected: u32, deadline_ns: Option<u6
     futex_wait_ptr(word, expected, deadline_ns)
 }
 
-/// The same for an address that may be stale by now: memory that is not there has
-/// changed; CONTEXT: any.
+/// As `futex_wait`, for an address that may be stale: unmapped memory counts as changed; CONTEXT:
+/// any.
 pub(crate) fn futex_wait_ptr(
     word: *const AtomicU32,
     expected: u32,
     deadline_ns: Option<u64>,
 ) -> Wait {
     let until = deadline_ns.filter(|&ns| ns != u64::MAX).map(timespec);
-    // The bitset form is the one whose time is absolute, so that a wait repeated
-    // after a spurious return ends when the first one would have.
+    // The bitset form takes an absolute time, so a wait that is repeated after a spurious return
+    // ends when the first one would have.
     let operation = libc::FUTEX_WAIT_BITSET | libc::FUTEX_PRIVATE_FLAG;
-    // SAFETY: the kernel reads the word, if it is there, and the timespec, which lives
-    // in this frame; it writes neither (D9: bare call).
+    // SAFETY: the kernel checks the address before it reads the word. It also reads the timespec in
+    // this frame. It writes neither (D9: bare call).
     let answer = unsafe {
         syscall6(
             libc::SYS_futex,
@@ -57,24 +57,24 @@ pub(crate) fn futex_wait_ptr(
         Ok(_) => Wait::Woken,
         Err(Errno(libc::ETIMEDOUT)) => Wait::TimedOut,
         Err(Errno(libc::EINTR)) => Wait::Interrupted,
-        // EAGAIN, or EFAULT where there is no word; no other refusal exists for a valid time.
+        // EAGAIN, or EFAULT if the address is unmapped; a valid time gives no other error.
         Err(_) => Wait::Changed,
     }
 }
 
-/// Wakes up to `n` waiters of `word` and says how many it woke; CONTEXT: any.
+/// Wakes up to `n` waiters of `word` and returns how many; CONTEXT: any.
 #[cfg(test)]
 pub(crate) fn futex_wake(word: &AtomicU32, n: u32) -> usize {
     futex_wake_ptr(word, n)
 }
 
-/// Wakes up to `n` waiters of an address that may be stale by now: the kernel only
-/// uses it as a key, so a freed word costs a spurious wake at most; CONTEXT: any.
+/// Wakes up to `n` waiters of an address that may be stale. The kernel uses it only as a key, so a
+/// freed word costs at most a spurious wake; CONTEXT: any.
 pub(crate) fn futex_wake_ptr(word: *const AtomicU32, n: u32) -> usize {
     let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
     let count = n.min(i32::MAX as u32);
-    // SAFETY: a private wake hashes the address and never reads what is there, so
-    // the pointer need not be live (D9: bare call).
+    // SAFETY: a private wake hashes the address and never reads from it, so the pointer need not be
+    // valid (D9: bare call).
     let answer = unsafe {
         syscall3(
             libc::SYS_futex,
@@ -115,7 +115,7 @@ mod tests {
         let deadline = start + 20_000_000;
         assert_eq!(futex_wait(&word, 0, Some(deadline)), Wait::TimedOut);
         assert!(monotonic_ns() >= deadline);
-        // An instant that is past already returns at once.
+        // An instant in the past returns at once.
         assert_eq!(futex_wait(&word, 0, Some(start)), Wait::TimedOut);
         assert_eq!(futex_wait(&word, 0, Some(0)), Wait::TimedOut);
     }
@@ -147,7 +147,7 @@ mod tests {
             let word = Arc::clone(&word);
             std::thread::spawn(move || futex_wait(&word, 0, None))
         };
-        // The word never changes, so the count is 1 exactly once the thread sleeps.
+        // The word never changes, so the count is 1 only once the thread sleeps.
         while futex_wake(&word, u32::MAX) == 0 {
             std::thread::yield_now();
         }

@@ -1,39 +1,40 @@
-//! Refusals on demand, so that tests can walk the paths an honest machine rarely takes.
+//! Failures on demand, for tests.
 //!
-//! Each counter is off while negative. At `n >= 0` the next `n` calls pass and every
-//! later one fails, until the test stores -1 again. Off costs one relaxed load.
+//! They reach the paths that a healthy machine rarely takes. Each counter is off while negative. At
+//! `n >= 0` the next `n` calls succeed and every later one fails, until the test stores -1 again.
+//! While off it costs one relaxed load.
 
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicI64};
 
-/// How many more mappings succeed before all fail with ENOMEM; negative means off.
+/// How many more mappings succeed before all fail with ENOMEM; negative: off.
 pub(crate) static FAIL_MAP_AFTER: AtomicI64 = AtomicI64::new(-1);
 
-/// How many more threads start before all fail with EAGAIN; negative means off.
+/// How many more threads start before all fail with EAGAIN; negative: off.
 pub(crate) static FAIL_THREAD_AFTER: AtomicI64 = AtomicI64::new(-1);
 
-/// How many more descriptors can be registered before all are refused with ENOSPC; negative means off.
+/// How many more descriptors can be registered before all fail with ENOSPC; negative: off.
 pub(crate) static FAIL_EPOLL_AFTER: AtomicI64 = AtomicI64::new(-1);
 
-/// How many more threads get a signal stack before all are refused with ENOMEM; negative means off.
+/// How many more threads get a signal stack before all fail with ENOMEM; negative: off.
 pub(crate) static FAIL_SIGSTACK_AFTER: AtomicI64 = AtomicI64::new(-1);
 
 /// Whether unwinders ask for the list of loaded objects, as old ones do.
 pub(crate) static UNWINDER_ASKS: AtomicBool = AtomicBool::new(false);
 
-/// Whether goroutines' own thread-locals are said to be impossible.
+/// Whether the library behaves as if goroutines could not have their own thread-locals.
 pub(crate) static REFUSE_OWN_TLS: AtomicBool = AtomicBool::new(false);
 
-/// Whether the kernel is said to have no barrier for all threads.
+/// Whether the library behaves as if the kernel had no membarrier.
 pub(crate) static REFUSE_MEMBARRIER: AtomicBool = AtomicBool::new(false);
 
-/// Whether `/proc` is said not to be mounted, as far as `TaskFile` looks.
+/// Whether `TaskFile` behaves as if `/proc` were not mounted.
 pub(crate) static REFUSE_PROC: AtomicBool = AtomicBool::new(false);
 
 /// How many readings of the two clocks are interrupted in the middle, for 15 µs each (`clock`).
 pub(crate) static INTERRUPT_CLOCK: AtomicI64 = AtomicI64::new(0);
 
-/// Is as late as a thread that was interrupted, if a test has asked for it.
+/// Delays the caller like an interrupted thread, if a test has asked for it.
 pub(super) fn interrupt_clock() {
     // ORDER: Relaxed; the counter orders nothing but itself.
     if INTERRUPT_CLOCK.load(Relaxed) > 0 && INTERRUPT_CLOCK.fetch_sub(1, Relaxed) > 0 {
@@ -42,23 +43,23 @@ pub(super) fn interrupt_clock() {
     }
 }
 
-/// Whether timers on the CPU clocks of threads are refused, as past RLIMIT_SIGPENDING.
+/// Whether CPU timers are refused, as beyond RLIMIT_SIGPENDING.
 pub(crate) static REFUSE_CPU_TIMERS: AtomicBool = AtomicBool::new(false);
 
-/// Counts one call against `budget` and says whether it must fail; CONTEXT: any.
+/// Counts one call against `budget` and returns whether it must fail; CONTEXT: any.
 #[inline]
 pub(super) fn refuses(budget: &AtomicI64) -> bool {
-    // ORDER: Relaxed; the counter orders nothing but itself, a test that sets it
-    // before it starts threads is seen by them through the start.
+    // ORDER: Relaxed; the counter orders nothing but itself. A test stores it before it starts
+    // threads, and the start makes it visible to them.
     budget.load(Relaxed) >= 0 && spend(budget)
 }
 
-/// Takes one call from a budget that is on; true once nothing is left.
+/// Takes one call from a budget that is on; returns true once nothing is left.
 #[cold]
 fn spend(budget: &AtomicI64) -> bool {
-    // ORDER: Relaxed; see `refuses`.
+    // ORDER: Relaxed; the counter orders nothing but itself.
     let spent = budget.fetch_update(Relaxed, Relaxed, |left| (left > 0).then(|| left - 1));
-    // Refused to spend: 0 is the failure asked for, below it somebody switched it off.
+    // The update failed: at 0 the call must fail; below 0 a test has turned the budget off.
     spent == Err(0)
 }
 
@@ -88,7 +89,7 @@ mod tests {
         core::ptr::null_mut()
     }
 
-    /// The switches are the whole process's, so this test runs in one of its own.
+    /// The switches concern the whole process, so this test runs in a process of its own.
     #[test]
     fn every_mapping_and_thread_consults_its_switch() {
         if !child::is_one() {
@@ -110,7 +111,7 @@ mod tests {
         assert_eq!(kept.as_slice(), [7]);
         FAIL_MAP_AFTER.store(-1, Relaxed);
         assert_eq!(kept.reserve(100_000), Ok(()));
-        // SAFETY: the page mapped above, which nobody points into (D4).
+        // SAFETY: the page was mapped above, and no pointer into it remains (D4).
         unsafe { unmap(page.as_ptr(), 4096) };
 
         FAIL_THREAD_AFTER.store(0, Relaxed);

@@ -1,25 +1,24 @@
-//! Text for people, written when std's printing is out of reach.
+//! Text to stderr without std.
 //!
-//! A parked goroutine may hold the lock of std's stderr, so the scheduler formats into
-//! its own stack and writes with a bare system call (D9).
+//! A parked goroutine may hold the lock of std's stderr. So the scheduler formats on its own stack
+//! and writes with a bare system call (D9).
 
 use core::fmt;
 
 use crate::sys::linux::syscall::{Errno, check, syscall3};
 
-/// Standard error's descriptor.
 const STDERR: usize = 2;
 
-/// How long a full pipe behind a non-blocking stderr may delay us before text is lost.
+/// How long to wait for a full pipe behind a non-blocking stderr before text is lost.
 const PATIENCE_MS: usize = 100;
 
-/// Writes all of `bytes` to standard error, or gives up silently when it is closed or
-/// stays full; CONTEXT: any.
+/// Writes all of `bytes` to standard error. Gives up silently if it is closed or stays full;
+/// CONTEXT: any.
 pub(crate) fn write_stderr(bytes: &[u8]) {
     write_all(STDERR, bytes);
 }
 
-/// Writes all of `bytes` to a descriptor: partial writes go on, interrupted ones repeat.
+/// Writes all of `bytes` to a descriptor: continues after partial writes, repeats interrupted ones.
 fn write_all(fd: usize, mut bytes: &[u8]) {
     while !bytes.is_empty() {
         // SAFETY: the kernel reads the borrowed bytes (D9: bare call).
@@ -33,7 +32,7 @@ fn write_all(fd: usize, mut bytes: &[u8]) {
     }
 }
 
-/// Waits for room behind a non-blocking descriptor; false when patience ends.
+/// Waits until a non-blocking descriptor is writable; returns false after `PATIENCE_MS`.
 fn becomes_writable(fd: usize) -> bool {
     let mut poll = libc::pollfd {
         fd: fd as i32,
@@ -46,18 +45,17 @@ fn becomes_writable(fd: usize) -> bool {
     matches!(check(answer), Ok(1) | Err(Errno(libc::EINTR)))
 }
 
-/// Text in an array of `N` bytes; what does not fit is cut off; CONTEXT: any.
+/// Text in an array of `N` bytes; text that does not fit is cut off; CONTEXT: any.
 pub(crate) struct FixedBuf<const N: usize> {
     /// The text, then unused bytes.
     bytes: [u8; N],
     /// Bytes of text.
     len: usize,
-    /// Set once something was cut off; nothing is appended after that.
+    /// Set once text was cut off; nothing is appended afterwards.
     truncated: bool,
 }
 
 impl<const N: usize> FixedBuf<N> {
-    /// An empty text.
     pub(crate) const fn new() -> Self {
         FixedBuf {
             bytes: [0; N],
@@ -74,7 +72,7 @@ impl<const N: usize> FixedBuf<N> {
     /// The text so far.
     #[cfg(test)]
     pub(crate) fn as_str(&self) -> &str {
-        // Only whole characters are ever appended, so the fallback is never taken.
+        // Only whole characters are appended, so the fallback is never taken.
         core::str::from_utf8(self.as_bytes()).unwrap_or_default()
     }
 
@@ -84,7 +82,6 @@ impl<const N: usize> FixedBuf<N> {
         self.truncated
     }
 
-    /// Empties the text.
     #[cfg(test)]
     pub(crate) fn clear(&mut self) {
         self.len = 0;
@@ -105,17 +102,16 @@ impl<const N: usize> fmt::Write for FixedBuf<N> {
     }
 }
 
-/// Formats straight to standard error through a small buffer on this stack, without
-/// allocating; CONTEXT: any (as far as the arguments' own formatting allows).
+/// Formats to standard error through a small buffer on this stack, without allocating; CONTEXT:
+/// any, if the arguments' own formatting allows it.
 pub(crate) fn eprint_raw(arguments: fmt::Arguments<'_>) {
     let mut pieces = Pieces::new(STDERR);
-    // Only an argument's own formatting can fail; what it printed so far still counts.
+    // Only an argument's own formatting can fail; the text before that is still printed.
     let _ = fmt::Write::write_fmt(&mut pieces, arguments);
     pieces.flush();
 }
 
-/// Collects formatted pieces, so that short texts are one write and stay in one piece
-/// among other writers.
+/// Collects formatted pieces, so that a short text is one write and is not mixed with other output.
 struct Pieces {
     /// Where the text goes.
     fd: usize,
@@ -126,7 +122,6 @@ struct Pieces {
 }
 
 impl Pieces {
-    /// Nothing collected yet.
     fn new(fd: usize) -> Self {
         Pieces {
             fd,
@@ -176,7 +171,7 @@ mod tests {
         text.clear();
         write!(text, "1234567é").expect("never fails");
         assert_eq!((text.as_str(), text.is_truncated()), ("1234567", true));
-        // Nothing follows a gap, even if it would fit.
+        // Nothing is appended after a cut, even if it would fit.
         write!(text, "8").expect("never fails");
         assert_eq!(text.as_bytes(), b"1234567");
         let mut none = FixedBuf::<0>::new();
@@ -214,7 +209,7 @@ mod tests {
         drop(writer);
         assert_eq!(reading.join().expect("read"), big.len());
         write_all(usize::MAX, b"lost");
-        // A full pipe nobody reads costs patience, not a hang.
+        // A full pipe without a reader costs `PATIENCE_MS` and does not hang.
         let (_reader, writer) = std::io::pipe().expect("pipe");
         let fd = writer.as_raw_fd();
         // SAFETY: the descriptor is this test's own pipe.

@@ -1,11 +1,13 @@
-//! Pages from the kernel: mapping, guarding, giving back. Nothing here uses malloc.
+//! Pages from the kernel: mapping, guarding, returning.
 //!
-//! Words: *reserved* pages have addresses but cost memory only once touched; a
-//! *guard* faults on any access. A guard marker (Linux 6.13) lives in the page table
-//! and needs no mapping of its own, so a million of them fit in one mapping; page
-//! protection splits mappings and runs into the system's limit on those (D4).
+//! It replaces malloc, whose lock a parked goroutine may hold (D9).
 //!
-//! Lengths are whole pages unless a function says otherwise.
+//! *Reserved* pages have addresses but cost memory only once touched. A *guard* faults on any
+//! access. A guard marker (Linux 6.13) lives in the page table and needs no mapping of its own, so
+//! a million of them fit in one mapping. Page protection splits mappings, and the kernel limits
+//! their number (D4).
+//!
+//! Lengths are whole pages unless a function's doc has another rule.
 
 use core::ptr::{self, NonNull};
 use core::sync::atomic::AtomicBool;
@@ -17,13 +19,13 @@ use crate::sys::linux::syscall::{Errno, check, syscall2, syscall3, syscall4, sys
 /// The advice that installs guard markers; newer than the C library's headers.
 const MADV_GUARD_INSTALL: usize = 102;
 
-/// The descriptor that names the calling process without opening one (Linux 6.14).
+/// A descriptor of the calling process that need not be opened (Linux 6.14).
 const PIDFD_SELF: usize = -10_000_isize as usize;
 
-/// Ranges handed to the kernel in one call: 1 KiB of this stack.
+/// How many ranges one call passes to the kernel: 1 KiB of this stack.
 const BATCH: usize = 64;
 
-/// False once the kernel refused to advise the own process; a hint only.
+/// False once the kernel has refused to advise its own caller; a hint only.
 static BATCHES_WORK: AtomicBool = AtomicBool::new(true);
 
 /// Bytes in a page; CONTEXT: any.
@@ -31,17 +33,18 @@ pub(crate) const fn page_size() -> usize {
     4096
 }
 
-/// `len` rounded up to whole pages, `None` past the end of the address space; CONTEXT: any.
+/// `len` rounded up to whole pages; `None` beyond the end of the address space; CONTEXT: any.
 pub(crate) const fn round_up_page(len: usize) -> Option<usize> {
     len.checked_next_multiple_of(page_size())
 }
 
-/// Reserves address space for stacks: readable, writable, not counted as committed,
-/// never backed by huge pages; CONTEXT: any.
+/// Reserves address space for stacks: readable, writable, not counted as committed, never backed by
+/// huge pages; CONTEXT: any.
 pub(crate) fn map_reserve(len: usize) -> Result<NonNull<u8>, Errno> {
     let start = map(len, libc::MAP_NORESERVE)?;
-    // Kernels without huge pages refuse, and have none to give. `MAP_STACK` means the same to Linux
-    // from 6.7 on. SAFETY: the mapping just made; the advice changes no contents.
+    // Kernels without huge pages refuse, and have none to give. `MAP_STACK` has the same effect
+    // from Linux 6.7 on.
+    // SAFETY: `map` has just made this mapping; the advice changes no contents.
     let _ = unsafe { advise(start.as_ptr() as usize, len, libc::MADV_NOHUGEPAGE as usize) };
     Ok(start)
 }
@@ -64,9 +67,9 @@ pub(crate) fn map_pages_aligned(len: usize, align: usize) -> Result<NonNull<u8>,
     let start = map_pages(whole)?.as_ptr();
     let before = start.align_offset(align);
     let after = whole - before - len;
-    // SAFETY: both trimmed parts lie in the mapping made above, outside the part that
-    // is handed out, and nobody points into them; `before + len <= whole` because an
-    // aligned address lies at most `align - page_size()` past a page boundary (D4).
+    // SAFETY: both trimmed parts are in the mapping made above, outside the part that is returned,
+    // and no pointer into them remains. `before + len <= whole`, because an aligned address is at
+    // most `align - page_size()` after a page boundary (D4).
     unsafe {
         let aligned = start.add(before);
         if before > 0 {
@@ -79,14 +82,14 @@ pub(crate) fn map_pages_aligned(len: usize, align: usize) -> Result<NonNull<u8>,
     }
 }
 
-/// Makes a private anonymous mapping with the given further flags.
+/// Makes a private anonymous mapping with these additional flags.
 fn map(len: usize, flags: i32) -> Result<NonNull<u8>, Errno> {
     if refuses(&FAIL_MAP_AFTER) {
         return Err(Errno(libc::ENOMEM));
     }
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags;
-    // SAFETY: without MAP_FIXED the kernel picks addresses nobody uses (D4).
+    // SAFETY: without MAP_FIXED the kernel picks unused addresses (D4).
     let answer = unsafe {
         syscall6(
             libc::SYS_mmap,
@@ -102,11 +105,11 @@ fn map(len: usize, flags: i32) -> Result<NonNull<u8>, Errno> {
     NonNull::new(ptr::with_exposed_provenance_mut(address)).ok_or(Errno(libc::ENOMEM))
 }
 
-/// Changes the size of a mapping, moving it if it must; on an error it stays as it was.
+/// Changes the size of a mapping and moves it if necessary. On an error it stays as it was.
 ///
 /// # Safety
-/// `ptr..ptr + old_len` is one whole mapping made here, and after success no pointer
-/// into the old addresses is used.
+/// `ptr..ptr + old_len` is one whole mapping made here, and after success no pointer into the old
+/// addresses is used.
 pub(super) unsafe fn remap(
     ptr: *mut u8,
     old_len: usize,
@@ -116,75 +119,77 @@ pub(super) unsafe fn remap(
         return Err(Errno(libc::ENOMEM));
     }
     let flags = libc::MREMAP_MAYMOVE as usize;
-    // SAFETY: the caller owns the mapping and gives up pointers into it (D9).
+    // SAFETY: the range is one whole mapping, and no pointer into it is used afterwards (see
+    // "Safety"; D9).
     let answer = unsafe { syscall4(libc::SYS_mremap, ptr as usize, old_len, new_len, flags) };
     let address = check(answer)?;
     NonNull::new(ptr::with_exposed_provenance_mut(address)).ok_or(Errno(libc::ENOMEM))
 }
 
-/// Returns pages and their addresses; should the kernel refuse, they stay mapped; CONTEXT: any.
+/// Returns pages and their addresses. If the kernel refuses, they stay mapped; CONTEXT: any.
 ///
 /// # Safety
-/// The range was mapped here and nothing points into it any more.
+/// The range was mapped here and no pointer into it is used any more.
 pub(crate) unsafe fn unmap(ptr: *mut u8, len: usize) {
-    // SAFETY: the caller owns the range and nobody looks at it again (D4).
+    // SAFETY: the range was mapped here and no pointer into it is used any more (see "Safety"; D4).
     let answer = unsafe { syscall2(libc::SYS_munmap, ptr as usize, len) };
     debug_assert_eq!(answer, 0);
 }
 
-/// Makes a range fault on any access, at the price of mappings of its own; CONTEXT: any.
+/// Makes a range fault on any access, at the cost of mappings of its own; CONTEXT: any.
 ///
 /// # Safety
-/// The range was mapped here and nobody accesses it except to fault on purpose.
+/// The range was mapped here, and every access to it is meant to fault.
 pub(crate) unsafe fn protect_none(ptr: *mut u8, len: usize) -> Result<(), Errno> {
     let none = libc::PROT_NONE as usize;
-    // SAFETY: the caller owns the range and gives up access to it (D4).
+    // SAFETY: the range was mapped here, and every later access to it is meant to fault (see
+    // "Safety"; D4).
     let answer = unsafe { syscall3(libc::SYS_mprotect, ptr as usize, len, none) };
     check(answer).map(drop)
 }
 
-/// Returns the memory behind a range and keeps the addresses, which read as zero from
-/// then on; a range the kernel holds on to (mlock) keeps its contents; CONTEXT: any.
+/// Returns the memory behind a range and keeps its addresses, which read as zero afterwards. Locked
+/// memory (mlock) keeps its contents; CONTEXT: any.
 ///
 /// # Safety
-/// The range was mapped here and nobody relies on its contents.
+/// The range was mapped here and its contents are no longer needed.
 pub(crate) unsafe fn dont_need(ptr: *mut u8, len: usize) {
-    // SAFETY: the caller gives the contents up (D4).
+    // SAFETY: the range was mapped here, and its contents are no longer needed (see "Safety"; D4).
     let _ = unsafe { advise(ptr as usize, len, libc::MADV_DONTNEED as usize) };
 }
 
-/// Makes a range fault on any access without a mapping of its own; EINVAL from kernels
-/// before 6.13 and for locked memory; CONTEXT: any.
+/// Makes a range fault on any access without a mapping of its own. Kernels before 6.13 return
+/// EINVAL, as does locked memory; CONTEXT: any.
 ///
 /// # Safety
-/// The range was mapped here; its contents are lost and nobody accesses it except to
-/// fault on purpose.
+/// The range was mapped here; its contents are lost, and every access to it is meant to fault.
 pub(crate) unsafe fn guard_install(ptr: *mut u8, len: usize) -> Result<(), Errno> {
-    // SAFETY: the caller gives up the range (D4).
+    // SAFETY: the range was mapped here, and its contents are no longer needed (see "Safety"; D4).
     unsafe { advise(ptr as usize, len, MADV_GUARD_INSTALL) }
 }
 
-/// Installs guards over many `(address, length)` ranges, up to 64 per system call where
-/// the kernel can (6.14), one by one elsewhere; after an error some are in place; CONTEXT: any.
+/// Installs guards over many `(address, length)` ranges: up to 64 per system call where the kernel
+/// can (6.14), else one by one. After an error some are in place; CONTEXT: any.
 ///
 /// # Safety
 /// As for `guard_install`, for every range.
 pub(crate) unsafe fn guard_install_batch(ranges: &[(usize, usize)]) -> Result<(), Errno> {
     for batch in ranges.chunks(BATCH) {
-        // ORDER: Relaxed; a hint, whoever misses it makes one call in vain.
-        // SAFETY: the caller gives up every range (D4).
+        // ORDER: Relaxed; a hint. A thread that misses it makes one failing call. SAFETY: every
+        // range was mapped here and its contents are no longer needed (see "Safety"; D4).
         if BATCHES_WORK.load(Relaxed) && unsafe { guard_in_one_call(batch) } {
             continue;
         }
         for &(address, len) in batch {
-            // SAFETY: as above; installing a guard twice changes nothing.
+            // SAFETY: the range was mapped here and its contents are no longer needed (see
+            // "Safety"). A second guard on the same range changes nothing.
             unsafe { advise(address, len, MADV_GUARD_INSTALL) }?;
         }
     }
     Ok(())
 }
 
-/// Installs at most `BATCH` guards with one call and says whether all are in place.
+/// Installs at most `BATCH` guards with one call and returns whether all are in place.
 ///
 /// # Safety
 /// As for `guard_install_batch`.
@@ -200,8 +205,8 @@ unsafe fn guard_in_one_call(ranges: &[(usize, usize)]) -> bool {
         slot.iov_len = len;
         total += len;
     }
-    // SAFETY: the kernel reads `ranges.len()` entries of this frame's vector, and the
-    // caller gives up the ranges they name (D4).
+    // SAFETY: the kernel reads `ranges.len()` entries of this frame's vector. They name ranges that
+    // were mapped here and whose contents are no longer needed (see "Safety"; D4).
     let answer = unsafe {
         syscall5(
             libc::SYS_process_madvise,
@@ -216,7 +221,7 @@ unsafe fn guard_in_one_call(ranges: &[(usize, usize)]) -> bool {
         Ok(done) => done == total,
         Err(errno) => {
             if matches!(errno.0, libc::EBADF | libc::ENOSYS | libc::EPERM) {
-                // ORDER: Relaxed; see `guard_install_batch`.
+                // ORDER: Relaxed; a hint. A thread that misses it makes one failing call.
                 BATCHES_WORK.store(false, Relaxed);
             }
             false
@@ -224,12 +229,12 @@ unsafe fn guard_in_one_call(ranges: &[(usize, usize)]) -> bool {
     }
 }
 
-/// Gives advice about one range.
+/// Advises the kernel about one range.
 ///
 /// # Safety
-/// The range was mapped here, and the caller can bear what the advice does to it.
+/// The range was mapped here, and the effect of the advice on its contents is acceptable.
 unsafe fn advise(address: usize, len: usize, advice: usize) -> Result<(), Errno> {
-    // SAFETY: passed on to the caller.
+    // SAFETY: the range was mapped here, and the effect of the advice is acceptable (see "Safety").
     let answer = unsafe { syscall3(libc::SYS_madvise, address, len, advice) };
     check(answer).map(drop)
 }
@@ -238,7 +243,7 @@ unsafe fn advise(address: usize, len: usize, advice: usize) -> Result<(), Errno>
 mod tests {
     use super::*;
 
-    /// Bytes of the range that are in memory, from the kernel's own account.
+    /// How many bytes of the range are in memory, by `mincore`.
     fn resident(ptr: *mut u8, len: usize) -> usize {
         let mut pages = vec![0u8; len / page_size()];
         // SAFETY: the vector has one byte for each page of the range.
@@ -247,11 +252,11 @@ mod tests {
         pages.iter().filter(|&&page| page & 1 == 1).count() * page_size()
     }
 
-    /// True when the kernel can read the byte for us; a guard makes it fail, not fault.
+    /// Whether the kernel can read the byte; a guard makes the call fail and not fault.
     fn readable(ptr: *mut u8) -> bool {
         let mut pipe = [0; 2];
-        // SAFETY: the kernel checks the address it copies from, and the descriptors
-        // are this function's own.
+        // SAFETY: the kernel checks the address it copies from, and the descriptors are this
+        // function's own.
         unsafe {
             assert_eq!(libc::pipe(pipe.as_mut_ptr()), 0);
             let written = syscall3(libc::SYS_write, pipe[1] as usize, ptr as usize, 1);
@@ -261,7 +266,7 @@ mod tests {
         }
     }
 
-    /// What the kernel has noted of the mapping at `address`.
+    /// The kernel's flags of the mapping at `address`.
     fn flags_at(address: usize) -> String {
         let maps = std::fs::read_to_string("/proc/self/smaps").expect("smaps");
         let mut is_it = false;
@@ -280,24 +285,24 @@ mod tests {
         panic!("no mapping at {address:#x}");
     }
 
-    /// With huge pages for everybody, a large stack would take 2 MiB at its first touch. Since
-    /// Linux 6.7 `MAP_STACK` alone is enough; the request must be there without it.
+    /// With huge pages for all mappings, a large stack would take 2 MiB at its first touch. From
+    /// Linux 6.7 on `MAP_STACK` alone is enough; the flag must be there without it.
     #[test]
     fn address_space_for_stacks_is_never_backed_by_huge_pages() {
         if !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
-            return; // a kernel without them
+            return; // a kernel without huge pages
         }
         const LEN: usize = 8 << 20;
         let stacks = map_reserve(LEN).expect("address space").as_ptr();
         let flags = flags_at(stacks as usize + LEN / 2);
         assert!(flags.split(' ').any(|flag| flag == "nh"), "{flags}");
-        // SAFETY: mapped above, and nobody points into it.
+        // SAFETY: mapped above, and no pointer into it remains.
         unsafe { unmap(stacks, LEN) };
     }
 
     #[test]
     fn page_size_is_the_kernels() {
-        // SAFETY: sysconf reads no memory of ours.
+        // SAFETY: sysconf touches no memory of ours.
         assert_eq!(page_size(), unsafe { libc::sysconf(libc::_SC_PAGESIZE) }
             as usize);
         assert_eq!(round_up_page(0), Some(0));
@@ -366,7 +371,7 @@ mod tests {
         }
     }
 
-    /// Every second page of `count` guarded by `install`, the others untouched.
+    /// Every second page of `count` is guarded by `install`, the others are not.
     fn guards_hold(count: usize, install: impl FnOnce(&[(usize, usize)]) -> Result<(), Errno>) {
         let len = 2 * count * page_size();
         let start = map_reserve(len).expect("space").as_ptr();
@@ -374,7 +379,7 @@ mod tests {
             .map(|i| (start as usize + 2 * i * page_size(), page_size()))
             .collect();
         match install(&ranges) {
-            // A kernel before 6.13: the caller takes `protect_none`.
+            // A kernel before 6.13: the caller uses `protect_none`.
             Err(errno) => assert_eq!(errno, Errno(libc::EINVAL)),
             Ok(()) => {
                 for i in [0, 1 % count, count / 2, count - 1] {
@@ -390,20 +395,23 @@ mod tests {
 
     #[test]
     fn guards_fault_alone_and_in_batches() {
-        // SAFETY: `guards_hold` passes ranges of its own mapping, here and below (D4).
+        // SAFETY: `guards_hold` passes ranges of its own mapping, whose contents no test needs
+        // (D4).
         guards_hold(3, |ranges| unsafe {
             ranges
                 .iter()
                 .try_for_each(|&(at, len)| guard_install(at as *mut u8, len))
         });
-        // Below, at and above one call's worth.
+        // Fewer than one call takes, as many, and more.
         for count in [1, 2, BATCH, BATCH + 1, 3 * BATCH + 5] {
-            // SAFETY: as above.
+            // SAFETY: `guards_hold` passes ranges of its own mapping, whose contents no test needs
+            // (D4).
             guards_hold(count, |ranges| unsafe { guard_install_batch(ranges) });
         }
-        // A hint of no batches, as an older kernel leaves it, harms nobody else.
+        // Without batches, as an older kernel leaves the hint. Other tests still work then.
         BATCHES_WORK.store(false, Relaxed);
-        // SAFETY: as above.
+        // SAFETY: `guards_hold` passes ranges of its own mapping, whose contents no test needs
+        // (D4).
         guards_hold(BATCH + 1, |ranges| unsafe { guard_install_batch(ranges) });
         BATCHES_WORK.store(true, Relaxed);
     }
@@ -412,7 +420,7 @@ mod tests {
     fn a_batch_reports_the_range_that_fails() {
         let start = map_reserve(page_size()).expect("space").as_ptr();
         let ranges = [(start as usize, page_size()), (1, page_size())];
-        // SAFETY: the mapping made above and an address the kernel refuses (D4).
+        // SAFETY: the mapping made above, and an address that the kernel refuses (D4).
         unsafe {
             assert_eq!(guard_install_batch(&ranges), Err(Errno(libc::EINVAL)));
             assert_eq!(guard_install_batch(&[]), Ok(()));

@@ -1,5 +1,7 @@
-//! The Linux layer: bare system calls where the scheduler may stand, libc where
-//! a thread is being set up. Calls newer than the oldest kernels in use fall back by themselves.
+//! The Linux layer: bare system calls on g0 and in handlers, libc while a thread is being set up.
+//!
+//! Each call that old kernels lack has its fallback here, so that no caller needs to know the
+//! kernel.
 
 mod barrier;
 #[cfg(test)]

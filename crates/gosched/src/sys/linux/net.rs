@@ -1,6 +1,8 @@
-//! What sockets need beyond std: connecting without waiting, accepting in one call, and a look at a descriptor's state.
+//! What sockets need beyond std: connecting without waiting, accepting in one call, reading a
+//! descriptor's state.
 //!
-//! All of it is CONTEXT: user: libc calls with `errno`, made on a goroutine's or a plain thread's own behalf.
+//! std has none of these. All of it is CONTEXT: user unless noted: libc calls with `errno`, made
+//! for the calling goroutine or plain thread.
 
 use std::io;
 use std::mem::{self, MaybeUninit};
@@ -13,7 +15,7 @@ use std::time::Duration;
 
 use crate::sys::linux::syscall::{check, syscall6};
 
-/// Splits libc's answer into result and error.
+/// Splits libc's return value into result and error.
 fn cvt(answer: libc::c_int) -> io::Result<libc::c_int> {
     if answer == -1 {
         Err(io::Error::last_os_error())
@@ -22,7 +24,7 @@ fn cvt(answer: libc::c_int) -> io::Result<libc::c_int> {
     }
 }
 
-/// An address as the kernel takes it.
+/// An address in the kernel's form.
 enum RawAddr {
     V4(libc::sockaddr_in),
     V6(libc::sockaddr_in6),
@@ -51,7 +53,7 @@ impl RawAddr {
         }
     }
 
-    /// Where it lies, and its length.
+    /// Its address in memory, and its length.
     fn parts(&self) -> (*const libc::sockaddr, libc::socklen_t) {
         match self {
             RawAddr::V4(v4) => ((&raw const *v4).cast(), size_of_val(v4) as libc::socklen_t),
@@ -60,19 +62,20 @@ impl RawAddr {
     }
 }
 
-/// The address that the kernel has written; an unknown family is an error, as in std.
+/// Converts an address that the kernel has written; an unknown family is an error, as in std.
 fn socket_addr(raw: &libc::sockaddr_storage, len: libc::socklen_t) -> io::Result<SocketAddr> {
     let len = len as usize;
     match i32::from(raw.ss_family) {
         libc::AF_INET if len >= size_of::<libc::sockaddr_in>() => {
-            // SAFETY: the family says that the storage, which is larger and aligned for every address, holds this one; all of its
-            // fields are plain numbers.
+            // SAFETY: `ss_family` and `len` show that the kernel has written a `sockaddr_in`. The
+            // storage is larger and aligned for every address, and all fields are plain numbers.
             let v4 = unsafe { &*(&raw const *raw).cast::<libc::sockaddr_in>() };
             let ip = Ipv4Addr::from(v4.sin_addr.s_addr.to_ne_bytes());
             Ok(SocketAddrV4::new(ip, u16::from_be(v4.sin_port)).into())
         }
         libc::AF_INET6 if len >= size_of::<libc::sockaddr_in6>() => {
-            // SAFETY: as above.
+            // SAFETY: `ss_family` and `len` show that the kernel has written a `sockaddr_in6`. The
+            // storage is larger and aligned for every address, and all fields are plain numbers.
             let v6 = unsafe { &*(&raw const *raw).cast::<libc::sockaddr_in6>() };
             let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
             let port = u16::from_be(v6.sin6_port);
@@ -93,11 +96,13 @@ pub(crate) fn tcp_socket(addr: &SocketAddr) -> io::Result<OwnedFd> {
         libc::AF_INET6
     };
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: the call touches no memory of ours; the descriptor it returns is new and nobody else's (D10).
+    // SAFETY: the call touches no memory of ours. The descriptor it returns is new, so no other
+    // value owns it (D10).
     unsafe { cvt(libc::socket(family, kind, 0)).map(|fd| OwnedFd::from_raw_fd(fd)) }
 }
 
-/// Begins to connect a non-blocking socket: true if that was all, false if it goes on by itself; CONTEXT: user.
+/// Begins to connect a non-blocking socket. Returns true if it is connected, false if the kernel is
+/// still connecting; CONTEXT: user.
 pub(crate) fn connect_begin(fd: BorrowedFd<'_>, addr: &SocketAddr) -> io::Result<bool> {
     let raw = RawAddr::new(addr);
     let (at, len) = raw.parts();
@@ -112,27 +117,29 @@ pub(crate) fn connect_begin(fd: BorrowedFd<'_>, addr: &SocketAddr) -> io::Result
     }
 }
 
-/// A stream socket of the Unix domain, non-blocking; CONTEXT: user.
+/// A non-blocking stream socket of the Unix domain; CONTEXT: user.
 pub(crate) fn unix_socket() -> io::Result<OwnedFd> {
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: the call touches no memory of ours; the descriptor it returns is new and nobody else's (D10).
+    // SAFETY: the call touches no memory of ours. The descriptor it returns is new, so no other
+    // value owns it (D10).
     unsafe { cvt(libc::socket(libc::AF_UNIX, kind, 0)).map(|fd| OwnedFd::from_raw_fd(fd)) }
 }
 
-/// Connects a non-blocking socket of the Unix domain; `WouldBlock` if too many wait to be accepted, and the kernel does not say
-/// when that changes. CONTEXT: user.
+/// Connects a non-blocking socket of the Unix domain. Returns `WouldBlock` if the accept queue is
+/// full; the kernel sends no event when that changes. CONTEXT: user.
 pub(crate) fn unix_connect(fd: BorrowedFd<'_>, addr: &unix::SocketAddr) -> io::Result<()> {
     let (raw, len) = unix_addr(addr);
     // SAFETY: address and length are those of a value in this frame, which the kernel only reads.
     cvt(unsafe { libc::connect(fd.as_raw_fd(), (&raw const raw).cast(), len) }).map(drop)
 }
 
-/// An address as the kernel takes it, and its length.
+/// An address in the kernel's form, and its length.
 fn unix_addr(addr: &unix::SocketAddr) -> (libc::sockaddr_un, libc::socklen_t) {
-    // SAFETY: an address of plain numbers may be zero.
+    // SAFETY: all fields are plain numbers, for which zero is valid.
     let mut raw: libc::sockaddr_un = unsafe { mem::zeroed() };
     raw.sun_family = libc::AF_UNIX as libc::sa_family_t;
-    // A path ends with a zero, a name begins with one. std has made sure that both fit.
+    // A path ends with a zero byte, an abstract name begins with one. std has checked that both
+    // fit.
     let (at, bytes, len) = match (addr.as_pathname(), addr.as_abstract_name()) {
         (Some(path), _) => {
             let bytes = path.as_os_str().as_bytes();
@@ -148,7 +155,8 @@ fn unix_addr(addr: &unix::SocketAddr) -> (libc::sockaddr_un, libc::socklen_t) {
     (raw, len as libc::socklen_t)
 }
 
-/// Reads what has come to a socket. Bare: libc's is a place to be cancelled at, which costs more than it looks; CONTEXT: any.
+/// Reads from a socket by a bare call: libc's `recv` is a cancellation point, which costs more than
+/// it seems; CONTEXT: any.
 #[inline]
 pub(crate) fn recv(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<usize> {
     // SAFETY: the kernel writes at most the buffer's length into it (D9: bare call).
@@ -166,7 +174,7 @@ pub(crate) fn recv(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<usize> {
     Ok(check(answer)?)
 }
 
-/// Writes to a socket, without the signal that std does without, too; CONTEXT: any.
+/// Writes to a socket, without SIGPIPE, as std does; CONTEXT: any.
 #[inline]
 pub(crate) fn send(fd: BorrowedFd<'_>, buf: &[u8]) -> io::Result<usize> {
     // SAFETY: the kernel reads the buffer (D9: bare call).
@@ -184,13 +192,13 @@ pub(crate) fn send(fd: BorrowedFd<'_>, buf: &[u8]) -> io::Result<usize> {
     Ok(check(answer)?)
 }
 
-/// Buffers that one read or write takes at most (`UIO_MAXIOV`).
+/// The most buffers that one read or write takes (`UIO_MAXIOV`).
 pub(crate) const IOV_MAX: usize = 1024;
-/// Bytes that one read or write takes at most (`MAX_RW_COUNT`).
+/// The most bytes that one read or write takes (`MAX_RW_COUNT`).
 pub(crate) const RW_MAX: usize = 0x7fff_f000;
 
-/// Whether it listens for TCP connections with no other protocol on top (an *upper layer protocol*:
-/// kernel TLS is one); CONTEXT: user.
+/// Whether the socket listens for TCP connections without another protocol on top (an *upper layer
+/// protocol*, such as kernel TLS); CONTEXT: user.
 pub(crate) fn is_plain_listener(fd: BorrowedFd<'_>) -> bool {
     let option = |name| get_option(fd, libc::SOL_SOCKET, name, -1).ok();
     let is_listener = option(libc::SO_ACCEPTCONN) == Some(1);
@@ -206,12 +214,13 @@ pub(crate) fn is_plain_listener(fd: BorrowedFd<'_>) -> bool {
         )
 }
 
-/// Whether a write, or the end of a connect, would not block now: well or in error. CONTEXT: user.
+/// Whether a write, or the end of a connect, would not block now, with or without an error.
+/// CONTEXT: user.
 pub(crate) fn is_writable(fd: BorrowedFd<'_>) -> bool {
     poll_now(fd, libc::POLLOUT) != 0
 }
 
-/// Whether the socket has an error that somebody has yet to be told; CONTEXT: user.
+/// Whether the socket has an error that was not reported yet; CONTEXT: user.
 pub(crate) fn has_error(fd: BorrowedFd<'_>) -> bool {
     poll_now(fd, 0) & libc::POLLERR != 0
 }
@@ -229,7 +238,7 @@ fn poll_now(fd: BorrowedFd<'_>, events: libc::c_short) -> libc::c_short {
     }
 }
 
-/// Takes a connection that waits, non-blocking from the start; CONTEXT: user.
+/// Accepts a waiting connection, non-blocking from the start; CONTEXT: user.
 pub(crate) fn accept(listener: BorrowedFd<'_>) -> io::Result<(OwnedFd, SocketAddr)> {
     let mut storage = MaybeUninit::<libc::sockaddr_storage>::zeroed();
     let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
@@ -240,9 +249,10 @@ pub(crate) fn accept(listener: BorrowedFd<'_>) -> io::Result<(OwnedFd, SocketAdd
         let answer = cvt(unsafe { libc::accept4(listener.as_raw_fd(), at, &mut len, flags) });
         match answer {
             Ok(fd) => {
-                // SAFETY: the descriptor is new and nobody else's (D10).
+                // SAFETY: `accept4` returned a new descriptor, so no other value owns it (D10).
                 let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-                // SAFETY: zeroes are an address of no family; the kernel has written over them.
+                // SAFETY: the storage was zeroed, which is a valid address of no family, and the
+                // kernel has written an address over it.
                 let storage = unsafe { storage.assume_init_ref() };
                 return Ok((fd, socket_addr(storage, len)?));
             }
@@ -254,19 +264,21 @@ pub(crate) fn accept(listener: BorrowedFd<'_>) -> io::Result<(OwnedFd, SocketAdd
 
 /// Lets as many connections wait for `accept` as the system allows; CONTEXT: user.
 pub(crate) fn listen_longest(fd: BorrowedFd<'_>) {
-    // SAFETY: touches no memory. Of a socket that listens already only the length of its queue changes, and the kernel cuts that
-    // to its own limit; a refusal leaves the length as it was.
+    // SAFETY: the call touches no memory. For a socket that already listens it changes only the
+    // length of the queue, which the kernel cuts to its own limit. After an error the length is as
+    // before.
     unsafe { libc::listen(fd.as_raw_fd(), libc::c_int::MAX) };
 }
 
-/// Whether reads and writes of the open file, by whoever has it, return `WouldBlock`; CONTEXT: user.
+/// Whether reads and writes of the open file return `WouldBlock`, through any descriptor; CONTEXT:
+/// user.
 pub(crate) fn is_nonblocking(fd: BorrowedFd<'_>) -> io::Result<bool> {
-    // SAFETY: reads the flags of an open file; no memory is touched.
+    // SAFETY: the call reads the flags of an open file and touches no memory.
     let flags = cvt(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) })?;
     Ok(flags & libc::O_NONBLOCK != 0)
 }
 
-/// Makes them do so, or not; CONTEXT: user.
+/// Sets whether they do; CONTEXT: user.
 pub(crate) fn set_nonblocking(fd: BorrowedFd<'_>, yes: bool) -> io::Result<()> {
     let mut yes = libc::c_int::from(yes);
     // SAFETY: the kernel reads one number of this frame.
@@ -275,7 +287,7 @@ pub(crate) fn set_nonblocking(fd: BorrowedFd<'_>, yes: bool) -> io::Result<()> {
 
 fn get_option<T: Copy>(fd: BorrowedFd<'_>, level: i32, name: i32, mut value: T) -> io::Result<T> {
     let mut len = size_of::<T>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes over a value of plain numbers in this frame.
+    // SAFETY: the kernel writes at most `len` bytes to a value of plain numbers in this frame.
     let answer = unsafe {
         libc::getsockopt(
             fd.as_raw_fd(),
@@ -296,7 +308,7 @@ fn set_option<T: Copy>(fd: BorrowedFd<'_>, level: i32, name: i32, value: T) -> i
     cvt(answer).map(drop)
 }
 
-/// How long closing the socket may take to get its data out; CONTEXT: user.
+/// How long closing the socket may wait for its data to be sent; CONTEXT: user.
 pub(crate) fn linger(fd: BorrowedFd<'_>) -> io::Result<Option<Duration>> {
     let none = libc::linger {
         l_onoff: 0,
@@ -306,7 +318,7 @@ pub(crate) fn linger(fd: BorrowedFd<'_>) -> io::Result<Option<Duration>> {
     Ok((set.l_onoff != 0).then(|| Duration::from_secs(set.l_linger as u64)))
 }
 
-/// Sets it, in whole seconds; CONTEXT: user.
+/// Sets the linger time, in whole seconds; CONTEXT: user.
 pub(crate) fn set_linger(fd: BorrowedFd<'_>, linger: Option<Duration>) -> io::Result<()> {
     let value = libc::linger {
         l_onoff: libc::c_int::from(linger.is_some()),
@@ -315,23 +327,23 @@ pub(crate) fn set_linger(fd: BorrowedFd<'_>, linger: Option<Duration>) -> io::Re
     set_option(fd, libc::SOL_SOCKET, libc::SO_LINGER, value)
 }
 
-/// Which of the kernel's two timeouts of a socket.
+/// Selects one of the kernel's two timeouts of a socket.
 #[derive(Copy, Clone)]
 pub(crate) enum SocketTimeout {
     Receive = libc::SO_RCVTIMEO as isize,
     Send = libc::SO_SNDTIMEO as isize,
 }
 
-/// The timeout that the kernel keeps for those who block in it; CONTEXT: user.
+/// The timeout that the kernel keeps for threads that block in it; CONTEXT: user.
 pub(crate) fn socket_timeout(fd: BorrowedFd<'_>, which: SocketTimeout) -> Option<Duration> {
-    // SAFETY: a timeval of two numbers may be zero.
+    // SAFETY: a timeval is two numbers, for which zero is valid.
     let zero: libc::timeval = unsafe { mem::zeroed() };
     let set = get_option(fd, libc::SOL_SOCKET, which as i32, zero).ok()?;
     let set = Duration::new(set.tv_sec as u64, set.tv_usec as u32 * 1000);
     (!set.is_zero()).then_some(set)
 }
 
-/// Sets it, as far as the kernel can count; none where the descriptor has none. CONTEXT: user.
+/// Sets that timeout, up to the kernel's limit; ignores descriptors without one. CONTEXT: user.
 pub(crate) fn set_socket_timeout(
     fd: BorrowedFd<'_>,
     which: SocketTimeout,
@@ -345,7 +357,7 @@ pub(crate) fn set_socket_timeout(
         value.tv_sec = timeout.as_secs().min(i64::MAX as u64) as libc::time_t;
         value.tv_usec = libc::suseconds_t::from(timeout.subsec_micros());
         if value.tv_sec == 0 && value.tv_usec == 0 {
-            value.tv_usec = 1; // zero would be none
+            value.tv_usec = 1; // zero would mean no timeout
         }
     }
     let _ = set_option(fd, libc::SOL_SOCKET, which as i32, value);
@@ -361,7 +373,8 @@ mod tests {
         let raw = RawAddr::new(&addr);
         let (at, len) = raw.parts();
         let mut storage = MaybeUninit::<libc::sockaddr_storage>::zeroed();
-        // SAFETY: copies an address of `len` bytes into a storage that is large enough for any, and was zero.
+        // SAFETY: `at` points to `len` bytes. The storage is large enough for any address, and was
+        // zeroed, so all of it is initialised.
         let storage = unsafe {
             let to = storage.as_mut_ptr().cast::<u8>();
             to.copy_from_nonoverlapping(at.cast(), len as usize);
@@ -408,7 +421,7 @@ mod tests {
 
     #[test]
     fn an_unknown_family_is_an_error() {
-        // SAFETY: zeroes are an address of no family.
+        // SAFETY: all fields are plain numbers; all zeros is an address of no family.
         let storage: libc::sockaddr_storage = unsafe { mem::zeroed() };
         let error = socket_addr(&storage, 128).expect_err("no family");
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);

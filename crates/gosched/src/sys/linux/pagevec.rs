@@ -1,9 +1,8 @@
-//! A growable array that never touches malloc.
+//! A growable array that never uses malloc.
 //!
-//! The scheduler's own tables grow while a parked goroutine may hold malloc's lock
-//! (D9), so they live in pages of their own. Growth doubles the mapping, in place or
-//! moved by the kernel's page tables, without copying. Bounded by the address space;
-//! a refusal is an error and leaves the array as it was.
+//! The scheduler's own tables grow while a parked goroutine may hold malloc's lock (D9), so they
+//! use pages of their own. Growth doubles the mapping, in place or moved by the kernel's page
+//! tables, without copying. A failure is an error and leaves the array as it was.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -13,7 +12,7 @@ use core::slice;
 use crate::sys::linux::mem::{map_pages, page_size, remap, round_up_page, unmap};
 use crate::sys::linux::syscall::Errno;
 
-/// Half of the user address space: what no mapping can reach is refused before asking.
+/// Half of the user address space. A larger request fails without a system call.
 const BYTES_MAX: usize = 1 << 46;
 
 /// An array of plain values in pages of its own; CONTEXT: any.
@@ -24,21 +23,20 @@ pub(crate) struct PageVec<T: Copy> {
     len: usize,
     /// Bytes mapped, whole pages.
     bytes: usize,
-    /// The elements belong to this value.
     owned: PhantomData<T>,
 }
 
-// SAFETY: a PageVec owns its pages as a Vec does, so it may move between threads
-// whenever its elements may (D9: pages of its own).
+// SAFETY: a PageVec owns its pages as a Vec does, so it may move to another thread if its elements
+// may (D9).
 unsafe impl<T: Copy + Send> Send for PageVec<T> {}
-// SAFETY: shared access only reads elements.
+// SAFETY: through `&self` elements are only read.
 unsafe impl<T: Copy + Sync> Sync for PageVec<T> {}
 
 impl<T: Copy> PageVec<T> {
-    /// What the mapping can promise about one element, checked when `T` is chosen.
+    /// The mapping is page-aligned and elements must have a size; checked when `T` is chosen.
     const ELEMENT_FITS: () = assert!(size_of::<T>() > 0 && align_of::<T>() <= page_size());
 
-    /// An empty array, without any page yet.
+    /// An empty array, without pages.
     pub(crate) const fn new() -> Self {
         let () = Self::ELEMENT_FITS;
         PageVec {
@@ -77,8 +75,8 @@ impl<T: Copy> PageVec<T> {
     /// Appends an element.
     pub(crate) fn push(&mut self, value: T) -> Result<(), Errno> {
         self.reserve(1)?;
-        // SAFETY: `reserve` left room for one more, so the slot is in the mapping and
-        // aligned; writing a Copy value drops nothing.
+        // SAFETY: `reserve` made room for one more, so the slot is in the mapping and aligned.
+        // Writing a Copy value drops nothing.
         unsafe { self.start.add(self.len).write(value) };
         self.len += 1;
         Ok(())
@@ -126,23 +124,24 @@ impl<T: Copy> PageVec<T> {
 
     /// All elements.
     pub(crate) fn as_slice(&self) -> &[T] {
-        // SAFETY: the first `len` slots are written, aligned and owned by `self`; with
-        // no page yet `len` is 0 and the dangling pointer is aligned.
+        // SAFETY: the first `len` slots are written, aligned and owned by `self`. Without pages
+        // `len` is 0 and the dangling pointer is aligned.
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 
     /// All elements for changing.
     pub(crate) fn as_mut_slice(&mut self) -> &mut [T] {
-        // SAFETY: as for `as_slice`, and `&mut self` makes the access the only one.
+        // SAFETY: the first `len` slots are written, aligned and owned by `self`; `&mut self` makes
+        // this the only access.
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 
-    /// Forgets all elements and keeps the pages.
+    /// Removes all elements and keeps the pages.
     pub(crate) fn clear(&mut self) {
         self.len = 0;
     }
 
-    /// Enlarges the mapping to hold at least `need` elements, doubling it at least.
+    /// Enlarges the mapping for at least `need` elements, and at least doubles it.
     #[cold]
     fn grow(&mut self, need: usize) -> Result<(), Errno> {
         let bytes = need
@@ -153,8 +152,8 @@ impl<T: Copy> PageVec<T> {
         let start = if self.bytes == 0 {
             map_pages(bytes)?
         } else {
-            // SAFETY: the whole mapping of this array; `&mut self` means no reference
-            // into it is alive, and `start` is replaced right below.
+            // SAFETY: `start` and `bytes` are the whole mapping of this array. `&mut self` means
+            // that no reference into it is alive, and `start` is replaced below.
             unsafe { remap(self.start.as_ptr().cast(), self.bytes, bytes)? }
         };
         self.start = start.cast();
@@ -166,7 +165,8 @@ impl<T: Copy> PageVec<T> {
 impl<T: Copy> Drop for PageVec<T> {
     fn drop(&mut self) {
         if self.bytes > 0 {
-            // SAFETY: the whole mapping of this array, whose last user is this drop.
+            // SAFETY: `start` and `bytes` are the whole mapping of this array, and this drop is its
+            // last use.
             unsafe { unmap(self.start.as_ptr().cast(), self.bytes) };
         }
     }
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn keeps_its_elements_while_it_grows_and_moves() {
         let mut numbers = PageVec::new();
-        // Something mapped in between makes the kernel move the array.
+        // A mapping in between makes the kernel move the array.
         let mut others = PageVec::new();
         for n in 0..200_000u64 {
             numbers.push(n).expect("room");

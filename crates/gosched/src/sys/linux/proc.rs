@@ -1,8 +1,8 @@
-//! What the kernel says about this process's threads, read without allocating.
+//! The threads of this process and their states, read from `/proc` without allocating.
 //!
-//! Deadlock detection looks for threads the runtime does not know (D11) while a parked
-//! goroutine may hold malloc's lock, so directory and status files are read with bare
-//! system calls into this stack (D9).
+//! Deadlock detection looks for threads that the runtime does not know (D11) while a parked
+//! goroutine may hold malloc's lock. So directory and status files are read with bare system calls
+//! into this stack (D9).
 
 use core::ffi::CStr;
 use core::fmt::Write;
@@ -13,10 +13,10 @@ use crate::sys::linux::syscall::{Errno, check, syscall1, syscall3, syscall4};
 /// Directory entries fetched per system call: about 85 threads.
 const DIRECTORY_BYTES: usize = 2048;
 
-/// In a directory entry, the place of the record's length (two bytes).
+/// Offset of the record's length (two bytes) in a directory entry.
 const RECORD_LENGTH_AT: usize = 16;
 
-/// In a directory entry, the place of the name.
+/// Offset of the name in a directory entry.
 const NAME_AT: usize = 19;
 
 /// A file descriptor that is closed when dropped, without libc.
@@ -39,7 +39,7 @@ impl Fd {
         check(answer).map(Fd)
     }
 
-    /// Calls `read` or `getdents64`: both fill a buffer and return how far.
+    /// Calls `read` or `getdents64`, which fill a buffer and return the number of bytes.
     fn fill(&self, nr: i64, buffer: &mut [u8]) -> Result<usize, Errno> {
         let (at, len) = (buffer.as_mut_ptr() as usize, buffer.len());
         // SAFETY: the kernel writes at most `len` bytes to the borrowed buffer (D9).
@@ -49,16 +49,16 @@ impl Fd {
 
 impl Drop for Fd {
     fn drop(&mut self) {
-        // SAFETY: the descriptor is this value's own and not used again.
+        // SAFETY: `open` made the descriptor for this value, and this drop is its last use.
         unsafe { syscall1(libc::SYS_close, self.0) };
     }
 }
 
 /// Calls `f` with the id of every thread of this process; CONTEXT: any.
 ///
-/// Threads that start or end meanwhile may be seen or not, and one that ends while a
-/// long list is fetched in pieces can hide a neighbour: look twice before believing
-/// that a thread is absent.
+/// A thread that starts or ends meanwhile may be missing or not. A thread that ends while a long
+/// list is read in pieces may hide a neighbour. So read twice before concluding that a thread is
+/// absent.
 pub(crate) fn for_each_task(f: &mut dyn FnMut(i32)) -> Result<(), Errno> {
     let directory = Fd::open(c"/proc/self/task", libc::O_DIRECTORY)?;
     let mut buffer = [0u8; DIRECTORY_BYTES];
@@ -91,13 +91,13 @@ fn each_entry(mut entries: &[u8], f: &mut dyn FnMut(&[u8])) {
     }
 }
 
-/// A name that is a positive decimal number, as thread ids are and `.` is not.
+/// A name that is a positive decimal number, which thread ids are and `.` is not.
 fn decimal(name: &[u8]) -> Option<i32> {
     core::str::from_utf8(name).ok()?.parse().ok()
 }
 
-/// The state letter of one of this process's threads (`R`, `S`, `D`, `Z`…), `None` when
-/// it has ended; CONTEXT: any.
+/// The state letter of a thread of this process (`R`, `S`, `D`, `Z`…); `None` if it has ended;
+/// CONTEXT: any.
 pub(crate) fn task_state(tid: i32) -> Option<u8> {
     let mut path = FixedBuf::<48>::new();
     write!(path, "/proc/self/task/{tid}/stat\0").ok()?;
@@ -108,8 +108,8 @@ pub(crate) fn task_state(tid: i32) -> Option<u8> {
     state_in_stat(&buffer[..filled])
 }
 
-/// The letter after the thread's name. The name may hold spaces and parentheses, but
-/// nothing after it does, so it ends at the last closing one.
+/// The letter after the thread's name. The name may hold spaces and parentheses, but nothing after
+/// it does. So it ends at the last closing parenthesis.
 fn state_in_stat(stat: &[u8]) -> Option<u8> {
     let end = stat.iter().rposition(|&byte| byte == b')')?;
     let letter = *stat.get(end + 2)?;
@@ -128,7 +128,7 @@ mod tests {
         all
     }
 
-    /// Starts a thread, gives its id, and ends it when the second value is dropped.
+    /// Starts a thread and returns its id; the thread ends when the second value is dropped.
     fn sleeper(name: &'static CStr) -> (i32, mpsc::Sender<()>) {
         let (send_tid, tid) = mpsc::channel();
         let (stop, wait) = mpsc::channel::<()>();
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn lists_living_threads_once_across_several_reads() {
         let many: Vec<_> = (0..300).map(|_| sleeper(c"many")).collect();
-        // Other tests' threads may end in the middle of a listing, so look again.
+        // Threads of other tests may end in the middle of a listing, so try again.
         let complete = (0..100).any(|_| {
             let all = tasks();
             let once = |tid: i32| all.iter().filter(|&&other| other == tid).count() == 1;

@@ -1,13 +1,12 @@
-//! Names of the system calls in which a thread is found blocked.
+//! Names of the system calls in which a thread may be blocked.
 //!
-//! A dump that says "blocked in futex" says more than one with a number. Calls in which
-//! nobody waits are left out: a number without a name is printed as it is.
+//! A dump with "blocked in futex" is easier to read than one with a number. Calls that do not block
+//! are left out: the dump prints their number.
 
-/// Makes the one function from the names of libc's constants.
+/// Generates the function from the names of libc's constants.
 macro_rules! names {
     ($($constant:ident)*) => {
-        /// The name of a system call in which threads block, `None` for the others;
-        /// CONTEXT: any.
+        /// The name of a system call in which threads block; `None` for others; CONTEXT: any.
         pub(crate) fn syscall_name(nr: i64) -> Option<&'static str> {
             match nr {
                 $(libc::$constant => stringify!($constant).strip_prefix("SYS_"),)*
@@ -28,7 +27,7 @@ names! {
     // Sockets.
     SYS_connect SYS_accept SYS_accept4 SYS_sendto SYS_recvfrom SYS_sendmsg SYS_recvmsg
     SYS_sendmmsg SYS_recvmmsg SYS_shutdown SYS_bind SYS_setsockopt SYS_getsockopt
-    // Files and directories: every one of them may wait for a disk or a server.
+    // Files and directories: each of them may wait for a disk or a server.
     SYS_open SYS_openat SYS_openat2 SYS_creat SYS_stat SYS_fstat SYS_lstat SYS_newfstatat
     SYS_statx SYS_statfs SYS_fstatfs SYS_access SYS_faccessat SYS_faccessat2 SYS_readlink
     SYS_readlinkat SYS_getdents SYS_getdents64 SYS_getcwd SYS_chdir SYS_fchdir SYS_mkdir
@@ -43,7 +42,7 @@ names! {
     SYS_clone SYS_clone3 SYS_fork SYS_vfork SYS_execve SYS_execveat SYS_exit SYS_exit_group
     SYS_ptrace SYS_membarrier SYS_semop SYS_semtimedop SYS_msgsnd SYS_msgrcv SYS_mq_timedsend
     SYS_mq_timedreceive SYS_process_vm_readv SYS_process_vm_writev
-    // Memory: the map's lock, and pages that must come from somewhere.
+    // Memory: the lock of the address space, and pages that the kernel must find.
     SYS_mmap SYS_munmap SYS_mremap SYS_mprotect SYS_madvise SYS_process_madvise SYS_brk SYS_msync
     SYS_mlock SYS_mlock2 SYS_munlock SYS_mlockall SYS_munlockall SYS_mincore SYS_mbind
     SYS_move_pages SYS_userfaultfd SYS_getrandom

@@ -1,14 +1,14 @@
-//! One thread of this process seen from another: its CPU time, what it does right now,
-//! a signal to it; and two settings a thread can make for itself.
+//! Another thread of this process: its CPU time, its state, a signal to it. And two settings of the
+//! calling thread.
 //!
-//! sysmon decides from these whether a thread that got nowhere was *blocked* in the
-//! kernel or only waited for a CPU (D8). CPU time alone cannot tell the two apart, so
-//! the kernel's own word is asked for too: `/proc/self/task/TID/syscall`, kept open,
-//! because opening costs ten times what reading does.
+//! sysmon decides by these whether a thread that made no progress was *blocked* in the kernel or
+//! only waited for a CPU (D8). CPU time alone cannot tell the two apart. So sysmon also reads
+//! `/proc/self/task/TID/syscall`. The file is kept open, because opening costs ten times as much as
+//! reading.
 //!
-//! A program may close descriptors that are not its own (daemons close them all), and
-//! the number then names another file, perhaps a file of another thread. Each number is
-//! therefore believed only while it names the file that was opened, and closed only then.
+//! A program may close descriptors that are not its own; daemons close them all. The number then
+//! names another file, perhaps that of another thread. So a number is used, and closed, only while
+//! it names the file that was opened.
 
 use core::ffi::CStr;
 use core::fmt::Write;
@@ -20,44 +20,43 @@ use crate::sys::linux::inject::REFUSE_PROC;
 use crate::sys::linux::io::FixedBuf;
 use crate::sys::linux::syscall::{Errno, check, syscall1, syscall2, syscall3, syscall4};
 
-/// In a clock's number: a thread's clock (4) that counts its time on a CPU (2).
+/// In a clock id: a thread's clock (4) that counts its time on a CPU (2).
 const THREAD_CPU_CLOCK: i32 = 6;
 
-/// The first number too large for the kernel to name a thread's clock by.
+/// The first thread id too large for a clock id.
 const TID_END: i32 = 1 << 28;
 
-/// Longer than any text of the file: a number, eight addresses, a newline.
+/// More bytes than any text of the file: a number, eight addresses, a newline.
 const TEXT_BYTES: usize = 256;
 
 /// Arguments, stack pointer and instruction pointer of a thread in a system call.
 const ADDRESSES_IN_CALL: usize = 8;
 
-/// Stack pointer and instruction pointer of a thread that sleeps outside one.
+/// Stack pointer and instruction pointer of a thread that is blocked outside a system call.
 const ADDRESSES_OUTSIDE: usize = 2;
 
-/// The kernel's number for the CPU clock of a thread, `None` where there is no such thread; CONTEXT: any.
+/// The clock id of a thread's CPU clock; `None` if there is no such thread; CONTEXT: any.
 pub(super) fn cpu_clock(tid: i32) -> Option<i32> {
-    // 0 would mean the caller, and from a number out of range the shift would make
-    // another clock.
+    // 0 would mean the caller, and the shift would turn an id out of range into another clock.
     (1..TID_END)
         .contains(&tid)
         .then_some((!tid << 3) | THREAD_CPU_CLOCK)
 }
 
-/// Nanoseconds of CPU a thread of this process has used, `None` when it is gone;
+/// The CPU time in nanoseconds that a thread of this process has used; `None` if it has ended;
 /// CONTEXT: any.
 pub(crate) fn thread_cpu_ns(tid: i32) -> Option<u64> {
     let clock = cpu_clock(tid)?;
     let mut time = MaybeUninit::<libc::timespec>::uninit();
     let at = time.as_mut_ptr() as usize;
-    // SAFETY: the kernel writes one timespec, this frame's (D9: bare call).
+    // SAFETY: the kernel writes one timespec in this frame (D9: bare call).
     check(unsafe { syscall2(libc::SYS_clock_gettime, clock as usize, at) }).ok()?;
     // SAFETY: the call succeeded and has written the whole struct.
     let time = unsafe { time.assume_init() };
     Some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
-/// What the kernel tells of a signal that comes with a value.
+/// The kernel's `siginfo_t` of a signal that carries a value.
 #[repr(C)]
 struct SignalInfo {
     signal: i32,
@@ -72,10 +71,11 @@ struct SignalInfo {
 
 const _: () = assert!(size_of::<SignalInfo>() == size_of::<libc::siginfo_t>());
 
-/// Its address is the value by which our own signals are known.
+/// Its address is the value that marks our own signals.
 pub(super) static MARK: u8 = 0;
 
-/// Sends `signal` to a thread of this process, marked as ours; ESRCH when it is gone; CONTEXT: any.
+/// Sends `signal` to a thread of this process, marked as ours; ESRCH if the thread has ended;
+/// CONTEXT: any.
 pub(crate) fn signal_thread(tid: i32, signal: i32) -> Result<(), Errno> {
     let process = crate::sys::linux::thread::getpid();
     let info = SignalInfo {
@@ -90,25 +90,26 @@ pub(crate) fn signal_thread(tid: i32, signal: i32) -> Result<(), Errno> {
     };
     let at = ptr::from_ref(&info).addr();
     let [process, tid, signal] = [process as usize, tid as usize, signal as usize];
-    // SAFETY: the kernel reads this frame's struct; naming the process keeps a thread id that
-    // was given away again from meaning a stranger (D9: bare call).
+    // SAFETY: the kernel reads this frame's struct. The process id makes the call fail if the
+    // thread id now belongs to another process (D9: bare call).
     let answer = unsafe { syscall4(libc::SYS_rt_tgsigqueueinfo, process, tid, signal, at) };
     match check(answer) {
-        // A sandbox that knows the commoner call only: without the mark.
+        // A sandbox that allows only the more common call: send without the mark.
         Err(Errno(libc::ENOSYS | libc::EPERM)) => {
-            // SAFETY: the call touches no memory.
+            // SAFETY: the call takes numbers and touches no memory.
             check(unsafe { syscall3(libc::SYS_tgkill, process, tid, signal) }).map(drop)
         }
         answer => answer.map(drop),
     }
 }
 
-/// Whether a signal was sent by [`signal_thread`]; CONTEXT: signal.
+/// Whether [`signal_thread`] sent a signal; CONTEXT: signal.
 ///
 /// # Safety
 /// `info` is what the kernel passed to the handler.
 pub(crate) unsafe fn is_marked(info: *const libc::siginfo_t) -> bool {
-    // SAFETY: D7, by the caller's promise; a value is there whenever the code says so.
+    // SAFETY: D7. `info` is the kernel's argument to the handler (see "Safety"). `SignalInfo` has
+    // its layout and size, and all fields are plain numbers. With SI_QUEUE the value is set.
     let info = unsafe { &*info.cast::<SignalInfo>() };
     info.code == libc::SI_QUEUE && info.value == (&raw const MARK).addr()
 }
@@ -118,37 +119,39 @@ pub(crate) unsafe fn is_marked(info: *const libc::siginfo_t) -> bool {
 /// # Safety
 /// `info` is what the kernel passed to the handler.
 pub(crate) unsafe fn is_marked_timer(info: *const libc::siginfo_t) -> bool {
-    // SAFETY: D7, by the caller's promise; a timer's value lies where a sent one does, whenever the code says so.
+    // SAFETY: D7. `info` is the kernel's argument to the handler (see "Safety"). `SignalInfo` has
+    // its layout and size, and all fields are plain numbers. With SI_TIMER the value is at the same
+    // offset.
     let info = unsafe { &*info.cast::<SignalInfo>() };
     info.code == libc::SI_TIMER && info.value == (&raw const MARK).addr()
 }
 
-/// What a thread's `status` file fits into.
+/// More bytes than a thread's `status` file.
 const STATUS_BYTES: usize = 4096;
 
-/// What a thread does, in the kernel's words.
+/// What a thread does, as the kernel reports it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Doing {
-    /// It runs, or would if it had a CPU.
+    /// The thread runs or is runnable.
     Running,
-    /// It sleeps in the system call of that number; -1: outside one, as in a page fault.
+    /// The thread is blocked in the system call of that number; -1: outside one, as in a page
+    /// fault.
     Blocked(i64),
-    /// No telling: it ended, or the descriptor is no longer ours.
+    /// Not known: the thread has ended, or the descriptor is no longer ours.
     Unknown,
 }
 
 /// A thread's file `/proc/self/task/TID/syscall`, kept open.
 pub(crate) struct TaskFile {
-    /// The number of the descriptor.
     fd: usize,
-    /// Device and inode of the file it named when it was opened.
+    /// Device and inode of the file when it was opened.
     identity: (u64, u64),
 }
 
 impl TaskFile {
     /// Opens the file of a thread of this process; CONTEXT: any.
     pub(crate) fn open(tid: i32) -> Result<TaskFile, Errno> {
-        // ORDER: Relaxed; a test's switch, set before the threads that look at it start.
+        // ORDER: Relaxed; a test's switch, stored before the threads that load it start.
         if REFUSE_PROC.load(Relaxed) {
             return Err(Errno(libc::ENOENT));
         }
@@ -170,18 +173,18 @@ impl TaskFile {
         }
     }
 
-    /// What the thread does now; the calling thread itself seems blocked in the very
-    /// call that asks; CONTEXT: any.
+    /// What the thread does now. The calling thread itself appears blocked in the call that reads;
+    /// CONTEXT: any.
     pub(crate) fn doing(&self) -> Doing {
         let mut text = [0u8; TEXT_BYTES];
         let at = text.as_mut_ptr() as usize;
-        // SAFETY: the kernel writes at most the buffer's length to it. Reading at a
-        // place never blocks on what a reused number may name, pipe or socket: both
-        // refuse it (D9: bare call).
+        // SAFETY: the kernel writes at most the buffer's length to it. The call never blocks on
+        // another file that the number may name by now: a pipe or socket refuses a read at an
+        // offset (D9: bare call).
         let answer = unsafe { syscall4(libc::SYS_pread64, self.fd, at, TEXT_BYTES, 0) };
         let told = check(answer).ok().and_then(|filled| text.get(..filled));
         match told.map_or(Doing::Unknown, parse) {
-            // The verdict that has consequences must be about the right thread.
+            // A P may be taken because of `Blocked`, so it must be about the right thread.
             Doing::Blocked(_) if !self.is_ours() => Doing::Unknown,
             doing => doing,
         }
@@ -201,10 +204,11 @@ impl Drop for TaskFile {
     }
 }
 
-/// How often a thread has gone to sleep by itself; None if it is gone or `/proc` cannot be read; CONTEXT: any.
+/// How often a thread has blocked by itself; None if it has ended or `/proc` cannot be read;
+/// CONTEXT: any.
 pub(crate) fn voluntary_switches(tid: i32) -> Option<u64> {
     const NAME: &[u8] = b"\nvoluntary_ctxt_switches:\t";
-    // ORDER: Relaxed; as in `TaskFile::open`.
+    // ORDER: Relaxed; a test's switch, stored before the threads that load it start.
     if REFUSE_PROC.load(Relaxed) {
         return None;
     }
@@ -213,8 +217,8 @@ pub(crate) fn voluntary_switches(tid: i32) -> Option<u64> {
     let path = CStr::from_bytes_with_nul(path.as_bytes()).ok()?;
     let (at, flags) = (path.as_ptr() as usize, libc::O_RDONLY | libc::O_CLOEXEC);
     let mut text = [0u8; STATUS_BYTES];
-    // SAFETY: the kernel reads the path up to its terminating zero and writes at most the buffer's length to it (D9: bare
-    // calls); the descriptor is this frame's.
+    // SAFETY: the kernel reads the path up to its terminating zero and writes at most the buffer's
+    // length to it (D9: bare calls). The descriptor is used only in this block.
     let filled = unsafe {
         let here = libc::AT_FDCWD as usize;
         let fd = check(syscall4(libc::SYS_openat, here, at, flags as usize, 0)).ok()?;
@@ -232,21 +236,21 @@ pub(crate) fn voluntary_switches(tid: i32) -> Option<u64> {
 /// Device and inode behind a descriptor.
 fn identity(fd: usize) -> Result<(u64, u64), Errno> {
     let mut stat = MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: the kernel writes one struct, this frame's; on this target libc's `stat`
-    // is the kernel's own (D9: bare call).
+    // SAFETY: the kernel writes one struct in this frame; on this target libc's `stat` is the
+    // kernel's own (D9: bare call).
     check(unsafe { syscall2(libc::SYS_fstat, fd, stat.as_mut_ptr() as usize) })?;
     // SAFETY: the call succeeded and has written the whole struct.
     let stat = unsafe { stat.assume_init() };
     Ok((stat.st_dev, stat.st_ino))
 }
 
-/// Gives a descriptor back.
 fn close(fd: usize) {
-    // SAFETY: the callers know the number to be theirs and do not use it again (D9).
+    // SAFETY: the callers have just opened the descriptor, or compared its identity, and do not use
+    // it again (D9).
     unsafe { syscall1(libc::SYS_close, fd) };
 }
 
-/// Understands the file's text; whatever differs from its three forms is `Unknown`.
+/// Parses the file's text; anything but its three forms is `Unknown`.
 fn parse(text: &[u8]) -> Doing {
     if text == b"running\n" {
         return Doing::Running;
@@ -293,17 +297,17 @@ fn is_address(word: &[u8]) -> bool {
     })
 }
 
-/// Sets how late the kernel may be with the calling thread's timers; 0: as it was when
-/// the thread started; CONTEXT: any.
+/// Sets how late the kernel may be with the calling thread's timers; 0: the value from the thread's
+/// start; CONTEXT: any.
 pub(crate) fn set_timer_slack_ns(ns: u64) {
     let option = libc::PR_SET_TIMERSLACK as usize;
     // SAFETY: the call takes numbers and touches no memory (D9: bare call).
     unsafe { syscall2(libc::SYS_prctl, option, ns as usize) };
 }
 
-/// Asks the kernel to run the calling thread for `ns` at a time, so that a short `ns`
-/// gets it a CPU sooner; policy and nice value stay as they are. Kernels before 6.12
-/// take no notice, and a thread with a policy of its own is left alone; CONTEXT: any.
+/// Asks the kernel to run the calling thread for `ns` at a time: a short slice gets it a CPU
+/// sooner. Policy and nice value stay as they are. Kernels before 6.12 ignore it, and a thread with
+/// another policy is not changed; CONTEXT: any.
 pub(crate) fn set_slice_ns(ns: u64) {
     let Ok(mut attributes) = scheduling() else {
         return;
@@ -314,8 +318,8 @@ pub(crate) fn set_slice_ns(ns: u64) {
     }
     attributes.sched_runtime = ns;
     let at = ptr::from_ref(&attributes) as usize;
-    // SAFETY: the kernel reads one struct, this frame's, whose size it carries; thread 0
-    // is the caller (D9: bare call). A refusal changes nothing.
+    // SAFETY: the kernel reads one struct in this frame, which carries its size; thread 0 is the
+    // caller (D9: bare call). An error changes nothing.
     unsafe { syscall3(libc::SYS_sched_setattr, 0, at, 0) };
 }
 
@@ -329,7 +333,8 @@ fn scheduling() -> Result<libc::sched_attr, Errno> {
     // SAFETY: the kernel writes at most `len` bytes to this frame's struct; thread 0 is
     // the caller (D9: bare call).
     check(unsafe { syscall4(libc::SYS_sched_getattr, 0, at, len, 0) })?;
-    // SAFETY: all zeros is a valid value of these numbers, and so is what was written.
+    // SAFETY: all fields are plain numbers; the struct was zeroed and the kernel has written part
+    // of it.
     Ok(unsafe { attributes.assume_init() })
 }
 

@@ -1,22 +1,25 @@
-//! The count of changes in one direction of a descriptor, by which nobody waits for what has already happened.
+//! Counts the events in one direction of a descriptor.
+//!
+//! By the count a goroutine notices an event that came before it waits.
 //!
 //! ```text
-//!  seq   changes with every event of that direction; who finds nothing to read looks at it before it tries, and waits only
-//!        if it has not changed since (under the slot's lock, which the event takes too): no event is missed
-//!  ODD   the lowest bit of seq, for good: the descriptor has more to tell than that there is data
-//!  dry   the seq before a read that emptied the descriptor: while they are equal a read need not be tried
+//!  seq   changes with every event of that direction. A reader loads it before it tries, and waits
+//!        only if seq has not changed since. It compares under the slot's lock, which the event
+//!        takes too, so no event is missed
+//!  ODD   the lowest bit of seq, once set for good: the descriptor has reported more than data
+//!  dry   the seq before a read that emptied the descriptor: while both are equal, a read need not
+//!        be tried
 //! ```
 
 use crate::shim::{Acquire, AtomicU32, Relaxed, Release};
 
-/// In `seq`: there is more to tell than that there is data.
+/// In `seq`: the descriptor has reported more than data.
 const ODD: u32 = 1;
-/// One event.
 const STEP: u32 = 2;
 /// A `dry` that equals no `seq` of a descriptor that could be dry.
 const NOT_DRY: u32 = ODD;
 
-/// What has changed, counted.
+/// The events of one direction, counted.
 pub(super) struct Changes {
     seq: AtomicU32,
     dry: AtomicU32,
@@ -30,20 +33,21 @@ impl Changes {
         }
     }
 
-    /// For the next descriptor. Under the slot's lock.
+    /// Resets the counts for the next descriptor. Under the slot's lock.
     pub(super) fn reset(&self) {
         self.seq.store(0, Relaxed);
         self.dry.store(NOT_DRY, Relaxed);
     }
 
-    /// To be read before an operation is tried.
+    /// The count, to be loaded before an operation is tried.
     #[inline]
     pub(super) fn seq(&self) -> u32 {
-        // ORDER: Acquire; pairs with the Release in `happened`: what is tried afterwards is not tried before.
+        // ORDER: Acquire; pairs with the Release in `happened`. The operation that follows is not
+        // moved before this load.
         self.seq.load(Acquire)
     }
 
-    /// Whether a read emptied the descriptor and nothing has happened since.
+    /// Whether a read emptied the descriptor and no event has come since.
     #[inline]
     pub(super) fn is_dry(&self, seq: u32) -> bool {
         seq & ODD == 0 && self.dry.load(Relaxed) == seq
@@ -55,7 +59,7 @@ impl Changes {
         self.dry.store(seq, Relaxed);
     }
 
-    /// An event, and whether there is more to tell than that there is data. Under the slot's lock.
+    /// Counts an event. `is_odd`: the descriptor reports more than data. Under the slot's lock.
     pub(super) fn happened(&self, is_odd: bool) {
         let odd = if is_odd { ODD } else { 0 };
         let seq = self.seq.load(Relaxed).wrapping_add(STEP) | odd;

@@ -1,9 +1,12 @@
-//! Who asks the kernel: a driver is one epoll, and belongs to a runtime, whose threads poll it (`sched::netpoll`), or to the
-//! process, for sockets on which a plain thread waits first.
+//! A driver: one epoll instance and the count of its waiters.
 //!
-//! A descriptor is registered with one driver, its *home*, when somebody first waits on it. Others who wait on it later, be they of
-//! another runtime, are woken by that driver all the same, and counted there: a runtime polls as long as anybody waits for what it
-//! is told of. When a runtime ends its descriptors lose their home; who waits on them is woken and finds another.
+//! Each runtime has a driver, which its threads poll (`poll_net`). The process has one more, for
+//! sockets on which a plain thread waits first.
+//!
+//! A descriptor is registered with one driver, its *home*, when a goroutine or thread first waits
+//! on it. Later waiters, also of other runtimes, are woken by that driver and counted there. So a
+//! runtime polls as long as any waiter depends on its driver. When a runtime ends, its descriptors
+//! lose their home. Their waiters are woken and find another.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -21,24 +24,25 @@ use crate::sched::{Sched, forked, registry};
 use crate::sys;
 use crate::sys::{BELL, Epoll};
 
-/// Changes that are fetched at once.
+/// How many events one poll fetches.
 const EVENTS: usize = 128;
 
-/// An epoll and those who wait for it to tell.
+/// An epoll instance and the count of its waiters.
 pub(crate) struct Driver {
     epoll: Epoll,
     /// Goroutines and threads that wait on descriptors whose home this is.
     waiters: AtomicU32,
     /// Its runtime is gone.
     is_closed: AtomicBool,
-    /// One polls, which is enough.
+    /// A thread polls without waiting; one at a time is enough.
     is_polling: AtomicBool,
-    /// When somebody last polled (ns).
+    /// When a thread last polled (ns).
     looked_ns: AtomicU64,
 }
 
 impl Driver {
-    /// Never freed: who waits may look at it when its runtime is gone. As the structs of threads are.
+    /// Makes a driver. It is never freed, as the structs of threads are not: a waiter may use it
+    /// after its runtime is gone.
     pub(crate) fn new() -> io::Result<&'static Driver> {
         Ok(Box::leak(Box::new(Driver {
             epoll: Epoll::new()?,
@@ -54,7 +58,8 @@ impl Driver {
         self.waiters.load(Relaxed) != 0
     }
 
-    /// One more waits; true: it is the first. Under the lock of a slot whose home this is.
+    /// Counts one more waiter; returns whether it is the first. Under the lock of a slot whose home
+    /// this is.
     pub(super) fn begin_wait(&self) -> bool {
         self.waiters.fetch_add(1, SeqCst) == 0
     }
@@ -72,7 +77,8 @@ impl Driver {
         self.looked_ns.load(Relaxed)
     }
 
-    /// Fetches changes, waiting for the first until the deadline (0: not at all) or the bell. Who is to be woken is in the list.
+    /// Fetches events. Waits for the first until the deadline (0: not at all) or the bell. Returns
+    /// the waiters to wake.
     pub(crate) fn poll(&self, deadline_ns: u64) -> WakeList {
         let mut events = [const { MaybeUninit::uninit() }; EVENTS];
         let mut wake = WakeList::new();
@@ -84,9 +90,9 @@ impl Driver {
         wake
     }
 
-    /// As [`Driver::poll`], without waiting; None: somebody else does that at this moment.
+    /// As [`Driver::poll`], without waiting; None: another thread is doing so.
     pub(crate) fn try_poll(&self) -> Option<WakeList> {
-        // ORDER: SeqCst is more than it takes: two at a time would do no harm.
+        // ORDER: SeqCst is stronger than needed: two at a time would do no harm.
         if self.is_polling.load(Relaxed) || self.is_polling.swap(true, SeqCst) {
             return None;
         }
@@ -100,11 +106,13 @@ impl Driver {
         self.epoll.ring();
     }
 
-    /// The runtime ends. None of its threads polls any more; `is_last`: nor has any of them anything to do with it.
+    /// The runtime ends, and none of its threads polls any more. `is_last`: none of them uses the
+    /// driver either.
     pub(crate) fn close(&'static self, is_last: bool) {
         self.is_closed.store(true, SeqCst);
         for slot in slot::all() {
-            // The lock comes before the look: an `adopt` that has not seen `is_closed` holds it until the home is stored.
+            // Lock first, then load the home: an `adopt` that has not seen `is_closed` holds the
+            // lock until it has stored the home.
             let mut wake = WakeList::new();
             let rt = enter();
             let mut queues = slot.queues.lock();
@@ -118,15 +126,17 @@ impl Driver {
             wake.wake_in(&rt);
         }
         if is_last {
-            // SAFETY: D2, only its own runtime's goroutines bring it descriptors, and none of them runs; no slot leads here.
+            // SAFETY: D2. Only goroutines of this runtime register descriptors here, and none of
+            // them runs any more. The loop above removed this driver from every slot, so no thread
+            // finds it.
             unsafe { self.epoll.close() };
         }
     }
 
-    /// Registers the slot's descriptor here. Under the slot's lock, while it has no home.
+    /// Registers the slot's descriptor here. Under the slot's lock, while the slot has no home.
     pub(super) fn adopt(&'static self, slot: &Slot, fd: i32) -> io::Result<()> {
         if self.is_closed.load(SeqCst) {
-            return Ok(()); // the caller looks again
+            return Ok(()); // the caller looks for a home again
         }
         self.epoll.add(fd, slot.data())?;
         slot.fd.store(fd, Relaxed);
@@ -134,7 +144,7 @@ impl Driver {
         Ok(())
     }
 
-    /// The descriptor leaves.
+    /// Removes a descriptor.
     pub(super) fn forget(&self, fd: i32) {
         self.epoll.remove(fd);
     }
@@ -142,19 +152,20 @@ impl Driver {
 
 /// The process's own driver.
 static OUTSIDE: OnceLock<&'static Driver> = OnceLock::new();
-/// Held while it is made: there is one, and it has a thread.
+/// Held while that driver and its thread are made, so that there is one of each.
 static MAKING: Mutex<()> = Mutex::new(());
 
-/// Whether anybody waits for the process's own driver.
+/// Whether the process's own driver has waiters.
 pub(crate) fn outside_has_waiters() -> bool {
     OUTSIDE.get().is_some_and(|driver| driver.has_waiters())
 }
 
-/// The driver for whoever waits here: of the goroutine's runtime, or the process's. Outside the runtime.
+/// The driver for the caller: the one of the goroutine's runtime, or the process's. Outside the
+/// runtime.
 pub(super) fn of_caller() -> io::Result<&'static Driver> {
     let own = crate::sched::model::current::current_g().map(|g| g.sched().net_driver());
     match own.transpose()? {
-        // Of a runtime that is gone, a goroutine may go on until it waits.
+        // A goroutine of a dead runtime may continue until it waits.
         Some(driver) if !driver.is_closed.load(SeqCst) => Ok(driver),
         _ => outside(),
     }
@@ -172,13 +183,14 @@ fn outside() -> io::Result<&'static Driver> {
     let driver = Driver::new()?;
     let thread = std::thread::Builder::new().name("gosched-net".into());
     thread.spawn(move || serve(driver)).inspect_err(|_| {
-        // SAFETY: nobody else has seen it.
+        // SAFETY: the driver is not in `OUTSIDE` and its thread did not start, so no other thread
+        // knows it.
         unsafe { driver.epoll.close() };
     })?;
     Ok(OUTSIDE.get_or_init(|| driver))
 }
 
-/// The process's own driver has a thread that polls it.
+/// The thread that polls the process's own driver.
 fn serve(driver: &Driver) {
     registry::add_thread();
     loop {
@@ -186,7 +198,7 @@ fn serve(driver: &Driver) {
     }
 }
 
-/// Somebody waits for `home`, the first to do so: whoever should ask it must know. Inside the runtime.
+/// `home` has its first waiter: notifies the runtime that must poll it. Inside the runtime.
 pub(super) fn announce(rt: &Entered, home: &'static Driver) {
     let is_home = |sched: &Sched| {
         let driver = sched.poller.driver();
@@ -194,7 +206,7 @@ pub(super) fn announce(rt: &Entered, home: &'static Driver) {
     };
     match rt.m().filter(|m| is_home(m.sched())) {
         Some(m) => m.sched().net_waiter_came(m),
-        // Another runtime's, or the process's own, which is asked always.
+        // The driver of another runtime, or of the process, which its thread always polls.
         None => {
             let registry = registry::lock();
             if let Some(sched) = registry.runtimes().find(|sched| is_home(sched)) {

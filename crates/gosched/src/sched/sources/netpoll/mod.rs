@@ -1,21 +1,26 @@
-//! The network poller: a goroutine that would block on a socket waits until the kernel says that it would not (D10, F5).
+//! The network poller: a goroutine that would block on a socket waits until the socket is ready
+//! (D10, F5).
 //!
-//! A socket is non-blocking. An operation on it is tried; if it would block, the goroutine waits for a change and tries again.
-//! [`Desc`] is what is known of one socket: who waits, until when, what has happened (`slot`). A `driver` asks the kernel for changes.
-//! `sched::netpoll` says when the scheduler does that.
+//! It exists so that a blocked socket holds no thread.
+//!
+//! Sockets are non-blocking. An operation is tried. If it would block, the goroutine waits for an
+//! event and tries again. [`Desc`] has the state of one socket: its waiters, deadlines and events
+//! (`slot`). A `driver` fetches events from the kernel. `poll_net` decides when the scheduler
+//! polls.
 //!
 //! ```text
-//!  who waits                                     who tells
-//!  seq ← the side's number of changes            the kernel's change is fetched
+//!  the waiter                                    the thread that polls
+//!  seq ← the side's count of events              fetch the event
 //!  try; it would block                           lock the slot
-//!  lock the slot                                 change the number
-//!  the number is not seq any more: try again     claim the first who waits
+//!  lock the slot                                 change the count
+//!  the count is not seq any more: try again      claim the first waiter
 //!  queue a node; unlock; park                    unlock; wake
 //! ```
 //!
-//! One who is woken and done wakes the next: a change may be enough for several, and is told once.
+//! A waiter that finishes wakes the next one: one edge-triggered event may satisfy several waiters.
 //!
-//! Deadlines belong to the socket and may change while somebody waits: who waits is woken and looks again.
+//! Deadlines belong to the socket and may change while goroutines wait. A change wakes the waiters,
+//! and each loads its deadline again.
 
 mod changes;
 pub(crate) mod driver;
@@ -37,21 +42,25 @@ use crate::sys;
 use crate::thread::check_cancelled;
 
 static READ: WaitKind = WaitKind::expecting(WaitReason::IoRead).passing_on(|waiter, by| {
-    // SAFETY: by the caller's promise; the kind's waiters are parked by `Desc::wait`.
+    // SAFETY: `PassOn` gives a waiter of this kind that is abandoned. Waiters of this kind are
+    // parked only by `Desc::wait`, with `Side::Read`.
     unsafe { end_abandoned(waiter, by, Side::Read) };
 });
 static WRITE: WaitKind = WaitKind::expecting(WaitReason::IoWrite).passing_on(|waiter, by| {
-    // SAFETY: as above.
+    // SAFETY: `PassOn` gives a waiter of this kind that is abandoned. Waiters of this kind are
+    // parked only by `Desc::wait`, with `Side::Write`.
     unsafe { end_abandoned(waiter, by, Side::Write) };
 });
 
-/// The waiter never goes on: its home counts it no more, and if it was woken it wakes the next one.
+/// Ends the wait of a waiter that never continues. Its home counts it no more, and if it was woken
+/// it wakes the next waiter.
 ///
 /// # Safety
-/// As `waitq::PassOn` says; the waiter was parked by [`Desc::wait`].
+/// As `waitq::PassOn` requires; the waiter was parked by [`Desc::wait`].
 unsafe fn end_abandoned(waiter: &Waiter, by: Option<&Node>, side: Side) {
     let socket = waiter.on.get().cases_at.cast::<Parked>();
-    // SAFETY: D2, it lies on the abandoned stack, beside the waiter.
+    // SAFETY: D2. `Desc::wait` stored the address of its own `Parked`, which is on the abandoned
+    // stack beside the waiter. That stack is not reused before this call returns.
     let Parked { slot, home } = unsafe { *socket };
     home.end_wait();
     if by.is_some() {
@@ -59,14 +68,13 @@ unsafe fn end_abandoned(waiter: &Waiter, by: Option<&Node>, side: Side) {
     }
 }
 
-/// What a waiter waits on.
+/// The socket that a waiter waits on.
 #[derive(Clone, Copy)]
 struct Parked {
     slot: &'static Slot,
     home: &'static Driver,
 }
 
-/// A direction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Side {
     Read,
@@ -75,7 +83,7 @@ pub(crate) enum Side {
 
 const SIDES: [Side; 2] = [Side::Read, Side::Write];
 
-/// A handle to what is known of an open socket; clones of a socket share it.
+/// A handle to the state of an open socket; clones of a socket share it.
 pub(crate) struct Desc(&'static Slot);
 
 impl Desc {
@@ -90,12 +98,13 @@ impl Desc {
         Desc(self.0)
     }
 
-    /// Tries `op`, which does not block, until it says something else than that it would; waits until there is something to read in
-    /// between.
+    /// Calls `op` until it returns something else than `WouldBlock`. In between it waits until the
+    /// socket is readable.
     ///
     /// # Errors
-    /// `op`'s; [`TimedOut`](ErrorKind::TimedOut) if the deadline has passed, [`WouldBlock`](ErrorKind::WouldBlock) if the timeout has,
-    /// or the socket is set non-blocking.
+    /// Those of `op`; [`TimedOut`](ErrorKind::TimedOut) if the deadline has passed;
+    /// [`WouldBlock`](ErrorKind::WouldBlock) if the timeout has passed, or the socket is set
+    /// non-blocking.
     pub(crate) fn read<T>(
         &self,
         fd: BorrowedFd<'_>,
@@ -104,7 +113,7 @@ impl Desc {
         self.operate(fd, Side::Read, op)
     }
 
-    /// As [`Desc::read`], when there is room to write.
+    /// As [`Desc::read`], waiting until the socket is writable.
     pub(crate) fn write<T>(
         &self,
         fd: BorrowedFd<'_>,
@@ -137,8 +146,8 @@ impl Desc {
         }
     }
 
-    /// Declares the descriptor a TCP connection (or a listener for them) with nothing on top, whose reads end short only where
-    /// there is no more. Before anybody else uses it.
+    /// Declares the descriptor a TCP connection, or a listener for them, with no protocol on top.
+    /// Its reads are short only if there is no more data. Before any other use.
     pub(crate) fn set_plain(&self) {
         self.0.is_plain.store(true, Relaxed);
     }
@@ -147,8 +156,8 @@ impl Desc {
         self.0.is_plain.load(Relaxed)
     }
 
-    /// The user gets at the descriptor, and may put a protocol on top that keeps its own boundaries (kernel TLS returns a record
-    /// at a time): from now on a short read proves nothing.
+    /// The user gets the descriptor, and may put a protocol on top with boundaries of its own.
+    /// Kernel TLS, for one, returns one record at a time. From now on a short read proves nothing.
     #[inline]
     pub(crate) fn hand_out(&self) {
         if self.is_plain() {
@@ -156,11 +165,12 @@ impl Desc {
         }
     }
 
-    /// As [`Desc::read`], for streams: the kernel is given `len` bytes of buffers. Where the descriptor is plain, a shorter result
-    /// means that there is no more at the moment, so that the next read waits without trying.
+    /// As [`Desc::read`], for streams; the kernel gets `len` bytes of buffers. If the descriptor is
+    /// plain, a shorter result means that there is no more data now. The next read then waits
+    /// without trying.
     ///
-    /// A read that comes to an urgent mark ends short, too. The kernel reports urgent data as a change of its own, which is odd
-    /// for good (`changes`).
+    /// A read that reaches an urgent mark is short too. The kernel reports urgent data as an event
+    /// of its own, which sets ODD for good (`changes`).
     pub(crate) fn read_some(
         &self,
         fd: BorrowedFd<'_>,
@@ -181,7 +191,8 @@ impl Desc {
                     self.wait(fd, Side::Read, seq, &mut attempt)?;
                 }
                 done => {
-                    // After `op`: while the flag is set the descriptor has not left, and was plain during `op`.
+                    // Load the flag after `op`: while it is set, the user does not have the
+                    // descriptor, so it was plain during `op`.
                     if done.as_ref().is_ok_and(|n| 0 < *n && *n < len) && self.is_plain() {
                         flow.changes.set_dry(seq);
                     }
@@ -197,7 +208,7 @@ impl Desc {
         &self.0.flows[side as usize]
     }
 
-    /// A deadline that has passed is in the way of everything, be there data or not.
+    /// A deadline that has passed fails every operation, even if there is data.
     #[inline]
     fn check_deadline(&self, flow: &Flow) -> io::Result<()> {
         match sys::has_passed(flow.deadline.load(Relaxed)) {
@@ -206,7 +217,7 @@ impl Desc {
         }
     }
 
-    /// Waits for a change after `seq`; returns to try again.
+    /// Waits for an event after `seq`; the caller then tries again.
     #[inline(never)]
     fn wait(
         &self,
@@ -239,7 +250,8 @@ impl Desc {
             cases_at: (&raw const parked).cast(),
             ..On::NOTHING
         });
-        // SAFETY: G4, the node is taken out below before this frame ends.
+        // SAFETY: G4. The node is off the queue before this frame ends: the thread that claims it
+        // removes it, or `remove` below does.
         unsafe { queues.of(side).push_back(&node) };
         let is_first = home.begin_wait();
         drop(queues);
@@ -263,11 +275,11 @@ impl Desc {
         match outcome {
             Outcome::TimedOut if deadline <= timeout_at => Err(ErrorKind::TimedOut.into()),
             Outcome::TimedOut => Err(io::Error::from_raw_os_error(libc::EAGAIN)),
-            _ => Ok(()), // it is to unwind, before it waits again
+            _ => Ok(()), // it must unwind before it waits again
         }
     }
 
-    /// Registers the descriptor if nobody is told of it. It may lose its home at once.
+    /// Registers the descriptor if it has no home. It may lose its home at once.
     #[inline]
     fn find_home(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
         match self.0.home() {
@@ -287,7 +299,7 @@ impl Desc {
         Ok(())
     }
 
-    /// One who was woken is done: there may be something for the next.
+    /// A woken waiter is done: the event may also satisfy the next one.
     #[inline]
     fn finish(&self, side: Side, attempt: &Attempt) {
         if attempt.is_woken {
@@ -295,7 +307,8 @@ impl Desc {
         }
     }
 
-    /// Whether operations fail instead of waiting. The descriptor itself is non-blocking always.
+    /// Sets whether operations fail instead of waiting. The descriptor itself is always
+    /// non-blocking.
     pub(crate) fn set_nonblocking(&self, yes: bool) {
         self.0.is_nonblocking.store(yes, Relaxed);
     }
@@ -305,7 +318,7 @@ impl Desc {
         self.0.is_nonblocking.load(Relaxed)
     }
 
-    /// How long an operation may wait. For waits that begin later.
+    /// Sets how long an operation may wait, for waits that begin later.
     ///
     /// # Errors
     /// For a timeout of zero, as std's.
@@ -331,20 +344,20 @@ impl Desc {
         }
     }
 
-    /// Until when operations may be done at all. Whoever waits looks again.
+    /// Sets until when operations may be done at all. Waiters are woken and load it again.
     pub(crate) fn set_deadline(&self, side: Side, deadline: Option<Instant>) {
         let ns = deadline.map_or(u64::MAX, sys::deadline_of);
         let rt = enter();
         let mut wake = WakeList::new();
         let mut queues = self.0.queues.lock();
-        // Under the lock: who queues itself has seen this one, or is woken.
+        // Under the lock: a waiter that queues itself has loaded this deadline, or is woken.
         self.flow(side).deadline.store(ns, SeqCst);
         Slot::wake_all(queues.of(side), &mut wake);
         drop(queues);
         wake.wake_in(&rt);
     }
 
-    /// The descriptor goes its own way: nobody is told of it any more.
+    /// Gives up the descriptor: its events are not reported any more.
     pub(crate) fn forget(self, fd: BorrowedFd<'_>) {
         let rt = enter();
         let mut wake = WakeList::new();
@@ -352,7 +365,7 @@ impl Desc {
         if let Some(home) = self.0.home() {
             home.forget(fd.as_raw_fd());
             self.0.set_home(None);
-            // Clones register again, those that wait already too.
+            // Clones register again, also those that already wait.
             for side in SIDES {
                 Slot::wake_all(queues.of(side), &mut wake);
             }
@@ -370,11 +383,11 @@ impl Drop for Desc {
 
 /// One operation under way.
 struct Attempt {
-    /// When its timeout has passed, from its first wait on.
+    /// When its timeout passes, counted from its first wait.
     timeout_at: Option<u64>,
-    /// It was woken, and wakes the next when it is done.
+    /// It was woken, and wakes the next waiter when it is done.
     is_woken: bool,
-    /// It was asked to unwind and could not. Nobody asks again.
+    /// It was asked to unwind and could not. It is not asked again.
     is_told: bool,
 }
 

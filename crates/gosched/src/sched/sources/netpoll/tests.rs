@@ -11,7 +11,7 @@ use crate::{Runtime, thread};
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// A socket on which this poller works, as the public ones are made.
+/// A socket that uses this poller, made like the public ones.
 struct Socket {
     stream: UnixStream,
     desc: Desc,
@@ -21,7 +21,7 @@ impl Socket {
     fn new(stream: UnixStream) -> Socket {
         stream.set_nonblocking(true).unwrap();
         let desc = Desc::new();
-        desc.set_plain(); // nobody passes descriptors through it
+        desc.set_plain(); // no descriptors are passed through it
         Socket { stream, desc }
     }
 
@@ -105,7 +105,7 @@ fn many_at_a_time() {
     });
 }
 
-/// The end of the other side comes with a change of its own, however short the reads before.
+/// The end of the other side is an event of its own, however short the reads before it.
 #[test]
 fn the_end_is_seen_after_a_short_read() {
     on_goroutines(2, || {
@@ -135,7 +135,7 @@ fn the_end_is_seen_after_a_short_read() {
     });
 }
 
-/// A change is told once; it may be enough for several.
+/// An event is reported once; it may satisfy several waiters.
 #[test]
 fn who_is_done_wakes_the_next() {
     on_goroutines(4, || {
@@ -227,7 +227,8 @@ fn a_runtime_ends_while_a_stranger_waits() {
     assert_eq!(thread.join().unwrap(), (b'2', b'3'));
 }
 
-/// A goroutine that drops its own runtime goes on until it waits; it may use sockets, but not wait on one.
+/// A goroutine that drops its own runtime runs until it waits. It may use sockets, but not wait on
+/// one.
 #[test]
 fn who_has_no_runtime_any_more_does_not_spin() {
     let runtime = Runtime::builder().procs(1).build().unwrap();
@@ -246,7 +247,7 @@ fn who_has_no_runtime_any_more_does_not_spin() {
     });
     give.send(runtime).unwrap();
     let tid = said.recv_timeout(LONG).unwrap();
-    // Its thread has nothing left to do.
+    // Its thread has nothing left to do, and ends.
     let gone = || std::fs::metadata(format!("/proc/self/task/{tid}")).is_err();
     let until = Instant::now() + LONG;
     while !gone() && Instant::now() < until {
@@ -255,7 +256,7 @@ fn who_has_no_runtime_any_more_does_not_spin() {
     assert!(gone());
 }
 
-/// Slots are used again: an event of the one before is not taken for one's own.
+/// Slots are reused: an event of the last socket does not count for the next.
 #[test]
 fn a_stale_event_wakes_nobody() {
     let desc = Desc::new();
@@ -272,7 +273,7 @@ fn a_stale_event_wakes_nobody() {
     wake.wake();
 }
 
-/// The kernel may tell of something that is not there any more: who is woken for it looks, and waits again.
+/// The kernel may report an event that is out of date: the woken waiter tries, and waits again.
 #[test]
 fn an_event_for_nothing_is_harmless() {
     on_goroutines(2, || {
@@ -300,7 +301,8 @@ fn an_event_for_nothing_is_harmless() {
     });
 }
 
-/// All Ps are taken by loops that never ask: who waits for the network is served all the same (F5).
+/// Loops that never call the runtime hold all Ps: goroutines that wait for the network are still
+/// served (F5).
 #[test]
 fn f5_loops_do_not_keep_the_network_waiting() {
     on_goroutines(2, || {
@@ -317,7 +319,7 @@ fn f5_loops_do_not_keep_the_network_waiting() {
     });
 }
 
-/// A driver of the test's own, which nobody polls but the test, as the home of a socket.
+/// A driver that only the test polls, as the home of a socket.
 fn with_home(socket: &Socket) -> &'static Driver {
     let driver = Driver::new().unwrap();
     let _queues = socket.desc.0.queues.lock();
@@ -335,7 +337,8 @@ fn eventually(is_so: impl Fn() -> bool) -> bool {
     is_so()
 }
 
-/// The home may change between the look for it and the lock: whoever waits is counted where it will be told.
+/// The home may change between the load and the lock: a waiter is counted by the driver that will
+/// wake it.
 #[test]
 fn a_waiter_is_counted_by_the_home_that_it_finds_under_the_lock() {
     let (a, b) = Socket::pair();
@@ -344,7 +347,8 @@ fn a_waiter_is_counted_by_the_home_that_it_finds_under_the_lock() {
     std::thread::scope(|s| {
         let queues = a.desc.0.queues.lock();
         let read = s.spawn(|| a.read_byte());
-        // It has found the old home, and waits for the lock. If it is later than that, nothing is tried.
+        // The reader has found the old home, and waits for the lock. If it is later than that, the
+        // test checks nothing.
         std::thread::sleep(Duration::from_millis(50));
         a.desc.0.set_home(Some(new));
         drop(queues);
@@ -358,8 +362,8 @@ fn a_waiter_is_counted_by_the_home_that_it_finds_under_the_lock() {
     });
 }
 
-/// A runtime is dropped whose goroutine waits, or was woken and never ran: its socket's home counts it no more, and the next one
-/// is woken.
+/// A runtime is dropped whose goroutine waits, or was woken and never ran. The socket's home counts
+/// it no more, and the next waiter is woken.
 #[test]
 fn d2_an_abandoned_waiter_leaves_its_home_and_wakes_the_next() {
     for is_woken in [false, true] {
@@ -390,7 +394,7 @@ fn d2_an_abandoned_waiter_leaves_its_home_and_wakes_the_next() {
             assert!(eventually(|| waiters() == 2));
             if is_woken {
                 b.write(&[7]).unwrap();
-                home.poll(0).wake(); // the first one is Runnable, and never runs
+                home.poll(0).wake(); // the first waiter is Runnable, and never runs
             }
             drop(dropped);
             if !is_woken {

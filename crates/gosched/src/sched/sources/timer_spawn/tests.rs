@@ -1,4 +1,5 @@
-//! A goroutine that a timer starts: it starts once and never early, or never; its closure runs or is dropped, once.
+//! A goroutine that a timer starts: it starts once and never early, or never. Its closure runs or
+//! is dropped, once.
 
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::SeqCst;
@@ -62,7 +63,8 @@ fn d9_it_runs_in_its_own_goroutine_and_not_early() {
     });
 }
 
-/// Until it fires it is nobody: not counted, not dumped, and the books are in order. A stack is promised and none taken.
+/// Until the timer fires, the goroutine is not counted and not dumped, and `check` finds no fault.
+/// A stack is reserved and none taken.
 #[test]
 fn g0_d3_until_then_it_does_not_live() {
     runtime(2).run(|| {
@@ -85,7 +87,7 @@ fn g0_d3_until_then_it_does_not_live() {
 fn d9_a_cancelled_closure_is_dropped_by_who_cancels() {
     runtime(1).run(|| {
         let drops = Arc::new(AtomicUsize::new(0));
-        // Large and small ones: in a box, in the G.
+        // A small closure is stored in the G, a large one in a box.
         let (small, large) = (Dropped(Arc::clone(&drops)), Dropped(Arc::clone(&drops)));
         let ballast = [1u64; 20];
         let first = after(LONG, move || drop(small));
@@ -100,7 +102,7 @@ fn d9_a_cancelled_closure_is_dropped_by_who_cancels() {
     });
 }
 
-/// Whoever looks while a closure is being dropped finds the books in order: the G is back before.
+/// `check` finds no fault while a closure is being dropped: the G is back before.
 #[test]
 fn gf_d3_the_books_are_in_order_while_a_closure_is_dropped() {
     struct Looks(Arc<AtomicUsize>);
@@ -128,7 +130,7 @@ fn gf_d3_the_books_are_in_order_while_a_closure_is_dropped() {
     });
 }
 
-/// A destructor that panics reaches who cancels, and the G is not lost for it.
+/// A panic of the destructor reaches the caller of `cancel`, and the G is not lost.
 #[test]
 fn d9_a_panic_in_a_cancelled_closure_is_the_cancellers() {
     struct Bomb;
@@ -147,7 +149,8 @@ fn d9_a_panic_in_a_cancelled_closure_is_the_cancellers() {
     });
 }
 
-/// D2: what never ran is dropped with the runtime, once; a handle that is left finds nobody.
+/// D2: closures that never ran are dropped with the runtime, once. A handle that is left finds no
+/// runtime.
 #[test]
 fn d2_a_drop_of_the_runtime_drops_the_closures() {
     let (drops, ran) = (
@@ -180,7 +183,7 @@ fn d2_a_drop_of_the_runtime_drops_the_closures() {
     assert!(!ran.load(SeqCst));
 }
 
-/// U6: a goroutine that waits for one that a timer will start is not dead.
+/// U6: a goroutine that waits for one that a timer will start is not deadlocked.
 #[test]
 fn u6_a_pending_timer_is_hope() {
     let builder = Runtime::builder().deadlock(crate::Deadlock::Closed);
@@ -242,7 +245,7 @@ fn d2_cancel_against_drop() {
 fn d1_a_plain_thread_cancels_postpones_and_starts() {
     let runtime = runtime(2);
     let first = runtime.run(|| after(LONG, || ()));
-    std::thread::sleep(Duration::from_millis(30)); // everybody sleeps by now
+    std::thread::sleep(Duration::from_millis(30)); // all threads sleep by now
     let (ran, began) = (Arc::new(AtomicU32::new(0)), Instant::now());
     let count = Arc::clone(&ran);
     let f = move || {
@@ -268,7 +271,7 @@ fn d1_outside_a_runtime_it_panics_and_says_so() {
     assert!(text.contains("time::after_func") && text.contains("outside a goroutine"));
 }
 
-/// A handle that is older than its G's present life does not touch that.
+/// A handle that is older than its G's present life does not touch that life.
 #[test]
 fn g4_an_old_handle_does_not_cancel_a_new_goroutine() {
     runtime(1).run(|| {
@@ -276,7 +279,7 @@ fn g4_an_old_handle_does_not_cancel_a_new_goroutine() {
         loop {
             let old = after(LONG, || ());
             assert!(old.cancel());
-            // The G was given back last and is taken first, unless the P has changed hands in between.
+            // The G that was returned last is taken first, unless another M took the P in between.
             let new = after(LONG, || ());
             let is_same = old.g == new.g;
             assert!(!old.cancel() && !old.postpone(0));
@@ -289,8 +292,8 @@ fn g4_an_old_handle_does_not_cancel_a_new_goroutine() {
     });
 }
 
-/// A hundred thousand, some cancelled, some moved to another time, at random: each that was not cancelled runs once, at its
-/// time or later.
+/// A hundred thousand timers, some cancelled, some postponed, at random. Each one that was not
+/// cancelled runs once, at its deadline or later.
 #[test]
 fn d10_a_hundred_thousand_none_lost_none_early() {
     const N: usize = 100_000;
@@ -331,7 +334,8 @@ fn d10_a_hundred_thousand_none_lost_none_early() {
                 expected[i] -= u32::from(timers[i].cancel());
                 continue;
             }
-            // Later, or earlier; what it is held to is the earlier of the two while it may be either.
+            // The new deadline is later or earlier. While it may be either, the earlier of the two
+            // counts.
             let (old, new) = (records[i].due_ns.load(SeqCst), at(&mut rng));
             records[i].due_ns.store(old.min(new), SeqCst);
             if timers[i].postpone(new) && new > old {
@@ -350,7 +354,8 @@ fn d10_a_hundred_thousand_none_lost_none_early() {
     });
 }
 
-/// Ends its runs while they are cancelled from other threads and the number of Ps changes: exactly one end for each.
+/// Timers expire while other threads cancel them and the number of Ps changes: each has exactly one
+/// end.
 #[test]
 fn d10_expiry_against_cancel() {
     let runtime = runtime(2);

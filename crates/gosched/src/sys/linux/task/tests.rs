@@ -1,4 +1,4 @@
-//! Threads that do something known, watched by another.
+//! Threads with known behaviour, watched by another thread.
 
 use crate::sys::linux::task::*;
 use crate::sys::{Wait, futex_wait, futex_wake_ptr, gettid, sigaction_install, sleep_ns};
@@ -13,7 +13,7 @@ use std::io::{Read, Write as _};
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, mpsc};
 
-/// Starts a thread that runs `body`, and gives its id.
+/// Starts a thread that runs `body`, and returns its id.
 fn thread(body: impl FnOnce() + Send + 'static) -> (i32, std::thread::JoinHandle<()>) {
     let (send, tid) = mpsc::channel();
     let handle = std::thread::spawn(move || {
@@ -96,18 +96,18 @@ fn a_signal_reaches_the_thread_it_names() {
     static STRUCK: AtomicI32 = AtomicI32::new(0);
     static MARKED: AtomicBool = AtomicBool::new(false);
     extern "C" fn note_thread(_: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
-        // SAFETY: what the kernel passed.
+        // SAFETY: `info` is the kernel's argument to this handler.
         MARKED.store(unsafe { is_marked(info) }, SeqCst);
         STRUCK.store(gettid(), SeqCst);
     }
     let signal = libc::SIGRTMIN() + 5;
-    // SAFETY: the handler makes one bare call and stores to an atomic (D7, D9).
+    // SAFETY: the handler makes one bare call and stores to atomics (D7, D9).
     let old = unsafe { sigaction_install(signal, note_thread, libc::SA_RESTART) };
     let (tid, stop, handle) = spinner();
     assert_eq!(signal_thread(tid, signal), Ok(()));
     assert!(soon(|| STRUCK.load(SeqCst) == tid));
     assert!(MARKED.load(SeqCst), "it is known as ours");
-    // SAFETY: a signal to this thread, and one with a value, which have a handler.
+    // SAFETY: the signal has a handler, and the calls touch no memory.
     unsafe {
         assert_eq!(libc::raise(signal), 0);
         assert!(!MARKED.swap(true, SeqCst), "it is not");
@@ -126,7 +126,7 @@ fn a_signal_reaches_the_thread_it_names() {
     ));
     assert_eq!(signal_thread(-1, signal), Err(Errno(libc::EINVAL)));
     assert_eq!(signal_thread(gettid(), 1000), Err(Errno(libc::EINVAL)));
-    // SAFETY: the action that was there before this test.
+    // SAFETY: the kernel returned this action when the test installed its handler.
     unsafe { sigaction_restore(signal, &old.expect("action")).expect("restore") };
 }
 
@@ -166,7 +166,7 @@ fn a_thread_without_a_cpu_is_running_nevertheless() {
         let file = TaskFile::open(*tid).expect("file");
         assert!(soon(|| file.doing() == Doing::Running));
         for _ in 0..200 {
-            // A page fault may put it to sleep; no call does, for it makes none.
+            // A page fault may block the thread; a call cannot, for it makes none.
             let doing = file.doing();
             assert!(matches!(doing, Doing::Running | Doing::Blocked(-1)));
         }
@@ -187,7 +187,7 @@ fn only_threads_of_this_process_have_a_file() {
         );
     }
     let file = TaskFile::open(gettid()).expect("file");
-    // SAFETY: the call looks at a descriptor that `file` keeps open.
+    // SAFETY: the call reads the flags of a descriptor that `file` keeps open.
     let flags = unsafe { libc::fcntl(file.fd as i32, libc::F_GETFD) };
     assert_eq!(flags & libc::FD_CLOEXEC, libc::FD_CLOEXEC);
 }
@@ -211,27 +211,27 @@ fn a_reused_descriptor_is_neither_believed_nor_closed() {
         let file = TaskFile::open(tid).expect("file");
         assert!(soon(|| file.doing() == blocked));
         let number = file.fd as i32;
-        // SAFETY: the number is the file's, and this test plays the program that
-        // takes it over.
+        // SAFETY: the number is the file's own. The test acts like a program that reuses it.
         assert_eq!(unsafe { libc::dup2(taker, number) }, number);
         assert_eq!(file.doing(), Doing::Unknown);
         drop(file);
-        // SAFETY: the number is now the test's, made by `dup2` and not used again.
+        // SAFETY: `dup2` made the number the test's own, and it is not used again.
         assert_eq!(unsafe { libc::close(number) }, 0);
     }
     let file = TaskFile::open(tid).expect("file");
-    // SAFETY: as above, with nothing put in its place.
+    // SAFETY: the number is the file's own. The test acts like a program that closes it; no other
+    // thread opens descriptors.
     assert_eq!(unsafe { libc::close(file.fd as i32) }, 0);
     assert_eq!(file.doing(), Doing::Unknown);
     let number = other.fd as i32;
     drop(other);
-    // SAFETY: the call only asks whether the number is open.
+    // SAFETY: the call only checks whether the number is open.
     assert_eq!(unsafe { libc::fcntl(number, libc::F_GETFD) }, -1);
     wake(&word, handle);
     wake(&other_word, other_handle);
 }
 
-/// The switch is the whole process's, so this test runs in one of its own.
+/// The switch concerns the whole process, so this test runs in a process of its own.
 #[test]
 fn a_missing_proc_is_an_error() {
     if !child::is_one() {
@@ -312,7 +312,7 @@ fn a_shorter_slice_leaves_policy_and_nice_alone() {
     for policy in [libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE] {
         let (_, handle) = thread(move || {
             let none = libc::sched_param { sched_priority: 0 };
-            // SAFETY: the calls change the calling thread alone, which ends soon.
+            // SAFETY: the calls change only the calling thread, which ends soon.
             unsafe {
                 assert_eq!(libc::sched_setscheduler(0, policy, &none), 0);
                 libc::setpriority(libc::PRIO_PROCESS, 0, 3);
@@ -323,7 +323,7 @@ fn a_shorter_slice_leaves_policy_and_nice_alone() {
             assert_eq!(after.sched_policy as i32, policy);
             assert_eq!(after.sched_nice, before.sched_nice);
             assert_eq!(after.sched_flags, before.sched_flags);
-            // Kernels that know no slices report none.
+            // Kernels without this setting report 0.
             if before.sched_runtime != 0 && policy != libc::SCHED_IDLE {
                 assert_eq!(after.sched_runtime, 2_000_000);
             } else {

@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 use crate::sched::park::enter;
 use crate::sched::sources::netpoll::tests::*;
 
-/// Nobody polls it any more: a descriptor that came there would never be told of a change.
+/// No thread polls a closed driver: a descriptor registered there would never get an event.
 #[test]
 fn d2_a_closed_driver_takes_no_descriptor() {
     let driver = Driver::new().unwrap();
