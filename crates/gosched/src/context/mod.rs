@@ -1,6 +1,7 @@
-//! Cancellation and deadlines that pass down a tree, as Go's `context`.
+//! Cancellation and deadlines that propagate down a tree, as Go's `context` package.
 //!
-//! The tree is in `node`; here is what a program sees of it.
+//! A caller can thus stop all work that it started, across goroutines and libraries. This file has
+//! the public API; `node` has the tree.
 
 mod node;
 
@@ -13,15 +14,17 @@ use node::{Node, NodeRef};
 
 use crate::chan::{self, Receiver};
 
-/// Says when work is to stop: it was cancelled, or its time is over.
+/// A signal that work should stop: it was cancelled, or its deadline has passed.
 ///
-/// Whoever starts work for somebody makes a child of the context that it was given itself, with [`with_cancel`],
-/// [`with_timeout`] or [`with_deadline`], and passes that on. When a context ends, everything below it ends too, and nothing
-/// above or beside. The work looks at [`err`] now and then, or waits on [`done`] together with whatever else it waits for.
+/// A function that starts work makes a child of its own context, with [`with_cancel`],
+/// [`with_timeout`] or [`with_deadline`], and passes the child on. When a context ends, all its
+/// descendants end too. Its parents and siblings do not. The work checks [`err`] now and then, or
+/// waits on [`done`] together with its other waits.
 ///
-/// Clones are handles of the same context. A child holds on to its parents; a context whose last handle is dropped, that has no
-/// children and was not cancelled, leaves nothing behind. No goroutine, thread or timer belongs to a context: it costs its
-/// memory. It can be used from goroutines and plain threads, with or without a runtime.
+/// Clones are handles of the same context. A child keeps its parents alive. A context without
+/// handles and children is freed, also if it was never cancelled. A context owns no goroutine,
+/// thread or timer: it costs only its memory. It works on goroutines and plain threads, with or
+/// without a runtime.
 ///
 /// ```
 /// use std::time::Duration;
@@ -62,7 +65,7 @@ use crate::chan::{self, Receiver};
 /// [`done`]: Context::done
 #[derive(Clone)]
 pub struct Context {
-    /// None: the background.
+    /// None: the background context.
     node: Option<NodeRef>,
 }
 
@@ -70,9 +73,9 @@ impl UnwindSafe for Context {}
 impl RefUnwindSafe for Context {}
 
 impl Context {
-    /// The root of all: it never ends.
+    /// Returns the root context, which never ends.
     ///
-    /// Blocks nothing.
+    /// Never blocks.
     ///
     /// ```
     /// use gosched::context::Context;
@@ -86,9 +89,9 @@ impl Context {
         Context { node: None }
     }
 
-    /// A child that ends when it is cancelled, or when this context ends.
+    /// Creates a child that ends when it is cancelled, or when this context ends.
     ///
-    /// Blocks nothing.
+    /// Never blocks.
     ///
     /// ```
     /// use gosched::context::{Context, ContextError};
@@ -102,15 +105,15 @@ impl Context {
     /// assert_eq!(other.err(), Some(ContextError::Canceled));
     /// assert_eq!(parent.with_cancel().err(), Some(ContextError::Canceled));
     /// ```
-    #[must_use = "a context that nobody holds ends nothing"]
+    #[must_use = "a context without handles ends nothing"]
     pub fn with_cancel(&self) -> Context {
         self.child(None)
     }
 
-    /// A child that ends after `timeout`, when it is cancelled, or when this context ends, whatever comes first. `Duration::MAX`
-    /// is for ever.
+    /// Creates a child that also ends after `timeout`.
     ///
-    /// Blocks nothing.
+    /// It ends after `timeout`, when it is cancelled, or when this context ends, whichever is
+    /// first. `Duration::MAX` means no timeout. Never blocks.
     ///
     /// ```
     /// use std::time::Duration;
@@ -120,15 +123,15 @@ impl Context {
     /// assert!(ctx.done().recv().is_err()); // waits for the end
     /// assert_eq!(ctx.err(), Some(ContextError::DeadlineExceeded));
     /// ```
-    #[must_use = "a context that nobody holds ends nothing"]
+    #[must_use = "a context without handles ends nothing"]
     pub fn with_timeout(&self, timeout: Duration) -> Context {
         self.child(Instant::now().checked_add(timeout))
     }
 
-    /// A child that ends at `deadline`, when it is cancelled, or when this context ends, whatever comes first. One that is later
-    /// than the parent's has no effect.
+    /// Creates a child that also ends at `deadline`.
     ///
-    /// Blocks nothing.
+    /// It ends at `deadline`, when it is cancelled, or when this context ends, whichever is first.
+    /// A deadline after the parent's has no effect. Never blocks.
     ///
     /// ```
     /// use std::time::{Duration, Instant};
@@ -140,7 +143,7 @@ impl Context {
     /// assert_eq!(child.deadline(), parent.deadline());
     /// assert_eq!(parent.with_deadline(now).err(), Some(ContextError::DeadlineExceeded));
     /// ```
-    #[must_use = "a context that nobody holds ends nothing"]
+    #[must_use = "a context without handles ends nothing"]
     pub fn with_deadline(&self, deadline: Instant) -> Context {
         self.child(Some(deadline))
     }
@@ -151,11 +154,15 @@ impl Context {
         }
     }
 
-    /// Ends the context and everything below it: [`err`](Context::err) says [`Canceled`](ContextError::Canceled) there from now
-    /// on, and all who wait on [`done`](Context::done) are woken. Does nothing to a context that has ended, or to the background.
+    /// Cancels the context and all its descendants.
     ///
-    /// The cost is that of the contexts below; meanwhile the goroutine is not preempted. Nothing
-    /// here blocks: if somebody else is at it already, this returns before they are through.
+    /// Their [`err`](Context::err) then returns [`Canceled`](ContextError::Canceled), and all waits
+    /// on [`done`](Context::done) end. A context that has ended, or the background context, is not
+    /// changed.
+    ///
+    /// The cost is proportional to the number of descendants. The goroutine is not preempted
+    /// meanwhile. Never blocks: if another call already cancels the context, this returns before
+    /// that call has finished.
     ///
     /// ```
     /// # gosched::run(|| {
@@ -174,21 +181,23 @@ impl Context {
         }
     }
 
-    /// Why the context has ended; None while it has not. The first reason stays. Once this says something, [`done`](Context::done)
-    /// is closed, and the other way round.
+    /// Returns why the context has ended, or `None` while it has not.
     ///
-    /// Blocks nothing. See the example of [`Context`].
+    /// The first reason stays. If this returns a reason, [`done`](Context::done) is closed, and
+    /// vice versa. Never blocks. See the example of [`Context`].
     #[must_use]
     pub fn err(&self) -> Option<ContextError> {
         self.node.as_ref()?.err()
     }
 
-    /// A channel without messages that is closed when the context ends: a receive fails then, and is ready in a
-    /// [`select!`](crate::select). The background's never is.
+    /// Returns a channel without messages that is closed when the context ends.
     ///
-    /// To get it blocks nothing; to receive from it blocks the goroutine, or the plain thread it is done on. Its receivers cannot
-    /// close it. Clones of it do not keep the context: when its last handle is dropped nobody could end it any more, so they find
-    /// it closed.
+    /// A receive then fails, and is ready in a [`select!`](crate::select). The channel of the
+    /// background context never closes. Receivers cannot close it.
+    ///
+    /// This never blocks. Receiving from the channel blocks the calling goroutine or plain thread.
+    /// Clones of the channel do not keep the context alive. Without handles nothing could end the
+    /// context, so these clones then find the channel closed.
     ///
     /// ```
     /// use gosched::chan::TryRecvError;
@@ -208,9 +217,9 @@ impl Context {
         }
     }
 
-    /// When the context ends at the latest: the earliest deadline from here to the root, if there is any.
+    /// Returns the earliest deadline from this context to the root, if any.
     ///
-    /// Blocks nothing. See the example of [`with_deadline`](Context::with_deadline).
+    /// Never blocks. See the example of [`with_deadline`](Context::with_deadline).
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         self.node.as_ref()?.deadline
@@ -230,7 +239,7 @@ impl fmt::Debug for Context {
     }
 }
 
-/// Why a [`Context`] has ended.
+/// The reason why a [`Context`] has ended.
 ///
 /// ```
 /// use gosched::context::ContextError;
@@ -240,9 +249,9 @@ impl fmt::Debug for Context {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ContextError {
-    /// Somebody called [`Context::cancel`] on it or on one above.
+    /// [`Context::cancel`] was called on the context or an ancestor.
     Canceled,
-    /// Its deadline has passed.
+    /// The deadline has passed.
     DeadlineExceeded,
 }
 

@@ -1,21 +1,26 @@
-//! The tree behind [`Context`](crate::context::Context): a child holds its parent, a parent knows its children.
+//! The tree behind [`Context`](crate::context::Context): children reference their parent, and each
+//! parent lists its children.
 //!
-//! Deadlines need no tree: a child's is the earlier of its own and its parent's, and whoever looks compares it with the clock. Only
-//! a cancellation goes down. Who cancels ends the node, takes its children out of its list, a few at a time, and ends them the
-//! same way. What is yet to be ended hangs on a list through the nodes themselves: however deep or wide the tree is,
-//! cancelling needs neither memory nor stack.
+//! A cancellation must reach all descendants, so the parent needs the list. Deadlines do not need
+//! it: a child's deadline is the earlier of its own and its parent's, and each check compares it
+//! with the clock.
+//!
+//! `cancel` ends the node, takes its children out of the list, a few at a time, and ends them the
+//! same way. The nodes that are still to be ended form a list through the nodes themselves. So
+//! `cancel` needs neither memory nor stack, however deep or wide the tree is.
 //!
 //! ```text
-//!  state                   meaning                                          next
-//!  0                       not ended, as far as anybody has seen            CANCELED, DEADLINE | CLOSED
-//!  CANCELED                ended; the channel is about to be closed         CANCELED | CLOSED
-//!  CANCELED | CLOSED       ended                                            –
-//!  DEADLINE | CLOSED       the deadline was seen to have passed, at which   –
-//!                          the channel closes by itself
+//!  state               meaning                                      next
+//!  0                   no end has been observed                     CANCELED, DEADLINE | CLOSED
+//!  CANCELED            ended; the channel is not closed yet         CANCELED | CLOSED
+//!  CANCELED | CLOSED   ended                                        –
+//!  DEADLINE | CLOSED   the deadline has passed; the channel closes  –
+//!                      at the deadline by itself
 //! ```
 //!
-//! A node in its parent's list is there: it is freed only after it has left the list, under the parent's lock. It may be on its
-//! way out, with no reference left; who finds it so leaves it alone.
+//! A node in its parent's list is alive: it is freed only after it has left the list, under the
+//! parent's lock. Its reference count may be zero already, while its last reference is being
+//! dropped. `try_retain` skips such a node.
 
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
@@ -36,44 +41,47 @@ const CANCELED: u8 = 1;
 const DEADLINE: u8 = 2;
 const CLOSED: u8 = 4;
 
-/// Children taken out of a list in one hold of its lock.
+/// Children taken out of the list under one hold of its lock.
 const TAKE_MAX: usize = 64;
 
 /// A context that can end.
 pub(super) struct Node {
     refs: AtomicUsize,
-    /// None: the background.
+    /// None: the background context.
     parent: Option<NodeRef>,
-    /// The earliest one from here to the root.
+    /// The earliest deadline from here to the root.
     pub(super) deadline: Option<Instant>,
-    /// The same, on the clock that decides; `u64::MAX`: there is none.
+    /// The same on the monotonic clock, which decides; `u64::MAX`: none.
     deadline_ns: u64,
     state: AtomicU8,
     sender: Sender<()>,
     pub(super) done: Receiver<()>,
     children: Lock<Children>,
-    /// Its place among its parent's children, under the parent's lock; or the next one to be ended, whoever ends them.
+    /// The links of the parent's list of children, under the parent's lock. After that, `next` is
+    /// the link of `Rest`.
     next: Cell<*const Node>,
     prev: Cell<*const Node>,
     is_child: Cell<bool>,
 }
 
-/// The first of a node's children.
+/// The first child of a node.
 struct Children(*const Node);
 
-// SAFETY: D9, children are reached only under the lock, and leave the list before they go.
+// SAFETY: D9: children are reached only under the lock, and leave the list before they are freed.
 unsafe impl Send for Children {}
 
-/// A reference that keeps the node.
+/// A counted reference to a node.
 pub(super) struct NodeRef(NonNull<Node>);
 
-// SAFETY: D1, what changes is atomic, under the parent's lock, or with whoever took the node out of its parent's list.
+// SAFETY: D1: all mutable fields of a node are atomic, or accessed under the parent's lock. Once
+// the node is out of the parent's list, only the `cancel` that took it out accesses its link.
 unsafe impl Send for NodeRef {}
-// SAFETY: as above.
+// SAFETY: D1: all mutable fields of a node are atomic, or accessed under the parent's lock. Once
+// the node is out of the parent's list, only the `cancel` that took it out accesses its link.
 unsafe impl Sync for NodeRef {}
 
 impl Node {
-    /// A child of `parent`, with a deadline of its own or none.
+    /// Creates a child of `parent`, with an own deadline if given.
     pub(super) fn child_of(parent: Option<&NodeRef>, own: Option<Instant>) -> NodeRef {
         let deadline = match (own, parent.and_then(|parent| parent.deadline)) {
             (Some(own), Some(earlier)) => Some(own.min(earlier)),
@@ -109,9 +117,9 @@ impl Node {
         node
     }
 
-    /// Why it has ended, if it has.
+    /// Returns why the node has ended, if it has.
     pub(super) fn err(&self) -> Option<ContextError> {
-        // ORDER: Acquire; pairs with those who set it.
+        // ORDER: Acquire; pairs with the AcqRel of `set` and `end`, and with the Release of CLOSED.
         let mut state = self.state.load(Acquire);
         if state == 0 {
             if !sys::has_passed(self.deadline_ns) {
@@ -120,7 +128,7 @@ impl Node {
             state = self.set(DEADLINE | CLOSED);
         }
         if state & CLOSED == 0 {
-            self.sender.close(); // who has seen the end finds it in the channel, too
+            self.sender.close(); // before `err` returns a reason, the channel is closed
         }
         Some(match state & !CLOSED {
             CANCELED => ContextError::Canceled,
@@ -128,18 +136,18 @@ impl Node {
         })
     }
 
-    /// Ends it, unless it has ended; the state that it has then.
+    /// Ends the node unless it has ended; returns its state afterwards.
     fn set(&self, state: u8) -> u8 {
-        // ORDER: AcqRel; the first one decides, the others see what it did before.
+        // ORDER: AcqRel; the first store decides, and later callers see what preceded it.
         match self.state.compare_exchange(0, state, AcqRel, Acquire) {
             Ok(_) => state,
             Err(earlier) => earlier,
         }
     }
 
-    /// Ends it and everything below.
+    /// Ends the node and all its descendants.
     pub(super) fn cancel(&self) {
-        // Only `rest` lists what is left to be ended: no preemption until it is empty (D2).
+        // Only `rest` lists the nodes to be ended, so no preemption until it is empty (D2).
         let _whole = no_preempt(PreemptOff::HalfDone);
         let now = sys::monotonic_ns();
         let mut rest = Rest(ptr::null());
@@ -149,10 +157,10 @@ impl Node {
         }
     }
 
-    /// Ends it; its children are yet to be ended.
+    /// Ends the node and moves its children to `rest`.
     fn end(&self, now: u64, rest: &mut Rest) {
         if self.deadline_ns <= now {
-            self.set(DEADLINE | CLOSED); // as all below it have
+            self.set(DEADLINE | CLOSED); // the deadline of all descendants has passed too
             return;
         }
         if self
@@ -167,12 +175,13 @@ impl Node {
         while self.take_children(rest) {}
     }
 
-    /// Some of the children, those that somebody still holds; false: there are no more, and none will come. It has ended.
+    /// Moves some children to `rest`, if they still have references. False: the list is empty and
+    /// stays so, because the node has ended.
     fn take_children(&self, rest: &mut Rest) -> bool {
         let _rt = enter();
         let mut children = self.children.lock();
         for _ in 0..TAKE_MAX {
-            // SAFETY: a node in the list is there.
+            // SAFETY: a node in the list is alive (see the module's head).
             let Some(child) = (unsafe { children.0.as_ref() }) else {
                 return false;
             };
@@ -184,11 +193,12 @@ impl Node {
         true
     }
 
-    /// Takes a new child into the list; false: too late, this has been cancelled.
+    /// Adds a new child to the list. False: this node has been cancelled already.
     fn adopt(&self, child: &Node) -> bool {
         let _rt = enter();
         let mut children = self.children.lock();
-        // ORDER: Relaxed; who cancels sets it before taking the lock, so it is seen here or the child is seen there.
+        // ORDER: Relaxed; `end` sets CANCELED before it takes the lock. So it is seen here, or
+        // `end` sees the child.
         if self.state.load(Relaxed) & CANCELED != 0 {
             return false;
         }
@@ -196,7 +206,7 @@ impl Node {
         true
     }
 
-    /// Leaves the parent's list, if it is in there. Nobody holds it any more.
+    /// Leaves the parent's list, if the node is in it. The node has no references.
     fn leave(&self) {
         if let Some(parent) = &self.parent {
             let _rt = enter();
@@ -207,7 +217,7 @@ impl Node {
         }
     }
 
-    /// A reference, unless the last one is gone.
+    /// Adds a reference, unless the last one is gone.
     fn try_retain(&self) -> bool {
         self.refs
             .fetch_update(Relaxed, Relaxed, |refs| (refs != 0).then_some(refs + 1))
@@ -221,7 +231,7 @@ impl Children {
         child.is_child.set(true);
         child.prev.set(ptr::null());
         child.next.set(self.0);
-        // SAFETY: a node in the list is there.
+        // SAFETY: a node in the list is alive (see the module's head).
         if let Some(next) = unsafe { self.0.as_ref() } {
             next.prev.set(child);
         }
@@ -232,20 +242,20 @@ impl Children {
         debug_assert!(child.is_child.get());
         child.is_child.set(false);
         let (prev, next) = (child.prev.get(), child.next.get());
-        // SAFETY: neighbours in the list are there.
+        // SAFETY: neighbours in the list are alive (see the module's head).
         match unsafe { prev.as_ref() } {
             Some(prev) => prev.next.set(next),
             None => self.0 = next,
         }
-        // SAFETY: as above.
+        // SAFETY: neighbours in the list are alive (see the module's head).
         if let Some(next) = unsafe { next.as_ref() } {
             next.prev.set(prev);
         }
     }
 }
 
-/// Nodes that are yet to be ended, each with a reference, linked through `next`. They have been taken out of their parents' lists,
-/// and nobody else puts them anywhere.
+/// Nodes that are still to be ended, each with a reference, linked through `next`. They have left
+/// their parents' lists, so this list alone uses the link.
 struct Rest(*const Node);
 
 impl Rest {
@@ -256,25 +266,27 @@ impl Rest {
 
     fn pop(&mut self) -> Option<NodeRef> {
         let node = NonNull::new(self.0.cast_mut())?;
-        // SAFETY: what was pushed came with a reference.
+        // SAFETY: every pushed node came with a reference.
         self.0 = unsafe { node.as_ref() }.next.get();
         Some(NodeRef(node))
     }
 }
 
 impl NodeRef {
-    /// Gives the reference up; the node, if it was the last.
+    /// Drops the reference; returns the node if it was the last one.
     ///
     /// # Safety
     /// Called once, and the reference is not used afterwards.
     unsafe fn release(&self) -> Option<Box<Node>> {
-        // ORDER: Release, and Acquire by the last one: what others did with it comes before the end.
+        // ORDER: Release; pairs with the Acquire fence of the last release: all uses precede the
+        // end.
         if self.refs.fetch_sub(1, Release) != 1 {
             return None;
         }
         fence(Acquire);
         self.leave();
-        // SAFETY: made from a box; no reference is left, and nobody finds it any more.
+        // SAFETY: `child_of` made it from a box. No reference is left, and the parent's list no
+        // longer has it.
         Some(unsafe { Box::from_raw(self.0.as_ptr()) })
     }
 }
@@ -282,14 +294,14 @@ impl NodeRef {
 impl Deref for NodeRef {
     type Target = Node;
     fn deref(&self) -> &Node {
-        // SAFETY: D1, the reference keeps it.
+        // SAFETY: D1: the reference keeps the node alive.
         unsafe { self.0.as_ref() }
     }
 }
 
 impl Clone for NodeRef {
     fn clone(&self) -> NodeRef {
-        // A program that forgets handles in a loop must not wrap the count.
+        // Leaked clones must not overflow the count.
         if self.refs.fetch_add(1, Relaxed) > isize::MAX as usize {
             std::process::abort();
         }
@@ -298,14 +310,15 @@ impl Clone for NodeRef {
 }
 
 impl Drop for NodeRef {
-    /// With the last reference to a node that to its parent goes, and so on: in a loop, for a chain may be long.
+    /// The last reference to a node drops its reference to the parent, and so on. A loop, because a
+    /// chain may be long.
     fn drop(&mut self) {
-        // SAFETY: the reference is dropped.
+        // SAFETY: the reference is being dropped, so it is not used again.
         let mut last = unsafe { self.release() };
         while let Some(mut node) = last {
             let parent = node.parent.take().map(ManuallyDrop::new);
             drop(node);
-            // SAFETY: taken out above, and not dropped.
+            // SAFETY: the reference was taken out of the node and is never dropped itself.
             last = parent.and_then(|parent| unsafe { parent.release() });
         }
     }

@@ -1,4 +1,6 @@
-//! [`TcpListener`]: where connections come in.
+//! [`TcpListener`]: a socket that accepts TCP connections.
+//!
+//! std's listener blocks the thread. A wait here frees the thread for other goroutines.
 
 use std::io;
 use std::iter::FusedIterator;
@@ -11,9 +13,10 @@ use super::{SocketAddr, TcpStream, ToSocketAddrs, socket};
 use crate::sched::sources::netpoll::{Desc, Side};
 use crate::sys;
 
-/// A socket that accepts TCP connections: `std::net::TcpListener`, for goroutines.
+/// A socket that accepts TCP connections, for goroutines and plain threads.
 ///
-/// To bind, to accept and to go through [`incoming`](TcpListener::incoming) blocks as it says there; nothing else here blocks.
+/// Binding, accepting and iterating over [`incoming`](TcpListener::incoming) block as described
+/// there. Nothing else blocks. See [`std::net::TcpListener`].
 ///
 /// ```
 /// use gosched::net::{TcpListener, TcpStream};
@@ -36,19 +39,20 @@ use crate::sys;
 /// # }
 /// ```
 pub struct TcpListener {
-    // In this order: the poller's state outlives the descriptor.
+    // Fields in this order: the poller's state must outlive the descriptor.
     inner: std::net::TcpListener,
     desc: Desc,
 }
 
 impl TcpListener {
-    /// Listens at the first address that can be had; port 0 is one that is free.
+    /// Listens on the first address that is available; port 0 means a free port.
     ///
-    /// As many connections as the system allows may wait to be accepted. A look-up of a name blocks the goroutine, or the plain
-    /// thread it is called on.
+    /// The queue of pending connections is as long as the system allows. A name lookup blocks the
+    /// calling goroutine or plain thread.
     ///
     /// # Errors
-    /// That of the last address, or of the look-up; [`InvalidInput`](io::ErrorKind::InvalidInput) if there is no address at all.
+    /// The error of the last address, or of the lookup.
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) if there is no address.
     ///
     /// ```
     /// use gosched::net::TcpListener;
@@ -68,15 +72,19 @@ impl TcpListener {
         Ok(TcpListener { inner, desc })
     }
 
-    /// Waits for a connection; several goroutines and threads may do so, and each connection goes to one of them.
+    /// Waits for a connection and accepts it.
     ///
-    /// Blocks the goroutine, or the plain thread it is called on. See the example of [`TcpListener`].
+    /// Several goroutines and threads may wait; each connection goes to one of them. Blocks the
+    /// calling goroutine or plain thread. See the example of [`TcpListener`].
     ///
     /// # Errors
-    /// [`TimedOut`](io::ErrorKind::TimedOut) past the deadline, [`WouldBlock`](io::ErrorKind::WouldBlock) if nothing waits and
-    /// `set_nonblocking(true)` was called, otherwise those of the system. They are about one connection, or pass: it makes sense to
-    /// go on. Where the process or the system has no descriptor left (`EMFILE`, `ENFILE`) the connection keeps waiting and the
-    /// error comes after a pause of some milliseconds, so that a loop which tries again does not spin.
+    /// - [`TimedOut`](io::ErrorKind::TimedOut) after the deadline.
+    /// - [`WouldBlock`](io::ErrorKind::WouldBlock) after `set_nonblocking(true)`, if no connection
+    ///   is pending.
+    /// - Otherwise errors of the system. They concern one connection, or are temporary: a server
+    ///   should continue. If no descriptor is left (`EMFILE`, `ENFILE`), the connection stays
+    ///   pending. The error is then returned after a pause of some milliseconds, so that a retry
+    ///   loop does not spin.
     #[inline]
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let fd = self.inner.as_fd();
@@ -86,9 +94,10 @@ impl TcpListener {
         }
     }
 
-    /// The connections that come in, one after the other, without end: the same as [`accept`](TcpListener::accept) in a loop.
+    /// Returns an endless iterator over incoming connections.
     ///
-    /// Making it blocks nothing; its `next` blocks the goroutine, or the plain thread it is called on.
+    /// It calls [`accept`](TcpListener::accept) in a loop. Its `next` blocks the calling goroutine
+    /// or plain thread; creating it never blocks.
     ///
     /// ```
     /// use gosched::net::{TcpListener, TcpStream};
@@ -107,9 +116,10 @@ impl TcpListener {
         Incoming { listener: self }
     }
 
-    /// As [`incoming`](TcpListener::incoming), with the listener in it.
+    /// Turns the listener into an endless iterator over incoming connections.
     ///
-    /// Making it blocks nothing; its `next` blocks the goroutine, or the plain thread it is called on.
+    /// As [`incoming`](TcpListener::incoming), but it owns the listener. Its `next` blocks the
+    /// calling goroutine or plain thread; creating it never blocks.
     ///
     /// ```
     /// use gosched::net::{TcpListener, TcpStream};
@@ -132,16 +142,18 @@ impl TcpListener {
     }
 
     delegate! {
-        /// The address that it listens at. See the example of [`bind`](TcpListener::bind).
+        /// Returns the local address.
+        ///
+        /// See the example of [`bind`](TcpListener::bind).
         ///
         /// # Errors
-        /// Those of the system.
+        /// Errors of the system.
         fn local_addr(&self) -> io::Result<SocketAddr>;
 
-        /// Sets how many routers a packet of an accepted connection may pass.
+        /// Sets the time to live of accepted connections: how many routers a packet may pass.
         ///
         /// # Errors
-        /// Those of the system.
+        /// Errors of the system.
         ///
         /// ```
         /// use gosched::net::TcpListener;
@@ -156,33 +168,38 @@ impl TcpListener {
         /// ```
         fn set_ttl(&self, ttl: u32) -> io::Result<()>;
 
-        /// How many routers a packet may pass. See the example of [`set_ttl`](TcpListener::set_ttl).
+        /// Returns the time to live: how many routers a packet may pass.
+        ///
+        /// See the example of [`set_ttl`](TcpListener::set_ttl).
         ///
         /// # Errors
-        /// Those of the system.
+        /// Errors of the system.
         fn ttl(&self) -> io::Result<u32>;
 
-        /// Asks for IPv6 alone, which std has given up: it has to be decided before the socket is bound.
+        /// Restricts the socket to IPv6, which always fails on a bound socket.
+        ///
+        /// It is deprecated in std too.
         ///
         /// # Errors
-        /// Those of the system, and there is always one.
+        /// Always an error of the system.
         #[deprecated(note = "this must be set before the socket is bound, when there is no listener yet")]
         #[allow(deprecated)]
         fn set_only_v6(&self, only_v6: bool) -> io::Result<()>;
 
-        /// Whether it takes connections over IPv6 alone.
+        /// Returns whether the socket accepts connections over IPv6 only.
         ///
         /// # Errors
-        /// Those of the system.
+        /// Errors of the system.
         #[deprecated(note = "this must be set before the socket is bound, when there is no listener yet")]
         #[allow(deprecated)]
         fn only_v6(&self) -> io::Result<bool>;
 
-        /// The error that the socket has come across since the last one was told, if any; it is told once. See the example of
-        /// [`set_ttl`](TcpListener::set_ttl).
+        /// Takes the pending error of the socket, if any, and clears it.
+        ///
+        /// See the example of [`set_ttl`](TcpListener::set_ttl).
         ///
         /// # Errors
-        /// Those of the system.
+        /// Errors of the system.
         fn take_error(&self) -> io::Result<Option<io::Error>>;
     }
 
@@ -215,9 +232,10 @@ gosched::run(|| {
     );
 }
 
-/// The connections of a [`TcpListener`], from [`incoming`](TcpListener::incoming); see its example.
+/// An endless iterator over the connections of a [`TcpListener`].
 ///
-/// `next` blocks the goroutine, or the plain thread it is called on, and never returns `None`.
+/// [`incoming`](TcpListener::incoming) returns it; see its example. `next` blocks the calling
+/// goroutine or plain thread, and never returns `None`.
 #[must_use = "iterators are lazy and do nothing unless consumed"]
 #[derive(Debug)]
 pub struct Incoming<'a> {
@@ -234,9 +252,10 @@ impl Iterator for Incoming<'_> {
 
 impl FusedIterator for Incoming<'_> {}
 
-/// The connections of a [`TcpListener`], from [`into_incoming`](TcpListener::into_incoming); see its example.
+/// An endless iterator over connections that owns its [`TcpListener`].
 ///
-/// `next` blocks the goroutine, or the plain thread it is called on, and never returns `None`.
+/// [`into_incoming`](TcpListener::into_incoming) returns it; see its example. `next` blocks the
+/// calling goroutine or plain thread, and never returns `None`.
 #[derive(Debug)]
 pub struct IntoIncoming {
     listener: TcpListener,

@@ -1,13 +1,14 @@
-//! From a value that stands for addresses to the addresses.
+//! Name lookup: turns a value that stands for addresses into the addresses.
 //!
-//! libc resolves names and blocks its thread meanwhile. So a name is looked up in a marked call, and a runtime has a limited number
-//! of those at a time (`Builder::max_lookups`): the goroutines beyond it park in a semaphore, in order, and hold no thread. A literal
-//! address, as a value or as text, needs neither.
+//! libc resolves names, and blocks its thread meanwhile. So a lookup runs in a marked call. Each
+//! runtime limits how many run at the same time (`Builder::max_lookups`). Further goroutines wait
+//! in a semaphore, in order, and hold no thread. A literal address, as a value or as text, needs
+//! neither.
 //!
-//! Lookups end by themselves, by libc's timeouts at the latest. The scheduler relies on that when
-//! the runtime is at its limit of threads: a lookup under way is a thread that comes back
-//! (`watch_room`), so that lookups alone never exhaust the threads. Nor does one that waits for a
-//! thread which others hold in calls of their own: it waits as long as they take.
+//! A lookup always ends, at the latest by libc's timeouts. The scheduler relies on that at its
+//! limit of threads: a running lookup is a thread that becomes free again (`watch_room`). So
+//! lookups alone never exhaust the threads. A lookup that waits for a thread does not exhaust them
+//! either. It waits as long as the calls take that hold the threads.
 
 use std::any::TypeId;
 use std::io;
@@ -20,15 +21,15 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::sched::model::current::current_g;
 use crate::sync::Semaphore;
 
-/// Threads that lookups leave to the rest of a runtime, beside one for each P.
+/// Threads that lookups leave to the rest of a runtime, in addition to one for each P.
 const THREADS_LEFT: u32 = 4;
 
 /// The lookups of a runtime.
 pub(crate) struct Lookups {
     permits: Semaphore,
-    /// Marked calls that look up a name.
+    /// Lookups that run in a marked call.
     under_way: AtomicU32,
-    /// Lookups that are about to begin such a call, and may have to wait for a thread.
+    /// Lookups that are about to enter such a call, and may wait for a thread.
     pub(crate) waiting: AtomicU32,
 }
 
@@ -42,7 +43,7 @@ impl Lookups {
         }
     }
 
-    /// Threads that are in a lookup. CONTEXT: any.
+    /// The number of threads in a lookup. CONTEXT: any.
     pub(crate) fn under_way(&self) -> u32 {
         self.under_way.load(Relaxed)
     }
@@ -50,7 +51,7 @@ impl Lookups {
     fn run<T>(&self, f: impl FnOnce() -> T) -> T {
         let _permit = self.permits.acquire();
         let waiting = Counted::new(&self.waiting);
-        // In the call, not around it: a lookup that waits for a thread does not come back by itself.
+        // Inside the call, not around it: a lookup that waits for a thread does not end by itself.
         crate::blocking(|| {
             let _under_way = Counted::new(&self.under_way);
             drop(waiting);
@@ -59,7 +60,7 @@ impl Lookups {
     }
 }
 
-/// Counted until dropped.
+/// Adds one to a counter until it is dropped.
 struct Counted<'a>(&'a AtomicU32);
 
 impl Counted<'_> {
@@ -75,7 +76,7 @@ impl Drop for Counted<'_> {
     }
 }
 
-/// The addresses that `addr` stands for. Parks the goroutine while a name is looked up.
+/// Returns the addresses that `addr` stands for. Parks the goroutine during a name lookup.
 pub(super) fn look_up<A: ToSocketAddrs>(addr: A) -> io::Result<Found<A::Iter>> {
     if is_address::<A>() {
         return addr.to_socket_addrs().map(Found::All);
@@ -90,7 +91,7 @@ pub(super) fn look_up<A: ToSocketAddrs>(addr: A) -> io::Result<Found<A::Iter>> {
     }
 }
 
-/// Calls `f` with each address until it succeeds; the error is the last one, as std's is.
+/// Calls `f` with each address until it succeeds. Otherwise returns the last error, as std does.
 pub(super) fn with_each<A: ToSocketAddrs, T>(
     addr: A,
     mut f: impl FnMut(SocketAddr) -> io::Result<T>,
@@ -126,8 +127,8 @@ impl<I: Iterator<Item = SocketAddr>> Iterator for Found<I> {
     }
 }
 
-/// Whether it is one of std's types that hold addresses, or a reference to one. Any other type may
-/// look a name up, whatever it returns.
+/// Whether `A` is one of std's address types, or a reference to one. Any other type may look up a
+/// name.
 #[inline]
 fn is_address<A>() -> bool {
     is_or_refers_to::<A, SocketAddr>()
@@ -145,9 +146,10 @@ fn is_or_refers_to<A, T>() -> bool {
     id == id_of::<T>() || id == id_of::<&T>() || id == id_of::<&&T>()
 }
 
-/// The literal address in one of std's types for names, or in a reference to one.
+/// Parses the literal address in one of std's types for names, or in a reference to one.
 fn parse_text<'a, A>(addr: &'a A) -> Option<SocketAddr> {
-    // SAFETY: lifetimes in the types that are asked for are those of the borrow.
+    // SAFETY: all types in the calls of `view` are covariant, and their lifetimes are that of the
+    // borrow.
     let text: Option<&'a str> = unsafe {
         None.or_else(|| view::<A, &'a str>(addr).copied())
             .or_else(|| view::<A, &'a &'a str>(addr).copied().copied())
@@ -157,7 +159,8 @@ fn parse_text<'a, A>(addr: &'a A) -> Option<SocketAddr> {
     if let Some(text) = text {
         return text.parse().ok();
     }
-    // SAFETY: as for `text`.
+    // SAFETY: all types in the calls of `view` are covariant, and their lifetimes are that of the
+    // borrow.
     let (host, port): (&'a str, u16) = unsafe {
         None.or_else(|| view::<A, (&'a str, u16)>(addr).copied())
             .or_else(|| view::<A, &'a (&'a str, u16)>(addr).copied().copied())
@@ -168,21 +171,22 @@ fn parse_text<'a, A>(addr: &'a A) -> Option<SocketAddr> {
     Some(SocketAddr::new(ip, port))
 }
 
-/// The value as a `T`, if it is one but for lifetimes.
+/// Returns the value as a `T`, if both types are equal except for lifetimes.
 ///
 /// # Safety
-/// `T` is covariant, and its lifetimes are no longer than `'a`.
+/// `T` is covariant, and its lifetimes are not longer than `'a`.
 #[inline]
 unsafe fn view<'a, A, T: 'a>(value: &'a A) -> Option<&'a T> {
     if id_of::<A>() != id_of::<T>() {
         return None;
     }
-    // SAFETY: the types are the same but for lifetimes, so the layouts are. The lifetimes in `A` are at least as long as `'a`, for
-    // which `value` is borrowed, and those in `T` are no longer (the caller's promise).
+    // SAFETY: the types are equal except for lifetimes, so they have the same layout. The lifetimes
+    // in `A` are at least `'a`, because `value` is borrowed for `'a`. The caller guarantees that
+    // the lifetimes in `T` are not longer.
     Some(unsafe { &*(&raw const *value).cast::<T>() })
 }
 
-/// The identity of a type, whatever its lifetimes.
+/// The identity of a type, ignoring its lifetimes.
 #[inline]
 fn id_of<T>() -> TypeId {
     trait Identity {
@@ -202,8 +206,8 @@ fn id_of<T>() -> TypeId {
     }
 
     let identity: &dyn Identity = &PhantomData::<T>;
-    // SAFETY: only the bound on lifetimes changes. The value has no contents, and `id` uses none: a `TypeId` is that of the type with
-    // its lifetimes erased.
+    // SAFETY: only the lifetime bound changes. `PhantomData` has no contents, and `id` reads none:
+    // a `TypeId` identifies the type with erased lifetimes.
     let identity = unsafe { mem::transmute::<&dyn Identity, &(dyn Identity + 'static)>(identity) };
     identity.id()
 }
@@ -217,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    #[allow(clippy::needless_borrows_for_generic_args)] // references are types of their own here
+    #[allow(clippy::needless_borrows_for_generic_args)] // references are distinct types here
     fn addresses_are_told_from_names() {
         let (v4, v6) = (Ipv4Addr::LOCALHOST, Ipv6Addr::LOCALHOST);
         let addr = SocketAddr::from((v4, 80));
@@ -243,8 +247,8 @@ mod tests {
         assert!(!is_literal(("localhost", 80)) && !is_literal(("127.0.0.1:80".to_owned(), 80)));
     }
 
-    /// A type of the user's that returns what std's addresses return may have to look it up all the
-    /// same.
+    /// A user's type may look up a name, even if it returns the same iterator as std's address
+    /// types.
     #[test]
     fn types_of_users_are_no_addresses() {
         struct Name;
@@ -258,7 +262,7 @@ mod tests {
         assert!(!is_literal(Name) && !is_literal(&Name));
     }
 
-    /// A text that lives shorter than the program.
+    /// A text with a lifetime shorter than `'static`.
     #[test]
     fn lifetimes_do_not_matter() {
         let owned = String::from("127.0.0.1:80");

@@ -1,7 +1,8 @@
-//! TCP and UDP: `std::net`, for goroutines.
+//! TCP and UDP sockets with the API of [`std::net`], for goroutines.
 //!
-//! Ordinary blocking reads and writes, and a goroutine for each connection: who waits costs no thread. All types work from plain
-//! threads too, in any mixture, and across runtimes.
+//! A wait blocks only the goroutine, so each connection can have a goroutine with ordinary blocking
+//! reads and writes. All types also work on plain threads, mixed with goroutines, and across
+//! runtimes.
 //!
 //! ```
 //! use gosched::net::{TcpListener, TcpStream};
@@ -29,19 +30,24 @@
 //! ```
 //!
 //! # What differs from std
-//! - [`TcpStream::set_deadline`] and its kin, as in Go: a moment after which reads and writes fail with
-//!   [`TimedOut`](std::io::ErrorKind::TimedOut), shared by all clones of a socket, and for a listener the end of `accept`. A
-//!   timeout (`set_read_timeout`) fails with [`WouldBlock`](std::io::ErrorKind::WouldBlock), as std's does on Linux.
-//! - To the kernel every socket is non-blocking. `set_nonblocking`, timeouts and deadlines are kept by this crate, for all clones of
-//!   a socket. Conversions to and from std's types carry the flag and the timeouts over; deadlines end there. A descriptor and its
-//!   duplicates share the kernel's flag, so convert all clones of a socket or none.
-//! - A read of a stream into an empty buffer returns `Ok(0)` at once, as in Go. std's waits until there is data, or for its timeout.
-//!   A datagram socket consumes a datagram even into an empty buffer, as std's does.
-//! - A name is looked up in a [`blocking`](crate::blocking()) call, by 500 goroutines of a runtime at a time unless
-//!   [`Builder::max_lookups`](crate::Builder::max_lookups) says otherwise; the others wait in order. A literal address, as a value or
-//!   as text, needs no such call.
+//! - [`TcpStream::set_deadline`] and its relatives set a deadline, as in Go. After it reads and
+//!   writes fail with [`TimedOut`](std::io::ErrorKind::TimedOut); so does `accept` of a listener.
+//!   All clones of a socket share it. A timeout (`set_read_timeout`) fails with
+//!   [`WouldBlock`](std::io::ErrorKind::WouldBlock), as in std on Linux.
+//! - Every socket is non-blocking for the kernel: the raw descriptor has `O_NONBLOCK` set. This
+//!   crate implements `set_nonblocking`, timeouts and deadlines, for all clones of a socket.
+//!   Conversions to and from std's types keep the flag and the timeouts, and drop the deadlines. A
+//!   descriptor and its duplicates share the kernel's flag, so convert all clones of a socket or
+//!   none.
+//! - A read from a stream into an empty buffer returns `Ok(0)` at once, as in Go. std waits for
+//!   data or for its timeout. A datagram socket consumes a datagram even into an empty buffer, as
+//!   in std.
+//! - A name lookup is a [`blocking`](crate::blocking()) call. At most 500 goroutines of a runtime
+//!   look up names at the same time; further ones wait in order.
+//!   [`Builder::max_lookups`](crate::Builder::max_lookups) changes the limit. A literal address, as
+//!   a value or as text, needs no lookup.
 //!
-//! Addresses, `Shutdown` and [`ToSocketAddrs`] are std's own.
+//! Addresses, `Shutdown` and [`ToSocketAddrs`] are re-exported from std.
 
 mod listener;
 pub(crate) mod lookup;

@@ -1,13 +1,14 @@
-//! What all sockets have in common: how they come in and go out, and what they do alike.
+//! The common part of all sockets: conversion from and to std's types, and shared methods.
 //!
-//! A socket is std's, non-blocking in the kernel, beside the state that its clones share (`Desc`): who waits, deadlines, timeouts,
-//! and whether its user wants it non-blocking.
+//! It exists so that TCP, UDP and Unix sockets behave the same. A socket is std's socket,
+//! non-blocking in the kernel, plus a `Desc`. Clones share the `Desc`: waiters, deadlines,
+//! timeouts, and the user's choice of non-blocking.
 //!
 //! ```text
-//!              kernel's O_NONBLOCK   kernel's timeouts        Desc
-//!  adopt       is set                are left                 flag as it was in the kernel, timeouts from there
-//!  in here     set                   of no effect             decides
-//!  release     as the flag says      as in the Desc           forgotten
+//!              kernel's O_NONBLOCK   kernel's timeouts   Desc
+//!  adopt       is set                unchanged           takes flag and timeouts from the kernel
+//!  in use      set                   no effect           decides
+//!  release     set from the Desc     set from the Desc   is dropped
 //! ```
 
 use std::io;
@@ -18,19 +19,20 @@ use crate::sched::sources::netpoll::{Desc, Side};
 use crate::sys;
 use crate::sys::SocketTimeout;
 
-/// How long `accept` waits before it reports that there is no room for another connection.
+/// How long `accept` pauses before it reports that the system cannot accept another connection.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The state of a descriptor that comes from outside. One that is no socket gets one too, and whatever errors it gives.
+/// Makes the state of a descriptor from outside. A descriptor that is not a socket also gets one,
+/// and its operations return the kernel's errors.
 pub(crate) fn adopt(fd: BorrowedFd<'_>) -> Desc {
     let desc = Desc::new();
     match sys::is_nonblocking(fd) {
         Ok(true) => desc.set_nonblocking(true),
-        // One that refuses shows it when it is used.
+        // A descriptor that refuses reports its error when it is used.
         Ok(false) | Err(_) => drop(sys::set_nonblocking(fd, true)),
     }
-    // Not a connection: whoever had it may have another descriptor for it, put a protocol on top
-    // with that, or take urgent data.
+    // Not for a connection: its previous owner may have another descriptor for it. With that it may
+    // add a protocol on top, or receive urgent data.
     if sys::is_plain_listener(fd) {
         desc.set_plain();
     }
@@ -43,7 +45,8 @@ pub(crate) fn adopt(fd: BorrowedFd<'_>) -> Desc {
     desc
 }
 
-/// Makes a descriptor what std expects, before it leaves. No other clone may need it to be as it was.
+/// Sets a descriptor up as std expects it, before it leaves. No other clone may rely on the old
+/// settings.
 pub(crate) fn release(desc: Desc, fd: BorrowedFd<'_>) {
     for (side, which) in SIDES {
         sys::set_socket_timeout(fd, which, desc.timeout(side));
@@ -60,8 +63,9 @@ const SIDES: [(Side, SocketTimeout); 2] = [
     (Side::Write, SocketTimeout::Send),
 ];
 
-/// Writes to a stream until all `len` bytes are gone, as a write that blocks in the kernel does; `op(done)` writes what comes after
-/// the first `done` bytes. Ends early at an error, a timeout, a deadline, or where it would block and must not.
+/// Writes to a stream until all `len` bytes are sent, as a blocking write of the kernel does.
+/// `op(done)` writes the bytes after the first `done`. Stops early at an error, a timeout or a
+/// deadline, or if it would block on a non-blocking socket.
 #[inline]
 pub(crate) fn write_whole(
     desc: &Desc,
@@ -92,7 +96,8 @@ fn write_rest(
             break;
         }
         let more = desc.write(fd, || {
-            // An error is told once. This write has something else to tell, the next one or a reader has not.
+            // The kernel reports an error only once. This write returns a count, so the error must
+            // stay for the next write or a reader.
             if sys::has_error(fd) { Ok(0) } else { op(done) }
         });
         match more {
@@ -103,8 +108,8 @@ fn write_rest(
     done
 }
 
-/// The buffers from the first on that has room. The kernel takes so many buffers at most: were
-/// those all empty, nothing read would look like the end of the stream.
+/// Skips the leading buffers without space. The kernel accepts a limited number of buffers. If all
+/// of them were empty, the read of 0 bytes would look like the end of the stream.
 pub(crate) fn with_room<'b, 'a>(
     bufs: &'b mut [io::IoSliceMut<'a>],
 ) -> &'b mut [io::IoSliceMut<'a>] {
@@ -112,18 +117,19 @@ pub(crate) fn with_room<'b, 'a>(
     &mut bufs[first.unwrap_or(0)..]
 }
 
-/// How many bytes one read may bring into a list of buffers: the kernel takes so many buffers at most, and so many bytes.
+/// The maximum number of bytes that one read returns for a list of buffers. The kernel limits the
+/// number of buffers and of bytes.
 pub(crate) fn receivable(bufs: &[io::IoSliceMut<'_>]) -> usize {
     let lens = bufs.iter().take(sys::IOV_MAX).map(|buf| buf.len());
     total(lens).min(sys::RW_MAX)
 }
 
-/// The bytes in a list of buffers.
+/// The number of bytes in a list of buffers.
 pub(crate) fn total(lens: impl Iterator<Item = usize>) -> usize {
     lens.fold(0, usize::saturating_add)
 }
 
-/// Which buffer has the byte at `at`, and where; there is one.
+/// Returns the buffer with the byte at `at`, and the position in it. Such a byte exists.
 pub(crate) fn locate(bufs: &[io::IoSlice<'_>], mut at: usize) -> (usize, usize) {
     for (i, buf) in bufs.iter().enumerate() {
         if at < buf.len() {
@@ -134,8 +140,8 @@ pub(crate) fn locate(bufs: &[io::IoSlice<'_>], mut at: usize) -> (usize, usize) 
     (bufs.len(), 0)
 }
 
-/// The error of an `accept`. Where there is no room for another connection the next call fails the same way at once, so it is
-/// returned after a pause, unless the listener is not to block.
+/// Handles the error of an `accept`. If the system cannot accept another connection, the next call
+/// fails the same way at once. So this pauses first, unless the listener is non-blocking.
 pub(crate) fn accept_failed(desc: &Desc, error: io::Error) -> io::Error {
     let full = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
     if error.raw_os_error().is_some_and(|e| full.contains(&e)) && !desc.is_nonblocking() {
@@ -144,7 +150,7 @@ pub(crate) fn accept_failed(desc: &Desc, error: io::Error) -> io::Error {
     error
 }
 
-/// Methods that do not block, and are std's.
+/// Methods that never block and call std's method.
 macro_rules! delegate {
     ($( $(#[$doc:meta])* fn $name:ident(&self $(, $arg:ident: $type:ty)*) -> $result:ty; )*) => {
         $(
@@ -159,12 +165,14 @@ macro_rules! delegate {
 /// `set_nonblocking` and `try_clone`.
 macro_rules! shared_state {
     ($socket:ident, $blocks:literal, $example:literal) => {
-        /// Another handle to the same socket: what is set on one holds for both, deadlines, timeouts and `set_nonblocking` too.
+        /// Creates a new handle to the same socket.
         ///
-        /// Blocks nothing. Handles may be used by several goroutines and threads at a time. The socket is closed with the last one.
+        /// The handles share all settings, also deadlines, timeouts and `set_nonblocking`. Several
+        /// goroutines and threads may use them at the same time. The socket is closed with the last
+        /// handle. Never blocks.
         ///
         /// # Errors
-        /// Those of the system, if it has no descriptor left.
+        /// Errors of the system, if no descriptor is left.
         ///
         #[doc = $example]
         pub fn try_clone(&self) -> io::Result<$socket> {
@@ -174,12 +182,13 @@ macro_rules! shared_state {
             })
         }
 
-        #[doc = concat!("Makes ", $blocks, " fail with [`WouldBlock`](io::ErrorKind::WouldBlock) where they would wait, or wait again.")]
+        #[doc = concat!("Makes ", $blocks, " fail instead of waiting, if `nonblocking` is true.")]
         ///
-        /// Blocks nothing itself. See the example of [`try_clone`](Self::try_clone).
+        /// The error is [`WouldBlock`](io::ErrorKind::WouldBlock). Never blocks. See the example of
+        /// [`try_clone`](Self::try_clone).
         ///
         /// # Errors
-        /// None; the result is std's.
+        /// None. The result type is std's.
         pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
             self.desc.set_nonblocking(nonblocking);
             Ok(())
@@ -187,85 +196,90 @@ macro_rules! shared_state {
     };
 }
 
-/// Timeouts, std's way, and deadlines, Go's way, of a socket that is read and written.
+/// Timeouts as in std, and deadlines as in Go, of a socket that is read and written.
 macro_rules! timeouts {
     ($arg:ident, $example:literal) => {
-        /// Lets each read wait for this long, then fail with [`WouldBlock`](io::ErrorKind::WouldBlock); `None`: for ever.
+        /// Sets the read timeout; `None` means no timeout.
         ///
-        #[doc = concat!("Blocks nothing itself. See the example of ", $example, ".")]
+        /// A read that waits longer fails with [`WouldBlock`](io::ErrorKind::WouldBlock).
+        #[doc = concat!("Never blocks. See the example of ", $example, ".")]
         ///
         /// # Errors
-        /// [`InvalidInput`](io::ErrorKind::InvalidInput) for a timeout of zero.
+        /// [`InvalidInput`](io::ErrorKind::InvalidInput) if the timeout is zero.
         pub fn set_read_timeout(&self, $arg: Option<Duration>) -> io::Result<()> {
             self.desc.set_timeout(Side::Read, $arg)
         }
 
-        /// Lets each write wait for this long, then fail with [`WouldBlock`](io::ErrorKind::WouldBlock); `None`: for ever.
+        /// Sets the write timeout; `None` means no timeout.
         ///
-        #[doc = concat!("Blocks nothing itself. See the example of ", $example, ".")]
+        /// A write that waits longer fails with [`WouldBlock`](io::ErrorKind::WouldBlock).
+        #[doc = concat!("Never blocks. See the example of ", $example, ".")]
         ///
         /// # Errors
-        /// [`InvalidInput`](io::ErrorKind::InvalidInput) for a timeout of zero.
+        /// [`InvalidInput`](io::ErrorKind::InvalidInput) if the timeout is zero.
         pub fn set_write_timeout(&self, $arg: Option<Duration>) -> io::Result<()> {
             self.desc.set_timeout(Side::Write, $arg)
         }
 
-        /// How long a read waits; `None`: for ever.
+        /// Returns the read timeout; `None` means no timeout.
         ///
-        #[doc = concat!("Blocks nothing. See the example of ", $example, ".")]
+        #[doc = concat!("Never blocks. See the example of ", $example, ".")]
         ///
         /// # Errors
-        /// None; the result is std's.
+        /// None. The result type is std's.
         pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
             Ok(self.desc.timeout(Side::Read))
         }
 
-        /// How long a write waits; `None`: for ever.
+        /// Returns the write timeout; `None` means no timeout.
         ///
-        #[doc = concat!("Blocks nothing. See the example of ", $example, ".")]
+        #[doc = concat!("Never blocks. See the example of ", $example, ".")]
         ///
         /// # Errors
-        /// None; the result is std's.
+        /// None. The result type is std's.
         pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
             Ok(self.desc.timeout(Side::Write))
         }
 
-        /// Sets the moment from which reads and writes fail with [`TimedOut`](io::ErrorKind::TimedOut); `None`: never.
+        /// Sets the deadline of reads and writes; `None` means no deadline.
         ///
-        /// Both [`set_read_deadline`](Self::set_read_deadline) and [`set_write_deadline`](Self::set_write_deadline).
+        /// It combines [`set_read_deadline`](Self::set_read_deadline) and
+        /// [`set_write_deadline`](Self::set_write_deadline).
         ///
-        #[doc = concat!("Blocks nothing itself. See the example of ", $example, ".")]
+        #[doc = concat!("Never blocks. See the example of ", $example, ".")]
         ///
         /// # Errors
-        /// None so far.
+        /// None at present.
         pub fn set_deadline(&self, deadline: Option<Instant>) -> io::Result<()> {
             self.desc.set_deadline(Side::Read, deadline);
             self.desc.set_deadline(Side::Write, deadline);
             Ok(())
         }
 
-        /// Sets the moment from which reads fail with [`TimedOut`](io::ErrorKind::TimedOut); `None`: never.
+        /// Sets the deadline of reads; `None` means no deadline.
         ///
-        /// Unlike a timeout it is one moment for all reads, those that wait already too, on all clones of the socket. Past it a
-        /// read fails at once, even if there is something to read; set again or cleared it counts no more.
+        /// After the deadline reads fail with [`TimedOut`](io::ErrorKind::TimedOut), even if data
+        /// is available. Unlike a timeout, it is one point in time for all reads on all clones of
+        /// the socket, also for reads that wait already. A new deadline replaces it.
         ///
-        #[doc = concat!("Blocks nothing itself. See the example of ", $example, ".")]
+        #[doc = concat!("Never blocks. See the example of ", $example, ".")]
         ///
         /// # Errors
-        /// None so far.
+        /// None at present.
         pub fn set_read_deadline(&self, deadline: Option<Instant>) -> io::Result<()> {
             self.desc.set_deadline(Side::Read, deadline);
             Ok(())
         }
 
-        /// Sets the moment from which writes fail with [`TimedOut`](io::ErrorKind::TimedOut); `None`: never.
+        /// Sets the deadline of writes; `None` means no deadline.
         ///
-        /// As [`set_read_deadline`](Self::set_read_deadline). A write that has got rid of some bytes by then returns their number.
+        /// It works as [`set_read_deadline`](Self::set_read_deadline). A write that has sent some
+        /// bytes by then returns their number.
         ///
-        #[doc = concat!("Blocks nothing itself. See the example of ", $example, ".")]
+        #[doc = concat!("Never blocks. See the example of ", $example, ".")]
         ///
         /// # Errors
-        /// None so far.
+        /// None at present.
         pub fn set_write_deadline(&self, deadline: Option<Instant>) -> io::Result<()> {
             self.desc.set_deadline(Side::Write, deadline);
             Ok(())
@@ -276,37 +290,38 @@ macro_rules! timeouts {
 /// The deadline of a listener.
 macro_rules! accept_deadline {
     ($example:literal) => {
-        /// Sets the moment from which `accept` fails with [`TimedOut`](io::ErrorKind::TimedOut); `None`: never.
+        /// Sets the deadline of `accept`; `None` means no deadline.
         ///
-        /// Blocks nothing itself. It holds for all clones of the listener and for those who wait already. Past it `accept` fails at
-        /// once, even if a connection waits; set again or cleared it counts no more. Accepted streams have no deadline.
+        /// After the deadline `accept` fails with [`TimedOut`](io::ErrorKind::TimedOut), even if a
+        /// connection is pending. It applies to all clones of the listener, also to calls that wait
+        /// already. A new deadline replaces it. Accepted streams have no deadline. Never blocks.
         ///
         #[doc = $example]
         ///
         /// # Errors
-        /// None so far.
+        /// None at present.
         pub fn set_deadline(&self, deadline: Option<Instant>) -> io::Result<()> {
             self.desc.set_deadline(Side::Read, deadline);
             Ok(())
         }
 
-        /// The same as [`set_deadline`](Self::set_deadline): a listener does nothing but accept.
+        /// The same as [`set_deadline`](Self::set_deadline): a listener only accepts.
         ///
-        /// Blocks nothing itself. See the example of [`set_deadline`](Self::set_deadline).
+        /// Never blocks. See the example of [`set_deadline`](Self::set_deadline).
         ///
         /// # Errors
-        /// None so far.
+        /// None at present.
         pub fn set_read_deadline(&self, deadline: Option<Instant>) -> io::Result<()> {
             self.set_deadline(deadline)
         }
 
-        /// Of no effect: a listener does not write.
+        /// Has no effect: a listener does not write.
         ///
-        /// Blocks nothing. It is there because streams have it: see the example of [`set_deadline`](Self::set_deadline) for what does
-        /// have an effect.
+        /// It exists because streams have it. Never blocks. See the example of
+        /// [`set_deadline`](Self::set_deadline).
         ///
         /// # Errors
-        /// None so far.
+        /// None at present.
         pub fn set_write_deadline(&self, deadline: Option<Instant>) -> io::Result<()> {
             self.desc.set_deadline(Side::Write, deadline);
             Ok(())
@@ -314,7 +329,7 @@ macro_rules! accept_deadline {
     };
 }
 
-/// `Read` and `Write` of a stream and of a reference to it, over its `read_from` and so on.
+/// `Read` and `Write` of a stream and of a reference to it, by its `read_to` and `write_from`.
 macro_rules! stream_io {
     ($($socket:ty),*) => {
         $(
@@ -371,10 +386,10 @@ macro_rules! stream_writes {
     };
 }
 
-/// Descriptors and std's type, in and out, and what it looks like.
+/// Conversions from and to descriptors and std's type, and `Debug`.
 macro_rules! descriptor {
     ($socket:ident, $std:ty) => {
-        // As std's: no panic happens while its state is in between.
+        // As in std: no panic leaves its state inconsistent.
         impl std::panic::UnwindSafe for $socket {}
         impl std::panic::RefUnwindSafe for $socket {}
 
@@ -400,7 +415,7 @@ macro_rules! descriptor {
             }
         }
 
-        /// Blocks again, for whoever has the descriptor, unless `set_nonblocking(true)` was called.
+        /// The descriptor becomes blocking again, unless `set_nonblocking(true)` was called.
         impl From<$socket> for $std {
             fn from(socket: $socket) -> Self {
                 let $socket { inner, desc } = socket;
@@ -409,7 +424,7 @@ macro_rules! descriptor {
             }
         }
 
-        /// Takes over whether it is non-blocking, and its timeouts.
+        /// Takes the non-blocking flag and the timeouts over from the socket.
         impl From<$std> for $socket {
             fn from(inner: $std) -> Self {
                 let desc = socket::adopt(inner.as_fd());
@@ -417,21 +432,21 @@ macro_rules! descriptor {
             }
         }
 
-        /// Blocks again, for whoever has the descriptor, unless `set_nonblocking(true)` was called.
+        /// The descriptor becomes blocking again, unless `set_nonblocking(true)` was called.
         impl From<$socket> for OwnedFd {
             fn from(socket: $socket) -> Self {
                 <$std>::from(socket).into()
             }
         }
 
-        /// Takes over whether it is non-blocking, and its timeouts.
+        /// Takes the non-blocking flag and the timeouts over from the descriptor.
         impl From<OwnedFd> for $socket {
             fn from(fd: OwnedFd) -> Self {
                 <$std>::from(fd).into()
             }
         }
 
-        /// Blocks again, for whoever has the descriptor, unless `set_nonblocking(true)` was called.
+        /// The descriptor becomes blocking again, unless `set_nonblocking(true)` was called.
         impl IntoRawFd for $socket {
             fn into_raw_fd(self) -> RawFd {
                 <$std>::from(self).into_raw_fd()
@@ -440,7 +455,8 @@ macro_rules! descriptor {
 
         impl FromRawFd for $socket {
             unsafe fn from_raw_fd(fd: RawFd) -> Self {
-                // SAFETY: the caller's promise is the one that is asked for: the descriptor is open and its own (D10).
+                // SAFETY: the caller guarantees what std's `from_raw_fd` requires: the descriptor
+                // is open, and no other value owns it (D10).
                 unsafe { <$std>::from_raw_fd(fd) }.into()
             }
         }
@@ -471,7 +487,7 @@ mod tests {
         let bufs: Vec<_> = bytes.chunks_mut(1).map(io::IoSliceMut::new).collect();
         assert_eq!(receivable(&bufs[..1000]), 1000);
         assert_eq!(receivable(&bufs), 1024);
-        // More than the kernel reads at once, in address space that is never touched.
+        // More than one read of the kernel returns, in address space that is never touched.
         let mut many = vec![0; sys::RW_MAX + 1];
         assert_eq!(receivable(&[io::IoSliceMut::new(&mut many)]), sys::RW_MAX);
     }

@@ -1,4 +1,6 @@
-//! [`TcpStream`]: one connection.
+//! [`TcpStream`]: one TCP connection.
+//!
+//! std's stream blocks the thread. A wait here frees the thread for other goroutines.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
@@ -11,13 +13,16 @@ use super::{Shutdown, SocketAddr, ToSocketAddrs, socket};
 use crate::sched::sources::netpoll::{Desc, Side};
 use crate::sys;
 
-/// A TCP connection: `std::net::TcpStream`, for goroutines.
+/// A TCP connection, for goroutines and plain threads.
 ///
-/// To connect, to read (and [`peek`](TcpStream::peek)) and to write blocks the goroutine, or the plain thread it is done on;
-/// nothing else here blocks, unless [`set_linger`](TcpStream::set_linger) makes the last drop do so. A read into an empty buffer
-/// returns `Ok(0)` at once, whatever the deadline (std's waits for data first). Any number may use one stream
-/// at a time, through references or clones. Dropping the last clone closes the connection; what has been written is still
-/// delivered.
+/// Connecting, reading, [`peek`](TcpStream::peek) and writing block the calling goroutine or plain
+/// thread. Nothing else blocks, except the last drop after [`set_linger`](TcpStream::set_linger). A
+/// read into an empty buffer returns `Ok(0)` at once, even after the deadline; std waits for data
+/// first.
+///
+/// Several goroutines and threads may use one stream at the same time, through references or
+/// clones. Dropping the last clone closes the connection. Written data is still delivered. See
+/// [`std::net::TcpStream`].
 ///
 /// ```
 /// use gosched::net::{TcpListener, TcpStream};
@@ -39,18 +44,20 @@ use crate::sys;
 /// # }
 /// ```
 pub struct TcpStream {
-    // In this order: the poller's state outlives the descriptor.
+    // Fields in this order: the poller's state must outlive the descriptor.
     inner: std::net::TcpStream,
     desc: Desc,
 }
 
 impl TcpStream {
-    /// Connects to the first address that answers; a name is looked up first.
+    /// Connects to the first address that accepts the connection.
     ///
-    /// Blocks the goroutine, or the plain thread it is called on, until the connection stands or the last address has refused.
+    /// A name is looked up first. Blocks the calling goroutine or plain thread until the connection
+    /// is established or the last address has failed.
     ///
     /// # Errors
-    /// That of the last address, or of the look-up; [`InvalidInput`](io::ErrorKind::InvalidInput) if there is no address at all.
+    /// The error of the last address, or of the lookup.
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) if there is no address.
     ///
     /// ```
     /// use gosched::net::{TcpListener, TcpStream};
@@ -69,13 +76,14 @@ impl TcpStream {
         with_each(addr, |addr| TcpStream::connect_within(&addr, None))
     }
 
-    /// Connects to one address, or gives up after `timeout`.
+    /// Connects to one address, with a timeout.
     ///
-    /// Blocks the goroutine, or the plain thread it is called on, for no longer than that.
+    /// Blocks the calling goroutine or plain thread for at most `timeout`.
     ///
     /// # Errors
-    /// [`TimedOut`](io::ErrorKind::TimedOut) if nothing has come of it in time, [`InvalidInput`](io::ErrorKind::InvalidInput) for a
-    /// timeout of zero, and those of the connection.
+    /// [`TimedOut`](io::ErrorKind::TimedOut) after the timeout,
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) if the timeout is zero, otherwise the error of
+    /// the connection.
     ///
     /// ```
     /// use gosched::net::{TcpListener, TcpStream};
@@ -95,7 +103,8 @@ impl TcpStream {
 
     fn connect_within(addr: &SocketAddr, timeout: Option<Duration>) -> io::Result<TcpStream> {
         let stream = TcpStream::fresh(sys::tcp_socket(addr)?, true);
-        // Its write timeout, as long as nobody else can write.
+        // The write timeout serves as the timeout of the connection: no other goroutine can write
+        // yet.
         stream.desc.set_timeout(Side::Write, timeout)?;
         let fd = stream.inner.as_fd();
         if !sys::connect_begin(fd, addr)? {
@@ -117,7 +126,8 @@ impl TcpStream {
         Ok(stream)
     }
 
-    /// Around a descriptor that this crate has opened, non-blocking; `is_plain`: for TCP alone.
+    /// Wraps a non-blocking descriptor that this crate has opened. `is_plain`: no protocol on top
+    /// of TCP.
     pub(super) fn fresh(fd: OwnedFd, is_plain: bool) -> TcpStream {
         let desc = Desc::new();
         if is_plain {
@@ -130,18 +140,19 @@ impl TcpStream {
     }
 
     delegate! {
-        /// The address of the other side.
+        /// Returns the remote address.
         ///
         /// # Errors
-        /// [`NotConnected`](io::ErrorKind::NotConnected) after the other side has reset the connection.
+        /// [`NotConnected`](io::ErrorKind::NotConnected) after the other side has reset the
+        /// connection.
         ///
         /// See the example of [`connect`](TcpStream::connect).
         fn peer_addr(&self) -> io::Result<SocketAddr>;
 
-        /// The address of this side.
+        /// Returns the local address.
         ///
         /// # Errors
-        /// Those of the system.
+        /// Errors of the system.
         ///
         /// ```
         /// use gosched::net::{TcpListener, TcpStream};
@@ -157,12 +168,13 @@ impl TcpStream {
         /// ```
         fn local_addr(&self) -> io::Result<SocketAddr>;
 
-        /// Ends reading, writing or both, for all clones; whoever waits in one is woken and sees the end.
+        /// Shuts down reading, writing or both, for all clones.
         ///
-        /// After the end of writing the other side reads what is on its way and then the end.
+        /// Waiting reads and writes return and see the end of the stream. After a shutdown of
+        /// writing the other side reads the data under way, and then the end.
         ///
         /// # Errors
-        /// [`NotConnected`](io::ErrorKind::NotConnected) if there is no connection any more.
+        /// [`NotConnected`](io::ErrorKind::NotConnected) if the connection no longer exists.
         ///
         /// ```
         /// use gosched::net::{Shutdown, TcpListener, TcpStream};
@@ -189,10 +201,10 @@ impl TcpStream {
         /// ```
         fn shutdown(&self, how: Shutdown) -> io::Result<()>;
 
-        /// Sends small packets at once instead of waiting for more (`TCP_NODELAY`).
+        /// Sends small packets immediately instead of collecting data (`TCP_NODELAY`).
         ///
         /// # Errors
-        /// Those of the system.
+        /// Errors of the system.
         ///
         /// ```
         /// use gosched::net::{TcpListener, TcpStream};
@@ -212,42 +224,51 @@ impl TcpStream {
         /// ```
         fn set_nodelay(&self, nodelay: bool) -> io::Result<()>;
 
-        /// Whether small packets are sent at once. See the example of [`set_nodelay`](TcpStream::set_nodelay).
+        /// Returns whether small packets are sent immediately.
+        ///
+        /// See the example of [`set_nodelay`](TcpStream::set_nodelay).
         ///
         /// # Errors
-        /// Those of the system.
+        /// Errors of the system.
         fn nodelay(&self) -> io::Result<bool>;
 
-        /// Sets how many routers a packet may pass. See the example of [`set_nodelay`](TcpStream::set_nodelay).
+        /// Sets the time to live: how many routers a packet may pass.
+        ///
+        /// See the example of [`set_nodelay`](TcpStream::set_nodelay).
         ///
         /// # Errors
-        /// Those of the system.
+        /// Errors of the system.
         fn set_ttl(&self, ttl: u32) -> io::Result<()>;
 
-        /// How many routers a packet may pass. See the example of [`set_nodelay`](TcpStream::set_nodelay).
+        /// Returns the time to live: how many routers a packet may pass.
+        ///
+        /// See the example of [`set_nodelay`](TcpStream::set_nodelay).
         ///
         /// # Errors
-        /// Those of the system.
+        /// Errors of the system.
         fn ttl(&self) -> io::Result<u32>;
 
-        /// The error that the connection has come across since the last one was told, if any; it is told once. See the example of
-        /// [`set_nodelay`](TcpStream::set_nodelay).
+        /// Takes the pending error of the socket, if any, and clears it.
+        ///
+        /// See the example of [`set_nodelay`](TcpStream::set_nodelay).
         ///
         /// # Errors
-        /// Those of the system.
+        /// Errors of the system.
         fn take_error(&self) -> io::Result<Option<io::Error>>;
 
-        /// Acknowledges at once what comes (`TCP_QUICKACK`), as `std::os::linux::net::TcpStreamExt` has it. See the example of
-        /// [`quickack`](TcpStream::quickack).
+        /// Acknowledges incoming data immediately (`TCP_QUICKACK`).
+        ///
+        /// See the example of [`quickack`](TcpStream::quickack), and
+        /// [`std::os::linux::net::TcpStreamExt`].
         ///
         /// # Errors
-        /// Those of the system.
+        /// Errors of the system.
         fn set_quickack(&self, quickack: bool) -> io::Result<()>;
 
-        /// Whether what comes is acknowledged at once.
+        /// Returns whether incoming data is acknowledged immediately.
         ///
         /// # Errors
-        /// Those of the system.
+        /// Errors of the system.
         ///
         /// ```
         /// # use gosched::net::{TcpListener, TcpStream};
@@ -296,12 +317,12 @@ gosched::run(|| {
     );
     timeouts!(dur, "[`peek`](TcpStream::peek)");
 
-    /// Reads what comes next and leaves it there.
+    /// Reads data without removing it from the stream.
     ///
-    /// Blocks the goroutine, or the plain thread it is called on, until something comes, as a read does.
+    /// Blocks the calling goroutine or plain thread until data is available, as a read does.
     ///
     /// # Errors
-    /// Those of a read.
+    /// The errors of a read.
     ///
     /// ```
     /// use gosched::net::{TcpListener, TcpStream};
@@ -339,12 +360,15 @@ gosched::run(|| {
         self.desc.read(self.inner.as_fd(), || self.inner.peek(buf))
     }
 
-    /// Sets what closing the connection does with data that has not been sent yet: `None`, the kernel sends it in the background;
-    /// zero, it is thrown away and the other side gets a reset; otherwise dropping the last clone blocks until it is sent, for as
-    /// many whole seconds at most.
+    /// Sets how closing the connection treats data that is not sent yet.
+    ///
+    /// - `None`: the kernel sends it in the background.
+    /// - Zero: it is discarded, and the other side gets a reset.
+    /// - Otherwise dropping the last clone blocks until it is sent, for at most that many whole
+    ///   seconds.
     ///
     /// # Errors
-    /// Those of the system.
+    /// Errors of the system.
     ///
     /// ```
     /// use gosched::net::{TcpListener, TcpStream};
@@ -370,10 +394,12 @@ gosched::run(|| {
         sys::set_linger(self.inner.as_fd(), linger)
     }
 
-    /// What [`set_linger`](TcpStream::set_linger) has set; see its example.
+    /// Returns the setting of [`set_linger`](TcpStream::set_linger).
+    ///
+    /// See the example there.
     ///
     /// # Errors
-    /// Those of the system.
+    /// Errors of the system.
     pub fn linger(&self) -> io::Result<Option<Duration>> {
         sys::linger(self.inner.as_fd())
     }
@@ -394,7 +420,7 @@ gosched::run(|| {
     fn read_by(&self, len: usize, op: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
         let fd = self.inner.as_fd();
         match len {
-            // Go's answer. The kernel would wait for something and leave it there.
+            // As in Go. The kernel would wait for data and leave it in the stream.
             0 => Ok(0),
             _ => self.desc.read_some(fd, len, op),
         }
@@ -411,7 +437,7 @@ mod tests {
     use super::*;
     use crate::net::TcpListener;
 
-    /// What may be assumed of a short read, and until when.
+    /// Which sockets count as plain, and until when.
     #[test]
     fn short_reads_prove_something_until_the_descriptor_is_handed_out() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

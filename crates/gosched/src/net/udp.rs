@@ -1,4 +1,6 @@
-//! [`UdpSocket`]: datagrams.
+//! [`UdpSocket`]: a UDP socket.
+//!
+//! std's socket blocks the thread. A wait here frees the thread for other goroutines.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
@@ -9,9 +11,10 @@ use super::socket::{delegate, descriptor, shared_state, timeouts};
 use super::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, socket};
 use crate::sched::sources::netpoll::{Desc, Side};
 
-/// A UDP socket: `std::net::UdpSocket`, for goroutines.
+/// A UDP socket, for goroutines and plain threads.
 ///
-/// To bind, to connect, to receive and to send blocks as it says there; nothing else here blocks.
+/// Binding, connecting, receiving and sending block as described there. Nothing else blocks. See
+/// [`std::net::UdpSocket`].
 ///
 /// ```
 /// use gosched::net::UdpSocket;
@@ -37,18 +40,20 @@ use crate::sched::sources::netpoll::{Desc, Side};
 /// # }
 /// ```
 pub struct UdpSocket {
-    // In this order: the poller's state outlives the descriptor.
+    // Fields in this order: the poller's state must outlive the descriptor.
     inner: std::net::UdpSocket,
     desc: Desc,
 }
 
 impl UdpSocket {
-    /// A socket at the first address that can be had; port 0 is one that is free. See the example of [`UdpSocket`].
+    /// Creates a socket at the first address that is available; port 0 means a free port.
     ///
-    /// A look-up of a name blocks the goroutine, or the plain thread it is called on.
+    /// A name lookup blocks the calling goroutine or plain thread. See the example of
+    /// [`UdpSocket`].
     ///
     /// # Errors
-    /// That of the last address, or of the look-up; [`InvalidInput`](io::ErrorKind::InvalidInput) if there is no address at all.
+    /// The error of the last address, or of the lookup.
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) if there is no address.
     pub fn bind<A: ToSocketAddrs>(addr: A) -> io::Result<UdpSocket> {
         let inner = with_each(addr, std::net::UdpSocket::bind)?;
         inner.set_nonblocking(true)?;
@@ -58,25 +63,28 @@ impl UdpSocket {
         })
     }
 
-    /// Waits for a datagram and says who sent it; what does not fit is lost. See the example of [`UdpSocket`].
+    /// Waits for a datagram and returns its length and its sender.
     ///
-    /// Blocks the goroutine, or the plain thread it is called on.
+    /// Bytes that do not fit into the buffer are lost. Blocks the calling goroutine or plain
+    /// thread. See the example of [`UdpSocket`].
     ///
     /// # Errors
-    /// [`TimedOut`](io::ErrorKind::TimedOut) past the deadline, [`WouldBlock`](io::ErrorKind::WouldBlock) after the timeout or if
-    /// nothing is there and `set_nonblocking(true)` was called, and those of the system.
+    /// - [`TimedOut`](io::ErrorKind::TimedOut) after the deadline.
+    /// - [`WouldBlock`](io::ErrorKind::WouldBlock) after the timeout, or if no datagram is
+    ///   available and `set_nonblocking(true)` was called.
+    /// - Otherwise errors of the system.
     #[inline]
     pub fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         let op = || self.inner.recv_from(buf);
         self.desc.read(self.inner.as_fd(), op)
     }
 
-    /// As [`recv_from`](UdpSocket::recv_from), and leaves the datagram there.
+    /// As [`recv_from`](UdpSocket::recv_from), but keeps the datagram in the socket.
     ///
-    /// Blocks the goroutine, or the plain thread it is called on.
+    /// Blocks the calling goroutine or plain thread.
     ///
     /// # Errors
-    /// Those of `recv_from`.
+    /// The errors of `recv_from`.
     ///
     /// ```
     /// use gosched::net::UdpSocket;
@@ -98,14 +106,17 @@ impl UdpSocket {
         self.desc.read(self.inner.as_fd(), op)
     }
 
-    /// Sends a datagram to the first of the addresses. See the example of [`UdpSocket`].
+    /// Sends a datagram to the first of the addresses.
     ///
-    /// Blocks the goroutine, or the plain thread it is called on, while the socket's buffer is full or a name is looked up.
+    /// Blocks the calling goroutine or plain thread while the socket's buffer is full or a name is
+    /// looked up. See the example of [`UdpSocket`].
     ///
     /// # Errors
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput) if there is no address, [`TimedOut`](io::ErrorKind::TimedOut) past the deadline,
-    /// [`WouldBlock`](io::ErrorKind::WouldBlock) after the timeout or where it would wait and `set_nonblocking(true)` was called,
-    /// and those of the system.
+    /// - [`InvalidInput`](io::ErrorKind::InvalidInput) if there is no address.
+    /// - [`TimedOut`](io::ErrorKind::TimedOut) after the deadline.
+    /// - [`WouldBlock`](io::ErrorKind::WouldBlock) after the timeout, or if the call would wait and
+    ///   `set_nonblocking(true)` was called.
+    /// - Otherwise errors of the system.
     #[inline]
     pub fn send_to<A: ToSocketAddrs>(&self, buf: &[u8], addr: A) -> io::Result<usize> {
         let Some(addr) = look_up(addr)?.next() else {
@@ -116,49 +127,55 @@ impl UdpSocket {
         self.desc.write(self.inner.as_fd(), op)
     }
 
-    /// Makes one address the only one that this socket sends to and receives from: the first of these that it can be.
+    /// Connects the socket to an address: it then sends to and receives from that address only.
     ///
-    /// Nothing is sent. A look-up of a name blocks the goroutine, or the plain thread it is called on. See the example of
-    /// [`UdpSocket`].
+    /// It takes the first address that works, and sends nothing. A name lookup blocks the calling
+    /// goroutine or plain thread. See the example of [`UdpSocket`].
     ///
     /// # Errors
-    /// That of the last address, or of the look-up; [`InvalidInput`](io::ErrorKind::InvalidInput) if there is no address at all.
+    /// The error of the last address, or of the lookup.
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) if there is no address.
     pub fn connect<A: ToSocketAddrs>(&self, addr: A) -> io::Result<()> {
         with_each(addr, |addr| self.inner.connect(addr))
     }
 
-    /// Sends a datagram to the address it is connected to. See the example of [`UdpSocket`].
+    /// Sends a datagram to the connected address.
     ///
-    /// Blocks the goroutine, or the plain thread it is called on, while the socket's buffer is full.
+    /// Blocks the calling goroutine or plain thread while the socket's buffer is full. See the
+    /// example of [`UdpSocket`].
     ///
     /// # Errors
-    /// Those of [`send_to`](UdpSocket::send_to), and [`ConnectionRefused`](io::ErrorKind::ConnectionRefused) if there was nobody to
-    /// receive an earlier one.
+    /// The errors of [`send_to`](UdpSocket::send_to), and
+    /// [`ConnectionRefused`](io::ErrorKind::ConnectionRefused) if an earlier datagram had no
+    /// receiver.
     #[inline]
     pub fn send(&self, buf: &[u8]) -> io::Result<usize> {
         let op = || self.inner.send(buf);
         self.desc.write(self.inner.as_fd(), op)
     }
 
-    /// Waits for a datagram; what does not fit is lost. See the example of [`UdpSocket`].
+    /// Waits for a datagram and returns its length.
     ///
-    /// Blocks the goroutine, or the plain thread it is called on.
+    /// Bytes that do not fit into the buffer are lost. Blocks the calling goroutine or plain
+    /// thread. See the example of [`UdpSocket`].
     ///
     /// # Errors
-    /// Those of [`recv_from`](UdpSocket::recv_from), and [`ConnectionRefused`](io::ErrorKind::ConnectionRefused) if there was nobody
-    /// to receive what a connected socket has sent.
+    /// The errors of [`recv_from`](UdpSocket::recv_from), and
+    /// [`ConnectionRefused`](io::ErrorKind::ConnectionRefused) if a datagram of a connected socket
+    /// had no receiver.
     #[inline]
     pub fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
         let op = || self.inner.recv(buf);
         self.desc.read(self.inner.as_fd(), op)
     }
 
-    /// As [`recv`](UdpSocket::recv), and leaves the datagram there. See the example of [`peek_from`](UdpSocket::peek_from).
+    /// As [`recv`](UdpSocket::recv), but keeps the datagram in the socket.
     ///
-    /// Blocks the goroutine, or the plain thread it is called on.
+    /// Blocks the calling goroutine or plain thread. See the example of
+    /// [`peek_from`](UdpSocket::peek_from).
     ///
     /// # Errors
-    /// Those of `recv`.
+    /// The errors of `recv`.
     pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
         let op = || self.inner.peek(buf);
         self.desc.read(self.inner.as_fd(), op)
@@ -175,10 +192,11 @@ impl UdpSocket {
     );
 
     delegate! {
-        /// The address of the other side.
+        /// Returns the connected address.
         ///
         /// # Errors
-        /// [`NotConnected`](io::ErrorKind::NotConnected) if the socket is not [connected](UdpSocket::connect).
+        /// [`NotConnected`](io::ErrorKind::NotConnected) if the socket is not
+        /// [connected](UdpSocket::connect).
         ///
         /// ```
         /// # fn main() -> std::io::Result<()> {
@@ -191,16 +209,18 @@ impl UdpSocket {
         /// ```
         fn peer_addr(&self) -> io::Result<SocketAddr>;
 
-        /// The address of this side. See the example of [`UdpSocket`].
+        /// Returns the local address.
+        ///
+        /// See the example of [`UdpSocket`].
         ///
         /// # Errors
-        /// Those of the system.
+        /// Errors of the system.
         fn local_addr(&self) -> io::Result<SocketAddr>;
 
-        /// Allows sending to all hosts of a network at once (`SO_BROADCAST`), or not.
+        /// Sets whether the socket may send to broadcast addresses (`SO_BROADCAST`).
         ///
         /// # Errors
-        /// Those of the system.
+        /// Errors of the system.
         ///
         /// ```
         /// # fn main() -> std::io::Result<()> {
@@ -219,70 +239,85 @@ impl UdpSocket {
         /// ```
         fn set_broadcast(&self, broadcast: bool) -> io::Result<()>;
 
-        /// Whether it may send to all. See the example of [`set_broadcast`](UdpSocket::set_broadcast).
+        /// Returns whether the socket may send to broadcast addresses.
+        ///
+        /// See the example of [`set_broadcast`](UdpSocket::set_broadcast).
         ///
         /// # Errors
-        /// Those of the system.
+        /// Errors of the system.
         fn broadcast(&self) -> io::Result<bool>;
 
-        /// Sets whether this host gets what the socket sends to a group (`IP_MULTICAST_LOOP`). See the example of
-        /// [`set_broadcast`](UdpSocket::set_broadcast).
+        /// Sets whether this host receives what the socket sends to a group (`IP_MULTICAST_LOOP`).
+        ///
+        /// See the example of [`set_broadcast`](UdpSocket::set_broadcast).
         ///
         /// # Errors
-        /// Those of the system.
+        /// Errors of the system.
         fn set_multicast_loop_v4(&self, multicast_loop_v4: bool) -> io::Result<()>;
 
-        /// Whether this host gets what the socket sends to a group. See the example of
-        /// [`set_broadcast`](UdpSocket::set_broadcast).
+        /// Returns whether this host receives what the socket sends to a group.
+        ///
+        /// See the example of [`set_broadcast`](UdpSocket::set_broadcast).
         ///
         /// # Errors
-        /// Those of the system.
+        /// Errors of the system.
         fn multicast_loop_v4(&self) -> io::Result<bool>;
 
-        /// Sets how many routers a packet to a group may pass (`IP_MULTICAST_TTL`). See the example of
-        /// [`set_broadcast`](UdpSocket::set_broadcast).
+        /// Sets how many routers a packet to a group may pass (`IP_MULTICAST_TTL`).
+        ///
+        /// See the example of [`set_broadcast`](UdpSocket::set_broadcast).
         ///
         /// # Errors
-        /// Those of the system.
+        /// Errors of the system.
         fn set_multicast_ttl_v4(&self, multicast_ttl_v4: u32) -> io::Result<()>;
 
-        /// How many routers a packet to a group may pass. See the example of [`set_broadcast`](UdpSocket::set_broadcast).
+        /// Returns how many routers a packet to a group may pass.
+        ///
+        /// See the example of [`set_broadcast`](UdpSocket::set_broadcast).
         ///
         /// # Errors
-        /// Those of the system.
+        /// Errors of the system.
         fn multicast_ttl_v4(&self) -> io::Result<u32>;
 
-        /// Sets whether this host gets what the socket sends to a group (`IPV6_MULTICAST_LOOP`). See the example of
-        /// [`set_broadcast`](UdpSocket::set_broadcast), which is about IPv4.
+        /// Sets whether this host receives what the socket sends to a group
+        /// (`IPV6_MULTICAST_LOOP`).
+        ///
+        /// See the example of [`set_broadcast`](UdpSocket::set_broadcast), for IPv4.
         ///
         /// # Errors
-        /// Those of the system.
+        /// Errors of the system.
         fn set_multicast_loop_v6(&self, multicast_loop_v6: bool) -> io::Result<()>;
 
-        /// Whether this host gets what the socket sends to a group. See the example of
-        /// [`set_broadcast`](UdpSocket::set_broadcast), which is about IPv4.
+        /// Returns whether this host receives what the socket sends to a group, for IPv6.
+        ///
+        /// See the example of [`set_broadcast`](UdpSocket::set_broadcast), for IPv4.
         ///
         /// # Errors
-        /// Those of the system.
+        /// Errors of the system.
         fn multicast_loop_v6(&self) -> io::Result<bool>;
 
-        /// Sets how many routers a packet may pass. See the example of [`set_broadcast`](UdpSocket::set_broadcast).
+        /// Sets the time to live: how many routers a packet may pass.
+        ///
+        /// See the example of [`set_broadcast`](UdpSocket::set_broadcast).
         ///
         /// # Errors
-        /// Those of the system.
+        /// Errors of the system.
         fn set_ttl(&self, ttl: u32) -> io::Result<()>;
 
-        /// How many routers a packet may pass. See the example of [`set_broadcast`](UdpSocket::set_broadcast).
+        /// Returns the time to live: how many routers a packet may pass.
+        ///
+        /// See the example of [`set_broadcast`](UdpSocket::set_broadcast).
         ///
         /// # Errors
-        /// Those of the system.
+        /// Errors of the system.
         fn ttl(&self) -> io::Result<u32>;
 
-        /// Receives what is sent to a group, through the interface with that address, or one that the system chooses
-        /// (`0.0.0.0`).
+        /// Joins an IPv4 multicast group on the interface with this address.
+        ///
+        /// With `0.0.0.0` the system chooses the interface.
         ///
         /// # Errors
-        /// Those of the system.
+        /// Errors of the system.
         ///
         /// ```
         /// use gosched::net::{Ipv4Addr, UdpSocket};
@@ -297,31 +332,37 @@ impl UdpSocket {
         /// ```
         fn join_multicast_v4(&self, multiaddr: &Ipv4Addr, interface: &Ipv4Addr) -> io::Result<()>;
 
-        /// Receives what is sent to a group, through the interface with that index, or one that the system chooses (0). See the
-        /// example of [`join_multicast_v4`](UdpSocket::join_multicast_v4).
+        /// Joins an IPv6 multicast group on the interface with this index.
         ///
-        /// # Errors
-        /// Those of the system.
-        fn join_multicast_v6(&self, multiaddr: &Ipv6Addr, interface: u32) -> io::Result<()>;
-
-        /// Undoes [`join_multicast_v4`](UdpSocket::join_multicast_v4); see its example.
-        ///
-        /// # Errors
-        /// Those of the system.
-        fn leave_multicast_v4(&self, multiaddr: &Ipv4Addr, interface: &Ipv4Addr) -> io::Result<()>;
-
-        /// Undoes [`join_multicast_v6`](UdpSocket::join_multicast_v6). See the example of
+        /// With 0 the system chooses the interface. See the example of
         /// [`join_multicast_v4`](UdpSocket::join_multicast_v4).
         ///
         /// # Errors
-        /// Those of the system.
-        fn leave_multicast_v6(&self, multiaddr: &Ipv6Addr, interface: u32) -> io::Result<()>;
+        /// Errors of the system.
+        fn join_multicast_v6(&self, multiaddr: &Ipv6Addr, interface: u32) -> io::Result<()>;
 
-        /// The error that the socket has come across since the last one was told, if any; it is told once. See the example of
-        /// [`set_broadcast`](UdpSocket::set_broadcast).
+        /// Leaves an IPv4 multicast group.
+        ///
+        /// See the example of [`join_multicast_v4`](UdpSocket::join_multicast_v4).
         ///
         /// # Errors
-        /// Those of the system.
+        /// Errors of the system.
+        fn leave_multicast_v4(&self, multiaddr: &Ipv4Addr, interface: &Ipv4Addr) -> io::Result<()>;
+
+        /// Leaves an IPv6 multicast group.
+        ///
+        /// See the example of [`join_multicast_v4`](UdpSocket::join_multicast_v4).
+        ///
+        /// # Errors
+        /// Errors of the system.
+        fn leave_multicast_v6(&self, multiaddr: &Ipv6Addr, interface: u32) -> io::Result<()>;
+
+        /// Takes the pending error of the socket, if any, and clears it.
+        ///
+        /// See the example of [`set_broadcast`](UdpSocket::set_broadcast).
+        ///
+        /// # Errors
+        /// Errors of the system.
         fn take_error(&self) -> io::Result<Option<io::Error>>;
     }
 }

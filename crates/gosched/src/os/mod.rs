@@ -1,5 +1,5 @@
-//! What is particular to one kind of operating system: [`unix::net`] has the sockets of the Unix domain.
+//! Modules for one kind of operating system, as `std::os`.
 //!
-//! As `std::os`, for goroutines.
+//! [`unix::net`] has the Unix domain sockets.
 
 pub mod unix;

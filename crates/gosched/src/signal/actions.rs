@@ -1,7 +1,10 @@
-//! What a signal does, before, while and after somebody receives it: our handler is put in place, and the action before returns.
+//! Signal actions: installs our handler for a received signal, and restores the previous action.
 //!
-//! Handlers of the runtime share a signal: ours is never put above theirs (the preemption would take it for a stranger's), for
-//! they note what is not their own. A handler that came later stays above ours, whoever it belongs to.
+//! A signal with a receiver must not have its usual effect, and must have it again afterwards.
+//!
+//! The runtime's own handlers (preemption, SIGQUIT dump) can share a signal. They call `note` for
+//! signals that are not their own, so ours is never installed above them. The preemption would take
+//! ours for a foreign handler. A handler that was installed later stays above ours.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -11,7 +14,7 @@ use super::handler::{self, SLOTS, Slot, THREE_ARGUMENTS};
 use crate::sys;
 use crate::sys::Errno;
 
-/// Whether a signal's handler is one that calls [`note`](handler::note).
+/// Whether the current handler of a signal calls [`note`](handler::note).
 fn is_heard(signal: c_int) -> bool {
     sys::current_handler(signal).is_some_and(|address| {
         address == handler::address()
@@ -20,13 +23,14 @@ fn is_heard(signal: c_int) -> bool {
     })
 }
 
-/// Has the signal noted from now on. Under the dispatcher's lock.
+/// Starts noting the signal. Under the dispatcher's lock.
 pub(super) fn want(signal: c_int) -> Result<(), Errno> {
     let slot = &SLOTS[signal as usize];
-    slot.arrived.store(0, Relaxed); // for somebody who is gone
+    slot.arrived.store(0, Relaxed); // an arrival for earlier receivers
     // ORDER: Release; pairs with the Acquire in `note`.
     slot.is_wanted.store(true, Release);
-    // Who came later and put a handler above ours calls it, or does not want us to hear: calling each other they would never end.
+    // A later handler above ours calls ours, or deliberately does not. Installing ours above it
+    // again could make the two call each other without end.
     if is_heard(signal) || !slot.before.load(Relaxed).is_null() {
         return Ok(());
     }
@@ -34,11 +38,12 @@ pub(super) fn want(signal: c_int) -> Result<(), Errno> {
 }
 
 fn put_in_place(signal: c_int, slot: &Slot) -> Result<(), Errno> {
-    // What is called below must be known before ours can run, so it is read first.
+    // `on_signal` reads `below`, so store it before the handler can run.
     let before = sys::read_action(signal)?;
     // ORDER: Release; pairs with the Acquire in `on_signal`.
     slot.below.store(below(&before), Release);
-    // SAFETY: D7, the handler is async-signal-safe and makes do with the M's alternate stack.
+    // SAFETY: D7: the handler is async-signal-safe, and the M's alternate stack is large enough for
+    // it.
     let before =
         unsafe { sys::sigaction_install(signal, handler::on_signal, flags(signal, &before))? };
     slot.below.store(below(&before), Release);
@@ -46,7 +51,7 @@ fn put_in_place(signal: c_int, slot: &Slot) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The program's own handler in one word.
+/// The program's own handler, encoded in one word.
 fn below(action: &libc::sigaction) -> usize {
     match action.sa_sigaction {
         libc::SIG_DFL | libc::SIG_IGN => 0,
@@ -55,7 +60,7 @@ fn below(action: &libc::sigaction) -> usize {
     }
 }
 
-/// What the program decided for itself stays: whether calls are restarted, what becomes of children that end.
+/// Keeps the program's choices: whether calls are restarted, and what becomes of children that end.
 fn flags(signal: c_int, before: &libc::sigaction) -> c_int {
     let kept = before.sa_flags & (libc::SA_NOCLDSTOP | libc::SA_NOCLDWAIT);
     let restart = match below(before) {
@@ -69,32 +74,35 @@ fn flags(signal: c_int, before: &libc::sigaction) -> c_int {
     libc::SA_ONSTACK | kept | restart | reaped
 }
 
-/// Nobody wants the signal any more: the action before ours returns, if ours is still the one in place. Under the dispatcher's
-/// lock.
+/// Stops noting the signal and restores the previous action, if our handler is still the current
+/// one. Under the dispatcher's lock.
 pub(super) fn unwant(signal: c_int) {
     let slot = &SLOTS[signal as usize];
     let before = slot.before.load(Acquire);
     if !before.is_null() && sys::current_handler(signal) == Some(handler::address()) {
-        // SAFETY: D7, what the process had.
+        // SAFETY: D7: the process had this action before, so it is valid.
         let restored = unsafe { sys::sigaction_restore(signal, &*before) };
         debug_assert!(restored.is_ok());
         slot.before.store(ptr::null_mut(), Release);
-        // SAFETY: made by `put_in_place`; the handler does not look at it.
+        // SAFETY: `put_in_place` made it from a box, and the handler never reads it.
         drop(unsafe { Box::from_raw(before) });
     }
     slot.is_wanted.store(false, Relaxed);
 }
 
-/// The child of a fork goes on as if nobody had asked.
+/// In the child of a fork: restores all actions, as if no receiver existed.
 pub(super) fn reset_in_child() {
     for (signal, slot) in SLOTS.iter().enumerate() {
-        // SAFETY: D7, made by `put_in_place`; the child has no other thread.
+        // SAFETY: D7: `put_in_place` made it from a box, and the child has no other thread that
+        // frees it.
         if let Some(before) = unsafe { slot.before.load(Acquire).as_ref() }
             && sys::current_handler(signal as c_int) == Some(handler::address())
         {
-            // SAFETY: D7, what the process had; the call is async-signal-safe.
+            // SAFETY: D7: the process had this action before, so it is valid; the call is
+            // async-signal-safe.
             unsafe { libc::sigaction(signal as c_int, before, ptr::null_mut()) };
-            slot.before.store(ptr::null_mut(), Relaxed); // not freed: malloc may be held by a thread that is not here
+            // Not freed: malloc's lock may be held by a thread that the child does not have.
+            slot.before.store(ptr::null_mut(), Relaxed);
         }
         slot.is_wanted.store(false, Relaxed);
         slot.arrived.store(0, Relaxed);

@@ -1,13 +1,18 @@
-//! From the handlers' notes to the receivers' channels: one thread, made when somebody first asks.
+//! The dispatcher: one thread that moves noted signals to the receivers' channels.
 //!
-//! The dispatcher sleeps until the bell rings and then makes one *pass*: its own mask, the actions nobody needs any more, what
-//! has arrived. It is the one thread that has exactly the wanted signals open, so that one that the program holds back
-//! everywhere else arrives too. Therefore an action is taken back by the dispatcher, after it has closed itself for the signal:
-//! nothing may strike it that the program holds back. Who drops the last receiver waits for that pass.
+//! A signal handler cannot send on a channel, so a thread does. It starts with the first receiver.
 //!
-//! A receiver has at most one value of each signal waiting for it. Its channel is as long as that; only the dispatcher sends,
-//! and what it has sent and the channel's length tell it what is still in there. A signal that came while its value waits
-//! is told by that value.
+//! The dispatcher sleeps until the bell rings and then makes one *pass*. A pass sets its own signal
+//! mask, restores unneeded actions, and delivers what has arrived. It is the only thread that
+//! unblocks exactly the wanted signals. So a signal that the program blocks in all its threads
+//! arrives too. The dispatcher also restores the actions, after it has blocked the signal for
+//! itself. Otherwise a signal that the program blocks could hit the dispatcher with the old action.
+//! The drop of the last receiver waits for that pass.
+//!
+//! A channel holds at most one value of each signal, and its capacity is the number of its signals.
+//! Only the dispatcher sends. So it computes from what it has sent, and from the channel's length,
+//! which values are still in it. A signal that arrives while its value is still in the channel adds
+//! no second one.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::c_int;
@@ -24,7 +29,7 @@ use crate::sched::{forked, registry};
 use crate::shim::Futex;
 use crate::sys;
 
-/// The signals that somebody asked for, bit `n - 1` for signal `n`.
+/// A set of signals: bit `n - 1` for signal `n`.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Set(pub(super) u64);
 
@@ -46,11 +51,11 @@ impl Set {
     }
 }
 
-/// One receiver and its clones.
+/// A channel of a `notify` call.
 struct Asker {
     wants: Set,
     sender: Sender<i32>,
-    /// What the channel may still hold, oldest first.
+    /// Values that the channel may still hold, oldest first.
     sent: VecDeque<c_int>,
 }
 
@@ -58,19 +63,20 @@ impl Asker {
     fn tell(&mut self, signal: c_int) {
         let taken = self.sent.len().saturating_sub(self.sender.len());
         self.sent.drain(..taken);
-        // It fits: all that waits is different. A closed channel is about to be taken off the list.
+        // The send has room: all values in the channel differ. A closed channel is about to be
+        // removed.
         if !self.sent.contains(&signal) && self.sender.try_send(signal).is_ok() {
             self.sent.push_back(signal);
         }
     }
 }
 
-/// Who wants what.
+/// All receivers, and the signals they want.
 struct State {
     askers: BTreeMap<usize, Asker>,
-    /// How many want each signal.
+    /// How many receivers want each signal.
     counts: [u32; SIGNALS],
-    /// Those whose count has come to be 0, and whose action is still ours.
+    /// Signals with a count that has dropped to 0, and with our action still installed.
     unwanted: Set,
     is_running: bool,
 }
@@ -84,7 +90,7 @@ impl State {
         set
     }
 
-    /// One more wants these; none of them if the system refuses one.
+    /// Counts one more receiver of these signals. If the system refuses one, none is counted.
     fn want(&mut self, signals: Set) -> Result<(), Refused> {
         let mut done = Set::default();
         for signal in signals.iter() {
@@ -101,7 +107,7 @@ impl State {
         Ok(())
     }
 
-    /// One less wants these; true: one of them is wanted by nobody now.
+    /// Counts one receiver less of these signals. True: one of them has no receiver now.
     fn unwant(&mut self, signals: Set) -> bool {
         let before = self.unwanted.0;
         for signal in signals.iter() {
@@ -115,37 +121,38 @@ impl State {
     }
 }
 
-/// Why nobody can be told.
+/// Why signals cannot be delivered.
 pub(super) enum Refused {
     Thread(io::Error),
     Signal(c_int, io::Error),
 }
 
-/// The state, from a box that is never freed: the child of a fork, which may find it locked for ever, makes its own.
+/// The state, in a box that is never freed. The child of a fork may find the mutex locked for ever,
+/// so it makes a new one.
 static STATE: AtomicPtr<Mutex<State>> = AtomicPtr::new(ptr::null_mut());
 
-/// Receivers there are, clones not counted: each is hope (D11).
+/// The number of `notify` channels. While there is one, a deadlock is never certain (D11).
 static ASKERS: AtomicUsize = AtomicUsize::new(0);
 
-/// Passes that somebody waits for, and the last of them that is done.
+/// The number of the last requested pass, and of the last completed pass.
 static WANTED_PASS: AtomicU32 = AtomicU32::new(0);
 static DONE_PASS: Futex = Futex::new(0);
 
-/// Whether a signal may yet wake somebody; without the lock.
+/// Whether a signal may still wake a receiver. Takes no lock.
 pub(crate) fn has_receivers() -> bool {
     ASKERS.load(SeqCst) != 0
 }
 
-/// The right to change actions of signals: two who did it at once would not know of each other.
+/// The right to change signal actions: concurrent changes would not see each other.
 pub(crate) struct Turn(#[expect(dead_code, reason = "held")] MutexGuard<'static, State>);
 
-/// Waits for it. In user context.
+/// Waits for the right to change signal actions. In user context.
 pub(crate) fn turn() -> Turn {
     Turn(lock())
 }
 
 fn lock() -> MutexGuard<'static, State> {
-    // ORDER: Acquire; pairs with the Release of whoever made it.
+    // ORDER: Acquire; pairs with the Release of the call that stored it.
     let mut state = STATE.load(Acquire);
     if state.is_null() {
         let new = Box::into_raw(Box::new(Mutex::new(State {
@@ -157,18 +164,18 @@ fn lock() -> MutexGuard<'static, State> {
         state = match STATE.compare_exchange(ptr::null_mut(), new, Release, Acquire) {
             Ok(_) => new,
             Err(first) => {
-                // SAFETY: made above; nobody has seen it.
+                // SAFETY: made above from a box, and no other thread has seen it.
                 drop(unsafe { Box::from_raw(new) });
                 first
             }
         };
     }
-    // SAFETY: never freed.
+    // SAFETY: the state is never freed.
     let state = unsafe { &*state };
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Delivers these signals into a channel, until all its receivers are gone. In user context.
+/// Delivers these signals into a channel until all its receivers are dropped. In user context.
 pub(super) fn ask(wants: Set) -> Result<Receiver<i32>, Refused> {
     static NEXT_ID: AtomicUsize = AtomicUsize::new(0);
     let id = NEXT_ID.fetch_add(1, Relaxed);
@@ -189,14 +196,15 @@ pub(super) fn ask(wants: Set) -> Result<Receiver<i32>, Refused> {
     state.askers.insert(id, asker);
     ASKERS.fetch_add(1, SeqCst);
     drop(state);
-    handler::ring(); // the dispatcher opens itself for them
+    handler::ring(); // the dispatcher unblocks the signals
     Ok(receiver)
 }
 
-/// The channel with this id is closed, or has no receiver any more. In the context of whoever closed it, without locks.
+/// The channel with this id was closed, or has no receivers. Runs on the thread that closed it,
+/// without locks.
 fn gone(id: usize) {
     if STATE.load(Acquire).is_null() {
-        return; // the child of a fork: nobody tells it anything
+        return; // the child of a fork, which has no dispatcher
     }
     let mut state = lock();
     let Some(asker) = state.askers.remove(&id) else {
@@ -210,7 +218,7 @@ fn gone(id: usize) {
     if must_wait {
         handler::ring();
         loop {
-            // ORDER: Acquire; pairs with the Release in `pass`: the actions are back.
+            // ORDER: Acquire; pairs with the Release in `pass`: the actions are restored.
             let done = DONE_PASS.0.load(Acquire);
             if pass.wrapping_sub(done) as i32 <= 0 {
                 break;
@@ -228,7 +236,7 @@ fn run() {
     }
 }
 
-/// The dispatcher does what there is to do.
+/// One pass of the dispatcher.
 fn pass() {
     let mut state = lock();
     let wanted = state.wanted();
@@ -248,7 +256,7 @@ fn pass() {
     sys::futex_wake_ptr(&raw const DONE_PASS.0, u32::MAX);
 }
 
-/// The child of a fork has no dispatcher: it goes on as if nobody had asked.
+/// In the child of a fork, which has no dispatcher: resets everything, as if no receiver existed.
 pub(crate) fn reset_in_child() {
     actions::reset_in_child();
     handler::silence();

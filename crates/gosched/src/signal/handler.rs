@@ -1,19 +1,25 @@
-//! What happens in the moment of a signal: it is noted, and the dispatcher woken.
+//! The signal handler: notes the signal and wakes the dispatcher.
 //!
-//! Words: a signal is *wanted* while somebody receives it. It is *noted* with the number of its arrival, so that the order is
-//! kept; one that comes again before the dispatcher has taken note is the same one. The action *before* is the one that ours
-//! replaced: a handler of the program's is called as well.
+//! A handler can do little else safely. The dispatcher then does the rest on a thread of its own.
 //!
-//! Handlers of the runtime call [`note`] for what is not their own. If ours lies below one of them, it is not called twice.
+//! - A signal is *wanted* while it has a receiver.
+//! - It is *noted* with the number of its arrival, which keeps the order. A second arrival before
+//!   the dispatcher has taken the first counts as the same.
+//! - The action *before* is the one that our handler replaced. If that is a handler of the program,
+//!   ours calls it.
+//!
+//! The runtime's own handlers call [`note`] for signals that are not their own. If our handler is
+//! the one before such a handler, the signal is still noted only once.
 //!
 //! ```text
-//!  a signal ─► ours ──────────────► note ─► arrived, BELL ─► the dispatcher
-//!          │    └► the one before    ▲
-//!          └─► the runtime's ────────┘
+//!  a signal ─► our handler ─────────► note ─► arrived, BELL ─► the dispatcher
+//!          │    └► the one before      ▲
+//!          └─► the runtime's handler ──┘
 //!               └► the one before
 //! ```
 //!
-//! CONTEXT: signal, for everything the handler calls: no allocation, no lock, no thread-local, no `errno`.
+//! CONTEXT: signal, for everything the handler calls: no allocation, no lock, no thread-local, no
+//! `errno`.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -23,20 +29,21 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize};
 use crate::shim::Futex;
 use crate::sys;
 
-/// Signals are numbered from 1 to one below this.
+/// One more than the highest signal number.
 pub(super) const SIGNALS: usize = 65;
 
 /// Marks the address of a handler that takes three arguments; no address has the bit.
 pub(super) const THREE_ARGUMENTS: usize = 1 << (usize::BITS - 1);
 
-/// What the handler knows of a signal.
+/// The handler's data for one signal.
 pub(super) struct Slot {
     pub(super) is_wanted: AtomicBool,
-    /// The number of the arrival that the dispatcher has not taken note of; 0: there is none.
+    /// The number of the arrival that the dispatcher has not taken yet; 0: none.
     pub(super) arrived: AtomicU64,
-    /// The program's own handler, which ours calls; 0: there is none. Stays when ours is gone, for threads that are in it.
+    /// The program's own handler, which ours calls; 0: none. It stays after the restore, for
+    /// threads that still run our handler.
     pub(super) below: AtomicUsize,
-    /// The action before ours, from a box; null: ours was not put in place, or has been taken back.
+    /// The action before ours, in a box. Null: ours is not installed.
     pub(super) before: AtomicPtr<libc::sigaction>,
 }
 
@@ -49,10 +56,10 @@ pub(super) static SLOTS: [Slot; SIGNALS] = [const {
     }
 }; SIGNALS];
 
-/// Counts what arrives.
+/// The number of arrivals so far.
 static ARRIVALS: AtomicU64 = AtomicU64::new(0);
 
-/// 1: the dispatcher has something to do.
+/// 1: the dispatcher has work.
 static BELL: Futex = Futex::new(0);
 
 pub(super) extern "C" fn on_signal(
@@ -72,11 +79,12 @@ pub(super) extern "C" fn on_signal(
     if below & THREE_ARGUMENTS != 0 {
         action.sa_flags = libc::SA_SIGINFO;
     }
-    // SAFETY: D7, what the process had, and what the kernel passed to our own handler. 0 is the default action: not called.
+    // SAFETY: D7: the handler that the process had, with the arguments that the kernel passed to
+    // ours. With 0, the default action, nothing is called.
     unsafe { sys::call_handler(&action, signal, info, context) };
 }
 
-/// A signal has come that is not the runtime's own. CONTEXT: signal.
+/// Notes a signal that is not the runtime's own. CONTEXT: signal.
 pub(crate) fn note(signal: c_int) {
     let Some(slot) = SLOTS.get(signal as usize) else {
         return;
@@ -85,9 +93,11 @@ pub(crate) fn note(signal: c_int) {
     if !slot.is_wanted.load(Acquire) {
         return;
     }
-    // ORDER: AcqRel; pairs with the Acquire in `take_arrived`: what this thread noted before.
+    // ORDER: AcqRel; pairs with the Acquire in `take_arrived`: earlier notes of this thread are
+    // seen.
     let number = ARRIVALS.fetch_add(1, AcqRel) + 1;
-    // ORDER: AcqRel, also where the number stays; pairs with the Acquire in `take_arrived`: what the sender did before.
+    // ORDER: AcqRel, also if the number stays; pairs with the Acquire in `take_arrived`: what the
+    // sender did before is seen.
     let _ = slot
         .arrived
         .fetch_update(AcqRel, Relaxed, |earlier| match earlier {
@@ -97,10 +107,10 @@ pub(crate) fn note(signal: c_int) {
     ring();
 }
 
-/// As [`note`], for a handler of the runtime that passes a signal on to the action before its own.
+/// As [`note`], for a handler of the runtime that then calls the action before its own.
 ///
 /// # Safety
-/// As for [`sys::call_handler`].
+/// The requirements of [`sys::call_handler`] hold for all arguments.
 pub(crate) unsafe fn note_and_pass_on(
     before: &libc::sigaction,
     signal: c_int,
@@ -110,36 +120,38 @@ pub(crate) unsafe fn note_and_pass_on(
     if before.sa_sigaction != address() {
         note(signal);
     }
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller guarantees the requirements of `call_handler`.
     unsafe { sys::call_handler(before, signal, info, context) };
 }
 
-/// The dispatcher has something to do. CONTEXT: any.
+/// Wakes the dispatcher. CONTEXT: any.
 pub(super) fn ring() {
-    // ORDER: AcqRel; pairs with the swap in `wait`: what there is to do.
+    // ORDER: AcqRel; pairs with the swap in `wait`: the dispatcher sees its work.
     if BELL.0.swap(1, AcqRel) == 0 {
         Futex::wake_one(&BELL);
     }
 }
 
-/// Waits until there is something to do. The dispatcher.
+/// Waits until the bell rings. Only the dispatcher calls this.
 pub(super) fn wait() {
     while BELL.0.swap(0, AcqRel) == 0 {
         BELL.wait(0, None);
     }
 }
 
-/// Nobody has rung. The child of a fork, which has no dispatcher.
+/// Resets the bell in the child of a fork, which has no dispatcher.
 pub(super) fn silence() {
     BELL.0.store(0, Relaxed);
 }
 
-/// What has come since the last time, in the order in which it came. The dispatcher.
+/// Takes the signals that have arrived since the last call, in order. Only the dispatcher calls
+/// this.
 ///
-/// What comes while this looks is left for the next time, for which its handler rings: an earlier one might have come to a slot
-/// that was looked at already.
+/// A signal that arrives during the call is left for the next call, for which its handler rings.
+/// Otherwise it could overtake an earlier signal with a slot that was already visited.
 pub(super) fn take_arrived() -> impl Iterator<Item = c_int> {
-    // ORDER: Acquire; pairs with the AcqRel in `note`: what was noted before a number was given is seen.
+    // ORDER: Acquire; pairs with the AcqRel in `note`: notes before a number are seen with that
+    // number.
     let last = ARRIVALS.load(Acquire);
     let mut arrived = [(0u64, 0); SIGNALS];
     for (signal, slot) in SLOTS.iter().enumerate() {
@@ -155,7 +167,7 @@ pub(super) fn take_arrived() -> impl Iterator<Item = c_int> {
         .map(|(_, signal)| signal)
 }
 
-/// Our handler, as the system names it.
+/// The address of our handler, as the system reports it.
 pub(super) fn address() -> usize {
     on_signal as *const () as usize
 }

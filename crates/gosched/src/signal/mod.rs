@@ -1,10 +1,10 @@
 //! Signals of the operating system, received from channels.
 //!
-//! [`notify`] is all there is to it. What a signal does to the process otherwise (SIGINT and SIGTERM end it) it does not do while
-//! somebody receives it, and does again when nobody does any more. Goroutines and plain threads may receive, with or without a
-//! runtime.
+//! [`notify`] is the only function. While a signal has a receiver, its usual effect is suspended:
+//! SIGINT and SIGTERM do not end the process. Without receivers the effect is restored. Goroutines
+//! and plain threads can receive, with or without a runtime.
 //!
-//! The usual way to end well, and at once when the user insists:
+//! A typical graceful shutdown, with an immediate exit at the second signal:
 //!
 //! ```
 //! use gosched::{chan, signal, thread};
@@ -44,36 +44,45 @@ use dispatch::{Refused, Set};
 use crate::chan::Receiver;
 use crate::sched::forked;
 
-/// Delivers the signals with these numbers into a channel, until the receiver and all its clones are dropped or the channel is
-/// closed.
+/// Delivers the signals with these numbers into a channel.
 ///
-/// While somebody receives a signal, its default action does not happen, and where it was ignored it is not. A handler of the
-/// program's own, if it was there before, is called as well. Afterwards everything is as it was, from the moment in which the
-/// drop of the last receiver returns. Programs that are executed meanwhile start with the default action.
+/// The delivery ends when the receiver and all its clones are dropped, or when the channel is
+/// closed. Until then:
+/// - The default action of the signal does not happen. A signal that was ignored is received.
+/// - A handler that the program installed before is called as well.
+/// - Programs that are executed meanwhile start with the default action.
 ///
-/// Every receiver that asked for a signal gets it; clones share one channel, so one of them does. A value tells that the signal
-/// has come since this value was last received, not how often: of each signal at most one value waits in the channel, in the
-/// order in which the signals came. So a slow receiver holds up nobody and loses no news, whatever comes.
+/// When the drop of the last receiver returns, the previous action is restored.
 ///
-/// Nothing here blocks; the receiver is an ordinary one, good for [`select!`](crate::chan::select) too. Waiting for a signal is
-/// never a deadlock: while there is a receiver, no deadlock is reported in this process.
+/// Every `notify` channel with a signal gets its value. Clones share one channel, so one of them
+/// receives the value. A value means that the signal has arrived at least once since the last such
+/// value was received. The channel holds at most one value of each signal, in order of arrival. So
+/// a slow receiver delays no other, and misses no signal.
 ///
-/// Also good to know:
-/// - The signal by which goroutines are interrupted (SIGURG, or what
-///   [`preemption_signal`](crate::Builder::preemption_signal) says) can be received: those that the runtime sends to itself are
-///   left out.
-/// - SIGQUIT goes on printing the goroutines where [`dump_on_sigquit`](crate::Builder::dump_on_sigquit) asked for that.
-/// - A signal that the program holds back in all of its threads (`pthread_sigmask`) is received all the same.
-/// - Whoever installs a handler of their own later replaces this one: unless they call it, nothing is received any more.
-/// - A receiver on the stack of a goroutine that a dropped runtime gave up is never dropped; [`Runtime::shutdown`] unwinds first.
-/// - In the child of a `fork` that does not execute another program, the actions are those from before, and nothing is received
-///   until it asks itself.
+/// This function never blocks. The receiver is an ordinary one and works in
+/// [`select!`](crate::chan::select). Waiting for a signal is never a deadlock: while there is a
+/// receiver, no deadlock is reported in this process.
+///
+/// Details:
+/// - The preemption signal (SIGURG, or the one set by
+///   [`preemption_signal`](crate::Builder::preemption_signal)) can be received. Signals that the
+///   runtime sends to itself are left out.
+/// - SIGQUIT still prints the goroutines if [`dump_on_sigquit`](crate::Builder::dump_on_sigquit) is
+///   set.
+/// - A signal that the program blocks in all its threads (`pthread_sigmask`) is received too.
+/// - A handler that is installed later replaces this one. Unless it calls this one, nothing is
+///   received any more.
+/// - A receiver on the stack of a goroutine that was abandoned with its runtime is never dropped.
+///   [`Runtime::shutdown`] unwinds the goroutine instead.
+/// - The child of a `fork` that does not execute another program has the previous actions. It
+///   receives nothing until it calls `notify` itself.
 ///
 /// # Panics
-/// For no signals at all; for numbers that are no signals; for SIGKILL and SIGSTOP, which nobody can catch; for SIGSEGV, SIGBUS,
-/// SIGFPE and SIGILL, which are faults of the thread that gets them; for 32 and 33, which libc uses itself; if the system refuses
-/// the thread that delivers.
-///
+/// - If there are no signals, or if a number is not a signal.
+/// - For SIGKILL and SIGSTOP, which cannot be caught.
+/// - For SIGSEGV, SIGBUS, SIGFPE and SIGILL, which are faults of the thread that gets them.
+/// - For 32 and 33, which libc uses itself.
+/// - If the system refuses the thread that delivers signals.
 /// [`Runtime::shutdown`]: crate::Runtime::shutdown
 ///
 /// ```
@@ -88,7 +97,7 @@ use crate::sched::forked;
 /// assert!(signals.is_empty());
 /// ```
 #[track_caller]
-#[must_use = "who drops the receiver is not told"]
+#[must_use = "dropping the receiver ends the delivery"]
 pub fn notify(signals: &[i32]) -> Receiver<i32> {
     let mut set = Set::default();
     for &signal in signals {
@@ -97,7 +106,7 @@ pub fn notify(signals: &[i32]) -> Receiver<i32> {
     }
     assert!(
         !signals.is_empty(),
-        "gosched::signal::notify: name the signals to be told of, for example libc::SIGINT"
+        "gosched::signal::notify: name the signals to receive, for example libc::SIGINT"
     );
     if forked::is_child() {
         forked::refuse();
@@ -105,27 +114,32 @@ pub fn notify(signals: &[i32]) -> Receiver<i32> {
     match dispatch::ask(set) {
         Ok(receiver) => receiver,
         Err(Refused::Signal(signal, error)) => {
-            panic!("gosched::signal::notify: the system keeps signal {signal} to itself: {error}")
+            panic!(
+                "gosched::signal::notify: the system refuses a handler for signal {signal}: {error}"
+            )
         }
         Err(Refused::Thread(error)) => {
-            panic!("gosched::signal::notify: no thread that could deliver signals: {error}")
+            panic!(
+                "gosched::signal::notify: cannot start the thread that delivers signals: {error}"
+            )
         }
     }
 }
 
-/// Panics for signals that nobody can be told of.
+/// Panics for a signal that cannot be received.
 #[track_caller]
 fn check(signal: i32) {
     let because = match signal {
         ..1 | 65.. => "there is no such signal: they are numbered from 1 to 64",
         libc::SIGKILL | libc::SIGSTOP => {
-            "SIGKILL and SIGSTOP cannot be caught; SIGTERM and SIGTSTP are the ones that a program can answer"
+            "SIGKILL and SIGSTOP cannot be caught; a program can receive SIGTERM and SIGTSTP instead"
         }
         libc::SIGSEGV | libc::SIGBUS | libc::SIGFPE | libc::SIGILL => {
-            "SIGSEGV, SIGBUS, SIGFPE and SIGILL are faults of the very thread that gets them, which cannot go on until they \
-             are handled there; a handler of the program's own, installed before the runtime starts, is called for them"
+            "SIGSEGV, SIGBUS, SIGFPE and SIGILL are faults of the thread that gets them, and must \
+             be handled on that thread; a handler of the program, installed before the runtime \
+             starts, is called for them"
         }
-        32 | 33 => "signals 32 and 33 are libc's own; those for programs begin at libc::SIGRTMIN()",
+        32 | 33 => "libc uses 32 and 33 itself; signals for programs begin at libc::SIGRTMIN()",
         _ => return,
     };
     panic!("gosched::signal::notify: signal {signal}: {because}");

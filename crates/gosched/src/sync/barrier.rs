@@ -1,7 +1,9 @@
-//! [`Barrier`]: std's, for goroutines and threads.
+//! [`Barrier`]: std's barrier for goroutines and plain threads.
 //!
-//! The count of those who have come is changed under the parking table's lock; the one that completes it wakes the others, who are the
-//! barrier's queue, in the same hold of the lock. So the next round cannot mix with this one.
+//! std's barrier blocks the thread. A wait here frees the thread for other goroutines.
+//!
+//! The count of arrivals changes only under the parking table's lock. The last arrival empties the
+//! barrier's queue in the same critical section. So two rounds cannot mix.
 
 use std::fmt;
 use std::panic::RefUnwindSafe;
@@ -16,9 +18,10 @@ use crate::thread::check_cancelled;
 
 static KIND: WaitKind = WaitKind::new(WaitReason::Barrier);
 
-/// A point at which so many wait for each other, again and again; see [`std::sync::Barrier`].
+/// A point at which a number of goroutines or threads wait for each other.
 ///
-/// Only [`wait`](Barrier::wait) blocks.
+/// It can be used for several rounds. Only [`wait`](Barrier::wait) blocks. See
+/// [`std::sync::Barrier`].
 ///
 /// ```
 /// use gosched::sync::{Arc, Barrier};
@@ -37,18 +40,22 @@ static KIND: WaitKind = WaitKind::new(WaitReason::Barrier);
 /// assert_eq!(leaders, 1);
 /// ```
 pub struct Barrier {
-    /// Who has come in this round. Under the table's lock.
+    /// Waiters of this round. Changes only under the table's lock.
     arrived: AtomicUsize,
     size: usize,
 }
 
 impl RefUnwindSafe for Barrier {}
 
-/// Whether one was the last to come; see [`std::sync::BarrierWaitResult`]. See the example of [`Barrier`].
+/// The result of [`Barrier::wait`]: whether the caller was the last to arrive.
+///
+/// See the example of [`Barrier`], and [`std::sync::BarrierWaitResult`].
 pub struct BarrierWaitResult(bool);
 
 impl Barrier {
-    /// A barrier for `n`; see [`std::sync::Barrier::new`]. One for none is as good as one for one.
+    /// Creates a barrier for `n` goroutines or threads.
+    ///
+    /// A barrier for 0 behaves as a barrier for 1. See [`std::sync::Barrier::new`].
     ///
     /// ```
     /// assert!(gosched::sync::Barrier::new(1).wait().is_leader());
@@ -62,9 +69,10 @@ impl Barrier {
         }
     }
 
-    /// Waits until all have come; see [`std::sync::Barrier::wait`].
+    /// Waits until all have arrived.
     ///
-    /// Blocks the goroutine, or the plain thread it is called on. See the example of [`Barrier`].
+    /// Blocks the calling goroutine or plain thread. See the example of [`Barrier`], and
+    /// [`std::sync::Barrier::wait`].
     pub fn wait(&self) -> BarrierWaitResult {
         loop {
             check_cancelled();
@@ -79,7 +87,7 @@ impl Barrier {
                 |left| has_opened = !self.leave(left),
             );
             match parked {
-                Parked::Refused => {} // all others have come meanwhile
+                Parked::Refused => {} // meanwhile this call has become the last arrival
                 Parked::Got(_) => return BarrierWaitResult(false),
                 Parked::Cancelled | Parked::TimedOut => {
                     check_cancelled();
@@ -91,15 +99,16 @@ impl Barrier {
         }
     }
 
-    /// Whether the next to come is the last of its round. A hint without the table's lock.
+    /// Whether the next arrival completes the round. Without the table's lock it is only a hint.
     fn is_last(&self) -> bool {
         self.arrived.load(Relaxed) + 1 >= self.size
     }
 
-    /// The last one has come: the round ends, and the next begins. False: it was not the last.
+    /// Ends the round and wakes its waiters. False: another round has begun, and the caller is not
+    /// its last arrival.
     fn open(&self, key: usize) -> bool {
         let mut wake = WakeList::new();
-        let rt = enter(); // until they are woken: who was popped relies on it
+        let rt = enter(); // until the wake-up: the popped waiters rely on it (`waitq`)
         let mut table = lock(key);
         let is_last = self.is_last();
         if is_last {
@@ -111,7 +120,8 @@ impl Barrier {
         is_last
     }
 
-    /// Under the table's lock: one more has come, and waits; false: it is the last.
+    /// Under the table's lock: counts a waiter. False: the caller completes the round and must not
+    /// wait.
     fn arrive(&self) -> bool {
         let is_last = self.is_last();
         if !is_last {
@@ -120,7 +130,8 @@ impl Barrier {
         !is_last
     }
 
-    /// Under the table's lock: one goes away; false: it was counted in a round that is complete.
+    /// Under the table's lock: subtracts a waiter that leaves. False: its round is complete
+    /// already.
     fn leave(&self, left: Left) -> bool {
         if left.was_in {
             self.arrived.store(self.arrived.load(Relaxed) - 1, Relaxed);
@@ -130,7 +141,9 @@ impl Barrier {
 }
 
 impl BarrierWaitResult {
-    /// Whether this was the last one to come. Blocks nothing. See the example of [`Barrier`].
+    /// Returns whether this call was the last to arrive.
+    ///
+    /// Never blocks. See the example of [`Barrier`].
     #[must_use]
     pub fn is_leader(&self) -> bool {
         self.0

@@ -1,19 +1,23 @@
-//! [`Condvar`]: std's, for goroutines and threads; first come, first notified.
+//! [`Condvar`]: std's condition variable for goroutines and plain threads, in FIFO order.
 //!
-//! Who waits is queued in the parking table before it lets the mutex go. So a notify that comes after that wakes it whether it sleeps
-//! by then or not, and one that came later never takes it from one that came earlier. The word says whether anybody is
-//! queued, so that a notify for nobody is one load:
+//! std's condvar blocks the thread. A wait here frees the thread for other goroutines.
+//!
+//! A waiter queues in the parking table before it unlocks the mutex. So every later notify wakes
+//! it, whether it sleeps already or not. A later waiter never takes the notification of an earlier
+//! one. The word records whether waiters are queued, so a notify without waiters is one load:
 //!
 //! ```text
-//!  word   meaning                      changed
-//!  0      nobody waits                 under the table's lock
-//!  1      somebody may wait            under the table's lock; before the waiter lets the mutex go
+//!  word   meaning                   changed
+//!  0      no waiters                under the table's lock
+//!  1      waiters may be queued     under the table's lock, before the waiter unlocks the mutex
 //! ```
 //!
-//! A waiter that was notified and unwinds, or never goes on, before it has the mutex again passes the notification on.
+//! A notified waiter may unwind, or its goroutine may be abandoned, before it has locked the mutex
+//! again. It then passes the notification on.
 //!
-//! A notify whose caller changed what is waited for under the mutex reads the word after that. If it changed it after the
-//! waiter looked, it had the mutex after the waiter, and sees the 1.
+//! The Relaxed load of a notify is enough. Its caller changes the condition under the mutex and
+//! then loads the word. If the change came after the waiter's check, the caller locked the mutex
+//! after the waiter unlocked it. So the load sees the waiter's 1.
 
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -32,16 +36,17 @@ use crate::thread::check_cancelled;
 
 static KIND: WaitKind = WaitKind::new(WaitReason::Condvar).passing_on(|waiter, by| {
     if by.is_some() {
-        // SAFETY: by the caller's promise; the kind's waiters wait on a condvar's word.
+        // SAFETY: the contract of `PassOn`: the waiter's goroutine was abandoned, so its condvar
+        // stays (D2). Only `wait_until` waits with this kind, on a condvar's word.
         notify_one(unsafe { sema::word_of::<AtomicU32>(waiter) });
     }
 });
 
-/// Wakes whoever has waited longest.
+/// Wakes the waiter that has waited longest.
 pub(super) fn notify_one(word: &AtomicU32) {
     let key = key_of(word);
     let mut wake = WakeList::new();
-    let rt = enter(); // until they are woken: who was popped relies on it
+    let rt = enter(); // until the wake-up: the popped waiter relies on it (`waitq`)
     {
         let mut table = sema::lock(key);
         let popped = table.pop(key);
@@ -53,13 +58,15 @@ pub(super) fn notify_one(word: &AtomicU32) {
     wake.wake_in(&rt);
 }
 
-/// Under the table's lock.
+/// Records whether waiters are queued. Under the table's lock.
 fn set_waited_on(word: &AtomicU32, is_waited_on: bool) {
-    // ORDER: Relaxed; the mutex orders it before a notify that must see it (see above).
+    // ORDER: Relaxed; the mutex orders it before a notify that must see it (see the module's head).
     word.store(u32::from(is_waited_on), Relaxed);
 }
 
-/// Whether a timed wait ended because its time was up; see [`std::sync::WaitTimeoutResult`].
+/// The result of a timed wait: whether it timed out.
+///
+/// See [`std::sync::WaitTimeoutResult`].
 ///
 /// ```
 /// use gosched::sync::{Condvar, Mutex};
@@ -74,17 +81,19 @@ fn set_waited_on(word: &AtomicU32, is_waited_on: bool) {
 pub struct WaitTimeoutResult(bool);
 
 impl WaitTimeoutResult {
-    /// Whether the time was up. Blocks nothing. See the example of [`WaitTimeoutResult`].
+    /// Returns whether the wait timed out.
+    ///
+    /// Never blocks. See the example of [`WaitTimeoutResult`].
     #[must_use]
     pub fn timed_out(&self) -> bool {
         self.0
     }
 }
 
-/// A queue in front of a condition; see [`std::sync::Condvar`].
+/// A condition variable, for goroutines and plain threads.
 ///
-/// Waiting blocks the goroutine, or the plain thread it is called on; nothing else here blocks. A notify wakes whoever has waited
-/// longest.
+/// The `wait` methods block the calling goroutine or plain thread. A notify wakes the waiter that
+/// has waited longest, and never blocks. See [`std::sync::Condvar`].
 ///
 /// ```
 /// use gosched::sync::{Arc, Condvar, Mutex};
@@ -109,7 +118,9 @@ impl UnwindSafe for Condvar {}
 impl RefUnwindSafe for Condvar {}
 
 impl Condvar {
-    /// A Condvar on which nobody waits; see [`std::sync::Condvar::new`].
+    /// Creates a condition variable without waiters.
+    ///
+    /// See [`std::sync::Condvar::new`].
     ///
     /// ```
     /// static READY: gosched::sync::Condvar = gosched::sync::Condvar::new();
@@ -123,12 +134,13 @@ impl Condvar {
         }
     }
 
-    /// Unlocks, waits for a notify, and locks again; see [`std::sync::Condvar::wait`]. It may return without a notify, too.
+    /// Unlocks the mutex, waits for a notification, and locks the mutex again.
     ///
-    /// Blocks the goroutine, or the plain thread it is called on.
+    /// It may also return without a notification. Blocks the calling goroutine or plain thread. See
+    /// [`std::sync::Condvar::wait`].
     ///
     /// # Errors
-    /// The mutex is poisoned; the error holds the guard.
+    /// If the mutex is poisoned. The error contains the guard.
     ///
     /// ```
     /// # use gosched::sync::{Condvar, Mutex};
@@ -150,12 +162,13 @@ impl Condvar {
         self.wait_until(guard, NEVER).0
     }
 
-    /// Waits while `condition` is true; see [`std::sync::Condvar::wait_while`].
+    /// Waits for notifications while `condition` returns true.
     ///
-    /// Blocks the goroutine, or the plain thread it is called on. See the example of [`Condvar`].
+    /// Blocks the calling goroutine or plain thread. See the example of [`Condvar`], and
+    /// [`std::sync::Condvar::wait_while`].
     ///
     /// # Errors
-    /// The mutex is poisoned; the error holds the guard.
+    /// If the mutex is poisoned. The error contains the guard.
     pub fn wait_while<'a, T, F>(
         &self,
         mut guard: MutexGuard<'a, T>,
@@ -170,12 +183,13 @@ impl Condvar {
         Ok(guard)
     }
 
-    /// As [`Condvar::wait_timeout`], in milliseconds; false: the time was up. See [`std::sync::Condvar::wait_timeout_ms`].
+    /// Waits for a notification for at most `ms` milliseconds.
     ///
-    /// Blocks the goroutine, or the plain thread it is called on. See the example of [`WaitTimeoutResult`].
+    /// Returns false if the wait timed out. Blocks the calling goroutine or plain thread. See the
+    /// example of [`WaitTimeoutResult`], and [`std::sync::Condvar::wait_timeout_ms`].
     ///
     /// # Errors
-    /// The mutex is poisoned; the error holds the guard.
+    /// If the mutex is poisoned. The error contains the guard.
     #[deprecated(note = "replaced by `gosched::sync::Condvar::wait_timeout`")]
     pub fn wait_timeout_ms<'a, T>(
         &self,
@@ -190,12 +204,14 @@ impl Condvar {
         }
     }
 
-    /// Unlocks, waits for a notify or until `dur` has passed, and locks again; see [`std::sync::Condvar::wait_timeout`].
+    /// Waits for a notification for at most `dur`.
     ///
-    /// Blocks the goroutine, or the plain thread it is called on. See the example of [`WaitTimeoutResult`].
+    /// As [`wait`](Condvar::wait), it unlocks the mutex meanwhile and may return early. Blocks the
+    /// calling goroutine or plain thread. See the example of [`WaitTimeoutResult`], and
+    /// [`std::sync::Condvar::wait_timeout`].
     ///
     /// # Errors
-    /// The mutex is poisoned; the error holds the guard.
+    /// If the mutex is poisoned. The error contains the guard.
     pub fn wait_timeout<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,
@@ -205,12 +221,13 @@ impl Condvar {
         with(locked, WaitTimeoutResult(timed_out))
     }
 
-    /// Waits while `condition` is true, at most for `dur`; see [`std::sync::Condvar::wait_timeout_while`].
+    /// Waits for notifications while `condition` returns true, for at most `dur`.
     ///
-    /// Blocks the goroutine, or the plain thread it is called on.
+    /// Blocks the calling goroutine or plain thread. See
+    /// [`std::sync::Condvar::wait_timeout_while`].
     ///
     /// # Errors
-    /// The mutex is poisoned; the error holds the guard.
+    /// If the mutex is poisoned. The error contains the guard.
     ///
     /// ```
     /// use gosched::sync::{Condvar, Mutex};
@@ -245,7 +262,7 @@ impl Condvar {
         }
     }
 
-    /// One wait; the bool says whether the time was up.
+    /// Waits once; the bool is true if the wait timed out.
     fn wait_until<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,
@@ -270,7 +287,8 @@ impl Condvar {
                 |left| set_waited_on(&self.word, left.are_more),
             );
             if parked == Parked::Cancelled {
-                // Where nothing can unwind this is a return without a notify: its caller looks, and waits again.
+                // If the goroutine cannot unwind, this is a return without a notification. The
+                // caller checks its condition and waits again.
                 check_cancelled();
             }
             let is_notified = matches!(parked, Parked::Got(_));
@@ -281,7 +299,9 @@ impl Condvar {
         })
     }
 
-    /// Wakes whoever has waited longest; see [`std::sync::Condvar::notify_one`]. Blocks nothing.
+    /// Wakes the waiter that has waited longest.
+    ///
+    /// Never blocks. See [`std::sync::Condvar::notify_one`].
     ///
     /// ```
     /// gosched::sync::Condvar::new().notify_one();
@@ -292,7 +312,9 @@ impl Condvar {
         }
     }
 
-    /// Wakes everybody who waits by now; see [`std::sync::Condvar::notify_all`]. Blocks nothing.
+    /// Wakes all current waiters.
+    ///
+    /// Never blocks. See [`std::sync::Condvar::notify_all`].
     ///
     /// ```
     /// gosched::sync::Condvar::new().notify_all();
@@ -304,7 +326,7 @@ impl Condvar {
     }
 }
 
-/// A result with something beside the guard.
+/// Adds the result of a timed wait to the guard.
 fn with<G>(locked: LockResult<G>, result: WaitTimeoutResult) -> LockResult<(G, WaitTimeoutResult)> {
     match locked {
         Ok(guard) => Ok((guard, result)),

@@ -1,4 +1,6 @@
-//! [`LazyLock`]: std's, on top of our [`Once`].
+//! [`LazyLock`]: std's LazyLock for goroutines and plain threads, on top of this crate's [`Once`].
+//!
+//! std's LazyLock blocks the thread. A wait here frees the thread for other goroutines.
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -8,9 +10,10 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use super::once::{Exclusive, Once};
 
-/// A value that is made when it is first wanted; see [`std::sync::LazyLock`].
+/// A value that is initialised on first access.
 ///
-/// Whoever wants it while it is being made waits: the goroutine, or the plain thread, is blocked.
+/// An access while another access initialises the value waits. The wait blocks the calling
+/// goroutine or plain thread. See [`std::sync::LazyLock`].
 ///
 /// ```
 /// use gosched::sync::LazyLock;
@@ -23,22 +26,25 @@ pub struct LazyLock<T, F = fn() -> T> {
     data: UnsafeCell<Data<T, F>>,
 }
 
-/// `Value` as soon as `once` is complete, and untouched from then on.
+/// `Value` once `once` is complete, and constant from then on.
 enum Data<T, F> {
     Maker(F),
-    /// The maker runs, or has panicked.
+    /// The maker runs or has panicked.
     Neither,
     Value(T),
 }
 
-// SAFETY: U10, `once` lets one thread call the maker and write the value, and everybody read it afterwards; nobody shares the maker.
+// SAFETY: U10: `once` lets one thread call the maker and write the value (`T: Send`, `F: Send`),
+// and all threads read the value afterwards (`T: Sync`). The maker is never shared.
 unsafe impl<T: Sync + Send, F: Send> Sync for LazyLock<T, F> {}
 
 impl<T: RefUnwindSafe + UnwindSafe, F: UnwindSafe> RefUnwindSafe for LazyLock<T, F> {}
 impl<T: UnwindSafe, F: UnwindSafe> UnwindSafe for LazyLock<T, F> {}
 
 impl<T, F: FnOnce() -> T> LazyLock<T, F> {
-    /// One whose value `f` will make; see [`std::sync::LazyLock::new`]. Blocks nothing. See the example of [`LazyLock`].
+    /// Creates a value that `f` initialises on first access.
+    ///
+    /// Never blocks. See the example of [`LazyLock`], and [`std::sync::LazyLock::new`].
     #[inline]
     pub const fn new(f: F) -> LazyLock<T, F> {
         LazyLock {
@@ -47,9 +53,10 @@ impl<T, F: FnOnce() -> T> LazyLock<T, F> {
         }
     }
 
-    /// The value in place, made now if it was not; see [`std::sync::LazyLock::force_mut`].
+    /// Returns a mutable reference to the value, and initialises it if needed.
     ///
-    /// Blocks nothing but what the maker blocks: nobody else can be at it.
+    /// Waits for no other caller, because the lock is borrowed mutably. See
+    /// [`std::sync::LazyLock::force_mut`].
     ///
     /// # Panics
     /// If the maker panics, or has panicked before.
@@ -68,7 +75,7 @@ impl<T, F: FnOnce() -> T> LazyLock<T, F> {
                 let Data::Maker(make) = mem::replace(this.data.get_mut(), Data::Neither) else {
                     unreachable!("LazyLock: incomplete without a maker")
                 };
-                // As long as it is not there, a panic has come between.
+                // POISONED until the value exists, in case the maker panics.
                 this.once.set_complete(false);
                 *this.data.get_mut() = Data::Value(make());
                 this.once.set_complete(true);
@@ -80,9 +87,10 @@ impl<T, F: FnOnce() -> T> LazyLock<T, F> {
         }
     }
 
-    /// The value, made now if it was not; see [`std::sync::LazyLock::force`].
+    /// Returns the value, and initialises it if needed.
     ///
-    /// Blocks the goroutine, or the plain thread it is called on, while somebody else makes it.
+    /// Blocks the calling goroutine or plain thread while another access initialises it. See
+    /// [`std::sync::LazyLock::force`].
     ///
     /// # Panics
     /// If the maker panics, or has panicked before.
@@ -98,13 +106,15 @@ impl<T, F: FnOnce() -> T> LazyLock<T, F> {
             if state.is_poisoned() {
                 poisoned();
             }
-            // SAFETY: U10, one closure of `once` runs at a time, and none after it is complete; nobody reads before.
+            // SAFETY: U10: `once` runs one closure at a time and none once it is complete. No
+            // reader reads before that.
             let data = unsafe { mem::replace(&mut *this.data.get(), Data::Neither) };
             let Data::Maker(make) = data else {
                 unreachable!("LazyLock: incomplete without a maker")
             };
             let value = make();
-            // SAFETY: U10, as above.
+            // SAFETY: U10: the closure of `once` still runs, so this is the only access to the
+            // data.
             unsafe { *this.data.get() = Data::Value(value) };
         });
         match LazyLock::get(this) {
@@ -115,9 +125,9 @@ impl<T, F: FnOnce() -> T> LazyLock<T, F> {
 }
 
 impl<T, F> LazyLock<T, F> {
-    /// The value in place, if it has been made; see [`std::sync::LazyLock::get_mut`].
+    /// Returns a mutable reference to the value, or `None` before its initialisation.
     ///
-    /// Blocks nothing.
+    /// Never blocks. See [`std::sync::LazyLock::get_mut`].
     ///
     /// ```
     /// let mut lazy = gosched::sync::LazyLock::new(|| 92);
@@ -133,7 +143,9 @@ impl<T, F> LazyLock<T, F> {
         }
     }
 
-    /// The value, if it has been made; see [`std::sync::LazyLock::get`]. Blocks nothing.
+    /// Returns the value, or `None` before its initialisation.
+    ///
+    /// Never blocks. See [`std::sync::LazyLock::get`].
     ///
     /// ```
     /// let lazy = gosched::sync::LazyLock::new(|| 92);
@@ -146,7 +158,7 @@ impl<T, F> LazyLock<T, F> {
         if !this.once.is_completed() {
             return None;
         }
-        // SAFETY: U10, `once` is complete: nobody writes any more.
+        // SAFETY: U10: `once` is complete, so the data is never written again.
         match unsafe { &*this.data.get() } {
             Data::Value(value) => Some(value),
             _ => None,

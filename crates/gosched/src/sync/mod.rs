@@ -1,8 +1,12 @@
-//! Locks with the API of [`std::sync`], and Go's WaitGroup and a semaphore beside them.
+//! Locks with the API of [`std::sync`], plus Go's WaitGroup and a semaphore.
 //!
-//! Names, signatures, poisoning and what is printed are std's; whoever waits blocks the goroutine, or the plain thread it is called
-//! on, and both may share one lock, across runtimes, too. What [`std::sync`] has and goroutines need no other of is here under the
-//! same name, so that changing `std` to `gosched` in a `use` line is enough.
+//! std's locks block the thread. These locks block only the goroutine, and its thread runs others
+//! meanwhile. They also work on plain threads, which do block. Plain threads and goroutines of
+//! several runtimes can share one lock.
+//!
+//! Names, signatures, poisoning and `Debug` output are those of std. Items that need no
+//! goroutine-aware version are re-exported from std, so replacing `std` by `gosched` in a `use`
+//! line is enough.
 //!
 //! ```
 //! use gosched::sync::{Arc, Condvar, Mutex};
@@ -14,7 +18,8 @@
 //!         let queue = Arc::clone(&queue);
 //!         thread::spawn(move || {
 //!             let (items, has_some) = &*queue;
-//!             let mut items = has_some.wait_while(items.lock().unwrap(), |items| items.is_empty());
+//!             let mut items =
+//!                 has_some.wait_while(items.lock().unwrap(), |items| items.is_empty());
 //!             items.as_mut().unwrap().pop()
 //!         })
 //!     };
@@ -24,21 +29,25 @@
 //! });
 //! ```
 //!
-//! | file | what it decides |
+//! | file | what it does |
 //! |---|---|
-//! | `sema` | the parking table: where all of them wait |
-//! | `mutex_word` `raw` `mutex` | who gets a lock next; spinning, waiting and waking for it; the Mutex |
-//! | `rwlock_word` `rwlock` | readers beside writers |
-//! | `condvar` `barrier` | waiting for a notify, for each other |
-//! | `once` `once_lock` `lazy_lock` | what happens once |
-//! | `waitgroup_word` `waitgroup` `semaphore_word` `semaphore` | counting up to something, and down |
-//! | `owner` | the name beside a lock |
+//! | `sema` | the parking table, in which all waiters wait |
+//! | `mutex_word`, `mutex_slow` | the lock word; spinning, waiting and waking |
+//! | `mutex` | `Mutex` |
+//! | `rwlock_word`, `rwlock` | the count of readers; `RwLock` |
+//! | `condvar`, `barrier` | waiting for a notification; waiting for each other |
+//! | `once`, `once_lock`, `lazy_lock` | one-time initialisation |
+//! | `waitgroup_word`, `waitgroup` | a counter, waited on until it is zero |
+//! | `semaphore_word`, `semaphore` | a counter of permits |
+//! | `owner` | the goroutine that holds a lock, for dumps |
 //!
-//! The `*_word` files import nothing but the crate's shim, so that every interleaving of them can be explored.
+//! The `*_word` files import only the crate's shim, so loom explores every interleaving of them.
 //!
-//! A goroutine that its runtime abandons (the [`Runtime`](crate::Runtime) was dropped) is like a thread that never goes on: what it
-//! holds, or has just been handed, stays with it. One that [`shutdown`](crate::Runtime::shutdown) unwinds leaves every queue first, and
-//! passes on what it was given there.
+//! Dropping a [`Runtime`](crate::Runtime) abandons its goroutines. An abandoned goroutine is like a
+//! thread that never runs again: it keeps the locks it holds. But a lock, permit or notification
+//! that it was given while it waited goes to the next waiter. A goroutine that
+//! [`shutdown`](crate::Runtime::shutdown) unwinds first leaves every queue, and also passes on what
+//! it was given there.
 
 mod barrier;
 mod condvar;
@@ -68,6 +77,6 @@ pub use self::once_lock::OnceLock;
 pub use self::rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use self::semaphore::{Semaphore, SemaphoreGuard};
 pub use self::waitgroup::WaitGroup;
-/// What std has and goroutines need no other of, so that one `use` line serves.
+/// Items that need no goroutine-aware version, re-exported from std.
 #[doc(no_inline)]
 pub use std::sync::{Arc, LockResult, PoisonError, TryLockError, TryLockResult, Weak, atomic};

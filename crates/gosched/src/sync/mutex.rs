@@ -1,19 +1,22 @@
-//! [`Mutex`]: std's, for goroutines and threads, with Go's fairness.
+//! [`Mutex`]: std's mutex for goroutines and plain threads, with Go's fairness.
+//!
+//! std's mutex blocks the thread. A wait here frees the thread for other goroutines.
 //!
 //! ```text
-//!  word (mutex_word)     who may            what follows
-//!  0                     anybody: lock      one swap: LOCKED
-//!  LOCKED                the holder: unlock one swap: 0
-//!  LOCKED                others: lock       spin a little; then queue, which sets WAITERS
-//!  LOCKED + WAITERS      the holder: unlock free; the first waiter wakes and competes (WOKEN)
-//!  … + WOKEN             the holder: unlock free; nobody is woken: somebody awake wants it
-//!  … + STARVING          the holder: unlock handed over to the first waiter, LOCKED all the time
-//!  … + POISON            anybody            as without; the bit stays until `clear_poison`
+//!  word (mutex_word)     operation   effect
+//!  0                     lock        one swap: LOCKED
+//!  LOCKED                unlock      one swap: 0
+//!  LOCKED                lock        spin briefly, then queue, which sets WAITERS
+//!  LOCKED + WAITERS      unlock      free; the first waiter wakes and competes (WOKEN)
+//!  … + WOKEN             unlock      free; no wake-up: an awake locker already competes
+//!  … + STARVING          unlock      handed to the first waiter; LOCKED stays set
+//!  … + POISON            any         as without; the bit stays until `clear_poison`
 //! ```
 //!
-//! Orderings (U10): what a holder wrote is seen by the next one, through the word (the Release of the unlock's swap, the Acquire of
-//! the lock's), or, when it is handed over, through the end of the wait (`sudog`: finish and outcome).
-//! The data is touched between the two and nowhere else; POISON is set before the unlock.
+//! Orderings (U10): the next holder sees what the previous holder wrote. Normally the word orders
+//! them: the unlock's swap is Release, the lock's swap is Acquire. A lock that is handed over is
+//! ordered by the end of the wait (`sudog`: finish and outcome). Only the holder accesses the data.
+//! POISON is set before the unlock.
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -33,16 +36,20 @@ use crate::shim::Relaxed;
 use crate::sync::mutex_slow;
 
 static KIND: WaitKind = WaitKind::new(WaitReason::Mutex).passing_on(|waiter, by| {
-    // SAFETY: by the caller's promise; the kind's waiters wait on a LockWord.
+    // SAFETY: the contract of `PassOn`: the waiter's goroutine was abandoned, so its lock stays
+    // (D2). Only `RawMutex::lock` waits with this kind, so the object is a `LockWord`.
     unsafe {
         mutex_slow::pass_on(waiter, by, |word| {
             mutex_slow::unlock_slow(word, 0, |_, _| {})
         })
     };
 });
-/// Of a condvar's waiter that was notified: it passes on the notification as well.
+/// The wait of a notified condvar waiter that locks its mutex again. Passes on the notification
+/// too.
 static RELOCK: WaitKind = WaitKind::new(WaitReason::Mutex).passing_on(|waiter, by| {
-    // SAFETY: as above; and `relock` gives the condvar's word beside the lock.
+    // SAFETY: the contract of `PassOn`: the waiter's goroutine was abandoned, so lock and condvar
+    // stay (D2). Only `relock` waits with this kind, and it stores the condvar's word in
+    // `cases_at`.
     unsafe {
         mutex_slow::pass_on(waiter, by, |word| {
             mutex_slow::unlock_slow(word, 0, |_, _| {})
@@ -51,7 +58,8 @@ static RELOCK: WaitKind = WaitKind::new(WaitReason::Mutex).passing_on(|waiter, b
     }
 });
 
-/// A notification in the hands of a waiter that has yet to lock its mutex again.
+/// A notification owned by a waiter that has not locked its mutex again. Dropping it notifies the
+/// next waiter.
 struct Notified<'a>(&'a AtomicU32);
 
 impl Drop for Notified<'_> {
@@ -60,10 +68,10 @@ impl Drop for Notified<'_> {
     }
 }
 
-/// Somebody panicked while it held the lock.
+/// A holder panicked.
 const POISON: usize = OWN;
 
-/// The lock without what it guards.
+/// The lock without the data it guards.
 pub(super) struct RawMutex {
     word: LockWord,
     owner: Owner,
@@ -77,7 +85,7 @@ impl RawMutex {
         }
     }
 
-    /// Waits for the lock; returns whether it is poisoned.
+    /// Acquires the lock, waiting if needed, and returns whether it is poisoned.
     #[inline]
     pub(super) fn lock(&self) -> bool {
         let before = if self.word.lock_fast() {
@@ -89,8 +97,8 @@ impl RawMutex {
         before & POISON != 0
     }
 
-    /// As [`RawMutex::lock`], for a waiter that a condvar has notified. If it unwinds before it has the lock, or never goes on, the
-    /// next waiter is notified.
+    /// As [`RawMutex::lock`], for a waiter that a condvar has notified. If the waiter unwinds
+    /// first, or its goroutine is abandoned, the next waiter is notified.
     fn relock(&self, condvar: &AtomicU32) -> bool {
         let before = if self.word.lock_fast() {
             0
@@ -115,7 +123,7 @@ impl RawMutex {
         Some(before & POISON != 0)
     }
 
-    /// Gives the lock back; the caller has it.
+    /// Releases the lock, which the caller holds.
     #[inline]
     pub(super) fn unlock(&self) {
         self.owner.clear();
@@ -138,12 +146,14 @@ impl RawMutex {
     }
 }
 
-/// Mutual exclusion around a value; see [`std::sync::Mutex`].
+/// A mutual exclusion lock around a value, for goroutines and plain threads.
 ///
-/// Waiting blocks the goroutine, or the plain thread it is called on; only [`lock`](Mutex::lock) waits. Who waits is served in
-/// order as far as that is free: whoever is running may be faster than whoever has to be woken, but nobody waits longer than about
-/// a millisecond for that reason. A goroutine that locks again what it has waits for itself, for ever; if nothing else can happen
-/// the deadlock detector says so.
+/// Waiting blocks the calling goroutine or plain thread; only [`lock`](Mutex::lock) waits. Waiters
+/// queue in order. A running goroutine may still take a free lock before a woken waiter does. After
+/// about a millisecond the lock is handed to the waiter directly.
+///
+/// A goroutine that locks a mutex it already holds deadlocks. The deadlock detector reports it if
+/// nothing else can run. See [`std::sync::Mutex`].
 ///
 /// ```
 /// use gosched::sync::{Arc, Mutex};
@@ -169,15 +179,19 @@ pub struct Mutex<T: ?Sized> {
     data: UnsafeCell<T>,
 }
 
-// SAFETY: U10, as std's: the value may be moved out of it.
+// SAFETY: U10: the mutex owns its value, which may be moved out on another thread (`T: Send`). All
+// else in it is atomics.
 unsafe impl<T: ?Sized + Send> Send for Mutex<T> {}
-// SAFETY: U10, one holder at a time reaches the value, which so passes from thread to thread.
+// SAFETY: U10: one holder at a time reaches the value, so sharing the mutex only moves access to
+// the value between threads (`T: Send`).
 unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
 
 impl<T: ?Sized> UnwindSafe for Mutex<T> {}
 impl<T: ?Sized> RefUnwindSafe for Mutex<T> {}
 
-/// Possession of a [`Mutex`]; dropping it unlocks. See [`std::sync::MutexGuard`].
+/// A guard of a [`Mutex`] that unlocks it when dropped.
+///
+/// See [`std::sync::MutexGuard`].
 ///
 /// ```
 /// let mutex = gosched::sync::Mutex::new(1);
@@ -187,20 +201,22 @@ impl<T: ?Sized> RefUnwindSafe for Mutex<T> {}
 /// }
 /// assert_eq!(*mutex.lock().unwrap(), 2);
 /// ```
-#[must_use = "the Mutex is unlocked when its guard is dropped, so at once"]
+#[must_use = "if unused, the Mutex is unlocked immediately"]
 pub struct MutexGuard<'a, T: ?Sized> {
     lock: &'a Mutex<T>,
-    /// Whether the holder was unwinding when it got the lock: then it does not poison.
+    /// The holder was unwinding when it acquired the lock, so the guard does not poison.
     was_panicking: bool,
-    /// Who locks unlocks.
+    /// Guards are `!Send`: the goroutine that locks must unlock.
     not_send: PhantomData<*const ()>,
 }
 
-// SAFETY: a shared guard gives shared access to the value, no more (as std's).
+// SAFETY: a shared guard gives only `&T`, and `T` is `Sync`.
 unsafe impl<T: ?Sized + Sync> Sync for MutexGuard<'_, T> {}
 
 impl<T> Mutex<T> {
-    /// A free Mutex around `t`; see [`std::sync::Mutex::new`].
+    /// Creates an unlocked mutex around `t`.
+    ///
+    /// See [`std::sync::Mutex::new`].
     ///
     /// ```
     /// static COUNT: gosched::sync::Mutex<u32> = gosched::sync::Mutex::new(0);
@@ -216,12 +232,12 @@ impl<T> Mutex<T> {
 }
 
 impl<T: ?Sized> Mutex<T> {
-    /// Waits until it has the lock; see [`std::sync::Mutex::lock`].
+    /// Acquires the mutex, waiting until it is free.
     ///
-    /// Blocks the goroutine, or the plain thread it is called on.
+    /// Blocks the calling goroutine or plain thread. See [`std::sync::Mutex::lock`].
     ///
     /// # Errors
-    /// A holder has panicked; the error holds the guard.
+    /// If a holder has panicked. The error contains the guard.
     ///
     /// ```
     /// let mutex = gosched::sync::Mutex::new(0);
@@ -234,12 +250,14 @@ impl<T: ?Sized> Mutex<T> {
         MutexGuard::new(self, is_poisoned)
     }
 
-    /// Takes the lock if it is free; see [`std::sync::Mutex::try_lock`]. While it is handed from waiter to waiter it is not.
+    /// Attempts to acquire the mutex without waiting.
     ///
-    /// Blocks nothing.
+    /// A mutex that is being handed from waiter to waiter counts as locked. Never blocks. See
+    /// [`std::sync::Mutex::try_lock`].
     ///
     /// # Errors
-    /// Somebody has it, or a holder has panicked; then the error holds the guard.
+    /// If the mutex is locked, or if a holder has panicked. In the second case the error contains
+    /// the guard.
     ///
     /// ```
     /// let mutex = gosched::sync::Mutex::new(0);
@@ -256,7 +274,9 @@ impl<T: ?Sized> Mutex<T> {
         }
     }
 
-    /// Whether a holder has panicked; see [`std::sync::Mutex::is_poisoned`].
+    /// Returns whether the mutex is poisoned: a holder has panicked.
+    ///
+    /// See [`std::sync::Mutex::is_poisoned`].
     ///
     /// ```
     /// assert!(!gosched::sync::Mutex::new(0).is_poisoned());
@@ -266,7 +286,9 @@ impl<T: ?Sized> Mutex<T> {
         self.raw.is_poisoned()
     }
 
-    /// Forgets that a holder has panicked; see [`std::sync::Mutex::clear_poison`].
+    /// Clears the poisoned state.
+    ///
+    /// See [`std::sync::Mutex::clear_poison`].
     ///
     /// ```
     /// use gosched::sync::{Arc, Mutex};
@@ -288,10 +310,12 @@ impl<T: ?Sized> Mutex<T> {
         self.raw.clear_poison();
     }
 
-    /// The value, of a Mutex that nobody else can reach; see [`std::sync::Mutex::into_inner`].
+    /// Consumes the mutex and returns its value.
+    ///
+    /// See [`std::sync::Mutex::into_inner`].
     ///
     /// # Errors
-    /// A holder has panicked; the error holds the value.
+    /// If a holder has panicked. The error contains the value.
     ///
     /// ```
     /// assert_eq!(gosched::sync::Mutex::new(7).into_inner().unwrap(), 7);
@@ -304,10 +328,12 @@ impl<T: ?Sized> Mutex<T> {
         result_of(self.data.into_inner(), is_poisoned)
     }
 
-    /// The value in place, of a Mutex that nobody else can reach; see [`std::sync::Mutex::get_mut`].
+    /// Returns a mutable reference to the value.
+    ///
+    /// Needs no locking, because the mutex is borrowed mutably. See [`std::sync::Mutex::get_mut`].
     ///
     /// # Errors
-    /// A holder has panicked; the error holds the reference.
+    /// If a holder has panicked. The error contains the reference.
     ///
     /// ```
     /// let mut mutex = gosched::sync::Mutex::new(0);
@@ -320,7 +346,7 @@ impl<T: ?Sized> Mutex<T> {
     }
 }
 
-/// Err if poisoned.
+/// Returns `value`, as an error if the lock is poisoned.
 #[inline]
 pub(super) fn result_of<T>(value: T, is_poisoned: bool) -> LockResult<T> {
     if is_poisoned {
@@ -348,7 +374,8 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
         match self.try_lock() {
             Ok(guard) => d.field("data", &&*guard),
             Err(TryLockError::Poisoned(error)) => d.field("data", &&**error.get_ref()),
-            Err(TryLockError::WouldBlock) => d.field("data", &"<locked>"), // quoted, as std's
+            // With quotes, as std prints it.
+            Err(TryLockError::WouldBlock) => d.field("data", &"<locked>"),
         };
         d.field("poisoned", &self.is_poisoned());
         d.finish_non_exhaustive()
@@ -356,7 +383,7 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
 }
 
 impl<'a, T: ?Sized> MutexGuard<'a, T> {
-    /// The caller has the lock.
+    /// Wraps a lock that the caller has just acquired.
     #[inline]
     fn new(lock: &'a Mutex<T>, is_poisoned: bool) -> LockResult<MutexGuard<'a, T>> {
         let guard = MutexGuard {
@@ -367,9 +394,11 @@ impl<'a, T: ?Sized> MutexGuard<'a, T> {
         result_of(guard, is_poisoned)
     }
 
-    /// What a Condvar does with it: `wait` gets a function that unlocks, and when it returns the lock is taken again. It returns the
-    /// condvar's word if it was notified. If `wait`
-    /// unwinds the lock stays free, and nobody is told of a panic: who waits leaves the value in order.
+    /// Waits on a condvar with the lock released: `wait` gets a function that unlocks. Locks again
+    /// when `wait` returns. `wait` returns the condvar's word if the waiter was notified.
+    ///
+    /// If `wait` unwinds, the lock stays free and is not poisoned: a waiter leaves the value
+    /// consistent.
     pub(super) fn unlocked<'c, R>(
         self,
         wait: impl FnOnce(&dyn Fn()) -> (R, Option<&'c AtomicU32>),
@@ -395,7 +424,8 @@ impl<T: ?Sized> Deref for MutexGuard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: U10, the guard is the one possession of the lock.
+        // SAFETY: U10: a guard exists only while its goroutine holds the lock, so nothing else
+        // reaches the value.
         unsafe { &*self.lock.data.get() }
     }
 }
@@ -403,7 +433,7 @@ impl<T: ?Sized> Deref for MutexGuard<'_, T> {
 impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: U10, as above.
+        // SAFETY: U10: only the lock's holder has a guard, and this one is borrowed mutably.
         unsafe { &mut *self.lock.data.get() }
     }
 }

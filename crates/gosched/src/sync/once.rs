@@ -1,16 +1,19 @@
-//! [`Once`]: std's, for goroutines and threads.
+//! [`Once`]: std's one-time initialisation for goroutines and plain threads.
+//!
+//! std's Once blocks the thread. A wait here frees the thread for other goroutines.
 //!
 //! ```text
-//!  word        meaning                                        next
-//!  INCOMPLETE  nobody has run it                              RUNNING
-//!  RUNNING     somebody runs it; the others wait              COMPLETE; POISONED, if it panics
-//!  POISONED    whoever ran it last panicked                   RUNNING, by one that does not mind
-//!  COMPLETE    it has run                                     –
-//!  + QUEUED    somebody may wait, in the parking table        without it, under the table's lock
+//!  word        meaning                               next
+//!  INCOMPLETE  no closure has run                    RUNNING
+//!  RUNNING     a closure runs; other callers wait    COMPLETE, or POISONED if it panics
+//!  POISONED    the last closure panicked             RUNNING, by a call that ignores poison
+//!  COMPLETE    a closure has returned                –
+//!  + QUEUED    waiters may be in the parking table   cleared under the table's lock
 //! ```
 //!
-//! Orderings (U10): what the closure did is seen by whoever finds COMPLETE: the Release of the change to it pairs with the Acquire of
-//! every look. The change is the last touch of the word by whoever ran the closure.
+//! Orderings (U10): a caller that finds COMPLETE sees what the closure did. The Release of the
+//! change to COMPLETE pairs with the Acquire of every load. That change is the running caller's
+//! last access to the word.
 
 use std::cell::Cell;
 use std::fmt;
@@ -33,10 +36,10 @@ const COMPLETE: u32 = 3;
 const STATE: u32 = 3;
 const QUEUED: u32 = 4;
 
-/// Something that is done once, by whoever comes first; see [`std::sync::Once`].
+/// A one-time initialisation: the first call runs its closure, later calls do nothing.
 ///
-/// Whoever comes while it is being done waits: the goroutine, or the plain thread, is blocked. Doing it again from within waits
-/// for ever.
+/// A call during the closure waits, and blocks the calling goroutine or plain thread. A closure
+/// that calls its own `Once` deadlocks. See [`std::sync::Once`].
 ///
 /// ```
 /// use gosched::sync::Once;
@@ -55,32 +58,38 @@ pub struct Once {
 impl UnwindSafe for Once {}
 impl RefUnwindSafe for Once {}
 
-/// What [`Once::call_once_force`] tells its closure; see [`std::sync::OnceState`].
+/// The state that [`Once::call_once_force`] passes to its closure.
+///
+/// See [`std::sync::OnceState`].
 ///
 /// ```
 /// gosched::sync::Once::new().call_once_force(|state| assert!(!state.is_poisoned()));
 /// ```
 pub struct OnceState {
     is_poisoned: bool,
-    /// Of one thread, as std's.
+    /// `!Sync`, as in std.
     not_sync: PhantomData<Cell<u32>>,
 }
 
-/// A [`Once`] that has not run: what one wrote before `Once::new` could be called in a constant; see [`std::sync::ONCE_INIT`].
+/// A [`Once`] that has not run.
+///
+/// It dates from when `Once::new` was not usable in constants. See [`std::sync::ONCE_INIT`].
 #[deprecated(note = "the `Once::new()` function is now preferred")]
 #[allow(
     clippy::declare_interior_mutable_const,
-    reason = "a constant to begin with, as std's"
+    reason = "an initial value, as in std"
 )]
 pub const ONCE_INIT: Once = Once::new();
 
 impl Once {
-    /// One that has not run; see [`std::sync::Once::new`]. Blocks nothing. See the example of [`Once`].
+    /// Creates a `Once` that has not run.
+    ///
+    /// Never blocks. See the example of [`Once`], and [`std::sync::Once::new`].
     #[inline]
     #[must_use]
     #[allow(
         clippy::new_without_default,
-        reason = "std's has none: it would be no constant"
+        reason = "std's Once has no Default either: it would not be const"
     )]
     pub const fn new() -> Once {
         Once {
@@ -88,9 +97,10 @@ impl Once {
         }
     }
 
-    /// Runs `f` if nothing has run yet, and returns when something has; see [`std::sync::Once::call_once`].
+    /// Runs `f` if no closure has run yet, and returns when one has.
     ///
-    /// Blocks the goroutine, or the plain thread it is called on, while somebody else's closure runs. See the example of [`Once`].
+    /// Blocks the calling goroutine or plain thread while the closure of another call runs. See the
+    /// example of [`Once`], and [`std::sync::Once::call_once`].
     ///
     /// # Panics
     /// If the closure of an earlier call has panicked.
@@ -110,9 +120,10 @@ impl Once {
         }
     }
 
-    /// As [`Once::call_once`], also after a panic; see [`std::sync::Once::call_once_force`].
+    /// As [`Once::call_once`], but also runs `f` after a panic.
     ///
-    /// Blocks the goroutine, or the plain thread it is called on, while somebody else's closure runs.
+    /// Blocks the calling goroutine or plain thread while the closure of another call runs. See
+    /// [`std::sync::Once::call_once_force`].
     ///
     /// ```
     /// use gosched::sync::Once;
@@ -138,9 +149,9 @@ impl Once {
         }
     }
 
-    /// Whether some closure has run to its end; see [`std::sync::Once::is_completed`].
+    /// Returns whether a closure has run to its end.
     ///
-    /// Blocks nothing.
+    /// Never blocks. See [`std::sync::Once::is_completed`].
     ///
     /// ```
     /// let once = gosched::sync::Once::new();
@@ -150,16 +161,16 @@ impl Once {
     /// ```
     #[inline]
     pub fn is_completed(&self) -> bool {
-        // ORDER: Acquire; pairs with the Release in `Running::end`.
+        // ORDER: Acquire; pairs with the Release in `Running::drop`.
         self.word.load(Acquire) == COMPLETE
     }
 
-    /// Waits until some closure has run; see [`std::sync::Once::wait`].
+    /// Waits until a closure has run.
     ///
-    /// Blocks the goroutine, or the plain thread it is called on.
+    /// Blocks the calling goroutine or plain thread. See [`std::sync::Once::wait`].
     ///
     /// # Panics
-    /// If a closure has panicked, or does.
+    /// If a closure has panicked, or panics meanwhile.
     ///
     /// ```
     /// # gosched::run(|| {
@@ -175,7 +186,9 @@ impl Once {
         self.wait_completed(false);
     }
 
-    /// As [`Once::wait`], through panics; see [`std::sync::Once::wait_force`]. See the example of [`Once::wait`].
+    /// As [`Once::wait`], but ignores panics.
+    ///
+    /// See the example of [`Once::wait`], and [`std::sync::Once::wait_force`].
     pub fn wait_force(&self) {
         self.wait_completed(true);
     }
@@ -183,7 +196,7 @@ impl Once {
     #[track_caller]
     fn wait_completed(&self, through_panics: bool) {
         loop {
-            // ORDER: Acquire; as in `is_completed`.
+            // ORDER: Acquire; pairs with the Release in `Running::drop`.
             let word = self.word.load(Acquire);
             match word & STATE {
                 COMPLETE => return,
@@ -193,12 +206,12 @@ impl Once {
         }
     }
 
-    /// The slow half: runs the closure, or waits for whoever does.
+    /// The slow path: runs the closure, or waits for the call that runs one.
     #[cold]
     #[track_caller]
     fn call(&self, through_panics: bool, f: &mut dyn FnMut(&OnceState)) {
         loop {
-            // ORDER: Acquire; as in `is_completed`.
+            // ORDER: Acquire; pairs with the Release in `Running::drop`.
             let word = self.word.load(Acquire);
             match word & STATE {
                 COMPLETE => return,
@@ -206,7 +219,7 @@ impl Once {
                 POISONED if !through_panics => poisoned(),
                 state => {
                     let next = RUNNING | word & QUEUED;
-                    // ORDER: Acquire; pairs with the Release of one that panicked.
+                    // ORDER: Acquire; pairs with the Release of a `Running` whose closure panicked.
                     let began = self.word.compare_exchange(word, next, Acquire, Acquire);
                     if began.is_ok() {
                         let mut running = Running {
@@ -225,7 +238,8 @@ impl Once {
         }
     }
 
-    /// Waits until the state is no longer that of `seen`.
+    /// Waits until a running closure ends. Returns at once if the state is no longer that of
+    /// `seen`.
     fn wait_while(&self, seen: u32) {
         check_cancelled();
         let parked = Wait::new(key_of(&self.word), &KIND).park(
@@ -248,7 +262,7 @@ impl Once {
         }
     }
 
-    /// Whether it has run, for an owner that nobody else can reach.
+    /// The state of a `Once` that is borrowed mutably, so no closure runs.
     pub(super) fn state(&mut self) -> Exclusive {
         match *self.word.get_mut() & STATE {
             COMPLETE => Exclusive::Complete,
@@ -257,20 +271,20 @@ impl Once {
         }
     }
 
-    /// Says that it has run, or panicked, for an owner that nobody else can reach.
+    /// Sets the state to COMPLETE or POISONED.
     pub(super) fn set_complete(&mut self, is_complete: bool) {
         *self.word.get_mut() = if is_complete { COMPLETE } else { POISONED };
     }
 }
 
-/// The states that a [`Once`] has while nobody uses it.
+/// The states of a [`Once`] while no closure runs.
 pub(super) enum Exclusive {
     Incomplete,
     Poisoned,
     Complete,
 }
 
-/// The right to run the closure; ends it in whichever way it ends.
+/// The right to run the closure. Dropping it stores the new state and wakes the waiters.
 struct Running<'a> {
     once: &'a Once,
     becomes: u32,
@@ -279,7 +293,7 @@ struct Running<'a> {
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         let (word, becomes) = (&self.once.word, self.becomes);
-        // ORDER: Release; pairs with the Acquire of every look.
+        // ORDER: Release; pairs with the Acquire of every load of the word.
         let ended = word.compare_exchange(RUNNING, becomes, Release, Relaxed);
         if ended.is_err() {
             sema::wake_all(key_of(word), || word.store(becomes, Release));
@@ -294,8 +308,9 @@ fn poisoned() -> ! {
 }
 
 impl OnceState {
-    /// Whether a closure has panicked before; see [`std::sync::OnceState::is_poisoned`]. Blocks nothing. See the example of
-    /// [`OnceState`].
+    /// Returns whether an earlier closure has panicked.
+    ///
+    /// Never blocks. See the example of [`OnceState`], and [`std::sync::OnceState::is_poisoned`].
     #[inline]
     pub fn is_poisoned(&self) -> bool {
         self.is_poisoned

@@ -1,4 +1,6 @@
-//! [`OnceLock`]: std's, on top of our [`Once`].
+//! [`OnceLock`]: std's OnceLock for goroutines and plain threads, on top of this crate's [`Once`].
+//!
+//! std's OnceLock blocks the thread. A wait here frees the thread for other goroutines.
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -6,9 +8,10 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use super::once::{Exclusive, Once};
 
-/// A value that is written once; see [`std::sync::OnceLock`].
+/// A value that is written once.
 ///
-/// Whoever wants it while somebody makes it waits: the goroutine, or the plain thread, is blocked.
+/// A call that needs the value while another call initialises it waits. The wait blocks the calling
+/// goroutine or plain thread. See [`std::sync::OnceLock`].
 ///
 /// ```
 /// use gosched::sync::OnceLock;
@@ -21,18 +24,21 @@ use super::once::{Exclusive, Once};
 /// ```
 pub struct OnceLock<T> {
     once: Once,
-    /// Some as soon as `once` is complete, and untouched from then on.
+    /// `Some` once `once` is complete, and constant from then on.
     value: UnsafeCell<Option<T>>,
 }
 
-// SAFETY: U10, `once` lets one thread write the value, and everybody read it afterwards; it may be dropped on another one.
+// SAFETY: U10: `once` lets one thread write the value and all threads read it afterwards (`T:
+// Sync`). The value may be dropped on another thread (`T: Send`).
 unsafe impl<T: Sync + Send> Sync for OnceLock<T> {}
 
 impl<T: RefUnwindSafe + UnwindSafe> RefUnwindSafe for OnceLock<T> {}
 impl<T: UnwindSafe> UnwindSafe for OnceLock<T> {}
 
 impl<T> OnceLock<T> {
-    /// An empty one; see [`std::sync::OnceLock::new`]. Blocks nothing. See the example of [`OnceLock`].
+    /// Creates an empty cell.
+    ///
+    /// Never blocks. See the example of [`OnceLock`], and [`std::sync::OnceLock::new`].
     #[inline]
     #[must_use]
     pub const fn new() -> OnceLock<T> {
@@ -42,20 +48,22 @@ impl<T> OnceLock<T> {
         }
     }
 
-    /// The value, if it is there; see [`std::sync::OnceLock::get`]. Blocks nothing. See the example of [`OnceLock`].
+    /// Returns the value, or `None` if the cell is empty or being initialised.
+    ///
+    /// Never blocks. See the example of [`OnceLock`], and [`std::sync::OnceLock::get`].
     #[inline]
     pub fn get(&self) -> Option<&T> {
         if self.once.is_completed() {
-            // SAFETY: U10, `once` is complete: the value is there and nobody writes it any more.
+            // SAFETY: U10: `once` is complete, so the value is never written again.
             unsafe { &*self.value.get() }.as_ref()
         } else {
             None
         }
     }
 
-    /// The value in place, if it is there; see [`std::sync::OnceLock::get_mut`].
+    /// Returns a mutable reference to the value, or `None` if the cell is empty.
     ///
-    /// Blocks nothing.
+    /// Never blocks. See [`std::sync::OnceLock::get_mut`].
     ///
     /// ```
     /// let mut cell = gosched::sync::OnceLock::from(1);
@@ -67,9 +75,9 @@ impl<T> OnceLock<T> {
         self.value.get_mut().as_mut()
     }
 
-    /// Waits until the value is there; see [`std::sync::OnceLock::wait`].
+    /// Waits until the cell has a value.
     ///
-    /// Blocks the goroutine, or the plain thread it is called on.
+    /// Blocks the calling goroutine or plain thread. See [`std::sync::OnceLock::wait`].
     ///
     /// ```
     /// # gosched::run(|| {
@@ -86,12 +94,13 @@ impl<T> OnceLock<T> {
         self.value_of_complete()
     }
 
-    /// Writes the value, unless there is one or somebody makes one; see [`std::sync::OnceLock::set`].
+    /// Writes the value if the cell is empty.
     ///
-    /// Blocks the goroutine, or the plain thread it is called on, while somebody makes one. See the example of [`OnceLock`].
+    /// Blocks the calling goroutine or plain thread while another call initialises the cell. See
+    /// the example of [`OnceLock`], and [`std::sync::OnceLock::set`].
     ///
     /// # Errors
-    /// There was one already; `value` comes back.
+    /// If the cell has a value. The error is `value`.
     #[inline]
     pub fn set(&self, value: T) -> Result<(), T> {
         let mut value = Some(value);
@@ -101,10 +110,11 @@ impl<T> OnceLock<T> {
         value.map_or(Ok(()), Err)
     }
 
-    /// The value, made by `f` if there is none yet; see [`std::sync::OnceLock::get_or_init`].
+    /// Returns the value, and initialises it with `f` if the cell is empty.
     ///
-    /// Blocks the goroutine, or the plain thread it is called on, while somebody else makes it. If `f` panics, the next one may
-    /// try. See the example of [`OnceLock`].
+    /// Blocks the calling goroutine or plain thread while another call initialises the cell. If `f`
+    /// panics, the cell stays empty and the next call may initialise it. See the example of
+    /// [`OnceLock`], and [`std::sync::OnceLock::get_or_init`].
     #[inline]
     pub fn get_or_init<F>(&self, f: F) -> &T
     where
@@ -117,9 +127,9 @@ impl<T> OnceLock<T> {
         self.value_of_complete()
     }
 
-    /// What was written, of one that nobody else can reach; see [`std::sync::OnceLock::into_inner`].
+    /// Consumes the cell and returns its value.
     ///
-    /// Blocks nothing.
+    /// Never blocks. See [`std::sync::OnceLock::into_inner`].
     ///
     /// ```
     /// assert_eq!(gosched::sync::OnceLock::from(1).into_inner(), Some(1));
@@ -129,9 +139,9 @@ impl<T> OnceLock<T> {
         self.value.into_inner()
     }
 
-    /// What was written; it is empty again afterwards. See [`std::sync::OnceLock::take`].
+    /// Takes the value out and leaves the cell empty.
     ///
-    /// Blocks nothing.
+    /// Never blocks. See [`std::sync::OnceLock::take`].
     ///
     /// ```
     /// let mut cell = gosched::sync::OnceLock::from(1);
@@ -149,12 +159,13 @@ impl<T> OnceLock<T> {
         }
     }
 
-    /// Returns when the value is there. `make` is called if it was not; it returns Some.
+    /// Returns when the cell has a value. Calls `make` if it is empty; `make` returns `Some`.
     #[cold]
     fn initialize(&self, make: impl FnOnce() -> Option<T>) {
         self.once.call_once_force(|_| {
             let value = make();
-            // SAFETY: U10, one closure of `once` runs at a time, and none after it is complete; nobody reads before.
+            // SAFETY: U10: `once` runs one closure at a time and none once it is complete. No
+            // reader reads before that.
             unsafe { *self.value.get() = value };
         });
     }
@@ -162,7 +173,8 @@ impl<T> OnceLock<T> {
     #[inline]
     fn value_of_complete(&self) -> &T {
         debug_assert!(self.once.is_completed());
-        // SAFETY: U10, the callers have seen that `once` is complete; what completes it leaves a value.
+        // SAFETY: U10: the callers have seen `once` complete, and only `initialize` with a value
+        // and `From` complete it.
         unsafe { (*self.value.get()).as_ref().unwrap_unchecked() }
     }
 }

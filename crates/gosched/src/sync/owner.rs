@@ -1,9 +1,13 @@
-//! Who holds a lock: one word beside it, for dumps and for the search for cycles.
+//! The holder of a lock: one word beside the lock names the goroutine that holds it.
 //!
-//! The holder writes it after it has got the lock and clears it before it gives the lock away, so that a stale name is never
-//! there: at worst nobody's. It orders nothing and nobody decides anything by it but what is printed, and who is leaked.
+//! Dumps print it, and the leak analysis follows it to find cycles of locks. Nothing else reads it,
+//! and it orders nothing.
 //!
-//! Ids are unique within a runtime only, so the word has both: the runtime's number above, the goroutine's id below.
+//! The holder stores its name after it has acquired the lock and clears it before it releases the
+//! lock. So the word never names a goroutine that no longer holds the lock. At worst it is empty.
+//!
+//! Goroutine ids are unique within a runtime only. So the word has the runtime's number in its high
+//! bits and the goroutine's id in its low bits.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,13 +15,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::sched::model::current::current_g;
 use crate::sched::runtimes_made;
 
-/// Bits of the goroutine's id; at a billion goroutines a second they last three days, at ten million most of a year.
+/// Bits of the goroutine's id. They last three days at a billion goroutines a second, and most of a
+/// year at ten million.
 const ID_BITS: u32 = 48;
 
-/// Runtimes that the rest of the word can tell apart.
+/// How many runtimes the remaining bits can distinguish.
 const RUNTIMES_MAX: u32 = 1 << (u64::BITS - ID_BITS);
 
-/// The word; 0: nobody, or a plain thread.
+/// The word; 0: no holder, or a plain thread.
 pub(crate) struct Owner(AtomicU64);
 
 impl Owner {
@@ -25,7 +30,7 @@ impl Owner {
         Owner(AtomicU64::new(0))
     }
 
-    /// The calling goroutine has the lock now.
+    /// Names the calling goroutine, which has just acquired the lock.
     #[inline]
     pub(super) fn set(&self) {
         if let Some(g) = current_g() {
@@ -34,7 +39,7 @@ impl Owner {
         }
     }
 
-    /// The lock is about to be given away.
+    /// Clears the name, before the holder releases the lock.
     #[inline]
     pub(super) fn clear(&self) {
         self.0.store(0, Relaxed);
@@ -45,12 +50,13 @@ impl Owner {
     }
 }
 
-/// Whom an owner's word names: (runtime, goroutine). None where nobody is, or where there were too many runtimes to tell.
+/// Returns the runtime and the goroutine that an owner's word names. None if the word is 0, or if
+/// there were too many runtimes to distinguish.
 ///
 /// # Safety
-/// The word is null, or there: somebody waits for its lock.
+/// The word is null, or its lock is alive: a goroutine waits for it.
 pub(crate) unsafe fn named_in(word: *const AtomicU64) -> Option<(u32, u64)> {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller guarantees that the word is null or alive.
     let word = unsafe { word.as_ref() }?.load(Relaxed);
     let is_told = word != 0 && runtimes_made() < RUNTIMES_MAX;
     is_told.then_some(((word >> ID_BITS) as u32, word & ((1 << ID_BITS) - 1)))

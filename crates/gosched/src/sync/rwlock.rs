@@ -1,20 +1,27 @@
-//! [`RwLock`]: std's, for goroutines and threads, with Go's rule of who comes next.
+//! [`RwLock`]: std's reader-writer lock for goroutines and plain threads, with Go's fairness.
+//!
+//! std's lock blocks the thread. A wait here frees the thread for other goroutines.
 //!
 //! ```text
-//!  who        free       readers in                writer in, or waiting for readers to leave
-//!  read       comes in   comes in                  queues; in when that writer unlocks
-//!  write      comes in   shuts the door, waits     queues like for a Mutex (mutex_word)
-//!                        until they have left
-//!  unlock     –          the last one wakes the    all queued readers come in; then the next writer may
-//!                        waiting writer            shut the door
+//!  operation   free      read-locked                  a writer holds it, or waits for readers
+//!  read        acquires  acquires                     queues until that writer unlocks
+//!  write       acquires  stops new readers, waits     queues as for a Mutex (mutex_word)
+//!                        until the readers unlock
+//!  unlock      –         the last reader wakes the    all queued readers acquire it; only then
+//!                        waiting writer               can the next writer stop new readers
 //! ```
 //!
-//! The word and its protocol are in `rwlock_word`. Orderings (U10): a writer's Release, by the swap that gives LOCKED away, pairs
-//! with the Acquire of the next writer and of every reader that comes in; each reader's Release, when it leaves, with the
-//! Acquire of the writer that looks whether all have left. Who is let in from a queue sees it through the end of its wait.
+//! `rwlock_word` has the word and its protocol. Orderings (U10):
+//! - The writer's Release, in the swap that gives up LOCKED, pairs with the Acquire of the next
+//!   writer and of every later reader.
+//! - Each reader's Release, in its unlock, pairs with the Acquire of the writer that checks whether
+//!   readers are left.
+//! - A waiter that acquires the lock in a queue is ordered by the end of its wait.
 //!
-//! The keys in the parking table: the word for writers, the next number for readers, the one after for the writer that waits for
-//! readers to leave.
+//! Each lock has three keys in the parking table:
+//! - the word's address, for writers;
+//! - the address + 1, for readers;
+//! - the address + 2, for the writer that waits for readers to unlock.
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -39,17 +46,20 @@ use crate::thread::check_cancelled;
 
 static READ: WaitKind = WaitKind::new(WaitReason::RwLockRead).passing_on(|waiter, by| {
     if by.is_some() {
-        // SAFETY: by the caller's promise; a reader that was let in leaves.
+        // SAFETY: the contract of `PassOn`: the waiter's goroutine was abandoned, so its lock stays
+        // (D2). Only `read_slow` waits with this kind, on a key of its `LockWord`.
         unlock_read(unsafe { sema::word_of::<LockWord>(waiter) });
     }
 });
 static WRITE: WaitKind = WaitKind::new(WaitReason::RwLockWrite).passing_on(|waiter, by| {
-    // SAFETY: by the caller's promise; the kind's waiters wait on a LockWord.
+    // SAFETY: the contract of `PassOn`: the waiter's goroutine was abandoned, so its lock stays
+    // (D2). Only `write_slow` waits with this kind, on a `LockWord`.
     unsafe { mutex_slow::pass_on(waiter, by, unlock_write_slow) };
 });
-/// Of a writer that has LOCKED: it gives it back, whether the readers have left or not.
+/// The wait of a writer that holds LOCKED. Passes on LOCKED, whether the readers have left or not.
 static DRAIN: WaitKind = WaitKind::new(WaitReason::RwLockWrite).passing_on(|waiter, _| {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the contract of `PassOn`: the waiter's goroutine was abandoned, so its lock stays
+    // (D2). Only `drain` waits with this kind, on a key of its `LockWord`.
     let word = unsafe { sema::word_of::<LockWord>(waiter) };
     {
         let _table = sema::lock(key_of(word));
@@ -58,11 +68,12 @@ static DRAIN: WaitKind = WaitKind::new(WaitReason::RwLockWrite).passing_on(|wait
     unlock_write_slow(word);
 });
 
-/// The keys of the readers, and of the writer that waits for them to leave.
+/// The key of waiting readers.
 fn readers_key(word: &LockWord) -> usize {
     key_of(word) + 1
 }
 
+/// The key of the writer that waits for readers to unlock.
 fn drain_key(word: &LockWord) -> usize {
     key_of(word) + 2
 }
@@ -79,11 +90,11 @@ fn unlock_read(word: &LockWord) {
 fn unlock_read_slow(word: &LockWord) {
     let key = drain_key(word);
     let mut wake = WakeList::new();
-    let rt = enter(); // until they are woken: who was popped relies on it
+    let rt = enter(); // until the wake-up: the popped writer relies on it (`waitq`)
     {
         let mut table = sema::lock(key);
         if word.unread_last()
-            // The lock may be gone from here on, if the writer is: only its key is used.
+            // The woken writer may free the lock, so only its key is used from here on.
             && let Some(writer) = table.pop(key)
         {
             writer.finish(0, &mut wake);
@@ -100,15 +111,15 @@ fn unlock_write_slow(word: &LockWord) {
     });
 }
 
-/// The lock without what it guards.
+/// The lock without the data it guards.
 struct RawRwLock {
     word: LockWord,
-    /// The writer.
+    /// The goroutine of the writer.
     owner: Owner,
 }
 
 impl RawRwLock {
-    /// Waits until it is in as a reader; returns whether the lock is poisoned.
+    /// Acquires a read lock, waiting if needed, and returns whether the lock is poisoned.
     #[inline]
     fn read(&self) -> bool {
         let before = match self.word.read() {
@@ -154,7 +165,7 @@ impl RawRwLock {
         unlock_read(&self.word);
     }
 
-    /// Waits until it is in as the writer; returns whether the lock is poisoned.
+    /// Acquires the write lock, waiting if needed, and returns whether the lock is poisoned.
     #[inline]
     fn write(&self) -> bool {
         if self.word.lock_fast() {
@@ -177,7 +188,8 @@ impl RawRwLock {
         }
     }
 
-    /// The writer waits until no reader is in; false: it is to unwind, and has given the lock back.
+    /// The writer waits until no reader is left. On false the goroutine must unwind, and the lock
+    /// is released.
     fn drain(&self) -> bool {
         let mut turns = 0;
         while self.word.has_readers() {
@@ -190,7 +202,7 @@ impl RawRwLock {
                 self.unlock_write();
                 return false;
             }
-            // Whoever ends the wait, the word says whether there are readers.
+            // However the wait ends, the loop checks the word for readers.
             Wait::new(drain_key(&self.word), &DRAIN).park(
                 |_| self.word.queue_drain(),
                 || {},
@@ -221,7 +233,7 @@ impl RawRwLock {
         }
     }
 
-    /// The writer becomes a reader; no other writer comes in between.
+    /// Turns the write lock into a read lock. No other writer acquires the lock in between.
     fn downgrade(&self) {
         self.word.admit();
         self.unlock_write();
@@ -232,12 +244,15 @@ impl RawRwLock {
     }
 }
 
-/// Many readers or one writer; see [`std::sync::RwLock`].
+/// A reader-writer lock: many readers or one writer, for goroutines and plain threads.
 ///
-/// Waiting blocks the goroutine, or the plain thread it is called on; only [`read`](RwLock::read) and [`write`](RwLock::write)
-/// wait. Writers do not starve: while one waits, new readers queue behind it, and when it unlocks all of them come in before the
-/// next writer. So a goroutine that reads must not read once more while it has a guard: a writer between the two would wait for the
-/// first, and the second for the writer.
+/// Waiting blocks the calling goroutine or plain thread. Only [`read`](RwLock::read) and
+/// [`write`](RwLock::write) wait. Writers do not starve: while a writer waits, new readers queue
+/// behind it. When it unlocks, all of them acquire the lock before the next writer.
+///
+/// So a goroutine with a read guard must not call [`read`](RwLock::read) again. A writer between
+/// the two calls waits for the first guard, and the second call waits for the writer. See
+/// [`std::sync::RwLock`].
 ///
 /// ```
 /// use gosched::sync::RwLock;
@@ -256,52 +271,60 @@ pub struct RwLock<T: ?Sized> {
     data: UnsafeCell<T>,
 }
 
-// SAFETY: U10, as std's: the value may be moved out of it.
+// SAFETY: U10: the lock owns its value, which may be moved out on another thread (`T: Send`). All
+// else in it is atomics.
 unsafe impl<T: ?Sized + Send> Send for RwLock<T> {}
-// SAFETY: U10, the value is reached by one writer or by many readers, from any thread.
+// SAFETY: U10: the word admits one writer or many readers. A writer moves access to the value
+// between threads (`T: Send`), readers share the value (`T: Sync`).
 unsafe impl<T: ?Sized + Send + Sync> Sync for RwLock<T> {}
 
 impl<T: ?Sized> UnwindSafe for RwLock<T> {}
 impl<T: ?Sized> RefUnwindSafe for RwLock<T> {}
 
-/// A reader's possession of a [`RwLock`]; dropping it unlocks. See [`std::sync::RwLockReadGuard`].
+/// A read guard of a [`RwLock`] that unlocks it when dropped.
+///
+/// See [`std::sync::RwLockReadGuard`].
 ///
 /// ```
 /// let lock = gosched::sync::RwLock::new(String::from("text"));
 /// let guard = lock.read().unwrap();
 /// assert_eq!(guard.len(), 4);
 /// ```
-#[must_use = "the RwLock is unlocked when its guard is dropped, so at once"]
+#[must_use = "if unused, the RwLock is unlocked immediately"]
 pub struct RwLockReadGuard<'rwlock, T: ?Sized + 'rwlock> {
-    /// Not a reference to the lock: a guard may stand for one of a shorter-lived type, as std's.
+    /// A pointer, not `&RwLock<T>`: as in std, the guard is covariant in `T`.
     data: NonNull<T>,
     raw: &'rwlock RawRwLock,
 }
 
-// SAFETY: a shared guard gives shared access to the value, no more (as std's).
+// SAFETY: a shared guard gives only `&T`, and `T` is `Sync`.
 unsafe impl<T: ?Sized + Sync> Sync for RwLockReadGuard<'_, T> {}
 
-/// The writer's possession of a [`RwLock`]; dropping it unlocks. See [`std::sync::RwLockWriteGuard`].
+/// The write guard of a [`RwLock`] that unlocks it when dropped.
+///
+/// See [`std::sync::RwLockWriteGuard`].
 ///
 /// ```
 /// let lock = gosched::sync::RwLock::new(String::new());
 /// let mut guard = lock.write().unwrap();
 /// guard.push_str("text");
 /// ```
-#[must_use = "the RwLock is unlocked when its guard is dropped, so at once"]
+#[must_use = "if unused, the RwLock is unlocked immediately"]
 pub struct RwLockWriteGuard<'rwlock, T: ?Sized> {
     lock: &'rwlock RwLock<T>,
-    /// Whether the writer was unwinding when it got the lock: then it does not poison.
+    /// The writer was unwinding when it acquired the lock, so the guard does not poison.
     was_panicking: bool,
-    /// Who locks unlocks.
+    /// Guards are `!Send`: the goroutine that locks must unlock.
     not_send: PhantomData<*const ()>,
 }
 
-// SAFETY: a shared guard gives shared access to the value, no more (as std's).
+// SAFETY: a shared guard gives only `&T`, and `T` is `Sync`.
 unsafe impl<T: ?Sized + Sync> Sync for RwLockWriteGuard<'_, T> {}
 
 impl<T> RwLock<T> {
-    /// A free RwLock around `t`; see [`std::sync::RwLock::new`].
+    /// Creates an unlocked lock around `t`.
+    ///
+    /// See [`std::sync::RwLock::new`].
     ///
     /// ```
     /// static TABLE: gosched::sync::RwLock<Vec<u32>> = gosched::sync::RwLock::new(Vec::new());
@@ -320,12 +343,12 @@ impl<T> RwLock<T> {
 }
 
 impl<T: ?Sized> RwLock<T> {
-    /// Waits until it is in as a reader; see [`std::sync::RwLock::read`].
+    /// Acquires a read lock, waiting while a writer holds the lock or waits for it.
     ///
-    /// Blocks the goroutine, or the plain thread it is called on, while a writer is in or waits.
+    /// Blocks the calling goroutine or plain thread. See [`std::sync::RwLock::read`].
     ///
     /// # Errors
-    /// A writer has panicked; the error holds the guard.
+    /// If a writer has panicked. The error contains the guard.
     ///
     /// ```
     /// let lock = gosched::sync::RwLock::new(1);
@@ -337,12 +360,13 @@ impl<T: ?Sized> RwLock<T> {
         self.reader(is_poisoned)
     }
 
-    /// Comes in as a reader if no writer is in or waits; see [`std::sync::RwLock::try_read`].
+    /// Attempts to acquire a read lock without waiting.
     ///
-    /// Blocks nothing.
+    /// Never blocks. See [`std::sync::RwLock::try_read`].
     ///
     /// # Errors
-    /// There is a writer, or one has panicked; then the error holds the guard.
+    /// If a writer holds the lock or waits for it, or if a writer has panicked. In the second case
+    /// the error contains the guard.
     ///
     /// ```
     /// let lock = gosched::sync::RwLock::new(1);
@@ -356,12 +380,12 @@ impl<T: ?Sized> RwLock<T> {
         }
     }
 
-    /// Waits until it is in as the writer; see [`std::sync::RwLock::write`].
+    /// Acquires the write lock, waiting until no reader or writer holds the lock.
     ///
-    /// Blocks the goroutine, or the plain thread it is called on, while anybody is in.
+    /// Blocks the calling goroutine or plain thread. See [`std::sync::RwLock::write`].
     ///
     /// # Errors
-    /// A writer has panicked; the error holds the guard.
+    /// If a writer has panicked. The error contains the guard.
     ///
     /// ```
     /// let lock = gosched::sync::RwLock::new(1);
@@ -374,12 +398,13 @@ impl<T: ?Sized> RwLock<T> {
         self.writer(is_poisoned)
     }
 
-    /// Comes in as the writer if nobody is in; see [`std::sync::RwLock::try_write`].
+    /// Attempts to acquire the write lock without waiting.
     ///
-    /// Blocks nothing.
+    /// Never blocks. See [`std::sync::RwLock::try_write`].
     ///
     /// # Errors
-    /// Somebody is in, or a writer has panicked; then the error holds the guard.
+    /// If the lock is held, or if a writer has panicked. In the second case the error contains the
+    /// guard.
     ///
     /// ```
     /// let lock = gosched::sync::RwLock::new(1);
@@ -396,18 +421,18 @@ impl<T: ?Sized> RwLock<T> {
         }
     }
 
-    /// The caller is in as a reader.
+    /// Wraps a read lock that the caller has just acquired.
     #[inline]
     fn reader(&self, is_poisoned: bool) -> LockResult<RwLockReadGuard<'_, T>> {
         let guard = RwLockReadGuard {
-            // SAFETY: an UnsafeCell's address is not null.
+            // SAFETY: `UnsafeCell::get` returns the address of a field, which is not null.
             data: unsafe { NonNull::new_unchecked(self.data.get()) },
             raw: &self.raw,
         };
         result_of(guard, is_poisoned)
     }
 
-    /// The caller is in as the writer.
+    /// Wraps the write lock that the caller has just acquired.
     #[inline]
     fn writer(&self, is_poisoned: bool) -> LockResult<RwLockWriteGuard<'_, T>> {
         let guard = RwLockWriteGuard {
@@ -418,7 +443,9 @@ impl<T: ?Sized> RwLock<T> {
         result_of(guard, is_poisoned)
     }
 
-    /// Whether a writer has panicked; see [`std::sync::RwLock::is_poisoned`].
+    /// Returns whether the lock is poisoned: a writer has panicked.
+    ///
+    /// See [`std::sync::RwLock::is_poisoned`].
     ///
     /// ```
     /// assert!(!gosched::sync::RwLock::new(0).is_poisoned());
@@ -428,7 +455,9 @@ impl<T: ?Sized> RwLock<T> {
         self.raw.is_poisoned()
     }
 
-    /// Forgets that a writer has panicked; see [`std::sync::RwLock::clear_poison`].
+    /// Clears the poisoned state.
+    ///
+    /// See [`std::sync::RwLock::clear_poison`].
     ///
     /// ```
     /// let lock = gosched::sync::RwLock::new(0);
@@ -440,10 +469,12 @@ impl<T: ?Sized> RwLock<T> {
         self.raw.word.0.fetch_and(!POISON, Relaxed);
     }
 
-    /// The value, of a RwLock that nobody else can reach; see [`std::sync::RwLock::into_inner`].
+    /// Consumes the lock and returns its value.
+    ///
+    /// See [`std::sync::RwLock::into_inner`].
     ///
     /// # Errors
-    /// A writer has panicked; the error holds the value.
+    /// If a writer has panicked. The error contains the value.
     ///
     /// ```
     /// assert_eq!(gosched::sync::RwLock::new(7).into_inner().unwrap(), 7);
@@ -456,10 +487,12 @@ impl<T: ?Sized> RwLock<T> {
         result_of(self.data.into_inner(), is_poisoned)
     }
 
-    /// The value in place, of a RwLock that nobody else can reach; see [`std::sync::RwLock::get_mut`].
+    /// Returns a mutable reference to the value.
+    ///
+    /// Needs no locking, because the lock is borrowed mutably. See [`std::sync::RwLock::get_mut`].
     ///
     /// # Errors
-    /// A writer has panicked; the error holds the reference.
+    /// If a writer has panicked. The error contains the reference.
     ///
     /// ```
     /// let mut lock = gosched::sync::RwLock::new(0);
@@ -498,9 +531,9 @@ impl<T> From<T> for RwLock<T> {
 }
 
 impl<'rwlock, T: ?Sized> RwLockWriteGuard<'rwlock, T> {
-    /// The writer becomes a reader, and nobody writes in between; see [`std::sync::RwLockWriteGuard::downgrade`].
+    /// Turns the write guard into a read guard, with no other writer in between.
     ///
-    /// Blocks nothing.
+    /// Never blocks. See [`std::sync::RwLockWriteGuard::downgrade`].
     ///
     /// ```
     /// use gosched::sync::{RwLock, RwLockWriteGuard};
@@ -524,7 +557,8 @@ impl<T: ?Sized> Deref for RwLockReadGuard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: U10, while a reader is in nobody writes.
+        // SAFETY: U10: a read guard exists only while its read lock is held, and writers wait for
+        // that.
         unsafe { self.data.as_ref() }
     }
 }
@@ -534,7 +568,7 @@ impl<T: ?Sized> Deref for RwLockWriteGuard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: U10, the writer is in alone.
+        // SAFETY: U10: a write guard exists only while its writer holds the lock alone.
         unsafe { &*self.lock.data.get() }
     }
 }
@@ -542,7 +576,7 @@ impl<T: ?Sized> Deref for RwLockWriteGuard<'_, T> {
 impl<T: ?Sized> DerefMut for RwLockWriteGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: U10, the writer is in alone.
+        // SAFETY: U10: a write guard exists only while its writer holds the lock alone.
         unsafe { &mut *self.lock.data.get() }
     }
 }

@@ -1,28 +1,34 @@
-//! The readers' side of a RwLock's word (`mutex_word` has the writers').
+//! The readers' half of a RwLock's word; `mutex_word` has the writers' half.
 //!
-//! Go's rule: a writer first gets LOCKED, like a Mutex, and from that moment no reader comes in; then it waits until those who were
-//! in have left. When it unlocks, all readers that have queued meanwhile are in before the next writer can have it alone.
-//! So neither side keeps the other out for ever.
+//! It counts the readers and makes readers and writers take turns. It is apart from the RwLock so
+//! that loom can check it alone.
+//!
+//! The rule is Go's. A writer first acquires LOCKED, as for a Mutex. From then on no new reader
+//! acquires the lock. Then the writer waits until the current readers unlock. When the writer
+//! unlocks, all readers queued meanwhile acquire the lock before the next writer can have it alone.
+//! So neither side starves the other.
 //!
 //! ```text
-//!  LOCKED  readers  who is in                       who may change it
-//!  0       0        nobody                          a reader: + READER. A writer: LOCKED
-//!  0       n        n readers                       the same, and each of the n: − READER
-//!  1       n        n readers; a writer waits for   each of the n: − READER; the last one wakes the writer
-//!                   them to leave (DRAIN: asleep)
+//!  LOCKED  readers  holders                         transitions
+//!  0       0        none                            reader: + READER; writer: LOCKED
+//!  0       n        n readers                       the same; each of the n: − READER
+//!  1       n        n readers; a writer waits for   each of the n: − READER; the last
+//!                   them (DRAIN: asleep)            one wakes the writer
 //!  1       0        the writer                      the writer: release
 //!
-//!  bit           set by             cleared by                          says
-//!  READERS_WAIT  queue_reader †     the writer's release †,             a reader is queued
-//!                                   readers_left †
-//!  DRAIN         queue_drain †      unread_last †, drain_left †         the writer is asleep until readers leave
+//!  bit           set by            cleared by                          meaning
+//!  READERS_WAIT  queue_reader †    the writer's release †,             a reader is queued
+//!                                  readers_left †
+//!  DRAIN         queue_drain †     unread_last †, drain_left †         the writer sleeps until the
+//!                                                                      readers unlock
 //!
 //!  † under the parking table's lock for this word
 //! ```
 //!
-//! The release of a writer admits the queued readers first (+ READER for each, before it is told), LOCKED still set, and gives
-//! LOCKED away with the last touch of the word. A reader that leaves touches the word once, under the table's lock if
-//! it is the last one that a sleeping writer waits for.
+//! A releasing writer first admits the queued readers while LOCKED is still set. It adds READER for
+//! each one before that reader's wait ends. The swap that clears LOCKED is its last access to the
+//! word. A reader that unlocks accesses the word once. It does so under the table's lock if a
+//! sleeping writer waits for this reader only.
 
 use super::mutex_word::{ABOVE, LOCKED, LockWord, OWN};
 use crate::shim::{Acquire, Relaxed, Release};
@@ -33,11 +39,12 @@ pub(crate) const READERS_WAIT: usize = OWN << 1;
 pub(crate) const DRAIN: usize = OWN << 2;
 /// One reader.
 pub(crate) const READER: usize = ABOVE;
-/// All of them.
+/// The bits that count readers.
 pub(crate) const READERS: usize = !(READER - 1);
 
 impl LockWord {
-    /// Comes in as a reader if no writer is in or about to be; returns what was there before. Err: what is in the way.
+    /// Acquires a read lock if LOCKED is clear, and returns the word before. On failure returns the
+    /// word found.
     #[inline]
     pub(crate) fn read(&self) -> Result<usize, usize> {
         let mut word = self.0.load(Relaxed);
@@ -46,7 +53,8 @@ impl LockWord {
                 return Err(word);
             }
             debug_assert!(word & READERS != READERS, "too many readers");
-            // ORDER: Acquire; pairs with the Release of a writer's `unlock_fast`, `unlock` and `release` (U10).
+            // ORDER: Acquire; pairs with the Release of a writer's `unlock_fast`, `unlock`,
+            // `release` (U10).
             match self
                 .0
                 .compare_exchange_weak(word, word + READER, Acquire, Relaxed)
@@ -57,30 +65,34 @@ impl LockWord {
         }
     }
 
-    /// Under the table's lock: whether it is time for a reader to wait. The word then knows of it.
+    /// Under the table's lock: returns whether a reader must wait. If so, READERS_WAIT is set.
     pub(crate) fn queue_reader(&self) -> bool {
         self.set_while(LOCKED, READERS_WAIT)
     }
 
-    /// Under the table's lock: a reader has left the queue by itself.
+    /// Under the table's lock: a reader has left the queue without a wake-up.
     pub(crate) fn readers_left(&self, are_more: bool) {
         if !are_more {
             self.0.fetch_and(!READERS_WAIT, Relaxed);
         }
     }
 
-    /// The writer lets a reader in, itself included. Under the table's lock if the reader was queued.
+    /// The writer admits a reader: a queued one, under the table's lock, or itself (`downgrade`).
     pub(crate) fn admit(&self) {
-        // ORDER: Relaxed; a queued reader sees what the writer did by the end of its wait.
+        // ORDER: Relaxed; a queued reader is ordered after the writer by the end of its wait.
         self.0.fetch_add(READER, Relaxed);
     }
 
-    /// A reader leaves; false: a writer waits for it alone, so that is to be done under the table's lock, with `unread_last`.
+    /// Releases a read lock. False if a sleeping writer waits for this reader only: the caller must
+    /// use `unread_last`, under the table's lock.
     #[inline]
     pub(crate) fn unread(&self) -> bool {
         let mut word = self.0.load(Relaxed);
         loop {
-            debug_assert!(word & READERS != 0, "a reader leaves that was not in");
+            debug_assert!(
+                word & READERS != 0,
+                "unlock of a read lock that is not held"
+            );
             if word & DRAIN != 0 && word & READERS == READER {
                 return false;
             }
@@ -95,7 +107,7 @@ impl LockWord {
         }
     }
 
-    /// Under the table's lock, a reader leaves; true: the writer is to be woken.
+    /// Under the table's lock: releases a read lock. Returns whether the writer must be woken.
     pub(crate) fn unread_last(&self) -> bool {
         let mut word = self.0.load(Relaxed);
         loop {
@@ -104,7 +116,7 @@ impl LockWord {
             if wakes {
                 next &= !DRAIN;
             }
-            // ORDER: as in `unread`.
+            // ORDER: Release; pairs with the Acquire of `has_readers` and of a later writer's lock.
             match self.0.compare_exchange_weak(word, next, Release, Relaxed) {
                 Ok(_) => return wakes,
                 Err(found) => word = found,
@@ -112,30 +124,33 @@ impl LockWord {
         }
     }
 
-    /// The writer that has LOCKED: whether readers are still in.
+    /// By the writer that holds LOCKED: whether readers still hold the lock.
     pub(crate) fn has_readers(&self) -> bool {
-        // ORDER: Acquire; pairs with the Release of every reader's `unread` and `unread_last`, one after the other.
+        // ORDER: Acquire; pairs with the Release of every reader's `unread` and `unread_last`:
+        // their swaps form one release sequence.
         self.0.load(Acquire) & READERS != 0
     }
 
-    /// Under the table's lock, the writer: whether it is time to sleep until the readers have left.
+    /// Under the table's lock, by the writer: returns whether it must wait for readers. If so,
+    /// DRAIN is set.
     pub(crate) fn queue_drain(&self) -> bool {
         self.set_while(READERS, DRAIN)
     }
 
-    /// Under the table's lock: the writer sleeps no more.
+    /// Under the table's lock: the writer no longer sleeps.
     pub(crate) fn drain_left(&self) {
         self.0.fetch_and(!DRAIN, Relaxed);
     }
 
-    /// Sets `bit` if any of `mask` is set.
+    /// Sets `bit` if any bit of `mask` is set; returns whether it did.
     fn set_while(&self, mask: usize, bit: usize) -> bool {
         let mut word = self.0.load(Relaxed);
         loop {
             if word & mask == 0 {
                 return false;
             }
-            // ORDER: Relaxed; the swap of whoever leaves fails on an older word, and the table's lock orders the queue.
+            // ORDER: Relaxed; an unlock's swap fails on an older word, and the table's lock orders
+            // the queue.
             match self
                 .0
                 .compare_exchange_weak(word, word | bit, Relaxed, Relaxed)

@@ -1,4 +1,6 @@
-//! [`Semaphore`]: so many at a time, first come, first served. Its word is in `semaphore_word`.
+//! [`Semaphore`]: a limited number of permits, first come, first served.
+//!
+//! It limits how many goroutines do something at the same time. `semaphore_word` has its word.
 
 use std::fmt;
 use std::sync::atomic::AtomicUsize;
@@ -14,12 +16,13 @@ use crate::thread::check_cancelled;
 
 static KIND: WaitKind = WaitKind::new(WaitReason::Semaphore).passing_on(|waiter, by| {
     if by.is_some() {
-        // SAFETY: by the caller's promise; the kind's waiters wait on a SemaphoreWord.
+        // SAFETY: the contract of `PassOn`: the waiter's goroutine was abandoned, so its semaphore
+        // stays (D2). Only `acquire_slow` waits with this kind, on a `SemaphoreWord`.
         release(unsafe { sema::word_of::<SemaphoreWord>(waiter) });
     }
 });
 
-/// Gives a permit back.
+/// Returns a permit.
 #[inline]
 fn release(word: &SemaphoreWord) {
     if !word.release() {
@@ -32,12 +35,12 @@ fn release(word: &SemaphoreWord) {
 fn release_slow(word: &SemaphoreWord) {
     let key = key_of(word);
     let mut wake = WakeList::new();
-    let rt = enter(); // until they are woken: who was popped relies on it
+    let rt = enter(); // until the wake-up: the popped waiter relies on it (`waitq`)
     {
         let mut table = sema::lock(key);
         let popped = table.pop(key);
         word.release_to(popped.is_some(), table.has(key));
-        // The semaphore may be gone from here on.
+        // The owner of the last permit may free the semaphore, so `word` is not used from here on.
         if let Some(popped) = popped {
             popped.finish(0, &mut wake);
         }
@@ -45,11 +48,12 @@ fn release_slow(word: &SemaphoreWord) {
     wake.wake_in(&rt);
 }
 
-/// A number of permits, for which one waits in order.
+/// A counting semaphore: a number of permits, granted in the order of the calls.
 ///
-/// Who comes while others wait waits behind them, even if it could be served at once.
+/// A call that finds waiters queues behind them. A permit that becomes free goes to the first
+/// waiter.
 ///
-/// [`acquire`](Semaphore::acquire) and [`acquire_timeout`](Semaphore::acquire_timeout) block; nothing else here does.
+/// Only [`acquire`](Semaphore::acquire) and [`acquire_timeout`](Semaphore::acquire_timeout) block.
 ///
 /// ```
 /// use gosched::sync::Semaphore;
@@ -66,17 +70,19 @@ pub struct Semaphore {
     word: SemaphoreWord,
 }
 
-/// A permit of a [`Semaphore`]; dropping it gives it back, from whichever goroutine or thread. See the example of [`Semaphore`].
-#[must_use = "the permit goes back when its guard is dropped, so at once"]
+/// A permit of a [`Semaphore`] that is returned when dropped.
+///
+/// It may be dropped on any goroutine or thread. See the example of [`Semaphore`].
+#[must_use = "if unused, the permit is returned immediately"]
 pub struct SemaphoreGuard<'a> {
     semaphore: &'a Semaphore,
 }
 
 impl Semaphore {
-    /// A semaphore with `n` permits, all free.
+    /// Creates a semaphore with `n` free permits.
     ///
     /// # Panics
-    /// For more than half of what a `usize` can count.
+    /// If `n` is more than `usize::MAX / 2`.
     ///
     /// ```
     /// let semaphore = gosched::sync::Semaphore::new(3);
@@ -90,9 +96,9 @@ impl Semaphore {
         }
     }
 
-    /// Waits for a permit.
+    /// Acquires a permit, waiting until one is free.
     ///
-    /// Blocks the goroutine, or the plain thread it is called on. See the example of [`Semaphore`].
+    /// Blocks the calling goroutine or plain thread. See the example of [`Semaphore`].
     #[inline]
     pub fn acquire(&self) -> SemaphoreGuard<'_> {
         if !self.word.acquire() {
@@ -101,16 +107,18 @@ impl Semaphore {
         SemaphoreGuard { semaphore: self }
     }
 
-    /// Takes a permit if one is free. Blocks nothing. See the example of [`Semaphore`].
+    /// Attempts to acquire a permit without waiting.
+    ///
+    /// Never blocks. See the example of [`Semaphore`].
     #[inline]
     pub fn try_acquire(&self) -> Option<SemaphoreGuard<'_>> {
         let has_one = self.word.acquire();
         has_one.then(|| SemaphoreGuard { semaphore: self })
     }
 
-    /// Waits for a permit, at most for `dur`.
+    /// Acquires a permit, waiting for `dur` at most.
     ///
-    /// Blocks the goroutine, or the plain thread it is called on.
+    /// Blocks the calling goroutine or plain thread.
     ///
     /// ```
     /// use gosched::sync::Semaphore;
@@ -151,12 +159,14 @@ impl Semaphore {
         }
     }
 
-    /// The permits that are free now; none while anybody waits. See the example of [`Semaphore`].
+    /// Returns the number of free permits, which is 0 while a goroutine or thread waits.
+    ///
+    /// See the example of [`Semaphore`].
     pub fn available_permits(&self) -> usize {
         self.word.free()
     }
 
-    /// Gives a permit back, or one more out.
+    /// Returns a permit, or adds a new one.
     #[inline]
     pub(crate) fn release(&self) {
         release(&self.word);

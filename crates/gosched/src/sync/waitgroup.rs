@@ -1,4 +1,7 @@
-//! [`WaitGroup`]: Go's. Its word is in `waitgroup_word`.
+//! [`WaitGroup`]: Go's `sync.WaitGroup`.
+//!
+//! It waits for many goroutines without a handle for each.
+//! `waitgroup_word` has its word.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,9 +16,10 @@ use crate::thread::check_cancelled;
 
 static KIND: WaitKind = WaitKind::new(WaitReason::WaitGroup);
 
-/// Waits for any number of goroutines, or of anything else that can be counted; Go's `sync.WaitGroup`.
+/// A counter that goroutines and plain threads can wait on until it is zero.
 ///
-/// Clones share one counter. It may be used again when it has come to zero.
+/// It usually counts running goroutines, as Go's `sync.WaitGroup` does. Clones share one counter.
+/// The group can be reused once its counter has reached zero.
 ///
 /// ```
 /// use gosched::sync::WaitGroup;
@@ -38,7 +42,7 @@ pub struct WaitGroup {
     word: Arc<GroupWord>,
 }
 
-/// One that is to come, and comes when this is dropped.
+/// One unit of the counter, subtracted when this is dropped.
 struct Member(WaitGroup);
 
 impl Drop for Member {
@@ -48,9 +52,9 @@ impl Drop for Member {
 }
 
 impl WaitGroup {
-    /// A group of nobody.
+    /// Creates a group with a counter of zero.
     ///
-    /// Blocks nothing.
+    /// Never blocks.
     ///
     /// ```
     /// gosched::sync::WaitGroup::new().wait();
@@ -62,10 +66,13 @@ impl WaitGroup {
         }
     }
 
-    /// `n` more are to come. Blocks nothing. Whoever waits should find it counted, so count before you start what you wait for.
+    /// Adds `n` to the counter.
+    ///
+    /// Add before you start what you wait for: a [`wait`](WaitGroup::wait) that finds zero returns
+    /// at once. Never blocks.
     ///
     /// # Panics
-    /// If there are too many to be counted.
+    /// If the counter overflows.
     ///
     /// ```
     /// # gosched::run(|| {
@@ -83,10 +90,12 @@ impl WaitGroup {
         assert!(self.word.add(n), "sync: WaitGroup counter overflow");
     }
 
-    /// One has come. The last one wakes all who wait; blocks nothing. See the example of [`WaitGroup::add`].
+    /// Subtracts one from the counter.
+    ///
+    /// At zero it wakes all waiters. Never blocks. See the example of [`WaitGroup::add`].
     ///
     /// # Panics
-    /// If none was to come.
+    /// If the counter is zero.
     #[track_caller]
     pub fn done(&self) {
         let done = match self.word.done() {
@@ -100,7 +109,7 @@ impl WaitGroup {
     fn done_last(&self) -> Done {
         let key = key_of(&*self.word);
         let mut wake = WakeList::new();
-        let rt = enter(); // until they are woken: who was popped relies on it
+        let rt = enter(); // until the wake-up: the popped waiters rely on it (`waitq`)
         let done = {
             let mut table = sema::lock(key);
             let done = self.word.done_last();
@@ -113,9 +122,9 @@ impl WaitGroup {
         done
     }
 
-    /// Waits until all have come.
+    /// Waits until the counter is zero.
     ///
-    /// Blocks the goroutine, or the plain thread it is called on. See the example of [`WaitGroup`].
+    /// Blocks the calling goroutine or plain thread. See the example of [`WaitGroup`].
     pub fn wait(&self) {
         while self.word.count() > 0 {
             check_cancelled();
@@ -132,12 +141,13 @@ impl WaitGroup {
         }
     }
 
-    /// Starts a goroutine and counts it, from now until it has ended: by returning, by a panic or by [`exit`](crate::exit).
+    /// Starts a goroutine and counts it until it ends.
     ///
-    /// Blocks nothing.
+    /// The goroutine ends by returning, by a panic or by [`exit`](crate::exit). Never blocks.
     ///
     /// # Panics
-    /// As [`go`](crate::go): outside a goroutine, or if no stack can be had. Then it is not counted.
+    /// As [`go`](crate::go): outside a goroutine, or if no stack is available. The goroutine is
+    /// then not counted.
     ///
     /// ```
     /// # gosched::run(|| {

@@ -1,46 +1,50 @@
-//! The word of a WaitGroup: how many are to come, and whether anybody waits for them.
+//! The word of a WaitGroup: its counter, and whether waiters may be queued.
+//!
+//! It is apart from the WaitGroup so that loom can check it alone.
 //!
 //! ```text
-//!  count  WAITERS  who may do what
-//!  0      0        wait: returns at once. add: count + n. done: refused, there is nothing to be done
-//!  n      0        add, done: one swap, also to 0. wait: sets WAITERS † and sleeps
-//!  n      1        add, done: one swap; but from 1 to 0 under the table's lock: both go to 0 †, all who wait are woken
+//!  count  WAITERS  add        done                          wait
+//!  0      0        one swap   refused: negative             returns at once
+//!  n      0        one swap   one swap, also to 0           sets WAITERS † and sleeps
+//!  n      1        one swap   one swap; from 1 to 0:        sleeps
+//!                             clears both, wakes all †
 //!
 //!  † under the parking table's lock for this word
 //! ```
 //!
-//! Orderings (U10): everything before a done is seen by whoever returns from a wait that it ended. A wait that finds 0 reads it with
-//! Acquire, after a chain of swaps with Release; one that slept is told by the last done, which has read that chain with
-//! Acquire, through the end of its wait.
+//! Orderings (U10): a wait that returns sees everything before each done of its round. A wait that
+//! finds 0 reads it with Acquire, after a chain of swaps with Release. The last done reads that
+//! chain with Acquire, and the end of the wait orders a sleeping waiter after it.
 
 use crate::shim::{AcqRel, Acquire, AtomicUsize, Relaxed};
 
 const WAITERS: usize = 1;
 const ONE: usize = 2;
 
-/// The word. Made by its owner, in a constant.
+/// The word. Its owner creates it.
 pub(crate) struct GroupWord(pub(crate) AtomicUsize);
 
-/// What a done has come to.
+/// The result of a done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Done {
-    /// It is counted.
+    /// The counter is changed.
     Counted,
-    /// It is the last one and somebody waits: it is to be counted under the table's lock, with `done_last`.
+    /// The counter would become zero and waiters are queued. The caller must use `done_last`, under
+    /// the table's lock.
     Last,
-    /// Nothing was to be done.
+    /// The counter is zero already.
     Negative,
 }
 
 impl GroupWord {
-    /// `n` more are to come; false: more than can be counted.
-    #[must_use = "it may not have been counted"]
+    /// Adds `n`. False if the counter would overflow.
+    #[must_use = "the counter may be unchanged"]
     pub(crate) fn add(&self, n: usize) -> bool {
         let mut word = self.0.load(Relaxed);
         loop {
             let more = n.checked_mul(ONE).and_then(|more| word.checked_add(more));
             let Some(next) = more else { return false };
-            // ORDER: AcqRel; it is in the chain that the last done and a wait read.
+            // ORDER: AcqRel; part of the chain of swaps that the last done and a wait read.
             match self.0.compare_exchange_weak(word, next, AcqRel, Relaxed) {
                 Ok(_) => return true,
                 Err(found) => word = found,
@@ -48,8 +52,8 @@ impl GroupWord {
         }
     }
 
-    /// One has come.
-    #[must_use = "the last one has more to do"]
+    /// Subtracts one.
+    #[must_use = "the last done must wake the waiters"]
     pub(crate) fn done(&self) -> Done {
         let mut word = self.0.load(Relaxed);
         loop {
@@ -59,7 +63,7 @@ impl GroupWord {
             if word == ONE | WAITERS {
                 return Done::Last;
             }
-            // ORDER: AcqRel; as in `add`.
+            // ORDER: AcqRel; part of the chain of swaps that the last done and a wait read.
             match self
                 .0
                 .compare_exchange_weak(word, word - ONE, AcqRel, Relaxed)
@@ -70,9 +74,9 @@ impl GroupWord {
         }
     }
 
-    /// Under the table's lock: one has come that found itself the last. Counted: so it was not, or nobody waits any more. Last: whoever
-    /// is queued is to be woken.
-    #[must_use = "those who wait are to be woken"]
+    /// Under the table's lock: subtracts one, after `done` returned `Last`. `Last`: the caller must
+    /// wake all queued waiters. `Counted`: another add came first, or no waiter is left.
+    #[must_use = "the waiters must be woken"]
     pub(crate) fn done_last(&self) -> Done {
         let mut word = self.0.load(Relaxed);
         loop {
@@ -81,7 +85,8 @@ impl GroupWord {
             }
             let is_last = word == ONE | WAITERS;
             let next = if is_last { 0 } else { word - ONE };
-            // ORDER: AcqRel; as in `add`. What it has read it passes on to those it wakes.
+            // ORDER: AcqRel; part of the chain of swaps. The end of each wait passes on what it has
+            // read.
             match self.0.compare_exchange_weak(word, next, AcqRel, Relaxed) {
                 Ok(_) if is_last => return Done::Last,
                 Ok(_) => return Done::Counted,
@@ -90,20 +95,20 @@ impl GroupWord {
         }
     }
 
-    /// How many are to come.
+    /// The counter.
     pub(crate) fn count(&self) -> usize {
-        // ORDER: Acquire; pairs with the Release of every `done` before it came to this.
+        // ORDER: Acquire; pairs with the Release of every `done` up to this value.
         self.0.load(Acquire) / ONE
     }
 
-    /// Under the table's lock: whether it is time to wait. The word then knows of a waiter.
+    /// Under the table's lock: returns whether the caller must wait. If so, WAITERS is set.
     pub(crate) fn queue_up(&self) -> bool {
         let mut word = self.0.load(Relaxed);
         loop {
             if word < ONE {
                 return false;
             }
-            // ORDER: AcqRel; as in `add`.
+            // ORDER: AcqRel; part of the chain of swaps that the last done and a wait read.
             match self
                 .0
                 .compare_exchange_weak(word, word | WAITERS, AcqRel, Relaxed)
@@ -114,10 +119,10 @@ impl GroupWord {
         }
     }
 
-    /// Under the table's lock: a waiter has left the queue by itself.
+    /// Under the table's lock: a waiter has left the queue without a wake-up.
     pub(crate) fn queue_left(&self, are_more: bool) {
         if !are_more {
-            // ORDER: AcqRel; as in `add`.
+            // ORDER: AcqRel; part of the chain of swaps that the last done and a wait read.
             self.0.fetch_and(!WAITERS, AcqRel);
         }
     }

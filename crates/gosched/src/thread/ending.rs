@@ -1,8 +1,9 @@
-//! A goroutine that cannot go on because its runtime ends: a spawn from one has no goroutine to return.
+//! Failed spawns of a goroutine in a runtime that ends: they wait instead of returning.
 //!
-//! In Go the process ends with main. Here main's runtime is dropped while its other goroutines may be at work. A goroutine that
-//! waits is abandoned by the drop, and unwound by a shutdown. A goroutine that starts others is treated alike: it waits for
-//! that, instead of a panic that nobody asked for.
+//! A spawn that returns no error would have to panic. In Go the process ends with main. Here main's
+//! runtime is dropped while its other goroutines may run. The drop abandons a goroutine that waits,
+//! and a shutdown unwinds it. A goroutine that spawns during the drop or shutdown is treated the
+//! same: it waits for that.
 
 use std::io;
 use std::ptr;
@@ -16,15 +17,16 @@ use crate::sched::wait::{SlotKind, WaitSlot};
 
 static ENDING: SlotKind = SlotKind::new(WaitReason::Ending);
 
-/// The runtime of the calling goroutine, to be compared with.
+/// The runtime of the calling goroutine, only for comparison.
 pub(crate) fn own_home() -> *const Sched {
     current_g().map_or(ptr::null(), |g| ptr::from_ref(g.sched()))
 }
 
-/// The result of a spawn in a function that returns no error. `home` is where the goroutine was to run.
+/// Returns the result of a spawn in a function that returns no error. `home` is the runtime of the
+/// new goroutine.
 ///
-/// A caller that is a goroutine of `home` does not come back if the runtime shuts down or is dropped. For any other reason, and
-/// for any other caller, it is a panic.
+/// If the caller is a goroutine of `home`, and `home` shuts down or is dropped, this does not
+/// return. In all other cases an error is a panic.
 #[track_caller]
 #[inline]
 pub(crate) fn spawned<T>(home: *const Sched, result: io::Result<T>) -> T {
@@ -34,14 +36,16 @@ pub(crate) fn spawned<T>(home: *const Sched, result: io::Result<T>) -> T {
     }
 }
 
-/// See [`spawned`]; `what` says what could not be done, and begins with the name of the library.
+/// Handles a failed spawn; see [`spawned`]. `what` names the failed operation and begins with the
+/// library's name.
 #[track_caller]
 #[cold]
 #[inline(never)]
 pub(crate) fn refused(home: *const Sched, what: &str, error: &io::Error) -> ! {
     if let Some(g) = current_g()
         && ptr::eq(g.sched(), home)
-        // ORDER: Acquire; the drop and the shutdown set it under the scheduler lock, and are the reason for the error.
+        // ORDER: Acquire; pairs with the store by the drop or the shutdown, under the scheduler
+        // lock. That store precedes the error.
         && g.sched().closed.load(Acquire)
     {
         wait_for_the_end();
@@ -55,6 +59,6 @@ fn wait_for_the_end() -> ! {
     let slot = WaitSlot::new();
     slot.wait(&ENDING);
     check_cancelled();
-    slot.wait_always(&ENDING); // it unwinds already: it is abandoned where it is
-    crate::base::fatal::throw("an abandoned goroutine went on")
+    slot.wait_always(&ENDING); // it unwinds already, so it is abandoned here
+    crate::base::fatal::throw("an abandoned goroutine continued to run")
 }

@@ -1,14 +1,15 @@
-//! What a [`Thread`](super::Thread) handle points to: identity, the park token, and how it is freed.
+//! The state behind a [`Thread`](super::Thread) handle: identity, park token, reference count.
 //!
-//! One allocation serves the handle and, for a goroutine that can be joined, the packet that its result travels in
-//! (the packet begins with an `Inner`). The count is our own so that both can share it.
+//! The goroutine, its join handle and all thread handles share one allocation. For a joinable
+//! goroutine that allocation is the packet of its result, which begins with an `Inner`. The
+//! reference count is our own so that both kinds can share it.
 //!
 //! The park token:
 //! ```text
-//!  word     meaning                     next
-//!  EMPTY    no token, nobody parked     TOKEN (unpark), waiter (park)
-//!  TOKEN    the next park returns       EMPTY (park)
-//!  waiter   parked: a G, or a note      EMPTY (unpark, timeout or withdrawal: that one owns the wake-up)
+//!  word     meaning                  next
+//!  EMPTY    no token, none parked    TOKEN (unpark), waiter (park)
+//!  TOKEN    the next park returns    EMPTY (park)
+//!  waiter   parked: a G, or a note   EMPTY (unpark, timeout or withdrawal; it owns the wake-up)
 //! ```
 
 use std::cell::Cell;
@@ -30,42 +31,46 @@ const TOKEN: usize = 1;
 /// Marks a waiter that is a thread's note.
 const NOTE: usize = 2;
 
-/// What differs between a bare handle and a packet.
+/// The operations that differ between a bare handle and a packet.
 pub(crate) struct InnerVtable {
     /// Frees the allocation; the last reference is gone.
     pub(crate) free: unsafe fn(NonNull<Inner>),
-    /// Its goroutine will not answer: whoever joins learns it; a task that awaits it is the caller's to wake.
+    /// The goroutine will never have a result: wakes the joining goroutine or thread. Returns a
+    /// task that awaits the result, which the caller must wake.
     pub(crate) give_up: unsafe fn(NonNull<Inner>) -> Option<Arc<Awaiter>>,
-    /// Any scope that the goroutine is in learns its fate.
+    /// Reports the goroutine's fate to its scope, if any.
     pub(crate) tell_scope: unsafe fn(NonNull<Inner>, Fate),
-    /// The slot of whoever waits for its scope to end; null if it is in none, or has left it.
+    /// The slot in which the end of its scope is waited for. Null if the goroutine is in no scope,
+    /// or has left it.
     pub(crate) scope: unsafe fn(NonNull<Inner>) -> *const WaitSlot,
 }
 
-/// What becomes of a goroutine whose runtime is gone.
+/// The fate of a goroutine after the drop of its runtime.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fate {
-    /// It runs, or its closure is still there: it may yet leave its scope.
+    /// The goroutine runs, or its closure still exists. It may yet leave its scope.
     Open,
-    /// It never ran, and its closure is gone: a scope need not wait for it.
+    /// The goroutine never ran, and its closure is dropped. A scope need not wait for it.
     NeverRan,
-    /// It waits for ever. What it borrows may still be in use, through it, by others: its scope can never end.
+    /// The goroutine waits for ever. Other goroutines may still use, through it, what it borrows.
+    /// So its scope can never end.
     Lost,
 }
 
-/// Shared state of a thread handle.
+/// The shared state of a thread handle.
 #[repr(C)]
 pub(crate) struct Inner {
     refs: AtomicUsize,
     token: AtomicUsize,
     runtime: AtomicU32,
-    /// The packet's; here because there is room.
+    /// Flags of the packet. They are here because this fills padding.
     pub(super) flags: AtomicU8,
-    /// Others may use what lies on the goroutine's stack: during a scope, and for good.
+    /// Other goroutines may use what lies on this goroutine's stack: while a scope is open, and
+    /// permanently.
     is_in_scope: AtomicBool,
     is_stack_lent: AtomicBool,
     id: AtomicU64,
-    /// Boxed twice: a name is rare, a word in every handle is not.
+    /// Boxed twice: names are rare, and the handle then needs one word instead of two.
     name: Option<Box<Box<str>>>,
     vtable: &'static InnerVtable,
 }
@@ -74,7 +79,7 @@ static NEXT_THREAD: AtomicU64 = AtomicU64::new(1);
 
 static BARE: InnerVtable = InnerVtable {
     free: |inner| {
-        // SAFETY: made by `bare` from a box; the last reference is gone.
+        // SAFETY: `bare` made it from a box, and the last reference is gone.
         drop(unsafe { Box::from_raw(inner.as_ptr()) });
     },
     give_up: |_| None,
@@ -83,7 +88,7 @@ static BARE: InnerVtable = InnerVtable {
 };
 
 impl Inner {
-    /// With one reference, for the caller.
+    /// Makes the state with one reference, for the caller.
     pub(crate) fn new(name: Option<Box<str>>, vtable: &'static InnerVtable) -> Inner {
         Inner {
             refs: AtomicUsize::new(1),
@@ -98,28 +103,28 @@ impl Inner {
         }
     }
 
-    /// A handle's state without a packet, with one reference.
+    /// Allocates the state of a handle without a packet, with one reference.
     pub(crate) fn bare(name: Option<Box<str>>) -> NonNull<Inner> {
         NonNull::from(Box::leak(Box::new(Inner::new(name, &BARE))))
     }
 
-    /// The state of a plain thread's handle.
+    /// Allocates the state of a plain thread's handle.
     pub(crate) fn for_thread() -> NonNull<Inner> {
         let name = std::thread::current().name().map(Box::from);
         let inner = Inner::bare(name);
         let id = NEXT_THREAD.fetch_add(1, Relaxed);
-        // SAFETY: just made.
+        // SAFETY: just allocated, and `inner` is its only reference.
         unsafe { inner.as_ref() }.id.store(id, Relaxed);
         inner
     }
 
-    /// Says which goroutine it is; once, before the goroutine starts.
+    /// Stores the goroutine's identity. Called once, before the goroutine starts.
     pub(crate) fn set_goroutine(&self, runtime: u32, id: u64) {
         self.runtime.store(runtime, Relaxed);
         self.id.store(id, Relaxed);
     }
 
-    /// Which goroutine or plain thread it is.
+    /// Returns the id of the goroutine or plain thread.
     pub(crate) fn identity(&self) -> ThreadId {
         let Some(id) = NonZero::new(self.id.load(Relaxed)) else {
             crate::base::fatal::throw("a thread handle without an identity")
@@ -138,81 +143,89 @@ impl Inner {
         self.refs.fetch_add(1, Relaxed);
     }
 
+    /// Drops a reference, and frees the state with the last one.
+    ///
     /// # Safety
-    /// The caller owned a reference and uses it no more.
+    /// The caller owned a reference and does not use it again.
     #[inline]
     pub(crate) unsafe fn release(inner: NonNull<Inner>) {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller owns a reference and does not use it again; the closure calls its
+        // argument.
         unsafe { Inner::release_with(inner, |free| free()) };
     }
 
-    /// As [`Inner::release`]; the last one has the state freed through `with`.
+    /// As [`Inner::release`], but the last reference is freed through `with`.
     ///
     /// # Safety
-    /// As for [`Inner::release`]; `with` calls what it is given.
+    /// The caller owned a reference and does not use it again; `with` calls its argument.
     #[inline]
     pub(crate) unsafe fn release_with(inner: NonNull<Inner>, with: impl FnOnce(&mut dyn FnMut())) {
-        // SAFETY: by the caller's reference.
+        // SAFETY: the caller's reference keeps it alive.
         let this = unsafe { inner.as_ref() };
-        // ORDER: Release; pairs with the Acquire fence of the last one, as in every reference count.
+        // ORDER: Release; pairs with the Acquire fence of the last release, as in every reference
+        // count.
         if this.refs.fetch_sub(1, Release) == 1 {
             fence(Acquire);
             let free = this.vtable.free;
-            // SAFETY: the last reference.
+            // SAFETY: this was the last reference.
             with(&mut || unsafe { free(inner) });
         }
     }
 
-    /// Its runtime is gone and its goroutine will not answer a join. A task that awaits it is the caller's to wake, in user
-    /// context.
+    /// The runtime is gone and the goroutine will never have a result. Returns a task that awaits
+    /// the result, which the caller must wake in user context.
     ///
     /// # Safety
     /// The caller has a reference.
-    #[must_use = "who awaits must be woken"]
+    #[must_use = "the awaiting task must be woken"]
     pub(crate) unsafe fn give_up(inner: NonNull<Inner>) -> Option<Arc<Awaiter>> {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller's reference keeps it alive.
         unsafe { (inner.as_ref().vtable.give_up)(inner) }
     }
 
-    /// Its runtime is gone: its scope, if it is in one, learns what becomes of its goroutine.
+    /// The runtime is gone: reports the goroutine's fate to its scope, if any.
     ///
     /// # Safety
-    /// The caller has a reference; `NeverRan` is said only of a goroutine that has not run and never will.
+    /// The caller has a reference. `NeverRan` is passed only for a goroutine that has not run and
+    /// never will.
     pub(crate) unsafe fn tell_scope(inner: NonNull<Inner>, fate: Fate) {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller's reference keeps it alive, and the caller guarantees the fate.
         unsafe { (inner.as_ref().vtable.tell_scope)(inner, fate) };
     }
 
-    /// The slot of whoever waits for its scope to end; null if it is in none, or has left it.
+    /// The slot in which the end of its scope is waited for. Null if the goroutine is in no scope,
+    /// or has left it.
     ///
     /// # Safety
-    /// Somebody's reference keeps `inner` alive.
+    /// An existing reference keeps `inner` alive.
     pub(crate) unsafe fn scope(inner: NonNull<Inner>) -> *const WaitSlot {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller guarantees that a reference keeps `inner` alive.
         unsafe { (inner.as_ref().vtable.scope)(inner) }
     }
 
-    /// How many references there are. One that its goroutine alone has cannot become two behind its back.
+    /// The number of references. If only the goroutine itself has one, only the goroutine can make
+    /// a second.
     pub(crate) fn refs(&self) -> usize {
         self.refs.load(Relaxed)
     }
 
-    /// Others may be given references to what lies on the goroutine's stack, from now on.
+    /// From now on other goroutines may have references to what lies on this goroutine's stack.
     pub(super) fn lend_stack(&self) {
         self.is_stack_lent.store(true, Relaxed);
     }
 
-    /// The same for as long as a scope is open; returns whether one is already, for when it ends.
+    /// Marks the goroutine's stack as shared while a scope is open. Returns the mark before, which
+    /// the end of the scope restores.
     pub(super) fn set_in_scope(&self, is_in: bool) -> bool {
         self.is_in_scope.swap(is_in, Relaxed)
     }
 
-    /// Whether others may use what lies on the goroutine's stack.
+    /// Whether other goroutines may use what lies on the goroutine's stack.
     pub(crate) fn is_stack_lent(&self) -> bool {
         self.is_in_scope.load(Relaxed) || self.is_stack_lent.load(Relaxed)
     }
 
-    /// Takes the token if there is one.
+    /// Takes the token if it is available.
     pub(crate) fn take_token(&self) -> bool {
         // ORDER: Acquire; pairs with the Release of `unpark`.
         self.token.load(Relaxed) == TOKEN
@@ -223,11 +236,12 @@ impl Inner {
     }
 
     fn commit(&self, waiter: usize) -> bool {
-        // ORDER: AcqRel; publishes the waiter to `unpark`, or sees what came before its token.
+        // ORDER: AcqRel; publishes the waiter to `unpark`, or sees what preceded its token.
         match self.token.compare_exchange(EMPTY, waiter, AcqRel, Acquire) {
             Ok(_) => true,
             Err(_) => {
-                // A swap, not a store: a second token that arrives now must be seen, or stay.
+                // A swap, not a store: an `unpark` that comes now either is seen here or leaves its
+                // token.
                 let taken = self.token.swap(EMPTY, AcqRel);
                 debug_assert_eq!(taken, TOKEN);
                 false
@@ -236,35 +250,35 @@ impl Inner {
     }
 
     fn withdraw(&self, waiter: usize) -> bool {
-        // ORDER: AcqRel; whoever swaps the waiter out owns its wake-up.
+        // ORDER: AcqRel; the swap that removes the waiter owns its wake-up.
         self.token
             .compare_exchange(waiter, EMPTY, AcqRel, Acquire)
             .is_ok()
     }
 
-    /// The parked goroutine `g` waits here from now on; false: there was a token, now used up.
+    /// Registers the parking goroutine `g`. False: there was a token, and it is used up.
     pub(crate) fn commit_g(&self, g: Gp) -> bool {
         self.commit(g.as_ptr() as usize)
     }
 
-    /// Takes `g` back; true: its wake-up is the caller's.
+    /// Removes `g`. True: the caller owns its wake-up.
     pub(crate) fn withdraw_g(&self, g: Gp) -> bool {
         self.withdraw(g.as_ptr() as usize)
     }
 
-    /// Parks a plain thread until a token comes or the deadline passes.
+    /// Parks a plain thread until a token is available or the deadline passes.
     pub(crate) fn park_thread(&self, deadline_ns: u64) {
         let note = Note::new();
         let waiter = &raw const note as usize | NOTE;
         if self.commit(waiter) && !note.sleep_until(deadline_ns) && !self.withdraw(waiter) {
-            note.sleep(); // the unparker has us and will touch the note
+            note.sleep(); // an unpark has removed the waiter and still accesses the note
         }
     }
 
-    /// Leaves a token, or wakes whoever is parked.
+    /// Stores a token, or wakes the parked goroutine or thread.
     pub(crate) fn unpark(&self) {
         let mut word = self.token.load(Relaxed);
-        // ORDER: AcqRel; as below.
+        // ORDER: AcqRel; pairs with the Acquire of `take_token` and of `commit`.
         if (word == EMPTY || word == TOKEN)
             && self
                 .token
@@ -280,7 +294,8 @@ impl Inner {
             } else {
                 EMPTY
             };
-            // ORDER: AcqRel; what the unparker did before is seen by the parked; the waiter is published.
+            // ORDER: AcqRel; the parked side sees what preceded the unpark, and this side sees the
+            // waiter.
             match self
                 .token
                 .compare_exchange_weak(word, next, AcqRel, Relaxed)
@@ -292,11 +307,12 @@ impl Inner {
         match word {
             EMPTY | TOKEN => {}
             waiter if waiter & NOTE != 0 => {
-                // SAFETY: the sleeper keeps its note until this wake-up, which the swap made ours.
+                // SAFETY: the swap gave this wake-up to the caller, and the sleeper keeps its note
+                // until then.
                 unsafe { &*((waiter & !NOTE) as *const Note) }.wakeup();
             }
             waiter => {
-                // SAFETY: GF/G4, a parked G; the swap made its wake-up ours.
+                // SAFETY: GF/G4: a parked G, and the swap gave its wake-up to the caller.
                 if let Some(g) = unsafe { Ptr::from_raw(waiter as *mut G) } {
                     ready(g);
                 }
@@ -305,7 +321,7 @@ impl Inner {
     }
 }
 
-/// A plain thread's own handle, kept while the thread lives.
+/// A plain thread's reference to its own handle, kept while the thread lives.
 pub(crate) struct OwnInner(Cell<Option<NonNull<Inner>>>);
 
 impl OwnInner {
@@ -326,7 +342,7 @@ impl OwnInner {
 impl Drop for OwnInner {
     fn drop(&mut self) {
         if let Some(inner) = self.0.take() {
-            // SAFETY: the thread's own reference.
+            // SAFETY: the thread's own reference, which is not used again.
             unsafe { Inner::release(inner) };
         }
     }

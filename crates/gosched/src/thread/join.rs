@@ -1,20 +1,23 @@
-//! Starting goroutines and getting their results: `spawn`, `Builder`, `JoinHandle`.
+//! Starting goroutines and waiting for their results: `spawn`, `Builder`, `JoinHandle`.
 //!
-//! The result travels in a *packet*, one allocation shared by the goroutine, the join handle and the thread
-//! handles. Its flags say who is done with it:
+//! The goroutine and its handle end in any order, so the result must outlive both. A *packet* holds
+//! it: one allocation, shared by the goroutine, the join handle and the thread handles. Its flags
+//! decide which side drops the result:
 //! ```text
-//!  the goroutine sets FINISHED after it wrote the result; if DETACHED was set, it drops the result itself
-//!  the handle sets DETACHED when it is dropped;            if FINISHED was set, it drops the result itself
-//!  LEFT: the scope has been left for the goroutine, once
-//!  TAKEN: a poll of the handle has returned the result
+//!  FINISHED   set by the goroutine after it wrote the result; it drops it if DETACHED was set
+//!  DETACHED   set by the dropped handle; it drops the result if FINISHED was set
+//!  LEFT       the goroutine has left its scope (once)
+//!  GIVEN_UP   the runtime was dropped before FINISHED: answers the join
+//!  TAKEN      a poll of the handle has returned the result
 //! ```
-//! The goroutine's reference lies in its G. When its runtime is dropped before it has FINISHED, GIVEN_UP answers the join;
-//! a goroutine that still runs then finishes into a packet that nobody reads.
+//! The goroutine's reference is in its G. A goroutine that still runs after GIVEN_UP finishes into
+//! a packet that is never read.
 //!
-//! Who wants the result waits in the packet's slot: whoever joins, or a task of some executor that polled the handle, by its waker.
-//! Wakers are user code, so the goroutine calls one as the last thing it does on its stack, after the result is to be had. Its
-//! thread-locals have ended by then: what the waker makes of them anew ends after it. Should the goroutine not get that far because
-//! its runtime is dropped, whoever drops it calls the waker.
+//! A goroutine or thread that joins waits in the packet's slot. So does a task of an executor that
+//! has polled the handle, by its waker. Wakers are user code. So the goroutine calls the waker as
+//! the last step on its stack, when the result is available. Its thread-locals are destroyed by
+//! then. Thread-locals that the waker creates again are destroyed after it. If the runtime is
+//! dropped before that step, the drop calls the waker.
 
 use std::any::Any;
 use std::cell::UnsafeCell;
@@ -49,7 +52,7 @@ const LEFT: u8 = 4;
 const GIVEN_UP: u8 = 8;
 const TAKEN: u8 = 16;
 
-/// A goroutine's result on its way to whoever joins. Begins with the thread's `Inner`.
+/// A goroutine's result, shared with its join handle. Begins with the thread's `Inner`.
 #[repr(C)]
 pub(super) struct Packet<T> {
     inner: Inner,
@@ -62,21 +65,22 @@ pub(super) struct Packet<T> {
 impl<T> Packet<T> {
     const VTABLE: InnerVtable = InnerVtable {
         free: |inner| {
-            // SAFETY: made by `new` from a box of this type; the last reference is gone. The result is
-            // gone too: its taker, or whoever detached last, has dropped it.
+            // SAFETY: `new` made it from a box of this type, and the last reference is gone. The
+            // result is gone too: the joiner took it, or the second of FINISHED and DETACHED
+            // dropped it.
             drop(unsafe { Box::from_raw(inner.cast::<Packet<T>>().as_ptr()) });
         },
         give_up: |inner| {
-            // SAFETY: the caller has a reference to this packet.
+            // SAFETY: the caller has a reference, and only a `Packet<T>` has this vtable.
             let packet = unsafe { inner.cast::<Packet<T>>().as_ref() };
-            // ORDER: AcqRel; a goroutine that has finished keeps its answer.
+            // ORDER: AcqRel; pairs with `finish`: a result that is already there stays.
             let given_up = |flags| (flags & FINISHED == 0).then_some(flags | GIVEN_UP);
             let _ = packet.inner.flags.fetch_update(AcqRel, Acquire, given_up);
             let awaiter = packet.slot.complete_awaited(&packet.waking);
             packet.waking.take().or(awaiter)
         },
         tell_scope: |inner, fate| {
-            // SAFETY: as above.
+            // SAFETY: the caller has a reference, and only a `Packet<T>` has this vtable.
             let packet = unsafe { inner.cast::<Packet<T>>().as_ref() };
             match (fate, &packet.scope) {
                 (Fate::NeverRan, Some(_)) => packet.leave_scope(),
@@ -85,7 +89,7 @@ impl<T> Packet<T> {
             }
         },
         scope: |inner| {
-            // SAFETY: as above.
+            // SAFETY: the caller has a reference, and only a `Packet<T>` has this vtable.
             let packet = unsafe { inner.cast::<Packet<T>>().as_ref() };
             match &packet.scope {
                 Some(scope) if !packet.has_left() => scope.slot(),
@@ -105,13 +109,15 @@ impl<T> Packet<T> {
         NonNull::from(Box::leak(Box::new(packet)))
     }
 
-    /// Delivers the result; the caller owns the goroutine's reference and keeps it. In user context.
+    /// Stores the result and wakes the waiter. The caller owns the goroutine's reference and keeps
+    /// it. In user context.
     unsafe fn finish(this: NonNull<Packet<T>>, result: Result<T>) {
-        // SAFETY: by the caller's reference.
+        // SAFETY: the caller's reference keeps the packet alive.
         let packet = unsafe { this.as_ref() };
-        // SAFETY: before FINISHED only the owner of the goroutine's reference touches the result.
+        // SAFETY: before FINISHED only the owner of the goroutine's reference accesses the result.
         unsafe { *packet.result.get() = Some(result) };
-        // ORDER: AcqRel; pairs with the other side's: the later one sees the result and may drop it.
+        // ORDER: AcqRel; pairs with the handle's DETACHED: the later side sees the result and drops
+        // it.
         let detached = packet.inner.flags.fetch_or(FINISHED, AcqRel) & DETACHED != 0;
         if detached {
             let dropped = at_the_edge(|| packet.drop_result());
@@ -145,9 +151,10 @@ impl<T> Packet<T> {
         }
     }
 
-    /// Drops a result that nobody will take; a panic in it is the scope's to report.
+    /// Drops a result that is never taken. If it is a panic, the scope reports it.
     fn drop_result(&self) {
-        // SAFETY: both flags are set and the caller set the second: the result is its own.
+        // SAFETY: both flags are set and the caller set the second one, so only the caller accesses
+        // the result.
         let result = unsafe { (*self.result.get()).take() };
         if let (Some(Err(payload)), Some(scope)) = (&result, &self.scope)
             && !payload.is::<Exited>()
@@ -159,7 +166,7 @@ impl<T> Packet<T> {
     }
 }
 
-/// The right to wait for a goroutine's result; dropping it lets the goroutine go on alone.
+/// A handle to a goroutine, which can be joined; dropping it detaches the goroutine.
 ///
 /// See [`std::thread::JoinHandle`].
 ///
@@ -170,8 +177,8 @@ impl<T> Packet<T> {
 /// # });
 /// ```
 ///
-/// It is a future, too, whose output is what [`join`](JoinHandle::join) returns; any executor can await it. Dropped while it is
-/// awaited it lets the goroutine go on alone, as ever.
+/// It is also a future that any executor can await. Its output is what [`join`](JoinHandle::join)
+/// returns. Dropping it while it is awaited detaches the goroutine as well.
 ///
 /// ```
 /// # gosched::run(|| {
@@ -182,24 +189,26 @@ impl<T> Packet<T> {
 /// ```
 pub struct JoinHandle<T>(pub(super) RawHandle<T>);
 
-/// What `JoinHandle` and `ScopedJoinHandle` share.
+/// The common part of `JoinHandle` and `ScopedJoinHandle`.
 pub(super) struct RawHandle<T> {
-    /// Its reference; the `Inner` it points to is the packet's first field.
+    /// The handle's reference. It points to the packet's first field.
     thread: Thread,
-    /// What the last poll left in the slot; it may be gone.
+    /// The awaiter that the last poll left in the slot. It may be freed already, so only its
+    /// address is used.
     awaiter: *const Awaiter,
     marker: PhantomData<T>,
 }
 
-// SAFETY: D1, as std's: the packet is shared by a count, the result moves to one taker. Every result is Send: `spawn_raw`, which
-// alone makes handles, asks for it.
+// SAFETY: D1: the packet is reference-counted, and the result moves to one taker. Every result is
+// `Send`: only `spawn_raw` makes handles, and it requires that.
 unsafe impl<T> Send for RawHandle<T> {}
-// SAFETY: D1, `&RawHandle` gives no access to the result.
+// SAFETY: D1: `&RawHandle` gives no access to the result.
 unsafe impl<T> Sync for RawHandle<T> {}
 
 impl<T> RawHandle<T> {
     fn packet(&self) -> &Packet<T> {
-        // SAFETY: `spawn_raw` made the packet that begins with this `Inner`; `thread` holds a reference to it.
+        // SAFETY: `spawn_raw` made the packet that begins with this `Inner`, and `thread` holds a
+        // reference to it.
         unsafe { self.thread.as_ptr().cast::<Packet<T>>().as_ref() }
     }
 
@@ -227,18 +236,21 @@ impl<T> RawHandle<T> {
         self.take()
     }
 
-    /// The answer, once it is there.
+    /// Takes the result, once the slot is complete.
     #[track_caller]
     fn take(&mut self) -> Result<T> {
         // ORDER: Acquire; pairs with the goroutine's AcqRel in `finish`.
         let flags = self.packet().inner.flags.load(Acquire);
         if flags & TAKEN != 0 {
-            panic!("gosched: a JoinHandle gives its result once, and it was awaited before");
+            panic!(
+                "gosched: a JoinHandle gives its result once, and an earlier poll has returned it"
+            );
         }
         if flags & GIVEN_UP != 0 {
             return Err(exited());
         }
-        // SAFETY: the result is written, and the handle, which alone may take it, is ours.
+        // SAFETY: the slot is complete, so the result is written. Only the handle takes it, and it
+        // is borrowed mutably.
         let result = unsafe { (*self.packet().result.get()).take() };
         result.unwrap_or_else(|| Err(exited()))
     }
@@ -252,12 +264,13 @@ impl<T> RawHandle<T> {
             return Poll::Pending;
         }
         let result = self.take();
-        // ORDER: Relaxed; for this handle alone.
+        // ORDER: Relaxed; only this handle reads the flag.
         self.packet().inner.flags.fetch_or(TAKEN, Relaxed);
         Poll::Ready(result)
     }
 
-    /// No waker that a poll has left is called any more, unless the goroutine has just ended.
+    /// Removes the waker that a poll left. It is not called any more, unless the goroutine has just
+    /// ended.
     fn stop_awaiting(&mut self) {
         let mut awaiter = std::mem::replace(&mut self.awaiter, ptr::null());
         drop(self.packet().slot.take_back(&mut awaiter));
@@ -267,7 +280,8 @@ impl<T> RawHandle<T> {
 impl<T> Drop for RawHandle<T> {
     fn drop(&mut self) {
         self.stop_awaiting();
-        // ORDER: AcqRel; see `finish`.
+        // ORDER: AcqRel; pairs with FINISHED in `finish`: the later side sees the result and drops
+        // it.
         if self.packet().inner.flags.fetch_or(DETACHED, AcqRel) & FINISHED != 0 {
             self.packet().drop_result();
         }
@@ -275,13 +289,13 @@ impl<T> Drop for RawHandle<T> {
 }
 
 impl<T> JoinHandle<T> {
-    /// Waits for the goroutine and returns its value, or the payload of its panic.
+    /// Waits for the goroutine and returns its value.
     ///
-    /// Blocks the goroutine, or the plain thread it is called on. See [`std::thread::JoinHandle::join`].
+    /// Blocks the calling goroutine or plain thread. See [`std::thread::JoinHandle::join`].
     ///
     /// # Errors
-    /// The payload with which the goroutine panicked; [`Exited`] if it ended by [`exit`](crate::exit) or its
-    /// runtime was dropped.
+    /// The payload of the goroutine's panic. It is [`Exited`] if the goroutine called
+    /// [`exit`](crate::exit), or if its runtime was dropped.
     ///
     /// # Panics
     /// If a goroutine joins itself.
@@ -298,9 +312,9 @@ impl<T> JoinHandle<T> {
         self.0.join()
     }
 
-    /// The goroutine's thread handle; see [`std::thread::JoinHandle::thread`].
+    /// Returns the goroutine's thread handle.
     ///
-    /// Blocks nothing.
+    /// Never blocks. See [`std::thread::JoinHandle::thread`].
     ///
     /// ```
     /// # gosched::run(|| {
@@ -314,9 +328,9 @@ impl<T> JoinHandle<T> {
         self.0.thread()
     }
 
-    /// Whether the goroutine has ended; see [`std::thread::JoinHandle::is_finished`].
+    /// Returns whether the goroutine has ended.
     ///
-    /// Blocks nothing.
+    /// Never blocks. See [`std::thread::JoinHandle::is_finished`].
     ///
     /// ```
     /// # gosched::run(|| {
@@ -332,7 +346,9 @@ impl<T> JoinHandle<T> {
     }
 }
 
-/// As [`JoinHandle::join`], for the task that awaits it; a poll blocks nothing. See the example of [`JoinHandle`].
+/// Awaits the goroutine, as [`JoinHandle::join`] does.
+///
+/// A poll never blocks. See the example of [`JoinHandle`].
 ///
 /// # Panics
 /// If it is polled again after it has returned its result.
@@ -345,7 +361,7 @@ impl<T> Future for JoinHandle<T> {
     }
 }
 
-/// The value is not in the handle.
+/// The handle does not contain the result, so moving it is harmless.
 impl<T> Unpin for JoinHandle<T> {}
 
 impl<T> fmt::Debug for JoinHandle<T> {
@@ -354,14 +370,18 @@ impl<T> fmt::Debug for JoinHandle<T> {
     }
 }
 
-/// Starts a goroutine; see [`std::thread::spawn`].
+/// Starts a goroutine and returns a handle to join it.
 ///
-/// Blocks nothing. When the caller's runtime is being dropped it does not return: the caller is abandoned, as a goroutine that
-/// waits is. When the runtime shuts down the caller unwinds. [`Builder::spawn`] returns an error instead.
+/// Never blocks. It does not return if the caller's runtime ends:
+/// - While the runtime is being dropped, the caller is abandoned, as a goroutine that waits is.
+/// - While the runtime shuts down, the caller unwinds.
+///
+/// [`Builder::spawn`] returns an error instead. See [`std::thread::spawn`].
 ///
 /// # Panics
-/// Outside a goroutine (use [`Runtime::spawn`](crate::Runtime::spawn) or a [`Handle`](crate::Handle)), or if
-/// no stack can be had; [`Builder::spawn`] returns that as an error.
+/// Outside a goroutine, where [`Runtime::spawn`](crate::Runtime::spawn) or a
+/// [`Handle`](crate::Handle) works. Also if no stack is available; [`Builder::spawn`] returns that
+/// as an error.
 ///
 /// ```
 /// # gosched::run(|| {
@@ -386,7 +406,7 @@ where
 #[track_caller]
 pub(crate) fn with_current<R>(what: &str, f: impl FnOnce(&Sched) -> R) -> R {
     match current_m().filter(|m| m.curg().is_some()) {
-        // The goroutine keeps its runtime alive while it runs, wherever it runs.
+        // A running goroutine keeps its runtime alive, on whichever thread it runs.
         Some(m) => f(m.sched()),
         None => panic!(
             "gosched::{what} called outside a goroutine: start one with gosched::run or #[gosched::main], or use a Runtime or Handle"
@@ -406,12 +426,14 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    // SAFETY: 'static closures borrow nothing that could go.
+    // SAFETY: a 'static closure borrows nothing that can be freed.
     unsafe { spawn_raw(sched, site, name, class, None, f) }.map(JoinHandle)
 }
 
+/// Starts a goroutine with a packet for its result.
+///
 /// # Safety
-/// What `F` and `T` borrow outlives the goroutine (a scope waits for it).
+/// What `F` and `T` borrow outlives the goroutine. A scope guarantees that by waiting for it.
 pub(super) unsafe fn spawn_raw<F, T>(
     sched: &Sched,
     site: &'static Location<'static>,
@@ -425,7 +447,7 @@ where
     T: Send,
 {
     let packet = Packet::<T>::new(name, scope.clone());
-    // SAFETY: just made; the first reference passes to the G, this one to the handle.
+    // SAFETY: just allocated. The first reference passes to the G, this one to the handle.
     let thread = unsafe { Thread::share(packet.cast()) };
     let handle = RawHandle {
         thread,
@@ -441,7 +463,7 @@ where
         thread: packet.as_ptr().cast(),
     };
     let task = Task::new(move || deliver::<T>(catch_unwind(AssertUnwindSafe(f))));
-    // SAFETY: borrows by the caller's promise.
+    // SAFETY: the caller guarantees that the closure's borrows outlive the goroutine.
     match unsafe { sched.spawn(how, task) } {
         Ok(()) => Ok(handle),
         Err((error, task)) => {
@@ -449,27 +471,28 @@ where
                 scope.leave();
             }
             drop(task);
-            // SAFETY: no goroutine took its reference.
+            // SAFETY: no goroutine was started, so its reference is still here.
             unsafe { Inner::release(packet.cast()) };
             Err(error)
         }
     }
 }
 
-/// The last thing a joinable goroutine does. Its G keeps the reference until the end: should a destructor wait and the
-/// runtime be dropped meanwhile, whoever gives the goroutine up finds the packet there.
+/// The last step of a joinable goroutine. Its G keeps the reference until the end. So if a
+/// destructor waits and the runtime is dropped meanwhile, the drop finds the packet.
 fn deliver<T>(result: Result<T>) {
     report_abort(&result);
     at_the_edge(|| {
         if let Some(inner) = current_g().and_then(|g| g.inner()) {
-            // SAFETY: `spawn_raw::<_, T>` made it as a Packet<T>; the G holds a reference.
+            // SAFETY: `spawn_raw::<_, T>` made it as a `Packet<T>`, and the G holds a reference.
             unsafe { Packet::finish(inner.cast::<Packet<T>>(), result) };
         }
     });
     super::release_inner();
 }
 
-/// Runs the last destructors of a goroutine: a panic in one is reported by the hook and goes no further; false then.
+/// Runs the last destructors of a goroutine. The hook reports a panic in them, and it ends here.
+/// Returns false then.
 fn at_the_edge(f: impl FnOnce()) -> bool {
     let result = catch_unwind(AssertUnwindSafe(f));
     let ok = result.is_ok();
@@ -480,7 +503,8 @@ fn at_the_edge(f: impl FnOnce()) -> bool {
     ok
 }
 
-/// With `panic_abort` any panic ends the process, as in Go; but for a goroutine that a dropped runtime has left to itself.
+/// With `panic_abort` any panic ends the process, as in Go. Exception: goroutines that outlive the
+/// drop of their runtime.
 pub(crate) fn report_abort<T>(result: &Result<T>) {
     if let Err(payload) = result
         && !payload.is::<Exited>()
@@ -493,7 +517,7 @@ pub(crate) fn report_abort<T>(result: &Result<T>) {
     }
 }
 
-/// Starts a goroutine that nobody joins.
+/// Starts a goroutine without a handle.
 #[inline]
 pub(crate) fn spawn_go<F: FnOnce() + Send + 'static>(
     sched: &Sched,
@@ -506,11 +530,11 @@ pub(crate) fn spawn_go<F: FnOnce() + Send + 'static>(
         thread: ptr::null_mut(),
     };
     let task = Task::new(move || finish_report(catch_unwind(AssertUnwindSafe(f))));
-    // SAFETY: 'static closures borrow nothing that could go.
+    // SAFETY: a 'static closure borrows nothing that can be freed.
     unsafe { sched.spawn(how, task) }.map_err(|(error, _)| error)
 }
 
-/// The last thing a goroutine that nobody joins does: says which one panicked.
+/// The last step of a goroutine without a handle: reports its panic.
 pub(crate) fn finish_report(result: std::result::Result<(), Box<dyn Any + Send>>) {
     report_abort(&result);
     if let Err(payload) = &result
@@ -531,14 +555,14 @@ fn report_panic() {
             .unwrap_or_default();
         let site = g.site.get().map(|site| format!(", spawned at {site}"));
         let site = site.unwrap_or_default();
-        // A closed stderr is no reason to fail.
+        // A closed stderr is not an error.
         let _ = writeln!(io::stderr(), "goroutine {}{name}{site}", g.id());
     }
 }
 
-/// Configures a new goroutine; see [`std::thread::Builder`].
+/// A builder that configures a new goroutine.
 ///
-/// None of its methods blocks.
+/// None of its methods blocks. See [`std::thread::Builder`].
 ///
 /// ```
 /// # gosched::run(|| {
@@ -558,7 +582,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// No name, the runtime's stack size.
+    /// Creates a builder without a name and with the runtime's stack size.
     ///
     /// ```
     /// let builder = gosched::thread::Builder::new();
@@ -568,7 +592,9 @@ impl Builder {
         Builder::default()
     }
 
-    /// Names the goroutine, for panics and dumps. A name with a NUL byte makes `spawn` panic, as std's does.
+    /// Names the goroutine, for panics and dumps.
+    ///
+    /// A name with a NUL byte makes `spawn` panic, as in std.
     ///
     /// ```
     /// let builder = gosched::thread::Builder::new().name("worker".into());
@@ -579,9 +605,10 @@ impl Builder {
         self
     }
 
-    /// The most stack the goroutine may use: rounded up to a power of two from 16 KiB to 1 GiB.
+    /// Sets the maximum stack size of the goroutine.
     ///
-    /// Only touched pages cost memory.
+    /// The size is rounded up to a power of two from 16 KiB to 1 GiB. Only touched pages cost
+    /// memory.
     ///
     /// ```
     /// let builder = gosched::thread::Builder::new().stack_size(64 * 1024);
@@ -603,19 +630,21 @@ impl Builder {
         Ok((self.name.map(String::into_boxed_str), class))
     }
 
-    /// Starts the goroutine; see [`std::thread::Builder::spawn`].
+    /// Starts the goroutine and returns a handle to join it.
     ///
-    /// Blocks nothing.
+    /// Never blocks. See [`std::thread::Builder::spawn`].
     ///
     /// # Errors
-    /// If the stack size is over 1 GiB, no address space is left for a stack, or the runtime is shutting down.
+    /// If the stack size is over 1 GiB, if no address space is left for a stack, or if the runtime
+    /// is shutting down.
     ///
     /// # Panics
-    /// Outside a goroutine; for a name with a NUL byte.
+    /// Outside a goroutine, or if the name has a NUL byte.
     ///
     /// ```
     /// # gosched::run(|| {
-    /// let error = gosched::thread::Builder::new().stack_size(usize::MAX).spawn(|| ()).unwrap_err();
+    /// let error =
+    ///     gosched::thread::Builder::new().stack_size(usize::MAX).spawn(|| ()).unwrap_err();
     /// assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
     /// # });
     /// ```
@@ -632,13 +661,14 @@ impl Builder {
         })
     }
 
-    /// Starts a goroutine that may borrow; see [`std::thread::Builder::spawn_unchecked`].
+    /// Starts a goroutine that may borrow anything.
     ///
-    /// Blocks nothing.
+    /// Never blocks. See [`std::thread::Builder::spawn_unchecked`].
     ///
     /// # Safety
-    /// The goroutine must have ended before anything that it borrows goes; nothing checks that. A join that answers
-    /// [`Exited`] because the runtime was dropped does not mean that it has: it may go on until it waits.
+    /// The goroutine must have ended before anything that it borrows is freed. Nothing checks that.
+    /// A join that returns [`Exited`] because the runtime was dropped is not enough: the goroutine
+    /// may still run until it waits.
     ///
     /// # Errors
     /// As for [`Builder::spawn`].
@@ -663,16 +693,17 @@ impl Builder {
         let (name, class) = self.parts()?;
         let site = Location::caller();
         with_current("thread::Builder::spawn_unchecked", |sched| {
-            // SAFETY: the calling goroutine's own. It may lend what lies on its stack, for as long as it likes.
+            // SAFETY: the calling goroutine's own `Inner`, which it references until it ends. The
+            // mark records that its stack is shared permanently.
             unsafe { super::current_inner().as_ref() }.lend_stack();
-            // SAFETY: by the caller's promise.
+            // SAFETY: the caller guarantees that the closure's borrows outlive the goroutine.
             unsafe { spawn_raw(sched, site, name, class, None, f) }.map(JoinHandle)
         })
     }
 
-    /// Starts a goroutine in a scope; see [`std::thread::Builder::spawn_scoped`].
+    /// Starts a goroutine in a scope.
     ///
-    /// Blocks nothing; the end of the scope does.
+    /// Never blocks; the end of the scope does. See [`std::thread::Builder::spawn_scoped`].
     ///
     /// # Errors
     /// As for [`Builder::spawn`].

@@ -1,7 +1,8 @@
 //! Goroutines with the API of [`std::thread`].
 //!
-//! Names, signatures and behaviour are std's; what they start is a goroutine. Everything here that does not start
-//! one also works on plain threads.
+//! Code written for threads runs on goroutines if its `use` lines change. Names, signatures and
+//! behaviour are those of std. Everything here that does not start a goroutine also works on plain
+//! threads.
 
 pub(crate) mod ending;
 pub(crate) mod inner;
@@ -25,15 +26,16 @@ pub(crate) use self::join::{
 pub(crate) use self::park::{check_cancelled, rest};
 pub use self::park::{park, park_timeout, sleep};
 pub use self::scope::{Scope, ScopedJoinHandle, scope};
-/// What std has and goroutines need no other of, so that one `use` line serves.
+/// Items that need no goroutine-aware version, re-exported from std.
 #[doc(no_inline)]
 pub use std::thread::{AccessError, LocalKey, available_parallelism};
 
-/// What [`JoinHandle::join`] returns: the goroutine's value, or the payload of its panic.
+/// The result of [`JoinHandle::join`]: the goroutine's value, or the payload of its panic.
 pub type Result<T> = std::thread::Result<T>;
 
-/// The payload with which [`join`](JoinHandle::join) reports a goroutine that ended without a value: it called
-/// [`exit`](crate::exit), or its runtime was dropped.
+/// The payload of [`join`](JoinHandle::join) for a goroutine that ended without a value.
+///
+/// The goroutine called [`exit`](crate::exit), or its runtime was dropped.
 ///
 /// ```
 /// # gosched::run(|| {
@@ -56,7 +58,9 @@ pub(crate) fn exited() -> Box<dyn Any + Send> {
     Box::new(Exited)
 }
 
-/// A handle to a goroutine or a plain thread; see [`std::thread::Thread`].
+/// A handle to a goroutine or a plain thread.
+///
+/// See [`std::thread::Thread`].
 ///
 /// ```
 /// # gosched::run(|| {
@@ -72,18 +76,18 @@ pub struct Thread {
     inner: NonNull<Inner>,
 }
 
-// SAFETY: D1, an `Inner` is atomics and an immutable name, shared by a count.
+// SAFETY: D1: an `Inner` consists of atomics and an immutable name, and is reference-counted.
 unsafe impl Send for Thread {}
-// SAFETY: as above.
+// SAFETY: D1: an `Inner` consists of atomics and an immutable name, so `&Thread` can be shared.
 unsafe impl Sync for Thread {}
 
 impl Thread {
-    /// A handle that shares the state behind `inner`.
+    /// Makes a handle that shares the state behind `inner`.
     ///
     /// # Safety
-    /// Somebody's reference keeps `inner` alive during the call.
+    /// An existing reference keeps `inner` alive during the call.
     pub(crate) unsafe fn share(inner: NonNull<Inner>) -> Thread {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller guarantees that a reference keeps `inner` alive.
         unsafe { inner.as_ref() }.retain();
         Thread { inner }
     }
@@ -93,13 +97,14 @@ impl Thread {
     }
 
     pub(crate) fn inner(&self) -> &Inner {
-        // SAFETY: the handle owns a reference.
+        // SAFETY: the handle owns a reference, so the `Inner` is alive.
         unsafe { self.inner.as_ref() }
     }
 
-    /// Lets the goroutine's current or next [`park`] return.
+    /// Makes the token of the goroutine or thread available, so that its [`park`] returns.
     ///
-    /// Blocks nothing. See [`std::thread::Thread::unpark`].
+    /// That is its current `park`, or else its next one. Never blocks. See
+    /// [`std::thread::Thread::unpark`].
     ///
     /// ```
     /// # gosched::run(|| {
@@ -112,9 +117,9 @@ impl Thread {
         self.inner().unpark();
     }
 
-    /// The unique id; see [`std::thread::Thread::id`].
+    /// Returns the unique id.
     ///
-    /// Blocks nothing.
+    /// Never blocks. See [`std::thread::Thread::id`].
     ///
     /// ```
     /// let here = gosched::thread::current();
@@ -125,9 +130,9 @@ impl Thread {
         self.inner().identity()
     }
 
-    /// The name it was given; see [`std::thread::Thread::name`].
+    /// Returns the name, if it was given one.
     ///
-    /// Blocks nothing.
+    /// Never blocks. See [`std::thread::Thread::name`].
     ///
     /// ```
     /// # gosched::run(|| {
@@ -149,7 +154,7 @@ impl Clone for Thread {
 
 impl Drop for Thread {
     fn drop(&mut self) {
-        // SAFETY: the handle's own reference.
+        // SAFETY: the handle's own reference, which it does not use again.
         unsafe { Inner::release(self.inner) };
     }
 }
@@ -163,7 +168,7 @@ impl fmt::Debug for Thread {
     }
 }
 
-/// A unique identifier of a goroutine or plain thread of this process.
+/// A unique identifier of a goroutine or plain thread in this process.
 ///
 /// ```
 /// let id = gosched::thread::current().id();
@@ -174,14 +179,16 @@ impl fmt::Debug for Thread {
 pub struct ThreadId {
     /// The number of the runtime; 0 for plain threads.
     runtime: u32,
-    /// Within the runtime, or among plain threads. Not zero: an `Option<ThreadId>` is no larger.
+    /// Unique within the runtime, or among plain threads. Not zero, so that an `Option<ThreadId>`
+    /// is no larger.
     id: NonZero<u64>,
 }
 
 impl ThreadId {
-    /// The goroutine's id within its runtime, as dumps print it; None for plain threads.
+    /// Returns the goroutine's id within its runtime, as dumps print it, or `None` for plain
+    /// threads.
     ///
-    /// Blocks nothing.
+    /// Never blocks.
     ///
     /// ```
     /// let id = gosched::run(|| gosched::thread::current().id().goroutine());
@@ -197,9 +204,9 @@ thread_local! {
     static OWN: OwnInner = const { OwnInner::new() };
 }
 
-/// The handle of the calling goroutine, or plain thread; see [`std::thread::current`].
+/// Returns the handle of the calling goroutine or plain thread.
 ///
-/// Blocks nothing.
+/// Never blocks. See [`std::thread::current`].
 ///
 /// ```
 /// let here = gosched::thread::current();
@@ -211,7 +218,8 @@ pub fn current() -> Thread {
         Some(_) => current_inner(),
         None => match OWN.try_with(OwnInner::get) {
             Ok(inner) => inner,
-            // The thread is ending: a handle that nobody else shares, as good as any.
+            // The thread is ending and its thread-local is gone. Return a handle with a new
+            // `Inner`.
             Err(_) => {
                 return Thread {
                     inner: Inner::for_thread(),
@@ -219,34 +227,34 @@ pub fn current() -> Thread {
             }
         },
     };
-    // SAFETY: the goroutine or thread holds a reference while it runs.
+    // SAFETY: the calling goroutine or thread holds a reference to its `Inner` while it runs.
     unsafe { Thread::share(inner) }
 }
 
-/// The id of the calling goroutine or plain thread; None on a plain thread whose thread-locals have ended. Makes no handle for
-/// a goroutine.
+/// Returns the id of the calling goroutine or plain thread. Allocates no handle for a goroutine.
+/// None on a plain thread with its thread-locals already destroyed.
 pub(crate) fn current_id() -> Option<ThreadId> {
     if let Some(g) = current_g() {
         let runtime = g.sched().id;
         return NonZero::new(g.id()).map(|id| ThreadId { runtime, id });
     }
-    // SAFETY: the thread-local holds a reference while it lasts.
+    // SAFETY: the thread-local holds a reference while it exists.
     OWN.try_with(|own| unsafe { own.get().as_ref() }.identity())
         .ok()
 }
 
-/// The calling goroutine's `Inner`, made now if it has none.
+/// Returns the calling goroutine's `Inner`, and allocates it on first use.
 fn current_inner() -> NonNull<Inner> {
     let Some(g) = current_g() else {
-        crate::base::fatal::throw("no goroutine here")
+        crate::base::fatal::throw("current_inner called outside a goroutine")
     };
     if let Some(inner) = g.inner() {
         return inner;
     }
     let inner = Inner::bare(None);
-    // SAFETY: just made.
+    // SAFETY: just allocated, and `inner` is its only reference.
     unsafe { inner.as_ref() }.set_goroutine(g.sched().id, g.id());
-    // Only the goroutine itself stores here while it has none.
+    // Only the goroutine itself stores here while the pointer is null.
     let stored = g
         .thread
         .compare_exchange(ptr::null_mut(), inner.as_ptr(), AcqRel, Acquire);
@@ -254,10 +262,10 @@ fn current_inner() -> NonNull<Inner> {
     inner
 }
 
-/// Gives the others a turn; see [`std::thread::yield_now`].
+/// Yields to other goroutines.
 ///
-/// Blocks the goroutine until its turn comes again: it goes to the tail of the global run queue, as Go's `Gosched` does, and the
-/// thread runs another one. On a plain thread it is std's.
+/// The goroutine goes to the tail of the global run queue, as with Go's `Gosched`, and its thread
+/// runs another goroutine. On a plain thread this is [`std::thread::yield_now`].
 ///
 /// ```
 /// # gosched::run(|| {
@@ -265,7 +273,7 @@ fn current_inner() -> NonNull<Inner> {
 /// # });
 /// ```
 pub fn yield_now() {
-    // One look through the door serves all of it: a yield is as cheap as that makes it.
+    // One call of `current_m` serves both branches: this keeps a yield cheap.
     let Some((m, g)) = current_m().and_then(|m| Some((m, m.curg()?))) else {
         return std::thread::yield_now();
     };
@@ -275,9 +283,9 @@ pub fn yield_now() {
     crate::sched::park::yield_now(m, g);
 }
 
-/// Whether the calling goroutine is unwinding; see [`std::thread::panicking`].
+/// Returns whether the calling goroutine is unwinding.
 ///
-/// Blocks nothing.
+/// Never blocks. See [`std::thread::panicking`].
 ///
 /// ```
 /// assert!(!gosched::thread::panicking());
@@ -287,15 +295,16 @@ pub fn panicking() -> bool {
     std::thread::panicking()
 }
 
-/// The calling goroutine gives up its own handle, as its last act.
+/// Drops the calling goroutine's own reference to its handle, as its last step.
 pub(crate) fn release_inner() {
     let inner = {
         let rt = crate::sched::park::enter();
         rt.m().and_then(|m| m.curg()).and_then(|g| g.take_inner())
     };
     if let Some(inner) = inner {
-        // SAFETY: the goroutine's reference is ours now. Its thread-locals have ended, and the allocator may have some: if
-        // this was the last reference, the thread's serve.
+        // SAFETY: `take_inner` has given the goroutine's reference to this function. The
+        // goroutine's thread-locals are destroyed, and the allocator may use some. So the last
+        // reference is freed with the thread-locals of the thread.
         unsafe { Inner::release_with(inner, |free| crate::tls::on_thread(free)) };
     }
 }

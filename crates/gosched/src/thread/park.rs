@@ -1,4 +1,6 @@
 //! Parking and sleeping, for goroutines and plain threads.
+//!
+//! It implements [`park`], [`park_timeout`] and [`sleep`], and the deadline of every other wait.
 
 use std::ffi::c_void;
 use std::sync::atomic::Ordering::Relaxed;
@@ -45,9 +47,10 @@ static SLEEP: WaitOps = WaitOps {
     pass_on: None,
 };
 
-/// The `Inner` that a park waits on.
+/// The `Inner` that a parked goroutine waits on.
 fn inner_of(arg: *const c_void) -> &'static Inner {
-    // SAFETY: PK, the parked goroutine holds a reference to its own `Inner`, which is the argument.
+    // SAFETY: PK: the argument is the parked goroutine's own `Inner`, and the goroutine holds a
+    // reference to it.
     unsafe { &*arg.cast::<Inner>() }
 }
 
@@ -55,12 +58,13 @@ unsafe fn claim_parked(g: Gp) -> bool {
     inner_of(g.wait_arg.get()).withdraw_g(g)
 }
 
-/// The commit of a wait with a deadline: publishes the Waiting goroutine and its timer in one step, so that whoever wakes it can
-/// take the timer out again. Without memory for a timer the wait is refused, and [`wait_timed`] says so.
+/// The commit of a wait with a deadline. It publishes the Waiting goroutine and its timer in one
+/// step, so that a waker can remove the timer. Without memory for a timer it refuses the wait, and
+/// [`wait_timed`] returns false.
 pub(crate) fn arm(g: Gp, claim: Claim, publish: impl FnOnce() -> bool) -> bool {
     let sched = g.sched();
     let Some(p) = current_m().and_then(|m| m.p.load(Relaxed)) else {
-        return publish(); // a dead runtime's: no timer fires there any more
+        return publish(); // the runtime is dead, so no timer fires
     };
     let when = g.deadline();
     match sched.arm(p, g, claim, publish) {
@@ -78,21 +82,24 @@ pub(crate) fn arm(g: Gp, claim: Claim, publish: impl FnOnce() -> bool) -> bool {
     }
 }
 
-/// A timer is the first of p's heap: whoever waits for timers must know. On p's M.
+/// `when` has become the earliest timer in p's heap: updates the thread that waits for timers. Runs
+/// on p's M.
 pub(crate) fn announce(sched: &Sched, p: Pp, when: u64) {
     if !sched.poller.kick(when) {
         sched.sysmon.timer_set(when);
-        // Nobody watches the timers. This M will, if it goes idle; if it has other work, another one must.
+        // No thread watches the timers. This M does if it goes idle. If it has other work, another
+        // M must.
         if !p.runq.is_empty() {
             sched.wake_p();
         }
     }
 }
 
-/// In the place of a deadline: there was no memory for a timer.
+/// A deadline with this value means that there was no memory for a timer.
 const NO_MEMORY: u64 = 0;
 
-/// Unwinds a goroutine whose runtime shuts down; elsewhere, and while unwinding already, does nothing.
+/// Unwinds the calling goroutine if its runtime shuts down. Does nothing on plain threads, and
+/// while the goroutine unwinds already.
 #[inline]
 pub(crate) fn check_cancelled() {
     if cfg!(panic = "unwind")
@@ -104,9 +111,9 @@ pub(crate) fn check_cancelled() {
     }
 }
 
-/// Blocks until the goroutine's token is there; see [`std::thread::park`].
+/// Blocks until the token of the calling goroutine or thread is available, and takes it.
 ///
-/// Blocks the goroutine, or the plain thread it is called on.
+/// Blocks the calling goroutine or plain thread. See [`std::thread::park`].
 ///
 /// ```
 /// # gosched::run(|| {
@@ -122,18 +129,18 @@ pub fn park() {
         return;
     }
     let inner = current_inner();
-    // SAFETY: the goroutine holds a reference to it.
+    // SAFETY: the goroutine holds a reference to its own `Inner`.
     if unsafe { inner.as_ref() }.take_token() {
         return;
     }
-    // SAFETY: PK, the goroutine's own `Inner`, alive while it waits.
+    // SAFETY: PK: the argument of `PARK` is the goroutine's own `Inner`, alive while it waits.
     unsafe { park_g(&PARK, inner.as_ptr().cast()) };
     check_cancelled();
 }
 
-/// As [`park`], for at most `dur`; see [`std::thread::park_timeout`].
+/// As [`park`], for at most `dur`.
 ///
-/// Blocks the goroutine, or the plain thread it is called on.
+/// Blocks the calling goroutine or plain thread. See [`std::thread::park_timeout`].
 ///
 /// ```
 /// # gosched::run(|| {
@@ -151,21 +158,22 @@ pub fn park_timeout(dur: Duration) {
         return;
     }
     let inner = current_inner();
-    // SAFETY: the goroutine holds a reference to it.
+    // SAFETY: the goroutine holds a reference to its own `Inner`.
     if unsafe { inner.as_ref() }.take_token() {
         return;
     }
     if !wait_timed(&PARK_TIMEOUT, inner.as_ptr().cast(), deadline) {
-        // SAFETY: the goroutine holds a reference to it.
+        // SAFETY: the goroutine holds a reference to its own `Inner`.
         let has_token = || unsafe { inner.as_ref() }.take_token();
         yield_until(deadline, || has_token() || is_cancelled());
     }
     check_cancelled();
 }
 
-/// Blocks for at least `dur`; see [`std::thread::sleep`]. `Duration::ZERO` returns at once, `Duration::MAX` never.
+/// Sleeps for at least `dur`.
 ///
-/// Blocks the goroutine, or the plain thread it is called on.
+/// `Duration::ZERO` returns at once, `Duration::MAX` never returns. Blocks the calling goroutine or
+/// plain thread. See [`std::thread::sleep`].
 ///
 /// ```
 /// # gosched::run(|| {
@@ -187,7 +195,7 @@ pub fn sleep(dur: Duration) {
     check_cancelled();
 }
 
-/// Sleeps whatever happens: takes no token, does not unwind.
+/// Sleeps unconditionally: takes no token and does not unwind.
 pub(crate) fn rest(dur: Duration) {
     let deadline = sys::deadline_after(dur);
     if current_g().is_none() {
@@ -197,7 +205,7 @@ pub(crate) fn rest(dur: Duration) {
     }
 }
 
-/// What is left without memory for a timer: turns, until the time has come.
+/// The fallback without memory for a timer: yields until the deadline.
 #[cold]
 pub(crate) fn yield_until(deadline: u64, is_done: impl Fn() -> bool) {
     while sys::monotonic_ns() < deadline && !is_done() {
@@ -211,7 +219,7 @@ fn is_cancelled() -> bool {
     current_g().is_some_and(|g| g.is_cancelled())
 }
 
-/// Waits as `ops` says, until the deadline at the latest; false: there is no memory for a timer.
+/// Waits with `ops`, at most until the deadline. False: there is no memory for a timer.
 pub(crate) fn wait_timed(ops: &'static WaitOps, arg: *const c_void, deadline: u64) -> bool {
     wait_timed_in(enter(), ops, arg, deadline)
 }
@@ -225,11 +233,12 @@ pub(crate) fn wait_timed_in(
 ) -> bool {
     let Some(g) = rt.g() else { return true };
     g.set_deadline(deadline.max(NO_MEMORY + 1));
-    // SAFETY: PK, `arg` is what `ops` takes (the callers above, and `waitq`).
+    // SAFETY: PK: `arg` is of the kind that `ops.arg` names; the callers in this file and in
+    // `waitq` pass it so.
     unsafe { park_in(rt, ops, arg) };
     if g.has_timer() {
-        // What the wait has brought is not seen yet: in a queue it would be abandoned with that
-        // (D2).
+        // The goroutine has not seen the result of its wait yet. If it yielded here, a drop of its
+        // runtime would abandon it in a run queue, together with that result (D2).
         let _whole = no_preempt(PreemptOff::HalfDone);
         let _rt = enter();
         g.sched().disarm(g);

@@ -1,8 +1,10 @@
-//! Scoped goroutines; see [`std::thread::scope`].
+//! Scoped goroutines: goroutines that borrow from the frames of their caller.
 //!
-//! A scope counts its goroutines and itself. Its caller leaves only when the count is zero, through panics and
-//! requests to unwind alike: what the goroutines borrow lies in its frames. If the runtime of one of them is dropped
-//! while it waits, the count never gets there, and that is a fatal error: the goroutine may have lent the borrow on.
+//! A scope counts its goroutines and its own body. Its caller returns only when the count is zero,
+//! also if it panics or must unwind, because the goroutines borrow from its frames.
+//!
+//! If a runtime is dropped while one of the goroutines waits, the count never reaches zero. That is
+//! a fatal error: the goroutine may have passed its borrow on to others.
 
 use std::fmt;
 use std::io;
@@ -22,7 +24,7 @@ use crate::sched::wait::{SlotKind, WaitSlot};
 static SCOPE: SlotKind = SlotKind::new(WaitReason::Scope);
 
 pub(super) struct ScopeData {
-    /// Goroutines running, and one for the scope's own body.
+    /// Running goroutines, plus one for the scope's own body.
     running: AtomicUsize,
     has_panicked: AtomicBool,
     empty: WaitSlot,
@@ -35,18 +37,18 @@ impl ScopeData {
     }
 
     pub(super) fn leave(&self) {
-        // ORDER: AcqRel; what the goroutines did is seen by whoever finds the scope empty.
+        // ORDER: AcqRel; the caller that finds the scope empty sees what the goroutines did.
         if self.running.fetch_sub(1, AcqRel) == 1 {
             self.empty.complete();
         }
     }
 
-    /// One of its goroutines will never go on: the scope cannot end.
+    /// One of the goroutines will never run again, so the scope cannot end. Wakes its caller.
     pub(super) fn lose(&self) {
         self.empty.complete();
     }
 
-    /// What the end of the scope waits on.
+    /// The slot in which the scope's caller waits.
     pub(super) fn slot(&self) -> *const WaitSlot {
         &self.empty
     }
@@ -56,7 +58,9 @@ impl ScopeData {
     }
 }
 
-/// A scope to start goroutines in; see [`std::thread::Scope`].
+/// A scope in which goroutines can be started.
+///
+/// See [`std::thread::Scope`].
 ///
 /// ```
 /// # gosched::run(|| {
@@ -70,12 +74,14 @@ impl ScopeData {
 /// ```
 pub struct Scope<'scope, 'env: 'scope> {
     data: Arc<ScopeData>,
-    /// Both invariant, as std's: the scope may be neither shrunk nor grown.
+    /// Both lifetimes are invariant, as in std: the scope can be neither shortened nor extended.
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
 }
 
-/// The right to wait for a scoped goroutine; see [`std::thread::ScopedJoinHandle`].
+/// A handle to a scoped goroutine, which can be joined.
+///
+/// See [`std::thread::ScopedJoinHandle`].
 ///
 /// ```
 /// # gosched::run(|| {
@@ -89,17 +95,19 @@ pub struct ScopedJoinHandle<'scope, T> {
     scope: PhantomData<&'scope mut &'scope ()>,
 }
 
-// SAFETY: D1, as `RawHandle`, which `spawn_raw` makes for results that are Send; the phantom lifetimes carry nothing.
+// SAFETY: D1: `RawHandle` is `Send`, because `spawn_raw` makes it for results that are `Send`. The
+// phantom lifetimes hold no data.
 unsafe impl<T> Send for ScopedJoinHandle<'_, T> {}
-// SAFETY: as above.
+// SAFETY: D1: `RawHandle` is `Sync`, and the phantom lifetimes hold no data.
 unsafe impl<T> Sync for ScopedJoinHandle<'_, T> {}
 
-/// Runs `f` with a scope, in which goroutines may borrow what outlives the call; see [`std::thread::scope`].
+/// Runs `f` with a scope, in which goroutines may borrow from the caller.
 ///
-/// Blocks until every goroutine of the scope has ended: the goroutine, or the plain thread, it is called on.
+/// Blocks the calling goroutine or plain thread until every goroutine of the scope has ended. See
+/// [`std::thread::scope`].
 ///
 /// # Panics
-/// If a goroutine of the scope panicked and nobody joined it.
+/// If a goroutine of the scope panicked and was not joined.
 ///
 /// ```
 /// # gosched::run(|| {
@@ -126,7 +134,7 @@ where
         scope: PhantomData,
         env: PhantomData,
     };
-    // SAFETY: a goroutine's own, which it has until it ends.
+    // SAFETY: the goroutine's own `Inner`, to which it holds a reference until it ends.
     let own = current_g().map(|_| unsafe { super::current_inner().as_ref() });
     let was_in_scope = own.is_some_and(|own| own.set_in_scope(true));
     let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
@@ -138,10 +146,10 @@ where
     // ORDER: Acquire; pairs with the AcqRel in `leave`.
     if scope.data.running.load(Acquire) != 0 {
         if current_g().is_some_and(|g| g.sched().dead.load(Acquire)) {
-            // This goroutine was given up as well: it waits, which it never comes back from.
+            // This goroutine's runtime was dropped too. It waits here and is abandoned.
             WaitSlot::new().wait_always(&SCOPE);
         }
-        // It can neither return nor unwind: what the goroutine borrowed would be freed under it.
+        // The call can neither return nor unwind: the goroutine's borrows would be freed under it.
         crate::base::fatal::throw(
             "a scope cannot end: the runtime of one of its goroutines was dropped while the goroutine waited; \
              drop the runtime after the scope, or use Runtime::shutdown",
@@ -157,12 +165,13 @@ where
 }
 
 impl<'scope> Scope<'scope, '_> {
-    /// Starts a goroutine in the scope; see [`std::thread::Scope::spawn`].
+    /// Starts a goroutine in the scope.
     ///
-    /// Blocks nothing; the end of the scope does. When the caller's runtime ends it does not return, as [`spawn`](super::spawn).
+    /// Never blocks; the end of the scope does. If the caller's runtime ends, this does not return,
+    /// as [`spawn`](super::spawn). See [`std::thread::Scope::spawn`].
     ///
     /// # Panics
-    /// Outside a goroutine, or if no stack can be had.
+    /// Outside a goroutine, or if no stack is available.
     ///
     /// ```
     /// # gosched::run(|| {
@@ -195,7 +204,8 @@ impl<'scope> Scope<'scope, '_> {
     {
         let data = Arc::clone(&self.data);
         let raw = with_current("thread::Scope::spawn", |sched| {
-            // SAFETY: `scope` waits for the goroutine before 'scope ends, or until no thread will ever run it again.
+            // SAFETY: `scope` waits for the goroutine before 'scope ends, or throws if the
+            // goroutine is lost.
             unsafe { spawn_raw(sched, site, name, class, Some(data), f) }
         })?;
         Ok(ScopedJoinHandle {
@@ -206,10 +216,12 @@ impl<'scope> Scope<'scope, '_> {
 }
 
 impl<T> ScopedJoinHandle<'_, T> {
-    /// Waits for the goroutine; see [`JoinHandle::join`](super::JoinHandle::join).
+    /// Waits for the goroutine and returns its value.
+    ///
+    /// See [`JoinHandle::join`](super::JoinHandle::join).
     ///
     /// # Errors
-    /// The payload with which the goroutine panicked.
+    /// The payload of the goroutine's panic.
     ///
     /// ```
     /// # gosched::run(|| {
@@ -222,9 +234,9 @@ impl<T> ScopedJoinHandle<'_, T> {
         self.raw.join()
     }
 
-    /// The goroutine's thread handle.
+    /// Returns the goroutine's thread handle.
     ///
-    /// Blocks nothing.
+    /// Never blocks.
     ///
     /// ```
     /// # gosched::run(|| {
@@ -236,9 +248,9 @@ impl<T> ScopedJoinHandle<'_, T> {
         self.raw.thread()
     }
 
-    /// Whether the goroutine has ended.
+    /// Returns whether the goroutine has ended.
     ///
-    /// Blocks nothing.
+    /// Never blocks.
     ///
     /// ```
     /// # gosched::run(|| {

@@ -1,4 +1,6 @@
-//! Time: sleeping, timers, tickers.
+//! Sleeping, timers and tickers, as in Go's `time` package.
+//!
+//! They block or start goroutines, not threads.
 //!
 //! ```
 //! use gosched::chan::select;
@@ -19,7 +21,7 @@
 //! });
 //! ```
 //!
-//! Nothing fires early. `Duration::MAX` never comes, `Duration::ZERO` is now.
+//! Nothing fires early. `Duration::ZERO` means now, `Duration::MAX` means never.
 
 mod sleep;
 mod timer;

@@ -1,11 +1,12 @@
-//! Sleeping, under Go's name for the place.
+//! [`sleep`] and [`sleep_until`]: Go's name for [`thread::sleep`](crate::thread::sleep), and a
+//! sleep until an instant.
 
 use std::time::{Duration, Instant};
 
-/// Blocks for at least `duration`, the same as [`thread::sleep`](crate::thread::sleep). `Duration::ZERO` returns at once,
-/// `Duration::MAX` never.
+/// Sleeps for at least `duration`, as [`thread::sleep`](crate::thread::sleep) does.
 ///
-/// Blocks the goroutine, or the plain thread it is called on.
+/// `Duration::ZERO` returns at once, `Duration::MAX` never returns. Blocks the calling goroutine or
+/// plain thread.
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -20,9 +21,9 @@ pub fn sleep(duration: Duration) {
     crate::thread::sleep(duration);
 }
 
-/// Blocks until `deadline`, at least; returns at once if it has passed.
+/// Sleeps at least until `deadline`.
 ///
-/// Blocks the goroutine, or the plain thread it is called on.
+/// Returns at once if the deadline has passed. Blocks the calling goroutine or plain thread.
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -34,7 +35,7 @@ pub fn sleep(duration: Duration) {
 /// });
 /// ```
 pub fn sleep_until(deadline: Instant) {
-    // As often as it takes: a duration from a clock that is read later may end a little early.
+    // In a loop: the sleep reads the clock later than this does, so it may end a little early.
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {

@@ -1,7 +1,9 @@
-//! `Timer`, `Ticker` and `after_func`: Go's, with its guarantees since 1.23.
+//! [`Timer`], [`Ticker`] and [`after_func`]: Go's, with its guarantees since Go 1.23.
 //!
-//! Their channels are evaluated by whoever looks (see `chan/timer.rs`): nothing is queued for a timer, none has to be stopped to
-//! be freed, and after `stop` or `reset` there is no stale value.
+//! They turn points in time into channel messages or calls, so that `select!` can wait for them.
+//!
+//! A receive on their channels evaluates the clock (`chan/timer.rs`). So a timer queues nothing,
+//! need not be stopped to be freed, and leaves no stale value after `stop` or `reset`.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,12 +17,13 @@ use crate::sched::sources::timer_spawn::Dormant;
 use crate::sys;
 use crate::thread::ending::{own_home, refused};
 
-/// A single event in the future: a channel that gets the time, once.
+/// A single event in the future: a channel that receives the time once.
 ///
-/// As Go's: [`stop`](Timer::stop) and [`reset`](Timer::reset) also take back a value that was not received yet, so none comes from
-/// before them. Dropping a timer ends its channel for nobody: clones of the receiver go on.
+/// As in Go, [`stop`](Timer::stop) and [`reset`](Timer::reset) also take back a value that is not
+/// received yet. So no value from before such a call arrives after it. Dropping a timer does not
+/// stop it: clones of its receiver still get the value.
 ///
-/// None of its methods blocks; receiving from its channel does.
+/// None of its methods blocks. Receiving from its channel does.
 ///
 /// ```
 /// use gosched::time::Timer;
@@ -40,20 +43,22 @@ use crate::thread::ending::{own_home, refused};
 /// ```
 pub struct Timer {
     chan: Receiver<Instant>,
-    /// What [`after_func`] was given.
+    /// The function of [`after_func`].
     func: Option<Func>,
 }
 
-/// A function that a timer calls, in a goroutine of its own, each time it fires.
+/// A function that a timer calls, in a new goroutine each time it fires.
 struct Func {
     f: Arc<dyn Fn() + Send + Sync>,
-    /// The goroutine that the timer starts, or has started. A goroutine makes no room while it has
-    /// the lock: a drop of its runtime would leave the timer locked for ever (D2).
+    /// The goroutine that the timer starts, or has started. No goroutine is preempted while it
+    /// holds the lock: a drop of its runtime would leave the timer locked for ever (D2).
     next: Mutex<Dormant>,
 }
 
 impl Timer {
-    /// A timer that fires once, `duration` from now. `Duration::MAX` never comes.
+    /// Creates a timer that fires once, `duration` from now.
+    ///
+    /// `Duration::MAX` means never.
     ///
     /// See the example of [`Timer`].
     #[must_use]
@@ -64,7 +69,9 @@ impl Timer {
         }
     }
 
-    /// Where the time comes, for receives and `select!`. Nothing ever comes on that of [`after_func`].
+    /// Returns the channel that receives the time, for receives and `select!`.
+    ///
+    /// The channel of [`after_func`] never receives anything.
     ///
     /// See the example of [`Timer`].
     #[must_use]
@@ -72,9 +79,10 @@ impl Timer {
         &self.chan
     }
 
-    /// Stops it; whether that kept a value from being received.
+    /// Stops the timer and returns whether it was active.
     ///
-    /// Blocks nothing. See the example of [`Timer`].
+    /// A timer is active until its value is received. A timer of [`after_func`] is active until its
+    /// function is called. Never blocks. See the example of [`Timer`].
     pub fn stop(&self) -> bool {
         match &self.func {
             Some(func) => func.stop(),
@@ -82,12 +90,13 @@ impl Timer {
         }
     }
 
-    /// Sets it anew, `duration` from now; whether it was still to fire, or to be received.
+    /// Sets the timer to `duration` from now and returns whether it was active.
     ///
-    /// Blocks nothing.
+    /// See [`stop`](Timer::stop) for what active means. Never blocks.
     ///
     /// # Panics
-    /// On a timer of [`after_func`], if its runtime is gone or shuts down, or there is no memory for a goroutine.
+    /// On a timer of [`after_func`], if its runtime has ended or shuts down, or if memory for a
+    /// goroutine is lacking.
     ///
     /// See the example of [`Timer`].
     #[track_caller]
@@ -132,14 +141,18 @@ impl Func {
     }
 }
 
-/// Calls `f`, in a goroutine of its own, `duration` from now; as Go's `time.AfterFunc`.
+/// Calls `f` in a new goroutine, `duration` from now, as Go's `time.AfterFunc` does.
 ///
-/// Blocks nothing. Until then it costs no goroutine. [`stop`](Timer::stop) says whether it kept `f` from being called; it does not
-/// wait for a call that has begun. [`reset`](Timer::reset) has `f` called again. Dropping the timer changes nothing: `f` is called.
+/// Never blocks. No goroutine exists until then.
+/// - [`stop`](Timer::stop) returns whether it prevented the call. It does not wait for a call that
+///   has begun.
+/// - [`reset`](Timer::reset) schedules a new call.
+/// - Dropping the timer does not prevent the call.
+///
+/// If the caller's runtime ends, this does not return, as [`go`](crate::go).
 ///
 /// # Panics
-/// Outside a goroutine; if there is no memory for a goroutine. When the caller's runtime ends it does not return, as
-/// [`go`](crate::go).
+/// Outside a goroutine, or if memory for a goroutine is lacking.
 ///
 /// ```
 /// use gosched::time::after_func;
@@ -183,12 +196,13 @@ impl fmt::Debug for Timer {
     }
 }
 
-/// A channel that gets the time again and again.
+/// A channel that receives the time at regular intervals.
 ///
-/// There is room for one tick. A tick goes to a receiver that waits, however late that runs; otherwise it fills the room, or is
-/// missed if the room is filled. The next comes when it would have anyway.
+/// The channel holds one tick. A tick goes to a waiting receiver, even if that receiver runs late.
+/// Without a waiting receiver the tick is stored, or dropped if one is stored already. Neither
+/// changes the time of the next tick.
 ///
-/// None of its methods blocks; receiving from its channel does.
+/// None of its methods blocks. Receiving from its channel does.
 ///
 /// ```
 /// use gosched::time::Ticker;
@@ -208,7 +222,7 @@ pub struct Ticker {
 }
 
 impl Ticker {
-    /// A ticker whose first tick comes `period` from now.
+    /// Creates a ticker with its first tick `period` from now.
     ///
     /// # Panics
     /// If `period` is zero.
@@ -223,7 +237,7 @@ impl Ticker {
         }
     }
 
-    /// Where the ticks come.
+    /// Returns the channel that receives the ticks.
     ///
     /// See the example of [`Ticker`].
     #[must_use]
@@ -231,16 +245,16 @@ impl Ticker {
         &self.chan
     }
 
-    /// No more ticks; one that was not received is gone, too. The channel does not end.
+    /// Stops the ticker and takes back a tick that is not received yet.
     ///
-    /// Blocks nothing. See the example of [`Ticker`].
+    /// The channel does not disconnect. Never blocks. See the example of [`Ticker`].
     pub fn stop(&self) {
         self.chan.set_clock(None, 0);
     }
 
-    /// Begins anew with another period; the next tick comes `period` from now.
+    /// Restarts the ticker with a new period, and its next tick `period` from now.
     ///
-    /// Blocks nothing.
+    /// Never blocks.
     ///
     /// # Panics
     /// If `period` is zero.

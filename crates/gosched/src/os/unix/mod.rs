@@ -1,3 +1,3 @@
-//! What is particular to Unix: [`net`].
+//! Modules for Unix: [`net`], as `std::os::unix::net`.
 
 pub mod net;

@@ -23,7 +23,7 @@ fn eventually(is_so: impl Fn() -> bool) -> bool {
     true
 }
 
-/// A goroutine that has the only P of its runtime until it is let go.
+/// Starts a goroutine that holds the only P of its runtime until it is released.
 fn hog(runtime: &Runtime) -> (Arc<AtomicBool>, Arc<AtomicBool>) {
     let (began, release) = <(Arc<AtomicBool>, Arc<AtomicBool>)>::default();
     let (has_begun, released) = (Arc::clone(&began), Arc::clone(&release));
@@ -36,9 +36,9 @@ fn hog(runtime: &Runtime) -> (Arc<AtomicBool>, Arc<AtomicBool>) {
     (began, release)
 }
 
-/// A locker that was woken, or notified, comes to the table when the lock has just become free, and
-/// is asked to make room there. It takes the lock first: in a queue it would be abandoned with its
-/// turn.
+/// A woken or notified locker reaches the table just when the lock has become free, and is asked to
+/// yield there. It must take the lock first. In a queue it would be abandoned together with its
+/// wake-up.
 fn no_room_before_the_lock(is_notified: bool) {
     let runtime = Runtime::builder().procs(1).preemption(false);
     let runtime = runtime.build().unwrap();
@@ -58,7 +58,8 @@ fn no_room_before_the_lock(is_notified: bool) {
         has_locked.store(true, SeqCst);
     });
     let table = table.unwrap_or_else(|| {
-        // It waits, is woken while another goroutine has the P, and finds the lock taken again.
+        // The locker waits, is woken while another goroutine holds the P, and finds the lock held
+        // again.
         assert!(eventually(|| runtime.metrics().waiting == 1));
         let (began, release) = hog(&runtime);
         assert!(eventually(|| began.load(SeqCst)));
@@ -69,7 +70,7 @@ fn no_room_before_the_lock(is_notified: bool) {
         table
     });
     assert!(eventually(|| !locker.load(SeqCst).is_null()));
-    // SAFETY: GF, the G of a runtime that is not dropped.
+    // SAFETY: GF: Gs are type-stable, and the runtime of this G is not dropped yet.
     let g: Gp = unsafe { Ptr::from_raw(locker.load(SeqCst)) }.unwrap();
     let is_inside = || g.m.load(SeqCst).is_some_and(|m| m.claim.depth() > 1);
     assert!(eventually(is_inside), "at the table");

@@ -1,10 +1,12 @@
-//! The table against a model, with keys that all meet in one bucket: whatever the tree looks like, each key has its own queue.
+//! The parking table against a model, with keys that all fall into one bucket.
+//!
+//! Each key must have its own queue, for every shape of the tree.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::*;
 
-/// A waiter that nobody waits with.
+/// A waiter in the table without a goroutine or thread behind it.
 struct Dummy {
     waiter: Waiter,
     place: Place,
@@ -21,10 +23,10 @@ impl Dummy {
     }
 }
 
-/// Keys of different objects in the bucket of the first.
+/// `n` keys of different objects that fall into one bucket.
 fn keys(n: usize) -> Vec<usize> {
     let bucket = |key: usize| (key as u64).wrapping_mul(MIX) >> (u64::BITS - BUCKET_BITS);
-    let first = 0x10_0000; // where no lock is
+    let first = 0x10_0000; // no lock has this address
     let all = (first..).step_by(8);
     all.filter(|key| bucket(*key) == bucket(first))
         .take(n)
@@ -54,7 +56,8 @@ fn g4_each_key_has_its_own_queue() {
                 0..4 => {
                     let dummy = Dummy::new(key);
                     let at_front = random(&mut rng).is_multiple_of(2);
-                    // SAFETY: boxed, and in the model until it is out.
+                    // SAFETY: the dummy is boxed, and the model keeps it until it is out of the
+                    // table.
                     unsafe { table.push(&dummy.place, at_front) };
                     match at_front {
                         true => queue.push_front(dummy),
@@ -96,18 +99,18 @@ fn g4_each_key_has_its_own_queue() {
     }
 }
 
-/// One whose wait is over is not popped, and leaves its queue by the way.
+/// A waiter that is claimed already is not popped, and leaves its queue.
 #[test]
 fn g4_a_wait_that_is_over_is_passed_by() {
-    let key = keys(1)[0] + 4; // nobody else's
+    let key = keys(1)[0] + 4; // no other test uses this key
     let all: Vec<_> = (0..4).map(|_| Dummy::new(key)).collect();
     let mut wake = WakeList::new();
     let mut table = lock(key);
     for dummy in &all {
-        // SAFETY: boxed, and out before they go.
+        // SAFETY: the dummies are boxed, and out of the table before they are dropped.
         unsafe { table.push(&dummy.place, false) };
     }
-    // The first and the third have been claimed by somebody else meanwhile.
+    // The first and the third waiter are claimed by another event.
     for over in [0, 2] {
         all[over].place.node.claim().unwrap().finish(&mut wake);
     }
@@ -122,11 +125,11 @@ fn g4_a_wait_that_is_over_is_passed_by() {
     wake.wake();
 }
 
-/// As many keys as there are, the way down stays short.
+/// The tree stays shallow with many keys.
 #[test]
 fn the_tree_does_not_degenerate() {
     fn depth(place: *const Place) -> usize {
-        // SAFETY: the tree is this test's, under its lock.
+        // SAFETY: the test holds the bucket's lock, so the places in the tree are alive.
         match unsafe { place.as_ref() } {
             Some(place) => 1 + depth(place.below[0].get()).max(depth(place.below[1].get())),
             None => 0,
@@ -136,7 +139,7 @@ fn the_tree_does_not_degenerate() {
     let all: Vec<_> = keys.iter().map(|key| Dummy::new(*key)).collect();
     let mut table = lock(keys[0]);
     for dummy in &all {
-        // SAFETY: boxed, and out before they go.
+        // SAFETY: the dummies are boxed, and out of the table before they are dropped.
         unsafe { table.push(&dummy.place, false) };
     }
     let depth = depth(table.bucket.top.get());

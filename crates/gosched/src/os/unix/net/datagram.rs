@@ -1,4 +1,6 @@
-//! [`UnixDatagram`]: datagrams within one machine, none of which is lost.
+//! [`UnixDatagram`]: datagrams within one machine, delivered without loss.
+//!
+//! std's socket blocks the thread. A wait here frees the thread for other goroutines.
 
 use std::io;
 use std::net::Shutdown;
@@ -11,9 +13,10 @@ use super::{Backoff, SocketAddr};
 use crate::net::socket::{self, delegate, descriptor, shared_state, timeouts};
 use crate::sched::sources::netpoll::{Desc, Side};
 
-/// A datagram socket of the Unix domain: `std::os::unix::net::UnixDatagram`, for goroutines.
+/// A Unix domain datagram socket, for goroutines and plain threads.
 ///
-/// To bind, to connect, to receive and to send blocks as it says there; nothing else here blocks.
+/// Binding, connecting, receiving and sending block as described there. Nothing else blocks. See
+/// [`std::os::unix::net::UnixDatagram`].
 ///
 /// ```
 /// use gosched::os::unix::net::UnixDatagram;
@@ -30,26 +33,29 @@ use crate::sched::sources::netpoll::{Desc, Side};
 /// # }
 /// ```
 pub struct UnixDatagram {
-    // In this order: the poller's state outlives the descriptor.
+    // Fields in this order: the poller's state must outlive the descriptor.
     inner: std_net::UnixDatagram,
     desc: Desc,
 }
 
 impl UnixDatagram {
-    /// Makes a socket at `path`, where nothing may be yet; its file stays when it is dropped.
+    /// Creates a socket with a file at `path`.
     ///
-    /// Blocks the goroutine, or the plain thread it is called on, for as long as the file system takes; a goroutine needs a thread
-    /// for that long.
+    /// The file must not exist yet, and stays when the socket is dropped. Blocks the calling
+    /// goroutine or plain thread while the file system works; a goroutine keeps its thread
+    /// meanwhile.
     ///
     /// # Errors
-    /// [`AddrInUse`](io::ErrorKind::AddrInUse) if there is something, [`InvalidInput`](io::ErrorKind::InvalidInput) if the path is too
-    /// long, and those of the file system.
+    /// [`AddrInUse`](io::ErrorKind::AddrInUse) if the file exists,
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) if the path is too long, otherwise errors of
+    /// the file system.
     ///
     /// ```
     /// use gosched::os::unix::net::UnixDatagram;
     ///
     /// # fn main() -> std::io::Result<()> {
-    /// # let path = std::env::temp_dir().join(format!("gosched-doc-datagram-{}", std::process::id()));
+    /// # let path = std::env::temp_dir()
+    /// #     .join(format!("gosched-doc-datagram-{}", std::process::id()));
     /// gosched::run(|| {
     ///     let server = UnixDatagram::bind(&path)?;
     ///     let client = UnixDatagram::unbound()?;
@@ -70,34 +76,33 @@ impl UnixDatagram {
         UnixDatagram::fresh(std_net::UnixDatagram::bind(path)?)
     }
 
-    /// As [`bind`](UnixDatagram::bind), at an address, which may be an abstract one. See the example of
-    /// [`send_to_addr`](UnixDatagram::send_to_addr).
+    /// As [`bind`](UnixDatagram::bind), with an address, which may be abstract.
     ///
-    /// Blocks as `bind` does.
+    /// Blocks as `bind` does. See the example of [`send_to_addr`](UnixDatagram::send_to_addr).
     ///
     /// # Errors
-    /// Those of `bind`.
+    /// The errors of `bind`.
     pub fn bind_addr(socket_addr: &SocketAddr) -> io::Result<UnixDatagram> {
         UnixDatagram::fresh(std_net::UnixDatagram::bind_addr(socket_addr)?)
     }
 
-    /// A socket without an address: it can send, and receive once it is connected. See the example of
+    /// Creates a socket without an address.
+    ///
+    /// It can send, and receive once it is connected. Never blocks. See the example of
     /// [`bind`](UnixDatagram::bind).
     ///
-    /// Blocks nothing.
-    ///
     /// # Errors
-    /// Those of the system, if it has no descriptor left.
+    /// Errors of the system, if no descriptor is left.
     pub fn unbound() -> io::Result<UnixDatagram> {
         UnixDatagram::fresh(std_net::UnixDatagram::unbound()?)
     }
 
-    /// Two sockets that are connected to each other. See the example of [`UnixDatagram`].
+    /// Creates two sockets that are connected to each other.
     ///
-    /// Blocks nothing.
+    /// Never blocks. See the example of [`UnixDatagram`].
     ///
     /// # Errors
-    /// Those of the system, if it has no descriptor left.
+    /// Errors of the system, if no descriptor is left.
     pub fn pair() -> io::Result<(UnixDatagram, UnixDatagram)> {
         let (a, b) = std_net::UnixDatagram::pair()?;
         Ok((UnixDatagram::fresh(a)?, UnixDatagram::fresh(b)?))
@@ -111,71 +116,78 @@ impl UnixDatagram {
         })
     }
 
-    /// Makes the socket at `path` the one that this one sends to and receives from. See the example of
-    /// [`bind`](UnixDatagram::bind).
+    /// Connects the socket to `path`: it then sends to and receives from that socket only.
     ///
-    /// Blocks the goroutine, or the plain thread it is called on, for as long as the file system takes; a goroutine needs a thread
-    /// for that long.
+    /// Blocks the calling goroutine or plain thread while the file system works; a goroutine keeps
+    /// its thread meanwhile. See the example of [`bind`](UnixDatagram::bind).
     ///
     /// # Errors
-    /// Those of the file system, [`ConnectionRefused`](io::ErrorKind::ConnectionRefused) if nobody has that socket.
+    /// Errors of the file system, or [`ConnectionRefused`](io::ErrorKind::ConnectionRefused) if no
+    /// process has that socket open.
     pub fn connect<P: AsRef<Path>>(&self, path: P) -> io::Result<()> {
         self.inner.connect(path)
     }
 
-    /// As [`connect`](UnixDatagram::connect), to an address, which may be an abstract one. See the example of
-    /// [`send_to_addr`](UnixDatagram::send_to_addr).
+    /// As [`connect`](UnixDatagram::connect), with an address, which may be abstract.
     ///
-    /// Blocks as `connect` does.
+    /// Blocks as `connect` does. See the example of [`send_to_addr`](UnixDatagram::send_to_addr).
     ///
     /// # Errors
-    /// Those of `connect`.
+    /// The errors of `connect`.
     pub fn connect_addr(&self, socket_addr: &SocketAddr) -> io::Result<()> {
         self.inner.connect_addr(socket_addr)
     }
 
-    /// Waits for a datagram and says who sent it; what does not fit is lost. See the example of [`bind`](UnixDatagram::bind).
+    /// Waits for a datagram and returns its length and its sender.
     ///
-    /// Blocks the goroutine, or the plain thread it is called on.
+    /// Bytes that do not fit into the buffer are lost. Blocks the calling goroutine or plain
+    /// thread. See the example of [`bind`](UnixDatagram::bind).
     ///
     /// # Errors
-    /// [`TimedOut`](io::ErrorKind::TimedOut) past the deadline, [`WouldBlock`](io::ErrorKind::WouldBlock) after the timeout or if
-    /// nothing is there and `set_nonblocking(true)` was called, and those of the system.
+    /// - [`TimedOut`](io::ErrorKind::TimedOut) after the deadline.
+    /// - [`WouldBlock`](io::ErrorKind::WouldBlock) after the timeout, or if no datagram is
+    ///   available and `set_nonblocking(true)` was called.
+    /// - Otherwise errors of the system.
     pub fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         let op = || self.inner.recv_from(buf);
         self.desc.read(self.inner.as_fd(), op)
     }
 
-    /// Waits for a datagram; what does not fit is lost. See the example of [`UnixDatagram`].
+    /// Waits for a datagram and returns its length.
     ///
-    /// Blocks the goroutine, or the plain thread it is called on.
+    /// Bytes that do not fit into the buffer are lost. Blocks the calling goroutine or plain
+    /// thread. See the example of [`UnixDatagram`].
     ///
     /// # Errors
-    /// Those of [`recv_from`](UnixDatagram::recv_from).
+    /// The errors of [`recv_from`](UnixDatagram::recv_from).
     pub fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
         let op = || self.inner.recv(buf);
         self.desc.read(self.inner.as_fd(), op)
     }
 
-    /// Sends a datagram to the socket at `path`. See the example of [`bind`](UnixDatagram::bind).
+    /// Sends a datagram to the socket at `path`.
     ///
-    /// Blocks the goroutine, or the plain thread it is called on, while the receiver has too many already. It is not told when that
-    /// ends and looks again after up to 5 milliseconds; a connected socket is told.
+    /// Blocks the calling goroutine or plain thread while the receiver's queue is full. The kernel
+    /// does not report the end of that, so the call retries every 5 milliseconds or more often. For
+    /// a connected socket the kernel reports it. See the example of [`bind`](UnixDatagram::bind).
     ///
     /// # Errors
-    /// [`TimedOut`](io::ErrorKind::TimedOut) past the deadline, [`WouldBlock`](io::ErrorKind::WouldBlock) after the timeout or where
-    /// it would wait and `set_nonblocking(true)` was called, and those of the system.
+    /// - [`TimedOut`](io::ErrorKind::TimedOut) after the deadline.
+    /// - [`WouldBlock`](io::ErrorKind::WouldBlock) after the timeout, or if the call would wait and
+    ///   `set_nonblocking(true)` was called.
+    /// - Otherwise errors of the system.
     pub fn send_to<P: AsRef<Path>>(&self, buf: &[u8], path: P) -> io::Result<usize> {
         let path = path.as_ref();
         self.send_by(|| self.inner.send_to(buf, path))
     }
 
-    /// As [`send_to`](UnixDatagram::send_to), to an address, which may be an abstract one.
+    /// As [`send_to`](UnixDatagram::send_to), with an address, which may be abstract.
     ///
-    /// Blocks the goroutine, or the plain thread it is called on, while the receiver has too many already, as `send_to` does.
+    /// Blocks the calling goroutine or plain thread while the receiver's queue is full, as
+    /// `send_to`.
     ///
     /// # Errors
-    /// Those of `send_to`.
+    /// The errors of `send_to`.
     ///
     /// ```
     /// use gosched::os::unix::net::{SocketAddr, UnixDatagram};
@@ -201,8 +213,8 @@ impl UnixDatagram {
         self.send_by(|| self.inner.send_to_addr(buf, socket_addr))
     }
 
-    /// Sends to whom this socket is not connected to. While that one has too many already the kernel says so, and says nothing when
-    /// that ends: this socket counts as writable throughout.
+    /// Sends to a socket that this socket is not connected to. The send fails while the receiver's
+    /// queue is full. The kernel does not report when that ends: this socket is always writable.
     fn send_by(&self, mut op: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
         let started = Instant::now();
         let mut pause = Backoff::new();
@@ -226,12 +238,14 @@ impl UnixDatagram {
         }
     }
 
-    /// Sends a datagram to the socket it is connected to. See the example of [`UnixDatagram`].
+    /// Sends a datagram to the connected socket.
     ///
-    /// Blocks the goroutine, or the plain thread it is called on, while the receiver has too many already.
+    /// Blocks the calling goroutine or plain thread while the receiver's queue is full. See the
+    /// example of [`UnixDatagram`].
     ///
     /// # Errors
-    /// Those of [`send_to`](UnixDatagram::send_to), and [`NotConnected`](io::ErrorKind::NotConnected).
+    /// The errors of [`send_to`](UnixDatagram::send_to), and
+    /// [`NotConnected`](io::ErrorKind::NotConnected).
     pub fn send(&self, buf: &[u8]) -> io::Result<usize> {
         let op = || self.inner.send(buf);
         self.desc.write(self.inner.as_fd(), op)
@@ -248,10 +262,10 @@ impl UnixDatagram {
     );
 
     delegate! {
-        /// The address of this side; a pair has none.
+        /// Returns the local address; a socket of a pair has none.
         ///
         /// # Errors
-        /// Those of the system.
+        /// Errors of the system.
         ///
         /// ```
         /// # fn main() -> std::io::Result<()> {
@@ -264,20 +278,23 @@ impl UnixDatagram {
         /// ```
         fn local_addr(&self) -> io::Result<SocketAddr>;
 
-        /// The address of the other side. See the example of [`local_addr`](UnixDatagram::local_addr).
+        /// Returns the connected address.
+        ///
+        /// See the example of [`local_addr`](UnixDatagram::local_addr).
         ///
         /// # Errors
-        /// [`NotConnected`](io::ErrorKind::NotConnected) if there is none.
+        /// [`NotConnected`](io::ErrorKind::NotConnected) if the socket is not connected.
         fn peer_addr(&self) -> io::Result<SocketAddr>;
 
-        /// The error that the socket has come across since the last one was told, if any; it is told once. See the example of
-        /// [`local_addr`](UnixDatagram::local_addr).
+        /// Takes the pending error of the socket, if any, and clears it.
+        ///
+        /// See the example of [`local_addr`](UnixDatagram::local_addr).
         ///
         /// # Errors
-        /// Those of the system.
+        /// Errors of the system.
         fn take_error(&self) -> io::Result<Option<io::Error>>;
 
-        /// Ends receiving, sending or both, for all clones; whoever waits in one is woken.
+        /// Shuts down receiving, sending or both, for all clones, and wakes waiting calls.
         ///
         /// # Errors
         /// [`NotConnected`](io::ErrorKind::NotConnected) if the socket is not connected.

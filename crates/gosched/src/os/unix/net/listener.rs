@@ -1,4 +1,6 @@
-//! [`UnixListener`]: where connections come in.
+//! [`UnixListener`]: a socket that accepts Unix domain connections.
+//!
+//! std's listener blocks the thread. A wait here frees the thread for other goroutines.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
@@ -11,37 +13,38 @@ use crate::net::socket::{self, accept_deadline, delegate, descriptor, shared_sta
 use crate::sched::sources::netpoll::{Desc, Side};
 use crate::sys;
 
-/// A socket that accepts connections of the Unix domain: `std::os::unix::net::UnixListener`, for goroutines.
+/// A socket that accepts Unix domain connections, for goroutines and plain threads.
 ///
-/// Its file stays when it is dropped. See the example of [`UnixStream`].
+/// Dropping it does not delete its file. See the example of [`UnixStream`].
 ///
-/// To bind, to accept and to go through [`incoming`](UnixListener::incoming) blocks as it says there; nothing else here blocks.
+/// Binding, accepting and iterating over [`incoming`](UnixListener::incoming) block as described
+/// there. Nothing else blocks. See [`std::os::unix::net::UnixListener`].
 pub struct UnixListener {
-    // In this order: the poller's state outlives the descriptor.
+    // Fields in this order: the poller's state must outlive the descriptor.
     inner: std_net::UnixListener,
     desc: Desc,
 }
 
 impl UnixListener {
-    /// Makes a socket at `path`, where nothing may be yet, and listens there. See the example of [`UnixStream`].
+    /// Creates a socket file at `path` and listens there.
     ///
-    /// Blocks the goroutine, or the plain thread it is called on, for as long as the file system takes; a goroutine needs a thread
-    /// for that long.
+    /// The file must not exist yet. Blocks the calling goroutine or plain thread while the file
+    /// system works; a goroutine keeps its thread meanwhile. See the example of [`UnixStream`].
     ///
     /// # Errors
-    /// [`AddrInUse`](io::ErrorKind::AddrInUse) if there is something, [`InvalidInput`](io::ErrorKind::InvalidInput) if the path is too
-    /// long, and those of the file system.
+    /// [`AddrInUse`](io::ErrorKind::AddrInUse) if the file exists,
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) if the path is too long, otherwise errors of
+    /// the file system.
     pub fn bind<P: AsRef<Path>>(path: P) -> io::Result<UnixListener> {
         UnixListener::fresh(std_net::UnixListener::bind(path)?)
     }
 
-    /// As [`bind`](UnixListener::bind), at an address, which may be an abstract one. See the example of
-    /// [`UnixStream::connect_addr`].
+    /// As [`bind`](UnixListener::bind), with an address, which may be abstract.
     ///
-    /// Blocks as `bind` does.
+    /// Blocks as `bind` does. See the example of [`UnixStream::connect_addr`].
     ///
     /// # Errors
-    /// Those of `bind`.
+    /// The errors of `bind`.
     pub fn bind_addr(socket_addr: &SocketAddr) -> io::Result<UnixListener> {
         UnixListener::fresh(std_net::UnixListener::bind_addr(socket_addr)?)
     }
@@ -55,12 +58,14 @@ impl UnixListener {
         })
     }
 
-    /// Waits for a connection; several goroutines and threads may do so, and each connection goes to one of them.
+    /// Waits for a connection and accepts it.
     ///
-    /// Blocks the goroutine, or the plain thread it is called on. See the example of [`UnixStream`].
+    /// Several goroutines and threads may wait; each connection goes to one of them. Blocks the
+    /// calling goroutine or plain thread. See the example of [`UnixStream`].
     ///
     /// # Errors
-    /// Those of [`TcpListener::accept`](crate::net::TcpListener::accept), and where there is no descriptor left as there.
+    /// The errors of [`TcpListener::accept`](crate::net::TcpListener::accept). It pauses in the
+    /// same way if no descriptor is left.
     pub fn accept(&self) -> io::Result<(UnixStream, SocketAddr)> {
         let op = || self.inner.accept();
         match self.desc.read(self.inner.as_fd(), op) {
@@ -69,9 +74,10 @@ impl UnixListener {
         }
     }
 
-    /// The connections that come in, one after the other, without end: the same as [`accept`](UnixListener::accept) in a loop.
+    /// Returns an endless iterator over incoming connections.
     ///
-    /// Making it blocks nothing; its `next` blocks the goroutine, or the plain thread it is called on.
+    /// It calls [`accept`](UnixListener::accept) in a loop. Its `next` blocks the calling goroutine
+    /// or plain thread; creating it never blocks.
     ///
     /// ```
     /// use gosched::os::unix::net::{SocketAddr, UnixListener, UnixStream};
@@ -97,14 +103,15 @@ impl UnixListener {
     }
 
     delegate! {
-        /// The address that it listens at.
+        /// Returns the local address.
         ///
         /// # Errors
-        /// Those of the system.
+        /// Errors of the system.
         ///
         /// ```
         /// # fn main() -> std::io::Result<()> {
-        /// # let path = std::env::temp_dir().join(format!("gosched-doc-local-{}", std::process::id()));
+        /// # let path = std::env::temp_dir()
+        /// #     .join(format!("gosched-doc-local-{}", std::process::id()));
         /// let listener = gosched::os::unix::net::UnixListener::bind(&path)?;
         /// assert_eq!(listener.local_addr()?.as_pathname(), Some(&*path));
         /// assert!(listener.take_error()?.is_none());
@@ -113,11 +120,12 @@ impl UnixListener {
         /// ```
         fn local_addr(&self) -> io::Result<SocketAddr>;
 
-        /// The error that the socket has come across since the last one was told, if any; it is told once. See the example of
-        /// [`local_addr`](UnixListener::local_addr).
+        /// Takes the pending error of the socket, if any, and clears it.
+        ///
+        /// See the example of [`local_addr`](UnixListener::local_addr).
         ///
         /// # Errors
-        /// Those of the system.
+        /// Errors of the system.
         fn take_error(&self) -> io::Result<Option<io::Error>>;
     }
 
@@ -131,9 +139,10 @@ impl UnixListener {
     );
 }
 
-/// The connections of a [`UnixListener`], from [`incoming`](UnixListener::incoming); see its example.
+/// An endless iterator over the connections of a [`UnixListener`].
 ///
-/// `next` blocks the goroutine, or the plain thread it is called on, and never returns `None`.
+/// [`incoming`](UnixListener::incoming) returns it; see its example. `next` blocks the calling
+/// goroutine or plain thread, and never returns `None`.
 #[must_use = "iterators are lazy and do nothing unless consumed"]
 #[derive(Debug)]
 pub struct Incoming<'a> {

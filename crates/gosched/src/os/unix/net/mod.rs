@@ -1,4 +1,6 @@
-//! Sockets of the Unix domain: `std::os::unix::net`, for goroutines.
+//! Unix domain sockets with the API of [`std::os::unix::net`], for goroutines.
+//!
+//! A wait blocks only the goroutine. All types also work on plain threads.
 //!
 //! ```
 //! use gosched::os::unix::net::UnixStream;
@@ -16,8 +18,8 @@
 //! # }
 //! ```
 //!
-//! What [`gosched::net`](crate::net) says of deadlines, of `set_nonblocking` and of conversions holds here too. Binding and connecting
-//! go through the file system; where that is slow the goroutine needs a thread meanwhile.
+//! Deadlines, `set_nonblocking` and conversions work as in [`gosched::net`](crate::net). Binding
+//! and connecting access the file system. A slow file system blocks the goroutine's thread.
 
 mod datagram;
 mod listener;
@@ -31,7 +33,7 @@ pub use self::datagram::UnixDatagram;
 pub use self::listener::{Incoming, UnixListener};
 pub use self::stream::UnixStream;
 
-/// Pauses between two tries where the kernel does not report when the next one is worthwhile.
+/// Pauses between attempts, where the kernel does not report when the next attempt can succeed.
 struct Backoff(Duration);
 
 impl Backoff {
@@ -42,7 +44,7 @@ impl Backoff {
         Backoff(Backoff::MIN)
     }
 
-    /// Parks the goroutine, or blocks the plain thread, for twice as long as the last time.
+    /// Sleeps, each time twice as long as before. Blocks the calling goroutine or plain thread.
     fn sleep(&mut self) {
         crate::time::sleep(self.0);
         self.0 = Backoff::MAX.min(self.0 * 2);

@@ -1,4 +1,6 @@
-//! [`UnixStream`]: one connection.
+//! [`UnixStream`]: one Unix domain connection.
+//!
+//! std's stream blocks the thread. A wait here frees the thread for other goroutines.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::Shutdown;
@@ -14,11 +16,12 @@ use crate::net::socket::{
 use crate::sched::sources::netpoll::{Desc, Side};
 use crate::sys;
 
-/// A stream of the Unix domain: `std::os::unix::net::UnixStream`, for goroutines.
+/// A Unix domain connection, for goroutines and plain threads.
 ///
-/// To connect, to read and to write blocks the goroutine, or the plain thread it is done on; nothing else here blocks. Any number
-/// may use one stream at a time, through references or clones. A read into an empty buffer returns `Ok(0)` at once, as that of
-/// [`TcpStream`](crate::net::TcpStream) does.
+/// Connecting, reading and writing block the calling goroutine or plain thread. Nothing else
+/// blocks. Several goroutines and threads may use one stream at the same time, through references
+/// or clones. A read into an empty buffer returns `Ok(0)` at once, as with
+/// [`TcpStream`](crate::net::TcpStream). See [`std::os::unix::net::UnixStream`].
 ///
 /// ```
 /// use gosched::os::unix::net::{UnixListener, UnixStream};
@@ -41,30 +44,32 @@ use crate::sys;
 /// # }
 /// ```
 pub struct UnixStream {
-    // In this order: the poller's state outlives the descriptor.
+    // Fields in this order: the poller's state must outlive the descriptor.
     inner: std_net::UnixStream,
     desc: Desc,
 }
 
 impl UnixStream {
-    /// Connects to the socket at `path`. See the example of [`UnixStream`].
+    /// Connects to the socket at `path`.
     ///
-    /// Blocks the goroutine, or the plain thread it is called on, while too many wait there to be accepted. The kernel does not
-    /// report the end of that, so the connection is tried again and again, every five milliseconds at the latest.
+    /// Blocks the calling goroutine or plain thread while the listener's queue is full. The kernel
+    /// does not report the end of that, so the call retries every 5 milliseconds or more often. See
+    /// the example of [`UnixStream`].
     ///
     /// # Errors
-    /// Those of the system, [`ConnectionRefused`](io::ErrorKind::ConnectionRefused) if nobody listens.
+    /// [`ConnectionRefused`](io::ErrorKind::ConnectionRefused) if there is no listener, otherwise
+    /// errors of the system.
     pub fn connect<P: AsRef<Path>>(path: P) -> io::Result<UnixStream> {
         UnixStream::connect_addr(&SocketAddr::from_pathname(path)?)
     }
 
-    /// As [`connect`](UnixStream::connect), to an address, which may be an abstract one.
+    /// As [`connect`](UnixStream::connect), with an address, which may be abstract.
     ///
-    /// Blocks the goroutine, or the plain thread it is called on, while too many wait there to be accepted. The kernel does not
-    /// report the end of that, so the connection is tried again and again, every five milliseconds at the latest.
+    /// Blocks the calling goroutine or plain thread while the listener's queue is full, and retries
+    /// as `connect` does.
     ///
     /// # Errors
-    /// Those of `connect`.
+    /// The errors of `connect`.
     ///
     /// ```
     /// use gosched::os::unix::net::{SocketAddr, UnixListener, UnixStream};
@@ -101,12 +106,12 @@ impl UnixStream {
         })
     }
 
-    /// Two streams that are connected to each other.
+    /// Creates two streams that are connected to each other.
     ///
-    /// Blocks nothing.
+    /// Never blocks.
     ///
     /// # Errors
-    /// Those of the system, if it has no descriptor left.
+    /// Errors of the system, if no descriptor is left.
     ///
     /// ```
     /// use gosched::os::unix::net::UnixStream;
@@ -126,7 +131,7 @@ impl UnixStream {
         Ok((UnixStream::fresh(a)?, UnixStream::fresh(b)?))
     }
 
-    /// Around a stream that this crate has opened.
+    /// Wraps a stream that this crate has opened.
     pub(super) fn fresh(inner: std_net::UnixStream) -> io::Result<UnixStream> {
         inner.set_nonblocking(true)?;
         Ok(UnixStream {
@@ -136,10 +141,10 @@ impl UnixStream {
     }
 
     delegate! {
-        /// The address of this side; most often it has none.
+        /// Returns the local address; most streams have none.
         ///
         /// # Errors
-        /// Those of the system.
+        /// Errors of the system.
         ///
         /// ```
         /// # fn main() -> std::io::Result<()> {
@@ -152,20 +157,25 @@ impl UnixStream {
         /// ```
         fn local_addr(&self) -> io::Result<SocketAddr>;
 
-        /// The address of the other side. See the example of [`local_addr`](UnixStream::local_addr).
+        /// Returns the remote address.
+        ///
+        /// See the example of [`local_addr`](UnixStream::local_addr).
         ///
         /// # Errors
-        /// Those of the system.
+        /// Errors of the system.
         fn peer_addr(&self) -> io::Result<SocketAddr>;
 
-        /// The error that the connection has come across since the last one was told, if any; it is told once. See the example of
-        /// [`local_addr`](UnixStream::local_addr).
+        /// Takes the pending error of the socket, if any, and clears it.
+        ///
+        /// See the example of [`local_addr`](UnixStream::local_addr).
         ///
         /// # Errors
-        /// Those of the system.
+        /// Errors of the system.
         fn take_error(&self) -> io::Result<Option<io::Error>>;
 
-        /// Ends reading, writing or both, for all clones; whoever waits in one is woken and sees the end.
+        /// Shuts down reading, writing or both, for all clones.
+        ///
+        /// Waiting reads and writes return and see the end of the stream.
         ///
         /// # Errors
         /// [`NotConnected`](io::ErrorKind::NotConnected) if there is no connection.
@@ -195,11 +205,12 @@ impl UnixStream {
     );
     timeouts!(timeout, "[`TcpStream::peek`](crate::net::TcpStream::peek)");
 
-    // A read may end short of its buffer and of what is there: at a message that carried descriptors, or another sender's.
+    // `read`, not `read_some`: a read may return less than the buffer holds although more is there.
+    // It stops at a message with descriptors, or of another sender.
     #[inline]
     fn read_to(&self, buf: &mut [u8]) -> io::Result<usize> {
         if buf.is_empty() {
-            return Ok(0); // as TCP's
+            return Ok(0); // as with TCP
         }
         let op = || (&self.inner).read(buf);
         self.desc.read(self.inner.as_fd(), op)
