@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use crate::base::chaos;
 use crate::runtime::Runtime;
-use crate::sched::deadlock::DeadlockReport;
+use crate::sched::life::deadlock::DeadlockReport;
+use crate::sched::life::forked;
 use crate::sched::monitor::preempt;
-use crate::sched::{PROCS_MAX, Sched, forked};
+use crate::sched::{PROCS_MAX, Sched};
 use crate::stack::class_for;
 use crate::sys;
 use crate::thread::stack_size_error;

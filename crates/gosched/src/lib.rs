@@ -91,8 +91,8 @@ mod soundness {}
 
 pub use builder::{Builder, Deadlock};
 pub use runtime::{Handle, Runtime, run};
-pub use sched::deadlock::DeadlockReport;
-pub use sched::monitor::syscall::blocking;
+pub use sched::life::deadlock::DeadlockReport;
+pub use sched::syscall::blocking;
 pub use thread::yield_now;
 
 /// Starts a goroutine that nobody joins. On the warm path nothing is allocated.

@@ -10,15 +10,16 @@ use std::time::Duration;
 
 use crate::builder::Builder;
 use crate::debug::{self, Dump, Leaks, Metrics, Violations};
+use crate::sched::Sched;
+use crate::sched::handle::Inner;
+use crate::sched::life::{registry, teardown};
 use crate::sched::model::current::current_g;
 use crate::sched::model::g::{Task, WaitReason};
 use crate::sched::park::enter;
 use crate::sched::spawn::Spawn;
 use crate::sched::wait::{SlotKind, WaitSlot};
-use crate::sched::{Sched, registry, teardown};
 use crate::sys;
 use crate::thread::ending::spawned as spawned_in;
-use crate::thread::inner::Inner;
 use crate::thread::{self, Exited, JoinHandle};
 use crate::tls;
 

@@ -13,7 +13,7 @@ use crate::sched::model::global_queue::GlobalQueue;
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::p::GFREE_MAX;
 use crate::sched::model::ptr::{Gp, Mp, Pp};
-use crate::sched::sources::heap::Heap;
+use crate::sched::model::timer_heap::Heap;
 use crate::shim::RING;
 use crate::sys::PageVec;
 

@@ -19,13 +19,13 @@ use crate::debug::goroutine_state::{What, waiting_thread};
 use crate::debug::wait_target;
 use crate::debug::wait_target::Target;
 use crate::sched::Sched;
+use crate::sched::handle::Inner;
 use crate::sched::model::g::WaitReason;
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::ptr::Gp;
+use crate::sched::model::self_unwind;
 use crate::sched::model::switch::{FRAMES_MAX, Probe};
-use crate::sched::monitor::self_unwind;
 use crate::sys::PageVec;
-use crate::thread::inner::Inner;
 
 /// Frames that a stack is expected to have, for buffers made beforehand.
 const FRAMES_TYPICAL: usize = 24;

@@ -12,11 +12,12 @@ use super::collect::{Record, Snapshot, View};
 use super::dump::{Goroutine, name_awaited};
 use super::out::Out;
 use super::symbols::{Symbols, on_thread};
+use crate::sched::Sched;
+use crate::sched::life::registry;
 use crate::sched::model::current::current_m;
 use crate::sched::model::ptr::Mp;
 use crate::sched::model::switch;
 use crate::sched::model::switch::Probe;
-use crate::sched::{Sched, registry};
 use crate::sys;
 
 /// Goroutines and addresses of the compact account.

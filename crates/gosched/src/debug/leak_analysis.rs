@@ -27,16 +27,17 @@ use std::ops::Range;
 use crate::chan::snapshot;
 use crate::chan::snapshot::Operation;
 use crate::debug::wait_target::waiter_of;
+use crate::sched::Sched;
+use crate::sched::handle::Inner;
+use crate::sched::life::deadlock;
 use crate::sched::model::g::WaitReason;
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::ptr::Gp;
 use crate::sched::park::{WaitArg, WaitOps};
 use crate::sched::wait::WaitSlot;
 use crate::sched::waitq::On;
-use crate::sched::{Sched, deadlock};
 use crate::sync::owner;
 use crate::sys::PageVec;
-use crate::thread::inner::Inner;
 
 /// Main goroutines may wait for nothing: that is how programs stay.
 const MAIN: &str = "main";

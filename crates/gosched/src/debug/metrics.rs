@@ -8,10 +8,10 @@ use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::sched::Sched;
+use crate::sched::life::teardown;
 use crate::sched::model::p::{Counters, P, PStatus};
 use crate::sched::model::ptr::{Mp, Pp};
 use crate::sched::park::enter;
-use crate::sched::teardown;
 use crate::stack::Guard;
 
 /// The counters of a runtime at one moment: what [`debug::metrics`](crate::debug::metrics) returns.

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Mutex, PoisonError};
 
-use crate::sched::registry;
+use crate::sched::life::registry;
 use crate::shim::Futex;
 use crate::signal;
 use crate::sys;

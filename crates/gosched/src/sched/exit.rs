@@ -14,7 +14,7 @@ use crate::sched::model::current::current_m;
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::p::{GFREE_KEEP, GFREE_MAX};
 use crate::sched::model::ptr::Gp;
-use crate::sched::model::worker::{G0, Worker};
+use crate::sched::worker::{G0, Worker};
 use crate::tls;
 
 /// The first function on every goroutine's stack; called by the trampoline, never returns.

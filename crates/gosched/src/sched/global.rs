@@ -24,7 +24,7 @@ use crate::sched::model::g::{G, GQueue};
 use crate::sched::model::p::gp;
 use crate::sched::model::ptr::{Gp, Mp};
 use crate::sched::model::runq::OVERFLOW;
-use crate::sched::model::worker::Worker;
+use crate::sched::worker::Worker;
 use crate::shim::RING;
 
 impl Sched {

@@ -13,7 +13,7 @@ use crate::base::lock::Held;
 use crate::sched::model::g::GQueue;
 use crate::sched::model::p::PStatus;
 use crate::sched::model::ptr::{Mp, Pp};
-use crate::sched::model::worker::{G0, Worker};
+use crate::sched::worker::{G0, Worker};
 use crate::sys;
 
 /// Idle Ms kept beyond one per P; the others end after a while.

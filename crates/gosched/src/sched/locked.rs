@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use super::Sched;
 use super::park::{Entered, enter};
 use crate::sched::model::ptr::{Gp, Mp};
-use crate::sched::model::worker::G0;
+use crate::sched::worker::G0;
 use crate::tls;
 
 /// Wires the calling goroutine to its current thread; calls nest.

@@ -27,28 +27,29 @@
 //! Go's package-level variables are fields of [`Sched`], so a process can have several (D2). What Go calls
 //! `sched.lock` is the lock around [`Core`].
 
-pub(crate) mod deadlock;
 pub(crate) mod exit;
-pub(crate) mod forked;
 pub(crate) mod global;
+pub(crate) mod handle;
 pub(crate) mod idle;
+pub(crate) mod life;
 pub(crate) mod locked;
 pub(crate) mod model;
 pub(crate) mod monitor;
 pub(crate) mod overflow;
 pub(crate) mod park;
-pub(crate) mod registry;
 pub(crate) mod schedule;
 pub(crate) mod shrink;
 pub(crate) mod sources;
 pub(crate) mod spawn;
 pub(crate) mod spin;
 pub(crate) mod steal;
-pub(crate) mod teardown;
+pub(crate) mod syscall;
 pub(crate) mod threads;
 pub(crate) mod wait;
+pub(crate) mod waiting;
 pub(crate) mod waitq;
 pub(crate) mod wakelist;
+pub(crate) mod worker;
 pub(crate) mod world;
 
 #[cfg(test)]
@@ -273,9 +274,9 @@ impl Sched {
             .has_no_membarrier
             .store(!crate::sys::membarrier_register(), Relaxed);
         sched.add_procs(procs)?;
-        registry::add(&sched);
+        crate::sched::life::registry::add(&sched);
         if let Err(error) = threads::start(&sched) {
-            teardown::abandon_start(&sched);
+            crate::sched::life::teardown::abandon_start(&sched);
             return Err(error);
         }
         Ok(sched)

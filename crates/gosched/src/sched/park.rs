@@ -23,7 +23,7 @@ use crate::sched::model::m::{BLOCK, LET_GO, PreemptOff, YIELD};
 use crate::sched::model::ptr::{Gp, Mp};
 use crate::sched::model::switch;
 use crate::sched::model::word::Plain;
-use crate::sched::model::worker::{G0, Inside, Worker};
+use crate::sched::worker::{G0, Inside, Worker};
 use crate::sched::{Core, Sched};
 
 /// What g0 does with a goroutine that has left its stack.
@@ -77,8 +77,8 @@ pub(crate) fn enter() -> Entered {
             Entered(Some(unsafe { Inside::new(m) }))
         }
         None => {
-            if super::forked::is_child() {
-                super::forked::refuse();
+            if crate::sched::life::forked::is_child() {
+                crate::sched::life::forked::refuse();
             }
             Entered(None)
         }
@@ -131,7 +131,7 @@ pub(crate) fn enter_m(m: Mp) -> Mp {
     if m.claim.enter() {
         m
     } else {
-        crate::sched::monitor::syscall::enter_slow(m)
+        crate::sched::syscall::enter_slow(m)
     }
 }
 
@@ -156,7 +156,7 @@ fn leave_slow() {
         let m = enter_m(m);
         m.unask(BLOCK);
         debug_assert!(g.calls.get() > 0, "back to a call that there is not");
-        return crate::sched::monitor::syscall::enter_syscall(m, g);
+        return crate::sched::syscall::enter_syscall(m, g);
     }
     // On a dead runtime it would never run again; it may go on until it has to wait (D2). Nor may it leave a thread whose FS it
     // is on (D6).

@@ -21,8 +21,8 @@ use crate::sched::model::m::{BLOCK, YIELD};
 use crate::sched::model::p::{Fair, PStatus, gp};
 use crate::sched::model::ptr::Gp;
 use crate::sched::model::switch;
-use crate::sched::model::worker::{G0, Worker};
 use crate::sched::sources::timers::EXPIRE_MAX;
+use crate::sched::worker::{G0, Worker};
 use crate::sched::{FAIR_EVERY, Sched, spin};
 use crate::stack::Stack;
 use crate::sys;
@@ -93,8 +93,8 @@ impl Sched {
             && self.is_given_up.load(Relaxed)
             && !matches!(g.status.get(), Status::Dead | Status::Idle)
         {
-            super::teardown::take_back(g); // it may have gone to wait since everybody was
-            super::teardown::tell_scope(g);
+            crate::sched::life::teardown::take_back(g); // it may have gone to wait since everybody was
+            crate::sched::life::teardown::tell_scope(g);
         }
     }
 

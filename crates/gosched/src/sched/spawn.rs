@@ -10,14 +10,14 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use super::Sched;
 use super::park::enter;
+use crate::sched::handle::Inner;
 use crate::sched::model::g::Task;
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::p::{GFREE_KEEP, ID_BATCH, Local};
 use crate::sched::model::ptr::Gp;
-use crate::sched::model::worker::Worker;
+use crate::sched::worker::Worker;
 use crate::stack;
 use crate::sys::Errno;
-use crate::thread::inner::Inner;
 
 /// Stack reservations that a P takes at a time, and gives back when it has twice as many.
 pub(crate) const CREDITS: usize = 32;

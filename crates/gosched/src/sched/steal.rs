@@ -13,8 +13,8 @@ use crate::sched::model::gstatus::Status;
 use crate::sched::model::p::{PStatus, gp};
 use crate::sched::model::ptr::{Gp, Pp};
 use crate::sched::model::runq::Steal;
-use crate::sched::model::worker::Worker;
 use crate::sched::sources::timers::EXPIRE_MAX;
+use crate::sched::worker::Worker;
 use crate::sys;
 
 const SWEEPS: u32 = 4;

@@ -32,7 +32,7 @@ use crate::sched::model::gstatus::Status;
 use crate::sched::model::m::{M, PreemptOff};
 use crate::sched::model::p::{acquire_p, gp};
 use crate::sched::model::ptr::{Gp, Mp, Pp, Ptr};
-use crate::sched::model::worker::{G0, Worker};
+use crate::sched::worker::{G0, Worker};
 use crate::stack::class_for;
 
 /// How long anything may take before it counts as never.

@@ -12,12 +12,13 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32};
 
 use crate::base::note::Note;
+use crate::sched::life::{deadlock, registry};
 use crate::sched::model::current;
 use crate::sched::model::ptr::Mp;
-use crate::sched::model::worker::G0;
 use crate::sched::monitor::bound::LIMIT_SLACK;
 use crate::sched::monitor::{preempt, sysmon};
-use crate::sched::{Core, Sched, deadlock, registry};
+use crate::sched::worker::G0;
+use crate::sched::{Core, Sched};
 use crate::shim::Futex;
 use crate::sys;
 use crate::sys::Errno;

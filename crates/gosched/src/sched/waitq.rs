@@ -30,8 +30,8 @@ use crate::sched::model::current::current_g;
 use crate::sched::model::g::{G, WaitReason};
 use crate::sched::model::ptr::{Gp, Ptr};
 use crate::sched::model::sudog::{CASE_SHIFT, Found, WaitWord};
+use crate::sched::waiting::timed::{arm, wait_timed_in};
 use crate::shim::{Cell, LATE_TURNS};
-use crate::thread::park::{arm, wait_timed_in};
 
 /// Marks a waiter that is a thread's note; a G's address has the bit clear.
 pub(super) const THREAD: usize = 2;
@@ -146,7 +146,7 @@ impl Waiter {
             drop(rt);
             self.wait_thread(deadline_ns);
         } else if !wait_timed_in(rt, &kind.timed, (&raw const *self).cast(), deadline_ns) {
-            crate::thread::park::yield_until(deadline_ns, || self.word.is_claimed());
+            crate::sched::waiting::timed::yield_until(deadline_ns, || self.word.is_claimed());
             self.give_up(TIMED_OUT);
         }
     }

@@ -62,7 +62,7 @@ impl Right {
                 };
             }
             drop(no_preempt);
-            crate::thread::rest(TRY_AGAIN);
+            crate::sched::waiting::timed::rest(TRY_AGAIN);
         }
     }
 }

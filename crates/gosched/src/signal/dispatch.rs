@@ -25,7 +25,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::actions;
 use super::handler::{self, SIGNALS};
 use crate::chan::{self, Receiver, Sender};
-use crate::sched::{forked, registry};
+use crate::sched::life::{forked, registry};
 use crate::shim::Futex;
 use crate::sys;
 

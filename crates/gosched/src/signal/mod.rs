@@ -42,7 +42,7 @@ pub(crate) use dispatch::{has_receivers, reset_in_child, turn};
 use dispatch::{Refused, Set};
 
 use crate::chan::Receiver;
-use crate::sched::forked;
+use crate::sched::life::forked;
 
 /// Delivers the signals with these numbers into a channel.
 ///

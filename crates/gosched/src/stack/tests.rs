@@ -22,7 +22,7 @@ fn in_child(f: impl FnOnce()) -> i32 {
         assert!(pid >= 0, "fork");
         if pid == 0 {
             libc::alarm(120);
-            crate::sched::forked::ignore();
+            crate::sched::life::forked::ignore();
             let failed = catch_unwind(AssertUnwindSafe(f)).is_err();
             libc::_exit(failed.into());
         }

@@ -32,10 +32,10 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::task::{Context, Poll};
 
 use super::ending::{self, own_home};
-use super::inner::{Fate, Inner, InnerVtable};
 use super::scope::ScopeData;
 use super::{Exited, Result, Thread, exited};
 use crate::sched::Sched;
+use crate::sched::handle::{Fate, Inner, InnerVtable};
 use crate::sched::model::current::{current_g, current_m};
 use crate::sched::model::g::{Task, WaitReason};
 use crate::sched::park::assert_user_context;

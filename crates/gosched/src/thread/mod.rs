@@ -5,58 +5,32 @@
 //! threads.
 
 pub(crate) mod ending;
-pub(crate) mod inner;
 mod join;
 pub(crate) mod park;
 mod scope;
 
-use std::any::Any;
 use std::fmt;
 use std::num::NonZero;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
-use self::inner::{Inner, OwnInner};
+use crate::sched::handle::{Inner, OwnInner};
 use crate::sched::model::current::{current_g, current_m};
 
 pub use self::join::{Builder, JoinHandle, spawn};
 pub(crate) use self::join::{
     finish_report, report_abort, spawn_go, spawn_joinable, stack_size_error, with_current,
 };
-pub(crate) use self::park::{check_cancelled, rest};
 pub use self::park::{park, park_timeout, sleep};
 pub use self::scope::{Scope, ScopedJoinHandle, scope};
+pub use crate::sched::waiting::timed::Exited;
+pub(crate) use crate::sched::waiting::timed::{check_cancelled, exited};
 /// Items that need no goroutine-aware version, re-exported from std.
 #[doc(no_inline)]
 pub use std::thread::{AccessError, LocalKey, available_parallelism};
 
 /// The result of [`JoinHandle::join`]: the goroutine's value, or the payload of its panic.
 pub type Result<T> = std::thread::Result<T>;
-
-/// The payload of [`join`](JoinHandle::join) for a goroutine that ended without a value.
-///
-/// The goroutine called [`exit`](crate::exit), or its runtime was dropped.
-///
-/// ```
-/// # gosched::run(|| {
-/// let handle = gosched::thread::spawn(|| { gosched::exit() });
-/// assert!(handle.join().unwrap_err().is::<gosched::thread::Exited>());
-/// # });
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Exited;
-
-impl fmt::Display for Exited {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the goroutine ended without returning a value")
-    }
-}
-
-impl std::error::Error for Exited {}
-
-pub(crate) fn exited() -> Box<dyn Any + Send> {
-    Box::new(Exited)
-}
 
 /// A handle to a goroutine or a plain thread.
 ///
@@ -127,7 +101,7 @@ impl Thread {
     /// ```
     #[must_use]
     pub fn id(&self) -> ThreadId {
-        self.inner().identity()
+        ThreadId::of(self.inner())
     }
 
     /// Returns the name, if it was given one.
@@ -185,6 +159,11 @@ pub struct ThreadId {
 }
 
 impl ThreadId {
+    fn of(inner: &Inner) -> ThreadId {
+        let (runtime, id) = inner.identity();
+        ThreadId { runtime, id }
+    }
+
     /// Returns the goroutine's id within its runtime, as dumps print it, or `None` for plain
     /// threads.
     ///
@@ -239,7 +218,7 @@ pub(crate) fn current_id() -> Option<ThreadId> {
         return NonZero::new(g.id()).map(|id| ThreadId { runtime, id });
     }
     // SAFETY: the thread-local holds a reference while it exists.
-    OWN.try_with(|own| unsafe { own.get().as_ref() }.identity())
+    OWN.try_with(|own| ThreadId::of(unsafe { own.get().as_ref() }))
         .ok()
 }
 

@@ -25,6 +25,7 @@
 
 mod sleep;
 mod timer;
+pub(crate) mod timer_spawn;
 
 pub use self::sleep::{sleep, sleep_until};
 pub use self::timer::{Ticker, Timer, after_func};

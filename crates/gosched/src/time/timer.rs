@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use crate::chan::{self, Receiver};
 use crate::sched::model::m::PreemptOff;
 use crate::sched::park::no_preempt;
-use crate::sched::sources::timer_spawn;
-use crate::sched::sources::timer_spawn::Dormant;
 use crate::sys;
 use crate::thread::ending::{own_home, refused};
+use crate::time::timer_spawn;
+use crate::time::timer_spawn::Dormant;
 
 /// A single event in the future: a channel that receives the time once.
 ///

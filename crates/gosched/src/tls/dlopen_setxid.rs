@@ -27,8 +27,8 @@ use std::ptr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicI32, AtomicUsize, fence};
 
+use crate::sched::life::registry;
 use crate::sched::model::current::{interrupted_m, read_fs};
-use crate::sched::registry;
 use crate::shim::Futex;
 use crate::sys;
 use crate::tls::glibc::Reason;

@@ -38,9 +38,9 @@ use std::sync::atomic::{AtomicU32, AtomicUsize};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+use crate::sched::life::registry;
 use crate::sched::model::current::read_fs;
 use crate::sched::model::ptr::Mp;
-use crate::sched::registry;
 use crate::shim::Futex;
 use crate::sys;
 use crate::tls::glibc::symbol;

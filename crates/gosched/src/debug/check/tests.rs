@@ -10,9 +10,9 @@ use crate::builder::{Config, Deadlock};
 use crate::sched::model::g::WaitReason;
 use crate::sched::model::m::M;
 use crate::sched::model::ptr::{Gp, Mp, Pp, Ptr};
-use crate::sched::model::worker::Worker;
 use crate::sched::park::{WaitArg, WaitOps};
 use crate::sched::sources::timers::NOWHERE;
+use crate::sched::worker::Worker;
 use crate::stack::class_for;
 
 /// A scheduler without threads, its Ps idle; leaked, for what is broken is not taken down.

@@ -16,6 +16,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64};
 
 use crate::sched::Sched;
+use crate::sched::handle::Inner;
 use crate::sched::model::gstatus::{Status, StatusWord};
 use crate::sched::model::opens::{OpenSend, OpenSends};
 use crate::sched::model::ptr::{AtomicRef, Gp, Mp};
@@ -23,7 +24,6 @@ use crate::sched::model::word::Word;
 use crate::sched::park::WaitOps;
 use crate::sched::sources::timers::{NOWHERE, TimerWord};
 use crate::stack::Stack;
-use crate::thread::inner::Inner;
 
 /// Words of a closure that fit into the G itself.
 const INLINE_WORDS: usize = 5;

@@ -14,9 +14,9 @@ use crate::sched::model::claim::Claim;
 use crate::sched::model::g::G;
 use crate::sched::model::p::P;
 use crate::sched::model::ptr::{AtomicRef, Gp, Mp, Pp};
+use crate::sched::model::self_unwind::Trace;
 use crate::sched::model::word::{Pair, Word};
 use crate::sched::monitor::retake::Watched;
-use crate::sched::monitor::self_unwind::Trace;
 use crate::sched::monitor::stray::Stray;
 use crate::sched::park::Mcall;
 

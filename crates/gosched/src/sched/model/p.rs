@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::sched::FAIR_EVERY;
 use crate::sched::model::g::G;
+use crate::sched::model::p_sample::SeenP;
 pub(crate) use crate::sched::model::pstatus::PStatus;
 use crate::sched::model::pstatus::PStatusWord;
 use crate::sched::model::ptr::{AtomicRef, Gp, Mp, Pp};
 use crate::sched::model::runq::{Owner, RunQueue};
 use crate::sched::model::word::Word;
-use crate::sched::monitor::p_sample::SeenP;
 use crate::sched::sources::timers::{PTimers, Pace};
 use crate::stack::Stack;
 

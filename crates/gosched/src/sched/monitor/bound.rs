@@ -20,7 +20,7 @@ use crate::base::lock::Held;
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::p::{acquire_p, gp};
 use crate::sched::model::ptr::{Gp, Mp, Pp};
-use crate::sched::model::worker::{G0, Worker};
+use crate::sched::worker::{G0, Worker};
 use crate::sched::{Core, Sched};
 
 /// Idle Ms kept for goroutines that have begun and leave their thread by themselves, once no more

@@ -4,12 +4,8 @@
 //! decides which goroutine loses its P.
 
 pub(crate) mod bound;
-pub(crate) mod nap;
-pub(crate) mod p_sample;
 pub(crate) mod preempt;
 pub(crate) mod retake;
 pub(crate) mod room;
-pub(crate) mod self_unwind;
 pub(crate) mod stray;
-pub(crate) mod syscall;
 pub(crate) mod sysmon;

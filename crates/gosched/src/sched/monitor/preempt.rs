@@ -46,9 +46,9 @@ use crate::sched::model::current::{current_m, interrupted_m, is_settled};
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::m::{LET_GO, YIELD};
 use crate::sched::model::ptr::{Gp, Mp};
-use crate::sched::model::worker::Inside;
 use crate::sched::monitor::bound::Exchange;
-use crate::sched::monitor::syscall;
+use crate::sched::syscall;
+use crate::sched::worker::Inside;
 use crate::tls::scope;
 use crate::{signal, sys};
 

@@ -52,9 +52,9 @@ use crate::sched::model::gstatus::Status;
 use crate::sched::model::m::{LET_GO, YIELD};
 use crate::sched::model::p::{Count, PStatus};
 use crate::sched::model::ptr::{Mp, Pp};
-use crate::sched::model::worker::Inside;
 use crate::sched::monitor::preempt;
 use crate::sched::monitor::stray::StrayList;
+use crate::sched::worker::Inside;
 use crate::sys;
 use crate::sys::{Doing, TaskFile};
 

@@ -42,10 +42,11 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
 
 use crate::debug::schedtrace;
+use crate::sched::Sched;
+use crate::sched::life::deadlock;
+use crate::sched::model::nap::{ASLEEP, AWAKE, DOZE, NAP, Nap, REST};
 use crate::sched::model::ptr::Pp;
-use crate::sched::monitor::nap::{ASLEEP, AWAKE, DOZE, NAP, Nap, REST};
 use crate::sched::monitor::room::Shortage;
-use crate::sched::{Sched, deadlock};
 use crate::sys;
 
 /// The first and the longest pause between two scans.

@@ -2,9 +2,7 @@
 //!
 //! The scheduler asks them when it looks for work; they know how to wait for the kernel.
 
-pub(crate) mod heap;
 pub(crate) mod netpoll;
 pub(crate) mod poll_net;
 pub(crate) mod poller;
-pub(crate) mod timer_spawn;
 pub(crate) mod timers;

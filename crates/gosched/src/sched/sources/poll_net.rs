@@ -20,10 +20,10 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use crate::sched::Sched;
 use crate::sched::model::g::GQueue;
 use crate::sched::model::ptr::{Gp, Mp};
-use crate::sched::model::worker::Worker;
 use crate::sched::park::enter;
 use crate::sched::sources::netpoll::driver::Driver;
 use crate::sched::waitq::WakeList;
+use crate::sched::worker::Worker;
 use crate::sys;
 
 /// sysmon polls if no other thread has for this long: while all Ps make progress, and otherwise.

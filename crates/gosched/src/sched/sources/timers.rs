@@ -60,8 +60,8 @@ use crate::base::lock::{Held, Lock, Rank};
 use crate::sched::model::g::{G, GQueue};
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::ptr::{Gp, Pp};
+use crate::sched::model::timer_heap::Heap;
 use crate::sched::model::word::Plain;
-use crate::sched::sources::heap::Heap;
 use crate::sched::{PROCS_MAX, Sched};
 use crate::tls;
 

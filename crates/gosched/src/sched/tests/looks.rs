@@ -3,11 +3,10 @@
 
 use super::timers::{arm, waiting_g};
 use super::*;
-use crate::sched::monitor::nap::{ASLEEP, CALLED, REST};
+use crate::sched::model::nap::{ASLEEP, CALLED, REST};
 use crate::sched::schedule::{Gave, Watched};
-use crate::sched::sources::timer_spawn;
+use crate::sched::waiting::timed::announce;
 use crate::sys;
-use crate::thread::park::announce;
 
 /// A P waits for a thread, so that an M that stops takes it instead of going to sleep.
 fn pend_a_p(sched: &Sched) -> Pp {
@@ -108,10 +107,10 @@ fn d10_a_timer_that_nobody_watches_starts_an_m() {
 fn d10_a_goroutine_s_timer_that_nobody_watches_starts_an_m() {
     let sched = still(2);
     let (_, p) = m_with_p(&sched);
-    timer_spawn::announce(&sched, Some(p), NS);
+    crate::time::timer_spawn::announce(&sched, Some(p), NS);
     assert_eq!(started(&sched), 1);
     let sched = still(1);
-    timer_spawn::announce(&sched, None, NS);
+    crate::time::timer_spawn::announce(&sched, None, NS);
     assert_eq!(started(&sched), 1);
 }
 
@@ -154,7 +153,9 @@ fn sm_a_timer_that_nobody_watches_calls_sysmon() {
     let (_, p) = m_with_p(&sched);
     let when = sys::monotonic_ns() + NS;
     ends_a_rest(&sched, || announce(&sched, p, when));
-    ends_a_rest(&sched, || timer_spawn::announce(&sched, Some(p), when));
+    ends_a_rest(&sched, || {
+        crate::time::timer_spawn::announce(&sched, Some(p), when)
+    });
 }
 
 /// The watcher comes back with what is due, and every P is busy: nobody watches the next timer.

@@ -15,12 +15,13 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use crate::sched::Sched;
+use crate::sched::life::{forked, registry};
 use crate::sched::park::{Entered, enter};
 use crate::sched::sources::netpoll::SIDES;
 use crate::sched::sources::netpoll::slot;
 use crate::sched::sources::netpoll::slot::Slot;
 use crate::sched::waitq::WakeList;
-use crate::sched::{Sched, forked, registry};
 use crate::sys;
 use crate::sys::{BELL, Epoll};
 

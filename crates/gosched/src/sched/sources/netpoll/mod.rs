@@ -37,9 +37,9 @@ use crate::sched::model::g::WaitReason;
 use crate::sched::park::{Entered, enter};
 use crate::sched::sources::netpoll::driver::Driver;
 use crate::sched::sources::netpoll::slot::{Flow, Slot};
+use crate::sched::waiting::timed::check_cancelled;
 use crate::sched::waitq::{Node, On, Outcome, WaitKind, Waiter, WakeList};
 use crate::sys;
-use crate::thread::check_cancelled;
 
 static READ: WaitKind = WaitKind::expecting(WaitReason::IoRead).passing_on(|waiter, by| {
     // SAFETY: `PassOn` gives a waiter of this kind that is abandoned. Waiters of this kind are

@@ -8,9 +8,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, PoisonError};
 
+use crate::sched::life::registry;
 use crate::sched::model::current::current_m;
 use crate::sched::monitor::preempt;
-use crate::sched::registry;
 use crate::signal;
 
 static FORKED: AtomicBool = AtomicBool::new(false);

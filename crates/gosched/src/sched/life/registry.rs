@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use super::Sched;
-use super::park::enter;
-use super::wait::WaitSlot;
 use crate::base::lock::{Held, Lock, Rank};
+use crate::sched::Sched;
 use crate::sched::model::m::M;
 use crate::sched::model::ptr::{AtomicRef, Mp, Ptr};
+use crate::sched::park::enter;
+use crate::sched::wait::WaitSlot;
 use crate::sys;
 use crate::sys::PageVec;
 

@@ -14,8 +14,9 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use crate::base::fatal;
 use crate::builder::Deadlock;
 use crate::debug::dump;
+use crate::sched::Sched;
+use crate::sched::life::registry;
 use crate::sched::sources::netpoll;
-use crate::sched::{Sched, registry};
 use crate::{signal, sys};
 
 const LOOK_AGAIN_MAX_S: u64 = 60;
@@ -142,7 +143,7 @@ fn is_alive(tid: i32) -> bool {
 impl Sched {
     /// Whether all that is awake are Ms in calls. These are counted when they lose their P, not looked for here: there may be
     /// thousands of Ms in calls, or asleep. One that comes back takes a P, all of which are idle, and wakes sysmon by that.
-    pub(super) fn waits_for_calls(&self) -> bool {
+    pub(in crate::sched) fn waits_for_calls(&self) -> bool {
         let core = self.core.lock();
         let in_calls = self.ms_in_calls() + self.strays.count.load(Relaxed) as i32;
         let watching = i32::from(self.poller.is_watching());

@@ -1,4 +1,4 @@
-//! The state behind a [`Thread`](super::Thread) handle: identity, park token, reference count.
+//! The state behind a [`Thread`](crate::thread::Thread) handle: identity, park token, reference count.
 //!
 //! The goroutine, its join handle and all thread handles share one allocation. For a joinable
 //! goroutine that allocation is the packet of its result, which begins with an `Inner`. The
@@ -19,7 +19,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, fence};
 
-use super::ThreadId;
 use crate::base::note::Note;
 use crate::sched::model::g::G;
 use crate::sched::model::ptr::{Gp, Ptr};
@@ -64,7 +63,7 @@ pub(crate) struct Inner {
     token: AtomicUsize,
     runtime: AtomicU32,
     /// Flags of the packet. They are here because this fills padding.
-    pub(super) flags: AtomicU8,
+    pub(crate) flags: AtomicU8,
     /// Other goroutines may use what lies on this goroutine's stack: while a scope is open, and
     /// permanently.
     is_in_scope: AtomicBool,
@@ -124,15 +123,12 @@ impl Inner {
         self.id.store(id, Relaxed);
     }
 
-    /// Returns the id of the goroutine or plain thread.
-    pub(crate) fn identity(&self) -> ThreadId {
+    /// Returns the numbers of the runtime, 0 for a plain thread, and of the goroutine or thread in it.
+    pub(crate) fn identity(&self) -> (u32, NonZero<u64>) {
         let Some(id) = NonZero::new(self.id.load(Relaxed)) else {
             crate::base::fatal::throw("a thread handle without an identity")
         };
-        ThreadId {
-            runtime: self.runtime.load(Relaxed),
-            id,
-        }
+        (self.runtime.load(Relaxed), id)
     }
 
     pub(crate) fn name(&self) -> Option<&str> {
@@ -210,13 +206,13 @@ impl Inner {
     }
 
     /// From now on other goroutines may have references to what lies on this goroutine's stack.
-    pub(super) fn lend_stack(&self) {
+    pub(crate) fn lend_stack(&self) {
         self.is_stack_lent.store(true, Relaxed);
     }
 
     /// Marks the goroutine's stack as shared while a scope is open. Returns the mark before, which
     /// the end of the scope restores.
-    pub(super) fn set_in_scope(&self, is_in: bool) -> bool {
+    pub(crate) fn set_in_scope(&self, is_in: bool) -> bool {
         self.is_in_scope.swap(is_in, Relaxed)
     }
 

@@ -33,9 +33,9 @@ use crate::sched::model::gstatus::Status;
 use crate::sched::model::m::BLOCK;
 use crate::sched::model::p::{PStatus, acquire_p};
 use crate::sched::model::ptr::{Gp, Mp, Pp};
-use crate::sched::model::worker::G0;
 use crate::sched::park::{drop_g, enter_m, leave, mcall};
 use crate::sched::schedule::Next;
+use crate::sched::worker::G0;
 use crate::tls;
 
 /// Runs `f`, which may block its thread, and hands the processor to other goroutines meanwhile.
@@ -103,7 +103,7 @@ impl Drop for Call {
     #[inline]
     fn drop(&mut self) {
         // Code inside the call may have waited, so the M may be another one.
-        if !crate::sched::forked::is_child()
+        if !crate::sched::life::forked::is_child()
             && let Some((m, g)) = current_m().and_then(|m| Some((m, m.curg()?)))
         {
             let calls = g.calls.get() - 1;
@@ -164,7 +164,7 @@ pub(crate) fn enter_slow(m: Mp) -> Mp {
         Found::Marked | Found::Taken => come_back(m),
         Found::Forked => {
             m.claim.leave();
-            crate::sched::forked::refuse()
+            crate::sched::life::forked::refuse()
         }
     }
 }

@@ -10,7 +10,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::runtime::Runtime;
-use crate::sched::sources::timer_spawn::*;
+use crate::time::timer_spawn::*;
 use crate::{debug, sys, thread};
 
 const LONG: Duration = Duration::from_secs(3600);

@@ -14,18 +14,19 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::time::Duration;
 
-use super::park::{assert_user_context, enter, no_preempt, pass_on};
-use super::wait::Awaiters;
-use super::waitq::pass_on_withdrawn;
-use super::{Sched, registry};
 use crate::builder::Hook;
+use crate::sched::Sched;
+use crate::sched::handle::{Fate, Inner};
+use crate::sched::life::registry;
 use crate::sched::model::g::WaitReason;
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::m::PreemptOff;
 use crate::sched::model::ptr::Gp;
+use crate::sched::park::{assert_user_context, enter, no_preempt, pass_on};
+use crate::sched::wait::Awaiters;
+use crate::sched::waitq::pass_on_withdrawn;
 use crate::sys;
 use crate::sys::PageVec;
-use crate::thread::inner::{Fate, Inner};
 use crate::tls;
 
 /// How long a drop waits for Ms in user code to come by.
@@ -42,7 +43,7 @@ pub(crate) fn abandon_start(sched: &Arc<Sched>) {
 
 /// Ends a runtime. In user context, on any thread, also on one of its own goroutines.
 pub(crate) fn drop_runtime(sched: Arc<Sched>) {
-    if super::forked::is_child() {
+    if crate::sched::life::forked::is_child() {
         return std::mem::forget(sched); // its threads are in another process
     }
     assert_user_context();
@@ -338,7 +339,7 @@ pub(crate) fn unwind_goroutines(sched: &Sched, deadline_ns: u64) {
         if sched.goroutines() <= own || sys::monotonic_ns() >= deadline_ns {
             return;
         }
-        crate::thread::rest(Duration::from_millis(1));
+        crate::sched::waiting::timed::rest(Duration::from_millis(1));
     }
 }
 
@@ -352,14 +353,14 @@ fn cancel_all(sched: &Sched) {
         g.cancelled.store(ASKED, Relaxed);
         if withdraw(*g) {
             g.cancelled.store(TOLD, Relaxed);
-            super::park::ready(*g);
+            crate::sched::park::ready(*g);
         }
     }
 }
 
 impl Sched {
     /// The Ps give their stacks and Gs back, so that all memory can be freed. Every thread is gone.
-    pub(super) fn retire_all(&self) {
+    pub(in crate::sched) fn retire_all(&self) {
         let _rt = enter();
         let mut core = self.core.lock();
         for slot in &self.allp {
