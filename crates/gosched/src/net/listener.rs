@@ -15,8 +15,8 @@ use crate::sys;
 
 /// A socket that accepts TCP connections, for goroutines and plain threads.
 ///
-/// Binding, accepting and iterating over [`incoming`](TcpListener::incoming) block as described
-/// there. Nothing else blocks. See [`std::net::TcpListener`].
+/// Only [`bind`](TcpListener::bind), [`accept`](TcpListener::accept) and
+/// [`incoming`](TcpListener::incoming) can block. See [`std::net::TcpListener`].
 ///
 /// ```
 /// use gosched::net::{TcpListener, TcpStream};

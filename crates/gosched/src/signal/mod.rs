@@ -50,11 +50,11 @@ use crate::sched::forked;
 /// closed. Until then:
 /// - The default action of the signal does not happen. A signal that was ignored is received.
 /// - A handler that the program installed before is called as well.
-/// - Programs that are executed meanwhile start with the default action.
+/// - Programs that the process executes (`exec`) start with the default action.
 ///
 /// When the drop of the last receiver returns, the previous action is restored.
 ///
-/// Every `notify` channel with a signal gets its value. Clones share one channel, so one of them
+/// Every channel that was created for a signal gets its value. Clones share one channel, so one of them
 /// receives the value. A value means that the signal has arrived at least once since the last such
 /// value was received. The channel holds at most one value of each signal, in order of arrival. So
 /// a slow receiver delays no other, and misses no signal.
@@ -83,6 +83,7 @@ use crate::sched::forked;
 /// - For SIGSEGV, SIGBUS, SIGFPE and SIGILL, which are faults of the thread that gets them.
 /// - For 32 and 33, which libc uses itself.
 /// - If the system refuses the thread that delivers signals.
+///
 /// [`Runtime::shutdown`]: crate::Runtime::shutdown
 ///
 /// ```

@@ -37,7 +37,8 @@ impl ScopeData {
     }
 
     pub(super) fn leave(&self) {
-        // ORDER: AcqRel; the caller that finds the scope empty sees what the goroutines did.
+        // ORDER: AcqRel; pairs with the Acquire in `scope`: the caller that finds the scope empty
+        // sees what the goroutines did.
         if self.running.fetch_sub(1, AcqRel) == 1 {
             self.empty.complete();
         }
