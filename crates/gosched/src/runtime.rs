@@ -522,7 +522,7 @@ where
     match main.result.into_inner() {
         Some(Ok(value)) => value,
         Some(Err(payload)) => resume_unwind(payload),
-        None => unreachable!("a main goroutine answers before it completes the slot"),
+        None => unreachable!("a main goroutine stores its result before it completes the slot"),
     }
 }
 

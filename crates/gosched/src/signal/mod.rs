@@ -54,10 +54,10 @@ use crate::sched::forked;
 ///
 /// When the drop of the last receiver returns, the previous action is restored.
 ///
-/// Every channel that was created for a signal gets its value. Clones share one channel, so one of them
-/// receives the value. A value means that the signal has arrived at least once since the last such
-/// value was received. The channel holds at most one value of each signal, in order of arrival. So
-/// a slow receiver delays no other, and misses no signal.
+/// Every channel that was created for a signal gets its value. Clones share one channel, so one of
+/// them receives the value. A value means that the signal has arrived at least once since the last
+/// such value was received. The channel holds at most one value of each signal, in order of
+/// arrival. So a slow receiver delays no other, and misses no signal.
 ///
 /// This function never blocks. The receiver is an ordinary one and works in
 /// [`select!`](crate::chan::select). Waiting for a signal is never a deadlock: while there is a
@@ -133,7 +133,7 @@ fn check(signal: i32) {
     let because = match signal {
         ..1 | 65.. => "there is no such signal: they are numbered from 1 to 64",
         libc::SIGKILL | libc::SIGSTOP => {
-            "SIGKILL and SIGSTOP cannot be caught; a program can receive SIGTERM and SIGTSTP instead"
+            "SIGKILL and SIGSTOP cannot be caught; a program can receive SIGTERM and SIGTSTP"
         }
         libc::SIGSEGV | libc::SIGBUS | libc::SIGFPE | libc::SIGILL => {
             "SIGSEGV, SIGBUS, SIGFPE and SIGILL are faults of the thread that gets them, and must \

@@ -152,8 +152,8 @@ where
         }
         // The call can neither return nor unwind: the goroutine's borrows would be freed under it.
         crate::base::fatal::throw(
-            "a scope cannot end: the runtime of one of its goroutines was dropped while the goroutine waited; \
-             drop the runtime after the scope, or use Runtime::shutdown",
+            "a scope cannot end: the runtime of one of its goroutines was dropped while the \
+             goroutine waited; drop the runtime after the scope, or use Runtime::shutdown",
         );
     }
     match result {
