@@ -1,2 +1,4 @@
-//! Nothing but a test: jemalloc takes more than a minute to build, so it is not among the development dependencies of
-//! `gosched` itself, which every one of its test builds would pay for, the one inside its `ui` test too.
+//! Holds only a test of `gosched` under jemalloc.
+//!
+//! jemalloc takes more than a minute to build. As a development dependency of `gosched` it would
+//! slow down every test build there, also the build inside the `ui` test.

@@ -1,8 +1,10 @@
-//! Decides what `#[gosched::main]` and `#[gosched::test]` turn a function into.
+//! The attributes `#[gosched::main]` and `#[gosched::test]`.
 //!
-//! Words. The *function* is what the attribute stands on, the *options* are what
-//! stands in the attribute's parentheses, the *shell* is the function that takes
-//! the written one's place:
+//! They run a function as the main goroutine of a runtime, so that programs and tests need no code
+//! for that.
+//!
+//! The *function* is the one with the attribute. The *options* are the text in the attribute's
+//! parentheses. The *shell* is the generated function that replaces the written one:
 //!
 //! ```text
 //! #[gosched::main(procs = 4)]           fn main() -> ExitCode {
@@ -14,17 +16,15 @@
 //!                                       }
 //! ```
 //!
-//! Three choices shape it.
-//! - The written function moves into the shell whole and under its own name. No
-//!   name is added that could hide one of the user's, a call of `main` inside
-//!   the body stays in the goroutine, and because every token keeps its place
-//!   in the source, so does every error about the body.
-//! - The result is turned into an exit code inside the goroutine, as std would do
-//!   after `main`. Only that code crosses threads, so `R` need not be `Send` and
-//!   `Result<(), Box<dyn Error>>` works.
-//! - A mistake costs one error. What is wrong is reported where it stands, and the
-//!   function is kept (`Function::rescued`), so that the compiler goes on to
-//!   check the body and does not complain of a missing `main` as well.
+//! Three design choices:
+//! - The written function moves into the shell unchanged, under its own name. So no added name can
+//!   hide a name of the user, and a call of `main` in the body stays in the goroutine. Every token
+//!   keeps its position in the source, and so does every error about the body.
+//! - The result becomes an exit code inside the goroutine, as std does after `main`. Only that code
+//!   crosses threads, so `R` need not be `Send`, and `Result<(), Box<dyn Error>>` works.
+//! - A mistake causes only one error. It is reported at its position, and the function is kept
+//!   (`Function::rescued`). So the compiler still checks the body, and does not also report a
+//!   missing `main`.
 
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
@@ -35,32 +35,31 @@ use syn::{
     Attribute, Error, Expr, Lit, Path, ReturnType, Signature, Token, Type, UnOp, Visibility,
 };
 
-/// The function becomes the main goroutine of a runtime built from these options.
+/// Runs the function as the main goroutine of a runtime with these options.
 ///
 /// # Options
 ///
 /// - `procs = 4`: how many goroutines may run at the same time, as `Builder::procs`.
-/// - `stack_size = 64 * 1024`: bytes of stack a goroutine gets, as `Builder::stack_size`.
-/// - `crate = "path"`: where the library is found, for a dependency that was
-///   renamed; `::gosched` if left out.
+/// - `stack_size = 64 * 1024`: the maximum stack of a goroutine in bytes, as `Builder::stack_size`.
+/// - `crate = "path"`: the path of the library, for a renamed dependency. The default is
+///   `::gosched`.
 ///
 /// The first two take any expression of type `usize`.
 ///
 /// # Result
 ///
-/// Everything that implements `Termination` may be returned, `Send` or not: it
-/// becomes an `ExitCode` inside the goroutine, and that is what the function gives
-/// to whoever calls it.
+/// The function may return any type that implements `Termination`, `Send` or not. Inside the
+/// goroutine the value becomes an `ExitCode`, which the attributed function returns.
 ///
 /// # Blocking
 ///
-/// Blocks the calling thread until the body returns. Goroutines still at work then
-/// end with their runtime.
+/// Blocks the calling thread until the body returns. Goroutines that still run then end with their
+/// runtime.
 ///
 /// # Panics
 ///
-/// With `gosched: cannot start the runtime: …` and the reason if the runtime cannot
-/// be built as the options ask; with the body's own panic if it panics.
+/// With `gosched: cannot start the runtime: …` and the reason, if the runtime cannot be built with
+/// the options. With the body's own panic, if the body panics.
 #[proc_macro_attribute]
 pub fn main(
     options: proc_macro::TokenStream,
@@ -69,31 +68,30 @@ pub fn main(
     expand(Kind::Main, options.into(), item.into()).into()
 }
 
-/// Each test has a runtime to itself and sees no other test's goroutines.
+/// Runs the function as a test, as the main goroutine of its own runtime.
 ///
-/// The other attributes of a test (`should_panic`, `ignore`, `cfg`, …) keep their
-/// meaning, and whatever a test may return it may return here, `Send` or not.
+/// A test sees no goroutines of other tests. Other attributes of a test (`should_panic`, `ignore`,
+/// `cfg`, …) keep their meaning. The function may return what any test may return, `Send` or not.
 ///
 /// # Options
 ///
 /// - `procs = 4`: how many goroutines may run at the same time, as `Builder::procs`.
-/// - `stack_size = 64 * 1024`: bytes of stack a goroutine gets, as `Builder::stack_size`.
-/// - `crate = "path"`: where the library is found, for a dependency that was
-///   renamed; `::gosched` if left out.
+/// - `stack_size = 64 * 1024`: the maximum stack of a goroutine in bytes, as `Builder::stack_size`.
+/// - `crate = "path"`: the path of the library, for a renamed dependency. The default is
+///   `::gosched`.
 ///
 /// The first two take any expression of type `usize`.
 ///
 /// # Blocking
 ///
-/// Blocks the test's thread until the body returns. A test whose goroutines all wait
-/// for one another does not hang: its runtime looks for deadlocks with
-/// `Deadlock::Closed`, which expects no help from the harness's threads, and ends
-/// the process with a report.
+/// Blocks the test's thread until the body returns. A test with a deadlock does not hang: its
+/// runtime uses `Deadlock::Closed`, which ignores the threads of the harness. It ends the process
+/// with a report.
 ///
 /// # Panics
 ///
-/// With the body's own panic, raised again in the test's thread; with `gosched:
-/// cannot start the runtime: …` and the reason if the runtime cannot be built.
+/// With the body's own panic, raised again in the test's thread. With `gosched: cannot start the
+/// runtime: …` and the reason, if the runtime cannot be built.
 #[proc_macro_attribute]
 pub fn test(
     options: proc_macro::TokenStream,
@@ -120,7 +118,7 @@ fn expand(kind: Kind, options: TokenStream, item: TokenStream) -> TokenStream {
     quote!(#(#mistakes)* #code)
 }
 
-/// Which of the two attributes is at work.
+/// Which of the two attributes is expanded.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     Main,
@@ -136,8 +134,8 @@ impl Kind {
     }
 }
 
-/// A function with its body unread: nothing in there concerns the attribute, and
-/// syntax that `syn` does not know yet passes through.
+/// A function with an unparsed body. The attribute does not need the body, and syntax that `syn`
+/// does not know yet passes through.
 struct Function {
     attributes: Vec<Attribute>,
     visibility: Visibility,
@@ -167,7 +165,7 @@ impl Function {
         }
     }
 
-    /// Everything about the written function that keeps it from being run as `kind`.
+    /// All reasons why the written function cannot be run as `kind`.
     fn mistakes(&self, kind: Kind) -> Vec<Error> {
         let attribute = kind.attribute();
         let cannot_run = |what| format!("{attribute} cannot run {what} function");
@@ -207,14 +205,14 @@ impl Function {
         })
     }
 
-    /// What takes the function's place if all is well.
+    /// The replacement of a function without mistakes.
     fn shell(&self, kind: Kind, options: &Options) -> TokenStream {
         let name = &self.signature.ident;
         let mut outer = self.signature.clone();
         let main_goroutine = match &self.signature.output {
             ReturnType::Type(_, result) if !is_plain(result) => {
                 outer.output = syn::parse_quote!(-> ::std::process::ExitCode);
-                // A result that cannot end a program is an error at its type.
+                // An unsuitable result type is reported at that type.
                 let at_result = Span::call_site().located_at(result.span());
                 quote_spanned!(at_result=> || ::std::process::Termination::report(#name()))
             }
@@ -228,15 +226,15 @@ impl Function {
         self.wrapped(test, outer.to_token_stream(), run)
     }
 
-    /// What takes the function's place next to an error: whatever it is, it may
-    /// stand inside another, where it is checked and never called.
+    /// The replacement of a function next to an error. Any function may be nested in another, where
+    /// it is checked and never called.
     fn rescued(&self) -> TokenStream {
         let name = &self.signature.ident;
         self.wrapped(quote!(#[allow(unused)]), quote!(fn #name()), quote!())
     }
 
-    /// The attributes go to the outer function: those for the harness or the linker
-    /// belong there, and lint levels reach inward.
+    /// The attributes go to the outer function. Attributes for the harness or the linker belong
+    /// there, and lint levels also apply to nested items.
     fn wrapped(&self, first: TokenStream, outer: TokenStream, last: TokenStream) -> TokenStream {
         let (attributes, visibility) = (&self.attributes, &self.visibility);
         let (signature, body) = (&self.signature, &self.body);
@@ -251,7 +249,7 @@ impl Function {
     }
 }
 
-/// Whether `fn` comes next, after the words that may stand before it.
+/// Whether `fn` comes next, after the keywords that may precede it.
 fn starts_function(input: ParseStream) -> bool {
     fn skip(input: ParseStream) -> syn::Result<()> {
         input.parse::<Option<Token![const]>>()?;
@@ -263,13 +261,12 @@ fn starts_function(input: ParseStream) -> bool {
     skip(input).is_ok() && input.peek(Token![fn])
 }
 
-/// What was written there, if anything was.
+/// The tokens at this place, if any.
 fn tokens(place: impl ToTokens) -> Option<TokenStream> {
     Some(place.into_token_stream()).filter(|tokens| !tokens.is_empty())
 }
 
-/// Whether the result is `()` or `!`: there is nothing to turn into an exit code, and
-/// `should_panic` insists on the first.
+/// Whether the result is `()` or `!`, which need no exit code. `should_panic` requires `()`.
 fn is_plain(result: &Type) -> bool {
     match result {
         Type::Tuple(tuple) => tuple.elems.is_empty(),
@@ -278,7 +275,7 @@ fn is_plain(result: &Type) -> bool {
     }
 }
 
-/// What every complaint about an option ends with.
+/// The end of every error about an option.
 const KNOWN: &str = "known options: `procs = 4`, `stack_size = 65536`, `crate = \"path\"`";
 
 /// The options of one attribute, each at most once.
@@ -290,7 +287,7 @@ struct Options {
 }
 
 impl Options {
-    /// Reads all of them, past those that are wrong, and says what is.
+    /// Parses all options, continues after wrong ones, and returns the mistakes.
     fn parse(tokens: TokenStream) -> (Self, Vec<Error>) {
         let mut options = Options::default();
         let mut mistakes = Vec::new();
@@ -312,7 +309,7 @@ impl Options {
         (options, mistakes)
     }
 
-    /// Reads `key = value` up to the comma or the end.
+    /// Parses `key = value` up to the comma or the end.
     fn read_one(&mut self, input: ParseStream) -> syn::Result<()> {
         let key = match input.call(Ident::parse_any) {
             Ok(key) => key,
@@ -349,7 +346,7 @@ impl Options {
         Err(input.error(format!("expected `,` after `{name}`; {KNOWN}")))
     }
 
-    /// The expression that runs `main_goroutine` in a runtime of these options.
+    /// The expression that runs `main_goroutine` in a runtime with these options.
     fn run(&self, kind: Kind, main_goroutine: &TokenStream) -> TokenStream {
         let library = match &self.library {
             Some(path) => path.to_token_stream(),
@@ -368,8 +365,8 @@ impl Options {
         if settings.is_empty() {
             return quote!(#library::run(#main_goroutine));
         }
-        // A constant of the user's named like a binding would turn it into a
-        // comparison; these names are nobody's.
+        // A binding with the name of a user's constant would become a comparison. These names are
+        // unlikely to be constants.
         quote! {
             match #library::Runtime::builder() #settings .build() {
                 ::core::result::Result::Ok(__gosched_runtime) => {
@@ -384,7 +381,7 @@ impl Options {
     }
 }
 
-/// The value without the invisible brackets a `macro_rules!` puts around it.
+/// Removes the invisible groups that `macro_rules!` puts around a value.
 fn bare(mut value: Expr) -> Expr {
     while let Expr::Group(group) = value {
         value = *group.expr;
@@ -392,7 +389,7 @@ fn bare(mut value: Expr) -> Expr {
     value
 }
 
-/// False only for what no reading makes a `usize`; the compiler judges the rest.
+/// False only for a value that can never be a `usize`. The compiler checks the rest.
 fn may_be_usize(value: &Expr) -> bool {
     match value {
         Expr::Lit(literal) => match &literal.lit {
@@ -404,7 +401,7 @@ fn may_be_usize(value: &Expr) -> bool {
     }
 }
 
-/// The path in the quotes, if there are quotes and a path in them.
+/// The path in the quotes, if the value is a path in quotes.
 fn library(value: &Expr) -> Option<Path> {
     let Expr::Lit(literal) = value else {
         return None;
@@ -417,7 +414,7 @@ fn library(value: &Expr) -> Option<Path> {
 
 #[cfg(test)]
 mod tests {
-    // Not by `*`: that would bring in the `test` defined here.
+    // Not `use super::*`: that would import the `test` defined here.
     use super::{Delimiter, Error, Expr, Function, Group, KNOWN, Kind, Options};
     use super::{ParseStream, ToTokens, TokenStream, expand, quote};
     use syn::parse::Parser as _;
@@ -427,14 +424,14 @@ mod tests {
         (options, mistakes.iter().map(Error::to_string).collect())
     }
 
-    /// Reads options that must be right.
+    /// Parses options that must be correct.
     fn right(options: &str) -> Options {
         let (options, mistakes) = parse(options);
         assert_eq!(mistakes, [""; 0]);
         options
     }
 
-    /// Reads options that must have one mistake and end the complaint rightly.
+    /// Parses options that must have one mistake, with the usual end of the error.
     fn wrong(options: &str) -> String {
         let (_, mistakes) = parse(options);
         assert_eq!(mistakes.len(), 1, "{options}: {mistakes:?}");
@@ -541,7 +538,7 @@ mod tests {
         assert_eq!(text(options.procs), "7");
     }
 
-    /// What is wrong with a function, the options being right.
+    /// The mistakes of a function with correct options.
     fn objections(kind: Kind, item: &str) -> Vec<String> {
         let mistakes = match (|input: ParseStream| Function::parse(kind, input)).parse_str(item) {
             Ok(function) => function.mistakes(kind),

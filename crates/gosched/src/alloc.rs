@@ -1,35 +1,41 @@
 //! A wrapper for allocators that keep a heap per thread.
 //!
-//! A goroutine has thread-locals of its own (D6), so an allocator that keeps its heap in one makes a heap for every goroutine
-//! that allocates. That is correct, and expensive. [`OnThread`] shows such an allocator the thread under the goroutine
-//! instead: its calls run on that thread's own thread-locals, on the goroutine's stack.
+//! A goroutine has its own thread-locals (D6). So an allocator with its heap in a thread-local
+//! makes a heap for every goroutine that allocates. That is correct but expensive. With
+//! [`OnThread`] its calls run on the goroutine's stack, but with the thread-locals of the thread
+//! below.
 
 use std::alloc::{GlobalAlloc, Layout};
 
 use crate::tls::on_thread;
 
-/// A [`#[global_allocator]`](GlobalAlloc) whose inner allocator sees the threads of the program, not its goroutines.
+/// A [global allocator](GlobalAlloc) that makes its inner allocator see threads instead of
+/// goroutines.
 ///
-/// For allocators with a heap per thread. Without it every goroutine that allocates has such a heap until it ends: with
-/// mimalloc that was measured at 85 KB for one size of blocks and 660 KB for ten, with jemalloc at 14 and 70 KB. With it there
-/// are as many heaps as threads. Under mimalloc, for example:
+/// It is for allocators with a heap per thread. Without it, every goroutine that allocates has such
+/// a heap until it ends. Measured with mimalloc, such a heap takes 85 KB for one size of blocks and
+/// 660 KB for ten. With jemalloc it takes 14 and 70 KB. With the wrapper there is one heap per
+/// thread. For example, with mimalloc:
 ///
 /// ```text
 /// #[global_allocator]
 /// static ALLOCATOR: OnThread<MiMalloc> = OnThread::new(MiMalloc);
 /// ```
 ///
-/// The default allocator of a program ([`System`](std::alloc::System), glibc's malloc) needs no wrapper: the runtime lets
-/// every goroutine use the cache of the thread it is on, at no cost.
+/// The default allocator of a program ([`System`](std::alloc::System), glibc's malloc) needs no
+/// wrapper. The runtime lets every goroutine use the malloc cache of its current thread, at no
+/// cost.
 ///
-/// In a goroutine an allocation and its release together take some 70 ns longer. Outside goroutines, and in a runtime built
-/// with [`shared_thread_locals`](crate::Builder::shared_thread_locals), calls go straight to the inner allocator.
+/// In a goroutine an allocation and its release together take about 70 ns longer. Outside
+/// goroutines calls go directly to the inner allocator. So do calls in a runtime with
+/// [`shared_thread_locals`](crate::Builder::shared_thread_locals).
 ///
-/// The wrapper does not change where memory comes from: what was allocated through it may be freed by the bare allocator
-/// and the other way round, in any goroutine and on any thread.
+/// The wrapper does not change where memory comes from. The bare allocator may free what was
+/// allocated through the wrapper, and vice versa, in any goroutine and on any thread.
 ///
 /// # Blocking
-/// Allocating blocks what the inner allocator blocks, the methods below nothing. A goroutine does not leave its thread inside a call.
+/// An allocation blocks as the inner allocator does, and the methods below never block. A goroutine
+/// does not leave its thread during a call.
 ///
 /// # Examples
 /// ```
@@ -67,9 +73,9 @@ impl<A> OnThread<A> {
         OnThread(inner)
     }
 
-    /// The inner allocator, for what it offers besides allocating.
+    /// Returns the inner allocator, for its other functions.
     ///
-    /// What is called through this runs on the goroutine's own thread-locals.
+    /// Calls through this reference run with the goroutine's own thread-locals.
     ///
     /// ```
     /// use gosched::alloc::OnThread;
@@ -85,34 +91,38 @@ impl<A> OnThread<A> {
     }
 }
 
-// The allocator has a thread to itself for the whole call: the goroutine cannot leave it meanwhile (D5: it would have to call
-// the scheduler), so nothing else runs there, and the thread-locals are those that libc gave the thread (D6), which live as
-// long as it does. A goroutine that migrates between two calls is to the allocator memory that went from one thread to
-// another, and that every global allocator allows.
-// SAFETY: D5, D6, as above; each method passes its arguments to the same method of `A` and the answer back, so what `A` promises
-// holds.
+// During a call the goroutine cannot leave its thread, because it does not call the scheduler (D5).
+// So nothing else runs on the thread. The allocator sees the thread-locals that libc gave the
+// thread, which live as long as the thread does (D6). If a goroutine migrates between two calls,
+// memory moves from one thread to another, which every global allocator allows.
+// SAFETY: D5, D6: for the reasons above, `A` sees an ordinary thread. Each method passes its
+// arguments to the same method of `A` and returns its result, so the guarantees of `A` hold.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for OnThread<A> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: by the caller's promise, which is `A`'s demand; D6 as above.
+        // SAFETY: `A` requires what the caller guarantees; D6: `on_thread` sets the thread's
+        // thread-locals.
         on_thread(|| unsafe { self.0.alloc(layout) })
     }
 
     #[inline]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: as in `alloc`; the block came from `A`.
+        // SAFETY: `A` requires what the caller guarantees, and the block came from `A`; D6 as in
+        // `alloc`.
         on_thread(|| unsafe { self.0.dealloc(block, layout) });
     }
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: as in `alloc`.
+        // SAFETY: `A` requires what the caller guarantees; D6: `on_thread` sets the thread's
+        // thread-locals.
         on_thread(|| unsafe { self.0.alloc_zeroed(layout) })
     }
 
     #[inline]
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        // SAFETY: as in `dealloc`.
+        // SAFETY: `A` requires what the caller guarantees, and the block came from `A`; D6 as in
+        // `alloc`.
         on_thread(|| unsafe { self.0.realloc(block, layout, new_size) })
     }
 }

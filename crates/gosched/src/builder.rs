@@ -1,4 +1,6 @@
-//! How a runtime is configured.
+//! [`Builder`]: the configuration of a runtime.
+//!
+//! It checks all settings in one place, before any thread starts.
 
 use std::fmt;
 use std::io;
@@ -15,28 +17,28 @@ use crate::sys;
 use crate::thread::stack_size_error;
 use crate::tls::Room;
 
-/// The default stack of a goroutine: what it may grow to.
+/// The default maximum stack of a goroutine.
 const STACK_SIZE: usize = if cfg!(debug_assertions) {
     1 << 20
 } else {
     256 << 10
 };
-/// The main goroutine's, unless [`Builder::stack_size`] sets it: as much as a program's first
-/// thread has.
+/// The main goroutine's default, unless [`Builder::stack_size`] sets it: the usual size of a
+/// program's first thread.
 const MAIN_STACK_SIZE: usize = 8 << 20;
-/// Whether goroutines share their thread's thread-locals without being asked: in builds of this library's own tests for that
-/// mode, and under AddressSanitizer, which knows threads only.
+/// Whether goroutines share their thread's thread-locals by default. True in this library's own
+/// tests of that mode, and under AddressSanitizer, which supports only threads.
 const SHARED_BY_DEFAULT: bool = cfg!(gosched_shared) || cfg!(gosched_asan);
-/// The most threads, unless asked otherwise.
+/// The default of `max_threads`.
 const MAX_THREADS: u32 = 10_000;
-/// The most threads that may be asked for.
+/// The largest `max_threads`.
 const THREADS_MAX: usize = i32::MAX as usize;
-/// The most names that are looked up at a time, unless asked otherwise.
+/// The default of `max_lookups`.
 const MAX_LOOKUPS: u32 = 500;
-/// The most lookups that a setting can name.
+/// The largest `max_lookups`.
 const LOOKUPS_MAX: usize = i32::MAX as usize;
 
-/// When the runtime reports that all goroutines are asleep for good.
+/// When the runtime reports a deadlock: all goroutines are asleep and none can be woken.
 ///
 /// ```
 /// let runtime = gosched::Runtime::builder().deadlock(gosched::Deadlock::Off).build().unwrap();
@@ -44,16 +46,17 @@ const LOOKUPS_MAX: usize = i32::MAX as usize;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Deadlock {
-    /// When every runtime of the process is asleep and no other thread is alive that could wake a goroutine.
+    /// When every runtime of the process is asleep, and no other live thread could wake a
+    /// goroutine.
     #[default]
     Auto,
-    /// When every runtime of the process is asleep, whatever other threads there are. Tests use it.
+    /// When every runtime of the process is asleep, even if other threads are alive. For tests.
     Closed,
     /// Never.
     Off,
 }
 
-/// What `on_deadlock` is given.
+/// The function of `on_deadlock`.
 pub(crate) type Hook = Arc<dyn Fn(&DeadlockReport) + Send + Sync>;
 
 /// A checked configuration.
@@ -61,12 +64,12 @@ pub(crate) struct Config {
     pub(crate) name: Option<Box<str>>,
     pub(crate) procs: u32,
     pub(crate) stack_class: u8,
-    /// The main goroutine's.
+    /// The size class of the main goroutine.
     pub(crate) main_class: u8,
     pub(crate) max_threads: u32,
     pub(crate) max_lookups: u32,
     pub(crate) deadlock: Deadlock,
-    /// Moves to `Sched::hook` when the runtime is made.
+    /// Moves to `Sched::hook` when the runtime is created.
     pub(crate) on_deadlock: Option<Hook>,
     pub(crate) has_hook: bool,
     pub(crate) panic_abort: bool,
@@ -74,14 +77,15 @@ pub(crate) struct Config {
     pub(crate) tls: Room,
     pub(crate) schedtrace_ms: Option<u64>,
     pub(crate) scheddetail: bool,
-    /// Whether goroutines are interrupted by a signal, and by which.
+    /// Whether goroutines are preempted by a signal, and by which one.
     pub(crate) preemption: bool,
     pub(crate) preemption_signal: i32,
 }
 
-/// Configures a [`Runtime`]. Methods take and return the builder by value; mistakes show at [`build`](Builder::build).
+/// Configures a [`Runtime`].
 ///
-/// Only [`build`](Builder::build) does anything; the other methods block nothing.
+/// Methods take and return the builder by value. Only [`build`](Builder::build) has an effect, and
+/// it reports invalid settings. The other methods never block.
 ///
 /// ```
 /// let runtime = gosched::Runtime::builder().procs(2).name("io").build().unwrap();
@@ -110,10 +114,10 @@ impl Builder {
         Builder::default()
     }
 
-    /// GOMAXPROCS: how many goroutines run user code at the same time.
+    /// Sets GOMAXPROCS: how many goroutines run user code at the same time.
     ///
-    /// Without it the environment variable `GOSCHED_PROCS` decides, and without that the CPUs this process may use
-    /// (affinity mask and cgroup quota).
+    /// The default is the environment variable `GOSCHED_PROCS`, or else the number of CPUs that
+    /// this process may use (affinity mask and cgroup quota).
     ///
     /// ```
     /// let builder = gosched::Runtime::builder().procs(4);
@@ -124,10 +128,13 @@ impl Builder {
         self
     }
 
-    /// The most stack a goroutine may use, the main goroutine included, unless it asks for another
-    /// size itself; rounded up to a power of two from 16 KiB to 1 GiB. The default is 256 KiB (1
-    /// MiB with debug assertions), or `RUST_MIN_STACK`. The main goroutine's default is 8 MiB, or
-    /// `RUST_MIN_STACK` if that is more. Only touched pages cost memory.
+    /// Sets the maximum stack size of a goroutine.
+    ///
+    /// It also applies to the main goroutine, but not to a goroutine with its own size. The size is
+    /// rounded up to a power of two from 16 KiB to 1 GiB. Only touched pages cost memory.
+    ///
+    /// The default is `RUST_MIN_STACK`, or else 256 KiB (1 MiB with debug assertions). The main
+    /// goroutine's default is 8 MiB, or `RUST_MIN_STACK` if that is more.
     ///
     /// ```
     /// let builder = gosched::Runtime::builder().stack_size(64 * 1024);
@@ -138,9 +145,13 @@ impl Builder {
         self
     }
 
-    /// The most threads that run goroutines, 10,000 if not set; at least one for each of `procs`. Needing more for locked
-    /// goroutines is a fatal error. Marked calls ([`blocking`](crate::blocking)) beyond it wait for others to return; if none does
-    /// for 10 seconds that is a fatal error, too. Goroutines that block unmarked or compute without end make others wait.
+    /// Sets the maximum number of threads that run goroutines.
+    ///
+    /// The default is 10,000. There must be at least one for each of `procs`. At the limit:
+    /// - More threads for locked goroutines are a fatal error.
+    /// - Marked calls ([`blocking`](crate::blocking)) wait for others to return. If none returns
+    ///   for 10 seconds, that is a fatal error too.
+    /// - Goroutines that block without a mark, or compute without end, make other goroutines wait.
     ///
     /// ```
     /// let builder = gosched::Runtime::builder().max_threads(64);
@@ -151,9 +162,11 @@ impl Builder {
         self
     }
 
-    /// The most goroutines that look up a name in [`gosched::net`](crate::net) at the same time, 500 if not set, as in Go. Each of
-    /// them holds a thread; the others wait in order and hold none. The limit is lower if [`max_threads`](Builder::max_threads) is
-    /// small: lookups leave one thread for each processor, and four.
+    /// Sets how many goroutines may look up names in [`gosched::net`](crate::net) at the same time.
+    ///
+    /// The default is 500, as in Go. Each lookup holds a thread. Further goroutines wait in order
+    /// and hold none. The limit is lower if [`max_threads`](Builder::max_threads) is small: lookups
+    /// leave one thread for each P, and four more.
     ///
     /// ```
     /// let builder = gosched::Runtime::builder().max_lookups(16);
@@ -175,7 +188,7 @@ impl Builder {
         self
     }
 
-    /// When a deadlock is reported.
+    /// Sets when a deadlock is reported.
     ///
     /// ```
     /// let builder = gosched::Runtime::builder().deadlock(gosched::Deadlock::Closed);
@@ -186,8 +199,9 @@ impl Builder {
         self
     }
 
-    /// Receives a deadlock instead of the fatal error; called on a thread of its own, once each time the runtime
-    /// falls asleep for good.
+    /// Sets a function that is called on a deadlock, instead of the fatal error.
+    ///
+    /// It is called on its own thread, once each time the runtime deadlocks.
     ///
     /// See [`DeadlockReport`] for an example.
     pub fn on_deadlock(
@@ -198,7 +212,7 @@ impl Builder {
         self
     }
 
-    /// A panic in any goroutine ends the process with status 2, as in Go.
+    /// Sets whether a panic in any goroutine ends the process with status 2, as in Go.
     ///
     /// ```
     /// let builder = gosched::Runtime::builder().panic_abort(true);
@@ -209,8 +223,10 @@ impl Builder {
         self
     }
 
-    /// Guards stacks by page protection even where the kernel knows lightweight guards. Costs two mappings per stack;
-    /// there for tests and for kernels whose lightweight guards are not trusted.
+    /// Forces guard pages by page protection, even if the kernel has lightweight guards.
+    ///
+    /// It costs two mappings per stack. It exists for tests, and for kernels with lightweight
+    /// guards that are not trusted.
     ///
     /// ```
     /// let builder = gosched::Runtime::builder().mprotect_guards(true);
@@ -221,24 +237,32 @@ impl Builder {
         self
     }
 
-    /// Lets goroutines use the thread-locals of whatever thread they run on, as other runtimes with stacks do, instead of their
-    /// own. Cheaper by some 15 ns a switch and 4 KiB a goroutine; and the way out where [`build`](Builder::build) says that
+    /// Makes goroutines use the thread-locals of the thread they run on, instead of their own.
+    ///
+    /// Other runtimes with stacks work this way. It saves about 15 ns a switch and 4 KiB a
+    /// goroutine. It is also the alternative where [`build`](Builder::build) reports that
     /// goroutines cannot have their own (not glibc, no FSGSBASE, under valgrind or a sanitizer).
     ///
     /// # Safety
-    /// Every call into this library may switch (also one that does not wait), and a goroutine may go on on another thread after
-    /// any switch. So nothing that a goroutine of this runtime runs may, across such a call,
-    /// - keep a reference, a borrow, an `Rc` or any other value that was taken from a thread-local or belongs to a thread;
-    /// - have put into a thread-local what it still uses itself: a clone of an `Rc`, a pointer to its stack;
-    /// - hold the guard of a lock that knows its owner by the thread: stdout, stderr and stdin, a reentrant mutex;
-    /// - access a thread-local twice in one function, for the compiler may keep its address: an access belongs into a function of
-    ///   its own that is never inlined;
-    /// - rely on `errno`, `std::thread::current()`, or a library's state of the thread (random number generators, allocators
-    ///   other than glibc's that assume so, C libraries with thread-local handles) being the same as before.
+    /// Every call into this library may switch goroutines, even a call that does not wait. After
+    /// any switch a goroutine may continue on another thread. So code in a goroutine of this
+    /// runtime must not do the following across such a call:
+    /// - keep a reference, a borrow, an `Rc` or any other value that was taken from a thread-local
+    ///   or belongs to a thread;
+    /// - have stored in a thread-local what it still uses itself: a clone of an `Rc`, a pointer to
+    ///   its stack;
+    /// - hold the guard of a lock that identifies its owner by the thread: stdout, stderr and
+    ///   stdin, a reentrant mutex;
+    /// - access a thread-local twice in one function, because the compiler may keep its address.
+    ///   Put each access into its own function that is never inlined;
+    /// - rely on `errno`, on `std::thread::current()`, or on a library's state of the thread being
+    ///   the same as before. Such libraries are random number generators, some allocators other
+    ///   than glibc's, and C libraries with thread-local handles.
     ///
-    /// Panics are safe: a goroutine that waits while it unwinds stays on its thread until that is over. Between
-    /// [`lock_os_thread`](crate::lock_os_thread) and [`unlock_os_thread`](crate::unlock_os_thread) a goroutine does not migrate,
-    /// but its thread-locals are still the thread's, not its own.
+    /// Panics are safe: a goroutine that waits while it unwinds stays on its thread until the
+    /// unwinding is over. Between [`lock_os_thread`](crate::lock_os_thread) and
+    /// [`unlock_os_thread`](crate::unlock_os_thread) a goroutine does not migrate. Its
+    /// thread-locals are still the thread's.
     ///
     /// ```
     /// let builder = gosched::Runtime::builder();
@@ -251,12 +275,16 @@ impl Builder {
         self
     }
 
-    /// Whether a goroutine that computes for long without a call into this library is interrupted by a signal (SIGURG), so that
-    /// others get their turn. True unless set; the environment variable `GOSCHED_DEBUG=asyncpreemptoff=1` turns it off, too.
+    /// Sets whether a signal (SIGURG) preempts goroutines that compute for long without a call into
+    /// this library.
     ///
-    /// Without it such a goroutine keeps its processor until it calls (and what stops all of them for a moment, such as
-    /// [`gomaxprocs`](crate::gomaxprocs) and [`debug::dump`](crate::debug::dump), waits for it), and one that comes back from a blocking call
-    /// that was not marked ([`blocking`](crate::blocking)) may compute beside the others for as long.
+    /// The default is true. The environment variable `GOSCHED_DEBUG=asyncpreemptoff=1` turns it off
+    /// too.
+    ///
+    /// Without preemption such a goroutine keeps its P until it makes a call.
+    /// [`gomaxprocs`](crate::gomaxprocs), [`debug::dump`](crate::debug::dump) and other functions
+    /// that stop the world wait for it. A goroutine that returns from an unmarked blocking call
+    /// (see [`blocking`](crate::blocking)) may run in addition to the others for as long.
     ///
     /// ```
     /// let builder = gosched::Runtime::builder().preemption(false);
@@ -267,10 +295,11 @@ impl Builder {
         self
     }
 
-    /// The signal by which goroutines are interrupted, SIGURG unless set: for programs that need that one for themselves. A handler
-    /// that is in place when the runtime starts goes on being called for signals that are not the runtime's.
-    /// [`build`](Builder::build) fails for a signal that cannot be handled, or that has another meaning to this library (SIGSEGV,
-    /// SIGBUS, SIGQUIT, SIGALRM).
+    /// Sets the signal that preempts goroutines, for programs that need SIGURG themselves.
+    ///
+    /// A handler that exists when the runtime starts is still called for signals that the runtime
+    /// did not send. [`build`](Builder::build) fails for a signal that cannot be handled. It also
+    /// fails for SIGSEGV, SIGBUS, SIGQUIT and SIGALRM, which this library uses otherwise.
     ///
     /// ```
     /// let builder = gosched::Runtime::builder().preemption_signal(libc::SIGRTMIN() + 4);
@@ -281,7 +310,7 @@ impl Builder {
         self
     }
 
-    /// Prints a dump of all goroutines to stderr when the process gets SIGQUIT, and goes on.
+    /// Sets whether SIGQUIT prints a dump of all goroutines to stderr, without ending the process.
     ///
     /// ```
     /// let builder = gosched::Runtime::builder().dump_on_sigquit(true);
@@ -292,14 +321,15 @@ impl Builder {
         self
     }
 
-    /// Starts the runtime's threads.
+    /// Checks the settings and starts the runtime's threads.
     ///
-    /// Blocks the thread it is called on, a goroutine's too, until the first of them are there.
+    /// Blocks the calling thread until the first threads exist, also in a goroutine.
     ///
     /// # Errors
-    /// `InvalidInput` for a setting that cannot be (no procs, an absurd stack size); `Unsupported`, with the reason, where
-    /// goroutines cannot have their own thread-locals and [`shared_thread_locals`](Builder::shared_thread_locals) was not
-    /// called; otherwise what the system said when it refused memory or a thread.
+    /// - `InvalidInput` for an invalid setting, such as no procs or a huge stack size.
+    /// - `Unsupported`, with the reason, if goroutines cannot have their own thread-locals and
+    ///   [`shared_thread_locals`](Builder::shared_thread_locals) was not called.
+    /// - Otherwise the error of the system when it refused memory or a thread.
     ///
     /// ```
     /// let error = gosched::Runtime::builder().procs(0).build().unwrap_err();
@@ -387,8 +417,8 @@ impl Builder {
     }
 }
 
-/// The size classes of all goroutines and of the main one. A size that was set is for both.
-/// Otherwise the main goroutine's is no smaller than its default.
+/// The stack size classes of all goroutines and of the main goroutine. A given size is for both.
+/// Otherwise the main goroutine's class is at least its default.
 fn stack_classes(set: Option<usize>) -> io::Result<(u8, u8)> {
     let class = |size| class_for(size).ok_or_else(|| stack_size_error(size));
     if let Some(size) = set {
@@ -399,7 +429,8 @@ fn stack_classes(set: Option<usize>) -> io::Result<(u8, u8)> {
     Ok((class(size)?, class(size.max(MAIN_STACK_SIZE))?))
 }
 
-/// Makes the struct of a runtime. It is larger than a frame on a goroutine's stack may be, so that a thread does it for a goroutine.
+/// Creates the struct of a runtime. It is too large for a frame on a goroutine's stack, so for a
+/// goroutine a thread creates it.
 fn make_sched(config: Config) -> io::Result<Arc<Sched>> {
     if crate::sched::model::current::current_g().is_none() {
         return Ok(Sched::new_on_thread_stack(config));

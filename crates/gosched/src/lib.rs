@@ -1,6 +1,7 @@
-//! Go's scheduler as a Rust library: goroutines with std's API.
+//! Go's scheduler as a Rust library: goroutines with the API of std's threads.
 //!
-//! Ordinary blocking code, no `async`, by the hundred thousand on a few threads.
+//! It runs ordinary blocking code without `async`: hundreds of thousands of goroutines on a few
+//! threads.
 //!
 //! ```
 //! use gosched::thread;
@@ -23,7 +24,8 @@
 //!             └───────── back on g0 ◄────────────┘ exit  → the caches of the P
 //! ```
 //!
-//! Where to go from here: [`run`] and [`Runtime`] start it, [`thread`] has the API you know, [`debug`] shows what is going on.
+//! [`run`] and [`Runtime`] start the scheduler. [`thread`] has the API of [`std::thread`].
+//! [`debug`] shows what the goroutines do.
 
 #![warn(rust_2018_idioms)]
 
@@ -51,7 +53,7 @@ mod tls;
 #[doc(hidden)]
 pub mod testing;
 
-/// The examples of the README and of the guide are tests.
+/// Runs the examples of the README and of the guide as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 mod readme {}
@@ -95,17 +97,21 @@ pub use sched::life::deadlock::DeadlockReport;
 pub use sched::syscall::blocking;
 pub use thread::yield_now;
 
-/// Starts a goroutine that nobody joins. On the warm path nothing is allocated.
+/// Starts a goroutine without a handle to join it.
 ///
-/// Blocks nothing: the goroutine runs when a P is free, the caller goes on. A panic in it is reported on stderr and ends only that
-/// goroutine.
+/// The goroutine runs when a P is free. Never blocks, and usually allocates nothing. A panic in the
+/// goroutine is reported on stderr and ends only that goroutine.
 ///
-/// When the caller's runtime is being dropped, as at the end of main, `go` does not return: the caller is abandoned, as a goroutine
-/// that waits is. When the runtime shuts down ([`Runtime::shutdown`]) the caller unwinds.
-/// [`thread::Builder::spawn`](crate::thread::Builder::spawn) and [`Handle::try_spawn`] return an error instead.
+/// `go` does not return if the caller's runtime ends:
+/// - While the runtime is being dropped, as at the end of main, the caller is abandoned, as a
+///   goroutine that waits is.
+/// - While the runtime shuts down ([`Runtime::shutdown`]), the caller unwinds.
+///
+/// [`thread::Builder::spawn`](crate::thread::Builder::spawn) and [`Handle::try_spawn`] return an
+/// error instead.
 ///
 /// # Panics
-/// Outside a goroutine (use [`Runtime::go`] or [`Handle::go`]), or if no stack can be had.
+/// Outside a goroutine, where [`Runtime::go`] or [`Handle::go`] works, or if no stack is available.
 ///
 /// ```
 /// # gosched::run(|| {
@@ -128,13 +134,16 @@ pub fn go<F: FnOnce() + Send + 'static>(f: F) {
     }
 }
 
-/// Sets how many goroutines of this runtime run at the same time, and returns the old number; 0 only reads it.
+/// Sets how many goroutines of this runtime run at the same time, and returns the old number.
 ///
-/// Stops the world: for a moment no goroutine of the runtime runs, and the caller is blocked. To read the number, or to set the one
-/// that is set, blocks nothing. Goroutines queued on a processor that goes are kept. In a runtime that is being dropped it changes nothing.
+/// With 0 it only returns the number. A change stops the world: for a moment no goroutine of the
+/// runtime runs, and the caller is blocked. Otherwise this never blocks. Goroutines queued on a
+/// removed P are kept. In a runtime that is being dropped nothing changes.
 ///
 /// # Panics
-/// Outside a goroutine; for more than 4,096, or than [`max_threads`](Builder::max_threads); if there is no address space for more.
+/// - Outside a goroutine.
+/// - If `n` is more than 4,096, or more than [`max_threads`](Builder::max_threads).
+/// - If there is no address space for more Ps.
 ///
 /// ```
 /// # gosched::run(|| {
@@ -156,9 +165,9 @@ pub fn gomaxprocs(n: usize) -> usize {
     }
 }
 
-/// The goroutines of this runtime that have not ended, this one included.
+/// Returns how many goroutines of this runtime have not ended, including the caller.
 ///
-/// Blocks nothing.
+/// Never blocks.
 ///
 /// # Panics
 /// Outside a goroutine.
@@ -174,9 +183,11 @@ pub fn num_goroutines() -> usize {
     thread::with_current("num_goroutines", |sched| sched.goroutines() as usize)
 }
 
-/// Wires the calling goroutine to its thread: it runs nowhere else, and nothing else runs there. Calls nest.
+/// Locks the calling goroutine to its thread, as Go's `runtime.LockOSThread`.
 ///
-/// Blocks nothing. A goroutine that ends while wired ends its thread, so thread state that it changed never spreads.
+/// The goroutine runs on no other thread, and the thread runs no other goroutine. Calls nest. Never
+/// blocks. If the goroutine ends while it is locked, its thread ends too, so changed thread state
+/// never affects other goroutines.
 ///
 /// # Panics
 /// Outside a goroutine.
@@ -195,9 +206,9 @@ pub fn lock_os_thread() {
     sched::locked::lock_os_thread();
 }
 
-/// Undoes one [`lock_os_thread`]; does nothing if there was none.
+/// Undoes one [`lock_os_thread`].
 ///
-/// Blocks nothing.
+/// Does nothing if the goroutine is not locked. Never blocks.
 ///
 /// # Panics
 /// Outside a goroutine.
@@ -218,11 +229,14 @@ pub fn unlock_os_thread() {
     sched::locked::unlock_os_thread();
 }
 
-/// Ends the calling goroutine, running its destructors; whoever joins it gets [`thread::Exited`].
+/// Ends the calling goroutine after running its destructors.
 ///
-/// Blocks nothing itself; destructors may. In a main goroutine the others go on; [`run`] does not return, and when no goroutine is
-/// left that is a fatal error, as in Go. `catch_unwind` catches it like a panic. Without unwinding (`panic = "abort"`) this function
-/// does not exist.
+/// A join of the goroutine returns [`thread::Exited`]. Never blocks, but destructors may.
+/// `catch_unwind` catches it like a panic. Without unwinding (`panic = "abort"`) this function does
+/// not exist.
+///
+/// After an `exit` of a main goroutine the others continue, and [`run`] does not return. When no
+/// goroutine is left, that is a fatal error, as in Go.
 ///
 /// # Panics
 /// Outside a goroutine.
@@ -240,10 +254,10 @@ pub fn exit() -> ! {
     std::panic::resume_unwind(thread::exited());
 }
 
-/// Runs `fn main` as the main goroutine of a runtime. Blocks the thread meanwhile, as [`run`] does.
+/// Runs `fn main` as the main goroutine of a runtime.
 ///
-/// With no options this is [`run`] around the body; with options the runtime
-/// is built by [`Runtime::builder`] first.
+/// Blocks the thread meanwhile, as [`run`] does. Without options this is [`run`] around the body.
+/// With options [`Runtime::builder`] builds the runtime.
 ///
 /// ```
 /// #[gosched::main]
@@ -253,7 +267,7 @@ pub fn exit() -> ! {
 /// }
 /// ```
 ///
-/// Options go in parentheses, and whatever `main` may return it may return here:
+/// Options go in parentheses. `main` may return what any `main` may return:
 ///
 /// ```
 /// # use std::error::Error;
@@ -266,8 +280,7 @@ pub fn exit() -> ! {
 /// }
 /// ```
 ///
-/// A crate that knows this one by another name, or only through a third, says
-/// under which path:
+/// A crate that uses this one under another name, or through a third crate, gives the path:
 ///
 /// ```
 /// mod vendored {
@@ -281,7 +294,9 @@ pub fn exit() -> ! {
 /// ```
 pub use gosched_macros::main;
 
-/// Makes a function a test that runs as the main goroutine of a runtime of its own. Blocks the test's thread meanwhile.
+/// Makes a function a test that runs as the main goroutine of its own runtime.
+///
+/// Blocks the test's thread meanwhile.
 ///
 /// ```
 /// #[gosched::test]

@@ -1,4 +1,6 @@
-//! The runtime as a value, and the handle by which other threads reach it.
+//! [`Runtime`], the scheduler as a value, and [`Handle`], by which other threads reach it.
+//!
+//! A runtime is a value so that several can exist, and so that tests can drop one.
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -25,18 +27,20 @@ use crate::tls;
 
 static RUN: SlotKind = SlotKind::new(WaitReason::Run);
 
-/// A scheduler with its threads. Goroutines run until it is dropped.
+/// A scheduler with its threads.
 ///
-/// Most programs need none: [`run`](crate::run) and [`#[gosched::main]`](macro@crate::main) make one.
+/// Goroutines run until it is dropped. Most programs do not create one: [`run`](crate::run) and
+/// [`#[gosched::main]`](macro@crate::main) do.
 ///
 /// # Dropping
-/// Goroutines that wait are abandoned: their destructors do not run and their stacks stay allocated. Whoever joins one gets
-/// [`Exited`]. What they hold stays held: a lock, a channel's handle, a place in a buffer that a `select!` has chosen and whose
-/// message was being evaluated; on a channel without capacity the receiver that was chosen waits for that message, whatever its timeout.
-/// [`shutdown`](Runtime::shutdown) unwinds them first.
+/// A drop abandons the goroutines that wait: their destructors do not run and their stacks stay
+/// allocated. A join of such a goroutine returns [`Exited`]. An abandoned goroutine keeps the locks
+/// and channel handles it holds. A send that a `select!` has chosen, with its message still being
+/// evaluated, gives its place or its receiver back. [`shutdown`](Runtime::shutdown) unwinds the
+/// goroutines instead.
 ///
-/// A drop blocks the thread it is called on until the runtime's threads have ended. It does not wait for goroutines: those that still
-/// run after 20 ms go on until they want to wait.
+/// A drop blocks the calling thread until the runtime's threads have ended. It does not wait for
+/// goroutines. A goroutine that still runs after 20 ms continues until it waits.
 ///
 /// ```
 /// let runtime = gosched::Runtime::builder().procs(2).build().unwrap();
@@ -59,9 +63,9 @@ impl Runtime {
         }
     }
 
-    /// A builder with the defaults.
+    /// Returns a builder with the defaults.
     ///
-    /// Blocks nothing.
+    /// Never blocks.
     ///
     /// ```
     /// let runtime = gosched::Runtime::builder().build().unwrap();
@@ -71,13 +75,14 @@ impl Runtime {
         Builder::new()
     }
 
-    /// Runs `f` as a main goroutine and waits for it. May be called again and again, and from several threads.
+    /// Runs `f` as a main goroutine and waits for it.
     ///
-    /// Blocks the calling thread, which never runs goroutines itself; called in a goroutine it blocks that. Other goroutines go
-    /// on afterwards.
+    /// It may be called repeatedly, and from several threads. Blocks the calling thread, which
+    /// never runs goroutines itself. In a goroutine it blocks that goroutine. Other goroutines
+    /// continue after it returns.
     ///
     /// # Panics
-    /// With the payload of `f`'s panic, if it panics; if no goroutine can be started.
+    /// With the payload of `f`'s panic, or if no goroutine can be started.
     ///
     /// ```
     /// let runtime = gosched::Runtime::builder().build().unwrap();
@@ -94,9 +99,9 @@ impl Runtime {
         run_on(self.sched(), f)
     }
 
-    /// Starts a goroutine from any thread; see [`thread::spawn`].
+    /// Starts a goroutine from any thread and returns a handle to join it.
     ///
-    /// Blocks nothing: the goroutine runs when a processor is free.
+    /// Never blocks: the goroutine runs when a P is free. See [`thread::spawn`].
     ///
     /// # Panics
     /// If no goroutine can be started.
@@ -115,9 +120,9 @@ impl Runtime {
         spawned_in(Arc::as_ptr(self.sched()), spawned)
     }
 
-    /// Starts a goroutine that nobody joins, from any thread; see [`go`](crate::go).
+    /// Starts a goroutine from any thread, without a handle to join it.
     ///
-    /// Blocks nothing.
+    /// Never blocks. See [`go`](crate::go).
     ///
     /// # Panics
     /// If no goroutine can be started.
@@ -134,9 +139,9 @@ impl Runtime {
         spawned_in(Arc::as_ptr(self.sched()), spawned);
     }
 
-    /// A handle for other threads; it does not keep the runtime.
+    /// Returns a handle for other threads.
     ///
-    /// Blocks nothing.
+    /// The handle does not keep the runtime alive. Never blocks.
     ///
     /// ```
     /// let runtime = gosched::Runtime::builder().build().unwrap();
@@ -151,9 +156,10 @@ impl Runtime {
         }
     }
 
-    /// Every goroutine with its stack, from any thread; see [`debug::dump`](crate::debug::dump).
+    /// Returns a dump of all goroutines with their stacks.
     ///
-    /// Stops the world: for a moment no goroutine of the runtime runs, and the caller is blocked.
+    /// Works on any thread. Stops the world: for a moment no goroutine of the runtime runs, and the
+    /// caller is blocked. See [`debug::dump`](crate::debug::dump).
     ///
     /// ```
     /// let runtime = gosched::Runtime::builder().build().unwrap();
@@ -165,9 +171,9 @@ impl Runtime {
         debug::dump::dump_of(self.sched())
     }
 
-    /// The counters, from any thread; see [`debug::metrics`](crate::debug::metrics).
+    /// Returns the runtime's counters.
     ///
-    /// Blocks nothing.
+    /// Works on any thread. Never blocks. See [`debug::metrics`](crate::debug::metrics).
     ///
     /// ```
     /// let runtime = gosched::Runtime::builder().procs(2).build().unwrap();
@@ -178,12 +184,13 @@ impl Runtime {
         debug::metrics::metrics_of(self.sched())
     }
 
-    /// Checks the runtime's own order, from any thread; see [`debug::check`](crate::debug::check).
+    /// Checks the invariants of the runtime's data structures.
     ///
-    /// Stops the world: for a moment no goroutine of the runtime runs, and the caller is blocked.
+    /// Works on any thread. Stops the world: for a moment no goroutine of the runtime runs, and the
+    /// caller is blocked. See [`debug::check`](crate::debug::check).
     ///
     /// # Errors
-    /// What is broken: a bug of this library.
+    /// The violated invariants, which are bugs of this library.
     ///
     /// ```
     /// let runtime = gosched::Runtime::builder().build().unwrap();
@@ -193,9 +200,10 @@ impl Runtime {
         debug::check::check_of(self.sched())
     }
 
-    /// The goroutines that can never be woken, from any thread; see [`debug::leaks`](crate::debug::leaks).
+    /// Returns the goroutines that can never be woken.
     ///
-    /// Stops the world: for a moment no goroutine of the runtime runs, and the caller is blocked.
+    /// Works on any thread. Stops the world: for a moment no goroutine of the runtime runs, and the
+    /// caller is blocked. See [`debug::leaks`](crate::debug::leaks).
     ///
     /// ```
     /// let runtime = gosched::Runtime::builder().build().unwrap();
@@ -209,10 +217,11 @@ impl Runtime {
         debug::leaks::leaks_of(self.sched())
     }
 
-    /// Ends the runtime: no new goroutines, those that wait unwind as by [`exit`](crate::exit), and what has not ended within
-    /// `timeout` is abandoned as by a drop.
+    /// Shuts the runtime down and unwinds its goroutines.
     ///
-    /// Blocks the caller until then.
+    /// No new goroutines start. Goroutines that wait unwind, as by [`exit`](crate::exit).
+    /// Goroutines that have not ended within `timeout` are abandoned, as by a drop. Blocks the
+    /// caller until then.
     ///
     /// ```
     /// let runtime = gosched::Runtime::builder().build().unwrap();
@@ -247,8 +256,9 @@ impl fmt::Debug for Runtime {
     }
 }
 
-/// A way to start goroutines in a runtime from anywhere. Does not keep the runtime: after its drop everything here is an
-/// error.
+/// A handle that starts goroutines in a runtime from any thread.
+///
+/// It does not keep the runtime alive. After the drop of the runtime every operation fails.
 ///
 /// ```
 /// # gosched::run(|| {
@@ -264,9 +274,9 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// The runtime that the calling goroutine belongs to.
+    /// Returns a handle to the runtime of the calling goroutine.
     ///
-    /// Blocks nothing.
+    /// Never blocks.
     ///
     /// # Panics
     /// Outside a goroutine.
@@ -281,7 +291,8 @@ impl Handle {
     #[must_use]
     pub fn current() -> Handle {
         thread::with_current("Handle::current", |sched| {
-            // SAFETY: D2, a running goroutine's M holds an Arc of its Sched, so the counts are there to share.
+            // SAFETY: D2: the M of a running goroutine holds an `Arc` of its `Sched`, so the
+            // pointer comes from a live `Arc`.
             let arc = unsafe {
                 Arc::increment_strong_count(sched);
                 Arc::from_raw(sched)
@@ -292,13 +303,14 @@ impl Handle {
         })
     }
 
-    /// Starts a goroutine; see [`Runtime::spawn`].
+    /// Starts a goroutine and returns a handle to join it.
     ///
-    /// Blocks nothing.
+    /// Never blocks. See [`Runtime::spawn`].
     ///
     /// # Panics
-    /// If the runtime is gone or no goroutine can be started; [`Handle::try_spawn`] returns that as an error. A caller that is a
-    /// goroutine of the runtime itself does not return then, as from [`go`](crate::go).
+    /// If the runtime was dropped or no goroutine can be started; [`Handle::try_spawn`] returns
+    /// that as an error. If the caller is a goroutine of that runtime, this does not return, as
+    /// [`go`](crate::go).
     ///
     /// ```
     /// # gosched::run(|| {
@@ -314,9 +326,9 @@ impl Handle {
         spawned_in(self.sched.as_ptr(), self.try_spawn(f))
     }
 
-    /// Starts a goroutine that nobody joins; see [`Runtime::go`].
+    /// Starts a goroutine without a handle to join it.
     ///
-    /// Blocks nothing.
+    /// Never blocks. See [`Runtime::go`].
     ///
     /// # Panics
     /// As [`Handle::spawn`].
@@ -334,12 +346,12 @@ impl Handle {
         spawned_in(self.sched.as_ptr(), spawned);
     }
 
-    /// Starts a goroutine.
+    /// Starts a goroutine, or returns an error.
     ///
-    /// Blocks nothing.
+    /// Never blocks.
     ///
     /// # Errors
-    /// If the runtime is gone or shutting down, or no stack can be had.
+    /// If the runtime was dropped or shuts down, or if no stack is available.
     ///
     /// ```
     /// let runtime = gosched::Runtime::builder().build().unwrap();
@@ -356,12 +368,13 @@ impl Handle {
         thread::spawn_joinable(&*self.upgrade()?, Location::caller(), None, None, f)
     }
 
-    /// Every goroutine with its stack; see [`debug::dump`](crate::debug::dump).
+    /// Returns a dump of all goroutines with their stacks.
     ///
     /// Stops the world: for a moment no goroutine of the runtime runs, and the caller is blocked.
+    /// See [`debug::dump`](crate::debug::dump).
     ///
     /// # Errors
-    /// If the runtime is gone.
+    /// If the runtime was dropped.
     ///
     /// ```
     /// # gosched::run(|| {
@@ -373,12 +386,12 @@ impl Handle {
         Ok(debug::dump::dump_of(&*self.upgrade()?))
     }
 
-    /// The counters; see [`debug::metrics`](crate::debug::metrics).
+    /// Returns the runtime's counters.
     ///
-    /// Blocks nothing.
+    /// Never blocks. See [`debug::metrics`](crate::debug::metrics).
     ///
     /// # Errors
-    /// If the runtime is gone.
+    /// If the runtime was dropped.
     ///
     /// ```
     /// # gosched::run(|| {
@@ -389,12 +402,13 @@ impl Handle {
         Ok(debug::metrics::metrics_of(&*self.upgrade()?))
     }
 
-    /// The goroutines that can never be woken; see [`debug::leaks`](crate::debug::leaks).
+    /// Returns the goroutines that can never be woken.
     ///
     /// Stops the world: for a moment no goroutine of the runtime runs, and the caller is blocked.
+    /// See [`debug::leaks`](crate::debug::leaks).
     ///
     /// # Errors
-    /// If the runtime is gone.
+    /// If the runtime was dropped.
     ///
     /// ```
     /// # gosched::run(|| {
@@ -406,7 +420,7 @@ impl Handle {
     }
 
     fn upgrade(&self) -> io::Result<Arc<Sched>> {
-        // One that goroutines were left behind in is kept in memory, but is as dead.
+        // A dropped runtime with abandoned goroutines stays in memory, but counts as dropped.
         self.sched
             .upgrade()
             .filter(|sched| !sched.dead.load(Acquire))
@@ -420,13 +434,13 @@ impl fmt::Debug for Handle {
     }
 }
 
-/// Runs `f` as the main goroutine of a runtime made for it, with the defaults; see [`Runtime::run`].
+/// Runs `f` as the main goroutine of a new runtime with the defaults.
 ///
-/// Blocks the calling thread, or the goroutine it is called in. When `f` returns, the runtime is dropped and the goroutines it left
-/// behind are abandoned, as Go's are when main returns.
+/// Blocks the calling thread or goroutine. When `f` returns, the runtime is dropped and its other
+/// goroutines are abandoned, as in Go when main returns. See [`Runtime::run`].
 ///
 /// # Panics
-/// With the payload of `f`'s panic; if the runtime cannot be started.
+/// With the payload of `f`'s panic, or if the runtime cannot be started.
 ///
 /// ```
 /// let sum = gosched::run(|| {
@@ -447,14 +461,15 @@ where
     }
 }
 
-/// A main goroutine's result, on the stack of whoever waits for it.
+/// A main goroutine's result, on the stack of the caller that waits for it.
 struct Main<T> {
     slot: WaitSlot,
     result: UnsafeCell<Option<std::thread::Result<T>>>,
 }
 
 struct SendPtr<T>(*const T);
-// SAFETY: D2, points to the waiting caller's stack; used by one main goroutine.
+// SAFETY: D2: it points to the stack of the caller, which waits, and only one main goroutine uses
+// it.
 unsafe impl<T> Send for SendPtr<T> {}
 
 #[track_caller]
@@ -485,8 +500,8 @@ where
         core.has_run = true;
         core.starting += 1;
     }
-    // SAFETY: D2, this function does not return before the goroutine has ended or will never run again, so
-    // whatever `f` borrows outlives it.
+    // SAFETY: D2: this function does not return before the goroutine has ended or can never run
+    // again. So whatever `f` borrows outlives it.
     let spawned = unsafe { sched.spawn(how, task) };
     {
         let _rt = enter();
@@ -496,7 +511,7 @@ where
     }
     if let Err((error, task)) = spawned {
         drop(task);
-        // SAFETY: no goroutine took the reference.
+        // SAFETY: no goroutine was started, so its reference is still here.
         unsafe { Inner::release(inner) };
         panic!("gosched: cannot start the main goroutine: {error}");
     }
@@ -508,12 +523,12 @@ where
     match main.result.into_inner() {
         Some(Ok(value)) => value,
         Some(Err(payload)) => resume_unwind(payload),
-        None => unreachable!("a main goroutine answers before it completes the slot"),
+        None => unreachable!("a main goroutine stores its result before it completes the slot"),
     }
 }
 
-/// What a main goroutine does. If it calls `exit`, nobody is answered: the others go on, and when none is left the deadlock
-/// check says so.
+/// The body of a main goroutine. If it calls `exit`, `run` does not return and the other goroutines
+/// continue. When none is left, the deadlock check reports it.
 fn main_goroutine<T>(main: *const Main<T>, f: impl FnOnce() -> T) {
     let result = catch_unwind(AssertUnwindSafe(f));
     if let Err(payload) = &result
@@ -538,7 +553,8 @@ fn main_goroutine<T>(main: *const Main<T>, f: impl FnOnce() -> T) {
             g.sched().core.lock().runners -= 1;
         }
     }
-    // SAFETY: D2, the caller waits on the slot until we complete it, and nobody else writes.
+    // SAFETY: D2: the caller waits on the slot until it is completed here, and nothing else writes
+    // the result.
     unsafe {
         *(*main).result.get() = Some(result);
         (*main).slot.complete();

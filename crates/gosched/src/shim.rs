@@ -1,8 +1,13 @@
-//! What the concurrent algorithms stand on: atomics, the futex and the sizes of their rings.
+//! The basis of the concurrent algorithms: atomics, the futex and the sizes of rings.
 //!
-//! `sched/{runq,gstatus,pstatus,claim,nap,note,spin,slot,sudog,opens}.rs` import these names and nothing else from outside, `chan/` and
-//! `sched/waitq.rs` little else, so the crate `gosched-loom` can compile the very same files over loom's atomics and small rings
-//! and explore every interleaving. Nothing here decides anything.
+//! The crate `gosched-loom` replaces this file by loom's atomics and small rings. It compiles the
+//! same algorithm files and explores every interleaving. So these files import nothing else from
+//! outside:
+//!
+//! - `sched/model/{runq,gstatus,pstatus,claim,slot,sudog,opens}.rs`;
+//! - `sched/spin.rs`, `sched/monitor/nap.rs`, `base/note.rs`, `sync/*_word.rs`.
+//!
+//! `chan/` and `sched/waitq.rs` import little else. This file contains no policy.
 
 pub(crate) use std::cell::{Cell, UnsafeCell};
 pub(crate) use std::sync::atomic::{
@@ -16,13 +21,13 @@ use crate::sys;
 /// Slots of a P's local run queue (R1). A power of two.
 pub(crate) const RING: usize = 256;
 
-/// Positions of one block of an unbounded channel, its link included.
+/// Positions in one block of an unbounded channel, including its link.
 pub(crate) const BLOCK_LAP: usize = 32;
 
-/// Looks at the word of a wait that somebody is about to finish, before its waiter sleeps after all.
+/// How often a waiter checks a claimed wait word before it sleeps. The claimer is about to finish.
 pub(crate) const LATE_TURNS: u32 = 64;
 
-/// One turn of a wait for another CPU that is certain to finish within nanoseconds.
+/// One turn of a wait for another CPU that certainly finishes within nanoseconds.
 #[inline]
 pub(crate) fn spin_hint() {
     std::hint::spin_loop();
@@ -34,7 +39,7 @@ pub(crate) fn yield_thread() {
     sys::sched_yield();
 }
 
-/// One turn of a wait for somebody who is about to finish, but whom the kernel may have descheduled meanwhile.
+/// One turn of a wait for a thread that is about to finish, but may be descheduled by the kernel.
 #[inline]
 pub(crate) fn snooze(turns: &mut u32) {
     if *turns < 64 {
@@ -45,10 +50,10 @@ pub(crate) fn snooze(turns: &mut u32) {
     }
 }
 
-/// The StoreLoad barrier after a read-modify-write that this thread has just made.
+/// The StoreLoad barrier after a read-modify-write of this thread.
 ///
-/// On x86-64 every locked instruction is a full barrier already, so only the compiler must be held back;
-/// elsewhere it is a real fence.
+/// On x86-64 every locked instruction is a full barrier, so only the compiler needs a fence.
+/// Elsewhere it is a real fence.
 #[inline]
 pub(crate) fn fence_after_rmw() {
     if cfg!(target_arch = "x86_64") {
@@ -58,18 +63,19 @@ pub(crate) fn fence_after_rmw() {
     }
 }
 
-/// The cheap side of a barrier that somebody else pays for: the compiler keeps the order, `heavy_barrier` makes the CPUs keep it.
+/// The cheap side of an asymmetric barrier: only the compiler keeps the order here. The
+/// `heavy_barrier` of the other side makes the CPUs keep it.
 #[inline]
 pub(crate) fn light_barrier() {
     std::sync::atomic::compiler_fence(SeqCst);
 }
 
-/// A full barrier here and on every thread of the process that runs; false: the system refuses it.
+/// A full barrier here and on every running thread of the process. False: the system refuses it.
 pub(crate) fn heavy_barrier() -> bool {
     sys::membarrier()
 }
 
-/// An illegal edge of the G state machine (G0): a bug of the runtime, never the user's.
+/// Reports an illegal edge of the G state machine (G0), which is a bug of the runtime.
 #[cold]
 #[inline(never)]
 pub(crate) fn illegal_edge(from: u32, to: u32, found: u32) -> ! {
@@ -86,8 +92,8 @@ impl Futex {
         Futex(AtomicU32::new(value))
     }
 
-    /// Sleeps while the word is `expected`, until woken or until `deadline_ns` (monotonic); returns
-    /// false only when the deadline has passed. May return early for no reason.
+    /// Sleeps while the word is `expected`, until a wake-up or until `deadline_ns` (monotonic).
+    /// Returns false only after the deadline. May return early without a reason.
     pub(crate) fn wait(&self, expected: u32, deadline_ns: Option<u64>) -> bool {
         !matches!(
             sys::futex_wait(&self.0, expected, deadline_ns),
@@ -95,8 +101,8 @@ impl Futex {
         )
     }
 
-    /// Wakes one sleeper of the word at `this`, which may already be gone: the kernel compares
-    /// addresses only, so a stale one costs a spurious wake-up at most.
+    /// Wakes one sleeper of the word at `this`. The word may be freed already: the kernel only
+    /// compares addresses, so a stale address causes at most a spurious wake-up.
     pub(crate) fn wake_one(this: *const Futex) {
         sys::futex_wake_ptr(this.cast(), 1);
     }

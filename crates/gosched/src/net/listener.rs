@@ -15,8 +15,8 @@ use crate::sys;
 
 /// A socket that accepts TCP connections, for goroutines and plain threads.
 ///
-/// Binding, accepting and iterating over [`incoming`](TcpListener::incoming) block as described
-/// there. Nothing else blocks. See [`std::net::TcpListener`].
+/// Only [`bind`](TcpListener::bind), [`accept`](TcpListener::accept) and
+/// [`incoming`](TcpListener::incoming) can block. See [`std::net::TcpListener`].
 ///
 /// ```
 /// use gosched::net::{TcpListener, TcpStream};
@@ -182,7 +182,7 @@ impl TcpListener {
         ///
         /// # Errors
         /// Always an error of the system.
-        #[deprecated(note = "this must be set before the socket is bound, when there is no listener yet")]
+        #[deprecated(note = "this setting works only before the socket is bound")]
         #[allow(deprecated)]
         fn set_only_v6(&self, only_v6: bool) -> io::Result<()>;
 
@@ -190,7 +190,7 @@ impl TcpListener {
         ///
         /// # Errors
         /// Errors of the system.
-        #[deprecated(note = "this must be set before the socket is bound, when there is no listener yet")]
+        #[deprecated(note = "this setting works only before the socket is bound")]
         #[allow(deprecated)]
         fn only_v6(&self) -> io::Result<bool>;
 

@@ -13,8 +13,7 @@ use crate::sched::sources::netpoll::{Desc, Side};
 
 /// A UDP socket, for goroutines and plain threads.
 ///
-/// Binding, connecting, receiving and sending block as described there. Nothing else blocks. See
-/// [`std::net::UdpSocket`].
+/// Only binding, connecting, receiving and sending can block. See [`std::net::UdpSocket`].
 ///
 /// ```
 /// use gosched::net::UdpSocket;

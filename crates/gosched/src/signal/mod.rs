@@ -50,14 +50,14 @@ use crate::sched::life::forked;
 /// closed. Until then:
 /// - The default action of the signal does not happen. A signal that was ignored is received.
 /// - A handler that the program installed before is called as well.
-/// - Programs that are executed meanwhile start with the default action.
+/// - Programs that the process executes (`exec`) start with the default action.
 ///
 /// When the drop of the last receiver returns, the previous action is restored.
 ///
-/// Every `notify` channel with a signal gets its value. Clones share one channel, so one of them
-/// receives the value. A value means that the signal has arrived at least once since the last such
-/// value was received. The channel holds at most one value of each signal, in order of arrival. So
-/// a slow receiver delays no other, and misses no signal.
+/// Every channel that was created for a signal gets its value. Clones share one channel, so one of
+/// them receives the value. A value means that the signal has arrived at least once since the last
+/// such value was received. The channel holds at most one value of each signal, in order of
+/// arrival. So a slow receiver delays no other, and misses no signal.
 ///
 /// This function never blocks. The receiver is an ordinary one and works in
 /// [`select!`](crate::chan::select). Waiting for a signal is never a deadlock: while there is a
@@ -83,6 +83,7 @@ use crate::sched::life::forked;
 /// - For SIGSEGV, SIGBUS, SIGFPE and SIGILL, which are faults of the thread that gets them.
 /// - For 32 and 33, which libc uses itself.
 /// - If the system refuses the thread that delivers signals.
+///
 /// [`Runtime::shutdown`]: crate::Runtime::shutdown
 ///
 /// ```
@@ -132,7 +133,7 @@ fn check(signal: i32) {
     let because = match signal {
         ..1 | 65.. => "there is no such signal: they are numbered from 1 to 64",
         libc::SIGKILL | libc::SIGSTOP => {
-            "SIGKILL and SIGSTOP cannot be caught; a program can receive SIGTERM and SIGTSTP instead"
+            "SIGKILL and SIGSTOP cannot be caught; a program can receive SIGTERM and SIGTSTP"
         }
         libc::SIGSEGV | libc::SIGBUS | libc::SIGFPE | libc::SIGILL => {
             "SIGSEGV, SIGBUS, SIGFPE and SIGILL are faults of the thread that gets them, and must \

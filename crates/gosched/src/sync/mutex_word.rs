@@ -71,7 +71,7 @@ pub(crate) struct Locker {
 }
 
 impl LockWord {
-    /// Acquires a lock that is free and has no waiters.
+    /// Acquires the lock if the word is 0: free, without waiters or other bits.
     #[inline]
     pub(crate) fn lock_fast(&self) -> bool {
         // ORDER: Acquire; pairs with the Release of `unlock_fast`, `unlock` and `release` (U10).
@@ -155,7 +155,7 @@ impl LockWord {
         self.0.fetch_and(!STARVING, Relaxed);
     }
 
-    /// Releases the lock if it has no waiters. The caller holds the lock.
+    /// Releases the lock if no bit but LOCKED is set. The caller holds the lock.
     #[inline]
     pub(crate) fn unlock_fast(&self) -> bool {
         // ORDER: Release; pairs with the Acquire of `lock_fast` and `acquire`.

@@ -114,7 +114,7 @@ fn unlock_write_slow(word: &LockWord) {
 /// The lock without the data it guards.
 struct RawRwLock {
     word: LockWord,
-    /// The goroutine of the writer.
+    /// Names the writer's goroutine, for dumps.
     owner: Owner,
 }
 

@@ -409,7 +409,8 @@ pub(crate) fn with_current<R>(what: &str, f: impl FnOnce(&Sched) -> R) -> R {
         // A running goroutine keeps its runtime alive, on whichever thread it runs.
         Some(m) => f(m.sched()),
         None => panic!(
-            "gosched::{what} called outside a goroutine: start one with gosched::run or #[gosched::main], or use a Runtime or Handle"
+            "gosched::{what} called outside a goroutine: start one with gosched::run or \
+             #[gosched::main], or use a Runtime or Handle"
         ),
     }
 }

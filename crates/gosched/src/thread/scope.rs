@@ -37,7 +37,8 @@ impl ScopeData {
     }
 
     pub(super) fn leave(&self) {
-        // ORDER: AcqRel; the caller that finds the scope empty sees what the goroutines did.
+        // ORDER: AcqRel; pairs with the Acquire in `scope`: the caller that finds the scope empty
+        // sees what the goroutines did.
         if self.running.fetch_sub(1, AcqRel) == 1 {
             self.empty.complete();
         }
@@ -151,8 +152,8 @@ where
         }
         // The call can neither return nor unwind: the goroutine's borrows would be freed under it.
         crate::base::fatal::throw(
-            "a scope cannot end: the runtime of one of its goroutines was dropped while the goroutine waited; \
-             drop the runtime after the scope, or use Runtime::shutdown",
+            "a scope cannot end: the runtime of one of its goroutines was dropped while the \
+             goroutine waited; drop the runtime after the scope, or use Runtime::shutdown",
         );
     }
     match result {

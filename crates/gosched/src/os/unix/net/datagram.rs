@@ -15,7 +15,7 @@ use crate::sched::sources::netpoll::{Desc, Side};
 
 /// A Unix domain datagram socket, for goroutines and plain threads.
 ///
-/// Binding, connecting, receiving and sending block as described there. Nothing else blocks. See
+/// Only binding, connecting, receiving and sending can block. See
 /// [`std::os::unix::net::UnixDatagram`].
 ///
 /// ```
@@ -168,7 +168,7 @@ impl UnixDatagram {
     /// Sends a datagram to the socket at `path`.
     ///
     /// Blocks the calling goroutine or plain thread while the receiver's queue is full. The kernel
-    /// does not report the end of that, so the call retries every 5 milliseconds or more often. For
+    /// does not report the end of that, so the call retries at least every 5 milliseconds. For
     /// a connected socket the kernel reports it. See the example of [`bind`](UnixDatagram::bind).
     ///
     /// # Errors

@@ -17,8 +17,8 @@ use crate::sys;
 ///
 /// Dropping it does not delete its file. See the example of [`UnixStream`].
 ///
-/// Binding, accepting and iterating over [`incoming`](UnixListener::incoming) block as described
-/// there. Nothing else blocks. See [`std::os::unix::net::UnixListener`].
+/// Only [`bind`](UnixListener::bind), [`accept`](UnixListener::accept) and
+/// [`incoming`](UnixListener::incoming) can block. See [`std::os::unix::net::UnixListener`].
 pub struct UnixListener {
     // Fields in this order: the poller's state must outlive the descriptor.
     inner: std_net::UnixListener,

@@ -53,7 +53,7 @@ impl UnixStream {
     /// Connects to the socket at `path`.
     ///
     /// Blocks the calling goroutine or plain thread while the listener's queue is full. The kernel
-    /// does not report the end of that, so the call retries every 5 milliseconds or more often. See
+    /// does not report the end of that, so the call retries at least every 5 milliseconds. See
     /// the example of [`UnixStream`].
     ///
     /// # Errors
