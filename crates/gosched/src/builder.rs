@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use crate::base::chaos;
 use crate::runtime::Runtime;
+pub use crate::sched::config::Deadlock;
+use crate::sched::config::{Config, Hook};
 use crate::sched::life::deadlock::DeadlockReport;
 use crate::sched::life::forked;
 use crate::sched::monitor::preempt;
@@ -37,50 +39,6 @@ const THREADS_MAX: usize = i32::MAX as usize;
 const MAX_LOOKUPS: u32 = 500;
 /// The largest `max_lookups`.
 const LOOKUPS_MAX: usize = i32::MAX as usize;
-
-/// When the runtime reports a deadlock: all goroutines are asleep and none can be woken.
-///
-/// ```
-/// let runtime = gosched::Runtime::builder().deadlock(gosched::Deadlock::Off).build().unwrap();
-/// # drop(runtime);
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Deadlock {
-    /// When every runtime of the process is asleep, and no other live thread could wake a
-    /// goroutine.
-    #[default]
-    Auto,
-    /// When every runtime of the process is asleep, even if other threads are alive. For tests.
-    Closed,
-    /// Never.
-    Off,
-}
-
-/// The function of `on_deadlock`.
-pub(crate) type Hook = Arc<dyn Fn(&DeadlockReport) + Send + Sync>;
-
-/// A checked configuration.
-pub(crate) struct Config {
-    pub(crate) name: Option<Box<str>>,
-    pub(crate) procs: u32,
-    pub(crate) stack_class: u8,
-    /// The size class of the main goroutine.
-    pub(crate) main_class: u8,
-    pub(crate) max_threads: u32,
-    pub(crate) max_lookups: u32,
-    pub(crate) deadlock: Deadlock,
-    /// Moves to `Sched::hook` when the runtime is created.
-    pub(crate) on_deadlock: Option<Hook>,
-    pub(crate) has_hook: bool,
-    pub(crate) panic_abort: bool,
-    pub(crate) mprotect_guards: bool,
-    pub(crate) tls: Room,
-    pub(crate) schedtrace_ms: Option<u64>,
-    pub(crate) scheddetail: bool,
-    /// Whether goroutines are preempted by a signal, and by which one.
-    pub(crate) preemption: bool,
-    pub(crate) preemption_signal: i32,
-}
 
 /// Configures a [`Runtime`].
 ///

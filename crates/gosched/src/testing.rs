@@ -68,7 +68,7 @@ pub fn illegal_status_change() {
 /// Pretends to run user code inside the runtime, which debug builds must detect (D9).
 pub fn user_code_inside_the_runtime() {
     let _rt = crate::sched::park::enter();
-    crate::sched::park::assert_user_context();
+    crate::sched::model::current::assert_user_context();
 }
 
 /// Enters and leaves the runtime, as every call into it does.

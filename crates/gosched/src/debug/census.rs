@@ -269,7 +269,7 @@ fn judge_place(head: &Head, report: &mut Report) {
     );
     if matches!(status, Status::Waiting | Status::Leaked) {
         let g = head.g;
-        let has_way = g.wait_ops.get().is_some() && g.wait_reason() != WaitReason::None;
+        let has_way = g.wait_ops().is_some() && g.wait_reason() != WaitReason::None;
         report.expect(
             has_way,
             "G4",
@@ -363,7 +363,7 @@ fn judge_bonds(head: &Head, sched: &Sched, report: &mut Report) {
         format_args!("goroutine {id} has its Scan bit left set"),
     );
     report.expect(
-        std::ptr::eq(g.sched.get(), sched),
+        std::ptr::eq(g.sched(), sched),
         "GF",
         format_args!("goroutine {id} belongs to another runtime"),
     );

@@ -314,7 +314,7 @@ fn check_ms(sched: &Sched, core: &Core, report: &mut Report) {
         all += 1;
         let id = m.id.get();
         report.expect(
-            std::ptr::eq(m.sched.get(), sched),
+            std::ptr::eq(m.sched(), sched),
             "MG",
             format_args!("M{id} is on the list of another runtime"),
         );

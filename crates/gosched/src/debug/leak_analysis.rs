@@ -243,7 +243,7 @@ impl Survey {
 
     /// What it would take to wake `g`, which is held by its Scan bit.
     fn ties(&mut self, sched: &Sched, g: Gp, at: u32) -> Ties {
-        let Some(ops) = g.wait_ops.get().filter(|ops| ops.is_open) else {
+        let Some(ops) = g.wait_ops().filter(|ops| ops.is_open) else {
             return Ties::Free;
         };
         if g.is_cancelled() {

@@ -37,7 +37,7 @@ pub(super) enum Target {
 /// # Safety
 /// `g` is held asleep: by the Scan bit over Waiting or Leaked, or in a stopped world. The reference is good until it is let go.
 pub(super) unsafe fn waiter_of<'a>(g: Gp) -> Option<&'a Waiter> {
-    let is_waiter = g.wait_ops.get()?.arg == WaitArg::Waiter;
+    let is_waiter = g.wait_ops()?.arg == WaitArg::Waiter;
     // SAFETY: PK, G6: the argument of such a wait lies on the stack of `g`, which does not go on.
     is_waiter.then(|| unsafe { &*g.wait_arg.get().cast::<Waiter>() })
 }

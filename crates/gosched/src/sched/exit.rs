@@ -7,10 +7,10 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::Sched;
-use super::park::{assert_user_context, drop_g, enter_m, left_switch, mcall};
+use super::park::{drop_g, enter_m, left_switch, mcall};
 use super::schedule::Next;
 use super::spawn::CREDITS;
-use crate::sched::model::current::current_m;
+use crate::sched::model::current::{assert_user_context, current_m};
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::p::{GFREE_KEEP, GFREE_MAX};
 use crate::sched::model::ptr::Gp;

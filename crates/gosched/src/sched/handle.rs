@@ -25,6 +25,9 @@ use crate::sched::model::ptr::{Gp, Ptr};
 use crate::sched::park::ready;
 use crate::sched::wait::{Awaiter, WaitSlot, enter_to_wake};
 
+/// In `G::handle`: a thread is taking a reference, for a few instructions.
+const HELD: usize = 1;
+
 const EMPTY: usize = 0;
 const TOKEN: usize = 1;
 /// Marks a waiter that is a thread's note.
@@ -54,6 +57,56 @@ pub(crate) enum Fate {
     /// The goroutine waits for ever. Other goroutines may still use, through it, what it borrows.
     /// So its scope can never end.
     Lost,
+}
+
+impl G {
+    /// Its `Inner`, without a reference: for the goroutine itself, or while it cannot finish (the world is stopped).
+    #[inline]
+    pub(crate) fn inner(&self) -> Option<NonNull<Inner>> {
+        // ORDER: Acquire; pairs with the Release that stored it.
+        NonNull::new(self.handle.load(Acquire).map_addr(|a| a & !HELD).cast())
+    }
+
+    /// A reference to its `Inner`, for another thread at any time. Inside the runtime.
+    pub(crate) fn share_inner(&self) -> Option<NonNull<Inner>> {
+        let inner = self.hold_inner(|inner| inner.map_addr(|a| a | HELD))?;
+        // SAFETY: D3, while the word is held the goroutine cannot give its reference up.
+        unsafe { inner.as_ref() }.retain();
+        // ORDER: Release; pairs with the Acquire of whoever waits for the bit.
+        self.handle.store(inner.as_ptr().cast(), Release);
+        Some(inner)
+    }
+
+    /// Takes the G's own reference out, for whoever ends the goroutine. Inside the runtime.
+    pub(crate) fn take_inner(&self) -> Option<NonNull<Inner>> {
+        self.hold_inner(|_| ptr::null_mut())
+    }
+
+    /// Replaces the word when nobody holds it; returns what it was.
+    fn hold_inner(&self, next: impl Fn(*mut ()) -> *mut ()) -> Option<NonNull<Inner>> {
+        loop {
+            let word = self.handle.load(Acquire);
+            if word.addr() & HELD != 0 {
+                std::hint::spin_loop();
+                continue;
+            }
+            let inner = NonNull::new(word)?;
+            // ORDER: AcqRel; the winner owns what the word stood for.
+            let swapped = self
+                .handle
+                .compare_exchange(word, next(word), AcqRel, Acquire);
+            if swapped.is_ok() {
+                return Some(inner.cast());
+            }
+        }
+    }
+
+    /// Its name, for dumps. As for [`G::inner`].
+    pub(crate) fn name(&self) -> Option<&str> {
+        // SAFETY: G2/D3, the G holds a reference to its `Inner` until it ends.
+        self.inner()
+            .and_then(|inner| unsafe { inner.as_ref() }.name())
+    }
 }
 
 /// The shared state of a thread handle.

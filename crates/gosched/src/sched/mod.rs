@@ -27,6 +27,7 @@
 //! Go's package-level variables are fields of [`Sched`], so a process can have several (D2). What Go calls
 //! `sched.lock` is the lock around [`Core`].
 
+pub(crate) mod config;
 pub(crate) mod exit;
 pub(crate) mod global;
 pub(crate) mod handle;
@@ -63,12 +64,15 @@ use crossbeam_utils::CachePadded;
 
 use self::spin::Spin;
 use crate::base::lock::{Lock, Rank};
-use crate::builder::{Config, Hook};
 use crate::net::lookup::Lookups;
+use crate::sched::config::{Config, Hook};
+use crate::sched::model::g::G;
 use crate::sched::model::gblock::GBlocks;
 use crate::sched::model::global_queue::GlobalQueue;
+use crate::sched::model::m::M;
 use crate::sched::model::p::{Counters, P};
-use crate::sched::model::ptr::{AtomicRef, Mp, Pp};
+use crate::sched::model::ptr::{AtomicRef, Home, Mp, Pp};
+use crate::sched::model::watch::{CallCounters, CallRoom, Claims, Strays, SysmonState};
 use crate::sched::sources::poller::Poller;
 use crate::sched::sources::timers::Timers;
 use crate::stack::Arena;
@@ -76,10 +80,6 @@ use crate::tls::Room;
 
 /// The most Ps a runtime can have.
 pub(crate) const PROCS_MAX: usize = 4096;
-/// Every so many scheduling decisions a P makes a fair one: the global queue comes first, and `next`
-/// loses its precedence over the ring (L4, U4).
-pub(crate) const FAIR_EVERY: u32 = 61;
-
 /// What the scheduler lock guards.
 pub(crate) struct Core {
     /// The global run queue (R7).
@@ -156,14 +156,14 @@ pub(crate) struct Sched {
     pub(crate) started_ns: u64,
     /// What happened off every P.
     pub(crate) outside: Counters,
-    pub(crate) sysmon: crate::sched::monitor::sysmon::State,
+    pub(crate) sysmon: SysmonState,
     /// The claim lock: whoever takes Ps away or sends signals holds it.
-    pub(crate) claims: Lock<crate::sched::monitor::retake::Claims>,
-    pub(crate) strays: crate::sched::monitor::stray::Strays,
-    pub(crate) calls: crate::sched::monitor::retake::CallCounters,
+    pub(crate) claims: Lock<Claims>,
+    pub(crate) strays: Strays,
+    pub(crate) calls: CallCounters,
     /// Threads wait with goroutines and no more can be spared (`bound`).
     pub(crate) at_limit: AtomicBool,
-    pub(crate) room: crate::sched::monitor::room::Room,
+    pub(crate) room: CallRoom,
     pub(crate) creator: threads::Creator,
     pub(crate) world: world::World,
     /// A drop has begun to give the goroutines up: what it finds running is left to the Ms that run it.
@@ -180,6 +180,31 @@ pub(crate) struct Sched {
     pub(crate) hook: std::sync::Mutex<Option<Hook>>,
     /// Registry link, under its lock.
     pub(crate) registry_next: model::word::Word<*const Sched>,
+}
+
+impl G {
+    /// Its runtime.
+    #[inline]
+    pub(crate) fn sched(&self) -> &Sched {
+        // SAFETY: D2, `GBlocks::take` stored the address of the Sched that owns the G's memory.
+        unsafe { &*self.home.get().cast() }
+    }
+}
+
+impl Sched {
+    /// Its address, as Gs and Ms keep it.
+    pub(crate) fn home(&self) -> *const Home {
+        std::ptr::from_ref(self).cast()
+    }
+}
+
+impl M {
+    /// Its runtime. Not for an M in the process-wide pool.
+    #[inline]
+    pub(crate) fn sched(&self) -> &Sched {
+        // SAFETY: D2, `be_m` stored the address of the Sched to which the M's thread holds a reference.
+        unsafe { &*self.home.get().cast() }
+    }
 }
 
 static NEXT_RUNTIME: AtomicU32 = AtomicU32::new(1);
@@ -240,12 +265,12 @@ impl Sched {
             now_ms: AtomicU32::new(0),
             started_ns: now,
             outside: Counters::default(),
-            sysmon: crate::sched::monitor::sysmon::State::new(),
-            claims: Lock::new(Rank::Claims, crate::sched::monitor::retake::Claims::new()),
-            strays: crate::sched::monitor::stray::Strays::default(),
-            calls: crate::sched::monitor::retake::CallCounters::default(),
+            sysmon: SysmonState::new(),
+            claims: Lock::new(Rank::Claims, Claims::new()),
+            strays: Strays::default(),
+            calls: CallCounters::default(),
             at_limit: AtomicBool::new(false),
-            room: crate::sched::monitor::room::Room::new(),
+            room: CallRoom::new(),
             creator: threads::Creator::new(),
             world: world::World::new(),
             is_given_up: AtomicBool::new(false),

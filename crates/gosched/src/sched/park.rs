@@ -17,20 +17,30 @@ use super::waitq::{PassOn, pass_on_given};
 use crate::base::chaos;
 use crate::base::lock::{Held, ranks};
 use crate::sched::model::current::current_m;
-use crate::sched::model::g::WaitReason;
+use crate::sched::model::g::{G, WaitReason};
 use crate::sched::model::gstatus::Status;
-use crate::sched::model::m::{BLOCK, LET_GO, PreemptOff, YIELD};
+use crate::sched::model::m::{BLOCK, LET_GO, M, PreemptOff, YIELD};
 use crate::sched::model::ptr::{Gp, Mp};
 use crate::sched::model::switch;
-use crate::sched::model::word::Plain;
 use crate::sched::worker::{G0, Inside, Worker};
 use crate::sched::{Core, Sched};
 
 /// What g0 does with a goroutine that has left its stack.
 pub(crate) type Mcall = fn(&Sched, &mut G0, Gp) -> Next;
 
-// SAFETY: a function pointer or null: one word without padding.
-unsafe impl Plain for Option<Mcall> {}
+impl M {
+    fn set_mcall(&self, f: Mcall) {
+        self.mcall.set(f as *const ());
+    }
+
+    /// What the goroutine that has just left wants of g0.
+    #[inline]
+    pub(crate) fn take_mcall(&self) -> Option<Mcall> {
+        let f = self.mcall.replace(std::ptr::null());
+        // SAFETY: `set_mcall` alone stores here: null or an `Mcall`, of which a pointer has the size.
+        unsafe { std::mem::transmute::<*const (), Option<Mcall>>(f) }
+    }
+}
 
 /// What the argument of a wait points to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,6 +71,21 @@ pub(crate) struct WaitOps {
     pub(crate) withdraw: unsafe fn(Gp, *const c_void) -> bool,
     /// For a wait in queues: passes on what the goroutine was given, when its runtime is dropped before it goes on.
     pub(crate) pass_on: Option<PassOn>,
+}
+
+impl G {
+    /// How it waits, while Waiting.
+    #[inline]
+    pub(crate) fn wait_ops(&self) -> Option<&'static WaitOps> {
+        // SAFETY: `set_wait_ops` alone stores here: null or a static `WaitOps`.
+        unsafe { self.wait_way.get().cast::<WaitOps>().as_ref() }
+    }
+
+    #[inline]
+    pub(crate) fn set_wait_ops(&self, ops: Option<&'static WaitOps>) {
+        let way = ops.map_or(std::ptr::null(), std::ptr::from_ref);
+        self.wait_way.set(way.cast());
+    }
 }
 
 /// Being inside the runtime, until dropped. No switch happens meanwhile, so its M stays the same.
@@ -208,19 +233,6 @@ impl Drop for NoPreempt {
     }
 }
 
-/// D9: user code is about to run; it must not find itself inside the runtime.
-#[inline]
-pub(crate) fn assert_user_context() {
-    if cfg!(debug_assertions) {
-        ranks::assert_none("user code");
-        if let Some(m) = current_m()
-            && (m.claim.depth() != 0 || crate::sched::model::current::on_g0(m))
-        {
-            crate::base::fatal::throw("user code inside the runtime");
-        }
-    }
-}
-
 /// Leaves the goroutine's stack for g0, which calls `f` with it; returns when the goroutine is next run, with its M then.
 #[inline]
 pub(crate) fn mcall(m: Mp, f: Mcall) -> Mp {
@@ -234,7 +246,7 @@ pub(crate) fn mcall(m: Mp, f: Mcall) -> Mp {
     debug_assert!(crate::tls::is_home(m, g), "D6: on another FS than its own");
     debug_assert_eq!(m.claim.depth(), 1, "a switch happens at depth 1");
     ranks::assert_none("switch");
-    m.mcall.set(Some(f));
+    m.set_mcall(f);
     switch::suspend(m, g)
 }
 
@@ -263,7 +275,7 @@ pub(crate) unsafe fn park_in(rt: Entered, ops: &'static WaitOps, arg: *const c_v
     super::locked::bind_if_panicking(m, g);
     g.set_waiting(ops.reason, m.sched().coarse_ms());
     g.wait_arg.set(arg);
-    g.wait_ops.set(Some(ops));
+    g.set_wait_ops(Some(ops));
     left_switch(mcall(m, park_m));
 }
 
@@ -272,7 +284,7 @@ fn park_m(_: &Sched, g0: &mut G0, g: Gp) -> Next {
     if let Some(w) = g0.worker() {
         w.p().counters.parks.add(1);
     }
-    let Some(ops) = g.wait_ops.get() else {
+    let Some(ops) = g.wait_ops() else {
         crate::base::fatal::throw("park without a way to wait")
     };
     let arg = g.wait_arg.get();
@@ -328,7 +340,7 @@ pub(crate) fn ready_in(rt: &Entered, g: Gp) {
 #[cold]
 #[inline(never)]
 pub(crate) fn pass_on(g: Gp) {
-    if let Some(ops) = g.wait_ops.get() {
+    if let Some(ops) = g.wait_ops() {
         // SAFETY: D2, the goroutine is Waiting, or Runnable since its last wait, on a stack that is never freed; nobody runs it.
         unsafe { pass_on_given(ops, g.wait_arg.get()) };
     }

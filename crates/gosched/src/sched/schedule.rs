@@ -18,12 +18,13 @@ use crate::base::lock::ranks;
 use crate::sched::model::g::{GQueue, STARTED};
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::m::{BLOCK, YIELD};
+use crate::sched::model::p::FAIR_EVERY;
 use crate::sched::model::p::{Fair, PStatus, gp};
 use crate::sched::model::ptr::Gp;
 use crate::sched::model::switch;
 use crate::sched::sources::timers::EXPIRE_MAX;
 use crate::sched::worker::{G0, Worker};
-use crate::sched::{FAIR_EVERY, Sched, spin};
+use crate::sched::{Sched, spin};
 use crate::stack::Stack;
 use crate::sys;
 
@@ -80,7 +81,7 @@ impl Sched {
             };
             last = Some(g);
             self.execute(g0, g, inherits);
-            next = match g0.m().mcall.take() {
+            next = match g0.m().take_mcall() {
                 Some(f) => f(self, g0, g),
                 None => crate::base::fatal::throw("a goroutine left without saying why"),
             };

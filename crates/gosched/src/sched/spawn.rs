@@ -175,7 +175,7 @@ impl Sched {
             unsafe { &*how.thread }.set_goroutine(self.id, id);
         }
         // ORDER: Release; pairs with the Acquire in `G::name`.
-        g.thread.store(how.thread, Release);
+        g.handle.store(how.thread.cast(), Release);
     }
 
     /// A Dead G with a stack reserved for it.
@@ -216,7 +216,7 @@ impl Sched {
     #[inline(never)]
     fn refill_gs(&self, local: &Local) -> Result<Gp, Refused> {
         self.blocks
-            .take(self, GFREE_KEEP, |g| local.gfree.push(g))
+            .take(self.home(), GFREE_KEEP, |g| local.gfree.push(g))
             .map_err(Refused::NoG)?;
         local.gfree.pop().ok_or(Refused::Closed)
     }
@@ -225,7 +225,7 @@ impl Sched {
         self.arena.reserve(class, 1).map_err(Refused::NoStack)?;
         let mut taken = None;
         self.blocks
-            .take(self, 1, |g| taken = Some(g))
+            .take(self.home(), 1, |g| taken = Some(g))
             .map_err(Refused::NoG)
             .and_then(|()| taken.ok_or(Refused::Closed))
             .inspect_err(|_| self.arena.unreserve(class, 1))

@@ -31,11 +31,12 @@ use crate::sched::model::claim::Found;
 use crate::sched::model::current::current_m;
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::m::BLOCK;
-use crate::sched::model::p::{PStatus, acquire_p};
+use crate::sched::model::p::PStatus;
 use crate::sched::model::ptr::{Gp, Mp, Pp};
 use crate::sched::park::{drop_g, enter_m, leave, mcall};
 use crate::sched::schedule::Next;
 use crate::sched::worker::G0;
+use crate::sched::worker::acquire_p;
 use crate::tls;
 
 /// Runs `f`, which may block its thread, and hands the processor to other goroutines meanwhile.

@@ -24,14 +24,15 @@ use std::time::{Duration, Instant};
 
 use super::Sched;
 use super::park;
-use crate::builder::{Config, Deadlock};
 use crate::runtime::Runtime;
+use crate::sched::config::{Config, Deadlock};
 use crate::sched::model::current::current_g;
 use crate::sched::model::g::GQueue;
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::m::{M, PreemptOff};
-use crate::sched::model::p::{acquire_p, gp};
+use crate::sched::model::p::gp;
 use crate::sched::model::ptr::{Gp, Mp, Pp, Ptr};
+use crate::sched::worker::acquire_p;
 use crate::sched::worker::{G0, Worker};
 use crate::stack::class_for;
 
@@ -68,7 +69,10 @@ pub(super) fn still(procs: u32) -> Box<Sched> {
 /// A Dead G of a still scheduler.
 fn dead_g(sched: &Sched) -> Gp {
     let mut taken = None;
-    sched.blocks.take(sched, 1, |g| taken = Some(g)).unwrap();
+    sched
+        .blocks
+        .take(sched.home(), 1, |g| taken = Some(g))
+        .unwrap();
     taken.unwrap()
 }
 
@@ -88,7 +92,7 @@ fn runnable_gs(sched: &Sched, n: usize) -> Vec<Gp> {
 fn new_m(sched: &Sched) -> Mp {
     // SAFETY: GF, leaked.
     let m: Mp = unsafe { Ptr::new(NonNull::from(Box::leak(Box::new(M::new())))) };
-    m.sched.set(sched);
+    m.home.set(sched.home());
     m
 }
 

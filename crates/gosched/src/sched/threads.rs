@@ -299,7 +299,7 @@ fn be_no_m(sched: &Sched, errno: Errno) {
 /// Runs goroutines until the M is told to end.
 fn be_m(sched: &Arc<Sched>, signal_stack: sys::SigStack) {
     let m = registry::take_m();
-    m.sched.set(Arc::as_ptr(sched));
+    m.home.set(sched.home());
     m.signal_lo.set(signal_stack.base());
     m.signal_hi.set(signal_stack.top());
     tls::prepare_thread();

@@ -9,9 +9,9 @@ use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::task::Waker;
 
-use super::park::{Entered, WaitArg, WaitOps, assert_user_context, enter, park, ready};
+use super::park::{Entered, WaitArg, WaitOps, enter, park, ready};
 use crate::base::note::Note;
-use crate::sched::model::current::current_g;
+use crate::sched::model::current::{assert_user_context, current_g};
 use crate::sched::model::g::{G, WaitReason};
 use crate::sched::model::ptr::{Gp, Ptr};
 use crate::sched::model::slot::SlotWord;

@@ -16,10 +16,10 @@
 
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use crate::sched::model::g::G;
-use crate::sched::model::p::{Local, P, acquire_p, release_p};
+use crate::sched::model::p::{Local, P, PStatus};
 use crate::sched::model::ptr::{Mp, Pp};
 use crate::sched::model::runq::Owner;
 use crate::tls;
@@ -156,6 +156,31 @@ impl<'a> Worker<'a> {
         // SAFETY: GF, a P lives as long as its runtime, and the M's thread keeps that alive (D2).
         unsafe { self.p.non_null().as_ref() }
     }
+}
+
+/// Binds P and M, both ways (P1).
+#[inline]
+pub(crate) fn acquire_p(m: Mp, p: Pp) {
+    debug_assert!(m.p.load(Relaxed).is_none() && p.m.load(Relaxed).is_none());
+    debug_assert_eq!(p.status(), PStatus::Idle);
+    m.p.store(Some(p), Release);
+    p.m.store(Some(m), Release);
+    p.set_status(PStatus::Running);
+    m.sched().wake_sysmon_if_asleep();
+}
+
+/// Unbinds M's P and leaves it Idle, in the caller's hands.
+///
+/// # Safety
+/// This thread is `m`'s, and no `Worker` of it is alive.
+#[inline]
+pub(crate) unsafe fn release_p(m: Mp) -> Pp {
+    let p = m.p();
+    debug_assert_eq!(p.m.load(Relaxed), Some(m), "P1");
+    m.p.store(None, Release);
+    p.m.store(None, Release);
+    p.set_status(PStatus::Idle);
+    p
 }
 
 #[cfg(test)]

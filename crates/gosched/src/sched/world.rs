@@ -19,8 +19,9 @@ use crate::base::note::Note;
 use crate::sched::model::current::current_m;
 use crate::sched::model::g::GQueue;
 use crate::sched::model::m::{PreemptOff, YIELD};
-use crate::sched::model::p::{P, PStatus, STACKS_MAX, acquire_p, gp, release_p};
+use crate::sched::model::p::{P, PStatus, STACKS_MAX, gp};
 use crate::sched::model::ptr::{Mp, Pp, Ptr};
+use crate::sched::worker::{acquire_p, release_p};
 use crate::sys;
 
 /// How long the leader waits before it asks again.

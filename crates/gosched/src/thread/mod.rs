@@ -235,8 +235,8 @@ fn current_inner() -> NonNull<Inner> {
     unsafe { inner.as_ref() }.set_goroutine(g.sched().id, g.id());
     // Only the goroutine itself stores here while the pointer is null.
     let stored = g
-        .thread
-        .compare_exchange(ptr::null_mut(), inner.as_ptr(), AcqRel, Acquire);
+        .handle
+        .compare_exchange(ptr::null_mut(), inner.as_ptr().cast(), AcqRel, Acquire);
     debug_assert!(stored.is_ok());
     inner
 }

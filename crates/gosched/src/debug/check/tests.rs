@@ -6,12 +6,12 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
 use super::*;
-use crate::builder::{Config, Deadlock};
+use crate::sched::config::{Config, Deadlock};
 use crate::sched::model::g::WaitReason;
 use crate::sched::model::m::M;
 use crate::sched::model::ptr::{Gp, Mp, Pp, Ptr};
+use crate::sched::model::timer::NOWHERE;
 use crate::sched::park::{WaitArg, WaitOps};
-use crate::sched::sources::timers::NOWHERE;
 use crate::sched::worker::Worker;
 use crate::stack::class_for;
 
@@ -42,7 +42,7 @@ fn still(procs: u32) -> &'static Sched {
 /// A Dead G on no list.
 fn dead_g(sched: &Sched) -> Gp {
     let mut taken = None;
-    let took = sched.blocks.take(sched, 1, |g| taken = Some(g));
+    let took = sched.blocks.take(sched.home(), 1, |g| taken = Some(g));
     took.expect("memory");
     taken.expect("one was asked for")
 }
@@ -71,7 +71,7 @@ fn waiting_g(sched: &Sched) -> Gp {
     };
     let g = runnable_g(sched);
     g.set_waiting(WaitReason::Park, 0);
-    g.wait_ops.set(Some(&WAYS));
+    g.set_wait_ops(Some(&WAYS));
     g.set_stack(Some(sched.arena.take(sched.stack_class)));
 
     g.status.transition(Status::Runnable, Status::Running);
@@ -141,7 +141,7 @@ fn to_next(sched: &Sched, p: u32, g: Gp) {
 fn new_m(sched: &Sched) -> Mp {
     // SAFETY: GF, leaked.
     let m: Mp = unsafe { Ptr::new(NonNull::from(Box::leak(Box::new(M::new())))) };
-    m.sched.set(sched);
+    m.home.set(sched.home());
     let mut core = sched.core.lock();
     core.link_m(m);
     core.mcount += 1;
@@ -322,7 +322,7 @@ fn i2_one_that_is_not_runnable_is_queued() {
 
 #[test]
 fn g4_it_waits_on_nothing() {
-    assert_eq!(stopped(|sched| waiting_g(sched).wait_ops.set(None)), ["G4"]);
+    assert_eq!(stopped(|sched| waiting_g(sched).set_wait_ops(None)), ["G4"]);
     let found = stopped(|sched| waiting_g(sched).set_waiting(WaitReason::Sleep, 0));
     assert_eq!(found, ["G4"], "asleep without a timer");
 }

@@ -12,9 +12,9 @@ use std::fmt;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use crate::base::fatal;
-use crate::builder::Deadlock;
 use crate::debug::dump;
 use crate::sched::Sched;
+use crate::sched::config::Deadlock;
 use crate::sched::life::registry;
 use crate::sched::sources::netpoll;
 use crate::{signal, sys};

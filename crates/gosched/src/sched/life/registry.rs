@@ -193,7 +193,7 @@ pub(crate) fn every_m() -> impl Iterator<Item = Mp> {
 
 /// Back to the pool.
 pub(crate) fn give_m(m: Mp) {
-    m.sched.set(ptr::null());
+    m.home.set(ptr::null());
     m.tid.store(0, Relaxed);
     m.asked.store(0, Relaxed);
     m.claim.reset(0);

@@ -14,15 +14,16 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::time::Duration;
 
-use crate::builder::Hook;
 use crate::sched::Sched;
+use crate::sched::config::Hook;
 use crate::sched::handle::{Fate, Inner};
 use crate::sched::life::registry;
+use crate::sched::model::current::assert_user_context;
 use crate::sched::model::g::WaitReason;
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::m::PreemptOff;
 use crate::sched::model::ptr::Gp;
-use crate::sched::park::{assert_user_context, enter, no_preempt, pass_on};
+use crate::sched::park::{enter, no_preempt, pass_on};
 use crate::sched::wait::Awaiters;
 use crate::sched::waitq::pass_on_withdrawn;
 use crate::sys;
@@ -291,7 +292,7 @@ pub(crate) fn take_back(g: Gp) {
     // It may still run: then it finds that what its open sends were promised is refused.
     g.opens().refuse_all();
     if withdraw(g) {
-        if let Some(ops) = g.wait_ops.get() {
+        if let Some(ops) = g.wait_ops() {
             // SAFETY: D2, the goroutine stays Waiting for ever: its wake-up was the caller's.
             unsafe { pass_on_withdrawn(ops, g.wait_arg.get()) };
         }
@@ -313,7 +314,7 @@ pub(crate) fn withdraw(g: Gp) -> bool {
     if !g.status.begin_scan(Status::Waiting) {
         return false;
     }
-    let (ops, arg) = (g.wait_ops.get(), g.wait_arg.get());
+    let (ops, arg) = (g.wait_ops(), g.wait_arg.get());
     // SAFETY: G6, the Scan bit holds the goroutine, and it holds what it waits on.
     let ours = ops.is_some_and(|ops| unsafe { (ops.withdraw)(g, arg) });
     g.status.end_scan(Status::Waiting);

@@ -18,6 +18,7 @@ use std::ptr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicIsize, AtomicU8};
 
+use crate::base::lock::ranks;
 use crate::sched::model::m::M;
 use crate::sched::model::ptr::{Gp, Mp};
 
@@ -252,5 +253,18 @@ pub(crate) fn goroutine_sp() -> usize {
     match current_m() {
         Some(m) if on_curg(m) => sp(),
         _ => 0,
+    }
+}
+
+/// D9: user code is about to run; it must not find itself inside the runtime.
+#[inline]
+pub(crate) fn assert_user_context() {
+    if cfg!(debug_assertions) {
+        ranks::assert_none("user code");
+        if let Some(m) = current_m()
+            && (m.claim.depth() != 0 || on_g0(m))
+        {
+            crate::base::fatal::throw("user code inside the runtime");
+        }
     }
 }

@@ -12,17 +12,15 @@ use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::panic::Location;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64};
 
-use crate::sched::Sched;
-use crate::sched::handle::Inner;
+use crate::sched::model::current::assert_user_context;
 use crate::sched::model::gstatus::{Status, StatusWord};
 use crate::sched::model::opens::{OpenSend, OpenSends};
-use crate::sched::model::ptr::{AtomicRef, Gp, Mp};
+use crate::sched::model::ptr::{AtomicRef, Gp, Home, Mp};
+use crate::sched::model::timer::{NOWHERE, TimerWord};
 use crate::sched::model::word::Word;
-use crate::sched::park::WaitOps;
-use crate::sched::sources::timers::{NOWHERE, TimerWord};
 use crate::stack::Stack;
 
 /// Words of a closure that fit into the G itself.
@@ -31,9 +29,6 @@ const INLINE_WORDS: usize = 5;
 /// In `G::started`.
 pub(crate) const STARTED: u8 = 1;
 pub(crate) const ENDING: u8 = 2;
-
-/// In `G::thread`: somebody is taking a reference, for a few instructions.
-const HELD: usize = 1;
 
 /// Why a goroutine waits: printed in dumps, so Go's words where Go has them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -145,7 +140,7 @@ pub(crate) struct G {
     /// The M it is locked to (M6).
     pub(crate) lockedm: AtomicRef<crate::sched::model::m::M>,
     /// Its runtime.
-    pub(crate) sched: Word<*const Sched>,
+    pub(crate) home: Word<*const Home>,
     /// Bottom and top of its stack; 0 when it has none. While it has not begun and is on the global queue the bottom is its
     /// stamp there (`global_queue`).
     pub(crate) stack_lo: Word<usize>,
@@ -155,8 +150,8 @@ pub(crate) struct G {
     pub(crate) id: AtomicU64,
     pub(crate) parent: AtomicU64,
     pub(crate) site: Word<Option<&'static Location<'static>>>,
-    /// Its `Thread`, and packet if somebody may join; one reference is ours.
-    pub(crate) thread: AtomicPtr<Inner>,
+    /// Its thread handle (`sched/handle.rs`), null until it is needed; one reference is the G's.
+    pub(crate) handle: AtomicPtr<()>,
     /// Its timer (`timers`): the deadline or the claim, the P whose heap it is in, the slot it has there.
     pub(crate) timer: Word<TimerWord>,
     pub(crate) timer_p: AtomicU32,
@@ -173,8 +168,9 @@ pub(crate) struct G {
     pub(crate) is_senior: Word<bool>,
     /// Nested `blocking` calls.
     pub(crate) calls: Word<u16>,
-    /// What it waits on, while Waiting: how to take it off there, and the thing itself.
-    pub(crate) wait_ops: Word<Option<&'static WaitOps>>,
+    /// What it waits on, while Waiting: how to take it off there (a `WaitOps`, or null), and the thing
+    /// itself.
+    pub(in crate::sched) wait_way: Word<*const ()>,
     pub(crate) wait_arg: Word<*const c_void>,
 
     /// The table of the closure, until the goroutine starts; after that its open sends.
@@ -206,7 +202,7 @@ pub(crate) struct Unrun {
 
 impl Drop for Unrun {
     fn drop(&mut self) {
-        crate::sched::park::assert_user_context();
+        assert_user_context();
         // SAFETY: D3, the closure lies here and nowhere else, and nobody has run it.
         unsafe { (self.vtable.drop)(self.data.as_mut_ptr().cast()) };
     }
@@ -354,13 +350,6 @@ impl G {
         self.id.load(Relaxed)
     }
 
-    /// The runtime it belongs to.
-    #[inline]
-    pub(crate) fn sched(&self) -> &Sched {
-        // SAFETY: D2, a G lies in memory that its Sched owns, so the Sched is there.
-        unsafe { &*self.sched.get() }
-    }
-
     #[inline]
     pub(crate) fn stack(&self) -> Option<Stack> {
         (self.stack_hi.get() != 0)
@@ -409,54 +398,6 @@ impl G {
     #[inline]
     pub(crate) fn must_unwind(&self) -> bool {
         self.is_cancelled() && self.started.load(Relaxed) != ENDING
-    }
-
-    /// Its `Inner`, without a reference: for the goroutine itself, or while it cannot finish (the world is stopped).
-    #[inline]
-    pub(crate) fn inner(&self) -> Option<NonNull<Inner>> {
-        // ORDER: Acquire; pairs with the Release that stored it.
-        NonNull::new(self.thread.load(Acquire).map_addr(|a| a & !HELD))
-    }
-
-    /// A reference to its `Inner`, for another thread at any time. Inside the runtime.
-    pub(crate) fn share_inner(&self) -> Option<NonNull<Inner>> {
-        let inner = self.hold_inner(|inner| inner.map_addr(|a| a | HELD))?;
-        // SAFETY: D3, while the word is held the goroutine cannot give its reference up.
-        unsafe { inner.as_ref() }.retain();
-        // ORDER: Release; pairs with the Acquire of whoever waits for the bit.
-        self.thread.store(inner.as_ptr(), Release);
-        Some(inner)
-    }
-
-    /// Takes the G's own reference out, for whoever ends the goroutine. Inside the runtime.
-    pub(crate) fn take_inner(&self) -> Option<NonNull<Inner>> {
-        self.hold_inner(|_| ptr::null_mut())
-    }
-
-    /// Replaces the word when nobody holds it; returns what it was.
-    fn hold_inner(&self, next: impl Fn(*mut Inner) -> *mut Inner) -> Option<NonNull<Inner>> {
-        loop {
-            let word = self.thread.load(Acquire);
-            if word.addr() & HELD != 0 {
-                std::hint::spin_loop();
-                continue;
-            }
-            let inner = NonNull::new(word)?;
-            // ORDER: AcqRel; the winner owns what the word stood for.
-            let swapped = self
-                .thread
-                .compare_exchange(word, next(word), AcqRel, Acquire);
-            if swapped.is_ok() {
-                return Some(inner);
-            }
-        }
-    }
-
-    /// Its name, for dumps. As for [`G::inner`].
-    pub(crate) fn name(&self) -> Option<&str> {
-        // SAFETY: G2/D3, the G holds a reference to its `Inner` until it ends.
-        self.inner()
-            .and_then(|inner| unsafe { inner.as_ref() }.name())
     }
 }
 
@@ -545,10 +486,10 @@ const _: () = assert!(size_of::<G>() == 192, "D3: a G is three cache lines");
 
 impl G {
     /// Idle → Dead: gives zeroed memory its identity.
-    pub(crate) fn init(&self, sched: *const Sched) {
-        self.sched.set(sched);
+    pub(crate) fn init(&self, home: *const Home) {
+        self.home.set(home);
         self.timer_p.store(NOWHERE, Relaxed);
-        self.thread.store(ptr::null_mut(), Relaxed);
+        self.handle.store(ptr::null_mut(), Relaxed);
         self.status.transition(Status::Idle, Status::Dead);
     }
 }

@@ -8,10 +8,9 @@
 use std::ptr::NonNull;
 
 use crate::base::lock::{Lock, Rank};
-use crate::sched::Sched;
 use crate::sched::model::g::G;
 use crate::sched::model::gstatus::Status;
-use crate::sched::model::ptr::{Gp, Ptr};
+use crate::sched::model::ptr::{Gp, Home, Ptr};
 use crate::sys;
 use crate::sys::Errno;
 
@@ -81,7 +80,7 @@ impl GBlocks {
     /// Hands out up to `n` Dead Gs (at least one) to `give`.
     pub(crate) fn take(
         &self,
-        sched: *const Sched,
+        home: *const Home,
         n: usize,
         mut give: impl FnMut(Gp),
     ) -> Result<(), Errno> {
@@ -94,7 +93,7 @@ impl GBlocks {
             }
             let g = blocks.take_one();
             if g.status.get() == Status::Idle {
-                g.init(sched);
+                g.init(home);
             }
             give(g);
         }

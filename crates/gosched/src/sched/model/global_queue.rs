@@ -26,8 +26,8 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::sched::FAIR_EVERY;
 use crate::sched::model::g::GQueue;
+use crate::sched::model::p::FAIR_EVERY;
 use crate::sched::model::ptr::{Gp, Mp};
 
 /// So many of one half in a row may be taken while the other waits.

@@ -9,16 +9,13 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicUsize};
 
 use crate::base::note::Note;
-use crate::sched::Sched;
 use crate::sched::model::claim::Claim;
 use crate::sched::model::g::G;
 use crate::sched::model::p::P;
-use crate::sched::model::ptr::{AtomicRef, Gp, Mp, Pp};
+use crate::sched::model::ptr::{AtomicRef, Gp, Home, Mp, Pp};
 use crate::sched::model::self_unwind::Trace;
+use crate::sched::model::watch::{Stray, Watched};
 use crate::sched::model::word::{Pair, Word};
-use crate::sched::monitor::retake::Watched;
-use crate::sched::monitor::stray::Stray;
-use crate::sched::park::Mcall;
 
 /// In `M::asked`: make room for others.
 pub(crate) const YIELD: u8 = 1;
@@ -82,8 +79,8 @@ pub(crate) struct M {
     pub(crate) watched: Watched,
     /// Its time without a P after an unmarked call.
     pub(crate) stray: Stray,
-    /// What g0 does with the goroutine that has just left (`mcall`).
-    pub(crate) mcall: Word<Option<Mcall>>,
+    /// What g0 does with the goroutine that has just left (an `Mcall`, or null).
+    pub(in crate::sched) mcall: Word<*const ()>,
     /// Looking for work; counted in `Sched::spin` (M2).
     pub(crate) spinning: AtomicBool,
     /// Waits for another runtime's world to stop.
@@ -112,7 +109,7 @@ pub(crate) struct M {
     /// The next of all Ms there ever were; written once.
     pub(crate) everylink: AtomicRef<M>,
     /// Its runtime; null while the M is in the process-wide pool.
-    pub(crate) sched: Word<*const Sched>,
+    pub(crate) home: Word<*const Home>,
     pub(crate) rng: Word<u64>,
 }
 
@@ -140,7 +137,7 @@ impl M {
             trace: Trace::new(),
             watched: Watched::default(),
             stray: Stray::default(),
-            mcall: Word::new(None),
+            mcall: Word::new(std::ptr::null()),
             spinning: AtomicBool::new(false),
             is_guest: AtomicBool::new(false),
             blocked: AtomicBool::new(false),
@@ -159,16 +156,9 @@ impl M {
             queued_behind_new: Word::new(0),
             freelink: Word::new(None),
             everylink: AtomicRef::none(),
-            sched: Word::new(std::ptr::null()),
+            home: Word::new(std::ptr::null()),
             rng: Word::new(1),
         }
-    }
-
-    /// Its runtime.
-    #[inline]
-    pub(crate) fn sched(&self) -> &Sched {
-        // SAFETY: D2, every M's thread holds a reference to its Sched.
-        unsafe { &*self.sched.get() }
     }
 
     #[inline]

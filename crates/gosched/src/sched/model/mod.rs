@@ -19,5 +19,7 @@ pub(crate) mod self_unwind;
 pub(crate) mod slot;
 pub(crate) mod sudog;
 pub(crate) mod switch;
+pub(crate) mod timer;
 pub(crate) mod timer_heap;
+pub(crate) mod watch;
 pub(crate) mod word;

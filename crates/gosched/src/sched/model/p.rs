@@ -3,19 +3,22 @@
 //! Where it is, its status says (`pstatus`). Everything in `local` is touched by the M that holds the P, without a lock.
 
 use std::cell::Cell;
-use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use crate::sched::FAIR_EVERY;
 use crate::sched::model::g::G;
 use crate::sched::model::p_sample::SeenP;
 pub(crate) use crate::sched::model::pstatus::PStatus;
 use crate::sched::model::pstatus::PStatusWord;
-use crate::sched::model::ptr::{AtomicRef, Gp, Mp, Pp};
+use crate::sched::model::ptr::{AtomicRef, Gp, Pp};
 use crate::sched::model::runq::{Owner, RunQueue};
+use crate::sched::model::timer::{PTimers, Pace};
 use crate::sched::model::word::Word;
-use crate::sched::sources::timers::{PTimers, Pace};
 use crate::stack::Stack;
+
+/// Every so many scheduling decisions a P makes a fair one: the global queue comes first, and `next`
+/// loses its precedence over the ring (L4, U4).
+pub(crate) const FAIR_EVERY: u32 = 61;
 
 /// Stacks that a P keeps at hand.
 pub(crate) const STACKS_MAX: usize = 32;
@@ -343,17 +346,6 @@ impl P {
     }
 }
 
-/// Binds P and M, both ways (P1).
-#[inline]
-pub(crate) fn acquire_p(m: Mp, p: Pp) {
-    debug_assert!(m.p.load(Relaxed).is_none() && p.m.load(Relaxed).is_none());
-    debug_assert_eq!(p.status(), PStatus::Idle);
-    m.p.store(Some(p), Release);
-    p.m.store(Some(m), Release);
-    p.set_status(PStatus::Running);
-    m.sched().wake_sysmon_if_asleep();
-}
-
 impl P {
     /// A time slice begins. Only the holder.
     #[inline]
@@ -361,20 +353,6 @@ impl P {
         self.schedtick
             .store(self.schedtick.load(Relaxed).wrapping_add(1), Relaxed);
     }
-}
-
-/// Unbinds M's P and leaves it Idle, in the caller's hands.
-///
-/// # Safety
-/// This thread is `m`'s, and no `Worker` of it is alive.
-#[inline]
-pub(crate) unsafe fn release_p(m: Mp) -> Pp {
-    let p = m.p();
-    debug_assert_eq!(p.m.load(Relaxed), Some(m), "P1");
-    m.p.store(None, Release);
-    p.m.store(None, Release);
-    p.set_status(PStatus::Idle);
-    p
 }
 
 /// The goroutine a queue pointer stands for.

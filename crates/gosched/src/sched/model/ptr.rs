@@ -13,6 +13,9 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 /// A pointer to a type-stable object; `Copy`, never null, followed without ceremony.
 pub(crate) struct Ptr<T>(NonNull<T>);
 
+/// The runtime that a G or an M belongs to. The model only keeps the address; `sched` knows the type.
+pub(crate) enum Home {}
+
 /// A goroutine.
 pub(crate) type Gp = Ptr<crate::sched::model::g::G>;
 /// An OS thread of the runtime.

@@ -18,8 +18,9 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use crate::base::lock::Held;
 use crate::sched::model::gstatus::Status;
-use crate::sched::model::p::{acquire_p, gp};
+use crate::sched::model::p::gp;
 use crate::sched::model::ptr::{Gp, Mp, Pp};
+use crate::sched::worker::acquire_p;
 use crate::sched::worker::{G0, Worker};
 use crate::sched::{Core, Sched};
 

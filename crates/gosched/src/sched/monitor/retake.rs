@@ -41,8 +41,6 @@
 //! in `retake` and `force_stop`: a thread that finds an M at a P sees the M's fields as they were
 //! when the two were bound.
 
-use std::cell::UnsafeCell;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::base::chaos;
@@ -50,10 +48,10 @@ use crate::base::lock::Held;
 use crate::sched::Sched;
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::m::{LET_GO, YIELD};
-use crate::sched::model::p::{Count, PStatus};
+use crate::sched::model::p::PStatus;
 use crate::sched::model::ptr::{Mp, Pp};
+use crate::sched::model::watch::Claims;
 use crate::sched::monitor::preempt;
-use crate::sched::monitor::stray::StrayList;
 use crate::sched::worker::Inside;
 use crate::sys;
 use crate::sys::{Doing, TaskFile};
@@ -92,82 +90,6 @@ const PACE_READY_NS: u64 = 1_000_000;
 /// While every scan finds progress, the interval doubles, at most this many times. It stays below a
 /// DOZE.
 const CALM_MAX: u32 = 1;
-
-/// What the claim lock guards.
-pub(crate) struct Claims {
-    pub(in crate::sched) strays: StrayList,
-    /// How many descriptors are open.
-    files: u32,
-}
-
-// SAFETY: D9. The list holds pointers to Ms, which are type-stable. They are followed only through
-// `Held<Claims>`, which is proof of the claim lock.
-unsafe impl Send for Claims {}
-
-impl Claims {
-    pub(crate) const fn new() -> Claims {
-        Claims {
-            strays: StrayList::new(),
-            files: 0,
-        }
-    }
-}
-
-/// What sysmon knows of an M; guarded by the claim lock.
-#[derive(Default)]
-pub(crate) struct Watched(UnsafeCell<Knowledge>);
-
-#[derive(Default)]
-struct Knowledge {
-    file: Option<TaskFile>,
-    /// When a signal was last sent to its thread.
-    sent_ns: u64,
-    /// Consecutive signals that have not arrived.
-    lost: u32,
-    /// The thread's CPU clock and its count of voluntary switches when a signal was last
-    /// considered.
-    pulse: Option<(u64, Option<u64>)>,
-}
-
-// SAFETY: what is in the cell is reached through the claim lock's contents only (`known`).
-unsafe impl Sync for Watched {}
-
-impl Watched {
-    fn known<'a>(&'a self, _claims: &'a mut Claims) -> &'a mut Knowledge {
-        // SAFETY: `Claims` exists once in a runtime, under its claim lock, and an M has one
-        // runtime. So the exclusive borrow of it keeps every other borrow of this cell away.
-        unsafe { &mut *self.0.get() }
-    }
-}
-
-/// Counters of blocking and preemption, for `debug::metrics`.
-#[derive(Default)]
-pub(crate) struct CallCounters {
-    /// Ps taken from marked calls.
-    pub(crate) retaken: Count,
-    /// Ps taken from goroutines blocked in the kernel.
-    pub(crate) claimed: Count,
-    /// Claims that were cancelled because the goroutine moved.
-    pub(crate) cancelled: Count,
-    pub(crate) signals: Count,
-    /// Goroutines that gave up their P in the signal handler.
-    pub(crate) parked: Count,
-    /// Goroutines that kept their P there, for lack of threads.
-    pub(crate) refused: Count,
-    /// System calls that a signal cut short: restarted, and not.
-    pub(crate) restarted: Count,
-    pub(crate) interrupted: Count,
-    /// Strays that came back after computing without a P, and the CPU time they used.
-    pub(crate) overshoots: Count,
-    pub(crate) overshoot_ns: Count,
-    pub(crate) has_said_limit: AtomicBool,
-    /// The handler was found replaced, or the signal blocked.
-    pub(crate) is_signal_lost: AtomicBool,
-    /// `/proc` was found unreadable.
-    pub(crate) has_no_proc: AtomicBool,
-    /// The kernel refuses membarrier.
-    pub(crate) has_no_membarrier: AtomicBool,
-}
 
 impl crate::sched::model::m::M {
     /// Whether the thread has used CPU time for a while without going to sleep. Under the claim

@@ -28,6 +28,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
 use crate::base::fatal;
 use crate::sched::model::p::PStatus;
 use crate::sched::model::ptr::{Gp, Mp};
+use crate::sched::model::watch::CallRoom;
 use crate::sched::{Core, Sched};
 use crate::sync::Semaphore;
 use crate::sys;
@@ -36,22 +37,6 @@ use crate::tls;
 /// If goroutines wait and no marked call returns for this long, the process ends.
 pub(crate) static PATIENCE_NS: AtomicU64 = AtomicU64::new(10_000_000_000);
 
-/// What is known of the threads that marked calls hold.
-pub(crate) struct Room {
-    /// Marked calls that have lost their P. Below zero for a moment if a call returns before its
-    /// loss is counted.
-    out: AtomicI32,
-    is_full: AtomicBool,
-    /// Goroutines that wait to begin a call.
-    waiting: AtomicU32,
-    /// Calls that returned while others waited.
-    returned: AtomicU32,
-    /// A P has no thread, and only a returning call can bring one.
-    is_stuck: AtomicBool,
-    has_warned: AtomicBool,
-    permits: Semaphore,
-}
-
 /// Since when no call has returned. sysmon's own.
 #[derive(Default)]
 pub(crate) struct Shortage {
@@ -59,9 +44,9 @@ pub(crate) struct Shortage {
     returned: u32,
 }
 
-impl Room {
-    pub(crate) const fn new() -> Room {
-        Room {
+impl CallRoom {
+    pub(crate) const fn new() -> CallRoom {
+        CallRoom {
             out: AtomicI32::new(0),
             is_full: AtomicBool::new(false),
             waiting: AtomicU32::new(0),
@@ -195,7 +180,7 @@ pub(crate) fn wait_for_room(m: Mp, g: Gp) {
 }
 
 /// Counts in `Room::waiting` until dropped, also when the goroutine unwinds (`shutdown`).
-struct Waiting<'a>(&'a Room);
+struct Waiting<'a>(&'a CallRoom);
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {

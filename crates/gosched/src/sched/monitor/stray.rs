@@ -29,14 +29,13 @@
 //! is slow. Without preemption nothing can be done about a stray: it has no timer and is on no
 //! list.
 
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
 
 use crate::base::lock::Held;
 use crate::sched::Sched;
 use crate::sched::model::ptr::Mp;
-use crate::sched::model::word::Word;
-use crate::sched::monitor::retake::Claims;
+use crate::sched::model::watch::{Claims, NO_TIMER, Stray, StrayList};
 use crate::sys;
 use crate::sys::CpuTimer;
 
@@ -46,38 +45,6 @@ const BURN_NS: u64 = 50_000;
 const LOOK_MAX: usize = 8;
 /// Between two scans while listed strays may come back.
 const PACE_NS: u64 = 1_000_000;
-/// In `Stray::timer`: there is none.
-const NO_TIMER: i32 = -1;
-
-/// The part of an M that is or was a stray.
-pub(crate) struct Stray {
-    /// Counted in `Strays::count`. The claimer sets it before TAKEN, the M clears it afterwards.
-    is_counted: AtomicBool,
-    /// Its CPU clock when its P was taken. The claimer writes it before TAKEN.
-    since_cpu_ns: AtomicU64,
-    /// Its timer. Written under the claim lock, read by the M's own handler.
-    timer: AtomicI32,
-    /// Whether it is on the list, and its neighbours there; under the claim lock.
-    is_listed: Word<bool>,
-    next: Word<Option<Mp>>,
-    prev: Word<Option<Mp>>,
-    /// Its CPU clock when sysmon last looked; under the claim lock.
-    looked_cpu_ns: Word<u64>,
-}
-
-impl Default for Stray {
-    fn default() -> Stray {
-        Stray {
-            is_counted: AtomicBool::new(false),
-            since_cpu_ns: AtomicU64::new(0),
-            timer: AtomicI32::new(NO_TIMER),
-            is_listed: Word::new(false),
-            next: Word::new(None),
-            prev: Word::new(None),
-            looked_cpu_ns: Word::new(0),
-        }
-    }
-}
 
 impl Stray {
     fn timer(&self) -> Option<CpuTimer> {
@@ -88,17 +55,6 @@ impl Stray {
             id => Some(CpuTimer::from_id(id)),
         }
     }
-}
-
-/// The counts of a runtime, read without a lock.
-#[derive(Default)]
-pub(crate) struct Strays {
-    /// Ms whose P was taken and that have not been back.
-    pub(crate) count: AtomicU32,
-    /// Strays on the list. A stray that has come back stays there until the next scan.
-    pub(crate) listed: AtomicU32,
-    /// How often sysmon has looked at a listed stray.
-    pub(crate) looks: AtomicU64,
 }
 
 /// Timers of all runtimes, and how many there may be; 0: not read yet.
@@ -120,12 +76,6 @@ fn make_timer(tid: i32, signal: i32) -> Option<CpuTimer> {
     let timer = CpuTimer::new(tid, signal).ok()?;
     TIMERS.fetch_add(1, Relaxed);
     Some(timer)
-}
-
-/// The list of strays without a timer; under the claim lock.
-pub(crate) struct StrayList {
-    first: Option<Mp>,
-    last: Option<Mp>,
 }
 
 impl StrayList {

@@ -46,6 +46,7 @@ use crate::sched::Sched;
 use crate::sched::life::deadlock;
 use crate::sched::model::nap::{ASLEEP, AWAKE, DOZE, NAP, Nap, REST};
 use crate::sched::model::ptr::Pp;
+use crate::sched::model::watch::SysmonState;
 use crate::sched::monitor::room::Shortage;
 use crate::sys;
 
@@ -79,23 +80,9 @@ const SHRINK_PERIOD_NS: u64 = 5_000_000_000;
 /// The kernel's time slice for this thread: it needs little CPU time, but at once.
 const KERNEL_SLICE_NS: u64 = 100_000;
 
-pub(crate) struct State {
-    pub(in crate::sched) nap: Nap,
-    /// The last scan found the last press served. sysmon's own.
-    is_served: AtomicBool,
-    rest_ns: AtomicU64,
-    /// Consecutive scans that found runnable goroutines waiting and all Ps making progress.
-    /// sysmon's own.
-    calm: AtomicU32,
-    /// When a fatal report that hangs is cut short; 0: no report is under way.
-    pub(crate) fatal_deadline_ns: AtomicU64,
-    /// The number of scans, for `debug::metrics`.
-    pub(crate) looks: AtomicU64,
-}
-
-impl State {
-    pub(crate) fn new() -> State {
-        State {
+impl SysmonState {
+    pub(crate) fn new() -> SysmonState {
+        SysmonState {
             nap: Nap::new(),
             is_served: AtomicBool::new(false),
             rest_ns: AtomicU64::new(REST_NS),

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use super::*;
-use crate::sched::FAIR_EVERY;
 use crate::sched::model::m::YIELD;
+use crate::sched::model::p::FAIR_EVERY;
 use crate::sched::park::enter;
 use crate::shim::RING;
 use crate::{go, thread};

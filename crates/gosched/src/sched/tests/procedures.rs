@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
 
 use super::*;
-use crate::sched::FAIR_EVERY;
 use crate::sched::model::current;
 use crate::sched::model::current::current_m;
 use crate::sched::model::g::WaitReason;
+use crate::sched::model::p::FAIR_EVERY;
 use crate::sched::park::{WaitArg, WaitOps, enter, park, ready};
 use crate::{go, thread};
 
