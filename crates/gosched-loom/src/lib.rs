@@ -148,7 +148,7 @@ mod mutex_word;
 mod rwlock_word;
 
 #[cfg(test)]
-#[path = "../../gosched/src/sync/semaphore_word.rs"]
+#[path = "../../gosched/src/sched/waiting/semaphore_word.rs"]
 #[allow(
     dead_code,
     reason = "what a timeout does, and poisoning, are not in the models"

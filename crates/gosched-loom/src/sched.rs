@@ -168,6 +168,13 @@ pub(crate) mod model {
     }
 }
 
+pub(crate) mod waiting {
+    //! How goroutines wait.
+
+    #[allow(unused_imports, reason = "the library takes what it needs")]
+    pub(crate) use crate::thread::park as timed;
+}
+
 pub(crate) mod sources {
     //! What makes goroutines ready.
 

@@ -12,8 +12,9 @@ pub use crate::sched::config::Deadlock;
 use crate::sched::config::{Config, Hook};
 use crate::sched::life::deadlock::DeadlockReport;
 use crate::sched::life::forked;
-use crate::sched::monitor::preempt;
+use crate::sched::monitor::{preempt, sysmon};
 use crate::sched::{PROCS_MAX, Sched};
+use crate::signal;
 use crate::stack::class_for;
 use crate::sys;
 use crate::thread::stack_size_error;
@@ -303,6 +304,7 @@ impl Builder {
         forked::watch()?;
         crate::sys::objects::renew();
         if config.preemption {
+            let _turn = signal::turn();
             preempt::install(config.preemption_signal)?;
         }
         if dump_on_sigquit {
@@ -351,6 +353,7 @@ impl Builder {
             max_threads: max_threads as u32,
             max_lookups: max_lookups as u32,
             deadlock: self.deadlock,
+            sysmon: sysmon::run,
             has_hook: self.on_deadlock.is_some(),
             on_deadlock: self.on_deadlock,
             panic_abort: self.panic_abort,

@@ -93,8 +93,8 @@ mod soundness {}
 
 pub use builder::{Builder, Deadlock};
 pub use runtime::{Handle, Runtime, run};
+pub use sched::calls::syscall::blocking;
 pub use sched::life::deadlock::DeadlockReport;
-pub use sched::syscall::blocking;
 pub use thread::yield_now;
 
 /// Starts a goroutine without a handle to join it.

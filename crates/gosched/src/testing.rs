@@ -27,7 +27,7 @@ pub fn fail_epoll_after(n: i64) {
 /// Sets how long callers wait for a thread while no marked call returns, before the process ends.
 pub fn thread_patience(patience: std::time::Duration) {
     let ns = patience.as_nanos() as u64;
-    crate::sched::monitor::room::PATIENCE_NS.store(ns, SeqCst);
+    crate::sched::calls::room::PATIENCE_NS.store(ns, SeqCst);
 }
 
 /// Interrupts the thread between the two readings, the next `n` times that two clocks are compared.

@@ -35,8 +35,8 @@ use crate::sched::model::gstatus::Status;
 use crate::sched::model::ptr::Gp;
 use crate::sched::park::{WaitArg, WaitOps};
 use crate::sched::wait::WaitSlot;
+use crate::sched::waiting::owner;
 use crate::sched::waitq::On;
-use crate::sync::owner;
 use crate::sys::PageVec;
 
 /// Main goroutines may wait for nothing: that is how programs stay.

@@ -39,7 +39,7 @@ pub(crate) fn handler() -> usize {
 }
 
 extern "C" fn on_quit(signal: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
-    signal::handler::note(signal);
+    crate::base::signals::note(signal);
     ASKED.0.fetch_add(1, SeqCst);
     Futex::wake_one(&ASKED);
 }

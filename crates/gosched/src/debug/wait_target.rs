@@ -9,8 +9,8 @@ use crate::chan::snapshot::{Operation, Seen};
 use crate::sched::model::g::WaitReason;
 use crate::sched::model::ptr::Gp;
 use crate::sched::park::WaitArg;
+use crate::sched::waiting::owner;
 use crate::sched::waitq::Waiter;
-use crate::sync::owner;
 use crate::sys::PageVec;
 
 /// Cases of one select that a dump shows.

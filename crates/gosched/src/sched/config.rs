@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use crate::sched::Sched;
 use crate::sched::life::deadlock::DeadlockReport;
 use crate::tls::Room;
 
@@ -49,4 +50,7 @@ pub(crate) struct Config {
     /// Whether goroutines are preempted by a signal, and by which one.
     pub(crate) preemption: bool,
     pub(crate) preemption_signal: i32,
+    /// The monitor's loop, which the creator starts on a thread of its own. A callback: the monitor is
+    /// on the floor above.
+    pub(crate) sysmon: fn(&Sched),
 }

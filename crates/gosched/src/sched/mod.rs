@@ -27,6 +27,7 @@
 //! Go's package-level variables are fields of [`Sched`], so a process can have several (D2). What Go calls
 //! `sched.lock` is the lock around [`Core`].
 
+pub(crate) mod calls;
 pub(crate) mod config;
 pub(crate) mod exit;
 pub(crate) mod global;
@@ -44,7 +45,6 @@ pub(crate) mod sources;
 pub(crate) mod spawn;
 pub(crate) mod spin;
 pub(crate) mod steal;
-pub(crate) mod syscall;
 pub(crate) mod threads;
 pub(crate) mod wait;
 pub(crate) mod waiting;
@@ -64,7 +64,8 @@ use crossbeam_utils::CachePadded;
 
 use self::spin::Spin;
 use crate::base::lock::{Lock, Rank};
-use crate::net::lookup::Lookups;
+use crate::sched::calls::lookups::Lookups;
+use crate::sched::calls::room::CallRoom;
 use crate::sched::config::{Config, Hook};
 use crate::sched::model::g::G;
 use crate::sched::model::gblock::GBlocks;
@@ -72,7 +73,7 @@ use crate::sched::model::global_queue::GlobalQueue;
 use crate::sched::model::m::M;
 use crate::sched::model::p::{Counters, P};
 use crate::sched::model::ptr::{AtomicRef, Home, Mp, Pp};
-use crate::sched::model::watch::{CallCounters, CallRoom, Claims, Strays, SysmonState};
+use crate::sched::model::watch::{CallCounters, Claims, Strays, SysmonState};
 use crate::sched::sources::poller::Poller;
 use crate::sched::sources::timers::Timers;
 use crate::stack::Arena;

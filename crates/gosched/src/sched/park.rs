@@ -156,7 +156,7 @@ pub(crate) fn enter_m(m: Mp) -> Mp {
     if m.claim.enter() {
         m
     } else {
-        crate::sched::syscall::enter_slow(m)
+        crate::sched::calls::syscall::enter_slow(m)
     }
 }
 
@@ -181,7 +181,7 @@ fn leave_slow() {
         let m = enter_m(m);
         m.unask(BLOCK);
         debug_assert!(g.calls.get() > 0, "back to a call that there is not");
-        return crate::sched::syscall::enter_syscall(m, g);
+        return crate::sched::calls::syscall::enter_syscall(m, g);
     }
     // On a dead runtime it would never run again; it may go on until it has to wait (D2). Nor may it leave a thread whose FS it
     // is on (D6).

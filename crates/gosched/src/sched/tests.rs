@@ -53,6 +53,7 @@ pub(super) fn still(procs: u32) -> Box<Sched> {
         max_lookups: 500,
         deadlock: Deadlock::Off,
         on_deadlock: None,
+        sysmon: crate::sched::monitor::sysmon::run,
         has_hook: false,
         panic_abort: false,
         mprotect_guards: false,

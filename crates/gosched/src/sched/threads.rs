@@ -15,8 +15,6 @@ use crate::base::note::Note;
 use crate::sched::life::{deadlock, registry};
 use crate::sched::model::current;
 use crate::sched::model::ptr::Mp;
-use crate::sched::monitor::bound::LIMIT_SLACK;
-use crate::sched::monitor::{preempt, sysmon};
 use crate::sched::worker::G0;
 use crate::sched::{Core, Sched};
 use crate::shim::Futex;
@@ -24,6 +22,9 @@ use crate::sys;
 use crate::sys::Errno;
 use crate::tls;
 
+/// Idle Ms kept for goroutines that have begun and leave their thread by themselves, once no more
+/// threads can be made.
+pub(crate) const LIMIT_SLACK: u32 = 4;
 /// Idle Ms kept in reserve.
 const SPARE_MS: u32 = 2;
 /// The thread's own stack, which is g0's: address space, mostly untouched.
@@ -31,6 +32,9 @@ const G0_STACK: usize = 512 * 1024;
 /// Between two tries while the system refuses threads: at first, and at most.
 const RETRY_MIN_NS: u64 = 10_000_000;
 const RETRY_MAX_NS: u64 = 1_000_000_000;
+
+/// Whether the program's threads had the signal blocked when the first runtime began.
+pub(crate) static WAS_BLOCKED: AtomicBool = AtomicBool::new(false);
 
 /// Requests to the creator, and the count of the runtime's threads.
 pub(crate) struct Creator {
@@ -144,7 +148,7 @@ unsafe extern "C" fn sysmon_main(arg: *mut c_void) -> *mut c_void {
     let sched = unsafe { Arc::from_raw(arg.cast::<Sched>()) };
     sys::set_thread_name(c"gosched-sysmon");
     registry::add_thread();
-    sysmon::run(&sched);
+    (sched.config.sysmon)(&sched);
     registry::remove_thread();
     thread_ended(&sched);
     ptr::null_mut()
@@ -304,7 +308,7 @@ fn be_m(sched: &Arc<Sched>, signal_stack: sys::SigStack) {
     m.signal_hi.set(signal_stack.top());
     tls::prepare_thread();
     if sched.config.preemption {
-        preempt::prepare_thread(sched.config.preemption_signal);
+        unblock(sched.config.preemption_signal);
     }
     begin_m(sched, m);
     // SAFETY: `begin_m` has made this thread `m`'s, inside the runtime, on its own stack. This is the
@@ -315,6 +319,13 @@ fn be_m(sched: &Arc<Sched>, signal_stack: sys::SigStack) {
     }
     end_m(sched, m);
     signal_stack.uninstall();
+}
+
+/// Unblocks the signal on the calling M, whatever mask it inherited.
+fn unblock(signal: i32) {
+    if sys::unblock_signal(signal) {
+        WAS_BLOCKED.store(true, Relaxed);
+    }
 }
 
 fn begin_m(sched: &Sched, m: Mp) {

@@ -10,14 +10,15 @@ use std::ffi::c_int;
 use std::ptr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use super::handler::{self, SLOTS, Slot, THREE_ARGUMENTS};
+use crate::base::signals;
+use crate::base::signals::{SLOTS, Slot, THREE_ARGUMENTS};
 use crate::sys;
 use crate::sys::Errno;
 
-/// Whether the current handler of a signal calls [`note`](handler::note).
+/// Whether the current handler of a signal calls [`note`](signals::note).
 fn is_heard(signal: c_int) -> bool {
     sys::current_handler(signal).is_some_and(|address| {
-        address == handler::address()
+        address == signals::address()
             || address == crate::sched::monitor::preempt::handler()
             || address == crate::debug::sigquit::handler()
     })
@@ -45,7 +46,7 @@ fn put_in_place(signal: c_int, slot: &Slot) -> Result<(), Errno> {
     // SAFETY: D7: the handler is async-signal-safe, and the M's alternate stack is large enough for
     // it.
     let before =
-        unsafe { sys::sigaction_install(signal, handler::on_signal, flags(signal, &before))? };
+        unsafe { sys::sigaction_install(signal, signals::on_signal, flags(signal, &before))? };
     slot.below.store(below(&before), Release);
     slot.before.store(Box::into_raw(Box::new(before)), Release);
     Ok(())
@@ -79,7 +80,7 @@ fn flags(signal: c_int, before: &libc::sigaction) -> c_int {
 pub(super) fn unwant(signal: c_int) {
     let slot = &SLOTS[signal as usize];
     let before = slot.before.load(Acquire);
-    if !before.is_null() && sys::current_handler(signal) == Some(handler::address()) {
+    if !before.is_null() && sys::current_handler(signal) == Some(signals::address()) {
         // SAFETY: D7: the process had this action before, so it is valid.
         let restored = unsafe { sys::sigaction_restore(signal, &*before) };
         debug_assert!(restored.is_ok());
@@ -96,7 +97,7 @@ pub(super) fn reset_in_child() {
         // SAFETY: D7: `put_in_place` made it from a box, and the child has no other thread that
         // frees it.
         if let Some(before) = unsafe { slot.before.load(Acquire).as_ref() }
-            && sys::current_handler(signal as c_int) == Some(handler::address())
+            && sys::current_handler(signal as c_int) == Some(signals::address())
         {
             // SAFETY: D7: the process had this action before, so it is valid; the call is
             // async-signal-safe.

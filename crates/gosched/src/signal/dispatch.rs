@@ -23,9 +23,12 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::actions;
-use super::handler::{self, SIGNALS};
+use crate::base::signals;
+use crate::base::signals::SIGNALS;
 use crate::chan::{self, Receiver, Sender};
-use crate::sched::life::{forked, registry};
+use crate::sched::life::deadlock::SIGNAL_RECEIVERS;
+use crate::sched::life::forked::{self, Restore};
+use crate::sched::life::registry;
 use crate::shim::Futex;
 use crate::sys;
 
@@ -98,7 +101,7 @@ impl State {
                 && let Err(errno) = actions::want(signal)
             {
                 self.unwant(done);
-                handler::ring();
+                signals::ring();
                 return Err(Refused::Signal(signal, errno.into()));
             }
             self.counts[signal as usize] += 1;
@@ -131,17 +134,9 @@ pub(super) enum Refused {
 /// so it makes a new one.
 static STATE: AtomicPtr<Mutex<State>> = AtomicPtr::new(ptr::null_mut());
 
-/// The number of `notify` channels. While there is one, a deadlock is never certain (D11).
-static ASKERS: AtomicUsize = AtomicUsize::new(0);
-
 /// The number of the last requested pass, and of the last completed pass.
 static WANTED_PASS: AtomicU32 = AtomicU32::new(0);
 static DONE_PASS: Futex = Futex::new(0);
-
-/// Whether a signal may still wake a receiver. Takes no lock.
-pub(crate) fn has_receivers() -> bool {
-    ASKERS.load(SeqCst) != 0
-}
 
 /// The right to change signal actions: concurrent changes would not see each other.
 pub(crate) struct Turn(#[expect(dead_code, reason = "held")] MutexGuard<'static, State>);
@@ -179,6 +174,7 @@ fn lock() -> MutexGuard<'static, State> {
 pub(super) fn ask(wants: Set) -> Result<Receiver<i32>, Refused> {
     static NEXT_ID: AtomicUsize = AtomicUsize::new(0);
     let id = NEXT_ID.fetch_add(1, Relaxed);
+    forked::restore_in_child(Restore::ProgramSignals, reset_in_child);
     forked::watch().map_err(Refused::Thread)?;
     let (sender, receiver) = chan::watched(wants.len(), gone, id);
     let asker = Asker {
@@ -194,9 +190,9 @@ pub(super) fn ask(wants: Set) -> Result<Receiver<i32>, Refused> {
     }
     state.want(wants)?;
     state.askers.insert(id, asker);
-    ASKERS.fetch_add(1, SeqCst);
+    SIGNAL_RECEIVERS.fetch_add(1, SeqCst);
     drop(state);
-    handler::ring(); // the dispatcher unblocks the signals
+    signals::ring(); // the dispatcher unblocks the signals
     Ok(receiver)
 }
 
@@ -210,13 +206,13 @@ fn gone(id: usize) {
     let Some(asker) = state.askers.remove(&id) else {
         return;
     };
-    ASKERS.fetch_sub(1, SeqCst);
+    SIGNAL_RECEIVERS.fetch_sub(1, SeqCst);
     let must_wait = state.unwant(asker.wants);
     let pass = WANTED_PASS.fetch_add(1, Relaxed).wrapping_add(1);
     drop(state);
     drop(asker);
     if must_wait {
-        handler::ring();
+        signals::ring();
         loop {
             // ORDER: Acquire; pairs with the Release in `pass`: the actions are restored.
             let done = DONE_PASS.0.load(Acquire);
@@ -231,7 +227,7 @@ fn gone(id: usize) {
 fn run() {
     registry::add_thread();
     loop {
-        handler::wait();
+        signals::wait();
         pass();
     }
 }
@@ -243,7 +239,7 @@ fn pass() {
     sys::hold_back_all_but(wanted.0);
     let unwanted = std::mem::take(&mut state.unwanted);
     Set(unwanted.0 & !wanted.0).iter().for_each(actions::unwant);
-    for signal in handler::take_arrived() {
+    for signal in signals::take_arrived() {
         let askers = state.askers.values_mut();
         askers
             .filter(|asker| asker.wants.has(signal))
@@ -259,7 +255,7 @@ fn pass() {
 /// In the child of a fork, which has no dispatcher: resets everything, as if no receiver existed.
 pub(crate) fn reset_in_child() {
     actions::reset_in_child();
-    handler::silence();
-    ASKERS.store(0, Relaxed);
+    signals::silence();
+    SIGNAL_RECEIVERS.store(0, Relaxed);
     STATE.store(ptr::null_mut(), Release);
 }

@@ -35,9 +35,8 @@
 
 mod actions;
 mod dispatch;
-pub(crate) mod handler;
 
-pub(crate) use dispatch::{has_receivers, reset_in_child, turn};
+pub(crate) use dispatch::turn;
 
 use dispatch::{Refused, Set};
 

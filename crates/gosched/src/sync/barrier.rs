@@ -9,9 +9,9 @@ use std::fmt;
 use std::panic::RefUnwindSafe;
 use std::sync::atomic::AtomicUsize;
 
-use super::sema::{Left, Parked, Wait, key_of, lock};
 use crate::sched::model::g::WaitReason;
 use crate::sched::park::enter;
+use crate::sched::waiting::sema::{Left, Parked, Wait, key_of, lock};
 use crate::sched::waitq::{WaitKind, WakeList};
 use crate::shim::Relaxed;
 use crate::thread::check_cancelled;

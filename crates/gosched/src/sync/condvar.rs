@@ -25,10 +25,11 @@ use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use super::mutex::MutexGuard;
-use super::sema::{self, NEVER, Parked, Wait, key_of};
 use super::{LockResult, PoisonError};
 use crate::sched::model::g::WaitReason;
 use crate::sched::park::enter;
+use crate::sched::waiting::sema;
+use crate::sched::waiting::sema::{NEVER, Parked, Wait, key_of};
 use crate::sched::waitq::{WaitKind, WakeList};
 use crate::shim::Relaxed;
 use crate::sys;

@@ -57,12 +57,8 @@ mod mutex_slow;
 mod mutex_word;
 mod once;
 mod once_lock;
-pub(crate) mod owner;
 mod rwlock;
 mod rwlock_word;
-mod sema;
-mod semaphore;
-mod semaphore_word;
 mod waitgroup;
 mod waitgroup_word;
 
@@ -75,8 +71,8 @@ pub use self::once::ONCE_INIT;
 pub use self::once::{Once, OnceState};
 pub use self::once_lock::OnceLock;
 pub use self::rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-pub use self::semaphore::{Semaphore, SemaphoreGuard};
 pub use self::waitgroup::WaitGroup;
+pub use crate::sched::waiting::semaphore::{Semaphore, SemaphoreGuard};
 /// Items that need no goroutine-aware version, re-exported from std.
 #[doc(no_inline)]
 pub use std::sync::{Arc, LockResult, PoisonError, TryLockError, TryLockResult, Weak, atomic};

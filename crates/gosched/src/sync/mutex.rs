@@ -28,9 +28,9 @@ use std::sync::atomic::{AtomicU32, AtomicUsize};
 
 use super::condvar::notify_one;
 use super::mutex_word::{LOCKED, LockWord, Locker, OWN};
-use super::owner::Owner;
 use super::{LockResult, PoisonError, TryLockError, TryLockResult};
 use crate::sched::model::g::WaitReason;
+use crate::sched::waiting::owner::Owner;
 use crate::sched::waitq::WaitKind;
 use crate::shim::Relaxed;
 use crate::sync::mutex_slow;

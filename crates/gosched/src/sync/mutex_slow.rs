@@ -6,12 +6,12 @@ use std::ptr;
 use crate::sched::model::current::current_m;
 use crate::sched::model::m::PreemptOff;
 use crate::sched::park::{enter, no_preempt};
+use crate::sched::waiting::owner::Owner;
+use crate::sched::waiting::sema;
+use crate::sched::waiting::sema::{Locked, Parked, Wait, key_of};
 use crate::sched::waitq::{Node, WaitKind, Waiter, WakeList};
 use crate::shim::Relaxed;
 use crate::sync::mutex_word::{LOCKED, LockWord, Locker, STARVING};
-use crate::sync::owner::Owner;
-use crate::sync::sema;
-use crate::sync::sema::{Locked, Parked, Wait, key_of};
 use crate::sys::monotonic_ns;
 use crate::thread::check_cancelled;
 

@@ -21,8 +21,9 @@ use std::marker::PhantomData;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::atomic::AtomicU32;
 
-use super::sema::{self, Parked, Wait, key_of};
 use crate::sched::model::g::WaitReason;
+use crate::sched::waiting::sema;
+use crate::sched::waiting::sema::{Parked, Wait, key_of};
 use crate::sched::waitq::WaitKind;
 use crate::shim::{Acquire, Relaxed, Release};
 use crate::thread::check_cancelled;

@@ -33,12 +33,13 @@ use std::sync::atomic::AtomicUsize;
 
 use super::mutex::result_of;
 use super::mutex_word::{LOCKED, LockWord, Locker};
-use super::owner::Owner;
 use super::rwlock_word::{POISON, READERS, READERS_WAIT};
-use super::sema::{self, Parked, Wait, key_of};
 use super::{LockResult, PoisonError, TryLockError, TryLockResult};
 use crate::sched::model::g::WaitReason;
 use crate::sched::park::enter;
+use crate::sched::waiting::owner::Owner;
+use crate::sched::waiting::sema;
+use crate::sched::waiting::sema::{Parked, Wait, key_of};
 use crate::sched::waitq::{WaitKind, WakeList};
 use crate::shim::Relaxed;
 use crate::sync::mutex_slow;

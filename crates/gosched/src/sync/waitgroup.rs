@@ -7,10 +7,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use super::sema::{self, Parked, Wait, key_of};
 use super::waitgroup_word::{Done, GroupWord};
 use crate::sched::model::g::WaitReason;
 use crate::sched::park::enter;
+use crate::sched::waiting::sema;
+use crate::sched::waiting::sema::{Parked, Wait, key_of};
 use crate::sched::waitq::{WaitKind, WakeList};
 use crate::thread::check_cancelled;
 

@@ -26,6 +26,7 @@ fn still(procs: u32) -> &'static Sched {
         max_lookups: 500,
         deadlock: Deadlock::Off,
         on_deadlock: None,
+        sysmon: crate::sched::monitor::sysmon::run,
         has_hook: false,
         panic_abort: false,
         mprotect_guards: false,

@@ -9,6 +9,7 @@
 //! from outside the process: that is hope in every mode.
 
 use std::fmt;
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use crate::base::fatal;
@@ -17,7 +18,7 @@ use crate::sched::Sched;
 use crate::sched::config::Deadlock;
 use crate::sched::life::registry;
 use crate::sched::sources::netpoll;
-use crate::{signal, sys};
+use crate::sys;
 
 const LOOK_AGAIN_MAX_S: u64 = 60;
 
@@ -102,6 +103,9 @@ fn text(has_goroutines: bool) -> &'static str {
     }
 }
 
+/// The number of `signal::notify` channels. While there is one, a deadlock is never certain (D11).
+pub(crate) static SIGNAL_RECEIVERS: AtomicUsize = AtomicUsize::new(0);
+
 /// Whether anything in the process may yet wake a goroutine.
 fn has_hope(mode: Deadlock) -> bool {
     let registry = registry::lock();
@@ -113,7 +117,7 @@ fn has_hope(mode: Deadlock) -> bool {
         Some(activity)
     };
     let Some(before) = quiet() else { return true };
-    if signal::has_receivers() || netpoll::driver::outside_has_waiters() {
+    if SIGNAL_RECEIVERS.load(SeqCst) != 0 || netpoll::driver::outside_has_waiters() {
         return true;
     }
     let has_foreign = mode == Deadlock::Auto && has_foreign(&registry);

@@ -4,14 +4,12 @@
 //! not exist; it gets a clear panic instead. A child whose parent had no runtime at that moment may make its own.
 
 use std::io;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicPtr};
 use std::sync::{Mutex, PoisonError};
 
 use crate::sched::life::registry;
 use crate::sched::model::current::current_m;
-use crate::sched::monitor::preempt;
-use crate::signal;
 
 static FORKED: AtomicBool = AtomicBool::new(false);
 
@@ -51,10 +49,32 @@ pub(crate) fn watch() -> io::Result<()> {
     Ok(())
 }
 
+/// What upper floors restore in the child, in this order. A callback: they are on floors above.
+#[derive(Clone, Copy)]
+pub(crate) enum Restore {
+    PreemptionSignal,
+    ProgramSignals,
+}
+
+static RESTORE: [AtomicPtr<()>; 2] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 2];
+
+/// Has the child of a fork call `f`. It must be async-signal-safe.
+pub(crate) fn restore_in_child(what: Restore, f: fn()) {
+    // ORDER: Release; pairs with the Acquire in `in_child`.
+    RESTORE[what as usize].store(f as *mut (), Release);
+}
+
 /// In the child, on its only thread, before fork returns.
 extern "C" fn in_child() {
-    preempt::restore_in_child();
-    signal::reset_in_child(); // whose handler may have been below
+    // The preemption handler first: a handler of `signal` may be below it.
+    for restore in &RESTORE {
+        // ORDER: Acquire; pairs with the Release in `restore_in_child`.
+        let restore = restore.load(Acquire);
+        // SAFETY: `restore_in_child` alone stores here: null or a `fn()`.
+        if let Some(restore) = unsafe { std::mem::transmute::<*mut (), Option<fn()>>(restore) } {
+            restore();
+        }
+    }
     if registry::has_runtimes() {
         FORKED.store(true, Relaxed);
         if let Some(m) = current_m() {

@@ -5,8 +5,11 @@
 //! `retake` decides which goroutine is asked to yield, is signalled, or loses its P.
 
 use crate::sched::model::word::Word;
-use crate::sched::monitor::retake::{BLOCKED_NS, SLICE_NS};
 
+/// A thread that is blocked in the kernel for this long loses its P, if goroutines wait.
+pub(crate) const BLOCKED_NS: u64 = 1_000_000;
+/// A goroutine's time slice.
+pub(crate) const SLICE_NS: u64 = 10_000_000;
 /// Two samples of a CPU clock are compared if they are at least this far apart.
 const BUSY_SPAN_NS: u64 = 100_000;
 

@@ -9,7 +9,6 @@ use crate::sched::model::nap::Nap;
 use crate::sched::model::p::Count;
 use crate::sched::model::ptr::Mp;
 use crate::sched::model::word::Word;
-use crate::sync::Semaphore;
 use crate::sys::TaskFile;
 
 /// What the claim lock guards.
@@ -151,20 +150,4 @@ pub(crate) struct SysmonState {
     pub(crate) fatal_deadline_ns: AtomicU64,
     /// The number of scans, for `debug::metrics`.
     pub(crate) looks: AtomicU64,
-}
-
-/// What is known of the threads that marked calls hold.
-pub(crate) struct CallRoom {
-    /// Marked calls that have lost their P. Below zero for a moment if a call returns before its
-    /// loss is counted.
-    pub(in crate::sched) out: AtomicI32,
-    pub(in crate::sched) is_full: AtomicBool,
-    /// Goroutines that wait to begin a call.
-    pub(in crate::sched) waiting: AtomicU32,
-    /// Calls that returned while others waited.
-    pub(in crate::sched) returned: AtomicU32,
-    /// A P has no thread, and only a returning call can bring one.
-    pub(in crate::sched) is_stuck: AtomicBool,
-    pub(in crate::sched) has_warned: AtomicBool,
-    pub(in crate::sched) permits: Semaphore,
 }

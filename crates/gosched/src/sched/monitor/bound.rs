@@ -20,13 +20,10 @@ use crate::base::lock::Held;
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::p::gp;
 use crate::sched::model::ptr::{Gp, Mp, Pp};
+use crate::sched::threads::LIMIT_SLACK;
 use crate::sched::worker::acquire_p;
 use crate::sched::worker::{G0, Worker};
 use crate::sched::{Core, Sched};
-
-/// Idle Ms kept for goroutines that have begun and leave their thread by themselves, once no more
-/// threads can be made.
-pub(crate) const LIMIT_SLACK: u32 = 4;
 
 /// What takes the P of a goroutine that is to wait on its thread.
 pub(crate) enum Exchange {

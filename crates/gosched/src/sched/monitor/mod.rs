@@ -6,6 +6,5 @@
 pub(crate) mod bound;
 pub(crate) mod preempt;
 pub(crate) mod retake;
-pub(crate) mod room;
 pub(crate) mod stray;
 pub(crate) mod sysmon;

@@ -36,21 +36,23 @@
 
 use std::ffi::{c_int, c_void};
 use std::io;
+use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicPtr};
 
-use crate::base::chaos;
+use crate::base::{chaos, signals};
 use crate::sched::Sched;
+use crate::sched::calls::syscall;
+use crate::sched::life::forked::{self, Restore};
 use crate::sched::model::claim::Found;
 use crate::sched::model::current::{current_m, interrupted_m, is_settled};
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::m::{LET_GO, YIELD};
 use crate::sched::model::ptr::{Gp, Mp};
 use crate::sched::monitor::bound::Exchange;
-use crate::sched::syscall;
+use crate::sched::threads;
 use crate::sched::worker::Inside;
+use crate::sys;
 use crate::tls::scope;
-use crate::{signal, sys};
 
 /// The default signal: its default action is to be ignored, and debuggers pass it on silently.
 pub(crate) const SIGNAL: c_int = libc::SIGURG;
@@ -62,15 +64,12 @@ const SIGNALS: usize = 65;
 static OLD: [AtomicPtr<libc::sigaction>; SIGNALS] =
     [const { AtomicPtr::new(std::ptr::null_mut()) }; SIGNALS];
 
-/// Whether the program's threads had the signal blocked when the first runtime began.
-static WAS_BLOCKED: AtomicBool = AtomicBool::new(false);
-
-/// Installs the handler for `signal`, once per process. In user context.
+/// Installs the handler for `signal`, once per process. In user context, under `signal::turn`.
 pub(crate) fn install(signal: c_int) -> io::Result<()> {
-    let _turn = signal::turn();
     let Some(old) = OLD.get(signal as usize) else {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     };
+    forked::restore_in_child(Restore::PreemptionSignal, restore_in_child);
     if old.load(Acquire).is_null() {
         // The old action must be known before our handler can run, so it is read first.
         let before = Box::into_raw(Box::new(sys::read_action(signal)?));
@@ -99,13 +98,6 @@ pub(crate) fn is_installed(signal: c_int) -> bool {
     sys::current_handler(signal) == Some(handler())
 }
 
-/// Unblocks the signal on the calling M, whatever mask it inherited.
-pub(crate) fn prepare_thread(signal: c_int) {
-    if sys::unblock_signal(signal) {
-        WAS_BLOCKED.store(true, Relaxed);
-    }
-}
-
 /// Restores the program's own mask and action in the child of a fork.
 pub(crate) fn restore_in_child() {
     for (signal, old) in OLD.iter().enumerate() {
@@ -121,7 +113,7 @@ pub(crate) fn restore_in_child() {
         }
         // A new runtime in the child, if it may have one, installs the handler again.
         OLD[signal].store(std::ptr::null_mut(), Release);
-        if WAS_BLOCKED.load(Relaxed) && current_m().is_some() {
+        if threads::WAS_BLOCKED.load(Relaxed) && current_m().is_some() {
             sys::block_signal(signal as c_int);
         }
     }
@@ -291,5 +283,5 @@ fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     };
     // SAFETY: D7. `old` is the program's action as `install` read it from the kernel. The other
     // arguments are the kernel's to our own handler.
-    unsafe { signal::handler::note_and_pass_on(old, signal, info, context) };
+    unsafe { signals::note_and_pass_on(old, signal, info, context) };
 }

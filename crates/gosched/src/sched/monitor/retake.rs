@@ -49,6 +49,7 @@ use crate::sched::Sched;
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::m::{LET_GO, YIELD};
 use crate::sched::model::p::PStatus;
+pub(crate) use crate::sched::model::p_sample::{BLOCKED_NS, SLICE_NS};
 use crate::sched::model::ptr::{Mp, Pp};
 use crate::sched::model::watch::Claims;
 use crate::sched::monitor::preempt;
@@ -56,12 +57,8 @@ use crate::sched::worker::Inside;
 use crate::sys;
 use crate::sys::{Doing, TaskFile};
 
-/// A goroutine's time slice.
-pub(crate) const SLICE_NS: u64 = 10_000_000;
 /// A marked call shorter than this keeps its P.
 const MARKED_NS: u64 = 20_000;
-/// A thread that is blocked in the kernel for this long loses its P, if goroutines wait.
-pub(in crate::sched) const BLOCKED_NS: u64 = 1_000_000;
 /// sysmon reads the CPU clock of a slice from this age on.
 const SAMPLE_NS: u64 = 200_000;
 /// A goroutine that has run for this long is preempted for a readied one.

@@ -43,11 +43,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
 
 use crate::debug::schedtrace;
 use crate::sched::Sched;
+use crate::sched::calls::room::Shortage;
 use crate::sched::life::deadlock;
 use crate::sched::model::nap::{ASLEEP, AWAKE, DOZE, NAP, Nap, REST};
 use crate::sched::model::ptr::Pp;
 use crate::sched::model::watch::SysmonState;
-use crate::sched::monitor::room::Shortage;
 use crate::sys;
 
 /// The first and the longest pause between two scans.

@@ -2,4 +2,8 @@
 //!
 //! Channels, locks, joins and sockets are built on this room.
 
+pub(crate) mod owner;
+pub(crate) mod sema;
+pub(crate) mod semaphore;
+pub(crate) mod semaphore_word;
 pub(crate) mod timed;

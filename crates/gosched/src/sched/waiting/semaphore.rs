@@ -6,13 +6,14 @@ use std::fmt;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use super::sema::{self, NEVER, Parked, Wait, key_of};
-use super::semaphore_word::{PERMITS_MAX, SemaphoreWord};
 use crate::sched::model::g::WaitReason;
 use crate::sched::park::enter;
+use crate::sched::waiting::sema;
+use crate::sched::waiting::sema::{NEVER, Parked, Wait, key_of};
+use crate::sched::waiting::semaphore_word::{PERMITS_MAX, SemaphoreWord};
+use crate::sched::waiting::timed::check_cancelled;
 use crate::sched::waitq::{WaitKind, WakeList};
 use crate::sys;
-use crate::thread::check_cancelled;
 
 static KIND: WaitKind = WaitKind::new(WaitReason::Semaphore).passing_on(|waiter, by| {
     if by.is_some() {

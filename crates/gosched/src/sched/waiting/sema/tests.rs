@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::*;
+use crate::sched::waiting::sema::*;
 
 /// A waiter in the table without a goroutine or thread behind it.
 struct Dummy {

@@ -26,13 +26,13 @@ const RUNTIMES_MAX: u32 = 1 << (u64::BITS - ID_BITS);
 pub(crate) struct Owner(AtomicU64);
 
 impl Owner {
-    pub(super) const fn new() -> Owner {
+    pub(crate) const fn new() -> Owner {
         Owner(AtomicU64::new(0))
     }
 
     /// Names the calling goroutine, which has just acquired the lock.
     #[inline]
-    pub(super) fn set(&self) {
+    pub(crate) fn set(&self) {
         if let Some(g) = current_g() {
             let runtime = u64::from(g.sched().id) << ID_BITS;
             self.0.store(runtime | g.id(), Relaxed);
@@ -41,11 +41,11 @@ impl Owner {
 
     /// Clears the name, before the holder releases the lock.
     #[inline]
-    pub(super) fn clear(&self) {
+    pub(crate) fn clear(&self) {
         self.0.store(0, Relaxed);
     }
 
-    pub(super) fn word(&self) -> *const AtomicU64 {
+    pub(crate) fn word(&self) -> *const AtomicU64 {
         &self.0
     }
 }

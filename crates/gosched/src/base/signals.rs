@@ -30,24 +30,24 @@ use crate::shim::Futex;
 use crate::sys;
 
 /// One more than the highest signal number.
-pub(super) const SIGNALS: usize = 65;
+pub(crate) const SIGNALS: usize = 65;
 
 /// Marks the address of a handler that takes three arguments; no address has the bit.
-pub(super) const THREE_ARGUMENTS: usize = 1 << (usize::BITS - 1);
+pub(crate) const THREE_ARGUMENTS: usize = 1 << (usize::BITS - 1);
 
 /// The handler's data for one signal.
-pub(super) struct Slot {
-    pub(super) is_wanted: AtomicBool,
+pub(crate) struct Slot {
+    pub(crate) is_wanted: AtomicBool,
     /// The number of the arrival that the dispatcher has not taken yet; 0: none.
-    pub(super) arrived: AtomicU64,
+    pub(crate) arrived: AtomicU64,
     /// The program's own handler, which ours calls; 0: none. It stays after the restore, for
     /// threads that still run our handler.
-    pub(super) below: AtomicUsize,
+    pub(crate) below: AtomicUsize,
     /// The action before ours, in a box. Null: ours is not installed.
-    pub(super) before: AtomicPtr<libc::sigaction>,
+    pub(crate) before: AtomicPtr<libc::sigaction>,
 }
 
-pub(super) static SLOTS: [Slot; SIGNALS] = [const {
+pub(crate) static SLOTS: [Slot; SIGNALS] = [const {
     Slot {
         is_wanted: AtomicBool::new(false),
         arrived: AtomicU64::new(0),
@@ -62,7 +62,7 @@ static ARRIVALS: AtomicU64 = AtomicU64::new(0);
 /// 1: the dispatcher has work.
 static BELL: Futex = Futex::new(0);
 
-pub(super) extern "C" fn on_signal(
+pub(crate) extern "C" fn on_signal(
     signal: c_int,
     info: *mut libc::siginfo_t,
     context: *mut c_void,
@@ -125,7 +125,7 @@ pub(crate) unsafe fn note_and_pass_on(
 }
 
 /// Wakes the dispatcher. CONTEXT: any.
-pub(super) fn ring() {
+pub(crate) fn ring() {
     // ORDER: AcqRel; pairs with the swap in `wait`: the dispatcher sees its work.
     if BELL.0.swap(1, AcqRel) == 0 {
         Futex::wake_one(&BELL);
@@ -133,14 +133,14 @@ pub(super) fn ring() {
 }
 
 /// Waits until the bell rings. Only the dispatcher calls this.
-pub(super) fn wait() {
+pub(crate) fn wait() {
     while BELL.0.swap(0, AcqRel) == 0 {
         BELL.wait(0, None);
     }
 }
 
 /// Resets the bell in the child of a fork, which has no dispatcher.
-pub(super) fn silence() {
+pub(crate) fn silence() {
     BELL.0.store(0, Relaxed);
 }
 
@@ -149,7 +149,7 @@ pub(super) fn silence() {
 ///
 /// A signal that arrives during the call is left for the next call, for which its handler rings.
 /// Otherwise it could overtake an earlier signal with a slot that was already visited.
-pub(super) fn take_arrived() -> impl Iterator<Item = c_int> {
+pub(crate) fn take_arrived() -> impl Iterator<Item = c_int> {
     // ORDER: Acquire; pairs with the AcqRel in `note`: notes before a number are seen with that
     // number.
     let last = ARRIVALS.load(Acquire);
@@ -168,6 +168,6 @@ pub(super) fn take_arrived() -> impl Iterator<Item = c_int> {
 }
 
 /// The address of our handler, as the system reports it.
-pub(super) fn address() -> usize {
+pub(crate) fn address() -> usize {
     on_signal as *const () as usize
 }

@@ -28,14 +28,29 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
 use crate::base::fatal;
 use crate::sched::model::p::PStatus;
 use crate::sched::model::ptr::{Gp, Mp};
-use crate::sched::model::watch::CallRoom;
+use crate::sched::waiting::semaphore::Semaphore;
 use crate::sched::{Core, Sched};
-use crate::sync::Semaphore;
 use crate::sys;
 use crate::tls;
 
 /// If goroutines wait and no marked call returns for this long, the process ends.
 pub(crate) static PATIENCE_NS: AtomicU64 = AtomicU64::new(10_000_000_000);
+
+/// What is known of the threads that marked calls hold.
+pub(crate) struct CallRoom {
+    /// Marked calls that have lost their P. Below zero for a moment if a call returns before its
+    /// loss is counted.
+    out: AtomicI32,
+    is_full: AtomicBool,
+    /// Goroutines that wait to begin a call.
+    waiting: AtomicU32,
+    /// Calls that returned while others waited.
+    returned: AtomicU32,
+    /// A P has no thread, and only a returning call can bring one.
+    is_stuck: AtomicBool,
+    has_warned: AtomicBool,
+    permits: Semaphore,
+}
 
 /// Since when no call has returned. sysmon's own.
 #[derive(Default)]

@@ -43,7 +43,7 @@ const BUCKETS: usize = 1 << BUCKET_BITS;
 const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// No deadline.
-pub(super) const NEVER: u64 = u64::MAX;
+pub(crate) const NEVER: u64 = u64::MAX;
 
 /// One waiter's place in the table.
 struct Place {
@@ -86,14 +86,14 @@ static TABLE: [Line; BUCKETS] = [const {
 }; BUCKETS];
 
 /// The lock of a key's bucket. User code does not run meanwhile.
-pub(super) struct Locked {
+pub(crate) struct Locked {
     // In this order: the lock is dropped inside the runtime.
     bucket: Held<'static, Bucket>,
     _rt: Entered,
 }
 
 /// Locks everything that has to do with the object of `key`.
-pub(super) fn lock(key: usize) -> Locked {
+pub(crate) fn lock(key: usize) -> Locked {
     let rt = enter();
     let hash = ((key & !7) as u64).wrapping_mul(MIX);
     let line = &TABLE[(hash >> (u64::BITS - BUCKET_BITS)) as usize];
@@ -109,14 +109,14 @@ fn path_of(key: usize) -> u64 {
 }
 
 /// A waiter that was popped: claimed, and still in its wait.
-pub(super) struct Popped {
+pub(crate) struct Popped {
     node: &'static Node,
     claim: Claim,
 }
 
 impl Popped {
     /// Ends its wait; [`park`] returns `token`. It is woken with the list.
-    pub(super) fn finish(self, token: usize, wake: &mut WakeList) {
+    pub(crate) fn finish(self, token: usize, wake: &mut WakeList) {
         self.node.word.set(token);
         self.claim.finish(wake);
     }
@@ -183,7 +183,7 @@ impl Locked {
     }
 
     /// Claims the first waiter of `key` and takes it out. The word is changed before the popped one is finished.
-    pub(super) fn pop(&mut self, key: usize) -> Option<Popped> {
+    pub(crate) fn pop(&mut self, key: usize) -> Option<Popped> {
         let slot = self.slot(key);
         if slot.get().is_null() {
             return None;
@@ -193,7 +193,7 @@ impl Locked {
     }
 
     /// Ends the waits of all who wait on `key` by now, in order; before each, `admit` says so to the object.
-    pub(super) fn pop_all(&mut self, key: usize, mut admit: impl FnMut(), wake: &mut WakeList) {
+    pub(crate) fn pop_all(&mut self, key: usize, mut admit: impl FnMut(), wake: &mut WakeList) {
         let slot = self.slot(key);
         // SAFETY: G4, a place in the tree is alive.
         let Some(first) = (unsafe { slot.get().as_ref() }) else {
@@ -208,7 +208,7 @@ impl Locked {
     }
 
     /// Whether anybody is queued on `key`.
-    pub(super) fn has(&self, key: usize) -> bool {
+    pub(crate) fn has(&self, key: usize) -> bool {
         !self.slot(key).get().is_null()
     }
 
@@ -242,7 +242,7 @@ fn unhang(slot: &Cell<*const Place>, place: &Place) {
 
 /// How a park ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Parked {
+pub(crate) enum Parked {
     /// It was not time to wait.
     Refused,
     /// Somebody ended the wait, with this token.
@@ -253,28 +253,28 @@ pub(super) enum Parked {
 }
 
 /// What a waiter finds that nobody has woken.
-pub(super) struct Left {
+pub(crate) struct Left {
     /// It was still queued; otherwise somebody has popped past it.
-    pub(super) was_in: bool,
+    pub(crate) was_in: bool,
     /// Others are queued.
-    pub(super) are_more: bool,
+    pub(crate) are_more: bool,
 }
 
 /// One way to wait on a key.
-pub(super) struct Wait<'a> {
-    pub(super) key: usize,
-    pub(super) kind: &'static WaitKind,
-    pub(super) deadline_ns: u64,
+pub(crate) struct Wait<'a> {
+    pub(crate) key: usize,
+    pub(crate) kind: &'static WaitKind,
+    pub(crate) deadline_ns: u64,
     /// First in the queue instead of last.
-    pub(super) at_front: bool,
+    pub(crate) at_front: bool,
     /// The word with the owner, where there is one (`owner`).
-    pub(super) owner: Option<&'a super::owner::Owner>,
+    pub(crate) owner: Option<&'a crate::sched::waiting::owner::Owner>,
     /// Something else that the kind's way to pass on needs; null: nothing.
-    pub(super) beside: *const c_void,
+    pub(crate) beside: *const c_void,
 }
 
 impl Wait<'_> {
-    pub(super) fn new(key: usize, kind: &'static WaitKind) -> Wait<'static> {
+    pub(crate) fn new(key: usize, kind: &'static WaitKind) -> Wait<'static> {
         Wait {
             key,
             kind,
@@ -290,7 +290,7 @@ impl Wait<'_> {
     /// Under the table's lock `queue_up` says whether it is time to wait, and marks the word; and `left` is told, when the wait
     /// ended without a waker, what is in the queue. `before_sleep` runs when the waiter is queued and the lock dropped, inside the
     /// runtime.
-    pub(super) fn park(
+    pub(crate) fn park(
         self,
         queue_up: impl FnOnce(&mut Locked) -> bool,
         before_sleep: impl FnOnce(),
@@ -331,7 +331,7 @@ impl Wait<'_> {
 }
 
 /// Wakes everybody who waits on `key` by now; `update` changes the word, under the table's lock.
-pub(super) fn wake_all(key: usize, update: impl FnOnce()) {
+pub(crate) fn wake_all(key: usize, update: impl FnOnce()) {
     let mut wake = WakeList::new();
     let rt = enter(); // until they are woken: who was popped relies on it
     {
@@ -344,7 +344,7 @@ pub(super) fn wake_all(key: usize, update: impl FnOnce()) {
 
 /// Whether [`check_cancelled`](crate::thread::check_cancelled) would unwind: before it waits, a goroutine that is to end
 /// passes on what it has been given.
-pub(super) fn must_unwind() -> bool {
+pub(crate) fn must_unwind() -> bool {
     cfg!(panic = "unwind")
         && current_g().is_some_and(|g| g.must_unwind())
         && !std::thread::panicking()
@@ -354,14 +354,14 @@ pub(super) fn must_unwind() -> bool {
 ///
 /// # Safety
 /// `waiter` was parked on a key of a `T`'s word by [`Wait::park`], and its goroutine was abandoned: the `T` stays (D2).
-pub(super) unsafe fn word_of<T>(waiter: &Waiter) -> &T {
+pub(crate) unsafe fn word_of<T>(waiter: &Waiter) -> &T {
     let object = ptr::with_exposed_provenance::<T>(waiter.on.get().object);
     // SAFETY: by the caller's promise; the object of `On` is the word's address.
     unsafe { &*object }
 }
 
 /// An object's key: the address of its word.
-pub(super) fn key_of<T>(word: &T) -> usize {
+pub(crate) fn key_of<T>(word: &T) -> usize {
     ptr::from_ref(word).expose_provenance()
 }
 

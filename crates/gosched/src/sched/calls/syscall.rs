@@ -81,7 +81,7 @@ impl Call {
         if g.calls.get() == 0 {
             let m = match m.sched().room.is_full() {
                 true => {
-                    crate::sched::monitor::room::wait_for_room(m, g);
+                    crate::sched::calls::room::wait_for_room(m, g);
                     current_m()?
                 }
                 false => m,
@@ -112,7 +112,7 @@ impl Drop for Call {
             if calls == 0 {
                 leave(enter_m(m));
                 if g.sched().room.is_awaited() {
-                    crate::sched::monitor::room::pass_on_room(g);
+                    crate::sched::calls::room::pass_on_room(g);
                 }
             }
         }

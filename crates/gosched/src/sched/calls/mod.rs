@@ -1,0 +1,6 @@
+//! Blocking calls: how a goroutine leaves its P behind and comes back, and how many threads calls may
+//! hold.
+
+pub(crate) mod lookups;
+pub(crate) mod room;
+pub(crate) mod syscall;
