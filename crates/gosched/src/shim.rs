@@ -5,7 +5,7 @@
 //! outside:
 //!
 //! - `sched/model/{runq,gstatus,pstatus,claim,slot,sudog,opens}.rs`;
-//! - `sched/spin.rs`, `sched/monitor/nap.rs`, `base/note.rs`, `sync/*_word.rs`.
+//! - `sched/model/spin.rs`, `sched/monitor/nap.rs`, `base/note.rs`, `sync/*_word.rs`.
 //!
 //! `chan/` and `sched/waitq.rs` import little else. This file contains no policy.
 

@@ -26,7 +26,7 @@ use loom::thread;
 use super::{Items, Plain, explore};
 use crate::runq::{Owner, RunQueue, Steal};
 use crate::shim::{AtomicU32, AtomicUsize, Relaxed, SeqCst};
-use crate::spin::{self, Spin};
+use crate::spin::{self, Spin, Spinning};
 
 /// What the scheduler lock guards.
 struct Core {
@@ -40,7 +40,7 @@ struct Core {
 /// An M, as far as it matters here.
 struct M {
     p: usize,
-    is_spinning: bool,
+    spinning: Option<Spinning>,
 }
 
 /// What giving up the P led to.
@@ -117,8 +117,10 @@ impl World {
 
     fn wake_after_put(&self, core: MutexGuard<'_, Core>) {
         spin::submitted();
-        if self.spin.is_nobody_spinning() && self.spin.claim_wake() {
-            self.start_claimed(core);
+        if self.spin.is_nobody_spinning()
+            && let Some(spinning) = self.spin.claim_wake()
+        {
+            self.start_claimed(core, spinning);
         }
     }
 
@@ -141,9 +143,11 @@ impl World {
     // idle.rs
 
     fn wake_p(&self) {
-        if self.spin.is_nobody_spinning() && self.has_idle_p_or_says_so() && self.spin.claim_wake()
+        if self.spin.is_nobody_spinning()
+            && self.has_idle_p_or_says_so()
+            && let Some(spinning) = self.spin.claim_wake()
         {
-            self.start_claimed(self.lock());
+            self.start_claimed(self.lock(), spinning);
         }
     }
 
@@ -151,13 +155,16 @@ impl World {
         self.spin.has_idle_p_or_sets_need(&self.npidle)
     }
 
-    fn start_claimed(&self, mut core: MutexGuard<'_, Core>) {
+    fn start_claimed(&self, mut core: MutexGuard<'_, Core>, spinning: Spinning) {
         match self.get_idle_p(&mut core) {
-            Some(p) => core.started.push((p, true)),
+            Some(p) => {
+                core.started.push((p, true));
+                std::mem::forget(spinning); // the M that starts has it
+            }
             None => {
                 self.spin.set_needed();
                 // Under the lock: whoever sees the claim there relies on the claimer's look at the idle list.
-                self.spin.give_up();
+                self.spin.end(spinning);
             }
         }
     }
@@ -169,8 +176,9 @@ impl World {
             return;
         }
         let nobody_looks = self.spin.count() == 0 && core.pidle.is_empty();
-        if nobody_looks && self.spin.claim_wake() {
+        if nobody_looks && let Some(spinning) = self.spin.claim_wake() {
             core.started.push((p, true));
+            std::mem::forget(spinning); // the M that starts has it
             return;
         }
         self.put_idle_p(&mut core, p);
@@ -194,8 +202,7 @@ impl World {
     }
 
     fn begin_spinning(&self, m: &mut M) {
-        m.is_spinning = true;
-        self.spin.begin();
+        m.spinning = Some(self.spin.begin());
     }
 
     // schedule.rs and steal.rs
@@ -204,8 +211,8 @@ impl World {
     fn look(&self, mut m: M) {
         while let Some(found) = self.find_runnable(&mut m) {
             if let Some(item) = found {
-                if m.is_spinning {
-                    self.spin.end();
+                if let Some(spinning) = m.spinning.take() {
+                    self.spin.end(spinning);
                     if self.has_work() {
                         self.wake_p();
                     }
@@ -256,7 +263,7 @@ impl World {
 
     /// The fourth sweep only; the others see less.
     fn spin_and_steal(&self, m: &mut M) -> Option<NonNull<Plain>> {
-        if !m.is_spinning {
+        if m.spinning.is_none() {
             let busy = self.queues.len() - self.npidle.load(Relaxed) as usize;
             if 2 * self.spin.count() as usize >= busy {
                 return None;
@@ -275,21 +282,19 @@ impl World {
     }
 
     fn give_up_p(&self, m: &mut M) -> Gave {
-        let was_spinning = m.is_spinning;
         let mut core = self.lock();
         if let Some(item) = self.global_get(&mut core) {
             return Gave::Found(item);
         }
-        if !was_spinning && self.spin.is_needed() {
+        if m.spinning.is_none() && self.spin.is_needed() {
             drop(core);
             self.begin_spinning(m);
             return Gave::LookAgain;
         }
         self.put_idle_p(&mut core, m.p);
         drop(core);
-        if was_spinning {
-            m.is_spinning = false;
-            self.spin.end();
+        if let Some(spinning) = m.spinning.take() {
+            self.spin.end(spinning);
             if self.has_work() && self.take_idle_p_spinning(m) {
                 return Gave::LookAgain;
             }
@@ -338,10 +343,7 @@ impl World {
     }
 
     fn quiet_m(&self, p: usize) -> M {
-        M {
-            p,
-            is_spinning: false,
-        }
+        M { p, spinning: None }
     }
 }
 

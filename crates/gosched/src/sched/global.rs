@@ -197,9 +197,9 @@ impl Sched {
     pub(crate) fn runq_put_next(&self, w: Worker<'_>, g: Gp) {
         if let Some(old) = w.queue().put_next(g.non_null()) {
             self.runq_put(w, gp(old));
-            super::spin::submitted();
+            crate::sched::model::spin::submitted();
         } else {
-            super::spin::submitted_by_rmw();
+            crate::sched::model::spin::submitted_by_rmw();
         }
     }
 

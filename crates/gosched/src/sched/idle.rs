@@ -8,12 +8,13 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
-use super::{Core, Sched, spin};
 use crate::base::lock::Held;
 use crate::sched::model::g::GQueue;
 use crate::sched::model::p::PStatus;
 use crate::sched::model::ptr::{Mp, Pp};
+use crate::sched::model::spin::{self, Spinning};
 use crate::sched::worker::{G0, Worker};
+use crate::sched::{Core, Sched};
 use crate::sys;
 
 /// Idle Ms kept beyond one per P; the others end after a while.
@@ -26,9 +27,11 @@ impl Sched {
     /// has made work visible and passed its barrier (wake/1).
     #[inline]
     pub(crate) fn wake_p(&self) {
-        if self.spin.is_nobody_spinning() && self.has_idle_p_or_says_so() && self.spin.claim_wake()
+        if self.spin.is_nobody_spinning()
+            && self.has_idle_p_or_says_so()
+            && let Some(spinning) = self.spin.claim_wake()
         {
-            self.wake_p_slow();
+            self.wake_p_slow(spinning);
         }
     }
 
@@ -51,41 +54,39 @@ impl Sched {
     }
 
     #[inline(never)]
-    fn wake_p_slow(&self) {
-        self.start_claimed(self.core.lock());
+    fn wake_p_slow(&self, spinning: Spinning) {
+        self.start_claimed(self.core.lock(), spinning);
     }
 
     /// The winner of `claim_wake` starts a spinning M on an idle P, or finds none and says so.
-    pub(crate) fn start_claimed(&self, mut core: Held<'_, Core>) {
+    pub(crate) fn start_claimed(&self, mut core: Held<'_, Core>, spinning: Spinning) {
         match self.get_idle_p(&mut core) {
             Some(p) => {
                 self.outside.wakes.add_shared(1);
-                self.start_m(core, p, true);
+                self.start_m(core, p, Some(spinning));
             }
             None => {
                 // Under the lock: while the claim is counted others rely on it, and once the lock is free the runtime
                 // itself may be (a thread outside has no claim on it).
                 self.spin.set_needed();
-                self.spin.give_up();
+                self.spin.end(spinning);
                 self.sysmon.press();
             }
         }
     }
 
-    /// Gives p to an idle M, or queues it for the next M that comes back or is born. If `spinning`, the
-    /// M has been counted.
-    pub(crate) fn start_m(&self, mut core: Held<'_, Core>, p: Pp, spinning: bool) {
-        debug_assert!(!spinning || p.runq.is_empty(), "M3");
+    /// Gives p to an idle M, or queues it for the next M that comes back or is born. With `spinning`
+    /// the M begins to look for work.
+    pub(crate) fn start_m(&self, mut core: Held<'_, Core>, p: Pp, spinning: Option<Spinning>) {
+        debug_assert!(spinning.is_none() || p.runq.is_empty(), "M3");
         core.activity += 1;
         if self.dead.load(Relaxed) {
-            if spinning {
-                self.spin.give_up();
-            }
+            self.end_spinning(spinning);
             return self.stop_p(&mut core, p);
         }
         if let Some(m) = self.get_idle_m(&mut core) {
             self.ask_for_threads(&core);
-            m.set_spinning(spinning);
+            m.spinning.put(spinning);
             m.nextp.store(Some(p), Relaxed);
             // A thread outside has no claim on the runtime once the lock is free; Ms are never freed.
             drop(core);
@@ -93,12 +94,9 @@ impl Sched {
             return;
         }
         if self.give_to_owned(&mut core, p) {
-            if spinning {
-                self.spin.give_up(); // that thread has work, and looks for none
-            }
-            return;
+            return self.end_spinning(spinning); // that thread has work, and looks for none
         }
-        p.wants_spinning.set(spinning);
+        p.spinning.put(spinning);
         p.link.set(core.pending);
         core.pending = Some(p);
         core.npending += 1;
@@ -131,11 +129,11 @@ impl Sched {
     }
 
     /// Takes a P that waits for a thread; the M that takes it inherits whether it spins.
-    pub(crate) fn take_pending(&self, core: &mut Held<'_, Core>) -> Option<(Pp, bool)> {
+    pub(crate) fn take_pending(&self, core: &mut Held<'_, Core>) -> Option<(Pp, Option<Spinning>)> {
         let p = core.pending?;
         core.pending = p.link.take();
         core.npending -= 1;
-        Some((p, p.wants_spinning.get()))
+        Some((p, p.spinning.take()))
     }
 
     /// Puts the M to sleep until it is given a P; false: it must end. Without a P, not spinning.
@@ -148,7 +146,7 @@ impl Sched {
         }
         if let Some((p, spinning)) = self.take_pending(&mut core) {
             drop(core);
-            m.set_spinning(spinning);
+            m.spinning.put(spinning);
             g0.acquire_p(p);
             return true;
         }
@@ -204,12 +202,14 @@ impl Sched {
             return;
         }
         if !p.runq.is_empty() || !core.runq.is_empty() {
-            self.start_m(core, p, false);
+            self.start_m(core, p, None);
             return;
         }
         let nobody_looks = self.spin.count() == 0 && core.pidle.is_none();
-        if (nobody_looks || self.nobody_watches()) && self.spin.claim_wake() {
-            self.start_m(core, p, true);
+        if (nobody_looks || self.nobody_watches())
+            && let Some(spinning) = self.spin.claim_wake()
+        {
+            self.start_m(core, p, Some(spinning));
             return;
         }
         self.put_idle_p(&mut core, p);
@@ -248,7 +248,7 @@ impl Sched {
         for _ in 0..wanted.min(idle) {
             let mut core = self.core.lock();
             match self.get_idle_p(&mut core) {
-                Some(idle) if !core.runq.is_empty() => self.start_m(core, idle, false),
+                Some(idle) if !core.runq.is_empty() => self.start_m(core, idle, None),
                 Some(idle) => {
                     self.put_idle_p(&mut core, idle);
                     break;
@@ -263,9 +263,8 @@ impl Sched {
 
     /// A spinning M has found work: it stops counting as one, and recruits a successor if there is more. Who submitted
     /// while it was counted relied on it; who submits from now on wakes somebody itself.
-    pub(crate) fn reset_spinning(&self, m: Mp) {
-        m.set_spinning(false);
-        self.spin.end();
+    pub(crate) fn reset_spinning(&self, spinning: Spinning) {
+        self.spin.end(spinning);
         if self.has_work() {
             self.wake_p();
         }
@@ -277,8 +276,14 @@ impl Sched {
     }
 
     pub(crate) fn begin_spinning(&self, m: Mp) {
-        m.set_spinning(true);
-        self.spin.begin();
+        m.spinning.put(Some(self.spin.begin()));
+    }
+
+    /// The M that was to look for work does not.
+    pub(crate) fn end_spinning(&self, spinning: Option<Spinning>) {
+        if let Some(spinning) = spinning {
+            self.spin.end(spinning);
+        }
     }
 
     // The lists. All under the scheduler lock.
@@ -361,10 +366,7 @@ impl Sched {
     /// The M gives its P to the stopping world and sleeps until it is given one again; false: it must end.
     pub(crate) fn stop_for_world(&self, g0: &mut G0) -> bool {
         let m = g0.m();
-        if m.is_spinning() {
-            m.set_spinning(false);
-            self.spin.end();
-        }
+        self.end_spinning(m.spinning.take());
         let mut core = self.core.lock();
         if !self.is_stopping() {
             return true;

@@ -43,7 +43,6 @@ pub(crate) mod schedule;
 pub(crate) mod shrink;
 pub(crate) mod sources;
 pub(crate) mod spawn;
-pub(crate) mod spin;
 pub(crate) mod steal;
 pub(crate) mod threads;
 pub(crate) mod wait;
@@ -62,7 +61,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 
 use crossbeam_utils::CachePadded;
 
-use self::spin::Spin;
 use crate::base::lock::{Lock, Rank};
 use crate::sched::calls::lookups::Lookups;
 use crate::sched::calls::room::CallRoom;
@@ -73,6 +71,7 @@ use crate::sched::model::global_queue::GlobalQueue;
 use crate::sched::model::m::M;
 use crate::sched::model::p::{Counters, P};
 use crate::sched::model::ptr::{AtomicRef, Home, Mp, Pp};
+use crate::sched::model::spin::Spin;
 use crate::sched::model::watch::{CallCounters, Claims, Strays, SysmonState};
 use crate::sched::sources::poller::Poller;
 use crate::sched::sources::timers::Timers;

@@ -367,9 +367,11 @@ impl Sched {
 
     /// The wake after a `global_put` in the same hold of the lock.
     pub(crate) fn wake_after_put(&self, core: Held<'_, Core>) {
-        super::spin::submitted();
-        if self.spin.is_nobody_spinning() && self.spin.claim_wake() {
-            self.start_claimed(core);
+        crate::sched::model::spin::submitted();
+        if self.spin.is_nobody_spinning()
+            && let Some(spinning) = self.spin.claim_wake()
+        {
+            self.start_claimed(core, spinning);
         } else {
             drop(core);
         }
@@ -398,7 +400,7 @@ fn preempted_m(sched: &Sched, g0: &mut G0, g: Gp) -> Next {
         g.status.transition(Status::Running, Status::Runnable);
         drop_g(g0.m(), g);
         sched.runq_put(g0.held(), g);
-        super::spin::submitted();
+        crate::sched::model::spin::submitted();
         return Next::Schedule;
     }
     yield_to_global(sched, g0, g, Sched::global_put_spent)
@@ -416,7 +418,7 @@ fn yield_to_global(
     drop_g(g0.m(), g);
     put(sched, &mut sched.core.lock(), g);
     // The lock's release was the read-modify-write of wake/1.
-    super::spin::submitted_by_rmw();
+    crate::sched::model::spin::submitted_by_rmw();
     sched.wake_p();
     Next::Schedule
 }

@@ -15,16 +15,17 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use crate::arch;
 use crate::base::chaos;
 use crate::base::lock::ranks;
+use crate::sched::Sched;
 use crate::sched::model::g::{GQueue, STARTED};
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::m::{BLOCK, YIELD};
 use crate::sched::model::p::FAIR_EVERY;
 use crate::sched::model::p::{Fair, PStatus, gp};
 use crate::sched::model::ptr::Gp;
+use crate::sched::model::spin;
 use crate::sched::model::switch;
 use crate::sched::sources::timers::EXPIRE_MAX;
 use crate::sched::worker::{G0, Worker};
-use crate::sched::{Sched, spin};
 use crate::stack::Stack;
 use crate::sys;
 
@@ -116,8 +117,8 @@ impl Sched {
                 return None; // a dead runtime's
             }
             let (g, inherits) = self.find_runnable(g0)?;
-            if m.is_spinning() {
-                self.reset_spinning(m);
+            if let Some(spinning) = m.spinning.take() {
+                self.reset_spinning(spinning);
             }
             match g.owner() {
                 Some(owner) if owner != m => {
@@ -398,7 +399,6 @@ impl Sched {
     /// Nothing found: drop the P, re-check as the wake protocol wants, wait for a timer or park.
     pub(super) fn give_up_p(&self, g0: &mut G0) -> Gave {
         let m = g0.m();
-        let was_spinning = m.is_spinning();
         let mut core = self.core.lock();
         if self.is_stopping() {
             return Gave::LookAgain;
@@ -407,16 +407,15 @@ impl Sched {
             let found = self.global_get_batch(&mut core, g0.held());
             return found.map_or(Gave::LookAgain, Gave::Found);
         }
-        if !was_spinning && self.spin.is_needed() {
+        if !m.is_spinning() && self.spin.is_needed() {
             drop(core);
             self.begin_spinning(m);
             return Gave::LookAgain;
         }
         self.put_idle_p(&mut core, g0.relinquish_p());
         drop(core);
-        if was_spinning {
-            m.set_spinning(false);
-            self.spin.end();
+        if let Some(spinning) = m.spinning.take() {
+            self.spin.end(spinning);
             if self.has_work() && self.take_idle_p_spinning(g0) {
                 return Gave::LookAgain;
             }
@@ -498,7 +497,7 @@ impl Sched {
         }
         if let Some((p, spinning)) = self.take_pending(&mut core) {
             drop(core);
-            g0.m().set_spinning(spinning);
+            g0.m().spinning.put(spinning);
             return g0.acquire_p(p);
         }
         if let Some(p) = self.get_idle_p(&mut core) {

@@ -113,9 +113,7 @@ impl Sched {
             core.stopwait -= 1;
         }
         while let Some((p, spinning)) = self.take_pending(&mut core) {
-            if spinning {
-                self.spin.give_up();
-            }
+            self.end_spinning(spinning);
             p.set_status(PStatus::GcStop);
             core.stopwait -= 1;
         }
@@ -296,10 +294,10 @@ impl Drop for Stopped<'_> {
         drop(core);
         while let Some(p) = busy {
             busy = p.link.take();
-            sched.start_m(sched.core.lock(), p, false);
+            sched.start_m(sched.core.lock(), p, None);
         }
         // As for any P that goes idle: who submitted meanwhile found none, and said so.
-        super::spin::idle_p_added();
+        crate::sched::model::spin::idle_p_added();
         let is_interrupted = sched.scavenge_now.load(Relaxed);
         if sched.spin.is_needed() || sched.has_work() || sched.nobody_watches() || is_interrupted {
             sched.wake_p();

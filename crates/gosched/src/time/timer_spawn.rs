@@ -25,14 +25,15 @@ use std::ptr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
+use crate::sched::Sched;
 use crate::sched::model::current::current_m;
 use crate::sched::model::g::{Task, Unrun};
 use crate::sched::model::ptr::{Gp, Pp};
+use crate::sched::model::spin;
 use crate::sched::park::{Entered, enter};
 use crate::sched::sources::timers::Armed;
 use crate::sched::spawn::Refused;
 use crate::sched::worker::Worker;
-use crate::sched::{Sched, spin};
 use crate::sys::Errno;
 use crate::thread::{finish_report, with_current};
 

@@ -573,8 +573,11 @@ fn m5_an_m_is_in_a_call_and_nobody_knows_of_it() {
 
 #[test]
 fn m2_m7_spinners() {
-    assert_eq!(stopped(|sched| new_m(sched).set_spinning(true)), ["M2"]);
-    let found = running(|sched| (0..4).for_each(|_| sched.spin.begin()));
+    assert_eq!(
+        stopped(|sched| new_m(sched).spinning.put(Some(sched.spin.begin()))),
+        ["M2"]
+    );
+    let found = running(|sched| (0..4).for_each(|_| std::mem::forget(sched.spin.begin())));
     assert_eq!(found, ["I6"]);
 }
 

@@ -280,12 +280,9 @@ impl Sched {
             drop(core);
             acquire_p(m, p);
             p.begin_slice();
-            if spinning {
+            if let Some(spinning) = spinning {
                 // The P was to search for work and now has some, like a spinning M that finds work.
-                self.spin.end();
-                if self.has_work() {
-                    self.wake_p();
-                }
+                self.reset_spinning(spinning);
             }
             return true;
         }

@@ -203,7 +203,7 @@ pub(crate) fn give_m(m: Mp) {
     m.lockedg.store(None, Relaxed);
     m.curg.store(None, Relaxed);
     m.nextp.store(None, Relaxed);
-    m.spinning.store(false, Relaxed);
+    m.spinning.put(None);
     m.blocked.store(false, Relaxed);
     m.dying.store(false, Relaxed);
     let mut registry = REGISTRY.lock();

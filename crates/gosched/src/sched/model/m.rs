@@ -14,6 +14,7 @@ use crate::sched::model::g::G;
 use crate::sched::model::p::P;
 use crate::sched::model::ptr::{AtomicRef, Gp, Home, Mp, Pp};
 use crate::sched::model::self_unwind::Trace;
+use crate::sched::model::spin::SpinningSlot;
 use crate::sched::model::watch::{Stray, Watched};
 use crate::sched::model::word::{Pair, Word};
 
@@ -82,7 +83,7 @@ pub(crate) struct M {
     /// What g0 does with the goroutine that has just left (an `Mcall`, or null).
     pub(in crate::sched) mcall: Word<*const ()>,
     /// Looking for work; counted in `Sched::spin` (M2).
-    pub(crate) spinning: AtomicBool,
+    pub(crate) spinning: SpinningSlot,
     /// Waits for another runtime's world to stop.
     pub(crate) is_guest: AtomicBool,
     /// Asleep on `park` (M1).
@@ -138,7 +139,7 @@ impl M {
             watched: Watched::default(),
             stray: Stray::default(),
             mcall: Word::new(std::ptr::null()),
-            spinning: AtomicBool::new(false),
+            spinning: SpinningSlot::new(),
             is_guest: AtomicBool::new(false),
             blocked: AtomicBool::new(false),
             dying: AtomicBool::new(false),
@@ -202,12 +203,7 @@ impl M {
 
     #[inline]
     pub(crate) fn is_spinning(&self) -> bool {
-        self.spinning.load(Relaxed)
-    }
-
-    #[inline]
-    pub(crate) fn set_spinning(&self, spinning: bool) {
-        self.spinning.store(spinning, Relaxed);
+        self.spinning.is_set()
     }
 
     /// A cheap random number (xorshift), for steal order.

@@ -17,6 +17,7 @@ pub(crate) mod ptr;
 pub(crate) mod runq;
 pub(crate) mod self_unwind;
 pub(crate) mod slot;
+pub(crate) mod spin;
 pub(crate) mod sudog;
 pub(crate) mod switch;
 pub(crate) mod timer;

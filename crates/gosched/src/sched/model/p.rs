@@ -12,6 +12,7 @@ pub(crate) use crate::sched::model::pstatus::PStatus;
 use crate::sched::model::pstatus::PStatusWord;
 use crate::sched::model::ptr::{AtomicRef, Gp, Pp};
 use crate::sched::model::runq::{Owner, RunQueue};
+use crate::sched::model::spin::SpinningSlot;
 use crate::sched::model::timer::{PTimers, Pace};
 use crate::sched::model::word::Word;
 use crate::stack::Stack;
@@ -276,7 +277,7 @@ pub(crate) struct P {
     /// Link of the idle list or the list of Ps that wait for a thread; under the scheduler lock.
     pub(crate) link: Word<Option<Pp>>,
     /// Whether the M it waits for starts spinning.
-    pub(crate) wants_spinning: Word<bool>,
+    pub(crate) spinning: SpinningSlot,
     /// sysmon's last look.
     pub(crate) seen: SeenP,
 }
@@ -311,7 +312,7 @@ impl P {
             runq: RunQueue::new(),
             timers: PTimers::new(),
             link: Word::new(None),
-            wants_spinning: Word::new(false),
+            spinning: SpinningSlot::new(),
             seen: SeenP::default(),
         }
     }

@@ -62,7 +62,7 @@ impl Sched {
     pub(crate) fn net_waiter_came(&self, m: Mp) {
         let p = m.p.load(Relaxed);
         if !self.poller.is_watching() && p.is_some_and(|p| !p.runq.is_empty()) {
-            crate::sched::spin::submitted();
+            crate::sched::model::spin::submitted();
             self.wake_p();
         }
     }

@@ -11,7 +11,7 @@ use crate::sys;
 /// A P waits for a thread, so that an M that stops takes it instead of going to sleep.
 fn pend_a_p(sched: &Sched) -> Pp {
     let p = sched.get_idle_p(&mut sched.core.lock()).unwrap();
-    sched.start_m(sched.core.lock(), p, false);
+    sched.start_m(sched.core.lock(), p, None);
     assert_eq!(sched.core.lock().npending, 1);
     p
 }
@@ -48,9 +48,7 @@ fn wk_an_m_that_has_not_spun_looks_at_need_too() {
 fn wk_an_m_that_finds_its_p_taken_leaves_word() {
     let sched = still(1);
     let (m, _) = m_with_p(&sched);
-    sched.begin_spinning(m);
-    sched.spin.end();
-    m.set_spinning(false);
+    sched.spin.end(sched.spin.begin());
     assert!(!sched.take_idle_p_spinning(&mut g0(m)), "no P is idle");
     assert!(sched.spin.is_needed());
 }
@@ -60,8 +58,8 @@ fn wk_an_m_that_finds_its_p_taken_leaves_word() {
 fn wk_a_claim_that_finds_no_p_leaves_word() {
     let sched = still(1);
     let _held = m_with_p(&sched);
-    assert!(sched.spin.claim_wake());
-    sched.start_claimed(sched.core.lock());
+    let spinning = sched.spin.claim_wake().unwrap();
+    sched.start_claimed(sched.core.lock(), spinning);
     assert_eq!(sched.spin.count(), 0);
     assert!(sched.spin.is_needed());
 }

@@ -69,7 +69,7 @@ fn m1_an_m_is_woken_with_a_p_and_then_holds_it() {
     let m = new_m(&sched);
     let p = sched.get_idle_p(&mut sched.core.lock()).unwrap();
     // Nobody is idle: the P waits, and the M that comes takes it.
-    sched.start_m(sched.core.lock(), p, false);
+    sched.start_m(sched.core.lock(), p, None);
     assert_eq!(sched.core.lock().npending, 1);
     assert!(sched.stop_m(&mut g0(m)));
     assert_eq!((m.p.load(Relaxed), p.m.load(Relaxed)), (Some(p), Some(m)));
@@ -111,7 +111,7 @@ fn m3_a_spinning_m_comes_to_an_empty_queue() {
     assert_eq!(sched.spin.count(), 1);
     assert!(sched.stop_m(&mut g0(m)));
     assert!(m.is_spinning() && m.p().runq.is_empty());
-    sched.reset_spinning(m);
+    sched.reset_spinning(m.spinning.take().unwrap());
     assert!(!m.is_spinning());
 }
 
@@ -162,11 +162,12 @@ fn m7_an_m_promotes_itself_only_while_spinners_are_few() {
 #[test]
 fn i6_a_wake_promotes_one_from_zero() {
     let sched = still(4);
+    let claimed = sched.spin.claim_wake();
     assert!(
-        sched.spin.claim_wake() && !sched.spin.claim_wake(),
+        claimed.is_some() && sched.spin.claim_wake().is_none(),
         "by one swap"
     );
-    sched.spin.give_up();
+    sched.end_spinning(claimed);
     sched.wake_p();
     sched.wake_p();
     assert_eq!(sched.spin.count(), 1, "the second finds somebody looking");

@@ -140,7 +140,7 @@ fn d9_a_p_without_an_idle_m_goes_to_one_that_waits_with_its_goroutine() {
             sched.global_put_spent(&mut core, bound);
         }
         sched.core.lock().nparked = 1;
-        sched.start_m(sched.core.lock(), p, false);
+        sched.start_m(sched.core.lock(), p, None);
         assert_eq!(m.nextp.load(Relaxed), Some(p));
         let core = sched.core.lock();
         assert!(core.pending.is_none() && core.nparked == 0);

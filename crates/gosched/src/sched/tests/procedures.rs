@@ -403,10 +403,10 @@ fn wk_a_spinner_that_finds_work_wakes_another() {
 #[test]
 fn wk_nobody_is_woken_while_somebody_looks_or_no_p_is_idle() {
     let sched = still(2);
-    sched.spin.begin();
+    let spinning = sched.spin.begin();
     sched.wake_p();
     assert_eq!((sched.core.lock().npending, sched.spin.count()), (0, 1));
-    sched.spin.end();
+    sched.spin.end(spinning);
     let held: Vec<_> = (0..2).map(|_| m_with_p(&sched)).collect();
     sched.wake_p();
     assert_eq!((sched.core.lock().npending, sched.spin.count()), (0, 0));

@@ -121,7 +121,7 @@ fn s3_every_p_is_in_one_place() {
     let sched = still(4);
     assert_eq!(list_of_ps(sched.core.lock().pidle).len(), 4);
     let p = sched.get_idle_p(&mut sched.core.lock()).unwrap();
-    sched.start_m(sched.core.lock(), p, false);
+    sched.start_m(sched.core.lock(), p, None);
     {
         let core = sched.core.lock();
         let (idle, pending) = (list_of_ps(core.pidle), list_of_ps(core.pending));
@@ -278,7 +278,7 @@ fn u7_what_a_removed_p_had_queued_is_kept() {
     for (i, p) in ps.iter().enumerate() {
         let own = &gs[i * 60..][..60];
         own.iter().for_each(|g| sched.runq_put_next(worker(*p), *g));
-        sched.start_m(sched.core.lock(), *p, false);
+        sched.start_m(sched.core.lock(), *p, None);
     }
     gs[240..]
         .iter()

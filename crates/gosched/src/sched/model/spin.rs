@@ -32,12 +32,55 @@
 //! Again one of the two sees the other. `need` is cleared only by an M that begins to spin, before it looks at any
 //! queue: who found it set before that enqueued before that, so the spinner finds the work.
 
-use crate::shim::{self, AtomicU32, Relaxed, SeqCst};
+use crate::shim::{self, AtomicBool, AtomicU32, Relaxed, SeqCst};
 
 /// Counts of spinning Ms and of wakes that found no idle P.
 pub(crate) struct Spin {
     spinning: AtomicU32,
     need: AtomicU32,
+}
+
+/// Proof that an M is counted in `nmspinning`. It ends in [`Spin::end`], or moves into the
+/// [`SpinningSlot`] of the M or P that it was given to.
+#[must_use = "counted as a spinning M: start one, or end the count"]
+pub(crate) struct Spinning(());
+
+impl Drop for Spinning {
+    fn drop(&mut self) {
+        debug_assert!(
+            std::thread::panicking(),
+            "I6: an M stays counted in nmspinning"
+        );
+    }
+}
+
+/// Where an M keeps its [`Spinning`], and a P that waits for a thread the one for its next M.
+pub(crate) struct SpinningSlot(AtomicBool);
+
+impl SpinningSlot {
+    pub(crate) fn new() -> SpinningSlot {
+        SpinningSlot(AtomicBool::new(false))
+    }
+
+    // ORDER: Relaxed; the slot has one user at a time, and the note or the lock that hands the M or
+    // the P on orders the accesses.
+    #[inline]
+    pub(crate) fn put(&self, spinning: Option<Spinning>) {
+        self.0.store(spinning.is_some(), Relaxed);
+        std::mem::forget(spinning);
+    }
+
+    #[inline]
+    pub(crate) fn take(&self) -> Option<Spinning> {
+        let is_spinning = self.is_set();
+        self.0.store(false, Relaxed);
+        is_spinning.then(|| Spinning(()))
+    }
+
+    #[inline]
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.load(Relaxed)
+    }
 }
 
 impl Spin {
@@ -89,36 +132,32 @@ impl Spin {
         self.spinning.load(SeqCst) == 0
     }
 
-    /// The submitter's step 3: true for the one that must start a spinning M; it has been counted.
+    /// The submitter's step 3: the winner must start a spinning M, which has been counted.
     /// The caller has passed its barrier (wake/1) after the enqueue.
     #[inline]
-    #[must_use = "the winner is counted as a spinning M and must start one or call `give_up`"]
-    pub(crate) fn claim_wake(&self) -> bool {
+    pub(crate) fn claim_wake(&self) -> Option<Spinning> {
         self.spinning
             .compare_exchange(0, 1, SeqCst, Relaxed)
             .is_ok()
+            .then(|| Spinning(()))
     }
 
     /// One more M spins (a self-promotion, or one that was found needed).
     #[inline]
-    pub(crate) fn begin(&self) {
+    pub(crate) fn begin(&self) -> Spinning {
         self.spinning.fetch_add(1, SeqCst);
         if self.need.load(Relaxed) != 0 {
             self.need.store(0, SeqCst);
             // FENCE: need/3 — the clearing before the search of the queues; meets wake/1.
             shim::fence(SeqCst);
         }
-    }
-
-    /// A claimed wake found no idle P: not counted after all.
-    #[inline]
-    pub(crate) fn give_up(&self) {
-        self.end();
+        Spinning(())
     }
 
     /// One M stops spinning; includes the barrier wake/2, so the caller looks at the queues afterwards.
     #[inline]
-    pub(crate) fn end(&self) {
+    pub(crate) fn end(&self, spinning: Spinning) {
+        std::mem::forget(spinning);
         let before = self.spinning.fetch_sub(1, SeqCst);
         debug_assert!(before > 0, "I6: nmspinning went below zero");
         // FENCE: wake/2 — the decrement before the re-check; meets wake/1 in `submitted`.
