@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::atomic::AtomicI32;
 use std::sync::atomic::Ordering::SeqCst;
 
+use crate::base::this_m;
 use crate::debug::dump;
 use crate::sys;
 
@@ -50,7 +51,7 @@ pub(crate) fn begin() {
     let me = sys::gettid();
     match REPORTER.compare_exchange(0, me, SeqCst, SeqCst) {
         // The report is the last thing this thread does; it stays inside the runtime.
-        Ok(_) => std::mem::forget(crate::sched::park::enter()),
+        Ok(_) => std::mem::forget(this_m::enter()),
         Err(other) if other == me => sys::exit_process(2),
         Err(_) => loop {
             sys::sleep_ns(1_000_000_000);

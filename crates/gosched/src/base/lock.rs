@@ -198,6 +198,8 @@ pub(crate) mod ranks {
     mod held {
         use std::cell::Cell;
 
+        use crate::base::this_m;
+
         thread_local! {
             /// What a thread outside every runtime holds. Ms keep theirs in `M::held`, for their
             /// thread-locals are not theirs while they schedule (D6).
@@ -205,19 +207,17 @@ pub(crate) mod ranks {
         }
 
         pub(super) fn get() -> u32 {
-            match crate::sched::model::current::current_m() {
-                Some(m) => m.held.get(),
+            match this_m::locks() {
+                Some(locks) => locks.held.get(),
                 None => OUTSIDE.try_with(Cell::get).unwrap_or(0),
             }
         }
 
-        /// D9: a goroutine takes an internal lock only inside the runtime, where its thread is not taken by surprise.
-        /// The crate's own unit tests reach into the runtime from goroutines and are exempt.
+        /// D9: a goroutine takes an internal lock only inside the runtime, where its thread is not
+        /// preempted. The crate's own unit tests reach into the runtime from goroutines and are
+        /// exempt.
         pub(super) fn assert_inside(rank: super::Rank) {
-            if !cfg!(test)
-                && let Some(m) = crate::sched::model::current::current_m()
-                && m.claim.depth() == 0
-            {
+            if !cfg!(test) && this_m::locks().is_some_and(|locks| !locks.is_inside) {
                 crate::base::fatal::throw_fmt(format_args!(
                     "lock {rank:?} taken outside the runtime"
                 ));
@@ -225,8 +225,8 @@ pub(crate) mod ranks {
         }
 
         pub(super) fn set(bits: u32) {
-            match crate::sched::model::current::current_m() {
-                Some(m) => m.held.set(bits),
+            match this_m::locks() {
+                Some(locks) => locks.held.set(bits),
                 None => OUTSIDE.try_with(|held| held.set(bits)).unwrap_or(()),
             }
         }

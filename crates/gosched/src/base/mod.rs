@@ -6,3 +6,4 @@ pub(crate) mod chaos;
 pub(crate) mod fatal;
 pub(crate) mod lock;
 pub(crate) mod note;
+pub(crate) mod this_m;

@@ -33,6 +33,7 @@ pub(crate) mod forked;
 pub(crate) mod global;
 pub(crate) mod idle;
 pub(crate) mod locked;
+pub(crate) mod m_answers;
 pub(crate) mod model;
 pub(crate) mod monitor;
 pub(crate) mod overflow;
@@ -196,6 +197,7 @@ pub(crate) fn runtimes_made() -> u32 {
 
 impl Sched {
     pub(crate) fn new(mut config: Config) -> Sched {
+        m_answers::install();
         let hook = std::sync::Mutex::new(config.on_deadlock.take());
         let now = crate::sys::monotonic_ns();
         Sched {

@@ -50,7 +50,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::base::fatal;
 use crate::base::lock::{Held, Lock, Rank};
-use crate::sched::park::enter;
+use crate::base::this_m;
 use crate::stack::class::{Class, Step};
 use crate::stack::guards::Guards;
 use crate::sys;
@@ -117,10 +117,10 @@ impl Stack {
     fn in_slot(class: u8, index: u32, base: usize, room: &Room) -> Stack {
         let colour = (13 * (index % COLOURS) + 11 * (index / 16 % COLOURS)) % COLOURS;
         let top = base + stride(class, room) - colour as usize * LINE;
-        let fs = (top - (room.total - room.above)) & !(room.align - 1);
+        let tp = (top - (room.total - room.above)) & !(room.align - 1);
         Stack {
             lo: base + GUARD,
-            hi: fs - room.above,
+            hi: tp - room.above,
             class,
         }
     }
@@ -348,7 +348,7 @@ impl Arena {
 
     /// Calls `f` with the FS of every thread block that has memory. A block that is made meanwhile may be missed.
     pub(crate) fn for_each_block(&self, mut f: impl FnMut(usize)) {
-        let _rt = enter();
+        let _inside = this_m::enter();
         for class in &self.classes {
             let mut from = 0;
             while let Some(next) = class.lock().visit_blocks(from, &mut f) {
@@ -377,7 +377,7 @@ impl Arena {
     /// memory and the mapping is leaked, for something may point into those in use (D2). The arena is
     /// empty afterwards, and stacks that were leaked must not be given back.
     pub(crate) fn release(&mut self) {
-        let _rt = enter();
+        let _inside = this_m::enter();
         for class in &mut self.classes {
             class.get_mut().release();
         }

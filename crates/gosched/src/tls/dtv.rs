@@ -17,6 +17,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicUsize};
 
 use crate::base::lock::{Lock, Rank};
+use crate::base::this_m;
 use crate::tls::glibc::DTV;
 use crate::tls::image;
 use crate::tls::image::Image;
@@ -254,7 +255,7 @@ impl Owned {
         if node.is_null() {
             return; // the state is lost, as libc's own are when it has no memory to note them
         }
-        let _rt = crate::sched::park::enter();
+        let _inside = this_m::enter();
         let mut spares = SPARES.lock();
         // SAFETY: D9, the node is ours until the lock is dropped.
         unsafe {
@@ -307,7 +308,7 @@ pub(crate) fn free_surplus() {
     static FREED: AtomicUsize = AtomicUsize::new(0);
     loop {
         let spare = {
-            let _rt = crate::sched::park::enter();
+            let _inside = this_m::enter();
             has_surplus().then(Dtv::take_spare).flatten()
         };
         let Some(spare) = spare else { break };
