@@ -214,8 +214,8 @@ impl Sched {
         let queue = unsafe { p.queue() };
         let (first, second) = (queue.peek(0), queue.peek(1));
         if !second.is_null() {
-            crate::tls::prefetch(second as usize);
-            crate::tls::prefetch(second as usize + 64);
+            arch::prefetch(second as usize);
+            arch::prefetch(second as usize + 64);
         }
         if let Some(first) = NonNull::new(first).map(gp)
             && first.stack_hi.get() != 0

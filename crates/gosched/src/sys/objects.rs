@@ -13,8 +13,6 @@
 //! copy is also renewed before each dump, by a thread that nobody waits for longer than
 //! [`PATIENCE`]. Copies are never freed: an unwinder may be in the middle of one.
 
-#[cfg(not(any(target_feature = "crt-static", gosched_asan)))]
-use std::arch::global_asm;
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::mem::{offset_of, transmute};
 use std::ptr;
@@ -88,18 +86,8 @@ fn is_served() -> bool {
     places.any(|tid| tid == me)
 }
 
-// Weak, so that a program may have its own.
 #[cfg(not(any(target_feature = "crt-static", gosched_asan)))]
-global_asm!(
-    ".pushsection .text.gosched_objects,\"ax\",@progbits",
-    ".weak dl_iterate_phdr",
-    ".type dl_iterate_phdr, @function",
-    "dl_iterate_phdr:",
-    "jmp {iterate}",
-    ".size dl_iterate_phdr, . - dl_iterate_phdr",
-    ".popsection",
-    iterate = sym iterate,
-);
+crate::arch::export_weak!("dl_iterate_phdr", ".weak", iterate);
 
 /// # Safety
 /// As for `dl_iterate_phdr`.

@@ -10,8 +10,6 @@
 //! that asks about itself, and calls libc's for every thread. It is exported, so that shared
 //! libraries find it before libc's.
 
-#[cfg(not(any(target_feature = "crt-static", gosched_asan)))]
-use std::arch::global_asm;
 use std::ffi::{c_int, c_void};
 use std::mem::{MaybeUninit, transmute};
 use std::ptr;
@@ -83,19 +81,9 @@ pub(super) fn keep() {
     std::hint::black_box(libc::pthread_getattr_np as *const ());
 }
 
-// Weak, so that a program may have its own. In a static program libc's own would clash, and
-// goroutines have no blocks there.
+// In a static program libc's own would clash, and goroutines have no blocks there.
 #[cfg(not(any(target_feature = "crt-static", gosched_asan)))]
-global_asm!(
-    ".pushsection .text.gosched_bounds,\"ax\",@progbits",
-    ".weak pthread_getattr_np",
-    ".type pthread_getattr_np, @function",
-    "pthread_getattr_np:",
-    "jmp {get}",
-    ".size pthread_getattr_np, . - pthread_getattr_np",
-    ".popsection",
-    get = sym get,
-);
+crate::arch::export_weak!("pthread_getattr_np", ".weak", get);
 
 type Get = unsafe extern "C" fn(libc::pthread_t, *mut libc::pthread_attr_t) -> c_int;
 

@@ -20,8 +20,6 @@
 //! One of the two sees the other. What libc or other libraries load is noticed when the next goroutine begins
 //! (`image::is_outdated`); goroutines alive at that moment have zeroes there, which is what nearly all such libraries begin with.
 
-#[cfg(not(target_feature = "crt-static"))]
-use std::arch::global_asm;
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -108,27 +106,12 @@ unsafe extern "C" fn on_setxid(signal: c_int, info: *mut libc::siginfo_t, contex
     }
 }
 
-// Weak, so that a program may have its own; hidden, so that shared libraries keep libc's. In a static program libc's own
-// would be hidden too, and goroutines have no blocks of their own there.
+// Hidden, so that shared libraries keep libc's. In a static program libc's own would be hidden too,
+// and goroutines have no blocks of their own there.
 #[cfg(not(target_feature = "crt-static"))]
-global_asm!(
-    ".pushsection .text.gosched_loader,\"ax\",@progbits",
-    ".weak dlopen",
-    ".hidden dlopen",
-    ".type dlopen, @function",
-    "dlopen:",
-    "jmp {load}",
-    ".size dlopen, . - dlopen",
-    ".weak dlclose",
-    ".hidden dlclose",
-    ".type dlclose, @function",
-    "dlclose:",
-    "jmp {unload}",
-    ".size dlclose, . - dlclose",
-    ".popsection",
-    load = sym load,
-    unload = sym unload,
-);
+crate::arch::export_weak!("dlopen", ".hidden", load);
+#[cfg(not(target_feature = "crt-static"))]
+crate::arch::export_weak!("dlclose", ".hidden", unload);
 
 type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
 

@@ -14,6 +14,7 @@ use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::{Mutex, PoisonError};
 
+use crate::arch;
 use crate::sched::model::current;
 use crate::tls::call_on_fs;
 use crate::tls::dtv::{Dtv, Slot};
@@ -52,7 +53,7 @@ pub(super) struct Image {
     pub(super) modules: Vec<Module>,
     /// The loader's word for the next object, when this image was made.
     pub(super) next: usize,
-    has_avx2: bool,
+    is_wide: bool,
 }
 
 static CURRENT: AtomicPtr<Image> = AtomicPtr::new(ptr::null_mut());
@@ -170,7 +171,7 @@ impl Image {
             has_dynamic: false,
             modules: modules.fixed,
             next: modules.next.expose_provenance(),
-            has_avx2: std::arch::is_x86_feature_detected!("avx2"),
+            is_wide: arch::has_wide_compare(),
         };
         // SAFETY: D6, libc has filled the template in, and it is ours alone.
         unsafe { image.read_dtv(template.fs, modules.last) };
@@ -314,12 +315,9 @@ impl Image {
         let count = self.used / 8;
         // SAFETY: D6, both ranges are that long. The block's words are not a Rust object that anybody borrows.
         let block = unsafe { std::slice::from_raw_parts((fs - self.used) as *const u64, count) };
-        let mut seen = if self.has_avx2 {
-            // SAFETY: the CPU was asked.
-            unsafe { compare_avx2(block, &self.words, &self.mask) }
-        } else {
-            compare(block, &self.words, &self.mask)
-        };
+        // SAFETY: the CPU was asked when the image was made.
+        let mut seen =
+            unsafe { arch::compare_masked(block, &self.words, &self.mask, self.is_wide) };
         for (mark, was) in self.marks {
             // SAFETY: D6, words of the thread block.
             seen |= was ^ unsafe { *(fs.wrapping_add_signed(mark) as *const u64) };
@@ -338,22 +336,6 @@ fn marks(glibc: &Glibc) -> [isize; MARKS] {
     // One that was not found is replaced by one that is looked at anyway.
     let [error, signal] = glibc.text_words.map(|at| if at == 0 { keys } else { at });
     [keys, resolver, error, signal]
-}
-
-/// The bits that count and differ, over all words.
-#[inline(always)]
-fn compare(block: &[u64], image: &[u64], mask: &[u64]) -> u64 {
-    let pairs = block.iter().zip(image).zip(mask);
-    pairs.fold(0, |seen, ((is, was), mask)| seen | (is ^ was) & mask)
-}
-
-/// The same, four words at a time: this is in the way of every goroutine's end.
-///
-/// # Safety
-/// The CPU has AVX2.
-#[target_feature(enable = "avx2")]
-unsafe fn compare_avx2(block: &[u64], image: &[u64], mask: &[u64]) -> u64 {
-    compare(block, image, mask)
 }
 
 fn pointers(glibc: &Glibc) -> [(isize, isize); POINTERS] {

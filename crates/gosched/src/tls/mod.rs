@@ -144,10 +144,10 @@ impl Room {
     #[inline]
     pub(crate) fn prefetch_frame(&self, sp: usize, hi: usize) {
         for line in 0..4 {
-            prefetch(sp + line * 64);
+            arch::prefetch(sp + line * 64);
         }
         if self.shares_malloc {
-            prefetch(
+            arch::prefetch(
                 hi.wrapping_add(self.above)
                     .wrapping_add_signed(self.words[0]),
             );
@@ -356,13 +356,4 @@ pub(crate) fn standing(sched: &Sched) -> impl Iterator<Item = usize> {
     // store came before its goroutine was last suspended there, and the stack came to the caller through that goroutine's end.
     let ms = sched.procs().filter_map(|p| p.m.load(Acquire));
     ms.map(|m| m.fs.load(Relaxed))
-}
-
-/// Has the CPU fetch the cache line at `addr`.
-#[inline]
-pub(crate) fn prefetch(addr: usize) {
-    // SAFETY: D5, a hint: it reads nothing that the program sees, whatever the address.
-    unsafe {
-        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(addr as *const i8)
-    };
 }

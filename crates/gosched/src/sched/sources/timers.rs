@@ -45,13 +45,13 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
+use crate::arch;
 use crate::base::lock::{Held, Lock, Rank};
 use crate::sched::model::g::{G, GQueue};
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::ptr::{Gp, Pp};
 use crate::sched::sources::heap::Heap;
 use crate::sched::{PROCS_MAX, Sched};
-use crate::tls;
 
 /// In `G::timer_p`: in no heap.
 pub(crate) const NOWHERE: u32 = u32::MAX;
@@ -471,6 +471,6 @@ impl Drop for AllHeaps<'_> {
 #[inline]
 fn prefetch_g(g: Gp) {
     let addr = g.as_ptr() as usize;
-    tls::prefetch(addr);
-    tls::prefetch(addr + std::mem::offset_of!(G, timer));
+    arch::prefetch(addr);
+    arch::prefetch(addr + std::mem::offset_of!(G, timer));
 }
