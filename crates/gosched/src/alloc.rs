@@ -6,7 +6,7 @@
 
 use std::alloc::{GlobalAlloc, Layout};
 
-use crate::tls::on_thread;
+use crate::sched::thread_locals::on_thread;
 
 /// A [`#[global_allocator]`](GlobalAlloc) whose inner allocator sees the threads of the program, not its goroutines.
 ///

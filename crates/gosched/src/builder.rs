@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use crate::base::chaos;
+use crate::interpose::own_room;
 use crate::runtime::Runtime;
 use crate::sched::deadlock::DeadlockReport;
 use crate::sched::monitor::preempt;
@@ -369,7 +370,7 @@ impl Builder {
             tls: if self.shared_thread_locals || SHARED_BY_DEFAULT {
                 Room::SHARED
             } else {
-                Room::own()?
+                own_room()?
             },
             schedtrace_ms: env.schedtrace_ms,
             scheddetail: env.scheddetail,

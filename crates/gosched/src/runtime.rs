@@ -15,12 +15,11 @@ use crate::sched::model::g::{Task, WaitReason};
 use crate::sched::park::enter;
 use crate::sched::spawn::Spawn;
 use crate::sched::wait::{SlotKind, WaitSlot};
-use crate::sched::{Sched, registry, teardown};
+use crate::sched::{Sched, registry, teardown, thread_locals};
 use crate::sys;
 use crate::thread::ending::spawned as spawned_in;
 use crate::thread::inner::Inner;
 use crate::thread::{self, Exited, JoinHandle};
-use crate::tls;
 
 static RUN: SlotKind = SlotKind::new(WaitReason::Run);
 
@@ -524,12 +523,12 @@ fn main_goroutine<T>(main: *const Main<T>, f: impl FnOnce() -> T) {
         g.sched().core.lock().mains_exited += 1;
         drop(_rt);
         drop(result);
-        tls::end();
+        thread_locals::end();
         thread::release_inner();
         return;
     }
     thread::report_abort(&result);
-    tls::end();
+    thread_locals::end();
     thread::release_inner();
     {
         let _rt = enter();

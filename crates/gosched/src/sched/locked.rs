@@ -14,7 +14,6 @@ use super::Sched;
 use super::park::{Entered, enter};
 use crate::sched::model::p::{acquire_p, relinquish_p};
 use crate::sched::model::ptr::{Gp, Mp};
-use crate::tls;
 
 /// Wires the calling goroutine to its current thread; calls nest.
 #[track_caller]
@@ -87,7 +86,7 @@ impl Sched {
     pub(crate) fn stop_locked_m(&self, m: Mp) -> bool {
         // Counted as asleep before its P is handed on: nobody must wait for this M to come back.
         self.core.lock().nmidlelocked += 1;
-        tls::to_own(m); // it may have come here from a call without a P
+        m.tp.to_own(); // it may have come here from a call without a P
         if m.p.load(Relaxed).is_some() {
             self.hand_off_p(relinquish_p(m));
         }

@@ -46,6 +46,7 @@ pub(crate) mod spawn;
 pub(crate) mod spin;
 pub(crate) mod steal;
 pub(crate) mod teardown;
+pub(crate) mod thread_locals;
 pub(crate) mod threads;
 pub(crate) mod wait;
 pub(crate) mod waitq;

@@ -15,6 +15,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use crate::arch;
 use crate::base::chaos;
 use crate::base::lock::ranks;
+use crate::sched::exit::Begin;
 use crate::sched::model::g::{GQueue, STARTED};
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::m::{BLOCK, YIELD};
@@ -22,6 +23,7 @@ use crate::sched::model::p::{Fair, PStatus, STACKS_REFILL, acquire_p, gp, relinq
 use crate::sched::model::ptr::{Gp, Mp, Pp};
 use crate::sched::model::switch;
 use crate::sched::sources::timers::EXPIRE_MAX;
+use crate::sched::thread_locals::standing;
 use crate::sched::{FAIR_EVERY, Sched, spin};
 use crate::sys;
 
@@ -68,7 +70,7 @@ impl Sched {
                     None => return self.leave_behind(last),
                 },
                 Next::EndThread => {
-                    crate::tls::to_own(m);
+                    m.tp.to_own();
                     if m.p.load(Relaxed).is_some() {
                         self.hand_off_p(relinquish_p(m));
                     }
@@ -108,7 +110,7 @@ impl Sched {
                 return self.stop_locked_m(m).then_some((g, false));
             }
             if m.p.load(Relaxed).is_none() {
-                crate::tls::to_own(m);
+                m.tp.to_own();
                 return None; // a dead runtime's
             }
             let (g, inherits) = self.find_runnable(m)?;
@@ -190,7 +192,7 @@ impl Sched {
                 return Some((g, false));
             }
             // The search may take long: a signal handler is not to meet the last goroutine's thread-locals (D6).
-            crate::tls::to_own(m);
+            m.tp.to_own();
             if let Some(g) = self.spin_and_steal(m, p) {
                 return Some((g, false));
             }
@@ -393,7 +395,7 @@ impl Sched {
         if shrinks {
             self.shrink_now.store(true, Relaxed); // the round is not over
         }
-        let standing = || crate::tls::standing(self);
+        let standing = || standing(self);
         let scavenges = self.arena.scavenge(SCAVENGE_BUDGET, standing);
         let more = scavenges | self.blocks.trim() | shrinks;
         if crate::tls::has_surplus() {
@@ -525,13 +527,13 @@ impl Sched {
     /// Switches to the goroutine; returns on g0 when it leaves. Its first run takes a stack (D3).
     #[inline]
     fn execute(&self, m: Mp, g: Gp, inherits: bool) {
-        let fs = if g.stack_hi.get() == 0 {
+        let tp = if g.stack_hi.get() == 0 {
             self.take_stack(m.p(), g);
-            self.tls.first_fs(m, g.stack_hi.get())
+            self.tls.first_tp(&m.tp, g.stack_hi.get())
         } else {
-            self.tls.fs(m, g.stack_hi.get())
+            self.tls.tp(&m.tp, g.stack_hi.get())
         };
-        self.tls.lend_malloc(m, fs);
+        self.tls.lend_malloc(&m.tp, tp);
         m.curg.store(Some(g), Relaxed);
         g.m.store(Some(m), Relaxed);
         if g.calls.get() != 0 {
@@ -544,7 +546,7 @@ impl Sched {
         if !inherits {
             m.p().begin_slice();
         }
-        switch::resume(m, g, fs);
+        switch::resume(m, g, tp);
     }
 
     #[inline]
@@ -566,6 +568,6 @@ impl Sched {
         g.set_stack(Some(stack));
         g.started.store(STARTED, Relaxed);
         // SAFETY: D4, the stack is ours alone now.
-        g.sp.set(unsafe { arch::prepare(stack.hi) });
+        g.sp.set(unsafe { arch::prepare::<Begin>(stack.hi) });
     }
 }

@@ -15,6 +15,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::time::Duration;
 
 use super::park::{assert_user_context, enter, no_preempt, pass_on};
+use super::thread_locals::standing;
 use super::wait::Awaiters;
 use super::waitq::pass_on_withdrawn;
 use super::{Sched, registry};
@@ -90,7 +91,7 @@ fn forget_runtime(sched: &Sched) {
         registry::disown(*tid);
     }
     sched.close_files();
-    while sched.arena.scavenge(SCAVENGE_STEP, || tls::standing(sched)) {}
+    while sched.arena.scavenge(SCAVENGE_STEP, || standing(sched)) {}
 }
 
 static LEAKED: AtomicU64 = AtomicU64::new(0);

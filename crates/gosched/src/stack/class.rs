@@ -475,8 +475,8 @@ impl Class {
         let end = (start + RUN_MAX.min(budget)).min(chunk.first + chunk.carved);
         let mut n = self.sets.run(Set::Warm, start..end);
         if self.room.is_own() {
-            for fs in standing.filter(|fs| chunk.addresses().contains(fs)) {
-                let index = chunk.first + (fs - chunk.base) / chunk.stride;
+            for tp in standing.filter(|tp| chunk.addresses().contains(tp)) {
+                let index = chunk.first + (tp - chunk.base) / chunk.stride;
                 if (start..start + n).contains(&index) {
                     n = index - start;
                 }
@@ -519,8 +519,8 @@ impl Class {
             |index| self.sets.contains(Set::Cold, index) || self.sets.contains(Set::Going, index);
         for index in (from..end).filter(|index| !is_bare(*index)) {
             let stack = self.stack_at(self.chunk_of(index), index);
-            if let Some(fs) = tls::block_above(stack.hi, &self.room) {
-                f(fs);
+            if let Some(tp) = tls::block_above(stack.hi, &self.room) {
+                f(tp);
             }
         }
         (end < self.carved).then_some(end)
@@ -552,7 +552,7 @@ impl Class {
         }
         let last = *self.chunks.as_slice().last()?;
         let addresses = last.addresses();
-        if self.room.is_own() && standing.any(|fs| addresses.contains(&fs)) {
+        if self.room.is_own() && standing.any(|tp| addresses.contains(&tp)) {
             return None;
         }
         let slots = last.first..last.first + last.carved;

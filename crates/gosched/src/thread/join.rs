@@ -32,14 +32,13 @@ use super::ending::{self, own_home};
 use super::inner::{Fate, Inner, InnerVtable};
 use super::scope::ScopeData;
 use super::{Exited, Result, Thread, exited};
-use crate::sched::Sched;
 use crate::sched::model::current::{current_g, current_m};
 use crate::sched::model::g::{Task, WaitReason};
 use crate::sched::park::assert_user_context;
 use crate::sched::spawn::Spawn;
 use crate::sched::wait::{Awaiter, SlotKind, WaitSlot, Waking, enter_to_wake};
+use crate::sched::{Sched, thread_locals};
 use crate::stack::class_for;
-use crate::tls;
 
 static JOIN: SlotKind = SlotKind::new(WaitReason::Join);
 
@@ -119,7 +118,7 @@ impl<T> Packet<T> {
                 scope.note_panic();
             }
         }
-        tls::end();
+        thread_locals::end();
         let awaiter = {
             let _rt = enter_to_wake();
             let awaiter = packet.slot.complete_awaited(&packet.waking);
@@ -129,7 +128,7 @@ impl<T> Packet<T> {
         if let Some(awaiter) = awaiter {
             at_the_edge(|| awaiter.wake());
             at_the_edge(|| drop((packet.waking.take(), awaiter)));
-            tls::end();
+            thread_locals::end();
         }
     }
 
@@ -519,7 +518,7 @@ pub(crate) fn finish_report(result: std::result::Result<(), Box<dyn Any + Send>>
         report_panic();
     }
     at_the_edge(|| drop(result));
-    tls::end();
+    thread_locals::end();
     super::release_inner();
 }
 

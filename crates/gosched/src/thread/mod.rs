@@ -296,6 +296,6 @@ pub(crate) fn release_inner() {
     if let Some(inner) = inner {
         // SAFETY: the goroutine's reference is ours now. Its thread-locals have ended, and the allocator may have some: if
         // this was the last reference, the thread's serve.
-        unsafe { Inner::release_with(inner, |free| crate::tls::on_thread(free)) };
+        unsafe { Inner::release_with(inner, |free| crate::sched::thread_locals::on_thread(free)) };
     }
 }

@@ -5,12 +5,11 @@ use std::ptr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, SeqCst};
 use std::sync::atomic::{AtomicU32, fence};
 
+use crate::arch::block::DTV;
 use crate::base::fatal;
-use crate::sched::model::ptr::Mp;
-use crate::sched::park::{enter_m, left_switch};
 use crate::tls::bounds;
-use crate::tls::dtv::{Dtv, Owned, SpareState};
-use crate::tls::glibc::{DTV, KEY_BLOCKS, KEYS_PER_BLOCK, Key, KeyData};
+use crate::tls::dtv::{Dtv, Owned, Spare};
+use crate::tls::glibc::{KEY_BLOCKS, KEYS_PER_BLOCK, Key, KeyData};
 use crate::tls::image;
 use crate::tls::image::{Image, RESOLVER_OPTIONS};
 use crate::tls::{Room, read_words, write_words};
@@ -31,7 +30,7 @@ struct Header {
 #[derive(Clone, Copy)]
 pub(super) struct Block {
     header: *mut Header,
-    fs: usize,
+    tp: usize,
 }
 
 impl Block {
@@ -40,13 +39,13 @@ impl Block {
     pub(super) fn at(hi: usize, room: &Room) -> Block {
         Block {
             header: hi as *mut Header,
-            fs: hi + room.above,
+            tp: hi + room.above,
         }
     }
 
     #[inline]
-    pub(super) fn fs(self) -> usize {
-        self.fs
+    pub(super) fn tp(self) -> usize {
+        self.tp
     }
 
     #[inline]
@@ -73,7 +72,7 @@ impl Block {
 
     /// Makes the block, or brings one from before a library was loaded up to date. By the goroutine of this stack, in user
     /// context, on the thread's FS: a new table comes from malloc. The stack begins at `lo`.
-    pub(super) fn make(self, m: Mp, lo: usize) {
+    pub(super) fn make(self, lo: usize, take_spare: &impl Fn() -> Spare) {
         if image::is_outdated() {
             image::renew();
         }
@@ -84,7 +83,10 @@ impl Block {
         let mut owned = match self.image_ref() {
             // SAFETY: D6, a block that is there has a table, and the goroutine on it is the caller.
             Some(old) => unsafe { self.owned(old) },
-            None => spare(m, image),
+            None => take_spare().unpack().unwrap_or_else(|random| Owned {
+                random,
+                ..allocate(image)
+            }),
         };
         if !owned.dtv.fits(image) {
             // SAFETY: D6, it is this block's alone and clean.
@@ -96,24 +98,24 @@ impl Block {
             self.imprint(image, owned);
             if let Some(at) = image.glibc.bounds {
                 let hi = self.header as usize;
-                bounds::write(at, self.fs, [lo, hi - lo]);
+                bounds::write(at, self.tp, [lo, hi - lo]);
             }
         }
         fence(SeqCst); // pairs with the one of who publishes an image and then looks for blocks
         if !ptr::eq(image, image::current()) {
-            self.make(m, lo);
+            self.make(lo, take_spare);
         }
     }
 
     /// # Safety
     /// The block is the caller's and no thread-local in it is in use.
     pub(super) unsafe fn imprint(self, image: &'static Image, owned: Owned) {
-        owned.dtv.fill(image, self.fs);
+        owned.dtv.fill(image, self.tp);
         // SAFETY: D6, by the caller's promise; the offsets are those of this libc.
         unsafe {
-            image.imprint(self.fs);
-            *((self.fs + DTV) as *mut *mut c_void) = owned.dtv.as_ptr().cast();
-            *((self.fs + image.glibc.tid) as *mut u32) = owned.tid;
+            image.imprint(self.tp);
+            *((self.tp + DTV) as *mut *mut c_void) = owned.dtv.as_ptr().cast();
+            *((self.tp + image.glibc.tid) as *mut u32) = owned.tid;
             if let Some(word) = self.random_word(image) {
                 *word = owned.random;
             }
@@ -125,13 +127,13 @@ impl Block {
     /// The block is there, made from `image`.
     unsafe fn tid(self, image: &Image) -> u32 {
         // SAFETY: D6, by the caller's promise.
-        unsafe { *((self.fs + image.glibc.tid) as *const u32) }
+        unsafe { *((self.tp + image.glibc.tid) as *const u32) }
     }
 
     /// Where libc keeps the block's random state.
     fn random_word(self, image: &Image) -> Option<*mut usize> {
         let at = image.glibc.random_word?;
-        Some(self.fs.wrapping_add_signed(at) as *mut usize)
+        Some(self.tp.wrapping_add_signed(at) as *mut usize)
     }
 
     /// What the block owns.
@@ -143,7 +145,7 @@ impl Block {
         unsafe {
             let random = self.random_word(image).map_or(0, |word| *word);
             Owned {
-                dtv: Dtv::of(self.fs),
+                dtv: Dtv::of(self.tp),
                 tid: self.tid(image),
                 // An odd one was in use when its goroutine was abandoned: it serves nobody any
                 // more.
@@ -157,7 +159,7 @@ impl Block {
     pub(super) fn is_touched(self) -> bool {
         // SAFETY: D6, made from this image; the caller is its goroutine or holds the free stack.
         self.image_ref()
-            .is_some_and(|image| unsafe { image.differs(self.fs) })
+            .is_some_and(|image| unsafe { image.differs(self.tp) })
     }
 
     /// Runs the destructors, frees what libc holds for the goroutine, and makes the block as new. By the goroutine itself,
@@ -173,8 +175,8 @@ impl Block {
         unsafe {
             (glibc.call_tls_dtors)();
             self.run_key_destructors(image);
-            if *((self.fs + glibc.resolver + RESOLVER_OPTIONS) as *const usize) != 0 {
-                (glibc.res_nclose)((self.fs + glibc.resolver) as *mut c_void);
+            if *((self.tp + glibc.resolver + RESOLVER_OPTIONS) as *const usize) != 0 {
+                (glibc.res_nclose)((self.tp + glibc.resolver) as *mut c_void);
             }
             self.leave_robust_locks(image);
             self.free_key_blocks(image);
@@ -186,14 +188,14 @@ impl Block {
         // SAFETY: D6, no thread-local of the goroutine is in use any more. No call lies between the copies, so the M and its
         // malloc stay the same.
         unsafe {
-            let kept = malloc_words.map(|words| (words, read_words(words, self.fs)));
-            let bounds = glibc.bounds.map(|at| (at, bounds::read(at, self.fs)));
+            let kept = malloc_words.map(|words| (words, read_words(words, self.tp)));
+            let bounds = glibc.bounds.map(|at| (at, bounds::read(at, self.tp)));
             self.imprint(image, owned);
             if let Some((at, words)) = bounds {
-                bounds::write(at, self.fs, words);
+                bounds::write(at, self.tp, words);
             }
             if let Some((words, values)) = kept {
-                write_words(words, self.fs, values);
+                write_words(words, self.tp, values);
             }
         }
     }
@@ -201,8 +203,8 @@ impl Block {
     /// # Safety
     /// On this block's FS, in user context.
     unsafe fn run_key_destructors(self, image: &Image) {
-        let used = (self.fs + image.glibc.keys_used) as *mut u8;
-        let table = (self.fs + image.glibc.specific) as *const *mut KeyData;
+        let used = (self.tp + image.glibc.keys_used) as *mut u8;
+        let table = (self.tp + image.glibc.specific) as *const *mut KeyData;
         // SAFETY: D6, the flag and the two-level table are the block's. A destructor may set keys, so all is read anew.
         unsafe {
             for _ in 0..DESTRUCTOR_ROUNDS {
@@ -223,7 +225,7 @@ impl Block {
     /// # Safety
     /// On this block's FS; no key of it is in use any more.
     unsafe fn free_key_blocks(self, image: &Image) {
-        let table = (self.fs + image.glibc.specific) as *const *mut c_void;
+        let table = (self.tp + image.glibc.specific) as *const *mut c_void;
         for at in 1..KEY_BLOCKS {
             // SAFETY: D6, libc allocated all but the first one for this block.
             unsafe { libc::free(table.add(at).read()) };
@@ -236,7 +238,7 @@ impl Block {
     /// # Safety
     /// On this block's FS, at the goroutine's end.
     unsafe fn leave_robust_locks(self, image: &Image) {
-        let head = (self.fs + image.glibc.robust) as *const usize;
+        let head = (self.tp + image.glibc.robust) as *const usize;
         // SAFETY: D6, the list leads from mutex to mutex that the goroutine has locked, and back to its head; a mutex's futex
         // word lies at a fixed distance from its link. The lowest bit of a link marks a kind of mutex.
         unsafe {
@@ -274,7 +276,7 @@ impl Block {
             libc::dlerror();
         }
         for at in image.glibc.text_words.iter().filter(|at| **at != 0) {
-            let word = self.fs.wrapping_add_signed(*at) as *mut *mut c_void;
+            let word = self.tp.wrapping_add_signed(*at) as *mut *mut c_void;
             // SAFETY: D6, libc allocated the text and frees it so itself when a thread ends.
             unsafe { libc::free(word.replace(ptr::null_mut())) };
         }
@@ -315,18 +317,6 @@ unsafe fn destroy_keys(values: *mut KeyData, keys: *const Key) {
             }
         }
     }
-}
-
-/// What a new block owns: what an old one left, or new.
-fn spare(m: Mp, image: &Image) -> Owned {
-    let m = enter_m(m);
-    let spare = Dtv::take_spare();
-    let state = spare.is_none().then(SpareState::take);
-    left_switch(m); // no other moment to make room: the goroutine has no block yet
-    spare.unwrap_or_else(|| Owned {
-        random: state.map_or(0, SpareState::unpack),
-        ..allocate(image)
-    })
 }
 
 fn allocate(image: &Image) -> Owned {

@@ -11,12 +11,9 @@
 //! libraries find it before libc's.
 
 use std::ffi::{c_int, c_void};
-use std::mem::{MaybeUninit, transmute};
+use std::mem::MaybeUninit;
 use std::ptr;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::Relaxed;
 
-use crate::sched::model::current::current_m;
 use crate::stack::{Arena, Stack};
 
 /// The most that lies between the block of memory libc made for a stack and the part it reports: a
@@ -28,11 +25,11 @@ pub(super) type Words = [usize; 2];
 
 /// Where a thread block has the words, from FS: a pair that describes the stack of this thread, if
 /// there is one such pair. On a thread that libc made.
-pub(super) fn find(fs: usize, pthread: usize) -> Option<usize> {
+pub(super) fn find(tp: usize, pthread: usize) -> Option<usize> {
     let (lowest, size) = own_stack()?;
     let end = lowest + size;
     // SAFETY: D6, words of this thread's block.
-    let word = |at: usize| unsafe { *((fs + at) as *const usize) };
+    let word = |at: usize| unsafe { *((tp + at) as *const usize) };
     let is_it = |at: &usize| {
         let (start, size) = (word(*at), word(at + 8));
         (lowest.saturating_sub(GUARD_MAX)..=lowest).contains(&start)
@@ -58,60 +55,29 @@ fn own_stack() -> Option<(usize, usize)> {
     }
 }
 
-/// What the block at `fs` says.
+/// What the block at `tp` says.
 ///
 /// # Safety
 /// `at` is where this libc's blocks have the words, and the block is the caller's.
-pub(super) unsafe fn read(at: usize, fs: usize) -> Words {
+pub(super) unsafe fn read(at: usize, tp: usize) -> Words {
     // SAFETY: D6, by the caller's promise.
-    unsafe { *((fs + at) as *const Words) }
+    unsafe { *((tp + at) as *const Words) }
 }
 
-/// Has the block at `fs` say so.
+/// Has the block at `tp` say so.
 ///
 /// # Safety
 /// As for [`read`].
-pub(super) unsafe fn write(at: usize, fs: usize, words: Words) {
+pub(super) unsafe fn write(at: usize, tp: usize, words: Words) {
     // SAFETY: D6, by the caller's promise.
-    unsafe { *((fs + at) as *mut Words) = words };
+    unsafe { *((tp + at) as *mut Words) = words };
 }
 
-/// The function below must be part of the program even if nothing here calls it.
-pub(super) fn keep() {
-    std::hint::black_box(libc::pthread_getattr_np as *const ());
-}
-
-// In a static program libc's own would clash, and goroutines have no blocks there.
-#[cfg(not(any(target_feature = "crt-static", gosched_asan)))]
-crate::arch::export_weak!("pthread_getattr_np", ".weak", get);
-
-type Get = unsafe extern "C" fn(libc::pthread_t, *mut libc::pthread_attr_t) -> c_int;
-
-/// # Safety
-/// As for `pthread_getattr_np`.
-#[cfg_attr(any(target_feature = "crt-static", gosched_asan), allow(dead_code))]
-unsafe extern "C" fn get(thread: libc::pthread_t, attributes: *mut libc::pthread_attr_t) -> c_int {
-    // SAFETY: by the caller's promise in each case.
-    unsafe {
-        match stack_of(thread as usize) {
-            Some(stack) => describe(&stack, attributes),
-            None => match libcs() {
-                Some(get) => get(thread, attributes),
-                None => libc::ENOSYS,
-            },
-        }
-    }
-}
-
-/// The stack of the calling goroutine if its own block is meant.
-fn stack_of(fs: usize) -> Option<Stack> {
-    let m = current_m().filter(|m| m.fs.load(Relaxed) == fs && m.own_fs.get() != fs)?;
-    m.curg()?.stack()
-}
-
+/// Writes the attributes of a thread on this stack, as far as they concern the stack.
+///
 /// # Safety
 /// `attributes` is memory for them, which the caller destroys.
-unsafe fn describe(stack: &Stack, attributes: *mut libc::pthread_attr_t) -> c_int {
+pub(crate) unsafe fn describe(stack: &Stack, attributes: *mut libc::pthread_attr_t) -> c_int {
     let (from, to) = Arena::guard_range(stack);
     let lowest = ptr::without_provenance_mut::<c_void>(stack.lo);
     // SAFETY: by the caller's promise; the first call makes them.
@@ -123,17 +89,4 @@ unsafe fn describe(stack: &Stack, attributes: *mut libc::pthread_attr_t) -> c_in
         libc::pthread_attr_setguardsize(attributes, to - from);
         libc::pthread_attr_setstack(attributes, lowest, stack.hi - stack.lo)
     }
-}
-
-/// libc's own function.
-fn libcs() -> Option<Get> {
-    static FOUND: AtomicUsize = AtomicUsize::new(0);
-    let mut found = FOUND.load(Relaxed);
-    if found == 0 {
-        // SAFETY: a look-up by name, past the object that this function is part of.
-        found = unsafe { libc::dlsym(libc::RTLD_NEXT, c"pthread_getattr_np".as_ptr()) } as usize;
-        FOUND.store(found, Relaxed);
-    }
-    // SAFETY: D6, libc's function of that name has this type.
-    (found != 0).then(|| unsafe { transmute::<usize, Get>(found) })
 }

@@ -16,9 +16,9 @@ use std::ptr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicUsize};
 
+use crate::arch::block::DTV;
 use crate::base::lock::{Lock, Rank};
 use crate::base::this_m;
-use crate::tls::glibc::DTV;
 use crate::tls::image;
 use crate::tls::image::Image;
 
@@ -96,14 +96,14 @@ fn new_tid() -> u32 {
 }
 
 impl Dtv {
-    /// The table of the block at `fs`.
+    /// The table of the block at `tp`.
     ///
     /// # Safety
     /// The block has one, and nobody else changes it meanwhile.
     #[inline]
-    pub(super) unsafe fn of(fs: usize) -> Dtv {
+    pub(super) unsafe fn of(tp: usize) -> Dtv {
         // SAFETY: D6, by the caller's promise.
-        Dtv(unsafe { *((fs + DTV) as *const *mut Slot) })
+        Dtv(unsafe { *((tp + DTV) as *const *mut Slot) })
     }
 
     /// A spare table and what belongs to it. Inside the runtime.
@@ -174,14 +174,14 @@ impl Dtv {
     }
 
     /// Writes what a new thread's table holds. Needs [`Dtv::fits`].
-    pub(super) fn fill(self, image: &Image, fs: usize) {
+    pub(super) fn fill(self, image: &Image, tp: usize) {
         for at in 0..=self.capacity() {
             let mut slot = image.slots.get(at).copied().unwrap_or(Slot {
                 value: 0,
                 to_free: 0,
             });
             if image.is_relative.get(at) == Some(&true) {
-                slot.value = slot.value.wrapping_add(fs);
+                slot.value = slot.value.wrapping_add(tp);
             }
             // SAFETY: D6, inside the table, which is the caller's.
             unsafe { *self.0.add(at) = slot };
@@ -201,17 +201,17 @@ impl Dtv {
 
     /// Whether it differs from what `fill` wrote.
     #[inline]
-    pub(super) fn differs(self, image: &Image, fs: usize) -> bool {
+    pub(super) fn differs(self, image: &Image, tp: usize) -> bool {
         self.get(0).value != image.slots[0].value
-            || image.has_dynamic && self.has_changed(image, fs)
+            || image.has_dynamic && self.has_changed(image, tp)
     }
 
     #[cold]
-    fn has_changed(self, image: &Image, fs: usize) -> bool {
+    fn has_changed(self, image: &Image, tp: usize) -> bool {
         (1..image.slots.len()).any(|at| {
             let mut slot = image.slots[at];
             if image.is_relative[at] {
-                slot.value = slot.value.wrapping_add(fs);
+                slot.value = slot.value.wrapping_add(tp);
             }
             self.get(at) != slot
         })
@@ -265,6 +265,29 @@ impl Owned {
             });
         }
         spares.states = node;
+    }
+}
+
+/// What old blocks have left for a new one: a table and what belongs to it; else perhaps a random
+/// state that lost its table.
+pub(crate) struct Spare {
+    table: Option<Owned>,
+    state: Option<SpareState>,
+}
+
+impl Spare {
+    /// Inside the runtime.
+    pub(crate) fn take() -> Spare {
+        let table = Dtv::take_spare();
+        let state = table.is_none().then(SpareState::take);
+        Spare { table, state }
+    }
+
+    /// The table with what belongs to it, or else the random state; 0: there was none. In user
+    /// context.
+    pub(super) fn unpack(self) -> Result<Owned, usize> {
+        self.table
+            .ok_or_else(|| self.state.map_or(0, SpareState::unpack))
     }
 }
 

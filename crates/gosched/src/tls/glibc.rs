@@ -10,23 +10,17 @@ use std::ptr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use crate::sched::model::current::{has_fsgsbase, read_fs};
+use crate::arch::block::{
+    DTV, FEATURES, MULTIPLE_THREADS, POINTER_GUARD, SELF, SELF_TOO, STACK_GUARD,
+};
+use crate::arch::{can_set_thread_pointer, thread_pointer};
 use crate::sys;
 use crate::tls::image;
 use crate::tls::image::Image;
-use crate::tls::{Room, bounds, dlopen_setxid, modules, scope, selftest};
+use crate::tls::{Room, bounds, modules, scope, selftest};
 
 /// Bytes of our own between a stack's top and its block. So few that they lie in the cache line of the first frame.
 pub(super) const HEADER: usize = 16;
-
-/// Where libc's x86-64 ABI has the fixed words of a thread block, from FS.
-pub(super) const SELF: usize = 0;
-pub(super) const DTV: usize = 8;
-pub(super) const SELF_TOO: usize = 16;
-const MULTIPLE_THREADS: usize = 0x18;
-const STACK_GUARD: usize = 0x28;
-const POINTER_GUARD: usize = 0x30;
-const FEATURES: usize = 0x48;
 
 /// Keys per block of the two-level table, and blocks.
 pub(super) const KEYS_PER_BLOCK: usize = 32;
@@ -95,7 +89,7 @@ unsafe impl Send for Glibc {}
 unsafe impl Sync for Glibc {}
 
 /// Why goroutines cannot have their own thread-locals.
-pub(super) type Reason = &'static str;
+pub(crate) type Reason = &'static str;
 
 static SUPPORT: OnceLock<Glibc> = OnceLock::new();
 
@@ -103,8 +97,9 @@ static SUPPORT: OnceLock<Glibc> = OnceLock::new();
 pub(super) const NO_THREAD: Reason = "no thread could be started to look at";
 pub(super) const NO_MEMORY: Reason = "there is no memory for a thread block";
 
-/// What was found; once found it stays. In user context.
-pub(super) fn support() -> Result<&'static Glibc, Reason> {
+/// What was found; once found it stays. `install` is called when it is found first, and may refuse.
+/// In user context.
+pub(super) fn support(install: fn() -> Result<(), Reason>) -> Result<&'static Glibc, Reason> {
     if sys::REFUSE_OWN_TLS.load(Relaxed) {
         return Err("a test has refused it");
     }
@@ -113,11 +108,11 @@ pub(super) fn support() -> Result<&'static Glibc, Reason> {
     if let Some(glibc) = SUPPORT.get() {
         return Ok(glibc);
     }
-    let found = look()?;
+    let found = look(install)?;
     Ok(SUPPORT.get_or_init(|| found))
 }
 
-fn look() -> Result<Glibc, Reason> {
+fn look(install: fn() -> Result<(), Reason>) -> Result<Glibc, Reason> {
     let sanitizers = [
         c"__asan_init",
         c"__tsan_init",
@@ -127,19 +122,14 @@ fn look() -> Result<Glibc, Reason> {
     if sanitizers.iter().any(|name| symbol(name).is_some()) {
         return Err("the program runs under a sanitizer, which keeps its state in thread-locals");
     }
-    if !has_fsgsbase() || !cpu_has_fsgsbase() {
+    if !can_set_thread_pointer() {
         return Err(
             "this CPU or kernel does not let programs change FS (no FSGSBASE: before Linux 5.9, or under valgrind)",
         );
     }
     let glibc = on_fresh_thread()?;
-    dlopen_setxid::install()?;
+    install()?;
     Ok(glibc)
-}
-
-/// CPUID leaf 7, EBX bit 0: what the CPU says, besides the kernel.
-fn cpu_has_fsgsbase() -> bool {
-    std::arch::x86_64::__cpuid(0).eax >= 7 && std::arch::x86_64::__cpuid_count(7, 0).ebx & 1 != 0
 }
 
 impl Glibc {
@@ -226,8 +216,9 @@ impl Watch {
     fn word(&self, at: usize) -> (isize, usize) {
         let offset = self.from + at as isize * 8;
         // SAFETY: D6, a word of this thread's own block, which is that large by what libc says.
-        let value =
-            unsafe { (read_fs().wrapping_add_signed(offset) as *const usize).read_volatile() };
+        let value = unsafe {
+            (thread_pointer().wrapping_add_signed(offset) as *const usize).read_volatile()
+        };
         (offset, value)
     }
 
@@ -414,16 +405,16 @@ fn random_word(glibc: &Glibc, look: &Look) -> Result<Option<isize>, Reason> {
 
 /// Reads everything off the present thread and the tables.
 fn describe(look: &Look) -> Result<Glibc, Reason> {
-    let fs = read_fs();
+    let tp = thread_pointer();
     let (below, align) = static_tls().ok_or(NO_INTERFACE)?;
-    let mut found = look_up(fs, below, align).ok_or(NO_INTERFACE)?;
-    check(&found, fs)?;
+    let mut found = look_up(tp, below, align).ok_or(NO_INTERFACE)?;
+    check(&found, tp)?;
     found.malloc_words = malloc_words(&found, look)?;
     found.random_word = random_word(&found, look)?;
     Ok(found)
 }
 
-fn look_up(fs: usize, below: usize, align: usize) -> Option<Glibc> {
+fn look_up(tp: usize, below: usize, align: usize) -> Option<Glibc> {
     let pthread = size(c"_thread_db_sizeof_pthread")?;
     let specific = field(c"_thread_db_pthread_specific")?;
     let keys_fit = size(c"_thread_db_sizeof_pthread_key_struct")? == size_of::<Key>()
@@ -456,16 +447,16 @@ fn look_up(fs: usize, below: usize, align: usize) -> Option<Glibc> {
             pthread,
             tid: field(c"_thread_db_pthread_tid")?.offset,
             list: field(c"_thread_db_pthread_list")?.offset,
-            robust: robust_list()?.checked_sub(fs)?,
+            robust: robust_list()?.checked_sub(tp)?,
             specific: specific.offset,
-            first_keys: (*((fs + specific.offset) as *const usize)).checked_sub(fs)?,
+            first_keys: (*((tp + specific.offset) as *const usize)).checked_sub(tp)?,
             keys_used: specific.offset + KEY_BLOCKS * 8,
-            resolver: resolver.checked_sub(fs)?,
-            resolver_word: resolver_word as isize - fs as isize,
+            resolver: resolver.checked_sub(tp)?,
+            resolver_word: resolver_word as isize - tp as isize,
             malloc_words: None,
-            bounds: bounds::find(fs, pthread),
+            bounds: bounds::find(tp, pthread),
             random_word: None,
-            text_words: text_words(fs, below, pthread),
+            text_words: text_words(tp, below, pthread),
             rseq,
             modid: field(c"_thread_db_link_map_l_tls_modid")?.offset,
             offset: field(c"_thread_db_link_map_l_tls_offset")?.offset,
@@ -486,14 +477,14 @@ fn slots() -> Option<*const c_void> {
 }
 
 /// Libc returns such texts in memory of its own, to which a word of the thread's points.
-fn text_words(fs: usize, below: usize, pthread: usize) -> [isize; 2] {
+fn text_words(tp: usize, below: usize, pthread: usize) -> [isize; 2] {
     // SAFETY: both take any number; the texts are this thread's.
     let texts = unsafe { [libc::strerror(c_int::MAX), libc::strsignal(c_int::MAX)] };
     texts.map(|text| {
         let mut words = (-(below as isize)..pthread as isize).step_by(8);
         let is_it = |at: &isize| {
             // SAFETY: D6, a word of this thread's block.
-            unsafe { *(fs.wrapping_add_signed(*at) as *const usize) == text as usize }
+            unsafe { *(tp.wrapping_add_signed(*at) as *const usize) == text as usize }
         };
         words.find(is_it).unwrap_or(0)
     })
@@ -509,7 +500,7 @@ fn robust_list() -> Option<usize> {
 }
 
 /// Looks whether the layout agrees with this live thread.
-fn check(glibc: &Glibc, fs: usize) -> Result<(), Reason> {
+fn check(glibc: &Glibc, tp: usize) -> Result<(), Reason> {
     const ODD: Reason = "the C library's thread blocks are not laid out as its own tables say";
     let inside =
         |offset: usize, len: usize| offset.is_multiple_of(8) && offset + len <= glibc.pthread;
@@ -523,16 +514,16 @@ fn check(glibc: &Glibc, fs: usize) -> Result<(), Reason> {
         && (-(glibc.below as isize)..=glibc.pthread as isize - 32).contains(&glibc.rseq);
     // SAFETY: D6, all of it lies in this thread's block, as just compared.
     unsafe {
-        let word = |at: usize| *((fs + at) as *const usize);
+        let word = |at: usize| *((tp + at) as *const usize);
         let is_right = fits
-            && word(SELF) == fs
-            && word(SELF_TOO) == fs
-            && *((fs + glibc.tid) as *const c_int) == sys::gettid()
-            && word(glibc.robust) == fs + glibc.robust
-            && word(glibc.robust - 8) == fs + glibc.robust
+            && word(SELF) == tp
+            && word(SELF_TOO) == tp
+            && *((tp + glibc.tid) as *const c_int) == sys::gettid()
+            && word(glibc.robust) == tp + glibc.robust
+            && word(glibc.robust - 8) == tp + glibc.robust
             && word(glibc.list) != 0
             && word(glibc.list + 8) != 0;
-        if !is_right || !notes_keys(glibc, fs) || !modules::agrees(glibc) {
+        if !is_right || !notes_keys(glibc, tp) || !modules::agrees(glibc) {
             return Err(ODD);
         }
     }
@@ -540,18 +531,18 @@ fn check(glibc: &Glibc, fs: usize) -> Result<(), Reason> {
 }
 
 /// Whether setting a pthread key shows in the flag and the slot where we look for them.
-fn notes_keys(glibc: &Glibc, fs: usize) -> bool {
+fn notes_keys(glibc: &Glibc, tp: usize) -> bool {
     let mut key = 0;
     // SAFETY: a key of our own, gone at the end; the words lie in this thread's block.
     unsafe {
         if libc::pthread_key_create(&mut key, None) != 0 {
             return false;
         }
-        let flag = (fs + glibc.keys_used) as *mut u8;
+        let flag = (tp + glibc.keys_used) as *mut u8;
         let before = flag.read_volatile(); // a malloc may have set a key of its own
         flag.write_volatile(0);
         libc::pthread_setspecific(key, 0x5eed as *const c_void);
-        let slot = (fs + glibc.first_keys) as *const KeyData;
+        let slot = (tp + glibc.first_keys) as *const KeyData;
         let is_seen = key as usize >= KEYS_PER_BLOCK
             || (*slot.add(key as usize)).data as usize == 0x5eed
                 && (*slot.add(key as usize)).seq == (*glibc.keys.add(key as usize)).seq;
@@ -588,17 +579,17 @@ impl Glibc {
     /// # Safety
     /// `tcb` is the FS of a block in the caller's hands.
     pub(super) unsafe fn write_constants(&self, tcb: *mut u8) {
-        let fs = read_fs() as *const u8;
+        let tp = thread_pointer() as *const u8;
         // SAFETY: D6, the words are the ABI's; both blocks are whole.
         unsafe {
             tcb.add(MULTIPLE_THREADS).cast::<u32>().write(1);
             for at in [STACK_GUARD, POINTER_GUARD] {
-                let value = fs.add(at).cast::<usize>().read();
+                let value = tp.add(at).cast::<usize>().read();
                 tcb.add(at).cast::<usize>().write(value);
             }
-            let features = fs.add(FEATURES).cast::<u32>().read();
+            let features = tp.add(FEATURES).cast::<u32>().read();
             tcb.add(FEATURES).cast::<u32>().write(features);
-            let robust_rest = fs.add(self.robust + 8).cast::<usize>().read();
+            let robust_rest = tp.add(self.robust + 8).cast::<usize>().read();
             tcb.add(self.robust + 8).cast::<usize>().write(robust_rest);
             if self.rseq != 0 {
                 tcb.offset(self.rseq).cast::<u32>().add(1).write(RSEQ_NONE);

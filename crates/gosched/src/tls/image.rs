@@ -15,12 +15,12 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::{Mutex, PoisonError};
 
 use crate::arch;
-use crate::sched::model::current;
-use crate::tls::call_on_fs;
+use crate::arch::block::{DTV, SELF, SELF_TOO};
 use crate::tls::dtv::{Dtv, Slot};
-use crate::tls::glibc::{DTV, Glibc, SELF, SELF_TOO};
-use crate::tls::modules;
+use crate::tls::flag;
+use crate::tls::glibc::Glibc;
 use crate::tls::modules::Module;
+use crate::tls::{call_on_tp, modules};
 
 /// Words of a block that point into the block itself.
 const POINTERS: usize = 8;
@@ -53,6 +53,7 @@ pub(super) struct Image {
     pub(super) modules: Vec<Module>,
     /// The loader's word for the next object, when this image was made.
     pub(super) next: usize,
+    /// Whether the CPU compares several words at a time.
     is_wide: bool,
 }
 
@@ -106,7 +107,7 @@ struct Template<'a> {
     glibc: &'a Glibc,
     memory: *mut u8,
     layout: Layout,
-    fs: *mut u8,
+    tp: *mut u8,
 }
 
 impl Template<'_> {
@@ -123,10 +124,10 @@ impl Template<'_> {
             memory,
             layout,
             // SAFETY: inside the allocation.
-            fs: unsafe { memory.add(below) },
+            tp: unsafe { memory.add(below) },
         };
         // SAFETY: D6, zeroed memory of the size that libc asks for; it allocates the dtv.
-        let filled = unsafe { (glibc.allocate_tls)(template.fs.cast()) };
+        let filled = unsafe { (glibc.allocate_tls)(template.tp.cast()) };
         (!filled.is_null()).then_some(template)
     }
 }
@@ -135,8 +136,8 @@ impl Drop for Template<'_> {
     fn drop(&mut self) {
         // SAFETY: D6, the block is ours; libc frees the dtv that it allocated, if it did, and not the block.
         unsafe {
-            if !self.fs.add(DTV).cast::<*mut c_void>().read().is_null() {
-                (self.glibc.deallocate_tls)(self.fs.cast(), false);
+            if !self.tp.add(DTV).cast::<*mut c_void>().read().is_null() {
+                (self.glibc.deallocate_tls)(self.tp.cast(), false);
             }
             dealloc(self.memory, self.layout);
         }
@@ -174,13 +175,13 @@ impl Image {
             is_wide: arch::has_wide_compare(),
         };
         // SAFETY: D6, libc has filled the template in, and it is ours alone.
-        unsafe { image.read_dtv(template.fs, modules.last) };
+        unsafe { image.read_dtv(template.tp, modules.last) };
         image.complete(&template);
-        let at = current::flag_offset();
+        let at = flag::offset();
         if image.has_place(at) {
             // Whoever is on a block is an M.
             image.words[image.used.wrapping_add_signed(at) / 8] = 1;
-        } else if current::uses_flag() {
+        } else if flag::is_in_use() {
             return None; // the door would not know the blocks' goroutines
         }
         image.mask = image.make_mask();
@@ -200,16 +201,16 @@ impl Image {
     }
 
     /// # Safety
-    /// `fs` is a block with a dtv that has `last` slots.
-    unsafe fn read_dtv(&mut self, fs: *mut u8, last: usize) {
+    /// `tp` is a block with a dtv that has `last` slots.
+    unsafe fn read_dtv(&mut self, tp: *mut u8, last: usize) {
         // SAFETY: D6, by the caller's promise.
-        let dtv = unsafe { Dtv::of(fs as usize) };
-        let block = (fs as usize - self.glibc.below)..fs as usize;
+        let dtv = unsafe { Dtv::of(tp as usize) };
+        let block = (tp as usize - self.glibc.below)..tp as usize;
         for at in 0..=last.min(dtv.capacity()) {
             let mut slot = dtv.get(at);
             let is_relative = at > 0 && block.contains(&slot.value);
             if is_relative {
-                slot.value = slot.value.wrapping_sub(fs as usize);
+                slot.value = slot.value.wrapping_sub(tp as usize);
             }
             self.has_dynamic |= at > 0 && !is_relative && slot.value != 0;
             self.slots.push(slot);
@@ -220,14 +221,14 @@ impl Image {
     /// Does to the template what libc does when a thread starts, and takes the image of the result.
     fn complete(&mut self, template: &Template<'_>) {
         let glibc = &self.glibc;
-        let fs = template.fs;
+        let tp = template.tp;
         // SAFETY: D6, the template is a whole block of our own; its dtv goes back to it afterwards, to be freed.
         unsafe {
-            glibc.write_constants(fs);
-            self.write_pointers(fs as usize);
+            glibc.write_constants(tp);
+            self.write_pointers(tp as usize);
             let nobody = std::sync::atomic::AtomicUsize::new(0);
-            call_on_fs(fs as usize, &raw const nobody, || (glibc.ctype_init)());
-            let start = fs.sub(self.used).cast::<u64>();
+            call_on_tp(tp as usize, &raw const nobody, || (glibc.ctype_init)());
+            let start = tp.sub(self.used).cast::<u64>();
             let len = (self.used + glibc.pthread) / 8;
             self.words = std::slice::from_raw_parts(start, len).into();
         }
@@ -254,11 +255,11 @@ impl Image {
     }
 
     /// # Safety
-    /// `fs` is a block in the caller's hands.
-    unsafe fn write_pointers(&self, fs: usize) {
+    /// `tp` is a block in the caller's hands.
+    unsafe fn write_pointers(&self, tp: usize) {
         for (at, to) in self.pointers {
-            let at = fs.wrapping_add_signed(at) as *mut usize;
-            let to = fs.wrapping_add_signed(to);
+            let at = tp.wrapping_add_signed(at) as *mut usize;
+            let to = tp.wrapping_add_signed(to);
             // SAFETY: D6, words of the block.
             unsafe {
                 if at.read() != to {
@@ -276,19 +277,19 @@ impl Image {
             && self.words[..self.used / 8] == other.words[..other.used / 8]
     }
 
-    /// Makes the block at `fs` as new, apart from its dtv and thread id, which the caller writes. The words that lead to the
+    /// Makes the block at `tp` as new, apart from its dtv and thread id, which the caller writes. The words that lead to the
     /// block itself are written only if they are not there: g0 of another M may still be on it, and reads the first.
     ///
     /// # Safety
     /// The block is in the caller's hands: nothing runs on it, or only the caller and it has no thread-local in use.
-    pub(super) unsafe fn imprint(&self, fs: usize) {
+    pub(super) unsafe fn imprint(&self, tp: usize) {
         // SAFETY: D6, a block of this layout.
         unsafe {
             let (locals, rest) = (self.used / 8, self.words.len() - self.used / 8 - HEAD);
             let from = self.words.as_ptr();
-            ptr::copy_nonoverlapping(from, (fs - self.used) as *mut u64, locals);
-            ptr::copy_nonoverlapping(from.add(locals + HEAD), (fs as *mut u64).add(HEAD), rest);
-            self.write_pointers(fs);
+            ptr::copy_nonoverlapping(from, (tp - self.used) as *mut u64, locals);
+            ptr::copy_nonoverlapping(from.add(locals + HEAD), (tp as *mut u64).add(HEAD), rest);
+            self.write_pointers(tp);
         }
     }
 
@@ -296,37 +297,37 @@ impl Image {
     ///
     /// # Safety
     /// The module is this image's; no code of the object has run on the block.
-    pub(super) unsafe fn imprint_module(&self, module: &Module, fs: usize) {
+    pub(super) unsafe fn imprint_module(&self, module: &Module, tp: usize) {
         let from = self.used - module.offset;
         let len = module.len.min(module.offset);
         // SAFETY: D6, the range lies in the image's and the block's thread-locals.
         unsafe {
             let from = self.words.as_ptr().cast::<u8>().add(from);
-            ptr::copy_nonoverlapping(from, (fs - module.offset) as *mut u8, len);
+            ptr::copy_nonoverlapping(from, (tp - module.offset) as *mut u8, len);
         }
     }
 
     /// Whether the block differs from the image where it matters.
     ///
     /// # Safety
-    /// The block at `fs` was made from this image, and only the caller uses it.
+    /// The block at `tp` was made from this image, and only the caller uses it.
     #[inline]
-    pub(super) unsafe fn differs(&self, fs: usize) -> bool {
+    pub(super) unsafe fn differs(&self, tp: usize) -> bool {
         let count = self.used / 8;
         // SAFETY: D6, both ranges are that long. The block's words are not a Rust object that anybody borrows.
-        let block = unsafe { std::slice::from_raw_parts((fs - self.used) as *const u64, count) };
+        let block = unsafe { std::slice::from_raw_parts((tp - self.used) as *const u64, count) };
         // SAFETY: the CPU was asked when the image was made.
         let mut seen =
             unsafe { arch::compare_masked(block, &self.words, &self.mask, self.is_wide) };
         for (mark, was) in self.marks {
             // SAFETY: D6, words of the thread block.
-            seen |= was ^ unsafe { *(fs.wrapping_add_signed(mark) as *const u64) };
+            seen |= was ^ unsafe { *(tp.wrapping_add_signed(mark) as *const u64) };
         }
-        let robust = fs + self.glibc.robust;
+        let robust = tp + self.glibc.robust;
         // SAFETY: D6, the head of the robust list, which is empty if it points to itself.
         seen |= unsafe { *(robust as *const u64) } ^ robust as u64;
         // SAFETY: D6, by the caller's promise.
-        seen != 0 || unsafe { Dtv::of(fs) }.differs(self, fs)
+        seen != 0 || unsafe { Dtv::of(tp) }.differs(self, tp)
     }
 }
 

@@ -36,12 +36,14 @@
 //! goroutines do not have a million caches.
 
 mod block;
-mod bounds;
-mod dlopen_setxid;
+pub(crate) mod bounds;
 mod dtv;
+pub(crate) mod flag;
 mod glibc;
 mod image;
+pub(crate) mod late_libraries;
 mod modules;
+mod pointers;
 pub(crate) mod scope;
 mod selftest;
 
@@ -50,17 +52,13 @@ mod tests;
 
 use std::io;
 use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use crate::arch;
 use crate::base::fatal;
-use crate::sched::Sched;
-use crate::sched::model::current::current_m;
-use crate::sched::model::g::ENDING;
-use crate::sched::model::ptr::{Gp, Mp};
-use crate::sched::park::{enter_m, left_switch};
 use crate::tls::block::Block;
-pub(crate) use crate::tls::dtv::{free_surplus, has_surplus};
+pub(crate) use crate::tls::dtv::{Spare, free_surplus, has_surplus};
+pub(crate) use crate::tls::glibc::Reason;
+pub(crate) use crate::tls::pointers::ThreadPointers;
 
 /// What lies above every stack of a runtime, and how the goroutines' blocks are found in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,9 +85,11 @@ impl Room {
         shares_malloc: false,
     };
 
-    /// Room for thread-locals of a goroutine's own, if that is possible here. In user context.
-    pub(crate) fn own() -> io::Result<Room> {
-        match glibc::support() {
+    /// Room for thread-locals of a goroutine's own, if that is possible here. `install` is called
+    /// once, when libc's blocks are known: it replaces the functions of libc that treat all threads
+    /// alike and do not know goroutines. In user context.
+    pub(crate) fn own(install: fn() -> Result<(), Reason>) -> io::Result<Room> {
+        match glibc::support(install) {
             Ok(glibc) => Ok(glibc.room()),
             Err(reason @ (glibc::NO_THREAD | glibc::NO_MEMORY)) => {
                 Err(io::Error::new(io::ErrorKind::OutOfMemory, reason))
@@ -112,31 +112,31 @@ impl Room {
 
     /// The FS on which a goroutine goes on, whose stack ends at `hi`.
     #[inline]
-    pub(crate) fn fs(&self, m: Mp, hi: usize) -> usize {
+    pub(crate) fn tp(&self, thread: &ThreadPointers, hi: usize) -> usize {
         if self.is_own() {
             hi + self.above
         } else {
-            m.own_fs.get()
+            thread.own()
         }
     }
 
     /// The FS on which a goroutine begins on the stack that ends at `hi`: the thread's, unless the block is there and up to
     /// date. Inside the runtime.
     #[inline]
-    pub(crate) fn first_fs(&self, m: Mp, hi: usize) -> usize {
+    pub(crate) fn first_tp(&self, thread: &ThreadPointers, hi: usize) -> usize {
         if self.is_own() && Block::at(hi, self).is_current() {
             hi + self.above
         } else {
-            m.own_fs.get()
+            thread.own()
         }
     }
 
-    /// Gives the goroutine that is about to run on `fs` the malloc of its M. On g0.
+    /// Gives the goroutine that is about to run on `tp` the malloc of its M. On g0.
     #[inline]
-    pub(crate) fn lend_malloc(&self, m: Mp, fs: usize) {
+    pub(crate) fn lend_malloc(&self, thread: &ThreadPointers, tp: usize) {
         if self.shares_malloc {
             // SAFETY: D6, a whole thread block, whose goroutine is about to run on this thread.
-            unsafe { write_words(&self.words, fs, m.malloc.get()) };
+            unsafe { write_words(&self.words, tp, thread.malloc.get()) };
         }
     }
 
@@ -156,65 +156,65 @@ impl Room {
 
     /// Takes malloc's words back from the goroutine that leaves: it may have changed arenas.
     #[inline]
-    pub(crate) fn return_malloc(&self, m: Mp) {
-        let fs = m.fs.load(Relaxed);
-        if self.is_own() && fs == m.own_fs.get() {
+    pub(crate) fn return_malloc(&self, thread: &ThreadPointers) {
+        let tp = thread.current();
+        if self.is_own() && tp == thread.own() {
             fatal::throw(
                 "a wait in code that runs on the thread's own FS: a library's constructor?",
             );
         }
         if self.shares_malloc {
             // SAFETY: D6, the block that this thread is on.
-            let words = unsafe { read_words(&self.words, fs) };
-            if words != m.malloc.get() {
-                self.keep_malloc(m, words);
+            let words = unsafe { read_words(&self.words, tp) };
+            if words != thread.malloc.get() {
+                self.keep_malloc(thread, words);
             }
         }
     }
 
     #[cold]
-    fn keep_malloc(&self, m: Mp, words: [usize; 2]) {
-        m.malloc.set(words);
+    fn keep_malloc(&self, thread: &ThreadPointers, words: [usize; 2]) {
+        thread.malloc.set(words);
         // SAFETY: D6, the thread's own block, on the thread.
-        unsafe { write_words(&self.words, m.own_fs.get(), words) };
+        unsafe { write_words(&self.words, thread.own(), words) };
     }
 
     /// The goroutine has used malloc on the thread's FS, and goes on with what that left.
     #[inline]
-    fn take_over_malloc(&self, m: Mp) {
-        let before = m.malloc.get();
-        self.note_malloc(m);
-        if m.malloc.get() != before {
-            self.lend_malloc(m, m.fs.load(Relaxed));
+    pub(crate) fn take_over_malloc(&self, thread: &ThreadPointers) {
+        let before = thread.malloc.get();
+        self.note_malloc(thread);
+        if thread.malloc.get() != before {
+            self.lend_malloc(thread, thread.current());
         }
     }
 
     /// The thread has used malloc on its own FS, and may have changed arenas. On the thread.
     #[inline]
-    pub(crate) fn note_malloc(&self, m: Mp) {
+    pub(crate) fn note_malloc(&self, thread: &ThreadPointers) {
         if self.shares_malloc {
             // SAFETY: D6, the thread's own block.
-            m.malloc
-                .set(unsafe { read_words(&self.words, m.own_fs.get()) });
+            let words = unsafe { read_words(&self.words, thread.own()) };
+            thread.malloc.set(words);
         }
     }
 }
 
 /// # Safety
-/// `fs` is a whole thread block that this thread may read.
+/// `tp` is a whole thread block that this thread may read.
 #[inline]
-unsafe fn read_words(words: &[isize; 2], fs: usize) -> [usize; 2] {
+unsafe fn read_words(words: &[isize; 2], tp: usize) -> [usize; 2] {
     // SAFETY: by the caller's promise.
-    words.map(|word| unsafe { *(fs.wrapping_add_signed(word) as *const usize) })
+    words.map(|word| unsafe { *(tp.wrapping_add_signed(word) as *const usize) })
 }
 
 /// # Safety
-/// `fs` is a whole thread block that this thread alone uses.
+/// `tp` is a whole thread block that this thread alone uses.
 #[inline]
-unsafe fn write_words(words: &[isize; 2], fs: usize, values: [usize; 2]) {
+unsafe fn write_words(words: &[isize; 2], tp: usize, values: [usize; 2]) {
     for (word, value) in words.iter().zip(values) {
         // SAFETY: by the caller's promise; the words hold what malloc on this thread works with.
-        unsafe { *(fs.wrapping_add_signed(*word) as *mut usize) = value };
+        unsafe { *(tp.wrapping_add_signed(*word) as *mut usize) = value };
     }
 }
 
@@ -233,87 +233,47 @@ pub(crate) fn prepare_thread() {
     unsafe { libc::free(std::hint::black_box(libc::malloc(16))) };
 }
 
-/// A goroutine's first step, on its own stack: if it has begun on the thread's FS it makes its block and goes over to it.
-/// In user context; nothing before it has touched a thread-local.
+/// Makes the block above the stack `[lo, hi)` for the goroutine that begins on it, or brings one
+/// from before a library was loaded up to date; returns its thread pointer. `take_spare` takes what
+/// an old block has left, inside the runtime. By the goroutine of this stack, in user context, on
+/// the thread's own block.
+pub(crate) fn make_block(
+    lo: usize,
+    hi: usize,
+    room: &Room,
+    take_spare: impl Fn() -> Spare,
+) -> usize {
+    let block = Block::at(hi, room);
+    block.make(lo, &take_spare);
+    block.tp()
+}
+
+/// Changes the thread pointer to `tp`, with the malloc of the thread. Inside the runtime: between the
+/// change and its record the door is shut, so no signal may lead into or out of the runtime.
+///
+/// # Safety
+/// `tp` is a complete block, of the goroutine that calls this. No thread-local is in use.
+pub(crate) unsafe fn move_to(tp: usize, thread: &ThreadPointers, room: &Room) {
+    room.note_malloc(thread);
+    room.lend_malloc(thread, tp);
+    // SAFETY: D6, the caller names its own complete block and uses no thread-local.
+    unsafe { arch::set_thread_pointer(tp, thread.record()) };
+}
+
+/// Whether the goroutine that ran on the stack that ends at `hi` has left anything in its block.
 #[inline]
-pub(crate) fn settle(m: Mp, g: Gp) {
-    let room = &m.sched().tls;
-    if room.is_own() && m.fs.load(Relaxed) == m.own_fs.get() {
-        settle_slow(m, g);
-    }
+pub(crate) fn is_block_touched(hi: usize, room: &Room) -> bool {
+    room.is_own() && Block::at(hi, room).is_touched()
 }
 
-/// Whether the door's flag at `at`, from FS, is in every goroutine's block; true where none has a block.
-pub(crate) fn has_flag(at: isize) -> bool {
-    let image = image::current();
-    // SAFETY: D6, images are never freed.
-    at < 0 && at % 8 == 0 && (image.is_null() || unsafe { &*image }.has_place(at))
-}
-
-#[cold]
-#[inline(never)]
-fn settle_slow(m: Mp, g: Gp) {
-    let room = &m.sched().tls;
-    let block = Block::at(g.stack_hi.get(), room);
-    block.make(m, g.stack_lo.get());
-    // Between FS and its record the door is shut: the runtime must not be left or entered by a signal here.
-    let m = enter_m(m);
-    room.note_malloc(m);
-    room.lend_malloc(m, block.fs());
-    // SAFETY: D6, the block is complete and its goroutine is this one; no thread-local is in use here.
-    unsafe { arch::set_fs(block.fs(), &m.fs) };
-    left_switch(m);
-}
-
-/// A goroutine's last step before it is known to have ended: destructors of its thread-locals and pthread keys, and the
-/// block is as new. In user context, on its stack. It may wait in a destructor; afterwards it touches no thread-local.
-#[inline]
-pub(crate) fn end() {
-    if let Some(m) = current_m()
-        && let Some(g) = m.curg()
-    {
-        let room = &m.sched().tls;
-        if room.is_own() {
-            let block = Block::at(g.stack_hi.get(), room);
-            if block.is_touched() {
-                g.started.store(ENDING, Relaxed);
-                block.finish(room.shares_malloc.then_some(&room.words));
-            }
-        }
-    }
-}
-
-/// Whether the goroutine that runs here is on the FS it should be on. For assertions.
-pub(crate) fn is_home(m: Mp, g: Gp) -> bool {
-    m.fs.load(Relaxed) == m.sched().tls.fs(m, g.stack_hi.get())
-}
-
-/// Back to the thread's own FS: g0 is about to search, or to be without a P.
-#[inline]
-pub(crate) fn to_own(m: Mp) {
-    let own = m.own_fs.get();
-    if m.fs.load(Relaxed) != own {
-        // SAFETY: D6, the FS of this thread; g0 has no thread-local in use.
-        unsafe { arch::set_fs(own, &m.fs) };
-    }
-}
-
-/// Runs `f` on the thread's own FS: for what belongs to the thread and not to the goroutine. A plain call on threads
-/// outside the runtime. `f` must not wait, and what it knows of thread-locals must not leave it.
-#[inline]
-pub(crate) fn on_thread<R>(f: impl FnOnce() -> R) -> R {
-    match current_m() {
-        Some(m) if m.fs.load(Relaxed) != m.own_fs.get() => {
-            let out = call_on_fs(m.own_fs.get(), &raw const m.fs, f);
-            m.sched().tls.take_over_malloc(m);
-            out
-        }
-        _ => f(),
-    }
+/// Runs the destructors of the goroutine's thread-locals and pthread keys, and makes the block above
+/// its stack as new. By the goroutine itself, in user context.
+pub(crate) fn finish_block(hi: usize, room: &Room) {
+    Block::at(hi, room).finish(room.shares_malloc.then_some(&room.words));
 }
 
 /// Calls `f` on another FS.
-fn call_on_fs<R, F: FnOnce() -> R>(fs: usize, record: *const AtomicUsize, f: F) -> R {
+pub(crate) fn call_on_tp<R, F: FnOnce() -> R>(tp: usize, record: *const AtomicUsize, f: F) -> R {
     struct Call<F, R> {
         f: Option<F>,
         out: Option<R>,
@@ -328,7 +288,7 @@ fn call_on_fs<R, F: FnOnce() -> R>(fs: usize, record: *const AtomicUsize, f: F) 
         out: None,
     };
     // SAFETY: D6, the caller names a whole block that is this thread's to use; `thunk` cannot unwind (extern "C").
-    unsafe { arch::call_with_fs(fs, record, thunk::<F, R>, (&raw mut call).cast()) };
+    unsafe { arch::call_with_thread_pointer(tp, record, thunk::<F, R>, (&raw mut call).cast()) };
     match call.out {
         Some(out) => out,
         None => unreachable!("the call has returned"),
@@ -346,14 +306,4 @@ pub(crate) fn salvage(hi: usize, room: &Room) {
 /// The FS of the block above the stack that ends at `hi`, if there is a block.
 pub(crate) fn block_above(hi: usize, room: &Room) -> Option<usize> {
     Block::at(hi, room).is_made().then_some(hi + room.above)
-}
-
-/// The FS that Ms with a P are on: g0 stays on that of the goroutine it ran last until it runs another, searches or gives up its
-/// P. Each M without a P is on its own FS, or on that of a goroutine that it still has and that has not ended. So a stack that
-/// was free before the look and has none of these above it is on no M, and no M comes to it while it is free.
-pub(crate) fn standing(sched: &Sched) -> impl Iterator<Item = usize> {
-    // ORDER: Acquire; pairs with the Release in `release_p`, which an M passes after it has left the FS. Relaxed for `fs`: the M's
-    // store came before its goroutine was last suspended there, and the stack came to the caller through that goroutine's end.
-    let ms = sched.procs().filter_map(|p| p.m.load(Acquire));
-    ms.map(|m| m.fs.load(Relaxed))
 }

@@ -6,7 +6,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use crate::sched::model::current::read_fs;
+use crate::arch::thread_pointer;
 use crate::tls::glibc::{Glibc, symbol};
 
 /// One of them.
@@ -127,7 +127,7 @@ impl Look<'_> {
         };
         let known = info.dlpi_tls_data as usize;
         if (1..=self.glibc.below).contains(&offset) {
-            self.found.agree &= known == 0 || known == read_fs() - offset;
+            self.found.agree &= known == 0 || known == thread_pointer() - offset;
             self.found.fixed.push(Module {
                 object: info.dlpi_addr as usize ^ tls.p_vaddr as usize,
                 offset,

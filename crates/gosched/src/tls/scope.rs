@@ -32,21 +32,17 @@
 //! The flag's place is part of the head of glibc's thread blocks and in none of its tables. It is
 //! tried out before it is believed: a look-up must take a flag down that was put up there.
 
-use std::arch::asm;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicUsize};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use crate::sched::model::current::read_fs;
-use crate::sched::model::ptr::Mp;
-use crate::sched::registry;
+use crate::arch;
+use crate::arch::block::LOOKS_UP;
 use crate::shim::Futex;
 use crate::sys;
 use crate::tls::glibc::symbol;
 
-/// Where glibc's x86-64 blocks have the flag, from FS: 32 bits.
-const PLACE: usize = 0x1c;
 const DOWN: u32 = 0;
 const UP: u32 = 1;
 /// Set to see whether a look-up takes it down. libc waits for none but [`UP`], so no `dlclose` waits for the trial.
@@ -65,15 +61,15 @@ static FLAG: AtomicUsize = AtomicUsize::new(0);
 /// Tries the place out. On a thread that libc made, where nothing else runs, after there was a
 /// second thread.
 pub(super) fn find() {
-    if read(PLACE) != DOWN {
+    if read(LOOKS_UP) != DOWN {
         return;
     }
-    write(PLACE, TRIED);
+    write(LOOKS_UP, TRIED);
     let found = symbol(c"gosched_no_such_symbol");
-    let is_it = found.is_none() && read(PLACE) == DOWN;
-    write(PLACE, DOWN);
+    let is_it = found.is_none() && read(LOOKS_UP) == DOWN;
+    write(LOOKS_UP, DOWN);
     if is_it {
-        FLAG.store(PLACE, Relaxed);
+        FLAG.store(LOOKS_UP, Relaxed);
     }
 }
 
@@ -85,7 +81,7 @@ pub(crate) fn is_looking_up() -> bool {
 }
 
 /// While one of these is there, a thread's flag is up in the place of every goroutine's.
-pub(super) struct StandIn(());
+pub(crate) struct StandIn(());
 
 /// The thread, and how many need it. A library's constructor or destructor may load another
 /// library: it needs no second thread, and the loader's lock is held there, which a new thread may
@@ -104,16 +100,18 @@ const STANDS: u32 = 1;
 const IS_OVER: u32 = 2;
 
 impl StandIn {
-    /// None: no runtime has goroutines that libc does not know, or there is no thread for it. In
-    /// user context.
-    pub(super) fn begin() -> Option<StandIn> {
-        let has_own = || registry::snapshot().iter().any(|sched| sched.tls.is_own());
+    /// None: there are no goroutines that libc does not know (`has_own`), or there is no thread for
+    /// it. `wait_for_goroutines` returns when each goroutine's flag has been down. In user context.
+    pub(crate) fn begin(
+        has_own: impl FnOnce() -> bool,
+        wait_for_goroutines: fn(),
+    ) -> Option<StandIn> {
         if FLAG.load(Relaxed) == 0 || !has_own() {
             return None;
         }
         let mut standing = STANDING.lock().unwrap_or_else(PoisonError::into_inner);
         if standing.is_none() {
-            *standing = Some(Standing::begin()?);
+            *standing = Some(Standing::begin(wait_for_goroutines)?);
         }
         standing.as_mut()?.users += 1;
         Some(StandIn(()))
@@ -136,12 +134,12 @@ impl Drop for StandIn {
 }
 
 impl Standing {
-    fn begin() -> Option<Standing> {
+    fn begin(wait_for_goroutines: fn()) -> Option<Standing> {
         let state = Arc::new(Futex::new(BEGINS));
         let its = Arc::clone(&state);
         let thread = std::thread::Builder::new()
             .name(String::from("gosched-loader"))
-            .spawn(move || stand_in(&its))
+            .spawn(move || stand_in(&its, wait_for_goroutines))
             .ok()?;
         // ORDER: Acquire; pairs with the Release in `stand_in`: its flag is up.
         while state.0.load(Acquire) == BEGINS {
@@ -156,71 +154,66 @@ impl Standing {
 }
 
 /// On the stand-in's thread. It looks nothing up meanwhile, which would take its flag down.
-fn stand_in(state: &Futex) {
-    write(PLACE, UP);
+fn stand_in(state: &Futex, wait_for_goroutines: fn()) {
+    write(LOOKS_UP, UP);
     // ORDER: Release; pairs with the Acquire in `begin`.
     state.0.store(STANDS, Release);
     Futex::wake_one(state);
     // ORDER: Acquire; pairs with the Release in `drop`.
     while state.0.load(Acquire) == STANDS {
-        if read(PLACE) == WAITED_FOR {
+        if read(LOOKS_UP) == WAITED_FOR {
             wait_for_goroutines();
             take_down();
-            write(PLACE, UP);
+            write(LOOKS_UP, UP);
         }
         state.wait(STANDS, Some(sys::monotonic_ns() + LOOK_NS));
     }
     take_down();
 }
 
-/// Until the flag of each goroutine has been down.
-fn wait_for_goroutines() {
-    // A flag that went up before libc took the old lists out is seen, or the new lists are.
-    // Without the barrier a store may be late by the time it takes to leave the processor, which
-    // libc itself puts up with among threads.
+/// A flag that went up before libc took the old lists out is seen afterwards, or its goroutine sees
+/// the new lists. Without the barrier a store may be late by the time it takes to leave the
+/// processor, which libc itself tolerates among threads.
+pub(crate) fn wait_until_seen() {
     _ = sys::membarrier_register() && sys::membarrier();
-    for m in registry::every_m() {
-        let fs = m.fs.load(Relaxed);
-        while fs != 0 && is_on(m, fs) && is_up(fs) {}
-    }
 }
 
-/// Whether the M's thread is there and on this FS. One that has left it has its flag down: FS
-/// changes outside look-ups only.
-fn is_on(m: Mp, fs: usize) -> bool {
-    m.tid.load(Relaxed) != 0 && m.fs.load(Relaxed) == fs
+/// Waits until the flag of the block that a thread is on has been down. `tp` returns the thread
+/// pointer of that thread; 0: there is none. A thread that has left a block has its flag down there:
+/// the thread pointer changes outside look-ups only.
+pub(crate) fn wait_until_down(tp: impl Fn() -> usize) {
+    let first = tp();
+    while first != 0 && tp() == first && is_up(first) {}
 }
 
-/// Whether the flag of the block at `fs` is up, and stays up for a little. The block may go
+/// Whether the flag of the block at `tp` is up, and stays up for a little. The block may go
 /// meanwhile, and its memory with it, so it is the kernel that looks: no memory, no flag.
-fn is_up(fs: usize) -> bool {
-    let flag = (fs + PLACE) as *const AtomicU32;
+fn is_up(tp: usize) -> bool {
+    let flag = (tp + LOOKS_UP) as *const AtomicU32;
     let until = sys::monotonic_ns() + FLAG_NS;
     sys::futex_wait_ptr(flag, UP, Some(until)) != sys::Wait::Changed
 }
 
 /// As libc does at the end of a look-up.
 fn take_down() {
-    let mut was = DOWN;
     // SAFETY: D6, the flag of this thread's own block, which libc changes by swaps too.
-    unsafe { asm!("xchg fs:[{}], {:e}", in(reg) PLACE, inout(reg) was, options(nostack)) };
+    let was = unsafe { arch::swap_word_at(LOOKS_UP, DOWN) };
     if was == WAITED_FOR {
-        sys::futex_wake_ptr((read_fs() + PLACE) as *const _, u32::MAX);
+        sys::futex_wake_ptr((arch::thread_pointer() + LOOKS_UP) as *const _, u32::MAX);
     }
 }
 
 #[inline]
 fn read(at: usize) -> u32 {
-    let value: u32;
-    // SAFETY: D6, a word at the head of the present thread block.
-    unsafe { asm!("mov {:e}, fs:[{}]", out(reg) value, in(reg) at, options(nostack, readonly)) };
-    value
+    // SAFETY: D6, a word at the head of the present thread block, which every block has.
+    unsafe { arch::load_word_at(at) }
 }
 
 /// On a thread of the caller's own.
 fn write(at: usize, value: u32) {
-    // SAFETY: D6, as above; the thread looks nothing up meanwhile, and nobody waits for the flag.
-    unsafe { asm!("mov fs:[{}], {:e}", in(reg) at, in(reg) value, options(nostack)) };
+    // SAFETY: D6, a word at the head of the present thread block, which every block has. The thread
+    // looks nothing up meanwhile, and no thread waits for the flag.
+    unsafe { arch::store_word_at(at, value) };
 }
 
 #[cfg(test)]
@@ -234,8 +227,8 @@ mod tests {
 
     #[test]
     fn d6_the_loaders_flag_is_where_it_is_looked_for() {
-        crate::tls::Room::own().unwrap();
-        assert_eq!(FLAG.load(SeqCst), PLACE);
+        crate::interpose::own_room().unwrap();
+        assert_eq!(FLAG.load(SeqCst), LOOKS_UP);
         assert!(!is_looking_up());
     }
 
@@ -258,15 +251,15 @@ mod tests {
         static IS_UP: AtomicBool = AtomicBool::new(false);
         static MAY_END: AtomicBool = AtomicBool::new(false);
         let looks_up = runtime.spawn(|| {
-            write(PLACE, UP);
+            write(LOOKS_UP, UP);
             IS_UP.store(true, SeqCst);
             wait(&MAY_END, Duration::from_secs(20));
-            write(PLACE, DOWN);
+            write(LOOKS_UP, DOWN);
         });
         while !IS_UP.load(SeqCst) {
             std::thread::yield_now();
         }
-        let waits = std::thread::spawn(wait_for_goroutines);
+        let waits = std::thread::spawn(crate::interpose::wait_for_goroutines);
         std::thread::sleep(Duration::from_millis(100));
         assert!(!waits.is_finished(), "it did not wait");
         MAY_END.store(true, SeqCst);
@@ -285,9 +278,9 @@ mod tests {
             thread::scope(|s| {
                 s.spawn(|| has_run.store(true, SeqCst));
                 // The loader's lists do not change in this test, so nobody waits for the flag.
-                write(PLACE, UP);
+                write(LOOKS_UP, UP);
                 let ran_meanwhile = wait(&has_run, Duration::from_millis(300));
-                write(PLACE, DOWN);
+                write(LOOKS_UP, DOWN);
                 assert!(!ran_meanwhile, "preempted with the flag up");
                 assert!(wait(&has_run, Duration::from_secs(20)), "never preempted");
             });

@@ -12,13 +12,12 @@ use std::ptr;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
 
-use crate::sched::model::current;
-use crate::sched::model::current::read_fs;
+use crate::arch::thread_pointer;
 use crate::tls::block::Block;
 use crate::tls::dtv::Dtv;
 use crate::tls::glibc::{NO_MEMORY, Reason, is_malloc_libcs, use_malloc, use_random};
 use crate::tls::image::Image;
-use crate::tls::{call_on_fs, read_words, write_words};
+use crate::tls::{call_on_tp, flag, read_words, write_words};
 
 /// Destructors that have run: the thread-local's and the key's.
 static DROPPED: AtomicUsize = AtomicUsize::new(0);
@@ -57,32 +56,32 @@ fn on_block(image: &'static Image, block: Block) -> Result<(), Reason> {
     let owned = Dtv::allocate(image).ok_or(NO_MEMORY)?;
     // SAFETY: D6, the block is ours and nobody is on it.
     unsafe { block.imprint(image, owned) };
-    copy_words(words, read_fs(), block.fs());
-    let was_clean = !block.is_touched() && is_linked(image, block.fs());
+    copy_words(words, thread_pointer(), block.tp());
+    let was_clean = !block.is_touched() && is_linked(image, block.tp());
     let nobody = AtomicUsize::new(0);
-    let has_flag = image.has_place(current::flag_offset());
+    let has_flag = image.has_place(flag::offset());
     let set_flag = |value| {
         if has_flag {
             // SAFETY: D6, the block is whole and nobody is on it.
-            unsafe { current::set_flag(block.fs(), value) };
+            unsafe { flag::write(block.tp(), value) };
         }
     };
     set_flag(0); // this thread is no M
-    call_on_fs(block.fs(), &raw const nobody, || use_malloc(|| ()));
+    call_on_tp(block.tp(), &raw const nobody, || use_malloc(|| ()));
     set_flag(1);
     let shares_malloc = !is_malloc_libcs() || !block.is_touched();
     set_flag(0);
-    let worked = call_on_fs(block.fs(), &raw const nobody, live_a_little);
+    let worked = call_on_tp(block.tp(), &raw const nobody, live_a_little);
     set_flag(1);
     let was_seen = block.is_touched();
     // SAFETY: D6, the block is there, and nobody is on it.
     let random = || unsafe { block.owned(image) }.random;
     let before = random();
     set_flag(0);
-    call_on_fs(block.fs(), &raw const nobody, || block.finish(words));
+    call_on_tp(block.tp(), &raw const nobody, || block.finish(words));
     set_flag(1);
     let has_kept = random() == before; // 0 if there was no memory for one
-    copy_words(words, block.fs(), read_fs());
+    copy_words(words, block.tp(), thread_pointer());
     let ended = DROPPED.load(SeqCst) == 1 && KEY_ENDED.load(SeqCst) == 1;
     let is_clean = !block.is_touched();
     // SAFETY: D6, the block goes; its table was allocated above, or enlarged since.
@@ -110,14 +109,14 @@ fn copy_words(words: Option<&[isize; 2]>, from: usize, to: usize) {
 }
 
 /// What a fork and the kernel follow.
-fn is_linked(image: &Image, fs: usize) -> bool {
+fn is_linked(image: &Image, tp: usize) -> bool {
     let glibc = &image.glibc;
     // SAFETY: D6, words of our own block.
-    let word = |at: usize| unsafe { *((fs + at) as *const usize) };
+    let word = |at: usize| unsafe { *((tp + at) as *const usize) };
     let list = [glibc.list, glibc.list + 8];
     let robust = [glibc.robust, glibc.robust - 8];
-    list.iter().all(|at| word(*at) == fs + glibc.list)
-        && robust.iter().all(|at| word(*at) == fs + glibc.robust)
+    list.iter().all(|at| word(*at) == tp + glibc.list)
+        && robust.iter().all(|at| word(*at) == tp + glibc.robust)
 }
 
 /// Uses the C library and std as a thread does. On the rehearsal's FS.

@@ -2,9 +2,12 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 
 use crate::Runtime;
-use crate::sched::model::current::current_g;
+use crate::arch;
+use crate::sched::model::current::{current_g, current_m};
+use crate::sched::thread_locals::{on_thread, standing};
 use crate::stack::{Arena, Stack};
 use crate::tls::block::Block;
 use crate::tls::dtv::{Dtv, Owned, SpareState};
@@ -12,6 +15,11 @@ use crate::tls::glibc;
 use crate::tls::image;
 use crate::tls::image::Image;
 use crate::tls::*;
+
+/// What is known of this libc.
+fn support() -> &'static glibc::Glibc {
+    glibc::support(crate::interpose::install).unwrap()
+}
 
 /// A block outside any stack, and what it was made from.
 struct Alone {
@@ -23,13 +31,13 @@ struct Alone {
 
 impl Alone {
     fn new() -> Alone {
-        Room::own().expect("this machine has what it takes");
+        crate::interpose::own_room().expect("this machine has what it takes");
         // SAFETY: `Room::own` has published one, and they are never freed.
         Alone::of(unsafe { &*image::current() })
     }
 
     fn of(image: &'static Image) -> Alone {
-        let room = Room::own().expect("this machine has what it takes");
+        let room = crate::interpose::own_room().expect("this machine has what it takes");
         let layout = Layout::from_size_align(room.total + room.align, room.align).unwrap();
         // SAFETY: the layout is not empty.
         let memory = unsafe { alloc_zeroed(layout) };
@@ -47,7 +55,7 @@ impl Alone {
 
     /// Changes a byte at an offset from FS, looks, and changes it back.
     fn is_seen_at(&self, offset: isize) -> bool {
-        let byte = self.block.fs().wrapping_add_signed(offset) as *mut u8;
+        let byte = self.block.tp().wrapping_add_signed(offset) as *mut u8;
         // SAFETY: D6, a byte of our block.
         unsafe {
             *byte ^= 0x40;
@@ -62,7 +70,7 @@ impl Drop for Alone {
     fn drop(&mut self) {
         // SAFETY: D6, nobody is on the block; its table and memory are ours.
         unsafe {
-            Dtv::of(self.block.fs()).free();
+            Dtv::of(self.block.tp()).free();
             dealloc(self.memory, self.layout);
         }
     }
@@ -70,8 +78,8 @@ impl Drop for Alone {
 
 #[test]
 fn d6_a_block_lies_above_its_stack_and_below_the_next_guard() {
-    let room = Room::own().unwrap();
-    let glibc = glibc::support().unwrap();
+    let room = crate::interpose::own_room().unwrap();
+    let glibc = support();
     assert!(room.above >= glibc.below + glibc::HEADER);
     assert!(room.total >= room.above + glibc.pthread);
     let arena = Arena::new(false, room);
@@ -114,7 +122,7 @@ fn d6_every_thread_local_is_compared_but_mallocs_own() {
 
 #[test]
 fn d6_malloc_is_known_to_be_glibcs_here() {
-    let words = glibc::support().unwrap().malloc_words;
+    let words = support().malloc_words;
     let [cache, arena] = words.expect("these tests run on glibc's malloc");
     assert_ne!(cache, arena);
 }
@@ -122,7 +130,7 @@ fn d6_malloc_is_known_to_be_glibcs_here() {
 /// A libc that keeps one more word than we know would lose it with every goroutine.
 #[test]
 fn d6_a_cache_of_malloc_that_was_not_found_is_a_refusal() {
-    let mut glibc = *glibc::support().unwrap();
+    let mut glibc = *support();
     let [one, two] = glibc.malloc_words.expect("glibc's malloc");
     for known in [one, two] {
         glibc.malloc_words = Some([known; 2]);
@@ -137,7 +145,7 @@ fn d6_a_cache_of_malloc_that_was_not_found_is_a_refusal() {
 fn d6_each_block_has_a_thread_id_that_no_thread_has() {
     let (one, two) = (Alone::new(), Alone::new());
     let tid = |alone: &Alone| {
-        let at = alone.block.fs() + alone.image.glibc.tid;
+        let at = alone.block.tp() + alone.image.glibc.tid;
         // SAFETY: D6, a word of our block.
         unsafe { *(at as *const u32) }
     };
@@ -178,8 +186,8 @@ fn d6_a_spare_table_comes_back_with_what_belongs_to_it() {
         };
         assert_eq!((its.tid, its.random), (owned.tid, owned.random));
         let dtv = its.dtv;
-        dtv.fill(alone.image, alone.block.fs());
-        assert!(!dtv.differs(alone.image, alone.block.fs()));
+        dtv.fill(alone.image, alone.block.tp());
+        assert!(!dtv.differs(alone.image, alone.block.tp()));
         // SAFETY: D6, ours again.
         unsafe { dtv.free() };
         true
@@ -192,7 +200,7 @@ fn d6_a_spare_table_comes_back_with_what_belongs_to_it() {
 #[test]
 fn d6_a_random_state_stays_with_its_block_and_outlives_it() {
     const STATE: usize = 0x5eed0;
-    let glibc = glibc::support().unwrap();
+    let glibc = support();
     let unused = glibc.pthread as isize - 8;
     let at = glibc.random_word.unwrap_or(unused);
     let mut glibc = *glibc;
@@ -202,7 +210,7 @@ fn d6_a_random_state_stays_with_its_block_and_outlives_it() {
     let came_back = (0..100).any(|_| {
         let alone = Alone::of(image);
         let block = alone.block;
-        let word = block.fs().wrapping_add_signed(at) as *mut usize;
+        let word = block.tp().wrapping_add_signed(at) as *mut usize;
         // SAFETY: D6, a word of our block, on which nobody is.
         unsafe {
             word.write(STATE);
@@ -258,7 +266,7 @@ fn d6_what_a_block_owns_survives_its_stack() {
     const MANY: usize = 200;
     // Of large stacks few stay hot, so most of these lose their memory.
     const LARGE: u8 = 9;
-    let room = Room::own().unwrap();
+    let room = crate::interpose::own_room().unwrap();
     let arena = Arena::new(false, room);
     // SAFETY: `Room::own` has published one, and they are never freed.
     let image = unsafe { &*image::current() };
@@ -288,7 +296,7 @@ fn d6_the_fs_of_an_m_with_a_p_is_known() {
         let room = g.sched().tls;
         if room.is_own() {
             let home = g.stack_hi.get() + room.above;
-            assert!(standing(g.sched()).any(|fs| fs == home));
+            assert!(standing(g.sched()).any(|tp| tp == home));
             assert!(
                 standing(g.sched()).count() <= 2,
                 "no more than there are Ps"
@@ -303,7 +311,7 @@ fn d6_a_stack_whose_block_an_m_is_on_keeps_its_memory() {
     const MANY: usize = 400;
     // Of large stacks few stay hot, so most of these lose their memory.
     const LARGE: u8 = 9;
-    let room = Room::own().unwrap();
+    let room = crate::interpose::own_room().unwrap();
     let arena = Arena::new(false, room);
     arena.reserve(LARGE, MANY).unwrap();
     let stacks: Vec<_> = (0..MANY).map(|_| arena.take(LARGE)).collect();
@@ -340,11 +348,11 @@ fn d6_on_thread_runs_on_the_threads_own_fs_and_comes_back() {
     let runtime = Runtime::builder().procs(2).build().unwrap();
     runtime.run(|| {
         let m = current_m().unwrap();
-        let (home, own) = (m.fs.load(Relaxed), m.own_fs.get());
-        let inside = on_thread(|| (current_m() == Some(m), m.fs.load(Relaxed)));
+        let (home, own) = (m.tp.current(), m.tp.own());
+        let inside = on_thread(|| (current_m() == Some(m), m.tp.current()));
         assert_eq!(inside, (true, own));
-        assert_eq!(m.fs.load(Relaxed), home);
-        assert_eq!(crate::sched::model::current::read_fs(), home);
+        assert_eq!(m.tp.current(), home);
+        assert_eq!(arch::thread_pointer(), home);
     });
     assert_eq!(on_thread(|| 5), 5);
 }
@@ -353,14 +361,11 @@ fn d6_on_thread_runs_on_the_threads_own_fs_and_comes_back() {
 fn d6_the_record_follows_fs() {
     let alone = Alone::new();
     let record = AtomicUsize::new(1);
-    let before = crate::sched::model::current::read_fs();
-    let seen = call_on_fs(alone.block.fs(), &raw const record, || {
-        (
-            crate::sched::model::current::read_fs(),
-            record.load(Relaxed),
-        )
+    let before = arch::thread_pointer();
+    let seen = call_on_tp(alone.block.tp(), &raw const record, || {
+        (arch::thread_pointer(), record.load(Relaxed))
     });
-    assert_eq!(seen, (alone.block.fs(), alone.block.fs()));
+    assert_eq!(seen, (alone.block.tp(), alone.block.tp()));
     assert_eq!(record.load(Relaxed), before);
-    assert_eq!(crate::sched::model::current::read_fs(), before);
+    assert_eq!(arch::thread_pointer(), before);
 }

@@ -3,11 +3,11 @@
 //!
 //! `Cell`s belong to the M's own thread, or to whoever is about to wake it (`nextp`, `spinning`: handed
 //! over by its note). What other threads read at any time is atomic. M structs are reused but never freed,
-//! not even with their runtime: a thread that inherited an M through GS may look at it (see `context`).
+//! not even with their runtime: a thread that inherited an M's register may look at it (see `current`).
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8};
 
 use crate::base::note::Note;
 use crate::sched::Sched;
@@ -19,6 +19,7 @@ use crate::sched::monitor::retake::Watched;
 use crate::sched::monitor::self_unwind::Trace;
 use crate::sched::monitor::stray::Stray;
 use crate::sched::park::Mcall;
+use crate::tls::ThreadPointers;
 
 /// In `M::asked`: make room for others.
 pub(crate) const YIELD: u8 = 1;
@@ -43,13 +44,8 @@ pub(crate) enum PreemptOff {
 pub(crate) struct M {
     /// Its own address, for the door (`sched/model/current.rs`); set when a thread becomes it.
     pub(crate) this: Cell<*const M>,
-    /// The FS base this thread runs on at present: how the door tells a thread of ours from one that
-    /// merely inherited our GS (a thread started by a goroutine does).
-    pub(crate) fs: AtomicUsize,
-    /// The thread's own FS, the one libc gave it.
-    pub(crate) own_fs: Cell<usize>,
-    /// malloc's words of this thread, which its goroutines borrow (D6).
-    pub(crate) malloc: Cell<[usize; 2]>,
+    /// The thread block that this thread is on, and its own (D6).
+    pub(crate) tp: ThreadPointers,
     /// Whether this thread is inside the runtime, and whether its P is still its own (D8, D9).
     pub(crate) claim: Claim,
     /// What to do at the next exit from the runtime, or in the handler: [`YIELD`], [`BLOCK`], [`LET_GO`].
@@ -120,9 +116,7 @@ impl M {
     pub(crate) fn new() -> M {
         M {
             this: Cell::new(std::ptr::null()),
-            fs: AtomicUsize::new(0),
-            own_fs: Cell::new(0),
-            malloc: Cell::new([0; 2]),
+            tp: ThreadPointers::new(),
             claim: Claim::new(),
             asked: AtomicU8::new(0),
             preempt_off: AtomicU8::new(PreemptOff::No as u8),

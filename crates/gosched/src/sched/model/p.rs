@@ -15,7 +15,6 @@ use crate::sched::model::runq::{Owner, RunQueue};
 use crate::sched::monitor::p_sample::SeenP;
 use crate::sched::sources::timers::{PTimers, Pace};
 use crate::stack::Stack;
-use crate::tls;
 
 /// Stacks that a P keeps at hand.
 pub(crate) const STACKS_MAX: usize = 32;
@@ -261,7 +260,7 @@ impl P {
 /// g0 gives its P up: from here on it is on the thread's own FS (D6).
 #[inline]
 pub(crate) fn relinquish_p(m: Mp) -> Pp {
-    tls::to_own(m);
+    m.tp.to_own();
     release_p(m)
 }
 

@@ -28,7 +28,7 @@ use crate::sched::model::p::{PStatus, acquire_p};
 use crate::sched::model::ptr::{Gp, Mp, Pp};
 use crate::sched::park::{drop_g, enter_m, leave, mcall};
 use crate::sched::schedule::Next;
-use crate::tls;
+use crate::sched::thread_locals::is_home;
 
 /// Runs `f`, which may block its thread, and lets other goroutines have the processor meanwhile.
 ///
@@ -206,7 +206,7 @@ fn come_back_slow(m: Mp, g: Gp, old: Option<Pp>) -> Mp {
         sched.stray_is_back(m);
         return m;
     }
-    if !tls::is_home(m, g) {
+    if !is_home(m, g) {
         // Code that belongs to the thread: it cannot be continued on another one.
         wait_here(sched, m, g);
         return m;
@@ -236,7 +236,7 @@ pub(crate) fn wait_here(sched: &Sched, m: Mp, g: Gp) {
 
 /// The goroutine has left a thread without a P: it is queued, the thread sleeps.
 fn exitsyscall0(sched: &Sched, m: Mp, g: Gp) -> Next {
-    tls::to_own(m);
+    m.tp.to_own();
     m.claim.resume();
     sched.stray_is_back(m);
     g.set_not_waiting();
