@@ -12,18 +12,22 @@
 //!
 //! | group | what an architecture supplies |
 //! |---|---|
-//! | the switch | `enter`, `leave`: from g0 to a goroutine and back, with the thread pointer |
-//! | a goroutine's first frame | `prepare`, `Entry`, `is_first_frame`; `prepend_arrival` for AddressSanitizer |
+//! | the switch, with the thread pointer | `enter`, `leave` |
+//! | a goroutine's first frame | `prepare`, `Entry`; `is_first_frame`, `prepend_arrival` (asan) |
 //! | a call on another stack | `call_on`, `stack_pointer` |
-//! | the thread register | `thread_pointer`, `set_thread_pointer`, `call_with_thread_pointer`, `can_set_thread_pointer` |
-//! | words of the present thread block | `load_byte_at`, `load_word_at`, `store_word_at`, `swap_word_at` |
-//! | the runtime's register | `has_runtime_register`, `runtime_register`, `set_runtime_register`, `load_by_runtime_register` |
+//! | the thread register | `thread_pointer`, `set_thread_pointer`, |
+//! | | `call_with_thread_pointer`, `can_set_thread_pointer` |
+//! | words of the present block | `load_byte_at`, `load_word_at`, `store_word_at`, `swap_word_at` |
+//! | the runtime's register | `has_runtime_register`, `runtime_register`, |
+//! | | `set_runtime_register`, `load_by_runtime_register` |
 //! | the interrupted context | `Registers`: `pc`, `sp`, `argument`, `is_call_returning` |
-//! | putting back a system call | `Registers::call_number`, `Registers::set_argument`, `Registers::repeat_call` |
+//! | putting back a system call | `Registers`: `call_number`, `set_argument`, `repeat_call` |
 //! | a bare system call | `syscall0` … `syscall6` |
-//! | fixed words of libc's thread block | `block` |
-//! | functions exported under libc's names | `export_weak!` |
-//! | the CPU | `prefetch`, `compare_masked`, `RMW_IS_FULL_BARRIER` |
+//! | fixed words of a libc block | `block` |
+//! | functions under libc's names | `export_weak!` |
+//! | the CPU | `prefetch`, `has_wide_compare`, `compare_masked` |
+//! | | `RMW_IS_FULL_BARRIER`, `RED_ZONE` |
+//! | tests only | `numbered`: system calls whose numbers are loaded in different ways |
 
 #[cfg(target_arch = "x86_64")]
 mod x86_64;

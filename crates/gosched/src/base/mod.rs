@@ -1,6 +1,7 @@
-//! What every room uses and what knows no goroutine: the runtime's own lock, the word a thread sleeps on, fatal errors.
+//! What every floor uses and what knows no goroutine: the runtime's own lock, the word that a
+//! thread sleeps on, fatal errors.
 //!
-//! The scheduler may use no lock of std and no malloc (D9). This room has what it uses instead.
+//! The scheduler may use no lock of std and no malloc (D9). This folder has the replacements.
 
 pub(crate) mod chaos;
 pub(crate) mod fatal;

@@ -1,15 +1,15 @@
 //! What the floors below the scheduler ask of the M that this thread is.
 //!
-//! The lock checks its ranks against what the M holds; a fatal error, and code that takes such a
-//! lock in user context, must be inside the runtime. M is on a floor above, so the scheduler
-//! supplies the answers as a table of functions, set before its first M begins. Until then no thread
-//! is an M. This is one of the callbacks that ARCHITECTURE.md lists.
+//! The lock checks its ranks against what the M holds. A fatal error, and code that takes such a
+//! lock in user context, must be inside the runtime. The M is on a floor above, so the scheduler
+//! supplies the answers as a table of functions. It sets the table before its first M begins; until
+//! then no thread is an M. This is one of the callbacks that ARCHITECTURE.md lists.
 
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-/// An M, for code that knows nothing of it but its address.
+/// An M, for code that knows only its address.
 pub(crate) type AnyM = NonNull<()>;
 
 /// The answers of the scheduler.

@@ -79,9 +79,9 @@ pub(crate) fn on_thread<R>(f: impl FnOnce() -> R) -> R {
 /// of a goroutine that it still has and that has not ended. So if a stack was free before the look
 /// and none of these lies above it, no M is on its block, and none comes to it while it is free.
 pub(crate) fn standing(sched: &Sched) -> impl Iterator<Item = usize> {
-    // ORDER: Acquire; pairs with the Release in `release_p`, which an M passes after it has left the
-    // block. Relaxed in `current`: the M's store came before its goroutine was last suspended there,
-    // and the stack came to the caller through that goroutine's end.
+    // ORDER: Acquire; pairs with the Release in `release_p`, which an M passes after it has left
+    // the block. Relaxed in `current`: the M's store came before its goroutine was last suspended
+    // there, and the stack came to the caller through that goroutine's end.
     let ms = sched.procs().filter_map(|p| p.m.load(Acquire));
     ms.map(|m| m.tp.current())
 }

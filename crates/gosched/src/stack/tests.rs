@@ -1,4 +1,5 @@
-//! The arena against a model, against the kernel (guards, limits, resident memory) and across threads.
+//! The arena against a model, against the kernel (guards, limits, resident memory) and across
+//! threads.
 //!
 //! What changes or ends a process runs in a forked child, which only uses the arena and exits.
 

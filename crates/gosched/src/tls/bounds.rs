@@ -1,14 +1,8 @@
-//! Where a goroutine's stack begins and ends, for libc and for libraries that ask it.
+//! Where a goroutine's stack begins and ends, as libc keeps it in a thread block.
 //!
-//! libc keeps the address and the size of a thread's stack in the thread block. It takes at most a
-//! quarter of that size by `alloca`, and 64 KiB if the size is 0. So each goroutine's block has the
-//! bounds of the goroutine's slot.
-//!
-//! `pthread_getattr_np` reads the same words. It also asks the kernel for the affinity of the
-//! thread whose id is in the block. No thread has a goroutine's id, so libc's function fails with
-//! ESRCH on a goroutine. The function of that name is therefore ours: it answers for the goroutine
-//! that asks about itself, and calls libc's for every thread. It is exported, so that shared
-//! libraries find it before libc's.
+//! libc takes at most a quarter of a thread's stack size by `alloca`, and 64 KiB if the size is 0.
+//! So each goroutine's block has the bounds of the goroutine's slot. `interpose/getattr.rs` answers
+//! with them too.
 
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
@@ -20,15 +14,15 @@ use crate::stack::{Arena, Stack};
 /// guard.
 const GUARD_MAX: usize = 16 << 20;
 
-/// The two words of a thread block: where the stack begins, and its size right behind.
+/// The two words of a thread block: where the stack begins, and right behind it its size.
 pub(super) type Words = [usize; 2];
 
-/// Where a thread block has the words, from FS: a pair that describes the stack of this thread, if
-/// there is one such pair. On a thread that libc made.
+/// Where a thread block has the words, from the thread pointer: a pair that describes the stack of
+/// this thread, if there is exactly one. On a thread that libc made.
 pub(super) fn find(tp: usize, pthread: usize) -> Option<usize> {
     let (lowest, size) = own_stack()?;
     let end = lowest + size;
-    // SAFETY: D6, words of this thread's block.
+    // SAFETY: D6, words of this thread's block, which has `pthread` bytes.
     let word = |at: usize| unsafe { *((tp + at) as *const usize) };
     let is_it = |at: &usize| {
         let (start, size) = (word(*at), word(at + 8));
@@ -39,11 +33,11 @@ pub(super) fn find(tp: usize, pthread: usize) -> Option<usize> {
     found.next().filter(|_| found.next().is_none())
 }
 
-/// The stack of this thread, by libc's own word: its lowest address and its size.
+/// The stack of this thread, as libc reports it: its lowest address and its size.
 fn own_stack() -> Option<(usize, usize)> {
     let mut attributes = MaybeUninit::uninit();
     let (mut lowest, mut size) = (ptr::null_mut(), 0);
-    // SAFETY: libc fills the attributes in, which are this frame's, and they are destroyed after
+    // SAFETY: libc fills in the attributes, which are this frame's, and they are destroyed after
     // use.
     unsafe {
         if libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()) != 0 {
@@ -55,21 +49,21 @@ fn own_stack() -> Option<(usize, usize)> {
     }
 }
 
-/// What the block at `tp` says.
+/// The words of the block at `tp`.
 ///
 /// # Safety
 /// `at` is where this libc's blocks have the words, and the block is the caller's.
 pub(super) unsafe fn read(at: usize, tp: usize) -> Words {
-    // SAFETY: D6, by the caller's promise.
+    // SAFETY: D6, two words of a block that is the caller's.
     unsafe { *((tp + at) as *const Words) }
 }
 
-/// Has the block at `tp` say so.
+/// Writes the words of the block at `tp`.
 ///
 /// # Safety
 /// As for [`read`].
 pub(super) unsafe fn write(at: usize, tp: usize, words: Words) {
-    // SAFETY: D6, by the caller's promise.
+    // SAFETY: D6, two words of a block that is the caller's.
     unsafe { *((tp + at) as *mut Words) = words };
 }
 
@@ -80,7 +74,7 @@ pub(super) unsafe fn write(at: usize, tp: usize, words: Words) {
 pub(crate) unsafe fn describe(stack: &Stack, attributes: *mut libc::pthread_attr_t) -> c_int {
     let (from, to) = Arena::guard_range(stack);
     let lowest = ptr::without_provenance_mut::<c_void>(stack.lo);
-    // SAFETY: by the caller's promise; the first call makes them.
+    // SAFETY: the attributes are the caller's memory; the first call initialises them.
     unsafe {
         match libc::pthread_attr_init(attributes) {
             0 => {}

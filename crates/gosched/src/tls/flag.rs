@@ -1,8 +1,8 @@
 //! The flag that tells Ms and their goroutines from all other threads.
 //!
-//! It is a thread-local word: libc starts every thread with 0 in it; the thread-locals of each M and
-//! the block of each goroutine have 1. The door (`sched/model/current.rs`) reads it first: a thread
-//! that a goroutine started inherits its M's register, but not the flag.
+//! It is a thread-local word: libc starts every thread with 0 in it; the thread-locals of each M
+//! and the block of each goroutine have 1. The door (`sched/model/current.rs`) reads it first: a
+//! thread that a goroutine started inherits its M's register, but not the flag.
 //!
 //! The word is read at a fixed distance from the thread pointer. The distance is known once two
 //! threads agree on it and it lies in every block.

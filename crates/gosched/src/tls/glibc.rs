@@ -1,8 +1,9 @@
-//! What glibc's thread block looks like in this process. Nothing is assumed: names are looked up, offsets come from the
-//! tables that glibc publishes for debuggers or from looking at a thread before and after it did something.
+//! What glibc's thread block looks like in this process. No offset is assumed: names are looked up,
+//! and offsets come from the tables that glibc publishes for debuggers, or from comparing a
+//! thread's block before and after it did something.
 //!
-//! The look happens once, on a thread made for it, and ends with a rehearsal (`selftest`). Any doubt is a refusal with a
-//! reason, in words for the user.
+//! The inspection happens once, on a thread made for it, and ends with a rehearsal (`selftest`).
+//! Any doubt is a refusal, with a reason for the user.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::hint::black_box;
@@ -19,10 +20,11 @@ use crate::tls::image;
 use crate::tls::image::Image;
 use crate::tls::{Room, bounds, modules, scope, selftest};
 
-/// Bytes of our own between a stack's top and its block. So few that they lie in the cache line of the first frame.
+/// Bytes of our own between a stack's top and its block. So few that they lie in the cache line of
+/// the first frame.
 pub(super) const HEADER: usize = 16;
 
-/// Keys per block of the two-level table, and blocks.
+/// Keys in each block of the two-level table, and the number of blocks.
 pub(super) const KEYS_PER_BLOCK: usize = 32;
 pub(super) const KEY_BLOCKS: usize = 32;
 
@@ -40,7 +42,8 @@ pub(super) struct KeyData {
     pub(super) data: *mut c_void,
 }
 
-/// The interfaces and the layout.
+/// The interfaces and the layout of this libc. Offsets are from the thread pointer unless said
+/// otherwise.
 #[derive(Clone, Copy)]
 pub(super) struct Glibc {
     pub(super) allocate_tls: unsafe extern "C" fn(*mut c_void) -> *mut c_void,
@@ -50,16 +53,17 @@ pub(super) struct Glibc {
     pub(super) res_nclose: unsafe extern "C" fn(*mut c_void),
     malloc_trim: Option<unsafe extern "C" fn(usize) -> c_int>,
     pub(super) keys: *const Key,
-    /// Bytes of thread-locals and surplus, below FS.
+    /// Bytes of thread-locals and surplus, below the thread pointer.
     pub(super) below: usize,
     pub(super) align: usize,
-    /// Bytes of the thread block, from FS on.
+    /// Bytes of the thread block, from the thread pointer on.
     pub(super) pthread: usize,
     pub(super) tid: usize,
     pub(super) list: usize,
-    /// The robust list's head; the word before it is the last element.
+    /// The head of the robust list; the word before it is the last element.
     pub(super) robust: usize,
-    /// The table of key blocks, the first such block, and the word with the flag that a key was set.
+    /// The table of key blocks, the first such block, and the word with the flag that a key was
+    /// set.
     pub(super) specific: usize,
     pub(super) first_keys: usize,
     pub(super) keys_used: usize,
@@ -69,23 +73,24 @@ pub(super) struct Glibc {
     pub(super) malloc_words: Option<[isize; 2]>,
     /// Where a block has its stack's address and size; None: not found, and they stay 0.
     pub(super) bounds: Option<usize>,
-    /// Where it points to the thread's state for `getrandom`, from FS; None: this libc or kernel
-    /// has none.
+    /// Where a block points to the thread's state for `getrandom`; None: this libc or kernel has
+    /// none.
     pub(super) random_word: Option<isize>,
-    /// And where it keeps the texts of unknown errors and signals; 0: not found.
+    /// Where a block points to the texts of unknown errors and signals; 0: not found.
     pub(super) text_words: [isize; 2],
-    /// Where the kernel's restartable sequences would be; 0: this libc has none.
+    /// Where the area for the kernel's restartable sequences is; 0: this libc has none.
     pub(super) rseq: isize,
-    /// In the loader's record of an object: its number among those with thread-locals, and its place in every block.
+    /// In the loader's record of an object: its number among the objects with thread-locals, and
+    /// its place in every block.
     pub(super) modid: usize,
     pub(super) offset: usize,
     /// The loader's table of objects with thread-locals.
     pub(super) slots: *const c_void,
 }
 
-// SAFETY: D6, addresses of libc's own functions and tables, which are for all threads.
+// SAFETY: D6, addresses of libc's own functions and tables, which all threads share.
 unsafe impl Send for Glibc {}
-// SAFETY: as above.
+// SAFETY: D6, addresses of libc's own functions and tables, which all threads share.
 unsafe impl Sync for Glibc {}
 
 /// Why goroutines cannot have their own thread-locals.
@@ -93,11 +98,11 @@ pub(crate) type Reason = &'static str;
 
 static SUPPORT: OnceLock<Glibc> = OnceLock::new();
 
-/// Why there was nothing to look at; it may be otherwise the next time.
+/// There was no thread to inspect; the next attempt may succeed.
 pub(super) const NO_THREAD: Reason = "no thread could be started to look at";
 pub(super) const NO_MEMORY: Reason = "there is no memory for a thread block";
 
-/// What was found; once found it stays. `install` is called when it is found first, and may refuse.
+/// What was found; once found it stays. `install` is called when it is first found, and may refuse.
 /// In user context.
 pub(super) fn support(install: fn() -> Result<(), Reason>) -> Result<&'static Glibc, Reason> {
     if sys::REFUSE_OWN_TLS.load(Relaxed) {
@@ -160,7 +165,7 @@ pub(super) fn symbol(name: &CStr) -> Option<*mut c_void> {
 
 fn field(name: &CStr) -> Option<Field> {
     let table: *const u32 = symbol(name)?.cast_const().cast();
-    // SAFETY: D6, descriptors are three 32-bit words: bits, count, offset.
+    // SAFETY: D6, glibc's descriptors are three 32-bit words: bits, count, offset.
     let (bits, offset) = unsafe { (*table, *table.add(2)) };
     Some(Field {
         bits: bits as usize,
@@ -169,7 +174,7 @@ fn field(name: &CStr) -> Option<Field> {
 }
 
 fn size(name: &CStr) -> Option<usize> {
-    // SAFETY: D6, sizes are one 32-bit word.
+    // SAFETY: D6, glibc's descriptors of sizes are one 32-bit word.
     symbol(name).map(|table| unsafe { *table.cast_const().cast::<u32>() } as usize)
 }
 
@@ -179,7 +184,7 @@ fn size(name: &CStr) -> Option<usize> {
 /// The symbol, if there is one, is a function of type `F`.
 unsafe fn function<F: Copy>(name: &CStr) -> Option<F> {
     const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller promises that the symbol is of type `F`; the sizes were compared above.
     symbol(name).map(|found| unsafe { std::mem::transmute_copy::<*mut c_void, F>(&found) })
 }
 
@@ -187,18 +192,18 @@ unsafe fn function<F: Copy>(name: &CStr) -> Option<F> {
 struct Look {
     /// Its thread-locals before it first allocated.
     locals: Watch,
-    /// Its whole block, before it first asked for random bytes.
+    /// Its whole block before it first asked for random bytes.
     block: Watch,
     glibc: Result<Glibc, Reason>,
 }
 
-/// Words of a thread's block: what they were, and which have changed. It allocates in `new` only,
-/// for malloc is what is watched.
+/// Words of a thread's block: what they were, and which have changed. Only `new` allocates, because
+/// malloc is what is watched.
 struct Watch {
-    /// Where they begin, from FS.
+    /// Where the words begin, from the thread pointer.
     from: isize,
     before: Vec<usize>,
-    /// Offsets from FS.
+    /// Offsets from the thread pointer.
     changed: Vec<isize>,
 }
 
@@ -212,10 +217,10 @@ impl Watch {
         }
     }
 
-    /// The offset of word `at`, and what it holds in this thread.
+    /// The offset of word `at`, and its value in this thread.
     fn word(&self, at: usize) -> (isize, usize) {
         let offset = self.from + at as isize * 8;
-        // SAFETY: D6, a word of this thread's own block, which is that large by what libc says.
+        // SAFETY: D6, a word of this thread's own block; libc itself gave the block's size.
         let value = unsafe {
             (thread_pointer().wrapping_add_signed(offset) as *const usize).read_volatile()
         };
@@ -238,8 +243,8 @@ impl Watch {
         }
     }
 
-    /// The words among `inside` that have changed, all of them to pointers; None: some to
-    /// something else.
+    /// The words among `inside` that have changed, if all of them are pointers now; None: some are
+    /// not.
     fn pointers(&self, inside: impl Fn(isize) -> bool) -> Option<Vec<isize>> {
         let changed = self.changed.iter().copied().filter(|at| inside(*at));
         let words: Vec<isize> = changed.collect();
@@ -251,7 +256,7 @@ impl Watch {
     }
 }
 
-/// Looks at a thread that libc has just made, before anything ran on it.
+/// Inspects a thread that libc has just made, before any other code ran on it.
 fn on_fresh_thread() -> Result<Glibc, Reason> {
     let (below, _) = static_tls().ok_or(NO_INTERFACE)?;
     let pthread = size(c"_thread_db_sizeof_pthread").ok_or(NO_INTERFACE)?;
@@ -262,7 +267,7 @@ fn on_fresh_thread() -> Result<Glibc, Reason> {
         glibc: Err(NO_THREAD),
     };
     let mut thread = 0;
-    // SAFETY: `inspect` takes this argument, which outlives the thread: it is joined.
+    // SAFETY: `inspect` takes this argument, which outlives the thread: the thread is joined.
     let (made, joined) = unsafe {
         let arg = (&raw mut look).cast();
         let made = libc::pthread_create(&mut thread, ptr::null(), inspect, arg);
@@ -280,14 +285,14 @@ fn on_fresh_thread() -> Result<Glibc, Reason> {
 const NO_INTERFACE: Reason =
     "the C library is not a glibc from 2.34 on, linked dynamically, whose thread blocks are known";
 
-/// The bytes of thread-locals below FS, and their alignment.
+/// The bytes of thread-locals below the thread pointer, and their alignment.
 fn static_tls() -> Option<(usize, usize)> {
     // SAFETY: D6, the function's type in every glibc that has it.
     let info: unsafe extern "C" fn(*mut usize, *mut usize) =
         unsafe { function(c"_dl_get_tls_static_info")? };
     let pthread = size(c"_thread_db_sizeof_pthread")?;
     let (mut all, mut align) = (0, 0);
-    // SAFETY: writes two words.
+    // SAFETY: libc writes two words, both this frame's.
     unsafe { info(&mut all, &mut align) };
     (all > pthread && align.is_power_of_two()).then_some((all - pthread, align))
 }
@@ -310,11 +315,11 @@ extern "C" fn inspect(arg: *mut c_void) -> *mut c_void {
 
 /// Uses libc's malloc in every way that may make it keep something for the thread, and calls
 /// `after` after each. A glibc before 2.42 makes the thread's cache at the first allocation, a
-/// later one when something is first freed.
+/// later one at the first free.
 pub(super) fn use_malloc(mut after: impl FnMut()) {
     for size in [24, 24, 1000, 40_000] {
-        // SAFETY: allocates and frees; the compiler knows these functions, and would leave them
-        // out.
+        // SAFETY: allocates and frees. The compiler knows these functions and would otherwise
+        // remove the calls.
         unsafe {
             let (one, two) = keeping_errno(|| {
                 (
@@ -331,8 +336,7 @@ pub(super) fn use_malloc(mut after: impl FnMut()) {
     }
 }
 
-/// Runs `f`. An error that libc notes meanwhile is forgotten: `errno` is one of the words that are
-/// watched, and means nothing here.
+/// Runs `f` and restores `errno`: it is one of the words that are watched, and means nothing here.
 fn keeping_errno<R>(f: impl FnOnce() -> R) -> R {
     // SAFETY: the thread's own word, at the same place before and after.
     unsafe {
@@ -344,11 +348,11 @@ fn keeping_errno<R>(f: impl FnOnce() -> R) -> R {
     }
 }
 
-/// Has libc make the thread's state for `getrandom`, if this libc and the kernel have that. A
-/// sandbox may refuse the call.
+/// Has libc make the thread's state for `getrandom`, if this libc and the kernel have it. A sandbox
+/// may refuse the call.
 pub(super) fn use_random() {
     let mut bytes = [0u8; 8];
-    // SAFETY: writes this array.
+    // SAFETY: the kernel or libc writes this array only.
     keeping_errno(|| unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) });
 }
 
@@ -356,7 +360,7 @@ pub(super) fn use_random() {
 pub(super) fn is_malloc_libcs() -> bool {
     let object = |at: *mut c_void| {
         let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
-        // SAFETY: writes the struct, if it knows the address; zeroes are a value of it.
+        // SAFETY: libc writes the struct if it knows the address; zeroes are a valid value of it.
         unsafe {
             libc::dladdr(at, info.as_mut_ptr());
             info.assume_init().dli_fbase
@@ -365,15 +369,16 @@ pub(super) fn is_malloc_libcs() -> bool {
     let (name, version) = (c"malloc", c"GLIBC_2.2.5");
     // SAFETY: a look-up by name.
     let versioned = unsafe { libc::dlvsym(libc::RTLD_DEFAULT, name.as_ptr(), version.as_ptr()) };
-    // Calls are bound to the version or to one without. glibc's malloc that checks
-    // (`libc_malloc_debug`) is found by the version only, a program's own only without.
+    // Calls are bound to the symbol with this version, or to one without a version. glibc's malloc
+    // that checks (`libc_malloc_debug`) is found only with the version, a program's own only
+    // without.
     let libc = symbol(c"gnu_get_libc_version").map(object);
     symbol(name).map(object) == libc && (versioned.is_null() || Some(object(versioned)) == libc)
 }
 
-/// The thread-locals of libc that hold malloc's cache and arena: those that using it has made
-/// pointers, whatever they were before. Also where another malloc passes calls on to libc's; one
-/// that does not leaves these words alone.
+/// The thread-locals of libc that hold malloc's cache and arena: those that became pointers when
+/// malloc was used, whatever they were before. They change also if another malloc passes calls on
+/// to libc's; one that does not leaves these words alone.
 fn malloc_words(glibc: &Glibc, look: &Look) -> Result<Option<[isize; 2]>, Reason> {
     const LOST: Reason =
         "the C library's malloc keeps its caches for a thread in a way that is not known";
@@ -391,7 +396,8 @@ fn malloc_words(glibc: &Glibc, look: &Look) -> Result<Option<[isize; 2]>, Reason
 fn random_word(glibc: &Glibc, look: &Look) -> Result<Option<isize>, Reason> {
     const LOST: Reason =
         "the C library keeps its random state for a thread in a way that is not known";
-    // The kernel writes to the one at any time, other threads that begin and end to the other.
+    // The kernel writes to the first at any time. Other threads write to the second when they begin
+    // and end.
     let rseq = glibc.rseq..glibc.rseq + RSEQ_BYTES;
     let list = glibc.list as isize..glibc.list as isize + LIST_BYTES;
     let is_rseq = |at: isize| glibc.rseq != 0 && rseq.contains(&at);
@@ -403,7 +409,7 @@ fn random_word(glibc: &Glibc, look: &Look) -> Result<Option<isize>, Reason> {
     }
 }
 
-/// Reads everything off the present thread and the tables.
+/// Reads the layout from the present thread and libc's tables.
 fn describe(look: &Look) -> Result<Glibc, Reason> {
     let tp = thread_pointer();
     let (below, align) = static_tls().ok_or(NO_INTERFACE)?;
@@ -425,7 +431,7 @@ fn look_up(tp: usize, below: usize, align: usize) -> Option<Glibc> {
     let dtv_fits = field(c"_thread_db_pthread_dtvp")?.offset == DTV
         && field(c"_thread_db_dtv_t_pointer_val")?.offset == 0;
     let resolver_word = symbol(c"__resp")? as usize;
-    // SAFETY: D6, dlsym gives the address of this thread's own copy.
+    // SAFETY: D6, dlsym returns the address of this thread's own copy.
     let resolver = unsafe { *(resolver_word as *const usize) };
     let rseq = symbol(c"__rseq_offset").map_or(0, |at| {
         // SAFETY: D6, a public variable of glibc from 2.35 on, of this type.
@@ -465,20 +471,22 @@ fn look_up(tp: usize, below: usize, align: usize) -> Option<Glibc> {
     }
 }
 
-/// Where the loader keeps its table of objects with thread-locals; None if it is not described as we know it.
+/// Where the loader keeps its table of objects with thread-locals; None: the description is not the
+/// known one.
 fn slots() -> Option<*const c_void> {
     let is_known = field(c"_thread_db_dtv_slotinfo_list_slotinfo")?.offset == 16
         && field(c"_thread_db_dtv_slotinfo_list_next")?.offset == 8
         && field(c"_thread_db_dtv_slotinfo_map")?.offset == 8;
     let place = field(c"_thread_db_rtld_global__dl_tls_dtv_slotinfo_list")?.offset;
     let globals: *const u8 = symbol(c"_rtld_global")?.cast_const().cast();
-    // SAFETY: D6, a pointer among the loader's globals, at the place that it gives.
+    // SAFETY: D6, a pointer among the loader's globals, at the place that the loader publishes.
     is_known.then(|| unsafe { *globals.add(place).cast::<*const c_void>() })
 }
 
-/// Libc returns such texts in memory of its own, to which a word of the thread's points.
+/// Finds the words that point to texts of unknown errors and signals: libc returns these in memory
+/// of its own.
 fn text_words(tp: usize, below: usize, pthread: usize) -> [isize; 2] {
-    // SAFETY: both take any number; the texts are this thread's.
+    // SAFETY: both functions take any number; the texts are this thread's.
     let texts = unsafe { [libc::strerror(c_int::MAX), libc::strsignal(c_int::MAX)] };
     texts.map(|text| {
         let mut words = (-(below as isize)..pthread as isize).step_by(8);
@@ -490,7 +498,7 @@ fn text_words(tp: usize, below: usize, pthread: usize) -> [isize; 2] {
     })
 }
 
-/// The robust list that the kernel knows of this thread.
+/// The head of this thread's robust list, as the kernel has it.
 fn robust_list() -> Option<usize> {
     let (mut head, mut len) = (0usize, 0usize);
     // SAFETY: the kernel writes two words of this frame.
@@ -499,7 +507,7 @@ fn robust_list() -> Option<usize> {
     (answer == 0 && head != 0).then_some(head)
 }
 
-/// Looks whether the layout agrees with this live thread.
+/// Compares the layout with this live thread.
 fn check(glibc: &Glibc, tp: usize) -> Result<(), Reason> {
     const ODD: Reason = "the C library's thread blocks are not laid out as its own tables say";
     let inside =
@@ -512,7 +520,7 @@ fn check(glibc: &Glibc, tp: usize) -> Result<(), Reason> {
         && glibc.tid + 4 <= glibc.pthread
         && (-(glibc.below as isize)..0).contains(&glibc.resolver_word)
         && (-(glibc.below as isize)..=glibc.pthread as isize - 32).contains(&glibc.rseq);
-    // SAFETY: D6, all of it lies in this thread's block, as just compared.
+    // SAFETY: D6, `fits` says that all of it lies in this thread's block.
     unsafe {
         let word = |at: usize| *((tp + at) as *const usize);
         let is_right = fits
@@ -530,10 +538,10 @@ fn check(glibc: &Glibc, tp: usize) -> Result<(), Reason> {
     Ok(())
 }
 
-/// Whether setting a pthread key shows in the flag and the slot where we look for them.
+/// Whether setting a pthread key changes the flag and the slot where they are expected.
 fn notes_keys(glibc: &Glibc, tp: usize) -> bool {
     let mut key = 0;
-    // SAFETY: a key of our own, gone at the end; the words lie in this thread's block.
+    // SAFETY: a key of our own, deleted at the end; the words lie in this thread's block.
     unsafe {
         if libc::pthread_key_create(&mut key, None) != 0 {
             return false;
@@ -554,7 +562,7 @@ fn notes_keys(glibc: &Glibc, tp: usize) -> bool {
     }
 }
 
-/// Makes the first image and tries everything out on it.
+/// Makes the first image and tries all of it out.
 fn rehearse(glibc: &Glibc) -> Result<(), Reason> {
     let image = Image::new(glibc).ok_or(NO_MEMORY)?;
     let image = Box::leak(Box::new(image));
@@ -564,23 +572,23 @@ fn rehearse(glibc: &Glibc) -> Result<(), Reason> {
 }
 
 impl Glibc {
-    /// Asks malloc to give free memory back to the system. In user context.
+    /// Asks malloc to return free memory to the system. In user context.
     pub(super) fn trim_malloc(&self) {
         if let Some(trim) = self.malloc_trim
             && self.malloc_words.is_some()
         {
-            // SAFETY: D6, a public function of glibc, and malloc ends up in glibc's.
+            // SAFETY: D6, a public function of glibc; the program's malloc uses glibc's.
             unsafe { trim(0) };
         }
     }
 
-    /// What every thread block of this process has in common with the present one.
+    /// Writes what every thread block of this process has in common, copied from the present one.
     ///
     /// # Safety
-    /// `tcb` is the FS of a block in the caller's hands.
+    /// `tcb` is the thread pointer of a block that only the caller uses.
     pub(super) unsafe fn write_constants(&self, tcb: *mut u8) {
         let tp = thread_pointer() as *const u8;
-        // SAFETY: D6, the words are the ABI's; both blocks are whole.
+        // SAFETY: D6, the words are part of libc's ABI; both blocks are whole.
         unsafe {
             tcb.add(MULTIPLE_THREADS).cast::<u32>().write(1);
             for at in [STACK_GUARD, POINTER_GUARD] {
@@ -598,10 +606,10 @@ impl Glibc {
     }
 }
 
-/// What the kernel may write of a thread's rseq area.
+/// Bytes that the kernel may write of a thread's rseq area.
 const RSEQ_BYTES: isize = 32;
-/// What a block takes of the list of all threads: two pointers.
+/// Bytes of a block in the list of all threads: two pointers.
 const LIST_BYTES: isize = 16;
 
-/// In a thread's rseq area: the kernel does not keep it up to date, ask it.
+/// In a thread's rseq area: the kernel does not maintain it; make the system call instead.
 const RSEQ_NONE: u32 = -2i32 as u32;

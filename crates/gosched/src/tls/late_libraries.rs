@@ -2,7 +2,8 @@
 //!
 //! **Loading a library** whose thread-locals have a fixed place (initial-exec) gives it a piece of
 //! the surplus of every thread that libc knows. libc does not know the goroutines. So `dlopen`, as
-//! this program calls it, is ours (`interpose/dlopen.rs`). On the thread's own block, one at a time:
+//! this program calls it, is ours (`interpose/dlopen.rs`). On the thread's own block, one at a
+//! time:
 //! 1. it lists what is loaded, loads, and lists again;
 //! 2. it publishes an image with what has come;
 //! 3. it writes the newcomers' initial values into every block there is.
@@ -17,8 +18,8 @@
 //!  writes into blocks with a header   looks whether another image is published; if so, again
 //! ```
 //! One of the two sees the other. What libc or other libraries load is noticed when the next
-//! goroutine begins (`image::is_outdated`). Goroutines alive at that moment have zeroes there, which
-//! is what nearly all such libraries begin with.
+//! goroutine begins (`image::is_outdated`). Goroutines alive at that moment have zeroes there,
+//! which is what nearly all such libraries begin with.
 
 use std::ffi::c_void;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};

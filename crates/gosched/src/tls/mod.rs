@@ -1,39 +1,45 @@
 //! A goroutine's own thread-locals (D6).
 //!
-//! Rust lets the compiler, std and every library assume that a function goes on running on the thread it began on.
-//! A goroutine keeps that promise for them: it has a thread block of its own, in the form libc gives to threads, at the
-//! top of its stack, and FS points to it whenever the goroutine runs.
+//! Rust lets the compiler, std and every library assume that a function continues on the thread it
+//! began on. A goroutine keeps that promise: it has a thread block of its own, in the form that
+//! libc gives to threads. The block lies at the top of the goroutine's stack, and the thread
+//! pointer is its address whenever the goroutine runs.
 //!
 //! ```text
 //!  slot    guard │ frames ◄─── sp │ hi                                            ▒ colour
 //!          ──────┴────────────────┼────────┬─────────┬──────────────┬─────────────┼──
 //!                                 │ header │ surplus │ thread-locals│ thread block│
 //!          ───────────────────────┴────────┴─────────┴──────────────┴─────────────┴──
-//!                                 ◄────────── above ───────────────► FS: words 0 and 2 point here
+//!                                 ◄────────── above ───────────────► tp: words 0 and 2 point here
 //! ```
 //!
-//! *Surplus* is libc's reserve for libraries loaded later; it stays zero until one takes it.
+//! *Surplus* is libc's reserve for libraries loaded later; it stays zero until a library takes it.
 //!
-//! Who is on which FS:
+//! Which code is on which block:
 //! ```text
-//!  a goroutine                its own, from the switch that brings it in; its first steps on a stack that has no block
-//!                             yet (or one from before a library was loaded) are on the thread's, until it has made it
-//!  g0 between two goroutines  that of the goroutine which was here last: it touches no thread-local, so the second
-//!                             change is saved. The goroutine may already run elsewhere
-//!  g0 that searches, or has   the thread's own
-//!  no P; everybody else
+//!  a goroutine                its own, from the switch that brings it in. On a stack without a
+//!                             block (or with one from before a library was loaded) its first
+//!                             steps are on the thread's, until it has made its own
+//!  g0 between two goroutines  that of the goroutine which ran here last: g0 touches no
+//!                             thread-local, so the second change is saved. The goroutine may
+//!                             already run elsewhere
+//!  g0 that searches or has    the thread's own
+//!  no P; all other threads
 //! ```
-//! A signal handler that interrupts g0 between two goroutines thus sees the thread-locals of that goroutine. They are there: a free
-//! stack whose block some M is on does not lose its memory ([`standing`]).
+//! So a signal handler that interrupts g0 between two goroutines sees the thread-locals of the last
+//! goroutine. They still have memory: a free stack keeps its memory while an M is on its block
+//! (`thread_locals::standing`).
 //!
-//! A block's life: made by the first goroutine on a fresh stack, in user context, for its dtv comes from malloc. A
-//! goroutine that ends compares its block with the pristine image; if it touched nothing, the next one takes the block
-//! as it is. Otherwise destructors run, on the goroutine's stack and before its join is answered, and the block is
-//! imprinted again. The header says which image a block was made from; none: there is no block.
+//! A block's life: the first goroutine on a fresh stack makes it, in user context, because its dtv
+//! comes from malloc. A goroutine that ends compares its block with the pristine image. If it
+//! touched nothing, the next goroutine takes the block as it is. Otherwise destructors run, on the
+//! goroutine's stack and before its join is answered, and the block is imprinted again. The header
+//! names the image that a block was made from; none: there is no block.
 //!
-//! malloc: glibc keeps a cache and an arena for each thread, as two thread-locals. A goroutine uses those of the M it runs
-//! on: the words are copied in when it is switched in, and kept when it leaves if it has changed arenas. So a million
-//! goroutines do not have a million caches.
+//! malloc: glibc keeps a cache and an arena for each thread, as two thread-locals. A goroutine uses
+//! those of the M it runs on. The words are copied in when it is switched in. When it leaves, the M
+//! keeps them if the goroutine has changed arenas. So a million goroutines do not have a million
+//! caches.
 
 mod block;
 pub(crate) mod bounds;
@@ -63,15 +69,16 @@ pub(crate) use crate::tls::pointers::ThreadPointers;
 /// What lies above every stack of a runtime, and how the goroutines' blocks are found in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Room {
-    /// From a stack's `hi` to the FS of its block; 0: goroutines share their thread's thread-locals.
+    /// From a stack's `hi` to the thread pointer of its block; 0: goroutines share their thread's
+    /// thread-locals.
     pub(crate) above: usize,
     /// From a stack's `hi` to the end of its block.
     pub(crate) total: usize,
-    /// What the FS must be a multiple of.
+    /// The alignment of thread pointers.
     pub(crate) align: usize,
-    /// Where malloc's words lie, from FS.
+    /// Where malloc's words lie, from the thread pointer.
     words: [isize; 2],
-    /// Whether they are to be shared with the M.
+    /// Whether goroutines share malloc's words with the M.
     shares_malloc: bool,
 }
 
@@ -98,19 +105,19 @@ impl Room {
         }
     }
 
-    /// Where the stack of a block outside the arena would end: at least at `start`, so that FS is aligned. It needs `total`
-    /// and at most `align` bytes from there.
+    /// Where the stack of a block outside the arena would end: at or above `start`, so that the
+    /// thread pointer is aligned. The block needs `total` and at most `align` bytes from `start`.
     fn fit(&self, start: usize) -> usize {
         (start + self.above).next_multiple_of(self.align) - self.above
     }
 
-    /// Whether goroutines have their own.
+    /// Whether goroutines have their own thread-locals.
     #[inline]
     pub(crate) fn is_own(&self) -> bool {
         self.above != 0
     }
 
-    /// The FS on which a goroutine goes on, whose stack ends at `hi`.
+    /// The thread pointer on which a goroutine continues whose stack ends at `hi`.
     #[inline]
     pub(crate) fn tp(&self, thread: &ThreadPointers, hi: usize) -> usize {
         if self.is_own() {
@@ -120,8 +127,8 @@ impl Room {
         }
     }
 
-    /// The FS on which a goroutine begins on the stack that ends at `hi`: the thread's, unless the block is there and up to
-    /// date. Inside the runtime.
+    /// The thread pointer on which a goroutine begins on the stack that ends at `hi`: the thread's,
+    /// unless the block is made and up to date. Inside the runtime.
     #[inline]
     pub(crate) fn first_tp(&self, thread: &ThreadPointers, hi: usize) -> usize {
         if self.is_own() && Block::at(hi, self).is_current() {
@@ -135,12 +142,14 @@ impl Room {
     #[inline]
     pub(crate) fn lend_malloc(&self, thread: &ThreadPointers, tp: usize) {
         if self.shares_malloc {
-            // SAFETY: D6, a whole thread block, whose goroutine is about to run on this thread.
+            // SAFETY: D6, a whole thread block, whose goroutine is about to run on this thread and
+            // runs nowhere else.
             unsafe { write_words(&self.words, tp, thread.malloc.get()) };
         }
     }
 
-    /// Has the CPU fetch what running the goroutine on the stack that ends at `hi` will touch first: its frame and malloc's words.
+    /// Has the CPU fetch what the goroutine on the stack that ends at `hi` will touch first: its
+    /// frame and malloc's words.
     #[inline]
     pub(crate) fn prefetch_frame(&self, sp: usize, hi: usize) {
         for line in 0..4 {
@@ -164,7 +173,7 @@ impl Room {
             );
         }
         if self.shares_malloc {
-            // SAFETY: D6, the block that this thread is on.
+            // SAFETY: D6, the record shows the block that this thread is on.
             let words = unsafe { read_words(&self.words, tp) };
             if words != thread.malloc.get() {
                 self.keep_malloc(thread, words);
@@ -175,11 +184,13 @@ impl Room {
     #[cold]
     fn keep_malloc(&self, thread: &ThreadPointers, words: [usize; 2]) {
         thread.malloc.set(words);
-        // SAFETY: D6, the thread's own block, on the thread.
+        // SAFETY: D6, libc's block of this thread, which no goroutine uses; the caller is on the
+        // thread.
         unsafe { write_words(&self.words, thread.own(), words) };
     }
 
-    /// The goroutine has used malloc on the thread's FS, and goes on with what that left.
+    /// The goroutine has used malloc on the thread's own block, and continues with the words that
+    /// this left.
     #[inline]
     pub(crate) fn take_over_malloc(&self, thread: &ThreadPointers) {
         let before = thread.malloc.get();
@@ -189,11 +200,11 @@ impl Room {
         }
     }
 
-    /// The thread has used malloc on its own FS, and may have changed arenas. On the thread.
+    /// The thread has used malloc on its own block, and may have changed arenas. On the thread.
     #[inline]
     pub(crate) fn note_malloc(&self, thread: &ThreadPointers) {
         if self.shares_malloc {
-            // SAFETY: D6, the thread's own block.
+            // SAFETY: D6, libc's block of this thread; the caller is on the thread.
             let words = unsafe { read_words(&self.words, thread.own()) };
             thread.malloc.set(words);
         }
@@ -204,7 +215,7 @@ impl Room {
 /// `tp` is a whole thread block that this thread may read.
 #[inline]
 unsafe fn read_words(words: &[isize; 2], tp: usize) -> [usize; 2] {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the words lie in a whole block that this thread may read, as the caller promises.
     words.map(|word| unsafe { *(tp.wrapping_add_signed(word) as *const usize) })
 }
 
@@ -213,7 +224,8 @@ unsafe fn read_words(words: &[isize; 2], tp: usize) -> [usize; 2] {
 #[inline]
 unsafe fn write_words(words: &[isize; 2], tp: usize, values: [usize; 2]) {
     for (word, value) in words.iter().zip(values) {
-        // SAFETY: by the caller's promise; the words hold what malloc on this thread works with.
+        // SAFETY: the words lie in a whole block that this thread alone uses, as the caller
+        // promises. Each value came from such a word, so malloc works with it.
         unsafe { *(tp.wrapping_add_signed(*word) as *mut usize) = value };
     }
 }
@@ -226,17 +238,18 @@ fn refusal(reason: &str) -> String {
     )
 }
 
-/// The thread may be used by goroutines with their own thread-locals from now on: its malloc is set up, so that the words
-/// they borrow are there. On the thread itself, in user context.
+/// Sets up the thread's malloc, so that the words exist which goroutines with their own
+/// thread-locals borrow. On the thread itself, in user context.
 pub(crate) fn prepare_thread() {
-    // SAFETY: allocates and frees; the compiler knows both, and would leave them out.
+    // SAFETY: allocates and frees. The compiler knows both functions and would otherwise remove the
+    // calls.
     unsafe { libc::free(std::hint::black_box(libc::malloc(16))) };
 }
 
-/// Makes the block above the stack `[lo, hi)` for the goroutine that begins on it, or brings one
-/// from before a library was loaded up to date; returns its thread pointer. `take_spare` takes what
-/// an old block has left, inside the runtime. By the goroutine of this stack, in user context, on
-/// the thread's own block.
+/// Makes the block above the stack `[lo, hi)` for the goroutine that begins on it, or brings an
+/// older one up to date with the loaded libraries. Returns its thread pointer. `take_spare` enters
+/// the runtime and takes what an old block has left. By the goroutine of this stack, in user
+/// context, on the thread's own block.
 pub(crate) fn make_block(
     lo: usize,
     hi: usize,
@@ -248,8 +261,9 @@ pub(crate) fn make_block(
     block.tp()
 }
 
-/// Changes the thread pointer to `tp`, with the malloc of the thread. Inside the runtime: between the
-/// change and its record the door is shut, so no signal may lead into or out of the runtime.
+/// Changes the thread pointer to `tp`, and gives that block the thread's malloc. Inside the
+/// runtime: between the change and its record the door is shut, so no signal may lead into or out
+/// of the runtime.
 ///
 /// # Safety
 /// `tp` is a complete block, of the goroutine that calls this. No thread-local is in use.
@@ -260,26 +274,26 @@ pub(crate) unsafe fn move_to(tp: usize, thread: &ThreadPointers, room: &Room) {
     unsafe { arch::set_thread_pointer(tp, thread.record()) };
 }
 
-/// Whether the goroutine that ran on the stack that ends at `hi` has left anything in its block.
+/// Whether the goroutine on the stack that ends at `hi` has left anything in its block.
 #[inline]
 pub(crate) fn is_block_touched(hi: usize, room: &Room) -> bool {
     room.is_own() && Block::at(hi, room).is_touched()
 }
 
-/// Runs the destructors of the goroutine's thread-locals and pthread keys, and makes the block above
-/// its stack as new. By the goroutine itself, in user context.
+/// Runs the destructors of the goroutine's thread-locals and pthread keys, and makes the block
+/// above its stack as new. By the goroutine itself, in user context.
 pub(crate) fn finish_block(hi: usize, room: &Room) {
     Block::at(hi, room).finish(room.shares_malloc.then_some(&room.words));
 }
 
-/// Calls `f` on another FS.
+/// Calls `f` on another thread pointer. `record` is updated, as long as `f` runs.
 pub(crate) fn call_on_tp<R, F: FnOnce() -> R>(tp: usize, record: *const AtomicUsize, f: F) -> R {
     struct Call<F, R> {
         f: Option<F>,
         out: Option<R>,
     }
     unsafe extern "C" fn thunk<F: FnOnce() -> R, R>(data: *mut u8) {
-        // SAFETY: `data` is the `Call` below.
+        // SAFETY: `data` is the `Call` below, which lives until the call returns.
         let call = unsafe { &mut *data.cast::<Call<F, R>>() };
         call.out = call.f.take().map(|f| f());
     }
@@ -287,7 +301,8 @@ pub(crate) fn call_on_tp<R, F: FnOnce() -> R>(tp: usize, record: *const AtomicUs
         f: Some(f),
         out: None,
     };
-    // SAFETY: D6, the caller names a whole block that is this thread's to use; `thunk` cannot unwind (extern "C").
+    // SAFETY: D6, the caller names a whole block that only this thread uses; `thunk` cannot unwind
+    // (extern "C").
     unsafe { arch::call_with_thread_pointer(tp, record, thunk::<F, R>, (&raw mut call).cast()) };
     match call.out {
         Some(out) => out,
@@ -295,15 +310,15 @@ pub(crate) fn call_on_tp<R, F: FnOnce() -> R>(tp: usize, record: *const AtomicUs
     }
 }
 
-/// The stack that ends at `hi` is free and about to lose its memory: what its block owns is kept for another. Inside the
-/// runtime.
+/// Keeps what the block owns for another block: the stack that ends at `hi` is free and about to
+/// lose its memory. Inside the runtime.
 pub(crate) fn salvage(hi: usize, room: &Room) {
     if room.is_own() {
         Block::at(hi, room).salvage();
     }
 }
 
-/// The FS of the block above the stack that ends at `hi`, if there is a block.
+/// The thread pointer of the block above the stack that ends at `hi`, if there is a block.
 pub(crate) fn block_above(hi: usize, room: &Room) -> Option<usize> {
     Block::at(hi, room).is_made().then_some(hi + room.above)
 }

@@ -153,7 +153,8 @@ fn d6_each_block_has_a_thread_id_that_no_thread_has() {
     assert!(tid(&one) > 1 << 22 && tid(&one) < 1 << 30);
 }
 
-/// Gives a table to the spares and looks for it there. Other tests may take it meanwhile: then None.
+/// Gives a table to the spares and looks for it there. Other tests may take it meanwhile: then
+/// None.
 fn give_and_take(owned: Owned) -> Option<Owned> {
     let _rt = crate::sched::park::enter();
     // SAFETY: D6, the caller's own, clean.

@@ -2,6 +2,9 @@
 
 use std::arch::is_x86_feature_detected;
 
+/// Bytes that the ABI lets code use below its stack pointer.
+pub(crate) const RED_ZONE: usize = 128;
+
 /// Whether every atomic read-modify-write is a full barrier: each locked instruction is.
 pub(crate) const RMW_IS_FULL_BARRIER: bool = true;
 

@@ -1,16 +1,19 @@
-//! The door to "which M am I": nothing else reads it, and nothing read through it survives a switch.
+//! The door: which M is this thread? No other code reads the answer's sources, and no answer
+//! survives a switch.
 //!
-//! On x86-64 Linux the GS base is free for programs. Each M keeps its own address there; reading it takes
-//! one instruction and no thread-local, so the scheduler can run on any goroutine's thread-locals (D6).
-//! Three traps are closed here:
-//! - A thread outside the runtime has GS 0.
-//! - A thread that a goroutine started inherits its M's GS. So a thread-local word says whether this is an M: libc starts
-//!   every thread with 0 in it, an M's own thread-locals and every goroutine's have 1. With 1 the M's address is read through
-//!   GS, which is far cheaper than asking for GS itself. Where the word has no fixed place in the thread-locals, and on threads
-//!   with 0 in it, GS is asked for, and FS is compared with the one that the M has recorded. M structs are never
-//!   freed, so the look is safe even after the runtime is gone.
-//! - Without the FSGSBASE instructions (old CPUs, valgrind) a thread-local stands in; then goroutines share
-//!   their thread's thread-locals, which is the mode in which it is right.
+//! The platform leaves one register free for programs (`arch`: the runtime's register). Each M
+//! keeps its own address there. Reading it takes one instruction and no thread-local, so the
+//! scheduler can run on any goroutine's thread-locals (D6). Three traps are closed here:
+//! - A thread outside the runtime has 0 in the register.
+//! - A thread that a goroutine started inherits its M's register. So a flag among the thread-locals
+//!   says whether this is an M (`tls/flag.rs`). If it is up, the M's address is read through the
+//!   register, which is far cheaper than reading the register itself. If it is not up, or has no
+//!   fixed place, the register is read, and the thread pointer is compared with the one that the M
+//!   has recorded. M structs are never freed, so this comparison is safe even after the runtime is
+//!   gone.
+//! - Where programs may not use the register (old CPUs, valgrind), a thread-local replaces it.
+//!   Goroutines then share their thread's thread-locals, the mode in which a thread-local gives the
+//!   right answer.
 
 use std::cell::Cell;
 use std::ptr;
@@ -54,7 +57,8 @@ pub(crate) fn current_m() -> Option<Mp> {
     if !flag::is_up() {
         return slow_current();
     }
-    // SAFETY: D5, the flag says that the register holds the M's address, and `this` is that too.
+    // SAFETY: D5, the flag is up only on threads whose register holds their M's address
+    // (`become_m`); `this` is that address too.
     unsafe {
         let m = arch::load_by_runtime_register::<{ std::mem::offset_of!(M, this) }>();
         Mp::from_raw(m as *mut M)
@@ -72,8 +76,8 @@ pub(crate) fn current_g() -> Option<Gp> {
     current_m()?.curg()
 }
 
-/// The M of the thread that a signal has just interrupted, whatever FS it is on; CONTEXT: signal. The thread id tells it
-/// from a thread that merely inherited GS.
+/// The M of the thread that a signal has just interrupted, whichever block the thread is on;
+/// CONTEXT: signal. The thread id tells it from a thread that only inherited the register.
 pub(crate) fn interrupted_m() -> Option<Mp> {
     if MODE.load(Relaxed) != REGISTER {
         return slow_current(); // the thread is always on its own block
@@ -92,7 +96,7 @@ fn slow_current() -> Option<Mp> {
         return m.tp.is_settled().then_some(m);
     }
     let raw = CURRENT.try_with(Cell::get).unwrap_or(ptr::null_mut());
-    // SAFETY: Ms are never freed (see above).
+    // SAFETY: GF, Ms are never freed.
     unsafe { Mp::from_raw(raw) }
 }
 
@@ -122,14 +126,14 @@ fn set(raw: *mut M) {
     }
 }
 
-/// Apart, so that no function which switches touches a thread-local (D6).
+/// A function of its own, so that no function which switches touches a thread-local (D6).
 #[cold]
 #[inline(never)]
 fn set_fallback(raw: *mut M) {
     CURRENT.set(raw);
 }
 
-/// Whether this code runs on m's scheduling stack.
+/// Whether this code runs on `m`'s scheduling stack.
 #[inline]
 pub(crate) fn on_g0(m: Mp) -> bool {
     (m.g0_lo.get()..m.g0_hi.get()).contains(&arch::stack_pointer())
@@ -141,9 +145,9 @@ fn on_signal_stack(m: Mp) -> bool {
     (m.signal_lo.get()..m.signal_hi.get()).contains(&arch::stack_pointer())
 }
 
-/// Whether this code is m's current goroutine: on its stack, or on another that the goroutine has
-/// gone to itself (`stacker`, a coroutine). So what counts is where it is not: on neither stack of
-/// the thread.
+/// Whether this code is `m`'s current goroutine: on its own stack, or on another that the goroutine
+/// itself has switched to (`stacker`, a coroutine). So the test is that the code is on neither
+/// stack of the thread.
 #[inline]
 pub(crate) fn on_curg(m: Mp) -> bool {
     m.curg().is_some() && !on_g0(m) && !on_signal_stack(m)

@@ -60,7 +60,8 @@ impl Model {
         choice >= 97
     }
 
-    /// After scavenging a retired slot may come back with another number, and so with another colour.
+    /// After scavenging a retired slot may come back with another number, and so with another
+    /// colour.
     fn forget_free(&mut self) {
         let out: HashSet<_> = self.out.iter().map(|stack| stack.lo).collect();
         self.tops.retain(|lo, _| out.contains(lo));
