@@ -32,7 +32,7 @@ struct Alone {
 impl Alone {
     fn new() -> Alone {
         crate::interpose::own_room().expect("this machine has what it takes");
-        // SAFETY: `Room::own` has published one, and they are never freed.
+        // SAFETY: `own_room` has published one, and images are never freed.
         Alone::of(unsafe { &*image::current() })
     }
 
@@ -43,7 +43,7 @@ impl Alone {
         let memory = unsafe { alloc_zeroed(layout) };
         let block = Block::at(room.fit(memory as usize), &room);
         let owned = Dtv::allocate(image).unwrap();
-        // SAFETY: D6, our own memory.
+        // SAFETY: D6, memory of the test's own, which no code is on.
         unsafe { block.imprint(image, owned) };
         Alone {
             memory,
@@ -53,10 +53,10 @@ impl Alone {
         }
     }
 
-    /// Changes a byte at an offset from FS, looks, and changes it back.
+    /// Changes a byte at an offset from the thread pointer, compares, and changes it back.
     fn is_seen_at(&self, offset: isize) -> bool {
         let byte = self.block.tp().wrapping_add_signed(offset) as *mut u8;
-        // SAFETY: D6, a byte of our block.
+        // SAFETY: D6, a byte of the test's own block.
         unsafe {
             *byte ^= 0x40;
             let seen = self.block.is_touched();
@@ -68,7 +68,7 @@ impl Alone {
 
 impl Drop for Alone {
     fn drop(&mut self) {
-        // SAFETY: D6, nobody is on the block; its table and memory are ours.
+        // SAFETY: D6, no code is on the block; its table and memory are the test's.
         unsafe {
             Dtv::of(self.block.tp()).free();
             dealloc(self.memory, self.layout);
@@ -110,7 +110,7 @@ fn d6_every_thread_local_is_compared_but_mallocs_own() {
         let is_ignored = ignored
             .iter()
             .any(|word| (*word..*word + 8).contains(&offset));
-        assert_eq!(alone.is_seen_at(offset), !is_ignored, "at FS{offset}");
+        assert_eq!(alone.is_seen_at(offset), !is_ignored, "at tp{offset}");
     }
     assert!(alone.is_seen_at(glibc.keys_used as isize));
     assert!(alone.is_seen_at(glibc.resolver as isize + 8));
@@ -127,7 +127,7 @@ fn d6_malloc_is_known_to_be_glibcs_here() {
     assert_ne!(cache, arena);
 }
 
-/// A libc that keeps one more word than we know would lose it with every goroutine.
+/// If a libc kept one more word than is known here, that word would be lost with every goroutine.
 #[test]
 fn d6_a_cache_of_malloc_that_was_not_found_is_a_refusal() {
     let mut glibc = *support();
@@ -146,18 +146,17 @@ fn d6_each_block_has_a_thread_id_that_no_thread_has() {
     let (one, two) = (Alone::new(), Alone::new());
     let tid = |alone: &Alone| {
         let at = alone.block.tp() + alone.image.glibc.tid;
-        // SAFETY: D6, a word of our block.
+        // SAFETY: D6, a word of the test's own block.
         unsafe { *(at as *const u32) }
     };
     assert_ne!(tid(&one), tid(&two));
     assert!(tid(&one) > 1 << 22 && tid(&one) < 1 << 30);
 }
 
-/// Gives a table to the spares and looks for it there. Other tests may take it meanwhile: then
-/// None.
+/// Gives a table to the spares and looks for it there. None: another test has taken it meanwhile.
 fn give_and_take(owned: Owned) -> Option<Owned> {
     let _rt = crate::sched::park::enter();
-    // SAFETY: D6, the caller's own, clean.
+    // SAFETY: D6, the table is the caller's own, and clean.
     unsafe { owned.give_spare() };
     let mut others = Vec::new();
     let found = loop {
@@ -168,7 +167,7 @@ fn give_and_take(owned: Owned) -> Option<Owned> {
         }
     };
     for other in others {
-        // SAFETY: D6, taken just now.
+        // SAFETY: D6, taken off the list just now, so it is this test's.
         unsafe { other.give_spare() };
     }
     found
@@ -189,15 +188,15 @@ fn d6_a_spare_table_comes_back_with_what_belongs_to_it() {
         let dtv = its.dtv;
         dtv.fill(alone.image, alone.block.tp());
         assert!(!dtv.differs(alone.image, alone.block.tp()));
-        // SAFETY: D6, ours again.
+        // SAFETY: D6, taken back from the list, so it is this test's again.
         unsafe { dtv.free() };
         true
     });
     assert!(came_back);
 }
 
-/// Only from glibc 2.41 and Linux 6.11 on is there such a state; elsewhere a word that nobody uses
-/// stands for libc's.
+/// Such a state exists only from glibc 2.41 and Linux 6.11 on; elsewhere an unused word replaces
+/// libc's.
 #[test]
 fn d6_a_random_state_stays_with_its_block_and_outlives_it() {
     const STATE: usize = 0x5eed0;
@@ -212,7 +211,7 @@ fn d6_a_random_state_stays_with_its_block_and_outlives_it() {
         let alone = Alone::of(image);
         let block = alone.block;
         let word = block.tp().wrapping_add_signed(at) as *mut usize;
-        // SAFETY: D6, a word of our block, on which nobody is.
+        // SAFETY: D6, a word of the test's own block, on which no code is.
         unsafe {
             word.write(STATE);
             assert!(!block.is_touched(), "the state is not the goroutine's");
@@ -222,8 +221,8 @@ fn d6_a_random_state_stays_with_its_block_and_outlives_it() {
             assert_eq!(block.owned(image).random, 0, "abandoned while in use");
             word.write(STATE);
         }
-        // SAFETY: D6, our own block; the table goes to the spares, and comes back to be freed with
-        // the block.
+        // SAFETY: D6, the test's own block; the table goes to the spares, and comes back to be
+        // freed with the block.
         let owned = unsafe { block.owned(image) };
         match give_and_take(owned) {
             Some(found) => assert_eq!(found.random, STATE, "the spare has lost it"),
@@ -232,7 +231,7 @@ fn d6_a_random_state_stays_with_its_block_and_outlives_it() {
                 return false;
             }
         }
-        // SAFETY: D6, our own table again; the block gets another one, for its end.
+        // SAFETY: D6, the table is the test's own again; the block gets another one, for its end.
         unsafe {
             let other = Dtv::allocate(image).unwrap();
             block.imprint(image, other);
@@ -255,7 +254,7 @@ fn spares() -> Vec<usize> {
     let _rt = crate::sched::park::enter();
     let taken: Vec<_> = std::iter::from_fn(Dtv::take_spare).collect();
     for spare in &taken {
-        // SAFETY: D6, taken just now.
+        // SAFETY: D6, taken off the list just now, so it is this test's.
         unsafe { spare.give_spare() };
     }
     let tables = taken.iter().map(|spare| spare.dtv.as_ptr() as usize);
@@ -265,18 +264,18 @@ fn spares() -> Vec<usize> {
 #[test]
 fn d6_what_a_block_owns_survives_its_stack() {
     const MANY: usize = 200;
-    // Of large stacks few stay hot, so most of these lose their memory.
+    // Few large stacks stay hot, so most of these lose their memory.
     const LARGE: u8 = 9;
     let room = crate::interpose::own_room().unwrap();
     let arena = Arena::new(false, room);
-    // SAFETY: `Room::own` has published one, and they are never freed.
+    // SAFETY: `own_room` has published one, and images are never freed.
     let image = unsafe { &*image::current() };
     arena.reserve(LARGE, MANY).unwrap();
     let stacks: Vec<_> = (0..MANY).map(|_| arena.take(LARGE)).collect();
     let mut tables = Vec::new();
     for stack in &stacks {
         let owned = Dtv::allocate(image).unwrap();
-        // SAFETY: D6, nobody is on the block.
+        // SAFETY: D6, the stack was taken, and no code is on its block.
         unsafe { Block::at(stack.hi, &room).imprint(image, owned) };
         tables.push(owned.dtv.as_ptr() as usize);
     }
@@ -285,7 +284,7 @@ fn d6_what_a_block_owns_survives_its_stack() {
     while arena.scavenge(MANY, std::iter::empty) {}
     let spares = spares();
     let kept = tables.iter().filter(|table| spares.contains(table)).count();
-    // Other tests may have taken some; those of stacks that stay hot are with their blocks.
+    // Other tests may have taken some. The tables of stacks that stay hot are with their blocks.
     assert!(kept > MANY / 4, "{kept} of {MANY} tables are there");
 }
 
@@ -306,11 +305,11 @@ fn d6_the_fs_of_an_m_with_a_p_is_known() {
     });
 }
 
-/// The stack keeps its memory, the others lose theirs. The Ms are asked for once for many stacks.
+/// The stack keeps its memory, the others lose theirs. The Ms are read once for many stacks.
 #[test]
 fn d6_a_stack_whose_block_an_m_is_on_keeps_its_memory() {
     const MANY: usize = 400;
-    // Of large stacks few stay hot, so most of these lose their memory.
+    // Few large stacks stay hot, so most of these lose their memory.
     const LARGE: u8 = 9;
     let room = crate::interpose::own_room().unwrap();
     let arena = Arena::new(false, room);
@@ -329,9 +328,9 @@ fn d6_a_stack_whose_block_an_m_is_on_keeps_its_memory() {
         asked.set(asked.get() + 1);
         std::iter::once(kept.hi + room.above)
     };
-    // While the M stays there the scavenger is not done, and goes on later.
+    // While the M stays there the scavenger has work left, and continues later.
     (0..20).for_each(|_| assert!(arena.scavenge(MANY, standing)));
-    // SAFETY: D4, the arena's memory, which is mapped.
+    // SAFETY: D4, memory of the arena, which is mapped.
     let is_there = |stack: &&Stack| unsafe { word(stack).read() } == 7;
     assert!(is_there(&&kept), "an M is on it");
     assert!(stacks.iter().filter(is_there).count() > 1);

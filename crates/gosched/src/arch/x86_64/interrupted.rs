@@ -30,7 +30,7 @@ const MOV_BYTES: usize = 5;
 const MOV_RAX_STACK: [u8; 4] = [0x48, 0x8b, 0x44, 0x24];
 const MOV_RSI_STACK: [u8; 4] = [0x48, 0x8b, 0x74, 0x24];
 
-/// What glibc does between its look for a cancellation and its call, and the call.
+/// The code of glibc from its check for a cancellation to the system call.
 const CANCELLABLE: [u8; 35] = [
     0x49, 0x89, 0xfb, // mov r11, rdi
     0x48, 0x89, 0xf0, // mov rax, rsi
@@ -48,10 +48,10 @@ const CANCELLABLE: [u8; 35] = [
 const CALL: u8 = 0xe8;
 const CALL_BYTES: usize = 5;
 
-/// From the function's first byte to its `syscall` is no more than this.
+/// At most so many bytes lie between the function's first byte and its `syscall`.
 const CANCELLABLE_MAX: usize = 64;
 
-/// Moves between registers that may stand between the load of the number and the call of that
+/// Moves between registers that may lie between the load of the number and the call of that
 /// function.
 const MOVES_MAX: usize = 6;
 
@@ -90,7 +90,7 @@ impl Registers {
         unsafe { (*self.saved)[register as usize] = value as libc::greg_t };
     }
 
-    /// The instruction at which the code goes on; CONTEXT: signal.
+    /// The instruction at which the code continues; CONTEXT: signal.
     pub(crate) fn pc(&self) -> usize {
         self.get(libc::REG_RIP)
     }
@@ -124,7 +124,7 @@ impl Registers {
         self.set(libc::REG_RIP, self.pc() - SYSCALL.len());
     }
 
-    /// The `n` bytes before the next instruction, if they are surely code.
+    /// The `n` bytes before the next instruction, if they are certainly code.
     fn code_before_pc(&self, n: usize) -> Option<&[u8]> {
         // SAFETY: D7, the code that has just run lies there.
         unsafe { code_before(self.pc(), n) }
@@ -135,8 +135,8 @@ impl Registers {
     /// # Safety
     /// That code has just read this word, or a function above it has.
     unsafe fn stack_word(&self, at: usize) -> usize {
-        // SAFETY: D7, the word is there, for it was read; only this handler runs on that stack,
-        // further down.
+        // SAFETY: D7, the word has memory, for it was read; on that stack only this handler runs,
+        // below it.
         unsafe { *((self.sp() + at) as *const usize) }
     }
 
@@ -162,7 +162,7 @@ impl Registers {
         // SAFETY: D7, at the end of this function the stack pointer is as at its beginning: at the
         // return address.
         let back = unsafe { self.stack_word(0) };
-        // SAFETY: D7, the code that has called it lies before the address to which it returns.
+        // SAFETY: D7, the code that called the function lies before the return address.
         let call = unsafe { code_before(back, CALL_BYTES)? };
         let [CALL, a, b, c, d] = *call else {
             return None;
@@ -173,7 +173,7 @@ impl Registers {
         }
         for moves in 0..=MOVES_MAX {
             let len = CALL_BYTES + moves * 3 + MOV_BYTES;
-            // SAFETY: D7, as above.
+            // SAFETY: D7, the code that called the function lies before the return address.
             let code = unsafe { code_before(back, len)? };
             let (load, rest) = code.split_at(MOV_BYTES);
             let (moves, _) = rest.split_at(moves * 3);
@@ -192,7 +192,8 @@ impl Registers {
 /// # Safety
 /// There is code right before the address.
 unsafe fn code_before<'a>(pc: usize, n: usize) -> Option<&'a [u8]> {
-    // SAFETY: D7, a page with code on it is readable as a whole, and code stays.
+    // SAFETY: D7, a page with code on it is readable as a whole, and code is not unmapped while it
+    // runs.
     (pc % page_size() >= n)
         .then(|| unsafe { core::slice::from_raw_parts((pc - n) as *const u8, n) })
 }
@@ -275,7 +276,7 @@ pub(crate) mod numbered {
         )
     }
 
-    /// As there where cancellation is off.
+    /// As in glibc from 2.41 on where cancellation is off.
     #[unsafe(naked)]
     pub(crate) unsafe extern "C" fn on_the_stack(
         a: usize,

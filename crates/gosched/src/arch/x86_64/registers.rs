@@ -102,7 +102,7 @@ pub(crate) unsafe fn swap_word_at(offset: usize, value: u32) -> u32 {
 #[inline(always)]
 pub(crate) unsafe fn runtime_register() -> usize {
     let base: usize;
-    // SAFETY: D5, FSGSBASE is there by the caller's look. Not `pure`: the answer changes with every
+    // SAFETY: D5, the caller has checked for FSGSBASE. Not `pure`: the answer changes with every
     // switch.
     unsafe { asm!("rdgsbase {}", out(reg) base, options(nomem, nostack, preserves_flags)) };
     base
@@ -111,10 +111,10 @@ pub(crate) unsafe fn runtime_register() -> usize {
 /// Sets the runtime's register of this thread.
 ///
 /// # Safety
-/// [`has_runtime_register`]; the register's old value is in nobody's use on this thread.
+/// [`has_runtime_register`]; no other code on this thread uses the register.
 #[inline(always)]
 pub(crate) unsafe fn set_runtime_register(value: usize) {
-    // SAFETY: D5, FSGSBASE is there by the caller's look; programs do not use GS.
+    // SAFETY: D5, the caller has checked for FSGSBASE; programs do not use GS.
     unsafe { asm!("wrgsbase {}", in(reg) value, options(nostack, preserves_flags)) };
 }
 

@@ -30,7 +30,7 @@ impl Interrupted {
         Interrupted { registers }
     }
 
-    /// The instruction at which the code goes on; CONTEXT: signal.
+    /// The instruction at which the code continues; CONTEXT: signal.
     pub(crate) fn pc(&self) -> usize {
         self.registers.pc()
     }
@@ -87,13 +87,13 @@ impl Interrupted {
         }
     }
 
-    /// Whether a clock_nanosleep is to a point in time.
+    /// Whether a clock_nanosleep is until a point in time.
     fn is_absolute(&self) -> bool {
         self.registers.argument(1) as i32 & libc::TIMER_ABSTIME != 0
     }
 
-    /// A sleep goes on with the time that is left, if its caller gave a place for it. `time` and
-    /// `rest` are the numbers of these two arguments.
+    /// Has a sleep continue with the time that is left, if its caller gave a place for it. `time`
+    /// and `rest` are the numbers of these two arguments.
     fn sleep_rest(&mut self, time: usize, rest: usize) {
         let rest = self.registers.argument(rest);
         if rest != 0 {
@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn a_poll_without_end_stays_cut_short() {
         let (cut, answer, _) = disturbed(|| {
-            // SAFETY: D9, as above, without a timeout.
+            // SAFETY: D9, no descriptors, no timeout.
             let answer = unsafe { call!(libc::SYS_poll, 0usize, 0usize, -1isize, 0usize) };
             (answer, Duration::ZERO)
         });
