@@ -17,12 +17,12 @@
 //! unchanged.
 //!
 //! **The thread register, FS, is written in this file and nowhere else** (D6). The caller of
-//! [`enter`] passes the goroutine's thread pointer. The goroutine's side of the switch, in [`leave`]
-//! or the trampoline, writes FS if the thread is on another one. So the code around `leave` is on
-//! the same FS before and after, whatever the compiler keeps of it. [`set_thread_pointer`] and
-//! [`call_with_thread_pointer`] are naked; their callers touch no thread-local. Each write of FS is
-//! followed by a write of the M's record of the thread pointer. Once the record shows another value,
-//! the thread has left the old block for good.
+//! [`enter`] passes the goroutine's thread pointer. The goroutine's side of the switch, in
+//! [`leave`] or the trampoline, writes FS if the thread is on another one. So the code around
+//! `leave` is on the same FS before and after, whatever the compiler keeps of it.
+//! [`set_thread_pointer`] and [`call_with_thread_pointer`] are naked; their callers touch no
+//! thread-local. Each write of FS is followed by a write of the M's record of the thread pointer.
+//! Once the record shows another value, the thread has left the old block for good.
 //!
 //! The write waits for every instruction before it and holds up every one after it (13 ns). Behind
 //! the jump it costs 3 ns less than before it.
@@ -44,9 +44,10 @@ pub(crate) use interrupted::*;
 pub(crate) use registers::*;
 pub(crate) use syscall::*;
 
-/// Switches from g0, or from the thread that probes, to a goroutine. Saves the current context below
-/// `*save` and continues the one saved at `to`, which sees `arg` as the result of its own [`leave`],
-/// on the thread pointer `tp`. `record` is updated to `tp`. Returns when the goroutine leaves.
+/// Switches from g0, or from the thread that probes, to a goroutine. Saves the current context
+/// below `*save` and continues the one saved at `to`, which sees `arg` as the result of its own
+/// [`leave`], on the thread pointer `tp`. `record` is updated to `tp`. Returns when the goroutine
+/// leaves.
 ///
 /// # Safety
 /// `to` was saved by [`leave`] or made by [`prepare`], is continued once, and its stack is alive.
@@ -221,8 +222,8 @@ pub(crate) fn is_first_frame(sp: usize, hi: usize) -> bool {
     sp == hi - FIRST_FRAME
 }
 
-/// Where a goroutine begins and where every unwinder ends: the return address is declared undefined,
-/// and rbp is zero for unwinders that follow frame pointers.
+/// Where a goroutine begins and where every unwinder ends: the return address is declared
+/// undefined, and rbp is zero for unwinders that follow frame pointers.
 #[unsafe(naked)]
 unsafe extern "C" fn trampoline<E: Entry>() {
     naked_asm!(

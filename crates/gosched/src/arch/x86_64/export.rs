@@ -1,8 +1,8 @@
 //! Functions of the library under names that libc has too.
 
 /// Defines the function `$name` for the linker: a jump to `$target`. It is weak, so that a program
-/// may have its own. With `.hidden` in `$visibility` shared libraries keep libc's, with `.weak` they
-/// find this one first.
+/// may have its own. With `.hidden` in `$visibility` shared libraries keep libc's, with `.weak`
+/// they find this one first.
 macro_rules! export_weak {
     ($name:literal, $visibility:literal, $target:path) => {
         std::arch::global_asm!(

@@ -5,12 +5,12 @@
 //! Three ways of loading it leave the number where it can be read:
 //!
 //! ```text
-//!  mov eax, number; syscall          in the code: glibc before 2.41, inline assembly
-//!  mov rax, [rsp + n]; syscall       on the stack: glibc from 2.41 on, where cancellation is off or
-//!                                    there is one thread
-//!  mov rax, rsi; …; syscall          in a function to which glibc from 2.41 on passes the number of
-//!                                    a cancellable call in rsi; its caller has loaded that from the
-//!                                    stack, where it still is
+//!  mov eax, number; syscall       in the code: glibc before 2.41, inline assembly
+//!  mov rax, [rsp + n]; syscall    on the stack: glibc from 2.41 on, where cancellation is off or
+//!                                 there is one thread
+//!  mov rax, rsi; …; syscall       in a function to which glibc from 2.41 on passes the number of a
+//!                                 cancellable call in rsi; its caller has loaded the number from
+//!                                 the stack, where it still is
 //! ```
 //!
 //! The last is recognised by its whole code, which is the same in every such glibc: it is written

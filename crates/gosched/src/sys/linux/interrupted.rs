@@ -6,9 +6,9 @@
 //! the call stays cut short.
 //!
 //! Only calls that end by themselves are put back. A signal of the program's own may have come
-//! first, and a program may wait for ever for what such a signal does. A call that is put back waits
-//! for its whole timeout again, except a sleep whose caller asks for the time that is left: the
-//! kernel has written that down, so the call sleeps only for the rest.
+//! first, and a program may wait for ever for what such a signal does. A call that is put back
+//! waits for its whole timeout again, except a sleep whose caller asks for the time that is left:
+//! the kernel has written that down, so the call sleeps only for the rest.
 
 use core::ffi::c_void;
 
@@ -61,9 +61,9 @@ impl Interrupted {
         true
     }
 
-    /// Whether the call waits for a limited time. One that may wait for ever is left alone: a signal
-    /// of the program's own may have ended it, a moment before ours, and the program may wait for
-    /// just that.
+    /// Whether the call waits for a limited time. One that may wait for ever is left alone: a
+    /// signal of the program's own may have ended it, a moment before ours, and the program may
+    /// wait for just that.
     fn ends_by_itself(&self, call: i64) -> bool {
         let [a, b, c, d, e] = [0, 1, 2, 3, 4].map(|n| self.registers.argument(n));
         match call {
