@@ -15,7 +15,7 @@ use crate::tls::{Spare, call_on_tp};
 /// its block and changes over to it. In user context; no code before it has touched a thread-local.
 #[inline]
 pub(crate) fn settle(m: Mp, g: Gp) {
-    if m.sched().tls.is_own() && m.tp.is_on_own() {
+    if m.tp.is_on_own() && m.sched().tls.is_own() {
         settle_slow(m, g);
     }
 }

@@ -144,7 +144,7 @@ impl Room {
         if self.shares_malloc {
             // SAFETY: D6, a whole thread block, whose goroutine is about to run on this thread and
             // runs nowhere else.
-            unsafe { write_words(&self.words, tp, thread.malloc.get()) };
+            unsafe { write_words(&self.words, tp, thread.malloc()) };
         }
     }
 
@@ -167,7 +167,7 @@ impl Room {
     #[inline]
     pub(crate) fn return_malloc(&self, thread: &ThreadPointers) {
         let tp = thread.current();
-        if self.is_own() && tp == thread.own() {
+        if tp == thread.own() && self.is_own() {
             fatal::throw(
                 "a wait in code that runs on the thread's own FS: a library's constructor?",
             );
@@ -175,7 +175,7 @@ impl Room {
         if self.shares_malloc {
             // SAFETY: D6, the record shows the block that this thread is on.
             let words = unsafe { read_words(&self.words, tp) };
-            if words != thread.malloc.get() {
+            if words != thread.malloc() {
                 self.keep_malloc(thread, words);
             }
         }
@@ -183,7 +183,7 @@ impl Room {
 
     #[cold]
     fn keep_malloc(&self, thread: &ThreadPointers, words: [usize; 2]) {
-        thread.malloc.set(words);
+        thread.set_malloc(words);
         // SAFETY: D6, libc's block of this thread, which no goroutine uses; the caller is on the
         // thread.
         unsafe { write_words(&self.words, thread.own(), words) };
@@ -193,9 +193,9 @@ impl Room {
     /// this left.
     #[inline]
     pub(crate) fn take_over_malloc(&self, thread: &ThreadPointers) {
-        let before = thread.malloc.get();
+        let before = thread.malloc();
         self.note_malloc(thread);
-        if thread.malloc.get() != before {
+        if thread.malloc() != before {
             self.lend_malloc(thread, thread.current());
         }
     }
@@ -206,7 +206,7 @@ impl Room {
         if self.shares_malloc {
             // SAFETY: D6, libc's block of this thread; the caller is on the thread.
             let words = unsafe { read_words(&self.words, thread.own()) };
-            thread.malloc.set(words);
+            thread.set_malloc(words);
         }
     }
 }

@@ -1,20 +1,24 @@
 //! The thread pointers of an M's thread, and malloc's words that belong to them.
 
-use std::cell::Cell;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::arch;
 
 /// Which thread block an M's thread is on. Part of the M.
+///
+/// ORDER: Relaxed throughout. Only the thread itself writes the fields. Another thread that reads
+/// `current` is ordered by the P (`thread_locals::standing`) or by a barrier on every CPU
+/// (`scope::wait_until_seen`).
 pub(crate) struct ThreadPointers {
     /// The thread pointer at present. The thread itself writes it, right after the register (D6);
     /// every thread may read it.
     current: AtomicUsize,
     /// The one that libc gave the thread; 0: the M has no thread.
     own: AtomicUsize,
-    /// malloc's words of this thread, which its goroutines borrow (D6). The thread's alone.
-    pub(super) malloc: Cell<[usize; 2]>,
+    /// malloc's words of this thread, which its goroutines borrow (D6). Only the thread itself uses
+    /// them.
+    malloc: [AtomicUsize; 2],
 }
 
 impl ThreadPointers {
@@ -22,7 +26,7 @@ impl ThreadPointers {
         ThreadPointers {
             current: AtomicUsize::new(0),
             own: AtomicUsize::new(0),
-            malloc: Cell::new([0; 2]),
+            malloc: [const { AtomicUsize::new(0) }; 2],
         }
     }
 
@@ -42,6 +46,18 @@ impl ThreadPointers {
     #[inline]
     pub(crate) fn record(&self) -> *const AtomicUsize {
         &raw const self.current
+    }
+
+    /// malloc's words.
+    #[inline]
+    pub(super) fn malloc(&self) -> [usize; 2] {
+        [self.malloc[0].load(Relaxed), self.malloc[1].load(Relaxed)]
+    }
+
+    #[inline]
+    pub(super) fn set_malloc(&self, words: [usize; 2]) {
+        self.malloc[0].store(words[0], Relaxed);
+        self.malloc[1].store(words[1], Relaxed);
     }
 
     /// Whether the thread is on its own block.
