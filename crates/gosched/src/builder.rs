@@ -7,6 +7,7 @@ use std::io;
 use std::sync::Arc;
 
 use crate::base::chaos;
+use crate::interpose::own_room;
 use crate::runtime::Runtime;
 pub use crate::sched::config::Deadlock;
 use crate::sched::config::{Config, Hook};
@@ -361,7 +362,7 @@ impl Builder {
             tls: if self.shared_thread_locals || SHARED_BY_DEFAULT {
                 Room::SHARED
             } else {
-                Room::own()?
+                own_room()?
             },
             schedtrace_ms: env.schedtrace_ms,
             scheddetail: env.scheddetail,

@@ -37,6 +37,7 @@ pub mod chan;
 pub mod context;
 pub mod debug;
 pub mod future;
+mod interpose;
 pub mod net;
 pub mod os;
 mod runtime;

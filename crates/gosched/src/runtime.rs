@@ -19,11 +19,11 @@ use crate::sched::model::current::current_g;
 use crate::sched::model::g::{Task, WaitReason};
 use crate::sched::park::enter;
 use crate::sched::spawn::Spawn;
+use crate::sched::thread_locals;
 use crate::sched::wait::{SlotKind, WaitSlot};
 use crate::sys;
 use crate::thread::ending::spawned as spawned_in;
 use crate::thread::{self, Exited, JoinHandle};
-use crate::tls;
 
 static RUN: SlotKind = SlotKind::new(WaitReason::Run);
 
@@ -540,12 +540,12 @@ fn main_goroutine<T>(main: *const Main<T>, f: impl FnOnce() -> T) {
         g.sched().core.lock().mains_exited += 1;
         drop(_rt);
         drop(result);
-        tls::end();
+        thread_locals::end();
         thread::release_inner();
         return;
     }
     thread::report_abort(&result);
-    tls::end();
+    thread_locals::end();
     thread::release_inner();
     {
         let _rt = enter();

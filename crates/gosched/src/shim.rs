@@ -16,6 +16,7 @@ pub(crate) use std::sync::atomic::{
     fence,
 };
 
+use crate::arch;
 use crate::sys;
 
 /// Slots of a P's local run queue (R1). A power of two.
@@ -52,11 +53,11 @@ pub(crate) fn snooze(turns: &mut u32) {
 
 /// The StoreLoad barrier after a read-modify-write of this thread.
 ///
-/// On x86-64 every locked instruction is a full barrier, so only the compiler needs a fence.
-/// Elsewhere it is a real fence.
+/// Where the instruction itself is a full barrier, only the compiler must be held back; elsewhere it
+/// is a real fence.
 #[inline]
 pub(crate) fn fence_after_rmw() {
-    if cfg!(target_arch = "x86_64") {
+    if arch::RMW_IS_FULL_BARRIER {
         std::sync::atomic::compiler_fence(SeqCst);
     } else {
         fence(SeqCst);

@@ -1,19 +1,20 @@
 //! Disorder on demand, for stress tests: `GOSCHED_DEBUG=chaos=SEED`.
 //!
-//! Every exit from the runtime may then be a preemption, the monitor claims Ps of goroutines that are not blocked at all, and
-//! threads dawdle at the named points. Which points, how often and for how long follows from the seed; what the machine makes of
-//! it does not. Off, it costs a load at places that are rare.
+//! While it is on, every exit from the runtime may be a preemption, the monitor claims Ps of
+//! goroutines that are not blocked, and threads delay at the named points. The seed decides which
+//! points, how often and for how long; it does not decide how the machine schedules the threads.
+//! Off, it costs one load at places that are rare.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::sys;
 
-/// The seed; 0: off.
+/// The seed; 0: chaos is off.
 static SEED: AtomicU64 = AtomicU64::new(0);
 static TURN: AtomicU64 = AtomicU64::new(0);
 
-/// Turns it on for the process; 0 turns it off.
+/// Turns chaos on for the process; 0 turns it off.
 pub(crate) fn set(seed: u64) {
     SEED.store(seed, Relaxed);
 }
@@ -23,7 +24,7 @@ pub(crate) fn is_on() -> bool {
     SEED.load(Relaxed) != 0
 }
 
-/// A random number that depends on the seed, the name and how often it was asked.
+/// A random number that depends on the seed, the name and the number of draws so far.
 fn draw(name: &str) -> u64 {
     let mut x = SEED.load(Relaxed) ^ TURN.fetch_add(0x9E37_79B9_7F4A_7C15, Relaxed);
     for byte in name.bytes() {
@@ -34,13 +35,13 @@ fn draw(name: &str) -> u64 {
     x ^ (x >> 32)
 }
 
-/// True one time in `n`, if it is on.
+/// True one time in `n`, if chaos is on.
 #[inline]
 pub(crate) fn one_in(n: u64, name: &'static str) -> bool {
     is_on() && draw(name).is_multiple_of(n)
 }
 
-/// A place where a thread may be held up.
+/// A place where a thread may be delayed.
 #[inline]
 pub(crate) fn point(name: &'static str) {
     if is_on() {

@@ -1,19 +1,21 @@
-//! Fatal errors: what the runtime cannot go on from. The text goes out by `write(2)` first, the goroutines
-//! after it, and the process exits with status 2, as Go's does.
+//! Fatal errors: the runtime cannot continue after them. The text goes out by `write(2)` first,
+//! then the goroutines, and the process exits with status 2, as Go's does.
 //!
-//! One thread reports; a second error on that thread exits at once, on another thread it waits for the end.
+//! One thread reports. A second error on that thread exits at once; an error on another thread
+//! waits for the end of the process.
 
 use std::fmt;
 use std::sync::atomic::AtomicI32;
 use std::sync::atomic::Ordering::SeqCst;
 
+use crate::base::this_m;
 use crate::debug::dump;
 use crate::sys;
 
-/// The thread that reports; 0: none yet.
+/// The kernel's id of the thread that reports; 0: none does yet.
 static REPORTER: AtomicI32 = AtomicI32::new(0);
 
-/// A bug of the runtime, or a limit that was passed.
+/// Reports a bug of the runtime, or a limit that was exceeded.
 #[cold]
 #[inline(never)]
 pub(crate) fn throw(message: &str) -> ! {
@@ -29,7 +31,7 @@ pub(crate) fn throw_fmt(message: fmt::Arguments<'_>) -> ! {
     end()
 }
 
-/// The limit of threads is passed (MG).
+/// Reports that the limit of threads is exceeded (MG).
 #[cold]
 pub(crate) fn thread_exhaustion(limit: u32) -> ! {
     begin();
@@ -39,18 +41,18 @@ pub(crate) fn thread_exhaustion(limit: u32) -> ! {
     end()
 }
 
-/// Whether this thread reports. Lock ranks do not matter then: it may hold anything.
+/// Whether this thread reports. Lock ranks do not matter then: the thread may hold any lock.
 #[cfg(debug_assertions)]
 pub(crate) fn is_reporting() -> bool {
     REPORTER.load(SeqCst) != 0 && REPORTER.load(SeqCst) == sys::gettid()
 }
 
-/// Prepares a report: returns once, to one thread.
+/// Prepares a report. Returns once in the process, to the thread that reports.
 pub(crate) fn begin() {
     let me = sys::gettid();
     match REPORTER.compare_exchange(0, me, SeqCst, SeqCst) {
-        // The report is the last thing this thread does; it stays inside the runtime.
-        Ok(_) => std::mem::forget(crate::sched::park::enter()),
+        // The report is the last thing this thread does, so it never leaves the runtime again.
+        Ok(_) => std::mem::forget(this_m::enter()),
         Err(other) if other == me => sys::exit_process(2),
         Err(_) => loop {
             sys::sleep_ns(1_000_000_000);

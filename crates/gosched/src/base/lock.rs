@@ -1,15 +1,15 @@
-//! The runtime's own lock: a futex word, ranked, never held while user code runs.
+//! The runtime's own lock: a futex word with a rank, never held while user code runs.
 //!
-//! A std Mutex will not do: it may be held by a goroutine that was taken off its thread (D9), it
-//! poisons, and it does not know the order. Ranks are taken upwards only; debug builds check it on
-//! every acquisition and remember what each thread holds, so that parking with a lock held (G5) is
-//! caught where it happens.
+//! A std Mutex is no substitute: a goroutine that was preempted may hold it (D9), it poisons, and
+//! it knows no order. Locks are taken in the order of their ranks, upwards only. Debug builds check
+//! the order at every acquisition and remember what each thread holds. So parking with a lock held
+//! (G5) is caught where it happens.
 //!
 //! ```text
 //!  word  meaning
 //!  0     free
-//!  1     held, nobody sleeps
-//!  2     held, somebody may sleep: the release wakes one
+//!  1     held, no thread sleeps
+//!  2     held, a thread may sleep: the release wakes one
 //! ```
 
 use std::cell::UnsafeCell;
@@ -18,17 +18,17 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::shim::{self, Futex};
 
-/// The order in which locks nest: only upwards.
+/// The order in which locks nest: upwards only.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub(crate) enum Rank {
     /// The process's list of runtimes and threads.
     Registry,
-    /// The right to take Ps away and to send signals, in a runtime.
+    /// The right to take Ps away and to send signals, in one runtime.
     Claims,
     /// The children of a context.
     Context,
-    /// A channel's waiters; of several, by address.
+    /// A channel's waiters; several channels are locked in the order of their addresses.
     Chan,
     /// A bucket of the parking table.
     Sema,
@@ -55,12 +55,13 @@ pub(crate) struct Lock<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: D9, the word admits one holder at a time, as a Mutex does.
+// SAFETY: D9, the word admits one holder at a time, and only the holder reaches the value. So `T:
+// Send` is enough, as for a Mutex.
 unsafe impl<T: Send> Sync for Lock<T> {}
-// SAFETY: as a Mutex.
+// SAFETY: the lock owns the value; a lock that moves to another thread is not held.
 unsafe impl<T: Send> Send for Lock<T> {}
 
-/// Possession of a [`Lock`].
+/// Proof that this thread holds a [`Lock`]; dropping it unlocks.
 #[must_use = "dropping the guard unlocks"]
 pub(crate) struct Held<'a, T> {
     lock: &'a Lock<T>,
@@ -91,14 +92,14 @@ impl<T> Lock<T> {
         Held { lock: self }
     }
 
-    /// Takes the lock as one of several of its rank, which the caller takes in the order of their addresses;
-    /// [`Lock::unlock_of_several`] releases it.
+    /// Takes the lock as one of several of its rank. The caller takes them in the order of their
+    /// addresses; [`Lock::unlock_of_several`] releases each.
     pub(crate) fn lock_of_several(&self, is_first: bool) {
         if is_first {
             return std::mem::forget(self.lock());
         }
         ranks::assert_last(self.rank);
-        // ORDER: as in `lock`.
+        // ORDER: Acquire; pairs with the Release of the last holder's unlock.
         if self
             .word
             .0
@@ -109,20 +110,21 @@ impl<T> Lock<T> {
         }
     }
 
-    /// What the lock guards, for one who holds it without a guard.
+    /// The value, for a caller that holds the lock without a guard.
     ///
     /// # Safety
-    /// The calling thread has it by [`Lock::lock_of_several`], and nobody there has another reference.
+    /// The calling thread holds the lock by [`Lock::lock_of_several`], and has no other reference
+    /// to the value.
     #[allow(clippy::mut_from_ref, reason = "as the guard's")]
     pub(crate) unsafe fn get_held(&self) -> &mut T {
-        // SAFETY: D9, by the caller's promise.
+        // SAFETY: D9, the caller holds the lock, so no other thread reaches the value.
         unsafe { &mut *self.value.get() }
     }
 
     /// Releases one of several; the first that was taken is released last.
     ///
     /// # Safety
-    /// The calling thread has it by [`Lock::lock_of_several`].
+    /// The calling thread holds the lock by [`Lock::lock_of_several`].
     pub(crate) unsafe fn unlock_of_several(&self, is_first: bool) {
         if is_first {
             ranks::released(self.rank);
@@ -141,13 +143,14 @@ impl<T> Lock<T> {
             }
             shim::spin_hint();
         }
-        // Taking the lock with 2 may cost one needless wake at the release; it never loses one.
+        // A thread that takes the lock with 2 may cause one needless wake at the release; no wake
+        // is lost.
         while self.word.0.swap(2, Acquire) != 0 {
             self.word.wait(2, None);
         }
     }
 
-    /// The value, for an owner that nobody else can reach.
+    /// The value; `&mut self` proves that no other thread can reach it.
     pub(crate) fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
@@ -157,7 +160,7 @@ impl<T> Deref for Held<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: D9, this guard is the one possession of the lock.
+        // SAFETY: D9, the guard exists only while this thread holds the lock (`lock`).
         unsafe { &*self.lock.value.get() }
     }
 }
@@ -165,7 +168,8 @@ impl<T> Deref for Held<'_, T> {
 impl<T> DerefMut for Held<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: D9, this guard is the one possession of the lock.
+        // SAFETY: D9, the guard exists only while this thread holds the lock (`lock`); `&mut self`
+        // makes this the only reference.
         unsafe { &mut *self.lock.value.get() }
     }
 }
@@ -181,43 +185,45 @@ impl<T> Drop for Held<'_, T> {
 impl<T> Lock<T> {
     #[inline]
     fn unlock(&self) {
-        // ORDER: Release; pairs with the Acquire of the next holder. A swap, so it is a full barrier
-        // for those who enqueue under the lock and then look at nmspinning (wake/1).
+        // ORDER: Release; pairs with the Acquire of the next holder. A swap, so it is a full
+        // barrier for threads that enqueue under the lock and then read `nmspinning` (wake/1).
         let word: *const Futex = &self.word;
         if self.word.0.swap(0, Release) == 2 {
-            Futex::wake_one(word); // the lock may be gone: the address only
+            Futex::wake_one(word); // only the address: the lock itself may be freed by now
         }
     }
 }
 
-/// The debug check of the order. Release builds compile it to nothing.
+/// The debug check of the order. In release builds it compiles to nothing.
 pub(crate) mod ranks {
     use super::Rank;
 
     #[cfg(debug_assertions)]
     mod held {
+        use std::sync::atomic::Ordering::Relaxed;
+
         use std::cell::Cell;
 
+        use crate::base::this_m;
+
         thread_local! {
-            /// What a thread outside every runtime holds. Ms keep theirs in `M::held`, for their
-            /// thread-locals are not theirs while they schedule (D6).
+            /// The ranks that a thread outside every runtime holds. An M keeps its own in
+            /// `M::held`: while it schedules, the thread-locals it sees are a goroutine's (D6).
             static OUTSIDE: Cell<u32> = const { Cell::new(0) };
         }
 
         pub(super) fn get() -> u32 {
-            match crate::sched::model::current::current_m() {
-                Some(m) => m.held.get(),
+            match this_m::locks() {
+                Some(locks) => locks.held.load(Relaxed),
                 None => OUTSIDE.try_with(Cell::get).unwrap_or(0),
             }
         }
 
-        /// D9: a goroutine takes an internal lock only inside the runtime, where its thread is not taken by surprise.
-        /// The crate's own unit tests reach into the runtime from goroutines and are exempt.
+        /// D9: a goroutine takes an internal lock only inside the runtime, where its thread is not
+        /// preempted. The crate's own unit tests reach into the runtime from goroutines and are
+        /// exempt.
         pub(super) fn assert_inside(rank: super::Rank) {
-            if !cfg!(test)
-                && let Some(m) = crate::sched::model::current::current_m()
-                && m.claim.depth() == 0
-            {
+            if !cfg!(test) && this_m::locks().is_some_and(|locks| !locks.is_inside) {
                 crate::base::fatal::throw_fmt(format_args!(
                     "lock {rank:?} taken outside the runtime"
                 ));
@@ -225,8 +231,8 @@ pub(crate) mod ranks {
         }
 
         pub(super) fn set(bits: u32) {
-            match crate::sched::model::current::current_m() {
-                Some(m) => m.held.set(bits),
+            match this_m::locks() {
+                Some(locks) => locks.held.store(bits, Relaxed),
                 None => OUTSIDE.try_with(|held| held.set(bits)).unwrap_or(()),
             }
         }
@@ -260,7 +266,7 @@ pub(crate) mod ranks {
         let _ = rank;
     }
 
-    /// One more of the same rank may be taken.
+    /// Asserts that one more of the same rank may be taken: no higher rank is held.
     #[inline]
     pub(super) fn assert_last(rank: Rank) {
         #[cfg(debug_assertions)]
@@ -271,7 +277,7 @@ pub(crate) mod ranks {
         let _ = rank;
     }
 
-    /// G5: whoever parks, schedules or calls user code holds no internal lock.
+    /// Asserts G5: a thread that parks, schedules or calls user code holds no internal lock.
     #[inline]
     pub(crate) fn assert_none(doing: &str) {
         #[cfg(debug_assertions)]

@@ -1,12 +1,13 @@
-//! The note: a one-shot event on which a thread sleeps. Every M parks on its own.
+//! The note: a one-shot event that a thread sleeps on. Every M parks on its own.
 //!
-//! Protocol. The sleeper's owner `clear`s the note, then publishes that it will sleep (for an M: puts
-//! itself on the idle list under the scheduler lock), then `sleep`s. A waker takes it off that list and
-//! calls `wakeup` exactly once. `sleep` returns only after that `wakeup`, whichever came first.
+//! Protocol. The owner `clear`s the note. Then it publishes that it will sleep (an M puts itself on
+//! the idle list, under the scheduler lock). Then it `sleep`s. A waker takes it off that list and
+//! calls `wakeup` exactly once. `sleep` returns only after that `wakeup`, whichever of the two came
+//! first.
 //!
 //! ```text
 //!  word   meaning
-//!  CLEAR  nobody has woken it; a sleeper may be in the kernel
+//!  CLEAR  not woken; a sleeper may be in the kernel
 //!  SET    woken; stays so until the owner clears it
 //! ```
 
@@ -27,9 +28,10 @@ impl Note {
         }
     }
 
-    /// Makes the note usable again. Only the sleeper, and before it can be found by a waker.
+    /// Makes the note usable again. The sleeper calls it, before a waker can find the sleeper.
     pub(crate) fn clear(&self) {
-        // ORDER: Relaxed; whatever publishes the sleeper to wakers orders this store before them.
+        // ORDER: Relaxed; the step that publishes the sleeper to wakers orders this store before
+        // them.
         self.word.0.store(CLEAR, Relaxed);
     }
 
@@ -40,7 +42,7 @@ impl Note {
         }
     }
 
-    /// Sleeps until `wakeup`; calls `hear` whenever somebody may have nudged.
+    /// Sleeps until `wakeup`; calls `hear` after each `nudge`, and sometimes without one.
     pub(crate) fn sleep_hearing(&self, mut hear: impl FnMut()) {
         while !self.is_set() {
             hear();
@@ -48,15 +50,16 @@ impl Note {
         }
     }
 
-    /// Makes a sleeper in `sleep_hearing` listen, if it is asleep by now; it sleeps on.
+    /// Makes a sleeper in `sleep_hearing` call `hear`, if it is asleep by now. It sleeps on
+    /// afterwards.
     pub(crate) fn nudge(&self) {
         Futex::wake_one(&self.word);
     }
 
     /// Sleeps until `wakeup` or the deadline; returns whether it was woken.
     ///
-    /// After a false return the waker may still come: the sleeper must withdraw itself, under the
-    /// lock that wakers take, before it reuses the note.
+    /// After a false return a waker may still call `wakeup`. The sleeper must withdraw itself,
+    /// under the lock that wakers take, before it reuses the note.
     pub(crate) fn sleep_until(&self, deadline_ns: u64) -> bool {
         while !self.is_set() {
             if !self.word.wait(CLEAR, Some(deadline_ns)) {
@@ -66,11 +69,12 @@ impl Note {
         true
     }
 
-    /// Wakes the sleeper, now or when it comes.
+    /// Wakes the sleeper, now or as soon as it sleeps.
     pub(crate) fn wakeup(&self) {
         let word: *const Futex = &self.word;
-        // ORDER: Release; pairs with the Acquire in `is_set`: what the waker wrote (nextp, spinning)
-        // is seen by the woken. After this store the note may be gone, so the wake uses the address only.
+        // ORDER: Release; pairs with the Acquire in `is_set`: the woken thread sees what the waker
+        // wrote (nextp, spinning). After this store the note may be freed, so the wake uses only
+        // the address.
         self.word.0.store(SET, Release);
         Futex::wake_one(word);
     }

@@ -11,7 +11,7 @@ use std::ffi::c_void;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::sched::model::current;
+use crate::arch;
 use crate::sched::model::current::current_g;
 use crate::sys::objects;
 
@@ -192,7 +192,16 @@ fn trim_end(frames: &[Frame]) -> &[Frame] {
 
 /// A function of the runtime that no user calls.
 fn is_runtime(frame: &Frame) -> bool {
-    const ROOMS: [&str; 7] = ["arch", "base", "debug", "sched", "stack", "sys", "tls"];
+    const ROOMS: [&str; 8] = [
+        "arch",
+        "base",
+        "debug",
+        "interpose",
+        "sched",
+        "stack",
+        "sys",
+        "tls",
+    ];
     let begins = |rest: &str, end: &str| {
         ROOMS.iter().any(|room| {
             let rest = rest.strip_prefix(room);
@@ -253,7 +262,7 @@ fn path(frame: &Frame) -> &str {
 
 /// Runs `f` where there is stack enough for a symboliser: here, or on a thread made for it. None if there is no such thread.
 pub(super) fn with_room<R: Send>(f: impl FnOnce() -> R + Send) -> Option<R> {
-    let sp = current::sp();
+    let sp = arch::stack_pointer();
     // How much is left of a stack that the goroutine has gone to itself, nobody knows.
     if current_g().is_none_or(|g| g.is_own_stack(sp) && sp - g.stack_lo.get() >= ROOM) {
         return Some(f());

@@ -10,32 +10,38 @@ use super::Sched;
 use super::park::{drop_g, enter_m, left_switch, mcall};
 use super::schedule::Next;
 use super::spawn::CREDITS;
+use super::thread_locals::settle;
+use crate::arch::Entry;
 use crate::sched::model::current::{assert_user_context, current_m};
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::p::{GFREE_KEEP, GFREE_MAX};
 use crate::sched::model::ptr::Gp;
 use crate::sched::worker::{G0, Worker};
-use crate::tls;
 
-/// The first function on every goroutine's stack; called by the trampoline, never returns.
-pub(crate) extern "C" fn goroutine_entry() {
-    let Some((m, g)) = current_m().and_then(|m| Some((m, m.curg()?))) else {
-        crate::base::fatal::throw("a goroutine's entry off an M")
-    };
-    let Some(task) = g.take_task() else {
-        crate::base::fatal::throw("a goroutine without a closure")
-    };
-    left_switch(m); // its first run is not the moment to make room
-    tls::settle(m, g);
-    assert_user_context();
-    let (vtable, data) = task;
-    // SAFETY: D3, taken once; the G keeps the closure's storage until `goexit0`.
-    unsafe { (vtable.run)(data) };
-    if let Some(m) = current_m() {
-        let m = enter_m(m);
-        mcall(m, goexit0);
+/// Where every goroutine begins.
+pub(crate) struct Begin;
+
+impl Entry for Begin {
+    /// The first function on every goroutine's stack; called by the trampoline, never returns.
+    extern "C" fn goroutine_entry() {
+        let Some((m, g)) = current_m().and_then(|m| Some((m, m.curg()?))) else {
+            crate::base::fatal::throw("a goroutine's entry off an M")
+        };
+        let Some(task) = g.take_task() else {
+            crate::base::fatal::throw("a goroutine without a closure")
+        };
+        left_switch(m); // its first run is not the moment to make room
+        settle(m, g);
+        assert_user_context();
+        let (vtable, data) = task;
+        // SAFETY: D3, taken once; the G keeps the closure's storage until `goexit0`.
+        unsafe { (vtable.run)(data) };
+        if let Some(m) = current_m() {
+            let m = enter_m(m);
+            mcall(m, goexit0);
+        }
+        crate::base::fatal::throw("a dead goroutine was run")
     }
-    crate::base::fatal::throw("a dead goroutine was run")
 }
 
 fn goexit0(sched: &Sched, g0: &mut G0, g: Gp) -> Next {

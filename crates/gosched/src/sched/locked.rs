@@ -14,7 +14,6 @@ use super::Sched;
 use super::park::{Entered, enter};
 use crate::sched::model::ptr::{Gp, Mp};
 use crate::sched::worker::G0;
-use crate::tls;
 
 /// Wires the calling goroutine to its current thread; calls nest.
 #[track_caller]
@@ -88,7 +87,7 @@ impl Sched {
         let m = g0.m();
         // Counted as asleep before its P is handed on: nobody must wait for this M to come back.
         self.core.lock().nmidlelocked += 1;
-        tls::to_own(m); // it may have come here from a call without a P
+        m.tp.to_own(); // it may have come here from a call without a P
         if g0.worker().is_some() {
             self.hand_off_p(g0.relinquish_p());
         }

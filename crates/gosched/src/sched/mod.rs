@@ -35,6 +35,7 @@ pub(crate) mod handle;
 pub(crate) mod idle;
 pub(crate) mod life;
 pub(crate) mod locked;
+pub(crate) mod m_answers;
 pub(crate) mod model;
 pub(crate) mod monitor;
 pub(crate) mod overflow;
@@ -44,6 +45,7 @@ pub(crate) mod shrink;
 pub(crate) mod sources;
 pub(crate) mod spawn;
 pub(crate) mod steal;
+pub(crate) mod thread_locals;
 pub(crate) mod threads;
 pub(crate) mod wait;
 pub(crate) mod waiting;
@@ -216,6 +218,7 @@ pub(crate) fn runtimes_made() -> u32 {
 
 impl Sched {
     pub(crate) fn new(mut config: Config) -> Sched {
+        m_answers::install();
         let hook = std::sync::Mutex::new(config.on_deadlock.take());
         let now = crate::sys::monotonic_ns();
         Sched {

@@ -13,6 +13,7 @@ use std::ffi::c_void;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use super::schedule::Next;
+use super::thread_locals::is_home;
 use super::waitq::{PassOn, pass_on_given};
 use crate::base::chaos;
 use crate::base::lock::{Held, ranks};
@@ -188,7 +189,7 @@ fn leave_slow() {
     if m.asked.load(Relaxed) & YIELD != 0
         && m.may_be_preempted()
         && !m.sched().dead.load(Relaxed)
-        && crate::tls::is_home(m, g)
+        && is_home(m, g)
     {
         let m = enter_m(m);
         let is_time = !chaos::is_on() || chaos::one_in(8, "leave"); // at every exit anew
@@ -243,7 +244,7 @@ pub(crate) fn mcall(m: Mp, f: Mcall) -> Mp {
         crate::sched::model::current::on_curg(m),
         "mcall on g0 or in a signal handler"
     );
-    debug_assert!(crate::tls::is_home(m, g), "D6: on another FS than its own");
+    debug_assert!(is_home(m, g), "D6: on another FS than its own");
     debug_assert_eq!(m.claim.depth(), 1, "a switch happens at depth 1");
     ranks::assert_none("switch");
     m.set_mcall(f);

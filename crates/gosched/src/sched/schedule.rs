@@ -16,6 +16,7 @@ use crate::arch;
 use crate::base::chaos;
 use crate::base::lock::ranks;
 use crate::sched::Sched;
+use crate::sched::exit::Begin;
 use crate::sched::model::g::{GQueue, STARTED};
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::m::{BLOCK, YIELD};
@@ -25,6 +26,7 @@ use crate::sched::model::ptr::Gp;
 use crate::sched::model::spin;
 use crate::sched::model::switch;
 use crate::sched::sources::timers::EXPIRE_MAX;
+use crate::sched::thread_locals::standing;
 use crate::sched::worker::{G0, Worker};
 use crate::stack::Stack;
 use crate::sys;
@@ -72,7 +74,7 @@ impl Sched {
                     None => return self.leave_behind(last),
                 },
                 Next::EndThread => {
-                    crate::tls::to_own(g0.m());
+                    g0.m().tp.to_own();
                     if g0.worker().is_some() {
                         self.hand_off_p(g0.relinquish_p());
                     }
@@ -113,7 +115,7 @@ impl Sched {
                 return self.stop_locked_m(g0).then_some((g, false));
             }
             if g0.worker().is_none() {
-                crate::tls::to_own(m);
+                m.tp.to_own();
                 return None; // a dead runtime's
             }
             let (g, inherits) = self.find_runnable(g0)?;
@@ -194,7 +196,7 @@ impl Sched {
                 return Some((g, false));
             }
             // The search may take long: a signal handler is not to meet the last goroutine's thread-locals (D6).
-            crate::tls::to_own(w.m());
+            w.m().tp.to_own();
             if let Some(g) = self.spin_and_steal(w) {
                 return Some((g, false));
             }
@@ -217,8 +219,8 @@ impl Sched {
         let queue = w.queue();
         let (first, second) = (queue.peek(0), queue.peek(1));
         if !second.is_null() {
-            crate::tls::prefetch(second as usize);
-            crate::tls::prefetch(second as usize + 64);
+            arch::prefetch(second as usize);
+            arch::prefetch(second as usize + 64);
         }
         if let Some(first) = NonNull::new(first).map(gp)
             && first.stack_hi.get() != 0
@@ -386,7 +388,7 @@ impl Sched {
         if shrinks {
             self.shrink_now.store(true, Relaxed); // the round is not over
         }
-        let standing = || crate::tls::standing(self);
+        let standing = || standing(self);
         let scavenges = self.arena.scavenge(SCAVENGE_BUDGET, standing);
         let more = scavenges | self.blocks.trim() | shrinks;
         if crate::tls::has_surplus() {
@@ -517,13 +519,13 @@ impl Sched {
     #[inline]
     fn execute(&self, g0: &mut G0, g: Gp, inherits: bool) {
         let m = g0.m();
-        let fs = if g.stack_hi.get() == 0 {
+        let tp = if g.stack_hi.get() == 0 {
             self.take_stack(g0.held(), g);
-            self.tls.first_fs(m, g.stack_hi.get())
+            self.tls.first_tp(&m.tp, g.stack_hi.get())
         } else {
-            self.tls.fs(m, g.stack_hi.get())
+            self.tls.tp(&m.tp, g.stack_hi.get())
         };
-        self.tls.lend_malloc(m, fs);
+        self.tls.lend_malloc(&m.tp, tp);
         m.curg.store(Some(g), Relaxed);
         g.m.store(Some(m), Relaxed);
         if g.calls.get() != 0 {
@@ -536,7 +538,7 @@ impl Sched {
         if !inherits {
             g0.held().p().begin_slice();
         }
-        switch::resume(m, g, fs);
+        switch::resume(m, g, tp);
     }
 
     #[inline]
@@ -551,6 +553,6 @@ impl Sched {
         g.set_stack(Some(stack));
         g.started.store(STARTED, Relaxed);
         // SAFETY: D4, the stack is ours alone now.
-        g.sp.set(unsafe { arch::prepare(stack.hi) });
+        g.sp.set(unsafe { arch::prepare::<Begin>(stack.hi) });
     }
 }

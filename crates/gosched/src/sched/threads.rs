@@ -338,7 +338,7 @@ fn begin_m(sched: &Sched, m: Mp) {
     m.rng.set(seed | 1);
     m.claim.reset(1);
     current::become_m(m);
-    sched.tls.note_malloc(m);
+    sched.tls.note_malloc(&m.tp);
     let mut core = sched.core.lock();
     m.id.set(core.next_mid);
     core.next_mid += 1;

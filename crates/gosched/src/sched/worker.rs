@@ -22,7 +22,6 @@ use crate::sched::model::g::G;
 use crate::sched::model::p::{Local, P, PStatus};
 use crate::sched::model::ptr::{Mp, Pp};
 use crate::sched::model::runq::Owner;
-use crate::tls;
 
 /// Makes a type stay on its thread.
 type ThisThread = PhantomData<*const ()>;
@@ -97,7 +96,7 @@ impl G0 {
     /// Gives the P up. From here on g0 is on the thread's own thread-locals (D6).
     #[inline]
     pub(crate) fn relinquish_p(&mut self) -> Pp {
-        tls::to_own(self.m);
+        self.m.tp.to_own();
         self.release_p()
     }
 }

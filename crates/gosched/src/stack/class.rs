@@ -1,13 +1,14 @@
 //! All slots of one size: chunks, the hot LIFO, and what the scavenger takes from them.
 //!
-//! Slots are numbered through all chunks, in the order in which those were mapped, and carved in the
-//! order of their numbers; takes prefer low numbers, so that the last chunk empties first and can be
-//! unmapped when the demand is gone. Everything here runs under the class's lock (D9: no allocation, no
-//! user code, bare system calls), but for the return of memory, which takes long: the slots are taken off the lists
-//! under the lock (`let_go`), lose their memory without it (`Run::drop_pages`) and are put among the cold ones under it again.
+//! Slots are numbered through all chunks, in the order in which the chunks were mapped, and carved
+//! in the order of their numbers. Takes prefer low numbers, so that the last chunk empties first
+//! and can be unmapped when the demand is gone. All code here runs under the class's lock (D9: no
+//! allocation, no user code, bare system calls), except the return of memory, which takes long. For
+//! that the slots are taken off the lists under the lock (`let_go`), lose their memory without it
+//! (`Run::drop_pages`), and join the cold ones under it again.
 //!
-//! `hot[..trimmed]` are the hot stacks whose lower pages were already returned. A stack that was used
-//! again lies above that prefix because the list is a LIFO, so no mark per slot is needed.
+//! `hot[..trimmed]` are the hot stacks whose lower pages were already returned. A stack that was
+//! used again lies above that prefix because the list is a LIFO, so no mark per slot is needed.
 
 use std::ops::Range;
 
@@ -20,7 +21,7 @@ use crate::sys::{Errno, PageVec};
 use crate::tls;
 use crate::tls::Room;
 
-/// The error of counts that no address space could hold.
+/// The error for counts that no address space could hold.
 pub(super) const FULL: Errno = Errno(libc::ENOMEM);
 
 /// Stacks whose memory is returned with one system call, without the lock.
@@ -32,20 +33,21 @@ const VISIT_MAX: usize = 512;
 /// What a kept stack keeps, besides its thread block: enough for most goroutines.
 const KEPT: usize = PAGE + PAGE / 2;
 
-/// The first chunk, at most; later ones double what there is.
+/// Slots of the first chunk, at most; later chunks double the number of slots.
 const FIRST_SLOTS: usize = 32;
 const FIRST_BYTES: usize = 8 << 20;
 /// Chunks double up to this size, which unmaps in half a millisecond …
 const CHUNK_BYTES: usize = 1 << 30;
 /// … or to this many slots of the largest classes, so that those do not cost a mapping each.
 const CHUNK_SLOTS: usize = 64;
-/// Where smaller mappings are refused too, smaller chunks would not help.
+/// If mappings of this size are refused, smaller chunks would not help.
 const FLOOR_BYTES: usize = 64 << 20;
 
-/// Hot stacks kept: this much of them, when trimmed, for classes up to 256 KiB; fewer for larger ones.
+/// Hot stacks kept: this many bytes of them, when trimmed, for classes up to 256 KiB; fewer stacks
+/// for larger classes.
 const HOT_BYTES: usize = 8 << 20;
 const HOT_MIN: usize = 16;
-/// The most recently used of them are left untrimmed, up to this number and this much memory.
+/// The most recently used hot stacks are left untrimmed, up to this number and this much memory.
 const YOUNG_MAX: usize = 32;
 const YOUNG_BYTES: usize = 8 << 20;
 
@@ -57,7 +59,7 @@ pub(super) struct Chunk {
     first: usize,
     slots: usize,
     stride: usize,
-    /// How many of them have their guards; they are the first ones.
+    /// How many of the slots have their guards; they are the first ones.
     carved: usize,
     /// How many guards cost mappings.
     protected: usize,
@@ -78,21 +80,22 @@ impl Chunk {
     /// Returns the memory of `n` free neighbouring slots.
     fn drop_pages(&self, start: usize, n: usize) {
         let base = self.base + (start - self.first) * self.stride;
-        // SAFETY: D4, the range spans slots of this chunk that are free and that nobody can take meanwhile: the caller holds
-        // the lock, or has put them among the going ones. So nothing on them is of use.
+        // SAFETY: D4, the range spans free slots of this chunk that no thread can take meanwhile:
+        // the caller holds the lock, or has put them among the going ones. So no code needs what is
+        // on them.
         unsafe { sys::dont_need(at(base + GUARD), n * self.stride - GUARD) };
     }
 
     /// Returns the addresses to the system.
     pub(super) fn unmap(self) {
         guards::forget_mappings(self.protected);
-        // SAFETY: D2, the whole of a mapping made in `map_chunk`; whoever retires a chunk has found none
-        // of its stacks in use, and no list knows them any more.
+        // SAFETY: D2, the whole of a mapping made in `map_chunk`. The chunk was retired because
+        // none of its stacks is in use, and no list knows them any more.
         unsafe { sys::unmap(at(self.base), self.slots * self.stride) };
     }
 }
 
-/// Neighbouring free slots of one chunk that no list knows while their memory goes.
+/// Neighbouring free slots of one chunk that are in no list while their memory is returned.
 pub(super) struct Run {
     chunk: Chunk,
     class: u8,
@@ -101,8 +104,8 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// Returns the memory of the slots. The guards between them stay: the kernel keeps markers and protections when memory
-    /// goes. Without the class's lock.
+    /// Returns the memory of the slots. The guards between them stay: the kernel keeps markers and
+    /// protections when memory is returned. Without the class's lock.
     pub(super) fn drop_pages(&self, room: &Room) {
         for index in self.start..self.start + self.n {
             tls::salvage(self.chunk.stack_at(self.class, index, room).hi, room);
@@ -111,15 +114,16 @@ impl Run {
     }
 }
 
-/// What one step of the scavenger did, or leaves to its caller.
+/// The result of one step of the scavenger, or what it leaves to its caller.
 pub(super) enum Step {
-    /// Returned memory of this many stacks.
+    /// The memory of this many stacks was returned.
     Freed(usize),
-    /// Took these slots off the lists: the caller drops their pages without the lock, then says so (`Class::cooled`).
+    /// These slots were taken off the lists. The caller drops their pages without the lock, then
+    /// calls `Class::cooled`.
     Going(Run),
-    /// Gave up a chunk, which the caller unmaps without the lock.
+    /// A chunk was given up. The caller unmaps it without the lock.
     Retired(Chunk),
-    /// There is nothing to do.
+    /// There is no work.
     Done,
 }
 
@@ -128,7 +132,7 @@ pub(super) struct Class {
     pub(super) class: u8,
     /// What lies above each stack.
     room: Room,
-    /// Stacks promised to goroutines.
+    /// Reservations: stacks promised to goroutines.
     pub(super) reserved: usize,
     /// Stacks promised to caches.
     pub(super) slack: usize,
@@ -138,7 +142,7 @@ pub(super) struct Class {
     carved: usize,
     /// In the order of slot numbers.
     chunks: PageVec<Chunk>,
-    /// Their numbers in the order of addresses, for finding a stack's slot.
+    /// The chunks' numbers in the order of addresses, to find a stack's slot.
     by_address: PageVec<u32>,
     /// The chunk that the next slot is carved from, or one past the last.
     carving: usize,
@@ -185,7 +189,7 @@ impl Class {
         (YOUNG_BYTES / class_size(self.class)).min(YOUNG_MAX)
     }
 
-    /// Sets what is promised, after finding room for it; an error changes nothing.
+    /// Sets the promises, after finding room for them; an error changes nothing.
     pub(super) fn grow(
         &mut self,
         reserved: usize,
@@ -211,7 +215,8 @@ impl Class {
         while self.mapped < need {
             self.map_chunk(need - self.mapped)?;
         }
-        // The first guard of a class shows which kind works, here where an error can be told.
+        // The first guard of a class shows which kind works, here where the caller can still get an
+        // error.
         if need > 0 && self.carved == 0 {
             self.carve(1, guards)?;
         }
@@ -221,8 +226,8 @@ impl Class {
         Ok(())
     }
 
-    /// Unmaps the untouched ones of the chunks past the first `before`: what cannot serve a reservation
-    /// must not starve the rest of the program of addresses.
+    /// Unmaps the untouched chunks past the first `before`: addresses that cannot serve a
+    /// reservation must remain for the rest of the program.
     fn drop_unused_chunks(&mut self, before: usize) {
         while self.chunks.len() > before
             && self.chunks.as_slice().last().is_some_and(|c| c.carved == 0)
@@ -232,8 +237,8 @@ impl Class {
         }
     }
 
-    /// Maps one chunk: as many slots as there are already, or as are missing. Where that is refused a
-    /// smaller one has to do, down to what is missing.
+    /// Maps one chunk: as many slots as there are already, or as are missing. If that is refused,
+    /// it tries smaller ones, down to what is missing.
     fn map_chunk(&mut self, missing: usize) -> Result<(), Errno> {
         let stride = self.stride();
         let first = (FIRST_BYTES / stride).clamp(1, FIRST_SLOTS);
@@ -275,7 +280,7 @@ impl Class {
         self.by_address.as_slice().partition_point(begins_below)
     }
 
-    /// Forgets the last chunk, whose slots are in no list any more.
+    /// Forgets the last chunk; its slots are in no list any more.
     fn pop_chunk(&mut self) -> Option<Chunk> {
         let place = self.chunks_below(self.chunks.as_slice().last()?.base) - 1;
         self.by_address.as_mut_slice()[place..].rotate_left(1);
@@ -294,7 +299,8 @@ impl Class {
         let chunk = self.chunks.get_mut(self.carving).ok_or(FULL)?;
         let n = want.min(chunk.slots - chunk.carved).min(guards::BATCH_MAX);
         let start = chunk.base + chunk.carved * stride;
-        // SAFETY: D4, the slots lie in this chunk, past those ever handed out.
+        // SAFETY: D4, the slots lie in this chunk, past those ever handed out, so no code has used
+        // them.
         let done = unsafe { guards.install(start, stride, n) }?;
         chunk.carved += done.slots;
         chunk.protected += done.protected;
@@ -308,8 +314,8 @@ impl Class {
         Ok(())
     }
 
-    /// Guards slots because none is free: 1, 2, 4, … 64 as the demand goes on, so that a small program
-    /// pays little, and never more than are promised.
+    /// Guards slots because none is free: 1, 2, 4, … 64 as the demand continues. So a small program
+    /// pays little. It never guards more than are promised.
     fn carve_on_demand(&mut self, guards: &Guards) -> Result<(), Errno> {
         let promised = self.reserved + self.slack;
         let n = self.ramp.min(promised.saturating_sub(self.carved)).max(1);
@@ -346,7 +352,7 @@ impl Class {
         Ok(n)
     }
 
-    /// The search order: the stack given last, one that overflowed, one without memory.
+    /// The search order: the stack given last, a warm one, a cold one.
     #[inline]
     fn take_free(&mut self) -> Option<Stack> {
         match self.hot.pop() {
@@ -429,7 +435,7 @@ impl Class {
         }
     }
 
-    /// Whether the scavenger should come. A few stacks' lower pages alone do not call it.
+    /// Whether the scavenger should run. The lower pages of a few stacks alone are no reason.
     #[inline]
     pub(super) fn is_due(&self) -> bool {
         self.sets.count(Set::Warm) > 0
@@ -437,16 +443,18 @@ impl Class {
             || self.has_spare_chunk()
     }
 
-    /// Whether enough would remain without the last chunk: twice what is promised, and room for all that
-    /// may stay hot, so that bursts with pauses do not map and guard the same stacks again and again.
+    /// Whether enough would remain without the last chunk: twice what is promised, and room for all
+    /// that may stay hot. So bursts with pauses do not map and guard the same stacks again and
+    /// again.
     fn has_spare_chunk(&self) -> bool {
         let keep = (2 * (self.reserved + self.slack)).max(self.hot_max());
         let last = self.chunks.as_slice().last();
         last.is_some_and(|last| self.mapped - last.slots >= keep)
     }
 
-    /// One step of the scavenger, for at most `budget` stacks. `standing` are the FS that Ms of the runtime are on between two
-    /// goroutines: a free stack that has such a block keeps its memory.
+    /// One step of the scavenger, for at most `budget` stacks. `standing` are the thread pointers
+    /// that Ms of the runtime are on between two goroutines: a free stack with such a block keeps
+    /// its memory.
     pub(super) fn scavenge(
         &mut self,
         budget: usize,
@@ -464,7 +472,8 @@ impl Class {
         }
     }
 
-    /// Takes the warm neighbours from `start` on off the list, for their memory to go.
+    /// Takes the warm neighbours from `start` on off the list, so that their memory can be
+    /// returned.
     fn let_go(
         &mut self,
         start: usize,
@@ -475,15 +484,15 @@ impl Class {
         let end = (start + RUN_MAX.min(budget)).min(chunk.first + chunk.carved);
         let mut n = self.sets.run(Set::Warm, start..end);
         if self.room.is_own() {
-            for fs in standing.filter(|fs| chunk.addresses().contains(fs)) {
-                let index = chunk.first + (fs - chunk.base) / chunk.stride;
+            for tp in standing.filter(|tp| chunk.addresses().contains(tp)) {
+                let index = chunk.first + (tp - chunk.base) / chunk.stride;
                 if (start..start + n).contains(&index) {
                     n = index - start;
                 }
             }
         }
         if n == 0 {
-            return Step::Freed(1); // one look spent; the M that is still on its thread-locals leaves them soon
+            return Step::Freed(1); // one look spent; the M on its thread-locals leaves them soon
         }
         for index in start..start + n {
             self.sets.remove(Set::Warm, index);
@@ -497,7 +506,7 @@ impl Class {
         })
     }
 
-    /// The memory of the slots is gone: they are cold.
+    /// The memory of the slots has been returned: they are cold.
     pub(super) fn cooled(&mut self, run: &Run) {
         debug_assert!(self.is_any_going());
         for index in run.start..run.start + run.n {
@@ -506,53 +515,54 @@ impl Class {
         }
     }
 
-    /// Whether a scavenger has free stacks in its hands that are in no list.
+    /// Whether a scavenger holds free stacks that are in no list.
     pub(super) fn is_any_going(&self) -> bool {
         self.sets.count(Set::Going) > 0
     }
 
-    /// Visits the blocks of some slots from number `from` on; returns where to go on. Under the lock none of these loses its
-    /// memory.
+    /// Visits the blocks of some slots from number `from` on; returns where to continue. Under the
+    /// lock none of these loses its memory.
     pub(super) fn visit_blocks(&self, from: usize, f: &mut impl FnMut(usize)) -> Option<usize> {
         let end = (from + VISIT_MAX).min(self.carved);
         let is_bare =
             |index| self.sets.contains(Set::Cold, index) || self.sets.contains(Set::Going, index);
         for index in (from..end).filter(|index| !is_bare(*index)) {
             let stack = self.stack_at(self.chunk_of(index), index);
-            if let Some(fs) = tls::block_above(stack.hi, &self.room) {
-                f(fs);
+            if let Some(tp) = tls::block_above(stack.hi, &self.room) {
+                f(tp);
             }
         }
         (end < self.carved).then_some(end)
     }
 
-    /// A stack's memory is about to go: what its thread block owns outside is kept.
+    /// Keeps what the stack's thread block owns elsewhere, before the stack's memory is returned.
     fn salvage(&self, stack: &Stack) {
         tls::salvage(stack.hi, &self.room);
     }
 
-    /// Returns the lower pages of hot stacks, the longest unused first, and leaves the youngest alone.
+    /// Returns the lower pages of hot stacks, the longest unused first. Skips the youngest.
     fn trim(&mut self, budget: usize) -> usize {
         let old = self.hot.len() - self.young_max() - self.trimmed;
         let n = old.min(budget).min(TRIM_MAX);
         for stack in &self.hot.as_slice()[self.trimmed..self.trimmed + n] {
             let end = stack.end(&self.room) - self.kept();
-            // SAFETY: D4, the range lies in a free stack.
+            // SAFETY: D4, the range lies in a free stack, which the caller's lock keeps in the
+            // list.
             unsafe { sys::dont_need(at(stack.lo), end - stack.lo) };
         }
         self.trimmed += n;
         n
     }
 
-    /// Gives up the last chunk if nobody needs it and none of its stacks is in use: guards keep page
-    /// tables alive, half a KiB for each 256 KiB stack, and those go with the mapping only.
+    /// Gives up the last chunk if it is not needed and none of its stacks is in use. Guards keep
+    /// page tables alive, half a KiB for each 256 KiB stack; only unmapping frees those.
     fn retire(&mut self, mut standing: impl Iterator<Item = usize>) -> Option<Chunk> {
         if !self.has_spare_chunk() {
             return None;
         }
         let last = *self.chunks.as_slice().last()?;
         let addresses = last.addresses();
-        if self.room.is_own() && standing.any(|fs| addresses.contains(&fs)) {
+        if self.room.is_own() && standing.any(|tp| addresses.contains(&tp)) {
             return None;
         }
         let slots = last.first..last.first + last.carved;
@@ -578,8 +588,8 @@ impl Class {
         self.pop_chunk()
     }
 
-    /// Empties the class: unmaps the chunks without a stack in use, and leaves of the others the
-    /// addresses, and the memory of the stacks in use.
+    /// Empties the class. Unmaps the chunks without a stack in use. Of the other chunks the
+    /// addresses remain, and the memory of the stacks in use.
     pub(super) fn release(&mut self) {
         while let Some(stack) = self.hot.pop() {
             self.salvage(&stack);

@@ -1,9 +1,10 @@
-//! Guards below stacks: markers in the page table where the kernel has them, protected pages elsewhere.
+//! Guards below stacks: markers in the page table where the kernel has them, protected pages
+//! elsewhere.
 //!
-//! Which of the two is found out by trying. Kernels before 6.13 and locked memory refuse markers; from
-//! then on the arena protects pages, each stack costs two mappings, and the system's limit on those,
-//! `vm.max_map_count`, comes into sight at about 32,000 stacks. That is said once per process, with the
-//! name of the setting, when nine tenths are used up or a protection is refused (D4).
+//! The arena tries markers first. Kernels before 6.13 refuse them, and so does locked memory. After
+//! a refusal the arena protects pages, and each stack costs two mappings. The system's limit on
+//! mappings, `vm.max_map_count`, is then reached at about 32,000 stacks. When nine tenths are used
+//! up or a protection is refused, one message per process names the setting (D4).
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -15,13 +16,13 @@ use crate::sys::Errno;
 /// Guards installed with one system call.
 pub(super) const BATCH_MAX: usize = 64;
 
-/// What one protected guard adds: itself, and the stack above it that it splits off.
+/// Mappings that one protected guard adds: itself, and the stack above it that it splits off.
 const MAPPINGS_PER_GUARD: usize = 2;
 
-/// Linux's limit where it cannot be read.
+/// Linux's default limit, where the limit cannot be read.
 const LIMIT_DEFAULT: usize = 65_530;
 
-/// Mappings that the guards of all arenas cost: the limit is the process's.
+/// Mappings that the guards of all arenas cost: the limit counts for the process.
 static MAPPINGS: AtomicUsize = AtomicUsize::new(0);
 /// `vm.max_map_count`; 0 until it has been read.
 static LIMIT: AtomicUsize = AtomicUsize::new(0);
@@ -32,7 +33,7 @@ pub(super) struct Guards {
     mprotect: AtomicBool,
 }
 
-/// What `install` did.
+/// The result of `install`.
 pub(super) struct Installed {
     /// Slots guarded, from the first on.
     pub(super) slots: usize,
@@ -48,18 +49,18 @@ impl Guards {
     }
 
     pub(super) fn kind(&self) -> Guard {
-        // ORDER: Relaxed; the flag says how the next guard is made and publishes nothing.
+        // ORDER: Relaxed; the flag decides how the next guard is made and publishes nothing.
         match self.mprotect.load(Relaxed) {
             false => Guard::Lightweight,
             true => Guard::Mprotect,
         }
     }
 
-    /// Guards the first bytes of `n` slots, at most `BATCH_MAX`, from `first` on. An error means that
-    /// not even one could be guarded.
+    /// Guards the first bytes of `n` slots, at most `BATCH_MAX`, from `first` on. An error means
+    /// that not even one could be guarded.
     ///
     /// # Safety
-    /// The slots lie in a chunk of ours and nobody has used them yet.
+    /// The slots lie in a chunk of ours and no code has used them yet.
     pub(super) unsafe fn install(
         &self,
         first: usize,
@@ -72,7 +73,8 @@ impl Guards {
             for (i, range) in ranges[..n].iter_mut().enumerate() {
                 *range = (first + i * stride, GUARD);
             }
-            // SAFETY: D4, the ranges are guards of slots that the caller owns.
+            // SAFETY: D4, the ranges are guards of unused slots in a chunk of ours (the contract of
+            // `install`).
             if unsafe { sys::guard_install_batch(&ranges[..n]) }.is_ok() {
                 return Ok(Installed {
                     slots: n,
@@ -85,7 +87,7 @@ impl Guards {
             protected: 0,
         };
         while done.slots < n {
-            // SAFETY: passed on.
+            // SAFETY: D4, the next of the caller's unused slots.
             match unsafe { self.install_one(first + done.slots * stride) } {
                 Ok(kind) => {
                     done.slots += 1;
@@ -99,19 +101,20 @@ impl Guards {
     }
 
     /// # Safety
-    /// As for `install`.
+    /// `address` is the start of a slot of ours that no code has used yet.
     unsafe fn install_one(&self, address: usize) -> Result<Guard, Errno> {
         if self.kind() == Guard::Lightweight {
-            // SAFETY: D4, the range is the guard of a slot that the caller owns.
+            // SAFETY: D4, the range is the guard of an unused slot of ours.
             match unsafe { sys::guard_install(at(address), GUARD) } {
                 Ok(()) => return Ok(Guard::Lightweight),
-                // No page for a page table just now: this one guard is protected instead.
+                // The kernel has no page for a page table just now: this one guard is protected
+                // instead.
                 Err(Errno(libc::ENOMEM | libc::EAGAIN | libc::EINTR)) => {}
                 // ORDER: Relaxed; see `kind`.
                 Err(_) => self.mprotect.store(true, Relaxed),
             }
         }
-        // SAFETY: as above.
+        // SAFETY: D4, the range is the guard of an unused slot of ours.
         let protected = unsafe { sys::protect_none(at(address), GUARD) };
         count_mappings(protected.is_err());
         protected.map(|()| Guard::Mprotect)
@@ -124,14 +127,14 @@ pub(super) fn forget_mappings(protected: usize) {
     MAPPINGS.fetch_sub(protected * MAPPINGS_PER_GUARD, Relaxed);
 }
 
-/// Counts one more protected guard, or one that was refused, and warns once when the limit is near.
+/// Counts one more protected guard, or a refused one, and warns once when the limit is near.
 fn count_mappings(refused: bool) {
     let new = if refused { 0 } else { MAPPINGS_PER_GUARD };
     // ORDER: Relaxed; see `forget_mappings`.
     let mappings = MAPPINGS.fetch_add(new, Relaxed) + new;
     let limit = mapping_limit();
     let is_near = refused || is_near(mappings, limit);
-    // ORDER: Relaxed; whoever changes the flag prints, nothing else depends on it.
+    // ORDER: Relaxed; the thread that changes the flag prints, nothing else depends on it.
     if is_near && !WARNED.load(Relaxed) && !WARNED.swap(true, Relaxed) {
         sys::eprint_raw(format_args!(
             "gosched: goroutine stacks use {mappings} memory mappings and this process may have {limit}. \
@@ -146,8 +149,8 @@ fn is_near(mappings: usize, limit: usize) -> bool {
     mappings >= limit - limit / 10
 }
 
-/// The limit on mappings if the guards of this process have used it up, so that a stack that was
-/// refused was refused for that.
+/// The limit on mappings, if the guards of this process have used it up. A stack was then refused
+/// because of the limit.
 pub(super) fn exhausted_limit() -> Option<usize> {
     // ORDER: Relaxed; see `forget_mappings`.
     let mappings = MAPPINGS.load(Relaxed);
@@ -156,7 +159,7 @@ pub(super) fn exhausted_limit() -> Option<usize> {
 
 /// `vm.max_map_count`, read once.
 fn mapping_limit() -> usize {
-    // ORDER: Relaxed; whoever comes first reads the file, several get the same number.
+    // ORDER: Relaxed; the first thread reads the file; if several do, they get the same number.
     match LIMIT.load(Relaxed) {
         0 => {
             let limit = read_mapping_limit().unwrap_or(LIMIT_DEFAULT).max(1);
@@ -171,8 +174,8 @@ fn read_mapping_limit() -> Option<usize> {
     let path = c"/proc/sys/vm/max_map_count".as_ptr() as usize;
     let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
     let mut text = [0u8; 24];
-    // SAFETY: D9, bare calls: the path is a C string, the buffer is this frame's and as long as said,
-    // and the descriptor is closed by the one who opened it.
+    // SAFETY: D9, bare calls. The path is a C string, the buffer is this frame's with its true
+    // length, and this function closes the descriptor that it opened.
     let len = unsafe {
         let fd = sys::syscall4(libc::SYS_openat, libc::AT_FDCWD as usize, path, flags, 0);
         let fd = sys::check(fd).ok()?;

@@ -1,8 +1,9 @@
-//! Where goroutines' stacks come from: one arena per runtime, size classes, nothing ever moved.
+//! Where goroutines' stacks come from: one arena per runtime, size classes, no stack ever moved.
 //!
-//! Words. A *slot* is one guarded stack; a *class* is all slots of one size; a *chunk* is one mapping
-//! full of slots. A slot is *carved* when its guard is in place. A *reservation* is the promise that one
-//! more slot can be taken; *slack* is the same promise for stacks that lie in caches outside the arena.
+//! Words. A *slot* is one guarded stack; a *class* is all slots of one size; a *chunk* is one
+//! mapping full of slots. A slot is *carved* when its guard is in place. A *reservation* is the
+//! promise that one more slot can be taken; *slack* is the same promise for stacks in caches
+//! outside the arena.
 //!
 //! ```text
 //!  chunk   slot 0                slot 1                slot 2 …
@@ -12,12 +13,14 @@
 //!            16 KiB lo      hi
 //! ```
 //!
-//! Above `hi` lies the goroutine's thread block, if goroutines have their own thread-locals (see `tls`).
+//! Above `hi` lies the goroutine's thread block, if goroutines have their own thread-locals (see
+//! `tls`).
 //!
-//! The stride is guard + size + one page, and an even number of pages for the thread block: an odd number of pages for
-//! every class, so the tops of consecutive slots visit all 16 page offsets within 64 KiB before one repeats, and the
-//! caches and TLBs that index by low address bits see a thousand stacks as a thousand places (D4). The extra page
-//! is the slot's top page and pays for the colour: the usable part is never smaller than the class's size.
+//! The stride is guard + size + one page, and an even number of pages for the thread block. That is
+//! an odd number of pages for every class, so the tops of consecutive slots visit all 16 page
+//! offsets within 64 KiB before one repeats. Caches and TLBs that index by low address bits see a
+//! thousand stacks as a thousand places (D4). The extra page is the slot's top page and pays for
+//! the colour: the usable part is never smaller than the class's size.
 //!
 //! A slot's life:
 //!
@@ -28,14 +31,15 @@
 //!                    └ its pages are the kernel's; hot and warm ones still hold theirs
 //! ```
 //!
-//! *Hot* is a short LIFO, the last given is the next taken. *Warm* is what overflowed it, kept as bits in
-//! the order of addresses, so that the scavenger returns neighbours with one system call. No link or mark
-//! ever lies in a stack's own memory: a cold stack stays untouched.
+//! *Hot* is a short LIFO: the last stack given is the next taken. *Warm* stacks have overflowed it.
+//! They are kept as bits in the order of addresses, so that the scavenger returns neighbours with
+//! one system call. No link or mark ever lies in a stack's own memory: a cold stack stays
+//! untouched.
 //!
-//! Protocol. `mapped >= reserved + slack` holds whenever no lock is held. Whoever takes a stack holds a
-//! reservation or fills a cache that slack covers, so a take finds a slot without a way to fail: address
-//! space was found in `reserve`, where an error can still be told to the one who spawns (D3). Where
-//! guards cost mappings and can run out (the mprotect fallback), `reserve` carves too.
+//! Protocol. `mapped >= reserved + slack` holds whenever no lock is held. A caller that takes a
+//! stack holds a reservation, or fills a cache that slack covers. So a take always finds a slot and
+//! cannot fail. Address space was found in `reserve`, where the spawner can still get an error
+//! (D3). Where guards cost mappings and can run out (the mprotect fallback), `reserve` carves too.
 
 mod class;
 mod guards;
@@ -48,9 +52,10 @@ use std::ptr;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
+use crate::arch::RED_ZONE;
 use crate::base::fatal;
 use crate::base::lock::{Held, Lock, Rank};
-use crate::sched::park::enter;
+use crate::base::this_m;
 use crate::stack::class::{Class, Step};
 use crate::stack::guards::Guards;
 use crate::sys;
@@ -62,12 +67,10 @@ pub(crate) const CLASSES: usize = 17;
 
 const PAGE: usize = sys::page_size();
 const SIZE_MIN: usize = 16 << 10;
-/// Untouchable bytes below a stack. C code has no probes and may skip a page or three.
+/// Bytes below a stack that no code may touch. C code has no probes and may skip up to three pages.
 const GUARD: usize = 16 << 10;
 const LINE: usize = 64;
 const COLOURS: u32 = 32;
-/// What the x86-64 ABI lets code use below its stack pointer.
-const RED_ZONE: usize = 128;
 
 /// The class of the smallest stack with at least `size` bytes; `None` for 0 and above 1 GiB.
 pub(crate) const fn class_for(size: usize) -> Option<u8> {
@@ -89,7 +92,7 @@ const fn stride(class: u8, room: &Room) -> usize {
     GUARD + class_size(class) + PAGE + (room.total + slack).next_multiple_of(2 * PAGE)
 }
 
-/// What to do about a stack that was refused, in words for the user.
+/// Advice to the user about a stack that was refused.
 pub(crate) fn advice() -> String {
     match guards::exhausted_limit() {
         Some(limit) => format!(
@@ -100,27 +103,30 @@ pub(crate) fn advice() -> String {
     }
 }
 
-/// One stack, borrowed by a goroutine or kept by a cache: `[lo, hi)` is usable, the guard lies below.
+/// One stack, borrowed by a goroutine or kept by a cache: `[lo, hi)` is usable, the guard lies
+/// below.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Stack {
     /// The lowest usable address, a page boundary.
     pub(crate) lo: usize,
-    /// The coloured top: one past the highest usable byte, 16-byte aligned. The thread block begins here.
+    /// The coloured top: one past the highest usable byte, 16-byte aligned. The thread block begins
+    /// here.
     pub(crate) hi: usize,
     /// The size class.
     pub(crate) class: u8,
 }
 
 impl Stack {
-    /// The stack in the slot at `base`. Page offsets repeat every 16 slots; the colour steps through all
-    /// 32 lines at each of them, so 512 slots in a row have their tops in 512 different places.
+    /// The stack in the slot at `base`. Page offsets repeat every 16 slots; the colour steps
+    /// through all 32 lines at each of them, so 512 slots in a row have their tops in 512 different
+    /// places.
     fn in_slot(class: u8, index: u32, base: usize, room: &Room) -> Stack {
         let colour = (13 * (index % COLOURS) + 11 * (index / 16 % COLOURS)) % COLOURS;
         let top = base + stride(class, room) - colour as usize * LINE;
-        let fs = (top - (room.total - room.above)) & !(room.align - 1);
+        let tp = (top - (room.total - room.above)) & !(room.align - 1);
         Stack {
             lo: base + GUARD,
-            hi: fs - room.above,
+            hi: tp - room.above,
             class,
         }
     }
@@ -130,13 +136,13 @@ impl Stack {
         Stack { lo, hi, class }
     }
 
-    /// Whether the stack pointer `sp` is this stack's; `hi` is that of an empty stack.
+    /// Whether the stack pointer `sp` lies in this stack; `hi` is that of an empty stack.
     #[inline]
     pub(crate) const fn contains(&self, sp: usize) -> bool {
         self.lo <= sp && sp <= self.hi
     }
 
-    /// The page boundary at or above all that is in use: where the slot ends.
+    /// The page boundary at or above all bytes in use: the end of the slot.
     fn end(&self, room: &Room) -> usize {
         (self.hi + room.total).next_multiple_of(PAGE)
     }
@@ -145,9 +151,9 @@ impl Stack {
 /// How stacks are guarded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Guard {
-    /// Markers in the page table: no mapping of their own.
+    /// Markers in the page table, without mappings of their own.
     Lightweight,
-    /// Protected pages: two mappings per stack.
+    /// Protected pages, two mappings per stack.
     Mprotect,
 }
 
@@ -164,7 +170,7 @@ pub(crate) struct ArenaStats {
     pub(crate) free_cold: usize,
     /// Address space.
     pub(crate) mapped_bytes: usize,
-    /// How they are guarded.
+    /// How the stacks are guarded.
     pub(crate) guard: Guard,
 }
 
@@ -174,12 +180,13 @@ pub(crate) struct Arena {
     guards: Guards,
     /// What lies above each stack.
     room: Room,
-    /// Bit k: class k has work for the scavenger. Written under that class's lock, read without.
+    /// Bit k: class k has work for the scavenger. Written under that class's lock, read without it.
     due: AtomicU32,
 }
 
 impl Arena {
-    /// An arena without any stack; `force_mprotect` makes it behave as on an old kernel. Each stack has `room` above.
+    /// An arena without any stack; `force_mprotect` makes it behave as on an old kernel. Each stack
+    /// has `room` above it.
     pub(crate) fn new(force_mprotect: bool, room: Room) -> Arena {
         Arena {
             classes: std::array::from_fn(|k| Lock::new(Rank::Stacks, Class::new(k as u8, room))),
@@ -193,8 +200,8 @@ impl Arena {
         self.classes[class as usize].lock()
     }
 
-    /// Promises `n` more stacks of a class: later takes find them without fail. Costs address space
-    /// only, and guards too where those can run out. After an error nothing is promised.
+    /// Promises `n` more stacks of a class: later takes cannot fail. Costs only address space, and
+    /// guards where those can run out. After an error nothing is promised.
     pub(crate) fn reserve(&self, class: u8, n: usize) -> Result<(), Errno> {
         let mut class = self.class(class);
         let reserved = class.reserved.checked_add(n).ok_or(class::FULL)?;
@@ -202,7 +209,7 @@ impl Arena {
         class.grow(reserved, slack, &self.guards)
     }
 
-    /// Gives `n` promises back.
+    /// Takes back `n` promises.
     pub(crate) fn unreserve(&self, class: u8, n: usize) {
         let mut class = self.class(class);
         debug_assert!(n <= class.reserved, "more promises returned than made");
@@ -210,7 +217,8 @@ impl Arena {
         self.note_due(&class);
     }
 
-    /// Sets how many stacks of a class may lie in caches outside the arena, besides the reserved ones.
+    /// Sets how many stacks of a class may lie in caches outside the arena, besides the reserved
+    /// ones.
     pub(crate) fn set_slack(&self, class: u8, n: usize) -> Result<(), Errno> {
         let mut class = self.class(class);
         let reserved = class.reserved;
@@ -223,13 +231,14 @@ impl Arena {
         self.class(class).slack
     }
 
-    /// Takes the stack given last, else one that still has memory, else a cold one. Never fails for the
-    /// holder of a reservation.
+    /// Takes the stack given last, else one that still has memory, else a cold one. Never fails for
+    /// the holder of a reservation.
     pub(crate) fn take(&self, class: u8) -> Stack {
         self.take_promised(class, |class| class.take(&self.guards))
     }
 
-    /// Takes what is promised. It may be in the hands of a scavenger, which brings it back within milliseconds.
+    /// Takes a promised stack. A scavenger may hold it at the moment, and returns it within
+    /// milliseconds.
     #[inline]
     fn take_promised<T>(
         &self,
@@ -248,9 +257,9 @@ impl Arena {
         }
     }
 
-    /// Fills `out` from the front for a cache and returns how many it wrote: whatever free stacks there
-    /// are, at least one. The caller's caches hold no more than the slack when it returns, apart from
-    /// the one stack that a reservation covers.
+    /// Fills `out` from the front for a cache and returns how many it wrote: the free stacks there
+    /// are, at least one. When it returns, the caller's caches hold no more than the slack, apart
+    /// from the one stack that a reservation covers.
     pub(crate) fn take_batch(&self, class: u8, out: &mut [Stack]) -> usize {
         if out.is_empty() {
             return 0;
@@ -258,12 +267,12 @@ impl Arena {
         self.take_promised(class, |class| class.take_batch(out, &self.guards))
     }
 
-    /// Takes a stack back. Its memory stays with it for the next user.
+    /// Takes a stack back. It keeps its memory for the next user.
     pub(crate) fn give(&self, stack: Stack) {
         self.give_batch(&[stack]);
     }
 
-    /// Takes stacks back; the last one is the first to be reused.
+    /// Takes stacks back; the last one is reused first.
     pub(crate) fn give_batch(&self, stacks: &[Stack]) {
         for run in stacks.chunk_by(|a, b| a.class == b.class) {
             let mut class = self.class(run[0].class);
@@ -272,16 +281,18 @@ impl Arena {
         }
     }
 
-    /// Whether `scavenge` would find something to do. A hint, read without a lock.
+    /// Whether `scavenge` would find work. A hint, read without a lock.
     pub(crate) fn scavenge_due(&self) -> bool {
-        // ORDER: Relaxed; the mask decides only when work is done. The work itself is found under the lock.
+        // ORDER: Relaxed; the mask decides only when work is done. The work itself is found under
+        // the lock.
         self.due.load(Relaxed) != 0
     }
 
-    /// Background work: returns the memory of at most about `budget` free stacks, those above the
-    /// high-water mark first, then the lower pages of those kept, then whole chunks that nobody needs.
-    /// Returns whether more remains. `standing` are the FS that Ms of the runtime are on (`tls::standing`). No lock is held while
-    /// memory goes, but for the lower pages of some stacks that are kept.
+    /// Background work: returns the memory of at most about `budget` free stacks. Stacks above the
+    /// high-water mark come first, then the lower pages of stacks that are kept, then whole chunks
+    /// that are not needed. Returns whether more remains. `standing` are the thread pointers that
+    /// Ms of the runtime are on (`thread_locals::standing`). No lock is held while memory is
+    /// returned, except for the lower pages of some stacks that are kept.
     pub(crate) fn scavenge<I: Iterator<Item = usize>>(
         &self,
         budget: usize,
@@ -307,7 +318,8 @@ impl Arena {
                         chunk.unmap();
                     }
                     Step::Done => {
-                        // ORDER: Relaxed; the class's lock, held here, orders it against `note_due`.
+                        // ORDER: Relaxed; the class's lock, held here, orders it against
+                        // `note_due`.
                         self.due.fetch_and(!(1 << k), Relaxed);
                         break;
                     }
@@ -319,36 +331,39 @@ impl Arena {
 
     fn note_due(&self, class: &Class) {
         let bit = 1 << class.class;
-        // ORDER: Relaxed; the class's lock, held here, orders it against the clearing in `scavenge`.
+        // ORDER: Relaxed; the class's lock, held here, orders it against the clearing in
+        // `scavenge`.
         if class.is_due() && self.due.load(Relaxed) & bit == 0 {
             self.due.fetch_or(bit, Relaxed);
         }
     }
 
-    /// Returns the memory of a suspended goroutine's stack that lies wholly below `sp`, keeping the red
-    /// zone and a page for its next calls.
+    /// Returns the memory of a suspended goroutine's stack that lies wholly below `sp`. Keeps the
+    /// red zone and a page for its next calls.
     ///
-    /// A goroutine that has gone to a stack of its own (`stacker`, a coroutine) is suspended with
-    /// an `sp` outside its slot. Where its frames in the slot end is then unknown, so the slot
-    /// keeps all its memory.
+    /// A goroutine that has switched to a stack of its own (`stacker`, a coroutine) is suspended
+    /// with an `sp` outside its slot. The end of its frames in the slot is then unknown, so the
+    /// slot keeps all its memory.
     ///
     /// # Safety
-    /// The stack is out of the arena, nothing runs on it until this returns (G0, CopyStack), and `sp` is
-    /// the stack pointer it was suspended with.
+    /// The stack is out of the arena, nothing runs on it until this returns (G0, CopyStack), and
+    /// `sp` is the stack pointer it was suspended with.
     pub(crate) unsafe fn shrink_below(stack: Stack, sp: usize) {
         if !stack.contains(sp) {
             return;
         }
         let end = sp.saturating_sub(RED_ZONE + PAGE) & !(PAGE - 1);
         if end > stack.lo {
-            // SAFETY: D4, the range lies in a slot of ours, below all that its suspended user can reach.
+            // SAFETY: D4, the range lies in a slot of ours, below every byte that its suspended
+            // user can reach.
             unsafe { sys::dont_need(at(stack.lo), end - stack.lo) };
         }
     }
 
-    /// Calls `f` with the FS of every thread block that has memory. A block that is made meanwhile may be missed.
+    /// Calls `f` with the thread pointer of every thread block that has memory. It may miss a block
+    /// that is made meanwhile.
     pub(crate) fn for_each_block(&self, mut f: impl FnMut(usize)) {
-        let _rt = enter();
+        let _inside = this_m::enter();
         for class in &self.classes {
             let mut from = 0;
             while let Some(next) = class.lock().visit_blocks(from, &mut f) {
@@ -357,7 +372,7 @@ impl Arena {
         }
     }
 
-    /// Counts what there is.
+    /// Counts the stacks.
     pub(crate) fn stats(&self) -> ArenaStats {
         let mut stats = ArenaStats {
             reserved: 0,
@@ -373,18 +388,18 @@ impl Arena {
         stats
     }
 
-    /// Unmaps every chunk none of whose stacks is in use; in the others the free stacks lose their
-    /// memory and the mapping is leaked, for something may point into those in use (D2). The arena is
-    /// empty afterwards, and stacks that were leaked must not be given back.
+    /// Unmaps every chunk without a stack in use. In the other chunks the free stacks lose their
+    /// memory and the mapping is leaked: pointers into the stacks in use may remain (D2). The arena
+    /// is empty afterwards, and leaked stacks must not be given back.
     pub(crate) fn release(&mut self) {
-        let _rt = enter();
+        let _inside = this_m::enter();
         for class in &mut self.classes {
             class.get_mut().release();
         }
         *self.due.get_mut() = 0;
     }
 
-    /// The addresses `[from, to)` whose touch means that this stack has overflowed.
+    /// The addresses `[from, to)`: a touch there means that this stack has overflowed.
     pub(crate) fn guard_range(stack: &Stack) -> (usize, usize) {
         (stack.lo - GUARD, stack.lo)
     }
@@ -396,8 +411,9 @@ impl Drop for Arena {
     }
 }
 
-/// A promise that could not be kept: the accounting is wrong, or guards became impossible between
-/// `reserve` and now. A stack without a guard would turn an overflow into silent corruption.
+/// Ends the process because a promise could not be kept: the accounting is wrong, or guards became
+/// impossible since `reserve`. A stack without a guard would turn an overflow into silent
+/// corruption.
 #[cold]
 #[inline(never)]
 fn no_stack(class: u8, errno: Errno) -> ! {

@@ -1,8 +1,9 @@
-//! Which free slots are warm, going and cold: three sets of slot numbers, in the order of addresses.
+//! Which free slots are warm, going and cold: three sets of slot numbers, in the order of
+//! addresses.
 //!
-//! Each set is a bitmap with a summary, one bit per 64 slots, so that the lowest member of a million is
-//! found in about a hundred nanoseconds and runs of neighbours are read off whole words. Three bits a
-//! slot is all that the arena keeps per stack: a million of them cost 375 KiB.
+//! Each set is a bitmap with a summary, one bit per 64 slots. So the lowest member of a million is
+//! found in about a hundred nanoseconds, and runs of neighbours are read off whole words. The arena
+//! keeps three bits per stack: a million stacks cost 375 KiB.
 
 use std::ops::Range;
 
@@ -17,13 +18,13 @@ pub(super) enum Set {
     Warm,
     /// Free, without memory.
     Cold,
-    /// Free, and a scavenger is returning the memory, without the lock: in no other list.
+    /// Free, and a scavenger is returning the memory, without the lock. In no other list.
     Going,
 }
 
 const SETS: usize = 3;
 
-/// One word of each set, side by side: moving a slot between them touches one cache line.
+/// One word of each set, side by side: a slot that moves between sets touches one cache line.
 type Words = [u64; SETS];
 
 /// The three sets. A slot number must lie below the room made for it.
@@ -87,7 +88,7 @@ impl Sets {
         self.counts[k] -= 1;
     }
 
-    /// Removes what is a member of the numbers, a word at a time.
+    /// Removes all members within the range, a word at a time.
     pub(super) fn remove_all(&mut self, set: Set, within: Range<usize>) {
         let (mut slot, k) = (within.start, set as usize);
         while slot < within.end {
@@ -116,14 +117,15 @@ impl Sets {
         Some(group * BITS + self.word(set, group).trailing_zeros() as usize)
     }
 
-    /// How many of the numbers from `within.start` on are members without a gap; at most the whole range.
+    /// How many of the numbers from `within.start` on are members without a gap; at most the whole
+    /// range.
     pub(super) fn run(&self, set: Set, within: Range<usize>) -> usize {
         let mut slot = within.start;
         while slot < within.end {
             let word = self.word(set, slot / BITS);
             let run = (word >> (slot % BITS)).trailing_ones() as usize;
             slot += run;
-            // The shift brought zeros in from above: only a run up to the word's end may go on.
+            // The shift brought zeros in from above: only a run up to the word's end may continue.
             if run == 0 || !slot.is_multiple_of(BITS) {
                 break;
             }

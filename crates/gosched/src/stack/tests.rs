@@ -1,6 +1,8 @@
-//! The arena against a model, against the kernel (guards, limits, resident memory) and across threads.
+//! The arena against a model, against the kernel (guards, limits, resident memory) and across
+//! threads.
 //!
-//! What changes or ends a process runs in a forked child, which only uses the arena and exits.
+//! A test that changes or ends a process runs in a forked child, which only uses the arena and
+//! exits.
 
 mod model;
 
@@ -14,7 +16,7 @@ use crate::tls::Room;
 /// 256 KiB.
 const USUAL: u8 = 4;
 
-/// Runs `f` in a forked child; returns the signal that ended it, or 0 when all went well.
+/// Runs `f` in a forked child; returns the signal that ended it, or 0 if it succeeded.
 fn in_child(f: impl FnOnce()) -> i32 {
     // SAFETY: the child has this one thread, runs `f` and leaves without returning to the test.
     unsafe {
@@ -44,7 +46,7 @@ fn write(address: usize, value: u64) {
 }
 
 fn read(address: usize) -> u64 {
-    // SAFETY: as above.
+    // SAFETY: tests read stacks they have taken, or guards in order to die.
     unsafe { at(address).cast::<u64>().read_volatile() }
 }
 
@@ -60,7 +62,7 @@ fn is_intact(stack: &Stack) -> bool {
     read(stack.hi - 8) == stack.lo as u64
 }
 
-/// How a child ends that grows one word out of a stack.
+/// The signal that ends a child which writes one word below a stack.
 fn overflow(stack: &Stack) -> i32 {
     in_child(|| write(stack.lo - 8, 1))
 }
@@ -305,7 +307,7 @@ fn locked_memory_falls_back_to_protection() {
         let arena = arena_with(USUAL, 20);
         let first = arena.take(USUAL);
         let next = first.end(&Room::SHARED);
-        // SAFETY: the second slot of the chunk: reserved address space that nobody uses yet.
+        // SAFETY: the second slot of the chunk: reserved address space that no code uses yet.
         assert_eq!(unsafe { libc::mlock(at(next).cast(), GUARD) }, 0);
         let before = arena.stats().guard;
         let stacks = take_many(&arena, USUAL, 19);
@@ -354,7 +356,7 @@ fn running_out_of_mappings_is_an_error_of_reserve_that_names_the_setting() {
         let guarded = stats.free_cold * stride(0, &Room::SHARED);
         assert!(stats.mapped_bytes - guarded < 2 << 30, "{stats:?}");
         check(&arena);
-        // What the failed call guarded serves the next one, and every promise is kept.
+        // The guards that the failed call made serve the next one, and every promise is kept.
         arena.reserve(0, 20_000).expect("these exist already");
         take_many(&arena, 0, 21_000);
         check(&arena);
@@ -465,7 +467,7 @@ fn scavenging_returns_the_memory() {
         let mut stacks = take_many(&arena, USUAL, n);
         touch(&stacks);
         assert!(statm(1) >= before + n * PAGE);
-        // Given back in no order at all.
+        // Given back in random order.
         let mut seed = 1;
         for i in (1..n).rev() {
             stacks.swap(i, random(&mut seed) % (i + 1));
@@ -498,7 +500,7 @@ fn deep_stacks_are_trimmed_though_they_are_kept() {
             assert_eq!(arena.stats().free_hot, n);
             let kept = statm(1).saturating_sub(before);
             assert!(kept < (20 << 20), "class {class} keeps {} MiB", kept >> 20);
-            // What was trimmed and not used again is not trimmed again.
+            // A stack that was trimmed and not used again is not trimmed again.
             assert!(!arena.scavenge_due());
             let again = arena.take(class);
             assert_eq!(again, stacks[n - 1]);
@@ -549,7 +551,7 @@ fn shrinking_keeps_what_lies_above_the_stack_pointer() {
         let lost = (stack.lo..kept & !(PAGE - 1)).step_by(8);
         assert!(lost.into_iter().all(|address| read(address) == 0));
     }
-    // SAFETY: as above; so near the bottom nothing is left to return.
+    // SAFETY: nothing runs on this stack; so near the bottom nothing is left to return.
     unsafe { Arena::shrink_below(stack, stack.lo) };
     arena.give(stack);
 }
@@ -571,7 +573,7 @@ fn release_leaks_what_is_in_use_and_nothing_else() {
             assert_eq!(arena.stats().mapped_bytes, 0);
             assert!(leaked.iter().all(|stack| is_intact(stack)));
             assert_eq!(overflow(leaked[0]), libc::SIGSEGV);
-            // What the test itself touches is allowed for; the stacks touched 80 MiB.
+            // The bound allows for what the test itself touches; the stacks touched 80 MiB.
             assert!(statm(1) < resident + (8 << 20) + leaked.len() * 2 * PAGE);
             if leaked.len() == 1 {
                 assert!(statm(0) < addresses + (1 << 30) + (64 << 20));
@@ -632,7 +634,7 @@ fn nothing_remains_when_nothing_is_in_use() {
     assert_eq!(died, 0);
 }
 
-/// A stack that is promised may be just losing its memory: whoever takes it waits for that.
+/// A promised stack may be losing its memory at the moment: the taker waits for that.
 #[test]
 fn a_promise_is_kept_while_a_scavenger_is_at_work() {
     /// 8 MiB: few of them are kept with their memory.
@@ -643,7 +645,7 @@ fn a_promise_is_kept_while_a_scavenger_is_at_work() {
     let stacks: Vec<Stack> = (0..all).map(|_| arena.take(LARGE)).collect();
     touch(&stacks);
     arena.give_batch(&stacks);
-    // One run of the scavenger, stopped while its memory goes.
+    // One run of the scavenger, stopped while its memory is returned.
     let run = loop {
         let step = arena.class(LARGE).scavenge(all, std::iter::empty());
         match step {

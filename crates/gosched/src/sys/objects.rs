@@ -16,8 +16,6 @@
 //! also renewed before each dump. A helper thread renews it, and the dump waits for that thread for
 //! at most [`PATIENCE`]. Copies are never freed: an unwinder may be using one.
 
-#[cfg(not(any(target_feature = "crt-static", gosched_asan)))]
-use std::arch::global_asm;
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::mem::{offset_of, transmute};
 use std::ptr;
@@ -94,16 +92,7 @@ fn is_served() -> bool {
 
 // Weak, so that a program may define its own.
 #[cfg(not(any(target_feature = "crt-static", gosched_asan)))]
-global_asm!(
-    ".pushsection .text.gosched_objects,\"ax\",@progbits",
-    ".weak dl_iterate_phdr",
-    ".type dl_iterate_phdr, @function",
-    "dl_iterate_phdr:",
-    "jmp {iterate}",
-    ".size dl_iterate_phdr, . - dl_iterate_phdr",
-    ".popsection",
-    iterate = sym iterate,
-);
+crate::arch::export_weak!("dl_iterate_phdr", ".weak", iterate);
 
 /// # Safety
 /// As for `dl_iterate_phdr`.

@@ -34,15 +34,14 @@ use std::task::{Context, Poll};
 use super::ending::{self, own_home};
 use super::scope::ScopeData;
 use super::{Exited, Result, Thread, exited};
-use crate::sched::Sched;
 use crate::sched::handle::{Fate, Inner, InnerVtable};
 use crate::sched::model::current::assert_user_context;
 use crate::sched::model::current::{current_g, current_m};
 use crate::sched::model::g::{Task, WaitReason};
 use crate::sched::spawn::Spawn;
 use crate::sched::wait::{Awaiter, SlotKind, WaitSlot, Waking, enter_to_wake};
+use crate::sched::{Sched, thread_locals};
 use crate::stack::class_for;
-use crate::tls;
 
 static JOIN: SlotKind = SlotKind::new(WaitReason::Join);
 
@@ -125,7 +124,7 @@ impl<T> Packet<T> {
                 scope.note_panic();
             }
         }
-        tls::end();
+        thread_locals::end();
         let awaiter = {
             let _rt = enter_to_wake();
             let awaiter = packet.slot.complete_awaited(&packet.waking);
@@ -135,7 +134,7 @@ impl<T> Packet<T> {
         if let Some(awaiter) = awaiter {
             at_the_edge(|| awaiter.wake());
             at_the_edge(|| drop((packet.waking.take(), awaiter)));
-            tls::end();
+            thread_locals::end();
         }
     }
 
@@ -544,7 +543,7 @@ pub(crate) fn finish_report(result: std::result::Result<(), Box<dyn Any + Send>>
         report_panic();
     }
     at_the_edge(|| drop(result));
-    tls::end();
+    thread_locals::end();
     super::release_inner();
 }
 

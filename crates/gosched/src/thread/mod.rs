@@ -284,6 +284,6 @@ pub(crate) fn release_inner() {
         // SAFETY: `take_inner` has given the goroutine's reference to this function. The
         // goroutine's thread-locals are destroyed, and the allocator may use some. So the last
         // reference is freed with the thread-locals of the thread.
-        unsafe { Inner::release_with(inner, |free| crate::tls::on_thread(free)) };
+        unsafe { Inner::release_with(inner, |free| crate::sched::thread_locals::on_thread(free)) };
     }
 }

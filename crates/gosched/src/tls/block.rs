@@ -5,23 +5,23 @@ use std::ptr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, SeqCst};
 use std::sync::atomic::{AtomicU32, fence};
 
+use crate::arch::block::DTV;
 use crate::base::fatal;
-use crate::sched::model::ptr::Mp;
-use crate::sched::park::{enter_m, left_switch};
 use crate::tls::bounds;
-use crate::tls::dtv::{Dtv, Owned, SpareState};
-use crate::tls::glibc::{DTV, KEY_BLOCKS, KEYS_PER_BLOCK, Key, KeyData};
+use crate::tls::dtv::{Dtv, Owned, Spare};
+use crate::tls::glibc::{KEY_BLOCKS, KEYS_PER_BLOCK, Key, KeyData};
 use crate::tls::image;
 use crate::tls::image::{Image, RESOLVER_OPTIONS};
 use crate::tls::{Room, read_words, write_words};
 
-/// How often libc runs the destructors of keys that are set again and again.
+/// How often libc runs the destructors of keys that destructors set again.
 const DESTRUCTOR_ROUNDS: usize = 4;
 
-/// As many robust mutexes as the kernel looks at when a thread ends.
+/// As many robust mutexes as the kernel visits when a thread ends.
 const ROBUST_MAX: usize = 2048;
 
-/// What lies between a stack and its block. Zero memory is a header: no block.
+/// Lies between a stack and its block. Zeroed memory is a header too: it says that there is no
+/// block.
 #[repr(C)]
 struct Header {
     image: *const Image,
@@ -31,27 +31,28 @@ struct Header {
 #[derive(Clone, Copy)]
 pub(super) struct Block {
     header: *mut Header,
-    fs: usize,
+    tp: usize,
 }
 
 impl Block {
-    /// Above the stack that ends at `hi`.
+    /// The block above the stack that ends at `hi`.
     #[inline]
     pub(super) fn at(hi: usize, room: &Room) -> Block {
         Block {
             header: hi as *mut Header,
-            fs: hi + room.above,
+            tp: hi + room.above,
         }
     }
 
     #[inline]
-    pub(super) fn fs(self) -> usize {
-        self.fs
+    pub(super) fn tp(self) -> usize {
+        self.tp
     }
 
     #[inline]
     fn image(self) -> *const Image {
-        // SAFETY: D6, the header lies in the stack's slot, which its user or the arena holds.
+        // SAFETY: D6, the header lies in the stack's slot, which has memory while its user or the
+        // arena holds it.
         unsafe { (*self.header).image }
     }
 
@@ -60,60 +61,69 @@ impl Block {
         unsafe { self.image().as_ref() }
     }
 
-    /// Whether it is there.
+    /// Whether the block exists.
     pub(super) fn is_made(self) -> bool {
         !self.image().is_null()
     }
 
-    /// Whether it is there, and made from the image in use.
+    /// Whether the block exists and was made from the image in use.
     #[inline]
     pub(super) fn is_current(self) -> bool {
         ptr::eq(self.image(), image::current()) && !image::is_outdated()
     }
 
-    /// Makes the block, or brings one from before a library was loaded up to date. By the goroutine of this stack, in user
-    /// context, on the thread's FS: a new table comes from malloc. The stack begins at `lo`.
-    pub(super) fn make(self, m: Mp, lo: usize) {
+    /// Makes the block, or brings an older one up to date with the loaded libraries. By the
+    /// goroutine of this stack, in user context, on the thread's own block: a new table comes from
+    /// malloc. The stack begins at `lo`.
+    pub(super) fn make(self, lo: usize, take_spare: &impl Fn() -> Spare) {
         if image::is_outdated() {
             image::renew();
         }
-        // SAFETY: D6, published by whoever built this runtime, never freed.
+        // SAFETY: D6, published before this runtime was built, never freed.
         let Some(image) = (unsafe { image::current().as_ref() }) else {
             fatal::throw("a goroutine with its own thread-locals, and no image of them")
         };
         let mut owned = match self.image_ref() {
-            // SAFETY: D6, a block that is there has a table, and the goroutine on it is the caller.
+            // SAFETY: D6, a block that exists has a table, and its goroutine is the caller.
             Some(old) => unsafe { self.owned(old) },
-            None => spare(m, image),
+            None => take_spare().unpack().unwrap_or_else(|random| Owned {
+                random,
+                ..allocate(image)
+            }),
         };
         if !owned.dtv.fits(image) {
-            // SAFETY: D6, it is this block's alone and clean.
+            // SAFETY: D6, the table is this block's alone, and clean: the last goroutine has
+            // finished it.
             unsafe { owned.dtv.free() };
             owned.dtv = allocate(image).dtv;
         }
-        // SAFETY: D6, nobody is on the block: its goroutine is the caller, on the thread's FS.
+        // SAFETY: D6, no thread is on the block: its goroutine is the caller, which is on the
+        // thread's own.
         unsafe {
             self.imprint(image, owned);
             if let Some(at) = image.glibc.bounds {
                 let hi = self.header as usize;
-                bounds::write(at, self.fs, [lo, hi - lo]);
+                bounds::write(at, self.tp, [lo, hi - lo]);
             }
         }
-        fence(SeqCst); // pairs with the one of who publishes an image and then looks for blocks
+        fence(SeqCst); // pairs with the one in `late_libraries::load_and_tell`
         if !ptr::eq(image, image::current()) {
-            self.make(m, lo);
+            self.make(lo, take_spare);
         }
     }
 
+    /// Writes the image into the block, with what the block owns.
+    ///
     /// # Safety
     /// The block is the caller's and no thread-local in it is in use.
     pub(super) unsafe fn imprint(self, image: &'static Image, owned: Owned) {
-        owned.dtv.fill(image, self.fs);
-        // SAFETY: D6, by the caller's promise; the offsets are those of this libc.
+        owned.dtv.fill(image, self.tp);
+        // SAFETY: D6, the block is the caller's; the offsets are those that were found for this
+        // libc.
         unsafe {
-            image.imprint(self.fs);
-            *((self.fs + DTV) as *mut *mut c_void) = owned.dtv.as_ptr().cast();
-            *((self.fs + image.glibc.tid) as *mut u32) = owned.tid;
+            image.imprint(self.tp);
+            *((self.tp + DTV) as *mut *mut c_void) = owned.dtv.as_ptr().cast();
+            *((self.tp + image.glibc.tid) as *mut u32) = owned.tid;
             if let Some(word) = self.random_word(image) {
                 *word = owned.random;
             }
@@ -122,31 +132,30 @@ impl Block {
     }
 
     /// # Safety
-    /// The block is there, made from `image`.
+    /// The block exists, made from `image`.
     unsafe fn tid(self, image: &Image) -> u32 {
-        // SAFETY: D6, by the caller's promise.
-        unsafe { *((self.fs + image.glibc.tid) as *const u32) }
+        // SAFETY: D6, a word of the block, at the place that was found for this libc.
+        unsafe { *((self.tp + image.glibc.tid) as *const u32) }
     }
 
     /// Where libc keeps the block's random state.
     fn random_word(self, image: &Image) -> Option<*mut usize> {
         let at = image.glibc.random_word?;
-        Some(self.fs.wrapping_add_signed(at) as *mut usize)
+        Some(self.tp.wrapping_add_signed(at) as *mut usize)
     }
 
     /// What the block owns.
     ///
     /// # Safety
-    /// The block is there, made from `image`, and nothing runs on it but perhaps the caller.
+    /// The block exists, made from `image`, and no code runs on it but perhaps the caller.
     pub(super) unsafe fn owned(self, image: &Image) -> Owned {
-        // SAFETY: D6, by the caller's promise.
+        // SAFETY: D6, words of a block that only the caller uses.
         unsafe {
             let random = self.random_word(image).map_or(0, |word| *word);
             Owned {
-                dtv: Dtv::of(self.fs),
+                dtv: Dtv::of(self.tp),
                 tid: self.tid(image),
-                // An odd one was in use when its goroutine was abandoned: it serves nobody any
-                // more.
+                // An odd one was in use when its goroutine was abandoned: it is lost.
                 random: if random.is_multiple_of(2) { random } else { 0 },
             }
         }
@@ -157,11 +166,11 @@ impl Block {
     pub(super) fn is_touched(self) -> bool {
         // SAFETY: D6, made from this image; the caller is its goroutine or holds the free stack.
         self.image_ref()
-            .is_some_and(|image| unsafe { image.differs(self.fs) })
+            .is_some_and(|image| unsafe { image.differs(self.tp) })
     }
 
-    /// Runs the destructors, frees what libc holds for the goroutine, and makes the block as new. By the goroutine itself,
-    /// in user context. malloc's words stay.
+    /// Runs the destructors, frees what libc holds for the goroutine, and makes the block as new.
+    /// By the goroutine itself, in user context. malloc's words stay.
     #[cold]
     #[inline(never)]
     pub(super) fn finish(self, malloc_words: Option<&[isize; 2]>) {
@@ -169,41 +178,43 @@ impl Block {
             return;
         };
         let glibc = &image.glibc;
-        // SAFETY: D6, what libc does when a thread ends, in its order, on the FS that it is about.
+        // SAFETY: D6, the steps of libc when a thread ends, in its order, on the block that they
+        // concern.
         unsafe {
             (glibc.call_tls_dtors)();
             self.run_key_destructors(image);
-            if *((self.fs + glibc.resolver + RESOLVER_OPTIONS) as *const usize) != 0 {
-                (glibc.res_nclose)((self.fs + glibc.resolver) as *mut c_void);
+            if *((self.tp + glibc.resolver + RESOLVER_OPTIONS) as *const usize) != 0 {
+                (glibc.res_nclose)((self.tp + glibc.resolver) as *mut c_void);
             }
             self.leave_robust_locks(image);
             self.free_key_blocks(image);
             self.free_texts(image);
         }
-        // SAFETY: D6, the goroutine's own table; its destructors have run.
+        // SAFETY: D6, the goroutine's own block; its destructors have run.
         let owned = unsafe { self.owned(image) };
         owned.dtv.free_dynamic();
-        // SAFETY: D6, no thread-local of the goroutine is in use any more. No call lies between the copies, so the M and its
-        // malloc stay the same.
+        // SAFETY: D6, no thread-local of the goroutine is in use any more. No call lies between the
+        // copies, so the M and its malloc stay the same.
         unsafe {
-            let kept = malloc_words.map(|words| (words, read_words(words, self.fs)));
-            let bounds = glibc.bounds.map(|at| (at, bounds::read(at, self.fs)));
+            let kept = malloc_words.map(|words| (words, read_words(words, self.tp)));
+            let bounds = glibc.bounds.map(|at| (at, bounds::read(at, self.tp)));
             self.imprint(image, owned);
             if let Some((at, words)) = bounds {
-                bounds::write(at, self.fs, words);
+                bounds::write(at, self.tp, words);
             }
             if let Some((words, values)) = kept {
-                write_words(words, self.fs, values);
+                write_words(words, self.tp, values);
             }
         }
     }
 
     /// # Safety
-    /// On this block's FS, in user context.
+    /// On this block, in user context.
     unsafe fn run_key_destructors(self, image: &Image) {
-        let used = (self.fs + image.glibc.keys_used) as *mut u8;
-        let table = (self.fs + image.glibc.specific) as *const *mut KeyData;
-        // SAFETY: D6, the flag and the two-level table are the block's. A destructor may set keys, so all is read anew.
+        let used = (self.tp + image.glibc.keys_used) as *mut u8;
+        let table = (self.tp + image.glibc.specific) as *const *mut KeyData;
+        // SAFETY: D6, the flag and the two-level table are this block's. A destructor may set keys,
+        // so each round reads all of it again.
         unsafe {
             for _ in 0..DESTRUCTOR_ROUNDS {
                 if used.read_volatile() == 0 {
@@ -221,24 +232,25 @@ impl Block {
     }
 
     /// # Safety
-    /// On this block's FS; no key of it is in use any more.
+    /// On this block; none of its keys is in use any more.
     unsafe fn free_key_blocks(self, image: &Image) {
-        let table = (self.fs + image.glibc.specific) as *const *mut c_void;
+        let table = (self.tp + image.glibc.specific) as *const *mut c_void;
         for at in 1..KEY_BLOCKS {
             // SAFETY: D6, libc allocated all but the first one for this block.
             unsafe { libc::free(table.add(at).read()) };
         }
     }
 
-    /// Tells whoever waits for a robust mutex that the goroutine held that its owner has died, as the kernel does for a
-    /// thread.
+    /// Marks each robust mutex that the goroutine still holds as left by a dead owner, and wakes a
+    /// waiter, as the kernel does for a thread.
     ///
     /// # Safety
-    /// On this block's FS, at the goroutine's end.
+    /// On this block, at the goroutine's end.
     unsafe fn leave_robust_locks(self, image: &Image) {
-        let head = (self.fs + image.glibc.robust) as *const usize;
-        // SAFETY: D6, the list leads from mutex to mutex that the goroutine has locked, and back to its head; a mutex's futex
-        // word lies at a fixed distance from its link. The lowest bit of a link marks a kind of mutex.
+        let head = (self.tp + image.glibc.robust) as *const usize;
+        // SAFETY: D6, the list leads from mutex to mutex that the goroutine has locked, and back to
+        // its head. A mutex's futex word lies at a fixed distance from its link. The lowest bit of
+        // a link marks a kind of mutex.
         unsafe {
             let tid = self.tid(image);
             let distance = *head.add(1) as isize;
@@ -263,29 +275,31 @@ impl Block {
         }
     }
 
-    /// Frees the texts that libc made for the goroutine: of the loader's last error, and of unknown errors and signals.
+    /// Frees the texts that libc made for the goroutine: of the loader's last error, and of unknown
+    /// errors and signals.
     ///
     /// # Safety
-    /// On this block's FS; none of the texts is in use any more.
+    /// On this block; none of the texts is in use any more.
     unsafe fn free_texts(self, image: &Image) {
-        // SAFETY: D6, the second call frees what the first returned.
+        // SAFETY: D6, the second call frees the text that the first returned.
         unsafe {
             libc::dlerror();
             libc::dlerror();
         }
         for at in image.glibc.text_words.iter().filter(|at| **at != 0) {
-            let word = self.fs.wrapping_add_signed(*at) as *mut *mut c_void;
-            // SAFETY: D6, libc allocated the text and frees it so itself when a thread ends.
+            let word = self.tp.wrapping_add_signed(*at) as *mut *mut c_void;
+            // SAFETY: D6, libc allocated the text, and frees it in the same way when a thread ends.
             unsafe { libc::free(word.replace(ptr::null_mut())) };
         }
     }
 
-    /// The stack is about to lose its memory: keeps what the block owns. Inside the runtime.
+    /// Keeps what the block owns, before the stack loses its memory. Inside the runtime.
     pub(super) fn salvage(self) {
         let Some(image) = self.image_ref() else {
             return;
         };
-        // SAFETY: D6, the stack is free, so its block is clean and nobody's; the header says that it has one.
+        // SAFETY: D6, the stack is free, so its block is clean and no code uses it; the header says
+        // that the block exists.
         unsafe {
             self.owned(image).give_spare();
             (*self.header).image = ptr::null();
@@ -299,8 +313,8 @@ impl Block {
 /// Both have [`KEYS_PER_BLOCK`] entries; `values` is the calling goroutine's.
 unsafe fn destroy_keys(values: *mut KeyData, keys: *const Key) {
     for at in 0..KEYS_PER_BLOCK {
-        // SAFETY: D6, values and keys are looked at as libc looks at them. A destructor is what the program gave for the key,
-        // called with the value that it set.
+        // SAFETY: D6, values and keys are read as libc reads them. The destructor is the one that
+        // the program gave for the key, called with the value that it set.
         unsafe {
             let KeyData { seq, data } = values.add(at).read_volatile();
             if data.is_null() {
@@ -315,18 +329,6 @@ unsafe fn destroy_keys(values: *mut KeyData, keys: *const Key) {
             }
         }
     }
-}
-
-/// What a new block owns: what an old one left, or new.
-fn spare(m: Mp, image: &Image) -> Owned {
-    let m = enter_m(m);
-    let spare = Dtv::take_spare();
-    let state = spare.is_none().then(SpareState::take);
-    left_switch(m); // no other moment to make room: the goroutine has no block yet
-    spare.unwrap_or_else(|| Owned {
-        random: state.map_or(0, SpareState::unpack),
-        ..allocate(image)
-    })
 }
 
 fn allocate(image: &Image) -> Owned {

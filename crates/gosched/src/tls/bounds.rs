@@ -1,40 +1,29 @@
-//! Where a goroutine's stack begins and ends, for libc and for libraries that ask it.
+//! Where a goroutine's stack begins and ends, as libc keeps it in a thread block.
 //!
-//! libc keeps the address and the size of a thread's stack in the thread block. It takes at most a
-//! quarter of that size by `alloca`, and 64 KiB if the size is 0. So each goroutine's block has the
-//! bounds of the goroutine's slot.
-//!
-//! `pthread_getattr_np` reads the same words. It also asks the kernel for the affinity of the
-//! thread whose id is in the block. No thread has a goroutine's id, so libc's function fails with
-//! ESRCH on a goroutine. The function of that name is therefore ours: it answers for the goroutine
-//! that asks about itself, and calls libc's for every thread. It is exported, so that shared
-//! libraries find it before libc's.
+//! libc takes at most a quarter of a thread's stack size by `alloca`, and 64 KiB if the size is 0.
+//! So each goroutine's block has the bounds of the goroutine's slot. `interpose/getattr.rs` answers
+//! with them too.
 
-#[cfg(not(any(target_feature = "crt-static", gosched_asan)))]
-use std::arch::global_asm;
 use std::ffi::{c_int, c_void};
-use std::mem::{MaybeUninit, transmute};
+use std::mem::MaybeUninit;
 use std::ptr;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::Relaxed;
 
-use crate::sched::model::current::current_m;
 use crate::stack::{Arena, Stack};
 
 /// The most that lies between the block of memory libc made for a stack and the part it reports: a
 /// guard.
 const GUARD_MAX: usize = 16 << 20;
 
-/// The two words of a thread block: where the stack begins, and its size right behind.
+/// The two words of a thread block: where the stack begins, and right behind it its size.
 pub(super) type Words = [usize; 2];
 
-/// Where a thread block has the words, from FS: a pair that describes the stack of this thread, if
-/// there is one such pair. On a thread that libc made.
-pub(super) fn find(fs: usize, pthread: usize) -> Option<usize> {
+/// Where a thread block has the words, from the thread pointer: a pair that describes the stack of
+/// this thread, if there is exactly one. On a thread that libc made.
+pub(super) fn find(tp: usize, pthread: usize) -> Option<usize> {
     let (lowest, size) = own_stack()?;
     let end = lowest + size;
-    // SAFETY: D6, words of this thread's block.
-    let word = |at: usize| unsafe { *((fs + at) as *const usize) };
+    // SAFETY: D6, words of this thread's block, which has `pthread` bytes.
+    let word = |at: usize| unsafe { *((tp + at) as *const usize) };
     let is_it = |at: &usize| {
         let (start, size) = (word(*at), word(at + 8));
         (lowest.saturating_sub(GUARD_MAX)..=lowest).contains(&start)
@@ -44,11 +33,11 @@ pub(super) fn find(fs: usize, pthread: usize) -> Option<usize> {
     found.next().filter(|_| found.next().is_none())
 }
 
-/// The stack of this thread, by libc's own word: its lowest address and its size.
+/// The stack of this thread, as libc reports it: its lowest address and its size.
 fn own_stack() -> Option<(usize, usize)> {
     let mut attributes = MaybeUninit::uninit();
     let (mut lowest, mut size) = (ptr::null_mut(), 0);
-    // SAFETY: libc fills the attributes in, which are this frame's, and they are destroyed after
+    // SAFETY: libc fills in the attributes, which are this frame's, and they are destroyed after
     // use.
     unsafe {
         if libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()) != 0 {
@@ -60,73 +49,32 @@ fn own_stack() -> Option<(usize, usize)> {
     }
 }
 
-/// What the block at `fs` says.
+/// The words of the block at `tp`.
 ///
 /// # Safety
 /// `at` is where this libc's blocks have the words, and the block is the caller's.
-pub(super) unsafe fn read(at: usize, fs: usize) -> Words {
-    // SAFETY: D6, by the caller's promise.
-    unsafe { *((fs + at) as *const Words) }
+pub(super) unsafe fn read(at: usize, tp: usize) -> Words {
+    // SAFETY: D6, two words of a block that is the caller's.
+    unsafe { *((tp + at) as *const Words) }
 }
 
-/// Has the block at `fs` say so.
+/// Writes the words of the block at `tp`.
 ///
 /// # Safety
 /// As for [`read`].
-pub(super) unsafe fn write(at: usize, fs: usize, words: Words) {
-    // SAFETY: D6, by the caller's promise.
-    unsafe { *((fs + at) as *mut Words) = words };
+pub(super) unsafe fn write(at: usize, tp: usize, words: Words) {
+    // SAFETY: D6, two words of a block that is the caller's.
+    unsafe { *((tp + at) as *mut Words) = words };
 }
 
-/// The function below must be part of the program even if nothing here calls it.
-pub(super) fn keep() {
-    std::hint::black_box(libc::pthread_getattr_np as *const ());
-}
-
-// Weak, so that a program may have its own. In a static program libc's own would clash, and
-// goroutines have no blocks there.
-#[cfg(not(any(target_feature = "crt-static", gosched_asan)))]
-global_asm!(
-    ".pushsection .text.gosched_bounds,\"ax\",@progbits",
-    ".weak pthread_getattr_np",
-    ".type pthread_getattr_np, @function",
-    "pthread_getattr_np:",
-    "jmp {get}",
-    ".size pthread_getattr_np, . - pthread_getattr_np",
-    ".popsection",
-    get = sym get,
-);
-
-type Get = unsafe extern "C" fn(libc::pthread_t, *mut libc::pthread_attr_t) -> c_int;
-
-/// # Safety
-/// As for `pthread_getattr_np`.
-#[cfg_attr(any(target_feature = "crt-static", gosched_asan), allow(dead_code))]
-unsafe extern "C" fn get(thread: libc::pthread_t, attributes: *mut libc::pthread_attr_t) -> c_int {
-    // SAFETY: by the caller's promise in each case.
-    unsafe {
-        match stack_of(thread as usize) {
-            Some(stack) => describe(&stack, attributes),
-            None => match libcs() {
-                Some(get) => get(thread, attributes),
-                None => libc::ENOSYS,
-            },
-        }
-    }
-}
-
-/// The stack of the calling goroutine if its own block is meant.
-fn stack_of(fs: usize) -> Option<Stack> {
-    let m = current_m().filter(|m| m.fs.load(Relaxed) == fs && m.own_fs.get() != fs)?;
-    m.curg()?.stack()
-}
-
+/// Writes the attributes of a thread on this stack, as far as they concern the stack.
+///
 /// # Safety
 /// `attributes` is memory for them, which the caller destroys.
-unsafe fn describe(stack: &Stack, attributes: *mut libc::pthread_attr_t) -> c_int {
+pub(crate) unsafe fn describe(stack: &Stack, attributes: *mut libc::pthread_attr_t) -> c_int {
     let (from, to) = Arena::guard_range(stack);
     let lowest = ptr::without_provenance_mut::<c_void>(stack.lo);
-    // SAFETY: by the caller's promise; the first call makes them.
+    // SAFETY: the attributes are the caller's memory; the first call initialises them.
     unsafe {
         match libc::pthread_attr_init(attributes) {
             0 => {}
@@ -135,17 +83,4 @@ unsafe fn describe(stack: &Stack, attributes: *mut libc::pthread_attr_t) -> c_in
         libc::pthread_attr_setguardsize(attributes, to - from);
         libc::pthread_attr_setstack(attributes, lowest, stack.hi - stack.lo)
     }
-}
-
-/// libc's own function.
-fn libcs() -> Option<Get> {
-    static FOUND: AtomicUsize = AtomicUsize::new(0);
-    let mut found = FOUND.load(Relaxed);
-    if found == 0 {
-        // SAFETY: a look-up by name, past the object that this function is part of.
-        found = unsafe { libc::dlsym(libc::RTLD_NEXT, c"pthread_getattr_np".as_ptr()) } as usize;
-        FOUND.store(found, Relaxed);
-    }
-    // SAFETY: D6, libc's function of that name has this type.
-    (found != 0).then(|| unsafe { transmute::<usize, Get>(found) })
 }

@@ -1,8 +1,9 @@
-//! What glibc's thread block looks like in this process. Nothing is assumed: names are looked up, offsets come from the
-//! tables that glibc publishes for debuggers or from looking at a thread before and after it did something.
+//! What glibc's thread block looks like in this process. No offset is assumed: names are looked up,
+//! and offsets come from the tables that glibc publishes for debuggers, or from comparing a
+//! thread's block before and after it did something.
 //!
-//! The look happens once, on a thread made for it, and ends with a rehearsal (`selftest`). Any doubt is a refusal with a
-//! reason, in words for the user.
+//! The inspection happens once, on a thread made for it, and ends with a rehearsal (`selftest`).
+//! Any doubt is a refusal, with a reason for the user.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::hint::black_box;
@@ -10,25 +11,20 @@ use std::ptr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use crate::sched::model::current::{has_fsgsbase, read_fs};
+use crate::arch::block::{
+    DTV, FEATURES, MULTIPLE_THREADS, POINTER_GUARD, SELF, SELF_TOO, STACK_GUARD,
+};
+use crate::arch::{can_set_thread_pointer, thread_pointer};
 use crate::sys;
 use crate::tls::image;
 use crate::tls::image::Image;
-use crate::tls::{Room, bounds, dlopen_setxid, modules, scope, selftest};
+use crate::tls::{Room, bounds, modules, scope, selftest};
 
-/// Bytes of our own between a stack's top and its block. So few that they lie in the cache line of the first frame.
+/// Bytes of our own between a stack's top and its block. So few that they lie in the cache line of
+/// the first frame.
 pub(super) const HEADER: usize = 16;
 
-/// Where libc's x86-64 ABI has the fixed words of a thread block, from FS.
-pub(super) const SELF: usize = 0;
-pub(super) const DTV: usize = 8;
-pub(super) const SELF_TOO: usize = 16;
-const MULTIPLE_THREADS: usize = 0x18;
-const STACK_GUARD: usize = 0x28;
-const POINTER_GUARD: usize = 0x30;
-const FEATURES: usize = 0x48;
-
-/// Keys per block of the two-level table, and blocks.
+/// Keys in each block of the two-level table, and the number of blocks.
 pub(super) const KEYS_PER_BLOCK: usize = 32;
 pub(super) const KEY_BLOCKS: usize = 32;
 
@@ -46,7 +42,8 @@ pub(super) struct KeyData {
     pub(super) data: *mut c_void,
 }
 
-/// The interfaces and the layout.
+/// The interfaces and the layout of this libc. Offsets are from the thread pointer unless said
+/// otherwise.
 #[derive(Clone, Copy)]
 pub(super) struct Glibc {
     pub(super) allocate_tls: unsafe extern "C" fn(*mut c_void) -> *mut c_void,
@@ -56,16 +53,17 @@ pub(super) struct Glibc {
     pub(super) res_nclose: unsafe extern "C" fn(*mut c_void),
     malloc_trim: Option<unsafe extern "C" fn(usize) -> c_int>,
     pub(super) keys: *const Key,
-    /// Bytes of thread-locals and surplus, below FS.
+    /// Bytes of thread-locals and surplus, below the thread pointer.
     pub(super) below: usize,
     pub(super) align: usize,
-    /// Bytes of the thread block, from FS on.
+    /// Bytes of the thread block, from the thread pointer on.
     pub(super) pthread: usize,
     pub(super) tid: usize,
     pub(super) list: usize,
-    /// The robust list's head; the word before it is the last element.
+    /// The head of the robust list; the word before it is the last element.
     pub(super) robust: usize,
-    /// The table of key blocks, the first such block, and the word with the flag that a key was set.
+    /// The table of key blocks, the first such block, and the word with the flag that a key was
+    /// set.
     pub(super) specific: usize,
     pub(super) first_keys: usize,
     pub(super) keys_used: usize,
@@ -75,36 +73,38 @@ pub(super) struct Glibc {
     pub(super) malloc_words: Option<[isize; 2]>,
     /// Where a block has its stack's address and size; None: not found, and they stay 0.
     pub(super) bounds: Option<usize>,
-    /// Where it points to the thread's state for `getrandom`, from FS; None: this libc or kernel
-    /// has none.
+    /// Where a block points to the thread's state for `getrandom`; None: this libc or kernel has
+    /// none.
     pub(super) random_word: Option<isize>,
-    /// And where it keeps the texts of unknown errors and signals; 0: not found.
+    /// Where a block points to the texts of unknown errors and signals; 0: not found.
     pub(super) text_words: [isize; 2],
-    /// Where the kernel's restartable sequences would be; 0: this libc has none.
+    /// Where the area for the kernel's restartable sequences is; 0: this libc has none.
     pub(super) rseq: isize,
-    /// In the loader's record of an object: its number among those with thread-locals, and its place in every block.
+    /// In the loader's record of an object: its number among the objects with thread-locals, and
+    /// its place in every block.
     pub(super) modid: usize,
     pub(super) offset: usize,
     /// The loader's table of objects with thread-locals.
     pub(super) slots: *const c_void,
 }
 
-// SAFETY: D6, addresses of libc's own functions and tables, which are for all threads.
+// SAFETY: D6, addresses of libc's own functions and tables, which all threads share.
 unsafe impl Send for Glibc {}
-// SAFETY: as above.
+// SAFETY: D6, addresses of libc's own functions and tables, which all threads share.
 unsafe impl Sync for Glibc {}
 
 /// Why goroutines cannot have their own thread-locals.
-pub(super) type Reason = &'static str;
+pub(crate) type Reason = &'static str;
 
 static SUPPORT: OnceLock<Glibc> = OnceLock::new();
 
-/// Why there was nothing to look at; it may be otherwise the next time.
+/// There was no thread to inspect; the next attempt may succeed.
 pub(super) const NO_THREAD: Reason = "no thread could be started to look at";
 pub(super) const NO_MEMORY: Reason = "there is no memory for a thread block";
 
-/// What was found; once found it stays. In user context.
-pub(super) fn support() -> Result<&'static Glibc, Reason> {
+/// What was found; once found it stays. `install` is called when it is first found, and may refuse.
+/// In user context.
+pub(super) fn support(install: fn() -> Result<(), Reason>) -> Result<&'static Glibc, Reason> {
     if sys::REFUSE_OWN_TLS.load(Relaxed) {
         return Err("a test has refused it");
     }
@@ -113,11 +113,11 @@ pub(super) fn support() -> Result<&'static Glibc, Reason> {
     if let Some(glibc) = SUPPORT.get() {
         return Ok(glibc);
     }
-    let found = look()?;
+    let found = look(install)?;
     Ok(SUPPORT.get_or_init(|| found))
 }
 
-fn look() -> Result<Glibc, Reason> {
+fn look(install: fn() -> Result<(), Reason>) -> Result<Glibc, Reason> {
     let sanitizers = [
         c"__asan_init",
         c"__tsan_init",
@@ -127,19 +127,14 @@ fn look() -> Result<Glibc, Reason> {
     if sanitizers.iter().any(|name| symbol(name).is_some()) {
         return Err("the program runs under a sanitizer, which keeps its state in thread-locals");
     }
-    if !has_fsgsbase() || !cpu_has_fsgsbase() {
+    if !can_set_thread_pointer() {
         return Err(
             "this CPU or kernel does not let programs change FS (no FSGSBASE: before Linux 5.9, or under valgrind)",
         );
     }
     let glibc = on_fresh_thread()?;
-    dlopen_setxid::install()?;
+    install()?;
     Ok(glibc)
-}
-
-/// CPUID leaf 7, EBX bit 0: what the CPU says, besides the kernel.
-fn cpu_has_fsgsbase() -> bool {
-    std::arch::x86_64::__cpuid(0).eax >= 7 && std::arch::x86_64::__cpuid_count(7, 0).ebx & 1 != 0
 }
 
 impl Glibc {
@@ -170,7 +165,7 @@ pub(super) fn symbol(name: &CStr) -> Option<*mut c_void> {
 
 fn field(name: &CStr) -> Option<Field> {
     let table: *const u32 = symbol(name)?.cast_const().cast();
-    // SAFETY: D6, descriptors are three 32-bit words: bits, count, offset.
+    // SAFETY: D6, glibc's descriptors are three 32-bit words: bits, count, offset.
     let (bits, offset) = unsafe { (*table, *table.add(2)) };
     Some(Field {
         bits: bits as usize,
@@ -179,7 +174,7 @@ fn field(name: &CStr) -> Option<Field> {
 }
 
 fn size(name: &CStr) -> Option<usize> {
-    // SAFETY: D6, sizes are one 32-bit word.
+    // SAFETY: D6, glibc's descriptors of sizes are one 32-bit word.
     symbol(name).map(|table| unsafe { *table.cast_const().cast::<u32>() } as usize)
 }
 
@@ -189,7 +184,7 @@ fn size(name: &CStr) -> Option<usize> {
 /// The symbol, if there is one, is a function of type `F`.
 unsafe fn function<F: Copy>(name: &CStr) -> Option<F> {
     const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller promises that the symbol is of type `F`; the sizes were compared above.
     symbol(name).map(|found| unsafe { std::mem::transmute_copy::<*mut c_void, F>(&found) })
 }
 
@@ -197,18 +192,18 @@ unsafe fn function<F: Copy>(name: &CStr) -> Option<F> {
 struct Look {
     /// Its thread-locals before it first allocated.
     locals: Watch,
-    /// Its whole block, before it first asked for random bytes.
+    /// Its whole block before it first asked for random bytes.
     block: Watch,
     glibc: Result<Glibc, Reason>,
 }
 
-/// Words of a thread's block: what they were, and which have changed. It allocates in `new` only,
-/// for malloc is what is watched.
+/// Words of a thread's block: what they were, and which have changed. Only `new` allocates, because
+/// malloc is what is watched.
 struct Watch {
-    /// Where they begin, from FS.
+    /// Where the words begin, from the thread pointer.
     from: isize,
     before: Vec<usize>,
-    /// Offsets from FS.
+    /// Offsets from the thread pointer.
     changed: Vec<isize>,
 }
 
@@ -222,12 +217,13 @@ impl Watch {
         }
     }
 
-    /// The offset of word `at`, and what it holds in this thread.
+    /// The offset of word `at`, and its value in this thread.
     fn word(&self, at: usize) -> (isize, usize) {
         let offset = self.from + at as isize * 8;
-        // SAFETY: D6, a word of this thread's own block, which is that large by what libc says.
-        let value =
-            unsafe { (read_fs().wrapping_add_signed(offset) as *const usize).read_volatile() };
+        // SAFETY: D6, a word of this thread's own block; libc itself gave the block's size.
+        let value = unsafe {
+            (thread_pointer().wrapping_add_signed(offset) as *const usize).read_volatile()
+        };
         (offset, value)
     }
 
@@ -247,8 +243,8 @@ impl Watch {
         }
     }
 
-    /// The words among `inside` that have changed, all of them to pointers; None: some to
-    /// something else.
+    /// The words among `inside` that have changed, if all of them are pointers now; None: some are
+    /// not.
     fn pointers(&self, inside: impl Fn(isize) -> bool) -> Option<Vec<isize>> {
         let changed = self.changed.iter().copied().filter(|at| inside(*at));
         let words: Vec<isize> = changed.collect();
@@ -260,7 +256,7 @@ impl Watch {
     }
 }
 
-/// Looks at a thread that libc has just made, before anything ran on it.
+/// Inspects a thread that libc has just made, before any other code ran on it.
 fn on_fresh_thread() -> Result<Glibc, Reason> {
     let (below, _) = static_tls().ok_or(NO_INTERFACE)?;
     let pthread = size(c"_thread_db_sizeof_pthread").ok_or(NO_INTERFACE)?;
@@ -271,7 +267,7 @@ fn on_fresh_thread() -> Result<Glibc, Reason> {
         glibc: Err(NO_THREAD),
     };
     let mut thread = 0;
-    // SAFETY: `inspect` takes this argument, which outlives the thread: it is joined.
+    // SAFETY: `inspect` takes this argument, which outlives the thread: the thread is joined.
     let (made, joined) = unsafe {
         let arg = (&raw mut look).cast();
         let made = libc::pthread_create(&mut thread, ptr::null(), inspect, arg);
@@ -289,14 +285,14 @@ fn on_fresh_thread() -> Result<Glibc, Reason> {
 const NO_INTERFACE: Reason =
     "the C library is not a glibc from 2.34 on, linked dynamically, whose thread blocks are known";
 
-/// The bytes of thread-locals below FS, and their alignment.
+/// The bytes of thread-locals below the thread pointer, and their alignment.
 fn static_tls() -> Option<(usize, usize)> {
     // SAFETY: D6, the function's type in every glibc that has it.
     let info: unsafe extern "C" fn(*mut usize, *mut usize) =
         unsafe { function(c"_dl_get_tls_static_info")? };
     let pthread = size(c"_thread_db_sizeof_pthread")?;
     let (mut all, mut align) = (0, 0);
-    // SAFETY: writes two words.
+    // SAFETY: libc writes two words, both this frame's.
     unsafe { info(&mut all, &mut align) };
     (all > pthread && align.is_power_of_two()).then_some((all - pthread, align))
 }
@@ -319,11 +315,11 @@ extern "C" fn inspect(arg: *mut c_void) -> *mut c_void {
 
 /// Uses libc's malloc in every way that may make it keep something for the thread, and calls
 /// `after` after each. A glibc before 2.42 makes the thread's cache at the first allocation, a
-/// later one when something is first freed.
+/// later one at the first free.
 pub(super) fn use_malloc(mut after: impl FnMut()) {
     for size in [24, 24, 1000, 40_000] {
-        // SAFETY: allocates and frees; the compiler knows these functions, and would leave them
-        // out.
+        // SAFETY: allocates and frees. The compiler knows these functions and would otherwise
+        // remove the calls.
         unsafe {
             let (one, two) = keeping_errno(|| {
                 (
@@ -340,8 +336,7 @@ pub(super) fn use_malloc(mut after: impl FnMut()) {
     }
 }
 
-/// Runs `f`. An error that libc notes meanwhile is forgotten: `errno` is one of the words that are
-/// watched, and means nothing here.
+/// Runs `f` and restores `errno`: it is one of the words that are watched, and means nothing here.
 fn keeping_errno<R>(f: impl FnOnce() -> R) -> R {
     // SAFETY: the thread's own word, at the same place before and after.
     unsafe {
@@ -353,11 +348,11 @@ fn keeping_errno<R>(f: impl FnOnce() -> R) -> R {
     }
 }
 
-/// Has libc make the thread's state for `getrandom`, if this libc and the kernel have that. A
-/// sandbox may refuse the call.
+/// Has libc make the thread's state for `getrandom`, if this libc and the kernel have it. A sandbox
+/// may refuse the call.
 pub(super) fn use_random() {
     let mut bytes = [0u8; 8];
-    // SAFETY: writes this array.
+    // SAFETY: the kernel or libc writes this array only.
     keeping_errno(|| unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) });
 }
 
@@ -365,7 +360,7 @@ pub(super) fn use_random() {
 pub(super) fn is_malloc_libcs() -> bool {
     let object = |at: *mut c_void| {
         let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
-        // SAFETY: writes the struct, if it knows the address; zeroes are a value of it.
+        // SAFETY: libc writes the struct if it knows the address; zeroes are a valid value of it.
         unsafe {
             libc::dladdr(at, info.as_mut_ptr());
             info.assume_init().dli_fbase
@@ -374,15 +369,16 @@ pub(super) fn is_malloc_libcs() -> bool {
     let (name, version) = (c"malloc", c"GLIBC_2.2.5");
     // SAFETY: a look-up by name.
     let versioned = unsafe { libc::dlvsym(libc::RTLD_DEFAULT, name.as_ptr(), version.as_ptr()) };
-    // Calls are bound to the version or to one without. glibc's malloc that checks
-    // (`libc_malloc_debug`) is found by the version only, a program's own only without.
+    // Calls are bound to the symbol with this version, or to one without a version. glibc's malloc
+    // that checks (`libc_malloc_debug`) is found only with the version, a program's own only
+    // without.
     let libc = symbol(c"gnu_get_libc_version").map(object);
     symbol(name).map(object) == libc && (versioned.is_null() || Some(object(versioned)) == libc)
 }
 
-/// The thread-locals of libc that hold malloc's cache and arena: those that using it has made
-/// pointers, whatever they were before. Also where another malloc passes calls on to libc's; one
-/// that does not leaves these words alone.
+/// The thread-locals of libc that hold malloc's cache and arena: those that became pointers when
+/// malloc was used, whatever they were before. They change also if another malloc passes calls on
+/// to libc's; one that does not leaves these words alone.
 fn malloc_words(glibc: &Glibc, look: &Look) -> Result<Option<[isize; 2]>, Reason> {
     const LOST: Reason =
         "the C library's malloc keeps its caches for a thread in a way that is not known";
@@ -400,7 +396,8 @@ fn malloc_words(glibc: &Glibc, look: &Look) -> Result<Option<[isize; 2]>, Reason
 fn random_word(glibc: &Glibc, look: &Look) -> Result<Option<isize>, Reason> {
     const LOST: Reason =
         "the C library keeps its random state for a thread in a way that is not known";
-    // The kernel writes to the one at any time, other threads that begin and end to the other.
+    // The kernel writes to the first at any time. Other threads write to the second when they begin
+    // and end.
     let rseq = glibc.rseq..glibc.rseq + RSEQ_BYTES;
     let list = glibc.list as isize..glibc.list as isize + LIST_BYTES;
     let is_rseq = |at: isize| glibc.rseq != 0 && rseq.contains(&at);
@@ -412,18 +409,18 @@ fn random_word(glibc: &Glibc, look: &Look) -> Result<Option<isize>, Reason> {
     }
 }
 
-/// Reads everything off the present thread and the tables.
+/// Reads the layout from the present thread and libc's tables.
 fn describe(look: &Look) -> Result<Glibc, Reason> {
-    let fs = read_fs();
+    let tp = thread_pointer();
     let (below, align) = static_tls().ok_or(NO_INTERFACE)?;
-    let mut found = look_up(fs, below, align).ok_or(NO_INTERFACE)?;
-    check(&found, fs)?;
+    let mut found = look_up(tp, below, align).ok_or(NO_INTERFACE)?;
+    check(&found, tp)?;
     found.malloc_words = malloc_words(&found, look)?;
     found.random_word = random_word(&found, look)?;
     Ok(found)
 }
 
-fn look_up(fs: usize, below: usize, align: usize) -> Option<Glibc> {
+fn look_up(tp: usize, below: usize, align: usize) -> Option<Glibc> {
     let pthread = size(c"_thread_db_sizeof_pthread")?;
     let specific = field(c"_thread_db_pthread_specific")?;
     let keys_fit = size(c"_thread_db_sizeof_pthread_key_struct")? == size_of::<Key>()
@@ -434,7 +431,7 @@ fn look_up(fs: usize, below: usize, align: usize) -> Option<Glibc> {
     let dtv_fits = field(c"_thread_db_pthread_dtvp")?.offset == DTV
         && field(c"_thread_db_dtv_t_pointer_val")?.offset == 0;
     let resolver_word = symbol(c"__resp")? as usize;
-    // SAFETY: D6, dlsym gives the address of this thread's own copy.
+    // SAFETY: D6, dlsym returns the address of this thread's own copy.
     let resolver = unsafe { *(resolver_word as *const usize) };
     let rseq = symbol(c"__rseq_offset").map_or(0, |at| {
         // SAFETY: D6, a public variable of glibc from 2.35 on, of this type.
@@ -456,16 +453,16 @@ fn look_up(fs: usize, below: usize, align: usize) -> Option<Glibc> {
             pthread,
             tid: field(c"_thread_db_pthread_tid")?.offset,
             list: field(c"_thread_db_pthread_list")?.offset,
-            robust: robust_list()?.checked_sub(fs)?,
+            robust: robust_list()?.checked_sub(tp)?,
             specific: specific.offset,
-            first_keys: (*((fs + specific.offset) as *const usize)).checked_sub(fs)?,
+            first_keys: (*((tp + specific.offset) as *const usize)).checked_sub(tp)?,
             keys_used: specific.offset + KEY_BLOCKS * 8,
-            resolver: resolver.checked_sub(fs)?,
-            resolver_word: resolver_word as isize - fs as isize,
+            resolver: resolver.checked_sub(tp)?,
+            resolver_word: resolver_word as isize - tp as isize,
             malloc_words: None,
-            bounds: bounds::find(fs, pthread),
+            bounds: bounds::find(tp, pthread),
             random_word: None,
-            text_words: text_words(fs, below, pthread),
+            text_words: text_words(tp, below, pthread),
             rseq,
             modid: field(c"_thread_db_link_map_l_tls_modid")?.offset,
             offset: field(c"_thread_db_link_map_l_tls_offset")?.offset,
@@ -474,32 +471,34 @@ fn look_up(fs: usize, below: usize, align: usize) -> Option<Glibc> {
     }
 }
 
-/// Where the loader keeps its table of objects with thread-locals; None if it is not described as we know it.
+/// Where the loader keeps its table of objects with thread-locals; None: the description is not the
+/// known one.
 fn slots() -> Option<*const c_void> {
     let is_known = field(c"_thread_db_dtv_slotinfo_list_slotinfo")?.offset == 16
         && field(c"_thread_db_dtv_slotinfo_list_next")?.offset == 8
         && field(c"_thread_db_dtv_slotinfo_map")?.offset == 8;
     let place = field(c"_thread_db_rtld_global__dl_tls_dtv_slotinfo_list")?.offset;
     let globals: *const u8 = symbol(c"_rtld_global")?.cast_const().cast();
-    // SAFETY: D6, a pointer among the loader's globals, at the place that it gives.
+    // SAFETY: D6, a pointer among the loader's globals, at the place that the loader publishes.
     is_known.then(|| unsafe { *globals.add(place).cast::<*const c_void>() })
 }
 
-/// Libc returns such texts in memory of its own, to which a word of the thread's points.
-fn text_words(fs: usize, below: usize, pthread: usize) -> [isize; 2] {
-    // SAFETY: both take any number; the texts are this thread's.
+/// Finds the words that point to texts of unknown errors and signals: libc returns these in memory
+/// of its own.
+fn text_words(tp: usize, below: usize, pthread: usize) -> [isize; 2] {
+    // SAFETY: both functions take any number; the texts are this thread's.
     let texts = unsafe { [libc::strerror(c_int::MAX), libc::strsignal(c_int::MAX)] };
     texts.map(|text| {
         let mut words = (-(below as isize)..pthread as isize).step_by(8);
         let is_it = |at: &isize| {
             // SAFETY: D6, a word of this thread's block.
-            unsafe { *(fs.wrapping_add_signed(*at) as *const usize) == text as usize }
+            unsafe { *(tp.wrapping_add_signed(*at) as *const usize) == text as usize }
         };
         words.find(is_it).unwrap_or(0)
     })
 }
 
-/// The robust list that the kernel knows of this thread.
+/// The head of this thread's robust list, as the kernel has it.
 fn robust_list() -> Option<usize> {
     let (mut head, mut len) = (0usize, 0usize);
     // SAFETY: the kernel writes two words of this frame.
@@ -508,8 +507,8 @@ fn robust_list() -> Option<usize> {
     (answer == 0 && head != 0).then_some(head)
 }
 
-/// Looks whether the layout agrees with this live thread.
-fn check(glibc: &Glibc, fs: usize) -> Result<(), Reason> {
+/// Compares the layout with this live thread.
+fn check(glibc: &Glibc, tp: usize) -> Result<(), Reason> {
     const ODD: Reason = "the C library's thread blocks are not laid out as its own tables say";
     let inside =
         |offset: usize, len: usize| offset.is_multiple_of(8) && offset + len <= glibc.pthread;
@@ -521,37 +520,37 @@ fn check(glibc: &Glibc, fs: usize) -> Result<(), Reason> {
         && glibc.tid + 4 <= glibc.pthread
         && (-(glibc.below as isize)..0).contains(&glibc.resolver_word)
         && (-(glibc.below as isize)..=glibc.pthread as isize - 32).contains(&glibc.rseq);
-    // SAFETY: D6, all of it lies in this thread's block, as just compared.
+    // SAFETY: D6, `fits` says that all of it lies in this thread's block.
     unsafe {
-        let word = |at: usize| *((fs + at) as *const usize);
+        let word = |at: usize| *((tp + at) as *const usize);
         let is_right = fits
-            && word(SELF) == fs
-            && word(SELF_TOO) == fs
-            && *((fs + glibc.tid) as *const c_int) == sys::gettid()
-            && word(glibc.robust) == fs + glibc.robust
-            && word(glibc.robust - 8) == fs + glibc.robust
+            && word(SELF) == tp
+            && word(SELF_TOO) == tp
+            && *((tp + glibc.tid) as *const c_int) == sys::gettid()
+            && word(glibc.robust) == tp + glibc.robust
+            && word(glibc.robust - 8) == tp + glibc.robust
             && word(glibc.list) != 0
             && word(glibc.list + 8) != 0;
-        if !is_right || !notes_keys(glibc, fs) || !modules::agrees(glibc) {
+        if !is_right || !notes_keys(glibc, tp) || !modules::agrees(glibc) {
             return Err(ODD);
         }
     }
     Ok(())
 }
 
-/// Whether setting a pthread key shows in the flag and the slot where we look for them.
-fn notes_keys(glibc: &Glibc, fs: usize) -> bool {
+/// Whether setting a pthread key changes the flag and the slot where they are expected.
+fn notes_keys(glibc: &Glibc, tp: usize) -> bool {
     let mut key = 0;
-    // SAFETY: a key of our own, gone at the end; the words lie in this thread's block.
+    // SAFETY: a key of our own, deleted at the end; the words lie in this thread's block.
     unsafe {
         if libc::pthread_key_create(&mut key, None) != 0 {
             return false;
         }
-        let flag = (fs + glibc.keys_used) as *mut u8;
+        let flag = (tp + glibc.keys_used) as *mut u8;
         let before = flag.read_volatile(); // a malloc may have set a key of its own
         flag.write_volatile(0);
         libc::pthread_setspecific(key, 0x5eed as *const c_void);
-        let slot = (fs + glibc.first_keys) as *const KeyData;
+        let slot = (tp + glibc.first_keys) as *const KeyData;
         let is_seen = key as usize >= KEYS_PER_BLOCK
             || (*slot.add(key as usize)).data as usize == 0x5eed
                 && (*slot.add(key as usize)).seq == (*glibc.keys.add(key as usize)).seq;
@@ -563,7 +562,7 @@ fn notes_keys(glibc: &Glibc, fs: usize) -> bool {
     }
 }
 
-/// Makes the first image and tries everything out on it.
+/// Makes the first image and tries all of it out.
 fn rehearse(glibc: &Glibc) -> Result<(), Reason> {
     let image = Image::new(glibc).ok_or(NO_MEMORY)?;
     let image = Box::leak(Box::new(image));
@@ -573,32 +572,32 @@ fn rehearse(glibc: &Glibc) -> Result<(), Reason> {
 }
 
 impl Glibc {
-    /// Asks malloc to give free memory back to the system. In user context.
+    /// Asks malloc to return free memory to the system. In user context.
     pub(super) fn trim_malloc(&self) {
         if let Some(trim) = self.malloc_trim
             && self.malloc_words.is_some()
         {
-            // SAFETY: D6, a public function of glibc, and malloc ends up in glibc's.
+            // SAFETY: D6, a public function of glibc; the program's malloc uses glibc's.
             unsafe { trim(0) };
         }
     }
 
-    /// What every thread block of this process has in common with the present one.
+    /// Writes what every thread block of this process has in common, copied from the present one.
     ///
     /// # Safety
-    /// `tcb` is the FS of a block in the caller's hands.
+    /// `tcb` is the thread pointer of a block that only the caller uses.
     pub(super) unsafe fn write_constants(&self, tcb: *mut u8) {
-        let fs = read_fs() as *const u8;
-        // SAFETY: D6, the words are the ABI's; both blocks are whole.
+        let tp = thread_pointer() as *const u8;
+        // SAFETY: D6, the words are part of libc's ABI; both blocks are whole.
         unsafe {
             tcb.add(MULTIPLE_THREADS).cast::<u32>().write(1);
             for at in [STACK_GUARD, POINTER_GUARD] {
-                let value = fs.add(at).cast::<usize>().read();
+                let value = tp.add(at).cast::<usize>().read();
                 tcb.add(at).cast::<usize>().write(value);
             }
-            let features = fs.add(FEATURES).cast::<u32>().read();
+            let features = tp.add(FEATURES).cast::<u32>().read();
             tcb.add(FEATURES).cast::<u32>().write(features);
-            let robust_rest = fs.add(self.robust + 8).cast::<usize>().read();
+            let robust_rest = tp.add(self.robust + 8).cast::<usize>().read();
             tcb.add(self.robust + 8).cast::<usize>().write(robust_rest);
             if self.rseq != 0 {
                 tcb.offset(self.rseq).cast::<u32>().add(1).write(RSEQ_NONE);
@@ -607,10 +606,10 @@ impl Glibc {
     }
 }
 
-/// What the kernel may write of a thread's rseq area.
+/// Bytes that the kernel may write of a thread's rseq area.
 const RSEQ_BYTES: isize = 32;
-/// What a block takes of the list of all threads: two pointers.
+/// Bytes of a block in the list of all threads: two pointers.
 const LIST_BYTES: isize = 16;
 
-/// In a thread's rseq area: the kernel does not keep it up to date, ask it.
+/// In a thread's rseq area: the kernel does not maintain it; make the system call instead.
 const RSEQ_NONE: u32 = -2i32 as u32;

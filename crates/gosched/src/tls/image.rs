@@ -1,11 +1,12 @@
-//! The pristine image: what a thread block holds before anything ran on it.
+//! The pristine image: what a thread block holds before any code ran on it.
 //!
-//! One image serves all goroutines. A library loaded later may take some of the surplus for its thread-locals; then a new
-//! image is made and the old one stays, for blocks name the image they were made from.
+//! One image serves all goroutines. A library loaded later may take some of the surplus for its
+//! thread-locals. Then a new image is made and the old one stays, for each block names the image it
+//! was made from.
 //!
-//! The image is compared with a block at every goroutine's end, so that part is kept small: the thread-locals of the
-//! loaded objects (some 256 bytes), and four words that show whether a pthread key was set, the resolver used, or a text
-//! made for an unknown error or signal.
+//! The image is compared with a block at every goroutine's end, so the compared part is small: the
+//! thread-locals of the loaded objects (some 256 bytes), and four words. The words show whether a
+//! pthread key was set, the resolver used, or a text made for an unknown error or signal.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::c_void;
@@ -14,75 +15,83 @@ use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::{Mutex, PoisonError};
 
-use crate::sched::model::current;
-use crate::tls::call_on_fs;
+use crate::arch;
+use crate::arch::block::{DTV, SELF, SELF_TOO};
 use crate::tls::dtv::{Dtv, Slot};
-use crate::tls::glibc::{DTV, Glibc, SELF, SELF_TOO};
-use crate::tls::modules;
+use crate::tls::flag;
+use crate::tls::glibc::Glibc;
 use crate::tls::modules::Module;
+use crate::tls::{call_on_tp, modules};
 
 /// Words of a block that point into the block itself.
 const POINTERS: usize = 8;
-/// Words at the start of the thread block that lead to the block itself and to its table.
+/// Words at the start of the thread block that point to the block itself and to its table.
 const HEAD: usize = 3;
 /// Words of the thread block that are compared.
 const MARKS: usize = 4;
 
-/// In the resolver's state: nonzero once it has been set up.
+/// In the resolver's state: not 0 once it has been set up.
 pub(super) const RESOLVER_OPTIONS: usize = 8;
 
-/// See above.
+/// The image, with the layout that it follows. Offsets are from the thread pointer.
 pub(super) struct Image {
     pub(super) glibc: Glibc,
-    /// Bytes of thread-locals below FS.
+    /// Bytes of thread-locals below the thread pointer.
     pub(super) used: usize,
-    /// `used` bytes below FS, then the thread block.
+    /// `used` bytes below the thread pointer, then the thread block.
     words: Box<[u64]>,
     /// Which bits of the thread-locals count when they are compared.
     mask: Box<[u64]>,
-    /// Where a block points into itself, and to where, both from FS.
+    /// Where a block points into itself, and to where.
     pointers: [(isize, isize); POINTERS],
-    /// Where they are, from FS, and what they hold.
+    /// Where the compared words of the thread block are, and what they hold.
     marks: [(isize, u64); MARKS],
-    /// What a fresh dtv holds; values are offsets from FS where `is_relative`.
+    /// What a fresh dtv holds; values are offsets from the thread pointer where `is_relative`.
     pub(super) slots: Vec<Slot>,
     pub(super) is_relative: Vec<bool>,
-    /// Some object has thread-locals with memory of their own.
+    /// Whether some object has thread-locals with memory of their own.
     pub(super) has_dynamic: bool,
     pub(super) modules: Vec<Module>,
     /// The loader's word for the next object, when this image was made.
     pub(super) next: usize,
-    has_avx2: bool,
+    /// Whether the CPU compares several words at a time.
+    is_wide: bool,
 }
 
 static CURRENT: AtomicPtr<Image> = AtomicPtr::new(ptr::null_mut());
 
-/// Blocks are made from this image from now on; it is never freed.
+/// Makes this the image for new blocks; it is never freed.
 pub(super) fn publish(image: &'static Image, next: usize) {
     // ORDER: Release; pairs with the Acquire in `current`.
     CURRENT.store(ptr::from_ref(image).cast_mut(), Release);
-    // ORDER: Release; pairs with the Acquire in `is_outdated`: who sees the new word sees the new image.
+    // ORDER: Release; pairs with the Acquire in `is_outdated`: a thread that sees the new word sees
+    // the new image.
     NEXT.store(ptr::with_exposed_provenance_mut(next), Release);
 }
 
-/// Every image there was. Blocks name theirs, so none goes; what was loaded before is found again here.
+/// Every image there was. Blocks name theirs, so none is freed. If the same libraries are loaded
+/// again, their image is found here.
 static ALL: Mutex<Vec<&'static Image>> = Mutex::new(Vec::new());
 
-/// The loader's word for the next object with thread-locals, whoever loads it. The loader never frees it.
+/// The loader's word for the next object with thread-locals, whichever thread loads it. The loader
+/// never frees it.
 static NEXT: AtomicPtr<usize> = AtomicPtr::new(ptr::null_mut());
 
-/// Whether an object with thread-locals has come since the last look: a new image may be needed.
+/// Whether an object with thread-locals was loaded since this image was made: a new image may be
+/// needed.
 #[inline]
 pub(super) fn is_outdated() -> bool {
     let next = NEXT.load(Acquire);
-    // SAFETY: D6, as above; the loader writes it under its own lock, we only ask whether it is zero.
+    // SAFETY: D6, the loader never frees the word. It writes the word under its own lock; this only
+    // compares it with zero.
     !next.is_null() && unsafe { next.read_volatile() } != 0
 }
 
-/// Publishes an image of what is loaded now, if there is memory for one, and returns it. As for [`Image::new`].
+/// Publishes an image of what is loaded now, if there is memory for one, and returns it. In the
+/// same context as [`Image::new`].
 pub(super) fn renew() -> Option<&'static Image> {
     let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
-    // SAFETY: images are never freed, and there is one.
+    // SAFETY: D6, images are never freed, and the first was published before any block was made.
     let new = Image::new(unsafe { &(*current()).glibc })?;
     let next = new.next;
     let known = all.iter().copied().find(|image| image.is_same(&new));
@@ -94,7 +103,7 @@ pub(super) fn renew() -> Option<&'static Image> {
     Some(image)
 }
 
-/// The image to make blocks from; null before the first.
+/// The image for new blocks; null before the first.
 #[inline]
 pub(super) fn current() -> *const Image {
     CURRENT.load(Acquire)
@@ -105,7 +114,7 @@ struct Template<'a> {
     glibc: &'a Glibc,
     memory: *mut u8,
     layout: Layout,
-    fs: *mut u8,
+    tp: *mut u8,
 }
 
 impl Template<'_> {
@@ -121,21 +130,22 @@ impl Template<'_> {
             glibc,
             memory,
             layout,
-            // SAFETY: inside the allocation.
-            fs: unsafe { memory.add(below) },
+            // SAFETY: `below` lies inside the allocation.
+            tp: unsafe { memory.add(below) },
         };
-        // SAFETY: D6, zeroed memory of the size that libc asks for; it allocates the dtv.
-        let filled = unsafe { (glibc.allocate_tls)(template.fs.cast()) };
+        // SAFETY: D6, zeroed memory of the size that libc asks for; libc allocates the dtv.
+        let filled = unsafe { (glibc.allocate_tls)(template.tp.cast()) };
         (!filled.is_null()).then_some(template)
     }
 }
 
 impl Drop for Template<'_> {
     fn drop(&mut self) {
-        // SAFETY: D6, the block is ours; libc frees the dtv that it allocated, if it did, and not the block.
+        // SAFETY: D6, only the template uses the block. libc frees the dtv if it allocated one, and
+        // not the block.
         unsafe {
-            if !self.fs.add(DTV).cast::<*mut c_void>().read().is_null() {
-                (self.glibc.deallocate_tls)(self.fs.cast(), false);
+            if !self.tp.add(DTV).cast::<*mut c_void>().read().is_null() {
+                (self.glibc.deallocate_tls)(self.tp.cast(), false);
             }
             dealloc(self.memory, self.layout);
         }
@@ -145,7 +155,7 @@ impl Drop for Template<'_> {
 impl Image {
     /// What libc would give a new thread now. On a thread that libc made, in user context.
     pub(super) fn new(glibc: &Glibc) -> Option<Image> {
-        // Others may load meanwhile: what is listed must be what is in the block.
+        // Other threads may load meanwhile: the list must describe what is in the block.
         let mut modules = modules::list(glibc);
         let template = loop {
             let template = Template::new(glibc)?;
@@ -170,17 +180,17 @@ impl Image {
             has_dynamic: false,
             modules: modules.fixed,
             next: modules.next.expose_provenance(),
-            has_avx2: std::arch::is_x86_feature_detected!("avx2"),
+            is_wide: arch::has_wide_compare(),
         };
-        // SAFETY: D6, libc has filled the template in, and it is ours alone.
-        unsafe { image.read_dtv(template.fs, modules.last) };
+        // SAFETY: D6, libc has filled in the template, and only this function uses it.
+        unsafe { image.read_dtv(template.tp, modules.last) };
         image.complete(&template);
-        let at = current::flag_offset();
+        let at = flag::offset();
         if image.has_place(at) {
-            // Whoever is on a block is an M.
+            // A thread on a goroutine's block is an M.
             image.words[image.used.wrapping_add_signed(at) / 8] = 1;
-        } else if current::uses_flag() {
-            return None; // the door would not know the blocks' goroutines
+        } else if flag::is_in_use() {
+            return None; // the door would not recognise goroutines on such blocks
         }
         image.mask = image.make_mask();
         for (at, value) in &mut image.marks {
@@ -189,7 +199,7 @@ impl Image {
         Some(image)
     }
 
-    /// Whether the word at `at`, from FS, is a fixed thread-local.
+    /// Whether the word at `at`, from the thread pointer, is a fixed thread-local.
     pub(super) fn has_place(&self, at: isize) -> bool {
         let inside = |module: &Module| {
             let from = at + module.offset as isize;
@@ -199,16 +209,16 @@ impl Image {
     }
 
     /// # Safety
-    /// `fs` is a block with a dtv that has `last` slots.
-    unsafe fn read_dtv(&mut self, fs: *mut u8, last: usize) {
-        // SAFETY: D6, by the caller's promise.
-        let dtv = unsafe { Dtv::of(fs as usize) };
-        let block = (fs as usize - self.glibc.below)..fs as usize;
+    /// `tp` is a block with a dtv that has `last` slots.
+    unsafe fn read_dtv(&mut self, tp: *mut u8, last: usize) {
+        // SAFETY: D6, the block has a dtv, as the caller promises.
+        let dtv = unsafe { Dtv::of(tp as usize) };
+        let block = (tp as usize - self.glibc.below)..tp as usize;
         for at in 0..=last.min(dtv.capacity()) {
             let mut slot = dtv.get(at);
             let is_relative = at > 0 && block.contains(&slot.value);
             if is_relative {
-                slot.value = slot.value.wrapping_sub(fs as usize);
+                slot.value = slot.value.wrapping_sub(tp as usize);
             }
             self.has_dynamic |= at > 0 && !is_relative && slot.value != 0;
             self.slots.push(slot);
@@ -216,17 +226,19 @@ impl Image {
         }
     }
 
-    /// Does to the template what libc does when a thread starts, and takes the image of the result.
+    /// Does to the template what libc does when a thread starts, and copies the result into the
+    /// image.
     fn complete(&mut self, template: &Template<'_>) {
         let glibc = &self.glibc;
-        let fs = template.fs;
-        // SAFETY: D6, the template is a whole block of our own; its dtv goes back to it afterwards, to be freed.
+        let tp = template.tp;
+        // SAFETY: D6, only the template uses the block, and it is whole; its dtv stays with it, to
+        // be freed.
         unsafe {
-            glibc.write_constants(fs);
-            self.write_pointers(fs as usize);
+            glibc.write_constants(tp);
+            self.write_pointers(tp as usize);
             let nobody = std::sync::atomic::AtomicUsize::new(0);
-            call_on_fs(fs as usize, &raw const nobody, || (glibc.ctype_init)());
-            let start = fs.sub(self.used).cast::<u64>();
+            call_on_tp(tp as usize, &raw const nobody, || (glibc.ctype_init)());
+            let start = tp.sub(self.used).cast::<u64>();
             let len = (self.used + glibc.pthread) / 8;
             self.words = std::slice::from_raw_parts(start, len).into();
         }
@@ -253,12 +265,12 @@ impl Image {
     }
 
     /// # Safety
-    /// `fs` is a block in the caller's hands.
-    unsafe fn write_pointers(&self, fs: usize) {
+    /// `tp` is a block that only the caller uses.
+    unsafe fn write_pointers(&self, tp: usize) {
         for (at, to) in self.pointers {
-            let at = fs.wrapping_add_signed(at) as *mut usize;
-            let to = fs.wrapping_add_signed(to);
-            // SAFETY: D6, words of the block.
+            let at = tp.wrapping_add_signed(at) as *mut usize;
+            let to = tp.wrapping_add_signed(to);
+            // SAFETY: D6, words of a block that only the caller uses.
             unsafe {
                 if at.read() != to {
                     at.write(to);
@@ -267,7 +279,7 @@ impl Image {
         }
     }
 
-    /// Whether blocks made from the other would be the same.
+    /// Whether blocks made from the other image would be the same.
     fn is_same(&self, other: &Image) -> bool {
         self.used == other.used
             && self.modules == other.modules
@@ -275,19 +287,21 @@ impl Image {
             && self.words[..self.used / 8] == other.words[..other.used / 8]
     }
 
-    /// Makes the block at `fs` as new, apart from its dtv and thread id, which the caller writes. The words that lead to the
-    /// block itself are written only if they are not there: g0 of another M may still be on it, and reads the first.
+    /// Makes the block at `tp` as new, apart from its dtv and thread id, which the caller writes.
+    /// The words that point to the block itself are written only if they differ: g0 of another M
+    /// may still be on the block, and reads the first word.
     ///
     /// # Safety
-    /// The block is in the caller's hands: nothing runs on it, or only the caller and it has no thread-local in use.
-    pub(super) unsafe fn imprint(&self, fs: usize) {
-        // SAFETY: D6, a block of this layout.
+    /// Only the caller uses the block: no code runs on it, or only the caller, which has no
+    /// thread-local in use.
+    pub(super) unsafe fn imprint(&self, tp: usize) {
+        // SAFETY: D6, a block of this layout, which only the caller uses.
         unsafe {
             let (locals, rest) = (self.used / 8, self.words.len() - self.used / 8 - HEAD);
             let from = self.words.as_ptr();
-            ptr::copy_nonoverlapping(from, (fs - self.used) as *mut u64, locals);
-            ptr::copy_nonoverlapping(from.add(locals + HEAD), (fs as *mut u64).add(HEAD), rest);
-            self.write_pointers(fs);
+            ptr::copy_nonoverlapping(from, (tp - self.used) as *mut u64, locals);
+            ptr::copy_nonoverlapping(from.add(locals + HEAD), (tp as *mut u64).add(HEAD), rest);
+            self.write_pointers(tp);
         }
     }
 
@@ -295,65 +309,48 @@ impl Image {
     ///
     /// # Safety
     /// The module is this image's; no code of the object has run on the block.
-    pub(super) unsafe fn imprint_module(&self, module: &Module, fs: usize) {
+    pub(super) unsafe fn imprint_module(&self, module: &Module, tp: usize) {
         let from = self.used - module.offset;
         let len = module.len.min(module.offset);
-        // SAFETY: D6, the range lies in the image's and the block's thread-locals.
+        // SAFETY: D6, the range lies in the thread-locals of both the image and the block.
         unsafe {
             let from = self.words.as_ptr().cast::<u8>().add(from);
-            ptr::copy_nonoverlapping(from, (fs - module.offset) as *mut u8, len);
+            ptr::copy_nonoverlapping(from, (tp - module.offset) as *mut u8, len);
         }
     }
 
-    /// Whether the block differs from the image where it matters.
+    /// Whether the block differs from the image in a word that counts.
     ///
     /// # Safety
-    /// The block at `fs` was made from this image, and only the caller uses it.
+    /// The block at `tp` was made from this image, and only the caller uses it.
     #[inline]
-    pub(super) unsafe fn differs(&self, fs: usize) -> bool {
+    pub(super) unsafe fn differs(&self, tp: usize) -> bool {
         let count = self.used / 8;
-        // SAFETY: D6, both ranges are that long. The block's words are not a Rust object that anybody borrows.
-        let block = unsafe { std::slice::from_raw_parts((fs - self.used) as *const u64, count) };
-        let mut seen = if self.has_avx2 {
-            // SAFETY: the CPU was asked.
-            unsafe { compare_avx2(block, &self.words, &self.mask) }
-        } else {
-            compare(block, &self.words, &self.mask)
-        };
+        // SAFETY: D6, both ranges are that long. The block's words are not a Rust object that any
+        // code borrows.
+        let block = unsafe { std::slice::from_raw_parts((tp - self.used) as *const u64, count) };
+        // SAFETY: the CPU was asked when the image was made.
+        let mut seen =
+            unsafe { arch::compare_masked(block, &self.words, &self.mask, self.is_wide) };
         for (mark, was) in self.marks {
-            // SAFETY: D6, words of the thread block.
-            seen |= was ^ unsafe { *(fs.wrapping_add_signed(mark) as *const u64) };
+            // SAFETY: D6, a word of the thread block, which only the caller uses.
+            seen |= was ^ unsafe { *(tp.wrapping_add_signed(mark) as *const u64) };
         }
-        let robust = fs + self.glibc.robust;
-        // SAFETY: D6, the head of the robust list, which is empty if it points to itself.
+        let robust = tp + self.glibc.robust;
+        // SAFETY: D6, the head of the robust list, a word of the same block; the list is empty if
+        // the head points to itself.
         seen |= unsafe { *(robust as *const u64) } ^ robust as u64;
-        // SAFETY: D6, by the caller's promise.
-        seen != 0 || unsafe { Dtv::of(fs) }.differs(self, fs)
+        // SAFETY: D6, a block made from an image has a table, and only the caller uses it.
+        seen != 0 || unsafe { Dtv::of(tp) }.differs(self, tp)
     }
 }
 
 fn marks(glibc: &Glibc) -> [isize; MARKS] {
     let keys = glibc.keys_used as isize;
     let resolver = (glibc.resolver + RESOLVER_OPTIONS) as isize;
-    // One that was not found is replaced by one that is looked at anyway.
+    // A word that was not found is replaced by one that is compared anyway.
     let [error, signal] = glibc.text_words.map(|at| if at == 0 { keys } else { at });
     [keys, resolver, error, signal]
-}
-
-/// The bits that count and differ, over all words.
-#[inline(always)]
-fn compare(block: &[u64], image: &[u64], mask: &[u64]) -> u64 {
-    let pairs = block.iter().zip(image).zip(mask);
-    pairs.fold(0, |seen, ((is, was), mask)| seen | (is ^ was) & mask)
-}
-
-/// The same, four words at a time: this is in the way of every goroutine's end.
-///
-/// # Safety
-/// The CPU has AVX2.
-#[target_feature(enable = "avx2")]
-unsafe fn compare_avx2(block: &[u64], image: &[u64], mask: &[u64]) -> u64 {
-    compare(block, image, mask)
 }
 
 fn pointers(glibc: &Glibc) -> [(isize, isize); POINTERS] {

@@ -1,19 +1,19 @@
 //! Which loaded objects have thread-locals with a place in every block.
 //!
-//! The loader says so in a field of its own record of each object (the place is 0 or -1 for those whose thread-locals get
-//! memory when they are first used). What it tells programs, the address in the calling thread, it tells only
-//! after that thread has used the object.
+//! The place is a field of the loader's own record of each object; it is 0 or -1 for objects whose
+//! thread-locals get memory when they are first used. The loader's public interface gives only the
+//! address in the calling thread, and that only after the thread has used the object.
 
 use std::ffi::{c_int, c_void};
 
-use crate::sched::model::current::read_fs;
+use crate::arch::thread_pointer;
 use crate::tls::glibc::{Glibc, symbol};
 
-/// One of them.
+/// One such object.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Module {
     object: usize,
-    /// From its first byte up to FS.
+    /// From its first byte up to the thread pointer.
     pub(super) offset: usize,
     pub(super) len: usize,
 }
@@ -26,14 +26,14 @@ pub(super) struct Modules {
     pub(super) fixed: Vec<Module>,
     /// The highest number of an object with thread-locals.
     pub(super) last: usize,
-    /// Whether the places agree with the addresses that the loader tells this thread.
+    /// Whether the places agree with the addresses that the loader gives for this thread.
     agree: bool,
 }
 
-/// Stands for the loader's word where it has none: no object ever comes there.
+/// Replaces the loader's word if it has none: no object ever takes it.
 static NONE: usize = 0;
 
-/// A part of the loader's table of objects with thread-locals; as many entries follow.
+/// A part of the loader's table of objects with thread-locals; `len` entries follow.
 #[repr(C)]
 struct Slots {
     len: usize,
@@ -56,7 +56,7 @@ struct LinkMap {
     next: *const LinkMap,
 }
 
-/// The public beginning of what the loader keeps for debuggers.
+/// The public beginning of the loader's record for debuggers.
 #[repr(C)]
 struct Debug {
     version: c_int,
@@ -69,10 +69,11 @@ struct Look<'a> {
     found: Modules,
 }
 
-/// Lists them. On a thread that libc made, in user context.
+/// Lists the objects. On a thread that libc made, in user context.
 pub(super) fn list(glibc: &Glibc) -> Modules {
     unsafe extern "C" fn each(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_void) -> c_int {
-        // SAFETY: dl_iterate_phdr passes its own record and our data.
+        // SAFETY: dl_iterate_phdr passes its own record, and the `Look` below, which lives until it
+        // returns.
         let (info, look) = unsafe { (&*info, &mut *data.cast::<Look<'_>>()) };
         look.note(info);
         0
@@ -80,7 +81,7 @@ pub(super) fn list(glibc: &Glibc) -> Modules {
     let debug = symbol(c"_r_debug").map(|debug| debug.cast_const().cast::<Debug>());
     let mut look = Look {
         glibc,
-        // SAFETY: D6, a public variable of the loader.
+        // SAFETY: D6, a public variable of the loader, of this type.
         first: debug.map_or(std::ptr::null(), |debug| unsafe { (*debug).first }),
         found: Modules {
             next: &raw const NONE,
@@ -89,12 +90,13 @@ pub(super) fn list(glibc: &Glibc) -> Modules {
             agree: true,
         },
     };
-    // SAFETY: `each` takes what it is given. Meanwhile the loader's lists do not change.
+    // SAFETY: `each` takes these arguments. The loader's lists do not change while it holds its
+    // lock.
     unsafe { libc::dl_iterate_phdr(Some(each), (&raw mut look).cast()) };
     look.found
 }
 
-/// The places, from FS, of the object that has one at `offset`.
+/// The places, from the thread pointer, of the object that has one at `offset`.
 pub(super) fn with(glibc: &Glibc, offset: isize) -> Option<std::ops::Range<isize>> {
     let modules = list(glibc).fixed.into_iter();
     let mut ranges = modules.map(|module| {
@@ -104,7 +106,7 @@ pub(super) fn with(glibc: &Glibc, offset: isize) -> Option<std::ops::Range<isize
     ranges.find(|range| range.contains(&offset))
 }
 
-/// Whether what the loader's records say is right for this thread, as far as the loader tells.
+/// Whether the loader's records are right for this thread, as far as the loader's interface shows.
 pub(super) fn agrees(glibc: &Glibc) -> bool {
     let modules = list(glibc);
     modules.agree && !modules.fixed.is_empty()
@@ -119,7 +121,7 @@ impl Look<'_> {
             return;
         }
         self.found.last = self.found.last.max(info.dlpi_tls_modid);
-        // SAFETY: the loader's own list of this object's headers.
+        // SAFETY: the loader's own list of this object's headers, with its length.
         let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
         let tls = headers.iter().find(|header| header.p_type == libc::PT_TLS);
         let (Some(tls), Some(offset)) = (tls, self.offset_of(info.dlpi_tls_modid)) else {
@@ -127,7 +129,7 @@ impl Look<'_> {
         };
         let known = info.dlpi_tls_data as usize;
         if (1..=self.glibc.below).contains(&offset) {
-            self.found.agree &= known == 0 || known == read_fs() - offset;
+            self.found.agree &= known == 0 || known == thread_pointer() - offset;
             self.found.fixed.push(Module {
                 object: info.dlpi_addr as usize ^ tls.p_vaddr as usize,
                 offset,
@@ -136,12 +138,12 @@ impl Look<'_> {
         }
     }
 
-    /// The word of the lowest free entry, which the next object takes. Entry 0 is nobody's.
+    /// The word of the lowest free entry, which the next object takes. Entry 0 is never used.
     fn first_free(&self) -> *const usize {
         let mut slots = self.glibc.slots.cast::<Slots>();
         let mut at = 1;
-        // SAFETY: D6, the loader's own table, by its description for debuggers; parts of it are never freed, and it does not
-        // change while dl_iterate_phdr holds the loader's lock.
+        // SAFETY: D6, the loader's own table, by its description for debuggers. Parts of it are
+        // never freed, and it does not change while dl_iterate_phdr holds the loader's lock.
         unsafe {
             while !slots.is_null() {
                 let entries = slots.add(1).cast::<Entry>();
@@ -162,14 +164,15 @@ impl Look<'_> {
         let mut map = self.first;
         while !map.is_null() {
             let word = |at: usize| {
-                // SAFETY: D6, the loader's records have these fields, by its own tables; none goes while dl_iterate_phdr
-                // holds the loader's lock.
+                // SAFETY: D6, the loader's records have these fields, by its own tables. No record
+                // is freed while dl_iterate_phdr holds the loader's lock.
                 unsafe { *(map.cast::<u8>().add(at)).cast::<usize>() }
             };
             if word(self.glibc.modid) == modid {
                 return Some(word(self.glibc.offset));
             }
-            // SAFETY: as above.
+            // SAFETY: D6, a record of the loader, which is not freed while dl_iterate_phdr holds
+            // the loader's lock.
             map = unsafe { (*map).next };
         }
         None
@@ -177,7 +180,7 @@ impl Look<'_> {
 }
 
 impl Modules {
-    /// Bytes below FS that they use.
+    /// Bytes below the thread pointer that the objects use.
     pub(super) fn used(&self) -> usize {
         let used = self.fixed.iter().map(|module| module.offset).max();
         used.unwrap_or(0).next_multiple_of(8)

@@ -1,95 +1,93 @@
-//! The loader's lists of objects in which symbols are looked up, and who reads them.
+//! The loader's lists of objects in which symbols are looked up, and the threads that read them.
 //!
-//! A thread that looks a symbol up (`dlsym`, the first call of a function that is bound lazily)
-//! sets a flag in its thread block meanwhile, takes no lock, and is done within microseconds.
-//! `dlopen` and `dlclose` replace such lists; before they free an old one they wait until each
-//! thread that libc knows has its flag down. libc does not know the blocks of goroutines.
+//! A thread that looks up a symbol (`dlsym`, the first call of a lazily bound function) sets a flag
+//! in its thread block meanwhile. It takes no lock, and ends within microseconds. `dlopen` and
+//! `dlclose` replace such lists. Before they free an old list, they wait until each thread that
+//! libc knows has its flag down. libc does not know the blocks of goroutines.
 //!
-//! Two things make up for it:
-//! - A goroutine is not preempted while its flag is up: its look-up would last for as long as it
-//!   waits for a processor. The handler returns, and sysmon sends its signal again. So a flag that
-//!   is up belongs to a goroutine on a running thread.
-//! - While the program calls `dlopen` or `dlclose`, a thread of libc's own stands in for the
-//!   goroutines ([`StandIn`]). Its flag is up all the time, so libc waits for it. When the
-//!   stand-in sees that libc waits, it waits for the flags of all goroutines and takes its own
-//!   down.
+//! Two measures replace libc's wait for goroutines:
+//! - A goroutine is not preempted while its flag is up: otherwise its look-up would last for as
+//!   long as it waits for a P. The handler returns, and sysmon sends its signal again. So a flag
+//!   that is up belongs to a goroutine on a running thread.
+//! - While the program calls `dlopen` or `dlclose`, a thread that libc knows stands in for the
+//!   goroutines ([`StandIn`]). Its flag is up all the time, so libc waits for it. When the stand-in
+//!   sees that libc waits, it waits for the flags of all goroutines and takes its own down.
 //!
 //! ```text
-//!  who loads or unloads              the stand-in                        a goroutine
-//!                                    flag up
-//!  takes the list out                                                    flag up; reads a list; flag down
-//!  stand-in's flag: up → waited for
-//!  sleeps on it                      sees it; a barrier on every CPU
-//!                                    for each M: until the flag of the block it is on is down
-//!                                    flag down, wakes; up again
+//!  loads or unloads       the stand-in                        a goroutine
+//!                         flag up
+//!  takes the list out                                         flag up; reads a list; flag down
+//!  stand-in's flag:
+//!    up → waited for
+//!  sleeps on it           sees it; a barrier on every CPU
+//!                         for each M: until the flag of the
+//!                           block it is on is down
+//!                         flag down, wakes; up again
 //!  frees the list
 //! ```
 //!
-//! A goroutine whose flag the stand-in has seen down after the barrier reads the lists anew
-//! when it looks up again, and finds the new ones. What libc or another library loads and unloads
-//! by itself is not seen here; `docs/guide/limits.md` has it.
+//! A goroutine whose flag the stand-in has seen down after the barrier reads the lists anew at its
+//! next look-up, and finds the new ones. This module does not see what libc or another library
+//! loads and unloads by itself; `docs/guide/limits.md` describes that.
 //!
-//! The flag's place is part of the head of glibc's thread blocks and in none of its tables. It is
-//! tried out before it is believed: a look-up must take a flag down that was put up there.
+//! The flag's place is in the head of glibc's thread blocks and in none of its tables. So it is
+//! tested first: a look-up must take down a flag that was put up there.
 
-use std::arch::asm;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicUsize};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use crate::sched::life::registry;
-use crate::sched::model::current::read_fs;
-use crate::sched::model::ptr::Mp;
+use crate::arch;
+use crate::arch::block::LOOKS_UP;
 use crate::shim::Futex;
 use crate::sys;
 use crate::tls::glibc::symbol;
 
-/// Where glibc's x86-64 blocks have the flag, from FS: 32 bits.
-const PLACE: usize = 0x1c;
 const DOWN: u32 = 0;
 const UP: u32 = 1;
-/// Set to see whether a look-up takes it down. libc waits for none but [`UP`], so no `dlclose` waits for the trial.
+/// Set to see whether a look-up takes it down. libc waits only for [`UP`], so no `dlclose` waits
+/// for the test.
 const TRIED: u32 = 4;
 /// Up, and libc sleeps until it is down.
 const WAITED_FOR: u32 = 2;
 
-/// How often the stand-in looks whether libc waits.
+/// How often the stand-in checks whether libc waits.
 const LOOK_NS: u64 = 100_000;
-/// How long it sleeps for a goroutine's flag between two looks at who is where.
+/// How long the stand-in sleeps on a goroutine's flag before it checks again where the Ms are.
 const FLAG_NS: u64 = 50_000;
 
 /// The place, once it is known; 0: it is not.
 static FLAG: AtomicUsize = AtomicUsize::new(0);
 
-/// Tries the place out. On a thread that libc made, where nothing else runs, after there was a
+/// Tests the place. On a thread that libc made, on which no other code runs, after there was a
 /// second thread.
 pub(super) fn find() {
-    if read(PLACE) != DOWN {
+    if read(LOOKS_UP) != DOWN {
         return;
     }
-    write(PLACE, TRIED);
+    write(LOOKS_UP, TRIED);
     let found = symbol(c"gosched_no_such_symbol");
-    let is_it = found.is_none() && read(PLACE) == DOWN;
-    write(PLACE, DOWN);
+    let is_it = found.is_none() && read(LOOKS_UP) == DOWN;
+    write(LOOKS_UP, DOWN);
     if is_it {
-        FLAG.store(PLACE, Relaxed);
+        FLAG.store(LOOKS_UP, Relaxed);
     }
 }
 
-/// Whether the interrupted code of this thread is looking a symbol up; CONTEXT: signal.
+/// Whether the interrupted code of this thread is looking up a symbol; CONTEXT: signal.
 #[inline]
 pub(crate) fn is_looking_up() -> bool {
     let flag = FLAG.load(Relaxed);
     flag != 0 && read(flag) != DOWN
 }
 
-/// While one of these is there, a thread's flag is up in the place of every goroutine's.
-pub(super) struct StandIn(());
+/// While a value of this type lives, a thread's flag is up in place of the goroutines' flags.
+pub(crate) struct StandIn(());
 
 /// The thread, and how many need it. A library's constructor or destructor may load another
-/// library: it needs no second thread, and the loader's lock is held there, which a new thread may
-/// have to wait for.
+/// library. It gets no second thread: the loader's lock is held there, and a new thread may have to
+/// wait for that lock.
 struct Standing {
     state: Arc<Futex>,
     thread: JoinHandle<()>,
@@ -98,22 +96,25 @@ struct Standing {
 
 static STANDING: Mutex<Option<Standing>> = Mutex::new(None);
 
-/// What a stand-in is doing.
+/// The states of a stand-in.
 const BEGINS: u32 = 0;
 const STANDS: u32 = 1;
 const IS_OVER: u32 = 2;
 
 impl StandIn {
-    /// None: no runtime has goroutines that libc does not know, or there is no thread for it. In
-    /// user context.
-    pub(super) fn begin() -> Option<StandIn> {
-        let has_own = || registry::snapshot().iter().any(|sched| sched.tls.is_own());
+    /// Starts the stand-in, or shares the one there is. None: libc knows all goroutines (`has_own`
+    /// is false), or no thread could be started. `wait_for_goroutines` returns when each
+    /// goroutine's flag has been down. In user context.
+    pub(crate) fn begin(
+        has_own: impl FnOnce() -> bool,
+        wait_for_goroutines: fn(),
+    ) -> Option<StandIn> {
         if FLAG.load(Relaxed) == 0 || !has_own() {
             return None;
         }
         let mut standing = STANDING.lock().unwrap_or_else(PoisonError::into_inner);
         if standing.is_none() {
-            *standing = Some(Standing::begin()?);
+            *standing = Some(Standing::begin(wait_for_goroutines)?);
         }
         standing.as_mut()?.users += 1;
         Some(StandIn(()))
@@ -136,12 +137,12 @@ impl Drop for StandIn {
 }
 
 impl Standing {
-    fn begin() -> Option<Standing> {
+    fn begin(wait_for_goroutines: fn()) -> Option<Standing> {
         let state = Arc::new(Futex::new(BEGINS));
         let its = Arc::clone(&state);
         let thread = std::thread::Builder::new()
             .name(String::from("gosched-loader"))
-            .spawn(move || stand_in(&its))
+            .spawn(move || stand_in(&its, wait_for_goroutines))
             .ok()?;
         // ORDER: Acquire; pairs with the Release in `stand_in`: its flag is up.
         while state.0.load(Acquire) == BEGINS {
@@ -155,72 +156,67 @@ impl Standing {
     }
 }
 
-/// On the stand-in's thread. It looks nothing up meanwhile, which would take its flag down.
-fn stand_in(state: &Futex) {
-    write(PLACE, UP);
+/// The stand-in's thread. It looks up no symbol meanwhile, which would take its flag down.
+fn stand_in(state: &Futex, wait_for_goroutines: fn()) {
+    write(LOOKS_UP, UP);
     // ORDER: Release; pairs with the Acquire in `begin`.
     state.0.store(STANDS, Release);
     Futex::wake_one(state);
     // ORDER: Acquire; pairs with the Release in `drop`.
     while state.0.load(Acquire) == STANDS {
-        if read(PLACE) == WAITED_FOR {
+        if read(LOOKS_UP) == WAITED_FOR {
             wait_for_goroutines();
             take_down();
-            write(PLACE, UP);
+            write(LOOKS_UP, UP);
         }
         state.wait(STANDS, Some(sys::monotonic_ns() + LOOK_NS));
     }
     take_down();
 }
 
-/// Until the flag of each goroutine has been down.
-fn wait_for_goroutines() {
-    // A flag that went up before libc took the old lists out is seen, or the new lists are.
-    // Without the barrier a store may be late by the time it takes to leave the processor, which
-    // libc itself puts up with among threads.
+/// A barrier on every CPU. Afterwards each goroutine's flag that went up before libc took the old
+/// lists out is seen, or the goroutine sees the new lists. Without the barrier a store may be late
+/// by the time it takes to leave the CPU; libc itself tolerates that among threads.
+pub(crate) fn wait_until_seen() {
     _ = sys::membarrier_register() && sys::membarrier();
-    for m in registry::every_m() {
-        let fs = m.fs.load(Relaxed);
-        while fs != 0 && is_on(m, fs) && is_up(fs) {}
-    }
 }
 
-/// Whether the M's thread is there and on this FS. One that has left it has its flag down: FS
-/// changes outside look-ups only.
-fn is_on(m: Mp, fs: usize) -> bool {
-    m.tid.load(Relaxed) != 0 && m.fs.load(Relaxed) == fs
+/// Waits until the flag of the block that a thread is on has been down. `tp` returns the thread
+/// pointer of that thread; 0: there is no thread. A thread that has left a block has its flag down
+/// there: the thread pointer changes only outside look-ups.
+pub(crate) fn wait_until_down(tp: impl Fn() -> usize) {
+    let first = tp();
+    while first != 0 && tp() == first && is_up(first) {}
 }
 
-/// Whether the flag of the block at `fs` is up, and stays up for a little. The block may go
-/// meanwhile, and its memory with it, so it is the kernel that looks: no memory, no flag.
-fn is_up(fs: usize) -> bool {
-    let flag = (fs + PLACE) as *const AtomicU32;
+/// Whether the flag of the block at `tp` is up, and stays up for a while. The block may lose its
+/// memory meanwhile, so the kernel reads the flag: no memory, no flag.
+fn is_up(tp: usize) -> bool {
+    let flag = (tp + LOOKS_UP) as *const AtomicU32;
     let until = sys::monotonic_ns() + FLAG_NS;
     sys::futex_wait_ptr(flag, UP, Some(until)) != sys::Wait::Changed
 }
 
-/// As libc does at the end of a look-up.
+/// Takes the flag of this thread down, as libc does at the end of a look-up.
 fn take_down() {
-    let mut was = DOWN;
     // SAFETY: D6, the flag of this thread's own block, which libc changes by swaps too.
-    unsafe { asm!("xchg fs:[{}], {:e}", in(reg) PLACE, inout(reg) was, options(nostack)) };
+    let was = unsafe { arch::swap_word_at(LOOKS_UP, DOWN) };
     if was == WAITED_FOR {
-        sys::futex_wake_ptr((read_fs() + PLACE) as *const _, u32::MAX);
+        sys::futex_wake_ptr((arch::thread_pointer() + LOOKS_UP) as *const _, u32::MAX);
     }
 }
 
 #[inline]
 fn read(at: usize) -> u32 {
-    let value: u32;
-    // SAFETY: D6, a word at the head of the present thread block.
-    unsafe { asm!("mov {:e}, fs:[{}]", out(reg) value, in(reg) at, options(nostack, readonly)) };
-    value
+    // SAFETY: D6, a word at the head of the present thread block, which every block has.
+    unsafe { arch::load_word_at(at) }
 }
 
-/// On a thread of the caller's own.
+/// On a thread that the caller owns.
 fn write(at: usize, value: u32) {
-    // SAFETY: D6, as above; the thread looks nothing up meanwhile, and nobody waits for the flag.
-    unsafe { asm!("mov fs:[{}], {:e}", in(reg) at, in(reg) value, options(nostack)) };
+    // SAFETY: D6, a word at the head of the present thread block, which every block has. The thread
+    // looks nothing up meanwhile, and no thread waits for the flag.
+    unsafe { arch::store_word_at(at, value) };
 }
 
 #[cfg(test)]
@@ -234,12 +230,12 @@ mod tests {
 
     #[test]
     fn d6_the_loaders_flag_is_where_it_is_looked_for() {
-        crate::tls::Room::own().unwrap();
-        assert_eq!(FLAG.load(SeqCst), PLACE);
+        crate::interpose::own_room().unwrap();
+        assert_eq!(FLAG.load(SeqCst), LOOKS_UP);
         assert!(!is_looking_up());
     }
 
-    /// Computes until the other goroutine has run, or for so long.
+    /// Computes until the other goroutine has run, or for at most `most`.
     fn wait(other: &AtomicBool, most: Duration) -> bool {
         let began = Instant::now();
         while !other.load(SeqCst) && began.elapsed() < most {
@@ -248,7 +244,7 @@ mod tests {
         other.load(SeqCst)
     }
 
-    /// The loader waits for it, as for a thread's.
+    /// The stand-in waits for a goroutine's flag, as libc does for a thread's.
     #[test]
     fn d6_a_stand_in_waits_for_goroutines_that_look_up() {
         let runtime = Runtime::builder().procs(2).build().unwrap();
@@ -258,15 +254,15 @@ mod tests {
         static IS_UP: AtomicBool = AtomicBool::new(false);
         static MAY_END: AtomicBool = AtomicBool::new(false);
         let looks_up = runtime.spawn(|| {
-            write(PLACE, UP);
+            write(LOOKS_UP, UP);
             IS_UP.store(true, SeqCst);
             wait(&MAY_END, Duration::from_secs(20));
-            write(PLACE, DOWN);
+            write(LOOKS_UP, DOWN);
         });
         while !IS_UP.load(SeqCst) {
             std::thread::yield_now();
         }
-        let waits = std::thread::spawn(wait_for_goroutines);
+        let waits = std::thread::spawn(crate::interpose::wait_for_goroutines);
         std::thread::sleep(Duration::from_millis(100));
         assert!(!waits.is_finished(), "it did not wait");
         MAY_END.store(true, SeqCst);
@@ -284,10 +280,10 @@ mod tests {
             let has_run = AtomicBool::new(false);
             thread::scope(|s| {
                 s.spawn(|| has_run.store(true, SeqCst));
-                // The loader's lists do not change in this test, so nobody waits for the flag.
-                write(PLACE, UP);
+                // The loader's lists do not change in this test, so no thread waits for the flag.
+                write(LOOKS_UP, UP);
                 let ran_meanwhile = wait(&has_run, Duration::from_millis(300));
-                write(PLACE, DOWN);
+                write(LOOKS_UP, DOWN);
                 assert!(!ran_meanwhile, "preempted with the flag up");
                 assert!(wait(&has_run, Duration::from_secs(20)), "never preempted");
             });

@@ -1,8 +1,9 @@
-//! The rehearsal: before any goroutine depends on it, a block is made, used the way programs use threads, finished, and
-//! must then be as new.
+//! The rehearsal: before any goroutine depends on it, a block is made, used as programs use
+//! threads, and finished. It must then be as new.
 //!
-//! Not rehearsed is a fork, for a library has no business forking the program it is part of; what a fork needs of
-//! the block (its place in libc's list of threads, its robust list) is checked word by word instead.
+//! A fork is not rehearsed, for a library must not fork the program it is part of. What a fork
+//! needs of the block (its place in libc's list of threads, its robust list) is checked word by
+//! word instead.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::Cell;
@@ -12,13 +13,12 @@ use std::ptr;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
 
-use crate::sched::model::current;
-use crate::sched::model::current::read_fs;
+use crate::arch::thread_pointer;
 use crate::tls::block::Block;
 use crate::tls::dtv::Dtv;
 use crate::tls::glibc::{NO_MEMORY, Reason, is_malloc_libcs, use_malloc, use_random};
 use crate::tls::image::Image;
-use crate::tls::{call_on_fs, read_words, write_words};
+use crate::tls::{call_on_tp, flag, read_words, write_words};
 
 /// Destructors that have run: the thread-local's and the key's.
 static DROPPED: AtomicUsize = AtomicUsize::new(0);
@@ -36,7 +36,7 @@ thread_local! {
     static GUEST: Guest = const { Guest(Cell::new(7)) };
 }
 
-/// Tries the image out. On a thread that libc made and that nothing else runs on.
+/// Tries the image out. On a thread that libc made, on which no other code runs.
 pub(super) fn run(image: &'static Image) -> Result<(), Reason> {
     let room = image.glibc.room();
     let layout =
@@ -47,7 +47,7 @@ pub(super) fn run(image: &'static Image) -> Result<(), Reason> {
         return Err(NO_MEMORY);
     }
     let result = on_block(image, Block::at(room.fit(memory as usize), &room));
-    // SAFETY: nothing is on the block any more.
+    // SAFETY: no code is on the block any more, and the layout is the same.
     unsafe { dealloc(memory, layout) };
     result
 }
@@ -55,37 +55,37 @@ pub(super) fn run(image: &'static Image) -> Result<(), Reason> {
 fn on_block(image: &'static Image, block: Block) -> Result<(), Reason> {
     let words = image.glibc.malloc_words.as_ref();
     let owned = Dtv::allocate(image).ok_or(NO_MEMORY)?;
-    // SAFETY: D6, the block is ours and nobody is on it.
+    // SAFETY: D6, the block is this function's, and no code is on it.
     unsafe { block.imprint(image, owned) };
-    copy_words(words, read_fs(), block.fs());
-    let was_clean = !block.is_touched() && is_linked(image, block.fs());
+    copy_words(words, thread_pointer(), block.tp());
+    let was_clean = !block.is_touched() && is_linked(image, block.tp());
     let nobody = AtomicUsize::new(0);
-    let has_flag = image.has_place(current::flag_offset());
+    let has_flag = image.has_place(flag::offset());
     let set_flag = |value| {
         if has_flag {
-            // SAFETY: D6, the block is whole and nobody is on it.
-            unsafe { current::set_flag(block.fs(), value) };
+            // SAFETY: D6, the block is whole and no code is on it.
+            unsafe { flag::write(block.tp(), value) };
         }
     };
     set_flag(0); // this thread is no M
-    call_on_fs(block.fs(), &raw const nobody, || use_malloc(|| ()));
+    call_on_tp(block.tp(), &raw const nobody, || use_malloc(|| ()));
     set_flag(1);
     let shares_malloc = !is_malloc_libcs() || !block.is_touched();
     set_flag(0);
-    let worked = call_on_fs(block.fs(), &raw const nobody, live_a_little);
+    let worked = call_on_tp(block.tp(), &raw const nobody, live_a_little);
     set_flag(1);
     let was_seen = block.is_touched();
-    // SAFETY: D6, the block is there, and nobody is on it.
+    // SAFETY: D6, the block exists, and no code is on it.
     let random = || unsafe { block.owned(image) }.random;
     let before = random();
     set_flag(0);
-    call_on_fs(block.fs(), &raw const nobody, || block.finish(words));
+    call_on_tp(block.tp(), &raw const nobody, || block.finish(words));
     set_flag(1);
     let has_kept = random() == before; // 0 if there was no memory for one
-    copy_words(words, block.fs(), read_fs());
+    copy_words(words, block.tp(), thread_pointer());
     let ended = DROPPED.load(SeqCst) == 1 && KEY_ENDED.load(SeqCst) == 1;
     let is_clean = !block.is_touched();
-    // SAFETY: D6, the block goes; its table was allocated above, or enlarged since.
+    // SAFETY: D6, the block is not used again; its table was allocated above, or enlarged since.
     unsafe { block.owned(image).free() };
     if !shares_malloc {
         return Err("the C library's malloc keeps something for a thread that was not found");
@@ -101,33 +101,33 @@ fn on_block(image: &'static Image, block: Block) -> Result<(), Reason> {
     }
 }
 
-/// Lends malloc's words, and takes them back.
+/// Copies malloc's words from one block to another.
 fn copy_words(words: Option<&[isize; 2]>, from: usize, to: usize) {
     if let Some(words) = words {
-        // SAFETY: D6, this thread's block and one of our own.
+        // SAFETY: D6, this thread's block and the rehearsal's, which no other thread uses.
         unsafe { write_words(words, to, read_words(words, from)) };
     }
 }
 
-/// What a fork and the kernel follow.
-fn is_linked(image: &Image, fs: usize) -> bool {
+/// Whether the words that a fork and the kernel follow point where they should.
+fn is_linked(image: &Image, tp: usize) -> bool {
     let glibc = &image.glibc;
-    // SAFETY: D6, words of our own block.
-    let word = |at: usize| unsafe { *((fs + at) as *const usize) };
+    // SAFETY: D6, words of the rehearsal's block.
+    let word = |at: usize| unsafe { *((tp + at) as *const usize) };
     let list = [glibc.list, glibc.list + 8];
     let robust = [glibc.robust, glibc.robust - 8];
-    list.iter().all(|at| word(*at) == fs + glibc.list)
-        && robust.iter().all(|at| word(*at) == fs + glibc.robust)
+    list.iter().all(|at| word(*at) == tp + glibc.list)
+        && robust.iter().all(|at| word(*at) == tp + glibc.robust)
 }
 
-/// Uses the C library and std as a thread does. On the rehearsal's FS.
+/// Uses the C library and std as a thread does. On the rehearsal's block.
 fn live_a_little() -> bool {
     use_random();
     keeps_errno() && knows_letters() && locks_twice() && allocates() && registers_destructors()
 }
 
 fn keeps_errno() -> bool {
-    // SAFETY: the thread's own errno; the call fails without touching anything.
+    // SAFETY: the thread's own errno; the call fails and changes nothing else.
     unsafe {
         let errno = libc::__errno_location();
         libc::close(-1);
@@ -136,7 +136,7 @@ fn keeps_errno() -> bool {
 }
 
 fn knows_letters() -> bool {
-    // SAFETY: looks into the locale's tables.
+    // SAFETY: reads the locale's tables; both arguments are characters.
     unsafe { libc::isalpha(c_int::from(b'q')) != 0 && libc::isalpha(c_int::from(b'7')) == 0 }
 }
 
@@ -176,7 +176,8 @@ fn registers_destructors() -> bool {
         }
     }
     let mut key = 0;
-    // SAFETY: a key of our own; it stays, for its destructor runs later and keys are plenty: one per process.
+    // SAFETY: a key of our own. It is never deleted, for its destructor runs later; there is one
+    // such key per process.
     let is_set = unsafe {
         libc::pthread_key_create(&mut key, Some(ended)) == 0
             && libc::pthread_setspecific(key, ptr::without_provenance(0x5eed)) == 0

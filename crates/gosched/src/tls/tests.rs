@@ -2,9 +2,12 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 
 use crate::Runtime;
-use crate::sched::model::current::current_g;
+use crate::arch;
+use crate::sched::model::current::{current_g, current_m};
+use crate::sched::thread_locals::{on_thread, standing};
 use crate::stack::{Arena, Stack};
 use crate::tls::block::Block;
 use crate::tls::dtv::{Dtv, Owned, SpareState};
@@ -12,6 +15,11 @@ use crate::tls::glibc;
 use crate::tls::image;
 use crate::tls::image::Image;
 use crate::tls::*;
+
+/// What is known of this libc.
+fn support() -> &'static glibc::Glibc {
+    glibc::support(crate::interpose::install).unwrap()
+}
 
 /// A block outside any stack, and what it was made from.
 struct Alone {
@@ -23,19 +31,19 @@ struct Alone {
 
 impl Alone {
     fn new() -> Alone {
-        Room::own().expect("this machine has what it takes");
-        // SAFETY: `Room::own` has published one, and they are never freed.
+        crate::interpose::own_room().expect("this machine has what it takes");
+        // SAFETY: `own_room` has published one, and images are never freed.
         Alone::of(unsafe { &*image::current() })
     }
 
     fn of(image: &'static Image) -> Alone {
-        let room = Room::own().expect("this machine has what it takes");
+        let room = crate::interpose::own_room().expect("this machine has what it takes");
         let layout = Layout::from_size_align(room.total + room.align, room.align).unwrap();
         // SAFETY: the layout is not empty.
         let memory = unsafe { alloc_zeroed(layout) };
         let block = Block::at(room.fit(memory as usize), &room);
         let owned = Dtv::allocate(image).unwrap();
-        // SAFETY: D6, our own memory.
+        // SAFETY: D6, memory of the test's own, which no code is on.
         unsafe { block.imprint(image, owned) };
         Alone {
             memory,
@@ -45,10 +53,10 @@ impl Alone {
         }
     }
 
-    /// Changes a byte at an offset from FS, looks, and changes it back.
+    /// Changes a byte at an offset from the thread pointer, compares, and changes it back.
     fn is_seen_at(&self, offset: isize) -> bool {
-        let byte = self.block.fs().wrapping_add_signed(offset) as *mut u8;
-        // SAFETY: D6, a byte of our block.
+        let byte = self.block.tp().wrapping_add_signed(offset) as *mut u8;
+        // SAFETY: D6, a byte of the test's own block.
         unsafe {
             *byte ^= 0x40;
             let seen = self.block.is_touched();
@@ -60,9 +68,9 @@ impl Alone {
 
 impl Drop for Alone {
     fn drop(&mut self) {
-        // SAFETY: D6, nobody is on the block; its table and memory are ours.
+        // SAFETY: D6, no code is on the block; its table and memory are the test's.
         unsafe {
-            Dtv::of(self.block.fs()).free();
+            Dtv::of(self.block.tp()).free();
             dealloc(self.memory, self.layout);
         }
     }
@@ -70,8 +78,8 @@ impl Drop for Alone {
 
 #[test]
 fn d6_a_block_lies_above_its_stack_and_below_the_next_guard() {
-    let room = Room::own().unwrap();
-    let glibc = glibc::support().unwrap();
+    let room = crate::interpose::own_room().unwrap();
+    let glibc = support();
     assert!(room.above >= glibc.below + glibc::HEADER);
     assert!(room.total >= room.above + glibc.pthread);
     let arena = Arena::new(false, room);
@@ -102,7 +110,7 @@ fn d6_every_thread_local_is_compared_but_mallocs_own() {
         let is_ignored = ignored
             .iter()
             .any(|word| (*word..*word + 8).contains(&offset));
-        assert_eq!(alone.is_seen_at(offset), !is_ignored, "at FS{offset}");
+        assert_eq!(alone.is_seen_at(offset), !is_ignored, "at tp{offset}");
     }
     assert!(alone.is_seen_at(glibc.keys_used as isize));
     assert!(alone.is_seen_at(glibc.resolver as isize + 8));
@@ -114,15 +122,15 @@ fn d6_every_thread_local_is_compared_but_mallocs_own() {
 
 #[test]
 fn d6_malloc_is_known_to_be_glibcs_here() {
-    let words = glibc::support().unwrap().malloc_words;
+    let words = support().malloc_words;
     let [cache, arena] = words.expect("these tests run on glibc's malloc");
     assert_ne!(cache, arena);
 }
 
-/// A libc that keeps one more word than we know would lose it with every goroutine.
+/// If a libc kept one more word than is known here, that word would be lost with every goroutine.
 #[test]
 fn d6_a_cache_of_malloc_that_was_not_found_is_a_refusal() {
-    let mut glibc = *glibc::support().unwrap();
+    let mut glibc = *support();
     let [one, two] = glibc.malloc_words.expect("glibc's malloc");
     for known in [one, two] {
         glibc.malloc_words = Some([known; 2]);
@@ -137,18 +145,18 @@ fn d6_a_cache_of_malloc_that_was_not_found_is_a_refusal() {
 fn d6_each_block_has_a_thread_id_that_no_thread_has() {
     let (one, two) = (Alone::new(), Alone::new());
     let tid = |alone: &Alone| {
-        let at = alone.block.fs() + alone.image.glibc.tid;
-        // SAFETY: D6, a word of our block.
+        let at = alone.block.tp() + alone.image.glibc.tid;
+        // SAFETY: D6, a word of the test's own block.
         unsafe { *(at as *const u32) }
     };
     assert_ne!(tid(&one), tid(&two));
     assert!(tid(&one) > 1 << 22 && tid(&one) < 1 << 30);
 }
 
-/// Gives a table to the spares and looks for it there. Other tests may take it meanwhile: then None.
+/// Gives a table to the spares and looks for it there. None: another test has taken it meanwhile.
 fn give_and_take(owned: Owned) -> Option<Owned> {
     let _rt = crate::sched::park::enter();
-    // SAFETY: D6, the caller's own, clean.
+    // SAFETY: D6, the table is the caller's own, and clean.
     unsafe { owned.give_spare() };
     let mut others = Vec::new();
     let found = loop {
@@ -159,7 +167,7 @@ fn give_and_take(owned: Owned) -> Option<Owned> {
         }
     };
     for other in others {
-        // SAFETY: D6, taken just now.
+        // SAFETY: D6, taken off the list just now, so it is this test's.
         unsafe { other.give_spare() };
     }
     found
@@ -178,21 +186,21 @@ fn d6_a_spare_table_comes_back_with_what_belongs_to_it() {
         };
         assert_eq!((its.tid, its.random), (owned.tid, owned.random));
         let dtv = its.dtv;
-        dtv.fill(alone.image, alone.block.fs());
-        assert!(!dtv.differs(alone.image, alone.block.fs()));
-        // SAFETY: D6, ours again.
+        dtv.fill(alone.image, alone.block.tp());
+        assert!(!dtv.differs(alone.image, alone.block.tp()));
+        // SAFETY: D6, taken back from the list, so it is this test's again.
         unsafe { dtv.free() };
         true
     });
     assert!(came_back);
 }
 
-/// Only from glibc 2.41 and Linux 6.11 on is there such a state; elsewhere a word that nobody uses
-/// stands for libc's.
+/// Such a state exists only from glibc 2.41 and Linux 6.11 on; elsewhere an unused word replaces
+/// libc's.
 #[test]
 fn d6_a_random_state_stays_with_its_block_and_outlives_it() {
     const STATE: usize = 0x5eed0;
-    let glibc = glibc::support().unwrap();
+    let glibc = support();
     let unused = glibc.pthread as isize - 8;
     let at = glibc.random_word.unwrap_or(unused);
     let mut glibc = *glibc;
@@ -202,8 +210,8 @@ fn d6_a_random_state_stays_with_its_block_and_outlives_it() {
     let came_back = (0..100).any(|_| {
         let alone = Alone::of(image);
         let block = alone.block;
-        let word = block.fs().wrapping_add_signed(at) as *mut usize;
-        // SAFETY: D6, a word of our block, on which nobody is.
+        let word = block.tp().wrapping_add_signed(at) as *mut usize;
+        // SAFETY: D6, a word of the test's own block, on which no code is.
         unsafe {
             word.write(STATE);
             assert!(!block.is_touched(), "the state is not the goroutine's");
@@ -213,8 +221,8 @@ fn d6_a_random_state_stays_with_its_block_and_outlives_it() {
             assert_eq!(block.owned(image).random, 0, "abandoned while in use");
             word.write(STATE);
         }
-        // SAFETY: D6, our own block; the table goes to the spares, and comes back to be freed with
-        // the block.
+        // SAFETY: D6, the test's own block; the table goes to the spares, and comes back to be
+        // freed with the block.
         let owned = unsafe { block.owned(image) };
         match give_and_take(owned) {
             Some(found) => assert_eq!(found.random, STATE, "the spare has lost it"),
@@ -223,7 +231,7 @@ fn d6_a_random_state_stays_with_its_block_and_outlives_it() {
                 return false;
             }
         }
-        // SAFETY: D6, our own table again; the block gets another one, for its end.
+        // SAFETY: D6, the table is the test's own again; the block gets another one, for its end.
         unsafe {
             let other = Dtv::allocate(image).unwrap();
             block.imprint(image, other);
@@ -246,7 +254,7 @@ fn spares() -> Vec<usize> {
     let _rt = crate::sched::park::enter();
     let taken: Vec<_> = std::iter::from_fn(Dtv::take_spare).collect();
     for spare in &taken {
-        // SAFETY: D6, taken just now.
+        // SAFETY: D6, taken off the list just now, so it is this test's.
         unsafe { spare.give_spare() };
     }
     let tables = taken.iter().map(|spare| spare.dtv.as_ptr() as usize);
@@ -256,18 +264,18 @@ fn spares() -> Vec<usize> {
 #[test]
 fn d6_what_a_block_owns_survives_its_stack() {
     const MANY: usize = 200;
-    // Of large stacks few stay hot, so most of these lose their memory.
+    // Few large stacks stay hot, so most of these lose their memory.
     const LARGE: u8 = 9;
-    let room = Room::own().unwrap();
+    let room = crate::interpose::own_room().unwrap();
     let arena = Arena::new(false, room);
-    // SAFETY: `Room::own` has published one, and they are never freed.
+    // SAFETY: `own_room` has published one, and images are never freed.
     let image = unsafe { &*image::current() };
     arena.reserve(LARGE, MANY).unwrap();
     let stacks: Vec<_> = (0..MANY).map(|_| arena.take(LARGE)).collect();
     let mut tables = Vec::new();
     for stack in &stacks {
         let owned = Dtv::allocate(image).unwrap();
-        // SAFETY: D6, nobody is on the block.
+        // SAFETY: D6, the stack was taken, and no code is on its block.
         unsafe { Block::at(stack.hi, &room).imprint(image, owned) };
         tables.push(owned.dtv.as_ptr() as usize);
     }
@@ -276,7 +284,7 @@ fn d6_what_a_block_owns_survives_its_stack() {
     while arena.scavenge(MANY, std::iter::empty) {}
     let spares = spares();
     let kept = tables.iter().filter(|table| spares.contains(table)).count();
-    // Other tests may have taken some; those of stacks that stay hot are with their blocks.
+    // Other tests may have taken some. The tables of stacks that stay hot are with their blocks.
     assert!(kept > MANY / 4, "{kept} of {MANY} tables are there");
 }
 
@@ -288,7 +296,7 @@ fn d6_the_fs_of_an_m_with_a_p_is_known() {
         let room = g.sched().tls;
         if room.is_own() {
             let home = g.stack_hi.get() + room.above;
-            assert!(standing(g.sched()).any(|fs| fs == home));
+            assert!(standing(g.sched()).any(|tp| tp == home));
             assert!(
                 standing(g.sched()).count() <= 2,
                 "no more than there are Ps"
@@ -297,13 +305,13 @@ fn d6_the_fs_of_an_m_with_a_p_is_known() {
     });
 }
 
-/// The stack keeps its memory, the others lose theirs. The Ms are asked for once for many stacks.
+/// The stack keeps its memory, the others lose theirs. The Ms are read once for many stacks.
 #[test]
 fn d6_a_stack_whose_block_an_m_is_on_keeps_its_memory() {
     const MANY: usize = 400;
-    // Of large stacks few stay hot, so most of these lose their memory.
+    // Few large stacks stay hot, so most of these lose their memory.
     const LARGE: u8 = 9;
-    let room = Room::own().unwrap();
+    let room = crate::interpose::own_room().unwrap();
     let arena = Arena::new(false, room);
     arena.reserve(LARGE, MANY).unwrap();
     let stacks: Vec<_> = (0..MANY).map(|_| arena.take(LARGE)).collect();
@@ -320,9 +328,9 @@ fn d6_a_stack_whose_block_an_m_is_on_keeps_its_memory() {
         asked.set(asked.get() + 1);
         std::iter::once(kept.hi + room.above)
     };
-    // While the M stays there the scavenger is not done, and goes on later.
+    // While the M stays there the scavenger has work left, and continues later.
     (0..20).for_each(|_| assert!(arena.scavenge(MANY, standing)));
-    // SAFETY: D4, the arena's memory, which is mapped.
+    // SAFETY: D4, memory of the arena, which is mapped.
     let is_there = |stack: &&Stack| unsafe { word(stack).read() } == 7;
     assert!(is_there(&&kept), "an M is on it");
     assert!(stacks.iter().filter(is_there).count() > 1);
@@ -340,11 +348,11 @@ fn d6_on_thread_runs_on_the_threads_own_fs_and_comes_back() {
     let runtime = Runtime::builder().procs(2).build().unwrap();
     runtime.run(|| {
         let m = current_m().unwrap();
-        let (home, own) = (m.fs.load(Relaxed), m.own_fs.get());
-        let inside = on_thread(|| (current_m() == Some(m), m.fs.load(Relaxed)));
+        let (home, own) = (m.tp.current(), m.tp.own());
+        let inside = on_thread(|| (current_m() == Some(m), m.tp.current()));
         assert_eq!(inside, (true, own));
-        assert_eq!(m.fs.load(Relaxed), home);
-        assert_eq!(crate::sched::model::current::read_fs(), home);
+        assert_eq!(m.tp.current(), home);
+        assert_eq!(arch::thread_pointer(), home);
     });
     assert_eq!(on_thread(|| 5), 5);
 }
@@ -353,14 +361,11 @@ fn d6_on_thread_runs_on_the_threads_own_fs_and_comes_back() {
 fn d6_the_record_follows_fs() {
     let alone = Alone::new();
     let record = AtomicUsize::new(1);
-    let before = crate::sched::model::current::read_fs();
-    let seen = call_on_fs(alone.block.fs(), &raw const record, || {
-        (
-            crate::sched::model::current::read_fs(),
-            record.load(Relaxed),
-        )
+    let before = arch::thread_pointer();
+    let seen = call_on_tp(alone.block.tp(), &raw const record, || {
+        (arch::thread_pointer(), record.load(Relaxed))
     });
-    assert_eq!(seen, (alone.block.fs(), alone.block.fs()));
+    assert_eq!(seen, (alone.block.tp(), alone.block.tp()));
     assert_eq!(record.load(Relaxed), before);
-    assert_eq!(crate::sched::model::current::read_fs(), before);
+    assert_eq!(arch::thread_pointer(), before);
 }

@@ -28,10 +28,10 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
 use crate::base::fatal;
 use crate::sched::model::p::PStatus;
 use crate::sched::model::ptr::{Gp, Mp};
+use crate::sched::thread_locals::is_home;
 use crate::sched::waiting::semaphore::Semaphore;
 use crate::sched::{Core, Sched};
 use crate::sys;
-use crate::tls;
 
 /// If goroutines wait and no marked call returns for this long, the process ends.
 pub(crate) static PATIENCE_NS: AtomicU64 = AtomicU64::new(10_000_000_000);
@@ -182,7 +182,7 @@ pub(crate) fn wait_for_room(m: Mp, g: Gp) {
     let sched = m.sched();
     // The goroutine cannot wait if it has no P to give up, stops a world or drops a runtime, or
     // runs on the thread's own thread-locals.
-    let cannot_wait = m.p.load(Relaxed).is_none() || !m.may_be_preempted() || !tls::is_home(m, g);
+    let cannot_wait = m.p.load(Relaxed).is_none() || !m.may_be_preempted() || !is_home(m, g);
     if cannot_wait {
         return;
     }

@@ -35,9 +35,9 @@ use crate::sched::model::p::PStatus;
 use crate::sched::model::ptr::{Gp, Mp, Pp};
 use crate::sched::park::{drop_g, enter_m, leave, mcall};
 use crate::sched::schedule::Next;
+use crate::sched::thread_locals::is_home;
 use crate::sched::worker::G0;
 use crate::sched::worker::acquire_p;
-use crate::tls;
 
 /// Runs `f`, which may block its thread, and hands the processor to other goroutines meanwhile.
 ///
@@ -222,7 +222,7 @@ fn come_back_slow(m: Mp, g: Gp, old: Option<Pp>) -> Mp {
         sched.stray_is_back(m);
         return m;
     }
-    if !tls::is_home(m, g) {
+    if !is_home(m, g) {
         // The goroutine runs on the thread's own thread-locals: it cannot continue on another
         // thread.
         wait_here(sched, m, g);
@@ -254,7 +254,7 @@ pub(crate) fn wait_here(sched: &Sched, m: Mp, g: Gp) {
 /// The goroutine has left a thread without a P: queues it; the thread sleeps.
 fn exitsyscall0(sched: &Sched, g0: &mut G0, g: Gp) -> Next {
     let m = g0.m();
-    tls::to_own(m);
+    m.tp.to_own();
     m.claim.resume();
     sched.stray_is_back(m);
     g.set_not_waiting();

@@ -24,6 +24,7 @@ use crate::sched::model::gstatus::Status;
 use crate::sched::model::m::PreemptOff;
 use crate::sched::model::ptr::Gp;
 use crate::sched::park::{enter, no_preempt, pass_on};
+use crate::sched::thread_locals::standing;
 use crate::sched::wait::Awaiters;
 use crate::sched::waitq::pass_on_withdrawn;
 use crate::sys;
@@ -92,7 +93,7 @@ fn forget_runtime(sched: &Sched) {
         registry::disown(*tid);
     }
     sched.close_files();
-    while sched.arena.scavenge(SCAVENGE_STEP, || tls::standing(sched)) {}
+    while sched.arena.scavenge(SCAVENGE_STEP, || standing(sched)) {}
 }
 
 static LEAKED: AtomicU64 = AtomicU64::new(0);

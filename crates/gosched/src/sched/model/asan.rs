@@ -61,11 +61,10 @@ mod off {
 
 #[cfg(gosched_asan)]
 mod on {
-    use std::arch::naked_asm;
     use std::ffi::c_void;
     use std::ptr;
 
-    use crate::sched::model::current;
+    use crate::arch;
     use crate::sched::model::current::current_m;
     use crate::sched::model::ptr::{Gp, Mp};
 
@@ -136,7 +135,7 @@ mod on {
 
     #[inline(never)]
     fn forget_last_frames(g: Gp) {
-        let (sp, hi) = (current::sp(), g.stack_hi.get());
+        let (sp, hi) = (arch::stack_pointer(), g.stack_hi.get());
         if g.is_own_stack(sp) && hi - sp < SHALLOW {
             // SAFETY: D4, this goroutine's own stack.
             unsafe { __asan_unpoison_memory_region(ptr::without_provenance(sp), hi - sp) };
@@ -147,7 +146,7 @@ mod on {
     #[inline(always)]
     pub(crate) fn leave_for(g: Gp) -> Left {
         let (lo, hi) = (g.stack_lo.get(), g.stack_hi.get());
-        if g.sp.get() == hi - 8 {
+        if arch::is_first_frame(g.sp.get(), hi) {
             announce_first(g);
         }
         leave(Bounds { lo, size: hi - lo })
@@ -160,36 +159,15 @@ mod on {
         leave(Bounds { lo, size: hi - lo })
     }
 
-    /// Cleans a new goroutine's stack and puts `first_arrival` before the first frame that `prepare` has made.
+    /// Cleans a new goroutine's stack and has it confirm the switch to the sanitizer when it begins.
     #[cold]
     fn announce_first(g: Gp) {
-        let (lo, sp) = (g.stack_lo.get(), g.sp.get() - 8);
-        let top: *mut usize = ptr::with_exposed_provenance_mut(sp);
-        // SAFETY: D4, all of it is a stack that nobody runs on yet.
-        unsafe {
+        let lo = g.stack_lo.get();
+        // SAFETY: D4, all of it is a stack that no code runs on yet; `prepare` has made its frame.
+        let sp = unsafe {
             __asan_unpoison_memory_region(ptr::without_provenance(lo), g.stack_hi.get() - lo);
-            top.write(first_arrival as *const () as usize);
-        }
+            arch::prepend_arrival(g.sp.get())
+        };
         g.sp.set(sp);
-    }
-
-    /// Confirms the switch to a new goroutine's stack and goes on to where it begins, whose address is on top, with what
-    /// `enter` brought along.
-    #[unsafe(naked)]
-    unsafe extern "C" fn first_arrival() {
-        naked_asm!(
-            "push rdx",
-            "push r8",
-            "push r9",
-            "xor edi, edi",
-            "xor esi, esi",
-            "xor edx, edx",
-            "call {finish}",
-            "pop r9",
-            "pop r8",
-            "pop rdx",
-            "ret",
-            finish = sym __sanitizer_finish_switch_fiber,
-        )
     }
 }

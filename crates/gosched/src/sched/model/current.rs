@@ -1,78 +1,44 @@
-//! The door to "which M am I": nothing else reads it, and nothing read through it survives a switch.
+//! The door: which M is this thread? No other code reads the answer's sources, and no answer
+//! survives a switch.
 //!
-//! On x86-64 Linux the GS base is free for programs. Each M keeps its own address there; reading it takes
-//! one instruction and no thread-local, so the scheduler can run on any goroutine's thread-locals (D6).
-//! Three traps are closed here:
-//! - A thread outside the runtime has GS 0.
-//! - A thread that a goroutine started inherits its M's GS. So a thread-local word says whether this is an M: libc starts
-//!   every thread with 0 in it, an M's own thread-locals and every goroutine's have 1. With 1 the M's address is read through
-//!   GS, which is far cheaper than asking for GS itself. Where the word has no fixed place in the thread-locals, and on threads
-//!   with 0 in it, GS is asked for, and FS is compared with the one that the M has recorded. M structs are never
-//!   freed, so the look is safe even after the runtime is gone.
-//! - Without the FSGSBASE instructions (old CPUs, valgrind) a thread-local stands in; then goroutines share
-//!   their thread's thread-locals, which is the mode in which it is right.
+//! The platform leaves one register free for programs (`arch`: the runtime's register). Each M
+//! keeps its own address there. Reading it takes one instruction and no thread-local, so the
+//! scheduler can run on any goroutine's thread-locals (D6). Three traps are closed here:
+//! - A thread outside the runtime has 0 in the register.
+//! - A thread that a goroutine started inherits its M's register. So a flag among the thread-locals
+//!   says whether this is an M (`tls/flag.rs`). If it is up, the M's address is read through the
+//!   register, which is far cheaper than reading the register itself. If it is not up, or has no
+//!   fixed place, the register is read, and the thread pointer is compared with the one that the M
+//!   has recorded. M structs are never freed, so this comparison is safe even after the runtime is
+//!   gone.
+//! - Where programs may not use the register (old CPUs, valgrind), a thread-local replaces it.
+//!   Goroutines then share their thread's thread-locals, the mode in which a thread-local gives the
+//!   right answer.
 
-use std::arch::asm;
 use std::cell::Cell;
 use std::ptr;
+use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicIsize, AtomicU8};
 
+use crate::arch;
 use crate::base::lock::ranks;
 use crate::sched::model::m::M;
 use crate::sched::model::ptr::{Gp, Mp};
+use crate::tls::flag;
 
 const UNKNOWN: u8 = 0;
-const GS: u8 = 1;
+const REGISTER: u8 = 1;
 const TLS: u8 = 2;
 
 static MODE: AtomicU8 = AtomicU8::new(UNKNOWN);
 
-/// HWCAP2 bit by which the kernel says that user code may use the FSGSBASE instructions.
-const HWCAP2_FSGSBASE: u64 = 1 << 1;
-
 thread_local! {
     static CURRENT: Cell<*mut M> = const { Cell::new(ptr::null_mut()) };
-    /// 1: this is an M's thread. A whole word, so that no other thread-local shares it.
-    static IS_M: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Where `IS_M` is, from FS; until that is known, and where there is no such place, a byte that is 0 on every thread: the highest
-/// of the address at FS.
-static IS_M_AT: AtomicIsize = AtomicIsize::new(NOWHERE);
-const NOWHERE: isize = 7;
-/// Where it is on the thread that asked first.
-static FIRST_AT: AtomicIsize = AtomicIsize::new(NOWHERE);
-
-/// Whether the door relies on the flag.
-pub(crate) fn uses_flag() -> bool {
-    IS_M_AT.load(Relaxed) != NOWHERE
-}
-
-/// Writes the flag of a block that no thread is on, or that is this thread's.
-///
-/// # Safety
-/// `fs` is a whole block, and the flag has a place in blocks.
-pub(crate) unsafe fn set_flag(fs: usize, value: u64) {
-    // SAFETY: D6, by the caller's promise.
-    unsafe { (fs.wrapping_add_signed(flag_offset()) as *mut u64).write(value) };
-}
-
-/// Where `IS_M` of this thread is, from its FS. On a thread's own FS.
-#[inline(never)]
-pub(crate) fn flag_offset() -> isize {
-    IS_M.with(|flag| ptr::from_ref(flag).addr().wrapping_sub(read_fs()) as isize)
-}
-
-/// Whether this machine lets programs read and write FS and GS.
-pub(crate) fn has_fsgsbase() -> bool {
-    // SAFETY: a look into the auxiliary vector.
-    unsafe { libc::getauxval(libc::AT_HWCAP2) & HWCAP2_FSGSBASE != 0 }
-}
-
-fn uses_gs() -> bool {
+fn uses_register() -> bool {
     match MODE.load(Relaxed) {
-        GS => true,
+        REGISTER => true,
         TLS => false,
         _ => detect(),
     }
@@ -80,43 +46,29 @@ fn uses_gs() -> bool {
 
 #[cold]
 fn detect() -> bool {
-    let gs = has_fsgsbase();
-    FIRST_AT.store(flag_offset(), Relaxed);
-    MODE.store(if gs { GS } else { TLS }, Relaxed);
-    gs
+    let has_register = arch::has_runtime_register();
+    flag::note_first_place();
+    MODE.store(if has_register { REGISTER } else { TLS }, Relaxed);
+    has_register
 }
 
 /// The M of this thread, if it is one and is running under its own identity.
 #[inline]
 pub(crate) fn current_m() -> Option<Mp> {
-    if !is_m() {
+    if !flag::is_up() {
         return slow_current();
     }
-    let m: *mut M;
-    // SAFETY: D5, the flag says that GS is the M's address, and the M's first word is its address. Not `pure`: the answer
-    // changes with every switch.
+    // SAFETY: D5, the flag is up only on threads whose register holds their M's address
+    // (`become_m`); `this` is that address too.
     unsafe {
-        asm!("mov {}, gs:[{}]", out(reg) m, const std::mem::offset_of!(M, this),
-            options(readonly, nostack, preserves_flags));
-        Mp::from_raw(m)
+        let m = arch::load_by_runtime_register::<{ std::mem::offset_of!(M, this) }>();
+        Mp::from_raw(m as *mut M)
     }
 }
 
-/// Reads the flag, on whichever FS this is.
-#[inline(always)]
-fn is_m() -> bool {
-    let flag: u32;
-    // SAFETY: D6, a place in every thread's block, or the thread pointer's highest byte. Not `pure`, as above.
-    unsafe {
-        asm!("movzx {:e}, byte ptr fs:[{}]", out(reg) flag, in(reg) IS_M_AT.load(Relaxed),
-            options(readonly, nostack, preserves_flags));
-    }
-    flag != 0
-}
-
-/// Whether `m`, the M of this thread, is on the FS that it says it is on.
+/// Whether `m`, the M of this thread, is on the block that its record shows.
 pub(crate) fn is_settled(m: Mp) -> bool {
-    m.fs.load(Relaxed) == read_fs()
+    m.tp.is_settled()
 }
 
 /// The goroutine that is running here; None on g0 and on threads outside every runtime.
@@ -125,123 +77,78 @@ pub(crate) fn current_g() -> Option<Gp> {
     current_m()?.curg()
 }
 
-/// The M of the thread that a signal has just interrupted, whatever FS it is on; CONTEXT: signal. The thread id tells it
-/// from a thread that merely inherited GS.
+/// The M of the thread that a signal has just interrupted, whichever block the thread is on;
+/// CONTEXT: signal. The thread id tells it from a thread that only inherited the register.
 pub(crate) fn interrupted_m() -> Option<Mp> {
-    if MODE.load(Relaxed) != GS {
-        return slow_current(); // FS is the thread's own, always
+    if MODE.load(Relaxed) != REGISTER {
+        return slow_current(); // the thread is always on its own block
     }
-    // SAFETY: Ms are never freed (see above).
-    let m = unsafe { Mp::from_raw(read_gs()) }?;
+    // SAFETY: the register is there by the mode, and holds 0 or an M; Ms are never freed.
+    let m = unsafe { Mp::from_raw(arch::runtime_register() as *mut M) }?;
     (m.tid.load(Relaxed) == crate::sys::gettid()).then_some(m)
-}
-
-#[inline(always)]
-fn read_gs() -> *mut M {
-    let base: usize;
-    // SAFETY: D5, only where FSGSBASE was found. Not `pure`: the answer changes with every switch.
-    unsafe { asm!("rdgsbase {}", out(reg) base, options(nomem, nostack, preserves_flags)) };
-    base as *mut M
-}
-
-/// The thread pointer: FS's first word points to itself, a nanosecond cheaper to read than the base itself. g0 may be on a
-/// block that its next goroutine is just making new on another thread; that word of a block never changes (D6).
-#[inline(always)]
-pub(crate) fn read_fs() -> usize {
-    let base: usize;
-    // SAFETY: every thread of the System V ABI has it. Not `pure`, as above.
-    unsafe {
-        asm!("mov {}, fs:[0]", out(reg) base, options(readonly, nostack, preserves_flags));
-    }
-    base
 }
 
 #[cold]
 #[inline(never)]
 fn slow_current() -> Option<Mp> {
-    if uses_gs() {
-        // SAFETY: Ms are never freed (see above).
-        let m = unsafe { Mp::from_raw(read_gs()) }?;
-        return (m.fs.load(Relaxed) == read_fs()).then_some(m);
+    if uses_register() {
+        // SAFETY: the register is there by the mode, and holds 0 or an M; Ms are never freed.
+        let m = unsafe { Mp::from_raw(arch::runtime_register() as *mut M) }?;
+        return m.tp.is_settled().then_some(m);
     }
     let raw = CURRENT.try_with(Cell::get).unwrap_or(ptr::null_mut());
-    // SAFETY: Ms are never freed (see above).
+    // SAFETY: GF, Ms are never freed.
     unsafe { Mp::from_raw(raw) }
 }
 
 /// Makes this thread `m`, before it first schedules.
 pub(crate) fn become_m(m: Mp) {
     m.this.set(m.as_ptr());
-    m.own_fs.set(read_fs());
-    m.fs.store(read_fs(), Relaxed);
+    m.tp.begin();
     set(m.as_ptr());
-    if uses_gs() {
-        raise_flag();
+    if uses_register() {
+        flag::raise();
     }
 }
 
-/// This thread is an M's from now on. Its GS is set.
-fn raise_flag() {
-    IS_M.set(1);
-    let at = flag_offset();
-    if at == FIRST_AT.load(Relaxed) && crate::tls::has_flag(at) {
-        let known = IS_M_AT.swap(at, Relaxed);
-        assert!(
-            known == NOWHERE || known == at,
-            "a fixed thread-local has two places"
-        );
-    }
-}
-
-/// This thread is no M any more. It is on its own FS.
+/// This thread is no M any more. It is on its own block.
 pub(crate) fn resign_m(m: Mp) {
-    debug_assert_eq!(m.own_fs.get(), read_fs(), "D6: an M ends on its own FS");
-    IS_M.set(0);
-    m.fs.store(0, Relaxed);
-    m.own_fs.set(0);
+    flag::lower();
+    m.tp.end();
     set(ptr::null_mut());
 }
 
 fn set(raw: *mut M) {
-    if uses_gs() {
-        // SAFETY: D5, FSGSBASE was found; nothing else in the process uses GS on this thread.
-        unsafe { asm!("wrgsbase {}", in(reg) raw, options(nostack, preserves_flags)) };
+    if uses_register() {
+        // SAFETY: D5, the register is there by the mode; on this thread only the door uses it.
+        unsafe { arch::set_runtime_register(raw as usize) };
     } else {
         set_fallback(raw);
     }
 }
 
-/// Apart, so that no function which switches touches a thread-local (D6).
+/// A function of its own, so that no function which switches touches a thread-local (D6).
 #[cold]
 #[inline(never)]
 fn set_fallback(raw: *mut M) {
     CURRENT.set(raw);
 }
 
-/// The stack pointer.
-#[inline]
-pub(crate) fn sp() -> usize {
-    let sp: usize;
-    // SAFETY: reads a register.
-    unsafe { asm!("mov {}, rsp", out(reg) sp, options(nomem, nostack, preserves_flags)) };
-    sp
-}
-
-/// Whether this code runs on m's scheduling stack.
+/// Whether this code runs on `m`'s scheduling stack.
 #[inline]
 pub(crate) fn on_g0(m: Mp) -> bool {
-    (m.g0_lo.get()..m.g0_hi.get()).contains(&sp())
+    (m.g0_lo.get()..m.g0_hi.get()).contains(&arch::stack_pointer())
 }
 
 /// Whether this code runs on the thread's signal stack.
 #[inline]
 fn on_signal_stack(m: Mp) -> bool {
-    (m.signal_lo.get()..m.signal_hi.get()).contains(&sp())
+    (m.signal_lo.get()..m.signal_hi.get()).contains(&arch::stack_pointer())
 }
 
-/// Whether this code is m's current goroutine: on its stack, or on another that the goroutine has
-/// gone to itself (`stacker`, a coroutine). So what counts is where it is not: on neither stack of
-/// the thread.
+/// Whether this code is `m`'s current goroutine: on its own stack, or on another that the goroutine
+/// itself has switched to (`stacker`, a coroutine). So the test is that the code is on neither
+/// stack of the thread.
 #[inline]
 pub(crate) fn on_curg(m: Mp) -> bool {
     m.curg().is_some() && !on_g0(m) && !on_signal_stack(m)
@@ -251,7 +158,7 @@ pub(crate) fn on_curg(m: Mp) -> bool {
 /// threads.
 pub(crate) fn goroutine_sp() -> usize {
     match current_m() {
-        Some(m) if on_curg(m) => sp(),
+        Some(m) if on_curg(m) => arch::stack_pointer(),
         _ => 0,
     }
 }

@@ -3,10 +3,10 @@
 //!
 //! `Cell`s belong to the M's own thread, or to whoever is about to wake it (`nextp`, `spinning`: handed
 //! over by its note). What other threads read at any time is atomic. M structs are reused but never freed,
-//! not even with their runtime: a thread that inherited an M through GS may look at it (see `context`).
+//! not even with their runtime: a thread that inherited an M's register may look at it (see `current`).
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32};
 
 use crate::base::note::Note;
 use crate::sched::model::claim::Claim;
@@ -16,7 +16,8 @@ use crate::sched::model::ptr::{AtomicRef, Gp, Home, Mp, Pp};
 use crate::sched::model::self_unwind::Trace;
 use crate::sched::model::spin::SpinningSlot;
 use crate::sched::model::watch::{Stray, Watched};
-use crate::sched::model::word::{Pair, Word};
+use crate::sched::model::word::Word;
+use crate::tls::ThreadPointers;
 
 /// In `M::asked`: make room for others.
 pub(crate) const YIELD: u8 = 1;
@@ -41,13 +42,8 @@ pub(crate) enum PreemptOff {
 pub(crate) struct M {
     /// Its own address, for the door (`sched/model/current.rs`); set when a thread becomes it.
     pub(crate) this: Word<*const M>,
-    /// The FS base this thread runs on at present: how the door tells a thread of ours from one that
-    /// merely inherited our GS (a thread started by a goroutine does).
-    pub(crate) fs: AtomicUsize,
-    /// The thread's own FS, the one libc gave it.
-    pub(crate) own_fs: Word<usize>,
-    /// malloc's words of this thread, which its goroutines borrow (D6).
-    pub(crate) malloc: Pair,
+    /// The thread block that this thread is on, and its own (D6).
+    pub(crate) tp: ThreadPointers,
     /// Whether this thread is inside the runtime, and whether its P is still its own (D8, D9).
     pub(crate) claim: Claim,
     /// What to do at the next exit from the runtime, or in the handler: [`YIELD`], [`BLOCK`], [`LET_GO`].
@@ -91,7 +87,7 @@ pub(crate) struct M {
     /// Told to end, or ending.
     pub(crate) dying: AtomicBool,
     /// Ranks of the internal locks held, in debug builds (Go's `locks`: scheduling asserts none).
-    pub(crate) held: Word<u32>,
+    pub(crate) held: AtomicU32,
     pub(crate) id: Word<u32>,
     pub(crate) tid: AtomicI32,
     /// The goroutine that alone may run here (M6).
@@ -118,9 +114,7 @@ impl M {
     pub(crate) fn new() -> M {
         M {
             this: Word::new(std::ptr::null()),
-            fs: AtomicUsize::new(0),
-            own_fs: Word::new(0),
-            malloc: Pair::default(),
+            tp: ThreadPointers::new(),
             claim: Claim::new(),
             asked: AtomicU8::new(0),
             preempt_off: AtomicU8::new(PreemptOff::No as u8),
@@ -143,7 +137,7 @@ impl M {
             is_guest: AtomicBool::new(false),
             blocked: AtomicBool::new(false),
             dying: AtomicBool::new(false),
-            held: Word::new(0),
+            held: AtomicU32::new(0),
             id: Word::new(0),
             tid: AtomicI32::new(0),
             lockedg: AtomicRef::none(),

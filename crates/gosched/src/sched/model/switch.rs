@@ -57,11 +57,11 @@ impl Probe {
         let probe: *mut Probe = self;
         let left = asan::leave_for(g);
         // It stays on the FS of whoever asks: nothing on its own side is to change.
-        let fs = current::read_fs();
-        let record = AtomicUsize::new(fs);
+        let tp = arch::thread_pointer();
+        let record = AtomicUsize::new(tp);
         let arg = probe as usize | PROBE;
         // SAFETY: G6 by the caller's promise; `answer` switches back to `back` before anything else.
-        unsafe { arch::enter(&raw mut (*probe).back, sp, arg, fs, &raw const record) };
+        unsafe { arch::enter(&raw mut (*probe).back, sp, arg, tp, &raw const record) };
         asan::arrive(left);
         self.sp = sp;
     }
@@ -73,7 +73,7 @@ const PROBE_ROOM: usize = 1024;
 /// Leaves the goroutine's stack for g0's; returns when the goroutine is resumed, with the M it is on then.
 #[inline(always)]
 pub(crate) fn suspend(m: Mp, g: Gp) -> Mp {
-    m.sched().tls.return_malloc(m);
+    m.sched().tls.return_malloc(&m.tp);
     let left = asan::leave_g(g);
     // SAFETY: D5, we are on g's stack and g0's frame on this M waits in `resume`. FS stays as it is: g0 touches no
     // thread-local (D6).
@@ -134,13 +134,13 @@ pub(crate) fn backtrace_here(probe: &mut Probe) {
 
 /// Runs a goroutine on its FS until it leaves through [`suspend`]. On g0.
 #[inline(always)]
-pub(crate) fn resume(m: Mp, g: Gp, fs: usize) {
+pub(crate) fn resume(m: Mp, g: Gp, tp: usize) {
     let left = asan::leave_for(g);
     // SAFETY: G2/S1, g is Running and ours alone; its saved stack pointer was left by `suspend` or
-    // `prepare`. D6, `fs` is its own, or this thread's.
+    // `prepare`. D6, `tp` is its own, or this thread's.
     unsafe {
-        let (arg, record) = (m.as_ptr() as usize, &raw const m.fs);
-        arch::enter(m.g0_sp.as_ptr(), g.sp.get(), arg, fs, record);
+        let (arg, record) = (m.as_ptr() as usize, m.tp.record());
+        arch::enter(m.g0_sp.as_ptr(), g.sp.get(), arg, tp, record);
     }
     asan::arrive(left);
 }

@@ -113,23 +113,6 @@ impl<T: Plain + fmt::Debug> fmt::Debug for Word<T> {
     }
 }
 
-/// Two words of one owner.
-#[derive(Default)]
-pub(crate) struct Pair([Word<usize>; 2]);
-
-impl Pair {
-    #[inline(always)]
-    pub(crate) fn get(&self) -> [usize; 2] {
-        [self.0[0].get(), self.0[1].get()]
-    }
-
-    #[inline(always)]
-    pub(crate) fn set(&self, values: [usize; 2]) {
-        self.0[0].set(values[0]);
-        self.0[1].set(values[1]);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

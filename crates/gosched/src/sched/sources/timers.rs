@@ -55,6 +55,7 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
+use crate::arch;
 use crate::base::lock::{Held, Lock};
 use crate::sched::model::g::{G, GQueue};
 use crate::sched::model::gstatus::Status;
@@ -63,7 +64,6 @@ pub(crate) use crate::sched::model::timer::Claim;
 use crate::sched::model::timer::{NOWHERE, TimerWord};
 use crate::sched::model::timer_heap::Heap;
 use crate::sched::{PROCS_MAX, Sched};
-use crate::tls;
 
 /// How many timers expire in one hold of a lock.
 pub(crate) const EXPIRE_MAX: usize = 128;
@@ -405,6 +405,6 @@ impl Drop for AllHeaps<'_> {
 #[inline]
 fn prefetch_g(g: Gp) {
     let addr = g.as_ptr() as usize;
-    tls::prefetch(addr);
-    tls::prefetch(addr + std::mem::offset_of!(G, timer));
+    arch::prefetch(addr);
+    arch::prefetch(addr + std::mem::offset_of!(G, timer));
 }

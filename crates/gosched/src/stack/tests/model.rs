@@ -17,7 +17,7 @@ pub(super) fn random(seed: &mut u64) -> usize {
     (z ^ (z >> 31)) as usize
 }
 
-/// What a class must look like from outside.
+/// The expected state of a class, as its users see it.
 #[derive(Default)]
 struct Model {
     reserved: usize,
@@ -29,7 +29,7 @@ struct Model {
 }
 
 impl Model {
-    /// Does something at random; returns whether the scavenger ran.
+    /// Makes one random step; returns whether the scavenger ran.
     fn step(&mut self, arena: &Arena, class: u8, seed: &mut u64) -> bool {
         let choice = random(seed) % 100;
         let many = 1 + random(seed)
@@ -60,7 +60,8 @@ impl Model {
         choice >= 97
     }
 
-    /// After scavenging a retired slot may come back with another number, and so with another colour.
+    /// After scavenging a retired slot may come back with another number, and so with another
+    /// colour.
     fn forget_free(&mut self) {
         let out: HashSet<_> = self.out.iter().map(|stack| stack.lo).collect();
         self.tops.retain(|lo, _| out.contains(lo));

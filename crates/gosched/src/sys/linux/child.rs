@@ -12,7 +12,7 @@ pub(super) fn is_one() -> bool {
 
 /// Runs the test `name` of `module` alone in a child process.
 pub(super) fn run(module: &str, name: &str) -> Output {
-    let (_crate_name, module) = module.split_once("::").expect("crate::module");
+    let (_crate_name, module) = module.split_once("::").expect("a path of modules");
     Command::new(std::env::current_exe().expect("own path"))
         .args(["--exact", &format!("{module}::{name}"), "--test-threads=1"])
         .env(MARK, "1")

@@ -1,10 +1,12 @@
 //! The bare system call: no `errno`, no thread-local, no libc.
 //!
-//! A goroutine may own the FS register while g0 runs (D6), so `errno` may belong
-//! to somebody else. The kernel's answer is therefore returned as it is:
-//! `-4095..=-1` is a negated error number, everything else a result.
+//! g0 runs on the thread-locals of the goroutine that it ran last (D6), so `errno` may be that
+//! goroutine's. The kernel's answer is therefore returned as it is: `-4095..=-1` is a negated error
+//! number, everything else a result. The instruction itself is in `arch/`.
 
-use core::arch::asm;
+pub(crate) use crate::arch::{
+    syscall0, syscall1, syscall2, syscall3, syscall4, syscall5, syscall6,
+};
 
 /// A kernel error number, carried as a value.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -25,65 +27,6 @@ pub(crate) fn check(answer: isize) -> Result<usize, Errno> {
         Ok(answer as usize)
     }
 }
-
-/// Defines one entry per argument count: the kernel takes the number in `rax`,
-/// arguments in `rdi rsi rdx r10 r8 r9`, and overwrites `rcx` and `r11`.
-macro_rules! entry {
-    ($(#[$doc:meta])* $name:ident $($arg:ident in $reg:tt),*) => {
-        $(#[$doc])*
-        ///
-        /// # Safety
-        /// The call must be one that keeps Rust's memory rules: pointers among the
-        /// arguments are valid for what the kernel does with them.
-        #[inline]
-        pub(crate) unsafe fn $name(nr: i64 $(, $arg: usize)*) -> isize {
-            let answer: isize;
-            // SAFETY: the caller answers for the call itself (D9: bare calls only);
-            // the registers the instruction overwrites are declared, and `sysret`
-            // restores the flags and leaves the user stack alone.
-            unsafe {
-                asm!(
-                    "syscall",
-                    inlateout("rax") nr as isize => answer,
-                    $(in($reg) $arg,)*
-                    lateout("rcx") _,
-                    lateout("r11") _,
-                    options(nostack, preserves_flags),
-                );
-            }
-            answer
-        }
-    };
-}
-
-entry!(
-    /// Makes a system call without arguments; CONTEXT: any.
-    syscall0
-);
-entry!(
-    /// Makes a system call with one argument; CONTEXT: any.
-    syscall1 a in "rdi"
-);
-entry!(
-    /// Makes a system call with two arguments; CONTEXT: any.
-    syscall2 a in "rdi", b in "rsi"
-);
-entry!(
-    /// Makes a system call with three arguments; CONTEXT: any.
-    syscall3 a in "rdi", b in "rsi", c in "rdx"
-);
-entry!(
-    /// Makes a system call with four arguments; CONTEXT: any.
-    syscall4 a in "rdi", b in "rsi", c in "rdx", d in "r10"
-);
-entry!(
-    /// Makes a system call with five arguments; CONTEXT: any.
-    syscall5 a in "rdi", b in "rsi", c in "rdx", d in "r10", e in "r8"
-);
-entry!(
-    /// Makes a system call with six arguments; CONTEXT: any.
-    syscall6 a in "rdi", b in "rsi", c in "rdx", d in "r10", e in "r8", f in "r9"
-);
 
 #[cfg(test)]
 mod tests {
