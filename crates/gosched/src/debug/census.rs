@@ -13,6 +13,7 @@ use crate::sched::model::global_queue::GlobalQueue;
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::p::GFREE_MAX;
 use crate::sched::model::ptr::{Gp, Mp, Pp};
+use crate::sched::model::wait_reason::WaitClass;
 use crate::sched::sources::heap::Heap;
 use crate::shim::RING;
 use crate::sys::PageVec;
@@ -275,7 +276,7 @@ fn judge_place(head: &Head, report: &mut Report) {
             "G4",
             format_args!("goroutine {id} waits on nothing"),
         );
-        let sleeps = g.wait_reason() == WaitReason::Sleep;
+        let sleeps = g.wait_reason().class() == WaitClass::Clock;
         report.expect(
             !sleeps || g.has_timer(),
             "G4",

@@ -19,10 +19,10 @@ use crate::debug::goroutine_state::{What, waiting_thread};
 use crate::debug::wait_target;
 use crate::debug::wait_target::Target;
 use crate::sched::Sched;
-use crate::sched::model::g::WaitReason;
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::ptr::Gp;
 use crate::sched::model::switch::{FRAMES_MAX, Probe};
+use crate::sched::model::wait_reason::WaitClass;
 use crate::sched::monitor::self_unwind;
 use crate::sys::PageVec;
 use crate::thread::inner::Inner;
@@ -89,7 +89,8 @@ impl Record {
     /// goroutine's packet, right behind the `Inner`.
     pub(super) fn join_target(&self) -> Option<usize> {
         let wait = self.what.wait().filter(|_| self.wait_arg != 0)?;
-        (wait.reason == WaitReason::Join).then(|| self.wait_arg.wrapping_sub(size_of::<Inner>()))
+        (wait.reason.class() == WaitClass::End)
+            .then(|| self.wait_arg.wrapping_sub(size_of::<Inner>()))
     }
 }
 
@@ -395,6 +396,7 @@ impl fmt::Display for Head<'_> {
 mod tests {
     use super::*;
     use crate::debug::goroutine_state::Wait;
+    use crate::sched::model::wait_reason::WaitReason;
 
     #[test]
     fn heads_read_as_in_go() {

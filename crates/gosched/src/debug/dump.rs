@@ -20,6 +20,7 @@ use crate::sched::Sched;
 use crate::sched::model::current::current_g;
 use crate::sched::model::switch;
 use crate::sched::model::switch::Probe;
+use crate::sched::model::wait_reason::wait_reason_texts;
 use crate::sched::park::enter;
 use crate::sys;
 
@@ -170,7 +171,9 @@ impl Goroutine {
         self.blocked_in.as_deref()
     }
 
-    /// Why it waits, if it does: `"park"`, `"sleep"`, `"chan receive"`, `"select (3 cases)"`, `"sync.Mutex.Lock"`, …
+    /// Why the goroutine waits, if it does: one of these texts. A select has its number of cases added, as in
+    /// `"select (3 cases)"`.
+    #[doc = wait_reason_texts!()]
     ///
     /// ```
     /// gosched::run(|| {

@@ -18,9 +18,9 @@ use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::sched::Sched;
-use crate::sched::model::g::WaitReason;
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::ptr::{Gp, Mp};
+use crate::sched::model::wait_reason::{WaitClass, WaitReason};
 use crate::sys;
 use crate::sys::Doing;
 
@@ -52,9 +52,9 @@ impl Wait {
             is_leaked: false,
             ..self
         };
-        match self.reason {
-            WaitReason::Select => unmarked.to_string().into(),
-            reason => reason.name().into(),
+        match self.reason.class() {
+            WaitClass::Select => unmarked.to_string().into(),
+            _ => self.reason.name().into(),
         }
     }
 }
@@ -63,9 +63,9 @@ impl fmt::Display for Wait {
     /// Allocates nothing: fatal errors are told with it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.reason.name())?;
-        match (self.reason, self.cases) {
-            (WaitReason::Select, 1) => f.write_str(" (1 case)")?,
-            (WaitReason::Select, 2..) => write!(f, " ({} cases)", self.cases)?,
+        match (self.reason.class(), self.cases) {
+            (WaitClass::Select, 1) => f.write_str(" (1 case)")?,
+            (WaitClass::Select, 2..) => write!(f, " ({} cases)", self.cases)?,
             _ => {}
         }
         match self.is_leaked {

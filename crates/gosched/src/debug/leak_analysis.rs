@@ -27,9 +27,9 @@ use std::ops::Range;
 use crate::chan::snapshot;
 use crate::chan::snapshot::Operation;
 use crate::debug::wait_target::waiter_of;
-use crate::sched::model::g::WaitReason;
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::ptr::Gp;
+use crate::sched::model::wait_reason::{WaitClass, WaitReason};
 use crate::sched::park::{WaitArg, WaitOps};
 use crate::sched::wait::WaitSlot;
 use crate::sched::waitq::On;
@@ -270,10 +270,10 @@ impl Survey {
             return Ties::Free;
         };
         let on = waiter.on.get();
-        match g.wait_reason() {
-            WaitReason::SelectNoCases => Ties::Nothing(Why::NoCases),
-            WaitReason::ChanReceive if on.cases == 1 && on.object == 0 => Ties::Nothing(Why::Never),
-            WaitReason::Select => self.add_ends(g, &on, at),
+        match g.wait_reason().class() {
+            WaitClass::Never => Ties::Nothing(Why::NoCases),
+            WaitClass::Receive if on.cases == 1 && on.object == 0 => Ties::Nothing(Why::Never),
+            WaitClass::Select => self.add_ends(g, &on, at),
             // SAFETY: as above, and so what it waits on is there.
             _ => match unsafe { owner::named_in(on.holder) } {
                 Some((runtime, id)) if runtime == sched.id => Ties::Holder(id),
@@ -316,10 +316,10 @@ fn slot_ties(ops: &WaitOps, g: Gp) -> Ties {
     if unsafe { &*slot }.is_done() {
         return Ties::Free; // it is being woken
     }
-    match ops.reason {
+    match ops.reason.class() {
         // The slot is in the packet, right behind the `Inner`.
-        WaitReason::Join => Ties::End((slot as usize).wrapping_sub(size_of::<Inner>())),
-        WaitReason::Scope => Ties::Scope(slot as usize),
+        WaitClass::End => Ties::End((slot as usize).wrapping_sub(size_of::<Inner>())),
+        WaitClass::Scope => Ties::Scope(slot as usize),
         _ => Ties::Free,
     }
 }

@@ -16,9 +16,10 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::out::Out;
-use crate::sched::model::g::{G, WaitReason};
+use crate::sched::model::g::G;
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::ptr::{AtomicRef, Mp, Pp};
+use crate::sched::model::wait_reason::WaitReason;
 use crate::sched::{Core, Sched};
 use crate::sys::PageVec;
 

@@ -6,8 +6,8 @@ use std::fmt;
 
 use crate::chan::snapshot;
 use crate::chan::snapshot::{Operation, Seen};
-use crate::sched::model::g::WaitReason;
 use crate::sched::model::ptr::Gp;
+use crate::sched::model::wait_reason::WaitClass;
 use crate::sched::park::WaitArg;
 use crate::sched::waitq::Waiter;
 use crate::sync::owner;
@@ -67,34 +67,17 @@ pub(super) unsafe fn collect(g: Gp, targets: &mut PageVec<Target>) -> u32 {
     if operations > CASES_MAX {
         add(Target::More(operations - CASES_MAX));
     }
-    if matches!(reason, WaitReason::IoRead | WaitReason::IoWrite) {
-        add(Target::Descriptor(on.object));
-    }
-    if let Some(what) = lock_word(reason)
-        && on.object != 0
-    {
-        add(Target::Lock {
+    match reason.class() {
+        WaitClass::Descriptor => add(Target::Descriptor(on.object)),
+        WaitClass::Object(what) if on.object != 0 => add(Target::Lock {
             what,
             address: on.object,
             // SAFETY: by the caller's promise: what is waited on is there.
             holder: unsafe { owner::named_in(on.holder) },
-        });
+        }),
+        _ => {}
     }
     on.cases
-}
-
-/// What is waited on, if it is none of the channels.
-fn lock_word(reason: WaitReason) -> Option<&'static str> {
-    Some(match reason {
-        WaitReason::Mutex => "mutex",
-        WaitReason::RwLockRead | WaitReason::RwLockWrite => "rwlock",
-        WaitReason::Condvar => "condvar",
-        WaitReason::Once => "once",
-        WaitReason::Barrier => "barrier",
-        WaitReason::WaitGroup => "wait group",
-        WaitReason::Semaphore => "semaphore",
-        _ => return None,
-    })
 }
 
 impl Target {

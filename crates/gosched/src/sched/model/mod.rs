@@ -16,3 +16,4 @@ pub(crate) mod runq;
 pub(crate) mod slot;
 pub(crate) mod sudog;
 pub(crate) mod switch;
+pub(crate) mod wait_reason;
