@@ -218,26 +218,39 @@ pub fn unlock_os_thread() {
     sched::locked::unlock_os_thread();
 }
 
-/// Ends the calling goroutine, running its destructors; whoever joins it gets [`thread::Exited`].
+/// Ends the calling goroutine and runs its destructors. A join of it returns [`thread::Exited`]. Go's `runtime.Goexit`.
 ///
-/// Blocks nothing itself; destructors may. In a main goroutine the others go on; [`run`] does not return, and when no goroutine is
-/// left that is a fatal error, as in Go. `catch_unwind` catches it like a panic. Without unwinding (`panic = "abort"`) this function
-/// does not exist.
+/// Blocks nothing itself; destructors may. If the main goroutine calls it, the other goroutines keep running and [`run`] does
+/// not return. When no goroutine is left, that is a fatal error, as in Go. `catch_unwind` catches it like a panic. Without
+/// unwinding (`panic = "abort"`) this function does not exist.
 ///
 /// # Panics
 /// Outside a goroutine.
 ///
 /// ```
 /// # gosched::run(|| {
-/// let handle = gosched::thread::spawn(|| { gosched::exit(); });
+/// let handle = gosched::thread::spawn(|| { gosched::goexit(); });
 /// assert!(handle.join().is_err());
 /// # });
 /// ```
 #[cfg(panic = "unwind")]
 #[track_caller]
-pub fn exit() -> ! {
-    thread::with_current("exit", |_| ());
+pub fn goexit() -> ! {
+    thread::with_current("goexit", |_| ());
     std::panic::resume_unwind(thread::exited());
+}
+
+/// [`goexit`], by its old name.
+///
+/// Blocks as [`goexit`] does. See the example there.
+///
+/// # Panics
+/// Outside a goroutine.
+#[cfg(panic = "unwind")]
+#[deprecated(note = "renamed to `goexit`")]
+#[track_caller]
+pub fn exit() -> ! {
+    goexit()
 }
 
 /// Runs `fn main` as the main goroutine of a runtime. Blocks the thread meanwhile, as [`run`] does.

@@ -208,7 +208,7 @@ impl Runtime {
         debug::leaks::leaks_of(self.sched())
     }
 
-    /// Ends the runtime: no new goroutines, those that wait unwind as by [`exit`](crate::exit), and what has not ended within
+    /// Ends the runtime: no new goroutines, those that wait unwind as by [`goexit`](crate::goexit), and what has not ended within
     /// `timeout` is abandoned as by a drop.
     ///
     /// Blocks the caller until then.

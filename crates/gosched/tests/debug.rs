@@ -282,7 +282,7 @@ fn metrics_count_what_happens() {
     // A goroutine on its way from a queue to its thread counts as waiting, too: only its park tells.
     let during = loop {
         let now = debug::metrics();
-        if now.waiting == 10 && now.parks - before.parks >= 10 {
+        if now.waiting == 10 && now.park_count - before.park_count >= 10 {
             break now;
         }
         assert!(started.elapsed() < Duration::from_secs(10), "{now}");
@@ -686,7 +686,7 @@ fn a_runtime_is_seen_from_outside() {
     let runtime = Runtime::builder().procs(2).build().expect("a runtime");
     runtime.go(waits_in_a_function_of_its_own);
     let started = Instant::now();
-    while runtime.metrics().parks == 0 {
+    while runtime.metrics().park_count == 0 {
         assert!(started.elapsed() < Duration::from_secs(10));
         std::thread::yield_now();
     }

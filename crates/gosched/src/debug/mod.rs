@@ -35,7 +35,7 @@ mod wait_target;
 pub use check::Violations;
 pub use dump::{Dump, Goroutine};
 pub use leaks::{Leak, Leaks};
-pub use metrics::{Metrics, ProcMetrics, StackMetrics};
+pub use metrics::{BlockDetection, Metrics, ProcMetrics, ProcStatus, StackGuard, StackMetrics};
 pub use symbols::Frame;
 
 use crate::sched::Sched;

@@ -97,7 +97,7 @@ fn text(has_goroutines: bool) -> &'static str {
     if has_goroutines {
         "all goroutines are asleep - deadlock!"
     } else {
-        "no goroutines (main called exit) - deadlock!"
+        "no goroutines (main called goexit) - deadlock!"
     }
 }
 

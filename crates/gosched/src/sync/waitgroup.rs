@@ -132,7 +132,7 @@ impl WaitGroup {
         }
     }
 
-    /// Starts a goroutine and counts it, from now until it has ended: by returning, by a panic or by [`exit`](crate::exit).
+    /// Starts a goroutine and counts it, from now until it has ended: by returning, by a panic or by [`goexit`](crate::goexit).
     ///
     /// Blocks nothing.
     ///
@@ -142,7 +142,7 @@ impl WaitGroup {
     /// ```
     /// # gosched::run(|| {
     /// let group = gosched::sync::WaitGroup::new();
-    /// group.go(|| gosched::exit());
+    /// group.go(|| gosched::goexit());
     /// group.wait();
     /// # });
     /// ```

@@ -280,7 +280,7 @@ impl<T> JoinHandle<T> {
     /// Blocks the goroutine, or the plain thread it is called on. See [`std::thread::JoinHandle::join`].
     ///
     /// # Errors
-    /// The payload with which the goroutine panicked; [`Exited`] if it ended by [`exit`](crate::exit) or its
+    /// The payload with which the goroutine panicked; [`Exited`] if it ended by [`goexit`](crate::goexit) or its
     /// runtime was dropped.
     ///
     /// # Panics

@@ -33,11 +33,11 @@ pub use std::thread::{AccessError, LocalKey, available_parallelism};
 pub type Result<T> = std::thread::Result<T>;
 
 /// The payload with which [`join`](JoinHandle::join) reports a goroutine that ended without a value: it called
-/// [`exit`](crate::exit), or its runtime was dropped.
+/// [`goexit`](crate::goexit), or its runtime was dropped.
 ///
 /// ```
 /// # gosched::run(|| {
-/// let handle = gosched::thread::spawn(|| { gosched::exit() });
+/// let handle = gosched::thread::spawn(|| { gosched::goexit() });
 /// assert!(handle.join().unwrap_err().is::<gosched::thread::Exited>());
 /// # });
 /// ```
