@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::base::chaos;
 use crate::runtime::Runtime;
-use crate::sched::deadlock::DeadlockReport;
+use crate::sched::deadlock::Hook;
 use crate::sched::monitor::preempt;
 use crate::sched::{PROCS_MAX, Sched, forked};
 use crate::stack::class_for;
@@ -51,9 +51,6 @@ pub enum Deadlock {
     /// Never.
     Off,
 }
-
-/// What `on_deadlock` is given.
-pub(crate) type Hook = Arc<dyn Fn(&DeadlockReport) + Send + Sync>;
 
 /// A checked configuration.
 pub(crate) struct Config {
@@ -185,18 +182,6 @@ impl Builder {
         self
     }
 
-    /// Receives a deadlock instead of the fatal error; called on a thread of its own, once each time the runtime
-    /// falls asleep for good.
-    ///
-    /// See [`DeadlockReport`] for an example.
-    pub fn on_deadlock(
-        mut self,
-        hook: impl Fn(&DeadlockReport) + Send + Sync + 'static,
-    ) -> Builder {
-        self.on_deadlock = Some(Arc::new(hook));
-        self
-    }
-
     /// A panic in any goroutine ends the process with status 2, as in Go.
     ///
     /// ```
@@ -291,20 +276,14 @@ impl Builder {
         self
     }
 
-    /// Starts the runtime's threads.
-    ///
-    /// Blocks the thread it is called on, a goroutine's too, until the first of them are there.
-    ///
-    /// # Errors
-    /// `InvalidInput` for a setting that cannot be (no procs, an absurd stack size); `Unsupported`, with the reason, where
-    /// goroutines cannot have their own thread-locals and [`shared_thread_locals`](Builder::shared_thread_locals) was not
-    /// called; otherwise what the system said when it refused memory or a thread.
-    ///
-    /// ```
-    /// let error = gosched::Runtime::builder().procs(0).build().unwrap_err();
-    /// assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
-    /// ```
-    pub fn build(self) -> io::Result<Runtime> {
+    /// The function that `on_deadlock` has made.
+    pub(crate) fn with_hook(mut self, hook: Hook) -> Builder {
+        self.on_deadlock = Some(hook);
+        self
+    }
+
+    /// Starts the runtime's threads. `install_sigquit` prepares the dump on SIGQUIT; it is called if the program wants one.
+    pub(crate) fn start(self, install_sigquit: fn() -> io::Result<()>) -> io::Result<Runtime> {
         let dump_on_sigquit = self.dump_on_sigquit;
         if forked::is_child() {
             forked::refuse();
@@ -317,7 +296,7 @@ impl Builder {
             preempt::install(config.preemption_signal)?;
         }
         if dump_on_sigquit {
-            crate::debug::sigquit::install()?;
+            install_sigquit()?;
         }
         make_sched(config).and_then(Sched::start).map(Runtime::new)
     }

@@ -90,8 +90,8 @@ mod guide_limits {}
 mod soundness {}
 
 pub use builder::{Builder, Deadlock};
+pub use debug::deadlock_report::DeadlockReport;
 pub use runtime::{Handle, Runtime, run};
-pub use sched::deadlock::DeadlockReport;
 pub use sched::monitor::syscall::blocking;
 pub use thread::yield_now;
 

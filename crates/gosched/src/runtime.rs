@@ -9,7 +9,6 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::builder::Builder;
-use crate::debug::{self, Dump, Leaks, Metrics, Violations};
 use crate::sched::model::current::current_g;
 use crate::sched::model::g::{Task, WaitReason};
 use crate::sched::park::enter;
@@ -148,64 +147,6 @@ impl Runtime {
         Handle {
             sched: Arc::downgrade(self.sched()),
         }
-    }
-
-    /// Every goroutine with its stack, from any thread; see [`debug::dump`](crate::debug::dump).
-    ///
-    /// Stops the world: for a moment no goroutine of the runtime runs, and the caller is blocked.
-    ///
-    /// ```
-    /// let runtime = gosched::Runtime::builder().build().unwrap();
-    /// runtime.go(gosched::thread::park);
-    /// assert_eq!(runtime.dump().goroutines().len(), 1);
-    /// ```
-    #[must_use]
-    pub fn dump(&self) -> Dump {
-        debug::dump::dump_of(self.sched())
-    }
-
-    /// The counters, from any thread; see [`debug::metrics`](crate::debug::metrics).
-    ///
-    /// Blocks nothing.
-    ///
-    /// ```
-    /// let runtime = gosched::Runtime::builder().procs(2).build().unwrap();
-    /// assert_eq!(runtime.metrics().procs, 2);
-    /// ```
-    #[must_use]
-    pub fn metrics(&self) -> Metrics {
-        debug::metrics::metrics_of(self.sched())
-    }
-
-    /// Checks the runtime's own order, from any thread; see [`debug::check`](crate::debug::check).
-    ///
-    /// Stops the world: for a moment no goroutine of the runtime runs, and the caller is blocked.
-    ///
-    /// # Errors
-    /// What is broken: a bug of this library.
-    ///
-    /// ```
-    /// let runtime = gosched::Runtime::builder().build().unwrap();
-    /// runtime.check().unwrap();
-    /// ```
-    pub fn check(&self) -> Result<(), Violations> {
-        debug::check::check_of(self.sched())
-    }
-
-    /// The goroutines that can never be woken, from any thread; see [`debug::leaks`](crate::debug::leaks).
-    ///
-    /// Stops the world: for a moment no goroutine of the runtime runs, and the caller is blocked.
-    ///
-    /// ```
-    /// let runtime = gosched::Runtime::builder().build().unwrap();
-    /// runtime.go(gosched::thread::park);
-    /// while runtime.leaks().is_empty() {
-    ///     std::thread::yield_now(); // it has yet to get there
-    /// }
-    /// ```
-    #[must_use]
-    pub fn leaks(&self) -> Leaks {
-        debug::leaks::leaks_of(self.sched())
     }
 
     /// Ends the runtime: no new goroutines, those that wait unwind as by [`goexit`](crate::goexit), and what has not ended within
@@ -355,56 +296,8 @@ impl Handle {
         thread::spawn_joinable(&*self.upgrade()?, Location::caller(), None, None, f)
     }
 
-    /// Every goroutine with its stack; see [`debug::dump`](crate::debug::dump).
-    ///
-    /// Stops the world: for a moment no goroutine of the runtime runs, and the caller is blocked.
-    ///
-    /// # Errors
-    /// If the runtime is gone.
-    ///
-    /// ```
-    /// # gosched::run(|| {
-    /// let handle = gosched::Handle::current();
-    /// assert!(handle.dump().unwrap().to_string().contains("goroutine 1"));
-    /// # });
-    /// ```
-    pub fn dump(&self) -> io::Result<Dump> {
-        Ok(debug::dump::dump_of(&*self.upgrade()?))
-    }
-
-    /// The counters; see [`debug::metrics`](crate::debug::metrics).
-    ///
-    /// Blocks nothing.
-    ///
-    /// # Errors
-    /// If the runtime is gone.
-    ///
-    /// ```
-    /// # gosched::run(|| {
-    /// assert!(gosched::Handle::current().metrics().unwrap().goroutines >= 1);
-    /// # });
-    /// ```
-    pub fn metrics(&self) -> io::Result<Metrics> {
-        Ok(debug::metrics::metrics_of(&*self.upgrade()?))
-    }
-
-    /// The goroutines that can never be woken; see [`debug::leaks`](crate::debug::leaks).
-    ///
-    /// Stops the world: for a moment no goroutine of the runtime runs, and the caller is blocked.
-    ///
-    /// # Errors
-    /// If the runtime is gone.
-    ///
-    /// ```
-    /// # gosched::run(|| {
-    /// assert!(gosched::Handle::current().leaks().unwrap().is_empty());
-    /// # });
-    /// ```
-    pub fn leaks(&self) -> io::Result<Leaks> {
-        Ok(debug::leaks::leaks_of(&*self.upgrade()?))
-    }
-
-    fn upgrade(&self) -> io::Result<Arc<Sched>> {
+    /// The runtime, if it is still there.
+    pub(crate) fn upgrade(&self) -> io::Result<Arc<Sched>> {
         // One that goroutines were left behind in is kept in memory, but is as dead.
         self.sched
             .upgrade()

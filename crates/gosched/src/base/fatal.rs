@@ -7,8 +7,11 @@ use std::fmt;
 use std::sync::atomic::AtomicI32;
 use std::sync::atomic::Ordering::SeqCst;
 
-use crate::debug::dump;
+use crate::base::callback::Callback;
 use crate::sys;
+
+/// Prints the goroutines after the text of a fatal error. `debug/attach.rs` sets it.
+pub(crate) static PRINT_GOROUTINES: Callback<fn()> = Callback::new();
 
 /// The thread that reports; 0: none yet.
 static REPORTER: AtomicI32 = AtomicI32::new(0);
@@ -60,6 +63,8 @@ pub(crate) fn begin() {
 
 /// Prints the goroutines and ends the process.
 pub(crate) fn end() -> ! {
-    dump::print_fatal();
+    if let Some(print_goroutines) = PRINT_GOROUTINES.get() {
+        print_goroutines();
+    }
     sys::exit_process(2)
 }

@@ -12,7 +12,6 @@ use std::sync::atomic::Ordering::Acquire;
 use std::time::Duration;
 
 use super::collect::{Head, Record, Snapshot, View};
-pub(crate) use super::fatal::print_fatal;
 use super::symbols::{Frame, Symbols, with_room};
 use crate::debug::goroutine_state::{Wait, What};
 use crate::debug::wait_target::Target;

@@ -17,18 +17,20 @@
 //! Without touching the program, `GOSCHED_DEBUG=schedtrace=1000` prints a line about the scheduler every 1,000 ms, and
 //! `GOSCHED_DEBUG=schedtrace=1000,scheddetail=1` every P, M and G.
 
+mod attach;
 mod census;
-pub(crate) mod check;
+mod check;
 mod collect;
-pub(crate) mod dump;
+pub(crate) mod deadlock_report;
+mod dump;
 mod fatal;
 mod goroutine_state;
 mod leak_analysis;
-pub(crate) mod leaks;
-pub(crate) mod metrics;
+mod leaks;
+mod metrics;
 mod out;
-pub(crate) mod schedtrace;
-pub(crate) mod sigquit;
+mod schedtrace;
+mod sigquit;
 mod symbols;
 mod wait_target;
 

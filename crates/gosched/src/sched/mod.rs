@@ -62,7 +62,7 @@ use crossbeam_utils::CachePadded;
 
 use self::spin::Spin;
 use crate::base::lock::{Lock, Rank};
-use crate::builder::{Config, Hook};
+use crate::builder::Config;
 use crate::net::lookup::Lookups;
 use crate::sched::model::gblock::GBlocks;
 use crate::sched::model::global_queue::GlobalQueue;
@@ -176,7 +176,7 @@ pub(crate) struct Sched {
     pub(crate) leaked_gs: AtomicU32,
     pub(crate) leaked_ms: AtomicU32,
     /// The program's own word on deadlocks; taken by the creator, dropped by the runtime's owner.
-    pub(crate) hook: std::sync::Mutex<Option<Hook>>,
+    pub(crate) hook: std::sync::Mutex<Option<deadlock::Hook>>,
     /// Registry link, under its lock.
     pub(crate) registry_next: std::cell::Cell<*const Sched>,
 }

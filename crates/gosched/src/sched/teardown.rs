@@ -18,7 +18,7 @@ use super::park::{assert_user_context, enter, no_preempt, pass_on};
 use super::wait::Awaiters;
 use super::waitq::pass_on_withdrawn;
 use super::{Sched, registry};
-use crate::builder::Hook;
+use crate::sched::deadlock::Hook;
 use crate::sched::model::g::WaitReason;
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::m::PreemptOff;

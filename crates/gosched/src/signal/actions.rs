@@ -8,6 +8,7 @@ use std::ptr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::handler::{self, SLOTS, Slot, THREE_ARGUMENTS};
+use super::quit;
 use crate::sys;
 use crate::sys::Errno;
 
@@ -16,7 +17,7 @@ fn is_heard(signal: c_int) -> bool {
     sys::current_handler(signal).is_some_and(|address| {
         address == handler::address()
             || address == crate::sched::monitor::preempt::handler()
-            || address == crate::debug::sigquit::handler()
+            || address == quit::address()
     })
 }
 

@@ -36,6 +36,7 @@
 mod actions;
 mod dispatch;
 pub(crate) mod handler;
+pub(crate) mod quit;
 
 pub(crate) use dispatch::{has_receivers, reset_in_child, turn};
 

@@ -28,7 +28,7 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
 
-use crate::debug::schedtrace;
+use crate::base::callback::Callback;
 use crate::sched::model::ptr::Pp;
 use crate::sched::monitor::nap::{ASLEEP, AWAKE, DOZE, NAP, Nap, REST};
 use crate::sched::monitor::room::Shortage;
@@ -61,6 +61,9 @@ const SCAVENGE_AFTER_NS: u64 = 5_000_000_000;
 const SHRINK_PERIOD_NS: u64 = 5_000_000_000;
 /// The kernel's slice for this thread: it wants little, and at once.
 const KERNEL_SLICE_NS: u64 = 100_000;
+
+/// Prints the line of `schedtrace`. `debug/attach.rs` sets it.
+pub(crate) static SCHEDTRACE: Callback<fn(&Sched, u64)> = Callback::new();
 
 /// sysmon's own state.
 pub(crate) struct State {
@@ -222,7 +225,9 @@ pub(crate) fn run(sched: &Sched) {
             && now >= seen.next_trace_ns
         {
             seen.next_trace_ns = now + period_ms * 1_000_000;
-            schedtrace::print(sched, now);
+            if let Some(print) = SCHEDTRACE.get() {
+                print(sched, now);
+            }
         }
     }
 }
