@@ -7,11 +7,11 @@ use std::fmt;
 use std::sync::atomic::AtomicI32;
 use std::sync::atomic::Ordering::SeqCst;
 
-use crate::base::callback::Callback;
+use crate::base::upcall::Upcall;
 use crate::sys;
 
 /// Prints the goroutines after the text of a fatal error. `debug/attach.rs` sets it.
-pub(crate) static PRINT_GOROUTINES: Callback<fn()> = Callback::new();
+pub(crate) static PRINT_GOROUTINES: Upcall<fn()> = Upcall::new();
 
 /// The thread that reports; 0: none yet.
 static REPORTER: AtomicI32 = AtomicI32::new(0);

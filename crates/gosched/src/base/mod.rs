@@ -2,8 +2,8 @@
 //!
 //! The scheduler may use no lock of std and no malloc (D9). This room has what it uses instead.
 
-pub(crate) mod callback;
 pub(crate) mod chaos;
 pub(crate) mod fatal;
 pub(crate) mod lock;
 pub(crate) mod note;
+pub(crate) mod upcall;

@@ -15,9 +15,9 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::debug::goroutine_state::{What, waiting_thread};
+use crate::debug::goroutine_state::{GoroutineState, waiting_thread};
 use crate::debug::wait_target;
-use crate::debug::wait_target::Target;
+use crate::debug::wait_target::WaitTarget;
 use crate::sched::Sched;
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::ptr::Gp;
@@ -67,7 +67,7 @@ pub(super) enum View {
 pub(super) struct Record {
     pub(super) id: u64,
     pub(super) parent: u64,
-    pub(super) what: What,
+    pub(super) state: GoroutineState,
     pub(super) waited_ms: u32,
     pub(super) site: Option<&'static Location<'static>>,
     pub(super) is_locked: bool,
@@ -88,7 +88,7 @@ impl Record {
     /// The address of the `Inner` of the goroutine that this one waits for in a join: what it waits on is the slot in that
     /// goroutine's packet, right behind the `Inner`.
     pub(super) fn join_target(&self) -> Option<usize> {
-        let wait = self.what.wait().filter(|_| self.wait_arg != 0)?;
+        let wait = self.state.wait().filter(|_| self.wait_arg != 0)?;
         (wait.reason.class() == WaitClass::End)
             .then(|| self.wait_arg.wrapping_sub(size_of::<Inner>()))
     }
@@ -100,7 +100,7 @@ pub(super) struct Snapshot {
     records: PageVec<Record>,
     pcs: PageVec<usize>,
     names: PageVec<u8>,
-    targets: PageVec<Target>,
+    targets: PageVec<WaitTarget>,
     /// The number of the runtime.
     pub(super) runtime: u32,
     /// How many stacks may still be taken.
@@ -196,9 +196,9 @@ impl Snapshot {
         let status = held.unwrap_or_else(|| g.status.get());
         let is_ended = matches!(status, Status::Dead | Status::Idle);
         let what = match own {
-            _ if !is_stopped => What::plain(g, status),
-            Some(_) => What::Is(Status::Running), // with or without a P
-            None => What::in_stopped_world(sched, g, status),
+            _ if !is_stopped => GoroutineState::plain(g, status),
+            Some(_) => GoroutineState::Is(Status::Running), // with or without a P
+            None => GoroutineState::in_stopped_world(sched, g, status),
         };
         let mut record = Record::of(g, what, sched.coarse_ms());
         if own.is_some() || held.is_some() || is_stopped {
@@ -213,7 +213,7 @@ impl Snapshot {
             let start = self.targets.len();
             // SAFETY: G6, the Scan bit is ours.
             let cases = unsafe { wait_target::collect(g, &mut self.targets) };
-            record.what = record.what.with_cases(cases);
+            record.state = record.state.with_cases(cases);
             record.targets = Span {
                 start,
                 len: self.targets.len() - start,
@@ -223,7 +223,7 @@ impl Snapshot {
         record.view = match own {
             Some(stack) => self.add_pcs(&mut record, g, stack),
             None if g.started.load(Relaxed) == 0 => View::NotStarted,
-            None if what == What::Preempted => self.ask_thread(&mut record, g),
+            None if what == GoroutineState::Preempted => self.ask_thread(&mut record, g),
             None if held.is_none() => View::Elsewhere,
             None if self.stacks_left == 0 => View::Left,
             None => {
@@ -278,7 +278,7 @@ impl Snapshot {
     }
 
     /// What it waits on.
-    pub(super) fn targets(&self, record: &Record) -> &[Target] {
+    pub(super) fn targets(&self, record: &Record) -> &[WaitTarget] {
         record.targets.of(&self.targets)
     }
 
@@ -288,10 +288,10 @@ impl Snapshot {
     }
 
     /// The first line of its entry, without the colon.
-    pub(super) fn head(&self, record: &Record) -> Head<'_> {
-        Head {
+    pub(super) fn heading(&self, record: &Record) -> Heading<'_> {
+        Heading {
             id: record.id,
-            what: record.what,
+            state: record.state,
             minutes: u64::from(record.waited_ms) / 60_000,
             is_locked: record.is_locked,
             is_on_another_stack: record.is_on_another_stack,
@@ -326,12 +326,12 @@ fn append<T: Copy>(all: &mut PageVec<T>, items: &[T]) -> Option<Span> {
 }
 
 impl Record {
-    fn of(g: Gp, what: What, now_ms: u32) -> Record {
-        let is_waiting = what.wait().is_some();
+    fn of(g: Gp, state: GoroutineState, now_ms: u32) -> Record {
+        let is_waiting = state.wait().is_some();
         Record {
             id: g.id(),
             parent: g.parent.load(Relaxed),
-            what,
+            state,
             waited_ms: if is_waiting {
                 elapsed_ms(g.wait_since.load(Relaxed), now_ms)
             } else {
@@ -363,18 +363,18 @@ fn elapsed_ms(since: u32, now: u32) -> u32 {
 }
 
 /// `goroutine 18 [park, 5 minutes, locked to thread] {name: worker}`
-pub(super) struct Head<'a> {
+pub(super) struct Heading<'a> {
     pub(super) id: u64,
-    pub(super) what: What,
+    pub(super) state: GoroutineState,
     pub(super) minutes: u64,
     pub(super) is_locked: bool,
     pub(super) is_on_another_stack: bool,
     pub(super) name: Option<&'a str>,
 }
 
-impl fmt::Display for Head<'_> {
+impl fmt::Display for Heading<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "goroutine {} [{}", self.id, self.what)?;
+        write!(f, "goroutine {} [{}", self.id, self.state)?;
         if self.minutes > 0 {
             write!(f, ", {} minutes", self.minutes)?;
         }
@@ -395,14 +395,14 @@ impl fmt::Display for Head<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::debug::goroutine_state::Wait;
+    use crate::debug::goroutine_state::WaitState;
     use crate::sched::model::wait_reason::WaitReason;
 
     #[test]
     fn heads_read_as_in_go() {
-        let head = |minutes, is_locked, name| Head {
+        let head = |minutes, is_locked, name| Heading {
             id: 18,
-            what: What::Waits(Wait {
+            state: GoroutineState::Waits(WaitState {
                 reason: WaitReason::Park,
                 cases: 0,
                 is_leaked: false,

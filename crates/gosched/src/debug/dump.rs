@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Acquire;
 use std::time::Duration;
 
-use super::collect::{Head, Record, Snapshot, View};
+use super::collect::{Heading, Record, Snapshot, View};
 use super::symbols::{Frame, Symbols, with_room};
-use crate::debug::goroutine_state::{Wait, What};
-use crate::debug::wait_target::Target;
+use crate::debug::goroutine_state::{GoroutineState, WaitState};
+use crate::debug::wait_target::WaitTarget;
 use crate::sched::Sched;
 use crate::sched::model::current::current_g;
 use crate::sched::model::switch;
@@ -61,7 +61,7 @@ pub struct Dump {
 pub struct Goroutine {
     id: u64,
     name: Option<Box<str>>,
-    what: What,
+    state: GoroutineState,
     wait_reason: Option<Cow<'static, str>>,
     blocked_in: Option<Box<str>>,
     waited: Duration,
@@ -71,7 +71,7 @@ pub struct Goroutine {
     is_locked: bool,
     is_on_another_stack: bool,
     waits_for: Option<u64>,
-    targets: Box<[Target]>,
+    targets: Box<[WaitTarget]>,
     runtime: u32,
     view: View,
     frames: Arc<[Frame]>,
@@ -111,7 +111,7 @@ impl Goroutine {
     /// See the example of [`Goroutine`].
     #[must_use]
     pub fn state(&self) -> &str {
-        self.what.state()
+        self.state.state()
     }
 
     /// Whether it was interrupted in the middle of its code and waits on its thread for a processor. While the dump was taken
@@ -141,7 +141,7 @@ impl Goroutine {
     /// ```
     #[must_use]
     pub fn is_preempted(&self) -> bool {
-        self.what == What::Preempted
+        self.state == GoroutineState::Preempted
     }
 
     /// Where in the kernel its thread sleeps, if it has lost its processor for that: the name of a system call, such as
@@ -198,7 +198,7 @@ impl Goroutine {
     /// See the example of [`Leaks`](crate::debug::Leaks).
     #[must_use]
     pub fn is_leaked(&self) -> bool {
-        self.what.wait().is_some_and(|wait| wait.is_leaked)
+        self.state.wait().is_some_and(|wait| wait.is_leaked)
     }
 
     /// For how long it has been waiting, to about 10 ms; zero if it is not.
@@ -287,9 +287,9 @@ impl Goroutine {
         Goroutine {
             id: record.id,
             name: snapshot.name(record).map(Box::from),
-            what: record.what,
-            wait_reason: record.what.wait().map(Wait::text),
-            blocked_in: record.what.blocked_in().map(|at| at.to_string().into()),
+            state: record.state,
+            wait_reason: record.state.wait().map(WaitState::text),
+            blocked_in: record.state.blocked_in().map(|at| at.to_string().into()),
             waited: Duration::from_millis(record.waited_ms.into()),
             parent: (record.parent != 0).then_some(record.parent),
             parent_name: parent.and_then(|p| snapshot.name(p)).map(Box::from),
@@ -381,7 +381,7 @@ pub(super) fn name_awaited(goroutines: &mut [Goroutine], records: &[Record]) {
         let found = record
             .join_target()
             .and_then(|target| by_inner.binary_search_by_key(&target, |r| r.inner).ok());
-        let holder = |target: &Target| target.holder_in(goroutine.runtime);
+        let holder = |target: &WaitTarget| target.holder_in(goroutine.runtime);
         goroutine.waits_for = found
             .map(|at| by_inner[at].id)
             .or_else(|| goroutine.targets.iter().find_map(holder));
@@ -390,9 +390,9 @@ pub(super) fn name_awaited(goroutines: &mut [Goroutine], records: &[Record]) {
 
 impl fmt::Display for Goroutine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let head = Head {
+        let head = Heading {
             id: self.id,
-            what: self.what,
+            state: self.state,
             minutes: self.waited.as_secs() / 60,
             is_locked: self.is_locked,
             is_on_another_stack: self.is_on_another_stack,
@@ -402,7 +402,7 @@ impl fmt::Display for Goroutine {
         match self.view {
             View::Whole | View::Cut => {}
             View::NotStarted => writeln!(f, "(not started)")?,
-            View::Elsewhere if self.what.is_in_call() => {
+            View::Elsewhere if self.state.is_in_call() => {
                 writeln!(f, "\t(in a system call; stack unavailable)")?;
             }
             View::Elsewhere => {

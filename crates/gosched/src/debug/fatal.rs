@@ -108,7 +108,7 @@ fn print_addresses(runtime_stack: Option<&Probe>, snapshots: &[Snapshot]) {
     for snapshot in snapshots {
         let shown = &snapshot.records()[..snapshot.records().len().min(left)];
         for record in shown {
-            out.put(format_args!("{}", snapshot.head(record)));
+            out.put(format_args!("{}", snapshot.heading(record)));
             match record.view {
                 View::NotStarted => out.put(format_args!(" (not started)\n")),
                 View::Elsewhere => out.put(format_args!(" (stack unavailable)\n")),

@@ -106,7 +106,7 @@ enum Ties {
     Nothing(Why),
     /// Somebody with one of so many handles.
     Handles(usize),
-    /// Somebody with a handle, and that is the one that joins it: its place in `heads`.
+    /// Somebody with a handle, and that is the one that joins it: its place in `live`.
     Joiner(u32),
     /// The holder of a lock, by its id.
     Holder(u64),
@@ -120,7 +120,7 @@ enum Ties {
 
 /// A goroutine that is alive.
 #[derive(Clone, Copy)]
-struct Head {
+struct LiveG {
     id: u64,
     g: Gp,
     ties: Ties,
@@ -128,11 +128,11 @@ struct Head {
 
 /// One end of a channel in a select.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct End {
+struct ChannelEnd {
     channel: usize,
     /// Where the handle lies; 0: where others may use it, too.
     handle: usize,
-    /// Who selects, by its place in `heads`.
+    /// Who selects, by its place in `live`.
     of: u32,
     /// How many handles the channel has.
     handles: usize,
@@ -141,12 +141,12 @@ struct End {
 /// Everybody, and what they wait for.
 pub(super) struct Survey {
     /// By id.
-    heads: PageVec<Head>,
-    /// For finding them by what others know of them: the address of the `Inner`, or of the scope's slot, and the place in `heads`.
+    live: PageVec<LiveG>,
+    /// For finding them by what others know of them: the address of the `Inner`, or of the scope's slot, and the place in `live`.
     by_inner: PageVec<(usize, u32)>,
     in_scope: PageVec<(usize, u32)>,
-    ends: PageVec<End>,
-    /// Who is cleared with whom: goroutines by their places in `heads`, then channels.
+    ends: PageVec<ChannelEnd>,
+    /// Who is cleared with whom: goroutines by their places in `live`, then channels.
     edges: PageVec<(u32, u32)>,
     /// How many causes must be cleared until this one is; 0: it is.
     left: PageVec<u32>,
@@ -158,7 +158,7 @@ pub(super) struct Survey {
 impl Survey {
     pub(super) const fn new() -> Survey {
         Survey {
-            heads: PageVec::new(),
+            live: PageVec::new(),
             by_inner: PageVec::new(),
             in_scope: PageVec::new(),
             ends: PageVec::new(),
@@ -172,7 +172,7 @@ impl Survey {
     /// Makes room, so that the world does not wait for pages. A refusal shows when the room is needed.
     pub(super) fn reserve(&mut self, n: usize) {
         let n = n + n / 8;
-        let _ = self.heads.reserve(n);
+        let _ = self.live.reserve(n);
         let _ = self.by_inner.reserve(n);
         let _ = self.edges.reserve(n);
         let _ = self.left.reserve(n);
@@ -192,33 +192,33 @@ impl Survey {
         if self.is_incomplete {
             return;
         }
-        for at in 0..self.heads.len() {
-            let head = self.heads.as_slice()[at];
+        for at in 0..self.live.len() {
+            let entry = self.live.as_slice()[at];
             // One that was woken all the same is not leaked.
-            if self.is_stuck(at as u32) && head.g.status.mark_leaked() {
-                report(head.id, self.why(at as u32));
+            if self.is_stuck(at as u32) && entry.g.status.mark_leaked() {
+                report(entry.id, self.why(at as u32));
             }
         }
     }
 
     /// Lists everybody who is alive. Those that the last check marked wait as before.
     fn take(&mut self, sched: &Sched) {
-        let (heads, is_incomplete) = (&mut self.heads, &mut self.is_incomplete);
+        let (live, is_incomplete) = (&mut self.live, &mut self.is_incomplete);
         sched.blocks.for_each(|g| {
             if !matches!(g.status.get(), Status::Dead | Status::Idle) {
-                let head = Head {
+                let entry = LiveG {
                     id: g.id(),
                     g,
                     ties: Ties::Free,
                 };
-                *is_incomplete |= heads.push(head).is_err();
+                *is_incomplete |= live.push(entry).is_err();
             }
         });
-        self.heads
+        self.live
             .as_mut_slice()
-            .sort_unstable_by_key(|head| head.id);
-        for at in 0..self.heads.len() {
-            let g = self.heads.as_slice()[at].g;
+            .sort_unstable_by_key(|entry| entry.id);
+        for at in 0..self.live.len() {
+            let g = self.live.as_slice()[at].g;
             g.status.restore();
             if let Some(inner) = g.inner() {
                 let key = (inner.as_ptr() as usize, at as u32);
@@ -232,7 +232,7 @@ impl Survey {
             if g.status.begin_scan(Status::Waiting) {
                 let ties = self.ties(sched, g, at as u32);
                 g.status.end_scan(Status::Waiting);
-                self.heads.as_mut_slice()[at].ties = ties;
+                self.live.as_mut_slice()[at].ties = ties;
             }
         }
         self.by_inner.as_mut_slice().sort_unstable();
@@ -294,7 +294,7 @@ impl Survey {
             if let Some(channel) = operation.channel {
                 ties = Ties::Channels;
                 let is_own = own.contains(&operation.handle) && !is_lent;
-                let end = End {
+                let end = ChannelEnd {
                     channel: channel.address,
                     handle: if is_own { operation.handle } else { 0 },
                     of: at,
@@ -334,8 +334,8 @@ impl Survey {
     }
 
     fn with_id(&self, id: u64) -> Option<u32> {
-        let heads = self.heads.as_slice();
-        let found = heads.binary_search_by_key(&id, |head| head.id);
+        let live = self.live.as_slice();
+        let found = live.binary_search_by_key(&id, |entry| entry.id);
         found.ok().map(|at| at as u32)
     }
 
@@ -353,9 +353,9 @@ impl Survey {
 
     /// Says of everybody what clears it, but for what concerns channels.
     fn tie(&mut self) {
-        for at in 0..self.heads.len() {
+        for at in 0..self.live.len() {
             let effect = at as u32;
-            let left = match self.heads.as_slice()[at].ties {
+            let left = match self.live.as_slice()[at].ties {
                 Ties::Free => 0,
                 Ties::Nothing(_) | Ties::Channels | Ties::Joiner(_) => 1,
                 Ties::Handles(handles) => u32::from(handles == 0), // who joins it may change that
@@ -389,12 +389,12 @@ impl Survey {
 
     /// The handle of whoever joins is used up: it serves for nothing else until that one goes on.
     fn tie_joined(&mut self) {
-        for at in 0..self.heads.len() {
-            if let Ties::End(inner) = self.heads.as_slice()[at].ties
+        for at in 0..self.live.len() {
+            if let Ties::End(inner) = self.live.as_slice()[at].ties
                 && let Some(target) = self.with_inner(inner)
-                && let Ties::Handles(1) = self.heads.as_slice()[target as usize].ties
+                && let Ties::Handles(1) = self.live.as_slice()[target as usize].ties
             {
-                self.heads.as_mut_slice()[target as usize].ties = Ties::Joiner(at as u32);
+                self.live.as_mut_slice()[target as usize].ties = Ties::Joiner(at as u32);
                 self.left.as_mut_slice()[target as usize] = 1;
                 self.edge(at as u32, target);
             }
@@ -453,19 +453,19 @@ impl Survey {
 
     /// Why one that is stuck is.
     fn why(&self, at: u32) -> Why {
-        let heads = self.heads.as_slice();
-        let head = heads[at as usize];
-        let id_of = |at: Option<u32>| at.map_or(0, |at| heads[at as usize].id);
-        match head.ties {
+        let live = self.live.as_slice();
+        let entry = live[at as usize];
+        let id_of = |at: Option<u32>| at.map_or(0, |at| live[at as usize].id);
+        match entry.ties {
             Ties::Free => unreachable!("whoever may be awake is not stuck"),
             Ties::Nothing(why) => why,
             Ties::Handles(_) => Why::Parked,
             Ties::Joiner(by) => Why::ParkedAndJoined {
-                by: heads[by as usize].id,
+                by: live[by as usize].id,
             },
             Ties::Holder(id) if self.with_id(id).is_none() => Why::HolderEnded(id),
             Ties::Holder(holder) => Why::Holds {
-                itself: holder == head.id,
+                itself: holder == entry.id,
                 holder,
             },
             Ties::End(inner) => Why::Joins(id_of(self.with_inner(inner))),

@@ -79,7 +79,7 @@ impl Leaks {
         self.leaks.is_empty() && self.elided == 0
     }
 
-    fn new(found: &Found, symbolise: bool) -> Leaks {
+    fn new(found: &LeakFindings, symbolise: bool) -> Leaks {
         let mut symbols = match symbolise {
             true => Symbols::default(),
             false => Symbols::addresses_only(),
@@ -148,7 +148,7 @@ impl fmt::Display for Leaks {
 }
 
 /// What the stopped world had to say.
-struct Found {
+struct LeakFindings {
     snapshot: Snapshot,
     /// By id.
     whys: PageVec<(u64, Why)>,
@@ -161,8 +161,8 @@ pub(crate) fn leaks_of(sched: &Sched) -> Leaks {
 }
 
 #[inline(never)]
-fn look(sched: &Sched) -> Found {
-    let mut found = Found {
+fn look(sched: &Sched) -> LeakFindings {
+    let mut found = LeakFindings {
         snapshot: Snapshot::new(),
         whys: PageVec::new(),
     };
@@ -181,7 +181,7 @@ fn look(sched: &Sched) -> Found {
     };
     sched.update_clock(sys::monotonic_ns());
     switch::systemstack(|| {
-        let Found { snapshot, whys } = &mut found;
+        let LeakFindings { snapshot, whys } = &mut found;
         // One without memory for its reason is marked all the same, and listed without.
         survey.judge(sched, |id, why| _ = whys.push((id, why)));
         snapshot.collect_leaked(sched, STACKS_MAX);

@@ -18,7 +18,7 @@ const CASES_MAX: usize = 16;
 
 /// One thing that a goroutine waits on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Target {
+pub(super) enum WaitTarget {
     Operation(Operation),
     /// So many more operations.
     More(usize),
@@ -46,7 +46,7 @@ pub(super) unsafe fn waiter_of<'a>(g: Gp) -> Option<&'a Waiter> {
 ///
 /// # Safety
 /// As for [`waiter_of`].
-pub(super) unsafe fn collect(g: Gp, targets: &mut PageVec<Target>) -> u32 {
+pub(super) unsafe fn collect(g: Gp, targets: &mut PageVec<WaitTarget>) -> u32 {
     // SAFETY: by the caller's promise.
     let Some(waiter) = (unsafe { waiter_of(g) }) else {
         return 0;
@@ -60,16 +60,16 @@ pub(super) unsafe fn collect(g: Gp, targets: &mut PageVec<Target>) -> u32 {
         snapshot::each_operation(reason, &on, |operation| {
             operations += 1;
             if operations <= CASES_MAX {
-                add(Target::Operation(operation));
+                add(WaitTarget::Operation(operation));
             }
         });
     }
     if operations > CASES_MAX {
-        add(Target::More(operations - CASES_MAX));
+        add(WaitTarget::More(operations - CASES_MAX));
     }
     match reason.class() {
-        WaitClass::Descriptor => add(Target::Descriptor(on.object)),
-        WaitClass::Object(what) if on.object != 0 => add(Target::Lock {
+        WaitClass::Descriptor => add(WaitTarget::Descriptor(on.object)),
+        WaitClass::Object(what) if on.object != 0 => add(WaitTarget::Lock {
             what,
             address: on.object,
             // SAFETY: by the caller's promise: what is waited on is there.
@@ -80,11 +80,11 @@ pub(super) unsafe fn collect(g: Gp, targets: &mut PageVec<Target>) -> u32 {
     on.cases
 }
 
-impl Target {
+impl WaitTarget {
     /// The goroutine of `runtime` that holds it.
     pub(super) fn holder_in(self, runtime: u32) -> Option<u64> {
         match self {
-            Target::Lock {
+            WaitTarget::Lock {
                 holder: Some((of, id)),
                 ..
             } if of == runtime => Some(id),
@@ -93,22 +93,22 @@ impl Target {
     }
 
     /// As a line of a dump of `runtime`.
-    pub(super) fn line(self, runtime: u32) -> Line {
-        Line(self, runtime)
+    pub(super) fn line(self, runtime: u32) -> TargetLine {
+        TargetLine(self, runtime)
     }
 }
 
-/// See [`Target::line`].
-pub(super) struct Line(Target, u32);
+/// See [`WaitTarget::line`].
+pub(super) struct TargetLine(WaitTarget, u32);
 
-impl fmt::Display for Line {
+impl fmt::Display for TargetLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Line(target, runtime) = self;
+        let TargetLine(target, runtime) = self;
         match target {
-            Target::Operation(operation) => fmt_operation(operation, f),
-            Target::More(n) => write!(f, "...{n} more cases..."),
-            Target::Descriptor(fd) => write!(f, "waits on descriptor {fd}"),
-            Target::Lock {
+            WaitTarget::Operation(operation) => fmt_operation(operation, f),
+            WaitTarget::More(n) => write!(f, "...{n} more cases..."),
+            WaitTarget::Descriptor(fd) => write!(f, "waits on descriptor {fd}"),
+            WaitTarget::Lock {
                 what,
                 address,
                 holder,
@@ -175,7 +175,7 @@ mod tests {
             channel,
             handle: 0,
         };
-        Target::Operation(operation).line(1).to_string()
+        WaitTarget::Operation(operation).line(1).to_string()
     }
 
     #[test]
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn locks_are_told_with_their_holder() {
-        let lock = |holder| Target::Lock {
+        let lock = |holder| WaitTarget::Lock {
             what: "mutex",
             address: 0x7f00,
             holder,

@@ -28,7 +28,7 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
 
-use crate::base::callback::Callback;
+use crate::base::upcall::Upcall;
 use crate::sched::model::ptr::Pp;
 use crate::sched::monitor::nap::{ASLEEP, AWAKE, DOZE, NAP, Nap, REST};
 use crate::sched::monitor::room::Shortage;
@@ -63,7 +63,7 @@ const SHRINK_PERIOD_NS: u64 = 5_000_000_000;
 const KERNEL_SLICE_NS: u64 = 100_000;
 
 /// Prints the line of `schedtrace`. `debug/attach.rs` sets it.
-pub(crate) static SCHEDTRACE: Callback<fn(&Sched, u64)> = Callback::new();
+pub(crate) static SCHEDTRACE: Upcall<fn(&Sched, u64)> = Upcall::new();
 
 /// sysmon's own state.
 pub(crate) struct State {

@@ -1,16 +1,16 @@
 //! A call from a floor to a floor above it.
 //!
-//! A floor imports only the floors below it. Where it must call upwards, it has a `Callback`, which the upper floor sets.
+//! A floor imports only the floors below it. Where it must call upwards, it has an `Upcall`, which the upper floor sets.
 //! ARCHITECTURE.md lists all of them under "Callbacks".
 
 use std::sync::OnceLock;
 
 /// A function of an upper floor, set once.
-pub(crate) struct Callback<F: Copy + 'static>(OnceLock<F>);
+pub(crate) struct Upcall<F: Copy + 'static>(OnceLock<F>);
 
-impl<F: Copy + 'static> Callback<F> {
-    pub(crate) const fn new() -> Callback<F> {
-        Callback(OnceLock::new())
+impl<F: Copy + 'static> Upcall<F> {
+    pub(crate) const fn new() -> Upcall<F> {
+        Upcall(OnceLock::new())
     }
 
     /// Sets the function; later calls change nothing. In user context.
