@@ -1,7 +1,7 @@
 //! A call from a floor to a floor above it.
 //!
-//! A floor imports only the floors below it. Where it must call upwards, it has an `Upcall`, which the upper floor sets.
-//! ARCHITECTURE.md lists all of them under "Callbacks".
+//! A floor imports only the floors below it. Where it must call upwards, it has an `Upcall`, which
+//! the upper floor sets. ARCHITECTURE.md lists all of them under "Callbacks".
 
 use std::sync::OnceLock;
 
@@ -19,7 +19,8 @@ impl<F: Copy + 'static> Upcall<F> {
         let _ = self.0.set(function);
     }
 
-    /// The function, if it is set. CONTEXT: any. This is one load: it takes no lock and allocates nothing.
+    /// The function, if it is set. CONTEXT: any. This is one load: it takes no lock and allocates
+    /// nothing.
     pub(crate) fn get(&self) -> Option<F> {
         self.0.get().copied()
     }

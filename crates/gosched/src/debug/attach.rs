@@ -1,8 +1,8 @@
 //! The connections of this floor with the floors below, none of which imports it.
 //!
 //! - The methods of [`Runtime`], [`Handle`] and [`Builder`] that show something are here.
-//! - [`Builder::build`] is here because every runtime begins there. It sets the callbacks by which the floors below reach this
-//!   one.
+//! - [`Builder::build`] is here because every runtime begins there. It sets the callbacks by which
+//!   the floors below reach this one.
 
 use std::io;
 
@@ -23,9 +23,10 @@ impl Builder {
     /// Blocks the thread it is called on, a goroutine's too, until the first of them are there.
     ///
     /// # Errors
-    /// `InvalidInput` for a setting that cannot be (no procs, an absurd stack size); `Unsupported`, with the reason, where
-    /// goroutines cannot have their own thread-locals and [`shared_thread_locals`](Builder::shared_thread_locals) was not
-    /// called; otherwise what the system said when it refused memory or a thread.
+    /// `InvalidInput` for a setting that cannot be (no procs, an absurd stack size); `Unsupported`,
+    /// with the reason, where goroutines cannot have their own thread-locals and
+    /// [`shared_thread_locals`](Builder::shared_thread_locals) was not called; otherwise what the
+    /// system said when it refused memory or a thread.
     ///
     /// ```
     /// let error = gosched::Runtime::builder().procs(0).build().unwrap_err();
@@ -37,8 +38,8 @@ impl Builder {
         self.start(sigquit::install)
     }
 
-    /// Receives a deadlock instead of the fatal error; called on a thread of its own, once each time the runtime
-    /// falls asleep for good.
+    /// Receives a deadlock instead of the fatal error; called on a thread of its own, once each
+    /// time the runtime falls asleep for good.
     ///
     /// See [`DeadlockReport`] for an example.
     pub fn on_deadlock(self, hook: impl Fn(&DeadlockReport) + Send + Sync + 'static) -> Builder {
@@ -89,7 +90,8 @@ impl Runtime {
         check_of(self.sched())
     }
 
-    /// The goroutines that can never be woken, from any thread; see [`debug::leaks`](crate::debug::leaks).
+    /// The goroutines that can never be woken, from any thread; see
+    /// [`debug::leaks`](crate::debug::leaks).
     ///
     /// Stops the world: for a moment no goroutine of the runtime runs, and the caller is blocked.
     ///

@@ -1,7 +1,8 @@
-//! Every G once, and where it was met: the part of the check that counts tallies.
+//! Lists every G once, with the places in which the check has found it.
 //!
-//! Gs are listed in order of their addresses, so a queue's member is found by bisection. All in pages of its own; the world
-//! is stopped meanwhile.
+//! A G must be in exactly the place that its status names; this is how the check finds out. Gs are
+//! listed in the order of their addresses, so that the member of a queue is found by bisection. The
+//! list lies in pages of its own (D9). The world is stopped meanwhile.
 
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,17 +19,17 @@ use crate::sched::sources::heap::Heap;
 use crate::shim::RING;
 use crate::sys::PageVec;
 
-/// One G.
+/// One G, and how often it was found where.
 #[derive(Clone, Copy)]
 struct Tally {
     g: Gp,
     status: Status,
-    /// Times it was met as a P's next, in a ring, on the global queue, on a free list.
+    /// Times it was found as a P's next, in a ring, on the global queue, on a free list.
     next: u32,
     ring: u32,
     global: u32,
     free: u32,
-    /// Times it was met in a timer heap.
+    /// Times it was found in a timer heap.
     timers: u32,
 }
 
@@ -38,7 +39,7 @@ impl Tally {
     }
 }
 
-/// All of them.
+/// All Gs.
 pub(super) struct Census {
     tallies: PageVec<Tally>,
 }
@@ -50,9 +51,9 @@ impl Census {
         }
     }
 
-    /// Makes room, so that the world does not wait for pages.
+    /// Allocates the pages beforehand, so that the stopped world does not wait for them.
     pub(super) fn reserve(&mut self, n: usize) {
-        // A refusal shows when the room is needed.
+        // If this fails, `take` tries again and reports it.
         let _ = self.tallies.reserve(n + n / 8);
     }
 
@@ -60,7 +61,7 @@ impl Census {
         self.tallies.len()
     }
 
-    /// How many Gs have a status that `pick` picks.
+    /// How many Gs have a status for which `pick` returns true.
     pub(super) fn count(&self, pick: impl Fn(Status) -> bool) -> usize {
         self.tallies
             .as_slice()
@@ -83,7 +84,7 @@ impl Census {
         tallies.filter(|tally| tally.g.stack().is_some()).count()
     }
 
-    /// Lists every G that is out of its block.
+    /// Lists every G that was handed out by its block.
     pub(super) fn take(&mut self, sched: &Sched, report: &mut Report) {
         self.tallies.clear();
         let tallies = &mut self.tallies;
@@ -125,11 +126,13 @@ impl Census {
         self.tallies.get_mut(found.ok()?)
     }
 
-    /// Meets what a P holds: its next, its ring and its free list.
+    /// Counts what a P holds: its next, its ring and its free list.
     pub(super) fn visit_p(&mut self, p: Pp, report: &mut Report) {
-        // SAFETY: R2, the world is stopped: nobody else puts or takes.
+        // SAFETY: R2, only the P's holder may put and get. All Ps of a stopped world belong to its
+        // leader, which is the caller.
         let queue = unsafe { p.queue() };
-        // The ring is emptied and filled again, in order; one more than it can hold would show.
+        // Empties the ring and fills it again, in order. The array has room for one G more than the
+        // ring, so that too many are noticed.
         let mut ring = [None; RING + 1];
         let mut len = 0;
         let mut next = None;
@@ -170,7 +173,8 @@ impl Census {
                 tally.next += 1;
             }
         }
-        // SAFETY: PL, the world is stopped and no other reference to it is alive.
+        // SAFETY: PL, only the P's holder may use its caches. All Ps of a stopped world belong to
+        // its leader, which is the caller. The caller has no other reference to them.
         let gfree = unsafe { &p.local().gfree };
         for g in gfree.iter().take(GFREE_MAX + 1) {
             if let Some(tally) = self.find(g.non_null(), "a free list", report) {
@@ -179,7 +183,7 @@ impl Census {
         }
     }
 
-    /// Meets the members of a P's timer heap, whose lock the caller holds.
+    /// Counts the members of a P's timer heap, whose lock the caller holds.
     pub(super) fn visit_heap(&mut self, p: Pp, heap: &Heap, report: &mut Report) {
         for g in heap.iter() {
             if let Some(tally) = self.find(g.non_null(), "a timer heap", report) {
@@ -188,7 +192,7 @@ impl Census {
                     g.timer_p.load(Relaxed) == p.id,
                     "PL",
                     format_args!(
-                        "goroutine {} is in P{}'s timers and does not know",
+                        "goroutine {} is in P{}'s timers, its own field names another P",
                         g.id(),
                         p.id
                     ),
@@ -197,10 +201,10 @@ impl Census {
         }
     }
 
-    /// Meets the members of the global queue; returns how many there are.
+    /// Counts the members of the global queue; returns how many there are.
     pub(super) fn visit_global(&mut self, queue: &GlobalQueue, report: &mut Report) -> usize {
         let mut count = 0;
-        // A cycle counts as one too long.
+        // In a cycle this counts one member too many.
         for g in queue.iter().take(queue.len() + 1) {
             count += 1;
             if let Some(tally) = self.find(g.non_null(), "the global queue", report) {
@@ -210,7 +214,7 @@ impl Census {
         count
     }
 
-    /// Whether every G is where its status says.
+    /// Reports every G that is not where its status says.
     pub(super) fn judge(&self, sched: &Sched, leader: Option<Mp>, report: &mut Report) {
         for tally in self.tallies.as_slice() {
             judge_place(tally, report);
@@ -285,7 +289,7 @@ fn judge_place(tally: &Tally, report: &mut Report) {
     }
 }
 
-/// PL, G4: the timers. The heaps' locks are held: nobody is half in or out.
+/// PL, G4: the timers. The caller holds the locks of all heaps, so no G is being added or removed.
 fn judge_timer(tally: &Tally, report: &mut Report) {
     let (g, id) = (tally.g, tally.g.id());
     let claimed = u32::from(g.has_timer());
@@ -293,13 +297,13 @@ fn judge_timer(tally: &Tally, report: &mut Report) {
         tally.timers == claimed,
         "PL",
         format_args!(
-            "goroutine {id} is in {} timer heaps and believes to be in {claimed}",
+            "goroutine {id} is in {} timer heaps, its own field stands for {claimed}",
             tally.timers
         ),
     );
 }
 
-/// G2, M4: who is on whose thread.
+/// G2, M4: a G that has an M, and that M, agree.
 fn judge_thread(tally: &Tally, leader: Option<Mp>, report: &mut Report) {
     let (g, id) = (tally.g, tally.g.id());
     let m = g.m.load(Relaxed);
@@ -333,7 +337,7 @@ fn judge_thread(tally: &Tally, leader: Option<Mp>, report: &mut Report) {
             report.expect(
                 is_mutual,
                 "G2",
-                format_args!("goroutine {id} waits on the thread of an M that does not know it"),
+                format_args!("goroutine {id} waits on the thread of an M that is not bound to it"),
             );
         }
         status => {
@@ -347,7 +351,7 @@ fn judge_thread(tally: &Tally, leader: Option<Mp>, report: &mut Report) {
     }
 }
 
-/// G6, M6, GF, D3: what belongs to it, and to whom it belongs.
+/// G6, M6, GF, D3: the M it is locked to, its Scan bit, its runtime, its stack.
 fn judge_bonds(tally: &Tally, sched: &Sched, report: &mut Report) {
     let (g, id) = (tally.g, tally.g.id());
     if let Some(m) = g.lockedm.load(Relaxed) {
@@ -355,7 +359,7 @@ fn judge_bonds(tally: &Tally, sched: &Sched, report: &mut Report) {
         report.expect(
             is_mutual,
             "M6",
-            format_args!("goroutine {id} is locked to an M that is not to it"),
+            format_args!("goroutine {id} is locked to an M that is not locked to it"),
         );
     }
     report.expect(

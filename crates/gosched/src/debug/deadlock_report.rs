@@ -7,8 +7,8 @@ use super::dump::{Dump, dump_of};
 use crate::sched::Sched;
 use crate::sched::deadlock;
 
-/// A deadlock as [`Builder::on_deadlock`](crate::Builder::on_deadlock) receives it: every goroutine of the
-/// runtime is asleep and nothing is left that could wake one.
+/// A deadlock as [`Builder::on_deadlock`](crate::Builder::on_deadlock) receives it: every goroutine
+/// of the runtime is asleep and nothing is left that could wake one.
 ///
 /// Looking at it blocks nothing.
 ///
@@ -61,8 +61,8 @@ impl fmt::Debug for DeadlockReport {
     }
 }
 
-/// The function that the scheduler calls at a deadlock: it takes the dump and calls `hook`. The runtime is let go before
-/// that, so a hook that takes long does not keep it.
+/// The function that the scheduler calls at a deadlock: it takes the dump and calls `hook`. The
+/// runtime is let go before that, so a hook that takes long does not keep it.
 pub(super) fn reporting_to(
     hook: impl Fn(&DeadlockReport) + Send + Sync + 'static,
 ) -> deadlock::Hook {

@@ -1,17 +1,22 @@
 //! What a goroutine is doing, in the words of a dump.
 //!
+//! A dump shows more than the scheduler's states:
+//!
 //! ```text
-//!  shown                         the scheduler's state              who knows
-//!  running, runnable, …          that one                           its status
-//!  park, select (2 cases), …     Waiting                            its wait reason; its waiter knows how many cases
-//!  park (leaked), …              Leaked                             the same; the last leak check has marked it
-//!  running, preempted            Runnable, on its own thread (D7)   the M that waits with it
-//!  syscall                       Syscall, in a marked call (SY)     the M's claim word
-//!  blocked in futex              Syscall, its P was taken (D8)      the kernel, asked about the thread
-//!  running, without a processor  the same, back from the call       the same
+//!  shown                         the scheduler's state             where it comes from
+//!  running, runnable, …          the one shown                     its status
+//!  park, select (2 cases), …     Waiting                           its wait reason; the number
+//!                                                                  of cases is in its waiter
+//!  park (leaked), …              Leaked, by the last leak check    as for Waiting
+//!  running, preempted            Runnable, on its own thread (D7)  the M that waits with it
+//!  syscall                       Syscall, in a marked call (SY)    the M's claim word
+//!  blocked in futex              Syscall, its P was taken (D8)     the kernel's thread state
+//!  running, without a processor  Syscall, its P was taken, and it  the kernel's thread state
+//!                                has returned from the call
 //! ```
 //!
-//! Only the first three can be told while the world runs: the others need locks, or would be wrong before they are shown.
+//! Only the first three are shown while the world runs. The others need locks, or would have
+//! changed before they are shown.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -24,29 +29,29 @@ use crate::sched::model::wait_reason::{WaitClass, WaitReason};
 use crate::sys;
 use crate::sys::Doing;
 
-/// See above.
+/// What a goroutine is doing; the module has the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum GoroutineState {
     Is(Status),
     Waits(WaitState),
     Preempted,
-    /// The number of the system call; -1: in the kernel outside of one, as in a page fault.
+    /// With the number of the system call; -1 in the kernel outside of a call, as in a page fault.
     Blocked(i64),
     Stray,
 }
 
-/// How it waits.
+/// How a goroutine waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct WaitState {
     pub(super) reason: WaitReason,
-    /// Of a select; 0: not known.
+    /// The number of cases of a select; 0: not known.
     pub(super) cases: u32,
-    /// The last leak check found that nobody can wake it.
+    /// The last leak check found that nothing can wake it.
     pub(super) is_leaked: bool,
 }
 
 impl WaitState {
-    /// As in `chan receive`, `select (3 cases)`.
+    /// As in `chan receive`, `select (3 cases)`, without the mark of a leak.
     pub(super) fn text(self) -> Cow<'static, str> {
         let unmarked = WaitState {
             is_leaked: false,
@@ -60,7 +65,7 @@ impl WaitState {
 }
 
 impl fmt::Display for WaitState {
-    /// Allocates nothing: fatal errors are told with it.
+    /// Allocates nothing: the report of a fatal error uses it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.reason.name())?;
         match (self.reason.class(), self.cases) {
@@ -76,7 +81,7 @@ impl fmt::Display for WaitState {
 }
 
 impl GoroutineState {
-    /// By the goroutine's own words, `status` among them.
+    /// As far as the goroutine's own fields show it. `status` is its status.
     pub(super) fn plain(g: Gp, status: Status) -> GoroutineState {
         match status {
             Status::Waiting | Status::Leaked => GoroutineState::Waits(WaitState {
@@ -88,7 +93,7 @@ impl GoroutineState {
         }
     }
 
-    /// The same with the number of a select's cases.
+    /// The same state with the number of a select's cases.
     pub(super) fn with_cases(self, cases: u32) -> GoroutineState {
         match self {
             GoroutineState::Waits(wait) => GoroutineState::Waits(WaitState { cases, ..wait }),
@@ -96,7 +101,7 @@ impl GoroutineState {
         }
     }
 
-    /// How it waits, if it does.
+    /// How the goroutine waits, if it does.
     pub(super) fn wait(self) -> Option<WaitState> {
         match self {
             GoroutineState::Waits(wait) => Some(wait),
@@ -104,7 +109,7 @@ impl GoroutineState {
         }
     }
 
-    /// By everybody's, while the world is stopped.
+    /// As the goroutine, its M and the kernel show it. The world is stopped.
     pub(super) fn in_stopped_world(sched: &Sched, g: Gp, status: Status) -> GoroutineState {
         match (status, g.m.load(Relaxed)) {
             (Status::Runnable, _) if waiting_thread(g).is_some() => GoroutineState::Preempted,
@@ -119,7 +124,7 @@ impl GoroutineState {
         }
     }
 
-    /// The one word for it.
+    /// The word for the state that [`Goroutine::state`](super::Goroutine::state) returns.
     pub(super) fn state(self) -> &'static str {
         match self {
             GoroutineState::Is(status) => status.name(),
@@ -130,7 +135,7 @@ impl GoroutineState {
         }
     }
 
-    /// Where in the kernel its thread sleeps.
+    /// Where in the kernel the goroutine's thread sleeps.
     pub(super) fn blocked_in(self) -> Option<KernelPlace> {
         match self {
             GoroutineState::Blocked(call) => Some(KernelPlace(call)),
@@ -138,7 +143,7 @@ impl GoroutineState {
         }
     }
 
-    /// Whether its thread is in the kernel for it, or may be.
+    /// Whether the goroutine's thread is in the kernel, or may be.
     pub(super) fn is_in_call(self) -> bool {
         matches!(
             self,
@@ -147,8 +152,9 @@ impl GoroutineState {
     }
 }
 
-/// The M on whose thread the goroutine waits for a P, if it does. Its M's word, not its own: a goroutine that leaves a thread
-/// without a P is Runnable a moment before it has no M.
+/// The M on whose thread the goroutine waits for a P, if it does. The field of the M decides, not
+/// that of the goroutine: a goroutine that leaves a thread without a P is Runnable a moment before
+/// its own field is cleared.
 pub(super) fn waiting_thread(g: Gp) -> Option<Mp> {
     let m = g.m.load(Relaxed)?;
     (m.bound.load(Relaxed) == Some(g)).then_some(m)

@@ -1,13 +1,14 @@
-//! The scheduler's counters, summed. One table per struct says what each metric is and where it comes from.
+//! The scheduler's counters, summed. One table per struct says what each metric is and where it
+//! comes from.
 //!
-//! To add a metric, add a line to a table below, and count: in [`Counters`] for what happens on a P, in `CallCounters` of
-//! `sched/monitor/retake.rs` for blocking and preemption. The struct, its documentation, the copying and the line of the
-//! text follow from the table.
+//! To add a metric, add a line to a table below, and count: in [`Counters`] for what happens on a
+//! P, in `CallCounters` of `sched/monitor/retake.rs` for blocking and preemption. The struct, its
+//! documentation, the copying and the line of the text follow from the table.
 //!
-//! No goroutine is stopped. A counter has one writer and is read as it is; lists are counted under the scheduler lock. How
-//! many goroutines run, are runnable, are in calls or wait follows from the queues and the Ms, as in Go 1.26 and later: a
-//! goroutine that is neither running nor queued nor in a call waits. A goroutine that moves between these states may be
-//! counted as waiting.
+//! No goroutine is stopped. A counter has one writer and is read as it is; lists are counted under
+//! the scheduler lock. How many goroutines run, are runnable, are in calls or wait follows from the
+//! queues and the Ms, as in Go 1.26 and later: a goroutine that is neither running nor queued nor
+//! in a call waits. A goroutine that moves between these states may be counted as waiting.
 
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
@@ -26,12 +27,13 @@ use crate::stack::{ArenaStats, Guard};
 /// KIND(UNIT) FIELD: TYPE, "NAME IN THE TEXT" = SOURCE;
 /// ```
 ///
-/// - The kind is `Counter` (only grows), `Gauge` (what there is at the moment), `Setting` or `Part`; kind and unit end the
-///   field's documentation. Settings and parts have no unit.
-/// - A metric with a name in the text has a line of its own there. The other metrics share the lines of `fmt_now` and
-///   `fmt_calls`, or are not in the text.
+/// - The kind is `Counter` (only grows), `Gauge` (what there is at the moment), `Setting` or
+///   `Part`; kind and unit end the field's documentation. Settings and parts have no unit.
+/// - A metric with a name in the text has a line of its own there. The other metrics share the
+///   lines of `fmt_now` and `fmt_calls`, or are not in the text.
 /// - The last line, after `=>`, is a part that the caller of `gather` supplies.
-/// - An exporter for Prometheus calls a metric `gosched_FIELD`, and a counter `gosched_FIELD_total`.
+/// - An exporter for Prometheus calls a metric `gosched_FIELD`, and a counter
+///   `gosched_FIELD_total`.
 macro_rules! metrics {
     (
         $(#[$meta:meta])*
@@ -75,7 +77,8 @@ macro_rules! metrics {
 }
 
 metrics! {
-    /// The counters of a runtime at one moment: what [`debug::metrics`](crate::debug::metrics) returns.
+    /// The counters of a runtime at one moment: what [`debug::metrics`](crate::debug::metrics)
+    /// returns.
     ///
     /// Displays as a table.
     ///
@@ -101,26 +104,28 @@ metrics! {
     /// Whether goroutines that compute without a call are preempted; false under
     /// [`preemption(false)`](crate::Builder::preemption) and `GOSCHED_DEBUG=asyncpreemptoff=1`.
     Setting preemption: bool = |s| s.sched.config.preemption;
-    /// Whether the program has replaced the handler of the preemption signal. If so, goroutines that compute without a
-    /// call are not preempted.
+    /// Whether the program has replaced the handler of the preemption signal. If so, goroutines
+    /// that compute without a call are not preempted.
     Setting signal_lost: bool = |s| s.calls().is_signal_lost.load(Relaxed);
-    /// How the runtime notices goroutines that block their thread without [`blocking`](crate::blocking).
+    /// How the runtime notices goroutines that block their thread without
+    /// [`blocking`](crate::blocking).
     Setting unmarked: BlockDetection = |s| BlockDetection::new(
         !s.calls().has_no_proc.load(Relaxed),
         !s.calls().has_no_membarrier.load(Relaxed),
         s.sched.config.preemption,
     );
-    /// Threads that run goroutines, including those that are being started. sysmon and the creator are not among them.
+    /// Threads that run goroutines, including those that are being started. sysmon and the creator
+    /// are not among them.
     Gauge("threads") threads: usize = |s| s.counts.threads as usize;
     /// Of these threads, those that are asleep without a P.
     Gauge("threads") idle_threads: usize = |s| s.counts.idle_threads as usize;
     /// Of these threads, those that look for work.
     Gauge("threads") spinning_threads: usize = |s| s.sched.spin.count() as usize;
-    /// Of these threads, those that wait with a goroutine that was preempted in the middle of its code, until it has a
-    /// processor again.
+    /// Of these threads, those that wait with a goroutine that was preempted in the middle of its
+    /// code, until it has a processor again.
     Gauge("threads") parked_threads: usize = |s| s.counts.parked_threads as usize;
-    /// Of these threads, those that have no processor since it was taken from them in an unmarked call. A thread that has
-    /// returned from its call is counted until sysmon notices.
+    /// Of these threads, those that have no processor since it was taken from them in an unmarked
+    /// call. A thread that has returned from its call is counted until sysmon notices.
     Gauge("threads") strays: usize = |s| s.sched.strays.count.load(Relaxed) as usize;
     /// Goroutines that have not ended.
     Gauge("goroutines") goroutines: usize = |s| s.goroutines;
@@ -128,7 +133,8 @@ metrics! {
     Gauge("goroutines") runnable: usize = |s| s.runnable;
     /// Of these goroutines, those that run on a processor; never more than `procs`.
     Gauge("goroutines") running: usize = |s| s.counts.running;
-    /// Of these goroutines, those in a call that blocks, or may block, without a processor of their own.
+    /// Of these goroutines, those in a call that blocks, or may block, without a processor of their
+    /// own.
     Gauge("goroutines") in_calls: usize = |s| s.counts.in_calls;
     /// Of these goroutines, all others.
     Gauge("goroutines") waiting: usize = |s| {
@@ -159,17 +165,19 @@ metrics! {
     Counter("events") overflows: u64, "overflows" = |s| s.sum(|c| &c.overflows);
     /// Times that a goroutine yielded.
     Counter("events") yields: u64, "yields" = |s| s.sum(|c| &c.yields);
-    /// Times that a goroutine was preempted at a call into this library, because its time slice was over.
+    /// Times that a goroutine was preempted at a call into this library, because its time slice was
+    /// over.
     Counter("events") preempts: u64, "preempts" = |s| s.sum(|c| &c.preempts);
-    /// Times that a goroutine was preempted in the middle of its code. Such a goroutine holds its thread: the thread waits
-    /// with it until it has a processor again.
+    /// Times that a goroutine was preempted in the middle of its code. Such a goroutine holds its
+    /// thread: the thread waits with it until it has a processor again.
     Counter("events") threads_held_by_preempted: u64 = |s| s.calls().parked.get();
     /// Times that a goroutine could not be preempted in the middle of its code, because
     /// [`max_threads`](crate::Builder::max_threads) leaves no threads for other goroutines.
     Counter("events") refused: u64 = |s| s.calls().refused.get();
     /// Signals sent to threads that compute.
     Counter("signals") signals: u64 = |s| s.calls().signals.get();
-    /// System calls that such a signal interrupted and that were put back. They begin anew, and so does their timeout.
+    /// System calls that such a signal interrupted and that were put back. They begin anew, and so
+    /// does their timeout.
     Counter("calls") restarted: u64 = |s| s.calls().restarted.get();
     /// System calls that such a signal cut short: they return EINTR.
     Counter("calls") interrupted: u64 = |s| s.calls().interrupted.get();
@@ -230,10 +238,11 @@ metrics! {
     /// One P; part of [`Metrics`].
     ///
     /// ```
-    /// use gosched::debug::ProcStatus;
+    /// use gosched::debug::{ProcMetrics, ProcStatus};
     /// gosched::run(|| {
     ///     let metrics = gosched::debug::metrics();
-    ///     assert!(metrics.per_proc.iter().any(|p| p.status == ProcStatus::Running && p.ticks > 0));
+    ///     let runs = |p: &ProcMetrics| p.status == ProcStatus::Running && p.ticks > 0;
+    ///     assert!(metrics.per_proc.iter().any(runs));
     /// });
     /// ```
     pub struct ProcMetrics from P;
@@ -244,7 +253,8 @@ metrics! {
     Setting status: ProcStatus = |p| ProcStatus::new(p.status());
     /// Time slices so far.
     Counter("time slices") ticks: u32 = |p| p.schedtick.load(Relaxed);
-    /// Scheduling decisions so far: goroutines that it picked to run. Up to 60 of the latest may be missing.
+    /// Scheduling decisions so far: goroutines that it picked to run. Up to 60 of the latest may be
+    /// missing.
     Counter("decisions") decisions: u64 = |p| p.counters.decisions.get();
     /// Goroutines on its queue.
     Gauge("goroutines") queued: usize = |p| p.runq.len() as usize;
@@ -289,7 +299,8 @@ macro_rules! words {
 }
 
 words! {
-    /// How a runtime notices goroutines that block their thread without [`blocking`](crate::blocking); part of [`Metrics`].
+    /// How a runtime notices goroutines that block their thread without
+    /// [`blocking`](crate::blocking); part of [`Metrics`].
     ///
     /// ```
     /// use gosched::debug::BlockDetection;
@@ -301,7 +312,8 @@ words! {
     /// });
     /// ```
     pub enum BlockDetection {
-        /// The kernel is asked what the thread does. A goroutine that blocks loses its processor after 1 ms.
+        /// The kernel is asked what the thread does. A goroutine that blocks loses its processor
+        /// after 1 ms.
         KernelState "kernel state",
         /// A goroutine without CPU time for 10 ms is taken for blocked.
         CpuClock "cpu clock only: /proc cannot be read",
@@ -418,7 +430,8 @@ fn is_running(p: Pp) -> bool {
     matches!(p.status(), PStatus::Running | PStatus::GcStop) && curg.is_some()
 }
 
-/// Whether the goroutine of `m` is in a call. An M that returns has a P a moment before its claim word shows it.
+/// Whether the goroutine of `m` is in a call. An M that returns has a P a moment before its claim
+/// word shows it.
 fn is_in_call(m: Mp) -> bool {
     m.claim.is_away() && m.curg().is_some() && m.p.load(Relaxed).is_none()
 }

@@ -1,6 +1,7 @@
 //! A dump of every goroutine when the process gets SIGQUIT.
 //!
-//! The handler is in `signal/quit.rs`. It only wakes the thread that is here, which takes the dump and prints it.
+//! The handler is in `signal/quit.rs`. It only wakes the thread that is here, which takes the dump
+//! and prints it.
 
 use std::io::{self, Write};
 use std::sync::{Mutex, PoisonError};

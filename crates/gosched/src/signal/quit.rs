@@ -1,8 +1,10 @@
 //! The handler of SIGQUIT in programs that want a dump on it.
 //!
-//! The handler notes the signal and wakes the thread that prints; `debug/sigquit.rs` has that thread.
+//! The handler notes the signal and wakes the thread that prints; `debug/sigquit.rs` has that
+//! thread.
 //!
-//! CONTEXT: signal, for everything the handler calls: no allocation, no lock, no thread-local, no `errno`.
+//! CONTEXT: signal, for everything the handler calls: no allocation, no lock, no thread-local, no
+//! `errno`.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -17,7 +19,8 @@ static ASKED: Futex = Futex::new(0);
 
 /// Installs the handler.
 pub(crate) fn install() -> Result<(), Errno> {
-    // SAFETY: D7, the handler is async-signal-safe: it stores to atomics and makes one bare system call.
+    // SAFETY: D7, the handler is async-signal-safe: it stores to atomics and makes one bare system
+    // call.
     unsafe { sys::sigaction_install(libc::SIGQUIT, on_quit, libc::SA_ONSTACK | libc::SA_RESTART)? };
     Ok(())
 }

@@ -1,7 +1,8 @@
 //! Why a goroutine waits: one table, from which every list of wait reasons is made.
 //!
-//! To add a wait reason, add a line to the table. The enum, the text in dumps and in schedtrace, the list in the public
-//! documentation and the decisions of the leak analysis follow from that line.
+//! To add a wait reason, add a line to the table. The enum, the text in dumps and in schedtrace,
+//! the list in the public documentation and the decisions of the leak analysis follow from that
+//! line.
 
 /// What ends a wait, as far as dumps, the check and the leak analysis must know it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
