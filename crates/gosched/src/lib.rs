@@ -218,11 +218,12 @@ pub fn unlock_os_thread() {
     sched::locked::unlock_os_thread();
 }
 
-/// Ends the calling goroutine and runs its destructors. A join of it returns [`thread::Exited`]. Go's `runtime.Goexit`.
+/// Ends the calling goroutine and runs its destructors. A join of it returns [`thread::Exited`].
 ///
-/// Blocks nothing itself; destructors may. If the main goroutine calls it, the other goroutines keep running and [`run`] does
-/// not return. When no goroutine is left, that is a fatal error, as in Go. `catch_unwind` catches it like a panic. Without
-/// unwinding (`panic = "abort"`) this function does not exist.
+/// It is Go's `runtime.Goexit`. It blocks nothing itself; destructors may. If the main goroutine
+/// calls it, the other goroutines keep running and [`run`] does not return. When no goroutine is
+/// left, that is a fatal error, as in Go. `catch_unwind` catches it like a panic. Without unwinding
+/// (`panic = "abort"`) this function does not exist.
 ///
 /// # Panics
 /// Outside a goroutine.

@@ -20,7 +20,8 @@ use crate::shim::{self, Futex};
 
 macro_rules! lock_ranks {
     ($($rank:ident $count:literal $guards:literal;)*) => {
-        /// The order in which locks nest: a thread takes them upwards only, in the order of the table in this file.
+        /// The order in which locks nest. A thread takes them upwards only: in the order of the
+        /// table in this file.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
         #[repr(u8)]
         pub(crate) enum Rank {
@@ -30,18 +31,18 @@ macro_rules! lock_ranks {
 }
 
 lock_ranks! {
-    // rank    locks of this rank                       what such a lock guards
-    Registry   "one per process"                        "the list of runtimes and threads, the pool of Ms";
-    Claims     "one per runtime"                        "the right to take Ps away and to send signals; strays; samples of each M";
-    Context    "one per context"                        "its children";
-    Chan       "one per channel; several, by address"   "its waiters";
-    Sema       "one per bucket of the parking table"    "the waiters on the addresses of the bucket";
-    Net        "one per open socket"                    "its waiters";
-    Timers     "one per P"                              "its timer heap";
-    Sched      "one per runtime"                        "`Core`: global queue, idle lists, pending Ps, counts (Go's `sched.lock`)";
-    GBlocks    "one per runtime"                        "the blocks that Gs come from";
-    Stacks     "one per size class"                     "the lists of the stack arena";
-    Dtvs       "one per process"                        "the spare tables of thread blocks";
+    // rank    locks              what such a lock guards
+    Registry   "one per process"  "the list of runtimes and threads, the pool of Ms";
+    Claims     "one per runtime"  "taking Ps away and sending signals; strays, samples of Ms";
+    Context    "one per context"  "its children";
+    Chan       "one per channel"  "its waiters; a select locks its channels by address";
+    Sema       "one per bucket"   "the parking table: the waiters on each address";
+    Net        "one per socket"   "its waiters";
+    Timers     "one per P"        "its timer heap";
+    Sched      "one per runtime"  "`Core`: queue, idle lists, counts (Go's `sched.lock`)";
+    GBlocks    "one per runtime"  "the blocks that Gs come from";
+    Stacks     "one per class"    "the lists of the stack arena for one size of stacks";
+    Dtvs       "one per process"  "the spare tables of thread blocks";
 }
 
 const SPINS: u32 = 40;

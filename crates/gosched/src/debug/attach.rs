@@ -20,13 +20,13 @@ use crate::sched::monitor::sysmon::SCHEDTRACE;
 impl Builder {
     /// Starts the runtime's threads.
     ///
-    /// Blocks the thread it is called on, a goroutine's too, until the first of them are there.
+    /// Blocks the thread it is called on, also that of a goroutine, until the first of them run.
     ///
     /// # Errors
-    /// `InvalidInput` for a setting that cannot be (no procs, an absurd stack size); `Unsupported`,
-    /// with the reason, where goroutines cannot have their own thread-locals and
-    /// [`shared_thread_locals`](Builder::shared_thread_locals) was not called; otherwise what the
-    /// system said when it refused memory or a thread.
+    /// - `InvalidInput` for a setting out of range, such as no procs or an absurd stack size.
+    /// - `Unsupported`, with the reason, if goroutines cannot have their own thread-locals and
+    ///   [`shared_thread_locals`](Builder::shared_thread_locals) was not called.
+    /// - Otherwise the system's error, if it refused memory or a thread.
     ///
     /// ```
     /// let error = gosched::Runtime::builder().procs(0).build().unwrap_err();
@@ -38,8 +38,8 @@ impl Builder {
         self.start(sigquit::install)
     }
 
-    /// Receives a deadlock instead of the fatal error; called on a thread of its own, once each
-    /// time the runtime falls asleep for good.
+    /// Has a deadlock reported to `hook` instead of a fatal error. `hook` is called on a thread of
+    /// its own, once for each deadlock of the runtime.
     ///
     /// See [`DeadlockReport`] for an example.
     pub fn on_deadlock(self, hook: impl Fn(&DeadlockReport) + Send + Sync + 'static) -> Builder {
@@ -75,12 +75,13 @@ impl Runtime {
         metrics_of(self.sched())
     }
 
-    /// Checks the runtime's own order, from any thread; see [`debug::check`](crate::debug::check).
+    /// Checks the runtime's own structures, from any thread; see
+    /// [`debug::check`](crate::debug::check).
     ///
     /// Stops the world: for a moment no goroutine of the runtime runs, and the caller is blocked.
     ///
     /// # Errors
-    /// What is broken: a bug of this library.
+    /// The clauses that do not hold: a bug of this library.
     ///
     /// ```
     /// let runtime = gosched::Runtime::builder().build().unwrap();
@@ -99,7 +100,7 @@ impl Runtime {
     /// let runtime = gosched::Runtime::builder().build().unwrap();
     /// runtime.go(gosched::thread::park);
     /// while runtime.leaks().is_empty() {
-    ///     std::thread::yield_now(); // it has yet to get there
+    ///     std::thread::yield_now(); // the goroutine has not parked yet
     /// }
     /// ```
     #[must_use]

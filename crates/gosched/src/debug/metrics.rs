@@ -200,7 +200,9 @@ metrics! {
     /// Goroutines that dropped runtimes of this process have abandoned.
     Counter("goroutines") leaked_goroutines: u64, "leaked Gs" = |_| teardown::leaked_goroutines();
     /// Threads that could not be ended when this runtime was dropped.
-    Counter("threads") leaked_threads: usize, "leaked Ms" = |s| s.sched.leaked_ms.load(Relaxed) as usize;
+    Counter("threads") leaked_threads: usize, "leaked Ms" = |s| {
+        s.sched.leaked_ms.load(Relaxed) as usize
+    };
     /// The memory of stacks.
     Part stacks: StackMetrics = |s| StackMetrics::gather(&s.sched.arena.stats());
 
@@ -270,7 +272,10 @@ metrics! {
 
 /// An enum of metrics, with the text of each variant.
 macro_rules! words {
-    ($(#[$meta:meta])* pub enum $name:ident { $($(#[$doc:meta])* $variant:ident $text:literal,)* }) => {
+    (
+        $(#[$meta:meta])*
+        pub enum $name:ident { $($(#[$doc:meta])* $variant:ident $text:literal,)* }
+    ) => {
         $(#[$meta])*
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
         #[non_exhaustive]

@@ -167,7 +167,8 @@ impl Sched {
     }
 }
 
-/// What to do about a deadlock instead of a fatal error: called with the runtime, on a thread of its own.
+/// What to do about a deadlock instead of a fatal error. It is called with the runtime, on a thread
+/// of its own.
 pub(crate) type Hook = Arc<dyn Fn(Arc<Sched>) + Send + Sync>;
 
 /// Calls the program's hook, on a thread of its own (D9). On the creator's thread.
