@@ -157,6 +157,16 @@ mod rwlock_word;
 mod semaphore_word;
 
 #[cfg(test)]
+#[path = "../../gosched/src/sched/model/wait_reason.rs"]
+#[allow(
+    dead_code,
+    unused_imports,
+    unused_macros,
+    reason = "the dumps' side of the file has no concurrency"
+)]
+mod wait_reason;
+
+#[cfg(test)]
 #[path = "../../gosched/src/sync/waitgroup_word.rs"]
 #[allow(
     dead_code,

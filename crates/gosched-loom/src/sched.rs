@@ -18,7 +18,7 @@ pub(crate) mod model {
     //! What there is.
 
     #[allow(unused_imports, reason = "the library takes what it needs")]
-    pub(crate) use crate::{current, gstatus, opens, sudog};
+    pub(crate) use crate::{current, gstatus, opens, sudog, wait_reason};
 
     pub(crate) mod g {
         //! A goroutine.
@@ -30,20 +30,11 @@ pub(crate) mod model {
         use std::sync::Arc;
 
         use super::opens::{OpenSend, OpenSends};
+        pub(crate) use super::wait_reason::WaitReason;
         use crate::gstatus::{Status, StatusWord};
         use crate::note::Note;
         use crate::sched::park::WaitOps;
         use crate::shim::Cell;
-
-        /// Why it waits; nobody looks.
-        #[derive(Clone, Copy, PartialEq)]
-        #[allow(dead_code, reason = "nobody looks")]
-        pub(crate) enum WaitReason {
-            ChanReceive,
-            ChanSend,
-            Select,
-            SelectNoCases,
-        }
 
         pub(crate) struct G {
             pub(in crate::sched) status: StatusWord,

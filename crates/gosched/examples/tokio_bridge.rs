@@ -37,7 +37,7 @@ async fn await_goroutines(goroutines: &Runtime) {
     let (primes, blocked, ticks) = tokio::join!(primes, blocked, ticks);
     assert_eq!((primes.unwrap(), blocked.unwrap()), (303, "slept"));
     assert_eq!(ticks.unwrap(), 3);
-    let exits = goroutines.spawn(|| gosched::exit());
+    let exits = goroutines.spawn(|| gosched::goexit());
     assert!(exits.await.is_err(), "as after a panic");
 }
 

@@ -11,7 +11,6 @@ use crate::interpose::own_room;
 use crate::runtime::Runtime;
 pub use crate::sched::config::Deadlock;
 use crate::sched::config::{Config, Hook};
-use crate::sched::life::deadlock::DeadlockReport;
 use crate::sched::life::forked;
 use crate::sched::monitor::{preempt, sysmon};
 use crate::sched::{PROCS_MAX, Sched};
@@ -159,19 +158,6 @@ impl Builder {
         self
     }
 
-    /// Sets a function that is called on a deadlock, instead of the fatal error.
-    ///
-    /// It is called on its own thread, once each time the runtime deadlocks.
-    ///
-    /// See [`DeadlockReport`] for an example.
-    pub fn on_deadlock(
-        mut self,
-        hook: impl Fn(&DeadlockReport) + Send + Sync + 'static,
-    ) -> Builder {
-        self.on_deadlock = Some(Arc::new(hook));
-        self
-    }
-
     /// Sets whether a panic in any goroutine ends the process with status 2, as in Go.
     ///
     /// ```
@@ -281,21 +267,14 @@ impl Builder {
         self
     }
 
-    /// Checks the settings and starts the runtime's threads.
-    ///
-    /// Blocks the calling thread until the first threads exist, also in a goroutine.
-    ///
-    /// # Errors
-    /// - `InvalidInput` for an invalid setting, such as no procs or a huge stack size.
-    /// - `Unsupported`, with the reason, if goroutines cannot have their own thread-locals and
-    ///   [`shared_thread_locals`](Builder::shared_thread_locals) was not called.
-    /// - Otherwise the error of the system when it refused memory or a thread.
-    ///
-    /// ```
-    /// let error = gosched::Runtime::builder().procs(0).build().unwrap_err();
-    /// assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
-    /// ```
-    pub fn build(self) -> io::Result<Runtime> {
+    /// The function that `on_deadlock` has made.
+    pub(crate) fn with_hook(mut self, hook: Hook) -> Builder {
+        self.on_deadlock = Some(hook);
+        self
+    }
+
+    /// Starts the runtime's threads. Calls `install_sigquit` if the program wants that dump.
+    pub(crate) fn start(self, install_sigquit: fn() -> io::Result<()>) -> io::Result<Runtime> {
         let dump_on_sigquit = self.dump_on_sigquit;
         if forked::is_child() {
             forked::refuse();
@@ -309,7 +288,7 @@ impl Builder {
             preempt::install(config.preemption_signal)?;
         }
         if dump_on_sigquit {
-            crate::debug::sigquit::install()?;
+            install_sigquit()?;
         }
         make_sched(config).and_then(Sched::start).map(Runtime::new)
     }

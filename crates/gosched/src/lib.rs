@@ -93,9 +93,9 @@ mod guide_limits {}
 mod soundness {}
 
 pub use builder::{Builder, Deadlock};
+pub use debug::deadlock_report::DeadlockReport;
 pub use runtime::{Handle, Runtime, run};
 pub use sched::calls::syscall::blocking;
-pub use sched::life::deadlock::DeadlockReport;
 pub use thread::yield_now;
 
 /// Starts a goroutine without a handle to join it.
@@ -230,13 +230,13 @@ pub fn unlock_os_thread() {
     sched::locked::unlock_os_thread();
 }
 
-/// Ends the calling goroutine after running its destructors.
+/// Ends the calling goroutine after running its destructors, as Go's `runtime.Goexit`.
 ///
 /// A join of the goroutine returns [`thread::Exited`]. Never blocks, but destructors may.
 /// `catch_unwind` catches it like a panic. Without unwinding (`panic = "abort"`) this function does
 /// not exist.
 ///
-/// After an `exit` of a main goroutine the others continue, and [`run`] does not return. When no
+/// After a `goexit` of a main goroutine the others continue, and [`run`] does not return. When no
 /// goroutine is left, that is a fatal error, as in Go.
 ///
 /// # Panics
@@ -244,15 +244,28 @@ pub fn unlock_os_thread() {
 ///
 /// ```
 /// # gosched::run(|| {
-/// let handle = gosched::thread::spawn(|| { gosched::exit(); });
+/// let handle = gosched::thread::spawn(|| { gosched::goexit(); });
 /// assert!(handle.join().is_err());
 /// # });
 /// ```
 #[cfg(panic = "unwind")]
 #[track_caller]
-pub fn exit() -> ! {
-    thread::with_current("exit", |_| ());
+pub fn goexit() -> ! {
+    thread::with_current("goexit", |_| ());
     std::panic::resume_unwind(thread::exited());
+}
+
+/// [`goexit`], by its old name.
+///
+/// Blocks as [`goexit`] does. See the example there.
+///
+/// # Panics
+/// Outside a goroutine.
+#[cfg(panic = "unwind")]
+#[deprecated(note = "renamed to `goexit`")]
+#[track_caller]
+pub fn exit() -> ! {
+    goexit()
 }
 
 /// Runs `fn main` as the main goroutine of a runtime.

@@ -11,7 +11,6 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::builder::Builder;
-use crate::debug::{self, Dump, Leaks, Metrics, Violations};
 use crate::sched::Sched;
 use crate::sched::handle::Inner;
 use crate::sched::life::{registry, teardown};
@@ -156,70 +155,9 @@ impl Runtime {
         }
     }
 
-    /// Returns a dump of all goroutines with their stacks.
-    ///
-    /// Works on any thread. Stops the world: for a moment no goroutine of the runtime runs, and the
-    /// caller is blocked. See [`debug::dump`](crate::debug::dump).
-    ///
-    /// ```
-    /// let runtime = gosched::Runtime::builder().build().unwrap();
-    /// runtime.go(gosched::thread::park);
-    /// assert_eq!(runtime.dump().goroutines().len(), 1);
-    /// ```
-    #[must_use]
-    pub fn dump(&self) -> Dump {
-        debug::dump::dump_of(self.sched())
-    }
-
-    /// Returns the runtime's counters.
-    ///
-    /// Works on any thread. Never blocks. See [`debug::metrics`](crate::debug::metrics).
-    ///
-    /// ```
-    /// let runtime = gosched::Runtime::builder().procs(2).build().unwrap();
-    /// assert_eq!(runtime.metrics().procs, 2);
-    /// ```
-    #[must_use]
-    pub fn metrics(&self) -> Metrics {
-        debug::metrics::metrics_of(self.sched())
-    }
-
-    /// Checks the invariants of the runtime's data structures.
-    ///
-    /// Works on any thread. Stops the world: for a moment no goroutine of the runtime runs, and the
-    /// caller is blocked. See [`debug::check`](crate::debug::check).
-    ///
-    /// # Errors
-    /// The violated invariants, which are bugs of this library.
-    ///
-    /// ```
-    /// let runtime = gosched::Runtime::builder().build().unwrap();
-    /// runtime.check().unwrap();
-    /// ```
-    pub fn check(&self) -> Result<(), Violations> {
-        debug::check::check_of(self.sched())
-    }
-
-    /// Returns the goroutines that can never be woken.
-    ///
-    /// Works on any thread. Stops the world: for a moment no goroutine of the runtime runs, and the
-    /// caller is blocked. See [`debug::leaks`](crate::debug::leaks).
-    ///
-    /// ```
-    /// let runtime = gosched::Runtime::builder().build().unwrap();
-    /// runtime.go(gosched::thread::park);
-    /// while runtime.leaks().is_empty() {
-    ///     std::thread::yield_now(); // it has yet to get there
-    /// }
-    /// ```
-    #[must_use]
-    pub fn leaks(&self) -> Leaks {
-        debug::leaks::leaks_of(self.sched())
-    }
-
     /// Shuts the runtime down and unwinds its goroutines.
     ///
-    /// No new goroutines start. Goroutines that wait unwind, as by [`exit`](crate::exit).
+    /// No new goroutines start. Goroutines that wait unwind, as by [`goexit`](crate::goexit).
     /// Goroutines that have not ended within `timeout` are abandoned, as by a drop. Blocks the
     /// caller until then.
     ///
@@ -368,58 +306,7 @@ impl Handle {
         thread::spawn_joinable(&*self.upgrade()?, Location::caller(), None, None, f)
     }
 
-    /// Returns a dump of all goroutines with their stacks.
-    ///
-    /// Stops the world: for a moment no goroutine of the runtime runs, and the caller is blocked.
-    /// See [`debug::dump`](crate::debug::dump).
-    ///
-    /// # Errors
-    /// If the runtime was dropped.
-    ///
-    /// ```
-    /// # gosched::run(|| {
-    /// let handle = gosched::Handle::current();
-    /// assert!(handle.dump().unwrap().to_string().contains("goroutine 1"));
-    /// # });
-    /// ```
-    pub fn dump(&self) -> io::Result<Dump> {
-        Ok(debug::dump::dump_of(&*self.upgrade()?))
-    }
-
-    /// Returns the runtime's counters.
-    ///
-    /// Never blocks. See [`debug::metrics`](crate::debug::metrics).
-    ///
-    /// # Errors
-    /// If the runtime was dropped.
-    ///
-    /// ```
-    /// # gosched::run(|| {
-    /// assert!(gosched::Handle::current().metrics().unwrap().goroutines >= 1);
-    /// # });
-    /// ```
-    pub fn metrics(&self) -> io::Result<Metrics> {
-        Ok(debug::metrics::metrics_of(&*self.upgrade()?))
-    }
-
-    /// Returns the goroutines that can never be woken.
-    ///
-    /// Stops the world: for a moment no goroutine of the runtime runs, and the caller is blocked.
-    /// See [`debug::leaks`](crate::debug::leaks).
-    ///
-    /// # Errors
-    /// If the runtime was dropped.
-    ///
-    /// ```
-    /// # gosched::run(|| {
-    /// assert!(gosched::Handle::current().leaks().unwrap().is_empty());
-    /// # });
-    /// ```
-    pub fn leaks(&self) -> io::Result<Leaks> {
-        Ok(debug::leaks::leaks_of(&*self.upgrade()?))
-    }
-
-    fn upgrade(&self) -> io::Result<Arc<Sched>> {
+    pub(crate) fn upgrade(&self) -> io::Result<Arc<Sched>> {
         // A dropped runtime with abandoned goroutines stays in memory, but counts as dropped.
         self.sched
             .upgrade()

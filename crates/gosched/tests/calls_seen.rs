@@ -357,7 +357,7 @@ fn metrics_count_calls_and_who_is_in_them() {
     on_procs(2, "metrics of calls", || {
         let before = debug::metrics();
         assert!(before.preemption && !before.signal_lost, "{before}");
-        assert_eq!(before.unmarked, "kernel state");
+        assert_eq!(before.unmarked, debug::BlockDetection::KernelState);
         assert_eq!((before.in_calls, before.strays), (0, 0), "{before}");
         for _ in 0..100 {
             gosched::blocking(|| black_box(()));
@@ -388,7 +388,11 @@ fn metrics_count_calls_and_who_is_in_them() {
 fn metrics_count_preemptions_and_who_waits_on_its_thread() {
     on_procs(2, "metrics of preemption", || {
         let before = debug::metrics();
-        assert_eq!((before.signals, before.parked), (0, 0), "{before}");
+        assert_eq!(
+            (before.signals, before.threads_held_by_preempted),
+            (0, 0),
+            "{before}"
+        );
         let hogs = Hogs::start(4);
         wait_until(|| {
             let now = debug::metrics();
@@ -396,7 +400,10 @@ fn metrics_count_preemptions_and_who_waits_on_its_thread() {
             some_wait && now.runnable >= now.parked_threads && adds_up(&now)
         });
         let during = debug::metrics();
-        assert!(during.parked > 0 && during.signals > 0, "{during}");
+        assert!(
+            during.threads_held_by_preempted > 0 && during.signals > 0,
+            "{during}"
+        );
         assert_eq!(during.refused, 0, "{during}");
         assert!(during.threads >= 4, "{during}");
         drop(hogs);
@@ -410,7 +417,7 @@ fn metrics_say_that_preemption_is_off() {
     let runtime = off.build().expect("a runtime");
     let metrics = runtime.metrics();
     assert!(!metrics.preemption, "{metrics}");
-    assert_eq!(metrics.unmarked, "kernel state");
+    assert_eq!(metrics.unmarked, debug::BlockDetection::KernelState);
     assert!(
         metrics.to_string().contains("preemption off\n"),
         "{metrics}"

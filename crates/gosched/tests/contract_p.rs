@@ -68,7 +68,7 @@ fn p4_a_stopped_world_goes_on() {
         });
         assert_eq!(ran.load(SeqCst), 400);
         let status: Vec<_> = debug::metrics().per_proc.iter().map(|p| p.status).collect();
-        assert!(!status.contains(&"gcstop"), "{status:?}");
+        assert!(!status.contains(&debug::ProcStatus::GcStop), "{status:?}");
     });
 }
 

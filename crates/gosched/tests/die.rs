@@ -11,7 +11,7 @@ use common::{child, child_of, child_with, thread_count};
 use gosched::{Deadlock, Runtime, thread};
 
 const DEADLOCK: &str = "fatal error: all goroutines are asleep - deadlock!";
-const NOBODY_LEFT: &str = "fatal error: no goroutines (main called exit) - deadlock!";
+const NOBODY_LEFT: &str = "fatal error: no goroutines (main called goexit) - deadlock!";
 
 /// What all the others rest on: a child has no thread that the runtime would have to take for hope.
 #[test]
@@ -304,7 +304,7 @@ fn d9_user_code_inside_the_runtime_is_fatal() {
 #[test]
 fn exit_in_main_with_nobody_left() {
     let out = child("exit_in_main_with_nobody_left", || {
-        gosched::run(|| -> () { gosched::exit() });
+        gosched::run(|| -> () { gosched::goexit() });
     });
     out.died_with(&[NOBODY_LEFT]);
 }
@@ -320,7 +320,7 @@ fn exit_in_main_lets_the_others_finish() {
                 thread::sleep(Duration::from_millis(100));
                 eprintln!("finished later");
             });
-            gosched::exit();
+            gosched::goexit();
         });
     });
     out.died_with(&["finished later", NOBODY_LEFT]);
@@ -335,7 +335,7 @@ fn exit_in_main_and_another_ends_the_process() {
                 thread::sleep(Duration::from_millis(50));
                 std::process::exit(7);
             });
-            gosched::exit();
+            gosched::goexit();
         });
     });
     assert_eq!(out.code(), 7, "{out:#?}");
@@ -350,7 +350,7 @@ fn exit_in_main_in_a_closed_world() {
             .deadlock(Deadlock::Closed)
             .build()
             .unwrap();
-        runtime.run(|| -> () { gosched::exit() });
+        runtime.run(|| -> () { gosched::goexit() });
     });
     out.died_with(&[NOBODY_LEFT]);
 }
@@ -382,7 +382,11 @@ fn panic_abort_spares_exit_and_caught_panics() {
     let out = child("panic_abort_spares_exit_and_caught_panics", || {
         let runtime = Runtime::builder().panic_abort(true).build().unwrap();
         runtime.run(|| {
-            assert!(thread::spawn(|| -> () { gosched::exit() }).join().is_err());
+            assert!(
+                thread::spawn(|| -> () { gosched::goexit() })
+                    .join()
+                    .is_err()
+            );
             let caught = thread::spawn(|| std::panic::catch_unwind(|| panic!("caught")).is_err());
             assert!(caught.join().unwrap());
         });

@@ -127,7 +127,7 @@ fn calls_outside_a_runtime_say_what_to_do() {
         }),
         ("lock_os_thread", gosched::lock_os_thread),
         ("unlock_os_thread", gosched::unlock_os_thread),
-        ("exit", || gosched::exit()),
+        ("goexit", || gosched::goexit()),
         ("Handle::current", || drop(Handle::current())),
     ];
     for (name, call) in cases {

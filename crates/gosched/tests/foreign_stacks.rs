@@ -231,7 +231,10 @@ fn one_that_computes_there_is_preempted() {
                 thread::sleep(Duration::from_millis(1));
                 gosched::testing::shrink_waiting();
             }
-            assert!(debug::metrics().parked > 0, "somebody was interrupted");
+            assert!(
+                debug::metrics().threads_held_by_preempted > 0,
+                "somebody was interrupted"
+            );
             stop.store(true, SeqCst);
             hogs.into_iter().for_each(|one| one.join().unwrap());
         });
@@ -249,7 +252,7 @@ fn a_panic_comes_through() {
                 })
             });
             assert_eq!(one.join().unwrap_err().downcast_ref(), Some(&17_u32));
-            let one = thread::spawn(move || with_frames_below(kind, || gosched::exit()));
+            let one = thread::spawn(move || with_frames_below(kind, || gosched::goexit()));
             assert!(one.join().unwrap_err().is::<gosched::thread::Exited>());
         });
     }

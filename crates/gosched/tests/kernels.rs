@@ -146,7 +146,7 @@ fn sleeper_is_no_obstacle() -> &'static str {
         thread::yield_now();
     }
     thread::sleep(Duration::from_millis(1));
-    let way = debug::metrics().unmarked;
+    let way = debug::metrics().unmarked.as_str();
     end.send(()).unwrap();
     sleeper.join().unwrap();
     way

@@ -24,7 +24,7 @@ fn child() {
             .name("the parked one".into())
             .spawn(gosched::thread::park)
             .unwrap();
-        while gosched::debug::metrics().parks == 0 {
+        while gosched::debug::metrics().park_count == 0 {
             gosched::thread::sleep(Duration::from_millis(1));
         }
         // SAFETY: the handler is installed; the signal goes to this process alone.

@@ -254,11 +254,11 @@ fn sleeps_per_tick(receive: impl Fn(&Receiver<Instant>) -> Instant + Send + Sync
                     });
                 }
                 sleep(50 * MS); // they wait
-                let (parks, from) = (gosched::debug::metrics().parks, taken.load(SeqCst));
+                let (parks, from) = (gosched::debug::metrics().park_count, taken.load(SeqCst));
                 while taken.load(SeqCst) < from + TICKS {
                     sleep(10 * MS);
                 }
-                let parks = gosched::debug::metrics().parks - parks;
+                let parks = gosched::debug::metrics().park_count - parks;
                 sleeps = parks / (taken.load(SeqCst) - from) as u64;
                 is_over.store(true, SeqCst);
             });

@@ -131,7 +131,7 @@ fn start(a: &mut Actor, place: Place, n: u64) -> Option<JoinHandle<(u64, Token)>
         a.nap();
         match n % 8 {
             0 => std::panic::panic_any(Planned),
-            1 => gosched::exit(),
+            1 => gosched::goexit(),
             _ => (n, token),
         }
     })

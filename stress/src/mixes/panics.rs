@@ -96,7 +96,7 @@ fn exits(a: &mut Actor) {
         let _lingers = Lingers::new(a, false);
         a.nap();
         if a.rng.one_in(2) {
-            gosched::exit();
+            gosched::goexit();
         }
         panic_any(Planned);
     });

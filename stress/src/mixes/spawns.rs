@@ -88,7 +88,7 @@ fn spawn(a: &mut Actor, depth: u32) -> Option<Child> {
         match fate {
             Fate::Returns => number,
             Fate::Panics => std::panic::panic_any(Planned),
-            Fate::Exits => gosched::exit(),
+            Fate::Exits => gosched::goexit(),
         }
     };
     let handle = match place {

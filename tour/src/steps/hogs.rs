@@ -170,7 +170,7 @@ fn tell(stage: &mut Stage, shared: &Shared, metrics: &Metrics, took: Duration) {
     let most = rounds.iter().copied().max().unwrap_or(0).max(1);
     let share = least as f64 / most as f64;
     // The loops call nothing; who makes room at a call is the ticker.
-    let interruptions = metrics.parked;
+    let interruptions = metrics.threads_held_by_preempted;
     stage.say(&format!(
         "{}{} ticks in {}, beside {HOGS} endless loops on {PROCS} Ps: half of them less\n\
          than {} late, 99 % less than {}. The loops were interrupted\n\

@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
 use gosched::Runtime;
+use gosched::debug::StackGuard;
 use gosched::thread::{self, JoinHandle};
 
 use crate::machine;
@@ -54,7 +55,7 @@ struct Seen {
 
 pub(super) fn run(stage: &mut Stage) -> io::Result<()> {
     let runtime = Runtime::builder().name("million").build()?;
-    let needs_mappings = runtime.metrics().stacks.guard == "mprotect";
+    let needs_mappings = runtime.metrics().stacks.guard == StackGuard::Mprotect;
     let mappings = machine::mappings_max().filter(|_| needs_mappings);
     let (wanted, why) = allowed(
         stage.size(GOROUTINES, GOROUTINES_QUICK),

@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use gosched::Runtime;
-use gosched::debug::Metrics;
+use gosched::debug::{Metrics, ProcStatus};
 
 use crate::chart::{Timeline, level};
 use crate::machine;
@@ -180,7 +180,7 @@ fn queues(metrics: &Metrics) -> Queues {
         *queue = Queue {
             waiting: (p.queued + usize::from(p.has_next)) as u64,
             ticks: p.ticks,
-            is_running: p.status == "running",
+            is_running: p.status == ProcStatus::Running,
         };
     }
     queues

@@ -9,8 +9,11 @@ use std::sync::atomic::AtomicI32;
 use std::sync::atomic::Ordering::SeqCst;
 
 use crate::base::this_m;
-use crate::debug::dump;
+use crate::base::upcall::Upcall;
 use crate::sys;
+
+/// Prints the goroutines after the text of a fatal error. `debug/attach.rs` sets it.
+pub(crate) static PRINT_GOROUTINES: Upcall<fn()> = Upcall::new();
 
 /// The kernel's id of the thread that reports; 0: none does yet.
 static REPORTER: AtomicI32 = AtomicI32::new(0);
@@ -62,6 +65,8 @@ pub(crate) fn begin() {
 
 /// Prints the goroutines and ends the process.
 pub(crate) fn end() -> ! {
-    dump::print_fatal();
+    if let Some(print_goroutines) = PRINT_GOROUTINES.get() {
+        print_goroutines();
+    }
     sys::exit_process(2)
 }

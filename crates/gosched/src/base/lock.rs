@@ -18,32 +18,31 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::shim::{self, Futex};
 
-/// The order in which locks nest: upwards only.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-#[repr(u8)]
-pub(crate) enum Rank {
-    /// The process's list of runtimes and threads.
-    Registry,
-    /// The right to take Ps away and to send signals, in one runtime.
-    Claims,
-    /// The children of a context.
-    Context,
-    /// A channel's waiters; several channels are locked in the order of their addresses.
-    Chan,
-    /// A bucket of the parking table.
-    Sema,
-    /// An open socket's waiters.
-    Net,
-    /// A P's timers.
-    Timers,
-    /// A runtime's scheduler lock (Go's `sched.lock`).
-    Sched,
-    /// The blocks that Gs come from.
-    GBlocks,
-    /// One class of the stack arena.
-    Stacks,
-    /// The spare tables of thread blocks.
-    Dtvs,
+macro_rules! lock_ranks {
+    ($($rank:ident $count:literal $guards:literal;)*) => {
+        /// The order in which locks nest. A thread takes them upwards only: in the order of the
+        /// table in this file.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+        #[repr(u8)]
+        pub(crate) enum Rank {
+            $(#[doc = concat!($count, ": ", $guards)] $rank,)*
+        }
+    };
+}
+
+lock_ranks! {
+    // rank    locks              what such a lock guards
+    Registry   "one per process"  "the list of runtimes and threads, the pool of Ms";
+    Claims     "one per runtime"  "taking Ps away and sending signals; strays, samples of Ms";
+    Context    "one per context"  "its children";
+    Chan       "one per channel"  "its waiters; a select locks its channels by address";
+    Sema       "one per bucket"   "the parking table: the waiters on each address";
+    Net        "one per socket"   "its waiters";
+    Timers     "one per P"        "its timer heap";
+    Sched      "one per runtime"  "`Core`: queue, idle lists, counts (Go's `sched.lock`)";
+    GBlocks    "one per runtime"  "the blocks that Gs come from";
+    Stacks     "one per class"    "the lists of the stack arena for one size of stacks";
+    Dtvs       "one per process"  "the spare tables of thread blocks";
 }
 
 const SPINS: u32 = 40;

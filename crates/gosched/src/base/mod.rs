@@ -9,3 +9,4 @@ pub(crate) mod lock;
 pub(crate) mod note;
 pub(crate) mod signals;
 pub(crate) mod this_m;
+pub(crate) mod upcall;

@@ -9,7 +9,7 @@ use std::{ptr, slice};
 
 use crate::chan::core::{Chan, Flavor, Header};
 use crate::chan::select_run::Case;
-use crate::sched::model::g::WaitReason;
+use crate::sched::model::wait_reason::{WaitClass, WaitReason};
 use crate::sched::waitq::On;
 
 /// A channel.
@@ -70,14 +70,14 @@ fn see(header: &Header) -> Seen {
 /// # Safety
 /// `on` was set by a waiter that waits for `reason` and is held asleep.
 pub(crate) unsafe fn each_operation(reason: WaitReason, on: &On, mut f: impl FnMut(Operation)) {
-    match reason {
-        WaitReason::ChanReceive | WaitReason::ChanSend if on.cases > 0 => f(Operation {
-            is_send: reason == WaitReason::ChanSend,
+    match reason.class() {
+        class @ (WaitClass::Receive | WaitClass::Send) if on.cases > 0 => f(Operation {
+            is_send: class == WaitClass::Send,
             // SAFETY: by the caller's promise: what such a waiter says that it waits on is its channel's header.
             channel: unsafe { ptr::with_exposed_provenance::<Header>(on.object).as_ref() }.map(see),
             handle: 0,
         }),
-        WaitReason::Select if !on.cases_at.is_null() => {
+        WaitClass::Select if !on.cases_at.is_null() => {
             // SAFETY: as above; a select's are its cases, which it borrows until it has returned.
             let cases =
                 unsafe { slice::from_raw_parts(on.cases_at.cast::<Case<'_>>(), on.cases as usize) };

@@ -1,7 +1,8 @@
-//! Every G once, and where it was met: the part of the check that counts heads.
+//! Lists every G once, with the places in which the check has found it.
 //!
-//! Gs are listed in order of their addresses, so a queue's member is found by bisection. All in pages of its own; the world
-//! is stopped meanwhile.
+//! A G must be in exactly the place that its status names; this is how the check finds out. Gs are
+//! listed in the order of their addresses, so that the member of a queue is found by bisection. The
+//! list lies in pages of its own (D9). The world is stopped meanwhile.
 
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,81 +15,82 @@ use crate::sched::model::gstatus::Status;
 use crate::sched::model::p::GFREE_MAX;
 use crate::sched::model::ptr::{Gp, Mp, Pp};
 use crate::sched::model::timer_heap::Heap;
+use crate::sched::model::wait_reason::WaitClass;
 use crate::shim::RING;
 use crate::sys::PageVec;
 
-/// One G.
+/// One G, and how often it was found where.
 #[derive(Clone, Copy)]
-struct Head {
+struct Tally {
     g: Gp,
     status: Status,
-    /// Times it was met as a P's next, in a ring, on the global queue, on a free list.
+    /// Times it was found as a P's next, in a ring, on the global queue, on a free list.
     next: u32,
     ring: u32,
     global: u32,
     free: u32,
-    /// Times it was met in a timer heap.
+    /// Times it was found in a timer heap.
     timers: u32,
 }
 
-impl Head {
+impl Tally {
     fn queued(&self) -> u32 {
         self.next + self.ring + self.global
     }
 }
 
-/// All of them.
+/// All Gs.
 pub(super) struct Census {
-    heads: PageVec<Head>,
+    tallies: PageVec<Tally>,
 }
 
 impl Census {
     pub(super) const fn new() -> Census {
         Census {
-            heads: PageVec::new(),
+            tallies: PageVec::new(),
         }
     }
 
-    /// Makes room, so that the world does not wait for pages.
+    /// Allocates the pages beforehand, so that the stopped world does not wait for them.
     pub(super) fn reserve(&mut self, n: usize) {
-        // A refusal shows when the room is needed.
-        let _ = self.heads.reserve(n + n / 8);
+        // If this fails, `take` tries again and reports it.
+        let _ = self.tallies.reserve(n + n / 8);
     }
 
     pub(super) fn len(&self) -> usize {
-        self.heads.len()
+        self.tallies.len()
     }
 
-    /// How many Gs have a status that `pick` picks.
+    /// How many Gs have a status for which `pick` returns true.
     pub(super) fn count(&self, pick: impl Fn(Status) -> bool) -> usize {
-        self.heads
+        self.tallies
             .as_slice()
             .iter()
-            .filter(|head| pick(head.status))
+            .filter(|tally| pick(tally.status))
             .count()
     }
 
     /// How many Gs wait for a timer to start them.
     pub(super) fn dormant(&self) -> usize {
-        let heads = self.heads.as_slice().iter();
-        heads
-            .filter(|head| head.status == Status::Dead && head.timers > 0)
+        let tallies = self.tallies.as_slice().iter();
+        tallies
+            .filter(|tally| tally.status == Status::Dead && tally.timers > 0)
             .count()
     }
 
     /// How many Gs have a stack.
     pub(super) fn stacks(&self) -> usize {
-        let heads = self.heads.as_slice().iter();
-        heads.filter(|head| head.g.stack().is_some()).count()
+        let tallies = self.tallies.as_slice().iter();
+        tallies.filter(|tally| tally.g.stack().is_some()).count()
     }
 
-    /// Lists every G that is out of its block.
+    /// Lists every G that was handed out by its block.
     pub(super) fn take(&mut self, sched: &Sched, report: &mut Report) {
-        self.heads.clear();
-        let heads = &mut self.heads;
+        self.tallies.clear();
+        let tallies = &mut self.tallies;
         let mut is_full = false;
         sched.blocks.for_each(|g| {
-            let head = Head {
+            let tally = Tally {
                 g,
                 status: g.status.get(),
                 next: 0,
@@ -97,11 +99,11 @@ impl Census {
                 free: 0,
                 timers: 0,
             };
-            is_full |= heads.push(head).is_err();
+            is_full |= tallies.push(tally).is_err();
         });
-        heads
+        tallies
             .as_mut_slice()
-            .sort_unstable_by_key(|head| head.g.as_ptr() as usize);
+            .sort_unstable_by_key(|tally| tally.g.as_ptr() as usize);
         report.expect(
             !is_full,
             "GF",
@@ -109,26 +111,28 @@ impl Census {
         );
     }
 
-    fn find(&mut self, g: NonNull<G>, place: &str, report: &mut Report) -> Option<&mut Head> {
+    fn find(&mut self, g: NonNull<G>, place: &str, report: &mut Report) -> Option<&mut Tally> {
         let key = g.as_ptr() as usize;
         let found = self
-            .heads
+            .tallies
             .as_slice()
-            .binary_search_by_key(&key, |head| head.g.as_ptr() as usize);
+            .binary_search_by_key(&key, |tally| tally.g.as_ptr() as usize);
         if found.is_err() {
             report.add(
                 "G3",
                 format_args!("{place} holds {key:#x}, which is no goroutine"),
             );
         }
-        self.heads.get_mut(found.ok()?)
+        self.tallies.get_mut(found.ok()?)
     }
 
-    /// Meets what a P holds: its next, its ring and its free list.
+    /// Counts what a P holds: its next, its ring and its free list.
     pub(super) fn visit_p(&mut self, p: Pp, report: &mut Report) {
-        // SAFETY: R2, the world is stopped: nobody else puts or takes.
+        // SAFETY: R2, only the P's holder may put and get. All Ps of a stopped world belong to its
+        // leader, which is the caller.
         let queue = unsafe { p.queue() };
-        // The ring is emptied and filled again, in order; one more than it can hold would show.
+        // Empties the ring and fills it again, in order. The array has room for one G more than the
+        // ring, so that too many are noticed.
         let mut ring = [None; RING + 1];
         let mut len = 0;
         let mut next = None;
@@ -154,8 +158,8 @@ impl Census {
                 "R1",
                 format_args!("P{}'s ring does not take back what it held", p.id),
             );
-            if let Some(head) = self.find(*g, "a ring", report) {
-                head.ring += 1;
+            if let Some(tally) = self.find(*g, "a ring", report) {
+                tally.ring += 1;
             }
         }
         if let Some(g) = next {
@@ -165,29 +169,30 @@ impl Census {
                 "R5",
                 format_args!("P{}'s next was set twice", p.id),
             );
-            if let Some(head) = self.find(g, "a P's next", report) {
-                head.next += 1;
+            if let Some(tally) = self.find(g, "a P's next", report) {
+                tally.next += 1;
             }
         }
-        // SAFETY: PL, the world is stopped and no other reference to it is alive.
+        // SAFETY: PL, only the P's holder may use its caches. All Ps of a stopped world belong to
+        // its leader, which is the caller. The caller has no other reference to them.
         let gfree = unsafe { &p.local().gfree };
         for g in gfree.iter().take(GFREE_MAX + 1) {
-            if let Some(head) = self.find(g.non_null(), "a free list", report) {
-                head.free += 1;
+            if let Some(tally) = self.find(g.non_null(), "a free list", report) {
+                tally.free += 1;
             }
         }
     }
 
-    /// Meets the members of a P's timer heap, whose lock the caller holds.
+    /// Counts the members of a P's timer heap, whose lock the caller holds.
     pub(super) fn visit_heap(&mut self, p: Pp, heap: &Heap, report: &mut Report) {
         for g in heap.iter() {
-            if let Some(head) = self.find(g.non_null(), "a timer heap", report) {
-                head.timers += 1;
+            if let Some(tally) = self.find(g.non_null(), "a timer heap", report) {
+                tally.timers += 1;
                 report.expect(
                     g.timer_p.load(Relaxed) == p.id,
                     "PL",
                     format_args!(
-                        "goroutine {} is in P{}'s timers and does not know",
+                        "goroutine {} is in P{}'s timers, its own field names another P",
                         g.id(),
                         p.id
                     ),
@@ -196,34 +201,34 @@ impl Census {
         }
     }
 
-    /// Meets the members of the global queue; returns how many there are.
+    /// Counts the members of the global queue; returns how many there are.
     pub(super) fn visit_global(&mut self, queue: &GlobalQueue, report: &mut Report) -> usize {
         let mut count = 0;
-        // A cycle counts as one too long.
+        // In a cycle this counts one member too many.
         for g in queue.iter().take(queue.len() + 1) {
             count += 1;
-            if let Some(head) = self.find(g.non_null(), "the global queue", report) {
-                head.global += 1;
+            if let Some(tally) = self.find(g.non_null(), "the global queue", report) {
+                tally.global += 1;
             }
         }
         count
     }
 
-    /// Whether every G is where its status says.
+    /// Reports every G that is not where its status says.
     pub(super) fn judge(&self, sched: &Sched, leader: Option<Mp>, report: &mut Report) {
-        for head in self.heads.as_slice() {
-            judge_place(head, report);
-            judge_timer(head, report);
-            judge_thread(head, leader, report);
-            judge_bonds(head, sched, report);
+        for tally in self.tallies.as_slice() {
+            judge_place(tally, report);
+            judge_timer(tally, report);
+            judge_thread(tally, leader, report);
+            judge_bonds(tally, sched, report);
         }
     }
 }
 
 /// G3, G4, R5, I2: the queues.
-fn judge_place(head: &Head, report: &mut Report) {
-    let (id, status, queued) = (head.g.id(), head.status, head.queued());
-    if head.next > 0 && head.ring > 0 {
+fn judge_place(tally: &Tally, report: &mut Report) {
+    let (id, status, queued) = (tally.g.id(), tally.status, tally.queued());
+    if tally.next > 0 && tally.ring > 0 {
         report.add(
             "R5",
             format_args!("goroutine {id} is next on a P and in a ring"),
@@ -252,14 +257,14 @@ fn judge_place(head: &Head, report: &mut Report) {
             );
         }
     }
-    let free = u32::from(status == Status::Dead && head.timers == 0);
+    let free = u32::from(status == Status::Dead && tally.timers == 0);
     report.expect(
-        head.free == free,
+        tally.free == free,
         "GF",
         format_args!(
             "G {id} is {} and on {} free lists",
             status.name(),
-            head.free
+            tally.free
         ),
     );
     report.expect(
@@ -268,14 +273,14 @@ fn judge_place(head: &Head, report: &mut Report) {
         format_args!("a G was handed out idle"),
     );
     if matches!(status, Status::Waiting | Status::Leaked) {
-        let g = head.g;
+        let g = tally.g;
         let has_way = g.wait_ops().is_some() && g.wait_reason() != WaitReason::None;
         report.expect(
             has_way,
             "G4",
             format_args!("goroutine {id} waits on nothing"),
         );
-        let sleeps = g.wait_reason() == WaitReason::Sleep;
+        let sleeps = g.wait_reason().class() == WaitClass::Clock;
         report.expect(
             !sleeps || g.has_timer(),
             "G4",
@@ -284,25 +289,25 @@ fn judge_place(head: &Head, report: &mut Report) {
     }
 }
 
-/// PL, G4: the timers. The heaps' locks are held: nobody is half in or out.
-fn judge_timer(head: &Head, report: &mut Report) {
-    let (g, id) = (head.g, head.g.id());
+/// PL, G4: the timers. The caller holds the locks of all heaps, so no G is being added or removed.
+fn judge_timer(tally: &Tally, report: &mut Report) {
+    let (g, id) = (tally.g, tally.g.id());
     let claimed = u32::from(g.has_timer());
     report.expect(
-        head.timers == claimed,
+        tally.timers == claimed,
         "PL",
         format_args!(
-            "goroutine {id} is in {} timer heaps and believes to be in {claimed}",
-            head.timers
+            "goroutine {id} is in {} timer heaps, its own field stands for {claimed}",
+            tally.timers
         ),
     );
 }
 
-/// G2, M4: who is on whose thread.
-fn judge_thread(head: &Head, leader: Option<Mp>, report: &mut Report) {
-    let (g, id) = (head.g, head.g.id());
+/// G2, M4: a G that has an M, and that M, agree.
+fn judge_thread(tally: &Tally, leader: Option<Mp>, report: &mut Report) {
+    let (g, id) = (tally.g, tally.g.id());
     let m = g.m.load(Relaxed);
-    match head.status {
+    match tally.status {
         Status::Running => {
             let is_leader = m.is_some() && m == leader;
             report.expect(
@@ -332,7 +337,7 @@ fn judge_thread(head: &Head, leader: Option<Mp>, report: &mut Report) {
             report.expect(
                 is_mutual,
                 "G2",
-                format_args!("goroutine {id} waits on the thread of an M that does not know it"),
+                format_args!("goroutine {id} waits on the thread of an M that is not bound to it"),
             );
         }
         status => {
@@ -346,15 +351,15 @@ fn judge_thread(head: &Head, leader: Option<Mp>, report: &mut Report) {
     }
 }
 
-/// G6, M6, GF, D3: what belongs to it, and to whom it belongs.
-fn judge_bonds(head: &Head, sched: &Sched, report: &mut Report) {
-    let (g, id) = (head.g, head.g.id());
+/// G6, M6, GF, D3: the M it is locked to, its Scan bit, its runtime, its stack.
+fn judge_bonds(tally: &Tally, sched: &Sched, report: &mut Report) {
+    let (g, id) = (tally.g, tally.g.id());
     if let Some(m) = g.lockedm.load(Relaxed) {
         let is_mutual = m.lockedg.load(Relaxed) == Some(g);
         report.expect(
             is_mutual,
             "M6",
-            format_args!("goroutine {id} is locked to an M that is not to it"),
+            format_args!("goroutine {id} is locked to an M that is not locked to it"),
         );
     }
     report.expect(
@@ -369,11 +374,11 @@ fn judge_bonds(head: &Head, sched: &Sched, report: &mut Report) {
     );
     let has_stack = g.stack().is_some();
     let has_run = matches!(
-        head.status,
+        tally.status,
         Status::Running | Status::Waiting | Status::Leaked | Status::Syscall
     );
     let needs_stack = has_run || g.m.load(Relaxed).is_some();
-    let is_dead = head.status == Status::Dead;
+    let is_dead = tally.status == Status::Dead;
     report.expect(
         has_stack || !needs_stack,
         "D3",

@@ -1,16 +1,29 @@
-//! Does the scheduler's house keep its own order? Every structural clause of the contract, verified.
+//! Verifies every structural clause of the contract: the scheduler's lists, counters and states
+//! agree.
 //!
-//! Two looks. While the world runs, under the scheduler lock: the lists of idle Ps and Ms against their counters and the mask;
-//! stopping the world would empty them. Then with the world stopped: every G, M and P, and every queue.
+//! Stress tests call it throughout, so that a broken structure is found where it breaks. There are
+//! two scans:
 //!
-//! Even a stopped world is not frozen: threads outside may be starting or waking a goroutine, a thread without a P may be
-//! carrying one from the timers to the global queue, an M may be on its way to the idle list, or back from a call. Each of these is
-//! over within microseconds of CPU time, which a busy machine may hold back, while a broken structure stays broken. So a look
-//! that finds something is repeated, for seconds if need be, and what the last one still finds is reported.
+//! 1. While the world runs, under the scheduler lock: the lists of idle Ps and Ms against their
+//!    counters and the mask. Stopping the world would empty these lists.
+//! 2. With the world stopped: every G, M and P, and every queue.
 //!
-//! What holds while the world is stopped, besides the clauses themselves: every P in use is GcStop and unbound, but for the
-//! leader's, which is bound to its M; no M but the leader's has a P or the spinning flag, and those that have a goroutine are in a
-//! call with it.
+//! Even a stopped world is not frozen:
+//!
+//! - Threads outside may be starting or waking a goroutine.
+//! - A thread without a P may be moving a goroutine from the timers to the global queue.
+//! - An M may be on its way to the idle list, or back from a call.
+//!
+//! Each of these ends within microseconds of CPU time, for which the thread may have to wait on a
+//! busy machine. A broken structure stays broken. So a scan that finds something is repeated, for
+//! up to `PATIENCE_NS`, and the findings of the last scan are reported.
+//!
+//! Besides the clauses themselves, these hold while the world is stopped:
+//!
+//! - Every P in use is GcStop and unbound. The leader's P is the exception: it is bound to the
+//!   leader's M.
+//! - No M but the leader's has a P, and no M has the spinning flag.
+//! - An M other than the leader's that has a goroutine is in a call with it.
 
 #[cfg(test)]
 mod tests;
@@ -30,10 +43,10 @@ use crate::sched::{Core, Sched};
 use crate::sys;
 use crate::sys::PageVec;
 
-/// For how long a finding is doubted, and the pause between two looks.
+/// How long scans with findings are repeated, and the pause between two scans.
 const PATIENCE_NS: u64 = 3_000_000_000;
 const PAUSE_NS: u64 = 1_000_000;
-/// Findings that are kept.
+/// The most findings that are kept.
 const FINDINGS_MAX: usize = 50;
 
 /// What [`debug::check`](crate::debug::check) found broken, one sentence per clause.
@@ -74,7 +87,8 @@ impl fmt::Display for Violations {
 
 impl std::error::Error for Violations {}
 
-/// Findings, as text in pages of its own: nothing is allocated from malloc while the world is stopped (D9).
+/// The findings as text, in pages of its own: nothing is allocated from malloc while the world is
+/// stopped (D9).
 pub(super) struct Report {
     text: PageVec<u8>,
     count: usize,
@@ -93,23 +107,23 @@ impl Report {
         self.count = 0;
     }
 
-    /// Notes a finding.
+    /// Adds a finding.
     pub(super) fn add(&mut self, clause: &str, text: fmt::Arguments<'_>) {
         self.count += 1;
         if self.count <= FINDINGS_MAX {
-            // Without memory for the words the count still tells.
+            // Without memory for the text, the finding is still counted.
             let _ = fmt::Write::write_fmt(self, format_args!("{clause}: {text}\n"));
         }
     }
 
-    /// Notes a finding unless `holds`.
+    /// Adds a finding unless `holds`.
     pub(super) fn expect(&mut self, holds: bool, clause: &str, text: fmt::Arguments<'_>) {
         if !holds {
             self.add(clause, text);
         }
     }
 
-    /// In user context.
+    /// The findings as an error, if there are any. In user context: allocates.
     fn into_result(self) -> Result<(), Violations> {
         if self.count == 0 {
             return Ok(());
@@ -136,7 +150,7 @@ pub(crate) fn check_of(sched: &Sched) -> Result<(), Violations> {
     let mut report = Report::new();
     let mut census = Census::new();
     if sched.dead.load(Relaxed) {
-        return Ok(()); // its world stops no more
+        return Ok(()); // a dropped runtime: its world cannot be stopped
     }
     let rt = enter();
     until_clean(sched, &mut report, |report| check_lists(sched, report));
@@ -155,13 +169,13 @@ pub(crate) fn check_of(sched: &Sched) -> Result<(), Violations> {
         drop(stopped);
     }
     if sched.dead.load(Acquire) {
-        return Ok(()); // dropped meanwhile: its threads end in no order that has clauses
+        return Ok(()); // dropped meanwhile: the clauses do not hold while its threads end
     }
     report.into_result()
 }
 
-/// Looks until there is nothing to report, or often enough to believe it. A runtime that is being dropped is in no order, and whoever
-/// drops it is not kept waiting.
+/// Repeats a scan until it finds nothing, or until `PATIENCE_NS` have passed. Stops at once if the
+/// runtime is being dropped: the clauses do not hold then, and the drop must not wait.
 fn until_clean(sched: &Sched, report: &mut Report, mut look: impl FnMut(&mut Report)) {
     let deadline = sys::monotonic_ns() + PATIENCE_NS;
     loop {
@@ -175,12 +189,12 @@ fn until_clean(sched: &Sched, report: &mut Report, mut look: impl FnMut(&mut Rep
     }
 }
 
-/// Every M there is.
+/// Every M of the runtime.
 fn all_ms(core: &Core) -> impl Iterator<Item = Mp> {
     successors(core.allm, |m| m.alllink.get())
 }
 
-/// The lists that change under the scheduler lock only, while the world runs.
+/// Checks the lists that change under the scheduler lock only, while the world runs.
 fn check_lists(sched: &Sched, report: &mut Report) {
     let core = sched.core.lock();
     let nprocs = sched.nprocs();
@@ -245,7 +259,8 @@ fn check_lists(sched: &Sched, report: &mut Report) {
     check_idle_ms(sched, &core, report);
 }
 
-/// The Ps that are in use while the world runs: P1, P3. Their Ms take and leave them without the lock.
+/// P1, P3: the Ps that are in use while the world runs. Their Ms take and leave them without the
+/// lock.
 fn check_busy_ps(sched: &Sched, core: &Core, report: &mut Report) {
     for p in sched.procs() {
         let (id, call, status) = (p.id, p.syscalltick.load(Acquire), p.status());
@@ -263,7 +278,7 @@ fn check_busy_ps(sched: &Sched, core: &Core, report: &mut Report) {
                 let left_it = |m: Mp| m.oldp.load(Relaxed) == Some(p);
                 let has_caller = all_ms(core).any(left_it);
                 if p.status() != status || p.syscalltick.load(Acquire) != call {
-                    continue; // another call, or none, by now
+                    continue; // the call has ended since
                 }
                 report.expect(
                     holder.is_none(),
@@ -286,8 +301,8 @@ fn check_busy_ps(sched: &Sched, core: &Core, report: &mut Report) {
     }
 }
 
-/// Whether some M is about to leave `p` behind for a marked call, or to take it back: it is then unbound for a few instructions,
-/// or for as long as that thread waits for a CPU.
+/// Whether some M is about to leave `p` behind for a marked call, or to take it back. `p` is then
+/// unbound for a few instructions, or for as long as the thread of that M waits for a CPU.
 fn is_changing_hands(core: &Core, p: Pp) -> bool {
     let is_about_to = |m: Mp| m.oldp.load(Relaxed) == Some(p) || m.claim.is_marked();
     all_ms(core).any(|m| m.claim.depth() > 0 && is_about_to(m))
@@ -297,7 +312,7 @@ fn is_masked(sched: &Sched, p: Pp) -> bool {
     sched.idle_mask[p.id as usize / 64].load(Relaxed) & (1 << (p.id % 64)) != 0
 }
 
-/// Calls `f` for each P of a list; a list with a cycle counts as one too long.
+/// Calls `f` for each P of a list; returns how many there are. In a cycle it counts one P too many.
 fn count_ps(first: Option<Pp>, nprocs: u32, mut f: impl FnMut(Pp)) -> u32 {
     let mut count = 0;
     for p in successors(first, |p| p.link.get()).take(nprocs as usize + 1) {
@@ -307,7 +322,7 @@ fn count_ps(first: Option<Pp>, nprocs: u32, mut f: impl FnMut(Pp)) -> u32 {
     count
 }
 
-/// The list of all Ms; under the scheduler lock, whether the world runs or not.
+/// MG, M6: the list of all Ms. Under the scheduler lock, whether the world runs or not.
 fn check_ms(sched: &Sched, core: &Core, report: &mut Report) {
     let mut all = 0;
     for m in all_ms(core).take(core.mcount as usize + 1) {
@@ -323,7 +338,7 @@ fn check_ms(sched: &Sched, core: &Core, report: &mut Report) {
             report.expect(
                 is_mutual,
                 "M6",
-                format_args!("M{id} is locked to a goroutine that is not to it"),
+                format_args!("M{id} is locked to a goroutine that is not locked to it"),
             );
         }
     }
@@ -331,7 +346,7 @@ fn check_ms(sched: &Sched, core: &Core, report: &mut Report) {
         all + core.creating == core.mcount,
         "MG",
         format_args!(
-            "{all} Ms and {} being born, mcount is {}",
+            "{all} Ms and {} being created, mcount is {}",
             core.creating, core.mcount
         ),
     );
@@ -354,7 +369,8 @@ fn check_ms(sched: &Sched, core: &Core, report: &mut Report) {
     );
 }
 
-/// The list of idle Ms, and the counters of those who look for work; as above.
+/// M1, I6: the list of idle Ms, and the number of spinning ones. Under the scheduler lock, whether
+/// the world runs or not.
 fn check_idle_ms(sched: &Sched, core: &Core, report: &mut Report) {
     let limit = core.mcount as usize + 1;
     let flagged = all_ms(core).take(limit).filter(|m| m.is_idle.get()).count() as u32;
@@ -386,7 +402,7 @@ fn check_idle_ms(sched: &Sched, core: &Core, report: &mut Report) {
         idle == core.nmidle && idle == flagged,
         "M1",
         format_args!(
-            "{idle} Ms on the idle list, {flagged} say so, nmidle is {}",
+            "{idle} Ms on the idle list, {flagged} are flagged idle, nmidle is {}",
             core.nmidle
         ),
     );
@@ -398,9 +414,10 @@ fn check_idle_ms(sched: &Sched, core: &Core, report: &mut Report) {
     );
 }
 
-/// Everything, with the world stopped. On g0.
+/// Checks everything, with the world stopped. On g0.
 fn check_stopped(sched: &Sched, census: &mut Census, report: &mut Report) {
-    // Held to the end, in the order of their ranks: threads outside wait, and what they carry is seen whole.
+    // Held to the end, and taken in the order of their ranks. Threads outside wait for them, so no
+    // goroutine is in transit.
     let heaps = AllHeaps::lock(sched);
     let core = sched.core.lock();
     let leader = sched.own_m();
@@ -467,7 +484,7 @@ fn check_stopped_ms(core: &Core, leader: Option<Mp>, report: &mut Report) {
                 "P4",
                 format_args!("M{id} has a P in a stopped world"),
             );
-            // One in a call keeps its goroutine, and finds no P when it comes back.
+            // An M in a call keeps its goroutine. When it returns it finds no P.
             report.expect(
                 m.curg().is_none() || m.claim.is_away(),
                 "G2",
@@ -513,7 +530,8 @@ fn check_waiting_ms(core: &Core, report: &mut Report) {
     );
 }
 
-/// M5: the Ms whose P was taken from them. In a stopped world no more are, and those that come back are counted a while longer.
+/// M5: the Ms whose P was taken from them. In a stopped world no more Ps are taken. An M that has
+/// returned is counted until sysmon notices.
 fn check_calls(sched: &Sched, core: &Core, report: &mut Report) {
     let mut taken = 0;
     for m in all_ms(core).take(core.mcount as usize + 1) {
@@ -536,6 +554,7 @@ fn check_calls(sched: &Sched, core: &Core, report: &mut Report) {
     );
 }
 
+/// P1, P4, P5, P6: the Ps of a stopped world, and their caches.
 fn check_stopped_ps(sched: &Sched, core: &Core, leader: Option<Mp>, report: &mut Report) {
     let lists_are_empty = core.pidle.is_none() && core.pending.is_none();
     report.expect(
@@ -569,7 +588,8 @@ fn check_stopped_ps(sched: &Sched, core: &Core, leader: Option<Mp>, report: &mut
             "P6",
             format_args!("P{id} has a mask bit but is not idle"),
         );
-        // SAFETY: PL, the world is stopped: no M uses its P.
+        // SAFETY: PL, only the P's holder may use its caches. All Ps of a stopped world belong to
+        // its leader, which is the caller. The caller has no other reference to them.
         let local = unsafe { p.local() };
         report.expect(
             local.gfree.iter().take(GFREE_MAX + 1).count() == local.gfree.len()
@@ -594,28 +614,29 @@ fn check_stopped_ps(sched: &Sched, core: &Core, leader: Option<Mp>, report: &mut
     }
 }
 
-/// Counters against what was counted.
+/// S2, GF, D3: the counters against what the census has counted.
 fn check_counts(sched: &Sched, census: &Census, report: &mut Report) {
     let counted = census.count(|status| !matches!(status, Status::Dead | Status::Idle));
     let live = sched.goroutines() as usize;
     report.expect(
         counted == live,
         "S2",
-        format_args!("{counted} goroutines are alive, the counters say {live}"),
+        format_args!("{counted} goroutines are alive, the counters have {live}"),
     );
     let out = sched.blocks.outstanding();
     report.expect(
         census.len() == out,
         "GF",
         format_args!(
-            "{} Gs are out of their blocks, the counter says {out}",
+            "{} Gs are out of their blocks, the counter has {out}",
             census.len()
         ),
     );
     let stats = sched.arena.stats();
     let (mut cached, mut credits) = (0, 0);
     for p in sched.procs() {
-        // SAFETY: PL, the world is stopped and no other reference to it is alive.
+        // SAFETY: PL, only the P's holder may use its caches. All Ps of a stopped world belong to
+        // its leader, which is the caller. The caller has no other reference to them.
         let local = unsafe { p.local() };
         cached += local.stacks.len();
         credits += local.credits.get();

@@ -1,35 +1,39 @@
-//! The first half of a dump: who there is, and the addresses on every stack, copied into pages made for it.
+//! Copies the goroutines of a runtime, with the addresses on every stack, into pages made for it:
+//! the first half of a dump.
 //!
-//! Nothing here allocates from malloc or runs user code, so it works while the world is stopped and in a fatal error. A
-//! goroutine that is off its stack unwinds itself when asked (`context::Probe`). Who may be asked:
+//! It is apart from the second half because nothing here allocates from malloc or runs user code.
+//! So it works while the world is stopped and in a fatal error. A goroutine that is off its stack
+//! unwinds itself when asked (`switch::Probe`). These can be asked:
 //!
 //! ```text
-//!  Waiting, Leaked      always: the Scan bit keeps everybody from resuming it (G6)
-//!  Runnable, started    only while the world is stopped: else an M may be about to run it, or be preparing its first frame
-//!  preempted            only then, too: its thread, which waits with it, unwinds itself (`sched::trace`)
+//!  Waiting, Leaked      always: the Scan bit keeps every M from resuming it (G6)
+//!  Runnable, started    only while the world is stopped: otherwise an M may be about to run it,
+//!                       or be preparing its first frame
+//!  preempted            only while the world is stopped: its thread, which waits with it, unwinds
+//!                       itself (`monitor/self_unwind.rs`)
 //!  the caller itself    has unwound itself beforehand
-//!  anybody else         not at all
+//!  any other            never
 //! ```
 
 use std::fmt;
 use std::panic::Location;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::debug::goroutine_state::{What, waiting_thread};
+use crate::debug::goroutine_state::{GoroutineState, waiting_thread};
 use crate::debug::wait_target;
-use crate::debug::wait_target::Target;
+use crate::debug::wait_target::WaitTarget;
 use crate::sched::Sched;
 use crate::sched::handle::Inner;
-use crate::sched::model::g::WaitReason;
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::ptr::Gp;
 use crate::sched::model::self_unwind;
 use crate::sched::model::switch::{FRAMES_MAX, Probe};
+use crate::sched::model::wait_reason::WaitClass;
 use crate::sys::PageVec;
 
-/// Frames that a stack is expected to have, for buffers made beforehand.
+/// Frames that a stack is expected to have, for the size of the buffers.
 const FRAMES_TYPICAL: usize = 24;
-/// Goroutines that may be started between the estimate and the stop.
+/// Goroutines that may be started between the estimate and the moment in which the world stops.
 const SLACK: usize = 1024;
 
 /// A part of one of the snapshot's arrays.
@@ -45,20 +49,20 @@ impl Span {
     }
 }
 
-/// What could be had of a goroutine's stack.
+/// What the dump has of a goroutine's stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum View {
-    /// The addresses are there.
+    /// All addresses.
     Whole,
-    /// It has more frames than are kept.
+    /// The innermost addresses: it has more frames than are kept.
     Cut,
-    /// It has not run yet and has no stack.
+    /// Nothing: it has not run yet and has no stack.
     NotStarted,
-    /// It is running, in a call, or could not be held.
+    /// Nothing: it is running, in a call, or could not be held.
     Elsewhere,
-    /// Too little of its stack is left to unwind in.
+    /// Nothing: too little of its stack is left to unwind in.
     NoRoom,
-    /// Enough others were shown.
+    /// Nothing: the stacks of enough other goroutines were taken.
     Left,
 }
 
@@ -67,7 +71,7 @@ pub(super) enum View {
 pub(super) struct Record {
     pub(super) id: u64,
     pub(super) parent: u64,
-    pub(super) what: What,
+    pub(super) state: GoroutineState,
     pub(super) waited_ms: u32,
     pub(super) site: Option<&'static Location<'static>>,
     pub(super) is_locked: bool,
@@ -75,7 +79,8 @@ pub(super) struct Record {
     pub(super) is_on_another_stack: bool,
     pub(super) is_caller: bool,
     pub(super) view: View,
-    /// Where its `Inner` lies, and what it waits on: how a join finds out for whom it waits.
+    /// The addresses of its `Inner` and of the argument of its wait. A join finds by these which
+    /// goroutine it waits for.
     pub(super) inner: usize,
     wait_arg: usize,
     /// What it waits on.
@@ -85,24 +90,25 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// The address of the `Inner` of the goroutine that this one waits for in a join: what it waits on is the slot in that
-    /// goroutine's packet, right behind the `Inner`.
+    /// The address of the `Inner` of the goroutine that this one joins. The argument of a join's
+    /// wait is the slot in the packet of that goroutine, right behind the `Inner`.
     pub(super) fn join_target(&self) -> Option<usize> {
-        let wait = self.what.wait().filter(|_| self.wait_arg != 0)?;
-        (wait.reason == WaitReason::Join).then(|| self.wait_arg.wrapping_sub(size_of::<Inner>()))
+        let wait = self.state.wait().filter(|_| self.wait_arg != 0)?;
+        (wait.reason.class() == WaitClass::End)
+            .then(|| self.wait_arg.wrapping_sub(size_of::<Inner>()))
     }
 }
 
-/// All of it.
+/// The goroutines of a runtime, as they were at one moment.
 pub(super) struct Snapshot {
     gs: PageVec<Gp>,
     records: PageVec<Record>,
     pcs: PageVec<usize>,
     names: PageVec<u8>,
-    targets: PageVec<Target>,
+    targets: PageVec<WaitTarget>,
     /// The number of the runtime.
     pub(super) runtime: u32,
-    /// How many stacks may still be taken.
+    /// How many more stacks may be taken.
     stacks_left: usize,
     /// Goroutines that are not in `records`: beyond the limit, or without memory for them.
     pub(super) elided: usize,
@@ -122,8 +128,8 @@ impl Snapshot {
         }
     }
 
-    /// Makes the buffers about large enough, so that the world does not wait for pages. A refusal is no error: what is
-    /// missing is asked for again when it is needed.
+    /// Makes the buffers about large enough, so that the stopped world does not wait for pages. A
+    /// failure is no error: the buffers grow when they must.
     pub(super) fn reserve(&mut self, goroutines: usize) {
         let n = goroutines + SLACK;
         let _ = self.gs.reserve(n);
@@ -131,7 +137,8 @@ impl Snapshot {
         let _ = self.pcs.reserve(n * FRAMES_TYPICAL);
     }
 
-    /// Takes the goroutines of `sched`, by id, at most `limit`. `caller` is the goroutine that asks and its own stack.
+    /// Takes at most `limit` goroutines of `sched`, in the order of their ids. `caller` is the
+    /// calling goroutine with its own stack.
     pub(super) fn collect(
         &mut self,
         sched: &Sched,
@@ -146,7 +153,7 @@ impl Snapshot {
         for at in 0..self.gs.len() {
             let g = self.gs.as_slice()[at];
             let own = caller.filter(|(caller, _)| *caller == g);
-            // The caller is shown whatever the limit.
+            // The caller is always shown, whatever the limit.
             if self.records.len() >= limit && own.is_none() {
                 self.elided += 1;
                 continue;
@@ -156,7 +163,8 @@ impl Snapshot {
         }
     }
 
-    /// Takes the goroutines that the leak check has marked, with the stacks of so many. The world is stopped.
+    /// Takes the goroutines that the leak check has marked, with at most `stacks_max` stacks. The
+    /// world is stopped.
     pub(super) fn collect_leaked(&mut self, sched: &Sched, stacks_max: usize) {
         self.list(sched, |status| status == Status::Leaked);
         self.stacks_left = stacks_max;
@@ -167,7 +175,7 @@ impl Snapshot {
         }
     }
 
-    /// Lists the goroutines in these states, by id.
+    /// Lists the goroutines in the wanted states, in the order of their ids.
     fn list(&mut self, sched: &Sched, wanted: impl Fn(Status) -> bool) {
         self.runtime = sched.id;
         let (gs, elided) = (&mut self.gs, &mut self.elided);
@@ -195,13 +203,13 @@ impl Snapshot {
         let status = held.unwrap_or_else(|| g.status.get());
         let is_ended = matches!(status, Status::Dead | Status::Idle);
         let what = match own {
-            _ if !is_stopped => What::plain(g, status),
-            Some(_) => What::Is(Status::Running), // with or without a P
-            None => What::in_stopped_world(sched, g, status),
+            _ if !is_stopped => GoroutineState::plain(g, status),
+            Some(_) => GoroutineState::Is(Status::Running), // with or without a P
+            None => GoroutineState::in_stopped_world(sched, g, status),
         };
         let mut record = Record::of(g, what, sched.coarse_ms());
         if own.is_some() || held.is_some() || is_stopped {
-            // It cannot end meanwhile, so its `Inner` stays.
+            // The goroutine cannot end meanwhile, so its `Inner` stays.
             record.name = g
                 .name()
                 .and_then(|name| append(&mut self.names, name.as_bytes()));
@@ -210,9 +218,10 @@ impl Snapshot {
         if matches!(held, Some(Status::Waiting | Status::Leaked)) {
             record.wait_arg = g.wait_arg.get() as usize;
             let start = self.targets.len();
-            // SAFETY: G6, the Scan bit is ours.
+            // SAFETY: G6, `hold` has set the Scan bit over Waiting or Leaked, so the goroutine
+            // stays asleep.
             let cases = unsafe { wait_target::collect(g, &mut self.targets) };
-            record.what = record.what.with_cases(cases);
+            record.state = record.state.with_cases(cases);
             record.targets = Span {
                 start,
                 len: self.targets.len() - start,
@@ -222,13 +231,14 @@ impl Snapshot {
         record.view = match own {
             Some(stack) => self.add_pcs(&mut record, g, stack),
             None if g.started.load(Relaxed) == 0 => View::NotStarted,
-            None if what == What::Preempted => self.ask_thread(&mut record, g),
+            None if what == GoroutineState::Preempted => self.ask_thread(&mut record, g),
             None if held.is_none() => View::Elsewhere,
             None if self.stacks_left == 0 => View::Left,
             None => {
                 self.stacks_left -= 1;
-                // SAFETY: G6, the Scan bit is ours over a state in which the goroutine is off its stack and has been on it
-                // (`hold`), so it waits in `suspend` for a command.
+                // SAFETY: G6, `hold` has set the Scan bit over a state in which the goroutine is
+                // off its stack, and the goroutine has run before. So it waits in `suspend` for a
+                // command, and no M resumes it.
                 unsafe { probe.collect(g) };
                 self.add_pcs(&mut record, g, probe)
             }
@@ -241,7 +251,7 @@ impl Snapshot {
         }
     }
 
-    /// The stack of a goroutine on whose thread somebody waits. The world is stopped.
+    /// Adds the stack of a goroutine that waits on its thread. The world is stopped.
     fn ask_thread(&mut self, record: &mut Record, g: Gp) -> View {
         let mut view = View::Elsewhere;
         if let Some(m) = waiting_thread(g) {
@@ -277,7 +287,7 @@ impl Snapshot {
     }
 
     /// What it waits on.
-    pub(super) fn targets(&self, record: &Record) -> &[Target] {
+    pub(super) fn targets(&self, record: &Record) -> &[WaitTarget] {
         record.targets.of(&self.targets)
     }
 
@@ -286,11 +296,11 @@ impl Snapshot {
         std::str::from_utf8(bytes).ok()
     }
 
-    /// The first line of its entry, without the colon.
-    pub(super) fn head(&self, record: &Record) -> Head<'_> {
-        Head {
+    /// The first line of the goroutine's entry, without the colon.
+    pub(super) fn heading(&self, record: &Record) -> Heading<'_> {
+        Heading {
             id: record.id,
-            what: record.what,
+            state: record.state,
             minutes: u64::from(record.waited_ms) / 60_000,
             is_locked: record.is_locked,
             is_on_another_stack: record.is_on_another_stack,
@@ -299,14 +309,15 @@ impl Snapshot {
     }
 }
 
-/// Keeps a goroutine off its stack for a moment, if it is; returns the state it is held in.
+/// Holds a goroutine that is off its stack there, by the Scan bit. Returns the state it is held in,
+/// or None.
 fn hold(g: Gp, is_stopped: bool) -> Option<Status> {
     for status in [Status::Waiting, Status::Leaked] {
         if g.status.begin_scan(status) {
             return Some(status);
         }
     }
-    // One that waits on its thread, or is about to, has not left its stack.
+    // A goroutine with an M waits on its thread, or is about to: it has not left its stack.
     let may_be_runnable = is_stopped && g.has_started() && g.boundm().is_none();
     (may_be_runnable && g.status.begin_scan(Status::Runnable)).then_some(Status::Runnable)
 }
@@ -325,12 +336,12 @@ fn append<T: Copy>(all: &mut PageVec<T>, items: &[T]) -> Option<Span> {
 }
 
 impl Record {
-    fn of(g: Gp, what: What, now_ms: u32) -> Record {
-        let is_waiting = what.wait().is_some();
+    fn of(g: Gp, state: GoroutineState, now_ms: u32) -> Record {
+        let is_waiting = state.wait().is_some();
         Record {
             id: g.id(),
             parent: g.parent.load(Relaxed),
-            what,
+            state,
             waited_ms: if is_waiting {
                 elapsed_ms(g.wait_since.load(Relaxed), now_ms)
             } else {
@@ -350,7 +361,8 @@ impl Record {
     }
 }
 
-/// How long ago `since` was on the coarse clock, which wraps after 49 days and may step back a little when two threads set it.
+/// The time since `since` on the coarse clock. That clock wraps after 49 days and may step back a
+/// little when two threads set it.
 fn elapsed_ms(since: u32, now: u32) -> u32 {
     const STEP_BACK_MS: u32 = 60_000;
     let elapsed = now.wrapping_sub(since);
@@ -362,18 +374,18 @@ fn elapsed_ms(since: u32, now: u32) -> u32 {
 }
 
 /// `goroutine 18 [park, 5 minutes, locked to thread] {name: worker}`
-pub(super) struct Head<'a> {
+pub(super) struct Heading<'a> {
     pub(super) id: u64,
-    pub(super) what: What,
+    pub(super) state: GoroutineState,
     pub(super) minutes: u64,
     pub(super) is_locked: bool,
     pub(super) is_on_another_stack: bool,
     pub(super) name: Option<&'a str>,
 }
 
-impl fmt::Display for Head<'_> {
+impl fmt::Display for Heading<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "goroutine {} [{}", self.id, self.what)?;
+        write!(f, "goroutine {} [{}", self.id, self.state)?;
         if self.minutes > 0 {
             write!(f, ", {} minutes", self.minutes)?;
         }
@@ -394,13 +406,14 @@ impl fmt::Display for Head<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::debug::goroutine_state::Wait;
+    use crate::debug::goroutine_state::WaitState;
+    use crate::sched::model::wait_reason::WaitReason;
 
     #[test]
     fn heads_read_as_in_go() {
-        let head = |minutes, is_locked, name| Head {
+        let head = |minutes, is_locked, name| Heading {
             id: 18,
-            what: What::Waits(Wait {
+            state: GoroutineState::Waits(WaitState {
                 reason: WaitReason::Park,
                 cases: 0,
                 is_leaked: false,

@@ -1,7 +1,11 @@
-//! Every goroutine of a runtime, readable.
+//! A dump: every goroutine of a runtime, readable.
 //!
-//! Three steps: buffers are made and the caller's own stack is unwound; the world stops and `collect` copies what there is;
-//! the world goes on and symbols are looked up in the caller's own context, where allocating is allowed (D9).
+//! It is taken in three steps, because nothing may be allocated while the world is stopped (D9):
+//!
+//! 1. Buffers are made, and the caller unwinds its own stack.
+//! 2. The world stops, and `collect` copies the goroutines.
+//! 3. The world runs again, and symbols are looked up in the caller's context, where allocating is
+//!    allowed.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,21 +15,22 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Acquire;
 use std::time::Duration;
 
-use super::collect::{Head, Record, Snapshot, View};
-pub(crate) use super::fatal::print_fatal;
+use super::collect::{Heading, Record, Snapshot, View};
 use super::symbols::{Frame, Symbols, with_room};
-use crate::debug::goroutine_state::{Wait, What};
-use crate::debug::wait_target::Target;
+use crate::debug::goroutine_state::{GoroutineState, WaitState};
+use crate::debug::wait_target::WaitTarget;
 use crate::sched::Sched;
 use crate::sched::model::current::current_g;
 use crate::sched::model::switch;
 use crate::sched::model::switch::Probe;
+use crate::sched::model::wait_reason::wait_reason_texts;
 use crate::sched::park::enter;
 use crate::sys;
 
 /// The goroutines of a runtime at one moment: what [`debug::dump`](crate::debug::dump) returns.
 ///
-/// Displays as Go's traces do, one goroutine after the other with a blank line between them, the calling one first.
+/// Displays as Go's traces do: the calling goroutine first, and a blank line between two
+/// goroutines.
 ///
 /// None of its methods blocks.
 ///
@@ -61,7 +66,7 @@ pub struct Dump {
 pub struct Goroutine {
     id: u64,
     name: Option<Box<str>>,
-    what: What,
+    state: GoroutineState,
     wait_reason: Option<Cow<'static, str>>,
     blocked_in: Option<Box<str>>,
     waited: Duration,
@@ -71,7 +76,7 @@ pub struct Goroutine {
     is_locked: bool,
     is_on_another_stack: bool,
     waits_for: Option<u64>,
-    targets: Box<[Target]>,
+    targets: Box<[WaitTarget]>,
     runtime: u32,
     view: View,
     frames: Arc<[Frame]>,
@@ -88,7 +93,7 @@ impl Dump {
 }
 
 impl Goroutine {
-    /// Its id; the first goroutine of a runtime has 1.
+    /// The goroutine's id; the first goroutine of a runtime has 1.
     ///
     /// See the example of [`Goroutine`].
     #[must_use]
@@ -96,7 +101,7 @@ impl Goroutine {
         self.id
     }
 
-    /// The name it was given.
+    /// The goroutine's name, if it was given one.
     ///
     /// See the example of [`Goroutine`].
     #[must_use]
@@ -104,18 +109,24 @@ impl Goroutine {
         self.name.as_deref()
     }
 
-    /// `"running"` (preempted ones and those that run without a processor after a call included), `"runnable"`, `"waiting"`,
-    /// `"syscall"` (in a call of [`blocking`](crate::blocking), or found blocked), `"leaked"` (waiting, and nobody can wake it: the
-    /// last [`leaks`](crate::debug::leaks) found that) or another of the scheduler's states.
+    /// The goroutine's state:
+    ///
+    /// - `"running"`, also if it is preempted, or runs without a processor after a call;
+    /// - `"runnable"`;
+    /// - `"waiting"`;
+    /// - `"syscall"`: in a call of [`blocking`](crate::blocking), or found blocked;
+    /// - `"leaked"`: waiting, and the last [`leaks`](crate::debug::leaks) found that nothing can
+    ///   wake it;
+    /// - or another of the scheduler's states.
     ///
     /// See the example of [`Goroutine`].
     #[must_use]
     pub fn state(&self) -> &str {
-        self.what.state()
+        self.state.state()
     }
 
-    /// Whether it was interrupted in the middle of its code and waits on its thread for a processor. While the dump was taken
-    /// that is so of every goroutine that was computing.
+    /// Whether the goroutine was interrupted in the middle of its code and waits on its thread for
+    /// a processor. A dump interrupts every goroutine that computes.
     ///
     /// ```
     /// use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -141,12 +152,16 @@ impl Goroutine {
     /// ```
     #[must_use]
     pub fn is_preempted(&self) -> bool {
-        self.what == What::Preempted
+        self.state == GoroutineState::Preempted
     }
 
-    /// Where in the kernel its thread sleeps, if it has lost its processor for that: the name of a system call, such as
-    /// `"futex"`, `"system call 463"` if it is one without a name here, or `"the kernel"` (as in a page fault). None in
-    /// calls of [`blocking`](crate::blocking).
+    /// Where in the kernel the goroutine's thread sleeps, if it has lost its processor for that:
+    ///
+    /// - the name of a system call, such as `"futex"`;
+    /// - `"system call 463"`, if this library has no name for it;
+    /// - `"the kernel"` outside of system calls, as in a page fault.
+    ///
+    /// None in calls of [`blocking`](crate::blocking).
     ///
     /// ```
     /// gosched::run(|| {
@@ -170,7 +185,9 @@ impl Goroutine {
         self.blocked_in.as_deref()
     }
 
-    /// Why it waits, if it does: `"park"`, `"sleep"`, `"chan receive"`, `"select (3 cases)"`, `"sync.Mutex.Lock"`, …
+    /// Why the goroutine waits, if it does: one of these texts. A select has its number of cases
+    /// added, as in `"select (3 cases)"`.
+    #[doc = wait_reason_texts!()]
     ///
     /// ```
     /// gosched::run(|| {
@@ -191,15 +208,16 @@ impl Goroutine {
         self.wait_reason.as_deref()
     }
 
-    /// Whether it waits and nobody can ever wake it, as far as the last [`leaks`](crate::debug::leaks) could tell.
+    /// Whether the goroutine waits and nothing can ever wake it, as the last
+    /// [`leaks`](crate::debug::leaks) found.
     ///
     /// See the example of [`Leaks`](crate::debug::Leaks).
     #[must_use]
     pub fn is_leaked(&self) -> bool {
-        self.what.wait().is_some_and(|wait| wait.is_leaked)
+        self.state.wait().is_some_and(|wait| wait.is_leaked)
     }
 
-    /// For how long it has been waiting, to about 10 ms; zero if it is not.
+    /// How long the goroutine has been waiting, to about 10 ms; zero if it does not wait.
     ///
     /// See the example of [`Goroutine`].
     #[must_use]
@@ -207,7 +225,8 @@ impl Goroutine {
         self.waited
     }
 
-    /// The goroutine that it waits for, where the runtime knows: the one that it joins, or that holds the lock that it wants.
+    /// The goroutine that this one waits for, where the runtime knows: the goroutine that it joins,
+    /// or the holder of the lock.
     ///
     /// ```
     /// gosched::run(|| {
@@ -229,7 +248,7 @@ impl Goroutine {
         self.waits_for
     }
 
-    /// The goroutine that started it; None if a thread outside the runtime did.
+    /// The goroutine that started this one; None if a thread outside the runtime did.
     ///
     /// See the example of [`Goroutine`].
     #[must_use]
@@ -237,7 +256,7 @@ impl Goroutine {
         self.parent
     }
 
-    /// Where it was started.
+    /// Where the goroutine was started.
     ///
     /// See the example of [`Goroutine`].
     #[must_use]
@@ -245,7 +264,8 @@ impl Goroutine {
         self.site
     }
 
-    /// Whether it is wired to its thread; see [`lock_os_thread`](crate::lock_os_thread).
+    /// Whether the goroutine is locked to its thread; see
+    /// [`lock_os_thread`](crate::lock_os_thread).
     ///
     /// See the example of [`Goroutine`].
     #[must_use]
@@ -253,9 +273,9 @@ impl Goroutine {
         self.is_locked
     }
 
-    /// Whether it was not on the stack that the runtime gave it: it had gone to another by itself,
-    /// with `stacker`, `psm` or a coroutine. Its frames on both stacks are shown where the code that
-    /// changed stacks describes itself to unwinders.
+    /// Whether the goroutine had switched to another stack than the runtime's, with `stacker`,
+    /// `psm` or a coroutine. Its frames on both stacks are shown if the code that switched stacks
+    /// describes itself to unwinders.
     ///
     /// ```
     /// gosched::run(|| {
@@ -270,7 +290,8 @@ impl Goroutine {
         self.is_on_another_stack
     }
 
-    /// Its stack, innermost first, without the runtime's own frames; empty if it has not run yet or is in a system call.
+    /// The goroutine's stack, innermost first, without the runtime's own frames. Empty if it has
+    /// not run yet or is in a system call.
     ///
     /// See the example of [`Goroutine`].
     #[must_use]
@@ -278,16 +299,16 @@ impl Goroutine {
         &self.frames
     }
 
-    /// The readable form of a record of `snapshot`. In user context.
+    /// The readable form of a record of `snapshot`. In user context: allocates.
     pub(super) fn new(snapshot: &Snapshot, record: &Record, symbols: &mut Symbols) -> Goroutine {
         let named = |id: u64| snapshot.records().binary_search_by_key(&id, |r| r.id).ok();
         let parent = named(record.parent).map(|at| &snapshot.records()[at]);
         Goroutine {
             id: record.id,
             name: snapshot.name(record).map(Box::from),
-            what: record.what,
-            wait_reason: record.what.wait().map(Wait::text),
-            blocked_in: record.what.blocked_in().map(|at| at.to_string().into()),
+            state: record.state,
+            wait_reason: record.state.wait().map(WaitState::text),
+            blocked_in: record.state.blocked_in().map(|at| at.to_string().into()),
             waited: Duration::from_millis(record.waited_ms.into()),
             parent: (record.parent != 0).then_some(record.parent),
             parent_name: parent.and_then(|p| snapshot.name(p)).map(Box::from),
@@ -326,11 +347,11 @@ pub(crate) fn dump_of(sched: &Sched) -> Dump {
 fn take(sched: &Sched) -> Snapshot {
     let mut snapshot = Snapshot::new();
     crate::sys::objects::prepare();
-    // Also the unwinder's first use, which may set itself up.
+    // This may be the unwinder's first use, in which it initialises itself.
     let mut stack = Probe::new();
     switch::backtrace_here(&mut stack);
     if sched.dead.load(Acquire) {
-        return snapshot; // its world stops no more
+        return snapshot; // a dropped runtime: its world cannot be stopped
     }
     let rt = enter();
     let outstanding = sched.blocks.outstanding();
@@ -348,7 +369,8 @@ fn take(sched: &Sched) -> Snapshot {
 }
 
 impl Dump {
-    /// The readable form; without `symbolise` (there is neither stack nor thread for it) addresses take the place of frames.
+    /// The readable form. Without `symbolise` the frames are addresses: there is neither stack nor
+    /// thread for a symboliser.
     fn new(snapshot: &Snapshot, symbolise: bool) -> Dump {
         let mut symbols = if symbolise {
             Symbols::default()
@@ -371,7 +393,8 @@ impl Dump {
     }
 }
 
-/// Fills in for whom each join waits, and each wait for a lock. `goroutines` and `records` are in the same order.
+/// Fills in which goroutine each join and each wait for a lock waits for. `goroutines` and
+/// `records` are in the same order.
 pub(super) fn name_awaited(goroutines: &mut [Goroutine], records: &[Record]) {
     let mut by_inner: Vec<_> = records.iter().filter(|r| r.inner != 0).collect();
     by_inner.sort_unstable_by_key(|r| r.inner);
@@ -379,7 +402,7 @@ pub(super) fn name_awaited(goroutines: &mut [Goroutine], records: &[Record]) {
         let found = record
             .join_target()
             .and_then(|target| by_inner.binary_search_by_key(&target, |r| r.inner).ok());
-        let holder = |target: &Target| target.holder_in(goroutine.runtime);
+        let holder = |target: &WaitTarget| target.holder_in(goroutine.runtime);
         goroutine.waits_for = found
             .map(|at| by_inner[at].id)
             .or_else(|| goroutine.targets.iter().find_map(holder));
@@ -388,9 +411,9 @@ pub(super) fn name_awaited(goroutines: &mut [Goroutine], records: &[Record]) {
 
 impl fmt::Display for Goroutine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let head = Head {
+        let head = Heading {
             id: self.id,
-            what: self.what,
+            state: self.state,
             minutes: self.waited.as_secs() / 60,
             is_locked: self.is_locked,
             is_on_another_stack: self.is_on_another_stack,
@@ -400,7 +423,7 @@ impl fmt::Display for Goroutine {
         match self.view {
             View::Whole | View::Cut => {}
             View::NotStarted => writeln!(f, "(not started)")?,
-            View::Elsewhere if self.what.is_in_call() => {
+            View::Elsewhere if self.state.is_in_call() => {
                 writeln!(f, "\t(in a system call; stack unavailable)")?;
             }
             View::Elsewhere => {

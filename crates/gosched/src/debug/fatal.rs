@@ -1,9 +1,14 @@
-//! The goroutines in a fatal error: best effort, with nothing to rely on.
+//! Prints the goroutines in a fatal error, as far as possible.
 //!
-//! Other threads go on, locks may be held, malloc may be broken. So first a compact account that needs neither malloc nor a
-//! stopped world: one line per goroutine with the addresses on its stack, good enough for `addr2line`. Then the readable
-//! form, on a thread of its own: the one that failed may have little stack left. Two watchdogs cut short a report that hangs:
-//! an alarm signal, which needs no thread, and sysmon, in case the program blocks that signal everywhere.
+//! Nothing can be relied on: other threads run, locks may be held, malloc may be broken. So the
+//! report has two parts:
+//!
+//! 1. A compact one that needs neither malloc nor a stopped world: one line per goroutine with the
+//!    addresses on its stack, good enough for `addr2line`.
+//! 2. The readable form, on a thread of its own: the thread that failed may have little stack left.
+//!
+//! Two watchdogs end a report that hangs: an alarm signal, which needs no thread, and sysmon, in
+//! case the program blocks that signal everywhere.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -20,17 +25,18 @@ use crate::sched::model::switch;
 use crate::sched::model::switch::Probe;
 use crate::sys;
 
-/// Goroutines and addresses of the compact account.
+/// The most goroutines, and addresses of each, in the compact part.
 const LINES_MAX: usize = 100;
 const ADDRESSES_MAX: usize = 16;
-/// Goroutines of the readable one.
+/// The most goroutines in the readable part.
 const GOROUTINES_MAX: usize = 1000;
-/// Runtimes that are shown.
+/// The most runtimes that are shown.
 const RUNTIMES_MAX: usize = 8;
 /// How long the report may take.
 const PATIENCE_S: usize = 5;
 
-/// Prints every goroutine of the process that can be had. Once, by the thread that reports a fatal error.
+/// Prints every goroutine of the process that it can get at. Called once, by the thread that
+/// reports a fatal error.
 pub(crate) fn print_fatal() {
     set_alarm();
     let m = current_m();
@@ -50,12 +56,13 @@ pub(crate) fn print_fatal() {
     }
 }
 
-/// Has the kernel end the process if the report hangs. The program's own use of the signal is over.
+/// Has the kernel end the process if the report hangs. Replaces the program's own handler of the
+/// signal.
 fn set_alarm() {
-    // SAFETY: D9, the handler makes bare system calls only.
+    // SAFETY: D9, the handler is async-signal-safe: it makes bare system calls only.
     let installed = unsafe { sys::sigaction_install(libc::SIGALRM, on_alarm, libc::SA_ONSTACK) };
     if installed.is_ok() {
-        // SAFETY: no memory is involved.
+        // SAFETY: alarm(2) takes a number and touches no memory.
         unsafe { sys::syscall1(libc::SYS_alarm, PATIENCE_S) };
     }
 }
@@ -72,8 +79,8 @@ fn watch(sched: &Sched) {
     sched.sysmon.wake();
 }
 
-/// Whether the error is the scheduler's own, so that its stack is worth showing: it was at work, on g0. The M that finds a
-/// deadlock was idle.
+/// Whether the scheduler itself failed, so that its stack is worth showing: this M has a P and is
+/// on g0. The report of a deadlock has no such stack: sysmon reports it.
 fn is_scheduling(m: Mp) -> bool {
     m.curg().is_none() && m.p.load(Relaxed).is_some()
 }
@@ -98,7 +105,7 @@ fn collect(
 }
 
 fn print_addresses(runtime_stack: Option<&Probe>, snapshots: &[Snapshot]) {
-    // On the stack of whatever has failed.
+    // This is the stack of the thread that failed, so the buffer is small.
     let mut out = Out::<1024>::new();
     out.put(format_args!("\n"));
     if let Some(stack) = runtime_stack {
@@ -109,7 +116,7 @@ fn print_addresses(runtime_stack: Option<&Probe>, snapshots: &[Snapshot]) {
     for snapshot in snapshots {
         let shown = &snapshot.records()[..snapshot.records().len().min(left)];
         for record in shown {
-            out.put(format_args!("{}", snapshot.head(record)));
+            out.put(format_args!("{}", snapshot.heading(record)));
             match record.view {
                 View::NotStarted => out.put(format_args!(" (not started)\n")),
                 View::Elsewhere => out.put(format_args!(" (stack unavailable)\n")),
@@ -134,7 +141,7 @@ fn put_addresses(out: &mut Out<1024>, pcs: &[usize]) {
     out.put(format_args!("\n"));
 }
 
-/// Allocates; the watchdog is on.
+/// Prints the readable part. It allocates; the watchdogs are set.
 fn print_readable(runtime_stack: Option<&Probe>, snapshots: &[Snapshot], ids: &[u32]) {
     let mut symbols = Symbols::default();
     let mut out = <Out>::new();
@@ -151,7 +158,7 @@ fn print_readable(runtime_stack: Option<&Probe>, snapshots: &[Snapshot], ids: &[
         let readable = |record: &Record| {
             let goroutine = Goroutine::new(snapshot, record, &mut symbols);
             if record.is_caller {
-                // The runtime's own frames say what went wrong.
+                // The runtime's own frames show what went wrong.
                 goroutine.with_frames(symbols.whole_stack(snapshot.pcs(record)))
             } else {
                 goroutine

@@ -1,71 +1,76 @@
 //! What a goroutine is doing, in the words of a dump.
 //!
+//! A dump shows more than the scheduler's states:
+//!
 //! ```text
-//!  shown                         the scheduler's state              who knows
-//!  running, runnable, …          that one                           its status
-//!  park, select (2 cases), …     Waiting                            its wait reason; its waiter knows how many cases
-//!  park (leaked), …              Leaked                             the same; the last leak check has marked it
-//!  running, preempted            Runnable, on its own thread (D7)   the M that waits with it
-//!  syscall                       Syscall, in a marked call (SY)     the M's claim word
-//!  blocked in futex              Syscall, its P was taken (D8)      the kernel, asked about the thread
-//!  running, without a processor  the same, back from the call       the same
+//!  shown                         the scheduler's state             where it comes from
+//!  running, runnable, …          the one shown                     its status
+//!  park, select (2 cases), …     Waiting                           its wait reason; the number
+//!                                                                  of cases is in its waiter
+//!  park (leaked), …              Leaked, by the last leak check    as for Waiting
+//!  running, preempted            Runnable, on its own thread (D7)  the M that waits with it
+//!  syscall                       Syscall, in a marked call (SY)    the M's claim word
+//!  blocked in futex              Syscall, its P was taken (D8)     the kernel's thread state
+//!  running, without a processor  Syscall, its P was taken, and it  the kernel's thread state
+//!                                has returned from the call
 //! ```
 //!
-//! Only the first three can be told while the world runs: the others need locks, or would be wrong before they are shown.
+//! Only the first three are shown while the world runs. The others need locks, or would have
+//! changed before they are shown.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::sched::Sched;
-use crate::sched::model::g::WaitReason;
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::ptr::{Gp, Mp};
+use crate::sched::model::wait_reason::{WaitClass, WaitReason};
 use crate::sys;
 use crate::sys::Doing;
 
-/// See above.
+/// What a goroutine is doing; the module has the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum What {
+pub(super) enum GoroutineState {
     Is(Status),
-    Waits(Wait),
+    Waits(WaitState),
     Preempted,
-    /// The number of the system call; -1: in the kernel outside of one, as in a page fault.
+    /// With the number of the system call; -1 in the kernel outside of a call, as in a page fault.
     Blocked(i64),
     Stray,
 }
 
-/// How it waits.
+/// How a goroutine waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Wait {
+pub(super) struct WaitState {
     pub(super) reason: WaitReason,
-    /// Of a select; 0: not known.
+    /// The number of cases of a select; 0: not known.
     pub(super) cases: u32,
-    /// The last leak check found that nobody can wake it.
+    /// The last leak check found that nothing can wake it.
     pub(super) is_leaked: bool,
 }
 
-impl Wait {
-    /// As in `chan receive`, `select (3 cases)`.
+impl WaitState {
+    /// As in `chan receive`, `select (3 cases)`, without the mark of a leak.
     pub(super) fn text(self) -> Cow<'static, str> {
-        let unmarked = Wait {
+        let unmarked = WaitState {
             is_leaked: false,
             ..self
         };
-        match self.reason {
-            WaitReason::Select => unmarked.to_string().into(),
-            reason => reason.name().into(),
+        match self.reason.class() {
+            WaitClass::Select => unmarked.to_string().into(),
+            _ => self.reason.name().into(),
         }
     }
 }
 
-impl fmt::Display for Wait {
-    /// Allocates nothing: fatal errors are told with it.
+impl fmt::Display for WaitState {
+    /// Allocates nothing: the report of a fatal error uses it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.reason.name())?;
-        match (self.reason, self.cases) {
-            (WaitReason::Select, 1) => f.write_str(" (1 case)")?,
-            (WaitReason::Select, 2..) => write!(f, " ({} cases)", self.cases)?,
+        match (self.reason.class(), self.cases) {
+            (WaitClass::Select, 1) => f.write_str(" (1 case)")?,
+            (WaitClass::Select, 2..) => write!(f, " ({} cases)", self.cases)?,
             _ => {}
         }
         match self.is_leaked {
@@ -75,98 +80,102 @@ impl fmt::Display for Wait {
     }
 }
 
-impl What {
-    /// By the goroutine's own words, `status` among them.
-    pub(super) fn plain(g: Gp, status: Status) -> What {
+impl GoroutineState {
+    /// As far as the goroutine's own fields show it. `status` is its status.
+    pub(super) fn plain(g: Gp, status: Status) -> GoroutineState {
         match status {
-            Status::Waiting | Status::Leaked => What::Waits(Wait {
+            Status::Waiting | Status::Leaked => GoroutineState::Waits(WaitState {
                 reason: g.wait_reason(),
                 cases: 0,
                 is_leaked: status == Status::Leaked,
             }),
-            status => What::Is(status),
+            status => GoroutineState::Is(status),
         }
     }
 
-    /// The same with the number of a select's cases.
-    pub(super) fn with_cases(self, cases: u32) -> What {
+    /// The same state with the number of a select's cases.
+    pub(super) fn with_cases(self, cases: u32) -> GoroutineState {
         match self {
-            What::Waits(wait) => What::Waits(Wait { cases, ..wait }),
+            GoroutineState::Waits(wait) => GoroutineState::Waits(WaitState { cases, ..wait }),
             what => what,
         }
     }
 
-    /// How it waits, if it does.
-    pub(super) fn wait(self) -> Option<Wait> {
+    /// How the goroutine waits, if it does.
+    pub(super) fn wait(self) -> Option<WaitState> {
         match self {
-            What::Waits(wait) => Some(wait),
+            GoroutineState::Waits(wait) => Some(wait),
             _ => None,
         }
     }
 
-    /// By everybody's, while the world is stopped.
-    pub(super) fn in_stopped_world(sched: &Sched, g: Gp, status: Status) -> What {
+    /// As the goroutine, its M and the kernel show it. The world is stopped.
+    pub(super) fn in_stopped_world(sched: &Sched, g: Gp, status: Status) -> GoroutineState {
         match (status, g.m.load(Relaxed)) {
-            (Status::Runnable, _) if waiting_thread(g).is_some() => What::Preempted,
+            (Status::Runnable, _) if waiting_thread(g).is_some() => GoroutineState::Preempted,
             (Status::Syscall, Some(m)) if m.claim.is_taken() => {
                 match sched.doing(&mut sched.claims.lock(), m) {
-                    Doing::Blocked(call) => What::Blocked(call),
-                    Doing::Running => What::Stray,
-                    Doing::Unknown => What::Is(status),
+                    Doing::Blocked(call) => GoroutineState::Blocked(call),
+                    Doing::Running => GoroutineState::Stray,
+                    Doing::Unknown => GoroutineState::Is(status),
                 }
             }
-            _ => What::plain(g, status),
+            _ => GoroutineState::plain(g, status),
         }
     }
 
-    /// The one word for it.
+    /// The word for the state that [`Goroutine::state`](super::Goroutine::state) returns.
     pub(super) fn state(self) -> &'static str {
         match self {
-            What::Is(status) => status.name(),
-            What::Waits(wait) if wait.is_leaked => Status::Leaked.name(),
-            What::Waits(_) => Status::Waiting.name(),
-            What::Preempted | What::Stray => Status::Running.name(),
-            What::Blocked(_) => Status::Syscall.name(),
+            GoroutineState::Is(status) => status.name(),
+            GoroutineState::Waits(wait) if wait.is_leaked => Status::Leaked.name(),
+            GoroutineState::Waits(_) => Status::Waiting.name(),
+            GoroutineState::Preempted | GoroutineState::Stray => Status::Running.name(),
+            GoroutineState::Blocked(_) => Status::Syscall.name(),
         }
     }
 
-    /// Where in the kernel its thread sleeps.
-    pub(super) fn blocked_in(self) -> Option<Place> {
+    /// Where in the kernel the goroutine's thread sleeps.
+    pub(super) fn blocked_in(self) -> Option<KernelPlace> {
         match self {
-            What::Blocked(call) => Some(Place(call)),
+            GoroutineState::Blocked(call) => Some(KernelPlace(call)),
             _ => None,
         }
     }
 
-    /// Whether its thread is in the kernel for it, or may be.
+    /// Whether the goroutine's thread is in the kernel, or may be.
     pub(super) fn is_in_call(self) -> bool {
-        matches!(self, What::Blocked(_) | What::Is(Status::Syscall))
+        matches!(
+            self,
+            GoroutineState::Blocked(_) | GoroutineState::Is(Status::Syscall)
+        )
     }
 }
 
-/// The M on whose thread the goroutine waits for a P, if it does. Its M's word, not its own: a goroutine that leaves a thread
-/// without a P is Runnable a moment before it has no M.
+/// The M on whose thread the goroutine waits for a P, if it does. The field of the M decides, not
+/// that of the goroutine: a goroutine that leaves a thread without a P is Runnable a moment before
+/// its own field is cleared.
 pub(super) fn waiting_thread(g: Gp) -> Option<Mp> {
     let m = g.m.load(Relaxed)?;
     (m.bound.load(Relaxed) == Some(g)).then_some(m)
 }
 
-impl fmt::Display for What {
+impl fmt::Display for GoroutineState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            What::Is(status) => f.write_str(status.name()),
-            What::Waits(wait) => write!(f, "{wait}"),
-            What::Preempted => f.write_str("running, preempted"),
-            What::Blocked(call) => write!(f, "blocked in {}", Place(*call)),
-            What::Stray => f.write_str("running, without a processor"),
+            GoroutineState::Is(status) => f.write_str(status.name()),
+            GoroutineState::Waits(wait) => write!(f, "{wait}"),
+            GoroutineState::Preempted => f.write_str("running, preempted"),
+            GoroutineState::Blocked(call) => write!(f, "blocked in {}", KernelPlace(*call)),
+            GoroutineState::Stray => f.write_str("running, without a processor"),
         }
     }
 }
 
 /// A system call, by its number.
-pub(super) struct Place(i64);
+pub(super) struct KernelPlace(i64);
 
-impl fmt::Display for Place {
+impl fmt::Display for KernelPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match sys::syscall_name(self.0) {
             Some(name) => f.write_str(name),
@@ -182,20 +191,20 @@ mod tests {
 
     #[test]
     fn each_has_its_words() {
-        let words = |what: What| (what.to_string(), what.state());
+        let words = |what: GoroutineState| (what.to_string(), what.state());
         let expected = |text: &str, state| (text.to_owned(), state);
         assert_eq!(
-            words(What::Is(Status::Runnable)),
+            words(GoroutineState::Is(Status::Runnable)),
             expected("runnable", "runnable")
         );
         let waits = |reason, cases, is_leaked| {
-            let wait = Wait {
+            let wait = WaitState {
                 reason,
                 cases,
                 is_leaked,
             };
             assert_eq!(wait.text(), wait.to_string().replace(" (leaked)", ""));
-            words(What::Waits(wait))
+            words(GoroutineState::Waits(wait))
         };
         assert_eq!(
             waits(WaitReason::Sleep, 0, false),
@@ -218,23 +227,23 @@ mod tests {
             expected("select (no cases)", "waiting")
         );
         assert_eq!(
-            words(What::Preempted),
+            words(GoroutineState::Preempted),
             expected("running, preempted", "running")
         );
         assert_eq!(
-            words(What::Stray),
+            words(GoroutineState::Stray),
             expected("running, without a processor", "running")
         );
         assert_eq!(
-            words(What::Blocked(libc::SYS_futex)),
+            words(GoroutineState::Blocked(libc::SYS_futex)),
             expected("blocked in futex", "syscall")
         );
         assert_eq!(
-            words(What::Blocked(9999)),
+            words(GoroutineState::Blocked(9999)),
             expected("blocked in system call 9999", "syscall")
         );
         assert_eq!(
-            words(What::Blocked(-1)),
+            words(GoroutineState::Blocked(-1)),
             expected("blocked in the kernel", "syscall")
         );
     }

@@ -1,25 +1,32 @@
-//! Who can never be woken: the part of the leak check that decides. In a stopped world, in pages of its own (D9).
+//! Decides which goroutines can never be woken: the heart of the leak check.
 //!
-//! Whoever waits without a deadline is a *suspect*. What it would take to wake it is known of some:
+//! It runs in a stopped world, with pages of its own (D9). A goroutine that waits without a
+//! deadline is a *suspect*. For some suspects the runtime knows what can wake them:
 //!
 //! ```text
-//!  waits in                 is woken by                                         so it is stuck
-//!  park                     somebody with a handle to it                        if nobody has one, or only who joins it and is stuck
-//!  join                     the end of a goroutine                              if that one is stuck
-//!  scope                    the end of every goroutine in it                    if one of them is stuck
-//!  a lock                   its holder                                          if that one is stuck, or ended without unlocking
-//!  select (no cases), never nobody                                              always
-//!  select                   a send, a receive or a close of one of its channels if every handle of these is used by selects that are stuck
-//!  anything else            unknown                                             never
+//!  waits in                  is woken by                   is stuck
+//!  park                      a handle to the goroutine     if there is no handle, or only that
+//!                                                          of a joiner that is stuck
+//!  join                      the end of a goroutine        if that goroutine is stuck
+//!  scope                     the end of every goroutine    if one of these is stuck
+//!                            in the scope
+//!  a lock                    the holder of the lock        if the holder is stuck, or has ended
+//!                                                          without unlocking
+//!  select (no cases), never  nothing                       always
+//!  select                    a send, a receive or a close  if every handle of these channels is
+//!                            of one of its channels        used by selects that are stuck
+//!  anything else             unknown                       never
 //! ```
 //!
-//! The verdict is the largest set that agrees with itself: all suspects are stuck at first; whoever can be woken is *cleared*,
-//! and with it those who were stuck because of it. Nothing here can change while it is looked at: what keeps a suspect asleep is
-//! in the hands of others who sleep.
+//! The result is the largest set of suspects that is consistent. At first all suspects are stuck. A
+//! suspect that can be woken is *cleared*, and so is every suspect that was stuck because of it.
+//! Nothing of this changes during the analysis: only other sleeping goroutines could wake a
+//! suspect.
 //!
-//! A channel's handles may be shared by reference, so a handle says only who has it if it lies on the very stack of whoever waits
-//! with it and nobody has borrowed from there: its goroutine has no scope open, and no foreign thread is alive, which might be in
-//! a scope of std's.
+//! Handles of a channel may be shared by reference. So a handle identifies its owner only if it
+//! lives on the waiter's own stack and nothing can have borrowed from that stack. That holds if the
+//! goroutine has no scope open and no foreign thread is alive: such a thread might be in a scope of
+//! std's.
 
 use std::fmt;
 use std::ops::Range;
@@ -30,19 +37,19 @@ use crate::debug::wait_target::waiter_of;
 use crate::sched::Sched;
 use crate::sched::handle::Inner;
 use crate::sched::life::deadlock;
-use crate::sched::model::g::WaitReason;
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::ptr::Gp;
+use crate::sched::model::wait_reason::{WaitClass, WaitReason};
 use crate::sched::park::{WaitArg, WaitOps};
 use crate::sched::wait::WaitSlot;
 use crate::sched::waiting::owner;
 use crate::sched::waitq::On;
 use crate::sys::PageVec;
 
-/// Main goroutines may wait for nothing: that is how programs stay.
+/// The name of main goroutines. They may wait for ever: programs do so to stay alive.
 const MAIN: &str = "main";
 
-/// Why a goroutine can never be woken.
+/// Why a goroutine can never be woken, with the ids of goroutines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Why {
     Parked,
@@ -101,27 +108,27 @@ impl fmt::Display for Why {
 /// What it would take to wake a goroutine.
 #[derive(Clone, Copy)]
 enum Ties {
-    /// It is awake, or may be woken in ways that are not known.
+    /// It is awake, or may be woken in ways that the runtime does not know.
     Free,
-    /// There is no way.
+    /// Nothing wakes it.
     Nothing(Why),
-    /// Somebody with one of so many handles.
+    /// An unpark through one of so many handles.
     Handles(usize),
-    /// Somebody with a handle, and that is the one that joins it: its place in `heads`.
+    /// An unpark through the only handle, which its joiner has: the joiner's index in `live`.
     Joiner(u32),
-    /// The holder of a lock, by its id.
+    /// The holder of a lock, by id.
     Holder(u64),
     /// The end of the goroutine with this `Inner`.
     End(usize),
     /// The ends of all goroutines in the scope with this slot.
     Scope(usize),
-    /// An operation on one of its channels, which are in `ends`.
+    /// An operation on one of its channels. These are in `ends`.
     Channels,
 }
 
 /// A goroutine that is alive.
 #[derive(Clone, Copy)]
-struct Head {
+struct LiveG {
     id: u64,
     g: Gp,
     ties: Ties,
@@ -129,37 +136,39 @@ struct Head {
 
 /// One end of a channel in a select.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct End {
+struct ChannelEnd {
     channel: usize,
-    /// Where the handle lies; 0: where others may use it, too.
+    /// The address of the handle; 0: other goroutines may use it, too.
     handle: usize,
-    /// Who selects, by its place in `heads`.
+    /// The goroutine that selects: its index in `live`.
     of: u32,
     /// How many handles the channel has.
     handles: usize,
 }
 
-/// Everybody, and what they wait for.
+/// All goroutines that are alive, and what they wait for.
 pub(super) struct Survey {
-    /// By id.
-    heads: PageVec<Head>,
-    /// For finding them by what others know of them: the address of the `Inner`, or of the scope's slot, and the place in `heads`.
+    /// In the order of the ids.
+    live: PageVec<LiveG>,
+    /// Indices in `live`, by the address of the goroutine's `Inner` and by the address of its
+    /// scope's slot.
     by_inner: PageVec<(usize, u32)>,
     in_scope: PageVec<(usize, u32)>,
-    ends: PageVec<End>,
-    /// Who is cleared with whom: goroutines by their places in `heads`, then channels.
+    ends: PageVec<ChannelEnd>,
+    /// (cause, effect): when the cause is cleared, one tie of the effect is gone. Goroutines have
+    /// their indices in `live`; the numbers of channels follow.
     edges: PageVec<(u32, u32)>,
-    /// How many causes must be cleared until this one is; 0: it is.
+    /// How many causes must be cleared until this goroutine or channel is; 0: it is cleared.
     left: PageVec<u32>,
     cleared: PageVec<u32>,
-    /// There was not enough memory: nothing is known.
+    /// There was not enough memory, so no goroutine is marked.
     is_incomplete: bool,
 }
 
 impl Survey {
     pub(super) const fn new() -> Survey {
         Survey {
-            heads: PageVec::new(),
+            live: PageVec::new(),
             by_inner: PageVec::new(),
             in_scope: PageVec::new(),
             ends: PageVec::new(),
@@ -170,17 +179,18 @@ impl Survey {
         }
     }
 
-    /// Makes room, so that the world does not wait for pages. A refusal shows when the room is needed.
+    /// Allocates pages beforehand, so that the stopped world does not wait for them. If this fails,
+    /// the arrays grow when they must.
     pub(super) fn reserve(&mut self, n: usize) {
         let n = n + n / 8;
-        let _ = self.heads.reserve(n);
+        let _ = self.live.reserve(n);
         let _ = self.by_inner.reserve(n);
         let _ = self.edges.reserve(n);
         let _ = self.left.reserve(n);
         let _ = self.cleared.reserve(n);
     }
 
-    /// Marks whoever can never be woken, and calls `report` for each.
+    /// Marks the goroutines that can never be woken, and calls `report` for each.
     pub(super) fn judge(&mut self, sched: &Sched, mut report: impl FnMut(u64, Why)) {
         self.take(sched);
         if !self.is_incomplete {
@@ -193,38 +203,39 @@ impl Survey {
         if self.is_incomplete {
             return;
         }
-        for at in 0..self.heads.len() {
-            let head = self.heads.as_slice()[at];
-            // One that was woken all the same is not leaked.
-            if self.is_stuck(at as u32) && head.g.status.mark_leaked() {
-                report(head.id, self.why(at as u32));
+        for at in 0..self.live.len() {
+            let entry = self.live.as_slice()[at];
+            // A goroutine that was woken meanwhile is not leaked.
+            if self.is_stuck(at as u32) && entry.g.status.mark_leaked() {
+                report(entry.id, self.why(at as u32));
             }
         }
     }
 
-    /// Lists everybody who is alive. Those that the last check marked wait as before.
+    /// Lists the goroutines that are alive. Those that the last check has marked are Waiting again.
     fn take(&mut self, sched: &Sched) {
-        let (heads, is_incomplete) = (&mut self.heads, &mut self.is_incomplete);
+        let (live, is_incomplete) = (&mut self.live, &mut self.is_incomplete);
         sched.blocks.for_each(|g| {
             if !matches!(g.status.get(), Status::Dead | Status::Idle) {
-                let head = Head {
+                let entry = LiveG {
                     id: g.id(),
                     g,
                     ties: Ties::Free,
                 };
-                *is_incomplete |= heads.push(head).is_err();
+                *is_incomplete |= live.push(entry).is_err();
             }
         });
-        self.heads
+        self.live
             .as_mut_slice()
-            .sort_unstable_by_key(|head| head.id);
-        for at in 0..self.heads.len() {
-            let g = self.heads.as_slice()[at].g;
+            .sort_unstable_by_key(|entry| entry.id);
+        for at in 0..self.live.len() {
+            let g = self.live.as_slice()[at].g;
             g.status.restore();
             if let Some(inner) = g.inner() {
                 let key = (inner.as_ptr() as usize, at as u32);
                 self.is_incomplete |= self.by_inner.push(key).is_err();
-                // SAFETY: D3, the goroutine cannot end in a stopped world, so it keeps its reference.
+                // SAFETY: D3, a G holds a reference to its `Inner` until it ends, and no goroutine
+                // ends in a stopped world.
                 let scope = unsafe { Inner::scope(inner) } as usize;
                 if scope != 0 {
                     self.is_incomplete |= self.in_scope.push((scope, at as u32)).is_err();
@@ -233,7 +244,7 @@ impl Survey {
             if g.status.begin_scan(Status::Waiting) {
                 let ties = self.ties(sched, g, at as u32);
                 g.status.end_scan(Status::Waiting);
-                self.heads.as_mut_slice()[at].ties = ties;
+                self.live.as_mut_slice()[at].ties = ties;
             }
         }
         self.by_inner.as_mut_slice().sort_unstable();
@@ -241,18 +252,19 @@ impl Survey {
         self.ends.as_mut_slice().sort_unstable();
     }
 
-    /// What it would take to wake `g`, which is held by its Scan bit.
+    /// What would wake `g`, which is held by its Scan bit.
     fn ties(&mut self, sched: &Sched, g: Gp, at: u32) -> Ties {
         let Some(ops) = g.wait_ops().filter(|ops| ops.is_open) else {
             return Ties::Free;
         };
         if g.is_cancelled() {
-            return Ties::Free; // it is about to unwind
+            return Ties::Free; // `g` is about to unwind
         }
         let is_main = g.name() == Some(MAIN);
         match ops.arg {
             WaitArg::Inner if !is_main => g.inner().map_or(Ties::Free, |inner| {
-                // SAFETY: D3, as in `take`.
+                // SAFETY: D3, a G holds a reference to its `Inner` until it ends, and no goroutine
+                // ends in a stopped world.
                 Ties::Handles(unsafe { inner.as_ref() }.refs() - 1)
             }),
             WaitArg::Slot => slot_ties(ops, g),
@@ -264,18 +276,18 @@ impl Survey {
         }
     }
 
-    /// The same for one that waits in queues.
+    /// What would wake `g`, which waits in queues and is held by its Scan bit.
     fn queue_ties(&mut self, sched: &Sched, g: Gp, at: u32) -> Ties {
-        // SAFETY: G6, the Scan bit holds it.
+        // SAFETY: G6, the Scan bit over Waiting keeps `g` asleep until the caller clears it.
         let Some(waiter) = (unsafe { waiter_of(g) }).filter(|waiter| !waiter.is_claimed()) else {
             return Ties::Free;
         };
         let on = waiter.on.get();
-        match g.wait_reason() {
-            WaitReason::SelectNoCases => Ties::Nothing(Why::NoCases),
-            WaitReason::ChanReceive if on.cases == 1 && on.object == 0 => Ties::Nothing(Why::Never),
-            WaitReason::Select => self.add_ends(g, &on, at),
-            // SAFETY: as above, and so what it waits on is there.
+        match g.wait_reason().class() {
+            WaitClass::Never => Ties::Nothing(Why::NoCases),
+            WaitClass::Receive if on.cases == 1 && on.object == 0 => Ties::Nothing(Why::Never),
+            WaitClass::Select => self.add_ends(g, &on, at),
+            // SAFETY: G6, the Scan bit keeps `g` asleep, and a waiter keeps alive what it waits on.
             _ => match unsafe { owner::named_in(on.holder) } {
                 Some((runtime, id)) if runtime == sched.id => Ties::Holder(id),
                 _ => Ties::Free,
@@ -283,10 +295,11 @@ impl Survey {
         }
     }
 
-    /// Notes the channels of a select, which said that it waits on `on`.
+    /// Adds the channels of a select to `ends`. `on` is what its waiter waits on.
     fn add_ends(&mut self, g: Gp, on: &On, at: u32) -> Ties {
         let own = g.stack_lo.get()..g.stack_hi.get();
-        // SAFETY: D3, as in `take`.
+        // SAFETY: D3, a G holds a reference to its `Inner` until it ends, and no goroutine ends in
+        // a stopped world.
         let inner = g.inner().map(|inner| unsafe { inner.as_ref() });
         let is_lent = inner.is_some_and(Inner::is_stack_lent);
         let (ends, is_incomplete) = (&mut self.ends, &mut self.is_incomplete);
@@ -295,7 +308,7 @@ impl Survey {
             if let Some(channel) = operation.channel {
                 ties = Ties::Channels;
                 let is_own = own.contains(&operation.handle) && !is_lent;
-                let end = End {
+                let end = ChannelEnd {
                     channel: channel.address,
                     handle: if is_own { operation.handle } else { 0 },
                     of: at,
@@ -304,23 +317,25 @@ impl Survey {
                 *is_incomplete |= ends.push(end).is_err();
             }
         };
-        // SAFETY: G6, the Scan bit holds it.
+        // SAFETY: G6, the Scan bit over Waiting keeps `g` asleep until the caller clears it, and
+        // `on` is its waiter's.
         unsafe { snapshot::each_operation(WaitReason::Select, on, add) };
         ties
     }
 }
 
-/// What it takes to wake one that waits on a slot.
+/// What would wake `g`, which waits on a slot and is held by its Scan bit.
 fn slot_ties(ops: &WaitOps, g: Gp) -> Ties {
     let slot = g.wait_arg.get().cast::<WaitSlot>();
-    // SAFETY: PK, G6: the argument of such a wait, which the waiter keeps alive.
+    // SAFETY: PK, the argument of a wait with `WaitArg::Slot` is a slot, which the waiter keeps
+    // alive. G6, the Scan bit keeps the waiter asleep.
     if unsafe { &*slot }.is_done() {
-        return Ties::Free; // it is being woken
+        return Ties::Free; // the event has happened, and `g` is being woken
     }
-    match ops.reason {
+    match ops.reason.class() {
         // The slot is in the packet, right behind the `Inner`.
-        WaitReason::Join => Ties::End((slot as usize).wrapping_sub(size_of::<Inner>())),
-        WaitReason::Scope => Ties::Scope(slot as usize),
+        WaitClass::End => Ties::End((slot as usize).wrapping_sub(size_of::<Inner>())),
+        WaitClass::Scope => Ties::Scope(slot as usize),
         _ => Ties::Free,
     }
 }
@@ -335,8 +350,8 @@ impl Survey {
     }
 
     fn with_id(&self, id: u64) -> Option<u32> {
-        let heads = self.heads.as_slice();
-        let found = heads.binary_search_by_key(&id, |head| head.id);
+        let live = self.live.as_slice();
+        let found = live.binary_search_by_key(&id, |entry| entry.id);
         found.ok().map(|at| at as u32)
     }
 
@@ -346,20 +361,20 @@ impl Survey {
         found.ok().map(|at| all[at].1)
     }
 
-    /// Where those are in `in_scope` that are in the scope with this slot.
+    /// The part of `in_scope` with the goroutines of the scope with this slot.
     fn members(&self, slot: usize) -> Range<usize> {
         let all = self.in_scope.as_slice();
         all.partition_point(|entry| entry.0 < slot)..all.partition_point(|entry| entry.0 <= slot)
     }
 
-    /// Says of everybody what clears it, but for what concerns channels.
+    /// Adds the edges and counts of all goroutines, except those of channels.
     fn tie(&mut self) {
-        for at in 0..self.heads.len() {
+        for at in 0..self.live.len() {
             let effect = at as u32;
-            let left = match self.heads.as_slice()[at].ties {
+            let left = match self.live.as_slice()[at].ties {
                 Ties::Free => 0,
                 Ties::Nothing(_) | Ties::Channels | Ties::Joiner(_) => 1,
-                Ties::Handles(handles) => u32::from(handles == 0), // who joins it may change that
+                Ties::Handles(handles) => u32::from(handles == 0), // `tie_joined` may change this
                 Ties::Holder(id) => {
                     if let Some(holder) = self.with_id(id) {
                         self.edge(holder, effect);
@@ -371,7 +386,7 @@ impl Survey {
                         self.edge(target, effect);
                         1
                     }
-                    None => 0, // of another runtime, or it has just ended
+                    None => 0, // a goroutine of another runtime, or one that has just ended
                 },
                 Ties::Scope(slot) => {
                     let members = self.members(slot);
@@ -388,21 +403,22 @@ impl Survey {
         }
     }
 
-    /// The handle of whoever joins is used up: it serves for nothing else until that one goes on.
+    /// A joiner does not use its handle for anything else until it is woken. So a parked goroutine
+    /// whose only handle is its joiner's is cleared with the joiner.
     fn tie_joined(&mut self) {
-        for at in 0..self.heads.len() {
-            if let Ties::End(inner) = self.heads.as_slice()[at].ties
+        for at in 0..self.live.len() {
+            if let Ties::End(inner) = self.live.as_slice()[at].ties
                 && let Some(target) = self.with_inner(inner)
-                && let Ties::Handles(1) = self.heads.as_slice()[target as usize].ties
+                && let Ties::Handles(1) = self.live.as_slice()[target as usize].ties
             {
-                self.heads.as_mut_slice()[target as usize].ties = Ties::Joiner(at as u32);
+                self.live.as_mut_slice()[target as usize].ties = Ties::Joiner(at as u32);
                 self.left.as_mut_slice()[target as usize] = 1;
                 self.edge(at as u32, target);
             }
         }
     }
 
-    /// Says what clears the channels, and whom they clear.
+    /// Adds the edges and counts of the channels.
     fn tie_channels(&mut self) {
         let mut has_foreign = None;
         let mut from = 0;
@@ -427,13 +443,13 @@ impl Survey {
         }
     }
 
-    /// Clears whoever can be woken, and whoever these can wake.
+    /// Clears all goroutines that can be woken, and those that these can wake.
     fn clear_all(&mut self) {
         self.edges.as_mut_slice().sort_unstable();
         self.is_incomplete |= self.cleared.reserve(self.left.len()).is_err();
         for at in 0..self.left.len() as u32 {
             if !self.is_stuck(at) {
-                let _ = self.cleared.push(at); // there is room: everybody is cleared once at most
+                let _ = self.cleared.push(at); // there is room: each is cleared at most once
             }
         }
         while let Some(cause) = self.cleared.pop() {
@@ -452,21 +468,21 @@ impl Survey {
         }
     }
 
-    /// Why one that is stuck is.
+    /// Why a stuck goroutine is stuck.
     fn why(&self, at: u32) -> Why {
-        let heads = self.heads.as_slice();
-        let head = heads[at as usize];
-        let id_of = |at: Option<u32>| at.map_or(0, |at| heads[at as usize].id);
-        match head.ties {
+        let live = self.live.as_slice();
+        let entry = live[at as usize];
+        let id_of = |at: Option<u32>| at.map_or(0, |at| live[at as usize].id);
+        match entry.ties {
             Ties::Free => unreachable!("whoever may be awake is not stuck"),
             Ties::Nothing(why) => why,
             Ties::Handles(_) => Why::Parked,
             Ties::Joiner(by) => Why::ParkedAndJoined {
-                by: heads[by as usize].id,
+                by: live[by as usize].id,
             },
             Ties::Holder(id) if self.with_id(id).is_none() => Why::HolderEnded(id),
             Ties::Holder(holder) => Why::Holds {
-                itself: holder == head.id,
+                itself: holder == entry.id,
                 holder,
             },
             Ties::End(inner) => Why::Joins(id_of(self.with_inner(inner))),

@@ -1,7 +1,9 @@
-//! The leak check: finds the goroutines that nobody can wake any more, marks them and makes a list.
+//! The leak check: finds the goroutines that can never be woken, marks them and lists them.
 //!
-//! The world stops; those that the last check marked are Waiting again; `verdict` decides anew and marks; what there is to say of
-//! each is copied as for a dump; the world goes on and symbols are looked up.
+//! 1. The world stops. The goroutines that the last check has marked are Waiting again.
+//! 2. `leak_analysis` decides anew and marks.
+//! 3. The marked goroutines are copied as for a dump.
+//! 4. The world runs again, and symbols are looked up.
 
 use std::fmt;
 use std::sync::atomic::Ordering::Acquire;
@@ -17,10 +19,11 @@ use crate::sched::park::enter;
 use crate::sys;
 use crate::sys::PageVec;
 
-/// Goroutines whose stacks are taken.
+/// The most goroutines whose stacks are taken.
 const STACKS_MAX: usize = 1000;
 
-/// The goroutines of a runtime that can never be woken: what [`debug::leaks`](crate::debug::leaks) returns.
+/// The goroutines of a runtime that can never be woken: what [`debug::leaks`](crate::debug::leaks)
+/// returns.
 ///
 /// Displays as a [`Dump`](super::Dump) does, with the reason for each.
 ///
@@ -79,7 +82,7 @@ impl Leaks {
         self.leaks.is_empty() && self.elided == 0
     }
 
-    fn new(found: &Found, symbolise: bool) -> Leaks {
+    fn new(found: &LeakFindings, symbolise: bool) -> Leaks {
         let mut symbols = match symbolise {
             true => Symbols::default(),
             false => Symbols::addresses_only(),
@@ -147,10 +150,10 @@ impl fmt::Display for Leaks {
     }
 }
 
-/// What the stopped world had to say.
-struct Found {
+/// What is copied while the world is stopped.
+struct LeakFindings {
     snapshot: Snapshot,
-    /// By id.
+    /// In the order of the ids.
     whys: PageVec<(u64, Why)>,
 }
 
@@ -161,15 +164,15 @@ pub(crate) fn leaks_of(sched: &Sched) -> Leaks {
 }
 
 #[inline(never)]
-fn look(sched: &Sched) -> Found {
-    let mut found = Found {
+fn look(sched: &Sched) -> LeakFindings {
+    let mut found = LeakFindings {
         snapshot: Snapshot::new(),
         whys: PageVec::new(),
     };
     let mut survey = Survey::new();
-    switch::backtrace_here(&mut Probe::new()); // the unwinder's first use, which may set itself up
+    switch::backtrace_here(&mut Probe::new()); // the unwinder's first use may initialise it
     if sched.dead.load(Acquire) {
-        return found; // its world stops no more
+        return found; // a dropped runtime: its world cannot be stopped
     }
     let rt = enter();
     let outstanding = sched.blocks.outstanding();
@@ -181,8 +184,9 @@ fn look(sched: &Sched) -> Found {
     };
     sched.update_clock(sys::monotonic_ns());
     switch::systemstack(|| {
-        let Found { snapshot, whys } = &mut found;
-        // One without memory for its reason is marked all the same, and listed without.
+        let LeakFindings { snapshot, whys } = &mut found;
+        // Without memory for its reason, a goroutine is still marked, and listed without the
+        // reason.
         survey.judge(sched, |id, why| _ = whys.push((id, why)));
         snapshot.collect_leaked(sched, STACKS_MAX);
     });
@@ -210,7 +214,7 @@ mod tests {
         }
     }
 
-    /// Should a verdict ever be wrong, whoever wakes the goroutine does not mind.
+    /// If the analysis were wrong, the goroutine could still be woken.
     #[test]
     fn rd_a_goroutine_that_is_marked_can_be_woken() {
         let runtime = Runtime::builder().procs(2).build().expect("a runtime");
@@ -225,7 +229,7 @@ mod tests {
         sleeper.join().expect("no panic");
     }
 
-    /// Nobody but one that waits is marked, and the next check takes the mark off.
+    /// Only a goroutine that waits is marked, and the next check removes the mark.
     #[test]
     fn g0_the_next_check_takes_the_mark_off() {
         let runtime = Runtime::builder().procs(2).build().expect("a runtime");

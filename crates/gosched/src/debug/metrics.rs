@@ -1,213 +1,430 @@
-//! The scheduler's counters, summed.
+//! The scheduler's counters, summed. One table per struct says what each metric is and where it
+//! comes from.
 //!
-//! Nobody is stopped: counters have one writer each and are read as they are, lists are counted under the scheduler lock.
-//! How many goroutines run, are runnable, in calls or wait follows from the queues and the Ms, as Go ≥ 1.26 has it: what is
-//! neither running nor queued nor in a call waits. A goroutine on its way from one to the other may be counted as waiting.
+//! To add a metric, add a line to a table below, and count: in [`Counters`] for what happens on a
+//! P, in `CallCounters` of `sched/monitor/retake.rs` for blocking and preemption. The struct, its
+//! documentation, the copying and the line of the text follow from the table.
+//!
+//! No goroutine is stopped. A counter has one writer and is read as it is; lists are counted under
+//! the scheduler lock. How many goroutines run, are runnable, are in calls or wait follows from the
+//! queues and the Ms, as in Go 1.26 and later: a goroutine that is neither running nor queued nor
+//! in a call waits. A goroutine that moves between these states may be counted as waiting.
 
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::sched::Sched;
 use crate::sched::life::teardown;
-use crate::sched::model::p::{Counters, P, PStatus};
+use crate::sched::model::p::{Count, Counters, P, PStatus};
 use crate::sched::model::ptr::{Mp, Pp};
+use crate::sched::model::watch::CallCounters;
 use crate::sched::park::enter;
-use crate::stack::Guard;
+use crate::stack::{ArenaStats, Guard};
 
-/// The counters of a runtime at one moment: what [`debug::metrics`](crate::debug::metrics) returns.
+/// A struct of metrics, from a table with one line for each:
 ///
-/// Displays as a table.
+/// ```text
+/// KIND(UNIT) FIELD: TYPE, "NAME IN THE TEXT" = SOURCE;
+/// ```
 ///
-/// ```
-/// gosched::run(|| {
-///     let before = gosched::debug::metrics();
-///     gosched::yield_now();
-///     let after = gosched::debug::metrics();
-///     assert_eq!(after.yields - before.yields, 1);
-///     assert_eq!(after.per_proc.len(), after.procs);
-///     println!("{after}");
-/// });
-/// ```
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Metrics {
+/// - The kind is `Counter` (only grows), `Gauge` (what there is at the moment), `Setting` or
+///   `Part`; kind and unit end the field's documentation. Settings and parts have no unit.
+/// - A metric with a name in the text has a line of its own there. The other metrics share the
+///   lines of `fmt_now` and `fmt_calls`, or are not in the text.
+/// - The last line, after `=>`, is a part that the caller of `gather` supplies.
+/// - An exporter for Prometheus calls a metric `gosched_FIELD`, and a counter
+///   `gosched_FIELD_total`.
+macro_rules! metrics {
+    (
+        $(#[$meta:meta])*
+        pub struct $name:ident from $source:ty;
+        $(
+            $(#[$doc:meta])*
+            $kind:ident $(($unit:literal))? $field:ident: $type:ty $(, $text:literal)? = $from:expr;
+        )*
+        $(=> $(#[$moved_doc:meta])* $moved:ident: $moved_type:ty;)?
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, Debug)]
+        #[non_exhaustive]
+        pub struct $name {
+            $(
+                $(#[$doc])*
+                #[doc = ""]
+                #[doc = concat!(stringify!($kind) $(, ", in ", $unit)?, ".")]
+                pub $field: $type,
+            )*
+            $($(#[$moved_doc])* pub $moved: $moved_type,)?
+        }
+
+        impl $name {
+            /// The metrics as the table has them.
+            fn gather(source: &$source $(, $moved: $moved_type)?) -> $name {
+                $(
+                    let from: fn(&$source) -> $type = $from;
+                    let $field = from(source);
+                )*
+                $name { $($field,)* $($moved,)? }
+            }
+
+            /// The metrics that have a line of their own in the text.
+            #[allow(dead_code, reason = "a part of the metrics has no such lines")]
+            fn lines(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$($(($text, self.$field as u64),)?)*].into_iter()
+            }
+        }
+    };
+}
+
+metrics! {
+    /// The counters of a runtime at one moment: what [`debug::metrics`](crate::debug::metrics)
+    /// returns.
+    ///
+    /// Displays as a table.
+    ///
+    /// ```
+    /// gosched::run(|| {
+    ///     let before = gosched::debug::metrics();
+    ///     gosched::yield_now();
+    ///     let after = gosched::debug::metrics();
+    ///     assert_eq!(after.yields - before.yields, 1);
+    ///     assert_eq!(after.per_proc.len(), after.procs);
+    ///     println!("{after}");
+    /// });
+    /// ```
+    pub struct Metrics from Sources<'_>;
+
     /// GOMAXPROCS.
-    pub procs: usize,
-    /// Ps that nobody runs on.
-    pub idle_procs: usize,
+    Gauge("Ps") procs: usize = |s| s.procs;
+    /// Ps without a thread.
+    Gauge("Ps") idle_procs: usize = |s| s.sched.npidle.load(Relaxed) as usize;
     /// Whether goroutines have their own thread-locals; false under
     /// [`shared_thread_locals`](crate::Builder::shared_thread_locals).
-    pub own_thread_locals: bool,
-    /// Whether goroutines that compute without a call are made to give way; false under
+    Setting own_thread_locals: bool = |s| s.sched.tls.is_own();
+    /// Whether goroutines that compute without a call are preempted; false under
     /// [`preemption(false)`](crate::Builder::preemption) and `GOSCHED_DEBUG=asyncpreemptoff=1`.
-    pub preemption: bool,
-    /// The program has replaced the handler of the preemption signal: they are not, after all.
-    pub signal_lost: bool,
-    /// How goroutines are noticed that block their thread without [`blocking`](crate::blocking): `"kernel state"`, or what
-    /// takes its place and why, such as `"cpu clock only: /proc cannot be read"` (they keep their processor for 10 ms, not
-    /// 1 ms), `"by signal: no membarrier"` (what they wait in is cut short), `"off: no membarrier, no preemption"`.
-    pub unmarked: &'static str,
-    /// Threads that run goroutines, those being started included; sysmon and creator are not.
-    pub threads: usize,
-    /// Of these, asleep without a P.
-    pub idle_threads: usize,
-    /// Of these, looking for work.
-    pub spinning_threads: usize,
-    /// Of these, waiting with a goroutine that was preempted in the middle of its code, until it has a processor again.
-    pub parked_threads: usize,
-    /// Of these, without a processor since it was taken from them in an unmarked call; those that have come back
-    /// meanwhile are counted until sysmon looks.
-    pub strays: usize,
+    Setting preemption: bool = |s| s.sched.config.preemption;
+    /// Whether the program has replaced the handler of the preemption signal. If so, goroutines
+    /// that compute without a call are not preempted.
+    Setting signal_lost: bool = |s| s.calls().is_signal_lost.load(Relaxed);
+    /// How the runtime notices goroutines that block their thread without
+    /// [`blocking`](crate::blocking).
+    Setting unmarked: BlockDetection = |s| BlockDetection::new(
+        !s.calls().has_no_proc.load(Relaxed),
+        !s.calls().has_no_membarrier.load(Relaxed),
+        s.sched.config.preemption,
+    );
+    /// Threads that run goroutines, including those that are being started. sysmon and the creator
+    /// are not among them.
+    Gauge("threads") threads: usize = |s| s.counts.threads as usize;
+    /// Of these threads, those that are asleep without a P.
+    Gauge("threads") idle_threads: usize = |s| s.counts.idle_threads as usize;
+    /// Of these threads, those that look for work.
+    Gauge("threads") spinning_threads: usize = |s| s.sched.spin.count() as usize;
+    /// Of these threads, those that wait with a goroutine that was preempted in the middle of its
+    /// code, until it has a processor again.
+    Gauge("threads") parked_threads: usize = |s| s.counts.parked_threads as usize;
+    /// Of these threads, those that have no processor since it was taken from them in an unmarked
+    /// call. A thread that has returned from its call is counted until sysmon notices.
+    Gauge("threads") strays: usize = |s| s.sched.strays.count.load(Relaxed) as usize;
     /// Goroutines that have not ended.
-    pub goroutines: usize,
-    /// Of these, on a run queue, the preempted ones included.
-    pub runnable: usize,
-    /// Of these, running on a processor; never more than `procs`.
-    pub running: usize,
-    /// Of these, in a call that blocks, or may, without a processor of their own.
-    pub in_calls: usize,
-    /// Of these, the rest.
-    pub waiting: usize,
-    /// Of the runnable ones, on the global queue.
-    pub global_queue: usize,
+    Gauge("goroutines") goroutines: usize = |s| s.goroutines;
+    /// Of these goroutines, those on a run queue, preempted ones included.
+    Gauge("goroutines") runnable: usize = |s| s.runnable;
+    /// Of these goroutines, those that run on a processor; never more than `procs`.
+    Gauge("goroutines") running: usize = |s| s.counts.running;
+    /// Of these goroutines, those in a call that blocks, or may block, without a processor of their
+    /// own.
+    Gauge("goroutines") in_calls: usize = |s| s.counts.in_calls;
+    /// Of these goroutines, all others.
+    Gauge("goroutines") waiting: usize = |s| {
+        let elsewhere = s.runnable + s.counts.running + s.counts.in_calls;
+        s.goroutines.saturating_sub(elsewhere)
+    };
+    /// Of the runnable goroutines, those on the global queue.
+    Gauge("goroutines") global_queue: usize = |s| s.counts.global_queue;
     /// Pending timers.
-    pub timers: usize,
+    Gauge("timers") timers: usize = |s| s.sched.pending_timers();
     /// Goroutines started so far.
-    pub spawns: u64,
+    Counter("goroutines") spawns: u64, "spawns" = |s| s.sum(|c| &c.spawns);
     /// Goroutines ended so far.
-    pub ends: u64,
-    /// Times that a P took goroutines from another.
-    pub steals: u64,
-    /// Goroutines taken so.
-    pub stolen: u64,
-    /// Times that a thread passed its P on.
-    pub handoffs: u64,
+    Counter("goroutines") ends: u64, "ends" = |s| s.sum(|c| &c.ends);
+    /// Times that a P took goroutines from another P.
+    Counter("events") steals: u64, "steals" = |s| s.sum(|c| &c.steals);
+    /// Goroutines taken in this way.
+    Counter("goroutines") stolen: u64, "stolen" = |s| s.sum(|c| &c.stolen);
+    /// Times that a thread handed its P off.
+    Counter("events") handoffs: u64, "handoffs" = |s| s.sum(|c| &c.handoffs);
     /// Times that a goroutine began to wait.
-    pub parks: u64,
+    Counter("events") park_count: u64, "parks" = |s| s.sum(|c| &c.parks);
     /// Times that a waiting goroutine was made runnable.
-    pub readies: u64,
+    Counter("events") readies: u64, "readies" = |s| s.sum(|c| &c.readies);
     /// Times that a thread was woken to look for work.
-    pub wakes: u64,
-    /// Times that half of a full local queue went to the global one.
-    pub overflows: u64,
-    /// Times that a goroutine gave the others a turn.
-    pub yields: u64,
-    /// Times that a goroutine had to make room at a call into this library, because its time slice was over.
-    pub preempts: u64,
-    /// Times that a goroutine had to make room in the middle of its code, where its thread waits with it.
-    pub parked: u64,
-    /// Times that one could not, because [`max_threads`](crate::Builder::max_threads) leaves no threads for others.
-    pub refused: u64,
+    Counter("events") wakes: u64, "wakes" = |s| s.sum(|c| &c.wakes);
+    /// Times that half of a full local queue went to the global queue.
+    Counter("events") overflows: u64, "overflows" = |s| s.sum(|c| &c.overflows);
+    /// Times that a goroutine yielded.
+    Counter("events") yields: u64, "yields" = |s| s.sum(|c| &c.yields);
+    /// Times that a goroutine was preempted at a call into this library, because its time slice was
+    /// over.
+    Counter("events") preempts: u64, "preempts" = |s| s.sum(|c| &c.preempts);
+    /// Times that a goroutine was preempted in the middle of its code. Such a goroutine holds its
+    /// thread: the thread waits with it until it has a processor again.
+    Counter("events") threads_held_by_preempted: u64 = |s| s.calls().parked.get();
+    /// Times that a goroutine could not be preempted in the middle of its code, because
+    /// [`max_threads`](crate::Builder::max_threads) leaves no threads for other goroutines.
+    Counter("events") refused: u64 = |s| s.calls().refused.get();
     /// Signals sent to threads that compute.
-    pub signals: u64,
-    /// System calls that such a signal met after all, and that were put back: they begin anew, and so does their timeout.
-    pub restarted: u64,
-    /// System calls that it met and cut short: they return EINTR.
-    pub interrupted: u64,
+    Counter("signals") signals: u64 = |s| s.calls().signals.get();
+    /// System calls that such a signal interrupted and that were put back. They begin anew, and so
+    /// does their timeout.
+    Counter("calls") restarted: u64 = |s| s.calls().restarted.get();
+    /// System calls that such a signal cut short: they return EINTR.
+    Counter("calls") interrupted: u64 = |s| s.calls().interrupted.get();
     /// Calls of [`blocking`](crate::blocking) that left a processor behind.
-    pub syscalls: u64,
-    /// Processors taken from such calls because they took long.
-    pub retaken: u64,
+    Counter("calls") syscalls: u64 = |s| s.sum(|c| &c.syscalls);
+    /// Processors taken from calls of `blocking` because they took long.
+    Counter("Ps") retaken: u64 = |s| s.calls().retaken.get();
     /// Processors taken from goroutines that blocked their thread without `blocking`.
-    pub claimed: u64,
-    /// Attempts at that which were called off: the goroutine moved.
-    pub cancelled: u64,
-    /// Times that a goroutine was found computing without a processor after such a call.
-    pub overshoots: u64,
-    /// The CPU time that these had used until then, in nanoseconds.
-    pub overshoot_ns: u64,
-    /// Times that sysmon has looked around.
-    pub sysmon_looks: u64,
-    /// Lost wake-ups that sysmon found and healed. Anything but 0 is a bug of this crate.
-    pub rescues: u64,
+    Counter("Ps") claimed: u64 = |s| s.calls().claimed.get();
+    /// Attempts at this that were called off, because the goroutine made progress.
+    Counter("events") cancelled: u64 = |s| s.calls().cancelled.get();
+    /// Times that a goroutine was found computing without a processor after an unmarked call.
+    Counter("events") overshoots: u64 = |s| s.calls().overshoots.get();
+    /// The CPU time that these goroutines had used until then.
+    Counter("nanoseconds") overshoot_ns: u64 = |s| s.calls().overshoot_ns.get();
+    /// Scans of the Ps by sysmon.
+    Counter("events") sysmon_looks: u64, "looks" = |s| s.sched.sysmon.looks.load(Relaxed);
+    /// Lost wake-ups that sysmon found and repaired. Anything but 0 is a bug of this crate.
+    Counter("events") rescues: u64, "rescues" = |s| s.sum(|c| &c.rescues);
     /// Goroutines that dropped runtimes of this process have abandoned.
-    pub leaked_goroutines: u64,
+    Counter("goroutines") leaked_goroutines: u64, "leaked Gs" = |_| teardown::leaked_goroutines();
     /// Threads that could not be ended when this runtime was dropped.
-    pub leaked_threads: usize,
+    Counter("threads") leaked_threads: usize, "leaked Ms" = |s| {
+        s.sched.leaked_ms.load(Relaxed) as usize
+    };
     /// The memory of stacks.
-    pub stacks: StackMetrics,
+    Part stacks: StackMetrics = |s| StackMetrics::gather(&s.sched.arena.stats());
+
+    =>
     /// Each P in use.
-    pub per_proc: Vec<ProcMetrics>,
+    per_proc: Vec<ProcMetrics>;
 }
 
-/// What a runtime's stacks take; part of [`Metrics`].
-///
-/// ```
-/// gosched::run(|| {
-///     let stacks = gosched::debug::metrics().stacks;
-///     assert!(stacks.in_use >= 1 && stacks.mapped_bytes > 0);
-/// });
-/// ```
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct StackMetrics {
+metrics! {
+    /// The stacks of a runtime; part of [`Metrics`].
+    ///
+    /// ```
+    /// gosched::run(|| {
+    ///     let stacks = gosched::debug::metrics().stacks;
+    ///     assert!(stacks.in_use >= 1 && stacks.mapped_bytes > 0);
+    /// });
+    /// ```
+    pub struct StackMetrics from ArenaStats;
+
     /// Promised: one for every goroutine that has not ended, and a few in advance.
-    pub reserved: usize,
+    Gauge("stacks") reserved: usize = |s| s.reserved;
     /// With goroutines and in the caches of Ps.
-    pub in_use: usize,
+    Gauge("stacks") in_use: usize = |s| s.in_use;
     /// Free, with memory behind them.
-    pub free_hot: usize,
+    Gauge("stacks") free_hot: usize = |s| s.free_hot;
     /// Free, without memory.
-    pub free_cold: usize,
+    Gauge("stacks") free_cold: usize = |s| s.free_cold;
     /// Address space; memory is taken only for what goroutines have touched.
-    pub mapped_bytes: usize,
-    /// How overflows are caught: `"guard markers"` (Linux 6.13 and later) or `"mprotect"`.
-    pub guard: &'static str,
+    Gauge("bytes") mapped_bytes: usize = |s| s.mapped_bytes;
+    /// How overflows are caught.
+    Setting guard: StackGuard = |s| StackGuard::new(s.guard);
 }
 
-/// One P; part of [`Metrics`].
-///
-/// ```
-/// gosched::run(|| {
-///     let metrics = gosched::debug::metrics();
-///     assert!(metrics.per_proc.iter().any(|p| p.status == "running" && p.ticks > 0));
-/// });
-/// ```
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct ProcMetrics {
+metrics! {
+    /// One P; part of [`Metrics`].
+    ///
+    /// ```
+    /// use gosched::debug::{ProcMetrics, ProcStatus};
+    /// gosched::run(|| {
+    ///     let metrics = gosched::debug::metrics();
+    ///     let runs = |p: &ProcMetrics| p.status == ProcStatus::Running && p.ticks > 0;
+    ///     assert!(metrics.per_proc.iter().any(runs));
+    /// });
+    /// ```
+    pub struct ProcMetrics from P;
+
     /// Its number.
-    pub id: usize,
-    /// `"idle"`, `"running"`, `"syscall"`, `"gcstop"` (the world is stopped) or `"dead"`.
-    pub status: &'static str,
+    Setting id: usize = |p| p.id as usize;
+    /// Its state.
+    Setting status: ProcStatus = |p| ProcStatus::new(p.status());
     /// Time slices so far.
-    pub ticks: u32,
-    /// Scheduling decisions so far: goroutines that it picked to run. Up to 60 of the latest may be missing.
-    pub decisions: u64,
+    Counter("time slices") ticks: u32 = |p| p.schedtick.load(Relaxed);
+    /// Scheduling decisions so far: goroutines that it picked to run. Up to 60 of the latest may be
+    /// missing.
+    Counter("decisions") decisions: u64 = |p| p.counters.decisions.get();
     /// Goroutines on its queue.
-    pub queued: usize,
-    /// Whether one is to run next, before those.
-    pub has_next: bool,
-    /// Goroutines started here.
-    pub spawns: u64,
+    Gauge("goroutines") queued: usize = |p| p.runq.len() as usize;
+    /// Whether one more goroutine is in `runnext`: it runs before those on the queue.
+    Setting has_next: bool = |p| !p.runq.peek_next().is_null();
+    /// Goroutines started on this P.
+    Counter("goroutines") spawns: u64 = |p| p.counters.spawns.get();
     /// Times that it took goroutines from another P.
-    pub steals: u64,
+    Counter("events") steals: u64 = |p| p.counters.steals.get();
     /// Calls of [`blocking`](crate::blocking) that left it behind.
-    pub syscalls: u64,
+    Counter("calls") syscalls: u64 = |p| p.counters.syscalls.get();
 }
 
-/// The word for a P's state.
-pub(super) fn status_name(status: PStatus) -> &'static str {
-    match status {
-        PStatus::Idle => "idle",
-        PStatus::Running => "running",
-        PStatus::Syscall => "syscall",
-        PStatus::GcStop => "gcstop",
-        PStatus::Dead => "dead",
+/// An enum of metrics, with the text of each variant.
+macro_rules! words {
+    (
+        $(#[$meta:meta])*
+        pub enum $name:ident { $($(#[$doc:meta])* $variant:ident $text:literal,)* }
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+        #[non_exhaustive]
+        pub enum $name {
+            $(#[doc = concat!("`\"", $text, "\"`")] #[doc = ""] $(#[$doc])* $variant,)*
+        }
+
+        impl $name {
+            /// The text, as [`Display`](fmt::Display) prints it.
+            ///
+            #[doc = concat!("See the example of [`", stringify!($name), "`].")]
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $($name::$variant => $text,)*
+                }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+    };
+}
+
+words! {
+    /// How a runtime notices goroutines that block their thread without
+    /// [`blocking`](crate::blocking); part of [`Metrics`].
+    ///
+    /// ```
+    /// use gosched::debug::BlockDetection;
+    /// gosched::run(|| {
+    ///     match gosched::debug::metrics().unmarked {
+    ///         BlockDetection::KernelState => {}
+    ///         other => println!("unmarked calls: {other}"),
+    ///     }
+    /// });
+    /// ```
+    pub enum BlockDetection {
+        /// The kernel is asked what the thread does. A goroutine that blocks loses its processor
+        /// after 1 ms.
+        KernelState "kernel state",
+        /// A goroutine without CPU time for 10 ms is taken for blocked.
+        CpuClock "cpu clock only: /proc cannot be read",
+        /// A signal makes the blocked thread give its processor up. The signal cuts the call short.
+        Signal "by signal: no membarrier",
+        /// Both of these: a signal, after 10 ms without CPU time.
+        SignalAndCpuClock "by signal, cpu clock only: no membarrier, /proc cannot be read",
+        /// Unmarked calls keep their processors.
+        Off "off: no membarrier, no preemption",
     }
 }
 
-fn proc_metrics(p: &P) -> ProcMetrics {
-    ProcMetrics {
-        id: p.id as usize,
-        status: status_name(p.status()),
-        ticks: p.schedtick.load(Relaxed),
-        decisions: p.counters.decisions.get(),
-        queued: p.runq.len() as usize,
-        has_next: !p.runq.peek_next().is_null(),
-        spawns: p.counters.spawns.get(),
-        steals: p.counters.steals.get(),
-        syscalls: p.counters.syscalls.get(),
+words! {
+    /// How stack overflows are caught; part of [`StackMetrics`].
+    ///
+    /// ```
+    /// use gosched::debug::StackGuard;
+    /// gosched::run(|| {
+    ///     let guard = gosched::debug::metrics().stacks.guard;
+    ///     assert!(matches!(guard, StackGuard::Markers | StackGuard::Mprotect));
+    /// });
+    /// ```
+    pub enum StackGuard {
+        /// Markers in the page table: Linux 6.13 and later.
+        Markers "guard markers",
+        /// A protected page, which costs a mapping for each stack.
+        Mprotect "mprotect",
+    }
+}
+
+words! {
+    /// The state of a P; part of [`ProcMetrics`].
+    ///
+    /// ```
+    /// use gosched::debug::ProcStatus;
+    /// gosched::run(|| {
+    ///     let per_proc = gosched::debug::metrics().per_proc;
+    ///     assert!(per_proc.iter().any(|p| p.status == ProcStatus::Running));
+    ///     assert_eq!(ProcStatus::Running.to_string(), "running");
+    /// });
+    /// ```
+    pub enum ProcStatus {
+        /// No thread has it.
+        Idle "idle",
+        /// A thread runs goroutines with it, or looks for some.
+        Running "running",
+        /// A thread left it behind in a call of [`blocking`](crate::blocking).
+        Syscall "syscall",
+        /// The world is stopped.
+        GcStop "gcstop",
+        /// Its number is beyond GOMAXPROCS.
+        Dead "dead",
+    }
+}
+
+impl ProcStatus {
+    pub(super) fn new(status: PStatus) -> ProcStatus {
+        match status {
+            PStatus::Idle => ProcStatus::Idle,
+            PStatus::Running => ProcStatus::Running,
+            PStatus::Syscall => ProcStatus::Syscall,
+            PStatus::GcStop => ProcStatus::GcStop,
+            PStatus::Dead => ProcStatus::Dead,
+        }
+    }
+}
+
+impl StackGuard {
+    fn new(guard: Guard) -> StackGuard {
+        match guard {
+            Guard::Lightweight => StackGuard::Markers,
+            Guard::Mprotect => StackGuard::Mprotect,
+        }
+    }
+}
+
+impl BlockDetection {
+    /// By what there is to notice blocked threads with.
+    fn new(has_proc: bool, has_membarrier: bool, preemption: bool) -> BlockDetection {
+        match (has_membarrier, has_proc) {
+            (true, true) => BlockDetection::KernelState,
+            (true, false) => BlockDetection::CpuClock,
+            (false, _) if !preemption => BlockDetection::Off,
+            (false, true) => BlockDetection::Signal,
+            (false, false) => BlockDetection::SignalAndCpuClock,
+        }
+    }
+}
+
+impl Metrics {
+    /// [`Metrics::park_count`], by its old name.
+    ///
+    /// See the example of [`Metrics`].
+    #[deprecated(note = "read the field `park_count`")]
+    #[must_use]
+    pub fn parks(&self) -> u64 {
+        self.park_count
+    }
+
+    /// [`Metrics::threads_held_by_preempted`], by its old name.
+    ///
+    /// See the example of [`Metrics`].
+    #[deprecated(note = "read the field `threads_held_by_preempted`")]
+    #[must_use]
+    pub fn parked(&self) -> u64 {
+        self.threads_held_by_preempted
     }
 }
 
@@ -218,24 +435,14 @@ fn is_running(p: Pp) -> bool {
     matches!(p.status(), PStatus::Running | PStatus::GcStop) && curg.is_some()
 }
 
-/// Whether its goroutine is in a call. One that comes back has a P a moment before it says so.
+/// Whether the goroutine of `m` is in a call. An M that returns has a P a moment before its claim
+/// word shows it.
 fn is_in_call(m: Mp) -> bool {
     m.claim.is_away() && m.curg().is_some() && m.p.load(Relaxed).is_none()
 }
 
-/// How unmarked blocking is noticed, by what there is to notice it with.
-fn unmarked(has_proc: bool, has_membarrier: bool, preemption: bool) -> &'static str {
-    match (has_membarrier, has_proc) {
-        (true, true) => "kernel state",
-        (true, false) => "cpu clock only: /proc cannot be read",
-        (false, _) if !preemption => "off: no membarrier, no preemption",
-        (false, true) => "by signal: no membarrier",
-        (false, false) => "by signal, cpu clock only: no membarrier, /proc cannot be read",
-    }
-}
-
 /// What is counted under the scheduler lock.
-struct Counts {
+struct LockedCounts {
     threads: u32,
     idle_threads: u32,
     parked_threads: u32,
@@ -244,124 +451,72 @@ struct Counts {
     in_calls: usize,
 }
 
-impl Counts {
-    fn of(sched: &Sched, procs: usize) -> Counts {
+impl LockedCounts {
+    fn of(sched: &Sched, procs: usize) -> LockedCounts {
         let core = sched.core.lock();
         let ms = std::iter::successors(core.allm, |m| m.alllink.get());
-        Counts {
+        LockedCounts {
             threads: core.mcount,
             idle_threads: core.nmidle,
             parked_threads: core.nparked,
             global_queue: core.runq.len(),
-            // As many as are told of: there may be more by now.
+            // Only the Ps in `per_proc`: there may be more by now.
             running: sched.procs().take(procs).filter(|p| is_running(*p)).count(),
             in_calls: ms.filter(|m| is_in_call(*m)).count(),
         }
     }
 }
 
+/// Where the table of [`Metrics`] has its figures from.
+struct Sources<'a> {
+    sched: &'a Sched,
+    goroutines: usize,
+    procs: usize,
+    runnable: usize,
+    counts: LockedCounts,
+}
+
+impl Sources<'_> {
+    /// The counters of blocking and preemption.
+    fn calls(&self) -> &CallCounters {
+        &self.sched.calls
+    }
+
+    /// The sum of a counter over all Ps, and over what happened outside of every P.
+    fn sum(&self, pick: fn(&Counters) -> &Count) -> u64 {
+        let ps = self.sched.allp.iter().map_while(|p| p.load(Relaxed));
+        let on_ps: u64 = ps.map(|p| pick(&p.counters).get()).sum();
+        on_ps + pick(&self.sched.outside).get()
+    }
+}
+
 /// The counters of `sched`, from any thread, in user context.
 pub(crate) fn metrics_of(sched: &Sched) -> Metrics {
-    // Made before: inside the runtime nothing is allocated (D9).
+    // Allocated before `enter`: inside the runtime nothing is allocated (D9).
     let mut per_proc = Vec::with_capacity(sched.nprocs() as usize);
     let rt = enter();
     let goroutines = sched.goroutines() as usize;
     for p in sched.procs().take(per_proc.capacity()) {
-        per_proc.push(proc_metrics(&p));
+        per_proc.push(ProcMetrics::gather(&p));
     }
-    let counts = Counts::of(sched, per_proc.len());
-    let metrics = gather(sched, goroutines, &counts, per_proc);
+    let counts = LockedCounts::of(sched, per_proc.len());
+    let queued = |p: &ProcMetrics| p.queued + usize::from(p.has_next);
+    let sources = Sources {
+        sched,
+        goroutines,
+        procs: per_proc.len(),
+        runnable: counts.global_queue + per_proc.iter().map(queued).sum::<usize>(),
+        counts,
+    };
+    let metrics = Metrics::gather(&sources, per_proc);
     drop(rt);
     metrics
-}
-
-fn gather(
-    sched: &Sched,
-    goroutines: usize,
-    counts: &Counts,
-    per_proc: Vec<ProcMetrics>,
-) -> Metrics {
-    let sum = |pick: fn(&Counters) -> u64| -> u64 {
-        let ps = sched.allp.iter().map_while(|p| p.load(Relaxed));
-        ps.map(|p| pick(&p.counters)).sum::<u64>() + pick(&sched.outside)
-    };
-    let queued = |p: &ProcMetrics| p.queued + usize::from(p.has_next);
-    let runnable = counts.global_queue + per_proc.iter().map(queued).sum::<usize>();
-    let elsewhere = runnable + counts.running + counts.in_calls;
-    let calls = &sched.calls;
-    Metrics {
-        procs: per_proc.len(),
-        idle_procs: sched.npidle.load(Relaxed) as usize,
-        own_thread_locals: sched.tls.is_own(),
-        preemption: sched.config.preemption,
-        signal_lost: calls.is_signal_lost.load(Relaxed),
-        unmarked: unmarked(
-            !calls.has_no_proc.load(Relaxed),
-            !calls.has_no_membarrier.load(Relaxed),
-            sched.config.preemption,
-        ),
-        threads: counts.threads as usize,
-        idle_threads: counts.idle_threads as usize,
-        spinning_threads: sched.spin.count() as usize,
-        parked_threads: counts.parked_threads as usize,
-        strays: sched.strays.count.load(Relaxed) as usize,
-        goroutines,
-        runnable,
-        running: counts.running,
-        in_calls: counts.in_calls,
-        waiting: goroutines.saturating_sub(elsewhere),
-        global_queue: counts.global_queue,
-        timers: sched.pending_timers(),
-        spawns: sum(|c| c.spawns.get()),
-        ends: sum(|c| c.ends.get()),
-        steals: sum(|c| c.steals.get()),
-        stolen: sum(|c| c.stolen.get()),
-        handoffs: sum(|c| c.handoffs.get()),
-        parks: sum(|c| c.parks.get()),
-        readies: sum(|c| c.readies.get()),
-        wakes: sum(|c| c.wakes.get()),
-        overflows: sum(|c| c.overflows.get()),
-        yields: sum(|c| c.yields.get()),
-        preempts: sum(|c| c.preempts.get()),
-        parked: calls.parked.get(),
-        refused: calls.refused.get(),
-        signals: calls.signals.get(),
-        restarted: calls.restarted.get(),
-        interrupted: calls.interrupted.get(),
-        syscalls: sum(|c| c.syscalls.get()),
-        retaken: calls.retaken.get(),
-        claimed: calls.claimed.get(),
-        cancelled: calls.cancelled.get(),
-        overshoots: calls.overshoots.get(),
-        overshoot_ns: calls.overshoot_ns.get(),
-        sysmon_looks: sched.sysmon.looks.load(Relaxed),
-        rescues: sum(|c| c.rescues.get()),
-        leaked_goroutines: teardown::leaked_goroutines(),
-        leaked_threads: sched.leaked_ms.load(Relaxed) as usize,
-        stacks: stack_metrics(sched),
-        per_proc,
-    }
-}
-
-fn stack_metrics(sched: &Sched) -> StackMetrics {
-    let stats = sched.arena.stats();
-    StackMetrics {
-        reserved: stats.reserved,
-        in_use: stats.in_use,
-        free_hot: stats.free_hot,
-        free_cold: stats.free_cold,
-        mapped_bytes: stats.mapped_bytes,
-        guard: match stats.guard {
-            Guard::Lightweight => "guard markers",
-            Guard::Mprotect => "mprotect",
-        },
-    }
 }
 
 impl fmt::Display for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.fmt_now(f)?;
-        for (name, value) in self.counters() {
+        for (name, value) in self.lines() {
             writeln!(f, "{name:<10} {value:>10}")?;
         }
         self.fmt_calls(f)?;
@@ -382,7 +537,7 @@ impl fmt::Display for Metrics {
 }
 
 impl Metrics {
-    /// What there is at the moment.
+    /// The figures of the moment.
     fn fmt_now(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let whose = match self.own_thread_locals {
             true => "their own",
@@ -436,7 +591,11 @@ impl Metrics {
         writeln!(
             f,
             "signals    {:>10}   parked {}, refused {}, met calls {} (put back) and {}; preemption {preemption}",
-            self.signals, self.parked, self.refused, self.restarted, self.interrupted
+            self.signals,
+            self.threads_held_by_preempted,
+            self.refused,
+            self.restarted,
+            self.interrupted
         )?;
         writeln!(
             f,
@@ -453,26 +612,6 @@ impl Metrics {
             self.unmarked
         )
     }
-
-    fn counters(&self) -> [(&'static str, u64); 15] {
-        [
-            ("spawns", self.spawns),
-            ("ends", self.ends),
-            ("steals", self.steals),
-            ("stolen", self.stolen),
-            ("handoffs", self.handoffs),
-            ("parks", self.parks),
-            ("readies", self.readies),
-            ("wakes", self.wakes),
-            ("overflows", self.overflows),
-            ("yields", self.yields),
-            ("preempts", self.preempts),
-            ("looks", self.sysmon_looks),
-            ("rescues", self.rescues),
-            ("leaked Gs", self.leaked_goroutines),
-            ("leaked Ms", self.leaked_threads as u64),
-        ]
-    }
 }
 
 #[cfg(test)]
@@ -483,7 +622,7 @@ mod tests {
     fn what_is_missing_is_said() {
         let all = |preemption| {
             let has = [(true, true), (false, true), (true, false), (false, false)];
-            has.map(|(proc, membarrier)| unmarked(proc, membarrier, preemption))
+            has.map(|(proc, membarrier)| BlockDetection::new(proc, membarrier, preemption).as_str())
         };
         assert_eq!(all(true)[..2], all(false)[..2], "no signal is needed");
         for text in all(true) {

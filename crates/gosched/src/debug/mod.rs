@@ -1,5 +1,5 @@
-//! What the runtime is doing: every goroutine with its stack, those that nobody can wake any more, the counters, and a check of its
-//! own order.
+//! Shows what the runtime is doing: every goroutine with its stack, goroutines that can never be
+//! woken, the counters. Also a check of the scheduler's own structures.
 //!
 //! ```
 //! gosched::run(|| {
@@ -14,44 +14,48 @@
 //! });
 //! ```
 //!
-//! Without touching the program, `GOSCHED_DEBUG=schedtrace=1000` prints a line about the scheduler every 1,000 ms, and
-//! `GOSCHED_DEBUG=schedtrace=1000,scheddetail=1` every P, M and G.
+//! Without touching the program, `GOSCHED_DEBUG=schedtrace=1000` prints a line about the scheduler
+//! every 1,000 ms, and `GOSCHED_DEBUG=schedtrace=1000,scheddetail=1` every P, M and G.
 
+mod attach;
 mod census;
-pub(crate) mod check;
+mod check;
 mod collect;
-pub(crate) mod dump;
+pub(crate) mod deadlock_report;
+mod dump;
 mod fatal;
 mod goroutine_state;
 mod leak_analysis;
-pub(crate) mod leaks;
-pub(crate) mod metrics;
+mod leaks;
+mod metrics;
 mod out;
-pub(crate) mod schedtrace;
-pub(crate) mod sigquit;
+mod schedtrace;
+mod sigquit;
 mod symbols;
 mod wait_target;
 
 pub use check::Violations;
 pub use dump::{Dump, Goroutine};
 pub use leaks::{Leak, Leaks};
-pub use metrics::{Metrics, ProcMetrics, StackMetrics};
+pub use metrics::{BlockDetection, Metrics, ProcMetrics, ProcStatus, StackGuard, StackMetrics};
 pub use symbols::Frame;
 
 use crate::sched::Sched;
 use crate::sched::model::current::current_m;
 
-/// Every goroutine of the caller's runtime, with its state, what it waits for, where it was started and its stack.
+/// Returns every goroutine of the caller's runtime, with its state, what it waits for, where it was
+/// started and its stack.
 ///
-/// Prints as Go's traces do. Goroutines that compute are interrupted for it, and go on after; those whose thread is in a system
-/// call are shown without their stack.
+/// Prints as Go's traces do. Goroutines that compute are interrupted meanwhile. Goroutines whose
+/// thread is in a system call are shown without their stack.
 ///
 /// # Blocking
-/// Stops the world for as long as it takes to unwind every stack, about 10 µs each; symbols are looked up after that, while
-/// the others run.
+/// Stops the world while every stack is unwound, about 10 µs each. Symbols are looked up after
+/// that, while the other goroutines run.
 ///
 /// # Panics
-/// Outside a runtime: there [`Runtime::dump`](crate::Runtime::dump) and [`Handle::dump`](crate::Handle::dump) do the same.
+/// Outside a runtime: there [`Runtime::dump`](crate::Runtime::dump) and
+/// [`Handle::dump`](crate::Handle::dump) do the same.
 ///
 /// ```
 /// gosched::run(|| {
@@ -74,7 +78,8 @@ pub fn dump() -> Dump {
     with_current("dump", "Runtime::dump or Handle::dump", dump::dump_of)
 }
 
-/// The counters of the caller's runtime, taken without stopping anybody: numbers of one moment that may disagree by a few.
+/// Returns the counters of the caller's runtime. No goroutine is stopped for it, so the numbers may
+/// disagree by a few.
 ///
 /// # Blocking
 /// Nothing.
@@ -102,21 +107,23 @@ pub fn metrics() -> Metrics {
     )
 }
 
-/// Stops the world and verifies that the scheduler's structures agree with each other: every goroutine in the one place its
-/// state says, every list as long as its counter, every P and M bound both ways. Stress tests call it throughout.
+/// Stops the world and verifies that the scheduler's structures agree with each other: every
+/// goroutine is in the one place that its state names, every list is as long as its counter, every
+/// P and M are bound both ways. Stress tests call it throughout.
 ///
 /// # Blocking
 /// Stops the world for about 0.1 µs per goroutine.
 ///
 /// # Errors
-/// What does not agree. That is a bug of the runtime or memory corruption by unsafe code.
+/// The clauses that do not hold. That is a bug of the runtime, or memory corruption by unsafe code.
 ///
 /// # Panics
 /// Outside a runtime: there [`Runtime::check`](crate::Runtime::check) does the same.
 ///
 /// ```
 /// gosched::run(|| {
-///     let handles: Vec<_> = (0..100).map(|_| gosched::thread::spawn(gosched::yield_now)).collect();
+///     let spawn = |_| gosched::thread::spawn(gosched::yield_now);
+///     let handles: Vec<_> = (0..100).map(spawn).collect();
 ///     gosched::debug::check().unwrap();
 ///     handles.into_iter().for_each(|handle| handle.join().unwrap());
 ///     gosched::debug::check().unwrap();
@@ -127,28 +134,35 @@ pub fn check() -> Result<(), Violations> {
     with_current("check", "Runtime::check", check::check_of)
 }
 
-/// The goroutines of the caller's runtime that can never be woken, as far as the runtime can tell, and marks them so.
+/// Finds the goroutines of the caller's runtime that can never be woken, as far as the runtime can
+/// tell, and marks them.
 ///
-/// These are known to be leaked:
-/// - goroutines that wait for each other in a circle, through [`Mutex`](crate::sync::Mutex)es, the writers of
-///   [`RwLock`](crate::sync::RwLock)s and joins, and those that wait for one of these in such a way;
-/// - those that [`park`](crate::thread::park) without a deadline while nobody has a [`Thread`](crate::thread::Thread) or a join handle
-///   to unpark them with;
-/// - those that receive from [`never`](crate::chan::never) or select from nothing (main goroutines may);
-/// - those whose channels nobody can use but selects that are leaked themselves.
+/// These goroutines are known to be leaked:
+/// - goroutines that wait for each other in a circle, through [`Mutex`](crate::sync::Mutex)es, the
+///   writers of [`RwLock`](crate::sync::RwLock)s and joins, and goroutines that wait for one of
+///   these in such a way;
+/// - goroutines in [`park`](crate::thread::park) without a deadline, if there is neither a
+///   [`Thread`](crate::thread::Thread) nor a join handle to unpark them with;
+/// - goroutines that receive from [`never`](crate::chan::never) or select from nothing (main
+///   goroutines may);
+/// - goroutines whose channels can be used only by selects that are leaked themselves.
 ///
-/// Nothing that has a deadline, no goroutine whose waker is alive, and nothing of which the runtime does not know all wakers is
-/// reported: whoever is, stays, unless the runtime is shut down. Not all that leaks is found: who has the other end of a
-/// channel is as a rule not known.
+/// A goroutine is not reported if it has a deadline, if a waker of it is alive, or if the runtime
+/// does not know all its wakers. So a goroutine that is reported stays, unless the runtime is shut
+/// down. Not every leak is found: as a rule the runtime does not know who has the other end of a
+/// channel.
 ///
-/// Those found are in the state *leaked* until the next call, and a [`dump`] shows them so: `[chan receive (leaked)]`. They take no
-/// harm: the state is that of one that waits.
+/// The goroutines found are in the state *leaked* until the next call, and a [`dump`] shows it:
+/// `[chan receive (leaked)]`. The mark does no harm: if such a goroutine is woken after all, it
+/// runs.
 ///
 /// # Blocking
-/// Stops the world for about 1 µs per goroutine, and 10 µs for each of the first thousand that are leaked, whose stacks are taken.
+/// Stops the world for about 1 µs per goroutine, and 10 µs for each of the first thousand leaked
+/// ones, whose stacks are taken.
 ///
 /// # Panics
-/// Outside a runtime: there [`Runtime::leaks`](crate::Runtime::leaks) and [`Handle::leaks`](crate::Handle::leaks) do the same.
+/// Outside a runtime: there [`Runtime::leaks`](crate::Runtime::leaks) and
+/// [`Handle::leaks`](crate::Handle::leaks) do the same.
 ///
 /// See the example of [`Leaks`].
 #[track_caller]
@@ -160,7 +174,7 @@ pub fn leaks() -> Leaks {
 #[track_caller]
 fn with_current<R>(what: &str, instead: &str, f: impl FnOnce(&Sched) -> R) -> R {
     match current_m().filter(|m| m.curg().is_some()) {
-        // The goroutine keeps its runtime alive while it runs, wherever it runs.
+        // A goroutine keeps its runtime alive while it runs.
         Some(m) => f(m.sched()),
         None => panic!("gosched::debug::{what} called outside a runtime: use {instead}"),
     }

@@ -1,11 +1,13 @@
-//! Text on its way to stderr, collected on this stack so that a line is one write (D9).
+//! A buffer for text on its way to stderr, so that a line is one write.
+//!
+//! It lies on the stack: reports of fatal errors and of sysmon allocate nothing (D9).
 
 use std::fmt;
 
 use crate::sys;
 
-/// A buffered stderr; what is left is written when it is dropped. CONTEXT: any. `BYTES` lie on the stack: 1 KiB where that may be
-/// a goroutine's.
+/// A buffered stderr. The drop writes what is left. CONTEXT: any. `BYTES` lie on the stack: 1 KiB
+/// where that may be the stack of a goroutine.
 pub(super) struct Out<const BYTES: usize = 2048> {
     bytes: [u8; BYTES],
     len: usize,
@@ -21,7 +23,8 @@ impl<const BYTES: usize> Out<BYTES> {
 
     /// Adds formatted text.
     pub(super) fn put(&mut self, text: fmt::Arguments<'_>) {
-        // Only an argument's own formatting can fail; what it printed so far still counts.
+        // `write_str` never fails, so only an argument's own formatting can. What it has printed
+        // stays.
         let _ = fmt::Write::write_fmt(self, text);
     }
 

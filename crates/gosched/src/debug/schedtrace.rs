@@ -1,28 +1,31 @@
 //! `GOSCHED_DEBUG=schedtrace=N[,scheddetail=1]`: Go's lines about the scheduler, printed by sysmon.
 //!
 //! ```text
-//! SCHED 0ms: gomaxprocs=4 idleprocs=2 threads=5 spinningthreads=1 needspinning=0 idlethreads=1 runqueue=0 [ 0 3 0 0 ]
-//!     schedticks=[ 12 7 0 0 ]
+//! SCHED 0ms: gomaxprocs=4 idleprocs=2 threads=5 spinningthreads=1 needspinning=0 idlethreads=1
+//!     runqueue=0 [ 0 3 0 0 ] schedticks=[ 12 7 0 0 ]
 //! ```
 //!
-//! It is one line. Time counts from the first line of the process. The numbers in brackets are the Ps' queues, without the
-//! goroutine that is to run next, and their time slices. With scheddetail a line follows for every P, M and live G. Where Go's
-//! words have no counterpart: an M's `locks` is its depth inside the runtime, `mallocing` is always 0.
+//! It is one line. The time counts from the first line of the process. The numbers in brackets are
+//! the lengths of the Ps' queues, without `runnext`, and the Ps' time slices. With scheddetail a
+//! line follows for every P, M and live G. Two of Go's words have no counterpart: `locks` of an M
+//! is its depth inside the runtime, and `mallocing` is always 0.
 //!
-//! Numbers are copied under the locks that guard them and printed after; nothing is allocated from malloc (D9).
+//! The numbers are copied under the locks that guard them and printed afterwards. Nothing is
+//! allocated from malloc (D9).
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::out::Out;
-use crate::sched::model::g::{G, WaitReason};
+use crate::sched::model::g::G;
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::ptr::{AtomicRef, Mp, Pp};
+use crate::sched::model::wait_reason::WaitReason;
 use crate::sched::{Core, Sched};
 use crate::sys::PageVec;
 
-/// When the first line was printed; 0: not yet.
+/// The time of the first line; 0: none yet.
 static FIRST_NS: AtomicU64 = AtomicU64::new(0);
 
 /// Counts that need the scheduler lock.
@@ -34,7 +37,7 @@ struct Counts {
     stopwait: u32,
 }
 
-/// Prints one line, or the whole account. On sysmon's thread.
+/// Prints one line, or with scheddetail all lines. On sysmon's thread.
 pub(crate) fn print(sched: &Sched, now_ns: u64) {
     let since = match FIRST_NS.compare_exchange(0, now_ns, Relaxed, Relaxed) {
         Ok(_) => 0,
@@ -175,7 +178,7 @@ impl fmt::Display for MLine {
     }
 }
 
-/// One G, copied under the lock of their blocks.
+/// One G, copied under the lock of the blocks of Gs.
 #[derive(Clone, Copy)]
 struct GLine {
     id: u64,
@@ -211,7 +214,7 @@ impl GLine {
     }
 }
 
-/// The number of an M, which only the list knows: its own field is the scheduler lock's.
+/// The number of an M, from the list: the field of the M itself is guarded by the scheduler lock.
 fn id_of(m: Option<Mp>, ms: &[MLine]) -> OrNil {
     let line = m.and_then(|m: Mp| ms.iter().find(|line| line.m == m));
     OrNil(line.map(|line| line.id.into()))

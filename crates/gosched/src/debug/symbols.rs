@@ -1,10 +1,10 @@
-//! From return addresses to functions, files and lines; and which frames are worth showing.
+//! Turns return addresses into functions, files and lines, and selects the frames worth showing.
 //!
-//! A stack begins with the runtime's own frames (park, suspend) and ends with the goroutine's entry. Both ends are cut, so
-//! that the first line is the call by which the goroutine left its own code and the last one is the closure it was started
-//! with. At least one frame stays.
+//! A stack begins with the runtime's own frames (park, suspend) and ends with the goroutine's
+//! entry. Both ends are cut. So the first line is the call by which the goroutine left its own
+//! code, and the last line is the closure that it was started with. At least one frame stays.
 //!
-//! All of this allocates and takes the locks of the `backtrace` crate: user context only.
+//! All of this allocates and takes the locks of the `backtrace` crate: in user context only.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -15,18 +15,20 @@ use crate::arch;
 use crate::sched::model::current::current_g;
 use crate::sys::objects;
 
-/// Stack that a symboliser may need: its parsers keep large values on it, larger ones without optimisation.
+/// Stack that a symboliser may need. Its parsers keep large values on the stack, and larger ones
+/// without optimisation.
 const ROOM: usize = if cfg!(debug_assertions) {
     512 << 10
 } else {
     128 << 10
 };
-/// The stack of the thread that helps out where there is less.
+/// The stack of the helper thread, for callers that have less.
 const HELPER_STACK: usize = 4 << 20;
 
 /// One function on a goroutine's stack.
 ///
-/// Displays as Go's frames do: the function, and on a line of its own, indented by a tab, `file:line`.
+/// Displays as Go's frames do: the function, and on a line of its own, indented by a tab,
+/// `file:line`.
 ///
 /// None of its methods blocks.
 ///
@@ -61,7 +63,7 @@ impl Frame {
         self.file.as_deref()
     }
 
-    /// The line in it.
+    /// The line in the source file.
     ///
     /// See the example of [`Frame`].
     #[must_use]
@@ -81,10 +83,10 @@ impl fmt::Display for Frame {
     }
 }
 
-/// What has been looked up so far: goroutines have few different stacks.
+/// A cache of lookups: many goroutines have the same stack.
 #[derive(Default)]
 pub(super) struct Symbols {
-    /// Nothing is looked up: frames are their addresses.
+    /// No lookups: frames are shown as addresses.
     addresses_only: bool,
     by_pc: HashMap<usize, Vec<Frame>>,
     by_stack: HashMap<Vec<usize>, Arc<[Frame]>>,
@@ -98,7 +100,7 @@ impl Symbols {
         }
     }
 
-    /// The frames of a stack, innermost first, the runtime's own cut off.
+    /// The frames of a stack, innermost first, without the runtime's own.
     pub(super) fn stack(&mut self, pcs: &[usize]) -> Arc<[Frame]> {
         if let Some(known) = self.by_stack.get(pcs) {
             return Arc::clone(known);
@@ -157,7 +159,7 @@ fn unknown(pc: usize) -> Frame {
     }
 }
 
-/// The frames between the runtime's own at either end.
+/// The frames without the runtime's own at both ends.
 fn trim(frames: &[Frame]) -> &[Frame] {
     let top = frames
         .iter()
@@ -214,7 +216,7 @@ fn is_runtime(frame: &Frame) -> bool {
         || is_ours(frame) && BEHIND.iter().any(|name| frame.function().contains(name))
 }
 
-/// What stands behind the public functions of `thread`.
+/// Functions behind the public ones of `thread`.
 const BEHIND: [&str; 2] = ["wait_timed", "RawHandle"];
 
 /// Any function of this crate.
@@ -222,7 +224,7 @@ fn is_ours(frame: &Frame) -> bool {
     path(frame).starts_with("gosched::") || own_file(frame).is_some()
 }
 
-/// What the compiler and the standard library put between a closure and its caller.
+/// A function that the compiler or the standard library puts between a closure and its caller.
 fn is_glue(frame: &Frame) -> bool {
     const PATHS: [&str; 8] = [
         "core::",
@@ -247,8 +249,8 @@ fn is_glue(frame: &Frame) -> bool {
             .is_some_and(|file| FILES.iter().any(|part| file.contains(part)))
 }
 
-/// The frame's file relative to this crate's sources, if it is one of them. Builds with line tables only know functions by
-/// their last name, so the file must tell whose they are.
+/// The frame's file relative to this crate's sources, if it is one of them. Builds with line tables
+/// only have the last part of a function's path, so the file decides whose function it is.
 fn own_file(frame: &Frame) -> Option<&str> {
     let sources = file!().strip_suffix("debug/symbols.rs")?;
     let (before, rest) = frame.file()?.split_once(sources)?;
@@ -260,17 +262,19 @@ fn path(frame: &Frame) -> &str {
     frame.function.trim_start_matches(['<', '&', '*'])
 }
 
-/// Runs `f` where there is stack enough for a symboliser: here, or on a thread made for it. None if there is no such thread.
+/// Runs `f` with enough stack for a symboliser: here, or on a helper thread. None if there can be
+/// no such thread.
 pub(super) fn with_room<R: Send>(f: impl FnOnce() -> R + Send) -> Option<R> {
     let sp = arch::stack_pointer();
-    // How much is left of a stack that the goroutine has gone to itself, nobody knows.
+    // If the goroutine has switched to a stack of its own, the runtime does not know how much of
+    // that is left.
     if current_g().is_none_or(|g| g.is_own_stack(sp) && sp - g.stack_lo.get() >= ROOM) {
         return Some(f());
     }
     on_thread(f)
 }
 
-/// Runs `f` on a thread made for it, and waits.
+/// Runs `f` on a helper thread, and waits for it.
 pub(super) fn on_thread<R: Send>(f: impl FnOnce() -> R + Send) -> Option<R> {
     std::thread::scope(|scope| {
         let helper = std::thread::Builder::new()

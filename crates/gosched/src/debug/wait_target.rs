@@ -1,30 +1,32 @@
-//! What a goroutine waits on, in the words of a dump: the channels, the lock, and who holds it.
+//! What a goroutine waits on, in the words of a dump: the channels, or the lock and its holder.
 //!
-//! Copied while the goroutine is held asleep, from the `Waiter` on its stack; numbers and addresses only (D9).
+//! It is copied from the `Waiter` on the goroutine's stack while the goroutine is held asleep. Only
+//! numbers and addresses are copied, so nothing is allocated (D9).
 
 use std::fmt;
 
 use crate::chan::snapshot;
 use crate::chan::snapshot::{Operation, Seen};
-use crate::sched::model::g::WaitReason;
 use crate::sched::model::ptr::Gp;
+use crate::sched::model::wait_reason::WaitClass;
 use crate::sched::park::WaitArg;
 use crate::sched::waiting::owner;
 use crate::sched::waitq::Waiter;
 use crate::sys::PageVec;
 
-/// Cases of one select that a dump shows.
+/// The most cases of one select that a dump shows.
 const CASES_MAX: usize = 16;
 
 /// One thing that a goroutine waits on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Target {
+pub(super) enum WaitTarget {
     Operation(Operation),
-    /// So many more operations.
+    /// So many more operations, which are not shown.
     More(usize),
     /// The number of an open socket.
     Descriptor(usize),
-    /// A lock or the like, and its holder where that is known: (runtime, goroutine).
+    /// A lock or another object of `sync`, and its holder where that is known: (runtime,
+    /// goroutine).
     Lock {
         what: &'static str,
         address: usize,
@@ -35,19 +37,22 @@ pub(super) enum Target {
 /// The waiter of a goroutine that waits in queues.
 ///
 /// # Safety
-/// `g` is held asleep: by the Scan bit over Waiting or Leaked, or in a stopped world. The reference is good until it is let go.
+/// `g` is held asleep, by the Scan bit over Waiting or Leaked or by a stopped world, for as long as
+/// the reference is used.
 pub(super) unsafe fn waiter_of<'a>(g: Gp) -> Option<&'a Waiter> {
     let is_waiter = g.wait_ops()?.arg == WaitArg::Waiter;
-    // SAFETY: PK, G6: the argument of such a wait lies on the stack of `g`, which does not go on.
+    // SAFETY: PK, the argument of a wait with `WaitArg::Waiter` is a `Waiter` on the stack of `g`.
+    // The caller promises that `g` stays asleep, so it stays there.
     is_waiter.then(|| unsafe { &*g.wait_arg.get().cast::<Waiter>() })
 }
 
-/// Notes what `g` waits on, as far as there is memory; returns how many cases its wait has.
+/// Adds what `g` waits on to `targets`, as far as there is memory; returns how many cases its wait
+/// has.
 ///
 /// # Safety
 /// As for [`waiter_of`].
-pub(super) unsafe fn collect(g: Gp, targets: &mut PageVec<Target>) -> u32 {
-    // SAFETY: by the caller's promise.
+pub(super) unsafe fn collect(g: Gp, targets: &mut PageVec<WaitTarget>) -> u32 {
+    // SAFETY: G6, the caller promises that `g` is held asleep until this function returns.
     let Some(waiter) = (unsafe { waiter_of(g) }) else {
         return 0;
     };
@@ -55,53 +60,38 @@ pub(super) unsafe fn collect(g: Gp, targets: &mut PageVec<Target>) -> u32 {
     let mut shown = 0;
     let mut add = |target| shown += usize::from(targets.push(target).is_ok());
     let mut operations = 0;
-    // SAFETY: by the caller's promise.
+    // SAFETY: G6, `on` was set by the waiter of `g`, and the caller promises that `g` is held
+    // asleep.
     unsafe {
         snapshot::each_operation(reason, &on, |operation| {
             operations += 1;
             if operations <= CASES_MAX {
-                add(Target::Operation(operation));
+                add(WaitTarget::Operation(operation));
             }
         });
     }
     if operations > CASES_MAX {
-        add(Target::More(operations - CASES_MAX));
+        add(WaitTarget::More(operations - CASES_MAX));
     }
-    if matches!(reason, WaitReason::IoRead | WaitReason::IoWrite) {
-        add(Target::Descriptor(on.object));
-    }
-    if let Some(what) = lock_word(reason)
-        && on.object != 0
-    {
-        add(Target::Lock {
+    match reason.class() {
+        WaitClass::Descriptor => add(WaitTarget::Descriptor(on.object)),
+        WaitClass::Object(what) if on.object != 0 => add(WaitTarget::Lock {
             what,
             address: on.object,
-            // SAFETY: by the caller's promise: what is waited on is there.
+            // SAFETY: G6, the caller promises that `g` is held asleep, and a waiter keeps alive
+            // what it waits on.
             holder: unsafe { owner::named_in(on.holder) },
-        });
+        }),
+        _ => {}
     }
     on.cases
 }
 
-/// What is waited on, if it is none of the channels.
-fn lock_word(reason: WaitReason) -> Option<&'static str> {
-    Some(match reason {
-        WaitReason::Mutex => "mutex",
-        WaitReason::RwLockRead | WaitReason::RwLockWrite => "rwlock",
-        WaitReason::Condvar => "condvar",
-        WaitReason::Once => "once",
-        WaitReason::Barrier => "barrier",
-        WaitReason::WaitGroup => "wait group",
-        WaitReason::Semaphore => "semaphore",
-        _ => return None,
-    })
-}
-
-impl Target {
-    /// The goroutine of `runtime` that holds it.
+impl WaitTarget {
+    /// The goroutine that holds the lock, if it belongs to `runtime`.
     pub(super) fn holder_in(self, runtime: u32) -> Option<u64> {
         match self {
-            Target::Lock {
+            WaitTarget::Lock {
                 holder: Some((of, id)),
                 ..
             } if of == runtime => Some(id),
@@ -109,23 +99,23 @@ impl Target {
         }
     }
 
-    /// As a line of a dump of `runtime`.
-    pub(super) fn line(self, runtime: u32) -> Line {
-        Line(self, runtime)
+    /// The line in a dump of `runtime`.
+    pub(super) fn line(self, runtime: u32) -> TargetLine {
+        TargetLine(self, runtime)
     }
 }
 
-/// See [`Target::line`].
-pub(super) struct Line(Target, u32);
+/// See [`WaitTarget::line`].
+pub(super) struct TargetLine(WaitTarget, u32);
 
-impl fmt::Display for Line {
+impl fmt::Display for TargetLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Line(target, runtime) = self;
+        let TargetLine(target, runtime) = self;
         match target {
-            Target::Operation(operation) => fmt_operation(operation, f),
-            Target::More(n) => write!(f, "...{n} more cases..."),
-            Target::Descriptor(fd) => write!(f, "waits on descriptor {fd}"),
-            Target::Lock {
+            WaitTarget::Operation(operation) => fmt_operation(operation, f),
+            WaitTarget::More(n) => write!(f, "...{n} more cases..."),
+            WaitTarget::Descriptor(fd) => write!(f, "waits on descriptor {fd}"),
+            WaitTarget::Lock {
                 what,
                 address,
                 holder,
@@ -192,7 +182,7 @@ mod tests {
             channel,
             handle: 0,
         };
-        Target::Operation(operation).line(1).to_string()
+        WaitTarget::Operation(operation).line(1).to_string()
     }
 
     #[test]
@@ -235,7 +225,7 @@ mod tests {
 
     #[test]
     fn locks_are_told_with_their_holder() {
-        let lock = |holder| Target::Lock {
+        let lock = |holder| WaitTarget::Lock {
             what: "mutex",
             address: 0x7f00,
             holder,

@@ -2,10 +2,8 @@
 //!
 //! The scheduler reads them; it never changes them.
 
-use std::sync::Arc;
-
 use crate::sched::Sched;
-use crate::sched::life::deadlock::DeadlockReport;
+pub(crate) use crate::sched::life::deadlock::Hook;
 use crate::tls::Room;
 
 /// When the runtime reports a deadlock: all goroutines are asleep and none can be woken.
@@ -25,9 +23,6 @@ pub enum Deadlock {
     /// Never.
     Off,
 }
-
-/// The function of `on_deadlock`.
-pub(crate) type Hook = Arc<dyn Fn(&DeadlockReport) + Send + Sync>;
 
 /// A checked configuration.
 pub(crate) struct Config {

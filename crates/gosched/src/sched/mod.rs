@@ -66,7 +66,7 @@ use crossbeam_utils::CachePadded;
 use crate::base::lock::{Lock, Rank};
 use crate::sched::calls::lookups::Lookups;
 use crate::sched::calls::room::CallRoom;
-use crate::sched::config::{Config, Hook};
+use crate::sched::config::Config;
 use crate::sched::model::g::G;
 use crate::sched::model::gblock::GBlocks;
 use crate::sched::model::global_queue::GlobalQueue;
@@ -179,7 +179,7 @@ pub(crate) struct Sched {
     pub(crate) leaked_gs: AtomicU32,
     pub(crate) leaked_ms: AtomicU32,
     /// The program's own word on deadlocks; taken by the creator, dropped by the runtime's owner.
-    pub(crate) hook: std::sync::Mutex<Option<Hook>>,
+    pub(crate) hook: std::sync::Mutex<Option<life::deadlock::Hook>>,
     /// Registry link, under its lock.
     pub(crate) registry_next: model::word::Word<*const Sched>,
 }

@@ -10,6 +10,7 @@ use std::ffi::c_int;
 use std::ptr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use super::quit;
 use crate::base::signals;
 use crate::base::signals::{SLOTS, Slot, THREE_ARGUMENTS};
 use crate::sys;
@@ -20,7 +21,7 @@ fn is_heard(signal: c_int) -> bool {
     sys::current_handler(signal).is_some_and(|address| {
         address == signals::address()
             || address == crate::sched::monitor::preempt::handler()
-            || address == crate::debug::sigquit::handler()
+            || address == quit::address()
     })
 }
 

@@ -35,6 +35,7 @@
 
 mod actions;
 mod dispatch;
+pub(crate) mod quit;
 
 pub(crate) use dispatch::turn;
 

@@ -144,7 +144,7 @@ impl WaitGroup {
 
     /// Starts a goroutine and counts it until it ends.
     ///
-    /// The goroutine ends by returning, by a panic or by [`exit`](crate::exit). Never blocks.
+    /// The goroutine ends by returning, by a panic or by [`goexit`](crate::goexit). Never blocks.
     ///
     /// # Panics
     /// As [`go`](crate::go): outside a goroutine, or if no stack is available. The goroutine is
@@ -153,7 +153,7 @@ impl WaitGroup {
     /// ```
     /// # gosched::run(|| {
     /// let group = gosched::sync::WaitGroup::new();
-    /// group.go(|| gosched::exit());
+    /// group.go(|| gosched::goexit());
     /// group.wait();
     /// # });
     /// ```

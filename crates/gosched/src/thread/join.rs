@@ -294,7 +294,7 @@ impl<T> JoinHandle<T> {
     ///
     /// # Errors
     /// The payload of the goroutine's panic. It is [`Exited`] if the goroutine called
-    /// [`exit`](crate::exit), or if its runtime was dropped.
+    /// [`goexit`](crate::goexit), or if its runtime was dropped.
     ///
     /// # Panics
     /// If a goroutine joins itself.

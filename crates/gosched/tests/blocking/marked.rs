@@ -144,7 +144,7 @@ fn m4_inside_a_call_the_runtime_can_be_used() {
 fn sy_a_goroutine_may_end_inside_a_call() {
     run(1, "exit", || {
         for _ in 0..10 {
-            let left = thread::spawn(|| blocking(|| blocking(|| gosched::exit())));
+            let left = thread::spawn(|| blocking(|| blocking(|| gosched::goexit())));
             let left = left.join().map(|()| "it returned");
             assert!(left.unwrap_err().is::<Exited>());
             // Whoever is given its G next is not in a call.

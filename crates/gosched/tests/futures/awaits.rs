@@ -25,7 +25,7 @@ fn a_goroutine_awaits_others() {
         assert_eq!(value(thread::spawn(|| 7)).unwrap(), 7);
         let panics = thread::spawn(|| panic_any(Planned));
         assert!(value(panics).unwrap_err().is::<Planned>());
-        let exits = thread::spawn(|| gosched::exit());
+        let exits = thread::spawn(|| gosched::goexit());
         assert!(value(exits).unwrap_err().is::<Exited>());
         let slow = thread::spawn(|| {
             thread::sleep(ms(5));

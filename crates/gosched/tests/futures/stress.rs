@@ -63,7 +63,7 @@ fn start(runtime: &Runtime, round: &Round, n: u64, rng: &mut Rng) -> JoinHandle<
         }
         match n % 8 {
             0 => panic_any(Planned),
-            1 => gosched::exit(),
+            1 => gosched::goexit(),
             _ => (n, value),
         }
     })

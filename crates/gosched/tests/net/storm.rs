@@ -240,12 +240,12 @@ fn changes_of_a_socket_that_is_gone() {
             let mut new = UnixStream::from(new);
             let reader = runtime.spawn(move || new.read(&mut [0; 8]).unwrap());
             std::thread::sleep(ms(50));
-            let before = runtime.metrics().parks;
+            let before = runtime.metrics().park_count;
             for _ in 0..200 {
                 old_peer.write_all(b"x").unwrap();
                 std::thread::sleep(ms(1));
             }
-            let woken = runtime.metrics().parks - before;
+            let woken = runtime.metrics().park_count - before;
             assert!(
                 woken < 20,
                 "the reader of the new one was woken {woken} times"

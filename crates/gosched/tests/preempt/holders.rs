@@ -200,7 +200,7 @@ pub fn mix(time: Duration, each: usize) {
     let metrics = runtime.metrics();
     assert_eq!(metrics.rescues, 0, "WK: a wake-up was lost");
     assert!(
-        metrics.parked + metrics.claimed > 10,
+        metrics.threads_held_by_preempted + metrics.claimed > 10,
         "hardly anybody was taken by surprise: {metrics:?}"
     );
 }

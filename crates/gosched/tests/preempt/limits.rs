@@ -59,7 +59,7 @@ fn d7_hogs_beyond_the_thread_limit_all_end() {
         assert!(most <= 64, "{most} threads");
         let metrics = runtime.metrics();
         assert!(
-            most > 16 && metrics.parked > 20,
+            most > 16 && metrics.threads_held_by_preempted > 20,
             "not near the limit: {metrics:?}"
         );
     });

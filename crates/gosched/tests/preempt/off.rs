@@ -48,7 +48,7 @@ fn off(builder: gosched::Builder) {
     makes_room_when_asked(&runtime);
     assert_eq!(SIGNALS.load(SeqCst), 0);
     let metrics = runtime.metrics();
-    assert_eq!((metrics.signals, metrics.parked), (0, 0));
+    assert_eq!((metrics.signals, metrics.threads_held_by_preempted), (0, 0));
     assert!(!metrics.preemption);
 }
 

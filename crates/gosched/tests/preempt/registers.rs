@@ -325,7 +325,7 @@ fn d7_registers_and_red_zone_survive() {
             pressers.into_iter().for_each(|h| h.join().unwrap());
         });
     });
-    let parked = runtime.metrics().parked;
+    let parked = runtime.metrics().threads_held_by_preempted;
     assert!(parked > 5, "hardly anybody was preempted: {parked}");
 }
 

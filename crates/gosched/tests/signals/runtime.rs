@@ -48,7 +48,7 @@ impl Hogs {
 }
 
 fn interruptions(runtime: &Runtime) -> u64 {
-    runtime.metrics().parked
+    runtime.metrics().threads_held_by_preempted
 }
 
 /// The runtime interrupts goroutines by SIGURG all the time, and goes on doing so; only the others' arrive.

@@ -211,7 +211,7 @@ impl Life {
             std::panic::panic_any(Planned);
         }
         fate.store(EXITS, SeqCst);
-        gosched::exit();
+        gosched::goexit();
     }
 
     #[cfg(not(panic = "unwind"))]

@@ -78,7 +78,7 @@ fn a_wait_group_counts_every_end() {
     let group = WaitGroup::new();
     run(2, "wait group ends", || {
         group.go(|| panic_any(Planned));
-        group.go(|| gosched::exit());
+        group.go(|| gosched::goexit());
         group.go(|| ());
         group.add(2);
         let other = group.clone();

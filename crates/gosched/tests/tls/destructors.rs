@@ -327,7 +327,7 @@ fn a_goroutine_that_exits_drops_its_values() {
             let here = Arc::clone(&alive);
             let handle = thread::spawn(move || {
                 hold(&here);
-                gosched::exit();
+                gosched::goexit();
             });
             assert!(handle.join().unwrap_err().is::<thread::Exited>());
             assert_eq!(alive.load(SeqCst), 0);

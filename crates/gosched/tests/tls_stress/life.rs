@@ -192,7 +192,7 @@ pub(crate) fn live(mut rng: Rng, steps: u64, depth: u32) {
     }
     match rng.below(20) {
         0 => std::panic::panic_any(Planned),
-        1 => gosched::exit(),
+        1 => gosched::goexit(),
         _ => {}
     }
 }

@@ -1,5 +1,5 @@
-//! The check must see what is broken: a scheduler without threads is stopped, one thing in it is broken by hand, and the
-//! clause must be named.
+//! The check must find what is broken. Each test stops a scheduler without threads, breaks one
+//! thing in it by hand, and expects that the check names the clause.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -15,7 +15,8 @@ use crate::sched::park::{WaitArg, WaitOps};
 use crate::sched::worker::Worker;
 use crate::stack::class_for;
 
-/// A scheduler without threads, its Ps idle; leaked, for what is broken is not taken down.
+/// A scheduler without threads; its Ps are idle. It is leaked: a broken scheduler cannot be
+/// dropped.
 fn still(procs: u32) -> &'static Sched {
     let sched = Box::leak(Box::new(Sched::new(Config {
         name: None,
@@ -60,7 +61,7 @@ fn runnable_g(sched: &Sched) -> Gp {
     g
 }
 
-/// A Waiting G that lacks nothing.
+/// A Waiting G that violates no clause.
 fn waiting_g(sched: &Sched) -> Gp {
     static WAYS: WaitOps = WaitOps {
         reason: WaitReason::Park,
@@ -90,7 +91,7 @@ fn running_g(sched: &Sched) -> (Gp, Mp) {
     (g, m)
 }
 
-/// A G in a marked call, on an M that lacks nothing.
+/// A G in a marked call, on an M that violates no clause.
 fn marked_g(sched: &Sched) -> (Gp, Mp) {
     let (g, m) = running_g(sched);
     g.status.transition(Status::Running, Status::Syscall);
@@ -98,7 +99,7 @@ fn marked_g(sched: &Sched) -> (Gp, Mp) {
     (g, m)
 }
 
-/// The same in a call that it was found in: its M is watched.
+/// A G in an unmarked call in which it lost its P: its M is a stray.
 fn blocked_g(sched: &Sched) -> (Gp, Mp) {
     let (g, m) = running_g(sched);
     g.status.transition(Status::Running, Status::Syscall);
@@ -140,7 +141,7 @@ fn to_next(sched: &Sched, p: u32, g: Gp) {
 
 /// An M without a thread, on the list of all.
 fn new_m(sched: &Sched) -> Mp {
-    // SAFETY: GF, leaked.
+    // SAFETY: GF, an M must live for ever; this one is leaked.
     let m: Mp = unsafe { Ptr::new(NonNull::from(Box::leak(Box::new(M::new())))) };
     m.home.set(sched.home());
     let mut core = sched.core.lock();
@@ -177,7 +178,7 @@ fn stopped<T>(change: impl FnOnce(&Sched) -> T) -> Vec<String> {
     change(sched);
     let mut report = Report::new();
     check_stopped(sched, &mut Census::new(), &mut report);
-    // A second look sees the same: the first has changed nothing.
+    // A second scan finds the same: the first has changed nothing.
     let mut again = Report::new();
     check_stopped(sched, &mut Census::new(), &mut again);
     stopped.leave_broken();
@@ -227,7 +228,7 @@ fn order_is_found_in_order() {
             blocked_g(sched);
             parked_g(sched);
         }
-        sched.strays.count.fetch_add(1, Relaxed); // it has come back, and nobody has looked since
+        sched.strays.count.fetch_add(1, Relaxed); // it has returned, and sysmon has not noticed
     });
     assert!(found.is_empty(), "{found:?}");
     let found = running(|sched| {

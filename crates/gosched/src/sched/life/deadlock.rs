@@ -8,12 +8,11 @@
 //! sysmon when it comes back. `Deadlock::Closed` leaves foreign threads out of account. Somebody who receives signals may be woken
 //! from outside the process: that is hope in every mode.
 
-use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use crate::base::fatal;
-use crate::debug::dump;
 use crate::sched::Sched;
 use crate::sched::config::Deadlock;
 use crate::sched::life::registry;
@@ -95,11 +94,12 @@ impl Watch {
     }
 }
 
-fn text(has_goroutines: bool) -> &'static str {
+/// The message of a deadlock.
+pub(crate) fn text(has_goroutines: bool) -> &'static str {
     if has_goroutines {
         "all goroutines are asleep - deadlock!"
     } else {
-        "no goroutines (main called exit) - deadlock!"
+        "no goroutines (main called goexit) - deadlock!"
     }
 }
 
@@ -172,67 +172,18 @@ impl Sched {
     }
 }
 
-/// A deadlock as [`Builder::on_deadlock`](crate::Builder::on_deadlock) receives it: every goroutine of the
-/// runtime is asleep and nothing is left that could wake one.
-///
-/// To look at it blocks nothing.
-///
-/// ```
-/// use std::sync::mpsc;
-/// let (tx, rx) = mpsc::channel();
-/// let runtime = gosched::Runtime::builder()
-///     .deadlock(gosched::Deadlock::Closed)
-///     .on_deadlock(move |deadlock| {
-///         tx.send(deadlock.to_string()).unwrap();
-///         deadlock.dump().goroutines();
-///     })
-///     .build()
-///     .unwrap();
-/// runtime.go(gosched::thread::park);
-/// assert!(rx.recv().unwrap().starts_with("all goroutines are asleep"));
-/// ```
-pub struct DeadlockReport {
-    message: &'static str,
-    dump: dump::Dump,
-}
-
-impl DeadlockReport {
-    /// Every goroutine, with what it waits for.
-    ///
-    /// See the example of [`DeadlockReport`].
-    #[must_use]
-    pub fn dump(&self) -> &dump::Dump {
-        &self.dump
-    }
-}
-
-impl fmt::Display for DeadlockReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}\n\n{}", self.message, self.dump)
-    }
-}
-
-impl fmt::Debug for DeadlockReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+/// What to do about a deadlock instead of a fatal error. It is called with the runtime, on a thread
+/// of its own.
+pub(crate) type Hook = Arc<dyn Fn(Arc<Sched>) + Send + Sync>;
 
 /// Calls the program's hook, on a thread of its own (D9). On the creator's thread.
-pub(crate) fn call_hook(sched: &std::sync::Arc<Sched>) {
+pub(crate) fn call_hook(sched: &Arc<Sched>) {
     let hook = sched.hook.lock().ok().and_then(|hook| hook.clone());
     let Some(hook) = hook else { return };
-    let sched = std::sync::Arc::clone(sched);
+    let sched = Arc::clone(sched);
     let spawned = std::thread::Builder::new()
         .name("gosched-deadlock".into())
-        .spawn(move || {
-            let report = DeadlockReport {
-                message: text(sched.goroutines() > 0),
-                dump: dump::dump_of(&sched),
-            };
-            drop(sched);
-            hook(&report);
-        });
+        .spawn(move || hook(sched));
     if spawned.is_err() {
         sys::write_stderr(b"gosched: no thread for the deadlock hook\n");
     }

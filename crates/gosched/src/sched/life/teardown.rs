@@ -15,8 +15,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::time::Duration;
 
 use crate::sched::Sched;
-use crate::sched::config::Hook;
 use crate::sched::handle::{Fate, Inner};
+use crate::sched::life::deadlock::Hook;
 use crate::sched::life::registry;
 use crate::sched::model::current::assert_user_context;
 use crate::sched::model::g::WaitReason;

@@ -20,6 +20,7 @@ use crate::sched::model::gstatus::{Status, StatusWord};
 use crate::sched::model::opens::{OpenSend, OpenSends};
 use crate::sched::model::ptr::{AtomicRef, Gp, Home, Mp};
 use crate::sched::model::timer::{NOWHERE, TimerWord};
+pub(crate) use crate::sched::model::wait_reason::WaitReason;
 use crate::sched::model::word::Word;
 use crate::stack::Stack;
 
@@ -29,95 +30,6 @@ const INLINE_WORDS: usize = 5;
 /// In `G::started`.
 pub(crate) const STARTED: u8 = 1;
 pub(crate) const ENDING: u8 = 2;
-
-/// Why a goroutine waits: printed in dumps, so Go's words where Go has them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub(crate) enum WaitReason {
-    None,
-    Park,
-    Sleep,
-    Join,
-    Scope,
-    Run,
-    ChanReceive,
-    ChanSend,
-    Select,
-    SelectNoCases,
-    Mutex,
-    RwLockRead,
-    RwLockWrite,
-    Condvar,
-    Once,
-    Barrier,
-    WaitGroup,
-    Semaphore,
-    IoRead,
-    IoWrite,
-    Future,
-    /// The end of its runtime (`thread::ending`).
-    Ending,
-}
-
-impl WaitReason {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            WaitReason::None => "waiting",
-            WaitReason::Park => "park",
-            WaitReason::Sleep => "sleep",
-            WaitReason::Join => "join",
-            WaitReason::Scope => "scope",
-            WaitReason::Run => "run",
-            WaitReason::ChanReceive => "chan receive",
-            WaitReason::ChanSend => "chan send",
-            WaitReason::Select => "select",
-            WaitReason::SelectNoCases => "select (no cases)",
-            WaitReason::Mutex => "sync.Mutex.Lock",
-            WaitReason::RwLockRead => "sync.RwLock.Read",
-            WaitReason::RwLockWrite => "sync.RwLock.Write",
-            WaitReason::Condvar => "sync.Condvar.Wait",
-            WaitReason::Once => "sync.Once",
-            WaitReason::Barrier => "sync.Barrier.Wait",
-            WaitReason::WaitGroup => "sync.WaitGroup.Wait",
-            WaitReason::Semaphore => "sync.Semaphore.Acquire",
-            WaitReason::IoRead => "IO wait, read",
-            WaitReason::IoWrite => "IO wait, write",
-            WaitReason::Future => "future",
-            WaitReason::Ending => "the runtime's end",
-        }
-    }
-
-    fn from_u8(raw: u8) -> WaitReason {
-        use WaitReason::*;
-        [
-            None,
-            Park,
-            Sleep,
-            Join,
-            Scope,
-            Run,
-            ChanReceive,
-            ChanSend,
-            Select,
-            SelectNoCases,
-            Mutex,
-            RwLockRead,
-            RwLockWrite,
-            Condvar,
-            Once,
-            Barrier,
-            WaitGroup,
-            Semaphore,
-            IoRead,
-            IoWrite,
-            Future,
-            Ending,
-        ]
-        .into_iter()
-        .find(|r| *r as u8 == raw)
-        .unwrap_or(None)
-    }
-}
 
 /// A goroutine's control block.
 #[repr(C, align(64))]

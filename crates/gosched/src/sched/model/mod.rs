@@ -22,5 +22,6 @@ pub(crate) mod sudog;
 pub(crate) mod switch;
 pub(crate) mod timer;
 pub(crate) mod timer_heap;
+pub(crate) mod wait_reason;
 pub(crate) mod watch;
 pub(crate) mod word;

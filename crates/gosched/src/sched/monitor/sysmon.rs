@@ -41,7 +41,7 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
 
-use crate::debug::schedtrace;
+use crate::base::upcall::Upcall;
 use crate::sched::Sched;
 use crate::sched::calls::room::Shortage;
 use crate::sched::life::deadlock;
@@ -79,6 +79,9 @@ const SCAVENGE_AFTER_NS: u64 = 5_000_000_000;
 const SHRINK_PERIOD_NS: u64 = 5_000_000_000;
 /// The kernel's time slice for this thread: it needs little CPU time, but at once.
 const KERNEL_SLICE_NS: u64 = 100_000;
+
+/// Prints the line of `schedtrace`. `debug/attach.rs` sets it.
+pub(crate) static SCHEDTRACE: Upcall<fn(&Sched, u64)> = Upcall::new();
 
 impl SysmonState {
     pub(crate) fn new() -> SysmonState {
@@ -228,7 +231,9 @@ pub(crate) fn run(sched: &Sched) {
             && now >= seen.next_trace_ns
         {
             seen.next_trace_ns = now + period_ms * 1_000_000;
-            schedtrace::print(sched, now);
+            if let Some(print) = SCHEDTRACE.get() {
+                print(sched, now);
+            }
         }
     }
 }

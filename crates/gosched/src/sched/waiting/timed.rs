@@ -29,11 +29,11 @@ pub(crate) static SLEEP: WaitOps = WaitOps {
 
 /// The payload of [`join`](crate::thread::JoinHandle::join) for a goroutine that ended without a value.
 ///
-/// The goroutine called [`exit`](crate::exit), or its runtime was dropped.
+/// The goroutine called [`goexit`](crate::goexit), or its runtime was dropped.
 ///
 /// ```
 /// # gosched::run(|| {
-/// let handle = gosched::thread::spawn(|| { gosched::exit() });
+/// let handle = gosched::thread::spawn(|| { gosched::goexit() });
 /// assert!(handle.join().unwrap_err().is::<gosched::thread::Exited>());
 /// # });
 /// ```
