@@ -98,7 +98,7 @@ func waitUntil[T any](deadline <-chan time.Time, from <-chan T) (T, error) {
 		return value, nil
 	case <-deadline:
 		var none T
-		return none, fmt.Errorf("stuck: still running %v after it was told to stop", patience)
+		return none, fmt.Errorf("stuck: still running %v after stop was set", patience)
 	}
 }
 

@@ -155,7 +155,7 @@ macro_rules! channels {
 
             #[inline]
             fn send(sender: &Self::Sender, message: u64) {
-                sender.send(message).expect("somebody receives");
+                sender.send(message).expect("there are receivers");
             }
 
             #[inline]

@@ -139,7 +139,7 @@ pub fn wait_until(deadline: Instant, is_finished: impl Fn() -> bool) -> Result<(
     while !is_finished() {
         if Instant::now() > deadline {
             return Err(format!(
-                "stuck: still running {PATIENCE:?} after it was told to stop"
+                "stuck: still running {PATIENCE:?} after stop was set"
             ));
         }
         std::thread::sleep(TICK);

@@ -426,7 +426,7 @@ fn pairs(size: &Size) -> io::Result<f64> {
         receivers.push(thread::spawn(move || receiver.iter().sum::<usize>()));
         acts.push(move || {
             for message in 0..MESSAGES {
-                sender.send(message).expect("somebody receives");
+                sender.send(message).expect("there are receivers");
             }
         });
     }
@@ -516,7 +516,7 @@ fn mpmc_round(size: &Size) -> f64 {
             let sender = sender.clone();
             thread::spawn(move || {
                 for message in 0..messages {
-                    sender.send(message).expect("somebody receives");
+                    sender.send(message).expect("there are receivers");
                 }
             })
         })
