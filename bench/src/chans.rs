@@ -102,7 +102,7 @@ fn pingpong_ns(trips: usize) -> f64 {
     let (pong, pongs) = gosched::chan::bounded(0);
     let echo = gosched::thread::spawn(move || {
         for ball in pings {
-            pong.send(ball).expect("somebody waits for the answer");
+            pong.send(ball).expect("the answer has a receiver");
         }
     });
     let start = Instant::now();
