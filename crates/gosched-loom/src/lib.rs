@@ -12,10 +12,14 @@
 //! Here that shim gives them loom's atomics, rings of four slots and a futex made of loom's parts.
 //! So the models explore the code that ships. `sched/sources/poller.rs`, `sched/waitq.rs` and all
 //! of `chan/` are compiled too. What they need of the scheduler is in `base.rs`, `sched.rs`,
-//! `netpoll.rs`, `thread.rs`, `current.rs` and `sys.rs`: goroutines that are loom threads and park
-//! by the library's protocol, one lock, and a clock that is either before every deadline or after
-//! all of them. Loom runs a model once for every order of its threads' steps, and at each load once
-//! for every value that the memory model allows.
+//! `netpoll.rs`, `thread.rs`, `current.rs` and `sys.rs`:
+//!
+//! - goroutines, which are loom threads and park by the library's protocol;
+//! - one lock;
+//! - a clock that is either before every deadline or after all of them.
+//!
+//! Loom runs a model once for every order of its threads' steps, and at each load once for every
+//! value that the memory model allows.
 //!
 //! ```text
 //!  models/ring.rs    put, get, steal, overflow, `next`         R1–R6, I3, I4, S4, S5

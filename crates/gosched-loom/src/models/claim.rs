@@ -336,9 +336,11 @@ impl Visitor<'_> {
 
 /// The M enters a marked call while a claimer claims its P. Explored: the claim before the M
 /// enters, beside its mark and in the call. A marked M keeps the right to the P it left behind: the
-/// claim is not confirmed, and the P is taken by the swap alone. Fails if a claim can begin on a
-/// marked M, if the mark is not visible once the M is seen to have left, or without either side of
-/// the barrier.
+/// claim is not confirmed, and the P is taken by the swap alone. Fails
+///
+/// - if a claim can begin on a marked M,
+/// - if the mark is not visible once the M is seen to have left, or
+/// - without either side of the barrier.
 #[test]
 fn p3_a_marked_m_loses_its_p_by_the_swap_alone() {
     explore(None, || {
@@ -359,8 +361,11 @@ fn p3_a_marked_m_loses_its_p_by_the_swap_alone() {
 }
 
 /// The same with the M's return, after which its P can be claimed again. Explored: sysmon before,
-/// in and after the call. Fails if a claim can begin on a marked M, if a cancelled claim erases the
-/// mark, or if both win the P that was left behind.
+/// in and after the call. Fails
+///
+/// - if a claim can begin on a marked M,
+/// - if a cancelled claim erases the mark, or
+/// - if both win the P that was left behind.
 #[test]
 fn p3_a_marked_call_comes_back_against_a_claim() {
     shim::with_stores_as_swaps(|| {

@@ -1,5 +1,5 @@
-//! The P that a marked call leaves behind (SY, P3): the returning M, sysmon, an M that needs a P
-//! and the leader of a stopping world all want it, and one of them gets it.
+//! The P that a marked call leaves behind (SY, P3). Four threads want it, and one of them gets it:
+//! the returning M, sysmon, an M that needs a P, and the leader of a stopping world.
 //!
 //! What belongs to the P is a plain field. So loom reports two holders at once, and a winner that
 //! does not see what the M had written before it left. The world that stops (P4) is reduced to one

@@ -80,8 +80,8 @@ impl Idle {
 }
 
 /// Slept on and woken twice. Explored: the wake-up before the sleep, during it, and the first
-/// round's kernel wake in the second round, because the store and the system call are two steps.
-/// Fails if `sleep` trusts the kernel, if `wakeup` does not wake, or if its store does not publish.
+/// round's kernel wake in the second round: the store and the system call are two steps. Fails if
+/// `sleep` trusts the kernel, if `wakeup` does not wake, or if its store does not publish.
 #[test]
 fn m1_a_note_is_used_twice() {
     explore(None, || {

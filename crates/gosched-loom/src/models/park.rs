@@ -129,9 +129,11 @@ impl Story {
 
 /// The commit against the event. Explored: the event before the load, between the load and the
 /// commit, and after it. In the second case the commit is refused, and the goroutine goes Running →
-/// Waiting → Runnable → Running on its own M. Fails if the commit or the completion is a load and a
-/// store, if the completion does not publish, or if the goroutine becomes Waiting only after its
-/// commit.
+/// Waiting → Runnable → Running on its own M. Fails
+///
+/// - if the commit or the completion is a load and a store,
+/// - if the completion does not publish, or
+/// - if the goroutine becomes Waiting only after its commit.
 #[test]
 fn pk_a_commit_meets_the_event() {
     explore(None, || {

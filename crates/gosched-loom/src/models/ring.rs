@@ -98,9 +98,11 @@ impl Ps {
 }
 
 /// The owner fills and empties its ring while a thief steals twice. Explored: a thief that loads
-/// the tail before and after each put, and both taking the same last item. Fails if the tail is
-/// stored without Release, if either side moves the head without a swap, or if the thief does not
-/// load the tail with Acquire.
+/// the tail before and after each put, and both taking the same last item. Fails
+///
+/// - if the tail is stored without Release,
+/// - if either side moves the head without a swap, or
+/// - if the thief does not load the tail with Acquire.
 #[test]
 fn r2_r3_r4_an_owner_and_a_thief_share_a_ring() {
     explore(None, || {

@@ -166,9 +166,12 @@ fn two_things_happen(is_timed: bool, leaves: Leaves) {
 }
 
 /// Explored: both claims before the commit, which is then refused, around it, and while the waiter
-/// sleeps. The refused waiter finds the claimer done, or sleeps late. Fails if a claim is a load
-/// and a store, if a commit overwrites a claim, if the waiter takes a claim for the end, or if
-/// `finish` does not return the sleeper.
+/// sleeps. The refused waiter finds the claimer done, or sleeps late. Fails
+///
+/// - if a claim is a load and a store,
+/// - if a commit overwrites a claim,
+/// - if the waiter takes a claim for the end, or
+/// - if `finish` does not return the sleeper.
 #[test]
 fn g4_one_of_two_claims_ends_a_wait() {
     two_things_happen(false, Leaves::AtOnce);

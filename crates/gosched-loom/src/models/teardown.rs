@@ -1,11 +1,15 @@
-//! The drop of a runtime against a send to a goroutine that waits there, and against a select's
-//! send of a goroutine that runs there (D2, G4).
+//! The drop of a runtime against two kinds of sends (D2, G4): a send to a goroutine that waits
+//! there, and a select's send of a goroutine that runs there.
 //!
 //! Either the receiver continues with the message, or it is abandoned and the message can be
-//! received again. In the second case no waiter was claimed for it, or the sender took it back
-//! because it found the runtime dead, or the drop did because it found the goroutine Runnable. The
-//! channels, their queues and the word of the wait are the library's; `sched.rs` has `ready`, the
-//! scheduler lock and the drop.
+//! received again. In the second case
+//!
+//! - no waiter was claimed for it, or
+//! - the sender took it back, because it found the runtime dead, or
+//! - the drop took it back, because it found the goroutine Runnable.
+//!
+//! The channels, their queues and the word of the wait are the library's; `sched.rs` has `ready`,
+//! the scheduler lock and the drop.
 
 use std::mem::ManuallyDrop;
 use std::sync::Arc;

@@ -423,8 +423,11 @@ fn wk_two_submissions_against_a_stopping_m() {
 
 /// The second race: the submitter finds no idle P, because the other M still holds its own. That M
 /// does not spin, so it re-checks nothing when it drops the P a moment later. `need` makes it
-/// search again. Fails without the fence in `set_needed` (need/1) or in `idle_p_added` (need/2), if
-/// `set_needed` does nothing, and if the M does not load `need` behind its fence.
+/// search again. Fails
+///
+/// - without the fence in `set_needed` (need/1) or in `idle_p_added` (need/2),
+/// - if `set_needed` does nothing, and
+/// - if the M does not load `need` behind its fence.
 #[test]
 fn wk_need_stops_an_m_that_has_not_spun() {
     explore(None, || {

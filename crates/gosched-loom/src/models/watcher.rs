@@ -296,8 +296,8 @@ fn explore_seq_cst(story: impl Fn() + Sync + Send + 'static) {
 }
 
 /// A goroutine finds no P when sysmon begins its pause, after a scan that did not see it. sysmon
-/// scans again at once. Fails if sysmon does not load `pressed` behind nap/2, and if it takes a
-/// press that came between the scan and the pause for one that it has seen.
+/// scans again at once. Fails if sysmon does not load `pressed` behind nap/2. Fails also if sysmon
+/// treats a press between the scan and the pause as already seen.
 #[test]
 fn sm_a_goroutine_that_finds_no_p_ends_a_nap() {
     for word in [NAP, DOZE] {

@@ -89,8 +89,11 @@ fn over_the_end_of_a_block() {
 }
 
 /// Explored: the receiver that takes the last slot of a block before the sender has linked the next
-/// one. Fails if a slot is read before it is written, if a block is freed while a thread may still
-/// follow a pointer to it, or if a new block is reached before it is complete.
+/// one. Fails
+///
+/// - if a slot is read before it is written,
+/// - if a block is freed while a thread may still follow a pointer to it, or
+/// - if a new block is reached before it is complete.
 #[test]
 fn u10_a_value_crosses_the_end_of_a_block() {
     over_the_end_of_a_block();
