@@ -44,7 +44,7 @@
 //! - Errors are values (`Errno`, in net `io::Error`), never `errno`.
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
-compile_error!("gosched supports Linux on x86_64 only: no other target has an `os` layer yet.");
+compile_error!("gosched supports Linux on x86_64 only: no other target has a `sys` layer yet.");
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod linux;
