@@ -8,14 +8,14 @@ import (
 )
 
 const (
-	// capacity is for how many messages chan_spsc and chan_mpmc have room.
+	// capacity is the capacity of the channels of chan_spsc and chan_mpmc.
 	capacity = 128
-	// selectBatch is the number of selects between two fillings, and the room of
-	// each channel: every select finds all of its channels ready.
+	// selectBatch is the number of selects between two fillings, and the capacity of each channel:
+	// every select finds all of its channels ready.
 	selectBatch = 256
 )
 
-// startPingpong1w plays on one processor whatever is asked.
+// startPingpong1w runs on one P, whatever procs is.
 func startPingpong1w(p params) (round, error) {
 	runtime.GOMAXPROCS(1)
 	return startPingpong(p)
@@ -47,7 +47,7 @@ func startPingpong(p params) (round, error) {
 func startSpsc(p params) (round, error) { return startStream(p.n, 1) }
 func startMpmc(p params) (round, error) { return startStream(p.n, 4) }
 
-// startStream sends numbers through one channel, from so many tasks to as many.
+// startStream sends numbers through one channel, from `tasks` senders to as many receivers.
 func startStream(messages, tasks int) (round, error) {
 	return func() ([]sample, error) {
 		stream := make(chan uint64, capacity)
@@ -83,7 +83,7 @@ func startStream(messages, tasks int) (round, error) {
 	}, nil
 }
 
-// checked gives the figure of a stream whose messages add up.
+// checked returns the figure of a stream whose messages add up.
 func checked(sum uint64, messages int, each float64) ([]sample, error) {
 	n := uint64(messages)
 	if sum != n*(n-1)/2 {
@@ -92,7 +92,7 @@ func checked(sum uint64, messages int, each float64) ([]sample, error) {
 	return []sample{{"time", each, "ns"}}, nil
 }
 
-// startUnbounded sends through a queue, as Go's channels are all bounded.
+// startUnbounded sends through a queue, because all of Go's channels are bounded.
 func startUnbounded(p params) (round, error) {
 	return func() ([]sample, error) {
 		stream := newQueue()
@@ -116,14 +116,14 @@ func startUnbounded(p params) (round, error) {
 	}, nil
 }
 
-// queue has room for any number of messages and one receiver, which takes all
-// that have come at once and hands them out one by one.
+// queue is unbounded and has one receiver, which takes all messages at once and returns them one by
+// one.
 type queue struct {
 	lock    sync.Mutex
 	changed sync.Cond
 	sent    []uint64
 	ended   bool
-	// What the receiver has taken, and how much of it is handed out.
+	// The messages that the receiver has taken, and how many of them it has returned.
 	taken []uint64
 	next  int
 }
@@ -141,7 +141,7 @@ func (q *queue) send(message uint64) {
 	q.changed.Signal()
 }
 
-// end comes after the last message.
+// end marks the end, after the last message.
 func (q *queue) end() {
 	q.lock.Lock()
 	q.ended = true
@@ -149,7 +149,7 @@ func (q *queue) end() {
 	q.changed.Signal()
 }
 
-// receive waits for a message; false: it was the last one before.
+// receive waits for a message; false: there are no more.
 func (q *queue) receive() (uint64, bool) {
 	if q.next == len(q.taken) && !q.take() {
 		return 0, false
@@ -159,7 +159,7 @@ func (q *queue) receive() (uint64, bool) {
 	return message, true
 }
 
-// take exchanges the handed-out messages for those that were sent.
+// take exchanges the used messages for the sent ones.
 func (q *queue) take() bool {
 	q.lock.Lock()
 	defer q.lock.Unlock()
@@ -208,8 +208,8 @@ func startSelect8(p params) (round, error) {
 	})
 }
 
-// startSelect takes the time of selects over channels that all have a message,
-// which is the channel's number; filling them is not in it.
+// startSelect measures selects over channels that all have a message, which is the channel's
+// number. Filling them is not timed.
 func startSelect(selects, channels int, choose func([]chan int) int) (round, error) {
 	return func() ([]sample, error) {
 		all := make([]chan int, channels)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// children is how many a node of skynet's tree has.
+// children is the number of children of each node of skynet's tree.
 const children = 10
 
 func startSkynet(p params) (round, error) {
@@ -29,8 +29,7 @@ func startSkynet(p params) (round, error) {
 	}, nil
 }
 
-// isFullTree says whether so many leaves are a tree in which every node has all
-// its children.
+// isFullTree returns whether a tree with this many leaves has all children at every node.
 func isFullTree(leaves int) bool {
 	for leaves > 1 && leaves%children == 0 {
 		leaves /= children
@@ -38,7 +37,7 @@ func isFullTree(leaves int) bool {
 	return leaves == 1
 }
 
-// skynet is a node: the sum of the leaves from first on goes to its parent.
+// skynet is a node: it sends the sum of the leaves from first on to its parent.
 func skynet(parent chan<- uint64, first, leaves uint64) {
 	if leaves == 1 {
 		parent <- first
@@ -67,9 +66,9 @@ func startSieve(p params) (round, error) {
 	}, nil
 }
 
-// sieve returns the last of so many primes and the time until it is known. That
-// the chain then ends is waited for and not counted: the first one stops, and the
-// end of its channel goes through all of them.
+// sieve returns the last of `primes` primes and the time until it is known. The end of the chain is
+// awaited and not counted: the first goroutine stops, and the close of its channel passes through
+// all of them.
 func sieve(primes int) (uint64, float64) {
 	var stop atomic.Bool
 	start := time.Now()
@@ -94,7 +93,7 @@ func sieve(primes int) (uint64, float64) {
 	return prime, each
 }
 
-// sift is a link of the chain: passes on what is no multiple of its prime.
+// sift is a link of the chain: it passes on numbers that are no multiple of its prime.
 func sift(prime uint64, numbers <-chan uint64, rest chan<- uint64) {
 	for number := range numbers {
 		if number%prime != 0 {

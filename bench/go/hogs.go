@@ -8,14 +8,13 @@ import (
 )
 
 const (
-	// tick is what the ticker waits for.
+	// tick is how long the ticker sleeps.
 	tick = time.Millisecond
-	// disturbers is how many get in its way.
+	// disturbers is the number of goroutines that disturb it.
 	disturbers = 4
-	// ticksMin: a ticker that ticked less often than this in a whole round was
-	// stalled; short rounds ask for less.
+	// ticksMin: a ticker with fewer ticks in a whole round was stalled; short rounds need fewer.
 	ticksMin = 10
-	// patience: who has not ended so long after it was told to stop never will.
+	// patience: a goroutine that has not ended this long after stop never will.
 	patience = 10 * time.Second
 	// napSpan is how long a disturber of block sleeps at a time.
 	napSpan = 50 * time.Millisecond
@@ -37,8 +36,8 @@ func startHogSlept(p params) (round, error) {
 	return startDisturbed(p, disturbed{ticker: tickAlone, disturb: sleepAndSpin, isSharing: true})
 }
 
-// startBlock is block and block_marked: every call of the package syscall that
-// may block tells the scheduler so.
+// startBlock is block and block_marked: every call of the package syscall that may block notifies
+// the scheduler.
 func startBlock(p params) (round, error) {
 	napAgain := func(stop *atomic.Bool) uint64 {
 		naps := uint64(0)
@@ -52,10 +51,9 @@ func startBlock(p params) (round, error) {
 
 // disturbed is a ticker among disturbers of one kind.
 type disturbed struct {
-	// ticker ticks until it is told to stop and sends the lateness of all ticks,
-	// in ms.
+	// ticker ticks until stop is set and sends the lateness of all ticks, in ms.
 	ticker func(stop *atomic.Bool, late chan<- []float64)
-	// disturb returns how much work it did until then.
+	// disturb returns how much work it did until stop.
 	disturb func(stop *atomic.Bool) uint64
 	// isSharing: the disturbers compete for CPU time, so that their shares count.
 	isSharing bool
@@ -93,18 +91,18 @@ func startDisturbed(p params, d disturbed) (round, error) {
 	}, nil
 }
 
-// waitUntil takes what somebody has to say who was told to stop.
+// waitUntil receives the result of a goroutine after stop was set.
 func waitUntil[T any](deadline <-chan time.Time, from <-chan T) (T, error) {
 	select {
 	case value := <-from:
 		return value, nil
 	case <-deadline:
 		var none T
-		return none, fmt.Errorf("stuck: still running %v after it was told to stop", patience)
+		return none, fmt.Errorf("stuck: still running %v after stop was set", patience)
 	}
 }
 
-// lateness is what the ticks of a round give.
+// lateness returns the figures of a round's ticks.
 func lateness(late []float64, span time.Duration) ([]sample, error) {
 	ticks, possible := len(late), int(span/tick)
 	if ticks < min(max(possible/100, 1), ticksMin) {
@@ -119,15 +117,15 @@ func lateness(late []float64, span time.Duration) ([]sample, error) {
 	}, nil
 }
 
-// tickAlone takes the lateness of its ticks itself.
+// tickAlone measures the lateness of its ticks itself.
 func tickAlone(stop *atomic.Bool, late chan<- []float64) {
 	var all []float64
 	tickUntil(stop, func(wanted time.Time) { all = append(all, millisSince(wanted)) })
 	late <- all
 }
 
-// tickToRelay hands each tick to another goroutine, which takes the lateness. A
-// tick that finds the one before not yet taken is dropped.
+// tickToRelay passes each tick to another goroutine, which measures the lateness. A tick is dropped
+// if the last one was not taken yet.
 func tickToRelay(stop *atomic.Bool, late chan<- []float64) {
 	mailbox := make(chan time.Time, 1)
 	go func() {
@@ -146,7 +144,7 @@ func tickToRelay(stop *atomic.Bool, late chan<- []float64) {
 	close(mailbox)
 }
 
-// tickUntil tells of every tick, by the moment at which it wanted to wake.
+// tickUntil calls tell for every tick, with the moment at which it wanted to wake.
 func tickUntil(stop *atomic.Bool, tell func(wanted time.Time)) {
 	for !stop.Load() {
 		wanted := time.Now().Add(tick)
@@ -159,8 +157,7 @@ func millisSince(wanted time.Time) float64 {
 	return float64(time.Since(wanted).Nanoseconds()) / 1e6
 }
 
-// spin is the tight loop: counts until it is told to stop, at which it looks
-// rarely, and calls nothing.
+// spin is the tight loop: it counts until stop, which it reads rarely, and calls nothing.
 //
 //go:noinline
 func spin(stop *atomic.Bool) uint64 {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// lockers is how many goroutines want the lock.
+// lockers is the number of goroutines that want the lock.
 const lockers = 8
 
 func startMutex(p params) (round, error) {
@@ -34,8 +34,8 @@ func (c *counter) count() {
 	c.lock.Unlock()
 }
 
-// contendedNs lets all count at once, from before the first starts until the
-// last has ended.
+// contendedNs lets all goroutines count at once, from before the first starts until the last has
+// ended.
 func contendedNs(times int) (float64, error) {
 	var running sync.WaitGroup
 	running.Add(lockers)

@@ -1,12 +1,10 @@
-// Command gopeer does the workloads of the benchmark on Go's scheduler, so that
-// they can be compared with the ports to other runtimes.
+// Command gopeer runs the workloads of the benchmark on Go's scheduler, for the comparison with
+// other runtimes.
 //
-// Usage: gopeer WORKLOAD N PROCS, driven through its standard input and output:
-// it makes itself ready and says "ready"; for each line "round" it does the work
-// once, prints a line "METRIC VALUE UNIT" for each figure, and "done". A server
-// says "port P" instead and serves. The end of the input ends it. What goes wrong
-// is said on standard error, with status 1. While it waits for a line it sleeps
-// in a read.
+// Usage: gopeer WORKLOAD N PROCS, driven through its standard input and output. It prints "ready".
+// For each line "round" it does the work once, prints a line "METRIC VALUE UNIT" for each figure,
+// and "done". A server prints "port P" instead and serves. It ends with its input. Errors go to
+// standard error, with status 1. While it waits for a line it sleeps in a read.
 package main
 
 import (
@@ -18,7 +16,7 @@ import (
 	"time"
 )
 
-// params say how much work a round does, and on how many processors.
+// params is the size of the work of a round, and the number of Ps.
 type params struct {
 	n     int
 	procs int
@@ -31,13 +29,12 @@ type sample struct {
 	unit   string
 }
 
-// round does the work once.
 type round func() ([]sample, error)
 
-// start makes a workload ready.
+// start prepares a workload.
 type start func(params) (round, error)
 
-// rounds are the workloads that are measured from inside, by their names.
+// rounds are the workloads that are measured from inside, by name.
 var rounds = map[string]start{
 	"yield":          startYield,
 	"spawn":          startSpawn,
@@ -124,7 +121,7 @@ func run(arguments []string) error {
 	return nil
 }
 
-// play does rounds as they are asked for.
+// play does a round for each order.
 func play(round round, input *bufio.Scanner) error {
 	fmt.Println("ready")
 	for input.Scan() {
@@ -152,7 +149,7 @@ func positive(what, given string) (int, error) {
 	return number, nil
 }
 
-// nsEach is the time since a moment, divided by the number of things done in it.
+// nsEach is the time since start, divided by the number of operations.
 func nsEach(start time.Time, things int) float64 {
 	return float64(time.Since(start).Nanoseconds()) / float64(things)
 }

@@ -11,21 +11,20 @@ import (
 const (
 	// quietGoroutines are parked beside the sleeping one of idle_cpu.
 	quietGoroutines = 100_000
-	// quietMargin is what idle_cpu sleeps longer at either end than it is watched.
+	// quietMargin is how much longer idle_cpu sleeps at either end than the measured time.
 	quietMargin = 500 * time.Millisecond
-	// stops is how often a round of stw changes the number of processors; even, so
-	// that every round starts at the same number.
+	// stops is how often a round of stw changes the number of Ps; even, so that every round starts at
+	// the same number.
 	stops = 200
 )
 
-// crowd is goroutines that are parked until they are all woken, each by a
-// channel of its own.
+// crowd is a set of goroutines that are parked until all are woken, each by a channel of its own.
 type crowd struct {
 	gates    []chan struct{}
 	finished sync.WaitGroup
 }
 
-// park starts so many goroutines and returns when each has come to its gate.
+// park starts goroutines and returns when each has come to its gate.
 func park(count int) *crowd {
 	c := &crowd{gates: make([]chan struct{}, count)}
 	var parked sync.WaitGroup
@@ -44,7 +43,7 @@ func park(count int) *crowd {
 	return c
 }
 
-// wakeAll wakes one after the other and returns when all have done their work.
+// wakeAll wakes one after the other and returns when all have ended.
 func (c *crowd) wakeAll() {
 	for _, gate := range c.gates {
 		gate <- struct{}{}
@@ -52,8 +51,7 @@ func (c *crowd) wakeAll() {
 	c.finished.Wait()
 }
 
-// startIdle takes memory and time of parked goroutines; good for one round in a
-// process.
+// startIdle measures memory and time of parked goroutines; for one round in a process.
 func startIdle(p params) (round, error) {
 	return func() ([]sample, error) {
 		before, err := ownMemory()
@@ -78,8 +76,8 @@ func startIdle(p params) (round, error) {
 	}, nil
 }
 
-// startQuiet parks the others before it is ready. A round is a sleep, in which
-// somebody watches this process from outside.
+// startQuiet parks the others before it is ready. A round is a sleep, in which the driver measures
+// this process from outside.
 func startQuiet(p params) (round, error) {
 	crowd := park(quietGoroutines)
 	return func() ([]sample, error) {
@@ -89,8 +87,8 @@ func startQuiet(p params) (round, error) {
 	}, nil
 }
 
-// startStw changes the number of processors to and fro, with parked goroutines
-// standing by from the first round to the last.
+// startStw changes the number of Ps to and fro, with parked goroutines standing by from the first
+// round to the last.
 func startStw(p params) (round, error) {
 	crowd := park(p.n)
 	return func() ([]sample, error) {
@@ -109,8 +107,8 @@ func startStw(p params) (round, error) {
 	}, nil
 }
 
-// startResizeChain has two goroutines change the number of processors beside a
-// chain of goroutines, each of which starts its successor and ends.
+// startResizeChain lets two goroutines change the number of Ps beside a chain of goroutines, each
+// of which starts its successor and ends.
 func startResizeChain(p params) (round, error) {
 	return func() ([]sample, error) {
 		var over atomic.Bool

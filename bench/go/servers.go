@@ -8,7 +8,7 @@ import (
 	"os"
 )
 
-// serverHogs is how many loops run beside the server of tcp_hogs.
+// serverHogs is the number of loops beside the server of tcp_hogs.
 const serverHogs = 4
 
 // listen returns a listener and its port.
@@ -20,7 +20,7 @@ func listen() (net.Listener, int, error) {
 	return listener, listener.Addr().(*net.TCPAddr).Port, nil
 }
 
-// serveEcho serves from now on and returns its port.
+// serveEcho starts a server and returns its port.
 func serveEcho() (int, error) {
 	listener, port, err := listen()
 	if err != nil {
@@ -39,7 +39,7 @@ func serveEcho() (int, error) {
 	return port, nil
 }
 
-// echo is a connection's goroutine. It ends with its client, however that ends.
+// echo is a connection's goroutine. It ends with its client.
 func echo(stream net.Conn) {
 	defer stream.Close()
 	buffer := make([]byte, 1024)

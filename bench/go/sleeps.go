@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	// sleeps is how often a goroutine sleeps.
+	// sleeps is the number of sleeps of each goroutine.
 	sleeps = 5
-	// The shortest sleep, and how much longer the longest is.
+	// The shortest sleep, and the difference to the longest.
 	spanMin  = time.Millisecond
 	spanRoom = 49 * time.Millisecond
 	// spanFar is longer than any run.
@@ -61,7 +61,7 @@ func startOversleep(p params) (round, error) {
 	}, nil
 }
 
-// oversleepUs tells how late each sleep ended.
+// oversleepUs returns how late each sleep ended.
 func oversleepUs(sleepers int) []float64 {
 	late := make([]float64, sleepers*sleeps)
 	var running sync.WaitGroup
@@ -81,8 +81,7 @@ func oversleepUs(sleepers int) []float64 {
 	return late
 }
 
-// startReset sets one timer, which has been stopped each time before, to a
-// moment that is too far away to come.
+// startReset sets one timer to a moment that never comes; it has been stopped each time before.
 func startReset(p params) (round, error) {
 	return func() ([]sample, error) {
 		timer := time.NewTimer(spanFar)
@@ -100,16 +99,15 @@ func startReset(p params) (round, error) {
 	}, nil
 }
 
-// span is how long a goroutine sleeps: whole microseconds that look like chance,
-// the same in every round of every port.
+// span is the duration of a sleep: pseudorandom whole microseconds, the same in every round of
+// every port.
 func span(sleeper, nth int) time.Duration {
 	room := uint64(spanRoom.Microseconds()) + 1
 	us := scramble(uint64(sleeper*sleeps+nth)) % room
 	return spanMin + time.Duration(us)*time.Microsecond
 }
 
-// scramble gives a number that depends on every bit of another one (SplitMix64's
-// last steps).
+// scramble returns a number that depends on every bit of another one (SplitMix64's last steps).
 func scramble(number uint64) uint64 {
 	x := (number + 1) * 0x9e37_79b9_7f4a_7c15
 	x = (x ^ x>>30) * 0xbf58_476d_1ce4_e5b9

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// spawnBatch is how many goroutines are alive at once in spawn.
+	// spawnBatch is the number of goroutines alive at once in spawn.
 	spawnBatch = 1_000
 	// fibSerialMax is the largest argument that fib computes without a goroutine.
 	fibSerialMax = 15
@@ -18,8 +18,7 @@ const (
 	fibRepeats = 10
 )
 
-// startYield plays on one processor whatever is asked: with two, the goroutines
-// would not meet.
+// startYield runs on one P, whatever procs is: with two, the goroutines would not meet.
 func startYield(p params) (round, error) {
 	runtime.GOMAXPROCS(1)
 	return func() ([]sample, error) {
@@ -51,8 +50,7 @@ func startBatches(count, batch int) (round, error) {
 	}, nil
 }
 
-// spawnNs waits for each goroutine by a handle of its own: a channel with room
-// for its result.
+// spawnNs waits for each goroutine through a handle of its own: a channel with room for its result.
 func spawnNs(count, batch int) float64 {
 	handles := make([]chan struct{}, 0, batch)
 	start := time.Now()
@@ -70,7 +68,7 @@ func spawnNs(count, batch int) float64 {
 	return nsEach(start, count)
 }
 
-// goNs waits for each batch by one WaitGroup.
+// goNs waits for each batch with one WaitGroup.
 func goNs(count, batch int) float64 {
 	var running sync.WaitGroup
 	start := time.Now()
@@ -101,8 +99,7 @@ func startFib(p params) (round, error) {
 	}, nil
 }
 
-// fib gives one half of the work to a new goroutine and keeps the other, above
-// the limit.
+// fib gives one half of the work to a new goroutine and keeps the other, above the limit.
 func fib(n int) uint64 {
 	if n <= fibSerialMax {
 		return fibSerial(n)

@@ -14,9 +14,8 @@ const (
 	wakePatience = 10 * time.Second
 )
 
-// startForeignWake wakes a goroutine while everything sleeps. Go knows no threads
-// but its own, so the waker is a goroutine that has a thread for itself and sleeps
-// in the kernel, which is as far outside as it goes.
+// startForeignWake wakes a goroutine while everything sleeps. Go has no threads but its own. So the
+// waker is a goroutine that has a thread for itself and sleeps in the kernel, which comes closest.
 func startForeignWake(p params) (round, error) {
 	return func() ([]sample, error) {
 		runtime.LockOSThread()
@@ -37,15 +36,14 @@ func startForeignWake(p params) (round, error) {
 				return nil, err
 			}
 			times = append(times, us)
-			// The other ports wake a plain thread now, while their sleeper rests; so
-			// it rests as long here.
+			// The other ports wake a plain thread now, while their sleeper rests. So it rests as long here.
 			nap(pause)
 		}
 		return []sample{{"time", median(times), "us"}}, nil
 	}, nil
 }
 
-// ring wakes the sleeper and returns how many microseconds it took.
+// ring wakes the sleeper and returns the latency in microseconds.
 func ring(bell chan<- time.Time, heard <-chan float64) (float64, error) {
 	rung := time.Now()
 	bell <- rung
@@ -60,7 +58,7 @@ func ring(bell chan<- time.Time, heard <-chan float64) (float64, error) {
 	return 0, errors.New("a wake-up was lost: no answer after 10s")
 }
 
-// nap blocks the thread in the kernel for so long; a signal does not shorten it.
+// nap blocks the thread in the kernel for this long; a signal does not shorten it.
 func nap(span time.Duration) {
 	left := syscall.NsecToTimespec(span.Nanoseconds())
 	for syscall.Nanosleep(&left, &left) == syscall.EINTR {

@@ -1,12 +1,11 @@
-//! Decides what the command line asks for, or says in one sentence why it
-//! cannot be understood.
+//! Parses the command line; an error is one message.
 //!
-//! Words: an *option* given by the user overrides the default of the workload;
-//! a *role* is the part of a workload that runs in a child process (see
-//! `child`), reached through the argument `--child`, which is not for users, nor
-//! is `--round`, by which the comparison starts the program as one of its
-//! contestants (see `compare`), nor `--point` (see `growth`) and
-//! `--counted` (see `instructions`).
+//! It keeps all defaults and limits of options in one place.
+//!
+//! An *option* given by the user overrides the default of the workload. A *role* is the part of a
+//! workload that runs in a child process (see `child`). Some arguments are not for users: `--child`
+//! selects a role, `--round` starts the program as a contestant of a comparison (see `compare`),
+//! `--point` is used by `growth`, `--counted` by `instructions`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,40 +17,38 @@ use crate::instructions;
 use crate::port::Mode;
 use crate::workload::{self, Child, Params, Workload};
 
-/// Processors a workload runs on unless the user or the workload says otherwise.
+/// The number of Ps, unless the user or the workload sets another.
 const PROCS_DEFAULT: usize = 2;
 
-/// More rounds than anybody waits for.
+/// More rounds than any user waits for.
 const ROUNDS_MAX: usize = 1_000_000;
-/// Seconds that a round may take at most: a day.
+/// The most seconds that a round may take: a day.
 const LIMIT_MAX: usize = 86_400;
 
 /// What one run of the program does.
 pub enum Command {
-    /// Print the usage text.
     Help,
-    /// Name the workloads.
+    /// List the workloads.
     List,
     /// Run these workloads.
     Run(Vec<&'static Workload>, Options),
     /// Compare with other runtimes.
     Compare(compare::Options),
-    /// Follow costs as the work grows: where results go, and whether it must be
-    /// quick.
+    /// Measure costs as the work grows: the directory for results, and whether to be quick.
     Growth(Option<PathBuf>, bool),
-    /// Count instructions; whether to write them down.
+    /// Count instructions; whether to write them to the file.
     Instructions(bool),
-    /// Be counted.
+    /// Run as the counted child process.
     Counted(Vec<String>),
-    /// Play a role in a child process.
+    /// Run a role in a child process.
     Child(Child, Params, Mode),
     /// Take part in a comparison.
     Round(round::Part),
-    /// Play a point of a curve.
+    /// Measure one point of a curve.
     Point(Vec<String>),
 }
 
-/// What the user chose; `None` leaves the workload's default.
+/// What the user chose; `None` means the workload's default.
 #[derive(Default)]
 pub struct Options {
     n: Option<usize>,
@@ -75,8 +72,8 @@ pub fn usage() -> String {
     format!(
         "usage: gosched-bench WORKLOAD [n] [--rounds K] [--procs N]\n\
          \x20      gosched-bench all [--rounds K] [--procs N]\n\
-         \x20      gosched-bench compare [WORKLOAD...] [--peers LIST|none] [--rounds K] [--procs N]\n\
-         \x20                            [--quick] [--limit SECONDS] [--out DIR]\n\
+         \x20      gosched-bench compare [WORKLOAD...] [--peers LIST|none] [--rounds K]\n\
+         \x20                            [--procs N] [--quick] [--limit SECONDS] [--out DIR]\n\
          \x20      gosched-bench growth [--quick] [--out DIR]\n\
          \x20      gosched-bench instructions [--write]\n\
          \x20      gosched-bench list\n\
@@ -85,7 +82,7 @@ pub fn usage() -> String {
     )
 }
 
-/// Reads the arguments after the program's name.
+/// Parses the arguments after the program's name.
 pub fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, String> {
     let mut words = Vec::new();
     let mut options = Options::default();
@@ -142,7 +139,7 @@ fn choose(name: &str, options: Options) -> Result<Command, String> {
         "help" => Ok(Command::Help),
         "list" => Ok(Command::List),
         "all" if options.n.is_some() => {
-            Err("`all` takes no n: it means another thing for each workload".into())
+            Err("`all` takes no n: its meaning depends on the workload".into())
         }
         "all" => Ok(Command::Run(workload::ALL.iter().collect(), options)),
         _ => match workload::find(name) {
@@ -152,7 +149,7 @@ fn choose(name: &str, options: Options) -> Result<Command, String> {
     }
 }
 
-/// What follows `instructions`.
+/// The arguments after `instructions`.
 fn counting(arguments: &[String]) -> Result<Command, String> {
     match arguments {
         [] => Ok(Command::Instructions(false)),
@@ -180,7 +177,7 @@ fn child_role(arguments: &[String]) -> Result<Command, String> {
         .ok_or_else(|| format!("`{name}` has no part that runs in a child process"))
 }
 
-/// What follows `compare`: workloads, and options in between.
+/// The arguments after `compare`: workloads and options.
 fn comparison(mut arguments: impl Iterator<Item = String>) -> Result<Command, String> {
     let mut options = compare::Options {
         entries: Vec::new(),
@@ -214,7 +211,7 @@ fn comparison(mut arguments: impl Iterator<Item = String>) -> Result<Command, St
             name => entries.push(compare::Entry::find(name).ok_or_else(|| unknown(name))?),
         }
     }
-    // Who names one twice means it once.
+    // A workload named twice runs once.
     for entry in entries {
         if options.entries.iter().all(|other| other.name != entry.name) {
             options.entries.push(entry);
@@ -226,7 +223,7 @@ fn comparison(mut arguments: impl Iterator<Item = String>) -> Result<Command, St
     Ok(Command::Compare(options))
 }
 
-/// What follows `growth`.
+/// The arguments after `growth`.
 fn growth(mut arguments: impl Iterator<Item = String>) -> Result<Command, String> {
     let (mut out, mut is_quick) = (None, false);
     while let Some(argument) = arguments.next() {
@@ -240,7 +237,7 @@ fn growth(mut arguments: impl Iterator<Item = String>) -> Result<Command, String
     Ok(Command::Growth(out, is_quick))
 }
 
-/// Where results go.
+/// The directory for results.
 fn directory(given: Option<String>) -> Result<PathBuf, String> {
     given
         .map(PathBuf::from)
@@ -297,7 +294,7 @@ fn positive(what: &str, given: Option<String>) -> Result<usize, String> {
     }
 }
 
-/// Such a number that is not too large.
+/// Such a number, up to a limit.
 fn at_most(most: usize, what: &str, given: Option<String>) -> Result<usize, String> {
     match positive(what, given)? {
         number if number > most => Err(format!("{what} must be at most {most}, not {number}")),
@@ -305,7 +302,7 @@ fn at_most(most: usize, what: &str, given: Option<String>) -> Result<usize, Stri
     }
 }
 
-/// How many rounds are measured.
+/// The number of measured rounds.
 fn rounds(given: Option<String>) -> Result<usize, String> {
     at_most(ROUNDS_MAX, "--rounds", given)
 }

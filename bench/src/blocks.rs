@@ -1,10 +1,9 @@
-//! Decides what goroutines cost the others that block their threads, and what
-//! marking such a call costs themselves.
+//! Measures the cost of blocked threads for other goroutines, and the cost of marking a call.
 //!
-//! In `block` and `block_marked` the disturbers (see `hogs`) do not compute,
-//! they sleep in the kernel, where the runtime cannot see them wait; in the
-//! second they say so. `blocking` takes the price of saying so, on the shortest
-//! call the kernel has; `enter` the price of any call into the runtime.
+//! In `block` and `block_marked` the disturbers (see `hogs`) do not compute. They sleep in the
+//! kernel, where the runtime cannot see them wait; in the second they mark the call. `blocking`
+//! measures the cost of the mark, on the shortest system call there is. `enter` measures the cost
+//! of any call into the runtime.
 
 use std::hint::black_box;
 use std::io;
@@ -17,19 +16,16 @@ use crate::port::{self, Mode};
 use crate::rounds::{self, Round, Sample};
 use crate::workload::{Goal, Params, Port, ROUNDS_DEFAULT, Workload};
 
-/// `block`.
 pub const BLOCK: Workload = disturbed::<Napper>(
     "block",
     "4 goroutines in std::thread::sleep(50 ms), and a 1 ms ticker, for n ms; its lateness",
 );
 
-/// `block_marked`.
 pub const BLOCK_MARKED: Workload = disturbed::<MarkedNapper>(
     "block_marked",
     "as block, each sleep inside gosched::blocking",
 );
 
-/// `blocking`.
 pub const BLOCKING: Workload = Workload {
     name: "blocking",
     about: "n times getppid(), and n times blocking(getppid); per call",
@@ -42,10 +38,9 @@ pub const BLOCKING: Workload = Workload {
     child: None,
 };
 
-/// `enter`.
 pub const ENTER: Workload = Workload {
     name: "enter",
-    about: "n calls into the runtime that find nothing to do there; per call",
+    about: "n calls into the runtime that do nothing there; per call",
     n: 10_000_000,
     rounds: ROUNDS_DEFAULT,
     has_warm_up: true,
@@ -58,9 +53,9 @@ pub const ENTER: Workload = Workload {
 /// How long a disturber sleeps at a time.
 const NAP: Duration = Duration::from_millis(50);
 
-/// Sleeps without a word.
+/// Sleeps unmarked.
 struct Napper;
-/// Says that it blocks.
+/// Sleeps in a marked call.
 struct MarkedNapper;
 
 impl Disturber for Napper {
@@ -87,10 +82,10 @@ impl Disturber for MarkedNapper {
     }
 }
 
-/// How often it did `act` until `stop`.
+/// Calls `act` until `stop`, and returns how often.
 fn count_until(stop: &AtomicBool, act: impl Fn()) -> u64 {
     let mut count = 0;
-    // ORDER: Relaxed; the flag alone is the message.
+    // ORDER: Relaxed; the flag publishes no other data.
     while !stop.load(Ordering::Relaxed) {
         act();
         count += 1;
@@ -98,7 +93,7 @@ fn count_until(stop: &AtomicBool, act: impl Fn()) -> u64 {
     count
 }
 
-/// Blocks the thread, whatever runs on it.
+/// Blocks the thread.
 ///
 /// Never inlined: goroutines that share their thread's thread-locals call it.
 #[inline(never)]
@@ -106,10 +101,10 @@ fn nap() {
     std::thread::sleep(NAP);
 }
 
-/// Calls in a slice: so many that reading the clock is less than a hundredth of
-/// it, so few that a slice is rarely interrupted.
+/// Calls in a slice. So many that reading the clock is less than a hundredth of it, so few that a
+/// slice is rarely interrupted.
 const SLICE: usize = 1_000;
-/// The same of calls that do not enter the kernel.
+/// The same for calls that do not enter the kernel.
 const SLICE_SHORT: usize = 10_000;
 
 fn start_blocking(params: &Params, mode: Mode) -> io::Result<Round> {
@@ -125,8 +120,8 @@ fn start_blocking(params: &Params, mode: Mode) -> io::Result<Round> {
     }))
 }
 
-/// What calls of two kinds take. Slices of both follow each other, so that what
-/// disturbs the machine disturbs both; the slowest tenth of each kind is left out.
+/// The time of calls of two kinds. Slices of both alternate, so that a disturbance hits both. The
+/// slowest tenth of each kind is left out.
 fn in_turn_ns<T>(
     calls: usize,
     slice: usize,
@@ -168,14 +163,14 @@ fn start_enter(params: &Params, mode: Mode) -> io::Result<Round> {
     }))
 }
 
-/// A call that is only a call.
+/// An empty function.
 #[inline(never)]
 fn nothing() {
     black_box(());
 }
 
-/// A call that does what every call into the library does first and last, and
-/// nothing else. What it calls may be inlined into it, as it is elsewhere.
+/// Does what every call into the library does first and last, and nothing else. The functions it
+/// calls may be inlined, as elsewhere.
 #[inline(never)]
 fn enter_and_leave() {
     gosched::testing::enter_and_leave();
@@ -194,7 +189,7 @@ mod tests {
         let left = Cell::new(3);
         let act = || {
             left.set(left.get() - 1);
-            // ORDER: Relaxed; one thread.
+            // ORDER: Relaxed; only one thread uses it.
             stop.store(left.get() == 0, Ordering::Relaxed);
         };
         assert_eq!(count_until(&stop, act), 3);

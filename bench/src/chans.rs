@@ -1,10 +1,8 @@
-//! Decides what a message costs: between two goroutines that wait for each
-//! other at every message, and through buffers that keep them apart.
+//! Measures the cost of a message: with and without a buffer.
 //!
-//! `pingpong_1w` and `pingpong_2w` are the first kind: each message is a park
-//! and a wake-up. The others are the second kind, in which most messages should
-//! cost neither; they are also done by plain threads with crossbeam-channel,
-//! whose API the channels have.
+//! `pingpong_1w` and `pingpong_2w` have no buffer: each message is a park and a wake-up. The others
+//! have one, so most messages should cost neither. They also run on plain threads with
+//! crossbeam-channel, whose API the channels have.
 
 use std::io;
 use std::time::Instant;
@@ -15,7 +13,6 @@ use crate::port::{self, Mode};
 use crate::rounds::{self, Round, Sample};
 use crate::workload::{Goal, Params, Port, ROUNDS_DEFAULT, Workload};
 
-/// `pingpong_1w`.
 pub const PINGPONG_1W: Workload = Workload {
     name: "pingpong_1w",
     about: "2 goroutines on 1 P, n round trips over 2 unbuffered channels; per round trip",
@@ -31,10 +28,9 @@ pub const PINGPONG_1W: Workload = Workload {
     child: None,
 };
 
-/// `pingpong_2w`.
 pub const PINGPONG_2W: Workload = Workload {
     name: "pingpong_2w",
-    about: "the same on as many Ps as there are",
+    about: "as pingpong_1w, on all Ps",
     n: 1_000_000,
     rounds: ROUNDS_DEFAULT,
     has_warm_up: true,
@@ -44,7 +40,6 @@ pub const PINGPONG_2W: Workload = Workload {
     child: None,
 };
 
-/// `chan_spsc`.
 pub const CHAN_SPSC: Workload = Workload {
     name: "chan_spsc",
     about: "n messages from 1 sender to 1 receiver, capacity 128; per message",
@@ -57,7 +52,6 @@ pub const CHAN_SPSC: Workload = Workload {
     child: None,
 };
 
-/// `chan_mpmc`.
 pub const CHAN_MPMC: Workload = Workload {
     name: "chan_mpmc",
     about: "n messages from 4 senders to 4 receivers, capacity 128; per message",
@@ -70,7 +64,6 @@ pub const CHAN_MPMC: Workload = Workload {
     child: None,
 };
 
-/// `chan_unbounded`.
 pub const CHAN_UNBOUNDED: Workload = Workload {
     name: "chan_unbounded",
     about: "n messages from 1 sender to 1 receiver, unbounded; per message",
@@ -83,10 +76,10 @@ pub const CHAN_UNBOUNDED: Workload = Workload {
     child: None,
 };
 
-/// Messages for which `chan_spsc` and `chan_mpmc` have room.
+/// The capacity of `chan_spsc` and `chan_mpmc`.
 const CAPACITY: usize = 128;
 
-/// On one processor whatever the user asks.
+/// On one P, whatever the user asks.
 fn start_pingpong_1w(params: &Params, mode: Mode) -> io::Result<Round> {
     let params = Params {
         procs: 1,
@@ -103,14 +96,13 @@ fn start_pingpong(params: &Params, mode: Mode) -> io::Result<Round> {
     }))
 }
 
-/// The calling goroutine sends and waits for the answer, which another one
-/// gives.
+/// The calling goroutine sends and waits for the answer of another one.
 fn pingpong_ns(trips: usize) -> f64 {
     let (ping, pings) = gosched::chan::bounded(0);
     let (pong, pongs) = gosched::chan::bounded(0);
     let echo = gosched::thread::spawn(move || {
         for ball in pings {
-            pong.send(ball).expect("somebody waits for the answer");
+            pong.send(ball).expect("the answer has a receiver");
         }
     });
     let start = Instant::now();
@@ -124,39 +116,32 @@ fn pingpong_ns(trips: usize) -> f64 {
     each_ns
 }
 
-/// Channels of numbers and those who use them, so that every port is played by
-/// the same code.
+/// Channels of numbers and the tasks that use them, so that every port runs the same code.
 pub trait Channels: 'static {
-    /// The sending side.
     type Sender: Clone + Send + 'static;
-    /// The receiving side.
     type Receiver: Clone + Send + 'static;
-    /// What a started task is joined by.
     type Handle;
 
-    /// A channel with room for `capacity` messages, or for any number.
+    /// A channel with this capacity; None: unbounded.
     fn channel(capacity: Option<usize>) -> (Self::Sender, Self::Receiver);
     /// Sends to a channel that has receivers.
     fn send(sender: &Self::Sender, message: u64);
-    /// Receives; None: it is over.
+    /// Receives; None if the channel is disconnected.
     fn recv(receiver: &Self::Receiver) -> Option<u64>;
-    /// Receives from whichever of two has a message; none is over.
+    /// Receives from one of two channels, both connected.
     fn select_2(receivers: &[Self::Receiver; 2]) -> u64;
-    /// The same of eight.
+    /// As `select_2`, with eight.
     fn select_8(receivers: &[Self::Receiver; 8]) -> u64;
-    /// Starts a task.
     fn spawn(task: impl FnOnce() -> u64 + Send + 'static) -> Self::Handle;
-    /// Waits for a task and returns its result.
     fn join(handle: Self::Handle) -> u64;
 }
 
-/// Goroutines with channels of their own kind.
+/// Goroutines with gosched's channels.
 pub struct Goroutines;
 /// Plain threads with crossbeam-channel.
 pub struct Threads;
 
-/// The two have the same names for everything, so the same text is right for
-/// both.
+/// Both have the same names for everything, so one text fits both.
 macro_rules! channels {
     ($who:ty, $chan:ident, $thread:path) => {
         impl Channels for $who {
@@ -170,7 +155,7 @@ macro_rules! channels {
 
             #[inline]
             fn send(sender: &Self::Sender, message: u64) {
-                sender.send(message).expect("somebody receives");
+                sender.send(message).expect("there are receivers");
             }
 
             #[inline]
@@ -233,7 +218,7 @@ impl Threads {
 trait Stream: 'static {
     /// Tasks on each side.
     const TASKS: usize;
-    /// Room in the channel; None: any.
+    /// The capacity; None: unbounded.
     const CAPACITY: Option<usize>;
 }
 
@@ -280,8 +265,8 @@ fn start_stream_on_threads<S: Stream>(params: &Params) -> io::Result<Round> {
     }))
 }
 
-/// Time per message, from before the first task starts until the last one has
-/// ended. What was received is checked.
+/// The time per message, from before the first task starts until the last one has ended. The
+/// received values are checked.
 fn stream_ns<C: Channels, S: Stream>(messages: usize) -> f64 {
     let (sender, receiver) = C::channel(S::CAPACITY);
     let start = Instant::now();

@@ -1,15 +1,14 @@
-//! Decides how figures look as pictures: SVG written by hand, without scripts,
-//! on a background of its own, so that it can be read on a light page and on a
-//! dark one.
+//! Charts as SVG, without scripts, readable on a light and on a dark page.
 //!
-//! Two kinds. *Bars* compare runtimes: a group for each workload, in it a row
-//! for each runtime, whose bar goes from the line of the first one (1×) to its
-//! own ratio, to the right if it costs more. Rows carry their names and figures,
-//! so no colour has to be looked up. *Lines* show how costs grow: panels with
-//! both axes logarithmic, each line named at its end.
+//! It is written by hand, so that a chart needs no other program.
 //!
-//! Text is never measured, as nobody knows the reader's font: places are left
-//! for as much as the widest usual letters take.
+//! There are two kinds. *Bars* compare runtimes: a group for each workload, in it a row for each
+//! runtime. A bar goes from the line of the first runtime (1×) to its own ratio, to the right if it
+//! costs more. Rows have their names and figures, so no colour has to be looked up. *Lines* show
+//! how costs grow: panels with both axes logarithmic, each line named at its end.
+//!
+//! Text is never measured, because the reader's font is unknown. Room is left for the widest usual
+//! letters.
 
 mod bars;
 mod lines;
@@ -19,8 +18,7 @@ use std::fmt::Write;
 pub use bars::{Bars, Cell, Group, Row, bars};
 pub use lines::{Lines, Panel, Series, lines};
 
-/// The colours of runtimes and lines, told apart by eyes of every kind as far as
-/// seven can be.
+/// The colours of runtimes and lines, distinguishable for all kinds of eyes as far as seven can be.
 const COLOURS: [&str; 7] = [
     "#1f5fd1", "#7ea6ee", "#0a9a8f", "#d9730d", "#8a56c2", "#c23b6d", "#7b8494",
 ];
@@ -30,21 +28,21 @@ const GRID: &str = "#e3e6ec";
 const PAPER: &str = "#fcfcfd";
 const ALERT: &str = "#b3261e";
 
-/// What a letter takes at most, of the size of its font.
+/// The largest width of a letter, as a share of its font size.
 const LETTER: f64 = 0.6;
-/// The size of ordinary text, and of headings.
+/// The sizes of ordinary text and of headings.
 const SMALL: f64 = 11.0;
 const LARGE: f64 = 17.0;
-/// Room around everything.
+/// The margin around everything.
 const MARGIN: f64 = 20.0;
 const WIDTH: f64 = 960.0;
 
-/// Room a text takes at most.
+/// The largest width of a text.
 fn width(text: &str, size: f64) -> f64 {
     text.chars().count() as f64 * LETTER * size
 }
 
-/// So many letters of a text; what is cut off is marked.
+/// The first letters of a text; a cut is marked.
 fn clip(text: &str, letters_max: usize) -> String {
     if text.chars().count() <= letters_max {
         return text.to_owned();
@@ -53,7 +51,7 @@ fn clip(text: &str, letters_max: usize) -> String {
     kept.chain(['…']).collect()
 }
 
-/// A text as it may stand in a document; what no document may hold is replaced.
+/// A text with XML's special characters escaped and forbidden ones replaced.
 fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -78,7 +76,7 @@ enum Anchor {
     End,
 }
 
-/// A document that grows.
+/// A document under construction.
 struct Page {
     svg: String,
     height: f64,
@@ -124,7 +122,7 @@ impl Page {
         ));
     }
 
-    /// For a picture of nothing.
+    /// The text of an empty chart.
     fn say_nothing(&mut self) {
         let place = (MARGIN, Page::TOP + LARGE);
         let text = "nothing was measured";
@@ -158,7 +156,7 @@ fn heading_style(size: f64, fill: &str) -> String {
     format!(r#"font-size="{size}" font-weight="600" fill="{fill}""#)
 }
 
-/// An axis on which equal ratios are equally long.
+/// A logarithmic axis.
 struct LogAxis {
     /// The numbers at its ends.
     low: f64,
@@ -169,14 +167,13 @@ struct LogAxis {
 }
 
 impl LogAxis {
-    /// The place of a number; one beyond the ends is put at the end.
+    /// The place of a number; numbers beyond the ends are put at the end.
     fn place(&self, number: f64) -> f64 {
         let part = (number / self.low).ln() / (self.high / self.low).ln();
         self.from + part.clamp(0.0, 1.0) * (self.to - self.from)
     }
 
-    /// The round numbers to mark: powers of ten, and 2 and 5 between if there are
-    /// few of them.
+    /// The round numbers to mark: powers of ten, and 2 and 5 between if there are few.
     fn ticks(&self) -> Vec<f64> {
         let decades = (self.high / self.low).log10();
         let steps: &[f64] = match decades {
@@ -192,14 +189,14 @@ impl LogAxis {
     }
 }
 
-/// The largest of 1, 2 and 5 times a power of ten that is not above a number.
+/// The largest of 1, 2 and 5 times a power of ten that is at most `number`.
 fn round_down(number: f64) -> f64 {
     let power = 10f64.powf(number.log10().floor());
     let step = [5.0, 2.0].into_iter().find(|step| step * power <= number);
     step.unwrap_or(1.0) * power
 }
 
-/// The smallest of them that is not below it.
+/// The smallest of them that is at least `number`.
 fn round_up(number: f64) -> f64 {
     let power = 10f64.powf(number.log10().floor());
     let step = [1.0, 2.0, 5.0]
@@ -216,18 +213,18 @@ fn short(number: f64) -> String {
         n if n >= 1e4 => (n / 1e3, "k"),
         n => (n, ""),
     };
-    // Round numbers have few digits, but for what is lost in between.
+    // Round numbers have few digits; longer ones come from rounding errors.
     let digits = format!("{number:.4}");
     let digits = digits.trim_end_matches('0').trim_end_matches('.');
     format!("{digits}{unit}")
 }
 
-/// Room the widest of several texts takes at most.
+/// The largest width of several texts.
 fn widest(texts: impl Iterator<Item = String>) -> f64 {
     texts.map(|text| width(&text, SMALL)).fold(0.0, f64::max)
 }
 
-/// Whether a logarithmic axis has a place for it.
+/// Whether the number has a place on a logarithmic axis.
 fn is_drawable(ratio: f64) -> bool {
     ratio.is_finite() && ratio > 0.0
 }
@@ -236,7 +233,7 @@ fn is_drawable(ratio: f64) -> bool {
 mod tests {
     use super::*;
 
-    /// A text of a picture, and the room it takes at most.
+    /// A text of a chart, and its largest extent.
     pub struct Text {
         pub text: String,
         pub y: f64,
@@ -250,7 +247,7 @@ mod tests {
         rest.split('"').next()
     }
 
-    /// Every text of a picture.
+    /// Every text of a chart.
     pub fn texts(svg: &str) -> Vec<Text> {
         let elements = svg.split("<text").skip(1);
         elements
@@ -281,7 +278,7 @@ mod tests {
             .collect()
     }
 
-    /// No text runs into another one or out of the page.
+    /// No text overlaps another one or leaves the page.
     pub fn assert_texts_apart(svg: &str) {
         let texts = texts(svg);
         for (nth, a) in texts.iter().enumerate() {
@@ -295,7 +292,7 @@ mod tests {
         }
     }
 
-    /// What is opened is closed, in order; nothing stands where it may not.
+    /// Every element is closed, in order, and no forbidden character occurs.
     pub fn assert_well_formed(svg: &str) {
         assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
         assert!(!svg.contains("<script"));

@@ -1,14 +1,12 @@
-//! Decides how a workload gets a fresh process: the program starts itself again
-//! with `--child WORKLOAD n procs MODE`, which makes it play that workload's role.
+//! Runs a workload in a fresh process. The program starts itself again with `--child WORKLOAD n
+//! procs MODE`, which selects that workload's role.
 //!
-//! Memory that a process once used stays with its allocator and in its page
-//! tables, so a second measurement in it would begin from a false start. And
-//! watching a process from outside is the only way not to be part of what is
-//! watched. The child talks to its parent through its standard output; what it
-//! has to say to the user goes to standard error, which both share.
+//! A fresh process is needed because memory that a process once used stays with its allocator and
+//! in its page tables. A second measurement in it would be wrong. And only a process that is
+//! watched from outside is not disturbed by the measurement. The child reports to its parent
+//! through standard output. Its messages to the user go to standard error, which both share.
 //!
-//! No child of any kind outlives who started it, however that ends: see
-//! `die_with_parent`.
+//! No child outlives its parent, however the parent ends: see `die_with_parent`.
 
 use std::io::{self, BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -20,23 +18,22 @@ use crate::workload::Params;
 /// The argument that makes the program a child.
 pub const FLAG: &str = "--child";
 
-/// Has the kernel kill what the command starts when the thread that starts it
-/// ends, even if it is killed itself. So start children from the main thread,
-/// which ends with the process.
+/// Makes the kernel kill the command's process when the thread that starts it ends, even by a
+/// signal. So start children from the main thread, which ends with the process.
 pub fn die_with_parent(command: &mut Command) -> &mut Command {
     let parent = std::process::id();
-    // SAFETY: between fork and exec the closure does two system calls, and
-    // allocates nothing.
+    // SAFETY: between fork and exec the closure makes two system calls. It allocates nothing and
+    // takes no lock.
     unsafe { command.pre_exec(move || ask_for_death_with(parent)) }
 }
 
-/// In a child, before it becomes another program.
+/// In the child, before exec.
 fn ask_for_death_with(parent: u32) -> io::Result<()> {
-    // SAFETY: asks for a signal, and reads no memory.
+    // SAFETY: the call takes numbers and touches no memory.
     if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    // A parent that ended before the kernel was asked sends no signal.
+    // A parent that ended before this call sends no signal.
     match std::os::unix::process::parent_id() == parent {
         true => Ok(()),
         false => Err(io::ErrorKind::BrokenPipe.into()),
@@ -50,7 +47,7 @@ pub struct Role {
 }
 
 impl Role {
-    /// Starts a process that plays the child's part of `workload`.
+    /// Starts a process that runs the child's part of `workload`.
     pub fn start(workload: &str, params: &Params, mode: Mode) -> io::Result<Role> {
         let mut command = Command::new(std::env::current_exe()?);
         command
@@ -67,12 +64,11 @@ impl Role {
         })
     }
 
-    /// The child's process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// The next line the child prints; an error if it ends instead.
+    /// The next line that the child prints; an error if it ends instead.
     pub fn line(&mut self) -> io::Result<String> {
         let mut line = String::new();
         if self.output.read_line(&mut line)? == 0 {

@@ -1,9 +1,8 @@
-//! Decides how servers are loaded: one process, one thread, one epoll, for
-//! every server the same.
+//! The client of all servers: one process, one thread, one epoll.
 //!
-//! A connection sends a request, waits until all of the answer has come, and
-//! at once sends the next. Both are so short that they come and go whole as a
-//! rule; what comes in pieces is waited for.
+//! It is the same for every server, so that only the servers differ. A connection sends a request,
+//! waits until the whole answer has come, and sends the next at once. Both are so short that they
+//! usually come in one piece. If not, the client waits for the rest.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -14,15 +13,15 @@ use std::time::{Duration, Instant};
 pub const MESSAGE: usize = 64;
 /// The longest answer.
 const ANSWER_MAX: usize = 4096;
-/// A server that says nothing for so long never will.
+/// A server that sends nothing for this long never will.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Connections that any server's queue has room for; if more come at once, the
-/// kernel lets them wait for a second. After so many it gets some time.
+/// The number of connections that any server's accept queue has room for. If more come at once, the
+/// kernel delays them for a second. So the client pauses after this many.
 const QUEUE: usize = 64;
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// What the load came to.
+/// The result of a load.
 pub struct Load {
     /// From the first message to the last answer.
     pub elapsed: Duration,
@@ -34,11 +33,11 @@ pub struct Load {
 struct Talk {
     stream: TcpStream,
     sent: Instant,
-    /// What is still to come of the answer.
+    /// How many bytes of the answer are still missing.
     missing: usize,
 }
 
-/// What is said, again and again.
+/// The request and its answer.
 #[derive(Clone)]
 pub struct Exchange {
     pub request: Vec<u8>,
@@ -47,7 +46,7 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// What is sent comes back.
+    /// An echo: the answer is the request.
     pub fn echo() -> Exchange {
         Exchange {
             request: vec![7; MESSAGE],
@@ -55,7 +54,7 @@ impl Exchange {
         }
     }
 
-    /// A GET request; asks once to learn how long the answer is.
+    /// A GET request. Requests once to learn the length of the answer.
     pub fn http(server: SocketAddr, path: &str) -> io::Result<Exchange> {
         let request = format!("GET {path} HTTP/1.1\r\nHost: {server}\r\n\r\n");
         let mut stream = TcpStream::connect(server)?;
@@ -78,17 +77,17 @@ impl Exchange {
     }
 }
 
-/// Connections that have been made and wait for their first message.
+/// Connections that have been made and wait for their first request.
 pub struct Client {
     exchange: Exchange,
     talks: Vec<Talk>,
-    /// Connections that never say anything.
+    /// Connections that never send anything.
     _idle: Vec<TcpStream>,
     epoll: Epoll,
 }
 
 impl Client {
-    /// Connects `active` connections that will be used and `idle` that will not.
+    /// Makes `active` connections that will be used and `idle` that will not.
     pub fn connect(
         to: SocketAddr,
         exchange: Exchange,
@@ -124,7 +123,7 @@ impl Client {
         })
     }
 
-    /// Exchanges `requests` messages over all connections together.
+    /// Makes `requests` requests over all connections together.
     pub fn load(&mut self, requests: usize) -> io::Result<Load> {
         want_little_at_once();
         let mut latencies = Vec::with_capacity(requests);
@@ -164,11 +163,11 @@ impl Talk {
     fn send(&mut self, exchange: &Exchange) -> io::Result<()> {
         self.sent = Instant::now();
         self.missing = exchange.answer;
-        // A socket that has nothing under way has room for so little.
+        // An idle socket always has room for so few bytes.
         self.stream.write_all(&exchange.request)
     }
 
-    /// Takes what has come; how long the answer took, if it is whole.
+    /// Reads what has come; returns the latency once the answer is complete.
     fn receive(&mut self) -> io::Result<Option<Duration>> {
         let mut buffer = [0; ANSWER_MAX];
         while self.missing > 0 {
@@ -186,23 +185,22 @@ impl Talk {
     }
 }
 
-/// Asks the kernel for short slices, which come sooner: a client that waits for
-/// a CPU would take the wait for the server's. Kernels that do not know this
-/// leave it as it is. Servers that are started later do not inherit it.
+/// Asks the kernel for short slices, which come sooner. Otherwise the client's wait for a CPU would
+/// count as the server's latency. Kernels that do not know this ignore it. Servers that are started
+/// later do not inherit it.
 fn want_little_at_once() {
     const SLICE_NS: u64 = 100_000;
     const RESET_ON_FORK: u64 = 1;
-    // SAFETY: asks for a number.
+    // SAFETY: the call takes numbers and touches no memory.
     let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
     // struct sched_attr: size and policy, flags, nice and priority, runtime, ...
     let attributes: [u64; 6] = [48, RESET_ON_FORK, u64::from(nice as u32), SLICE_NS, 0, 0];
-    // SAFETY: the kernel reads 48 bytes, which live in this frame.
+    // SAFETY: the kernel reads 48 bytes of this frame.
     unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
 }
 
-/// Connects, exchanges one message and resets the connection, `times` times on
-/// each of `threads` threads. The reset leaves no port behind that would be
-/// unusable for a minute.
+/// Connects, makes one request and resets the connection, `times` times on each of `threads`
+/// threads. The reset leaves no port in TIME_WAIT, where it would be unusable for a minute.
 pub fn connect_each(to: SocketAddr, threads: usize, times: usize) -> io::Result<Duration> {
     let start = Instant::now();
     let one = move || -> io::Result<()> {
@@ -227,7 +225,7 @@ fn reset_at_close(stream: &TcpStream) -> io::Result<()> {
         l_onoff: 1,
         l_linger: 0,
     };
-    // SAFETY: the option is read from a `linger` of that size.
+    // SAFETY: the kernel reads a `linger` of that size in this frame.
     let answer = unsafe {
         libc::setsockopt(
             stream.as_raw_fd(),
@@ -247,7 +245,7 @@ struct Epoll(i32);
 
 impl Epoll {
     fn new() -> io::Result<Epoll> {
-        // SAFETY: makes a descriptor.
+        // SAFETY: the call makes a descriptor and touches no memory.
         match unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) } {
             -1 => Err(io::Error::last_os_error()),
             fd => Ok(Epoll(fd)),
@@ -259,7 +257,7 @@ impl Epoll {
             events: libc::EPOLLIN as u32,
             u64: data,
         };
-        // SAFETY: the event is read; the descriptor is open.
+        // SAFETY: the kernel reads the event in this frame; both descriptors are open.
         let answer =
             unsafe { libc::epoll_ctl(self.0, libc::EPOLL_CTL_ADD, stream.as_raw_fd(), &mut event) };
         match answer {
@@ -268,10 +266,10 @@ impl Epoll {
         }
     }
 
-    /// What can be read from; nothing after a long silence.
+    /// Returns readable descriptors; none after a long silence.
     fn wait<'e>(&self, events: &'e mut [libc::epoll_event]) -> io::Result<&'e [libc::epoll_event]> {
         let patience = PATIENCE.as_millis() as i32;
-        // SAFETY: the kernel writes to the slice, as much as it has room for.
+        // SAFETY: the kernel writes at most `events.len()` entries to the slice.
         let n =
             unsafe { libc::epoll_wait(self.0, events.as_mut_ptr(), events.len() as i32, patience) };
         match n {
@@ -283,7 +281,7 @@ impl Epoll {
 
 impl Drop for Epoll {
     fn drop(&mut self) {
-        // SAFETY: our own descriptor, used no more.
+        // SAFETY: the descriptor belongs to this value, and this drop is its last use.
         unsafe { libc::close(self.0) };
     }
 }

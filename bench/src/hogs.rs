@@ -1,17 +1,16 @@
-//! Decides how late a goroutine comes that wants little, while others never let
-//! go of their processors.
+//! Measures how late a goroutine is that needs little, while others never release their Ps.
 //!
-//! Words: the *ticker* sleeps a millisecond again and again; how long after the
-//! moment it wanted it goes on is a tick's *lateness*. *Disturbers* run beside
-//! it, more of them than there are processors: a *hog* is one that computes and
-//! calls nothing, `blocks` has others. The *relay*, where there is one, is a
-//! second goroutine, to which the ticker hands its ticks and which takes the
-//! lateness, so that a tick needs two wake-ups.
+//! It shows whether preemption works, and how fair it is.
 //!
-//! Protocol: the plain thread that plays the round starts all, sleeps, sets
-//! `stop`, and waits for them with limited patience. So a runtime that does not
-//! let the ticker run ends with "stalled", and one that loses a goroutine with
-//! "stuck"; neither holds up the ports that follow.
+//! The *ticker* sleeps a millisecond repeatedly. The time from its deadline until it runs is the
+//! *lateness* of a tick. *Disturbers* run beside it, more than there are Ps. A *hog* is a disturber
+//! that computes and calls nothing; `blocks` has others. The *relay*, if there is one, is a second
+//! goroutine. The ticker passes its ticks to it, and the relay measures the lateness, so that a
+//! tick needs two wake-ups.
+//!
+//! The plain thread that runs the round starts all, sleeps, sets `stop`, and waits for them with a
+//! limit. So a runtime that does not let the ticker run ends with "stalled", and one that loses a
+//! goroutine with "stuck". Neither holds up the next port.
 
 use std::hint::black_box;
 use std::io;
@@ -25,38 +24,34 @@ use crate::port::{self, Mode};
 use crate::rounds::{self, Round, Sample};
 use crate::workload::{Goal, Params, Port, Workload};
 
-/// `hog`.
 pub const HOG: Workload = disturbed::<Hog>(
     "hog",
     "4 loops without a call, and a 1 ms ticker, for n ms; its lateness, their fair share",
 );
 
-/// `hog_relay`.
 pub const HOG_RELAY: Workload = disturbed::<HogRelay>(
     "hog_relay",
-    "as hog; the ticker hands its ticks to a parked goroutine, whose lateness counts",
+    "as hog; the ticker passes its ticks to a parked goroutine, whose lateness counts",
 );
 
-/// `hog_slept`.
 pub const HOG_SLEPT: Workload = disturbed::<HogSlept>(
     "hog_slept",
     "as hog; each loop begins after a sleep of 1 ms in its goroutine",
 );
 
-/// What the ticker waits for.
+/// How long the ticker sleeps.
 const TICK: Duration = Duration::from_millis(1);
 /// Disturbers in a round.
 const DISTURBERS: usize = 4;
-/// How long a round is unless the user says otherwise.
+/// The default length of a round.
 const ROUND_MS: usize = 3_000;
-/// A ticker that ticked less often than this in a whole round was stalled;
-/// short rounds ask for less (see `samples`).
+/// A ticker with fewer ticks in a whole round was stalled; short rounds need fewer (see `samples`).
 const TICKS_MIN: usize = 10;
-/// Who has not ended so long after `stop` never will.
+/// A task that has not ended this long after `stop` never will.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A workload in which the ticker ticks among disturbers of one kind. One long
-/// round is enough: it has thousands of ticks.
+/// A workload in which the ticker runs beside disturbers of one kind. One long round is enough: it
+/// has thousands of ticks.
 pub const fn disturbed<D: Disturber>(name: &'static str, about: &'static str) -> Workload {
     Workload {
         name,
@@ -77,16 +72,16 @@ pub const fn disturbed<D: Disturber>(name: &'static str, about: &'static str) ->
     }
 }
 
-/// A way to get in the ticker's way.
+/// A way to disturb the ticker.
 pub trait Disturber: 'static {
     /// Whether the ticks go through a relay.
     const IS_RELAYED: bool = false;
     /// Whether the disturbers compete for CPU time, so that their shares count.
     const IS_SHARING: bool;
-    /// How late the ticker should be at most, and how fair the shares at least.
+    /// The goals: the largest lateness and the smallest share.
     const GOALS: &'static [Goal];
 
-    /// Disturbs until `stop`, and returns how much work it did.
+    /// Disturbs until `stop`, and returns the amount of work done.
     fn disturb<T: Tasks>(stop: &AtomicBool) -> u64;
 }
 
@@ -133,13 +128,13 @@ impl Disturber for HogSlept {
     }
 }
 
-/// The tight loop: counts until `stop`, at which it looks rarely, and calls
-/// nothing. One function, so that every port runs the same code.
+/// The tight loop: counts until `stop`, which it reads rarely, and calls nothing. One function, so
+/// that every port runs the same code.
 #[inline(never)]
 fn spin(stop: &AtomicBool) -> u64 {
     const COUNTS_PER_LOOK: u64 = 1_000;
     let mut count = 0;
-    // ORDER: Relaxed; the flag alone is the message.
+    // ORDER: Relaxed; the flag publishes no other data.
     while !stop.load(Ordering::Relaxed) {
         for _ in 0..COUNTS_PER_LOOK {
             count = black_box(count + 1);
@@ -148,36 +143,27 @@ fn spin(stop: &AtomicBool) -> u64 {
     count
 }
 
-/// What goroutines and plain threads have in common, so that every port is
-/// played by the same code.
+/// What goroutines and plain threads have in common, so that every port runs the same code.
 pub trait Tasks: 'static {
-    /// What a started task is joined by.
     type Handle<T>;
-    /// What a parked task is woken by.
     type Thread: Send;
 
-    /// Starts a task; for plain threads.
+    /// Starts a task; called on plain threads.
     fn spawn<T: Send + 'static>(
         &self,
         task: impl FnOnce() -> T + Send + 'static,
     ) -> Self::Handle<T>;
-    /// What wakes the task.
+    /// The handle that wakes the task.
     fn thread<T>(handle: &Self::Handle<T>) -> Self::Thread;
-    /// Whether the task is over.
     fn is_finished<T>(handle: &Self::Handle<T>) -> bool;
-    /// Waits for a task and returns its result.
     fn join<T>(handle: Self::Handle<T>) -> T;
-    /// Wakes a parked task.
     fn unpark(thread: &Self::Thread);
-    /// Parks the calling task.
     fn park();
-    /// Lets the calling task sleep.
     fn sleep(span: Duration);
-    /// Runs a call that blocks, marked as such where there are marks.
+    /// Runs a call that blocks, marked if the runtime has marks.
     fn blocking(call: impl FnOnce());
 }
 
-/// Tasks that are goroutines.
 struct Goroutines(Runtime);
 
 impl Tasks for Goroutines {
@@ -220,7 +206,6 @@ impl Tasks for Goroutines {
     }
 }
 
-/// Tasks that are plain threads.
 struct Threads;
 
 impl Tasks for Threads {
@@ -269,14 +254,13 @@ fn start_gosched<D: Disturber>(params: &Params, mode: Mode) -> io::Result<Round>
     Ok(Box::new(move || round::<_, D>(&tasks, span)))
 }
 
-/// The kernel gives the threads all CPUs, however many processors the user asks
-/// for.
+/// The kernel gives the threads all CPUs, whatever number of Ps the user asks for.
 fn start_std<D: Disturber>(params: &Params) -> io::Result<Round> {
     let span = Duration::from_millis(params.n as u64);
     Ok(Box::new(move || round::<_, D>(&Threads, span)))
 }
 
-/// Lets the ticker tick among disturbers for `span`.
+/// Runs the ticker beside disturbers for `span`.
 fn round<T: Tasks, D: Disturber>(tasks: &T, span: Duration) -> io::Result<Vec<Sample>> {
     let stop = Arc::new(AtomicBool::new(false));
     let late_ms = start_ticker::<T, D>(tasks, &stop);
@@ -285,7 +269,7 @@ fn round<T: Tasks, D: Disturber>(tasks: &T, span: Duration) -> io::Result<Vec<Sa
         tasks.spawn(move || D::disturb::<T>(&stop))
     });
     std::thread::sleep(span);
-    // ORDER: Relaxed; the flag alone is the message.
+    // ORDER: Relaxed; the flag publishes no other data.
     stop.store(true, Ordering::Relaxed);
     let deadline = Instant::now() + PATIENCE;
     let late_ms = join_until::<T, _>(late_ms, deadline)?;
@@ -296,8 +280,8 @@ fn round<T: Tasks, D: Disturber>(tasks: &T, span: Duration) -> io::Result<Vec<Sa
     samples(late_ms, D::IS_SHARING.then_some(&work), span)
 }
 
-/// Starts the ticker, and the relay if there is one; returns the one that takes
-/// the lateness of all ticks.
+/// Starts the ticker, and the relay if there is one. Returns the task that measures the lateness of
+/// all ticks.
 fn start_ticker<T: Tasks, D: Disturber>(tasks: &T, stop: &Arc<AtomicBool>) -> T::Handle<Vec<f64>> {
     let stop = Arc::clone(stop);
     if !D::IS_RELAYED {
@@ -324,9 +308,9 @@ fn start_ticker<T: Tasks, D: Disturber>(tasks: &T, stop: &Arc<AtomicBool>) -> T:
     relay
 }
 
-/// The ticker: tells of every tick, by the moment at which it wanted to wake.
+/// The ticker: calls `tell` for every tick, with the moment at which it wanted to wake.
 fn tick<T: Tasks>(stop: &AtomicBool, mut tell: impl FnMut(Instant)) {
-    // ORDER: Relaxed; the flag alone is the message.
+    // ORDER: Relaxed; the flag publishes no other data.
     while !stop.load(Ordering::Relaxed) {
         let wanted = Instant::now() + TICK;
         T::sleep(TICK);
@@ -342,9 +326,9 @@ fn millis_since(wanted: Instant) -> f64 {
 struct Mailbox {
     /// The clock's zero.
     zero: Instant,
-    /// When the tick was wanted, or `EMPTY`.
+    /// When the tick was due, or `EMPTY`.
     wanted_ns: AtomicU64,
-    /// Set behind the last tick.
+    /// Set after the last tick.
     is_closed: AtomicBool,
 }
 
@@ -360,8 +344,8 @@ impl Mailbox {
         }
     }
 
-    /// The ticker leaves a tick; one that finds the tick before still there is
-    /// dropped, as the relay is late with that one already.
+    /// The ticker stores a tick. If the last one is still there, the new one is dropped: the relay
+    /// is already late with the last.
     fn post(&self, wanted: Instant) {
         let wanted_ns = (wanted - self.zero).as_nanos() as u64;
         // ORDER: Release; pairs with Acquire in `take_all`.
@@ -375,17 +359,17 @@ impl Mailbox {
 
     /// The ticker is done.
     fn close(&self) {
-        // ORDER: Release; pairs with Acquire in `take_all` — who sees it closed
-        // sees the last tick.
+        // ORDER: Release; pairs with Acquire in `take_all` — a relay that loads `true` sees the
+        // last tick.
         self.is_closed.store(true, Ordering::Release);
     }
 
-    /// The relay: takes every tick, and returns how late it was with each.
+    /// The relay: takes every tick, and returns its lateness for each.
     fn take_all(&self, park: impl Fn()) -> Vec<f64> {
         let mut late_ms = Vec::with_capacity(ROUND_MS);
         loop {
-            // ORDER: Acquire; pairs with Release in `close`. It comes before the
-            // look for a tick, so that the last one is not missed.
+            // ORDER: Acquire; pairs with Release in `close`. It is loaded before the tick, so that
+            // the last tick is not missed.
             let was_closed = self.is_closed.load(Ordering::Acquire);
             // ORDER: Acquire; pairs with Release in `post`.
             match self.wanted_ns.swap(EMPTY, Ordering::Acquire) {
@@ -399,12 +383,11 @@ impl Mailbox {
     }
 }
 
-/// Waits for a task that was told to stop, until the deadline; one that is
-/// still there then is left behind.
+/// Joins a task after `stop`, until the deadline. A task that still runs then is left behind.
 fn join_until<T: Tasks, R>(handle: T::Handle<R>, deadline: Instant) -> io::Result<R> {
     while !T::is_finished(&handle) {
         if Instant::now() > deadline {
-            let text = format!("stuck: still running {PATIENCE:?} after it was told to stop");
+            let text = format!("stuck: still running {PATIENCE:?} after stop was set");
             return Err(io::Error::other(text));
         }
         std::thread::sleep(TICK);
@@ -412,8 +395,8 @@ fn join_until<T: Tasks, R>(handle: T::Handle<R>, deadline: Instant) -> io::Resul
     Ok(T::join(handle))
 }
 
-/// What a round gives, from the lateness of its ticks and, if they compete, the
-/// work of the disturbers.
+/// The samples of a round, from the lateness of its ticks and, if they compete, the work of the
+/// disturbers.
 fn samples(
     mut late_ms: Vec<f64>,
     work: Option<&Vec<u64>>,
@@ -438,8 +421,7 @@ fn samples(
     Ok(samples)
 }
 
-/// What the disturber with the least work did for each piece of work of the one
-/// with the most.
+/// The work of the disturber with the least, as a share of the one with the most.
 fn share(work: &[u64]) -> f64 {
     let least = *work.iter().min().expect("there are disturbers");
     let most = *work.iter().max().expect("there are disturbers");
@@ -484,7 +466,7 @@ mod tests {
             "{complaint}"
         );
         assert!(lines(vec![300.0; TICKS_MIN], None).is_ok());
-        // A short round has time for fewer, but never for none.
+        // A short round has time for fewer ticks, but at least one.
         let short = Duration::from_millis(20);
         assert!(samples(vec![0.0], None, short).is_ok());
         assert!(samples(Vec::new(), None, short).is_err());
@@ -517,7 +499,7 @@ mod tests {
         });
         mailbox.post(Instant::now());
         relay.thread().unpark();
-        // ORDER: Acquire; no partner, the test only waits for the tick to go.
+        // ORDER: Acquire; no partner, the test only waits until the tick is taken.
         while mailbox.wanted_ns.load(Ordering::Acquire) != EMPTY {
             std::thread::yield_now();
         }

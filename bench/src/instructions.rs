@@ -1,19 +1,17 @@
-//! Decides what an operation may cost in instructions, which unlike time are
-//! the same on a busy machine: the check that CI makes against a file in the
-//! repository.
+//! Counts the instructions of an operation, and compares them with a file in the repository. CI
+//! makes this check.
 //!
-//! A *counted* run is a child process under `valgrind --tool=callgrind` that
-//! does a workload on one processor, with shared thread-locals (own ones are
-//! set with an instruction that valgrind does not know) and without preemption
-//! (whose moments depend on time). It is done twice, with few rounds and with
-//! more; the difference, divided by the operations that make it, has neither
-//! the program's start nor its first round in it. Sysmon's thread does not
-//! count, since what it does depends on time.
+//! Unlike time, instructions are the same on a busy machine.
 //!
-//! The counts are those of one compiler and one build of the libraries below;
-//! `BOUND` leaves room for a little of that. What costs more is refused until
-//! somebody says, with `--write`, that it is meant. So is what costs less: a gain
-//! that is not written down could be lost again and nobody would see it.
+//! A *counted* run is a child process under `valgrind --tool=callgrind` that runs a workload on one
+//! P. It uses shared thread-locals, because valgrind does not know the instruction that sets own
+//! ones. Preemption is off, because its moments depend on time. Each workload runs twice, with few
+//! rounds and with more. The difference, divided by its operations, contains neither the program's
+//! start nor the first round. sysmon's thread does not count, because its work depends on time.
+//!
+//! The counts hold for one compiler and one build of the libraries below; `BOUND` allows for small
+//! differences. A higher count fails the check until `--write` confirms it. So does a lower one: a
+//! gain that is not written down could be lost again unnoticed.
 
 use std::fmt::Write as _;
 use std::io;
@@ -27,9 +25,9 @@ use crate::workload::{self, Params};
 /// The argument that makes the program a counted child.
 pub const FLAG: &str = "--counted";
 
-/// How many times as much as written down, or as little, is still the same.
+/// Up to this ratio, in both directions, a count is the same.
 const BOUND: f64 = 1.02;
-/// Rounds of the two runs of which the difference counts.
+/// The rounds of the two runs whose difference counts.
 const ROUNDS: [usize; 2] = [2, 6];
 
 /// What is counted: a workload, its n, and the operations of one round.
@@ -61,7 +59,7 @@ const COUNTED: [Counted; 10] = [
     each("timer_reset", 25_000, 25_000),
 ];
 
-/// Counts everything and compares it with the file, or writes the file anew.
+/// Counts everything and compares it with the file, or writes the file.
 pub fn run(must_write: bool) -> io::Result<()> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("instructions.txt");
     let written = std::fs::read_to_string(&path).unwrap_or_default();
@@ -98,7 +96,7 @@ fn header() -> String {
         .to_owned()
 }
 
-/// What the file says of a workload, if that is a count.
+/// The file's count of a workload, if it is a valid number.
 fn before(written: &str, workload: &str) -> Option<f64> {
     let line = written
         .lines()
@@ -107,13 +105,13 @@ fn before(written: &str, workload: &str) -> Option<f64> {
     count.filter(|count: &f64| count.is_finite() && *count > 0.0)
 }
 
-/// The first word of the verdict that is no error.
+/// The first word of the only verdict that is no error.
 const SAME: &str = "same";
 
-/// How a count compares with the one before, for people.
+/// How a count compares with the one in the file, as text.
 fn verdict(count: f64, before: Option<f64>) -> String {
     let Some(before) = before else {
-        return "unknown: the file has no count of it".to_owned();
+        return "unknown: the file has no count for it".to_owned();
     };
     let change = 100.0 * (count / before - 1.0);
     match count / before {
@@ -160,8 +158,8 @@ impl Counted {
     }
 }
 
-/// What the longer run took more. None at all means that the work was not done,
-/// or not counted.
+/// How many more instructions the longer run took. None at all means that the work was not done, or
+/// not counted.
 fn difference([few, many]: [u64; 2]) -> Result<u64, String> {
     match many.checked_sub(few) {
         Some(more @ 1..) => Ok(more),
@@ -172,7 +170,7 @@ fn difference([few, many]: [u64; 2]) -> Result<u64, String> {
     }
 }
 
-/// A directory for what callgrind writes; dropping it removes it.
+/// A directory for callgrind's files; dropping it removes it.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -185,7 +183,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What cannot be removed is left to whoever tidies temporary files.
+        // A directory that cannot be removed stays among the temporary files.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -202,7 +200,7 @@ fn total_in(directory: &Path) -> io::Result<u64> {
     }
 }
 
-/// The sum of all functions of a thread, in callgrind's line `totals:`; none of sysmon's.
+/// The sum of all functions of a thread, in callgrind's line `totals:`; None for sysmon.
 fn total_of(text: &str) -> Option<u64> {
     if text.contains("::sysmon::run") {
         return None;

@@ -1,31 +1,26 @@
-//! Decides how results are written for programs: JSON, by hand, as it only has
-//! to be written.
+//! Writes results as JSON.
+//!
+//! It is written by hand because it only has to write.
 
 use std::fmt::{self, Display, Formatter, Write};
 
-/// A value.
 pub enum Json {
-    /// None.
     Null,
-    /// A truth.
     Bool(bool),
     /// A number; one that is not finite is null.
     Number(f64),
-    /// A text.
     Text(String),
-    /// Values in order.
     List(Vec<Json>),
-    /// Values by name, in order.
     Object(Vec<(String, Json)>),
 }
 
 impl Json {
-    /// An object of these.
+    /// An object with these fields.
     pub fn object<const N: usize>(fields: [(&str, Json); N]) -> Json {
         Json::Object(fields.map(|(name, value)| (name.to_owned(), value)).into())
     }
 
-    /// Whether it stands on one line: it contains nothing that contains anything.
+    /// Whether it fits on one line: none of its items contains another.
     fn is_flat(&self) -> bool {
         let is_leaf = |json: &Json| !matches!(json, Json::List(_) | Json::Object(_));
         match self {
@@ -54,7 +49,7 @@ impl Json {
     }
 }
 
-/// The items of a list or an object, on one line or one on each.
+/// The items of a list or an object, on one line or one per line.
 fn write_all<'j>(
     f: &mut Formatter<'_>,
     [open, close]: [char; 2],

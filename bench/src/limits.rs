@@ -1,21 +1,22 @@
-//! Decides how many files the program may have open: as many as the system
-//! allows, since `tcp_idle` needs thousands. Children inherit it.
+//! Raises the limit of open files as far as the system allows.
+//!
+//! `tcp_idle` needs thousands. Children inherit the limit.
 
 use std::io;
 
-/// Files that a process has open beside those it counts.
+/// Open files of a process besides the connections it counts.
 const OTHERS: usize = 100;
 
-/// Raises the limit as far as it goes. A system that refuses leaves it as it is.
+/// Raises the limit as far as possible. If the system refuses, it stays as it is.
 pub fn raise_files() {
     if let Ok(mut limit) = files() {
         limit.rlim_cur = limit.rlim_max;
-        // SAFETY: the kernel reads one `rlimit`.
+        // SAFETY: the kernel reads one `rlimit` in this frame.
         unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) };
     }
 }
 
-/// Whether so many connections can be had; if not, says what is needed.
+/// Checks that this many connections are possible; the error has the limit that is needed.
 pub fn need_files(connections: usize) -> io::Result<()> {
     let needed = connections + OTHERS;
     let limit = files()?;
@@ -34,7 +35,7 @@ fn files() -> io::Result<libc::rlimit> {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: the kernel writes one `rlimit`, which lives in this frame.
+    // SAFETY: the kernel writes one `rlimit` in this frame.
     match unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } {
         0 => Ok(limit),
         _ => Err(io::Error::last_os_error()),
@@ -49,7 +50,7 @@ mod tests {
     fn a_limit_that_is_too_low_says_what_is_needed() {
         need_files(1).expect("tests have that many");
         let most = files().expect("a limit").rlim_cur;
-        // Where there is no limit there is nothing to say.
+        // Without a limit there is nothing to check.
         if most < 1 << 40 {
             let complaint = need_files(most as usize).expect_err("too many").to_string();
             assert!(complaint.contains(&(most as usize + OTHERS).to_string()));

@@ -1,7 +1,7 @@
-//! Decides what a lock costs: one that several tasks want all the time, and one
-//! that nobody else wants.
+//! Measures the cost of a lock: one that several tasks want all the time, and one without
+//! contention.
 //!
-//! Goroutines use the runtime's `Mutex`, plain threads std's, for the same work.
+//! Goroutines use gosched's `Mutex`, plain threads std's, for the same work.
 
 use std::io;
 use std::sync::Arc;
@@ -11,10 +11,9 @@ use crate::port::{self, Mode};
 use crate::rounds::{self, Round, Sample};
 use crate::workload::{Goal, Params, Port, ROUNDS_DEFAULT, Workload};
 
-/// `mutex`.
 pub const MUTEX: Workload = Workload {
     name: "mutex",
-    about: "8 tasks lock and unlock one Mutex n times each, and one task alone; per lock and unlock",
+    about: "8 tasks lock and unlock a Mutex n times each, and one task alone; per lock and unlock",
     n: 500_000,
     rounds: ROUNDS_DEFAULT,
     has_warm_up: true,
@@ -34,10 +33,8 @@ pub const MUTEX: Workload = Workload {
 /// Tasks that want the lock.
 const TASKS: usize = 8;
 
-/// A locked counter and those who count, so that every port is played by the
-/// same code.
+/// A locked counter and its tasks, so that every port runs the same code.
 trait Locked: Send + Sync + Sized + 'static {
-    /// What a started task is joined by.
     type Handle;
 
     fn zero() -> Self;

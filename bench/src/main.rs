@@ -1,14 +1,13 @@
-//! Decides what one run of the benchmark does: reads the command line, runs the
-//! workloads it names, prints one line per figure.
+//! The benchmark: runs the workloads that the command line names, and prints one line per figure.
 //!
-//! Words: a *workload* is a fixed amount of work with a name; a *port* is that
-//! work on one runtime, or on one mode of a runtime; a *round* is the work done
-//! once; a *figure* is what is printed of all rounds together. A line reads
-//! `workload runtime metric value unit`. `compare` sets gosched against other
-//! runtimes and prints tables; `growth` follows costs as the work grows.
+//! It measures what gosched's operations cost, and compares them with other runtimes.
 //!
-//! Exit status: 0 when every figure was printed, 1 when a workload failed, 2
-//! when the command line makes no sense.
+//! A *workload* is a fixed amount of work with a name. A *port* is that work on one runtime, or on
+//! one mode of a runtime. A *round* is the work done once. A *figure* is the result of all rounds
+//! together. A line is `workload runtime metric value unit`. `compare` compares gosched with other
+//! runtimes and prints tables; `growth` measures costs as the work grows.
+//!
+//! Exit status: 0 if every figure was printed, 1 if a workload failed, 2 for a wrong command line.
 
 mod args;
 mod blocks;
@@ -74,7 +73,7 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        // The reader of a pipe has seen enough (`| head`).
+        // The reader of the pipe has left (`| head`).
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
             complain(&format!("gosched-bench: {error}"));
@@ -83,8 +82,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs every chosen workload; one that fails does not keep the others from
-/// running, but makes the whole run a failure.
+/// Runs every chosen workload. If one fails the others still run, but the whole run fails.
 fn run_all(chosen: &[&Workload], options: &Options) -> io::Result<()> {
     let mut failed = Vec::new();
     for workload in chosen {
@@ -101,7 +99,7 @@ fn run_all(chosen: &[&Workload], options: &Options) -> io::Result<()> {
     Err(io::Error::other(format!("failed: {}", failed.join(", "))))
 }
 
-/// A line on standard error; nobody is told if nobody can be.
+/// Prints a line to standard error and ignores errors.
 ///
 /// Never inlined: goroutines that share their thread's thread-locals call it.
 #[inline(never)]
@@ -109,7 +107,7 @@ fn complain(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// Prints whole lines and reports a closed pipe instead of panicking.
+/// Prints whole lines, and returns an error for a closed pipe instead of panicking.
 ///
 /// Never inlined: goroutines that share their thread's thread-locals call it.
 #[inline(never)]

@@ -1,21 +1,19 @@
-//! Decides what malloc and free cost a goroutine, against the same loop on a
-//! plain thread.
+//! Measures malloc and free in a goroutine, against the same loop on a plain thread.
 //!
-//! malloc keeps its quick lists in thread-locals. A goroutine with its own
-//! thread-locals could have lists of its own, which would be empty, or use its
-//! thread's, which are full; the figures show whether it pays for either.
+//! malloc keeps its caches in thread-locals. A goroutine with its own thread-locals could have
+//! caches of its own, which would be empty, or use its thread's, which are full. The figures show
+//! whether it pays for either.
 //!
-//! Words: a *slice* is so many pairs of malloc and free, timed together; a
-//! *task* is a goroutine or a thread that does slices. `time` comes from one
-//! task that is left alone, `moving_time` from several at once whose goroutines
-//! yield between slices: a yield puts a goroutine at the end of a queue that all
-//! processors take from, so it goes on allocating on whichever thread comes by.
+//! A *slice* is a number of pairs of malloc and free, timed together. A *task* is a goroutine or a
+//! thread that does slices. `time` comes from one task alone. `moving_time` comes from several
+//! tasks at once whose goroutines yield between slices. A yield puts a goroutine at the end of a
+//! queue that all Ps take from, so it continues to allocate on any thread.
 //!
-//! The clock runs during slices only, so neither the yields count nor how evenly
-//! the tasks share the CPUs. A slice is short: the few in which the kernel took
-//! the CPU away stand out, and the slowest tenth is left out of the mean. A price
-//! paid after every move would be in half of the slices, and so in the mean; one
-//! paid in less than a tenth of them, once in a goroutine's life say, is not seen.
+//! The clock runs during slices only. So neither the yields count, nor how evenly the tasks share
+//! the CPUs. A slice is short: the few in which the kernel took the CPU away stand out, and the
+//! slowest tenth is left out of the mean. A cost after every move would be in half of the slices,
+//! and so in the mean. A cost in less than a tenth of them, for example once in a goroutine's life,
+//! does not show.
 
 use std::hint::black_box;
 use std::io;
@@ -25,7 +23,6 @@ use crate::port::{self, Mode};
 use crate::rounds::{self, Round, Sample};
 use crate::workload::{Goal, Params, Port, ROUNDS_DEFAULT, Workload};
 
-/// `malloc`.
 pub const MALLOC: Workload = Workload {
     name: "malloc",
     about: "n pairs of malloc and free of 64 bytes, staying on a thread and moving; per pair",
@@ -45,13 +42,11 @@ pub const MALLOC: Workload = Workload {
     child: None,
 };
 
-/// What is allocated.
 type Block = [u8; 64];
-/// Pairs in a slice: so many that reading the clock is less than a hundredth of
-/// it, so few that a slice is rarely interrupted.
+/// Pairs in a slice. So many that reading the clock is less than a hundredth of it, so few that a
+/// slice is rarely interrupted.
 const SLICE: usize = 1_000;
-/// Tasks for each processor in `moving_time`; with one each there would be
-/// nobody to yield to.
+/// Tasks for each P in `moving_time`; with one each there would be no other task to yield to.
 const TASKS_PER_PROC: usize = 2;
 
 fn start_gosched(params: &Params, mode: Mode) -> io::Result<Round> {
@@ -82,7 +77,7 @@ fn start_std(params: &Params) -> io::Result<Round> {
     }))
 }
 
-/// What a round gives, from its slices.
+/// The samples of a round, from its slices.
 fn samples(mut staying_ns: Vec<f64>, mut moving_ns: Vec<f64>) -> Vec<Sample> {
     let staying_ns = rounds::undisturbed_mean(&mut staying_ns);
     let moving_ns = rounds::undisturbed_mean(&mut moving_ns);
@@ -98,8 +93,8 @@ fn shares(pairs: usize, procs: usize) -> impl Iterator<Item = usize> {
     (0..tasks).map(move |task| pairs / tasks + usize::from(task < pairs % tasks))
 }
 
-/// A task: does `count` pairs with a pause after every slice, and returns the
-/// time per pair in each slice.
+/// A task: does `count` pairs with a pause after every slice, and returns the time per pair of each
+/// slice.
 fn slices_ns(count: usize, pause: impl Fn()) -> Vec<f64> {
     let mut slices_ns = Vec::with_capacity(count.div_ceil(SLICE));
     for done in (0..count).step_by(SLICE) {

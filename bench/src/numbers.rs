@@ -1,6 +1,6 @@
-//! Decides how numbers are written for people, in all tables and pictures.
+//! Formats numbers for people, in all tables and charts.
 
-/// Three digits that tell, or all before the point.
+/// Three significant digits, or all before the point.
 pub fn number(value: f64) -> String {
     match value.abs() {
         0.0 => "0".into(),

@@ -1,11 +1,10 @@
-//! Decides what goroutines cost that do nothing: the memory and the time of a
-//! million parked ones, and the wake-ups and CPU of a process in which all are
-//! parked and the main goroutine sleeps.
+//! Measures the cost of goroutines that do nothing: memory and time of a million parked ones, and
+//! wake-ups and CPU time of an idle process.
 //!
-//! Both run in a child process (see `child`). The child of `idle_1m` measures
-//! itself and prints three numbers on one line. The child of `idle_cpu` prints
-//! one line when everything is parked, and from then on its parent looks at it
-//! from outside, well after the start of the sleep and well before its end.
+//! Both run in a child process (see `child`). The child of `idle_1m` measures itself and prints
+//! three numbers on one line. The child of `idle_cpu` prints one line when all goroutines are
+//! parked and the main goroutine is about to sleep. Its parent then samples it from outside, well
+//! after the start of the sleep and well before its end.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -18,7 +17,6 @@ use crate::proc::{self, Activity, Change};
 use crate::rounds::{self, Round, Sample};
 use crate::workload::{Goal, Params, Port, ROUNDS_DEFAULT, Workload};
 
-/// `idle_1m`.
 pub const IDLE_1M: Workload = Workload {
     name: "idle_1m",
     about: "n goroutines are spawned, parked, woken and finish; memory and time per goroutine",
@@ -34,7 +32,6 @@ pub const IDLE_1M: Workload = Workload {
     child: Some(idle_child),
 };
 
-/// `idle_cpu`.
 pub const IDLE_CPU: Workload = Workload {
     name: "idle_cpu",
     about: "main sleeps n seconds with 100,000 others parked; wake-ups and CPU in between",
@@ -49,8 +46,8 @@ pub const IDLE_CPU: Workload = Workload {
 
 /// Goroutines parked beside the sleeping main goroutine of `idle_cpu`.
 const QUIET_GOROUTINES: usize = 100_000;
-/// How long `idle_cpu` lets the child come to rest before the first look, and
-/// how long before the end of its sleep the second look is.
+/// How long the child of `idle_cpu` may settle before the first sample, and how long before the end
+/// of its sleep the second one is.
 const MARGIN: Duration = Duration::from_millis(500);
 
 fn start_idle(params: &Params, mode: Mode) -> io::Result<Round> {
@@ -61,13 +58,15 @@ fn start_idle(params: &Params, mode: Mode) -> io::Result<Round> {
         child.finish()?;
         let numbers: Vec<f64> = line.split(' ').flat_map(str::parse).collect();
         let &[bytes, park_ns, wake_ns] = numbers.as_slice() else {
-            return Err(io::Error::other(format!("its child process said `{line}`")));
+            return Err(io::Error::other(format!(
+                "its child process printed `{line}`"
+            )));
         };
         Ok(idle_samples(bytes, park_ns, wake_ns))
     }))
 }
 
-/// What a child of `idle_1m` measured.
+/// The samples of a child of `idle_1m`.
 pub fn idle_samples(bytes: f64, park_ns: f64, wake_ns: f64) -> Vec<Sample> {
     vec![
         Sample::best("memory", bytes, "bytes"),
@@ -76,9 +75,9 @@ pub fn idle_samples(bytes: f64, park_ns: f64, wake_ns: f64) -> Vec<Sample> {
     ]
 }
 
-/// Prints bytes, ns to spawn and park, ns to wake and finish; each per
-/// goroutine. The bytes are all that came with the goroutines: stacks, page
-/// tables, control blocks, handles and the vector that holds these.
+/// Prints bytes, ns to spawn and park, ns to wake and finish, each per goroutine. The bytes are all
+/// that came with the goroutines: stacks, page tables, control blocks, handles and the vector of
+/// handles.
 fn idle_child(params: &Params, mode: Mode) -> io::Result<()> {
     port::runtime(mode, params.procs)?.run(|| {
         let bytes_before = proc::own_memory_bytes()?;
@@ -108,7 +107,7 @@ fn start_quiet(params: &Params, mode: Mode) -> io::Result<Round> {
     }))
 }
 
-/// What was seen of a process that should rest.
+/// The samples of a process that should be idle.
 pub fn quiet_samples(change: &Change) -> Vec<Sample> {
     vec![
         Sample::worst("wakeups", change.wakeups as f64, "count"),
@@ -116,7 +115,7 @@ pub fn quiet_samples(change: &Change) -> Vec<Sample> {
     ]
 }
 
-/// Parks the others, says so, sleeps, wakes the others.
+/// Parks the others, prints a line, sleeps, wakes the others.
 fn quiet_child(params: &Params, mode: Mode) -> io::Result<()> {
     port::runtime(mode, params.procs)?.run(|| {
         let parked = Parked::spawn(QUIET_GOROUTINES);

@@ -1,9 +1,8 @@
-//! Decides what the gosched ports of all workloads share: the two modes and how
-//! a runtime is built for each, how one goroutine waits for many, and how many
-//! are parked at once.
+//! What the gosched ports of all workloads share: the two modes and how a runtime is built for
+//! each, a countdown, and many parked goroutines.
 //!
-//! Waiting for many is a count that the last one brings to zero before it
-//! unparks the waiter: one wake-up for all of them, as Go's WaitGroup does it.
+//! A countdown makes one goroutine wait for many: the last one brings the count to zero and unparks
+//! the waiter. That is one wake-up for all of them, as in Go's WaitGroup.
 
 use std::io;
 use std::sync::OnceLock;
@@ -12,13 +11,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use gosched::Runtime;
 use gosched::thread::{self, JoinHandle, Thread};
 
-/// Whose thread-locals a goroutine sees: its own (the default), or those of
-/// the thread it runs on. Each mode is a port of every workload.
+/// Whose thread-locals a goroutine sees: its own (the default), or those of its thread. Each mode
+/// is a port of every workload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
-    /// Its own.
     Own,
-    /// The thread's.
     Shared,
 }
 
@@ -39,7 +36,7 @@ impl Mode {
         }
     }
 
-    /// The mode that `short` names.
+    /// The mode with this `short` name.
     pub fn find(short: &str) -> Option<Mode> {
         [Mode::Own, Mode::Shared]
             .into_iter()
@@ -47,44 +44,43 @@ impl Mode {
     }
 }
 
-/// Whether runtimes preempt; only a run whose instructions are counted goes without.
+/// Whether runtimes preempt; off only in a run whose instructions are counted.
 static PREEMPTION: AtomicBool = AtomicBool::new(true);
 
 /// Runtimes that are built from now on do not preempt.
 pub fn without_preemption() {
-    // ORDER: Relaxed; the thread that builds the runtimes called it.
+    // ORDER: Relaxed; the thread that builds the runtimes calls it.
     PREEMPTION.store(false, Ordering::Relaxed);
 }
 
-/// The runtime every gosched port runs on.
+/// The runtime of every gosched port.
 ///
-/// The workloads may share their thread's thread-locals: they declare none, take
-/// no `Rc`, guard or handle out of one, and ask for no thread's identity. What
-/// malloc, a read of `/proc` and a printed line use inside std and libc they are
-/// done with when they return; the latter two, which a goroutine does before and
-/// after switches, are never inlined, so that no address of a thread-local
-/// outlives the call.
+/// The workloads may share their thread's thread-locals. They declare none, take no `Rc`, guard or
+/// handle out of one, and use no thread's identity. malloc, a read of `/proc` and a printed line
+/// use thread-locals inside std and libc, but not after they return. A goroutine makes the latter
+/// two calls before and after switches. They are never inlined, so that no address of a
+/// thread-local outlives the call.
 pub fn runtime(mode: Mode, procs: usize) -> io::Result<Runtime> {
-    // ORDER: Relaxed; see `without_preemption`.
+    // ORDER: Relaxed; the thread that builds the runtimes stored it.
     let preemption = PREEMPTION.load(Ordering::Relaxed);
     let builder = Runtime::builder().procs(procs).preemption(preemption);
     let builder = match mode {
         Mode::Own => builder,
-        // SAFETY: D6, goroutines of this program keep nothing of a thread-local
-        // over a switch; see above.
+        // SAFETY: D6. Goroutines of this program keep nothing of a thread-local over a switch; see
+        // the doc of this function.
         Mode::Shared => unsafe { builder.shared_thread_locals() },
     };
     builder.build()
 }
 
-/// A count of goroutines that one goroutine, its maker, waits for.
+/// A count of goroutines for which one goroutine, its maker, waits.
 pub struct Countdown {
     left: AtomicUsize,
     waiter: Thread,
 }
 
 impl Countdown {
-    /// A countdown for the calling goroutine that starts at zero.
+    /// A countdown for the calling goroutine, at zero.
     fn new() -> Countdown {
         Countdown {
             left: AtomicUsize::new(0),
@@ -92,30 +88,29 @@ impl Countdown {
         }
     }
 
-    /// A countdown that lives as long as the program, so that goroutines share
-    /// it without counting references, which would be measured too. One is
-    /// made per workload or round, not per goroutine.
+    /// A countdown that lives as long as the program. Goroutines share it without a reference
+    /// count, which would be measured too. One is made per workload or round, not per goroutine.
     pub fn leaked() -> &'static Countdown {
         Box::leak(Box::new(Countdown::new()))
     }
 
     /// Sets the number of goroutines to wait for. Call it before they start.
     pub fn expect(&self, count: usize) {
-        // ORDER: Relaxed; starting a goroutine publishes what came before it.
+        // ORDER: Relaxed; starting a goroutine publishes the store.
         self.left.store(count, Ordering::Relaxed);
     }
 
-    /// One of them is there; the last one wakes the waiter.
+    /// A goroutine arrives; the last one wakes the waiter.
     pub fn arrive(&self) {
-        // ORDER: AcqRel; pairs with Acquire in `wait`, through the arrivals
-        // between — what every goroutine did is visible to the waiter.
+        // ORDER: AcqRel; pairs with Acquire in `wait`, through the arrivals between. All that the
+        // goroutines did is visible to the waiter.
         if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.waiter.unpark();
         }
     }
 
-    /// Parks until all have arrived. An unpark that comes late, for a count
-    /// that was seen at zero before it, only makes the loop look once more.
+    /// Parks until all have arrived. An unpark that comes late, after the count was seen at zero,
+    /// only causes one more check.
     pub fn wait(&self) {
         // ORDER: Acquire; pairs with AcqRel in `arrive`.
         while self.left.load(Ordering::Acquire) != 0 {
@@ -124,7 +119,7 @@ impl Countdown {
     }
 }
 
-/// Goroutines that are parked until they are all woken.
+/// Goroutines that are parked until all are woken.
 pub struct Parked {
     gate: &'static Gate,
     goroutines: Vec<JoinHandle<()>>,
@@ -132,14 +127,13 @@ pub struct Parked {
 
 struct Gate {
     parked: Countdown,
-    /// Whoever wakes them counts here; there is a count when the gate is open.
+    /// The countdown of the goroutine that wakes them; set when the gate opens.
     finished: OnceLock<Countdown>,
 }
 
 impl Parked {
-    /// Spawns `count` goroutines and returns when each has come to its
-    /// `park()`. Each one announces itself just before, so the last few may
-    /// still be on their way into it.
+    /// Spawns `count` goroutines and returns when each has come to its `park()`. Each counts itself
+    /// just before, so the last few may still be about to park.
     pub fn spawn(count: usize) -> Parked {
         let gate: &'static Gate = Box::leak(Box::new(Gate {
             parked: Countdown::new(),
@@ -152,8 +146,8 @@ impl Parked {
         Parked { gate, goroutines }
     }
 
-    /// Unparks every goroutine and returns when all have done their work. Call
-    /// it once, in any goroutine of their runtime.
+    /// Unparks every goroutine and returns when all have ended. Call it once, in any goroutine of
+    /// their runtime.
     pub fn wake_all(&self) {
         let finished = self.gate.finished.get_or_init(|| {
             let finished = Countdown::new();

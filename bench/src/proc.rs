@@ -1,5 +1,6 @@
-//! Decides what the kernel says about a process: its memory, its CPU time, and
-//! how often its threads woke up and how much CPU they took between two looks.
+//! Memory, CPU time and wake-ups of a process, as the kernel counts them.
+//!
+//! The kernel's counters cover all threads and do not disturb the measurement.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,9 +9,8 @@ use std::mem::MaybeUninit;
 use std::path::Path;
 use std::time::Duration;
 
-/// Bytes of memory this process holds: resident pages and page tables. The
-/// kernel counts resident pages per CPU and adds them up lazily, so the number
-/// may be off by some hundred KiB.
+/// The memory of this process in bytes: resident pages and page tables. The kernel counts resident
+/// pages per CPU and adds them up lazily, so the number may be off by some hundred KiB.
 ///
 /// Never inlined: goroutines that share their thread's thread-locals call it.
 #[inline(never)]
@@ -20,15 +20,15 @@ pub fn own_memory_bytes() -> io::Result<u64> {
     Ok(kib * 1024)
 }
 
-/// CPU time that all threads of this process have taken so far, in user code
-/// and in the kernel, those that have ended included.
+/// The CPU time of all threads of this process so far, in user code and in the kernel, ended
+/// threads included.
 pub fn own_cpu() -> io::Result<Duration> {
     let mut usage = MaybeUninit::<libc::rusage>::uninit();
-    // SAFETY: the kernel writes one `rusage` to where there is room for it.
+    // SAFETY: the kernel writes one `rusage` to memory of this frame.
     if unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the call succeeded, so it has written all of it.
+    // SAFETY: the call succeeded, so it has written the whole struct.
     let usage = unsafe { usage.assume_init() };
     let span = |time: libc::timeval| {
         Duration::from_secs(time.tv_sec as u64) + Duration::from_micros(time.tv_usec as u64)
@@ -36,26 +36,25 @@ pub fn own_cpu() -> io::Result<Duration> {
     Ok(span(usage.ru_utime) + span(usage.ru_stime))
 }
 
-/// CPU time that all threads of another process have taken so far, those that
-/// have ended included.
+/// The CPU time of all threads of another process so far, ended threads included.
 pub fn cpu_of(pid: u32) -> io::Result<Duration> {
     let mut clock = 0;
-    // SAFETY: libc writes one number, which lives in this frame.
+    // SAFETY: libc writes one number in this frame.
     match unsafe { libc::clock_getcpuclockid(pid as libc::pid_t, &mut clock) } {
         0 => {}
         error => return Err(io::Error::from_raw_os_error(error)),
     }
     let mut time = MaybeUninit::<libc::timespec>::uninit();
-    // SAFETY: the kernel writes one `timespec` to where there is room for it.
+    // SAFETY: the kernel writes one `timespec` to memory of this frame.
     if unsafe { libc::clock_gettime(clock, time.as_mut_ptr()) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the call succeeded, so it has written all of it.
+    // SAFETY: the call succeeded, so it has written the whole struct.
     let time = unsafe { time.assume_init() };
     Ok(Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
 }
 
-/// What the threads of a process have done so far.
+/// The counters of a process's threads at one moment.
 pub struct Activity {
     /// By thread id.
     threads: BTreeMap<u32, Thread>,
@@ -66,16 +65,16 @@ struct Thread {
     cpu_ns: u64,
 }
 
-/// What the threads of a process did between two looks.
+/// The difference between two moments.
 pub struct Change {
-    /// Times a thread was put on a CPU.
+    /// How often a thread was put on a CPU.
     pub wakeups: u64,
     /// CPU time of all threads.
     pub cpu_ns: u64,
 }
 
 impl Activity {
-    /// Looks at every thread of a process.
+    /// Reads the counters of every thread of a process.
     pub fn of(pid: u32) -> io::Result<Activity> {
         let mut threads = BTreeMap::new();
         for entry in fs::read_dir(format!("/proc/{pid}/task"))? {
@@ -83,21 +82,20 @@ impl Activity {
             let tid = number(&entry.file_name().to_string_lossy())?;
             match Thread::read(&entry.path()) {
                 Ok(thread) => drop(threads.insert(tid as u32, thread)),
-                // It ended between the listing and the look.
+                // The thread ended between the listing and the read.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
         }
-        // It is about to be gone; nothing would be taken for rest.
+        // The process is about to end; zero counts would look like an idle one.
         if threads.is_empty() {
             return Err(io::Error::other(format!("process {pid} has no threads")));
         }
         Ok(Activity { threads })
     }
 
-    /// What happened between an earlier look and this one. A thread that ended
-    /// took its counts with it; it had to wake up to end, so it counts as one
-    /// wake-up.
+    /// The difference to an earlier moment. The counts of an ended thread are lost. It had to wake
+    /// up to end, so it counts as one wake-up.
     pub fn since(&self, earlier: &Activity) -> Change {
         let is_gone = |tid: &&u32| !self.threads.contains_key(tid);
         let mut change = Change {
@@ -127,16 +125,16 @@ impl Thread {
     }
 }
 
-/// The number behind a label at the start of a line.
+/// The number after a label at the start of a line.
 fn field(text: &str, label: &str) -> io::Result<u64> {
     let rest = text.lines().find_map(|line| line.strip_prefix(label));
     let word = rest.and_then(|rest| rest.split_whitespace().next());
-    number(word.ok_or_else(|| io::Error::other(format!("/proc tells no {label}")))?)
+    number(word.ok_or_else(|| io::Error::other(format!("/proc has no {label}")))?)
 }
 
 fn number(word: &str) -> io::Result<u64> {
     word.parse()
-        .map_err(|_| io::Error::other(format!("/proc tells `{word}` for a number")))
+        .map_err(|_| io::Error::other(format!("/proc has `{word}` for a number")))
 }
 
 #[cfg(test)]
@@ -156,7 +154,7 @@ mod tests {
         let before = activity(&[(1, 5, 100), (2, 7, 100)]);
         let after = activity(&[(1, 6, 150), (3, 2, 30)]);
         let change = after.since(&before);
-        // One by the first, one by the second ending, two by the third.
+        // One by the first thread, one by the end of the second, two by the third.
         assert_eq!(change.wakeups, 4);
         assert_eq!(change.cpu_ns, 80);
     }

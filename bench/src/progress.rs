@@ -1,19 +1,17 @@
-//! Decides what is seen of a run while it lasts, on standard error: one line
-//! that changes, if somebody looks at it; otherwise lines one after the other.
+//! Shows the progress of a run on standard error: one changing line on a terminal, otherwise
+//! several lines.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Instant;
 
-/// The line.
 pub struct Progress {
     is_terminal: bool,
     started: Instant,
-    /// What the line was about, where lines cannot change.
+    /// The last text, for output that cannot change a line.
     last: String,
 }
 
 impl Progress {
-    /// Nothing has happened yet.
     pub fn new() -> Progress {
         Progress {
             is_terminal: io::stderr().is_terminal(),
@@ -22,13 +20,13 @@ impl Progress {
         }
     }
 
-    /// What happens now: something that takes long, and the step of it.
+    /// Shows a long action, and its current step.
     pub fn step(&mut self, what: &str, step: &str) {
         let seconds = self.started.elapsed().as_secs();
         let (minutes, seconds) = (seconds / 60, seconds % 60);
         match self.is_terminal {
             true => {
-                // To the start of the line, and away with what was there.
+                // To the start of the line, and erase it.
                 self.put(&format!("\r\x1b[K{minutes}:{seconds:02} {what}, {step}"));
             }
             false if what != self.last => {
@@ -39,13 +37,13 @@ impl Progress {
         }
     }
 
-    /// Something that stays.
+    /// Prints a text that stays.
     pub fn note(&mut self, text: &str) {
         self.clear();
         self.put(&format!("{text}\n"));
     }
 
-    /// The line is needed for something else.
+    /// Erases the line.
     pub fn clear(&mut self) {
         if self.is_terminal {
             self.put("\r\x1b[K");
@@ -53,7 +51,7 @@ impl Progress {
     }
 
     fn put(&self, text: &str) {
-        // Nobody is told if nobody can be.
+        // There is no other place to report an error.
         let _ = io::stderr().write_all(text.as_bytes());
     }
 }

@@ -1,46 +1,40 @@
-//! Decides what is kept of the rounds: which samples become figures, and how
-//! two ports are compared.
+//! Turns the samples of rounds into figures, and compares two ports.
 //!
-//! Words: a *sample* is one number out of one round; a *figure* is what is
-//! printed for all samples of one metric. A round may give several samples, and
-//! every round gives the same ones in the same order.
+//! A *sample* is one number of one round. A *figure* is the result of all samples of one metric. A
+//! round may have several samples, and every round has the same ones in the same order.
 //!
-//! On a shared machine noise only ever adds time, so the best round is the one
-//! nearest to the cost of the work, and the median tells how far from it an
-//! ordinary round lies. Where the promise is a bound, the worst round counts.
-//! Two ports are compared by their best rounds for the same reason; they took
+//! On a shared machine noise only adds time. So the best round is closest to the cost of the work,
+//! and the median shows how far from it an ordinary round is. Where the promise is a bound, the
+//! worst round counts. Two ports are compared by their best rounds for the same reason. They took
 //! turns, so both had the same chance of a quiet moment.
 
 use std::io;
 use std::time::{Duration, Instant};
 
-/// Does the work once; dropping it puts away what it worked with.
+/// Does the work once; dropping it releases its resources.
 pub type Round = Box<dyn FnMut() -> io::Result<Vec<Sample>>>;
 
-/// Which of the rounds' samples become figures.
+/// Which samples become figures.
 #[derive(Clone, Copy, Debug)]
 pub enum Keep {
-    /// The smallest, and beside it the median as `metric_median`.
+    /// The smallest, and the median as `metric_median`.
     Best,
-    /// The median alone: a ratio has no lucky side.
+    /// Only the median: noise changes a ratio in both directions.
     Median,
-    /// The largest: the metric is promised to stay under a bound.
+    /// The largest: the metric is promised to stay below a bound.
     Worst,
-    /// The smallest alone: the metric is promised to stay above a bound.
+    /// Only the smallest: the metric is promised to stay above a bound.
     Least,
-    /// The largest, and beside it the median: more of it is better.
+    /// The largest, and the median: more is better.
     Most,
 }
 
-/// One number out of one round.
+/// One number of one round.
 pub struct Sample {
-    /// What was measured.
     pub metric: &'static str,
-    /// How much of it.
     pub value: f64,
-    /// In what.
     pub unit: &'static str,
-    /// What is kept of it.
+    /// Which samples are kept.
     pub keep: Keep,
 }
 
@@ -60,7 +54,7 @@ impl Sample {
         Sample::new(metric, value, unit, Keep::Worst)
     }
 
-    /// A number whose smallest round is printed, and nothing else.
+    /// A number of which only the smallest round is printed.
     pub fn least(metric: &'static str, value: f64, unit: &'static str) -> Sample {
         Sample::new(metric, value, unit, Keep::Least)
     }
@@ -80,7 +74,7 @@ impl Sample {
     }
 }
 
-/// What is printed of one metric.
+/// The result of one metric.
 pub struct Figure {
     metric: String,
     value: f64,
@@ -95,7 +89,7 @@ impl Figure {
     }
 }
 
-/// How many digits behind the point say something about a value.
+/// How many digits after the point are significant.
 fn digits(value: f64) -> usize {
     match value.abs() {
         size if size >= 1000.0 || value.fract() == 0.0 => 0,
@@ -142,7 +136,7 @@ fn figures_of(samples: Vec<&Sample>) -> Vec<Figure> {
     }
 }
 
-/// What one port's best round takes more or less than another's.
+/// The difference between the best rounds of two ports.
 pub struct Comparison {
     metric: &'static str,
     unit: &'static str,
@@ -173,8 +167,8 @@ fn best(metric: &str, rounds: &[Vec<Sample>]) -> (f64, &'static str) {
 }
 
 impl Comparison {
-    /// The comparison as lines of output; the second word says what was
-    /// subtracted from what, or divided by what. There is no ratio to nothing.
+    /// The comparison as lines of output. The second word is the difference or the ratio, as in
+    /// `own-shared`. There is no ratio to zero.
     pub fn lines(&self, workload: &str, this: &str, other: &str) -> Vec<String> {
         let (metric, unit) = (self.metric, self.unit);
         let (difference, places) = (self.difference, digits(self.difference));
@@ -189,13 +183,13 @@ impl Comparison {
     }
 }
 
-/// Sorts the values and returns the middle one (of an even number, the upper).
+/// Sorts the values and returns the middle one; of an even number, the upper.
 pub fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }
 
-/// Of sorted values, the smallest that at least this part of them do not exceed.
+/// The smallest of the sorted values that at least this share of them does not exceed.
 pub fn quantile(sorted: &[f64], part: f64) -> f64 {
     let rank = (part * sorted.len() as f64).ceil() as usize;
     sorted[rank.clamp(1, sorted.len()) - 1]
@@ -208,12 +202,12 @@ pub fn undisturbed_mean(values: &mut [f64]) -> f64 {
     kept.iter().sum::<f64>() / kept.len() as f64
 }
 
-/// The time since `start`, divided by the number of things done in it.
+/// The time since `start`, divided by the number of operations.
 pub fn ns_each(start: Instant, things: usize) -> f64 {
     start.elapsed().as_nanos() as f64 / things as f64
 }
 
-/// A span in microseconds.
+/// A duration in microseconds.
 pub fn micros(span: Duration) -> f64 {
     span.as_nanos() as f64 / 1e3
 }

@@ -1,9 +1,8 @@
-//! Decides what a select costs that need not wait: every one of its channels
-//! has a message, and one of them is taken.
+//! Measures a select that need not wait: each of its channels has a message.
 //!
-//! The channels are filled before and between the measured selects, to the
-//! number of selects that follow: even if chance took all of one channel it
-//! would have enough, so every select finds all of its channels ready.
+//! The channels are filled before and between the measured selects, each with as many messages as
+//! selects follow. Even if all selects took from one channel, it would have enough. So every select
+//! finds all of its channels ready.
 
 use std::hint::black_box;
 use std::io;
@@ -14,7 +13,6 @@ use crate::port::{self, Mode};
 use crate::rounds::{Round, Sample};
 use crate::workload::{Params, Port, ROUNDS_DEFAULT, Workload};
 
-/// `select_2`.
 pub const SELECT_2: Workload = Workload {
     name: "select_2",
     about: "n selects over 2 channels that have messages; per select",
@@ -27,7 +25,6 @@ pub const SELECT_2: Workload = Workload {
     child: None,
 };
 
-/// `select_8`.
 pub const SELECT_8: Workload = Workload {
     name: "select_8",
     about: "n selects over 8 channels that have messages; per select",
@@ -40,9 +37,8 @@ pub const SELECT_8: Workload = Workload {
     child: None,
 };
 
-/// Selects between two fillings, and the capacity of each channel: so many that
-/// reading the clock is less than a hundredth of it, so few that eight channels
-/// fit into the CPU's cache.
+/// Selects between two fillings, and the capacity of each channel. So many that reading the clock
+/// is less than a hundredth of it, so few that eight channels fit into the CPU's cache.
 const BATCH: usize = 256;
 
 const fn select_ports<const K: usize>() -> [Port; 3] {
@@ -69,7 +65,7 @@ fn start_on_thread<const K: usize>(params: &Params) -> io::Result<Round> {
     }))
 }
 
-/// Time per select; filling the channels is not in it.
+/// The time per select, without filling the channels.
 fn select_ns<C: Channels, const K: usize>(selects: usize) -> f64 {
     let channels: [_; K] = std::array::from_fn(|_| C::channel(Some(BATCH)));
     let senders = channels.each_ref().map(|(sender, _)| sender.clone());
@@ -92,7 +88,7 @@ fn select_ns<C: Channels, const K: usize>(selects: usize) -> f64 {
     spent.as_nanos() as f64 / selects as f64
 }
 
-/// The select over all of them.
+/// Selects over all of them.
 #[inline]
 fn select<C: Channels, const K: usize>(receivers: &[C::Receiver; K]) -> u64 {
     if let Ok(two) = receivers.as_slice().try_into() {

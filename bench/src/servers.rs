@@ -1,9 +1,8 @@
-//! Decides what a server costs: echo over TCP, a goroutine (or thread) for each
-//! connection.
+//! Measures the cost of a server: echo over TCP, with a goroutine or thread for each connection.
 //!
-//! The server is a child process, so that its CPU time is its own; the client
-//! (see `client`) is this process, for every port the same. Server and client
-//! share the machine's CPUs, as they do for every port.
+//! The server is a child process, so that its CPU time is measured apart. The client (see `client`)
+//! is this process, the same for every port. Server and client share the machine's CPUs in every
+//! port.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -17,10 +16,9 @@ use crate::proc;
 use crate::rounds::{Round, Sample, micros, quantile};
 use crate::workload::{Goal, Params, Port, ROUNDS_DEFAULT, Workload};
 
-/// `tcp_echo`.
 pub const TCP_ECHO: Workload = Workload {
     name: "tcp_echo",
-    about: "n requests of 64 bytes over 256 connections that are always busy",
+    about: "n requests of 64 bytes over 256 busy connections",
     n: 200_000,
     rounds: ROUNDS_DEFAULT,
     has_warm_up: true,
@@ -36,10 +34,9 @@ pub const TCP_ECHO: Workload = Workload {
     child: Some(echo_child),
 };
 
-/// `tcp_idle`.
 pub const TCP_IDLE: Workload = Workload {
     name: "tcp_idle",
-    about: "n requests over 64 busy connections among 5,000 that say nothing",
+    about: "n requests over 64 busy connections among 5,000 idle ones",
     n: 200_000,
     rounds: ROUNDS_DEFAULT,
     has_warm_up: true,
@@ -52,7 +49,6 @@ pub const TCP_IDLE: Workload = Workload {
     child: Some(echo_child),
 };
 
-/// `tcp_accept`.
 pub const TCP_ACCEPT: Workload = Workload {
     name: "tcp_accept",
     about: "n connections, one after the other on 4 threads, with one request each",
@@ -68,7 +64,6 @@ pub const TCP_ACCEPT: Workload = Workload {
     child: Some(echo_child),
 };
 
-/// `tcp_hogs`.
 pub const TCP_HOGS: Workload = Workload {
     name: "tcp_hogs",
     about: "n requests over 8 connections to a server whose Ps are all busy with 4 loops",
@@ -84,7 +79,6 @@ pub const TCP_HOGS: Workload = Workload {
     child: Some(hogs_child),
 };
 
-/// `http_hello`.
 pub const HTTP_HELLO: Workload = Workload {
     name: "http_hello",
     about: "n GET requests over 64 kept connections to the example `http`",
@@ -102,14 +96,14 @@ pub const HTTP_HELLO: Workload = Workload {
 
 /// Loops beside the server.
 const HOGS: usize = 4;
-/// Threads of the client that connects.
+/// Threads of the connecting client.
 const CONNECTORS: usize = 4;
 
 #[path = "../../crates/gosched/examples/http.rs"]
 #[allow(dead_code, reason = "its main")]
 mod http;
 
-/// Whether the workload's child is a server: it says `port P` and serves.
+/// Whether the workload's child is a server, which prints `port P` and serves.
 pub fn is_server(workload: &str) -> bool {
     [TCP_ECHO, TCP_IDLE, TCP_ACCEPT, TCP_HOGS, HTTP_HELLO]
         .iter()
@@ -144,7 +138,7 @@ fn start(workload: &str, params: &Params, mode: Mode) -> io::Result<Round> {
         .strip_prefix("port ")
         .and_then(|port| port.parse().ok());
     let port: u16 =
-        port.ok_or_else(|| io::Error::other(format!("its child process said `{line}`")))?;
+        port.ok_or_else(|| io::Error::other(format!("its child process printed `{line}`")))?;
     let address = (Ipv4Addr::LOCALHOST, port).into();
     let mut client = client(workload, params.n, address, role.pid())?;
     Ok(Box::new(move || {
@@ -154,8 +148,7 @@ fn start(workload: &str, params: &Params, mode: Mode) -> io::Result<Round> {
     }))
 }
 
-/// The client of a workload, for a server of any runtime: the process that
-/// listens at this address.
+/// The client of a workload, for the server at this address, of any runtime.
 pub fn client(workload: &str, requests: usize, address: SocketAddr, pid: u32) -> io::Result<Round> {
     let (active, idle) = match workload {
         "tcp_accept" => return Ok(connecting(requests, address, pid)),
@@ -168,7 +161,7 @@ pub fn client(workload: &str, requests: usize, address: SocketAddr, pid: u32) ->
         "http_hello" => Exchange::http(address, "/hello")?,
         _ => Exchange::echo(),
     };
-    // The server has as many.
+    // The server needs as many.
     limits::need_files(active + idle)?;
     let mut client = Client::connect(address, exchange, active, idle)?;
     Ok(Box::new(move || {
@@ -179,7 +172,7 @@ pub fn client(workload: &str, requests: usize, address: SocketAddr, pid: u32) ->
     }))
 }
 
-/// What a load took.
+/// The samples of a load.
 pub fn samples(load: Load, cpu: Duration) -> Vec<Sample> {
     let Load {
         elapsed,
@@ -196,7 +189,7 @@ pub fn samples(load: Load, cpu: Duration) -> Vec<Sample> {
     ]
 }
 
-/// The client that makes a connection for every message.
+/// The client that makes a connection for every request.
 fn connecting(connections: usize, address: SocketAddr, pid: u32) -> Round {
     Box::new(move || {
         let before = proc::cpu_of(pid)?;
@@ -207,7 +200,7 @@ fn connecting(connections: usize, address: SocketAddr, pid: u32) -> Round {
     })
 }
 
-/// What so many connections took.
+/// The samples of this many connections.
 pub fn connected_samples(connections: usize, elapsed: Duration, cpu: Duration) -> Vec<Sample> {
     let n = connections as f64;
     vec![
@@ -230,12 +223,12 @@ fn hogs_child(params: &Params, mode: Mode) -> io::Result<()> {
     runtime.run(serve_echo)
 }
 
-/// Serves until it is ended.
+/// Serves until the process is ended.
 fn echo_child(params: &Params, mode: Mode) -> io::Result<()> {
     port::runtime(mode, params.procs)?.run(serve_echo)
 }
 
-/// Says its port, and serves.
+/// Prints its port, and serves.
 fn serve_echo() -> io::Result<()> {
     let listener = gosched::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     crate::print(&format!("port {}\n", listener.local_addr()?.port()))?;
@@ -247,7 +240,7 @@ fn serve_echo() -> io::Result<()> {
     }
 }
 
-/// Serves the example until it is ended. Says its port first.
+/// Prints its port and serves the example until the process is ended.
 fn http_child(params: &Params, mode: Mode) -> io::Result<()> {
     port::runtime(mode, params.procs)?.run(|| {
         let listener = gosched::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
@@ -262,7 +255,7 @@ fn http_child(params: &Params, mode: Mode) -> io::Result<()> {
     })
 }
 
-/// A connection's goroutine. It ends with its client, however that ends.
+/// A connection's goroutine. It ends with its client.
 fn echo(mut stream: gosched::net::TcpStream) {
     let mut buffer = [0; 1024];
     while let Ok(n @ 1..) = stream.read(&mut buffer) {

@@ -1,9 +1,8 @@
-//! Decides what sleeping costs where many do it: how long all of them take
-//! together and how much of the CPUs, and how late each one is; and what it
-//! costs to set a timer that never gets to fire.
+//! Measures many sleeping goroutines: their total time and CPU time, and how late each one is; and
+//! a timer that never fires.
 //!
-//! In `timers` and `timers_10k` every goroutine sleeps several times, each time for another random span, the
-//! same in every round of every port.
+//! In `timers` and `timers_10k` every goroutine sleeps several times, each time for another random
+//! duration, the same in every round of every port.
 
 use std::io;
 use std::sync::Arc;
@@ -18,10 +17,9 @@ use crate::proc;
 use crate::rounds::{self, Round, Sample};
 use crate::workload::{Goal, Params, Port, ROUNDS_DEFAULT, Workload};
 
-/// `timers`.
 pub const TIMERS: Workload = Workload {
     name: "timers",
-    about: "n goroutines sleep 5 times for 1 to 50 ms; until all are done, and their CPU time",
+    about: "n goroutines sleep 5 times for 1 to 50 ms; time until all are done, and CPU time",
     n: 100_000,
     rounds: ROUNDS_DEFAULT,
     has_warm_up: true,
@@ -34,10 +32,9 @@ pub const TIMERS: Workload = Workload {
     child: None,
 };
 
-/// `timers_10k`.
 pub const TIMERS_10K: Workload = Workload {
     name: "timers_10k",
-    about: "n goroutines sleep 5 times for 1 to 50 ms; by how much too long",
+    about: "n goroutines sleep 5 times for 1 to 50 ms; how late they wake",
     n: 10_000,
     rounds: ROUNDS_DEFAULT,
     has_warm_up: true,
@@ -50,10 +47,9 @@ pub const TIMERS_10K: Workload = Workload {
     child: None,
 };
 
-/// `timer_reset`.
 pub const TIMER_RESET: Workload = Workload {
     name: "timer_reset",
-    about: "a timer is set anew and stopped, n times; per reset and stop",
+    about: "a timer is reset and stopped, n times; per reset and stop",
     n: 2_000_000,
     rounds: ROUNDS_DEFAULT,
     has_warm_up: true,
@@ -63,9 +59,9 @@ pub const TIMER_RESET: Workload = Workload {
     child: None,
 };
 
-/// Sleeps of a goroutine.
+/// Sleeps of each goroutine.
 const SLEEPS: usize = 5;
-/// The shortest sleep and how much longer the longest is.
+/// The shortest sleep, and the difference to the longest.
 const SPAN_MIN: Duration = Duration::from_millis(1);
 const SPAN_ROOM: Duration = Duration::from_millis(49);
 /// Longer than any run.
@@ -123,7 +119,7 @@ fn oversleep_us(sleepers: usize) -> Vec<f64> {
                 let start = Instant::now();
                 thread::sleep(span);
                 let us = rounds::micros(start.elapsed()) - rounds::micros(span);
-                // ORDER: Relaxed; `Countdown::wait` comes between this and the look.
+                // ORDER: Relaxed; `Countdown::wait` comes between this store and the load.
                 late_us.store(us.to_bits(), Ordering::Relaxed);
             }
             drop(late_us);
@@ -131,7 +127,7 @@ fn oversleep_us(sleepers: usize) -> Vec<f64> {
         });
     }
     running.wait();
-    // ORDER: as above.
+    // ORDER: Relaxed; `Countdown::wait` comes between the stores and this load.
     let us = |late_us: &AtomicU64| f64::from_bits(late_us.load(Ordering::Relaxed));
     late_us.iter().map(us).collect()
 }
@@ -144,8 +140,7 @@ fn start_reset(params: &Params, mode: Mode) -> io::Result<Round> {
     }))
 }
 
-/// Sets one timer, which has been stopped each time before, to a moment that is
-/// too far away to come.
+/// Sets one timer to a moment that never comes; it has been stopped each time before.
 fn reset_ns(times: usize) -> f64 {
     let timer = Timer::new(SPAN_FAR);
     timer.stop();
@@ -157,7 +152,7 @@ fn reset_ns(times: usize) -> f64 {
     rounds::ns_each(start, times)
 }
 
-/// The spans of a goroutine's sleeps: whole microseconds that look like chance.
+/// The durations of a goroutine's sleeps: pseudorandom whole microseconds.
 fn spans(sleeper: usize) -> impl Iterator<Item = Duration> {
     (0..SLEEPS).map(move |nth| {
         let room_us = SPAN_ROOM.as_micros() as u64 + 1;

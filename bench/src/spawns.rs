@@ -1,8 +1,7 @@
-//! Decides what a short life costs: goroutines that are started, do nothing or
-//! next to nothing, and are waited for.
+//! Measures short-lived goroutines: started, doing next to nothing, and awaited.
 //!
-//! `time` is the std shape, `thread::spawn` and `join`, which carries a result
-//! and a handle; `go_time` is the Go shape, `go` and one countdown for all.
+//! `time` is std's way, `thread::spawn` and `join`, with a result and a handle. `go_time` is Go's
+//! way, `go` and one countdown for all.
 
 use std::io;
 use std::time::Instant;
@@ -13,7 +12,6 @@ use crate::port::{self, Countdown, Mode};
 use crate::rounds::{self, Round, Sample};
 use crate::workload::{Goal, Params, Port, ROUNDS_DEFAULT, Workload};
 
-/// `spawn`.
 pub const SPAWN: Workload = Workload {
     name: "spawn",
     about: "n empty goroutines, spawned and joined in batches of 1,000; per goroutine",
@@ -26,7 +24,6 @@ pub const SPAWN: Workload = Workload {
     child: None,
 };
 
-/// `spawn_burst`.
 pub const SPAWN_BURST: Workload = Workload {
     name: "spawn_burst",
     about: "n empty goroutines, all spawned and then all joined; per goroutine",
@@ -39,7 +36,6 @@ pub const SPAWN_BURST: Workload = Workload {
     child: None,
 };
 
-/// `fib`.
 pub const FIB: Workload = Workload {
     name: "fib",
     about: "fib(n), a goroutine for every call above 15; per fib(n)",
@@ -56,8 +52,7 @@ pub const FIB: Workload = Workload {
 const BATCH: usize = 1_000;
 /// The largest argument that `fib` computes without a goroutine.
 const FIB_SERIAL_MAX: usize = 15;
-/// Times fib(n) is computed in one round, to make the round longer than the
-/// pauses the machine puts in.
+/// How often fib(n) is computed in one round, to make the round longer than the machine's pauses.
 const FIB_REPEATS: usize = 10;
 
 fn start_spawn(params: &Params, mode: Mode) -> io::Result<Round> {
@@ -79,7 +74,7 @@ fn start_batches(params: &Params, mode: Mode, batch: usize) -> io::Result<Round>
     }))
 }
 
-/// Cuts `count` into batches of at most `batch`.
+/// Splits `count` into batches of at most `batch`.
 fn batches(count: usize, batch: usize) -> impl Iterator<Item = usize> {
     (0..count)
         .step_by(batch)
@@ -128,8 +123,8 @@ fn fib_ns(n: usize, expected: u64) -> f64 {
     rounds::ns_each(start, FIB_REPEATS)
 }
 
-/// The parallel fib: above the limit, one half of the work goes to a new
-/// goroutine and the other half stays here.
+/// The parallel fib: above the limit, one half of the work goes to a new goroutine and the other
+/// half stays here.
 fn fib(n: usize) -> u64 {
     if n <= FIB_SERIAL_MAX {
         return fib_serial(n);

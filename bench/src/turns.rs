@@ -1,10 +1,9 @@
-//! Decides the order in which the ports of a workload do their rounds: they
-//! take turns, one round each, until every port has done all of its rounds.
+//! Lets the ports of a workload take turns, one round each, until every port has done all of its
+//! rounds.
 //!
-//! A machine that is busy for a second slows down all ports alike that way, and
-//! every port has the same chance of a quiet moment, so that their figures can
-//! be compared. All ports are made ready before the first round and put away
-//! after the last; one that waits for its turn is asleep.
+//! If the machine is busy for a second, it slows down all ports alike. Every port has the same
+//! chance of a quiet moment, so their figures can be compared. All ports are started before the
+//! first round and ended after the last. A port that waits for its turn sleeps.
 
 use std::io;
 use std::panic::{self, AssertUnwindSafe};
@@ -12,23 +11,23 @@ use std::panic::{self, AssertUnwindSafe};
 use crate::rounds::{self, Round, Sample};
 use crate::workload::{Params, Port, Workload};
 
-/// What came out of the ports of one workload.
+/// The result of the ports of one workload.
 pub struct Outcome {
-    /// What to print, a figure each.
+    /// What to print, one line per figure.
     pub lines: Vec<String>,
-    /// The ports that failed, by name, and why. The others went on.
+    /// The failed ports, by name, and why. The others continued.
     pub failures: Vec<(&'static str, io::Error)>,
 }
 
-/// A port in play.
+/// A port and its rounds.
 struct Player {
     port: &'static Port,
     round: Round,
-    /// Of each measured round, the samples.
+    /// The samples of each measured round.
     taken: Vec<Vec<Sample>>,
 }
 
-/// Does all rounds of all ports.
+/// Runs all rounds of all ports.
 pub fn play(workload: &Workload, params: &Params) -> Outcome {
     let mut failures = Vec::new();
     let mut players = Vec::new();
@@ -65,7 +64,7 @@ pub fn play(workload: &Workload, params: &Params) -> Outcome {
 }
 
 impl Player {
-    /// Puts away what it worked with, before its time; what goes wrong then.
+    /// Releases its resources before the end; returns an error from that.
     fn put_away(&mut self) -> Option<(&'static str, io::Error)> {
         let over = Box::new(|| Err(io::Error::other("it is over")));
         let round: Round = std::mem::replace(&mut self.round, over);
@@ -77,8 +76,8 @@ impl Player {
     }
 }
 
-/// A panic of a port is a failure of that port alone. What it leaves half done is
-/// its own: no port uses what another one works with.
+/// Makes a panic of a port a failure of that port alone. What it leaves half done is its own: no
+/// port uses the data of another.
 fn caught<T>(act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     panic::catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(|payload| {
         let text = payload.downcast_ref::<&str>().copied();
@@ -88,8 +87,8 @@ fn caught<T>(act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     })
 }
 
-/// The figures of each port, then the comparisons of the workload's first port
-/// with the others, then what the figures should be.
+/// The figures of each port, then the comparisons of the workload's first port with the others,
+/// then the goals.
 fn lines(workload: &Workload, players: &[Player]) -> Vec<String> {
     let mut lines = Vec::new();
     for player in players {
@@ -129,7 +128,7 @@ mod tests {
     use crate::port::Mode;
     use crate::workload::Goal;
 
-    /// The ports of the test write down here who had a turn.
+    /// The test's ports record their turns here.
     static TURNS: Mutex<String> = Mutex::new(String::new());
 
     fn counting(params: &Params, mode: Mode) -> io::Result<Round> {
@@ -157,7 +156,7 @@ mod tests {
         }))
     }
 
-    /// Panics in its second round, and again when it is put away.
+    /// Panics in its second round, and again when it is dropped.
     fn panicking(_: &Params) -> io::Result<Round> {
         struct Brittle;
         impl Drop for Brittle {
@@ -209,7 +208,7 @@ mod tests {
             procs: 1,
         };
         let outcome = play(&COUNTING, &params);
-        // The warm-up is a turn as well; the port that failed has no further one.
+        // The warm-up is a turn as well; a failed port has no further one.
         assert_eq!(*TURNS.lock().expect("no test panics here"), "osfposfposos");
         let failures = outcome.failures.iter();
         let failures: Vec<_> = failures.map(|(_, error)| error.to_string()).collect();
@@ -219,7 +218,7 @@ mod tests {
             failures,
             [&refusal, "a panic: 3 tries", "tired", panics[0], panics[1]]
         );
-        // The warm-up is not among the rounds, which gave 20, 30, 40 and 8, 12, 16.
+        // The warm-up is not among the rounds, whose values are 20, 30, 40 and 8, 12, 16.
         assert_eq!(
             outcome.lines,
             [

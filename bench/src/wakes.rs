@@ -1,15 +1,13 @@
-//! Decides how long a wake-up from outside takes: a plain thread unparks a
-//! goroutine of a runtime that is entirely asleep.
+//! Measures a wake-up from outside: a plain thread unparks a goroutine of a runtime that is
+//! entirely asleep.
 //!
-//! It is measured against the least the kernel can do, the same thread unparking
-//! a plain thread: on Linux std's `park` and `unpark` are a futex wait and a
-//! futex wake with one atomic swap before each. Goroutine and thread run the
-//! same code and are woken in turn, so what disturbs the machine disturbs both.
+//! The comparison is the least that the kernel can do: the same thread unparks a plain thread. On
+//! Linux std's `park` and `unpark` are a futex wait and a futex wake with one atomic swap before
+//! each. Goroutine and thread run the same code and are woken in turn, so a disturbance hits both.
 //!
-//! Protocol: the waker writes the time and unparks; the sleeper takes the time,
-//! looks at the clock and writes the difference; the waker, which has gone to
-//! sleep in the meantime, finds it there. When it rings again both sleepers
-//! have been asleep for at least a pause.
+//! The waker stores the time and unparks. The sleeper takes the time, reads the clock and stores
+//! the difference. The waker, which sleeps meanwhile, then finds it. When the waker rings again,
+//! both sleepers have slept for at least a pause.
 
 use std::io;
 use std::sync::Arc;
@@ -22,7 +20,6 @@ use crate::port::{self, Mode};
 use crate::rounds::{self, Round, Sample};
 use crate::workload::{Params, Port, ROUNDS_DEFAULT, Workload};
 
-/// `foreign_wake`.
 pub const FOREIGN_WAKE: Workload = Workload {
     name: "foreign_wake",
     about: "a plain thread wakes a goroutine of an idle runtime, n times, against a futex wake",
@@ -40,9 +37,9 @@ const PAUSE: Duration = Duration::from_micros(200);
 /// A sleeper that has not answered after this long never will.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// In `Bell::rung_ns`: nobody has rung.
+/// In `Bell::rung_ns`: not rung.
 const SILENT: u64 = 0;
-/// In `Bell::rung_ns`: the sleeper shall stop listening.
+/// In `Bell::rung_ns`: the sleeper is to return.
 const CLOSED: u64 = u64::MAX;
 /// In `Bell::heard_ns`: not heard yet.
 const UNHEARD: u64 = 0;
@@ -52,8 +49,7 @@ fn start(params: &Params, mode: Mode) -> io::Result<Round> {
     Ok(Box::new(move || wake_round(&runtime, n)))
 }
 
-/// The calling thread wakes a goroutine and a thread in turn, `wakes` times
-/// each.
+/// The calling thread wakes a goroutine and a thread in turn, `wakes` times each.
 fn wake_round(runtime: &Runtime, wakes: usize) -> io::Result<Vec<Sample>> {
     let goroutine_bell = Arc::new(Bell::new());
     let thread_bell = Arc::new(Bell::new());
@@ -126,7 +122,7 @@ impl Bell {
         }
     }
 
-    /// The waker: wakes the sleeper and returns how many microseconds it took.
+    /// The waker: wakes the sleeper and returns the latency in microseconds.
     fn ring(&self, unpark: impl Fn()) -> f64 {
         // ORDER: Release; pairs with Acquire in `listen`.
         self.rung_ns.store(self.now_ns(), Ordering::Release);
@@ -151,7 +147,7 @@ impl Bell {
     }
 }
 
-/// Ends the process: a sleeper that cannot be woken cannot be waited for.
+/// Ends the process: a sleeper that cannot be woken cannot be joined.
 fn give_up() -> ! {
     let name = FOREIGN_WAKE.name;
     crate::complain(&format!(

@@ -1,10 +1,7 @@
-//! Decides which workloads exist. Each group of workloads is a file that
-//! declares its own; this one collects them in the order in which `all` runs
-//! them.
+//! The list of all workloads, in the order of `all`. Each group of workloads is a file of its own.
 //!
-//! A workload says what the work is and how much of it is usual; its ports say
-//! how each runtime does it. The work of two ports of one workload is the same,
-//! so their figures may be divided by one another.
+//! A workload describes the work and its usual size; its ports do it on each runtime. All ports of
+//! a workload do the same work, so their figures can be divided by one another.
 
 use std::fmt::Write;
 use std::io;
@@ -19,27 +16,27 @@ use crate::{
 /// How much work one run does.
 #[derive(Clone, Copy)]
 pub struct Params {
-    /// The size of the work, in the unit the workload names.
+    /// The size of the work; its unit is in the workload's `about`.
     pub n: usize,
     /// Measured rounds.
     pub rounds: usize,
-    /// Processors that run user code.
+    /// The number of Ps.
     pub procs: usize,
 }
 
-/// One workload as one runtime does it.
+/// One workload on one runtime.
 pub struct Port {
     /// The runtime's name, the second word of a line.
     pub runtime: &'static str,
-    /// What comparisons call it, as in `own-shared`.
+    /// Its name in comparisons, as in `own-shared`.
     pub short: &'static str,
-    /// How it gets ready.
+    /// How it starts.
     start: Start,
 }
 
-/// Makes a port ready and returns what does its rounds.
+/// Starts a port and returns its round.
 pub type StartGosched = fn(&Params, Mode) -> io::Result<Round>;
-/// The same for a port that has no mode.
+/// The same for a port without a mode.
 pub type StartStd = fn(&Params) -> io::Result<Round>;
 
 enum Start {
@@ -83,7 +80,7 @@ impl Port {
         }
     }
 
-    /// Makes it ready; dropping what it returns puts everything away.
+    /// Starts it; dropping the result releases everything.
     pub fn start(&self, params: &Params) -> io::Result<Round> {
         match self.start {
             Start::Gosched(start, mode) => start(params, mode),
@@ -92,20 +89,17 @@ impl Port {
     }
 }
 
-/// What a figure should be: at most so much, but for shares, at least.
+/// The goal of a figure: at most this value; for shares, at least.
 pub struct Goal {
     /// The second word of the figure's line.
     pub runtime: &'static str,
     /// The third.
     pub metric: &'static str,
-    /// The goal itself.
     pub value: f64,
-    /// In what.
     pub unit: &'static str,
 }
 
 impl Goal {
-    /// The goal of one figure.
     pub const fn new(
         runtime: &'static str,
         metric: &'static str,
@@ -120,7 +114,7 @@ impl Goal {
         }
     }
 
-    /// The goal as a line of output: the figure's, with `_goal` at its metric.
+    /// The goal as a line of output: the figure's line, with `_goal` at the metric.
     pub fn line(&self, workload: &str) -> String {
         let Goal {
             runtime,
@@ -135,30 +129,29 @@ impl Goal {
 /// The part of a workload that runs in a child process.
 pub type Child = fn(&Params, Mode) -> io::Result<()>;
 
-/// A fixed piece of work with a name.
+/// A fixed amount of work with a name.
 pub struct Workload {
     /// The first word of a line.
     pub name: &'static str,
-    /// What is done and measured, in one line; says what n is.
+    /// What is done and measured, in one line, with the meaning of n.
     pub about: &'static str,
-    /// n when the user gives none.
+    /// The default n.
     pub n: usize,
-    /// Rounds when the user gives none.
+    /// The default number of rounds.
     pub rounds: usize,
-    /// Whether a round that is not measured comes first; not for work that
-    /// takes long and is the same afterwards.
+    /// Whether an unmeasured round comes first; not for work that takes long and does not change.
     pub has_warm_up: bool,
-    /// The runtimes that can do it, in the order in which they take turns.
+    /// The ports, in the order of their turns.
     pub ports: &'static [Port],
     /// The metrics by which the first port is compared with the others.
     pub compared: &'static [&'static str],
-    /// What its figures should be, where that was decided.
+    /// The goals of its figures, where there are any.
     pub goals: &'static [Goal],
     /// The part that runs in a child process, if there is one.
     pub child: Option<Child>,
 }
 
-/// Rounds of a workload that has no reason for another number.
+/// The number of rounds of a workload that needs no other.
 pub const ROUNDS_DEFAULT: usize = 5;
 
 /// Every workload, in the order of `all`.
@@ -205,7 +198,7 @@ pub fn find(name: &str) -> Option<&'static Workload> {
     ALL.iter().find(|workload| workload.name == name)
 }
 
-/// One line per workload: name, runtimes, usual n, what it is.
+/// One line per workload: name, runtimes, default n, what it does.
 pub fn list() -> String {
     let mut text = String::new();
     for workload in &ALL {

@@ -1,7 +1,8 @@
-//! Decides what stopping the world costs: the number of processors is changed
-//! to and fro, and each change stops the world, resizes, and starts it again.
-//! In `stw` parked goroutines stand by to show that their number does not matter.
-//! In `resize_chain` a chain of spawns runs beside two goroutines that resize.
+//! Measures stopping the world: each change of the number of Ps stops it, resizes, and starts it
+//! again.
+//!
+//! In `stw` parked goroutines stand by, to show that their number does not matter. In
+//! `resize_chain` a chain of spawns runs beside two goroutines that resize.
 
 use std::io;
 use std::sync::Arc;
@@ -14,7 +15,6 @@ use crate::port::{self, Mode, Parked};
 use crate::rounds::{self, Round, Sample};
 use crate::workload::{Goal, Params, Port, ROUNDS_DEFAULT, Workload};
 
-/// `stw`.
 pub const STW: Workload = Workload {
     name: "stw",
     about: "stop the world, resize by one P, start it, with n goroutines parked; per stop",
@@ -27,10 +27,9 @@ pub const STW: Workload = Workload {
     child: None,
 };
 
-/// `resize_chain`.
 pub const RESIZE_CHAIN: Workload = Workload {
     name: "resize_chain",
-    about: "2 goroutines resize n times each, twice, beside a goroutine that respawns itself; per round",
+    about: "2 goroutines resize n times each, twice, beside a chain of spawns; per round",
     n: 500,
     rounds: ROUNDS_DEFAULT,
     has_warm_up: true,
@@ -40,12 +39,10 @@ pub const RESIZE_CHAIN: Workload = Workload {
     child: None,
 };
 
-/// Changes of the number of processors in one round; even, so that every round
-/// starts at the same number.
+/// Resizes in one round; even, so that every round starts at the same number.
 const STOPS: usize = 200;
 
-/// A runtime with goroutines that stand by, parked from the first round to the
-/// last.
+/// A runtime with goroutines that are parked from the first round to the last.
 struct Standby {
     runtime: Runtime,
     parked: Parked,
@@ -57,8 +54,7 @@ impl Drop for Standby {
     }
 }
 
-/// A round's `time` is the median of its stops. `time_max` is the longest of
-/// all stops in all rounds.
+/// A round's `time` is the median of its stops. `time_max` is the longest stop of all rounds.
 fn start(params: &Params, mode: Mode) -> io::Result<Round> {
     let (n, procs) = (params.n, params.procs);
     let runtime = port::runtime(mode, procs)?;
@@ -74,7 +70,7 @@ fn start(params: &Params, mode: Mode) -> io::Result<Round> {
     }))
 }
 
-/// The time of each stop, with `procs` and one more processor in turn.
+/// The time of each stop, with `procs` and one more P in turn.
 fn stops_us(procs: usize) -> Vec<f64> {
     (0..STOPS)
         .map(|stop| {
@@ -114,14 +110,14 @@ fn resize_beside_chain(n: usize) -> f64 {
         resizer.join().expect("a resizer does not panic");
     }
     let time_ms = rounds::micros(start.elapsed()) / 1e3;
-    // ORDER: Relaxed; the flag guards no other data.
+    // ORDER: Relaxed; the flag publishes no other data.
     is_over.store(true, Ordering::Relaxed);
     time_ms
 }
 
 /// A chain: each goroutine starts its successor and ends.
 fn respawn(is_over: Arc<AtomicBool>) {
-    // ORDER: Relaxed; as at its store.
+    // ORDER: Relaxed; the flag publishes no other data.
     if !is_over.load(Ordering::Relaxed) {
         gosched::go(move || respawn(is_over));
     }

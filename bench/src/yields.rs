@@ -1,6 +1,5 @@
-//! Decides what a yield costs: two goroutines on one processor that do nothing
-//! but give way to each other, so that every yield is a switch through the
-//! scheduler.
+//! Measures a yield: two goroutines on one P only yield to each other, so every yield is a switch
+//! through the scheduler.
 
 use std::io;
 use std::time::Instant;
@@ -11,7 +10,6 @@ use crate::port::{self, Mode};
 use crate::rounds::{self, Round, Sample};
 use crate::workload::{Goal, Params, Port, ROUNDS_DEFAULT, Workload};
 
-/// `yield`.
 pub const YIELD: Workload = Workload {
     name: "yield",
     about: "2 goroutines on 1 P yield n times each; per yield",
@@ -27,8 +25,7 @@ pub const YIELD: Workload = Workload {
     child: None,
 };
 
-/// On one processor whatever the user asks: with two, the goroutines would not
-/// meet.
+/// On one P, whatever the user asks: with two, the goroutines would not meet.
 fn start(params: &Params, mode: Mode) -> io::Result<Round> {
     let (runtime, n) = (port::runtime(mode, 1)?, params.n);
     Ok(Box::new(move || {

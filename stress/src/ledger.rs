@@ -1,6 +1,6 @@
 //! The ledger of a round: every closure and every value is entered, and accounted for at the end.
 //!
-//! It finds what is lost or dropped twice, which no single mix would notice.
+//! It finds values that are lost or dropped twice, which no single mix would notice.
 //!
 //! ```text
 //!  ticket  one for each closure that is to run: born, then either ran and ended, or dropped unrun
@@ -8,12 +8,12 @@
 //!  fd      a token for an open file
 //! ```
 //!
-//! Values on the stack of a goroutine that a dropped runtime has abandoned are never dropped, by
-//! contract (D2). So a round that drops a runtime may end with tokens that are made and not
-//! dropped, and with tickets that ran and have not ended. It never ends with a value dropped twice.
-//! Nor does it end with a closure that neither ran nor was dropped, with one exception: closures
-//! that were about to be called when the runtime was dropped. These are at most two for each P, and
-//! a few on threads that had just taken one. The report has their number.
+//! Values on the stack of an abandoned goroutine of a dropped runtime are never dropped, by
+//! contract (D2). So such a round may end with tokens that are made and not dropped. It may end
+//! with tickets that ran and have not ended. It never ends with a value dropped twice. Nor does it
+//! end with a closure that neither ran nor was dropped, with one exception: closures that were
+//! about to be called when the runtime was dropped. These are at most two for each P, and a few on
+//! threads that had just taken one. The report has their number.
 
 use std::fmt::Display;
 use std::sync::atomic::Ordering::SeqCst;
@@ -85,7 +85,7 @@ pub const WAITS: [&str; 9] = [
 ];
 pub const HEARTBEAT: usize = 0;
 pub const YIELD: usize = 1;
-/// The first kinds are waits of goroutines that wait again and again.
+/// The first kinds are waits of goroutines that wait repeatedly.
 pub const BEATS: usize = 2;
 pub const SPAWN: usize = 2;
 pub const TIMER: usize = 3;

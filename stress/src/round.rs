@@ -319,7 +319,9 @@ impl Closing<'_> {
                 let dropper = other.handle().try_spawn(move || drop(runtime));
                 let is_over = dropper.is_ok_and(|dropper| dropper.join().is_ok());
                 if !is_over && !self.env.may_refuse() {
-                    self.env.ledger.complain("who drops a runtime is lost");
+                    self.env
+                        .ledger
+                        .complain("the goroutine that drops a runtime is lost");
                 }
             }
             _ => drop(runtime),
@@ -502,13 +504,16 @@ mod tests {
     fn a_round_goes_on_for_one_who_does_not_come_round() {
         let (plan, late) = (plan(Kind::Clean), Duration::ZERO);
         let ledger = Ledger::new(mixes::ALL.len());
-        assert!(!is_awaited(&plan, &ledger, late), "there is nobody");
+        assert!(
+            !is_awaited(&plan, &ledger, late),
+            "there is no such goroutine"
+        );
         ledger.beat(HEARTBEAT);
         std::thread::sleep(AWAITED);
         assert!(ledger.silence(HEARTBEAT) >= AWAITED);
         assert!(is_awaited(&plan, &ledger, Duration::from_secs(3600)));
         let mut none = plan;
         none.preemption = false;
-        assert!(!is_awaited(&none, &ledger, late), "anybody may starve");
+        assert!(!is_awaited(&none, &ledger, late), "starvation is allowed");
     }
 }

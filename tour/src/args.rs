@@ -1,37 +1,38 @@
-//! Decides what the command line asks for.
+//! Parses the command line.
 
 use std::ffi::OsString;
 
 use crate::json;
 use crate::steps::{STEPS, Step};
 
-/// What a run of the program is to do.
+/// The task of this run.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Command {
-    /// Print how it is used.
     Help,
-    /// Name the steps.
-    List { is_json: bool },
-    /// Show something.
+    /// List the steps.
+    List {
+        is_json: bool,
+    },
+    /// Run steps.
     Run(Tour),
 }
 
-/// What is to be shown, and how.
+/// Which steps to show, and how.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Tour {
     /// In this order.
     pub(crate) steps: Vec<&'static Step>,
-    /// For machines: an object a step, and nothing else.
+    /// For machines: one JSON object per step, and nothing else.
     pub(crate) is_json: bool,
-    /// Everything smaller and shorter.
+    /// Everything is smaller and shorter.
     pub(crate) is_quick: bool,
 }
 
 const OPTIONS: &[&str] = &["--help", "--json", "--list", "--quick"];
-/// As many changes of a letter make a name a misspelling of another one.
+/// With at most this many changes, a name counts as a misspelling of another.
 const TYPOS_MAX: usize = 2;
 
-/// Reads the arguments, without the program's name; an error is one complaint for people.
+/// Parses the arguments, without the program's name. The error is one message for people.
 pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, String> {
     let mut tour = Tour {
         steps: Vec::new(),
@@ -74,7 +75,7 @@ fn no_step(name: &str) -> String {
     format!("there is no step {name:?}{end} The steps:\n{}", list(false))
 }
 
-/// How the sentence ends: with a question, if one of the `names` was nearly hit.
+/// The end of the message: a question, if one of the `names` is close.
 fn near<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> String {
     let wanted = wanted.to_lowercase();
     let away = |name: &str| match wanted.len() >= 3 && name.starts_with(&wanted) {
@@ -89,7 +90,8 @@ fn near<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> String {
     }
 }
 
-/// How many letters must be put in, left out or replaced, or neighbours swapped, to make `a` from `b`.
+/// How many letters must be inserted, removed or replaced, or neighbours swapped, to turn `b` into
+/// `a`.
 fn changes(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut before = vec![0; b.len() + 1];
@@ -127,20 +129,20 @@ pub(crate) fn usage() -> String {
     format!(
         "usage: cargo run --release [-- [--quick] [--json] [STEP...]]\n\
          \n\
-         Shows what gosched does, with figures measured in this very run. Without a\n\
-         STEP all of them run, about 20 seconds:\n\
+         Shows what gosched does, with figures measured in this run. Without a STEP\n\
+         all steps run, in about 20 seconds:\n\
          \n{}\n\
-         --list    names the steps\n\
-         --json    for machines: a line with a JSON object for each step: name, shows,\n          \
+         --list    list the steps\n\
+         --json    for machines: print one JSON object per step and line: name, shows,\n          \
          figures (name, value and unit), notes, failures, seconds and ok\n\
-         --quick   everything smaller and shorter: a look, not a measurement\n\
-         --help    this\n\
+         --quick   smaller and shorter steps, for a look and not for a measurement\n\
+         --help    print this text\n\
          \n\
-         A terminal sees the figures move. NO_COLOR=1 turns colours off; TERM=dumb and\n\
-         pipes get the last state of each step only.\n\
+         A terminal shows the figures change. NO_COLOR=1 turns colours off. With\n\
+         TERM=dumb, and in a pipe, only the last state of each step is printed.\n\
          \n\
-         Exit status: 0 all went well, 1 a step did not show what it should, 2 a wrong\n\
-         command line.\n",
+         Exit status: 0 if all steps succeeded, 1 if one failed, 2 for a wrong command\n\
+         line.\n",
         list(false)
     )
 }

@@ -1,4 +1,4 @@
-//! Tiny pictures: bars, lines of levels over time.
+//! Small pictures in text: bars, and lines of levels over time.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ pub(crate) const COLUMNS: usize = 56;
 const EIGHTHS: [char; 9] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉', '█'];
 const LEVELS: [char; 9] = ['·', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// A bar of `value` out of `max`, `width` characters wide in all. What is not nothing is seen.
+/// A bar of `value` out of `max`, `width` characters wide. Any value above zero is visible.
 pub(crate) fn bar(value: f64, max: f64, width: usize) -> String {
     let share = if max > 0.0 {
         (value / max).clamp(0.0, 1.0)
@@ -28,7 +28,7 @@ pub(crate) fn bar(value: f64, max: f64, width: usize) -> String {
     format!("{text:<width$}")
 }
 
-/// One column: `·` for nothing, else a level from the lowest to the highest.
+/// One column: `·` for zero, else a level from the lowest to the highest.
 pub(crate) fn level(value: u64, max: u64) -> char {
     let (value, max) = (value.min(max) as u128, max as u128);
     match max {
@@ -37,8 +37,8 @@ pub(crate) fn level(value: u64, max: u64) -> char {
     }
 }
 
-/// What was seen at moments that are about the same time apart. When there are too many, every other one is forgotten, and the
-/// time between them doubles.
+/// Samples at roughly equal intervals. When there are too many, every other sample is dropped, and
+/// the interval doubles.
 pub(crate) struct Timeline<T> {
     begin: Instant,
     every: Duration,
@@ -46,7 +46,7 @@ pub(crate) struct Timeline<T> {
 }
 
 impl<T> Timeline<T> {
-    /// Something every so often, from now on.
+    /// A timeline with one sample per interval, from now on.
     pub(crate) fn new(every: Duration) -> Timeline<T> {
         Timeline {
             begin: Instant::now(),
@@ -55,7 +55,7 @@ impl<T> Timeline<T> {
         }
     }
 
-    /// Looks, if it is time.
+    /// Takes a sample if it is time.
     pub(crate) fn look(&mut self, see: impl FnOnce() -> T) {
         let now = self.begin.elapsed();
         let last = self.moments.last().map(|(when, _)| *when);
@@ -65,10 +65,10 @@ impl<T> Timeline<T> {
         self.add(see());
     }
 
-    /// Whether or not it is time.
+    /// Adds a sample now.
     pub(crate) fn add(&mut self, seen: T) {
         self.moments.push((self.begin.elapsed(), seen));
-        // One more moment than columns, for differences need two.
+        // One more sample than columns, because a difference needs two.
         if self.moments.len() > COLUMNS + 1 {
             let mut i = 0;
             self.moments.retain(|_| {
@@ -79,19 +79,19 @@ impl<T> Timeline<T> {
         }
     }
 
-    /// All that was seen.
+    /// All samples.
     pub(crate) fn seen(&self) -> impl Iterator<Item = &T> {
         self.moments.iter().map(|(_, seen)| seen)
     }
 
-    /// From the first moment to the last.
+    /// The time from the first sample to the last.
     pub(crate) fn length(&self) -> Duration {
         self.moments
             .last()
             .map_or(Duration::ZERO, |(when, _)| *when)
     }
 
-    /// The growth of a count between moments, per second.
+    /// The growth of a count between samples, per second.
     pub(crate) fn rates(&self, count: impl Fn(&T) -> u64) -> Vec<u64> {
         let pairs = self.moments.windows(2);
         let rate = |pair: &[(Duration, T)]| {
@@ -101,8 +101,9 @@ impl<T> Timeline<T> {
         pairs.map(rate).collect()
     }
 
-    /// A line of a picture, from a sign for every moment, or for all but the last. While it grows there is a column for each; when it
-    /// `is_over`, they are laid out over the whole width, as time went.
+    /// A line of a picture, with a sign for every sample, or for all but the last. While the line
+    /// grows each sign has one column. Once it `is_over`, the signs are spread over the whole width
+    /// in proportion to time.
     pub(crate) fn line(&self, signs: &[char], is_over: bool) -> String {
         let mut line: String = signs.iter().take(COLUMNS).collect();
         if let (true, Some(last)) = (is_over, signs.len().checked_sub(1)) {
@@ -116,7 +117,7 @@ impl<T> Timeline<T> {
         format!("{line:<COLUMNS$}")
     }
 
-    /// What stands below such lines at the end.
+    /// The axis below such lines at the end.
     pub(crate) fn axis(&self) -> String {
         format!("0{:>w$}", time(self.length()), w = COLUMNS - 1)
     }

@@ -1,4 +1,4 @@
-//! JSON as far as the tour writes it.
+//! The part of JSON that the tour writes.
 
 use std::fmt::Write;
 
@@ -19,22 +19,22 @@ pub(crate) fn string(text: &str) -> String {
     quoted
 }
 
-/// A number, to three decimals; what is none is null.
+/// A number, to three decimals; null if it is not finite.
 pub(crate) fn number(value: f64) -> String {
     match value.is_finite() {
-        // Adding 0 makes a negative zero an ordinary one.
+        // Adding 0 turns a negative zero into an ordinary one.
         true => format!("{}", (value * 1e3).round() / 1e3 + 0.0),
         false => "null".into(),
     }
 }
 
-/// Values that are JSON already.
+/// An array of values that are already JSON.
 pub(crate) fn array(values: impl IntoIterator<Item = String>) -> String {
     let values: Vec<_> = values.into_iter().collect();
     format!("[{}]", values.join(","))
 }
 
-/// Fields whose values are JSON already.
+/// An object with values that are already JSON.
 pub(crate) fn object<'a>(fields: impl IntoIterator<Item = (&'a str, String)>) -> String {
     let fields = fields.into_iter();
     let fields: Vec<_> = fields

@@ -1,4 +1,4 @@
-//! What the system says about this machine and this process: CPUs, memory, threads, mappings.
+//! CPUs, memory, threads and mappings of this machine and this process.
 
 use std::fs;
 use std::io;
@@ -9,7 +9,7 @@ pub(crate) fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// How many these are, with the word for them.
+/// Their number, with the noun.
 pub(crate) fn cpus_in_words() -> String {
     match cpus() {
         1 => "1 CPU".into(),
@@ -38,20 +38,20 @@ pub(crate) fn status() -> io::Result<Status> {
     })
 }
 
-/// The thread that the caller runs on, by the kernel's number for it; 0: it does not say.
+/// The kernel's id of the calling thread; 0 if `/proc` does not show it.
 pub(crate) fn thread() -> u64 {
     let link = fs::read_link("/proc/thread-self").ok();
     let number = link.and_then(|link| link.file_name()?.to_str()?.parse().ok());
     number.unwrap_or(0)
 }
 
-/// Memory mappings that a process may have, if the system says.
+/// How many memory mappings a process may have, if the system shows it.
 pub(crate) fn mappings_max() -> Option<u64> {
     read_number(Path::new("/proc/sys/vm/max_map_count"))
 }
 
-/// Bytes that can still be had without swapping, as far as the system says: by the machine and by every control group around
-/// this process.
+/// How many bytes can still be allocated without swapping, if known: the least of the machine and
+/// of every control group around this process.
 pub(crate) fn memory_available() -> Option<u64> {
     let machine = fs::read_to_string("/proc/meminfo").ok();
     let machine = machine.and_then(|text| number(&text, "MemAvailable:"));
@@ -63,8 +63,8 @@ pub(crate) fn memory_available() -> Option<u64> {
     groups.chain(machine.map(|kib| kib * 1024)).min()
 }
 
-/// What the groups of one line of `/proc/self/cgroup` leave; from the innermost outwards. A container may see its own group as
-/// the outermost, whatever the line says.
+/// What the groups of one line of `/proc/self/cgroup` leave, from the innermost outwards. A
+/// container may see its own group as the outermost, whatever the line contains.
 fn group_available(root: &Path, line: &str) -> Option<u64> {
     let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
     let root = match controllers {
@@ -77,7 +77,7 @@ fn group_available(root: &Path, line: &str) -> Option<u64> {
     groups.filter_map(|group| left_in(&group)).min()
 }
 
-/// What one group leaves: its limit less what is in use and cannot be dropped.
+/// What one group leaves: its limit minus memory in use that cannot be dropped.
 fn left_in(group: &Path) -> Option<u64> {
     let either = |new: &str, old: &str| {
         read_number(&group.join(new)).or_else(|| read_number(&group.join(old)))
@@ -94,7 +94,7 @@ fn read_number(path: &Path) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// The number behind a field's name.
+/// The number after a field's name.
 fn number(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find(|line| line.starts_with(name))?;
     line.split_whitespace().nth(1)?.parse().ok()

@@ -1,11 +1,14 @@
-//! A guided run through what gosched does: `cargo run --release` at the root of the workspace.
+//! A guided tour of what gosched does: `cargo run --release` at the root of the workspace.
 //!
-//! Words: a *step* shows one thing, in a few lines, with figures measured while you watch. While it runs, a terminal sees its
-//! *frame*, a few lines that are drawn anew in place; what it leaves behind at its end is all that a pipe or a file gets. A step
-//! *fails* when what it set out to show was not to be seen; the others run nevertheless.
+//! It shows newcomers the scheduler's features with figures of their own machine.
 //!
-//! Exit status: 0 when every chosen step showed what it should, 1 when one failed, 2 when the command line makes no sense. A
-//! reader that leaves early (`| head`) ends the tour, with status 0.
+//! A *step* shows one feature in a few lines, with figures measured in this run. While a step runs,
+//! a terminal shows its *frame*, a few lines that are redrawn in place. A pipe or a file gets only
+//! the step's final text. A step *fails* if the feature was not visible; the other steps run
+//! nevertheless.
+//!
+//! Exit status: 0 if every chosen step succeeded, 1 if one failed, 2 for a wrong command line. A
+//! reader that leaves early (`| head`) ends the tour with status 0.
 
 mod args;
 mod chart;
@@ -41,7 +44,7 @@ fn main() -> ExitCode {
     }
     match screen.end() {
         Ok(()) if is_well => ExitCode::SUCCESS,
-        // The reader of a pipe has seen enough.
+        // The reader of the pipe has left.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Ok(()) => ExitCode::FAILURE,
         Err(error) => {
@@ -51,12 +54,12 @@ fn main() -> ExitCode {
     }
 }
 
-/// To people, as far as they listen.
+/// Prints to stderr and ignores errors.
 fn complain(text: &str) {
     let _ = writeln!(io::stderr(), "gosched-tour: {text}");
 }
 
-/// Runs the steps one after the other, each under a line that says what it shows. Whether all of them showed it.
+/// Runs the steps one after the other, each under a heading. Returns whether all succeeded.
 fn run(screen: &mut Screen, tour: &Tour) -> bool {
     let start = Instant::now();
     let is_whole = tour.steps.len() > 1 && !tour.is_json;
@@ -97,9 +100,9 @@ fn welcome() -> String {
     format!(
         "{}\n\n    \
          A goroutine is a thread that costs next to nothing. A few threads of the\n    \
-         system run them all, one for each P (processor), in whose queue goroutines\n    \
-         wait for their turn. There are as many Ps as CPUs, unless a step says\n    \
-         otherwise. This machine has {}. All figures are measured as you watch.\n\n",
+         system run all goroutines, one for each P (processor). Each P has a queue\n    \
+         of goroutines that wait to run. There are as many Ps as CPUs, unless a step\n    \
+         has its own number. This machine has {}. Figures are measured live.\n\n",
         paint(Ink::Strong, "gosched: Go's scheduler for Rust. A tour."),
         machine::cpus_in_words(),
     )
@@ -114,14 +117,14 @@ fn heading(number: usize, of: usize, step: &Step) -> String {
 fn farewell(steps: usize, start: Instant, failed: &[&str]) -> String {
     let took = format!("{steps} steps in {:.1} s", start.elapsed().as_secs_f64());
     let verdict = match failed {
-        [] => paint(Ink::Good, "all as it should be"),
+        [] => paint(Ink::Good, "all as expected"),
         names => paint(Ink::Bad, &format!("FAILED: {}", names.join(", "))),
     };
     format!(
         "{took}, {verdict}.\n{}\n",
         paint(
             Ink::Faint,
-            "One of them again: cargo run --release -- STEP    All options: -- --help"
+            "One step again: cargo run --release -- STEP    All options: -- --help"
         )
     )
 }

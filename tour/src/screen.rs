@@ -1,34 +1,39 @@
-//! Decides how text reaches whoever reads it: a terminal that can move its cursor, one that cannot, a pipe.
+//! Writes text in the form that the output can show: a terminal with cursor control, one without,
+//! or a pipe.
 //!
-//! Words: text is *put* for good. A *frame* is text that the next frame or put replaces; only a terminal sees any. Both are written with
-//! colours and in Unicode, and lose what the reader cannot show: every sign has a counterpart in ASCII of the same width.
+//! Steps can so write colours and Unicode without checks of their own.
 //!
-//! While a frame is drawn the terminal does not wrap long lines, so it has as many rows as lines, however narrow the terminal is. The
-//! cursor rests below it. Every frame is one write and leaves the terminal as it was, so that the tour may be interrupted anywhere.
+//! Text is *put* for good. A *frame* is text that the next frame or put replaces; only a terminal
+//! shows frames. Both may contain colours and Unicode. Where the output cannot show these, colours
+//! are removed and each sign is replaced by an ASCII one of the same width.
+//!
+//! While a frame is drawn the terminal does not wrap long lines. So a frame has as many rows as
+//! lines, however narrow the terminal is. The cursor rests below it. Every frame is one write and
+//! leaves the terminal as it was, so the tour may be interrupted anywhere.
 
 use std::io::{self, Write};
 
-/// What the reader can show.
+/// What the output can show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Look {
-    /// Frames.
     pub(crate) is_live: bool,
     pub(crate) has_colours: bool,
     pub(crate) is_ascii: bool,
 }
 
 impl Look {
-    /// By what the environment says, `variable` of which reads a variable.
+    /// From the environment; `variable` reads a variable.
     pub(crate) fn of(variable: impl Fn(&str) -> Option<String>, is_terminal: bool) -> Look {
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
         let terminal = variable("TERM").unwrap_or_else(|| "dumb".into());
         let is_live = is_terminal && terminal != "dumb";
-        // The first that is set counts, as for libc. Where none is, which is usual in containers, the terminal knows Unicode all the same.
+        // The first variable that is set counts, as for libc. If none is set, which is usual in
+        // containers, the terminal is assumed to show Unicode.
         let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
             .into_iter()
             .find_map(variable);
         let is_other = |locale: String| !locale.to_lowercase().replace('-', "").contains("utf8");
-        // The kernel's own console has no font for most of it.
+        // The kernel's own console has no font for most of Unicode.
         let is_console = is_terminal && terminal == "linux";
         Look {
             is_live,
@@ -38,11 +43,12 @@ impl Look {
     }
 }
 
-/// Where all output goes. What cannot be written is kept for the end: whoever shows something need not care.
+/// The destination of all output. A write error is kept until the end, so that steps need not
+/// handle it.
 pub(crate) struct Screen {
     out: Box<dyn Write>,
     look: Look,
-    /// Rows of the frame that stands.
+    /// Rows of the current frame.
     rows: usize,
     lost: Option<io::Error>,
 }
@@ -57,7 +63,7 @@ impl Screen {
         }
     }
 
-    /// For good, in the place of the frame if there is one.
+    /// Writes text for good, in place of the frame if there is one.
     pub(crate) fn put(&mut self, text: &str) {
         let mut bytes = self.over_the_frame();
         if self.rows > 0 {
@@ -68,7 +74,7 @@ impl Screen {
         self.write(&bytes);
     }
 
-    /// Until the next one.
+    /// Shows a frame until the next one.
     pub(crate) fn frame(&mut self, text: &str) {
         if !self.look.is_live {
             return;
@@ -83,12 +89,12 @@ impl Screen {
         self.write(&bytes);
     }
 
-    /// Nobody reads any more.
+    /// Whether writing has failed: the reader is gone.
     pub(crate) fn is_lost(&self) -> bool {
         self.lost.is_some()
     }
 
-    /// What went wrong, if anything did.
+    /// Returns the first write error, if there was one.
     pub(crate) fn end(self) -> io::Result<()> {
         self.lost.map_or(Ok(()), Err)
     }
@@ -100,7 +106,7 @@ impl Screen {
         }
     }
 
-    /// As the reader can show it.
+    /// Appends the text as the output can show it.
     fn render(&self, text: &str, into: &mut String) {
         let mut is_colour = false;
         for c in text.chars() {
@@ -121,7 +127,7 @@ impl Screen {
     }
 }
 
-/// The nearest sign.
+/// The closest ASCII sign.
 fn ascii(c: char) -> char {
     const PAIRS: &str = "█#▉#▊#▋#▌#▍#▎#▏#▇8▆O▅o▄+▃=▂-▁_■#□.·.▒~▶>─-│|┐+┘+┌+└+├+┤+×xµu–-…~";
     let mut pairs = PAIRS.chars();
@@ -159,7 +165,7 @@ mod tests {
         }
     }
 
-    /// What is written of a frame of two lines, one of one line and a last word.
+    /// The output of a frame of two lines, a frame of one line and a final text.
     fn written(look: Look) -> String {
         let paper = Paper::default();
         let mut screen = Screen::new(Box::new(paper.clone()), look);

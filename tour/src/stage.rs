@@ -1,4 +1,6 @@
-//! What a step has to show things with, and what is left of it: its report.
+//! The stage: what a step draws with, and the report it leaves.
+//!
+//! It keeps screens, JSON and timing out of the steps.
 
 use std::any::Any;
 use std::io;
@@ -10,15 +12,15 @@ use crate::screen::Screen;
 use crate::steps::Step;
 use crate::text::{Ink, paint, wrapped};
 
-/// How often a step is looked at while it works.
+/// How often a step is sampled while it runs.
 const LOOK: Duration = Duration::from_millis(10);
-/// How often people see what was seen.
+/// How often a frame is drawn.
 const FRAME: Duration = Duration::from_millis(60);
 
-/// Columns for what has to be said about a step.
+/// Columns for notes and failures.
 const WIDTH: usize = 75;
 
-/// Where one step happens.
+/// The stage of one step.
 pub(crate) struct Stage<'a> {
     screen: &'a mut Screen,
     is_silent: bool,
@@ -27,18 +29,18 @@ pub(crate) struct Stage<'a> {
     report: Report,
 }
 
-/// What a step came to.
+/// The result of a step.
 #[derive(Default)]
 pub(crate) struct Report {
     figures: Vec<Figure>,
-    /// What is to be known about the figures.
+    /// Remarks about the figures.
     notes: Vec<String>,
-    /// Why it did not show what it should; empty: it did.
+    /// Why the step failed; empty: it did not.
     pub(crate) failures: Vec<String>,
     seconds: f64,
 }
 
-/// Something that was measured.
+/// A measured value.
 struct Figure {
     name: &'static str,
     value: f64,
@@ -63,7 +65,8 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Does the work on a thread of its own. Meanwhile `look` is called again and again; what it returns is the frame.
+    /// Runs `work` on a thread of its own. Meanwhile calls `look` repeatedly; what it returns is
+    /// the frame.
     pub(crate) fn watch<T: Send>(
         &mut self,
         work: impl FnOnce() -> io::Result<T> + Send,
@@ -88,19 +91,19 @@ impl<'a> Stage<'a> {
         })
     }
 
-    /// What stays, in the place of the frame.
+    /// Writes text for good, in place of the frame.
     pub(crate) fn say(&mut self, text: &str) {
         if !self.is_silent {
             self.screen.put(&indented(text));
         }
     }
 
-    /// Something that was measured in this run.
+    /// Records a measured value.
     pub(crate) fn figure(&mut self, name: &'static str, value: f64, unit: &'static str) {
         self.report.figures.push(Figure { name, value, unit });
     }
 
-    /// What is to be known about the figures, or what this machine cannot show.
+    /// Records a remark about the figures, or what this machine cannot show.
     pub(crate) fn note(&mut self, text: String) {
         self.report.notes.push(text);
     }
@@ -112,7 +115,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Ends the step, says what is to be said about it, and leaves its report.
+    /// Ends the step, prints its notes and failures, and returns its report.
     pub(crate) fn end(mut self, result: io::Result<()>, took: Duration) -> Report {
         if let Err(error) = result {
             self.report.failures.push(error.to_string());
@@ -126,14 +129,14 @@ impl<'a> Stage<'a> {
         for failure in &self.report.failures {
             text += &paint_lines(Ink::Bad, &lines("FAILED", failure));
         }
-        // Also takes away a frame that nothing came after.
+        // Also removes the last frame.
         self.say(&text);
         self.report
     }
 }
 
 impl Report {
-    /// One line for machines.
+    /// One line of JSON.
     pub(crate) fn to_json(&self, step: &Step) -> String {
         let strings = |texts: &[String]| json::array(texts.iter().map(|text| json::string(text)));
         let figure = |figure: &Figure| {
@@ -155,23 +158,23 @@ impl Report {
     }
 }
 
-/// Every line set in by four blanks.
+/// Indents every line by four blanks.
 fn indented(text: &str) -> String {
     text.lines()
         .map(|line| format!("    {line}").trim_end().to_string() + "\n")
         .collect()
 }
 
-/// Every line coloured by itself, so that what is set in is not.
+/// Colours every line by itself, so that the indentation is not coloured.
 fn paint_lines(ink: Ink, text: &str) -> String {
     text.lines().map(|line| paint(ink, line) + "\n").collect()
 }
 
-/// What a panic said.
+/// The message of a panic.
 fn words(payload: &(dyn Any + Send)) -> &str {
     let text = payload.downcast_ref::<&str>().copied();
     let string = || payload.downcast_ref::<String>().map(String::as_str);
-    text.or_else(string).unwrap_or("without words")
+    text.or_else(string).unwrap_or("without a message")
 }
 
 #[cfg(test)]
@@ -203,7 +206,8 @@ mod tests {
         });
         let step = &STEPS[0];
         let expected = format!(
-            "{{\"name\":{},\"shows\":{},\"figures\":[{{\"name\":\"a\",\"value\":1.5,\"unit\":\"ms\"}}],\
+            "{{\"name\":{},\"shows\":{},\
+             \"figures\":[{{\"name\":\"a\",\"value\":1.5,\"unit\":\"ms\"}}],\
              \"notes\":[\"a \\\"note\\\"\"],\"failures\":[],\"seconds\":1.5,\"ok\":true}}",
             json::string(step.name),
             json::string(step.shows)

@@ -14,7 +14,7 @@ use std::io;
 
 use crate::stage::Stage;
 
-/// One thing to see.
+/// One step of the tour.
 pub(crate) struct Step {
     pub(crate) name: &'static str,
     /// What it shows, in one line.
@@ -31,12 +31,12 @@ pub(crate) static STEPS: &[Step] = &[
     },
     Step {
         name: "stealing",
-        shows: "a P whose queue is empty steals half of another's",
+        shows: "a P with an empty queue steals half of another P's queue",
         run: stealing::run,
     },
     Step {
         name: "hogs",
-        shows: "loops that never pause do not stop a 1 ms ticker",
+        shows: "loops that never wait do not stop a 1 ms ticker",
         run: hogs::run,
     },
     Step {
@@ -51,7 +51,7 @@ pub(crate) static STEPS: &[Step] = &[
     },
     Step {
         name: "pipeline",
-        shows: "stages joined by channels; select! takes what comes first",
+        shows: "stages joined by channels; select! takes the first that is ready",
         run: pipeline::run,
     },
     Step {

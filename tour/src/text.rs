@@ -1,4 +1,4 @@
-//! Numbers as people read them, and the colours of words.
+//! Numbers in readable form, and the colours of words.
 
 use std::time::Duration;
 
@@ -7,19 +7,20 @@ use std::time::Duration;
 pub(crate) enum Ink {
     /// Names.
     Strong,
-    /// What need not be read.
+    /// Less important text.
     Faint,
     /// Pictures.
     Bar,
-    /// What is in the way of others.
+    /// What blocks others.
     Warm,
     Good,
     Bad,
-    /// One of several things of a kind.
+    /// One of several similar things.
     Nth(usize),
 }
 
-/// Coloured text. The screen takes the colours out where they cannot be shown; pad before, for they have no width.
+/// Coloured text. The screen removes colours that cannot be shown. Pad before: colours have no
+/// width.
 pub(crate) fn paint(ink: Ink, text: &str) -> String {
     let code = match ink {
         Ink::Strong => "1",
@@ -33,7 +34,7 @@ pub(crate) fn paint(ink: Ink, text: &str) -> String {
     format!("\x1b[{code}m{text}\x1b[0m")
 }
 
-/// Columns that the text takes, colours left out.
+/// The columns of the text, without colours.
 #[cfg(test)]
 pub(crate) fn width(text: &str) -> usize {
     let pieces = text.split('\x1b').enumerate();
@@ -59,7 +60,7 @@ pub(crate) fn grouped(n: u64) -> String {
     text
 }
 
-/// What makes a word mean `n` things.
+/// The plural ending for `n`.
 pub(crate) fn plural(n: u64) -> &'static str {
     match n {
         1 => "",
@@ -67,7 +68,8 @@ pub(crate) fn plural(n: u64) -> &'static str {
     }
 }
 
-/// A text in lines of at most `width` characters, broken at blanks; a longer word has a line of its own.
+/// Text in lines of at most `width` characters, broken at blanks. A longer word has a line of its
+/// own.
 pub(crate) fn wrapped(text: &str, width: usize) -> String {
     let (mut lines, mut used) = (String::new(), 0);
     for word in text.split_whitespace() {
@@ -123,7 +125,7 @@ pub(crate) fn ms(d: Duration) -> f64 {
     d.as_secs_f64() * 1e3
 }
 
-/// The value that a share `q` of the `sorted` ones does not exceed; 0 of none.
+/// The value that a share `q` of the `sorted` values does not exceed; 0 if there are none.
 pub(crate) fn quantile(sorted: &[Duration], q: f64) -> Duration {
     let last = sorted.len().saturating_sub(1);
     let place = (sorted.len() as f64 * q).ceil() as usize;

@@ -1,4 +1,4 @@
-//! The tour as people start it, small: what is shown in full, `cargo run --release` shows.
+//! The tour as users start it, with `--quick`: the full sizes are for `cargo run --release`.
 
 use std::io::Read;
 use std::process::{Child, Command, Output, Stdio};
@@ -26,7 +26,7 @@ fn tour(args: &[&str]) -> Output {
     output(command(args).spawn().unwrap())
 }
 
-/// Waits with patience, and takes everything it says; that fits into a pipe.
+/// Waits with a limit, and returns all output, which fits into a pipe.
 fn output(mut child: Child) -> Output {
     let start = Instant::now();
     while child.try_wait().unwrap().is_none() {
@@ -78,7 +78,7 @@ fn the_whole_tour_runs_into_a_pipe() {
         out.contains("all goroutines are asleep - deadlock!"),
         "{out}"
     );
-    assert!(out.contains("all as it should be"), "{out}");
+    assert!(out.contains("all as expected"), "{out}");
     for line in out.lines() {
         assert!(
             !line.contains(char::is_control),
@@ -157,7 +157,7 @@ fn an_unknown_step_ends_with_status_2_a_hint_and_the_list() {
     );
 }
 
-/// Where loops cannot be interrupted, they starve the ticker.
+/// If loops cannot be interrupted, they starve the ticker.
 #[test]
 fn a_step_that_fails_says_so_and_the_others_run() {
     let child = command(&["--quick", "hogs", "deadlock"])
@@ -216,7 +216,7 @@ fn a_reader_that_leaves_in_between_ends_the_tour() {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
 }
 
-/// As much of a JSON reader as a check needs.
+/// A JSON reader, as small as the checks allow.
 mod json {
     #[derive(Debug)]
     pub enum Value {
@@ -259,7 +259,7 @@ mod json {
         }
     }
 
-    /// The one value that `text` is, or where it goes wrong.
+    /// Parses `text` as one value; the error is the position.
     pub fn parse(text: &str) -> Result<Value, usize> {
         let mut reader = Reader(text, text.len());
         let value = reader.value().ok_or(reader.at())?;
@@ -269,7 +269,7 @@ mod json {
         }
     }
 
-    /// What is left, and how long all was.
+    /// The rest of the text, and its whole length.
     struct Reader<'a>(&'a str, usize);
 
     impl Reader<'_> {

@@ -1,17 +1,16 @@
-//! Decides what all ports have in common: how much work there is, what a round
-//! gives, the right answers, the random spans, and what the kernel says about
-//! this process.
+//! What all ports share: the size of the work, figures, right answers, random durations, and the
+//! kernel's counters of this process.
 
 use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How much work a round is.
+/// How much work a round does.
 #[derive(Clone, Copy)]
 pub struct Params {
     /// The size of the work, in the workload's own unit.
     pub n: usize,
-    /// Threads that run tasks.
+    /// Worker threads.
     pub procs: usize,
 }
 
@@ -23,57 +22,56 @@ pub struct Metric {
 }
 
 impl Metric {
-    /// The figure as it is told to whoever started this process.
+    /// The figure as a line for the driver.
     pub fn line(&self) -> String {
         format!("{} {} {}\n", self.name, self.value, self.unit)
     }
 }
 
-/// A figure.
 pub fn metric(name: &'static str, value: f64, unit: &'static str) -> Metric {
     Metric { name, value, unit }
 }
 
-/// What a round gives, or what went wrong.
+/// The figures of a round, or an error.
 pub type Figures = Result<Vec<Metric>, String>;
 
-/// What a runtime has to say to a workload.
+/// A runtime's answer to a workload.
 pub enum Offer {
     /// It is ready for rounds.
     Rounds(Box<dyn FnMut() -> Figures>),
     /// It listens at this port.
     Server(u16),
-    /// It cannot.
+    /// It cannot do the workload, for this reason.
     Unsupported(String),
 }
 
-/// Does the work again and again.
+/// An offer of rounds.
 pub fn rounds(round: impl FnMut() -> Figures + 'static) -> Offer {
     Offer::Rounds(Box::new(round))
 }
 
-/// Says why not.
+/// An offer with a reason why not.
 pub fn unsupported(reason: &str) -> Offer {
     Offer::Unsupported(reason.into())
 }
 
-/// The time since `start`, divided by the number of things done in it.
+/// The time since `start`, divided by the number of operations.
 pub fn ns_each(start: Instant, things: usize) -> f64 {
     start.elapsed().as_nanos() as f64 / things as f64
 }
 
-/// A span in microseconds.
+/// A duration in microseconds.
 pub fn micros(span: Duration) -> f64 {
     span.as_nanos() as f64 / 1e3
 }
 
-/// Sorts the values and returns the middle one (of an even number, the upper).
+/// Sorts the values and returns the middle one; of an even number, the upper.
 pub fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }
 
-/// Of sorted values, the smallest that at least this part of them do not exceed.
+/// The smallest of the sorted values that at least this share of them does not exceed.
 pub fn quantile(sorted: &[f64], part: f64) -> f64 {
     let rank = (part * sorted.len() as f64).ceil() as usize;
     sorted[rank.clamp(1, sorted.len()) - 1]
@@ -83,15 +81,15 @@ pub fn quantile(sorted: &[f64], part: f64) -> f64 {
 pub const SPAWN_BATCH: usize = 1_000;
 /// The largest argument that `fib` computes without a task.
 pub const FIB_SERIAL_MAX: usize = 15;
-/// Times fib(n) is computed in a round.
+/// How often fib(n) is computed in a round.
 pub const FIB_REPEATS: usize = 10;
-/// Room in the channels of `chan_spsc` and `chan_mpmc`.
+/// The capacity of the channels of `chan_spsc` and `chan_mpmc`.
 pub const CAPACITY: usize = 128;
 /// Tasks on each side of `chan_mpmc`.
 pub const CROWD: usize = 4;
-/// Room in the channels of `select…`, and selects between two fillings.
+/// The capacity of the channels of `select…`, and selects between two fillings.
 pub const SELECT_BATCH: usize = 256;
-/// Children of a node of `skynet`.
+/// Children of each node of `skynet`.
 pub const CHILDREN: u64 = 10;
 /// Tasks that want the lock of `mutex`.
 pub const LOCKERS: usize = 8;
@@ -99,12 +97,12 @@ pub const LOCKERS: usize = 8;
 pub const SLEEPS: usize = 5;
 /// Tasks parked in `idle_cpu`.
 pub const QUIET_TASKS: usize = 100_000;
-/// How much longer than it is watched the sleep of `idle_cpu` is.
+/// How much longer the sleep of `idle_cpu` is than the time measured.
 pub const QUIET_MARGIN: Duration = Duration::from_secs(1);
 /// Longer than any run.
 pub const SPAN_FAR: Duration = Duration::from_secs(3_600);
 
-/// Cuts `count` into batches of at most `batch`.
+/// Splits `count` into batches of at most `batch`.
 pub fn batches(count: usize, batch: usize) -> impl Iterator<Item = usize> {
     (0..count)
         .step_by(batch)
@@ -162,8 +160,8 @@ pub fn nth_prime(n: usize) -> u64 {
     primes[n - 1]
 }
 
-/// The spans of a task's sleeps, the same as for every runtime: 1 to 50 ms, in
-/// whole microseconds that look like chance.
+/// The durations of a task's sleeps, the same for every runtime: 1 to 50 ms, in pseudorandom whole
+/// microseconds.
 pub fn spans(sleeper: usize) -> impl Iterator<Item = Duration> {
     (0..SLEEPS).map(move |nth| {
         let us = 1_000 + scramble((sleeper * SLEEPS + nth) as u64) % 49_001;
@@ -179,25 +177,25 @@ fn scramble(number: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// How late each of many sleeps was, written by the tasks that slept.
+/// How late each of many sleeps was, written by the sleeping tasks.
 pub struct Lateness(Box<[AtomicU64]>);
 
 impl Lateness {
-    /// Room for all sleeps of so many tasks.
+    /// Room for all sleeps of this many tasks.
     pub fn of(sleepers: usize) -> Lateness {
         Lateness((0..sleepers * SLEEPS).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// A sleep of `span` that began at `start` is over.
+    /// A sleep of `span` that began at `start` has ended.
     pub fn note(&self, sleeper: usize, nth: usize, start: Instant, span: Duration) {
         let us = micros(start.elapsed()) - micros(span);
-        // ORDER: Relaxed; the countdown comes between this and `figures`.
+        // ORDER: Relaxed; the countdown comes between this store and the load in `figures`.
         self.0[sleeper * SLEEPS + nth].store(us.to_bits(), Ordering::Relaxed);
     }
 
-    /// What `timers_10k` tells.
+    /// The figures of `timers_10k`.
     pub fn figures(&self) -> Figures {
-        // ORDER: as above.
+        // ORDER: Relaxed; the countdown comes between the stores in `note` and this load.
         let us = |slot: &AtomicU64| f64::from_bits(slot.load(Ordering::Relaxed));
         let mut late_us: Vec<f64> = self.0.iter().map(us).collect();
         late_us.sort_by(f64::total_cmp);
@@ -211,7 +209,7 @@ impl Lateness {
     }
 }
 
-/// Bytes of memory this process holds: resident pages and page tables.
+/// The memory of this process in bytes: resident pages and page tables.
 pub fn own_memory_bytes() -> u64 {
     let status = fs::read_to_string("/proc/self/status").expect("/proc is there");
     let field = |label: &str| -> u64 {
@@ -222,19 +220,19 @@ pub fn own_memory_bytes() -> u64 {
     (field("VmRSS:") + field("VmPTE:")) * 1024
 }
 
-/// CPU time that this process has taken so far.
+/// The CPU time of this process so far.
 pub fn own_cpu() -> Duration {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: the kernel writes one `timespec`, which lives in this frame.
+    // SAFETY: the kernel writes one `timespec` in this frame.
     let answer = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
     assert_eq!(answer, 0, "every process has a CPU clock");
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// What `idle_1m` tells, per task.
+/// The figures of `idle_1m`, per task.
 pub fn idle_figures(tasks: usize, bytes: u64, park_ns: f64, wake_ns: f64) -> Figures {
     Ok(vec![
         metric("memory", bytes as f64 / tasks as f64, "bytes"),

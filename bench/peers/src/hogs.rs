@@ -1,5 +1,5 @@
-//! Decides what `hog…` and `block…` measure, for both styles: how late a ticker
-//! is among tasks that do not let go.
+//! What `hog…` and `block…` measure, for both styles: how late a ticker is among tasks that do not
+//! release their thread. Also the bell of `foreign_wake`.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,18 +7,18 @@ use std::time::{Duration, Instant};
 
 use crate::common::{Figures, metric, micros, quantile};
 
-/// What the ticker waits for.
+/// How long the ticker sleeps.
 pub const TICK: Duration = Duration::from_millis(1);
-/// How long a disturber sleeps at a time, in `block…`.
+/// How long a disturber of `block…` sleeps at a time.
 pub const NAP: Duration = Duration::from_millis(50);
 /// Disturbers in a round.
 pub const DISTURBERS: usize = 4;
-/// A ticker that ticked less often than this in a whole round was stalled.
+/// A ticker with fewer ticks in a whole round was stalled.
 const TICKS_MIN: usize = 10;
-/// Who has not ended so long after it was told to never will.
+/// A task that has not ended this long after `stop` never will.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What gets in the ticker's way.
+/// What disturbs the ticker.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Loops.
@@ -27,14 +27,14 @@ pub enum Kind {
     Relay,
     /// Loops, each after a sleep.
     Slept,
-    /// Threads that are blocked.
+    /// Blocked threads.
     Block,
     /// The same, marked.
     Marked,
 }
 
 impl Kind {
-    /// The kind that a workload is about.
+    /// The kind of a workload.
     pub fn of(workload: &str) -> Option<Kind> {
         match workload {
             "hog" => Some(Kind::Hog),
@@ -51,13 +51,12 @@ impl Kind {
     }
 }
 
-/// The tight loop: counts until `stop`, at which it looks rarely, and calls
-/// nothing.
+/// The tight loop: counts until `stop`, which it reads rarely, and calls nothing.
 #[inline(never)]
 pub fn spin(stop: &AtomicBool) -> u64 {
     const COUNTS_PER_LOOK: u64 = 1_000;
     let mut count = 0;
-    // ORDER: Relaxed; the flag alone is the message.
+    // ORDER: Relaxed; the flag publishes no other data.
     while !stop.load(Ordering::Relaxed) {
         for _ in 0..COUNTS_PER_LOOK {
             count = black_box(count + 1);
@@ -66,13 +65,12 @@ pub fn spin(stop: &AtomicBool) -> u64 {
     count
 }
 
-/// Whether it is over.
 pub fn is_over(stop: &AtomicBool) -> bool {
-    // ORDER: Relaxed; the flag alone is the message.
+    // ORDER: Relaxed; the flag publishes no other data.
     stop.load(Ordering::Relaxed)
 }
 
-/// How late it is, in milliseconds.
+/// The lateness, in milliseconds.
 pub fn late_ms(wanted: Instant) -> f64 {
     micros(wanted.elapsed()) / 1e3
 }
@@ -80,9 +78,9 @@ pub fn late_ms(wanted: Instant) -> f64 {
 /// What ticker and relay share: room for one tick.
 pub struct Mailbox {
     zero: Instant,
-    /// When the tick was wanted, or `EMPTY`.
+    /// When the tick was due, or `EMPTY`.
     wanted_ns: AtomicU64,
-    /// Set behind the last tick.
+    /// Set after the last tick.
     is_closed: AtomicBool,
 }
 
@@ -90,7 +88,7 @@ const EMPTY: u64 = 0;
 
 /// What the relay finds.
 pub enum Mail {
-    /// A tick that was wanted then.
+    /// A tick that was due then.
     Tick(Instant),
     /// Nothing yet.
     None,
@@ -99,7 +97,6 @@ pub enum Mail {
 }
 
 impl Mailbox {
-    /// An empty one.
     pub fn new() -> Mailbox {
         Mailbox {
             zero: Instant::now(),
@@ -108,7 +105,7 @@ impl Mailbox {
         }
     }
 
-    /// The ticker leaves a tick; one that finds the tick before is dropped.
+    /// The ticker stores a tick; it is dropped if the last one is still there.
     pub fn post(&self, wanted: Instant) {
         let wanted_ns = ((wanted - self.zero).as_nanos() as u64).max(EMPTY + 1);
         // ORDER: Release; pairs with Acquire in `take`.
@@ -123,10 +120,10 @@ impl Mailbox {
         self.is_closed.store(true, Ordering::Release);
     }
 
-    /// The relay looks.
+    /// The relay takes a tick.
     pub fn take(&self) -> Mail {
-        // ORDER: Acquire; pairs with Release in `close`. Before the look for a
-        // tick, so that the last one is not missed.
+        // ORDER: Acquire; pairs with Release in `close`. It is loaded before the tick, so that the
+        // last tick is not missed.
         let was_closed = self.is_closed.load(Ordering::Acquire);
         // ORDER: Acquire; pairs with Release in `post`.
         match self.wanted_ns.swap(EMPTY, Ordering::Acquire) {
@@ -137,12 +134,12 @@ impl Mailbox {
     }
 }
 
-/// Waits until `is_finished`, with limited patience.
+/// Waits until `is_finished`, or the deadline.
 pub fn wait_until(deadline: Instant, is_finished: impl Fn() -> bool) -> Result<(), String> {
     while !is_finished() {
         if Instant::now() > deadline {
             return Err(format!(
-                "stuck: still running {PATIENCE:?} after it was told to stop"
+                "stuck: still running {PATIENCE:?} after stop was set"
             ));
         }
         std::thread::sleep(TICK);
@@ -150,8 +147,8 @@ pub fn wait_until(deadline: Instant, is_finished: impl Fn() -> bool) -> Result<(
     Ok(())
 }
 
-/// What a round gives, from the lateness of its ticks and the work of the
-/// disturbers, which counts if they compete.
+/// The figures of a round, from the lateness of its ticks and the work of the disturbers, which
+/// counts if they compete.
 pub fn figures(kind: Kind, mut late_ms: Vec<f64>, work: &[u64], span: Duration) -> Figures {
     let ticks = late_ms.len();
     let possible = span.div_duration_f64(TICK) as usize;
@@ -173,8 +170,8 @@ pub fn figures(kind: Kind, mut late_ms: Vec<f64>, work: &[u64], span: Duration) 
     Ok(figures)
 }
 
-/// The bell of `foreign_wake`: a plain thread writes the time and wakes the
-/// sleeper, which writes how long it took.
+/// The bell of `foreign_wake`: a plain thread stores the time and wakes the sleeper, which stores
+/// how long that took.
 pub struct Bell {
     zero: Instant,
     /// When it was rung, or `SILENT` or `CLOSED`.
@@ -190,7 +187,6 @@ const CLOSED: u64 = u64::MAX;
 const UNHEARD: u64 = 0;
 
 impl Bell {
-    /// A silent one.
     pub fn new() -> Bell {
         Bell {
             zero: Instant::now(),
@@ -203,8 +199,8 @@ impl Bell {
         self.zero.elapsed().as_nanos() as u64
     }
 
-    /// The sleeper listens: answers if it was rung, says whether to go on.
-    /// Otherwise it should sleep until it is woken, and listen again.
+    /// The sleeper answers if it was rung, and returns whether to continue. If so it should sleep
+    /// until woken, and listen again.
     pub fn listen(&self) -> bool {
         loop {
             // ORDER: Acquire; pairs with Release in `ring` and `close`.
@@ -220,7 +216,7 @@ impl Bell {
         }
     }
 
-    /// Wakes the sleeper and returns how many microseconds it took.
+    /// Wakes the sleeper and returns the latency in microseconds.
     pub fn ring(&self, wake: impl Fn()) -> f64 {
         // ORDER: Release; pairs with Acquire in `listen`.
         self.rung_ns.store(self.now_ns(), Ordering::Release);

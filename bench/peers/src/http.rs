@@ -1,15 +1,15 @@
-//! Decides how a request of HTTP/1.1 is read and answered where the runtime
-//! has no server of its own: parsed by httparse, kept alive, one answer.
+//! A small HTTP/1.1 server for runtimes that have none of their own: parsed by httparse, kept
+//! alive, one answer.
 
-/// What is to be done with what has come so far.
+/// What to do with the bytes received so far.
 pub enum Step {
     /// Read more.
     More,
-    /// Send this, and go on if the client wants to.
+    /// Send this, and continue if the flag is set.
     Answer(Vec<u8>, bool),
 }
 
-/// Takes the first request out of `buffer`, if it is whole.
+/// Takes the first request out of `buffer`, if it is complete.
 pub fn step(buffer: &mut Vec<u8>) -> Step {
     const HEADERS: usize = 64;
     const HEAD_MAX: usize = 16 << 10;
@@ -47,7 +47,7 @@ pub fn step(buffer: &mut Vec<u8>) -> Step {
     Step::Answer(answer, keeps_alive)
 }
 
-/// What there is to say.
+/// The body of the answer.
 pub const HELLO: &str = "Hello, world!\n";
 
 fn refusal() -> Step {

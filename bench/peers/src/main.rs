@@ -1,20 +1,21 @@
-//! Decides which runtime does which workload in this process: the peers that
-//! gosched is compared with, each in its own idiom. Nothing of gosched is
-//! linked here.
+//! The peers: runs one workload on one of the runtimes that gosched is compared with, in that
+//! runtime's own idiom.
 //!
-//! `gosched-peers RUNTIME WORKLOAD N PROCS` is driven through its standard
-//! input and output, line by line:
+//! It is a program of its own, so that nothing of gosched is linked.
 //!
-//! - It makes itself ready and says `ready`; or `unsupported REASON`, and ends;
-//!   or, as a server, `port P`, and serves until its input ends.
-//! - For each `round` that it reads it does the work once and says one line
-//!   `METRIC VALUE UNIT` for each figure, then `done`.
-//! - It ends with its input. An error is one line on standard error and exit
-//!   status 1; a result that is wrong is such an error.
+//! `gosched-peers RUNTIME WORKLOAD N PROCS` is driven through its standard input and output, line
+//! by line:
 //!
-//! Two styles, each with code of its own for all workloads: `tasks` for
-//! runtimes of futures, `threads` for those that look like threads. A runtime
-//! is an implementation of the style's trait.
+//! - It starts the runtime and prints `ready`; or it prints `unsupported REASON` and ends; or, as a
+//!   server, it prints `port P` and serves until its input ends.
+//! - For each line `round` it does the work once and prints a line `METRIC VALUE UNIT` for each
+//!   figure, then `done`.
+//! - It ends with its input. An error is one line on standard error and exit status 1. A wrong
+//!   result is such an error.
+//!
+//! There are two styles, each with code of its own for all workloads: `tasks` for runtimes of
+//! futures, `threads` for runtimes that look like threads. A runtime is an implementation of the
+//! style's trait.
 
 mod common;
 mod hogs;
@@ -42,8 +43,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// A panic, in whatever task, is the end of the process: runtimes keep it in
-/// the task otherwise, and somebody would wait for it forever.
+/// A panic in any task ends the process. Otherwise runtimes keep it in the task, and another task
+/// would wait for it for ever.
 fn end_at_a_panic() {
     std::panic::set_hook(Box::new(|panic| {
         let text = panic.payload_as_str().unwrap_or("a panic");
@@ -79,7 +80,7 @@ fn play(arguments: &[String]) -> Result<(), String> {
     answer(offer).map_err(|error| error.to_string())
 }
 
-/// Talks to whoever started this process.
+/// Runs the protocol with the driver.
 fn answer(offer: Offer) -> io::Result<()> {
     let mut rounds = match offer {
         Offer::Unsupported(reason) => return say(&format!("unsupported {reason}\n")),
@@ -102,7 +103,7 @@ fn answer(offer: Offer) -> io::Result<()> {
         text.push_str("done\n");
         say(&text)?;
     }
-    // What still runs, or is parked for good, ends with the process.
+    // Tasks that still run, or are parked for good, end with the process.
     std::process::exit(0)
 }
 

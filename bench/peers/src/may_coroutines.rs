@@ -1,10 +1,9 @@
-//! Decides how may does it: its coroutines with its own channels, lock, timers
-//! and sockets, with its default stack.
+//! The workloads on may: its coroutines with its own channels, lock, timers and sockets, and its
+//! default stack.
 //!
-//! Its channels have no limit. Where the limit is what keeps the work finite,
-//! in `sieve`, a semaphore of may's is put around one. Its select runs every
-//! arm to its end and then takes the first: all arms that find a message take
-//! one, so it cannot do `select…`.
+//! Its channels are unbounded. In `sieve`, where the bound keeps the work finite, a semaphore of
+//! may limits each channel. Its select runs every arm to its end and then takes the first. So all
+//! arms that find a message take one, and it cannot do `select…`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +15,6 @@ use may::sync::{Mutex, Semphore, mpmc, mpsc};
 
 use crate::threads::{self, Marks, Receiver, Sender, Tasks};
 
-/// may.
 pub struct May;
 
 impl Tasks for May {
@@ -40,8 +38,8 @@ impl Tasks for May {
     }
 
     fn spawn<T: Send + 'static>(task: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
-        // SAFETY: may's conditions. The workloads keep nothing of a thread-local
-        // over a switch, and their frames are far below 32 KiB (4 KiB at most).
+        // SAFETY: may's two conditions hold. The workloads keep nothing of a thread-local over a
+        // switch. Their frames need at most 4 KiB, far less than the stack of 32 KiB.
         unsafe { coroutine::spawn(task) }
     }
 
@@ -116,14 +114,14 @@ struct Room {
     is_over: AtomicBool,
 }
 
-/// The sending side of a channel with room for one.
+/// The sender of a channel of capacity one.
 #[derive(Clone)]
 pub struct TightSender {
     sender: mpsc::Sender<u64>,
     room: Arc<Room>,
 }
 
-/// The other side.
+/// Its receiver.
 pub struct TightReceiver {
     receiver: mpsc::Receiver<u64>,
     room: Arc<Room>,
@@ -149,7 +147,7 @@ impl Drop for TightReceiver {
     fn drop(&mut self) {
         // ORDER: Release; pairs with Acquire in `send`.
         self.room.is_over.store(true, Ordering::Release);
-        // A sender that waits for room finds that it waits in vain.
+        // A sender that waits for room is woken and sees that the receiver is gone.
         self.room.free.post();
     }
 }

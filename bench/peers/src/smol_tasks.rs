@@ -1,10 +1,11 @@
-//! Decides how smol does it: the crates that smol consists of, used as smol
-//! uses them. One executor for the process, run by so many threads inside
-//! async-io's `block_on`; async-channel, async-lock, event-listener, async-io's
-//! timers and sockets, and `blocking` for what blocks.
+//! The workloads on smol: the crates that smol consists of, used as smol uses them.
 //!
-//! Its channels have room for one message at least, so one stands for none.
-//! A select is a race of futures, in which chance decides who goes first.
+//! There is one executor for the process, run by `procs` threads inside async-io's `block_on`. It
+//! uses async-channel, async-lock, event-listener, async-io's timers and sockets, and `blocking`
+//! for calls that block.
+//!
+//! Its channels have a capacity of at least one, which stands for an unbuffered channel. A select
+//! is a race of futures in random order.
 
 use std::future::{Future, pending, poll_fn};
 use std::io;
@@ -24,7 +25,6 @@ use crate::common::{SPAN_FAR, ns_each};
 use crate::http;
 use crate::tasks::{Counter, Runtime, Signal};
 
-/// smol.
 pub struct Smol;
 
 static EXECUTOR: Executor<'static> = Executor::new();
@@ -98,7 +98,7 @@ impl Runtime for Smol {
         message.expect("every channel has a message")
     }
 
-    /// The timer is polled once, so that setting it tells the reactor.
+    /// The timer is polled once, so that setting it reaches the reactor.
     async fn timer_reset_ns(times: usize) -> f64 {
         let mut timer = Timer::after(SPAN_FAR);
         poll_fn(|context| {
@@ -138,7 +138,7 @@ impl Runtime for Smol {
         Self::detach(async move {
             loop {
                 match listener.accept().await {
-                    // What the client does wrong ends its connection.
+                    // A client's error ends its connection.
                     Ok((stream, _)) => Self::detach(async { _ = answer_all(stream).await }),
                     Err(error) => eprintln!("accept: {error}"),
                 }
@@ -212,8 +212,8 @@ impl Signal for Latch {
                 return;
             }
             listener!(self.event => listener);
-            // ORDER: as above; `listener!` and `notify` have fences between
-            // them and this flag.
+            // ORDER: Acquire; pairs with Release in `give`. `listener!` and `notify` have fences
+            // between them and this flag.
             if self.is_given.swap(false, Ordering::Acquire) {
                 return;
             }

@@ -1,8 +1,8 @@
-//! Decides how plain threads do it: std's threads, lock and sockets, and
-//! crossbeam-channel, whose channels can have no room at all.
+//! The workloads on plain threads: std's threads, lock and sockets, and crossbeam-channel, which
+//! has unbuffered channels.
 //!
-//! The kernel runs them on all CPUs, however many processors were asked for;
-//! where the workload is about one, they are pinned to one.
+//! The kernel runs them on all CPUs, whatever `procs` is. If the workload is about one P, they are
+//! pinned to one CPU.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -15,7 +15,6 @@ use crossbeam_channel::{self as chan, select};
 
 use crate::threads::{self, Marks, Receiver, Sender, Tasks};
 
-/// Plain threads.
 pub struct Std;
 
 impl Tasks for Std {
@@ -30,8 +29,8 @@ impl Tasks for Std {
     type Counter = Mutex<usize>;
     type Listener = TcpListener;
 
-    /// A thread's stack and the one for its signals have a guard each: four
-    /// mappings, of which a process has 65,530 by default.
+    /// A thread's stack and its signal stack have a guard each. That makes four mappings, and a
+    /// process may have 65,530 by default.
     const TASKS_MAX: Option<usize> = Some(16_000);
     const MARKS: Marks = Marks::Needless;
     const HAS_SELECT: bool = true;
@@ -116,15 +115,15 @@ impl Tasks for Std {
     }
 }
 
-/// Lets this thread, and those that it starts, run on its present CPU only.
+/// Pins this thread, and the threads it starts, to its present CPU.
 fn pin_to_one_cpu() -> io::Result<()> {
     // SAFETY: all zeros is an empty set of CPUs.
     let mut cpus: libc::cpu_set_t = unsafe { MaybeUninit::zeroed().assume_init() };
-    // SAFETY: it only asks where the thread runs.
+    // SAFETY: the call takes no argument and touches no memory of ours.
     let cpu = unsafe { libc::sched_getcpu() };
-    // SAFETY: the number of a CPU of this machine fits into the set.
+    // SAFETY: the number of a CPU of this machine is within the set.
     unsafe { libc::CPU_SET(cpu as usize, &mut cpus) };
-    // SAFETY: the kernel reads a set of that size.
+    // SAFETY: the kernel reads a set of that size in this frame.
     match unsafe { libc::sched_setaffinity(0, size_of_val(&cpus), &cpus) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),

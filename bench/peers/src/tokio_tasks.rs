@@ -1,8 +1,8 @@
-//! Decides how tokio does it: its multi-threaded runtime, its own channels,
-//! locks, timers and sockets, and hyper for HTTP.
+//! The workloads on tokio: its multi-threaded runtime, its own channels, locks, timers and sockets,
+//! and hyper for HTTP.
 //!
-//! Its channels have room for one message at least, so one stands for none.
-//! For many receivers its users take async-channel (see `tasks::messages`).
+//! Its channels have a capacity of at least one, which stands for an unbuffered channel. For many
+//! receivers its users take async-channel (see `tasks::messages`).
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -27,7 +27,6 @@ use crate::common::{SPAN_FAR, ns_each};
 use crate::http::HELLO;
 use crate::tasks::{Counter, Receiver, Runtime, Sender, Signal};
 
-/// tokio.
 pub struct Tokio;
 
 static RUNTIME: OnceLock<tokio::runtime::Runtime> = OnceLock::new();
@@ -54,7 +53,7 @@ impl Runtime for Tokio {
             .build();
         let runtime = runtime.expect("threads and an epoll are to be had");
         RUNTIME.set(runtime).expect("it is started once");
-        // The main thread spawns as well, from now on until the process ends.
+        // From now on the main thread spawns as well, until the process ends.
         std::mem::forget(self::runtime().enter());
     }
 
@@ -121,7 +120,7 @@ impl Runtime for Tokio {
         message.expect("every channel has a message")
     }
 
-    /// A timer of tokio's is set by the first poll and stopped by its end.
+    /// A timer of tokio is set by its first poll and stopped by its drop.
     async fn timer_reset_ns(times: usize) -> f64 {
         let start = Instant::now();
         for _ in 0..times {
@@ -173,7 +172,7 @@ async fn echo(mut stream: TcpStream) {
     }
 }
 
-/// A connection's task; what the client does wrong ends it.
+/// A connection's task; a client's error ends it.
 async fn answer_all(stream: TcpStream) {
     if stream.set_nodelay(true).is_err() {
         return;

@@ -1,57 +1,52 @@
-//! Decides how runtimes are compared in a picture (see `chart`): groups of bars
-//! on one axis of ratios.
+//! Bar charts that compare runtimes (see `chart`): groups of bars on one axis of ratios.
 
 use super::*;
 
 /// A comparison.
 pub struct Bars {
-    /// The heading.
     pub title: String,
-    /// A line below it: what the figures are and where they were taken.
+    /// A line below the title: what the figures are and where they were measured.
     pub note: String,
     /// From top to bottom.
     pub groups: Vec<Group>,
 }
 
-/// What the runtimes made of one workload.
+/// The results of one workload.
 pub struct Group {
-    /// The workload.
     pub name: String,
-    /// What of it is shown: `time`, `late_p99`.
+    /// The metric that is shown: `time`, `late_p99`.
     pub metric: String,
-    /// The runtimes from top to bottom. Each has one colour in all groups.
+    /// The runtimes from top to bottom. Each has the same colour in all groups.
     pub rows: Vec<Row>,
 }
 
 /// One runtime in one workload.
 pub struct Row {
-    /// The runtime.
     pub name: String,
-    /// What came of it.
     pub cell: Cell,
 }
 
-/// What came of a runtime's work.
+/// The result of a runtime.
 pub enum Cell {
-    /// How many times the first runtime's cost, and the figure itself: `31.2 ns`.
+    /// The ratio to the first runtime's cost, and the figure itself: `31.2 ns`.
     Ratio(f64, String),
     /// Nothing to draw: `failed`, `stalled`, or `–` for what it cannot do.
     Missing(String),
 }
 
-/// Where things of a comparison stand.
+/// The layout of a comparison.
 const ROW: f64 = 15.0;
 const BAR: f64 = 10.0;
 const GROUP_GAP: f64 = 11.0;
 /// Room for an axis, with its numbers.
 const AXIS: f64 = 24.0;
-/// Letters of a name, and of what stands behind a bar, at most.
+/// The most letters of a name, and of a label behind a bar.
 const NAME_MAX: usize = 18;
 const LABEL_MAX: usize = 24;
-/// A bar that would be longer is cut; its figure says what it is.
+/// A longer bar is cut; its label has the figure.
 const RATIO_MAX: f64 = 1_000.0;
 
-/// The comparison as a picture.
+/// The comparison as SVG.
 pub fn bars(chart: &Bars) -> String {
     let groups: Vec<_> = chart.groups.iter().filter(|g| !g.rows.is_empty()).collect();
     let rows: usize = groups.iter().map(|group| group.rows.len()).sum();
@@ -83,7 +78,7 @@ pub fn bars(chart: &Bars) -> String {
     page.finish(&chart.title)
 }
 
-/// What stands behind a bar.
+/// The label behind a bar.
 fn label(row: &Row) -> String {
     match &row.cell {
         Cell::Ratio(ratio, figure) if is_drawable(*ratio) => {
@@ -94,7 +89,7 @@ fn label(row: &Row) -> String {
     }
 }
 
-/// A ratio with as many digits as say something.
+/// A ratio with its significant digits.
 fn ratio_text(ratio: f64) -> String {
     match ratio {
         ratio if ratio >= 100.0 => format!("{ratio:.0}"),
@@ -103,7 +98,7 @@ fn ratio_text(ratio: f64) -> String {
     }
 }
 
-/// An axis that has room for all ratios and some for less and more than 1×.
+/// An axis that has room for all ratios, and some below and above 1×.
 fn ratio_axis<'c>(cells: impl Iterator<Item = &'c Cell>, from: f64, to: f64) -> LogAxis {
     let (mut low, mut high) = (0.5, 5.0);
     for cell in cells {
@@ -176,7 +171,7 @@ fn draw_group(
         &clip(&group.name, NAME_MAX),
         &heading,
     );
-    // A lone row has no room below the name, and needs none to be told apart.
+    // A single row has no room below the name, and does not need the metric.
     if group.rows.len() > 1 {
         page.text(
             (MARGIN, base(1)),
@@ -197,7 +192,7 @@ fn draw_group(
     }
 }
 
-/// A row's bar and what stands behind it.
+/// A row's bar and the label behind it.
 fn draw_row(page: &mut Page, row: &Row, axis: &LogAxis, colour: &str, top: f64, base: f64) {
     let one = axis.place(1.0);
     let (mut label_start, mut label_colour) = (one, INK);
@@ -205,7 +200,7 @@ fn draw_row(page: &mut Page, row: &Row, axis: &LogAxis, colour: &str, top: f64, 
         Cell::Ratio(ratio, _) if is_drawable(*ratio) => {
             let end = axis.place(*ratio);
             let y = top + (ROW - BAR) / 2.0;
-            // At least a stroke, for who is at the line itself.
+            // At least a stroke, for a ratio of 1.
             let (x, length) = (one.min(end) - 1.0, (end - one).abs() + 2.0);
             page.put(format_args!(
                 r#"<rect x="{x:.1}" y="{y:.1}" width="{length:.1}" height="{BAR}" rx="2" fill="{colour}"/>"#
@@ -216,7 +211,7 @@ fn draw_row(page: &mut Page, row: &Row, axis: &LogAxis, colour: &str, top: f64, 
         Cell::Missing(why) if why == "–" => label_colour = FADED,
         Cell::Missing(_) => label_colour = ALERT,
     }
-    // The lines behind the text stay behind it.
+    // Keeps the axis lines behind the text.
     let halo = format!(r#"paint-order="stroke" stroke="{PAPER}" stroke-width="3""#);
     let style = format!("{} {halo}", style(label_colour));
     let place = (label_start + 6.0, base);

@@ -1,13 +1,11 @@
-//! Decides how growth looks in a picture (see `chart`): panels of lines, with
-//! both axes logarithmic.
+//! Line charts that show growth (see `chart`): panels of lines, with both axes logarithmic.
 
 use super::*;
 
 /// Panels with lines.
 pub struct Lines {
-    /// The heading.
     pub title: String,
-    /// A line below it.
+    /// A line below the title.
     pub note: String,
     /// In two columns, row by row.
     pub panels: Vec<Panel>,
@@ -15,41 +13,36 @@ pub struct Lines {
 
 /// Lines over one axis, in one unit.
 pub struct Panel {
-    /// What is shown.
     pub title: String,
-    /// What goes to the right.
+    /// What grows to the right.
     pub across: String,
-    /// What goes up.
+    /// The unit of the upward axis.
     pub unit: String,
-    /// The lines.
     pub series: Vec<Series>,
 }
 
-/// One line.
 pub struct Series {
-    /// Its name.
     pub name: String,
     /// From left to right; both numbers above zero.
     pub points: Vec<(f64, f64)>,
 }
 
-/// Where things of a panel stand.
+/// The layout of a panel.
 const COLUMNS: usize = 2;
 const PANEL_GAP: f64 = 24.0;
 const PANEL_WIDTH: f64 = (WIDTH - 2.0 * MARGIN - PANEL_GAP) / COLUMNS as f64;
 const PANEL_HEIGHT: f64 = 270.0;
-/// Room for the numbers at the left, the title and the unit, and the numbers
-/// below.
+/// Room for the numbers at the left, the title and the unit, and the numbers below.
 const PLOT_LEFT: f64 = 44.0;
 const PLOT_TOP: f64 = 44.0;
 const PLOT_BOTTOM: f64 = 44.0;
-/// Letters of a line's name and of a panel's title at most.
+/// The most letters of a line's name and of a panel's title.
 const SERIES_MAX: usize = 24;
 const TITLE_MAX: usize = 50;
-/// Names of lines are at least so far apart.
+/// The smallest distance between names of lines.
 const NAME_GAP: f64 = 14.0;
 
-/// The panels as a picture.
+/// The panels as SVG.
 pub fn lines(chart: &Lines) -> String {
     let panels: Vec<_> = chart.panels.iter().filter(|p| has_points(p)).collect();
     let rows = panels.len().div_ceil(COLUMNS).max(1);
@@ -67,7 +60,7 @@ pub fn lines(chart: &Lines) -> String {
     page.finish(&chart.title)
 }
 
-/// A point that a logarithmic axis has a place for.
+/// Whether both axes have a place for the point.
 fn is_point((x, y): &(f64, f64)) -> bool {
     is_drawable(*x) && is_drawable(*y)
 }
@@ -93,7 +86,7 @@ fn draw_panel(page: &mut Page, panel: &Panel, left: f64, top: f64) {
     };
     let (low, high) = span(points().map(|point| point.1));
     let (mut low, mut high) = (round_down(low), round_up(high));
-    // Less than a decade would make mountains of noise.
+    // Less than a decade would exaggerate noise.
     while high / low < 9.9 {
         (low, high) = (round_down(low * 0.7), round_up(high * 1.3));
     }
@@ -126,7 +119,7 @@ fn span(numbers: impl Iterator<Item = f64>) -> (f64, f64) {
     })
 }
 
-/// Both axes; the one below is marked where there are points.
+/// Both axes; the lower one is marked where there are points.
 fn draw_axes(
     page: &mut Page,
     panel: &Panel,
@@ -197,14 +190,14 @@ fn draw_series(page: &mut Page, panel: &Panel, across: &LogAxis, up: &LogAxis) {
     }
 }
 
-/// Lines have no first one to be set off from, so the pale colour comes last.
+/// The colour of a line. Lines have no first one that stands out, so the pale colour comes last.
 fn nth_colour(nth: usize) -> &'static str {
     const ORDER: [usize; COLOURS.len()] = [0, 2, 3, 4, 5, 6, 1];
     COLOURS[ORDER[nth % ORDER.len()]]
 }
 
-/// Moves places that are in order apart until each is far enough from the next,
-/// and back up if the last ones went below the bottom.
+/// Moves sorted places apart until each is far enough from the next. If the last ones are below the
+/// bottom then, moves them up again.
 fn spread(places: &mut [f64], top: f64, bottom: f64) {
     let mut free_from = top;
     for place in places.iter_mut() {

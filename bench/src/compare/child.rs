@@ -1,13 +1,13 @@
-//! Decides how a child of the comparison is driven: started, told to do a
-//! round, listened to for a limited time, and ended for sure.
+//! Drives a child of the comparison: starts it, orders rounds, reads its answers for a limited
+//! time, and ends it.
 //!
-//! A child says `ready`, or `port P` if it is a server, or `unsupported REASON`;
-//! lines before that are not meant for us. Each line `round` that it is told is
-//! answered by lines `METRIC VALUE UNIT` and `done`. It ends with its input.
+//! All contestants speak the same protocol, so that the driver treats them alike. A child prints
+//! `ready`, or `port P` if it is a server, or `unsupported REASON`; earlier lines are ignored. It
+//! answers each input line `round` with lines `METRIC VALUE UNIT` and `done`. It ends with its
+//! input.
 //!
-//! It leads a process group of its own. Whoever gives up on it kills the whole
-//! group, so that what it has started ends with it; and the kernel kills it if
-//! this process ends first.
+//! A child leads a process group of its own. A driver that gives up kills the whole group, so that
+//! processes of the child end with it. The kernel kills the child if this process ends first.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -19,39 +19,36 @@ use std::time::{Duration, Instant};
 
 use crate::child::die_with_parent;
 
-/// How long a child may take to end that has nothing left to do.
+/// How long a child may take to end once it has nothing left to do.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often the end of a child is looked for.
+/// How often to check whether a child has ended.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// One number out of one round, as a child told it.
+/// One number of one round, as a child printed it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measure {
-    /// What was measured.
     pub metric: String,
-    /// How much of it.
     pub value: f64,
-    /// In what.
     pub unit: String,
 }
 
 /// Why a runtime has no figure.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
-    /// It has no such thing.
+    /// The runtime has no such feature.
     Unsupported(String),
-    /// It went wrong.
+    /// It failed.
     Failed(String),
-    /// It did not get on.
+    /// It made no progress.
     Stalled(String),
-    /// The runtime is not to be had here.
+    /// The runtime is not available here.
     Absent(String),
-    /// The workload is about another runtime.
+    /// The workload concerns another runtime.
     NotAsked,
 }
 
 impl Verdict {
-    /// A failure; one that calls itself a stall is one.
+    /// A failure, or a stall if the reason begins so.
     pub fn failed(reason: &str) -> Verdict {
         match reason.split_once("stalled: ") {
             Some((_, how)) => Verdict::Stalled(how.into()),
@@ -65,7 +62,7 @@ impl Verdict {
     }
 }
 
-/// What a child says when it is ready.
+/// A child's first answer.
 #[derive(Debug, PartialEq)]
 pub enum Greeting {
     /// It waits for rounds.
@@ -74,7 +71,7 @@ pub enum Greeting {
     Port(u16),
 }
 
-/// A child process; dropping it ends it and all that it has started.
+/// A child process; dropping it ends it and all its processes.
 pub struct Child {
     process: std::process::Child,
     input: Option<ChildStdin>,
@@ -84,18 +81,17 @@ pub struct Child {
 }
 
 impl Child {
-    /// Starts it.
     pub fn start(command: &mut Command) -> Result<Child, Verdict> {
         let pipes = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // Of a panic its reason is wanted, which a backtrace would follow.
+            // Only the message of a panic is wanted, not a backtrace.
             .env("RUST_BACKTRACE", "0")
             .process_group(0);
         let started = die_with_parent(pipes).spawn();
         let mut process =
-            started.map_err(|error| Verdict::Failed(format!("it cannot be started: {error}")))?;
+            started.map_err(|error| Verdict::Failed(format!("cannot be started: {error}")))?;
         let input = process.stdin.take();
         let output = process.stdout.take().expect("the output is a pipe");
         let (line, lines) = mpsc::channel();
@@ -116,7 +112,6 @@ impl Child {
         })
     }
 
-    /// Its process id.
     pub fn pid(&self) -> u32 {
         self.process.id()
     }
@@ -131,14 +126,14 @@ impl Child {
             }
             match line.strip_prefix("port ").map(str::parse) {
                 Some(Ok(port)) => return Ok(Greeting::Port(port)),
-                Some(Err(_)) => return Err(Verdict::Failed(format!("it said `{line}`"))),
+                Some(Err(_)) => return Err(Verdict::Failed(format!("it printed `{line}`"))),
                 None if line == "ready" => return Ok(Greeting::Ready),
                 None => {}
             }
         }
     }
 
-    /// Tells it to do a round.
+    /// Orders a round.
     pub fn begin(&mut self) -> Result<(), Verdict> {
         let told = match &mut self.input {
             Some(input) => input.write_all(b"round\n").and_then(|()| input.flush()),
@@ -147,7 +142,7 @@ impl Child {
         told.map_err(|_| self.why_it_ended())
     }
 
-    /// Listens to the figures of the round that was begun.
+    /// Reads the figures of the round that was begun.
     pub fn figures(&mut self, limit: Duration) -> Result<Vec<Measure>, Verdict> {
         let deadline = Instant::now() + limit;
         let mut measures = Vec::new();
@@ -158,7 +153,7 @@ impl Child {
             }
             match measure(&line) {
                 Some(measure) => measures.push(measure),
-                None => return Err(Verdict::Failed(format!("it said `{line}`"))),
+                None => return Err(Verdict::Failed(format!("it printed `{line}`"))),
             }
         }
     }
@@ -169,7 +164,7 @@ impl Child {
         self.figures(limit)
     }
 
-    /// Ends its input and waits for its end, which must be a success.
+    /// Closes its input and waits for its end, which must be a success.
     pub fn finish(mut self) -> Result<(), Verdict> {
         drop(self.input.take());
         match self.wait(PATIENCE) {
@@ -179,7 +174,7 @@ impl Child {
         }
     }
 
-    /// What ends it if it is not called off in time.
+    /// A watchdog that kills it unless called off in time.
     pub fn watchdog(&self, limit: Duration) -> Watchdog {
         let (call_off, called_off) = mpsc::channel::<()>();
         let pid = self.pid();
@@ -193,16 +188,16 @@ impl Child {
         Watchdog { call_off, thread }
     }
 
-    /// Whether it has ended, of itself or by force.
+    /// Whether it has ended, by itself or killed.
     pub fn has_ended(&mut self) -> bool {
         self.wait(Duration::from_millis(100)).is_some()
     }
 
-    /// Why it has ended, or is about to. Call it when there is no other way.
+    /// Why it has ended, or is about to. Only call it once the child is of no more use.
     pub fn why_it_ended(&mut self) -> Verdict {
         let status = self.wait(PATIENCE);
         kill_group(self.pid());
-        // What it had to say ends with the last process that could say it.
+        // Its error output ends with the last process that could write to it.
         let _ = self.errors_end.recv_timeout(PATIENCE);
         let errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
         match (status, errors.reason()) {
@@ -215,7 +210,7 @@ impl Child {
         }
     }
 
-    /// The next line it says.
+    /// The next line it prints.
     fn line(&mut self, deadline: Instant, limit: Duration) -> Result<String, Verdict> {
         let left = deadline.saturating_duration_since(Instant::now());
         match self.lines.recv_timeout(left) {
@@ -253,20 +248,20 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// Calls it off; whether it was too late.
+    /// Calls it off; returns whether it was too late.
     pub fn call_off(self) -> bool {
         drop(self.call_off);
         self.thread.join().expect("it does not panic")
     }
 }
 
-/// Ends every process of a child's group. There may be none left.
+/// Kills every process of a child's group. There may be none left.
 fn kill_group(leader: u32) {
-    // SAFETY: sends a signal; the group is a child's, which was made for it.
+    // SAFETY: the call takes numbers and touches no memory. The group was made for this child.
     unsafe { libc::killpg(leader as libc::pid_t, libc::SIGKILL) };
 }
 
-/// Passes lines on until there are no more, or nobody listens.
+/// Forwards lines until there are no more, or the receiver is dropped.
 fn forward(output: impl Read, to: &Sender<String>) {
     for line in BufReader::new(output).lines() {
         let Ok(line) = line else { return };
@@ -276,10 +271,10 @@ fn forward(output: impl Read, to: &Sender<String>) {
     }
 }
 
-/// What of a child's complaints is worth telling.
+/// The important lines of a child's error output.
 #[derive(Default)]
 struct LastWords {
-    /// The line with which a fatal error begins; what follows are details.
+    /// The line with which a fatal error begins; details follow.
     fatal: Option<String>,
     last: Option<String>,
 }
@@ -287,7 +282,7 @@ struct LastWords {
 impl LastWords {
     fn hear(&mut self, line: &str) {
         const FATAL: [&str; 3] = ["panic: ", "fatal error: ", "runtime: "];
-        // Rust's advice behind a panic.
+        // Rust's advice after a panic.
         const ADVICE: &str = "note: ";
         let line = line.trim();
         if line.is_empty() || line.starts_with(ADVICE) {
@@ -307,7 +302,7 @@ impl LastWords {
     }
 }
 
-/// Keeps what is worth telling until there is no more.
+/// Keeps the important lines until the output ends.
 fn listen(stderr: impl Read, errors: &Mutex<LastWords>, end: Sender<()>) {
     let mut stderr = BufReader::new(stderr);
     let mut line = Vec::new();

@@ -1,12 +1,12 @@
-//! Shows how children are driven, with the test program itself as the child:
-//! `fake` plays what an environment variable says.
+//! Tests of driving children, with the test program itself as the child: `fake` acts as an
+//! environment variable says.
 
 use super::*;
 
 const PART: &str = "GOSCHED_BENCH_FAKE";
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Not a test unless it was started by one.
+/// A test only if a test started it.
 #[test]
 fn fake() {
     let Ok(part) = std::env::var(PART) else {
@@ -14,7 +14,7 @@ fn fake() {
     };
     let say = |text: &str| {
         println!("{text}");
-        io::stdout().flush().expect("somebody listens");
+        io::stdout().flush().expect("the test listens");
     };
     let rounds = || io::stdin().lock().lines().map_while(Result::ok);
     match part.as_str() {
@@ -60,7 +60,7 @@ fn fake() {
             rounds().next();
             say("time is money");
         }
-        // Hangs, with a child of its own that hangs as well and holds a pipe.
+        // Hangs, with a child of its own that also hangs and holds a pipe.
         "hangs" => {
             say("ready");
             rounds().next();
@@ -146,7 +146,7 @@ fn a_failure_tells_its_last_words() {
     assert_eq!(verdict("dies"), Verdict::Failed(reason.into()));
     let reason = "the reason, with backtrace 0";
     assert_eq!(verdict("panics"), Verdict::Failed(reason.into()));
-    let reason = "it said `time is money`";
+    let reason = "it printed `time is money`";
     assert_eq!(verdict("babbles"), Verdict::Failed(reason.into()));
 }
 

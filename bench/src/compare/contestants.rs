@@ -1,5 +1,5 @@
-//! Decides who takes part: gosched in both modes and the peers, how each of
-//! them is built, started and called, and in which version it is there.
+//! The contestants: gosched in both modes and the peers; how each is built and started, and its
+//! version.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,9 @@ use super::child::Verdict;
 use crate::golang;
 use crate::progress::Progress;
 
-/// Gosched's modes, which always take part; the first one is what all others
-/// are measured by.
+/// gosched's modes, which always take part; the first one is the base of all ratios.
 const MODES: [(&str, &str); 2] = [("own", "gosched"), ("shared", "gosched shared")];
-/// Their peers: what they are called on the command line, and in tables.
+/// The peers: their names on the command line, and in tables.
 pub const PEERS: [(&str, &str); 5] = [
     ("go", "Go"),
     ("tokio", "tokio"),
@@ -21,7 +20,6 @@ pub const PEERS: [(&str, &str); 5] = [
     ("std", "threads"),
 ];
 
-/// One who takes part.
 pub struct Contestant {
     /// Its name, for programs.
     pub name: &'static str,
@@ -52,7 +50,7 @@ impl Contestant {
         MODES.iter().any(|(name, _)| *name == self.name)
     }
 
-    /// What starts it. `is_alone`: as a port of the benchmark itself.
+    /// The command that starts it. `is_alone`: as a port of the benchmark itself.
     pub fn command(
         &self,
         workload: &str,
@@ -79,7 +77,7 @@ impl Contestant {
             }
             Program::Go(path) => {
                 let mut command = Command::new(path);
-                // The garbage collector and the scheduler are as they are by default.
+                // Garbage collector and scheduler have their default settings.
                 for name in ["GOGC", "GOMEMLIMIT", "GODEBUG"] {
                     command.env_remove(name);
                 }
@@ -91,7 +89,7 @@ impl Contestant {
     }
 }
 
-/// Gosched and the peers that were asked for, built as far as they can be.
+/// gosched and the chosen peers, built if possible.
 pub fn gather(peers: &[&'static str], progress: &mut Progress) -> Vec<Contestant> {
     let own = own_path().map(Program::Bench);
     let mut contestants: Vec<_> = MODES
@@ -104,7 +102,7 @@ pub fn gather(peers: &[&'static str], progress: &mut Progress) -> Vec<Contestant
         .collect();
     let rust_peers = match peers.iter().any(|peer| *peer != "go") {
         true => build_peers(progress).map_err(|error| error.to_string()),
-        false => Err("it was not asked for".into()),
+        false => Err("not asked for".into()),
     };
     for (name, title) in PEERS.iter().filter(|(name, _)| peers.contains(name)) {
         let program = match *name {
@@ -138,8 +136,7 @@ fn workspace() -> &'static Path {
     bench.parent().expect("it lies in the workspace")
 }
 
-/// Has cargo build the Rust peers where this program was built, and tell where
-/// that is.
+/// Builds the Rust peers with cargo in this program's target directory; returns their path.
 fn build_peers(progress: &mut Progress) -> io::Result<PathBuf> {
     progress.note("building the Rust peers");
     let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
@@ -163,20 +160,20 @@ fn build_peers(progress: &mut Progress) -> io::Result<PathBuf> {
         return Err(io::Error::other(text));
     }
     let messages = String::from_utf8_lossy(&output.stdout);
-    executable(&messages).ok_or_else(|| io::Error::other("cargo did not say where it is"))
+    executable(&messages).ok_or_else(|| io::Error::other("cargo did not print its path"))
 }
 
-/// The program that cargo's messages tell of.
+/// The program's path from cargo's messages.
 fn executable(messages: &str) -> Option<PathBuf> {
     let line = messages
         .lines()
         .rfind(|line| line.contains("\"executable\":\"") && line.contains("gosched-peers"))?;
     let rest = line.split("\"executable\":\"").nth(1)?;
-    // A path with quotes or backslashes would be escaped; nobody has one.
+    // A path with quotes or backslashes would be escaped, which is not handled.
     rest.split('"').next().map(PathBuf::from)
 }
 
-/// What every contestant is made of, and in which version.
+/// The version of every contestant.
 pub fn versions(contestants: &[Contestant]) -> Vec<(&'static str, String)> {
     let of = |contestant: &Contestant| {
         let version = match (contestant.name, &contestant.program) {
@@ -196,7 +193,7 @@ pub fn versions(contestants: &[Contestant]) -> Vec<(&'static str, String)> {
     contestants.iter().map(of).collect()
 }
 
-/// Its version and, if this is a checkout, its commit.
+/// gosched's version and, if this is a checkout, its commit.
 fn gosched_version() -> String {
     let version = concat!("gosched ", env!("CARGO_PKG_VERSION"));
     let commit = Command::new("git")
@@ -223,7 +220,7 @@ fn rustc_version() -> String {
     }
 }
 
-/// The versions of crates by which the peers are built.
+/// The versions of crates in `Cargo.lock`.
 fn locked(names: &[&str]) -> String {
     let lock = include_str!("../../../Cargo.lock");
     let all: Vec<_> = names

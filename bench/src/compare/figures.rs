@@ -1,5 +1,4 @@
-//! Decides which figure stands for the rounds of a cell, and how two are
-//! compared.
+//! Chooses the figure that stands for the rounds of a cell, and compares two of them.
 
 use super::Cell;
 use super::plan::Entry;
@@ -8,11 +7,8 @@ use crate::rounds::median;
 /// Which round stands for all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kept {
-    /// The smallest.
     Smallest,
-    /// The largest.
     Largest,
-    /// The middle one.
     Median,
 }
 
@@ -27,19 +23,18 @@ impl Kept {
     }
 }
 
-/// What stands for all rounds of a cell, in one metric.
+/// The result of all rounds of a cell, in one metric.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
     /// The round that is kept.
     pub value: f64,
-    /// The middle one, if there are several.
+    /// The median, if there are several rounds.
     pub median: Option<f64>,
-    /// In what.
     pub unit: String,
 }
 
 impl Cell {
-    /// Whether nothing came of it.
+    /// Whether it has no figures.
     pub fn is_empty(&self) -> bool {
         self.verdict.is_some() || self.rounds.is_empty()
     }
@@ -67,7 +62,7 @@ impl Cell {
     }
 }
 
-/// How many times as much another one costs; None: it makes no sense to ask.
+/// The ratio of two costs; None if it makes no sense.
 pub fn ratio(metric: &str, this: &Figure, other: &Figure) -> Option<f64> {
     let ratio = this.value / other.value;
     (Entry::is_cost(metric) && ratio.is_finite() && other.value > 0.0).then_some(ratio)

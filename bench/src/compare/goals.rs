@@ -1,29 +1,24 @@
-//! Decides which goals a run has reached: what was aimed at for each figure, and
-//! what came of it.
+//! Compares the figures of a run with their goals.
 
 use super::plan::Entry;
 use super::{Contestant, Outcome};
 use crate::numbers::number;
 use crate::workload::Goal;
 
-/// A goal, and what came of it.
+/// A goal and its result.
 pub struct Reach {
-    /// What was done.
     pub workload: &'static str,
-    /// Whose figure it is, or of which two the difference or the ratio.
+    /// The runtime, or the two whose difference or ratio it is.
     pub runtime: &'static str,
-    /// What was measured.
     pub metric: &'static str,
-    /// What was aimed at.
     pub goal: f64,
-    /// What came of it, if anything.
+    /// The measured value, if there is one.
     pub measured: Option<f64>,
-    /// In what.
     pub unit: &'static str,
 }
 
 impl Reach {
-    /// Whether it was reached; None: it was not measured.
+    /// Whether the goal was reached; None if it was not measured.
     pub fn is_held(&self) -> Option<bool> {
         let measured = self.measured?;
         Some(match self.is_least() {
@@ -32,13 +27,13 @@ impl Reach {
         })
     }
 
-    /// Whether it is a share, of which there should be at least so much.
+    /// Whether it is a share, which should be at least the goal.
     fn is_least(&self) -> bool {
         self.metric == "share"
     }
 }
 
-/// What came of all goals of some entries.
+/// The results of all goals of these outcomes.
 pub fn reach(contestants: &[Contestant], outcomes: &[Outcome]) -> Vec<Reach> {
     let mut all = Vec::new();
     for outcome in outcomes {

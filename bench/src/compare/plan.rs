@@ -1,38 +1,36 @@
-//! Decides what is compared: which workloads, in which groups, by which of
-//! their figures, and how each of them has to be played.
+//! The plan of the comparison: which workloads, in which groups, by which figures, and how each is
+//! run.
 
 use super::Kept;
 use crate::workload::{self, Workload};
 
-/// How a runtime plays a workload.
+/// How a runtime runs a workload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Manner {
     /// One process does all rounds.
     Rounds,
     /// A process of its own for every round.
     Fresh,
-    /// The same, and its figures are taken from outside.
+    /// The same, and measured from outside.
     Watched,
     /// A server, the same for all rounds.
     Server,
-    /// A server of its own for every round: it burns CPU time while it waits
-    /// for its turn, or holds too many connections.
+    /// A server of its own for every round: it uses CPU time while it waits for its turn, or holds
+    /// too many connections.
     FreshServer,
-    /// About gosched alone: only the ports that the benchmark has itself.
+    /// Only gosched: the ports of the benchmark itself.
     Alone,
 }
 
 /// A workload as it is compared.
 pub struct Entry {
-    /// Its name.
     pub name: &'static str,
     /// The table it is in.
     pub group: &'static str,
-    /// The figures that are shown, the most telling first.
+    /// The figures that are shown, the most important first.
     pub shown: &'static [&'static str],
-    /// How it is played.
     pub manner: Manner,
-    /// Its n when it must be quick.
+    /// The n of a quick run.
     quick: usize,
 }
 
@@ -59,7 +57,7 @@ const fn entry(
     }
 }
 
-/// Every workload of the comparison, in the order in which they are played.
+/// Every workload of the comparison, in this order.
 pub static ALL: [Entry; 35] = {
     use Manner::*;
     const TIME: &[&str] = &["time"];
@@ -136,7 +134,7 @@ impl Entry {
         ALL.iter().find(|entry| entry.name == name)
     }
 
-    /// The workload it is about.
+    /// Its workload.
     pub fn workload(&self) -> &'static Workload {
         workload::find(self.name).expect("the comparison is of workloads that exist")
     }
@@ -149,9 +147,9 @@ impl Entry {
         }
     }
 
-    /// The size of the work for one runtime. A thread takes so long to start,
-    /// and to wake, that plain threads do a part of the work where the figure
-    /// is per piece and the pieces come one after the other.
+    /// The size of the work for one runtime. A thread is slow to start and to wake. So plain
+    /// threads do only a part of the work if the figure is per operation and the operations are
+    /// sequential.
     pub fn n_for(&self, runtime: &str, n: usize) -> usize {
         let is_slow = matches!(self.name, "spawn" | "pingpong_1w" | "pingpong_2w");
         match runtime {
@@ -160,9 +158,8 @@ impl Entry {
         }
     }
 
-    /// Which round stands for all of them, as in `rounds`: noise only adds, so
-    /// the best; but the worst where something is promised, and the middle one
-    /// where two times are set against each other.
+    /// Which round stands for all, as in `rounds`. Noise only adds, so it is the best; the worst
+    /// where a bound is promised; the median where two times are compared.
     pub fn kept(&self, metric: &str) -> Kept {
         match (self.name, metric) {
             (_, "late_max" | "time_max" | "wakeups") | ("idle_cpu", "cpu") => Kept::Largest,
@@ -172,7 +169,7 @@ impl Entry {
         }
     }
 
-    /// Whether less of it is better, so that ratios can be read as costs.
+    /// Whether less is better, so that a ratio is a cost.
     pub fn is_cost(metric: &str) -> bool {
         !matches!(metric, "rate" | "ticks" | "share")
     }
@@ -206,8 +203,8 @@ mod tests {
         assert!(groups.is_sorted_by_key(|group| groups.iter().position(|g| g == group)));
     }
 
-    /// One round's samples of a workload, of next to no work. What runs in a
-    /// child process is not run here, only told.
+    /// One round's samples of a workload with next to no work. Workloads that run in a child
+    /// process do not run here.
     fn samples(name: &str) -> Vec<Sample> {
         let span = Duration::from_secs(1);
         let n = match name {

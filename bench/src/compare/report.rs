@@ -1,5 +1,5 @@
-//! Decides what is left of a run: its tables, for people; all of its figures
-//! with where and with what they were taken, for programs; and a picture.
+//! The report of a run: tables for people; all figures with machine and versions for programs; and
+//! a chart.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::files::Files;
 use crate::json::Json;
 use crate::numbers::number;
 
-/// What there is to tell of a run so far.
+/// The report of a run so far.
 pub struct Report<'c> {
     contestants: &'c [Contestant],
     versions: Vec<(&'static str, String)>,
@@ -25,7 +25,7 @@ pub struct Report<'c> {
 }
 
 impl<'c> Report<'c> {
-    /// Of a run that is about to begin.
+    /// For a run that is about to begin.
     pub fn new(options: &Options, contestants: &'c [Contestant]) -> Report<'c> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         Report {
@@ -39,12 +39,12 @@ impl<'c> Report<'c> {
         }
     }
 
-    /// Adds what came of an entry.
+    /// Adds the results of an entry.
     pub fn add(&mut self, outcome: Outcome) {
         self.outcomes.push(outcome);
     }
 
-    /// Writes all files anew.
+    /// Writes all files.
     pub fn write(&self, files: &mut Files) {
         let json = self.json().to_string();
         files.write([&self.markdown(), &json, &self.picture()]);
@@ -72,20 +72,22 @@ impl<'c> Report<'c> {
             kernel,
         } = &self.machine;
         let mut text = format!(
-            "# gosched and its peers\n\n{}, on {cpus} CPUs ({cpu}), {memory_gib:.0} GiB, Linux {kernel}; \
-             {} processors for each runtime.\n\n",
+            "# gosched and its peers\n\n{}, on {cpus} CPUs ({cpu}), {memory_gib:.0} GiB, \
+             Linux {kernel}; {} processors for each runtime.\n\n",
             self.date, self.procs
         );
         for (contestant, (_, version)) in self.contestants.iter().zip(&self.versions) {
             text += &format!("- {}: {version}\n", contestant.title);
         }
         if self.is_quick {
-            text += "\n**A quick run**: too little work and too few rounds to be quoted.\n";
+            text +=
+                "\n**A quick run**: the work is too small and the rounds are too few to quote.\n";
         }
-        text += "\nA cell has the best round, the median of all rounds, and how many times the best of \
-                 gosched that is: `best · median (ratio×)`. Below 1× the runtime is ahead of gosched. Of \
-                 what should be as rare as possible (`wakeups`, and `cpu` of `idle_cpu`) the worst round is \
-                 given, of `share`, where 1 is fair, the smallest, of `added_time`, a difference, the median.\n\n";
+        text += "\nA cell is `best · median (ratio×)`: the best round, the median of all rounds, and \
+                 the ratio to gosched. Below 1× the runtime is ahead of gosched. Some figures are \
+                 of another round: the worst one for `wakeups`, and for `cpu` of `idle_cpu`; the \
+                 smallest one for `share`, where 1 is fair; the median for `added_time`, a \
+                 difference.\n\n";
         text += &table::tables(self.contestants, &self.outcomes);
         let reach = self.reach();
         if !reach.is_empty() {
@@ -101,7 +103,7 @@ impl<'c> Report<'c> {
         text
     }
 
-    /// The goals; they are meant for the whole work, so a quick run has none.
+    /// The results of the goals. They are meant for the full work, so a quick run has none.
     fn reach(&self) -> Vec<goals::Reach> {
         match self.is_quick {
             true => Vec::new(),
@@ -109,7 +111,7 @@ impl<'c> Report<'c> {
         }
     }
 
-    /// Everything.
+    /// The report as JSON.
     fn json(&self) -> Json {
         let machine = Json::object([
             ("cpu", Json::Text(self.machine.cpu.clone())),
@@ -145,7 +147,7 @@ impl<'c> Report<'c> {
         ])
     }
 
-    /// The most telling figure of every entry, as ratios.
+    /// The most important figure of every entry, as ratios.
     fn picture(&self) -> String {
         let mut groups = Vec::new();
         for outcome in &self.outcomes {
@@ -182,7 +184,7 @@ impl<'c> Report<'c> {
         }
         let quick = if self.is_quick { ", a quick run" } else { "" };
         chart::bars(&Bars {
-            title: "gosched and its peers: how many times the cost of gosched".into(),
+            title: "gosched and its peers: ratio to the cost of gosched".into(),
             note: format!(
                 "best rounds{quick}; shorter is better. {}, {} CPUs, {}",
                 self.date, self.machine.cpus, self.machine.cpu
@@ -192,7 +194,7 @@ impl<'c> Report<'c> {
     }
 }
 
-/// What a picture says of a runtime without a figure.
+/// The chart's word for a runtime without a figure.
 fn short(verdict: Option<&Verdict>) -> String {
     match verdict {
         Some(Verdict::Failed(_)) => "failed".into(),
@@ -205,7 +207,7 @@ fn text(text: &str) -> Json {
     Json::Text(text.into())
 }
 
-/// A cell, and how many times as much it costs as the base.
+/// A cell, with its ratios to the base.
 fn cell_json(entry: &Entry, name: &str, cell: &Cell, base: &Cell) -> Json {
     let (state, reason) = match &cell.verdict {
         None => ("measured", None),
@@ -240,7 +242,7 @@ fn cell_json(entry: &Entry, name: &str, cell: &Cell, base: &Cell) -> Json {
     Json::Object(fields)
 }
 
-/// What stands for all rounds of a cell, as the tables have it.
+/// The figure of a cell, as in the tables.
 fn figure_json(entry: &Entry, metric: &str, cell: &Cell, base: &Cell) -> Option<(String, Json)> {
     let figure = cell.figure(entry, metric)?;
     let base = base.figure(entry, metric);
@@ -266,7 +268,7 @@ fn goal_json(reach: &goals::Reach) -> Json {
     ])
 }
 
-/// What the run ran on.
+/// The machine of the run.
 struct Machine {
     cpu: String,
     cpus: usize,
@@ -275,7 +277,7 @@ struct Machine {
 }
 
 impl Machine {
-    /// What the kernel says; a kernel that does not say is unknown.
+    /// Reads it from the kernel; what is missing is unknown.
     fn look() -> Machine {
         let read = |path: &str| fs::read_to_string(Path::new(path)).unwrap_or_default();
         let field = |text: &str, label: &str| {

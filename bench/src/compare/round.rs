@@ -1,6 +1,6 @@
-//! Decides how this program plays a port of its own as a child of the
-//! comparison: `--round PORT WORKLOAD N PROCS`, driven as every peer is (see
-//! `child`), so that all are equal.
+//! Runs a port of this program as a child of the comparison: `--round PORT WORKLOAD N PROCS`.
+//!
+//! It speaks the same protocol as every peer (see `child`), so that all are treated alike.
 
 use std::io::{self, BufRead, Read};
 
@@ -13,15 +13,12 @@ pub const FLAG: &str = "--round";
 
 /// What a child of the comparison does.
 pub struct Part {
-    /// The work.
     pub workload: &'static Workload,
-    /// Who does it.
     pub port: &'static Port,
-    /// How much of it.
     pub params: Params,
 }
 
-/// Plays the part until the input ends.
+/// Runs until the input ends.
 pub fn play(part: &Part) -> io::Result<()> {
     end_at_a_panic();
     match part.workload.child {
@@ -41,7 +38,7 @@ fn rounds(part: &Part) -> io::Result<()> {
     for line in io::stdin().lock().lines() {
         match line?.as_str() {
             "round" => {}
-            other => return Err(io::Error::other(format!("`{other}` is no order"))),
+            other => return Err(io::Error::other(format!("unknown order `{other}`"))),
         }
         let mut text = String::new();
         for sample in round()? {
@@ -52,14 +49,14 @@ fn rounds(part: &Part) -> io::Result<()> {
     Ok(())
 }
 
-/// A server's end.
+/// Ends a server with its input.
 fn end_with_input() {
-    // However it ends, there is nobody left to serve.
+    // Whatever the result, no client is left.
     let _ = io::stdin().lock().read_to_end(&mut Vec::new());
     std::process::exit(0);
 }
 
-/// A panic is one line and the end, whoever panics.
+/// A panic of any thread prints one line and ends the process.
 fn end_at_a_panic() {
     std::panic::set_hook(Box::new(|panic| {
         let text = panic.payload_as_str().unwrap_or("a panic");

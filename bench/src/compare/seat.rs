@@ -1,5 +1,5 @@
-//! Decides how one runtime has its turns at one workload, in each manner (see
-//! `plan`): what is made ready once, and what for every round.
+//! One runtime at one workload: what is started once, and what for every round (see `plan` for the
+//! manners).
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,11 +13,10 @@ use crate::proc::Activity;
 use crate::rounds::{Round, Sample};
 use crate::servers;
 
-/// How long the watched come to rest before the first look; they stay so for as
-/// long after the second.
+/// How long a watched process may settle before the first sample; it stays idle for as long after
+/// the second.
 const MARGIN: Duration = Duration::from_millis(500);
 
-/// A runtime at a workload.
 pub struct Seat<'c> {
     contestant: &'c Contestant,
     entry: &'static Entry,
@@ -35,7 +34,7 @@ enum Playing {
 }
 
 impl<'c> Seat<'c> {
-    /// Nothing is started yet.
+    /// A seat where nothing is started yet.
     pub fn new(
         contestant: &'c Contestant,
         entry: &'static Entry,
@@ -51,21 +50,21 @@ impl<'c> Seat<'c> {
         }
     }
 
-    /// Whether this runtime is asked at all, and to be had.
+    /// Whether this runtime takes part in the workload and is available.
     pub fn check(&self) -> Result<(), Verdict> {
         let is_own_port = |name| {
             let ports = self.entry.workload().ports.iter();
             ports.into_iter().any(|port| port.short == name)
         };
         match (self.entry.manner, is_own_port(self.contestant.name)) {
-            // The benchmark itself plays it, whether its own program is there or not.
+            // The benchmark itself runs it, whether or not the runtime's own program exists.
             (Manner::Alone, true) => Ok(()),
             (Manner::Alone, false) => Err(Verdict::NotAsked),
             _ => self.contestant.is_there(),
         }
     }
 
-    /// Makes ready what lives from one round to the next.
+    /// Starts what lives from one round to the next.
     pub fn make_ready(&mut self, limit: Duration) -> Result<(), Verdict> {
         self.playing = match self.entry.manner {
             Manner::Rounds | Manner::Alone => Playing::Rounds(self.ready_child(limit)?),
@@ -78,7 +77,6 @@ impl<'c> Seat<'c> {
         Ok(())
     }
 
-    /// Does a round.
     pub fn round(&mut self, limit: Duration) -> Result<Vec<Measure>, Verdict> {
         match (&mut self.playing, self.entry.manner) {
             (Playing::Rounds(child), _) => child.round(limit),
@@ -88,7 +86,7 @@ impl<'c> Seat<'c> {
             }
             (Playing::Nobody, Manner::FreshServer) => {
                 let (mut child, mut client) = self.server(limit)?;
-                // Its warm-up, as every round is its first.
+                // A warm-up, because every round is the server's first.
                 load(&mut child, &mut client, limit)?;
                 load(&mut child, &mut client, limit)
             }
@@ -101,7 +99,6 @@ impl<'c> Seat<'c> {
         }
     }
 
-    /// Ends it.
     pub fn put_away(self) -> Result<(), Verdict> {
         match self.playing {
             Playing::Nobody => Ok(()),
@@ -125,7 +122,7 @@ impl<'c> Seat<'c> {
         let mut child = self.start()?;
         match child.greeting(limit)? {
             Greeting::Ready => Ok(child),
-            Greeting::Port(_) => Err(Verdict::Failed("it serves, and should not".into())),
+            Greeting::Port(_) => Err(Verdict::Failed("it serves, but should not".into())),
         }
     }
 
@@ -133,7 +130,7 @@ impl<'c> Seat<'c> {
     fn server(&self, limit: Duration) -> Result<(Child, Round), Verdict> {
         let mut child = self.start()?;
         let Greeting::Port(port) = child.greeting(limit)? else {
-            return Err(Verdict::Failed("it says no port".into()));
+            return Err(Verdict::Failed("it printed no port".into()));
         };
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let pid = child.pid();
@@ -143,7 +140,7 @@ impl<'c> Seat<'c> {
         Ok((child, client))
     }
 
-    /// A round that is watched from outside.
+    /// A round that is measured from outside.
     fn watch(&self, limit: Duration) -> Result<Vec<Measure>, Verdict> {
         let mut child = self.ready_child(limit)?;
         child.begin()?;
@@ -164,7 +161,7 @@ fn load(child: &mut Child, client: &mut Round, limit: Duration) -> Result<Vec<Me
     guarded(child, limit, client).map(|samples| told(&samples))
 }
 
-/// Samples, as a child would tell them.
+/// Samples in the form of a child's answer.
 fn told(samples: &[Sample]) -> Vec<Measure> {
     let told = samples.iter().map(|sample| Measure {
         metric: sample.metric.into(),
@@ -174,7 +171,7 @@ fn told(samples: &[Sample]) -> Vec<Measure> {
     told.collect()
 }
 
-/// Does something with a server, which is killed if that takes too long.
+/// Uses a server, which is killed if that takes too long.
 fn guarded<T>(
     child: &mut Child,
     limit: Duration,
@@ -188,7 +185,7 @@ fn guarded<T>(
     result.map_err(|error| blame(child, &error))
 }
 
-/// Why something with a child went wrong: it has ended, or else the error itself.
+/// Why using a child failed: it has ended, or else the error itself.
 fn blame(child: &mut Child, error: &io::Error) -> Verdict {
     match child.has_ended() {
         true => child.why_it_ended(),

@@ -1,13 +1,12 @@
-//! Decides how results are written for people: Markdown, a table for each group
-//! of workloads with a column for each runtime, and below it the reasons for
-//! what is missing.
+//! Results as Markdown: a table for each group of workloads with a column for each runtime, and
+//! below it the reasons for missing figures.
 
 use super::child::Verdict;
 use super::figures::{Figure, ratio};
 use super::{Cell, Contestant, Outcome};
 use crate::numbers::{number, times};
 
-/// Letters of a reason that a table has room for.
+/// The most letters of a reason in a table.
 const REASON_MAX: usize = 32;
 
 /// The tables of all groups.
@@ -52,7 +51,7 @@ fn table(titles: &[&str], outcomes: &[&Outcome]) -> String {
                 .zip(&figures)
                 .enumerate()
                 .map(|(nth, (cell, figure))| {
-                    // The first one is what the others are measured by.
+                    // The first runtime is the base of the ratios.
                     let base = figures[0].as_ref().filter(|_| nth > 0);
                     cell_text(cell, figure.as_ref(), base, metric, !name.is_empty())
                 })
@@ -64,7 +63,7 @@ fn table(titles: &[&str], outcomes: &[&Outcome]) -> String {
     text
 }
 
-/// `466 · 480 (3.7×)`, or what happened instead, in the first row of the workload.
+/// `466 · 480 (3.7×)`, or the verdict, in the first row of the workload.
 fn cell_text(
     cell: &Cell,
     figure: Option<&Figure>,
@@ -110,7 +109,7 @@ fn clip(text: &str) -> String {
     kept.chain(['…']).collect()
 }
 
-/// Every verdict in whole, the same ones together.
+/// Every verdict in full, equal ones together.
 fn missing(titles: &[&str], outcomes: &[&Outcome]) -> String {
     let mut reasons: Vec<(String, Vec<&str>)> = Vec::new();
     for (nth, title) in titles.iter().enumerate() {

@@ -1,8 +1,7 @@
-//! Decides what is followed over sizes: for each curve what is done, how often,
-//! and what is measured of it.
+//! The curves: for each what is done, how often, and what is measured.
 //!
-//! Where an operation needs others around it, these are made first, and the
-//! clock starts when all of them stand where they shall stand.
+//! If an operation needs other goroutines around it, these are made first. The clock starts once
+//! all are in place.
 
 use std::io;
 use std::sync::Arc;
@@ -22,22 +21,22 @@ use crate::sleeps::scramble;
 
 use super::threads::{past_peak, sleepers};
 
-/// What is played for a point.
+/// The size of a point.
 pub struct Size {
     /// How many there are of what the curve counts.
     pub n: usize,
-    /// Processors that run goroutines.
+    /// The number of Ps.
     pub procs: usize,
-    /// Operations in a round, about.
+    /// Operations in a round, roughly.
     pub work: usize,
     /// Rounds, of which the best counts.
     pub rounds: usize,
-    /// Whether a round that does not count comes first.
+    /// Whether an unmeasured round comes first.
     pub has_warm_up: bool,
 }
 
 impl Size {
-    /// Does all rounds; the cost of the best one.
+    /// Runs all rounds; returns the cost of the best one.
     fn best(&self, mut round: impl FnMut() -> f64) -> f64 {
         if self.has_warm_up {
             round();
@@ -48,33 +47,31 @@ impl Size {
     }
 }
 
-/// How much is done for every point.
+/// How much work every point does.
 pub struct Effort {
-    /// Operations in a round, about.
+    /// Operations in a round, roughly.
     pub work: usize,
     /// Rounds, of which the best counts.
     pub rounds: usize,
-    /// The largest size that is played.
+    /// The largest size.
     pub n_max: usize,
 }
 
 /// What grows along a curve.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Along {
-    /// `n`, from this on, in powers of ten.
+    /// `n`, from this value on, in powers of ten.
     Count(usize),
-    /// The processors, with this `n`.
+    /// The number of Ps, with this `n`.
     Procs(usize),
 }
 
 /// Curves that are shown together, with one unit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Family {
-    /// The heading.
     pub title: &'static str,
     /// What grows.
     pub across: &'static str,
-    /// What is measured.
     pub unit: &'static str,
 }
 
@@ -84,27 +81,25 @@ pub struct Curve {
     pub name: &'static str,
     /// What is done.
     pub about: &'static str,
-    /// With which others it is shown.
+    /// The curves that are shown with it.
     pub family: Family,
-    /// What grows.
     pub along: Along,
-    /// It is about what happens the first time: every round has a process of its
-    /// own.
+    /// It measures what happens the first time, so every round has a process of its own.
     pub is_fresh: bool,
-    /// Memory it takes for each of `n`, about.
+    /// Its memory for each of `n`, roughly.
     pub bytes_each: usize,
-    /// The largest `n` there can be.
+    /// The largest possible `n`.
     pub n_max: usize,
-    /// Does all rounds on the runtime it is called in; the cost of the best.
+    /// Runs all rounds on the runtime it is called in; returns the cost of the best.
     pub play: fn(&Size) -> io::Result<f64>,
 }
 
-/// Processors, unless these grow.
+/// The number of Ps, unless it grows.
 const PROCS: usize = 2;
 const PROCS_GROWING: [usize; 5] = [1, 2, 4, 16, 64];
-/// Memory of a parked goroutine and what belongs to it, with some to spare.
+/// The memory of a parked goroutine and what belongs to it, with a reserve.
 const GOROUTINE_BYTES: usize = 10_000;
-/// The same of a thread.
+/// The same for a thread.
 const THREAD_BYTES: usize = 100_000;
 
 impl Curve {
@@ -114,7 +109,7 @@ impl Curve {
             n,
             procs,
             work: effort.work,
-            // Of first times there is one in a process.
+            // A first time happens once in a process.
             rounds: if self.is_fresh { 1 } else { effort.rounds },
             has_warm_up: !self.is_fresh,
         };
@@ -129,7 +124,7 @@ impl Curve {
         }
     }
 
-    /// What it has grown to at a size.
+    /// The value that grows, at this size.
     pub fn at(&self, size: &Size) -> usize {
         match self.along {
             Along::Count(_) => size.n,
@@ -160,7 +155,7 @@ impl Curve {
         self
     }
 
-    /// It counts threads: a runtime has 10,000 of them at most.
+    /// The curve counts threads: a runtime has at most 10,000.
     const fn threads(mut self) -> Curve {
         self.bytes_each = THREAD_BYTES;
         self.n_max = 1_000;
@@ -197,7 +192,7 @@ const TIMERS: Family = Family {
 };
 const PAST: Family = Family {
     title: "After many threads",
-    across: "threads that were",
+    across: "ended threads",
     unit: "ns",
 };
 const SLEEPERS: Family = Family {
@@ -216,58 +211,57 @@ const PS: Family = Family {
     unit: "ns",
 };
 
-/// Every curve, in the order in which they are played; those of a family follow
-/// each other.
+/// Every curve, in this order; curves of a family follow each other.
 pub static CURVES: [Curve; 16] = [
     Curve::new("spawn", GOROUTINES, Along::Count(10), spawn)
-        .about("n goroutines are spawned, then joined; wall time for each")
+        .about("n goroutines are spawned, then joined; wall time per goroutine")
         .goroutines(),
     Curve::new("first", GOROUTINES, Along::Count(10), first)
-        .about("n goroutines are spawned and park, the first ones of a process; wall time for each")
+        .about("the first n goroutines of a process are spawned and park; wall time per goroutine")
         .goroutines()
         .fresh(),
     Curve::new("wake", GOROUTINES, Along::Count(10), wake)
-        .about("n parked goroutines are woken one by one and park again; wall time for each")
+        .about("n parked goroutines are woken one by one and park again; wall time per goroutine")
         .goroutines(),
     Curve::new("memory", MEMORY, Along::Count(1_000), memory)
-        .about("what n parked goroutines, the first ones of a process, hold; bytes for each")
+        .about("memory of the first n goroutines of a process, parked; bytes per goroutine")
         .goroutines()
         .fresh(),
     Curve::new("fan_in", MESSAGES, Along::Count(10), fan_in)
-        .about("n goroutines send to one channel with room for 128, one receives; wall time for a message")
+        .about("n goroutines send to one channel of capacity 128, one receives; wall time per message")
         .goroutines(),
     Curve::new("pairs", MESSAGES, Along::Count(10), pairs)
-        .about("n goroutines in pairs, with a channel without capacity for each pair, 4 messages in a row; wall time for a message")
+        .about("n goroutines in pairs, an unbuffered channel each, 4 messages in a row; wall time per message")
         .goroutines(),
     Curve::new("sleep", TIMERS, Along::Count(10), sleep)
-        .about("n goroutines sleep again and again, for random spans of up to n × 0.5 µs; CPU time for a sleep")
+        .about("n goroutines sleep repeatedly, for random times up to n × 0.5 µs; CPU time per sleep")
         .goroutines(),
     Curve::new("reset", TIMERS, Along::Count(10), reset)
         .about("a timer is set and stopped among n pending ones; wall time for both"),
     Curve::new("procs_spawn", PS, Along::Procs(1_000), spawn)
-        .about("1,000 goroutines are spawned, then joined; wall time for each"),
+        .about("1,000 goroutines are spawned, then joined; wall time per goroutine"),
     Curve::new("procs_pairs", PS, Along::Procs(64), pairs)
-        .about("32 pairs, with a channel without capacity for each, 4 messages in a row; wall time for a message"),
+        .about("32 pairs, an unbuffered channel each, 4 messages in a row; wall time per message"),
     Curve::new("procs_mpmc", PS, Along::Procs(4), mpmc)
-        .about("one channel with room for 128, 4 send, 4 receive; wall time for a message"),
+        .about("one channel of capacity 128, 4 send, 4 receive; wall time per message"),
     Curve::new("procs_sleep", PS, Along::Procs(10_000), sleep)
         .about("10,000 goroutines sleep again and again; CPU time for a sleep"),
     Curve::new("procs_mutex", PS, Along::Procs(8), mutex)
         .about("8 goroutines lock and unlock one Mutex; wall time for both"),
     Curve::new("past_peak", PAST, Along::Count(10), past_peak)
-        .about("n threads were made and ended, then 20,000 stacks are returned to the system; the worst spawn of a plain thread meanwhile")
+        .about("after n threads have ended, 20,000 stacks are returned; worst spawn of a plain thread meanwhile")
         .threads()
         .fresh(),
     Curve::new("sleepers", SLEEPERS, Along::Count(10), sleepers)
-        .about("n goroutines are in std::thread::sleep, unmarked; CPU time of the process for a second")
+        .about("n goroutines are in std::thread::sleep, unmarked; CPU time of the process per second")
         .threads()
         .fresh(),
     Curve::new("limit_yield", LIMIT, Along::Count(10), at_limit)
-        .about("a goroutine yields at the thread limit, among n that wait to begin; wall time for a yield")
+        .about("a goroutine yields at the thread limit, among n that wait to begin; wall time per yield")
         .goroutines(),
 ];
 
-/// Messages for which the channels with a buffer have room.
+/// The capacity of the buffered channels.
 const CAPACITY: usize = 128;
 /// Longer than any run.
 const SPAN_FAR: Duration = Duration::from_secs(3_600);
@@ -292,7 +286,7 @@ fn spawn(size: &Size) -> io::Result<f64> {
     }))
 }
 
-/// A single round by its nature, as `memory` is.
+/// Has a single round by its nature, as `memory` has.
 fn first(size: &Size) -> io::Result<f64> {
     let start = Instant::now();
     let parked = Parked::spawn(size.n);
@@ -309,10 +303,9 @@ fn memory(size: &Size) -> io::Result<f64> {
     Ok(bytes as f64 / size.n as f64)
 }
 
-/// Goroutines that do the same again whenever they are woken, and between that
-/// are parked.
+/// Goroutines that repeat the same action whenever they are woken, and are parked in between.
 struct Troupe {
-    /// The number of the pass under way; `OVER` ends them.
+    /// The number of the current pass; `OVER` ends them.
     pass: Arc<AtomicUsize>,
     done: &'static Countdown,
     players: Vec<JoinHandle<()>>,
@@ -337,7 +330,7 @@ impl Troupe {
                     while pass.load(Ordering::Acquire) == seen {
                         thread::park();
                     }
-                    // ORDER: as above.
+                    // ORDER: Acquire; pairs with Release in `call`.
                     seen = pass.load(Ordering::Acquire);
                     if seen == OVER {
                         return;
@@ -357,7 +350,7 @@ impl Troupe {
 
     /// Wakes them one by one.
     fn call(&self, pass: usize) {
-        // ORDER: Release; pairs with Acquire in the goroutines — who sees the pass
+        // ORDER: Release; pairs with Acquire in the goroutines — a goroutine that loads the pass
         // sees the count that was set for it.
         self.pass.store(pass, Ordering::Release);
         for player in &self.players {
@@ -365,7 +358,7 @@ impl Troupe {
         }
     }
 
-    /// So many passes.
+    /// Runs this many passes.
     fn play(&self, passes: usize) {
         // ORDER: Relaxed; only this goroutine writes it.
         let last = self.pass.load(Ordering::Relaxed);
@@ -376,7 +369,7 @@ impl Troupe {
         }
     }
 
-    /// Sends them home.
+    /// Ends them.
     fn end(self) {
         self.call(OVER);
         join_all(self.players);
@@ -395,8 +388,8 @@ fn wake(size: &Size) -> io::Result<f64> {
     Ok(each_ns)
 }
 
-/// Before the clock runs, all senders have a message under way, so all but a few
-/// wait for room; each has further ones.
+/// Before the clock starts, all senders have begun to send, so all but a few wait for room. Each
+/// has further messages.
 fn fan_in(size: &Size) -> io::Result<f64> {
     let (sender, receiver) = bounded(CAPACITY);
     let sending = Countdown::leaked();
@@ -406,7 +399,7 @@ fn fan_in(size: &Size) -> io::Result<f64> {
             let sender = sender.clone();
             thread::spawn(move || {
                 sending.arrive();
-                // Ends when nobody listens any more.
+                // Ends when the receiver is dropped.
                 (0_usize..).try_for_each(|message| sender.send(message))
             })
         })
@@ -423,7 +416,7 @@ fn fan_in(size: &Size) -> io::Result<f64> {
     Ok(each_ns)
 }
 
-/// In each pass every pair exchanges a few messages, so that each has its turn.
+/// In each pass every pair exchanges a few messages, so that each pair runs.
 fn pairs(size: &Size) -> io::Result<f64> {
     const MESSAGES: usize = 4;
     let pairs = size.n / 2;
@@ -433,7 +426,7 @@ fn pairs(size: &Size) -> io::Result<f64> {
         receivers.push(thread::spawn(move || receiver.iter().sum::<usize>()));
         acts.push(move || {
             for message in 0..MESSAGES {
-                sender.send(message).expect("somebody receives");
+                sender.send(message).expect("there are receivers");
             }
         });
     }
@@ -451,8 +444,8 @@ fn pairs(size: &Size) -> io::Result<f64> {
     Ok(each_ns)
 }
 
-/// The spans are so short, and the sleepers so many in comparison, that the next
-/// one is nearly always due. What the CPUs do counts, not what they wait.
+/// The durations are so short, and the sleepers so many, that the next one is nearly always due.
+/// CPU time counts, not waiting.
 fn sleep(size: &Size) -> io::Result<f64> {
     const SLEEPS_MIN: usize = 2;
     const SPAN_EACH_NS: usize = 500;
@@ -483,8 +476,7 @@ fn sleep(size: &Size) -> io::Result<f64> {
     failure.map_or(Ok(each_ns), Err)
 }
 
-/// The pending ones are set to moments before and after that of the one, in no
-/// order.
+/// The pending timers are set to moments before and after that of the measured one, in no order.
 fn reset(size: &Size) -> io::Result<f64> {
     let far = |number: usize| {
         let ms = scramble(number as u64) % SPAN_FAR.as_millis() as u64;
@@ -524,7 +516,7 @@ fn mpmc_round(size: &Size) -> f64 {
             let sender = sender.clone();
             thread::spawn(move || {
                 for message in 0..messages {
-                    sender.send(message).expect("somebody receives");
+                    sender.send(message).expect("there are receivers");
                 }
             })
         })

@@ -1,7 +1,7 @@
 //! The curve of a yield at the thread limit, among goroutines that wait to begin.
 //!
-//! Loops that never wait hold all threads they may have. The scheduler must not
-//! look at each queued goroutine to find one that it may run.
+//! Loops that never wait hold all the threads they may have. The scheduler must not look at each
+//! queued goroutine to find one that it may run.
 
 use std::io;
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use gosched::{Runtime, debug, thread};
 use super::curves::Size;
 use crate::rounds;
 
-/// Threads that the runtime may have, and loops: more than can begin.
+/// The runtime's thread limit, and the loops: more than can begin.
 const THREADS: usize = 8;
 const HOGS: usize = 20;
-/// Yields between two looks at the clock: loops have a turn after more than that.
+/// Yields between two reads of the clock: the loops run after more than that.
 const YIELDS: usize = 20;
 /// Nothing here takes that long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// In a runtime of its own, as the limit is a runtime's.
+/// In a runtime of its own, because the limit belongs to a runtime.
 pub fn at_limit(size: &Size) -> io::Result<f64> {
     let (n, rounds) = (size.n, size.rounds);
     let player = std::thread::spawn(move || {
@@ -57,7 +57,7 @@ fn play(n: usize, rounds: usize) -> f64 {
     best
 }
 
-/// Of many short stretches, so that the turns of the loops do not count.
+/// The median of many short stretches, so that the turns of the loops do not count.
 fn median() -> f64 {
     let stretch = |_| {
         let start = Instant::now();

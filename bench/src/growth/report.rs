@@ -1,5 +1,4 @@
-//! Decides how the curves are told: as tables with a line of ratios below them,
-//! as JSON, and as a picture.
+//! The curves as tables with a line of ratios below them, as JSON, and as a chart.
 
 use std::fmt::Write;
 
@@ -8,15 +7,14 @@ use crate::chart::{self, Lines, Panel, Series};
 use crate::json::Json;
 use crate::numbers::{grouped, number};
 
-/// A curve and what came of it.
+/// A curve and its points.
 pub struct Traced {
-    /// The curve.
     pub curve: &'static Curve,
     /// By size.
     pub points: Vec<Point>,
 }
 
-/// What came of a curve at one size.
+/// The result of a curve at one size.
 pub struct Point {
     n: usize,
     procs: usize,
@@ -24,12 +22,12 @@ pub struct Point {
 }
 
 impl Point {
-    /// A cost that was measured.
+    /// A measured cost.
     pub fn value(size: &Size, value: f64) -> Point {
         Point::new(size, Ok(value))
     }
 
-    /// None was, for a reason in a word.
+    /// A missing cost, with its reason in a word.
     pub fn missing(size: &Size, why: &'static str) -> Point {
         Point::new(size, Err(why))
     }
@@ -50,7 +48,7 @@ impl Point {
         }
     }
 
-    /// What has grown to what.
+    /// The value that grows.
     fn at(&self, curve: &Curve) -> usize {
         match curve.along {
             Along::Count(_) => self.n,
@@ -60,8 +58,7 @@ impl Point {
 }
 
 impl Traced {
-    /// The cost at the largest size divided by that at the smallest, of those
-    /// that were measured.
+    /// The ratio of the costs at the largest and the smallest measured size.
     fn growth(&self) -> Option<f64> {
         let mut values = self.points.iter().filter_map(|point| point.outcome.ok());
         let first = values.next()?;
@@ -77,7 +74,7 @@ fn families(traced: &[Traced]) -> impl Iterator<Item = (Family, &[Traced])> {
         .map(|curves| (curves[0].curve.family, curves))
 }
 
-/// Tables, what their columns are, and how much each cost grows.
+/// Tables, the meaning of their columns, and how much each cost grows.
 pub fn markdown(traced: &[Traced]) -> String {
     let mut text = String::from("# Growth\n");
     let mut put = |line: String| writeln!(text, "{line}").expect("a String takes every write");
@@ -110,7 +107,7 @@ pub fn markdown(traced: &[Traced]) -> String {
     text
 }
 
-/// The sizes for which any of the curves has a point.
+/// The sizes at which any of the curves has a point.
 fn sizes(curves: &[Traced]) -> Vec<usize> {
     let mut sizes: Vec<_> = curves
         .iter()
@@ -140,7 +137,7 @@ fn growths(traced: &[Traced]) -> String {
     each.collect::<Vec<_>>().join(", ")
 }
 
-/// The same for machines.
+/// The curves as JSON.
 pub fn json(traced: &[Traced]) -> Json {
     let curves = traced.iter().map(json_curve).collect();
     Json::object([("curves", Json::List(curves))])
@@ -169,7 +166,7 @@ fn json_curve(traced: &Traced) -> Json {
     ])
 }
 
-/// The same as a picture.
+/// The curves as SVG.
 pub fn svg(traced: &[Traced]) -> String {
     let panels = families(traced).map(|(family, curves)| Panel {
         title: family.title.into(),
@@ -179,7 +176,7 @@ pub fn svg(traced: &[Traced]) -> String {
     });
     chart::lines(&Lines {
         title: "Growth".into(),
-        note: "What one costs among many; the best round of each point. Both axes are logarithmic: flat is good.".into(),
+        note: "The cost of one operation among many; best round of each point. Both axes are logarithmic.".into(),
         panels: panels.collect(),
     })
 }
@@ -207,7 +204,7 @@ mod tests {
         n_max: 1_000_000,
     };
 
-    /// Curve `nth` with these costs; what is not a number was stalled.
+    /// Curve `nth` with these costs; NaN means stalled.
     fn traced(nth: usize, values: &[f64]) -> Traced {
         let curve = &CURVES[nth];
         let sizes = curve.sizes(&EFFORT);
@@ -255,7 +252,7 @@ mod tests {
         let text = svg(&[traced(0, &[1.0, 2.0]), traced(2, &[3.0]), traced(3, &[9.0])]);
         assert_eq!(text.matches("<polyline").count(), 3);
         assert!(text.contains(">spawn<") && text.contains(">Per goroutine<"));
-        // Without any there still is one.
+        // Without any curve there is still a chart.
         assert!(svg(&[]).contains("nothing was measured"));
     }
 }

@@ -1,5 +1,5 @@
-//! Decides what is followed over numbers of threads: what many that there were
-//! cost afterwards, and what many that sleep in the kernel cost meanwhile.
+//! The curves over numbers of threads: the later cost of threads that have ended, and the cost of
+//! threads that sleep in the kernel.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -10,22 +10,21 @@ use super::curves::Size;
 use crate::port::Countdown;
 use crate::proc;
 
-/// Goroutines whose stacks the runtime returns to the system while the clock
-/// runs.
+/// Goroutines whose stacks the runtime returns to the system while the clock runs.
 const BURST: usize = 20_000;
-/// The runtime returns memory that nobody has needed for 5 s.
+/// The runtime returns memory that was unused for 5 s.
 const WATCH_MAX: Duration = Duration::from_secs(9);
-/// Between two spawns of the thread that watches.
+/// Between two spawns of the measuring thread.
 const PAUSE: Duration = Duration::from_micros(50);
 
-/// How long a point watches: as long as there is to see, but for a trial.
+/// How long a point measures: until all stacks are returned, or less in a quick run.
 fn watch(size: &Size) -> Duration {
     WATCH_MAX.min(Duration::from_micros(250 * size.work as u64))
 }
 
-/// A burst of goroutines leaves stacks behind, and `n` threads are made that end
-/// or sleep for ever; a plain thread then spawns goroutines while the stacks
-/// are returned. The worst spawn, in ns. A single round by its nature.
+/// A burst of goroutines leaves stacks behind, and `n` threads are made that end or sleep for ever.
+/// Then a plain thread spawns goroutines while the stacks are returned. Returns the worst spawn, in
+/// ns. It has a single round by its nature.
 pub fn past_peak(size: &Size) -> io::Result<f64> {
     let runtime = gosched::Runtime::builder().procs(size.procs).build()?;
     runtime.run(|| {
@@ -57,8 +56,8 @@ pub fn past_peak(size: &Size) -> io::Result<f64> {
     Ok(worst.as_nanos() as f64)
 }
 
-/// `n` goroutines sleep in the kernel, in calls that are not marked, and have
-/// lost their Ps; what the process takes of a CPU meanwhile, in µs for a second.
+/// `n` goroutines sleep in the kernel, in unmarked calls, and have lost their Ps. Returns the CPU
+/// time of the process meanwhile, in µs per second.
 pub fn sleepers(size: &Size) -> io::Result<f64> {
     const SETTLE: Duration = Duration::from_secs(1);
     const EACH: Duration = Duration::from_millis(2);

@@ -1,4 +1,4 @@
-//! The library's lock and the word that a thread sleeps on.
+//! Stand-ins for the library's `base`: its lock, its note and its fatal errors.
 
 pub(crate) use crate::note;
 
@@ -11,7 +11,7 @@ pub(crate) mod fatal {
 }
 
 pub(crate) mod lock {
-    //! The runtime's lock: loom's, with the library's ways to hold several.
+    //! The runtime's lock, made of loom's mutex, with the library's ways to hold several.
 
     use std::cell::UnsafeCell;
     use std::ops::{Deref, DerefMut};
@@ -25,14 +25,16 @@ pub(crate) mod lock {
 
     pub(crate) struct Lock<T> {
         mutex: Mutex<()>,
-        /// The guard of whoever holds it.
+        /// The guard of the thread that holds it.
         guard: UnsafeCell<Option<MutexGuard<'static, ()>>>,
         value: UnsafeCell<T>,
     }
 
-    // SAFETY: D9, the mutex admits one holder at a time.
+    // SAFETY: D9. The mutex admits one holder at a time, and only the holder reaches the value and
+    // the guard.
     unsafe impl<T: Send> Sync for Lock<T> {}
-    // SAFETY: as above.
+    // SAFETY: D9. The lock owns its value, which is `Send`; the guard is only there while a thread
+    // holds the lock.
     unsafe impl<T: Send> Send for Lock<T> {}
 
     pub(crate) struct Held<'a, T>(&'a Lock<T>);
@@ -53,22 +55,24 @@ pub(crate) mod lock {
 
         pub(crate) fn lock_of_several(&self, _is_first: bool) {
             let guard = self.mutex.lock().unwrap();
-            // SAFETY: the guard is dropped by `unlock`, before the lock.
+            // SAFETY: `unlock_of_several` drops the guard, and a lock is not dropped while it is
+            // held. So the guard does not outlive the mutex.
             let guard = unsafe {
                 std::mem::transmute::<MutexGuard<'_, ()>, MutexGuard<'static, ()>>(guard)
             };
-            // SAFETY: the holder's alone.
+            // SAFETY: this thread has just locked the mutex, and only the holder touches the guard.
             unsafe { *self.guard.get() = Some(guard) };
         }
 
         #[allow(clippy::mut_from_ref, reason = "as the library's")]
         pub(crate) unsafe fn get_held(&self) -> &mut T {
-            // SAFETY: by the caller's promise.
+            // SAFETY: the caller holds the lock and has no other reference to the value, as the
+            // library's `get_held` requires.
             unsafe { &mut *self.value.get() }
         }
 
         pub(crate) unsafe fn unlock_of_several(&self, _is_first: bool) {
-            // SAFETY: the holder's alone.
+            // SAFETY: the caller holds the lock, and only the holder touches the guard.
             drop(unsafe { (*self.guard.get()).take() });
         }
     }
@@ -77,21 +81,23 @@ pub(crate) mod lock {
         type Target = T;
 
         fn deref(&self) -> &T {
-            // SAFETY: this guard is the one possession of the lock.
+            // SAFETY: a `Held` exists only while its thread holds the lock, so no other thread
+            // reaches the value.
             unsafe { &*self.0.value.get() }
         }
     }
 
     impl<T> DerefMut for Held<'_, T> {
         fn deref_mut(&mut self) -> &mut T {
-            // SAFETY: as above.
+            // SAFETY: a `Held` exists only while its thread holds the lock, and `&mut self` is the
+            // only reference through it.
             unsafe { &mut *self.0.value.get() }
         }
     }
 
     impl<T> Drop for Held<'_, T> {
         fn drop(&mut self) {
-            // SAFETY: held by this guard.
+            // SAFETY: this guard holds the lock, and releases it once.
             unsafe { self.0.unlock_of_several(true) };
         }
     }

@@ -1,4 +1,4 @@
-//! Which goroutine this is.
+//! Stand-in for the library's `current`: which goroutine the calling thread is.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -10,11 +10,11 @@ loom::thread_local! {
     static CURRENT: Cell<Option<Gp>> = Cell::new(None);
 }
 
-/// The M of the calling thread; all are alike.
+/// The M of the calling thread; all Ms are alike.
 pub(crate) struct M;
 
 impl M {
-    /// Loom runs a story many times and wants the same choices each time.
+    /// Loom runs a test many times and needs the same choices each time.
     pub(crate) fn random(&self) -> u32 {
         0
     }
@@ -29,7 +29,8 @@ pub(crate) fn current_g() -> Option<Gp> {
 }
 
 pub(crate) fn pointer(g: &Arc<G>) -> Gp {
-    // SAFETY: the story keeps the reference until all threads have ended.
+    // SAFETY: the test keeps the `Arc` until all threads have ended, so the pointer stays valid and
+    // is not null.
     unsafe { Ptr::from_raw(Arc::as_ptr(g).cast_mut()) }.unwrap()
 }
 

@@ -1,16 +1,29 @@
 //! Loom models of the scheduler's concurrent algorithms, over the library's own source files.
 //!
-//! These files of the library import nothing but `crate::shim`: `sched/model/{runq,gstatus,pstatus,claim,slot,sudog,opens}.rs`,
-//! `sched/model/spin.rs`, `sched/model/nap.rs`, `base/note.rs`, `sync/*_word.rs`, `sched/sources/netpoll/changes.rs` and
-//! `future/word.rs`. Here that shim gives them loom's atomics, rings of four slots and a futex made of loom's parts, so what the
-//! models explore is the code that ships. `sched/sources/poller.rs`, `sched/waitq.rs` and all of `chan/` are compiled too; what
-//! they want of the scheduler is in `base.rs`, `sched.rs`, `netpoll.rs`, `thread.rs`, `current.rs` and `sys.rs`: goroutines that are
-//! loom's threads and park by the library's protocol, one lock, and a clock that is either before every deadline or after all of them. Loom runs a model once for every order of its
-//! threads' steps, and at each load once for every value that the memory model allows.
+//! They explore all orders of steps that the memory model allows, which no test on a real machine
+//! does.
+//!
+//! These files of the library import nothing but `crate::shim`:
+//!
+//! - `sched/model/{runq,gstatus,pstatus,claim,slot,sudog,opens}.rs`, `sched/model/spin.rs`,
+//! - `sched/model/nap.rs`, `base/note.rs`, `sync/*_word.rs`,
+//! - `sched/sources/netpoll/changes.rs` and `future/word.rs`.
+//!
+//! Here that shim gives them loom's atomics, rings of four slots and a futex made of loom's parts.
+//! So the models explore the code that ships. `sched/sources/poller.rs`, `sched/waitq.rs` and all
+//! of `chan/` are compiled too. What they need of the scheduler is in `base.rs`, `sched.rs`,
+//! `netpoll.rs`, `thread.rs`, `current.rs` and `sys.rs`:
+//!
+//! - goroutines, which are loom threads and park by the library's protocol;
+//! - one lock;
+//! - a clock that is either before every deadline or after all of them.
+//!
+//! Loom runs a model once for every order of its threads' steps, and at each load once for every
+//! value that the memory model allows.
 //!
 //! ```text
 //!  models/ring.rs    put, get, steal, overflow, `next`         R1–R6, I3, I4, S4, S5
-//!  models/wake.rs    submitting against ceasing to look        WK, L1
+//!  models/wake.rs    submitting against stopping to spin       WK, L1
 //!  models/status.rs  the status word under the Scan bit        G0, G1, G6
 //!  models/park.rs    the park's commit against the event       PK, RD, G4
 //!  models/note.rs    an M's note, reused, with deadlines       M1
@@ -18,24 +31,32 @@
 //!  models/handoff.rs the P that a marked call left behind      SY, P3, P4, M4
 //!  models/locks.rs   Mutex, RwLock, WaitGroup, Semaphore       U10
 //!  models/sudog.rs   one claim ends a wait                     G4, U10
-//!  models/rendezvous.rs  channels without capacity             U10, G4
-//!  models/bounded.rs     the ring, and who waits beside it     U10, G4
-//!  models/unbounded.rs   the list, and who waits beside it     U10, G4
+//!  models/rendezvous.rs  unbuffered channels                   U10, G4
+//!  models/bounded.rs     the ring and its waiters              U10, G4
+//!  models/unbounded.rs   the list and its waiters              U10, G4
 //!  models/select.rs      select against sends, ends, timeouts  G4
 //!  models/buffer/        ring and list by themselves           U10
 //!  models/teardown.rs    sends against the drop of a runtime   D2, G4
-//!  models/net.rs     a socket's changes against who waits      F5
-//!  models/future.rs  wakers against whoever polls              U10, G4
+//!  models/net.rs     a socket's events against its waiters     F5
+//!  models/future.rs  wakers against the poller                 U10, G4
 //!  models/watcher.rs timers against the watcher and sysmon     SM, D10
 //! ```
 //!
-//! What loom does not say. It treats a SeqCst access as AcqRel, so the models stand on the fences alone, which is
-//! stricter than x86-64. It lets a failed swap see the newest value only. It lets no load see a store that is
-//! still to come, so the Release of a consumer's swap in the ring, which keeps its reads of the slots before their
-//! reuse, is beyond it. A barrier that one thread makes for all is two fences here. A plain store between the two ends of
-//! a swap confuses it (`shim::with_stores_as_swaps`). Of two that read a word before a third writes it, it remembers one
-//! (`shim::with_loads_in_turn`). A model with a bound on preemptions covers only the orders within it; `LOOM_MAX_PREEMPTIONS`
-//! overrides every bound but 0.
+//! A test function is called a *story* here: a few threads, each with a few steps.
+//!
+//! What loom does not show:
+//!
+//! - It treats a SeqCst access as AcqRel. So the models depend on the fences alone, which is
+//!   stricter than x86-64.
+//! - A failed swap sees only the newest value.
+//! - No load sees a store that is still to come. So loom cannot check the Release of a consumer's
+//!   swap in the ring, which keeps its reads of the slots before their reuse.
+//! - A barrier that one thread makes for all is two fences here.
+//! - A plain store between the two ends of a swap confuses it (`shim::with_stores_as_swaps`).
+//! - Of two threads that load a word before a third stores it, loom remembers one
+//!   (`shim::with_loads_in_turn`).
+//! - A model with a bound on preemptions covers only the orders within the bound.
+//!   `LOOM_MAX_PREEMPTIONS` overrides every bound except 0.
 //!
 //! Run with `cargo test -p gosched-loom --release`; the items exist in test builds only.
 

@@ -1,7 +1,7 @@
-//! The network, as the watcher finds it.
+//! Stand-in for the network, as the watcher uses it.
 
 pub(crate) mod driver {
-    //! One epoll: something to sleep in until the bell rings.
+    //! One epoll: the watcher sleeps in it until the bell rings.
 
     use crate::note::Note;
     use crate::sched::waitq::WakeList;
@@ -24,7 +24,7 @@ pub(crate) mod driver {
             self.waiters.load(Relaxed) != 0
         }
 
-        /// Nothing arrives but the bell.
+        /// Only the bell ends the wait.
         pub(crate) fn poll(&self, deadline_ns: u64) -> WakeList {
             self.bell.sleep_until(deadline_ns);
             WakeList::new()

@@ -1,7 +1,8 @@
-//! What the library's waiting and its channels find around them, in place of the scheduler.
+//! Stand-in for the scheduler, for the library's waiting and its channels.
 //!
-//! A plain thread is one of loom's. So is a goroutine: one that has a [`G`](g::G), which parks by the library's protocol,
-//! with its status word and its unlock function, and then sleeps until somebody has made it ready. Timers are a list under a lock.
+//! A plain thread is a loom thread. So is a goroutine, which also has a [`G`](g::G). It parks by
+//! the library's protocol, with its status word and its commit function, and then sleeps until it
+//! is made ready. Timers are a list under a lock.
 
 #[path = "../../gosched/src/sched/waitq.rs"]
 #[allow(dead_code, reason = "the dumps' side of the file has no concurrency")]
@@ -15,7 +16,7 @@ pub(crate) mod waitq;
 pub(crate) mod wakelist;
 
 pub(crate) mod model {
-    //! What there is.
+    //! Stand-ins for `sched/model`.
 
     #[allow(unused_imports, reason = "the library takes what it needs")]
     pub(crate) use crate::{current, gstatus, opens, sudog, wait_reason};
@@ -42,15 +43,16 @@ pub(crate) mod model {
             pub(in crate::sched) wait_ops: Cell<Option<&'static WaitOps>>,
             /// Whether an M has it (G2).
             pub(in crate::sched) has_m: Cell<bool>,
-            /// Made ready.
+            /// It was made ready.
             pub(in crate::sched) resume: Note,
             opens: OpenSends,
             open_slot: UnsafeCell<MaybeUninit<OpenSend>>,
-            /// Its runtime, if that one ends; then it has been queued, and its thread sleeps, both under the scheduler's lock.
+            /// Its runtime, if that one ends. `is_queued`: the goroutine is queued; `is_parked`:
+            /// its thread sleeps. Both are guarded by the scheduler lock.
             pub(in crate::sched) home: Option<Arc<crate::sched::Sched>>,
             pub(in crate::sched) is_queued: Cell<bool>,
             pub(in crate::sched) is_parked: Cell<bool>,
-            /// The story is over: a goroutine that was abandoned may let its stack go.
+            /// The story is over: an abandoned goroutine may release its stack.
             pub(crate) end: Note,
         }
 
@@ -88,14 +90,14 @@ pub(crate) mod model {
                 self.home.as_deref().unwrap_or(&crate::sched::SCHED)
             }
 
-            /// Nothing can unwind here.
+            /// Nothing unwinds here.
             #[allow(dead_code, reason = "the library takes what it needs")]
             pub(crate) fn must_unwind(&self) -> bool {
                 false
             }
         }
 
-        /// Those who are to run, of whom no model takes one.
+        /// Runnable goroutines; no model takes one.
         #[allow(dead_code, reason = "the library takes what it needs")]
         pub(crate) struct GQueue;
 
@@ -108,12 +110,12 @@ pub(crate) mod model {
 
         // SAFETY: loom reports every run in which two accesses to a field are not ordered.
         unsafe impl Send for G {}
-        // SAFETY: as above.
+        // SAFETY: loom reports every run in which two accesses to a field are not ordered.
         unsafe impl Sync for G {}
     }
 
     pub(crate) mod m {
-        //! Why a goroutine makes no room; here nobody asks.
+        //! Why a goroutine must not be preempted; none is preempted here.
 
         pub(crate) enum PreemptOff {
             HalfDone,
@@ -121,7 +123,7 @@ pub(crate) mod model {
     }
 
     pub(crate) mod ptr {
-        //! A pointer to something that is not freed while the story lasts.
+        //! A pointer to an object that is not freed during the story.
 
         use std::ops::Deref;
         use std::ptr::NonNull;
@@ -152,7 +154,8 @@ pub(crate) mod model {
             type Target = T;
 
             fn deref(&self) -> &T {
-                // SAFETY: GF's counterpart here: whoever starts a goroutine keeps its G until all threads have ended.
+                // SAFETY: GF's counterpart here. The test that starts a goroutine keeps its G until
+                // all threads have ended.
                 unsafe { self.0.as_ref() }
             }
         }
@@ -172,12 +175,12 @@ pub(crate) mod sources {
     pub(crate) use crate::netpoll;
 }
 
-/// A runtime. Most models have one that does not end, and costs them no steps.
+/// A runtime. In most models it does not end, and costs no steps.
 pub(crate) struct Sched {
     mortal: Option<Mortal>,
 }
 
-/// What a runtime needs that ends in the story: the scheduler's lock, and `dead`.
+/// For a runtime that ends in the story: the scheduler lock, and `dead`.
 struct Mortal {
     core: loom::sync::Mutex<()>,
     dead: crate::shim::AtomicBool,
@@ -186,7 +189,7 @@ struct Mortal {
 static SCHED: Sched = Sched { mortal: None };
 
 impl Sched {
-    /// One that ends: [`teardown::drop_runtime`].
+    /// A runtime that ends: [`teardown::drop_runtime`].
     pub(crate) fn mortal() -> Sched {
         Sched {
             mortal: Some(Mortal {
@@ -215,13 +218,13 @@ pub(crate) mod park {
     use crate::gstatus::Status;
     use crate::thread;
 
-    /// What it waits with; nobody looks.
+    /// What the goroutine waits with; not read here.
     #[derive(Clone, Copy)]
     pub(crate) enum WaitArg {
         Waiter,
     }
 
-    #[allow(dead_code, reason = "nobody looks at all of it")]
+    #[allow(dead_code, reason = "not all of it is read here")]
     pub(crate) struct WaitOps {
         pub(crate) reason: WaitReason,
         pub(crate) arg: WaitArg,
@@ -231,7 +234,7 @@ pub(crate) mod park {
         pub(crate) pass_on: Option<PassOn>,
     }
 
-    /// There is no runtime to be inside of.
+    /// There is no runtime to enter.
     pub(crate) struct Entered;
 
     #[allow(dead_code, reason = "the library takes what it needs")]
@@ -253,12 +256,12 @@ pub(crate) mod park {
         Entered
     }
 
-    /// Nobody is asked to make room.
+    /// No goroutine is preempted.
     pub(crate) fn no_preempt(_: super::model::m::PreemptOff) -> Entered {
         Entered
     }
 
-    /// The library's `park` and `park_m`; what the M does next is to look at the timers.
+    /// The library's `park` and `park_m`. The M then checks the timers.
     pub(crate) unsafe fn park(ops: &'static WaitOps, arg: *const c_void) {
         let Some(g) = current_g() else {
             panic!("park off a goroutine")
@@ -268,7 +271,8 @@ pub(crate) mod park {
         g.resume.clear();
         g.status.transition(Status::Running, Status::Waiting);
         g.has_m.set(false);
-        // SAFETY: PK, the caller promises that `arg` belongs to `ops`.
+        // SAFETY: PK. `arg` belongs to `ops`: the caller of `park` passes both together, as the
+        // library does.
         if unsafe { (ops.commit)(g, arg) } {
             thread::expire();
             teardown::sleep(g, execute);
@@ -287,7 +291,7 @@ pub(crate) mod park {
     #[allow(dead_code, reason = "the library takes what it needs")]
     pub(crate) unsafe fn park_in(rt: Entered, ops: &'static WaitOps, arg: *const c_void) {
         drop(rt);
-        // SAFETY: by the caller's promise.
+        // SAFETY: `arg` belongs to `ops`: the caller passes both together, as for `park`.
         unsafe { park(ops, arg) };
     }
 
@@ -307,15 +311,16 @@ pub(crate) mod park {
         }
     }
 
-    /// The library's.
+    /// The library's `pass_on`.
     pub(crate) fn pass_on(g: Gp) {
         if let Some(ops) = g.wait_ops.get() {
-            // SAFETY: D2, as in the library: the goroutine does not go on, and its stack stays until the story is over.
+            // SAFETY: D2. The goroutine does not continue, and its stack stays until the story is
+            // over.
             unsafe { pass_on_given(ops, g.wait_arg.get()) };
         }
     }
 
-    /// The request to unwind, as when a runtime shuts down; true: it ended a wait.
+    /// The request to unwind, as when a runtime shuts down; returns whether it ended a wait.
     pub(crate) fn cancel(g: Gp) -> bool {
         let is_ours = teardown::withdraw(g);
         if is_ours {
@@ -326,7 +331,8 @@ pub(crate) mod park {
 }
 
 pub(crate) mod teardown {
-    //! The drop of a runtime, as the library's `teardown` and `schedule` have it: who is queued when it begins does not run.
+    //! The drop of a runtime, as in the library's `teardown` and `schedule`: a goroutine that is
+    //! queued when it begins does not run.
 
     use super::Mortal;
     use super::model::ptr::Gp;
@@ -335,14 +341,14 @@ pub(crate) mod teardown {
     use crate::gstatus::Status;
     use crate::shim::Relaxed;
 
-    /// The payload with which a goroutine that was abandoned leaves its stack, when the story is over.
+    /// The panic payload with which an abandoned goroutine leaves its stack once the story is over.
     pub(crate) struct Abandoned;
 
     fn mortal(g: &Gp) -> Option<&Mortal> {
         g.home.as_deref()?.mortal.as_ref()
     }
 
-    /// Queues a goroutine that was made Runnable; false: its runtime is dead.
+    /// Queues a goroutine that was made Runnable; returns false if its runtime is dead.
     pub(super) fn inject(g: Gp) -> bool {
         let Some(mortal) = mortal(&g) else {
             g.resume.wakeup();
@@ -359,8 +365,9 @@ pub(crate) mod teardown {
         true
     }
 
-    /// The goroutine has been committed: its M looks for another, and comes back to it when it is queued. Under the lock, for
-    /// a drop waits until no M is between its look at `dead` and the goroutine's run.
+    /// The goroutine has committed: its M looks for another, and comes back when this one is
+    /// queued. Under the lock, because a drop waits until no M is between its load of `dead` and
+    /// the run of a goroutine.
     pub(super) fn sleep(g: Gp, execute: fn(Gp)) {
         let Some(mortal) = mortal(&g) else {
             g.resume.sleep();
@@ -393,12 +400,14 @@ pub(crate) mod teardown {
         std::panic::resume_unwind(Box::new(Abandoned))
     }
 
-    /// The library's. It finds out by the status whether the goroutine is Runnable, when no M of the runtime is inside.
+    /// The library's `take_back`. There the status shows whether the goroutine is Runnable, once no
+    /// M of the runtime is inside.
     fn take_back(g: Gp, is_queued: bool) {
         g.opens().refuse_all();
         if withdraw(g) {
             if let Some(ops) = g.wait_ops.get() {
-                // SAFETY: D2, it stays Waiting.
+                // SAFETY: D2. The goroutine stays Waiting, and its stack stays until the story is
+                // over.
                 unsafe { pass_on_withdrawn(ops, g.wait_arg.get()) };
             }
         } else if is_queued {
@@ -406,13 +415,14 @@ pub(crate) mod teardown {
         }
     }
 
-    /// The library's.
+    /// The library's `withdraw`.
     pub(super) fn withdraw(g: Gp) -> bool {
         if !g.status.begin_scan(Status::Waiting) {
             return false;
         }
         let is_ours = match g.wait_ops.get() {
-            // SAFETY: G6, the goroutine waits as its `wait_ops` say while the bit is held.
+            // SAFETY: G6. While the Scan bit is held the goroutine waits with its `wait_ops` and
+            // `wait_arg`.
             Some(ops) => unsafe { (ops.withdraw)(g, g.wait_arg.get()) },
             None => false,
         };

@@ -1,10 +1,10 @@
-//! Time, which is either before every deadline or after all of them.
+//! Stand-in for the clock, which is either before every deadline or after all of them.
 
 use std::time::{Duration, Instant};
 
 use crate::shim::has_time_passed;
 
-/// Any deadline; when it passes is the story's choice.
+/// Any deadline; the story decides when it passes.
 const SOON: u64 = 1;
 
 pub(crate) fn monotonic_ns() -> u64 {

@@ -1,4 +1,4 @@
-//! Timed waits of goroutines: the library's heap of timers as a list under a lock.
+//! Stand-in for timed waits of goroutines: the library's timer heap is a list under a lock.
 
 use loom::sync::Mutex;
 
@@ -10,7 +10,8 @@ type Claim = unsafe fn(Gp) -> bool;
 
 struct Armed(Vec<(Gp, Claim)>);
 
-// SAFETY: GF, a G may be reached from any thread.
+// SAFETY: GF. The test keeps every G until all threads have ended, and a G may be used from any
+// thread.
 unsafe impl Send for Armed {}
 
 loom::lazy_static! {
@@ -23,7 +24,7 @@ pub(crate) fn let_time_pass() {
     expire();
 }
 
-/// Wakes the goroutines whose time has come, as an M does that looks for work.
+/// Wakes the goroutines whose deadline has passed, as an M that looks for work does.
 pub(crate) fn expire() {
     let mut due = Vec::new();
     {
@@ -32,7 +33,8 @@ pub(crate) fn expire() {
             return;
         }
         for (g, claim) in timers.0.drain(..) {
-            // SAFETY: G4, the goroutine is Waiting and in the list; under the lock it cannot be gone.
+            // SAFETY: G4. The goroutine is Waiting and in the list. The lock is held, so its wait
+            // cannot have ended.
             if unsafe { claim(g) } {
                 due.push(g);
             }
@@ -42,7 +44,7 @@ pub(crate) fn expire() {
 }
 
 pub(crate) mod park {
-    //! What the library's `thread/park.rs` gives to waiters.
+    //! The part of the library's `thread/park.rs` that waiters use.
 
     use std::ffi::c_void;
 
@@ -68,7 +70,8 @@ pub(crate) mod park {
     ) -> bool {
         drop(rt);
         let Some(g) = current_g() else { return true };
-        // SAFETY: PK, `arg` is what `ops` takes.
+        // SAFETY: PK. The caller passes an `arg` that belongs to `ops`, as for the library's
+        // `park_until`.
         unsafe { park(ops, arg) };
         let mut timers = TIMERS.lock().unwrap();
         timers.0.retain(|(armed, _)| armed.as_ptr() != g.as_ptr());
@@ -79,7 +82,7 @@ pub(crate) mod park {
         unreachable!("there is always room for a timer")
     }
 
-    /// Nothing can unwind here: who was asked to waits again.
+    /// Nothing unwinds here: a goroutine that was asked to unwind waits again.
     pub(crate) fn check_cancelled() {}
 }
 

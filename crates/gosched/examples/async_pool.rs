@@ -1,8 +1,9 @@
-//! Goroutines use a crate that has nothing but an async API, and there is no runtime besides ours.
+//! Goroutines use a crate with an async API only, without another runtime.
 //!
-//! The crate is a pool of connections, deadpool: `get` is async, and whoever finds all connections in use waits for one. With
-//! `future::block_on` a goroutine waits for it as for anything else. In the other direction the pool asks us, in async functions,
-//! to connect; connecting blocks, so it has its place in a goroutine, whose handle is awaited.
+//! The crate is a pool of connections, deadpool. `get` is async, and waits if all connections are
+//! in use. With `future::block_on` a goroutine waits for it. In the other direction the pool calls
+//! our async functions to connect. Connecting blocks, so a goroutine does it, and its handle is
+//! awaited.
 //!
 //! Run with `cargo run --example async_pool`.
 
@@ -16,7 +17,7 @@ use gosched::{future, thread};
 const CONNECTIONS: usize = 4;
 const CLIENTS: u64 = 100;
 
-/// What the pool wants to be told.
+/// What the pool needs to know to connect.
 struct Server(SocketAddr);
 
 impl Manager for Server {
@@ -53,14 +54,14 @@ fn square(pool: &Pool<Server>, number: u64) -> io::Result<u64> {
     Ok(u64::from_le_bytes(answer))
 }
 
-/// All clients at once, four connections for them.
+/// All clients at once, with four connections.
 #[gosched::main]
 pub fn main() -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let server = Server(listener.local_addr()?);
     gosched::go(move || {
         for client in listener.incoming().flatten() {
-            gosched::go(move || _ = serve(client)); // until it hangs up
+            gosched::go(move || _ = serve(client)); // until the client disconnects
         }
     });
     let pool = Pool::builder(server).max_size(CONNECTIONS);

@@ -1,12 +1,13 @@
-//! A chat server: what one says all others hear.
+//! A chat server: each member's lines go to all others.
 //!
 //! ```text
 //! cargo run --release --example chat -- 127.0.0.1:7778       and: nc 127.0.0.1 7778, several times
 //! ```
 //!
-//! The hub is one goroutine that knows who is there; everybody talks to it through channels, so nothing is shared and nothing
-//! locked. A member has two goroutines: one reads its lines and passes them on, the other writes what it is to hear. A member that
-//! does not read what it is sent is shown the door when its queue is full: nobody waits for it.
+//! The hub is one goroutine that knows all members. All others talk to it through channels, so
+//! nothing is shared and nothing is locked. A member has two goroutines: one reads its lines and
+//! passes them on, the other writes the lines of the others. If a member does not read, its queue
+//! becomes full and its connection is closed: no goroutine waits for it.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Write};
@@ -17,7 +18,7 @@ use gosched::chan::{Receiver, Sender, bounded, select};
 use gosched::context::Context;
 use gosched::net::{TcpListener, TcpStream};
 
-/// Lines that wait for a member before it is shown the door.
+/// How many lines may wait for a member before its connection is closed.
 const PATIENCE: usize = 64;
 /// The longest line; a longer one ends the connection.
 const LINE_MAX: u64 = 4096;
@@ -47,7 +48,7 @@ enum Event {
 struct Member {
     name: String,
     hears: Sender<String>,
-    /// To show it the door.
+    /// To close its connection.
     stream: TcpStream,
 }
 
@@ -76,7 +77,7 @@ pub fn serve(listener: TcpListener, ctx: &Context) -> io::Result<()> {
     Ok(())
 }
 
-/// The one goroutine that knows who is there.
+/// The goroutine that knows all members.
 fn hub(room: &Receiver<Event>, done: &Receiver<()>) {
     let mut members: HashMap<usize, Member> = HashMap::new();
     loop {
@@ -103,7 +104,7 @@ fn hub(room: &Receiver<Event>, done: &Receiver<()>) {
         };
         for (number, member) in &members {
             if *number != from && member.hears.try_send(line.clone()).is_err() {
-                _ = member.stream.shutdown(Shutdown::Both); // its reader ends, and says so
+                _ = member.stream.shutdown(Shutdown::Both); // its reader ends, and sends `Left`
             }
         }
     }
@@ -143,7 +144,7 @@ fn attend(number: usize, stream: TcpStream, events: &Sender<Event>) -> io::Resul
     Ok(())
 }
 
-/// The next line without its end; None: there is no more.
+/// The next line without its end; None: there are no more.
 fn next_line(lines: &mut impl BufRead) -> io::Result<Option<String>> {
     let mut line = String::new();
     let n = io::Read::take(lines, LINE_MAX).read_line(&mut line)?;

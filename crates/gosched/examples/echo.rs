@@ -28,7 +28,7 @@ fn main() -> io::Result<()> {
 
 /// Serves until the context ends, and then until every client has ended.
 pub fn serve(listener: TcpListener, ctx: &Context) -> io::Result<()> {
-    // Nobody comes in after that: `accept` fails.
+    // Afterwards `accept` fails, so no client is accepted any more.
     let (door, done) = (listener.try_clone()?, ctx.done().clone());
     gosched::go(move || {
         _ = done.recv();
@@ -46,7 +46,7 @@ pub fn serve(listener: TcpListener, ctx: &Context) -> io::Result<()> {
     Ok(())
 }
 
-/// Sends back what comes, until there is no more; how much it was.
+/// Sends back all data until there is no more; returns how much.
 fn echo(stream: &TcpStream) -> io::Result<u64> {
     io::copy(&mut &*stream, &mut &*stream)
 }

@@ -1,12 +1,15 @@
-//! An HTTP/1.1 server: requests are parsed by `httparse`, each connection is a goroutine with blocking reads and writes.
+//! An HTTP/1.1 server: `httparse` parses requests, and each connection is a goroutine with blocking
+//! reads and writes.
 //!
 //! ```text
-//! cargo run --release --example http -- 127.0.0.1:8080       and: curl -i http://127.0.0.1:8080/hello
+//! cargo run --release --example http -- 127.0.0.1:8080
+//! curl -i http://127.0.0.1:8080/hello
 //! ```
 //!
-//! It keeps connections open, answers pipelined requests in order, and bounds everything a client can ask of it: the size of a
-//! request's head and body, the time for each, how long an idle connection is kept. Ctrl-C ends it: no new connections, requests
-//! under way are finished, idle connections are closed.
+//! It keeps connections open and answers pipelined requests in order. It limits what a client can
+//! use: the size of a request's head and body, the time for each, and how long a connection may be
+//! idle. Ctrl-C ends it: it accepts no new connections, finishes current requests, and closes idle
+//! connections.
 
 use std::io::{self, Read, Write};
 use std::time::{Duration, Instant};
@@ -16,12 +19,12 @@ use gosched::context::Context;
 use gosched::net::{TcpListener, TcpStream};
 use gosched::sync::WaitGroup;
 
-/// What a client may ask for.
+/// Limits for a client.
 #[derive(Clone, Copy)]
 pub struct Limits {
     /// Bytes of a request's head, its headers included.
     pub head: usize,
-    /// Headers of a request.
+    /// Number of headers of a request.
     pub headers: usize,
     /// Bytes of a request's body.
     pub body: usize,
@@ -46,11 +49,11 @@ impl Default for Limits {
     }
 }
 
-/// A request that is whole.
+/// A complete request.
 pub struct Request {
     /// As it was sent: `GET`.
     pub method: String,
-    /// The path and what follows it.
+    /// The path and the query.
     pub path: String,
     /// Empty if there is none.
     pub body: Vec<u8>,
@@ -76,7 +79,7 @@ fn main() -> io::Result<()> {
     serve(listener, &ctx, Limits::default(), answer)
 }
 
-/// What this server has to say.
+/// The answer to a request.
 pub fn answer(request: &Request) -> Response {
     match (request.method.as_str(), request.path.as_str()) {
         ("GET", "/" | "/hello") => Response(200, "OK", b"Hello, world!\n".to_vec()),
@@ -109,7 +112,7 @@ pub fn serve(
             Err(error) => eprintln!("http: {error}"),
         }
     }
-    // Requests under way have some time left.
+    // Current requests have some time left.
     let all_gone = gosched::thread::spawn(move || connections.wait());
     let (gone, wait) = gosched::chan::bounded::<()>(0);
     gosched::go(move || {
@@ -125,9 +128,9 @@ pub fn serve(
 
 /// Why a request was not read.
 enum Refusal {
-    /// The client has gone, or says nothing.
+    /// The client has gone, or sends nothing.
     End,
-    /// It is told, and the connection closed.
+    /// The client gets this answer, and the connection is closed.
     Told(Response),
 }
 
@@ -143,7 +146,7 @@ impl From<io::Error> for Refusal {
 struct Connection {
     stream: TcpStream,
     limits: Limits,
-    /// What has come and is not used up.
+    /// Received bytes that are not used yet.
     buffer: Vec<u8>,
 }
 
@@ -159,7 +162,7 @@ impl Connection {
     /// Answers requests until there are no more, or the server ends.
     fn run(mut self, ctx: &Context, answer: fn(&Request) -> Response) -> io::Result<()> {
         self.stream.set_nodelay(true)?;
-        // An idle connection is woken by the end of the server: its deadline comes at once.
+        // The end of the server wakes an idle connection: its deadline becomes now.
         let idle = self.stream.try_clone()?;
         let (over, is_over) = gosched::chan::bounded::<()>(0);
         let done = ctx.done().clone();
@@ -215,17 +218,18 @@ impl Connection {
         Ok(request)
     }
 
-    /// Between two requests: a client may take its time, and the server may end.
+    /// Waits between two requests: the client may be slow, and the server may end.
     fn wait_for_more(&mut self, ctx: &Context) -> Result<(), Refusal> {
         let until = Instant::now() + self.limits.idle;
         self.stream.set_read_deadline(Some(until))?;
         if ctx.err().is_some() {
-            return Err(Refusal::End); // the deadline that the end has set may have been lost just now
+            // this call may have overwritten the deadline that the server's end has set
+            return Err(Refusal::End);
         }
         self.fill().map_err(|_| Refusal::End)
     }
 
-    /// Reads some more.
+    /// Reads more bytes.
     fn fill(&mut self) -> io::Result<()> {
         let used = self.buffer.len();
         self.buffer.resize(used + 4096, 0);
@@ -238,7 +242,7 @@ impl Connection {
         }
     }
 
-    /// A request without its body, the length of its head, and that of its body; None: it is not whole.
+    /// A request without its body, the length of its head, and of its body; None: it is incomplete.
     fn parse_head(&self) -> Result<Option<(Request, usize, usize)>, Refusal> {
         let told = |status, reason| Err(Refusal::Told(Response(status, reason, vec![])));
         let mut headers = vec![httparse::EMPTY_HEADER; self.limits.headers];

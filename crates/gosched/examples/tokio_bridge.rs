@@ -1,7 +1,9 @@
-//! A tokio program hands work to goroutines and awaits it; goroutines wait for what tokio's tasks send them.
+//! A tokio program gives work to goroutines and awaits it; goroutines wait for messages of tokio's
+//! tasks.
 //!
-//! The two runtimes live side by side: neither runs the other's code, and neither blocks the other. Work that computes for long,
-//! or calls what blocks, is done by goroutines; the tasks of tokio go on meanwhile, with all that tokio has: here its timers.
+//! The two runtimes run side by side: neither runs the other's code, and neither blocks the other.
+//! Goroutines do the work that computes for long or blocks. Meanwhile tokio's tasks continue, with
+//! all features of tokio; here its timers.
 //!
 //! Run with `cargo run --example tokio_bridge`.
 
@@ -21,11 +23,12 @@ pub async fn main() {
     println!("all is done");
 }
 
-/// A goroutine's handle is a future, as good as any: here for tokio's tasks and for `join!`.
+/// A goroutine's handle is a future: here for tokio's tasks and for `join!`.
 async fn await_goroutines(goroutines: &Runtime) {
     let primes = goroutines.spawn(|| (2..2000u32).filter(|n| is_prime(*n)).count());
     let blocked = goroutines.spawn(|| {
-        std::thread::sleep(Duration::from_millis(20)); // what tokio would not like
+        // a blocking call, which a tokio task should not make
+        std::thread::sleep(Duration::from_millis(20));
         "slept"
     });
     let ticks = tokio::spawn(async {
@@ -47,7 +50,8 @@ fn is_prime(n: u32) -> bool {
         .all(|d| !n.is_multiple_of(d))
 }
 
-/// tokio's clock decides how long a goroutine is waited for. It goes on, and can be awaited again.
+/// tokio's timer limits the wait for a goroutine. The goroutine continues, and can be awaited
+/// again.
 async fn give_up_waiting(goroutines: &Runtime) {
     let (go_on, wait) = gosched::chan::bounded(0);
     let mut slow = goroutines.spawn(move || wait.recv().unwrap());
@@ -57,7 +61,7 @@ async fn give_up_waiting(goroutines: &Runtime) {
     sends.await.unwrap();
 }
 
-/// Goroutines wait for tokio's channels: for the next order, or for the answer to a question.
+/// Goroutines wait for tokio's channels: for the next order, or for an answer.
 async fn talk(goroutines: &Runtime) {
     let (orders, mut ordered) = mpsc::channel::<(u64, oneshot::Sender<u64>)>(4);
     let clerk = goroutines.spawn(move || {
@@ -66,7 +70,7 @@ async fn talk(goroutines: &Runtime) {
             let squares = thread::spawn(move || n * n);
             answer
                 .send(squares.join().unwrap())
-                .expect("somebody waits");
+                .expect("the sender waits for it");
             served += 1;
         }
         served

@@ -1,4 +1,4 @@
-//! Two goroutines wait for each other; the runtime notices, and says who waits for what.
+//! Two goroutines wait for each other; the runtime detects it, and reports which waits for what.
 
 use std::io;
 use std::sync::{Arc, mpsc};
@@ -10,20 +10,20 @@ use gosched::{Deadlock, Runtime, thread};
 use crate::stage::Stage;
 use crate::text::{Ink, ms, paint, time};
 
-/// How long the report may take before the step gives up.
+/// How long the report may take before the step fails.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Of the report, what is shown at most.
+/// How many lines of the report are shown at most.
 const LINES: usize = 14;
 const WIDTH: usize = 75;
 
 pub(super) fn run(stage: &mut Stage) -> io::Result<()> {
     let (tx, rx) = mpsc::channel();
-    // Without a hook the report goes to stderr and the process ends with status 2, as in Go.
+    // Without a hook the report goes to stderr and the process exits with status 2, as in Go.
     let runtime = Runtime::builder()
         .name("deadlock")
         .deadlock(Deadlock::Closed)
         .on_deadlock(move |report| {
-            // The tour may have given up meanwhile.
+            // The tour may have stopped waiting.
             let _ = tx.send(report.to_string());
         })
         .build()?;
@@ -41,7 +41,7 @@ pub(super) fn run(stage: &mut Stage) -> io::Result<()> {
     Ok(())
 }
 
-/// Starts two goroutines with a fork each, who both want the other's.
+/// Starts two goroutines that each hold one lock and wait for the other's.
 fn embrace() {
     let forks = [Arc::new(Mutex::new(())), Arc::new(Mutex::new(()))];
     let both_have_one = Arc::new(Barrier::new(2));
@@ -64,9 +64,9 @@ fn tell(stage: &mut Stage, report: &str, took: Duration) {
     let circle = circle(&waits);
     stage.say(&format!(
         "{}    {}\n\
-         Caught {} after the start, with all stacks. The report without these:\n{}",
+         Reported {} after the start, with all stacks. The report without these:\n{}",
         circle.join(&paint(Ink::Warm, " ──▶ ")),
-        paint(Ink::Faint, "──▶ waits for a lock that is held by"),
+        paint(Ink::Faint, "──▶ waits for a lock held by"),
         paint(Ink::Strong, &time(took)),
         without_stacks(report),
     ));
@@ -76,7 +76,7 @@ fn tell(stage: &mut Stage, report: &str, took: Duration) {
     stage.check(is_whole, || "the report does not show the circle".into());
 }
 
-/// A goroutine of the report: its number, its name, and the number of the one that holds what it waits on.
+/// A goroutine of the report: its id, its name, and the id of the goroutine that holds its lock.
 #[derive(Debug, PartialEq)]
 struct Wait<'a> {
     id: u64,
@@ -84,7 +84,7 @@ struct Wait<'a> {
     holder: Option<u64>,
 }
 
-/// Who waits for whom, as the report says.
+/// Which goroutine waits for which, from the report.
 fn waits(report: &str) -> Vec<Wait<'_>> {
     let mut waits: Vec<Wait> = Vec::new();
     for line in report.lines() {
@@ -107,7 +107,8 @@ fn waits(report: &str) -> Vec<Wait<'_>> {
     waits
 }
 
-/// From the first goroutine to whom it waits for, and so on, until somebody comes twice or waits for nobody.
+/// The names from the first goroutine to the one it waits for, and so on, until a name repeats or a
+/// goroutine waits for none.
 fn circle<'a>(waits: &[Wait<'a>]) -> Vec<&'a str> {
     let mut names = Vec::new();
     let mut next = waits.first();
@@ -122,7 +123,7 @@ fn circle<'a>(waits: &[Wait<'a>]) -> Vec<&'a str> {
     names
 }
 
-/// The lines of a report that are not frames of a stack, framed.
+/// The lines of a report without stack frames, in a frame.
 fn without_stacks(report: &str) -> String {
     const KEPT: [&str; 3] = ["all goroutines", "goroutine ", "waits "];
     let is_kept = |line: &&str| KEPT.iter().any(|start| line.starts_with(start));
@@ -140,7 +141,8 @@ mod tests {
     use super::*;
 
     const REPORT: &str = "all goroutines are asleep - deadlock!\n\n\
-        goroutine 7 [sync.Mutex.Lock] {name: a}:\nwaits on mutex 0x10, held by goroutine 9\nmain::f\n\n\
+        goroutine 7 [sync.Mutex.Lock] {name: a}:\nwaits on mutex 0x10, held by goroutine 9\n\
+        main::f\n\n\
         goroutine 8 [park]:\n\n\
         goroutine 9 [sync.Mutex.Lock] {name: b}:\nwaits on mutex 0x20, held by goroutine 7\n";
 

@@ -1,7 +1,7 @@
-//! Goroutines that compute and call nothing do not keep others from running: they are interrupted.
+//! Goroutines that compute and call nothing do not starve others: they are interrupted.
 //!
-//! The ticker sleeps a millisecond again and again; how long after the moment it wanted it goes on is its lateness. Beside it run
-//! twice as many loops as there are Ps.
+//! The ticker sleeps a millisecond repeatedly. Its lateness is the time from its deadline until it
+//! runs. Beside it run twice as many loops as there are Ps.
 
 use std::hint::black_box;
 use std::io;
@@ -22,11 +22,11 @@ const HOGS: usize = 4;
 const TICK: Duration = Duration::from_millis(1);
 const SPAN: Duration = Duration::from_millis(2_500);
 const SPAN_QUICK: Duration = Duration::from_millis(600);
-/// A ticker that does not come once in so long, on average, is starved ...
+/// A ticker is starved if it ticks, on average, less than once in this time ...
 const STARVED: Duration = Duration::from_millis(250);
-/// ... if it still has not after so much more time: the machine may have other things to do.
+/// ... and still does after this additional time: the machine may be busy with other work.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Upper ends of what is counted together, in µs; the last has none.
+/// Upper bounds of the ranges of the histogram, in µs; the last range has none.
 const EDGES_US: [u64; 6] = [50, 200, 1_000, 3_000, 10_000, 30_000];
 const NAMES: [&str; 7] = ["50 µs", "200 µs", "1 ms", "3 ms", "10 ms", "30 ms", "more"];
 const WIDTH: usize = 44;
@@ -35,7 +35,7 @@ const WIDTH: usize = 44;
 struct Shared {
     stop: AtomicBool,
     late: Mutex<Vec<Duration>>,
-    /// What each loop has counted.
+    /// The count of each loop.
     rounds: [AtomicU64; HOGS],
 }
 
@@ -56,7 +56,7 @@ pub(super) fn run(stage: &mut Stage) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns also how long it let them run.
+/// Runs the loops and the ticker; also returns for how long.
 fn work(
     runtime: &Runtime,
     shared: &Arc<Shared>,
@@ -84,13 +84,13 @@ fn work(
     Ok((runtime.metrics(), took))
 }
 
-/// Whether everybody had a turn, and the ticker as often as can be asked for in any case.
+/// Whether every loop has run, and the ticker often enough not to be starved.
 fn has_enough(shared: &Shared, span: Duration) -> bool {
     let ticks = late(shared).len() as u128;
     ticks >= span.as_millis() / STARVED.as_millis() && rounds(shared).iter().all(|n| *n > 0)
 }
 
-/// The tight loop. It looks at the flag rarely, and calls nothing.
+/// The tight loop. It reads the flag rarely, and calls nothing.
 #[inline(never)]
 fn hog(stop: &AtomicBool, rounds: &AtomicU64) {
     const ROUNDS_PER_LOOK: u64 = 1_000;
@@ -113,7 +113,7 @@ fn tick(shared: &Shared) {
     }
 }
 
-/// So far: sorted.
+/// The lateness of all ticks so far, sorted.
 fn late(shared: &Shared) -> Vec<Duration> {
     let mut late = shared
         .late
@@ -136,7 +136,7 @@ fn frame(shared: &Shared) -> String {
     let late = late(shared);
     let total: u64 = rounds(shared).iter().sum();
     format!(
-        "{}{} ticks; {HOGS} loops went round {} times\n",
+        "{}{} ticks; {HOGS} loops have made {} rounds\n",
         histogram(&late),
         grouped(late.len() as u64),
         large(total as f64),
@@ -169,12 +169,12 @@ fn tell(stage: &mut Stage, shared: &Shared, metrics: &Metrics, took: Duration) {
     let least = rounds.iter().copied().min().unwrap_or(0);
     let most = rounds.iter().copied().max().unwrap_or(0).max(1);
     let share = least as f64 / most as f64;
-    // The loops call nothing; who makes room at a call is the ticker.
+    // The loops call nothing, so only they are preempted by a signal.
     let interruptions = metrics.threads_held_by_preempted;
     stage.say(&format!(
         "{}{} ticks in {}, beside {HOGS} endless loops on {PROCS} Ps: half of them less\n\
          than {} late, 99 % less than {}. The loops were interrupted\n\
-         {} times, and the slowest got {:.0} % of what the fastest got.\n",
+         {} times; the slowest loop counted {:.0} % of what the fastest counted.\n",
         histogram(&late),
         paint(Ink::Strong, &grouped(late.len() as u64)),
         time(took),

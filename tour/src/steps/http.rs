@@ -1,5 +1,5 @@
-//! The example server `http` in this process, and clients that ask it: all of it blocking code, a goroutine for each connection
-//! and each client, over the loopback interface.
+//! The example server `http` in this process, and its clients. All of it is blocking code, with a
+//! goroutine for each connection and each client, over the loopback interface.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -23,16 +23,15 @@ mod server;
 const CLIENTS: usize = 32;
 const SPAN: Duration = Duration::from_millis(2_000);
 const SPAN_QUICK: Duration = Duration::from_millis(200);
-/// A server that says nothing for so long never will.
+/// A server that sends nothing for this long never will.
 const PATIENCE: Duration = Duration::from_secs(20);
 const REQUEST: &str = "GET /hello HTTP/1.1\r\nHost: localhost\r\n\r\n";
 const BODY: &str = "Hello, world!";
-/// How an answer ends.
+/// The end of an answer.
 const TAIL: &str = "\r\n\r\nHello, world!\n";
-/// The longest answer that is expected.
+/// The longest expected answer.
 const ANSWER_MAX: usize = 1024;
 
-/// What was measured.
 struct Seen {
     took: Duration,
     /// Of every request, sorted.
@@ -59,7 +58,7 @@ pub(super) fn run(stage: &mut Stage) -> io::Result<()> {
     Ok(())
 }
 
-/// Serves and asks, until the time is over and everybody has ended.
+/// Serves and sends requests until the time is over and all goroutines have ended.
 fn converse(span: Duration, answers: &Arc<AtomicU64>) -> io::Result<Seen> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let address = listener.local_addr()?;
@@ -108,7 +107,7 @@ fn panicked() -> io::Error {
     io::Error::other("a goroutine panicked")
 }
 
-/// The first line of an answer.
+/// Requests once and returns the first line of the answer.
 fn ask_once(address: SocketAddr) -> io::Result<String> {
     let mut stream = connect(address)?;
     stream.write_all(REQUEST.as_bytes())?;
@@ -116,7 +115,8 @@ fn ask_once(address: SocketAddr) -> io::Result<String> {
     Ok(answer.lines().next().unwrap_or_default().to_string())
 }
 
-/// A client: asks again and again over one connection, and returns how long each answer took.
+/// A client: sends requests over one connection until the time is over, and returns their
+/// latencies.
 fn ask(address: SocketAddr, span: Duration, answers: &AtomicU64) -> io::Result<Vec<Duration>> {
     let mut stream = connect(address)?;
     let start = Instant::now();
@@ -138,7 +138,7 @@ fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Reads until the body has come, and checks it.
+/// Reads until the body is complete, and checks it.
 fn read_answer(stream: &mut TcpStream) -> io::Result<String> {
     let (mut buffer, mut used) = ([0; ANSWER_MAX], 0);
     loop {
@@ -166,7 +166,7 @@ fn tell(stage: &mut Stage, timeline: &Timeline<u64>, seen: Seen) {
     stage.say(&format!(
         "{}               │{}│\n\
          GET /hello answers {:?} and {:?}.\n\
-         {} clients, server and all in this process: {} requests a second,\n\
+         {} clients and the server in this process: {} requests per second,\n\
          half of them answered within {}, 99 % within {}.\n",
         picture(timeline, true),
         timeline.axis(),

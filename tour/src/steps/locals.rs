@@ -1,7 +1,8 @@
-//! A goroutine's `thread_local!`s go with it from thread to thread, as if it were a thread itself.
+//! A goroutine's `thread_local!`s move with it from thread to thread, as if it were a thread
+//! itself.
 //!
-//! Each goroutine puts a number of its own into the same thread-local, and then yields again and again. Wherever it goes on, it looks
-//! at the number; now and then it notes which thread of the system it is on.
+//! Each goroutine stores a number of its own in the same thread-local, and then yields repeatedly.
+//! After each yield it checks the number. Now and then it records the thread that it runs on.
 
 use std::cell::Cell;
 use std::io;
@@ -18,12 +19,12 @@ use crate::text::{Ink, grouped, large, paint};
 
 const PROCS: usize = 4;
 const GOROUTINES: usize = 64;
-/// Of these, drawn.
+/// How many of them are drawn.
 const SHOWN: usize = 6;
 const NOTES: usize = 40;
 const SPAN: Duration = Duration::from_millis(1_500);
 const SPAN_QUICK: Duration = Duration::from_millis(200);
-/// Between two yields, so that the others get a turn on other threads.
+/// Work between two yields, so that other goroutines run on other threads meanwhile.
 const WORK: u32 = 2_000;
 
 static DESTROYED: AtomicUsize = AtomicUsize::new(0);
@@ -41,9 +42,9 @@ thread_local! {
     static MINE: Mine = const { Mine(Cell::new(0)) };
 }
 
-/// What the goroutines note for whoever watches.
+/// What the goroutines record for the picture.
 struct Shared {
-    /// Threads that one was on: the numbers that the system has for them.
+    /// The ids of the threads that each goroutine ran on.
     paths: [[AtomicU64; NOTES]; GOROUTINES],
     looks: AtomicU64,
     wrong: AtomicU64,
@@ -80,14 +81,14 @@ pub(super) fn run(stage: &mut Stage) -> io::Result<()> {
         },
         || {
             let looks = large(shared.looks.load(Relaxed) as f64);
-            format!("{}{looks} looks so far\n", picture(&shared))
+            format!("{}{looks} reads so far\n", picture(&shared))
         },
     )?;
     tell(stage, &shared, DESTROYED.load(Relaxed) - destroyed);
     Ok(())
 }
 
-/// One goroutine: it never says which thread it is on, and need not know.
+/// One goroutine: it never names the thread it is on, and need not know it.
 fn wander(i: usize, shared: &Shared, span: Duration) {
     let number = i + 1;
     MINE.with(|mine| mine.0.set(number));
@@ -112,13 +113,13 @@ fn wander(i: usize, shared: &Shared, span: Duration) {
     shared.wrong.fetch_add(wrong, Relaxed);
 }
 
-/// The threads that one was on, as far as it has noted them.
+/// The recorded threads of one goroutine.
 fn path(shared: &Shared, i: usize) -> Vec<u64> {
     let notes = shared.paths[i].iter().map(|thread| thread.load(Relaxed));
     notes.take_while(|thread| *thread != 0).collect()
 }
 
-/// All threads that were seen, in a fixed order.
+/// All recorded threads, in a fixed order.
 fn threads(shared: &Shared) -> Vec<u64> {
     let mut all: Vec<_> = (0..GOROUTINES).flat_map(|i| path(shared, i)).collect();
     all.sort_unstable();
@@ -156,8 +157,8 @@ fn tell(stage: &mut Stage, shared: &Shared, destroyed: usize) {
         .sum();
     let threads = threads(shared).len();
     stage.say(&format!(
-        "{}{GOROUTINES} goroutines on {threads} threads (A, B, ...) looked {} times at the same\n\
-         thread_local!, each at a value of its own, and found another's {} times.\n\
+        "{}{GOROUTINES} goroutines on {threads} threads (A, B, ...) read the same thread_local!\n\
+         {} times, each its own value, and found another's {} times.\n\
          Its destructor ran {destroyed} times, once for each goroutine.\n",
         picture(shared),
         paint(Ink::Strong, &large(looks as f64)),
@@ -170,10 +171,10 @@ fn tell(stage: &mut Stage, shared: &Shared, destroyed: usize) {
     stage.figure("wrong", wrong as f64, "times");
     stage.figure("destructors", destroyed as f64, "times");
     stage.check(wrong == 0, || {
-        format!("{wrong} values were another goroutine's")
+        format!("{wrong} values belonged to another goroutine")
     });
     stage.check(destroyed == GOROUTINES, || {
-        format!("{destroyed} destructors ran, of {GOROUTINES}")
+        format!("{destroyed} of {GOROUTINES} destructors ran")
     });
     if moves == 0 {
         stage.note("no goroutine was seen to move this time, so there was little to keep.".into());

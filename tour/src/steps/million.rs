@@ -1,7 +1,7 @@
-//! A million goroutines at once, all parked: what that costs in memory and time.
+//! A million goroutines at once, all parked: their cost in memory and time.
 //!
-//! They are as many as the memory allows. Each counts itself before it parks and after it was woken, so the counts are right when
-//! everybody has come to rest.
+//! There are as many as the memory allows. Each counts itself before it parks and after it was
+//! woken, so the counts are final once all are parked, or have ended.
 
 use std::io;
 use std::sync::Arc;
@@ -19,20 +19,20 @@ use crate::text::{Ink, bytes, grouped, paint, time};
 
 const GOROUTINES: usize = 1_000_000;
 const GOROUTINES_QUICK: usize = 2_000;
-/// What one is expected to take, to know how many there may be: two pages and what belongs to them.
+/// The expected memory of one goroutine, to limit their number: two pages and what belongs to them.
 const BYTES_EXPECTED: u64 = 10_000;
-/// The share of the memory that is available that may be taken.
+/// The share of the available memory that the step may use.
 const SHARE: f64 = 0.8;
-/// Mappings that are left to the rest of the program.
+/// Mappings left for the rest of the program.
 const MAPPINGS_LEFT: u64 = 5_000;
 const CELLS: usize = 40;
-/// Who has not been started by then is not: machines differ in how fast they find memory.
+/// No goroutine is started after this time: some machines are slow to find memory.
 const TIME_MAX: Duration = Duration::from_secs(20);
-/// Who has been started and is not parked by then is lost, on a slow machine, too.
+/// A goroutine that was started and is not parked by then is lost, even on a slow machine.
 const PARKED_MAX: Duration = Duration::from_secs(120);
-/// How often the clock is looked at, in goroutines.
+/// How many goroutines are started between two reads of the clock.
 const CLOCK: usize = 1_000;
-/// Between two looks at whether all are parked.
+/// Between two checks whether all are parked.
 const LOOK: Duration = Duration::from_micros(200);
 
 /// Counted by the goroutines themselves.
@@ -42,7 +42,6 @@ struct Counts {
     woken: AtomicUsize,
 }
 
-/// What was measured.
 struct Seen {
     parked: usize,
     /// Why there are fewer than wanted, if there are.
@@ -81,8 +80,8 @@ pub(super) fn run(stage: &mut Stage) -> io::Result<()> {
     Ok(())
 }
 
-/// So many of those wanted, and why not more: by bytes that are available and by mappings that a process may have, two of which
-/// every stack needs.
+/// How many of the wanted goroutines are possible, and why not more. Limits are the available
+/// bytes, and the mappings that a process may have: every stack needs two.
 fn allowed(wanted: usize, memory: Option<u64>, mappings: Option<u64>) -> (usize, Option<String>) {
     let by_memory = memory.map(|memory| {
         let n = (memory as f64 * SHARE) as u64 / BYTES_EXPECTED;
@@ -105,7 +104,7 @@ fn allowed(wanted: usize, memory: Option<u64>, mappings: Option<u64>) -> (usize,
     }
 }
 
-/// To its first digit.
+/// Rounds down to one significant digit.
 fn rounded_down(n: u64) -> u64 {
     let unit = 10u64.pow(n.max(1).ilog10());
     n / unit * unit
@@ -118,7 +117,7 @@ fn measure(wanted: usize, counts: &Arc<Counts>) -> io::Result<Seen> {
     let mut refused = None;
     while handles.len() < wanted && refused.is_none() {
         if handles.len().is_multiple_of(CLOCK) && start.elapsed() > TIME_MAX {
-            let slow = "they take too long for a tour";
+            let slow = "starting more takes too long for a tour";
             refused = Some(io::Error::new(io::ErrorKind::TimedOut, slow));
             break;
         }
@@ -151,7 +150,7 @@ fn measure(wanted: usize, counts: &Arc<Counts>) -> io::Result<Seen> {
     })
 }
 
-/// Until so many are parked; an error says how many of them were not in time.
+/// Waits until `started` goroutines are parked; the error has the number of the others.
 fn wait_for_parked(counts: &Counts, started: usize, until: Instant) -> io::Result<()> {
     loop {
         // ORDER: Acquire; pairs with Release in `wait_to_be_woken`.
@@ -191,7 +190,7 @@ fn frame(wanted: usize, counts: &Counts) -> String {
     )
 }
 
-/// A cell for every fortieth part, and what one stands for.
+/// A row of cells, each a fortieth of the goroutines, and the number that a cell means.
 fn cells(waiting: usize, wanted: usize) -> String {
     let full = (waiting * CELLS).div_ceil(wanted.max(1)).min(CELLS);
     let each = format!("■ = {}", grouped(wanted.div_ceil(CELLS) as u64));
@@ -210,7 +209,7 @@ fn tell(stage: &mut Stage, wanted: usize, seen: Seen) {
     let bytes_each = seen.memory_bytes / n as u64;
     stage.say(&format!(
         "{}\n\
-         to start and park: {}, {} each, on {} threads in all\n\
+         to start and park: {}, {} each, on {} threads\n\
          memory: {}, {} each, stacks and page tables included\n\
          to wake and end:   {}, {} each\n",
         cells(seen.parked, wanted),
@@ -229,12 +228,14 @@ fn tell(stage: &mut Stage, wanted: usize, seen: Seen) {
     stage.figure("threads", seen.threads as f64, "threads");
     if seen.park_time > TIME_MAX {
         let took = time(seen.park_time);
-        stage.note(format!("this machine is slow, or busy: they took {took}."));
+        stage.note(format!(
+            "this machine is slow or busy: the start took {took}."
+        ));
     }
     check(stage, wanted, seen.parked, seen.refused.as_ref());
 }
 
-/// As many as wanted, or as the machine has memory or time for.
+/// Checks that there were as many as wanted, or as the machine had memory or time for.
 fn check(stage: &mut Stage, wanted: usize, parked: usize, refused: Option<&io::Error>) {
     use io::ErrorKind::{OutOfMemory, TimedOut};
     let is_reason = |error: &io::Error| matches!(error.kind(), OutOfMemory | TimedOut);
@@ -279,7 +280,7 @@ mod tests {
 
     #[test]
     fn a_cell_is_full_when_anybody_is_in_it() {
-        // One sign explains the others.
+        // One sign belongs to the legend.
         let full = |waiting| cells(waiting, 1_000).matches('■').count() - 1;
         assert_eq!(
             [full(0), full(1), full(25), full(26), full(1_000)],

@@ -1,7 +1,9 @@
-//! Stages joined by channels: a source, four goroutines that square, a sink that selects from two channels and a timeout.
+//! Stages joined by channels: a source, four goroutines that square, a sink that selects from two
+//! channels and a timeout.
 //!
-//! Halfway the source pauses, and the sink's patience is shorter than that: the timeout's arm is taken. At the end every stage sees
-//! the one before it hang up, and the sink's sum is compared with the source's.
+//! Halfway the source pauses for longer than the sink's timeout, so that the timeout's arm is
+//! taken. At the end every stage sees its sender disconnect, and the sink's sum is compared with
+//! the source's.
 
 use std::io;
 use std::sync::Arc;
@@ -23,25 +25,25 @@ const SPAN_QUICK: Duration = Duration::from_millis(200);
 const PAUSE: Duration = Duration::from_millis(200);
 /// How long the sink waits for either channel.
 const PATIENCE: Duration = Duration::from_millis(40);
-/// How often the source looks at the clock, in messages.
+/// How many messages the source sends between two reads of the clock.
 const LOOK: u64 = 256;
 const WIDTH: usize = 8;
 
-/// The ends at which whoever watches sees how full the channels are.
+/// Receivers through which the picture reads the lengths of the channels.
 struct Queues {
     numbers: Receiver<u64>,
     even: Receiver<u64>,
     odd: Receiver<u64>,
 }
 
-/// What one look saw.
+/// One sample.
 #[derive(Clone, Copy)]
 struct Moment {
     arrived: u64,
     waiting: [usize; 3],
 }
 
-/// What the sink has at the end.
+/// The result of the sink.
 #[derive(Default)]
 struct Sum {
     even: u64,
@@ -93,7 +95,8 @@ pub(super) fn run(stage: &mut Stage) -> io::Result<()> {
     Ok(())
 }
 
-/// Sends numbers for a while, with a pause in the middle; how many, and the sum of their squares.
+/// Sends numbers for a while, with a pause in the middle. Returns how many, and the sum of their
+/// squares.
 fn source(numbers: &Sender<u64>, span: Duration) -> (u64, u64) {
     let (start, mut sum, mut n, mut has_paused) = (Instant::now(), 0u64, 0u64, false);
     loop {
@@ -156,7 +159,7 @@ fn look(arrived: &AtomicU64, queues: &Queues) -> Moment {
     }
 }
 
-/// The stages with what waits between them, and how many messages arrived over time.
+/// The stages with the messages between them, and how many messages arrived over time.
 fn picture(timeline: &Timeline<Moment>, waiting: [f64; 3], is_over: bool) -> String {
     let queue = |n: f64| format!("[{}]", paint(Ink::Bar, &bar(n, CAPACITY as f64, WIDTH)));
     let [numbers, even, odd] = waiting.map(queue);
@@ -173,7 +176,7 @@ fn picture(timeline: &Timeline<Moment>, waiting: [f64; 3], is_over: bool) -> Str
     )
 }
 
-/// How many were waiting, on average.
+/// How many messages were waiting, on average.
 fn mean_waiting(timeline: &Timeline<Moment>) -> [f64; 3] {
     let looks = timeline.seen().count().max(1) as f64;
     let mut mean = [0.0; 3];
@@ -201,9 +204,9 @@ fn tell(
     };
     stage.say(&format!(
         "{}        │{}│\n\
-         {} messages came through, {} a second; {verdict}.\n\
-         The gap: the source paused, and select!'s timeout was taken {} times.\n\
-         Channels are drawn as full as they were on average.\n",
+         {} messages arrived, {} per second; {verdict}.\n\
+         The gap: the source paused, and select! took its timeout {} times.\n\
+         The bars show how full each channel was on average.\n",
         picture(timeline, mean_waiting(timeline), true),
         timeline.axis(),
         grouped(arrived),

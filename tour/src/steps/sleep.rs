@@ -1,7 +1,8 @@
-//! A call that blocks its thread, with no mark on it, does not block the P: another thread goes on with it.
+//! An unmarked call that blocks its thread does not block the P: another thread takes the P.
 //!
-//! Two goroutines count, one for each P. After a while a hundred others call `std::thread::sleep`, which knows nothing of goroutines.
-//! If a sleeper kept its P, two could sleep at a time, and nobody would count meanwhile.
+//! Two goroutines count, one for each P. After a while a hundred others call `std::thread::sleep`,
+//! which knows nothing of goroutines. If each sleeper kept its P, only two could sleep at a time,
+//! and neither counter would run meanwhile.
 
 use std::hint::black_box;
 use std::io;
@@ -22,12 +23,13 @@ const PROCS: usize = 2;
 const SLEEPERS: usize = 100;
 const SLEEP: Duration = Duration::from_millis(1_200);
 const SLEEP_QUICK: Duration = Duration::from_millis(300);
-/// For how long the counters are alone, before.
+/// How long the counters run alone at first.
 const ALONE: Duration = Duration::from_millis(400);
 const ALONE_QUICK: Duration = Duration::from_millis(50);
-/// What a busy machine may take for threads and turns. With it a sleep of either size still is far from what blocked Ps would take.
+/// How much longer the sleepers may take on a busy machine. Even with it a sleep of either size
+/// takes far less than with blocked Ps.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The least share of what was counted before that must be counted meanwhile.
+/// The least rate of counting beside the sleepers, as a share of the rate before.
 const SHARE: f64 = 0.1;
 
 #[derive(Default)]
@@ -43,16 +45,15 @@ impl Shared {
     }
 }
 
-/// What was measured.
 struct Seen {
     /// From the first sleeper's start to the last one's end.
     took: Duration,
-    /// Counted per second, before the sleepers and beside them.
+    /// Counts per second, before the sleepers and beside them.
     alone: f64,
     beside: f64,
-    /// The same once more after them, if it was slow beside them: the machine may have become busy.
+    /// The same after them, if it was slow beside them: the machine may have become busy.
     after: Option<f64>,
-    /// Ps that were taken from a thread that blocked.
+    /// Ps that were taken from a blocked thread.
     claimed: u64,
     threads: u64,
 }
@@ -168,10 +169,10 @@ fn tell(stage: &mut Stage, timeline: &Timeline<(u64, u64)>, sleep: Duration, see
     let blocked = sleep * (SLEEPERS / PROCS) as u32;
     stage.say(&format!(
         "{}         │{}│\n\
-         Height: how many are asleep; how fast two other goroutines count.\n\
-         {SLEEPERS} sleeps of {} took {} together; had each kept its P, {}.\n\
+         Height: how many goroutines sleep; how fast two others count.\n\
+         {SLEEPERS} sleeps of {} took {} together; with blocked Ps: {}.\n\
          The others' counts per second: {} before, {} meanwhile.\n\
-         {} times a P was taken from a thread that slept; there were {} threads.\n",
+         {} times a P was taken from a sleeping thread; there were {} threads.\n",
         picture(timeline, true),
         timeline.axis(),
         time(sleep),
@@ -202,6 +203,8 @@ fn check(stage: &mut Stage, sleep: Duration, seen: &Seen) {
     let has_counted = seen.beside > 0.0 && seen.beside >= alone * SHARE;
     stage.check(has_counted, || {
         let [beside, alone] = [seen.beside, alone].map(large);
-        format!("the counters were held up: {beside} counts per second meanwhile, {alone} alone")
+        format!(
+            "the counters were slowed down: {beside} counts per second meanwhile, {alone} alone"
+        )
     });
 }

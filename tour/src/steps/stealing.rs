@@ -1,10 +1,11 @@
-//! Work on one P's queue spreads to the others: a P that runs dry steals half of what another has.
+//! Work on one P's queue spreads to the others: a P without work steals half of another's queue.
 //!
-//! All jobs are started on one of four Ps, while the other three are held by goroutines that compute, each a bit longer than the one
-//! before. As each of the three comes free, it finds its own queue empty. Signals are off in this runtime, so that a P stays held.
+//! All jobs start on one of four Ps, while goroutines that compute hold the other three, each a bit
+//! longer than the one before. When one of the three becomes free, its own queue is empty.
+//! Preemption is off in this runtime, so that the Ps stay held.
 //!
-//! What is drawn is what the runtime's counters say at each look: the length of every queue, and whether a P still is in the time
-//! slice that it was in at the look before.
+//! The picture shows the runtime's counters at each sample: the length of every queue, and whether
+//! a P is still in the same time slice as at the last sample.
 
 use std::io;
 use std::sync::atomic::AtomicUsize;
@@ -21,18 +22,18 @@ use crate::stage::Stage;
 use crate::text::{Ink, ms, paint, plural};
 
 const PROCS: usize = 4;
-/// All of them fit into one P's queue, so the others get theirs by stealing only.
+/// All of them fit into one P's queue, so the others get theirs only by stealing.
 const JOBS: usize = 240;
-/// What a job computes; on a CPU of its own it takes so long.
+/// The length of a job on a CPU of its own.
 const JOB: Duration = Duration::from_millis(5);
 const JOB_QUICK: Duration = Duration::from_millis(1);
 /// How much longer each of the other Ps is held than the one before.
 const HELD: Duration = Duration::from_millis(160);
 const HELD_QUICK: Duration = Duration::from_millis(20);
-/// Who has not come so long after the start never will.
+/// A goroutine that has not run this long after the start never will.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What one look saw of a P.
+/// One sample of a P.
 #[derive(Clone, Copy, Default)]
 struct Queue {
     waiting: u64,
@@ -64,7 +65,7 @@ pub(super) fn run(stage: &mut Stage) -> io::Result<()> {
         Ok((start.elapsed(), busy))
     };
     let (took, end) = stage.watch(work, || {
-        // An error means that the end has come.
+        // An error means that the runtime has ended.
         if let Ok(metrics) = counts.metrics() {
             timeline.look(|| queues(&metrics));
         }
@@ -88,7 +89,8 @@ struct Stolen {
 }
 
 impl Stolen {
-    /// From two looks at the counters. The first is right before the jobs: those who hold the Ps came there by stealing, too.
+    /// The difference of two readings. The first is right before the jobs, because the goroutines
+    /// that hold the Ps were stolen too.
     fn between(before: &Metrics, end: &Metrics) -> Stolen {
         let mut by_p = [0; PROCS];
         let looks = end.per_proc.iter().zip(&before.per_proc);
@@ -107,14 +109,15 @@ impl Stolen {
     }
 }
 
-/// The main goroutine: holds the other Ps, and puts all jobs on its own.
+/// The main goroutine: starts goroutines that hold the other Ps, and starts all jobs on its own.
 fn feed(done: &Arc<AtomicUsize>, before: &OnceLock<Metrics>, held: Duration, rounds: u64) {
     let holding = Arc::new(AtomicUsize::new(0));
     for i in 1..PROCS as u32 {
         let holding = Arc::clone(&holding);
         gosched::go(move || hold(&holding, held * i));
     }
-    // Keeps its own P all the while, so that each of the others takes one. On one CPU the system gives everybody a turn.
+    // It keeps its own P meanwhile, so that each of the others takes one. On one CPU the system
+    // gives each thread a turn.
     let start = Instant::now();
     // ORDER: Acquire; pairs with Release in `hold`.
     while holding.load(Acquire) < PROCS - 1 && start.elapsed() < PATIENCE {
@@ -140,7 +143,7 @@ fn hold(holding: &AtomicUsize, span: Duration) {
     }
 }
 
-/// Waits on a plain thread until no goroutine is left; the counters at that moment.
+/// Waits on a plain thread until no goroutine is left; returns the counters at that moment.
 fn wait_for_all(runtime: &Runtime, start: Instant) -> io::Result<Metrics> {
     loop {
         let metrics = runtime.metrics();
@@ -148,13 +151,13 @@ fn wait_for_all(runtime: &Runtime, start: Instant) -> io::Result<Metrics> {
             return Ok(metrics);
         }
         if start.elapsed() > PATIENCE {
-            return Err(io::Error::other("the jobs did not come to an end"));
+            return Err(io::Error::other("the jobs did not end"));
         }
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// A number of rounds that takes about so long on a CPU of its own.
+/// A number of rounds that takes about `span` on a CPU of its own.
 fn rounds_for(span: Duration) -> u64 {
     const ROUNDS: u64 = 20_000;
     let fastest = (0..20).map(|_| {
@@ -166,7 +169,7 @@ fn rounds_for(span: Duration) -> u64 {
     (ROUNDS as f64 * span.as_nanos() as f64 / fastest) as u64
 }
 
-/// Work that cannot be left out.
+/// Work that the compiler cannot leave out.
 fn compute(rounds: u64) {
     let mut x = 1u64;
     for _ in 0..rounds {
@@ -186,7 +189,7 @@ fn queues(metrics: &Metrics) -> Queues {
     queues
 }
 
-/// A line for each P: how many jobs wait there. At the end also how often it stole.
+/// A line for each P: how many jobs wait there, and at the end also how often it stole.
 fn picture(timeline: &Timeline<Queues>, stolen: Option<&Stolen>) -> String {
     let mut text = String::new();
     for p in 0..PROCS {
@@ -217,7 +220,7 @@ fn tell(stage: &mut Stage, timeline: &Timeline<Queues>, took: Duration, stolen: 
     };
     stage.say(&format!(
         "{}   │{}│\n\
-         Height: jobs in the queue; · none; ▒ the P is held by one goroutine.\n\
+         Height: jobs in the queue; · none; ▒ one goroutine holds the P.\n\
          {JOBS} jobs began in one queue, while the other {} Ps were held. {} steal{}\n\
          moved {} of them{more_than_once}. {PROCS} Ps shared {}.\n",
         picture(timeline, Some(stolen)),
@@ -235,10 +238,10 @@ fn tell(stage: &mut Stage, timeline: &Timeline<Queues>, took: Duration, stolen: 
     stage.figure("thieves", thieves as f64, "Ps");
     stage.figure("time", ms(took), "ms");
     if machine::cpus() == 1 {
-        stage.note("on 1 CPU the Ps compute by turns: work spreads, but ends no sooner.".into());
+        stage.note("on 1 CPU the Ps take turns: work spreads, but ends no sooner.".into());
     }
     if (1..PROCS - 1).contains(&thieves) {
-        let why = "the others had no turn before the jobs were done";
+        let why = "the jobs were done before the others ran";
         stage.note(format!("only {thieves} of {PROCS} Ps stole: {why}."));
     }
     stage.check(thieves > 0 && stolen.moved > 0, || {

@@ -1,5 +1,4 @@
-//! Decides how `hog…` and `block…` are done by tasks: a ticker among tasks that
-//! do not let go of their thread.
+//! `hog…` and `block…` with tasks: a ticker among tasks that do not release their thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,14 +8,14 @@ use super::{Runtime, Signal};
 use crate::common::Figures;
 use crate::hogs::{self, DISTURBERS, Kind, Mail, Mailbox, NAP, PATIENCE, TICK, is_over, late_ms};
 
-/// Lets the ticker tick among disturbers for so many milliseconds.
+/// Runs the ticker among disturbers for `ms` milliseconds.
 pub fn round<R: Runtime>(kind: Kind, ms: usize) -> Figures {
     let span = Duration::from_millis(ms as u64);
     let stop = Arc::new(AtomicBool::new(false));
     let late_ms = start_ticker::<R>(kind, &stop);
     let disturbers = [(); DISTURBERS].map(|()| R::spawn(disturb::<R>(kind, Arc::clone(&stop))));
     std::thread::sleep(span);
-    // ORDER: Relaxed; the flag alone is the message.
+    // ORDER: Relaxed; the flag publishes no other data.
     stop.store(true, Ordering::Relaxed);
     let deadline = Instant::now() + PATIENCE;
     hogs::wait_until(deadline, || R::is_finished(&late_ms))?;
@@ -54,8 +53,8 @@ async fn disturb<R: Runtime>(kind: Kind, stop: Arc<AtomicBool>) -> u64 {
     naps
 }
 
-/// Starts the ticker, and the relay if there is one; returns the one that takes
-/// the lateness of all ticks.
+/// Starts the ticker, and the relay if there is one. Returns the task that measures the lateness of
+/// all ticks.
 fn start_ticker<R: Runtime>(kind: Kind, stop: &Arc<AtomicBool>) -> R::Handle<Vec<f64>> {
     let stop = Arc::clone(stop);
     if kind != Kind::Relay {
@@ -98,7 +97,7 @@ fn start_ticker<R: Runtime>(kind: Kind, stop: &Arc<AtomicBool>) -> R::Handle<Vec
     relay
 }
 
-/// Loops that never end, beside a server.
+/// Endless loops beside a server.
 pub fn hogs_for_good<R: Runtime>() {
     static NEVER: AtomicBool = AtomicBool::new(false);
     for _ in 0..DISTURBERS {

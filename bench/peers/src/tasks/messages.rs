@@ -1,8 +1,6 @@
-//! Decides how tasks send to each other: `pingpong…`, `chan…`, `select…`,
-//! `skynet`, `sieve`.
+//! Messages between tasks: `pingpong…`, `chan…`, `select…`, `skynet`, `sieve`.
 //!
-//! Channels of futures have room for one message at least, so that is what
-//! stands for a channel without room.
+//! Channels of futures have a capacity of at least one, which stands for an unbuffered channel.
 
 use std::future::Future;
 use std::hint::black_box;
@@ -14,14 +12,14 @@ use crate::common::{
     stream_sum,
 };
 
-/// A number goes to another task and comes back, checked.
+/// A number goes to another task and comes back; it is checked.
 pub fn pingpong<R: Runtime>(trips: usize) -> Figures {
     let each_ns = R::run(async move {
         let (ping, mut pings) = R::bounded(R::ROOM_MIN);
         let (pong, mut pongs) = R::bounded(R::ROOM_MIN);
         let echo = R::spawn(async move {
             while let Some(ball) = pings.recv().await {
-                assert!(pong.send(ball).await, "somebody waits for the answer");
+                assert!(pong.send(ball).await, "the answer has a receiver");
             }
         });
         let start = Instant::now();
@@ -37,12 +35,12 @@ pub fn pingpong<R: Runtime>(trips: usize) -> Figures {
     Ok(vec![metric("time", each_ns, "ns")])
 }
 
-/// From one to one, with some room.
+/// One sender, one receiver, bounded.
 pub fn spsc<R: Runtime>(messages: usize) -> Figures {
     one_to_one::<R, _, _>(messages, || R::bounded(CAPACITY))
 }
 
-/// From one to one, with any room.
+/// One sender, one receiver, unbounded.
 pub fn unbounded<R: Runtime>(messages: usize) -> Figures {
     one_to_one::<R, _, _>(messages, R::unbounded)
 }
@@ -62,8 +60,8 @@ fn one_to_one<R: Runtime, S: Sender, T: Receiver>(
     checked(sum, messages, each_ns)
 }
 
-/// From four to four, with some room: by async-channel, which any runtime of
-/// futures can use and which has many receivers.
+/// Four senders, four receivers, bounded. It uses async-channel, which any runtime of futures can
+/// use and which allows several receivers.
 pub fn mpmc<R: Runtime>(messages: usize) -> Figures {
     let (sum, each_ns) = R::run(async move {
         let (sender, receiver) = async_channel::bounded::<u64>(CAPACITY);
@@ -104,7 +102,7 @@ async fn receive_all(mut receiver: impl Receiver) -> u64 {
 
 async fn send_every(sender: impl Sender, first: usize, step: usize, messages: usize) {
     for message in (first..messages).step_by(step) {
-        assert!(sender.send(message as u64).await, "somebody receives");
+        assert!(sender.send(message as u64).await, "there are receivers");
     }
 }
 
@@ -158,7 +156,7 @@ pub fn skynet<R: Runtime>(n: usize) -> Figures {
     Ok(vec![metric("time", each_ns / 1e6, "ms")])
 }
 
-/// A node: the sum of the leaves from `first` on goes to its parent.
+/// A node: sends the sum of the leaves from `first` on to its parent.
 #[expect(
     clippy::manual_async_fn,
     reason = "it spawns itself, so that it is Send must be promised"
@@ -183,7 +181,7 @@ fn node<R: Runtime>(parent: R::Sender, first: u64, leaves: u64) -> impl Future<O
     }
 }
 
-/// The primes by a chain of tasks.
+/// The primes, by a chain of tasks.
 pub fn sieve<R: Runtime>(primes: usize) -> Figures {
     let (last, each_ns) = R::run(async move {
         let running = Countdown::<R::Signal>::leaked();
@@ -219,7 +217,7 @@ pub fn sieve<R: Runtime>(primes: usize) -> Figures {
     Ok(vec![metric("time", each_ns / 1e6, "ms")])
 }
 
-/// A link of the chain: passes on what is no multiple of its prime.
+/// A link of the chain: passes on numbers that are no multiple of its prime.
 async fn sift<R: Runtime>(prime: u64, mut numbers: R::Receiver, rest: R::Sender) {
     while let Some(number) = numbers.recv().await {
         if number % prime != 0 && !rest.send(number).await {

@@ -1,9 +1,8 @@
-//! Decides how runtimes of futures do the workloads: the code of each is
-//! written once, for any [`Runtime`], with `async` and `await`.
+//! The workloads for runtimes of futures: each is written once, for any [`Runtime`], with `async`
+//! and `await`.
 //!
-//! The runtime is started once in a process. A round is a task of its own that
-//! is spawned onto it, so that it runs where its tasks run; the main thread
-//! waits for it.
+//! The runtime is started once in a process. A round is a spawned task, so that it runs where its
+//! tasks run. The main thread waits for it.
 
 mod disturbed;
 mod messages;
@@ -17,107 +16,93 @@ use std::time::Duration;
 use crate::common::{Offer, Params, rounds, unsupported};
 use crate::hogs::Kind;
 
-/// What the workloads ask of a runtime, in its own idiom.
+/// What the workloads need of a runtime, in its own idiom.
 pub trait Runtime: Sized + Send + Sync + 'static {
-    /// What a task is joined by.
     type Handle<T: Send + 'static>: Send;
-    /// The sending side of its channel from many to one.
+    /// The sender of its channel for several senders and one receiver.
     type Sender: Sender;
-    /// The other side.
     type Receiver: Receiver;
-    /// The sending side of its channel without a limit.
+    /// The sender of its unbounded channel.
     type FreeSender: Sender;
-    /// The other side.
     type FreeReceiver: Receiver;
-    /// Its lock, with a number in it.
+    /// Its lock, around a number.
     type Counter: Counter;
-    /// What one task waits for and another one gives.
+    /// A signal that one task waits for and another gives.
     type Signal: Signal;
 
-    /// The smallest room of its channels.
+    /// The smallest capacity of its channels.
     const ROOM_MIN: usize;
 
-    /// Starts so many threads that run tasks; once in a process.
+    /// Starts `procs` worker threads; once in a process.
     fn start(procs: usize);
     /// Starts a task, from anywhere.
     fn spawn<T: Send + 'static>(task: impl Future<Output = T> + Send + 'static) -> Self::Handle<T>;
-    /// Starts a task that nobody joins.
+    /// Starts a task that is not joined.
     fn detach(task: impl Future<Output = ()> + Send + 'static);
-    /// Waits for a task, in a task.
+    /// Joins a task, in a task.
     fn join<T: Send + 'static>(handle: Self::Handle<T>) -> impl Future<Output = T> + Send;
-    /// Whether a task is over.
     fn is_finished<T: Send + 'static>(handle: &Self::Handle<T>) -> bool;
-    /// Waits for a task, on the main thread.
+    /// Joins a task, on the main thread.
     fn wait<T: Send + 'static>(handle: Self::Handle<T>) -> T;
-    /// Lets others run.
     fn yield_now() -> impl Future<Output = ()> + Send;
-    /// Sleeps.
     fn sleep(span: Duration) -> impl Future<Output = ()> + Send;
-    /// Does what blocks the thread, in the way the runtime has for it.
+    /// Runs a call that blocks the thread, in the runtime's own way.
     fn blocking(call: fn()) -> impl Future<Output = ()> + Send;
-    /// A channel with room for so many.
+    /// A channel with this capacity.
     fn bounded(room: usize) -> (Self::Sender, Self::Receiver);
-    /// A channel with room for any number.
     fn unbounded() -> (Self::FreeSender, Self::FreeReceiver);
-    /// Receives from whichever of two has a message, by chance.
+    /// Receives from one of two channels that have messages, at random.
     fn select_2(receivers: &mut [Self::Receiver; 2]) -> impl Future<Output = u64> + Send;
-    /// The same of eight.
+    /// As `select_2`, with eight.
     fn select_8(receivers: &mut [Self::Receiver; 8]) -> impl Future<Output = u64> + Send;
-    /// Sets a timer to a moment that never comes and stops it, so many times;
-    /// nanoseconds for each.
+    /// Sets a timer to a moment that never comes and stops it, `times` times; returns nanoseconds
+    /// for each.
     fn timer_reset_ns(times: usize) -> impl Future<Output = f64> + Send;
-    /// Starts a server that echoes, and says where.
+    /// Starts an echo server, and returns its port.
     fn serve_echo() -> impl Future<Output = std::io::Result<u16>> + Send;
-    /// Starts an HTTP server, and says where.
+    /// Starts an HTTP server, and returns its port.
     fn serve_http() -> impl Future<Output = std::io::Result<u16>> + Send;
 
-    /// Does all of it in a task.
+    /// Runs all of it in a task.
     fn run<T: Send + 'static>(task: impl Future<Output = T> + Send + 'static) -> T {
         Self::wait(Self::spawn(task))
     }
 }
 
-/// Sends.
 pub trait Sender: Clone + Send + Sync + 'static {
-    /// Waits for room. False: nobody receives any more.
+    /// Waits for room. Returns false if the channel is disconnected.
     fn send(&self, message: u64) -> impl Future<Output = bool> + Send;
 }
 
-/// Receives.
 pub trait Receiver: Send + Sync + 'static {
-    /// Waits for a message. None: nobody sends any more.
+    /// Waits for a message. Returns None if the channel is disconnected.
     fn recv(&mut self) -> impl Future<Output = Option<u64>> + Send;
 }
 
-/// Counts under a lock.
+/// A counter under a lock.
 pub trait Counter: Send + Sync + 'static {
-    /// From zero on.
     fn zero() -> Self;
     /// Locks, adds 1, unlocks.
     fn count(&self) -> impl Future<Output = ()> + Send;
-    /// The number.
     fn value(&self) -> impl Future<Output = usize> + Send;
 }
 
 /// One task waits, others wake it. A signal that comes before the wait is kept.
 pub trait Signal: Send + Sync + 'static {
-    /// One that has not been given.
     fn new() -> Self;
-    /// Waits for it.
     fn wait(&self) -> impl Future<Output = ()> + Send;
     /// Gives it, from anywhere.
     fn give(&self);
 }
 
-/// A count of tasks that one task waits for.
+/// A count of tasks for which one task waits.
 pub struct Countdown<S> {
     left: AtomicUsize,
     signal: S,
 }
 
 impl<S: Signal> Countdown<S> {
-    /// One that lives as long as the process: a count of references would be
-    /// measured too.
+    /// A countdown that lives as long as the process: a reference count would be measured too.
     pub fn leaked() -> &'static Countdown<S> {
         Box::leak(Box::new(Countdown {
             left: AtomicUsize::new(0),
@@ -127,11 +112,11 @@ impl<S: Signal> Countdown<S> {
 
     /// Sets the number of tasks to wait for. Call it before they start.
     pub fn expect(&self, count: usize) {
-        // ORDER: Relaxed; starting a task publishes what came before it.
+        // ORDER: Relaxed; starting a task publishes the store.
         self.left.store(count, Ordering::Relaxed);
     }
 
-    /// One of them is there.
+    /// A task arrives.
     pub fn arrive(&self) {
         // ORDER: AcqRel; pairs with Acquire in `wait`, through the arrivals between.
         if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -148,7 +133,7 @@ impl<S: Signal> Countdown<S> {
     }
 }
 
-/// What the runtime has to say to a workload.
+/// The runtime's answer to a workload.
 pub fn offer<R: Runtime>(workload: &str, params: Params) -> Result<Offer, String> {
     let Params { n, procs } = params;
     let procs = match workload {

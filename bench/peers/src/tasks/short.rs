@@ -1,5 +1,4 @@
-//! Decides how tasks are started, give way, and end: `yield`, `spawn`,
-//! `spawn_burst`, `fib`.
+//! Tasks that start, yield and end: `yield`, `spawn`, `spawn_burst`, `fib`.
 
 use std::future::Future;
 use std::time::Instant;
@@ -9,7 +8,7 @@ use crate::common::{
     FIB_REPEATS, FIB_SERIAL_MAX, Figures, batches, fib_by_adding, fib_serial, metric, ns_each,
 };
 
-/// Two tasks on one thread give way to each other.
+/// Two tasks on one thread yield to each other.
 pub fn yields<R: Runtime>(n: usize) -> Figures {
     let each_ns = R::run(async move {
         let start = Instant::now();
@@ -28,7 +27,7 @@ pub fn yields<R: Runtime>(n: usize) -> Figures {
     Ok(vec![metric("time", each_ns, "ns")])
 }
 
-/// Empty tasks in batches, joined one by one and counted down.
+/// Empty tasks in batches: joined one by one, and counted down.
 pub fn spawns<R: Runtime>(n: usize, batch: usize) -> Figures {
     let (spawn_ns, go_ns) =
         R::run(async move { (spawn_ns::<R>(n, batch).await, go_ns::<R>(n, batch).await) });
@@ -76,8 +75,8 @@ pub fn fibs<R: Runtime>(n: usize) -> Figures {
     Ok(vec![metric("time", each_ns / 1e6, "ms")])
 }
 
-/// Half of the work goes to a new task, the other half stays here; it needs a
-/// box, for a future cannot contain itself.
+/// Half of the work goes to a new task, the other half stays here. It needs a box, because a future
+/// cannot contain itself.
 #[expect(
     clippy::manual_async_fn,
     reason = "it spawns itself, so that it is Send must be promised"

@@ -1,5 +1,5 @@
-//! Decides how tasks wait: `mutex`, `timers`, `timers_10k`, `timer_reset`,
-//! `idle_1m`, `idle_cpu`, `foreign_wake`.
+//! Tasks that wait: `mutex`, `timers`, `timers_10k`, `timer_reset`, `idle_1m`, `idle_cpu`,
+//! `foreign_wake`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use crate::common::{
 };
 use crate::hogs::{self, Bell};
 
-/// One lock, wanted by many and by one.
+/// One lock, used by many tasks and by one.
 pub fn mutex<R: Runtime>(times: usize) -> Figures {
     let (contended_ns, alone_ns) =
         R::run(async move { (contended_ns::<R>(times).await, alone_ns::<R>(times).await) });
@@ -50,7 +50,7 @@ async fn alone_ns<R: Runtime>(times: usize) -> f64 {
     ns_each(start, LOCKERS * times)
 }
 
-/// Many sleep: how long it takes, and how much CPU time.
+/// Many tasks sleep: the total time, and the CPU time.
 pub fn timers<R: Runtime>(sleepers: usize) -> Figures {
     let cpu_before = own_cpu();
     let each_ns = R::run(async move {
@@ -75,7 +75,7 @@ pub fn timers<R: Runtime>(sleepers: usize) -> Figures {
     ])
 }
 
-/// Many sleep: how late they are.
+/// Many tasks sleep: how late they wake.
 pub fn lateness<R: Runtime>(sleepers: usize) -> Figures {
     let late = Arc::new(Lateness::of(sleepers));
     let noted = Arc::clone(&late);
@@ -140,7 +140,7 @@ impl<S: Signal> Parked<S> {
     }
 }
 
-/// Tasks that do nothing: their memory, and what it takes to start and end them.
+/// Tasks that do nothing: their memory, and the time to start and end them.
 pub fn idle<R: Runtime>(n: usize) -> Figures {
     R::run(async move {
         let bytes_before = own_memory_bytes();
@@ -155,7 +155,7 @@ pub fn idle<R: Runtime>(n: usize) -> Figures {
     })
 }
 
-/// All are parked but one, which sleeps; somebody else watches.
+/// All tasks are parked except one, which sleeps; the driver measures from outside.
 pub fn quiet<R: Runtime>(seconds: usize) -> Offer {
     R::run(async {
         Parked::spawn::<R>(QUIET_TASKS).await;

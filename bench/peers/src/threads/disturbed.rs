@@ -1,5 +1,4 @@
-//! Decides how `hog…` and `block…` are done: a ticker among tasks that do not
-//! let go of their thread.
+//! `hog…` and `block…` with blocking calls: a ticker among tasks that do not release their thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +8,7 @@ use super::Tasks;
 use crate::common::Figures;
 use crate::hogs::{self, DISTURBERS, Kind, Mail, Mailbox, NAP, PATIENCE, TICK, is_over, late_ms};
 
-/// Lets the ticker tick among disturbers for so many milliseconds.
+/// Runs the ticker among disturbers for `ms` milliseconds.
 pub fn round<T: Tasks>(kind: Kind, ms: usize) -> Figures {
     let span = Duration::from_millis(ms as u64);
     let stop = Arc::new(AtomicBool::new(false));
@@ -19,7 +18,7 @@ pub fn round<T: Tasks>(kind: Kind, ms: usize) -> Figures {
         T::spawn(move || disturb::<T>(kind, &stop))
     });
     std::thread::sleep(span);
-    // ORDER: Relaxed; the flag alone is the message.
+    // ORDER: Relaxed; the flag publishes no other data.
     stop.store(true, Ordering::Relaxed);
     let deadline = Instant::now() + PATIENCE;
     hogs::wait_until(deadline, || T::is_finished(&late_ms))?;
@@ -51,8 +50,8 @@ fn disturb<T: Tasks>(kind: Kind, stop: &AtomicBool) -> u64 {
     }
 }
 
-/// Starts the ticker, and the relay if there is one; returns the one that takes
-/// the lateness of all ticks.
+/// Starts the ticker, and the relay if there is one. Returns the task that measures the lateness of
+/// all ticks.
 fn start_ticker<T: Tasks>(kind: Kind, stop: &Arc<AtomicBool>) -> T::Handle<Vec<f64>> {
     let stop = Arc::clone(stop);
     if kind != Kind::Relay {
@@ -94,7 +93,7 @@ fn start_ticker<T: Tasks>(kind: Kind, stop: &Arc<AtomicBool>) -> T::Handle<Vec<f
     relay
 }
 
-/// Loops that never end, beside a server.
+/// Endless loops beside a server.
 pub fn hogs_for_good<T: Tasks>() {
     static NEVER: AtomicBool = AtomicBool::new(false);
     for _ in 0..DISTURBERS {

@@ -1,5 +1,4 @@
-//! Decides how tasks send to each other: `pingpong…`, `chan…`, `select…`,
-//! `skynet`, `sieve`.
+//! Messages between tasks: `pingpong…`, `chan…`, `select…`, `skynet`, `sieve`.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -10,14 +9,14 @@ use crate::common::{
     stream_sum,
 };
 
-/// A number goes to another task and comes back, checked.
+/// A number goes to another task and comes back; it is checked.
 pub fn pingpong<T: Tasks>(trips: usize) -> Figures {
     let each_ns = T::run(move || {
         let (ping, pings) = T::bounded(0);
         let (pong, pongs) = T::bounded(0);
         let echo = T::spawn(move || {
             while let Some(ball) = pings.recv() {
-                assert!(pong.send(ball), "somebody waits for the answer");
+                assert!(pong.send(ball), "the answer has a receiver");
             }
         });
         let start = Instant::now();
@@ -33,12 +32,12 @@ pub fn pingpong<T: Tasks>(trips: usize) -> Figures {
     Ok(vec![metric("time", each_ns, "ns")])
 }
 
-/// From one to one, with some room.
+/// One sender, one receiver, bounded.
 pub fn spsc<T: Tasks>(messages: usize) -> Figures {
     one_to_one::<T>(messages, || T::bounded(CAPACITY))
 }
 
-/// From one to one, with any room.
+/// One sender, one receiver, unbounded.
 pub fn unbounded<T: Tasks>(messages: usize) -> Figures {
     one_to_one::<T>(messages, T::unbounded)
 }
@@ -55,7 +54,7 @@ fn one_to_one<T: Tasks>(messages: usize, channel: fn() -> (T::Sender, T::Receive
     checked(sum, messages, each_ns)
 }
 
-/// From four to four, with some room.
+/// Four senders, four receivers, bounded.
 pub fn mpmc<T: Tasks>(messages: usize) -> Figures {
     let (sum, each_ns) = T::run(move || {
         let (sender, receiver) = T::many(CAPACITY);
@@ -91,7 +90,7 @@ fn receive_all(receiver: &impl Receiver) -> u64 {
 
 fn send_every(sender: &impl Sender, first: usize, step: usize, messages: usize) {
     for message in (first..messages).step_by(step) {
-        assert!(sender.send(message as u64), "somebody receives");
+        assert!(sender.send(message as u64), "there are receivers");
     }
 }
 
@@ -137,7 +136,7 @@ pub fn skynet<T: Tasks>(n: usize) -> Figures {
     Ok(vec![metric("time", each_ns / 1e6, "ms")])
 }
 
-/// A node: the sum of the leaves from `first` on goes to its parent.
+/// A node: sends the sum of the leaves from `first` on to its parent.
 fn node<T: Tasks>(parent: &T::Sender, first: u64, leaves: u64) {
     if leaves == 1 {
         assert!(parent.send(first), "the parent waits");
@@ -155,7 +154,7 @@ fn node<T: Tasks>(parent: &T::Sender, first: u64, leaves: u64) {
     assert!(parent.send(receive_all(&sums)), "the parent waits");
 }
 
-/// The primes by a chain of tasks.
+/// The primes, by a chain of tasks.
 pub fn sieve<T: Tasks>(primes: usize) -> Figures {
     let (last, each_ns) = T::run(move || {
         let running = Countdown::<T>::leaked();
@@ -189,7 +188,7 @@ pub fn sieve<T: Tasks>(primes: usize) -> Figures {
     Ok(vec![metric("time", each_ns / 1e6, "ms")])
 }
 
-/// A link of the chain: passes on what is no multiple of its prime.
+/// A link of the chain: passes on numbers that are no multiple of its prime.
 fn sift(prime: u64, numbers: &impl Receiver, rest: &impl Sender) {
     while let Some(number) = numbers.recv() {
         if number % prime != 0 && !rest.send(number) {

@@ -1,8 +1,7 @@
-//! Decides how runtimes that look like threads do the workloads: the code of
-//! each is written once, for any [`Tasks`], with calls that block the task.
+//! The workloads for runtimes that look like threads: each is written once, for any [`Tasks`], with
+//! blocking calls.
 //!
-//! The runtime is started once in a process. A round runs in a task of it; the
-//! main thread waits.
+//! The runtime is started once in a process. A round runs in a task; the main thread waits.
 
 mod disturbed;
 mod messages;
@@ -18,112 +17,96 @@ use std::time::Duration;
 use crate::common::{Offer, Params, SPAWN_BATCH, rounds, unsupported};
 use crate::hogs::Kind;
 
-/// What the workloads ask of a runtime, in its own idiom.
+/// What the workloads need of a runtime, in its own idiom.
 pub trait Tasks: Sized + Send + Sync + 'static {
-    /// What a task is joined by.
     type Handle<T: Send + 'static>: Send;
-    /// What a task is woken by.
+    /// The handle that wakes a task.
     type Thread: Send + Sync + Clone + 'static;
-    /// The sending side of a channel from many to one.
+    /// The sender of a channel for several senders and one receiver.
     type Sender: Sender;
-    /// The other side.
     type Receiver: Receiver;
-    /// The sending side of a channel between two whose room is really limited.
+    /// The sender of a channel between two tasks whose capacity is really limited.
     type TightSender: Sender;
-    /// The other side.
     type TightReceiver: Receiver;
-    /// The sending side of a channel from many to many.
+    /// The sender of a channel for several senders and receivers.
     type ManySender: Sender;
-    /// The other side.
     type ManyReceiver: Receiver + Clone;
-    /// Its lock, with a number in it.
+    /// Its lock, around a number.
     type Counter: Counter;
     /// Its listening socket.
     type Listener: servers::Listener;
 
-    /// Tasks that can exist at once, if there is a limit that one should know.
+    /// How many tasks can exist at once, if there is a relevant limit.
     const TASKS_MAX: Option<usize>;
-    /// Whether calls that block can be marked; if not, whether they need not.
+    /// Whether blocking calls can be marked; if not, whether they need to be.
     const MARKS: Marks;
-    /// Whether it has a select that takes one message from one of its channels.
+    /// Whether it has a select that takes one message from one channel.
     const HAS_SELECT: bool;
 
-    /// Starts so many threads that run tasks; once in a process. With `is_one`
-    /// all tasks must share one CPU, whatever the runtime otherwise does.
+    /// Starts `procs` worker threads; once in a process. With `is_one` all tasks must share one
+    /// CPU.
     fn start(procs: usize, is_one: bool);
-    /// Starts a task.
     fn spawn<T: Send + 'static>(task: impl FnOnce() -> T + Send + 'static) -> Self::Handle<T>;
-    /// Waits for a task.
     fn join<T: Send + 'static>(handle: Self::Handle<T>) -> T;
-    /// Whether a task is over.
     fn is_finished<T: Send + 'static>(handle: &Self::Handle<T>) -> bool;
-    /// What wakes the task.
+    /// The handle that wakes the task.
     fn thread<T: Send + 'static>(handle: &Self::Handle<T>) -> Self::Thread;
-    /// What wakes the calling task.
+    /// The handle that wakes the calling task.
     fn current() -> Self::Thread;
-    /// Parks the calling task.
     fn park();
-    /// Wakes a task.
     fn unpark(thread: &Self::Thread);
-    /// Lets others run.
     fn yield_now();
-    /// Sleeps.
     fn sleep(span: Duration);
-    /// A channel with this room, or more if it has no smaller.
+    /// A channel with this capacity, or the smallest it has above.
     fn bounded(room: usize) -> (Self::Sender, Self::Receiver);
-    /// A channel with room for any number.
     fn unbounded() -> (Self::Sender, Self::Receiver);
-    /// A channel with as little room as it can have, and no more.
+    /// A channel with the smallest capacity it can have.
     fn tight() -> (Self::TightSender, Self::TightReceiver);
-    /// A channel from many to many, with this room or more.
+    /// A channel for several senders and receivers, with at least this capacity.
     fn many(room: usize) -> (Self::ManySender, Self::ManyReceiver);
-    /// Receives from whichever has a message, by chance. Only if it has a select.
+    /// Receives from one channel that has a message, at random. Only if it has a select.
     fn select(receivers: &[Self::Receiver]) -> u64;
-    /// Does it in a task and waits for it on the main thread.
+    /// Runs it in a task and waits for it on the main thread.
     fn run<T: Send + 'static>(task: impl FnOnce() -> T + Send + 'static) -> T {
         Self::join(Self::spawn(task))
     }
 }
 
-/// What becomes of calls that block.
+/// Marks of blocking calls.
 #[derive(PartialEq, Eq)]
 pub enum Marks {
-    /// There are no marks, and they would be needed.
+    /// There are none, though they are needed.
     Missing,
-    /// A blocked task disturbs nobody.
+    /// A blocked task disturbs no other.
     Needless,
 }
 
-/// Sends.
 pub trait Sender: Clone + Send + 'static {
-    /// Waits for room if there is a limit. False: nobody receives any more.
+    /// Waits for room if there is a limit. Returns false if the channel is disconnected.
     fn send(&self, message: u64) -> bool;
 }
 
-/// Receives.
 pub trait Receiver: Send + 'static {
-    /// Waits for a message. None: nobody sends any more.
+    /// Waits for a message. Returns None if the channel is disconnected.
     fn recv(&self) -> Option<u64>;
 }
 
-/// Counts under a lock.
+/// A counter under a lock.
 pub trait Counter: Send + Sync + 'static {
-    /// From zero on.
     fn zero() -> Self;
     /// Locks, adds 1, unlocks.
     fn count(&self);
-    /// The number.
     fn value(&self) -> usize;
 }
 
-/// A count of tasks that one task waits for.
+/// A count of tasks for which one task waits.
 pub struct Countdown<T: Tasks> {
     left: AtomicUsize,
     waiter: T::Thread,
 }
 
 impl<T: Tasks> Countdown<T> {
-    /// One for the calling task, that lives as long as the process.
+    /// A countdown for the calling task that lives as long as the process.
     pub fn leaked() -> &'static Countdown<T> {
         Box::leak(Box::new(Countdown {
             left: AtomicUsize::new(0),
@@ -133,11 +116,11 @@ impl<T: Tasks> Countdown<T> {
 
     /// Sets the number of tasks to wait for. Call it before they start.
     pub fn expect(&self, count: usize) {
-        // ORDER: Relaxed; starting a task publishes what came before it.
+        // ORDER: Relaxed; starting a task publishes the store.
         self.left.store(count, Ordering::Relaxed);
     }
 
-    /// One of them is there.
+    /// A task arrives.
     pub fn arrive(&self) {
         // ORDER: AcqRel; pairs with Acquire in `wait`, through the arrivals between.
         if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -154,7 +137,7 @@ impl<T: Tasks> Countdown<T> {
     }
 }
 
-/// What the runtime has to say to a workload.
+/// The runtime's answer to a workload.
 pub fn offer<T: Tasks>(workload: &str, params: Params) -> Result<Offer, String> {
     let Params { n, procs } = params;
     if let Some(reason) = cannot::<T>(workload, n) {
@@ -218,7 +201,7 @@ fn cannot<T: Tasks>(workload: &str, n: usize) -> Option<String> {
     }
 }
 
-/// A mutex and a listener that have std's methods, as what the workloads want.
+/// Implements the workloads' traits for a mutex and a listener with std's methods.
 macro_rules! like_std {
     ($mutex:ident, $listener:ident, $stream:ident) => {
         impl $crate::threads::Counter for $mutex<usize> {

@@ -1,5 +1,4 @@
-//! Decides how servers are written with calls that block: a task for each
-//! connection.
+//! Servers with blocking calls: a task for each connection.
 
 use std::io::{self, Read, Write};
 
@@ -7,20 +6,18 @@ use super::Tasks;
 use crate::common::Offer;
 use crate::http;
 
-/// A socket that listens.
 pub trait Listener: Sized + Send + 'static {
-    /// A connection.
     type Stream: Read + Write + Send + 'static;
 
-    /// Listens on loopback, at any port; which one.
+    /// Listens on loopback, at any port; returns the port.
     fn bind() -> io::Result<(Self, u16)>;
-    /// The next connection.
+    /// Accepts the next connection.
     fn next(&self) -> io::Result<Self::Stream>;
     /// Sends small answers at once.
     fn set_nodelay(stream: &Self::Stream) -> io::Result<()>;
 }
 
-/// Echoes.
+/// An echo server.
 pub fn echo<T: Tasks>() -> Result<Offer, String> {
     serve::<T>(|mut stream| {
         let mut buffer = [0; 1024];
@@ -32,7 +29,7 @@ pub fn echo<T: Tasks>() -> Result<Offer, String> {
     })
 }
 
-/// Answers requests. What a client does wrong ends its connection.
+/// An HTTP server. A client's error ends its connection.
 pub fn http<T: Tasks>() -> Result<Offer, String> {
     serve::<T>(|stream| _ = answer_all::<T::Listener>(stream))
 }

@@ -1,5 +1,4 @@
-//! Decides how tasks are started, give way, and end: `yield`, `spawn`,
-//! `spawn_burst`, `fib`.
+//! Tasks that start, yield and end: `yield`, `spawn`, `spawn_burst`, `fib`.
 
 use std::time::Instant;
 
@@ -8,7 +7,7 @@ use crate::common::{
     FIB_REPEATS, FIB_SERIAL_MAX, Figures, batches, fib_by_adding, fib_serial, metric, ns_each,
 };
 
-/// Two tasks on one thread, or CPU, give way to each other.
+/// Two tasks on one thread, or CPU, yield to each other.
 pub fn yields<T: Tasks>(n: usize) -> Figures {
     let each_ns = T::run(move || {
         let start = Instant::now();
@@ -19,7 +18,7 @@ pub fn yields<T: Tasks>(n: usize) -> Figures {
     Ok(vec![metric("time", each_ns, "ns")])
 }
 
-/// Empty tasks in batches, joined one by one and counted down.
+/// Empty tasks in batches: joined one by one, and counted down.
 pub fn spawns<T: Tasks>(n: usize, batch: usize) -> Figures {
     let (spawn_ns, go_ns) = T::run(move || (spawn_ns::<T>(n, batch), go_ns::<T>(n, batch)));
     Ok(vec![

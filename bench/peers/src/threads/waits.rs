@@ -1,5 +1,4 @@
-//! Decides how tasks wait: `mutex`, `timers`, `timers_10k`, `idle_1m`,
-//! `idle_cpu`, `foreign_wake`.
+//! Tasks that wait: `mutex`, `timers`, `timers_10k`, `idle_1m`, `idle_cpu`, `foreign_wake`.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -11,7 +10,7 @@ use crate::common::{
 };
 use crate::hogs::{self, Bell};
 
-/// One lock, wanted by many and by one.
+/// One lock, used by many tasks and by one.
 pub fn mutex<T: Tasks>(times: usize) -> Figures {
     let (contended_ns, alone_ns) = T::run(move || (contended_ns::<T>(times), alone_ns::<T>(times)));
     Ok(vec![
@@ -41,7 +40,7 @@ fn alone_ns<T: Tasks>(times: usize) -> f64 {
     ns_each(start, LOCKERS * times)
 }
 
-/// Many sleep: how long it takes, and how much CPU time.
+/// Many tasks sleep: the total time, and the CPU time.
 pub fn timers<T: Tasks>(sleepers: usize) -> Figures {
     let cpu_before = own_cpu();
     let each_ns = T::run(move || {
@@ -64,7 +63,7 @@ pub fn timers<T: Tasks>(sleepers: usize) -> Figures {
     ])
 }
 
-/// Many sleep: how late they are.
+/// Many tasks sleep: how late they wake.
 pub fn lateness<T: Tasks>(sleepers: usize) -> Figures {
     let late = Arc::new(Lateness::of(sleepers));
     let noted = Arc::clone(&late);
@@ -88,7 +87,7 @@ pub fn lateness<T: Tasks>(sleepers: usize) -> Figures {
     late.figures()
 }
 
-/// Tasks that are parked until they are all woken.
+/// Tasks that are parked until all are woken.
 struct Parked<T: Tasks> {
     gate: &'static Gate<T>,
     tasks: Vec<T::Handle<()>>,
@@ -96,7 +95,7 @@ struct Parked<T: Tasks> {
 
 struct Gate<T: Tasks> {
     parked: &'static Countdown<T>,
-    /// Whoever wakes them counts here; there is a count when the gate is open.
+    /// The countdown of the task that wakes them; set when the gate opens.
     finished: OnceLock<&'static Countdown<T>>,
 }
 
@@ -140,7 +139,7 @@ impl<T: Tasks> Gate<T> {
     }
 }
 
-/// Tasks that do nothing: their memory, and what it takes to start and end them.
+/// Tasks that do nothing: their memory, and the time to start and end them.
 pub fn idle<T: Tasks>(n: usize) -> Figures {
     T::run(move || {
         let bytes_before = own_memory_bytes();
@@ -155,7 +154,7 @@ pub fn idle<T: Tasks>(n: usize) -> Figures {
     })
 }
 
-/// All are parked but one, which sleeps; somebody else watches.
+/// All tasks are parked except one, which sleeps; the driver measures from outside.
 pub fn quiet<T: Tasks>(seconds: usize) -> Offer {
     // They are never woken, so their handles are kept for good.
     T::run(|| std::mem::forget(Parked::<T>::spawn(QUIET_TASKS)));

@@ -1,14 +1,16 @@
-//! Taking the P of an M that is stuck in the kernel (D8): whoever has the P has it alone (U3), and an M that lost it
-//! knows (M5).
+//! Taking the P of an M that is stuck in the kernel (D8): a P has one holder (U3), and an M that
+//! lost its P notices (M5).
 //!
-//! A P is a plain field that only its holder touches, so loom reports two who hold it at once, and a holder who does
-//! not see what the last one did. [`Target`] is an M with what a claimer looks at; around the library's own [`Claim`]
-//! its methods do, step by step, what entering, leaving and claiming do with it. The M goes in and out for as long as
-//! the story wants; between two visits it is in user code, or stuck, which nobody can tell apart.
+//! A P is a plain field that only its holder touches. So loom reports two holders at once, and a
+//! holder that does not see what the last one did. [`Target`] is an M with the fields that a
+//! claimer uses. Around the library's own [`Claim`] its methods do, step by step, what entering,
+//! leaving and claiming do. The M enters and leaves as often as the story needs. Between two visits
+//! it is in user code, or stuck; no other thread can tell which.
 //!
-//! Why the barrier has two sides. The M stores `depth` and loads the word; the claimer swaps the word and loads
-//! `depth`. Without either side both may see the other as it was before: the claimer finds nobody inside, the M finds
-//! nobody who asks, and both have the P. The stories that take one side away show it.
+//! Why the barrier has two sides. The M stores `depth` and loads the word; the claimer swaps the
+//! word and loads `depth`. Without either side both may see the other as it was before. The claimer
+//! finds the M outside, the M finds no claim, and both have the P. The stories without one side
+//! show it.
 
 use std::sync::Arc;
 
@@ -33,9 +35,10 @@ struct Target {
     /// The number of its P: the library's `m.p`.
     p: AtomicUsize,
     ps: [Plain; PS],
-    /// What unbinding writes into the M and its goroutine: one more than the number of the P that is gone.
+    /// What unbinding writes into the M and its goroutine: one more than the number of the P that
+    /// is gone.
     unbound: Plain,
-    /// The status of the first P, for those who leave it behind by themselves.
+    /// The status of the first P, for an M that leaves it behind by itself.
     status: PStatusWord,
 }
 
@@ -68,15 +71,15 @@ impl Target {
         }
     }
 
-    /// Looks at the M, asks for its P and takes it if the M is not inside; it is the claimer's for good then. False:
-    /// it stays where it is.
+    /// Loads the M's P, claims it, and takes it if the M is not inside; the claimer then keeps it
+    /// for good. Returns false if it stays with the M.
     fn take(&self) -> bool {
         let p = self.p.load(Relaxed);
         if !self.claim.begin() {
             return false;
         }
         let now = self.p.load(Relaxed);
-        assert_ne!(now, NO_P, "who finds the M free sees its new P");
+        assert_ne!(now, NO_P, "a claimer that finds the M free sees its new P");
         if !self.claim.confirm(|| self.p.load(Relaxed) == p) {
             return false;
         }
@@ -94,7 +97,8 @@ impl Target {
         self.take()
     }
 
-    /// When everybody has ended: as many Ps were lost as were taken, and the M has one or knows that it has none.
+    /// After all threads have ended: as many Ps were lost as were taken, and the M has one or knows
+    /// that it has none.
     fn assert_all_accounted(&self, losses: usize, taken: usize) {
         let is_taken = self.claim.is_taken();
         assert_eq!(self.claim.depth(), 0);
@@ -121,7 +125,7 @@ impl Visitor<'_> {
         self.target.ps[self.p].add(1);
     }
 
-    /// In and out again. An M whose P is gone gets the next one.
+    /// Enters and leaves. An M whose P is gone gets the next one.
     fn visit(&mut self) {
         match self.enter() {
             Found::Kept => self.use_p(),
@@ -150,8 +154,8 @@ impl Visitor<'_> {
     }
 }
 
-/// The M visits three times while somebody tries to take its P twice; an M that lost it goes on with another, and may
-/// lose that.
+/// The M visits three times while a claimer tries to take its P twice. An M that lost its P
+/// continues with another, and may lose that.
 fn visits_against_a_claimer() {
     explore(Some(6), || {
         let target = Target::new();
@@ -169,32 +173,35 @@ fn visits_against_a_claimer() {
     });
 }
 
-/// Explored: the claim before, during, between and after the visits, taken back and called off, and the M that waits
-/// while it is unbound. Fails without either side of the barrier, if the M ignores a claim that it sees or leaves
-/// without Release, if the claimer reads `depth` without Acquire or takes the P without a swap, if the M does not see
-/// what was published by `finish`, or the claimer not what was by `resume`.
+/// Explored: the claim before, during, between and after the visits, withdrawn and cancelled, and
+/// the M that waits while it is unbound. Fails
+///
+/// - without either side of the barrier,
+/// - if the M ignores a claim that it sees, or leaves without Release,
+/// - if the claimer loads `depth` without Acquire, or takes the P without a swap,
+/// - if the M does not see what `finish` published, or the claimer not what `resume` did.
 #[test]
 fn u3_the_p_of_a_stuck_m_has_one_holder() {
     visits_against_a_claimer();
 }
 
-/// The claimer finds nobody inside because the M's `depth` has not arrived.
+/// The claimer finds the M outside because the M's `depth` has not arrived.
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn u3_without_the_ms_side_of_the_barrier_two_have_the_p() {
     shim::without(Part::Light, visits_against_a_claimer);
 }
 
-/// The same, because the claimer looked before its claim had arrived.
+/// The same, because the claimer loaded `depth` before its claim had arrived.
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn u3_without_the_claimers_side_of_the_barrier_two_have_the_p() {
     shim::without(Part::Heavy, visits_against_a_claimer);
 }
 
-/// sysmon and the leader of a stopping world, in turn. Explored: the second claim on what the first left behind, be it
-/// nothing, a P that the M has got meanwhile, or a claim that was called off. Fails as the story above does, and if a
-/// claim can begin on an M that has no P.
+/// sysmon and the leader of a stopping world, in turn. Explored: the second claim on what the first
+/// left behind: nothing, a P that the M has got meanwhile, or a cancelled claim. Fails as the story
+/// above does, and if a claim can begin on an M without a P.
 #[test]
 fn u3_two_claimers_in_turn() {
     explore(Some(3), || {
@@ -212,9 +219,9 @@ fn u3_two_claimers_in_turn() {
     });
 }
 
-/// An M whose P is gone visits and leaves as it came, for there was no other: it is told each time, and nobody can
-/// take from it what it does not have. Fails if a claim can begin on an M that has no P, or if an M that is told once
-/// is not told again.
+/// An M whose P is gone visits and leaves without one, because there was no other. It finds TAKEN
+/// each time, and no claimer can take what it does not have. Fails if a claim can begin on an M
+/// without a P, or if the M does not find TAKEN again.
 #[test]
 fn m5_an_m_without_a_p_is_told_each_time() {
     explore(None, || {
@@ -247,9 +254,9 @@ fn m5_an_m_without_a_p_is_told_each_time() {
     });
 }
 
-/// The M changes its P on a visit; somebody else runs with the old one then, which is the one that the claimer had
-/// looked at. Explored: that look before the visit, the rest after it. Fails if the claimer does not look again, or if
-/// what it sees then is older than the M's leaving.
+/// The M changes its P on a visit. Another M then runs with the old P, which the claimer had seen.
+/// Explored: the claimer's first load before the visit, the rest after it. Fails if the claimer
+/// does not load again, or if it then sees a state older than the M's leaving.
 #[test]
 fn d8_a_claim_is_off_when_the_m_has_another_p() {
     explore(None, || {
@@ -265,7 +272,7 @@ fn d8_a_claim_is_off_when_the_m_has_another_p() {
             target.p.store(1, Relaxed);
             m.use_p();
             m.leave();
-            // Whoever has the first P now.
+            // Another M has the first P now.
             target.ps[0].add(1);
             m.visit();
         } else {
@@ -280,7 +287,8 @@ fn d8_a_claim_is_off_when_the_m_has_another_p() {
 }
 
 impl Target {
-    /// sysmon, to which an M in a call looks stuck: takes its P by the claim or, if it was left behind, by the swap.
+    /// sysmon, to which an M in a call looks stuck: takes its P by the claim or, if it was left
+    /// behind, by the swap.
     fn take_either_way(&self) -> (bool, bool) {
         let by_claim = self.take();
         let by_swap = self.status.retake(PStatus::Idle);
@@ -293,7 +301,7 @@ impl Target {
 }
 
 impl Visitor<'_> {
-    /// Enters a marked call; false if the P is gone already.
+    /// Enters a marked call; returns false if the P is already gone.
     fn begin_call(&mut self) -> bool {
         if self.enter() != Found::Kept {
             self.assert_unbound();
@@ -307,7 +315,7 @@ impl Visitor<'_> {
         true
     }
 
-    /// Comes back from a marked call; true if the P was where it had been left.
+    /// Returns from a marked call; returns true if the P was where it had been left.
     fn end_call(&mut self) -> bool {
         assert_eq!(self.enter(), Found::Marked);
         assert!(self.target.claim.is_away());
@@ -326,10 +334,13 @@ impl Visitor<'_> {
     }
 }
 
-/// The M enters a marked call while somebody claims its P. Explored: the claim before the M enters, beside its mark
-/// and in the call. An M that marked itself keeps the right to what it left behind: the claim is not confirmed, and
-/// the P is had by the swap alone. Fails if a claim can begin on a marked M, if the mark does not stand when the M is
-/// seen to have left, or without either side of the barrier.
+/// The M enters a marked call while a claimer claims its P. Explored: the claim before the M
+/// enters, beside its mark and in the call. A marked M keeps the right to the P it left behind: the
+/// claim is not confirmed, and the P is taken by the swap alone. Fails
+///
+/// - if a claim can begin on a marked M,
+/// - if the mark is not visible once the M is seen to have left, or
+/// - without either side of the barrier.
 #[test]
 fn p3_a_marked_m_loses_its_p_by_the_swap_alone() {
     explore(None, || {
@@ -349,9 +360,12 @@ fn p3_a_marked_m_loses_its_p_by_the_swap_alone() {
     });
 }
 
-/// The same with the M's return, after which its P can be claimed again. Explored: sysmon before, in and after the
-/// call. Fails if a claim can begin on a marked M, if a claim that is called off wipes the mark out, or if both win the
-/// P that was left behind.
+/// The same with the M's return, after which its P can be claimed again. Explored: sysmon before,
+/// in and after the call. Fails
+///
+/// - if a claim can begin on a marked M,
+/// - if a cancelled claim erases the mark, or
+/// - if both win the P that was left behind.
 #[test]
 fn p3_a_marked_call_comes_back_against_a_claim() {
     shim::with_stores_as_swaps(|| {
@@ -367,7 +381,7 @@ fn p3_a_marked_call_comes_back_against_a_claim() {
             match came_back {
                 None => assert!(by_claim && !by_swap),
                 Some(true) => assert!(!by_swap, "P3: two have the P that was left behind"),
-                Some(false) => assert!(by_swap, "P3: nobody has the P that was left behind"),
+                Some(false) => assert!(by_swap, "P3: no thread has the P that was left behind"),
             }
         });
     });

@@ -1,7 +1,8 @@
-//! A future's wakers against whoever polls it (U10, G4): no call of a waker is lost, and each sleep is ended once.
+//! A future's wakers against the goroutine that polls it (U10, G4): no call of a waker is lost, and
+//! each sleep ends once.
 //!
-//! The future is ready when all its parts are, which are Relaxed flags: that a poll sees what was done before a waker was called is
-//! the word's doing.
+//! The future is ready when all its parts are. The parts are Relaxed flags, so only the word makes
+//! what was done before a waker's call visible to the poll.
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
-//! The P that a marked call leaves behind (SY, P3): the M that comes back, sysmon, whoever needs a P and the leader of a
-//! stopping world all want it, and one of them has it.
+//! The P that a marked call leaves behind (SY, P3). Four threads want it, and one of them gets it:
+//! the returning M, sysmon, an M that needs a P, and the leader of a stopping world.
 //!
-//! What belongs to the P is a plain field: loom reports two who have the P at once, and a winner who does not see what
-//! the M had written before it left. The world that stops (P4) is reduced to one flag and to who puts the P into
-//! GcStop.
+//! What belongs to the P is a plain field. So loom reports two holders at once, and a winner that
+//! does not see what the M had written before it left. The world that stops (P4) is reduced to one
+//! flag, and to which thread puts the P into GcStop.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ impl Shared {
         })
     }
 
-    /// Wants the P; the winner works on what is in it.
+    /// Tries to take the P; the winner uses its contents.
     fn retake(&self, to: PStatus) -> bool {
         let is_ours = self.status.retake(to);
         if is_ours {
@@ -48,27 +48,28 @@ impl Shared {
         is_ours
     }
 
-    /// The M enters a marked call: leaves the P behind, then looks whether the world waits for it.
+    /// The M enters a marked call: leaves the P behind, then checks whether the world stops.
     fn enter_syscall(&self) -> bool {
         self.cache.set(LEFT);
         self.status.set(PStatus::Syscall);
         self.g.transition(Status::Running, Status::Syscall);
-        // FENCE: stop/1 — Syscall before the look at `gcwaiting`; meets stop/2 in `stop_with`.
+        // FENCE: stop/1 — Syscall before the load of `gcwaiting`; meets stop/2 in `stop_with`.
         shim::fence_after_rmw();
         self.gcwaiting.load(Relaxed) != 0
     }
 
-    /// The leader: says that the world stops, then takes what was left behind.
+    /// The leader: stops the world, then takes a P that was left behind.
     fn stop_with(&self) -> bool {
         self.gcwaiting.store(1, Relaxed);
-        // FENCE: stop/2 — `gcwaiting` before the look at the Ps; meets stop/1 in `enter_syscall`.
+        // FENCE: stop/2 — `gcwaiting` before the loads of the Ps; meets stop/1 in `enter_syscall`.
         shim::fence(SeqCst);
         self.retake(PStatus::GcStop)
     }
 }
 
-/// All four want the P. Explored: every order of their swaps, before and after the M has left the P behind. Fails if
-/// `set` does not publish, if the swap does not see what was published, or if taking is no swap.
+/// All four want the P. Explored: every order of their swaps, before and after the M has left the P
+/// behind. Fails if `set` does not publish, if the swap does not see what was published, or if
+/// taking is no swap.
 #[test]
 fn p3_one_of_four_has_the_p() {
     explore(Some(4), || {
@@ -88,9 +89,10 @@ fn p3_one_of_four_has_the_p() {
     });
 }
 
-/// sysmon takes the P and hands it to another M, which enters a call of its own; the first M comes back and may find
-/// the P where it left it, or the second M's. Explored: its return before, between and after. Fails if the second call
-/// does not publish what the second M did, or if both have the P after it.
+/// sysmon takes the P and hands it to another M, which enters a call of its own. The first M
+/// returns and may find the P where it left it, or the second M's. Explored: its return before,
+/// between and after. Fails if the second call does not publish what the second M did, or if both
+/// then have the P.
 #[test]
 fn sy_a_p_is_left_behind_twice() {
     explore(None, || {
@@ -110,7 +112,7 @@ fn sy_a_p_is_left_behind_twice() {
         shared.enter_syscall();
         let first = shared.retake(PStatus::Running);
         let (handed_off, second) = second.join().unwrap();
-        assert!(first || handed_off, "P3: nobody has the P");
+        assert!(first || handed_off, "P3: no thread has the P");
         assert!(
             !handed_off || first != second,
             "P3: after the second call one has the P"
@@ -120,9 +122,10 @@ fn sy_a_p_is_left_behind_twice() {
     });
 }
 
-/// An M enters a call while the world stops: the leader finds the P in Syscall, or the M finds that the world waits
-/// and stops its P itself; both may try, one does it. Nobody looks again, so a P that both miss is one that the world
-/// waits for until the call ends. Fails without the barrier on either side, or if both stop the P.
+/// An M enters a call while the world stops. The leader finds the P in Syscall, or the M finds that
+/// the world stops and stops its P itself. Both may try, one succeeds. Neither looks again, so the
+/// world would wait for a P that both miss until the call ends. Fails without the barrier on either
+/// side, or if both stop the P.
 #[test]
 fn p4_a_call_begins_while_the_world_stops() {
     explore(None, || {
@@ -143,8 +146,8 @@ fn p4_a_call_begins_while_the_world_stops() {
     });
 }
 
-/// An M that stops by itself puts its P into GcStop with a plain store, and the leader that sees it works on the P.
-/// Fails if `set` does not publish, or if `get` does not see what was published.
+/// An M that stops by itself puts its P into GcStop with a plain store, and the leader that sees it
+/// uses the P. Fails if `set` does not publish, or if `get` does not see what was published.
 #[test]
 fn p4_the_leader_sees_what_is_in_a_stopped_p() {
     explore(None, || {

@@ -1,8 +1,10 @@
-//! The words of the locks, with a parking table that is one lock and a few queues (U10): nobody is let in beside another, what one
-//! did is seen by the next, and nobody who waits is forgotten. Loom reports a lost wake-up as a deadlock.
+//! The words of the locks, with a parking table that is one lock and a few queues (U10). Exclusion
+//! holds, a holder sees what the last one did, and no waiter is forgotten. Loom reports a lost
+//! wake-up as a deadlock.
 //!
-//! What the library does between the words' steps (`sync::raw`, `rwlock`, `waitgroup`, `semaphore`) is written down here once more,
-//! without spinning and clocks: who starves, and who spins, is part of a story.
+//! The library's code between the words' steps (`sync::raw`, `rwlock`, `waitgroup`, `semaphore`) is
+//! repeated here, without spinning and clocks: the story decides which waiter starves, and which
+//! spins.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,7 +27,7 @@ const DRAIN: usize = 2;
 const COMPETE: usize = 0;
 const HANDED_OVER: usize = 1;
 
-/// What the table's lock guards: tickets in queues, and tokens for those that were popped.
+/// What the table's lock guards: tickets in queues, and tokens for popped ones.
 struct Queues {
     waiting: [VecDeque<usize>; 3],
     tokens: Vec<(usize, usize)>,
@@ -53,7 +55,7 @@ impl Table {
         self.queues.lock().unwrap()
     }
 
-    /// None: it was not time to wait.
+    /// None: the waiter did not have to wait.
     fn park(&self, queue: usize, at_front: bool, queue_up: impl FnOnce() -> bool) -> Option<usize> {
         let mut queues = self.lock();
         if !queue_up() {
@@ -95,8 +97,8 @@ impl Lock {
         })
     }
 
-    /// `lock_slow`; one that `starves` has waited too long whenever it wakes, one that `spins` says so once. False: it has
-    /// given up, when it `leaves` instead of waiting a second time.
+    /// `lock_slow`. A waiter that `starves` has waited too long whenever it wakes; one that `spins`
+    /// sets WOKEN once. Returns false if it gave up: it `leaves` instead of waiting a second time.
     fn lock_as(&self, starves: bool, spins: bool, leaves: bool) -> bool {
         if self.word.lock_fast() {
             return true;
@@ -147,7 +149,7 @@ impl Lock {
         }
     }
 
-    /// `unlock_slow`, of a RwLock's writer as well.
+    /// `unlock_slow`, also for a RwLock's writer.
     fn unlock(&self) {
         if self.word.unlock_fast() || self.word.unlock(READERS_WAIT) {
             return;
@@ -175,7 +177,7 @@ impl Lock {
         self.unlock();
     }
 
-    /// Nobody has it, and nothing is left over.
+    /// The lock is free, and nothing is left over.
     fn assert_at_rest(&self) {
         assert_eq!(self.word.0.load(Relaxed), 0);
     }
@@ -226,8 +228,8 @@ fn together<T: Send + Sync + 'static>(shared: &Arc<T>, parts: &[fn(&T)]) {
     threads.into_iter().for_each(|one| one.join().unwrap());
 }
 
-/// Two that lock twice each, one of them spinning. Fails if a release does not publish, if WOKEN outlives whom it was set for, or if a
-/// queue is forgotten.
+/// Two threads that lock twice each, one of them spinning. Fails if a release does not publish, if
+/// WOKEN outlives the waiter it was set for, or if a queue is forgotten.
 #[test]
 fn u10_a_mutex_in_normal_mode() {
     explore(Some(4), || {
@@ -267,8 +269,8 @@ fn u10_a_mutex_of_three() {
     });
 }
 
-/// One starves as soon as it has lost, and is handed the lock; the others come after it. Fails if the hand-over loses a waiter, or if
-/// the starving mode outlives the last one.
+/// One waiter starves as soon as it has lost, and is handed the lock; the others come after it.
+/// Fails if the hand-off loses a waiter, or if the starving mode outlives the last one.
 #[test]
 fn u10_a_mutex_that_is_handed_over() {
     explore(Some(3), || {
@@ -306,7 +308,7 @@ fn u10_a_mutex_that_is_handed_over() {
     });
 }
 
-/// One that was woken goes away: another one is woken in its place. Fails if it just goes.
+/// A woken waiter leaves: another one is woken in its place. Fails if it just leaves.
 #[test]
 fn u10_a_waiter_that_leaves_passes_the_wake_up_on() {
     explore(Some(3), || {
@@ -332,8 +334,8 @@ fn u10_a_waiter_that_leaves_passes_the_wake_up_on() {
     });
 }
 
-/// Writers and readers: nobody reads while one writes. Fails if a reader that leaves does not publish, if the last one forgets the
-/// writer, or if queued readers are.
+/// Writers and readers: none reads while one writes. Fails if a leaving reader does not publish, or
+/// if the last one forgets the writer or the queued readers.
 #[test]
 fn u10_a_rwlock() {
     let write: fn(&Lock) = |lock| {
@@ -417,8 +419,8 @@ impl Group {
     }
 }
 
-/// Two that come and one or two that wait for both, and see what they did. Fails if a done does not pass on what the one before it
-/// published, or if the last one misses a waiter.
+/// Two threads that finish, and one or two that wait for both and see what they did. Fails if a
+/// `done` does not pass on what the one before it published, or if the last one misses a waiter.
 #[test]
 fn u10_a_wait_group() {
     for waiters in [1, 2] {
@@ -456,7 +458,8 @@ struct Permits {
     count: Plain,
 }
 
-/// A semaphore of one is a mutex. Fails if a release does not publish, or if a permit is lost on its way to a waiter.
+/// A semaphore of one permit is a mutex. Fails if a release does not publish, or if a permit is
+/// lost on its way to a waiter.
 #[test]
 fn u10_a_semaphore() {
     let uses: fn(&Permits) = |permits| {

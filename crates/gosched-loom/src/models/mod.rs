@@ -1,4 +1,4 @@
-//! The models, and what they share: the explorer and the things that travel through the queues.
+//! The models, and what they share: the explorer and the items that pass through the queues.
 
 mod actors;
 mod bounded;
@@ -29,8 +29,9 @@ use loom::cell::UnsafeCell;
 
 use crate::shim::{begin, with_loads_in_turn};
 
-/// Models take turns. Each run maps the stacks of its threads and unmaps them, and the kernel has one lock for that in a process:
-/// two models beside each other take longer than one after the other.
+/// Models run one at a time. Each run maps the stacks of its threads and unmaps them, and the
+/// kernel has one lock for that in a process. So two models at once take longer than one after the
+/// other.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// Explores `story` with at most `preemptions` forced switches per run (None: all of them).
@@ -48,7 +49,7 @@ fn explore(preemptions: Option<usize>, story: impl Fn() + Sync + Send + 'static)
     });
 }
 
-/// As [`explore`], for algorithms that read a word and then swap it (see [`with_loads_in_turn`]).
+/// As [`explore`], for algorithms that load a word and then swap it (see [`with_loads_in_turn`]).
 fn explore_in_turn(preemptions: Option<usize>, story: impl Fn() + Sync + Send + 'static) {
     with_loads_in_turn(|| explore(preemptions, story));
 }
@@ -70,17 +71,18 @@ impl Plain {
     }
 
     fn set(&self, value: u32) {
-        // SAFETY: as in `get`.
+        // SAFETY: loom checks on every run that no other access is concurrent with this one.
         self.0.with_mut(|field| unsafe { *field = value });
     }
 
     fn add(&self, n: u32) {
-        // SAFETY: as in `get`.
+        // SAFETY: loom checks on every run that no other access is concurrent with this one.
         self.0.with_mut(|field| unsafe { *field += n });
     }
 }
 
-/// Goroutines as a queue sees them: addresses, and a field that only whoever took one may touch.
+/// Goroutines as a queue sees them: addresses, and a field that only the thread that took one may
+/// touch.
 struct Items(Vec<Plain>);
 
 impl Items {
@@ -88,7 +90,8 @@ impl Items {
         Items((0..n).map(|_| Plain::new(0)).collect())
     }
 
-    /// Makes the item, as a spawn does: its field is written by the caller and must travel with the address.
+    /// Makes the item, as a spawn does: the caller writes its field, which must be visible with the
+    /// address.
     fn make(&self, index: usize) -> NonNull<Plain> {
         self.0[index].set(0);
         self.at(index)
@@ -98,16 +101,16 @@ impl Items {
         NonNull::from(&self.0[index])
     }
 
-    /// Which item it is; anything else is a slot that nobody had published (R4).
+    /// Which item it is; any other value is a slot that was not published (R4).
     fn index(&self, item: NonNull<Plain>) -> usize {
         self.0
             .iter()
             .position(|known| std::ptr::eq(known, item.as_ptr()))
-            .expect("R4: a queue gave out what nobody put in")
+            .expect("R4: a queue returned an item that was not put in")
     }
 
-    /// Runs what came off a queue. Loom objects if somebody else has it too, or its putter's writes are not
-    /// ours to see yet.
+    /// Runs an item that came off a queue. Loom reports it if another thread has it too, or if its
+    /// maker's writes are not visible yet.
     fn run(&self, item: NonNull<Plain>) -> usize {
         let index = self.index(item);
         self.0[index].add(1);
@@ -118,7 +121,7 @@ impl Items {
         self.0.iter().all(|item| item.get() > 0)
     }
 
-    /// No item was lost, none was run twice (S1, S2).
+    /// No item was lost, none ran twice (S1, S2).
     fn assert_each_ran_once(&self) {
         for (index, item) in self.0.iter().enumerate() {
             assert_eq!(item.get(), 1, "item {index}: runs");
@@ -126,7 +129,8 @@ impl Items {
     }
 }
 
-/// Something whose end takes steps: left alone when a run has failed, for loom is gone then.
+/// A value whose drop takes steps. It is not dropped when a run has failed, because loom is gone
+/// then.
 #[derive(Clone)]
 struct Calm<T>(ManuallyDrop<T>);
 
@@ -147,7 +151,7 @@ impl<T> Deref for Calm<T> {
 impl<T> Drop for Calm<T> {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            // SAFETY: dropped once, here.
+            // SAFETY: this drop is the only place that drops the value, and it runs once.
             unsafe { ManuallyDrop::drop(&mut self.0) };
         }
     }

@@ -1,8 +1,10 @@
-//! Who waits for a socket against the change that is told once (G4, F5): nobody waits while the data is there.
+//! Waiters for a socket against an event that is reported once (G4, F5): no goroutine waits while
+//! there is data.
 //!
-//! [`Socket`] is the kernel's side: bytes that came, and whether there is an end. What is told of it comes later, on another
-//! thread, and once for any number of bytes (edges). The steps of reading are `Desc::read_some`'s, over the library's count of
-//! changes; the slot's lock with its queue is a mutex with the notes of those who wait.
+//! [`Socket`] is the kernel's side: received bytes, and whether there is an end. Its events are
+//! reported later, on another thread, and once for any number of bytes (edge-triggered). The steps
+//! of reading are those of `Desc::read_some`, over the library's count of events. The slot's lock
+//! with its queue is a mutex with the notes of the waiters.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -30,7 +32,7 @@ impl Socket {
         })
     }
 
-    /// What happens outside, on a thread of its own.
+    /// What happens in the kernel, on a thread of its own.
     fn kernel(self: &Arc<Socket>, story: fn(&Socket)) -> JoinHandle<()> {
         let socket = Arc::clone(self);
         thread::spawn(move || story(&socket))
@@ -44,7 +46,7 @@ impl Socket {
         self.kernel.lock().unwrap().1 = true;
     }
 
-    /// The kernel's word of a change is fetched: `dispatch`.
+    /// An event is fetched: `dispatch`.
     fn tell(&self, is_end: bool) {
         let mut waiting = self.waiting.lock().unwrap();
         self.changes.happened(is_end);
@@ -87,7 +89,7 @@ impl Socket {
         }
     }
 
-    /// False: something has changed since `seq`.
+    /// Returns false if an event came after `seq`.
     fn wait(&self, seq: u32) -> bool {
         let note = Counted::new(Note::new());
         let mut waiting = self.waiting.lock().unwrap();
@@ -100,7 +102,7 @@ impl Socket {
         true
     }
 
-    /// One change may be enough for several: `Desc::finish`.
+    /// One event may satisfy several waiters: `Desc::finish`.
     fn wake_next(&self) {
         let next = self.waiting.lock().unwrap().pop_front();
         if let Some(note) = next {

@@ -1,7 +1,8 @@
 //! An M's note (M1): cleared, published on the idle list, slept on, woken once, and used again.
 //!
-//! [`Idle`] is the idle list of one M: the scheduler lock around "can be found by a waker". What the waker leaves
-//! for the M, its `nextp`, is a plain field: loom reports a sleeper that goes on before it was written.
+//! [`Idle`] is the idle list of one M: the scheduler lock around "can be found by a waker". What
+//! the waker stores for the M, its `nextp`, is a plain field: loom reports a sleeper that continues
+//! before it was written.
 
 use std::sync::Arc;
 
@@ -12,10 +13,10 @@ use super::{Plain, explore};
 use crate::note::Note;
 use crate::shim::{self, Acquire, AtomicU32, Release};
 
-/// Any deadline; when it passes is the story's choice.
+/// Any deadline; the story decides when it passes.
 const SOON: u64 = 1;
 
-/// Something that a sleeper is asked.
+/// A request to a sleeper.
 const QUIET: u32 = 0;
 const ASKED: u32 = 1;
 const ANSWERED: u32 = 2;
@@ -44,7 +45,7 @@ impl Idle {
         *is_idle = true;
     }
 
-    /// A waker takes the M off the list and gives it a P; false when it was not there.
+    /// A waker takes the M off the list and gives it a P; returns false if it was not there.
     fn start(&self, p: u32) -> bool {
         if !std::mem::take(&mut *self.is_idle.lock().unwrap()) {
             return false;
@@ -54,15 +55,15 @@ impl Idle {
         true
     }
 
-    /// A waker that knows that the M will come.
+    /// For a waker that knows that the M will come.
     fn start_when_idle(&self, p: u32) {
         while !self.start(p) {
             thread::yield_now();
         }
     }
 
-    /// `stop_m`: sleeps until woken or until the deadline; the P it was given, or None when it has taken itself
-    /// off the list.
+    /// `stop_m`: sleeps until woken or until the deadline. Returns the P it was given, or None if
+    /// it has taken itself off the list.
     fn stop_until_soon(&self) -> Option<u32> {
         self.publish();
         if !self.park.sleep_until(SOON) {
@@ -70,7 +71,7 @@ impl Idle {
             if std::mem::take(&mut *is_idle) {
                 return None;
             }
-            // A waker has it off the list already and is on its way.
+            // A waker has already taken it off the list and is about to wake it.
             drop(is_idle);
             self.park.sleep();
         }
@@ -78,9 +79,9 @@ impl Idle {
     }
 }
 
-/// Slept on and woken twice. Explored: the wake-up before the sleep, during it, and the first round's kernel wake
-/// arriving in the second round, for the store and the system call are two steps. Fails if `sleep` believes the
-/// kernel, if `wakeup` does not wake, or if its store does not publish.
+/// Slept on and woken twice. Explored: the wake-up before the sleep, during it, and the first
+/// round's kernel wake in the second round: the store and the system call are two steps. Fails if
+/// `sleep` trusts the kernel, if `wakeup` does not wake, or if its store does not publish.
 #[test]
 fn m1_a_note_is_used_twice() {
     explore(None, || {
@@ -116,7 +117,8 @@ fn m1_a_note_sleeps_through_a_stray_wake() {
     });
 }
 
-/// The same with a deadline that does not pass: only the wake-up ends the sleep. Fails if `sleep_until` believes the kernel.
+/// The same with a deadline that does not pass: only the wake-up ends the sleep. Fails if
+/// `sleep_until` trusts the kernel.
 #[test]
 fn m1_sleep_until_sleeps_through_a_stray_wake() {
     explore(None, || {
@@ -134,9 +136,10 @@ fn m1_sleep_until_sleeps_through_a_stray_wake() {
     });
 }
 
-/// The deadline races with the waker, and then the note is used again. Explored: either first, and the waker that
-/// has taken the M off the list but not yet woken it when the deadline passes; the M must then wait for it, or
-/// the late wake-up would end the next sleep. The waker gave a P exactly when the M says it got one.
+/// The deadline races with the waker, and then the note is used again. Explored: either first, and
+/// the waker that has taken the M off the list but not woken it yet when the deadline passes. The M
+/// must then wait for it, or the late wake-up would end the next sleep. The waker gave a P exactly
+/// if the M returns one.
 #[test]
 fn m1_a_deadline_against_a_waker() {
     explore(Some(4), || {
@@ -158,8 +161,8 @@ fn m1_a_deadline_against_a_waker() {
     });
 }
 
-/// `sleep_until` says that it was woken when the wake-up came before the deadline was seen, and only a note that
-/// was woken says so.
+/// `sleep_until` returns true if the wake-up came before the deadline was seen, and only for a
+/// woken note.
 #[test]
 fn m1_sleep_until_tells_the_truth() {
     explore(None, || {
@@ -183,9 +186,10 @@ fn m1_sleep_until_tells_the_truth() {
     });
 }
 
-/// Somebody asks the sleeper something and nudges until it has answered. Explored: the nudge that comes when the sleeper
-/// has listened but not lain down, which it does not notice, hence the next one. The sleeper answers in its sleep, and
-/// ends it only when woken. Fails if it goes on after a nudge, or if it does not listen again.
+/// A thread asks the sleeper something and nudges until it has answered. Explored: the nudge that
+/// comes when the sleeper has listened but does not sleep yet. The sleeper misses it, hence the
+/// next one. The sleeper answers and continues to sleep; only a wake-up ends the sleep. Fails if it
+/// continues after a nudge, or if it does not listen again.
 #[test]
 fn m1_a_sleeper_answers_and_sleeps_on() {
     explore(Some(3), || {

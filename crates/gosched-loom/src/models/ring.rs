@@ -1,8 +1,8 @@
 //! The local run queue: the owner against one or two thieves, on a ring of four slots.
 //!
-//! Every item carries a plain field. Whoever takes the item writes it, so loom reports an item that two Ms hold,
-//! and one that a thief sees before what its owner wrote into it (R4). After the threads have ended and the
-//! queues are drained each field must be exactly 1 (S1, S2).
+//! Every item has a plain field, which the thread that takes the item writes. So loom reports an
+//! item that two Ms hold, and one that a thief sees before its owner's writes (R4). After the
+//! threads have ended and the queues are drained, each field must be exactly 1 (S1, S2).
 
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use super::{Items, Plain, explore};
 use crate::runq::{OVERFLOW, Owner, RunQueue, Steal};
 use crate::shim::{Acquire, AtomicU32, RING, Release};
 
-/// The P whose queue everybody is after.
+/// The P whose queue is stolen from.
 const VICTIM: usize = 0;
 
 /// Where the counters start: every story takes them past the end of their range (R1).
 const ALMOST: u32 = u32::MAX - 1;
 
-/// Ps with their queues, and what goes through them.
+/// Ps with their queues, and the items.
 struct Ps {
     queues: Vec<RunQueue<Plain>>,
     items: Items,
@@ -33,7 +33,7 @@ impl Ps {
         })
     }
 
-    /// A world whose victim has `n` items in its ring before anybody starts.
+    /// A world whose victim has `n` items in its ring at the start.
     fn with_ring(queues: usize, items: usize, n: usize) -> Arc<Ps> {
         let ps = Ps::new(queues, items);
         for item in 0..n {
@@ -43,7 +43,7 @@ impl Ps {
     }
 
     fn owner(&self, p: usize) -> Owner<'_, Plain> {
-        // SAFETY: R2, in every story below one thread at a time acts as the M of p.
+        // SAFETY: R2. In every story below one thread at a time acts as the M of p.
         unsafe { self.queues[p].owner() }
     }
 
@@ -51,7 +51,7 @@ impl Ps {
         assert!(self.owner(p).put(self.items.make(item)).is_ok());
     }
 
-    /// Runs whatever p still has; returns the items in order.
+    /// Runs all that p still has; returns the items in order.
     fn drain(&self, p: usize) -> Vec<usize> {
         std::iter::from_fn(|| self.owner(p).get())
             .map(|(item, _)| self.items.run(item))
@@ -64,7 +64,7 @@ impl Ps {
         }
     }
 
-    /// One steal into p's queue, which is empty, and a run of all it brought.
+    /// One steal into p's queue, which is empty, and a run of all stolen items.
     fn steal(&self, p: usize, take_next: bool) -> Vec<usize> {
         let stolen = self.queues[VICTIM].steal_into(&self.owner(p), take_next, || {});
         let Steal::Moved(item, n) = stolen else {
@@ -79,7 +79,8 @@ impl Ps {
         all
     }
 
-    /// The library's `runq_put`: what does not fit goes to the global queue with half the ring (R6).
+    /// The library's `runq_put`: an item that does not fit goes to the global queue with half the
+    /// ring (R6).
     fn put_or_overflow(&self, item: NonNull<Plain>, global: &mut Vec<NonNull<Plain>>) {
         let owner = self.owner(VICTIM);
         let Err(item) = owner.put(item) else { return };
@@ -96,9 +97,12 @@ impl Ps {
     }
 }
 
-/// The owner fills and empties its ring while a thief steals twice. Explored: a thief that reads the tail before
-/// and after each put, and both going for the same last item. Fails if the tail is stored without Release, if
-/// either side moves the head without a swap, or if the thief does not read the tail with Acquire.
+/// The owner fills and empties its ring while a thief steals twice. Explored: a thief that loads
+/// the tail before and after each put, and both taking the same last item. Fails
+///
+/// - if the tail is stored without Release,
+/// - if either side moves the head without a swap, or
+/// - if the thief does not load the tail with Acquire.
 #[test]
 fn r2_r3_r4_an_owner_and_a_thief_share_a_ring() {
     explore(None, || {
@@ -123,9 +127,10 @@ fn r2_r3_r4_an_owner_and_a_thief_share_a_ring() {
     });
 }
 
-/// A full ring: the thief has read head, tail and slots and is about to swap; meanwhile the owner takes one
-/// item and reuses its slot. The thief's swap must fail, or it would run the new item twice and lose the old one.
-/// Fails if the head is moved by a store, or if `put` forgets to compare with the head.
+/// A full ring: the thief has loaded head, tail and slots and is about to swap. Meanwhile the owner
+/// takes one item and reuses its slot. The thief's swap must fail, or it would run the new item
+/// twice and lose the old one. Fails if the head is moved by a store, or if `put` does not compare
+/// with the head.
 #[test]
 fn r1_r3_a_slot_is_reused_under_a_slow_thief() {
     explore(None, || {
@@ -147,7 +152,7 @@ fn r1_r3_a_slot_is_reused_under_a_slow_thief() {
     });
 }
 
-/// Two thieves and the owner, who drains. Explored: all three swapping the same head.
+/// Two thieves and the owner, which drains. Explored: all three swapping the same head.
 #[test]
 fn r3_two_thieves_and_the_owner() {
     explore(Some(4), || {
@@ -164,8 +169,8 @@ fn r3_two_thieves_and_the_owner() {
     });
 }
 
-/// Two items, two thieves, nobody else: whichever swap fails, the other thief has made progress and there is
-/// still one item left, so neither comes back empty-handed. Fails if a lost swap gives up.
+/// Two items, two thieves, no other thread: if one swap fails, the other thief has made progress
+/// and one item is left. So neither returns empty. Fails if a thief gives up after a lost swap.
 #[test]
 fn s5_a_lost_swap_means_that_the_other_thief_won() {
     explore(None, || {
@@ -181,8 +186,8 @@ fn s5_a_lost_swap_means_that_the_other_thief_won() {
     });
 }
 
-/// What a thief has brought home is stolen again from there, by an M that never looked at the first victim. Fails
-/// if the thief publishes its loot without Release.
+/// Stolen items are stolen again from the thief, by an M that never loaded the first victim. Fails
+/// if the thief publishes them without Release.
 #[test]
 fn r4_loot_is_stolen_again() {
     explore(None, || {
@@ -228,9 +233,9 @@ fn i3_i4_a_steal_takes_the_larger_half_from_the_front() {
     }
 }
 
-/// A full ring overflows while a thief steals from it. Explored: the thief makes room before the overflow, during
-/// it (the owner's swap fails) and after it; none may make the owner try a third time (S4).
-/// Fails if `take_half` ignores its swap's result.
+/// A full ring overflows while a thief steals from it. Explored: the thief makes room before the
+/// overflow, during it (the owner's swap fails) and after it. None of these may make the owner try
+/// a third time (S4). Fails if `take_half` ignores its swap's result.
 #[test]
 fn r6_s4_an_overflow_against_a_thief() {
     explore(None, || {
@@ -249,7 +254,8 @@ fn r6_s4_an_overflow_against_a_thief() {
     });
 }
 
-/// The owner measures the room, then puts that many while a thief takes. Room only grows under an owner's feet.
+/// The owner measures the room, then puts that many while a thief takes. Only the owner reduces the
+/// room.
 #[test]
 fn r1_measured_room_is_there() {
     explore(None, || {
@@ -269,9 +275,9 @@ fn r1_measured_room_is_there() {
     });
 }
 
-/// The owner makes 0 and then 1 the next to run, so 0 is kicked to the ring, and runs what is left. The thief may
-/// take `next` (fourth round). Explored: the thief takes 0 or 1 out of `next` before, during and after the
-/// kick, or 0 from the ring. Fails if `next` is taken by load and store.
+/// The owner makes 0 and then 1 the next to run, so 0 is kicked to the ring, and runs what is left.
+/// The thief may take `next` (fourth round). Explored: the thief takes 0 or 1 out of `next` before,
+/// during and after the kick, or 0 from the ring. Fails if `next` is taken by load and store.
 #[test]
 fn r5_next_is_kicked_while_a_thief_wants_it() {
     explore(None, || {
@@ -294,7 +300,7 @@ fn r5_next_is_kicked_while_a_thief_wants_it() {
     });
 }
 
-/// Two thieves after one `next`, the owner too: one of the three gets it.
+/// Two thieves and the owner want one `next`: one of the three gets it.
 #[test]
 fn r5_next_is_taken_once() {
     explore(None, || {
@@ -311,7 +317,7 @@ fn r5_next_is_taken_once() {
     });
 }
 
-/// A thief in its first three rounds leaves `next` alone, and takes from the ring behind it.
+/// A thief in its first three rounds does not touch `next`, and takes from the ring behind it.
 #[test]
 fn i8_an_early_round_leaves_next_alone() {
     explore(None, || {
@@ -328,10 +334,10 @@ fn i8_an_early_round_leaves_next_alone() {
     });
 }
 
-/// The feared story of `is_empty`. 0 is in `next`; the owner makes 1 the next, kicks 0 to the ring, and takes 1
-/// to run it. At every moment one of them is queued, so the queue is never empty; but an observer that reads the
-/// ring before the kick and `next` after the take sees nothing in either. Fails without the second look at
-/// the tail.
+/// The feared story of `is_empty`. 0 is in `next`. The owner makes 1 the next, kicks 0 to the ring,
+/// and takes 1 to run it. At every moment one of them is queued, so the queue is never empty. But
+/// an observer that loads the ring before the kick and `next` after the take sees neither. Fails
+/// without the second load of the tail.
 #[test]
 fn r5_is_empty_does_not_miss_a_kicked_goroutine() {
     explore(None, || {
@@ -351,8 +357,9 @@ fn r5_is_empty_does_not_miss_a_kicked_goroutine() {
     });
 }
 
-/// The same kick with a thief in the place of the take. While the owner carries 0 and the thief has 1 the queue
-/// may look empty (the owner's barrier is still to come, wake/1); once the owner has put 0 down it may not.
+/// The same kick with a thief instead of the take. While the owner has 0 and the thief has 1 the
+/// queue may look empty (the owner's barrier is still to come, wake/1). Once the owner has put 0,
+/// it may not.
 #[test]
 fn r5_is_empty_once_the_kick_is_over() {
     explore(Some(4), || {
@@ -371,7 +378,8 @@ fn r5_is_empty_once_the_kick_is_over() {
         let observer = thread::spawn({
             let (ps, is_put) = (ps.clone(), is_put.clone());
             move || {
-                // ORDER: Acquire; pairs with the Release below, as the fences of the wake protocol would.
+                // ORDER: Acquire; pairs with the Release below, as the fences of the wake protocol
+                // would.
                 let kick_is_over = is_put.load(Acquire) == 1;
                 let looks_empty = ps.queues[VICTIM].is_empty();
                 assert!(!(kick_is_over && looks_empty), "a goroutine was missed");

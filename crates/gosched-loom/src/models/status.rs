@@ -1,7 +1,7 @@
-//! The status word: who waits for whom when several want a parked goroutine (G0, G1, G6).
+//! The status word: which thread waits for which when several want a parked goroutine (G0, G1, G6).
 //!
-//! The goroutine's stack is a plain field. A scanner touches it while it holds the Scan bit, the goroutine while
-//! it is Running; loom reports two who touch it at once.
+//! The goroutine's stack is a plain field. A scanner touches it while it holds the Scan bit, the
+//! goroutine while it is Running. Loom reports two that touch it at once.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ impl Parked {
         Arc::new(g)
     }
 
-    /// The dump, the scavenger: holds the Scan bit and works on the stack.
+    /// The dump and the scavenger: holds the Scan bit and uses the stack.
     fn scan(&self) {
         if self.status.begin_scan(Status::Waiting) {
             self.stack.add(1);
@@ -52,7 +52,7 @@ impl Parked {
         }
     }
 
-    /// The leak check: marks it, and then looks at its stack as a dump does.
+    /// The leak check: marks the goroutine, and then reads its stack as a dump does.
     fn mark(&self) {
         if self.status.mark_leaked() && self.status.begin_scan(Status::Leaked) {
             self.stack.add(1);
@@ -60,7 +60,7 @@ impl Parked {
         }
     }
 
-    /// Whoever owns the wake-up makes the goroutine runnable; then it runs.
+    /// The owner of the wake-up makes the goroutine runnable; then it runs.
     fn wake(&self) {
         self.status.transition(Status::Waiting, Status::Runnable);
         self.wakes.add(1);
@@ -68,14 +68,14 @@ impl Parked {
         self.stack.add(1);
     }
 
-    /// The event that it waits for.
+    /// The event that the goroutine waits for.
     fn complete(&self) {
         if self.slot.complete() == Some(G) {
             self.wake();
         }
     }
 
-    /// A request to unwind: with the Scan bit held takes it back from what it waits on.
+    /// A request to unwind: withdraws the goroutine from its wait, with the Scan bit held.
     fn cancel(&self) {
         if self.status.begin_scan(Status::Waiting) {
             let is_ours = self.slot.withdraw(G);
@@ -87,8 +87,9 @@ impl Parked {
     }
 }
 
-/// A scanner against a waker. Explored: the wake-up before, after and in the middle of the scan, where it waits
-/// for the bit. Fails if a transition ignores the bit, or if clearing it does not publish what its holder did.
+/// A scanner against a waker. Explored: the wake-up before, after and in the middle of the scan,
+/// where it waits for the bit. Fails if a transition ignores the bit, or if clearing it does not
+/// publish what its holder did.
 #[test]
 fn g6_a_waker_waits_for_the_scan_bit() {
     explore(None, || {
@@ -105,7 +106,8 @@ fn g6_a_waker_waits_for_the_scan_bit() {
     });
 }
 
-/// Two scanners and a waker: one bit, one holder. Fails if `begin_scan` succeeds on a scanned goroutine.
+/// Two scanners and a waker: one bit, one holder. Fails if `begin_scan` succeeds on a scanned
+/// goroutine.
 #[test]
 fn g6_the_scan_bit_has_one_holder() {
     explore(None, || {
@@ -123,9 +125,9 @@ fn g6_the_scan_bit_has_one_holder() {
     });
 }
 
-/// The event and a request to unwind both want to wake the goroutine, a scanner looks on: the slot decides who
-/// owns the wake-up, and the loser leaves the status alone. Fails (with an illegal edge, G0) if both take
-/// Waiting → Runnable.
+/// The event and a request to unwind both want to wake the goroutine, beside a scanner. The slot
+/// decides which owns the wake-up, and the loser does not touch the status. Fails (with an illegal
+/// edge, G0) if both take Waiting → Runnable.
 #[test]
 fn g1_an_event_and_a_cancel_wake_once() {
     explore(None, || {
@@ -146,8 +148,9 @@ fn g1_an_event_and_a_cancel_wake_once() {
     });
 }
 
-/// The scavenger, a scanner and a waker want the stack: one at a time, the waker waits both out and never takes
-/// CopyStack for an illegal state. Fails if a shrink begins on a scanned goroutine, or if a waker does not wait.
+/// The scavenger, a scanner and a waker want the stack, one at a time. The waker waits for both and
+/// never takes CopyStack for an illegal state. Fails if a shrink begins on a scanned goroutine, or
+/// if a waker does not wait.
 #[test]
 fn g0_a_waker_waits_for_a_shrink() {
     explore(None, || {
@@ -168,8 +171,9 @@ fn g0_a_waker_waits_for_a_shrink() {
     });
 }
 
-/// The leak check marks a goroutine that somebody wakes all the same, or that is to unwind, and looks at it; whatever the order, it
-/// goes on, once. Fails if a waker takes Leaked for an illegal state, or if the mark is taken off under the Scan bit.
+/// The leak check marks and reads a goroutine that is then woken, or asked to unwind. In any order
+/// it continues, once. Fails if a waker takes Leaked for an illegal state, or if the mark is
+/// removed under the Scan bit.
 #[test]
 fn g0_a_waker_restores_a_leaked_goroutine() {
     let wakers: [fn(&Parked); 2] = [Parked::complete, |g| {
@@ -185,7 +189,7 @@ fn g0_a_waker_restores_a_leaked_goroutine() {
             });
             wake(&g);
             checker.join().unwrap();
-            // One that was marked after the request looked finds out at the next.
+            // A goroutine that was marked after the request sees the request at its next check.
             wake(&g);
             assert_eq!(g.status.get(), Status::Running);
             assert_eq!(g.wakes.get(), 1);
@@ -193,9 +197,9 @@ fn g0_a_waker_restores_a_leaked_goroutine() {
     }
 }
 
-/// A goroutine that was stopped on its thread is queued from there; it passes through Waiting, but its stack is in use.
-/// A scanner and the scavenger come by meanwhile and must not take it for one that waits. Fails if the step in between
-/// goes without the Scan bit.
+/// A goroutine that was stopped on its thread is queued from there. It passes through Waiting, but
+/// its stack is in use. A scanner and the scavenger must not take it for a waiting one. Fails if
+/// the step in between goes without the Scan bit.
 #[test]
 fn g6_a_preempted_goroutine_is_never_seen_waiting() {
     explore(None, || {
@@ -215,7 +219,8 @@ fn g6_a_preempted_goroutine_is_never_seen_waiting() {
     });
 }
 
-/// Two wakers that did not ask who owns the wake-up: one of them finds the goroutine Runnable, and that is fatal.
+/// Two wakers that did not check which owns the wake-up: one of them finds the goroutine Runnable,
+/// and that is fatal.
 #[test]
 #[should_panic(expected = "illegal goroutine status change 4 -> 1")]
 fn g0_the_second_of_two_wakers_is_fatal() {
@@ -230,7 +235,7 @@ fn g0_the_second_of_two_wakers_is_fatal() {
     });
 }
 
-/// An edge that does not exist is fatal whatever the word says.
+/// An edge that does not exist is fatal, whatever the word is.
 #[test]
 #[should_panic(expected = "illegal goroutine status change 6 -> 2")]
 fn g0_an_edge_that_does_not_exist_is_fatal() {
@@ -239,7 +244,7 @@ fn g0_an_edge_that_does_not_exist_is_fatal() {
     });
 }
 
-/// A Scan bit is cleared by its holder only; without one it is fatal.
+/// Only its holder clears a Scan bit; clearing without one is fatal.
 #[test]
 #[should_panic(expected = "illegal goroutine status change 4100 -> 4")]
 fn g6_clearing_a_bit_that_nobody_holds_is_fatal() {

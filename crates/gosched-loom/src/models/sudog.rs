@@ -1,9 +1,10 @@
-//! The word of one wait (G4): one claim ends it, what is handed over is seen (U10), and nobody touches the waiter
-//! afterwards.
+//! The word of one wait (G4): one claim ends it, the handed-over value is visible (U10), and no
+//! thread touches the waiter afterwards.
 //!
-//! The waiter is a plain thread that waits on two things at once, as a select does. Its word, its note and what it is given lie
-//! in memory of its own, which it frees as soon as it may: loom reports a touch that comes too late. A thing is what is
-//! left of a channel's queue: a lock around the waiter's address. At most three preemptions; two with a clock besides.
+//! The waiter is a plain thread that waits on two things at once, as a select does. Its word, its
+//! note and its value are in memory of its own, which it frees as soon as it may. Loom reports a
+//! touch that comes too late. A thing is what is left of a channel's queue: a lock around the
+//! waiter's address. The bound is three preemptions; two with a clock in addition.
 
 use std::ptr;
 use std::sync::Arc;
@@ -16,18 +17,18 @@ use crate::note::Note;
 use crate::shim::{self, Cell, Part};
 use crate::sudog::{Found, WaitWord};
 
-/// Any deadline; when it passes is the story's choice.
+/// Any deadline; the story decides when it passes.
 const SOON: u64 = 1;
 
-/// The case of the waiter itself, whose time is over. Those of the things are 0 and 1.
+/// The case of the waiter itself, for a timeout. The cases of the things are 0 and 1.
 const TIMED_OUT: usize = 7;
 
-/// What a wait lives on.
+/// The memory of a wait.
 struct Wait {
     word: WaitWord,
     note: Note,
     given: Cell<usize>,
-    /// Who sleeps late.
+    /// The sleeper that sleeps late.
     late: Cell<usize>,
 }
 
@@ -41,7 +42,7 @@ impl Wait {
         })
     }
 
-    /// Its note, as a waiter.
+    /// The address of its note, tagged as a thread's.
     fn address(&self) -> usize {
         &raw const self.note as usize | 2
     }
@@ -58,13 +59,14 @@ impl Wait {
             return;
         }
         if self.word.claim(TIMED_OUT) == Found::Over {
-            self.note.sleep(); // somebody has us and will touch the note
+            self.note.sleep(); // a claimer has us and will touch the note
         } else {
             self.word.finish_asleep(TIMED_OUT);
         }
     }
 
-    /// How it ended. A refused waiter comes here while the claimer is still at it, and sleeps late.
+    /// How the wait ended. A refused waiter comes here while the claimer is not done yet, and
+    /// sleeps late.
     fn outcome(&self) -> usize {
         let case = loop {
             if let Some(case) = self.word.outcome() {
@@ -85,24 +87,27 @@ impl Wait {
 /// Something to wait on.
 struct Thing(Mutex<*const Wait>);
 
-// SAFETY: G4, the address is followed only under the lock, or by who has claimed the wait.
+// SAFETY: G4. The address is followed only under the lock, or by the thread that has claimed the
+// wait.
 unsafe impl Send for Thing {}
-// SAFETY: as above.
+// SAFETY: G4. The address is followed only under the lock, or by the thread that has claimed the
+// wait.
 unsafe impl Sync for Thing {}
 
 /// How a claimer leaves.
 #[derive(Clone, Copy, PartialEq)]
 enum Leaves {
     AtOnce,
-    /// It looks at the word once more.
+    /// It loads the word once more.
     Late,
 }
 
 impl Thing {
-    /// Ends the wait of whoever waits here, unless it is over; whether it did.
+    /// Ends the wait of the waiter here, unless it is over; returns whether it did.
     fn happen(&self, case: usize, leaves: Leaves) -> bool {
         let mut place = self.0.lock().unwrap();
-        // SAFETY: G4, a waiter takes itself out under the lock before its memory ends.
+        // SAFETY: G4. A waiter removes itself under the lock, which is held here, before its memory
+        // ends.
         let Some(wait) = (unsafe { place.as_ref() }) else {
             return false;
         };
@@ -124,14 +129,16 @@ impl Thing {
         }
         drop(place);
         if let Some(note) = asleep {
-            // SAFETY: G4, the sleeper's note lives until it is woken.
+            // SAFETY: G4. The sleeper's note lives until it is woken, and this thread alone has
+            // claimed the wait.
             unsafe { &*((note & !2) as *const Note) }.wakeup();
         }
         true
     }
 }
 
-/// A wait on two things that happen at any moment after the waiter has queued itself; perhaps its time passes, too.
+/// A wait on two things that happen at any moment after the waiter has queued itself; its deadline
+/// may pass too.
 fn two_things_happen(is_timed: bool, leaves: Leaves) {
     let preemptions = if is_timed { 2 } else { 3 };
     explore(Some(preemptions), move || {
@@ -158,16 +165,20 @@ fn two_things_happen(is_timed: bool, leaves: Leaves) {
     });
 }
 
-/// Explored: both claims before the commit, which is then refused, around it, and when the waiter sleeps; the refused waiter finds
-/// the claimer done, or sleeps late. Fails if a claim is a load and a store, if a commit goes over a claim, if the waiter
-/// takes a claim for the end, or if a finish does not say who sleeps by now.
+/// Explored: both claims before the commit, which is then refused, around it, and while the waiter
+/// sleeps. The refused waiter finds the claimer done, or sleeps late. Fails
+///
+/// - if a claim is a load and a store,
+/// - if a commit overwrites a claim,
+/// - if the waiter takes a claim for the end, or
+/// - if `finish` does not return the sleeper.
 #[test]
 fn g4_one_of_two_claims_ends_a_wait() {
     two_things_happen(false, Leaves::AtOnce);
 }
 
-/// The same with a third that claims: the waiter itself, whose deadline passes. Fails if a waiter that finds itself claimed does
-/// not wait for its wake-up, for then its note is gone when that comes.
+/// The same with a third claimer: the waiter itself, whose deadline passes. Fails if a waiter that
+/// finds itself claimed does not wait for its wake-up: its note would then be gone.
 #[test]
 fn g4_a_timeout_is_one_claim_among_others() {
     two_things_happen(true, Leaves::AtOnce);
@@ -180,22 +191,23 @@ fn g4_finish_is_the_last_touch_of_an_awake_waiter() {
     two_things_happen(false, Leaves::Late);
 }
 
-/// `finish` publishes what was handed over. Without that the waiter may not even see that it was ended.
+/// `finish` publishes what was handed over. Without that the waiter may not even see the end of its
+/// wait.
 #[test]
 #[should_panic]
 fn u10_without_release_the_waiter_does_not_see_what_it_got() {
     shim::without(Part::Release, || two_things_happen(false, Leaves::AtOnce));
 }
 
-/// The waiter's look at the word sees it.
+/// The waiter's load of the word sees it.
 #[test]
 #[should_panic]
 fn u10_without_acquire_the_waiter_does_not_see_what_it_got() {
     shim::without(Part::Acquire, || two_things_happen(false, Leaves::AtOnce));
 }
 
-/// The commit publishes the waiter's note to whoever claims it asleep: it was made by the waiter after it had queued itself,
-/// as the stack of a goroutine is left after that.
+/// The commit publishes the waiter's note to the thread that claims it asleep. The waiter made the
+/// note after it had queued itself, as a goroutine leaves its stack after that.
 #[test]
 fn pk_a_commit_publishes_what_the_claimer_wakes() {
     explore(None, || {
@@ -211,7 +223,7 @@ fn pk_a_commit_publishes_what_the_claimer_wakes() {
                 }
                 match found {
                     Found::Asleep(_) => word.finish_asleep(3),
-                    _ => assert!(!word.finish_awake(3), "nobody sleeps late here"),
+                    _ => assert!(!word.finish_awake(3), "no waiter sleeps late here"),
                 }
                 found
             }

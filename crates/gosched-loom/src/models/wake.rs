@@ -1,20 +1,28 @@
-//! Submitting against ceasing to look (WK): no runnable goroutine is ever left with an idle P and nobody looking.
+//! Submitting against stopping to spin (WK): no runnable goroutine is left with an idle P and no
+//! spinning M.
 //!
-//! [`World`] is the scheduler reduced to what the protocol needs: the library's own run queues and [`Spin`], and
-//! around them, step by step, what its `idle.rs`, `schedule.rs`, `steal.rs` and `global.rs` do with the
-//! scheduler lock, the idle list and the global queue. An M that runs a goroutine keeps its P for good; an M that is
-//! started is only noted, and stays counted as spinning. So when all threads of a story have ended nobody moves any
-//! more, and [`World::assert_work_conserved`] looks at the end of the world.
+//! [`World`] is the scheduler reduced to what the protocol needs: the library's own run queues and
+//! [`Spin`]. Around them it repeats, step by step, what `idle.rs`, `schedule.rs`, `steal.rs` and
+//! `global.rs` do with the scheduler lock, the idle list and the global queue. An M that runs a
+//! goroutine keeps its P for good. An M that is started is only recorded, and stays counted as
+//! spinning. So when all threads of a story have ended nothing changes any more, and
+//! [`World::assert_work_conserved`] checks the final state.
 //!
-//! Why the fences come in pairs. The submitter stores into a queue and loads `nmspinning`; the stopping M
-//! decrements `nmspinning` and loads the queues. Nothing else orders a store before a later load of another word,
-//! so without wake/1 the submitter may count the M that has already stopped (its load runs before its own store is
-//! seen), and without wake/2 the M may re-check a queue as it was before the submission (its loads run before its
-//! decrement is seen). Either way the submitter relies on the M and the M on the submitter, the goroutine stays where
-//! it is and the M's P is idle. need/1 and need/2 are the same for `need` and `npidle`: without one of them a
-//! submitter sees no idle P while the P that goes idle sees no need. Taking out any one of the fences in
-//! `submitted`, `submitted_by_rmw`, `Spin::end`, `Spin::set_needed` or `idle_p_added` fails the stories that say
-//! so. need/3 can go without a failure here: a spinner that missed something looks again behind wake/2 when it ends.
+//! Why the fences come in pairs. The submitter stores into a queue and loads `nmspinning`; the
+//! stopping M decrements `nmspinning` and loads the queues. Nothing else orders a store before a
+//! later load of another word.
+//!
+//! - Without wake/1 the submitter may count the M that has already stopped: its load runs before
+//!   its own store is visible.
+//! - Without wake/2 the M may re-check a queue as it was before the submission: its loads run
+//!   before its decrement is visible.
+//!
+//! Either way the submitter relies on the M and the M on the submitter. The goroutine stays where
+//! it is and the M's P is idle. need/1 and need/2 are the same for `need` and `npidle`: without one
+//! of them a submitter sees no idle P while the P that goes idle sees no `need`. Removing any one
+//! of the fences in `submitted`, `submitted_by_rmw`, `Spin::end`, `Spin::set_needed` or
+//! `idle_p_added` fails the stories that name it. need/3 can be removed without a failure here: a
+//! spinner that missed something looks again behind wake/2 when it ends.
 
 use std::collections::VecDeque;
 use std::ptr::NonNull;
@@ -37,13 +45,13 @@ struct Core {
     started: Vec<(usize, bool)>,
 }
 
-/// An M, as far as it matters here.
+/// The part of an M that matters here.
 struct M {
     p: usize,
     spinning: Option<Spinning>,
 }
 
-/// What giving up the P led to.
+/// The result of giving up the P.
 enum Gave {
     Found(NonNull<Plain>),
     LookAgain,
@@ -60,7 +68,7 @@ struct World {
 }
 
 impl World {
-    /// A world in which every P is held by somebody.
+    /// A world in which every P is held.
     fn new(ps: usize, items: usize) -> Arc<World> {
         Arc::new(World {
             core: Mutex::new(Core {
@@ -81,7 +89,7 @@ impl World {
     }
 
     fn owner(&self, p: usize) -> Owner<'_, Plain> {
-        // SAFETY: R2, in every story one thread at a time acts as the M of p.
+        // SAFETY: R2. In every story one thread at a time acts as the M of p.
         unsafe { self.queues[p].owner() }
     }
 
@@ -136,7 +144,7 @@ impl World {
     }
 
     fn mirror_len(&self, core: &Core) {
-        // ORDER: Relaxed; read without the lock behind the fences of the wake protocol only.
+        // ORDER: Relaxed; loaded without the lock only behind the fences of the wake protocol.
         self.runq_len.store(core.runq.len(), Relaxed);
     }
 
@@ -163,7 +171,8 @@ impl World {
             }
             None => {
                 self.spin.set_needed();
-                // Under the lock: whoever sees the claim there relies on the claimer's look at the idle list.
+                // Under the lock: a thread that sees the claim there relies on the claimer's check
+                // of the idle list.
                 self.spin.end(spinning);
             }
         }
@@ -207,7 +216,7 @@ impl World {
 
     // schedule.rs and steal.rs
 
-    /// The M looks until it has run one goroutine, or has parked.
+    /// The M searches until it has run one goroutine, or has parked.
     fn look(&self, mut m: M) {
         while let Some(found) = self.find_runnable(&mut m) {
             if let Some(item) = found {
@@ -223,7 +232,8 @@ impl World {
         }
     }
 
-    /// An M that does not spin and has found nothing: it drops its P, unless it learns better.
+    /// An M that does not spin and has found nothing: it drops its P, unless `need` or work shows
+    /// up.
     fn drop_p(&self, p: usize) {
         let mut m = self.quiet_m(p);
         match self.give_up_p(&mut m) {
@@ -261,7 +271,7 @@ impl World {
         item.map(|item| self.items.at(item))
     }
 
-    /// The fourth sweep only; the others see less.
+    /// Only the fourth sweep; the others see less.
     fn spin_and_steal(&self, m: &mut M) -> Option<NonNull<Plain>> {
         if m.spinning.is_none() {
             let busy = self.queues.len() - self.npidle.load(Relaxed) as usize;
@@ -322,9 +332,10 @@ impl World {
         true
     }
 
-    // The end of the world.
+    // The final state.
 
-    /// WK, when nobody moves any more: work and an idle P only if a started M is about to look.
+    /// WK, when nothing changes any more: work and an idle P only if a started M is about to
+    /// search.
     fn assert_work_conserved(&self) {
         let core = self.lock();
         let spinning = core.started.iter().filter(|(_, spins)| *spins).count();
@@ -362,22 +373,22 @@ fn submit_against_stop(submit: fn(&World)) {
     });
 }
 
-/// The goroutine goes to the tail of the ring, a plain store. Fails without the fence in `submitted` (wake/1) or
-/// the one in `Spin::end` (wake/2), and if the M re-checks nothing.
+/// The goroutine goes to the tail of the ring, a plain store. Fails without the fence in
+/// `submitted` (wake/1) or the one in `Spin::end` (wake/2), and if the M re-checks nothing.
 #[test]
 fn wk_a_ring_submission_against_a_stopping_m() {
     submit_against_stop(|world| world.submit_ring(0, 0));
 }
 
-/// The goroutine goes to `next`, a swap. Fails without the fence in `submitted_by_rmw` or in `Spin::end` (where
-/// swaps are no barriers), and if the re-check overlooks `next`.
+/// The goroutine goes to `next`, a swap. Fails without the fence in `submitted_by_rmw` or in
+/// `Spin::end` (where swaps are no barriers), and if the re-check overlooks `next`.
 #[test]
 fn wk_a_next_submission_against_a_stopping_m() {
     submit_against_stop(|world| world.submit_next(0, 0));
 }
 
-/// The goroutine comes from a thread outside, through the global queue. Fails without the fence in `submitted` or in
-/// `Spin::end`, and if the re-check overlooks the global queue.
+/// The goroutine comes from a thread outside, through the global queue. Fails without the fence in
+/// `submitted` or in `Spin::end`, and if the re-check overlooks the global queue.
 #[test]
 fn wk_an_injection_against_a_stopping_m() {
     submit_against_stop(|world| world.inject(0));
@@ -389,8 +400,9 @@ fn wk_a_yield_against_a_stopping_m() {
     submit_against_stop(|world| world.submit_global(0));
 }
 
-/// Two submissions, one from inside and one from outside, and a stopping M: whichever claims the wake does it
-/// for both, and an M that finds one of the goroutines recruits a successor for the other.
+/// Two submissions, one from inside and one from outside, and a stopping M. The submitter that
+/// claims the wake does it for both. An M that finds one of the goroutines recruits a successor for
+/// the other.
 #[test]
 fn wk_two_submissions_against_a_stopping_m() {
     explore(Some(4), || {
@@ -411,10 +423,13 @@ fn wk_two_submissions_against_a_stopping_m() {
     });
 }
 
-/// The second race: the submitter finds no idle P, because the other M still holds its own; that M does not spin,
-/// so it re-checks nothing when it drops it a moment later. `need` turns it round. Fails without the fence in
-/// `set_needed` (need/1) or in `idle_p_added` (need/2), if `set_needed` does nothing, and if the M does not look at
-/// `need` behind its fence.
+/// The second race: the submitter finds no idle P, because the other M still holds its own. That M
+/// does not spin, so it re-checks nothing when it drops the P a moment later. `need` makes it
+/// search again. Fails
+///
+/// - without the fence in `set_needed` (need/1) or in `idle_p_added` (need/2),
+/// - if `set_needed` does nothing, and
+/// - if the M does not load `need` behind its fence.
 #[test]
 fn wk_need_stops_an_m_that_has_not_spun() {
     explore(None, || {
@@ -429,9 +444,10 @@ fn wk_need_stops_an_m_that_has_not_spun() {
     });
 }
 
-/// The same with a P that is handed off, because its thread ends. Whoever hands it off starts nobody while an M
-/// spins; that M finds one of two goroutines at this very moment and wants a successor for the other, but sees no
-/// idle P yet. Fails without need/1 or need/2, and if a hand-off does not look at `need`.
+/// The same with a P that is handed off because its thread ends. The thread that hands it off
+/// starts no M while an M spins. That M finds one of two goroutines at this very moment and wants a
+/// successor for the other, but sees no idle P yet. Fails without need/1 or need/2, and if a
+/// hand-off does not load `need`.
 #[test]
 fn wk_need_meets_a_hand_off() {
     explore(None, || {
@@ -450,10 +466,10 @@ fn wk_need_meets_a_hand_off() {
     });
 }
 
-/// An injection claims the wake and finds no idle P. Its goroutine is taken at once by an M whose thread then ends
-/// and hands its P off, and another goroutine is submitted: both see a claim, and count on the claimer. So the
-/// claim must not outlive the claimer's look at the idle list: it is given back under the same lock. Fails if
-/// `give_up` comes after the unlock.
+/// An injection claims the wake and finds no idle P. An M takes its goroutine at once; its thread
+/// then ends and hands off its P. Another goroutine is submitted. Both see a claim, and rely on the
+/// claimer. So the claim must not outlive the claimer's check of the idle list: it is given back
+/// under the same lock. Fails if `give_up` comes after the unlock.
 #[test]
 fn wk_a_hand_off_does_not_trust_a_dying_claim() {
     explore(None, || {
@@ -478,9 +494,10 @@ fn wk_a_hand_off_does_not_trust_a_dying_claim() {
     });
 }
 
-/// Three Ps, two Ms that do not spin at first, a submission and an injection, in any order: a claim that finds no
-/// idle P, an M that is needed, finds work and recruits a successor, another that drops its P meanwhile. Fails if
-/// `give_up` comes after the unlock, and if a spinner that finds work does not wake.
+/// Three Ps, two Ms that do not spin at first, a submission and an injection, in any order: a claim
+/// that finds no idle P, an M that is needed, finds work and recruits a successor, another that
+/// drops its P meanwhile. Fails if `give_up` comes after the unlock, and if a spinner that finds
+/// work does not wake another M.
 #[test]
 fn wk_two_submissions_and_two_ms() {
     explore(Some(3), || {

@@ -1,10 +1,11 @@
 //! A timer that is set against the threads that may sleep past it: the watcher (timer/1, timer/2)
-//! and sysmon (nap/1, nap/2); and a call against the watcher in the network's poller (bell/1, bell/2).
+//! and sysmon (nap/1, nap/2); and a call against the watcher in the network poller (bell/1,
+//! bell/2).
 //!
 //! The library's own `Poller` and `Nap` run here. [`World`] adds what `sched/sources/timers.rs` and
-//! `schedule.rs` do around them: heaps with a lock each, the mask of the heaps that hold anything,
-//! and the loop of an M that has nothing to do. Time stands at [`EARLY`] in every story: a sleep
-//! until then ends, and a sleep until [`LATE`] lasts until somebody wakes the sleeper. A lost wake-up
+//! `schedule.rs` do around them: heaps with a lock each, the mask of heaps that hold anything, and
+//! the loop of an M that has nothing to do. The time is [`EARLY`] in every story. A sleep until
+//! then ends; a sleep until [`LATE`] lasts until another thread wakes the sleeper. A lost wake-up
 //! is a deadlock, which loom reports.
 
 use std::sync::Arc;
@@ -18,9 +19,9 @@ use crate::netpoll::driver::Driver;
 use crate::poller::Poller;
 use crate::shim::{self, AtomicU64, AtomicUsize, Part, Relaxed, SeqCst};
 
-/// When a timer is due that must not be missed.
+/// The deadline of a timer that must not be missed.
 const EARLY: u64 = 5;
-/// When the others are: never, here.
+/// The deadline of the others: it never comes here.
 const LATE: u64 = 10;
 
 /// One P's timers, as others see them.
@@ -54,7 +55,7 @@ impl World {
         })
     }
 
-    /// A world in which a timer is set that never comes.
+    /// A world with a timer that never comes.
     fn with_late_timer() -> Arc<World> {
         let world = World::new();
         world.publish(0, LATE);
@@ -71,7 +72,7 @@ impl World {
         };
     }
 
-    /// A goroutine waits until `when`; false: nobody watches.
+    /// A goroutine waits until `when`; returns false if no M watches.
     fn set(&self, heap: usize, when: u64) -> bool {
         self.publish(heap, when);
         self.poller.kick(when)
@@ -90,7 +91,7 @@ impl World {
         self.mask.load(Relaxed) != 0 && self.poller.begin()
     }
 
-    /// Takes out the timer that is due; false: there is none.
+    /// Takes out a due timer; returns false if there is none.
     fn expire(&self) -> bool {
         let due = (0..2).find(|&heap| self.heaps[heap].next.load(Relaxed) <= EARLY);
         if let Some(heap) = due {
@@ -99,8 +100,8 @@ impl World {
         due.is_some()
     }
 
-    /// An M with nothing to do: it watches until something is due, or there is nothing to watch.
-    /// True: it has taken a timer.
+    /// An M with nothing to do: it watches until a timer is due, or there is nothing to watch.
+    /// Returns true if it has taken a timer.
     fn watch(&self) -> bool {
         while self.begin_watch() {
             drop(self.poller.sleep(|| self.next_timer()));
@@ -128,29 +129,29 @@ fn an_earlier_timer() {
     setter.join().unwrap();
 }
 
-/// Fails if the watcher does not look at the timers again behind timer/2, and if the setter does not
-/// look at the watcher.
+/// Fails if the watcher does not load the timers again behind timer/2, and if the setter does not
+/// load the watcher's word.
 #[test]
 fn sm_the_watcher_does_not_sleep_past_an_earlier_timer() {
     explore(None, an_earlier_timer);
 }
 
-/// Without the watcher's barrier its second look may read the timers as they were before.
+/// Without the watcher's barrier its second load may see the timers as they were before.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn sm_timer_2_is_needed() {
     shim::without(Part::Fence, || explore(None, an_earlier_timer));
 }
 
-/// Without the setter's barrier its look at the watcher may read the word as it was before.
+/// Without the setter's barrier its load of the watcher's word may see the old value.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn sm_timer_1_is_needed() {
     shim::without(Part::AfterRmw, || explore(None, an_earlier_timer));
 }
 
-/// The last timer was taken out when the M began to watch, so it gives up; meanwhile another timer is
-/// set. Its setter relies on the M if the word says that one watches.
+/// The last timer was taken out when the M began to watch, so the M gives up; meanwhile another
+/// timer is set. Its setter relies on the M if the word shows a watcher.
 #[test]
 fn sm_a_watcher_that_gives_up_looks_again() {
     explore(None, || {
@@ -167,8 +168,9 @@ fn sm_a_watcher_that_gives_up_looks_again() {
     });
 }
 
-/// A call for the first watcher comes when it is about to leave, and a second one takes its place. Each
-/// call ends one sleep: a watcher that forgets the calls after the next one has come forgets that one's.
+/// A call for the first watcher comes when it is about to leave, and a second one takes its place.
+/// Each call ends one sleep. If a watcher cleared its note after the next watcher has come, it
+/// would clear that one's call.
 #[test]
 fn sm_a_call_is_not_taken_for_the_next_watchers() {
     explore(Some(3), || {
@@ -203,7 +205,7 @@ fn sm_a_call_is_not_taken_for_the_next_watchers() {
 fn driver(waiters: u32) -> (Arc<Driver>, &'static Driver) {
     let driver = Arc::new(Driver::new(waiters));
     let raw = Arc::as_ptr(&driver);
-    // SAFETY: GF's counterpart here: the story keeps the reference until all threads have ended.
+    // SAFETY: GF's counterpart here. The story keeps the `Arc` until all threads have ended.
     (driver, unsafe { &*raw })
 }
 
@@ -211,7 +213,7 @@ fn a_call_into_the_network() {
     let world = World::new();
     let (_kept, driver) = driver(1);
     world.poller.set_driver(driver);
-    // The first sleep hears the call of `set_driver`.
+    // The call of `set_driver` ends the first sleep.
     assert!(world.poller.begin());
     drop(world.poller.sleep(|| u64::MAX));
     assert!(world.poller.begin());
@@ -223,8 +225,8 @@ fn a_call_into_the_network() {
     caller.join().unwrap();
 }
 
-/// The watcher goes into the network's poller when it is called. Fails if it does not look at its note
-/// before it sleeps there, or if the caller does not ring.
+/// The watcher is about to sleep in the network poller when it is called. Fails if it does not load
+/// its note before it sleeps there, or if the caller does not ring.
 #[test]
 fn sm_a_call_reaches_the_watcher_in_the_network() {
     explore(None, a_call_into_the_network);
@@ -257,7 +259,7 @@ fn sm_the_watcher_learns_of_the_network() {
     });
 }
 
-/// A timer that nobody watches is set when sysmon lies down.
+/// A timer that no M watches is set when sysmon begins its pause.
 fn a_timer_in_a_nap(word: u32) {
     let world = World::new();
     let setter = thread::spawn({
@@ -271,7 +273,8 @@ fn a_timer_in_a_nap(word: u32) {
     setter.join().unwrap();
 }
 
-/// Fails if sysmon does not look at the timers behind nap/2, or if the setter does not look at sysmon.
+/// Fails if sysmon does not load the timers behind nap/2, or if the setter does not load sysmon's
+/// word.
 #[test]
 fn sm_sysmon_does_not_sleep_past_a_timer() {
     for word in [NAP, DOZE, REST] {
@@ -286,15 +289,15 @@ fn sm_nap_1_and_nap_2_are_needed() {
     shim::without(Part::Fence, || explore(None, || a_timer_in_a_nap(NAP)));
 }
 
-/// Explores with a barrier at every SeqCst store, as the machine has it: `press` stands on the order of
-/// two SeqCst words, which loom does not keep.
+/// Explores with a barrier at every SeqCst store, as the machine has it. `press` depends on the
+/// order of two SeqCst words, which loom does not keep.
 fn explore_seq_cst(story: impl Fn() + Sync + Send + 'static) {
     shim::on_x86(|| explore_in_turn(None, story));
 }
 
-/// A goroutine finds no P about when sysmon lies down, after a look that did not see it. sysmon looks
-/// at it at once. Fails if sysmon does not look at `pressed` behind nap/2, and if it takes a request
-/// that came between the look and the pause for one that it has seen.
+/// A goroutine finds no P when sysmon begins its pause, after a scan that did not see it. sysmon
+/// scans again at once. Fails if sysmon does not load `pressed` behind nap/2. Fails also if sysmon
+/// treats a press between the scan and the pause as already seen.
 #[test]
 fn sm_a_goroutine_that_finds_no_p_ends_a_nap() {
     for word in [NAP, DOZE] {
@@ -314,8 +317,9 @@ fn sm_a_goroutine_that_finds_no_p_ends_a_nap() {
     }
 }
 
-/// sysmon finds the last request served when another goroutine is queued and finds no P. Fails if sysmon
-/// looks at the queues before it clears the word: the goroutine finds it set, and nobody hears of it.
+/// sysmon finds the last press served when another goroutine is queued and finds no P. Fails if
+/// sysmon checks the queues before it clears the word: the goroutine finds it set, and sysmon never
+/// sees its press.
 #[test]
 fn sm_a_request_is_not_taken_back_with_the_last_one() {
     explore_seq_cst(|| {

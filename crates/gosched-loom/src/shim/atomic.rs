@@ -1,7 +1,8 @@
-//! Loom's atomics, and worlds in which something is missing that an algorithm needs: the model must then fail.
+//! Loom's atomics, and worlds in which a part that an algorithm needs is missing: the model must
+//! then fail.
 //!
-//! An atomic that is freed says so to loom, as if it were written: loom then objects if any access to it is not ordered
-//! before the end of its memory. That is how the models see a touch of what may be gone.
+//! An atomic that is freed counts as written for loom. So loom reports any access to it that is not
+//! ordered before the end of its memory. That is how the models find a use after free.
 
 use std::cell::Cell;
 
@@ -9,26 +10,25 @@ use loom::sync::atomic::{self, Ordering};
 
 use super::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
-/// Something that can be taken away.
+/// A part that can be taken away.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// The side of the barrier that everybody passes all the time.
+    /// The cheap side of the asymmetric barrier.
     Light,
     /// The side that pays for both.
     Heavy,
-    /// Every fence of its own.
+    /// Every separate fence.
     Fence,
     /// The barrier that a read-modify-write is.
     AfterRmw,
     /// What stores and read-modify-writes publish.
     Release,
-    /// What loads and read-modify-writes see of what was published.
+    /// What loads and read-modify-writes see of it.
     Acquire,
 }
 
 // Loom's threads are coroutines of the test's own thread, so each test has its own.
 std::thread_local! {
-    /// What is missing.
     static MISSING: Cell<Option<Part>> = const { Cell::new(None) };
     /// Whether stores are swaps.
     static STORES_SWAP: Cell<bool> = const { Cell::new(false) };
@@ -39,24 +39,25 @@ std::thread_local! {
 }
 
 loom::thread_local! {
-    /// Whether the thread waits for another one. Its loads take no turns then, for two that wait could take turns for ever.
+    /// Whether the thread waits for another one. Its loads take no turns then, because two waiting
+    /// threads could take turns for ever.
     static SPINS: Cell<bool> = Cell::new(false);
 }
 
-/// A turn of a wait for another thread: loom runs the others first.
+/// One step of a wait for another thread: loom runs the others first.
 pub(super) fn spin() {
     SPINS.with(|spins| spins.set(true));
     loom::thread::yield_now();
 }
 
-/// The thread has got on.
+/// The thread has made progress.
 fn has_written() {
     if LOADS_TAKE_TURNS.get() {
         SPINS.with(|spins| spins.set(false));
     }
 }
 
-/// Puts a switch back when its story has ended, in whichever way.
+/// Resets a switch when its story has ended, also by a panic.
 struct Switch<T: Copy + 'static>(&'static std::thread::LocalKey<Cell<T>>, T);
 
 impl<T: Copy> Switch<T> {
@@ -71,7 +72,7 @@ impl<T: Copy> Drop for Switch<T> {
     }
 }
 
-/// Runs `story` in a world without some part, to see that it is needed.
+/// Runs `story` in a world without this part, to show that it is needed.
 pub(crate) fn without(part: Part, story: impl FnOnce()) {
     let _switch = Switch::set(&MISSING, Some(part));
     story();
@@ -79,19 +80,20 @@ pub(crate) fn without(part: Part, story: impl FnOnce()) {
 
 /// Runs `story` with every store made by a swap.
 ///
-/// Loom does not know that nothing comes between a swap and the value it found: a plain store that was made in
-/// between may count as older than the swap, and then even its own thread may read what the swap wrote. No machine
-/// does that. A story in which one thread stores where another swaps, and reads the word again, needs this; the price
-/// is that a swap, unlike a store, passes on what the store before it published.
+/// Loom does not know that no store comes between a swap and the value it found. A plain store made
+/// in between may count as older than the swap. Then even its own thread may load what the swap
+/// wrote. No machine does that. A story needs this if one thread stores where another swaps, and
+/// loads the word again. The price: unlike a store, a swap passes on what the store before it
+/// published.
 pub(crate) fn with_stores_as_swaps(story: impl FnOnce()) {
     let _switch = Switch::set(&STORES_SWAP, true);
     story();
 }
 
-/// Runs `story` with the barriers where x86-64 has them: at each read-modify-write and each SeqCst store, and
-/// `fence_after_rmw` is nothing.
+/// Runs `story` with the barriers where x86-64 has them: at each read-modify-write and each SeqCst
+/// store. `fence_after_rmw` does nothing then.
 ///
-/// Elsewhere, and in the stories without this, it is a fence where it stands, which may be some steps later.
+/// Without this, `fence_after_rmw` is a fence where it stands, which may be some steps later.
 pub(crate) fn on_x86(story: impl FnOnce()) {
     let _switch = Switch::set(&RMW_FENCES, true);
     story();
@@ -99,11 +101,12 @@ pub(crate) fn on_x86(story: impl FnOnce()) {
 
 /// Runs `story` with loads that take turns.
 ///
-/// Loom tries another order of two steps if one of them writes what the other reads. It remembers one reader only: when
-/// somebody reads, and then another thread reads and writes, it does not try the write before the first reader. A ring
-/// whose ends are read and then swapped would hardly be explored. So each load touches a word of its atomic's own first, of which loom
-/// tries every order. That word orders nothing: its swaps are relaxed, and what a fence passes on through them is what loom lets
-/// every later fence see.
+/// Loom tries another order of two steps if one of them writes what the other reads. It remembers
+/// only one reader. If one thread reads, and then another reads and writes, loom does not try the
+/// write before the first read. A ring whose ends are read and then swapped would hardly be
+/// explored. So each load first touches a separate word of its atomic, of which loom tries every
+/// order. That word orders nothing: its swaps are relaxed, and a fence passes on through them only
+/// what loom lets every later fence see.
 pub(crate) fn with_loads_in_turn(story: impl FnOnce()) {
     let _switch = Switch::set(&LOADS_TAKE_TURNS, true);
     story();
@@ -113,7 +116,7 @@ fn is_missing(part: Part) -> bool {
     MISSING.get() == Some(part)
 }
 
-/// A fence of its own.
+/// A separate fence.
 pub(crate) fn fence(order: Ordering) {
     if !is_missing(Part::Fence) {
         atomic::fence(order);
@@ -141,19 +144,20 @@ fn seq_cst_was_stored() {
     }
 }
 
-/// A barrier on every CPU is beyond loom. What it gives to the two who meet is what a fence on each side gives.
+/// Loom has no barrier on every CPU. A fence on each side gives the two threads the same.
 fn barrier(side: Part) {
     if !is_missing(side) {
         atomic::fence(SeqCst);
     }
 }
 
-/// The side that everybody passes all the time.
+/// The cheap side.
 pub(crate) fn light_barrier() {
     barrier(Part::Light);
 }
 
-/// The side that pays. Always served: a refusal ends the claim, so it adds no order of events.
+/// The side that pays. It always succeeds: a refusal cancels the claim, so it adds no order of
+/// events.
 pub(crate) fn heavy_barrier() -> bool {
     barrier(Part::Heavy);
     true
@@ -184,7 +188,7 @@ fn of_rmw(order: Ordering) -> Ordering {
     }
 }
 
-/// Makes loads take turns, in stories that want that (see [`with_loads_in_turn`]).
+/// Makes loads take turns, in stories that need it (see [`with_loads_in_turn`]).
 struct Turns(atomic::AtomicUsize);
 
 impl Turns {
@@ -194,13 +198,13 @@ impl Turns {
 
     fn take(&self) {
         if LOADS_TAKE_TURNS.get() && !SPINS.with(Cell::get) {
-            // ORDER: Relaxed; it must not order anything but the steps of the exploration.
+            // ORDER: Relaxed; it must order nothing but the steps of the exploration.
             self.0.swap(0, Relaxed);
         }
     }
 }
 
-/// A type of loom's with what this file adds.
+/// A loom type with the additions of this file.
 macro_rules! atomic {
     ($name:ident $(<$t:ident>)?, $loom:ty, $value:ty) => {
         pub(crate) struct $name $(<$t>)? ($loom, Turns);
@@ -278,7 +282,7 @@ macro_rules! atomic {
     };
 }
 
-/// The arithmetic of the numbers among them.
+/// The arithmetic of the integer types.
 macro_rules! arithmetic {
     ($name:ident, $value:ty, $($method:ident)*) => {
         #[allow(dead_code, reason = "not all of them use all of it")]
@@ -302,7 +306,7 @@ arithmetic!(AtomicUsize, usize, fetch_add fetch_sub fetch_or fetch_and);
 atomic!(AtomicU64, atomic::AtomicU64, u64);
 atomic!(AtomicPtr<T>, atomic::AtomicPtr<T>, *mut T);
 
-/// A number, for loom's own does not say when it ends.
+/// Made of a number, because loom's own AtomicBool does not report its end.
 pub(crate) struct AtomicBool(AtomicUsize);
 
 impl AtomicBool {

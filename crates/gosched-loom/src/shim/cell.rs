@@ -1,5 +1,5 @@
-//! Plain fields that loom watches: two accesses that nothing orders are reported, and so is one that nothing orders
-//! before the end of the field's memory.
+//! Plain fields that loom watches. It reports two accesses that nothing orders, and an access that
+//! nothing orders before the end of the field's memory.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -28,7 +28,7 @@ impl<T: Copy> Cell<T> {
 
     #[track_caller]
     pub(crate) fn replace(&self, value: T) -> T {
-        // SAFETY: as in `get`.
+        // SAFETY: loom checks on every run that no other access is concurrent with this one.
         self.0.with_mut(|field| unsafe { field.replace(value) })
     }
 }
@@ -41,18 +41,21 @@ impl<T> Drop for Cell<T> {
     }
 }
 
-/// A field that is reached through a pointer. Whoever asks for the pointer must be alone with the field at that moment.
+/// A field that is reached through a pointer. No other thread may use the field at the moment when
+/// `get` is called.
 ///
-/// As large as what is in it, for the library may leave it unwritten: what loom watches is kept apart, by address.
+/// It is as large as its contents, because the library may leave it unwritten. What loom watches is
+/// kept apart, by address.
 #[repr(transparent)]
 pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
-/// The visits of each field.
+/// One loom cell for each field, by address.
 struct Visits(Mutex<HashMap<usize, cell::UnsafeCell<()>>>);
 
-// SAFETY: under the lock, which loom does not see, so that it orders nothing.
+// SAFETY: the map is reached only under its mutex. Loom does not see that mutex, so it orders
+// nothing in a model.
 unsafe impl Send for Visits {}
-// SAFETY: as above.
+// SAFETY: the map is reached only under its mutex.
 unsafe impl Sync for Visits {}
 
 impl Visits {
@@ -65,7 +68,8 @@ loom::lazy_static! {
     static ref VISITS: Visits = Visits(Mutex::new(HashMap::new()));
 }
 
-/// Makes the list, before the story's threads: who makes it is ordered before those who use it.
+/// Clears the list before the story's threads start, so that this is ordered before all their
+/// accesses.
 pub(crate) fn begin() {
     VISITS.lock().clear();
 }

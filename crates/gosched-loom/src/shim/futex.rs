@@ -1,8 +1,8 @@
-//! The futex, as a small kernel: one lock, and a list of who sleeps on which address.
+//! The futex, as a small kernel: one lock, and a list of the sleepers with their addresses.
 //!
-//! As the real one does, it compares the word and queues the sleeper in one locked step, it knows a woken futex by its
-//! address alone, and it may wake for no reason. Time does not exist; a model lets the deadlines pass when it wants to,
-//! with [`pass_deadlines`], in a thread of its own.
+//! Like the real one, it compares the word and queues the sleeper in one locked step. It identifies
+//! a futex by its address alone, and it may wake for no reason. There is no time: a model lets
+//! deadlines pass with [`pass_deadlines`], in a thread of its own.
 
 use loom::sync::{Condvar, Mutex, MutexGuard};
 
@@ -59,7 +59,7 @@ pub(crate) fn pass_deadlines_until(now_ns: u64) {
     KERNEL.changed.notify_all();
 }
 
-/// Everybody who sleeps in the kernel returns for no reason.
+/// All sleepers in the kernel return for no reason.
 pub(crate) fn wake_for_no_reason() {
     KERNEL.lock().asleep.clear();
     KERNEL.changed.notify_all();
@@ -73,10 +73,11 @@ impl Futex {
         Futex(AtomicU32::new(value))
     }
 
-    /// As in the library: false only when a deadline was given and has passed.
+    /// As in the library: returns false only if a deadline was given and has passed.
     pub(crate) fn wait(&self, expected: u32, deadline_ns: Option<u64>) -> bool {
         let mut kernel = KERNEL.lock();
-        // ORDER: Relaxed; the kernel's lock, which `wake_one` takes after the waker's store, orders it.
+        // ORDER: Relaxed; the kernel's lock, which `wake_one` takes after the waker's store, orders
+        // it.
         if self.0.load(Relaxed) != expected {
             return true;
         }
@@ -98,7 +99,7 @@ impl Futex {
         }
     }
 
-    /// Wakes one sleeper of the word at `this`, which is not looked at.
+    /// Wakes one sleeper of the word at `this`, which is not read.
     pub(crate) fn wake_one(this: *const Futex) {
         let mut kernel = KERNEL.lock();
         if let Some(at) = kernel

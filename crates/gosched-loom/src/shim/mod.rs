@@ -1,4 +1,4 @@
-//! The library's `shim`, over loom: the same names, with every step a place where loom may switch threads.
+//! The library's `shim`, over loom: the same names; at every step loom may switch threads.
 
 mod atomic;
 mod cell;
@@ -18,10 +18,11 @@ pub(crate) use self::futex::{
 /// Slots of a ring: few, so that models reach its end. A power of two, as in the library.
 pub(crate) const RING: usize = 4;
 
-/// Positions of one block of an unbounded channel, its link included: few, so that models pass from block to block.
+/// Positions of one block of an unbounded channel, its link included: few, so that models pass from
+/// block to block.
 pub(crate) const BLOCK_LAP: usize = 3;
 
-/// Looks at the word of a wait that somebody is about to finish: few, so that models sleep late.
+/// Loads of a wait word that is about to be finished: few, so that models sleep late.
 pub(crate) const LATE_TURNS: u32 = 1;
 
 /// A wait for another thread: loom runs the others first.

@@ -11,7 +11,8 @@
 //! | mem     | `map_reserve`, `map_pages`, `map_pages_aligned`, `unmap`, `protect_none` |
 //! |         | `dont_need`, `guard_install`, `guard_install_batch`, `page_size`, `round_up_page` |
 //! | net     | `tcp_socket`, `connect_begin`, `unix_socket`, `unix_connect`, `is_writable` |
-//! |         | `has_error`, `is_plain_tcp`, `accept`, `listen_longest`, `linger`, `set_linger` |
+//! |         | `has_error`, `is_plain_listener`, `accept`, `listen_longest`, `linger` |
+//! |         | `set_linger`, `recv`, `send`, `IOV_MAX`, `RW_MAX` |
 //! |         | `is_nonblocking`, `set_nonblocking`, `socket_timeout`, `set_socket_timeout` |
 //! |         | `SocketTimeout` |
 //! | pagevec | `PageVec` |
@@ -43,7 +44,7 @@
 //! - Errors are values (`Errno`, in net `io::Error`), never `errno`.
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
-compile_error!("gosched supports Linux on x86_64 only: no other target has an `os` layer yet.");
+compile_error!("gosched supports Linux on x86_64 only: no other target has a `sys` layer yet.");
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod linux;

@@ -126,8 +126,8 @@ impl Dormant {
     fn home(&self) -> Option<Home<'_>> {
         let address = self.home.as_ptr();
         match current_m() {
-            // SAFETY: D2. The caller's M holds an `Arc` of this `Sched`, and the caller runs on
-            // that M or another one of the same runtime for as long as it uses the reference.
+            // SAFETY: D2. Every M of a runtime holds an `Arc` of its `Sched`. The caller runs on an
+            // M of this runtime for as long as it uses the reference.
             Some(m) if ptr::eq(m.sched(), address) => Some(Home::Here(unsafe { &*address })),
             _ => self.home.upgrade().map(Home::Kept),
         }

@@ -1,4 +1,4 @@
-//! The ring of a bounded channel. At most four preemptions; two or three where there are three threads.
+//! The ring of a bounded channel. The bound is four preemptions; two or three with three threads.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::ring::{No, Place, Ring};
 use crate::models::{Calm, Items, Plain, explore_in_turn};
 use crate::shim::{self, Part};
 
-/// A ring, the items that go through it, and a field per receive, written just before it.
+/// A ring, its items, and a field per receive, written just before it.
 struct Story {
     ring: Calm<Ring<usize>>,
     items: Items,
@@ -26,30 +26,31 @@ impl Story {
 
     fn push(&self, item: usize) -> Result<(), No> {
         self.items.make(item);
-        // SAFETY: D1, a number.
+        // SAFETY: D1. The item is a `usize`, which may be copied bit by bit.
         unsafe { self.ring.push(&item) }
     }
 
     fn fill(&self, place: Place, item: usize) {
         self.items.make(item);
-        // SAFETY: D1, a number, and a place that its holder fills once.
+        // SAFETY: D1. The item is a `usize`, which may be copied bit by bit, and the holder of a
+        // reserved slot fills it once.
         unsafe { self.ring.fill(place, &item) };
     }
 
     /// Takes one and runs it.
     fn pop(&self) -> Result<usize, No> {
         let mut item = usize::MAX;
-        // SAFETY: D1, a number.
+        // SAFETY: D1. The item is a `usize`, which may be copied bit by bit.
         unsafe { self.ring.pop(&mut item)? };
         Ok(self.items.run(self.items.at(item)))
     }
 
-    /// Takes up to `n`, as long as there is something.
+    /// Takes up to `n`, as long as there is a value.
     fn take(&self, n: usize) -> Vec<usize> {
         (0..n).map_while(|_| self.pop().ok()).collect()
     }
 
-    /// What is left, when everybody has ended.
+    /// Takes the rest, after all threads have ended.
     fn drain(&self) -> Vec<usize> {
         self.take(usize::MAX)
     }
@@ -63,7 +64,7 @@ fn spawn<T: 'static>(
     thread::spawn(move || f(&story))
 }
 
-/// One sender and one receiver go round a ring of `cap` slots.
+/// One sender and one receiver use a ring of `cap` slots repeatedly.
 fn round_the_ring(cap: usize) {
     explore_in_turn(Some(4), move || {
         let story = Story::new(cap, cap + 2);
@@ -99,8 +100,9 @@ fn round_the_ring(cap: usize) {
     });
 }
 
-/// Explored: a full and an empty ring, seen as such while the other is between its two steps. Fails if either stamp is stored
-/// before the value is in or out, or if a position is taken without looking at the stamp.
+/// Explored: a full and an empty ring, seen as such while the other thread is between its two
+/// steps. Fails if either stamp is stored before the value is in or out, or if a position is taken
+/// without loading the stamp.
 #[test]
 fn u10_one_slot_is_used_again_and_again() {
     round_the_ring(1);
@@ -171,7 +173,8 @@ fn u10_two_receivers_never_share_a_value() {
     });
 }
 
-/// A pop that finds nothing has seen every push that was complete before: here, through the field of another thread's story.
+/// A pop that finds nothing has seen every push that was complete before: here, through another
+/// thread's field.
 #[test]
 fn u10_nothing_is_seen_only_when_there_is_nothing() {
     explore_in_turn(Some(4), || {
@@ -191,7 +194,7 @@ fn u10_nothing_is_seen_only_when_there_is_nothing() {
     });
 }
 
-/// The end against a sender: what was pushed comes out before the end is seen, nothing afterwards.
+/// The end against a sender: pushed values come out before the end is seen, none afterwards.
 #[test]
 fn u10_the_end_comes_after_the_last_value() {
     explore_in_turn(Some(3), || {
@@ -223,7 +226,8 @@ fn u10_the_end_comes_after_the_last_value() {
     });
 }
 
-/// A place that is filled or given up while others push behind it and pop: what is behind it waits for it.
+/// A reserved slot that is filled or given up while others push behind it and pop: values behind it
+/// wait for it.
 fn a_place(is_filled: bool) {
     explore_in_turn(Some(2), move || {
         let story = Story::new(2, 3);
@@ -247,7 +251,8 @@ fn a_place(is_filled: bool) {
     });
 }
 
-/// Fails if a receiver takes a reserved place for a value or goes past it, or does not go past one that was given up.
+/// Fails if a receiver takes a reserved slot for a value or passes it, or does not pass one that
+/// was given up.
 #[test]
 fn u10_a_reserved_place_keeps_its_turn() {
     a_place(true);

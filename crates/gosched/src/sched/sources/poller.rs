@@ -86,9 +86,8 @@ impl Poller {
         self.until.load(Relaxed) != NOBODY
     }
 
-    /// Becomes the watcher, if there is none; true: `sleep` must follow. Under the scheduler lock,
-    /// so that a thread that queues a P for the next free M sees either that M or a watcher to
-    /// wake.
+    /// Becomes the watcher, if there is none; true: `sleep` must follow. Under the scheduler lock:
+    /// a thread that queues a P for the next free M sees either that M or a watcher to wake.
     #[must_use = "the watcher must sleep"]
     pub(crate) fn begin(&self) -> bool {
         self.until

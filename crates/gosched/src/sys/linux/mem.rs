@@ -3,9 +3,9 @@
 //! It replaces malloc, whose lock a parked goroutine may hold (D9).
 //!
 //! *Reserved* pages have addresses but cost memory only once touched. A *guard* faults on any
-//! access. A guard marker (Linux 6.13) lives in the page table and needs no mapping of its own, so
-//! a million of them fit in one mapping. Page protection splits mappings, and the kernel limits
-//! their number (D4).
+//! access. A guard marker (Linux 6.13) is an entry of the page table and needs no mapping of its
+//! own. So a million of them fit in one mapping. Page protection splits mappings, and the kernel
+//! limits their number (D4).
 //!
 //! Lengths are whole pages unless a function's doc has another rule.
 
