@@ -1,8 +1,8 @@
 //! A goroutine's first and last steps.
 //!
-//! It begins in `goroutine_entry`, on its own stack, inside the runtime: leaves it, runs its closure (which
-//! catches panics and delivers the result itself), enters again and ends through `goexit0` on g0, which gives
-//! the stack and the G back to the P's caches.
+//! It begins in `goroutine_entry`, on its own stack, inside the runtime. It leaves the runtime,
+//! runs its closure (which catches panics and delivers the result), and enters again. It ends in
+//! `goexit0`, on g0, which gives the stack and the G to the P's caches.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -17,7 +17,7 @@ use crate::sched::model::ptr::Gp;
 use crate::sched::worker::{G0, Worker};
 use crate::tls;
 
-/// The first function on every goroutine's stack; called by the trampoline, never returns.
+/// The first function on every goroutine's stack. The trampoline calls it; it never returns.
 pub(crate) extern "C" fn goroutine_entry() {
     let Some((m, g)) = current_m().and_then(|m| Some((m, m.curg()?))) else {
         crate::base::fatal::throw("a goroutine's entry off an M")
@@ -25,11 +25,11 @@ pub(crate) extern "C" fn goroutine_entry() {
     let Some(task) = g.take_task() else {
         crate::base::fatal::throw("a goroutine without a closure")
     };
-    left_switch(m); // its first run is not the moment to make room
+    left_switch(m); // a first run does not yield
     tls::settle(m, g);
     assert_user_context();
     let (vtable, data) = task;
-    // SAFETY: D3, taken once; the G keeps the closure's storage until `goexit0`.
+    // SAFETY: D3, `take_task` gave the closure once, and the G keeps its storage until `goexit0`.
     unsafe { (vtable.run)(data) };
     if let Some(m) = current_m() {
         let m = enter_m(m);
@@ -44,7 +44,8 @@ fn goexit0(sched: &Sched, g0: &mut G0, g: Gp) -> Next {
     drop_g(g0.m(), g);
     super::locked::forget(g0.m(), g);
     let Some(w) = g0.worker() else {
-        // Its runtime was dropped while it was in a call: what it had has been given up with it, and the thread ends.
+        // Its runtime was dropped while it was in a call, and abandoned what it had. The thread
+        // ends.
         sched.outside.ends.add_shared(1);
         return Next::Schedule;
     };
@@ -59,7 +60,8 @@ fn goexit0(sched: &Sched, g0: &mut G0, g: Gp) -> Next {
 }
 
 impl Sched {
-    /// The stack goes to the P's cache, hot; its reservation too.
+    /// The stack goes to the P's cache, as the most recently used one, and its reservation to the
+    /// P.
     #[inline]
     fn give_stack(&self, w: Worker<'_>, g: Gp) {
         let Some(stack) = g.stack() else { return };
@@ -74,7 +76,7 @@ impl Sched {
         self.give_credit(w);
     }
 
-    /// A reservation of the default class goes back to the P's.
+    /// Gives a reservation of the default class to the P.
     #[inline]
     pub(crate) fn give_credit(&self, w: Worker<'_>) {
         let credits = &w.local().credits;
@@ -85,7 +87,7 @@ impl Sched {
         }
     }
 
-    /// The G goes to the P's cache; at 64 half of them go to the runtime's (GF).
+    /// The G goes to the P's cache. At 64 about half of them go to the runtime's (GF).
     #[inline]
     pub(crate) fn free_g(&self, w: Worker<'_>, g: Gp) {
         g.cancelled.store(0, Relaxed);
