@@ -104,7 +104,7 @@ impl Sched {
         core.pending = Some(p);
         core.npending += 1;
         if self.poller.is_watching() {
-            self.poller.wake(); // that M comes back and takes the P; a new thread may be slow, or refused
+            self.poller.wake(); // that M takes the P; a new thread may be slow, or refused
         }
         self.ask_for_threads(&core);
         if !self.is_out_of_threads(&core) {

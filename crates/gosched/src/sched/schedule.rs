@@ -96,7 +96,8 @@ impl Sched {
             && self.is_given_up.load(Relaxed)
             && !matches!(g.status.get(), Status::Dead | Status::Idle)
         {
-            crate::sched::life::teardown::take_back(g); // it may have begun a wait after the drop looked at it
+            // It may have begun a wait after the drop looked at it.
+            crate::sched::life::teardown::take_back(g);
             crate::sched::life::teardown::tell_scope(g);
         }
     }
@@ -130,8 +131,8 @@ impl Sched {
                 }
                 // The runtime was dropped meanwhile. The goroutine may have continued on its thread
                 // without a P, and even ended (`wait_bound`).
-                // ORDER: Acquire; pairs with the store in `stop_threads`. Such a goroutine was detached
-                // after that store (`drop_g`), so a thread that finds it without an owner sees `dead`.
+                // ORDER: Acquire; pairs with the store in `stop_threads`. Such a goroutine was
+                // detached after that store (`drop_g`), so an M that finds no owner sees `dead`.
                 _ if self.dead.load(Acquire) => {
                     if !self.stop_for_world(g0) {
                         return None;
@@ -484,7 +485,8 @@ impl Sched {
         let mut due = self.expire_all(sys::monotonic_ns(), |_| false);
         self.collect(wake, &mut due);
         if due.is_empty() {
-            return Watched::NothingDue; // woken for a pending P or an earlier timer, or another thread was faster
+            // Woken for a pending P or an earlier timer, or another thread was faster.
+            return Watched::NothingDue;
         }
         self.take_any_p(g0);
         // The first goroutine stays here, so no M is woken for a single one.
