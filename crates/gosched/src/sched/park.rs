@@ -1,7 +1,7 @@
 //! In and out of the runtime; park, ready, yield (PK, RD).
 //!
-//! A thread is *inside the runtime* while the depth in `m.claim` is above 0: it runs no user code,
-//! is not interrupted, and keeps its P. Public operations hold an [`Entered`] while they touch
+//! A thread is *inside the runtime* while the depth in `m.claim` is above 0. There it runs no user
+//! code, is not preempted, and keeps its P. Public operations hold an [`Entered`] while they touch
 //! scheduler state. Entering finds out whether the P was taken meanwhile. If so, it waits for
 //! another one, and the goroutine may then be on another M. Leaving looks at `m.asked`. So a
 //! goroutine that calls into the runtime can be asked to yield there.

@@ -1,5 +1,5 @@
-//! Starting a goroutine (N): takes a Dead G from the P's cache, stores closure and identity, makes
-//! it Runnable, puts it into the P's `next` and wakes a P.
+//! Starts a goroutine (N). It takes a Dead G from the P's cache, stores closure and identity, and
+//! makes it Runnable. Then it puts the G into the P's `next` and wakes a P.
 //!
 //! The usual path allocates nothing and takes no lock. A spawn reserves a stack but takes none
 //! (D3): a spawn can fail, running cannot. A P gets reservations, Gs and ids in batches.
@@ -85,7 +85,7 @@ impl Sched {
     }
 
     /// Spawns from a thread without a P of this runtime. The look at `closed` and the enqueue are
-    /// in one hold of the lock: a drop of the runtime either refuses the goroutine or finds it.
+    /// in one hold of the lock. So a drop of the runtime either refuses the goroutine or finds it.
     #[inline(never)]
     unsafe fn spawn_outside<F: FnOnce()>(
         &self,

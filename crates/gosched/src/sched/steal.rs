@@ -2,9 +2,9 @@
 //! any goroutine (F1, I4).
 //!
 //! Only a spinning M steals. An M begins to spin only while twice the spinners are fewer than the
-//! busy Ps (M7), which saves CPU time on a machine that is mostly busy. The fourth sweep also
-//! expires the due timers of other Ps, idle ones too; those locks are the only ones on this path
-//! (I9). After that it may take a victim's `next`, once the victim has had 3 µs to run it (I8, F4).
+//! busy Ps (M7). That saves CPU time on a mostly busy machine. The fourth sweep also expires the
+//! due timers of other Ps, idle ones too; those locks are the only ones on this path (I9). After
+//! that it may take a victim's `next`, once the victim has had 3 µs to run it (I8, F4).
 
 use std::sync::atomic::Ordering::Relaxed;
 

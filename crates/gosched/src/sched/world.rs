@@ -284,7 +284,7 @@ impl Drop for Stopped<'_> {
             sched.move_timers(sched.p(id), sched.p(id % self.procs));
         }
         let mut core = sched.core.lock();
-        // Until an M is woken: the leader may be no M, and nothing else shows what it is about to do.
+        // Until an M is woken: the leader may be no M, and nothing else shows its intention.
         core.starting += 1;
         sched.resize(&mut core, self.procs);
         let mut busy: Option<Pp> = None;

@@ -18,7 +18,7 @@
 //!
 //! Proof sketch. Suppose the claimer reads depth 0 after its barrier. Then the M's next step 1
 //! comes after the barrier, and its step 3 sees CLAIMED or later. From there two swaps on one word
-//! decide: either the M takes the claim back, or the claimer has the P and the M finds out. If the
+//! decide. Either the M takes the claim back, or the claimer has the P and the M finds out. If the
 //! system refuses the barrier, the claimer knows nothing of `depth`, and its claim is off.
 //!
 //! ```text

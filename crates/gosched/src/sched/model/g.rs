@@ -1,10 +1,9 @@
 //! G: a goroutine's control block. It outlives the closure that it runs, and it borrows its stack
 //! (D3).
 //!
-//! The block holds what other threads need to know of the goroutine: its status (`gstatus`), its
-//! saved stack pointer, its closure before the first run, its identity, and what it waits for.
-//! All-zero memory is a valid G in state Idle, so new blocks come straight from the kernel
-//! (`gblock`).
+//! The block has the goroutine's status (`gstatus`), saved stack pointer and identity. It has the
+//! closure until the first run, and later what the goroutine waits for. All-zero memory is a valid
+//! G in state Idle, so new blocks come straight from the kernel (`gblock`).
 //!
 //! Fields that several threads write are atomics. A `Word` belongs to the thread that the status
 //! names: the spawner while Dead, the M while Running, that M's g0 while the goroutine parks.

@@ -11,13 +11,13 @@
 //!          owned   the same, interrupted (bound)
 //! ```
 //!
-//! Each half is first in, first out. A member of a list other than `free` has a *stamp*: how many
-//! had left `free`, plus how many were in it, when the member came. Its turn has come once that
-//! many have left `free`. `free` itself needs no stamps, so a goroutine that yields pays nothing.
-//! The stamp of a goroutine that has not begun is in its `stack_lo`, which is unused until then.
-//! That of an owned goroutine is in its M (`M::queued_at`). An owned goroutine has a second stamp,
-//! which counts `new` in the same way (`M::queued_behind_new`). The second stamp decides between
-//! `new` and `fresh.owned`.
+//! Each half is first in, first out. A member of a list other than `free` has a *stamp*. It counts
+//! the goroutines that had left `free` or were in it when the member came. The member's turn comes
+//! once that many have left `free`. `free` itself needs no stamps, so a goroutine that yields pays
+//! nothing. The stamp of a goroutine that has not begun is in its `stack_lo`, which is unused until
+//! then. That of an owned goroutine is in its M (`M::queued_at`). An owned goroutine has a second
+//! stamp, which counts `new` in the same way (`M::queued_behind_new`). The second stamp decides
+//! between `new` and `fresh.owned`.
 //!
 //! Bound, in calls of [`GlobalQueue::pop`]: a goroutine with k before it in its half is taken by
 //! call 123 (k + 1) at the latest. At most 122 of the other half come between two of its own half.

@@ -1,10 +1,10 @@
 //! M: a thread of the runtime. It runs goroutines while it holds a P, and schedules on its own
 //! stack, g0 (MG).
 //!
-//! A `Word` belongs to the M's own thread, or to the thread that is about to wake the M (`nextp`,
-//! `spinning`): the note hands it over. What other threads read at any time is atomic. M structs
-//! are reused but never freed, not even with their runtime: a thread that inherited an M through GS
-//! may read it (`current.rs`).
+//! A `Word` belongs to the M's own thread, or to the holder of the lock that its comment names.
+//! `nextp` and `spinning` are the waker's until the note hands them over. What other threads read
+//! at any time is atomic. M structs are reused but never freed, not even with their runtime: a
+//! thread that inherited an M through GS may read it (`current.rs`).
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicUsize};
@@ -180,8 +180,8 @@ impl M {
         }
     }
 
-    /// Whether the thread stays inside the runtime for an unknown time: as a guest in another
-    /// runtime's world, or with a goroutine that waits for a P on it.
+    /// Whether the thread may stay inside the runtime for long: it is a guest in another runtime's
+    /// world, or a goroutine waits for a P on it.
     pub(crate) fn is_elsewhere(&self) -> bool {
         // ORDER: Acquire; pairs with the Release in `wait_until_stopped`. `bound` is set under the
         // scheduler lock, which the caller holds.

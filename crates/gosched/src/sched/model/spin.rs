@@ -19,7 +19,7 @@
 //! which one is last.
 //!
 //! `need` closes the second race. A submitter that finds no idle P must not take a lock to record
-//! that, and a P that goes idle at that moment must not miss it.
+//! that. A P that goes idle at that moment must not miss it.
 //!
 //! ```text
 //!  submit, no idle P               a P goes idle
