@@ -24,10 +24,8 @@ pub enum Deadlock {
     Off,
 }
 
-/// The function of `on_deadlock`.
 pub(crate) type Hook = Arc<dyn Fn(&DeadlockReport) + Send + Sync>;
 
-/// A checked configuration.
 pub(crate) struct Config {
     pub(crate) name: Option<Box<str>>,
     pub(crate) procs: u32,

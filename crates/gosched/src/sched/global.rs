@@ -42,14 +42,13 @@ impl Sched {
         self.runq_len.store(core.runq.len(), Relaxed);
     }
 
-    /// Puts one goroutine at the tail.
     #[inline]
     pub(crate) fn global_put(&self, core: &mut Held<'_, Core>, g: Gp) {
         core.runq.push(g);
         self.mirror_len(core);
     }
 
-    /// The same for a goroutine that has just left its thread.
+    /// As `global_put`, for a goroutine that has just left its thread.
     #[inline]
     pub(crate) fn global_put_left(&self, core: &mut Held<'_, Core>, g: Gp) {
         core.runq.push_left(g);
@@ -62,7 +61,6 @@ impl Sched {
         self.mirror_len(core);
     }
 
-    /// Puts a batch at the tail.
     pub(crate) fn global_put_batch(&self, core: &mut Held<'_, Core>, batch: &mut GQueue) {
         while let Some(g) = batch.pop_front() {
             core.runq.push(g);

@@ -111,7 +111,6 @@ impl G {
     }
 }
 
-/// The shared state of a thread handle.
 #[repr(C)]
 pub(crate) struct Inner {
     refs: AtomicUsize,
@@ -276,7 +275,6 @@ impl Inner {
         self.is_in_scope.load(Relaxed) || self.is_stack_lent.load(Relaxed)
     }
 
-    /// Takes the token if it is available.
     pub(crate) fn take_token(&self) -> bool {
         // ORDER: Acquire; pairs with the Release of `unpark`.
         self.token.load(Relaxed) == TOKEN

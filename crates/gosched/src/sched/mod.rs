@@ -300,7 +300,6 @@ impl Sched {
         }
     }
 
-    /// The Ps in use.
     pub(crate) fn procs(&self) -> impl Iterator<Item = Pp> + '_ {
         (0..self.nprocs()).map(|id| self.p(id))
     }
@@ -323,7 +322,6 @@ impl Sched {
         self.gcwaiting.load(Relaxed) | self.dead.load(Relaxed)
     }
 
-    /// Milliseconds on the coarse clock.
     #[inline]
     pub(crate) fn coarse_ms(&self) -> u32 {
         self.now_ms.load(Relaxed)

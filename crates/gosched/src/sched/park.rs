@@ -51,9 +51,7 @@ pub(crate) enum WaitArg {
     Nothing,
     /// The goroutine's own `Inner`: a park.
     Inner,
-    /// A `WaitSlot`.
     Slot,
-    /// A `Waiter`.
     Waiter,
 }
 
@@ -78,7 +76,6 @@ pub(crate) struct WaitOps {
 }
 
 impl G {
-    /// How it waits, while Waiting.
     #[inline]
     pub(crate) fn wait_ops(&self) -> Option<&'static WaitOps> {
         // SAFETY: only `set_wait_ops` stores here: null or a static `WaitOps`.

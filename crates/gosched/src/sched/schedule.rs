@@ -35,7 +35,6 @@ const SCAVENGE_BUDGET: usize = 256;
 
 /// What an M does after a goroutine has left.
 pub(crate) enum Next {
-    /// Find another goroutine.
     Schedule,
     /// Run this goroutine at once, in the same time slice.
     Run(Gp),
@@ -45,14 +44,12 @@ pub(crate) enum Next {
     End,
 }
 
-/// The result of `give_up_p`.
 pub(super) enum Gave {
     Found(Gp),
     LookAgain,
     Die,
 }
 
-/// The result of `watch`.
 pub(super) enum Watched {
     NothingDue,
     /// Run this goroutine; the others are queued.
@@ -377,7 +374,6 @@ impl Sched {
         Some(g)
     }
 
-    /// Expires what is due on this M's own P.
     #[inline(never)]
     fn expire_own(&self, w: Worker<'_>, max: usize) -> GQueue {
         let now = sys::monotonic_ns();

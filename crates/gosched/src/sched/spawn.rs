@@ -22,7 +22,6 @@ use crate::sys::Errno;
 /// Stack reservations that a P takes at a time, and returns when it has twice as many.
 pub(crate) const CREDITS: usize = 32;
 
-/// How to start a goroutine.
 pub(crate) struct Spawn {
     pub(crate) site: &'static Location<'static>,
     /// The size class of its stack; None: the runtime's default.
@@ -168,7 +167,6 @@ impl Sched {
         g.status.transition(Status::Dead, Status::Runnable);
     }
 
-    /// Gives a Dead G its identity.
     #[inline]
     fn identify(&self, g: Gp, how: &Spawn, class: u8, parent: u64, id: u64) {
         g.class.set(class);

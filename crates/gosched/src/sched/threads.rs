@@ -61,14 +61,12 @@ impl Creator {
         }
     }
 
-    /// Wakes the creator.
     pub(crate) fn kick(&self) {
         if self.kicked.0.swap(1, SeqCst) == 0 {
             Futex::wake_one(&self.kicked);
         }
     }
 
-    /// Waits for a kick, or until the deadline.
     fn wait(&self, until_ns: Option<u64>) {
         while self.kicked.0.swap(0, SeqCst) == 0 {
             if !self.kicked.wait(0, until_ns) {
@@ -196,7 +194,6 @@ impl Sched {
 
 /// When the creator tries again after a refusal.
 struct Retry {
-    /// The earliest time of the next try.
     at_ns: u64,
     pause_ns: u64,
 }
@@ -269,7 +266,6 @@ unsafe extern "C" fn m_main(arg: *mut c_void) -> *mut c_void {
 }
 
 impl Core {
-    /// Adds an M to the list of all Ms.
     pub(crate) fn link_m(&mut self, m: Mp) {
         m.alllink.set(self.allm);
         m.allprev.set(None);
@@ -301,7 +297,6 @@ fn be_no_m(sched: &Sched, errno: Errno) {
     sched.creator.kick();
 }
 
-/// Runs goroutines until the M must end.
 fn be_m(sched: &Arc<Sched>, signal_stack: sys::SigStack) {
     let m = registry::take_m();
     m.home.set(sched.home());

@@ -111,7 +111,6 @@ impl Sched {
         }
     }
 
-    /// Ms in marked calls.
     pub(crate) fn ms_in_calls(&self) -> i32 {
         let left = |p: &crate::sched::model::ptr::Pp| p.status() == PStatus::Syscall;
         self.room.out.load(Relaxed).max(0) + self.procs().filter(left).count() as i32

@@ -17,7 +17,6 @@ use crate::sched::wait::WaitSlot;
 use crate::sys;
 use crate::sys::PageVec;
 
-/// The most runtimes that a snapshot holds.
 const SNAPSHOT_MAX: usize = 256;
 
 /// A thread that is not foreign.
@@ -57,12 +56,10 @@ pub(crate) fn has_runtimes() -> bool {
     RUNTIMES.load(Relaxed) != 0
 }
 
-/// Locks the registry.
 pub(crate) fn lock() -> Held<'static, Registry> {
     REGISTRY.lock()
 }
 
-/// Adds a runtime.
 pub(crate) fn add(sched: &Arc<Sched>) {
     let _rt = enter();
     let mut registry = REGISTRY.lock();
@@ -128,7 +125,6 @@ fn insert(waits_on: *const WaitSlot) {
 }
 
 impl Registry {
-    /// Every runtime.
     pub(crate) fn runtimes(&self) -> impl Iterator<Item = &Sched> + '_ {
         // SAFETY: D2, a runtime leaves the list, under this lock, before it is freed.
         std::iter::successors(unsafe { self.runtimes.as_ref() }, |s| unsafe {
@@ -197,7 +193,6 @@ pub(crate) fn every_m() -> impl Iterator<Item = Mp> {
     std::iter::successors(EVERY_M.load(Acquire), |m| m.everylink.load(Acquire))
 }
 
-/// Returns an M to the pool.
 pub(crate) fn give_m(m: Mp) {
     m.home.set(ptr::null());
     m.tid.store(0, Relaxed);

@@ -47,7 +47,6 @@ pub(crate) enum Found {
     Kept,
     /// It gave its P up for a marked call, and may still get that P back.
     Marked,
-    /// Its P was taken.
     Taken,
     /// It is the only thread of a forked child.
     Forked,

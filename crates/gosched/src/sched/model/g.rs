@@ -120,7 +120,6 @@ impl WaitReason {
     }
 }
 
-/// A goroutine's control block.
 #[repr(C, align(64))]
 pub(crate) struct G {
     // This line is what switching, queueing and waking touch.
@@ -181,18 +180,15 @@ pub(crate) struct G {
     data: Storage,
 }
 
-/// The words in a G that hold its closure.
 struct Storage(UnsafeCell<[MaybeUninit<u64>; INLINE_WORDS]>);
 
 // SAFETY: only the owner of the G uses it: the spawner, the goroutine, or the thread that ends the
 // goroutine (`set_task`, `take_task`, `take_unrun`, `open_slot`).
 unsafe impl Sync for Storage {}
 
-/// The operations on a stored closure.
 pub(crate) struct TaskVtable {
     /// Moves the closure out and runs it, once, on the goroutine's stack, outside the runtime.
     pub(crate) run: unsafe fn(*mut u8),
-    /// Drops a closure that will never run.
     pub(crate) drop: unsafe fn(*mut u8),
 }
 
@@ -388,13 +384,11 @@ impl G {
         self.lockedm.load(Relaxed).or_else(|| self.boundm())
     }
 
-    /// Whether it has run.
     #[inline]
     pub(crate) fn has_started(&self) -> bool {
         self.started.load(Relaxed) != 0
     }
 
-    /// Whether it was asked to unwind.
     #[inline]
     pub(crate) fn is_cancelled(&self) -> bool {
         self.cancelled.load(Relaxed) != 0
@@ -471,7 +465,6 @@ impl GQueue {
         Some(g)
     }
 
-    /// Moves all of `other` to the end of this queue.
     pub(crate) fn append(&mut self, other: &mut GQueue) {
         let Some(first) = other.head else { return };
         match self.tail {

@@ -55,7 +55,6 @@ struct Blocks {
 // SAFETY: the raw pointers lead into blocks, which only the holder of the lock walks.
 unsafe impl Send for Blocks {}
 
-/// All Gs of one runtime.
 pub(crate) struct GBlocks {
     blocks: Lock<Blocks>,
 }
@@ -100,7 +99,6 @@ impl GBlocks {
         Ok(())
     }
 
-    /// Takes Dead Gs back.
     pub(crate) fn give(&self, gs: impl Iterator<Item = Gp>) {
         let mut blocks = self.blocks.lock();
         for g in gs {
@@ -156,7 +154,6 @@ impl GBlocks {
         !at.is_null()
     }
 
-    /// Whether a trim would return memory.
     pub(crate) fn trim_due(&self) -> bool {
         self.blocks.lock().nfree_blocks > KEEP_FREE
     }

@@ -86,7 +86,6 @@ impl Line {
         Some(g.owner().map_or(0, |owner| owner.queued_at.get()))
     }
 
-    /// Whether the first member is an owned one.
     fn is_owned_first(&self) -> bool {
         self.owned_stamp().is_some_and(|stamp| stamp <= self.left)
     }
@@ -103,7 +102,6 @@ impl Line {
     }
 }
 
-/// The list that has the first of the fresh members.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum First {
     Free,
@@ -396,7 +394,6 @@ impl GlobalQueue {
         }
     }
 
-    /// Whether the first new member came before the first owned one.
     fn is_new_before_owned(&self) -> bool {
         let owner = self.fresh.owned.front().and_then(|g| g.owner());
         owner.is_some_and(|owner| self.new_left < owner.queued_behind_new.get())

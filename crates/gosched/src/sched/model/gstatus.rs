@@ -76,7 +76,6 @@ impl Status {
     }
 }
 
-/// The edges of the state machine (G0).
 #[inline]
 pub(crate) const fn edge_exists(from: Status, to: Status) -> bool {
     use Status::*;
@@ -107,7 +106,6 @@ fn is_leaked(from: Status, word: u32) -> bool {
     from as u32 == Status::Waiting as u32 && word & !SCAN == Status::Leaked as u32
 }
 
-/// One turn of a wait for the Scan bit.
 fn snooze(turns: &mut u32) {
     *turns += 1;
     if *turns < SCAN_SPINS {
@@ -117,7 +115,6 @@ fn snooze(turns: &mut u32) {
     }
 }
 
-/// A goroutine's atomic status.
 pub(crate) struct StatusWord(AtomicU32);
 
 impl StatusWord {
@@ -134,7 +131,6 @@ impl StatusWord {
         Status::from_word(self.0.load(Acquire))
     }
 
-    /// Whether a thread holds the Scan bit.
     pub(crate) fn is_scanned(&self) -> bool {
         // ORDER: Acquire; pairs with the Release half of `begin_scan` and `end_scan`.
         self.0.load(Acquire) & SCAN != 0

@@ -123,7 +123,6 @@ impl FreeGs {
         Some(g)
     }
 
-    /// The members, for checks.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Gp> + '_ {
         std::iter::successors(self.head.get(), |g| g.schedlink.load(Relaxed))
     }
@@ -183,7 +182,6 @@ impl StackCache {
         self.len.set(HALF);
     }
 
-    /// Gives all stacks to `to`.
     pub(crate) fn empty(&self, to: impl FnOnce(&[Stack])) {
         let all: [Stack; STACKS_MAX] = std::array::from_fn(|i| self.stacks[i].get());
         to(&all[..self.len.replace(0)]);
@@ -199,7 +197,6 @@ pub(crate) struct Fairness {
     postponed: Cell<u32>,
 }
 
-/// Why a decision is fair.
 pub(crate) enum Fair {
     /// It is a 61st decision.
     Counted,
@@ -276,7 +273,6 @@ pub(crate) struct P {
     pub(crate) link: Word<Option<Pp>>,
     /// For a pending P: whether its next M begins to spin.
     pub(crate) spinning: SpinningSlot,
-    /// sysmon's last sample.
     pub(crate) seen: SeenP,
 }
 
@@ -354,7 +350,6 @@ impl P {
     }
 }
 
-/// The goroutine that a queue pointer stands for.
 #[inline]
 pub(crate) fn gp(raw: std::ptr::NonNull<G>) -> Gp {
     // SAFETY: GF, run queues hold only Gs of this runtime.

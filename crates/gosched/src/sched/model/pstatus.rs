@@ -23,7 +23,6 @@ pub(crate) enum PStatus {
     Dead = 4,
 }
 
-/// A P's atomic status.
 pub(crate) struct PStatusWord(AtomicU32);
 
 impl PStatusWord {

@@ -41,7 +41,6 @@ pub(crate) struct RunQueue<T> {
     ring: [AtomicPtr<T>; RING],
 }
 
-/// The result of a steal.
 pub(crate) enum Steal<T> {
     Empty,
     /// The goroutine to run now, and the number of goroutines moved.
@@ -204,7 +203,6 @@ impl<T> RunQueue<T> {
     }
 }
 
-/// The owner's operations; see [`RunQueue::owner`].
 pub(crate) struct Owner<'a, T> {
     q: &'a RunQueue<T>,
 }
@@ -270,7 +268,6 @@ impl<T> Owner<'_, T> {
         }
     }
 
-    /// Takes the goroutine in `next`.
     #[inline]
     pub(crate) fn take_own_next(&self) -> Option<NonNull<T>> {
         let next = self.q.next.load(Relaxed);
@@ -304,7 +301,6 @@ impl<T> Owner<'_, T> {
             .is_ok()
     }
 
-    /// How many more goroutines fit.
     pub(crate) fn room(&self) -> u32 {
         CAP - self.q.len()
     }

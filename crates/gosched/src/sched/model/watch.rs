@@ -83,7 +83,6 @@ pub(crate) struct CallCounters {
     pub(crate) is_signal_lost: AtomicBool,
     /// `/proc` was found unreadable.
     pub(crate) has_no_proc: AtomicBool,
-    /// The kernel refuses membarrier.
     pub(crate) has_no_membarrier: AtomicBool,
 }
 

@@ -30,7 +30,6 @@ plain! {
     {T} *const T, {T} Option<super::ptr::Ptr<T>>, {T: Sync} Option<&'static T>,
 }
 
-/// A word with one owner at a time.
 #[repr(transparent)]
 pub(crate) struct Word<T: Plain>(UnsafeCell<T>);
 
@@ -114,7 +113,6 @@ impl<T: Plain + fmt::Debug> fmt::Debug for Word<T> {
     }
 }
 
-/// Two words of one owner.
 #[derive(Default)]
 pub(crate) struct Pair([Word<usize>; 2]);
 
