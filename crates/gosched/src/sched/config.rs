@@ -1,6 +1,4 @@
-//! The settings of a runtime, checked by the `Builder`.
-//!
-//! The scheduler reads them; it never changes them.
+//! The settings of a runtime. The `Builder` checks them; the scheduler only reads them.
 
 use crate::sched::Sched;
 pub(crate) use crate::sched::life::deadlock::Hook;
@@ -45,7 +43,7 @@ pub(crate) struct Config {
     /// Whether goroutines are preempted by a signal, and by which one.
     pub(crate) preemption: bool,
     pub(crate) preemption_signal: i32,
-    /// The monitor's loop, which the creator starts on a thread of its own. A callback: the monitor is
-    /// on the floor above.
+    /// The monitor's loop, which the creator starts on a thread of its own. A callback, because the
+    /// monitor is on the floor above.
     pub(crate) sysmon: fn(&Sched),
 }

@@ -1,8 +1,8 @@
 //! A goroutine's first and last steps.
 //!
-//! It begins in `goroutine_entry`, on its own stack, inside the runtime: leaves it, runs its closure (which
-//! catches panics and delivers the result itself), enters again and ends through `goexit0` on g0, which gives
-//! the stack and the G back to the P's caches.
+//! It begins in `goroutine_entry`, on its own stack, inside the runtime. It leaves the runtime,
+//! runs its closure (which catches panics and delivers the result), and enters again. It ends in
+//! `goexit0`, on g0, which gives the stack and the G to the P's caches.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -30,11 +30,11 @@ impl Entry for Begin {
         let Some(task) = g.take_task() else {
             crate::base::fatal::throw("a goroutine without a closure")
         };
-        left_switch(m); // its first run is not the moment to make room
+        left_switch(m); // a first run does not yield
         settle(m, g);
         assert_user_context();
         let (vtable, data) = task;
-        // SAFETY: D3, taken once; the G keeps the closure's storage until `goexit0`.
+        // SAFETY: D3, `take_task` gave the closure once, and the G keeps its storage until `goexit0`.
         unsafe { (vtable.run)(data) };
         if let Some(m) = current_m() {
             let m = enter_m(m);
@@ -50,7 +50,8 @@ fn goexit0(sched: &Sched, g0: &mut G0, g: Gp) -> Next {
     drop_g(g0.m(), g);
     super::locked::forget(g0.m(), g);
     let Some(w) = g0.worker() else {
-        // Its runtime was dropped while it was in a call: what it had has been given up with it, and the thread ends.
+        // Its runtime was dropped while it was in a call, and abandoned what it had. The thread
+        // ends.
         sched.outside.ends.add_shared(1);
         return Next::Schedule;
     };
@@ -65,7 +66,8 @@ fn goexit0(sched: &Sched, g0: &mut G0, g: Gp) -> Next {
 }
 
 impl Sched {
-    /// The stack goes to the P's cache, hot; its reservation too.
+    /// The stack goes to the P's cache, as the most recently used one, and its reservation to the
+    /// P.
     #[inline]
     fn give_stack(&self, w: Worker<'_>, g: Gp) {
         let Some(stack) = g.stack() else { return };
@@ -80,7 +82,7 @@ impl Sched {
         self.give_credit(w);
     }
 
-    /// A reservation of the default class goes back to the P's.
+    /// Gives a reservation of the default class to the P.
     #[inline]
     pub(crate) fn give_credit(&self, w: Worker<'_>) {
         let credits = &w.local().credits;
@@ -91,7 +93,7 @@ impl Sched {
         }
     }
 
-    /// The G goes to the P's cache; at 64 half of them go to the runtime's (GF).
+    /// The G goes to the P's cache. At 64 about half of them go to the runtime's (GF).
     #[inline]
     pub(crate) fn free_g(&self, w: Worker<'_>, g: Gp) {
         g.cancelled.store(0, Relaxed);

@@ -1,20 +1,21 @@
 //! The global run queue: unbounded, under the scheduler lock (R7).
 //!
-//! It takes what has no P of its own: goroutines that yield, overflow of the local rings, wake-ups and spawns from threads
-//! outside, all first in first out. Goroutines that were made to leave because they had used up their slice are *spent*: they wait
-//! behind the others, so that one who has just been woken does not wait for a queue of them; but every other time a P looks here for
-//! fairness (L4) they come first.
+//! It takes goroutines that belong to no P: those that yield, overflow of the rings, wake-ups and
+//! spawns from threads outside. Goroutines that had to leave at the end of their slice are *spent*.
+//! They wait behind the *fresh* ones, so that a goroutine that was just woken does not wait for a
+//! slice of each.
 //!
-//! A batch get takes min(len/GOMAXPROCS + 1, half a ring), one to run and the rest for the local ring. Spent ones are
-//! taken one at a time: in a ring they would again be ahead of others.
+//! A batch takes min(len/GOMAXPROCS + 1, half a ring): one to run, the rest for the ring. Spent
+//! goroutines are taken one at a time: in a ring they would be ahead of others again.
 //!
-//! Three rules make every wait here bounded, whatever comes later (`sched/README.md`, "Bounded waiting"):
+//! Three rules make every wait here bounded, whatever comes later (`sched/README.md`, "Bounded
+//! waiting"):
 //!
-//! - A goroutine joins a queue at its tail. The one exception is a *senior* goroutine: a batch took it from here into a
-//!   ring, and the ring overflows or its P goes. It returns to the head, where it came from.
-//! - Spent goroutines of which one may hold a lock for which others block are *urgent*. They go before the fresh ones, but for
-//!   122 turns at most while a fresh one waits.
-//! - Fresh and spent goroutines alternate in 61st decisions.
+//! - A goroutine joins a queue at its tail. The one exception is a *senior* goroutine: a batch took
+//!   it from here into a ring, and the ring overflows or its P is removed. It returns to the head.
+//! - Spent goroutines become *urgent* if one of them may hold a lock for which others block. They
+//!   go before the fresh ones, but for 122 turns at most while a fresh one waits.
+//! - Fresh and spent goroutines alternate in 61st decisions (L4).
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -28,7 +29,7 @@ use crate::sched::worker::Worker;
 use crate::shim::RING;
 
 impl Sched {
-    /// Whether the global queue looked empty; without the lock.
+    /// Whether the global queue was empty; without the lock.
     #[inline]
     pub(crate) fn runq_is_empty(&self) -> bool {
         self.runq_len.load(Relaxed) == 0
@@ -36,32 +37,30 @@ impl Sched {
 
     #[inline]
     fn mirror_len(&self, core: &Core) {
-        // ORDER: Relaxed; readers without the lock re-check under it, or stand behind wake/1 and wake/2:
-        // the lock's release (a swap) follows this store.
+        // ORDER: Relaxed; readers without the lock re-check under it, or are behind wake/1 and
+        // wake/2. The lock's release, a swap, follows this store.
         self.runq_len.store(core.runq.len(), Relaxed);
     }
 
-    /// Puts one goroutine at the tail.
     #[inline]
     pub(crate) fn global_put(&self, core: &mut Held<'_, Core>, g: Gp) {
         core.runq.push(g);
         self.mirror_len(core);
     }
 
-    /// The same for a goroutine that has just left its thread.
+    /// As `global_put`, for a goroutine that has just left its thread.
     #[inline]
     pub(crate) fn global_put_left(&self, core: &mut Held<'_, Core>, g: Gp) {
         core.runq.push_left(g);
         self.mirror_len(core);
     }
 
-    /// Puts one that has used up its slice behind all others.
+    /// Puts a goroutine whose slice is over at the tail of the spent half.
     pub(crate) fn global_put_spent(&self, core: &mut Held<'_, Core>, g: Gp) {
         core.runq.push_spent(g);
         self.mirror_len(core);
     }
 
-    /// Puts a batch at the tail.
     pub(crate) fn global_put_batch(&self, core: &mut Held<'_, Core>, batch: &mut GQueue) {
         while let Some(g) = batch.pop_front() {
             core.runq.push(g);
@@ -69,14 +68,15 @@ impl Sched {
         self.mirror_len(core);
     }
 
-    /// Puts one that may hold a lock for which others block: it and the spent ones are urgent now.
+    /// Puts a goroutine that may hold a lock for which others block. All spent ones are urgent now.
     pub(crate) fn global_put_urgent(&self, core: &mut Held<'_, Core>, g: Gp) {
         core.runq.push_spent(g);
         core.runq.hurry_spent();
         self.mirror_len(core);
     }
 
-    /// Puts what leaves a ring, at most 257: senior goroutines back to the head, the others at the tail, each in their order.
+    /// Puts goroutines that leave a ring, at most 257. Senior ones go to the head, the others to
+    /// the tail, each in their order.
     pub(crate) fn global_put_from_ring(&self, core: &mut Held<'_, Core>, batch: &mut GQueue) {
         let mut seniors = GQueue::new();
         while let Some(g) = batch.pop_front() {
@@ -85,14 +85,14 @@ impl Sched {
                 false => core.runq.push(g),
             }
         }
-        // The last one first.
+        // `seniors` is in reverse order, so the first one ends up at the head.
         while let Some(g) = seniors.pop_front() {
             core.runq.push_first(g);
         }
         self.mirror_len(core);
     }
 
-    /// Moves the worker's queue, at most 257, to the tail of the global one.
+    /// Moves the worker's queue, at most 257 goroutines, to the global queue.
     pub(crate) fn global_take_over(&self, core: &mut Held<'_, Core>, w: Worker<'_>) {
         let queue = w.queue();
         let mut all = GQueue::new();
@@ -103,35 +103,35 @@ impl Sched {
         self.mirror_len(core);
     }
 
-    /// Takes exactly one. At the thread limit one that has not begun comes after all others.
+    /// Takes one goroutine. At the limit those that have not begun come after all others.
     pub(crate) fn global_get(&self, core: &mut Held<'_, Core>) -> Option<Gp> {
         let g = core.runq.pop(!self.is_at_limit());
         self.mirror_len(core);
         g
     }
 
-    /// Takes exactly one, a spent one every other time.
+    /// Takes one goroutine; every other time a spent one.
     pub(crate) fn global_get_in_turn(&self, core: &mut Held<'_, Core>) -> Option<Gp> {
         let g = core.runq.pop_in_turn(!self.is_at_limit());
         self.mirror_len(core);
         g
     }
 
-    /// Takes the first of the spent if it waits on its thread and nothing comes before it; with that thread.
+    /// Takes the next goroutine if it is spent and waits on a thread of its own; returns both.
     pub(crate) fn global_get_owned(&self, core: &mut Held<'_, Core>) -> Option<(Gp, Mp)> {
         let found = core.runq.pop_if_owned();
         self.mirror_len(core);
         found
     }
 
-    /// Takes the first, wherever it is, that has a thread of its own; with that thread.
+    /// Takes the first goroutine that has a thread of its own, from either half; returns both.
     pub(crate) fn global_take_owned(&self, core: &mut Held<'_, Core>) -> Option<(Gp, Mp)> {
         let found = core.runq.pop_owned();
         self.mirror_len(core);
         found
     }
 
-    /// Takes a batch: returns the first, puts the rest into the worker's ring, as many as fit.
+    /// Takes a batch: returns the first and puts the rest into the worker's ring, as many as fit.
     pub(crate) fn global_get_batch(&self, core: &mut Held<'_, Core>, w: Worker<'_>) -> Option<Gp> {
         let queue = w.queue();
         let share = core.runq.len() / self.nprocs() as usize + 1;
@@ -153,7 +153,8 @@ impl Sched {
         first
     }
 
-    /// Puts `g` at the ring's tail, or moves half of a full ring to the global queue with it (R6).
+    /// Puts `g` at the ring's tail. If the ring is full, moves half of it and `g` to the global
+    /// queue (R6).
     #[inline]
     pub(crate) fn runq_put(&self, w: Worker<'_>, g: Gp) {
         if w.queue().put(g.non_null()).is_err() {
@@ -173,7 +174,7 @@ impl Sched {
                 Some(raw) => gp(raw),
                 None => crate::base::fatal::throw("R4: an unpublished slot inside the ring"),
             };
-            // Senior ones back to the head, the last one first; the others to the tail.
+            // Senior ones go back to the head, the last one first; the others go to the tail.
             for senior in half[..n].iter().rev().map(from_ring) {
                 if senior.is_senior.get() {
                     core.runq.push_first(senior);
@@ -187,7 +188,7 @@ impl Sched {
             core.runq.push(g);
             self.mirror_len(&core);
         } else if queue.put(g.non_null()).is_err() {
-            // Only the owner adds; a refusal to take half means that a thief has made room.
+            // Only the owner adds. `take_half` refuses only if a thief has taken from the ring.
             crate::base::fatal::throw("R1: a ring is full after a thief took from it");
         }
     }
@@ -203,7 +204,7 @@ impl Sched {
         }
     }
 
-    /// Puts a batch into the ring as far as it fits; the rest stays with the caller.
+    /// Puts a batch into the ring as far as it fits; the rest stays in `batch`.
     pub(crate) fn runq_put_batch(&self, w: Worker<'_>, batch: &mut GQueue) {
         let queue = w.queue();
         for _ in 0..queue.room() {

@@ -1,4 +1,4 @@
-//! The state behind a [`Thread`](crate::thread::Thread) handle: identity, park token, reference count.
+//! The state behind a [`Thread`](crate::thread::Thread) handle: identity, park token, references.
 //!
 //! The goroutine, its join handle and all thread handles share one allocation. For a joinable
 //! goroutine that allocation is the packet of its result, which begins with an `Inner`. The
@@ -60,29 +60,30 @@ pub(crate) enum Fate {
 }
 
 impl G {
-    /// Its `Inner`, without a reference: for the goroutine itself, or while it cannot finish (the world is stopped).
+    /// Its `Inner`, without a reference: for the goroutine itself, or while the goroutine cannot
+    /// end (the world is stopped).
     #[inline]
     pub(crate) fn inner(&self) -> Option<NonNull<Inner>> {
-        // ORDER: Acquire; pairs with the Release that stored it.
+        // ORDER: Acquire; pairs with the Release in `identify` and `share_inner`.
         NonNull::new(self.handle.load(Acquire).map_addr(|a| a & !HELD).cast())
     }
 
     /// A reference to its `Inner`, for another thread at any time. Inside the runtime.
     pub(crate) fn share_inner(&self) -> Option<NonNull<Inner>> {
         let inner = self.hold_inner(|inner| inner.map_addr(|a| a | HELD))?;
-        // SAFETY: D3, while the word is held the goroutine cannot give its reference up.
+        // SAFETY: D3, while HELD is set the goroutine cannot give its own reference up.
         unsafe { inner.as_ref() }.retain();
-        // ORDER: Release; pairs with the Acquire of whoever waits for the bit.
+        // ORDER: Release; pairs with the Acquire of a thread that waits for the bit.
         self.handle.store(inner.as_ptr().cast(), Release);
         Some(inner)
     }
 
-    /// Takes the G's own reference out, for whoever ends the goroutine. Inside the runtime.
+    /// Takes the G's own reference, for the thread that ends the goroutine. Inside the runtime.
     pub(crate) fn take_inner(&self) -> Option<NonNull<Inner>> {
         self.hold_inner(|_| ptr::null_mut())
     }
 
-    /// Replaces the word when nobody holds it; returns what it was.
+    /// Replaces the word once HELD is clear; returns the old pointer.
     fn hold_inner(&self, next: impl Fn(*mut ()) -> *mut ()) -> Option<NonNull<Inner>> {
         loop {
             let word = self.handle.load(Acquire);
@@ -91,7 +92,8 @@ impl G {
                 continue;
             }
             let inner = NonNull::new(word)?;
-            // ORDER: AcqRel; the winner owns what the word stood for.
+            // ORDER: AcqRel; pairs with the Release of the thread that stored the word, and with
+            // the next holder's Acquire.
             let swapped = self
                 .handle
                 .compare_exchange(word, next(word), AcqRel, Acquire);
@@ -101,7 +103,7 @@ impl G {
         }
     }
 
-    /// Its name, for dumps. As for [`G::inner`].
+    /// Its name, for dumps. Under the same condition as [`G::inner`].
     pub(crate) fn name(&self) -> Option<&str> {
         // SAFETY: G2/D3, the G holds a reference to its `Inner` until it ends.
         self.inner()
@@ -109,7 +111,6 @@ impl G {
     }
 }
 
-/// The shared state of a thread handle.
 #[repr(C)]
 pub(crate) struct Inner {
     refs: AtomicUsize,
@@ -176,7 +177,7 @@ impl Inner {
         self.id.store(id, Relaxed);
     }
 
-    /// Returns the numbers of the runtime, 0 for a plain thread, and of the goroutine or thread in it.
+    /// Returns the numbers of the runtime (0 for a plain thread) and of the goroutine or thread.
     pub(crate) fn identity(&self) -> (u32, NonZero<u64>) {
         let Some(id) = NonZero::new(self.id.load(Relaxed)) else {
             crate::base::fatal::throw("a thread handle without an identity")
@@ -221,8 +222,8 @@ impl Inner {
         }
     }
 
-    /// The runtime is gone and the goroutine will never have a result. Returns a task that awaits
-    /// the result, which the caller must wake in user context.
+    /// The goroutine will never have a result. Returns a task that awaits the result, which the
+    /// caller must wake in user context.
     ///
     /// # Safety
     /// The caller has a reference.
@@ -232,7 +233,7 @@ impl Inner {
         unsafe { (inner.as_ref().vtable.give_up)(inner) }
     }
 
-    /// The runtime is gone: reports the goroutine's fate to its scope, if any.
+    /// Reports the goroutine's fate to its scope, if any, after a drop of the runtime.
     ///
     /// # Safety
     /// The caller has a reference. `NeverRan` is passed only for a goroutine that has not run and
@@ -274,7 +275,6 @@ impl Inner {
         self.is_in_scope.load(Relaxed) || self.is_stack_lent.load(Relaxed)
     }
 
-    /// Takes the token if it is available.
     pub(crate) fn take_token(&self) -> bool {
         // ORDER: Acquire; pairs with the Release of `unpark`.
         self.token.load(Relaxed) == TOKEN
@@ -299,7 +299,8 @@ impl Inner {
     }
 
     fn withdraw(&self, waiter: usize) -> bool {
-        // ORDER: AcqRel; the swap that removes the waiter owns its wake-up.
+        // ORDER: AcqRel; pairs with `commit` and `unpark`: the swap that removes the waiter owns
+        // its wake-up.
         self.token
             .compare_exchange(waiter, EMPTY, AcqRel, Acquire)
             .is_ok()

@@ -1,10 +1,10 @@
-//! Idle Ps and Ms, and how they are brought together with work: `wake_p`, `start_m`, `stop_m`,
-//! `hand_off_p` (WK, M1, P2, S3).
+//! Idle Ps and Ms, and how they meet work: `wake_p`, `start_m`, `stop_m`, `hand_off_p` (WK, M1, P2,
+//! S3).
 //!
-//! A P without work is on the idle list. An M without a P is on the idle list too, asleep on its note,
-//! and whoever wakes it has put the P it is to run into `nextp`. A P that must run and finds no idle M
-//! waits in `pending`; the creator is asked for a thread, but any M that comes back first takes the P (D9),
-//! so no P depends on a thread being made.
+//! A P without work is on the idle list. An M without a P is on the list of idle Ms, asleep on its
+//! note. Its waker puts the P that it is to run into `nextp`. A P that must run and finds no idle M
+//! is pending. The creator is asked for a thread, but any M that comes back first takes the P (D9).
+//! So no P depends on a thread being made.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
@@ -17,14 +17,14 @@ use crate::sched::worker::{G0, Worker};
 use crate::sched::{Core, Sched};
 use crate::sys;
 
-/// Idle Ms kept beyond one per P; the others end after a while.
+/// Idle Ms kept beyond one per P. Further ones end after a while.
 const RESERVE_MS: u32 = 4;
-/// How long a surplus M waits before it ends.
+/// How long a surplus M sleeps before it ends.
 const SURPLUS_NS: u64 = 5_000_000_000;
 
 impl Sched {
-    /// Wakes one more M to look for work, if there is an idle P and nobody looks already (WK). The caller
-    /// has made work visible and passed its barrier (wake/1).
+    /// Wakes one more M to search for work, if a P is idle and no M searches already (WK). The
+    /// caller has published its work and passed its barrier (wake/1).
     #[inline]
     pub(crate) fn wake_p(&self) {
         if self.spin.is_nobody_spinning()
@@ -35,7 +35,7 @@ impl Sched {
         }
     }
 
-    /// Whether there is an idle P; if not, the next P to go idle will know that it is needed.
+    /// Whether a P is idle. If none is, sets `need`, so that the next P to go idle is used.
     #[inline]
     fn has_idle_p_or_says_so(&self) -> bool {
         let is_idle = self.spin.has_idle_p_or_sets_need(&self.npidle);
@@ -45,7 +45,8 @@ impl Sched {
         is_idle
     }
 
-    /// Somebody was just woken: if no P is idle and nobody looks, one that has been at work for a while is to make room.
+    /// A goroutine was just readied. If no P is idle and no M searches, presses: sysmon then
+    /// preempts the goroutine that has run longest.
     #[inline]
     pub(crate) fn press_if_busy(&self) {
         if self.npidle.load(Relaxed) == 0 && self.spin.is_nobody_spinning() {
@@ -58,7 +59,8 @@ impl Sched {
         self.start_claimed(self.core.lock(), spinning);
     }
 
-    /// The winner of `claim_wake` starts a spinning M on an idle P, or finds none and says so.
+    /// The winner of `claim_wake` starts a spinning M on an idle P. If there is none, it sets
+    /// `need`.
     pub(crate) fn start_claimed(&self, mut core: Held<'_, Core>, spinning: Spinning) {
         match self.get_idle_p(&mut core) {
             Some(p) => {
@@ -66,8 +68,9 @@ impl Sched {
                 self.start_m(core, p, Some(spinning));
             }
             None => {
-                // Under the lock: while the claim is counted others rely on it, and once the lock is free the runtime
-                // itself may be (a thread outside has no claim on it).
+                // Under the lock, for two reasons. Other submitters rely on the claim while it is
+                // counted. Once the lock is free, the runtime may be freed: a thread outside does
+                // not keep it alive.
                 self.spin.set_needed();
                 self.spin.end(spinning);
                 self.sysmon.press();
@@ -75,8 +78,8 @@ impl Sched {
         }
     }
 
-    /// Gives p to an idle M, or queues it for the next M that comes back or is born. With `spinning`
-    /// the M begins to look for work.
+    /// Gives `p` to an idle M, or makes it pending. With `spinning` the M begins by searching for
+    /// work.
     pub(crate) fn start_m(&self, mut core: Held<'_, Core>, p: Pp, spinning: Option<Spinning>) {
         debug_assert!(spinning.is_none() || p.runq.is_empty(), "M3");
         core.activity += 1;
@@ -88,27 +91,27 @@ impl Sched {
             self.ask_for_threads(&core);
             m.spinning.put(spinning);
             m.nextp.store(Some(p), Relaxed);
-            // A thread outside has no claim on the runtime once the lock is free; Ms are never freed.
+            // A thread outside may not use the runtime once the lock is free; Ms are never freed.
             drop(core);
             m.park.wakeup();
             return;
         }
         if self.give_to_owned(&mut core, p) {
-            return self.end_spinning(spinning); // that thread has work, and looks for none
+            return self.end_spinning(spinning); // that thread has a goroutine and does not search
         }
         p.spinning.put(spinning);
         p.link.set(core.pending);
         core.pending = Some(p);
         core.npending += 1;
         if self.poller.is_watching() {
-            self.poller.wake(); // that M comes back and takes the P; a new thread may be slow, or refused
+            self.poller.wake(); // that M takes the P; a new thread may be slow, or refused
         }
         self.ask_for_threads(&core);
         if !self.is_out_of_threads(&core) {
             return;
         }
         if self.ms_in_calls() > 0 {
-            return self.wait_for_calls(); // one of them comes back, or sysmon loses patience
+            return self.wait_for_calls(); // one of them returns, or sysmon ends the process
         }
         drop(core);
         crate::base::fatal::thread_exhaustion(self.config.max_threads);
@@ -121,14 +124,15 @@ impl Sched {
             && !self.somebody_comes_back(core)
     }
 
-    /// Whether an M without a P is awake, or being born: it passes `stop_m` and takes a pending P. One in a marked call is not:
-    /// nobody knows when it comes back. (Nor of one whose P was taken; but that was done without its asking.)
+    /// Whether an M without a P is awake or being born: it passes `stop_m` and takes a pending P.
+    /// An M in a marked call does not count, because it may return late or never. An M that lost
+    /// its P in an unmarked call does count.
     fn somebody_comes_back(&self, core: &Core) -> bool {
         let bound = self.procs().filter(|p| p.m.load(Relaxed).is_some()).count() as i32;
         core.awake() - self.ms_in_calls() - bound >= core.npending as i32
     }
 
-    /// Takes a P that waits for a thread; the M that takes it inherits whether it spins.
+    /// Takes a pending P. The M that takes it inherits its `Spinning`.
     pub(crate) fn take_pending(&self, core: &mut Held<'_, Core>) -> Option<(Pp, Option<Spinning>)> {
         let p = core.pending?;
         core.pending = p.link.take();
@@ -136,7 +140,7 @@ impl Sched {
         Some((p, p.spinning.take()))
     }
 
-    /// Puts the M to sleep until it is given a P; false: it must end. Without a P, not spinning.
+    /// Puts the M to sleep until it is given a P. False: it must end. Without a P, not spinning.
     pub(crate) fn stop_m(&self, g0: &mut G0) -> bool {
         let m = g0.m();
         debug_assert!(m.p.load(Relaxed).is_none() && !m.is_spinning(), "M1");
@@ -160,7 +164,7 @@ impl Sched {
         if m.park.sleep_until(sys::monotonic_ns() + SURPLUS_NS) {
             return self.start_woken(g0);
         }
-        // Timed out; a waker may be on its way all the same.
+        // Timed out, but a waker may have taken it off the list already.
         let mut core = self.core.lock();
         if m.is_idle.get() {
             self.remove_idle_m(&mut core, m);
@@ -172,12 +176,12 @@ impl Sched {
         self.start_woken(g0)
     }
 
-    /// The woken M takes the P that its waker left for it; false: it was woken to end.
+    /// The woken M takes the P that its waker left in `nextp`. False: it was woken to end.
     fn start_woken(&self, g0: &mut G0) -> bool {
         let m = g0.m();
         m.blocked.store(false, Relaxed);
-        // Clear from now on: should its goroutine lock it, it sleeps on the note next as a locked M, which
-        // does not clear it first (`stop_locked_m`).
+        // Clear it now. If the goroutine locks this M, the M sleeps on the note next in
+        // `stop_locked_m`, which does not clear it first.
         m.park.clear();
         match m.nextp.swap(None, Acquire) {
             Some(p) => {
@@ -188,13 +192,13 @@ impl Sched {
         }
     }
 
-    /// Passes on a P that its M cannot use (a locked or ending thread, a blocking call): to an M if
-    /// there is, or may be, work for it, else to the idle list.
+    /// Passes on a P that its M cannot use (a locked or ending thread, a marked call). It goes to
+    /// an M if there is or may be work for it, otherwise to the idle list.
     pub(crate) fn hand_off_p(&self, p: Pp) {
         self.hand_off(self.core.lock(), p);
     }
 
-    /// As above, with the lock in hand.
+    /// As [`Sched::hand_off_p`], with the lock held.
     pub(crate) fn hand_off(&self, mut core: Held<'_, Core>, p: Pp) {
         self.outside.handoffs.add_shared(1);
         if self.is_stopping() {
@@ -220,13 +224,13 @@ impl Sched {
         }
     }
 
-    /// Whether timers are set or the network is waited for, and no M sleeps until something comes of it.
+    /// Whether timers are set or the network is waited for, and no M watches them.
     pub(crate) fn nobody_watches(&self) -> bool {
         (self.has_timers() || self.has_net_waiters()) && !self.poller.is_watching()
     }
 
-    /// Queues runnable goroutines: up to one per idle P goes where another M finds it first, the rest to the worker's
-    /// ring as far as it fits; then wakes (Go's `injectglist`).
+    /// Queues runnable goroutines and wakes Ms (Go's `injectglist`). Up to one per idle P goes to
+    /// the global queue, the rest to the worker's ring as far as it fits.
     pub(crate) fn inject_list(&self, w: Option<Worker<'_>>, list: &mut GQueue) {
         let mut for_others = GQueue::new();
         let idle = self.npidle.load(Relaxed) as usize;
@@ -261,8 +265,9 @@ impl Sched {
         self.press_if_busy();
     }
 
-    /// A spinning M has found work: it stops counting as one, and recruits a successor if there is more. Who submitted
-    /// while it was counted relied on it; who submits from now on wakes somebody itself.
+    /// A spinning M has found work: it is no longer counted, and recruits a successor if there is
+    /// more. A submitter that came while it was counted relied on it. A later submitter wakes an M
+    /// itself.
     pub(crate) fn reset_spinning(&self, spinning: Spinning) {
         self.spin.end(spinning);
         if self.has_work() {
@@ -270,7 +275,7 @@ impl Sched {
         }
     }
 
-    /// Whether any queue holds a goroutine; behind wake/2 it misses none.
+    /// Whether any queue holds a goroutine. Behind wake/2 it misses none.
     pub(crate) fn has_work(&self) -> bool {
         !self.runq_is_empty() || self.procs().any(|p| !p.runq.is_empty())
     }
@@ -279,14 +284,14 @@ impl Sched {
         m.spinning.put(Some(self.spin.begin()));
     }
 
-    /// The M that was to look for work does not.
+    /// Ends the count of an M that does not search after all.
     pub(crate) fn end_spinning(&self, spinning: Option<Spinning>) {
         if let Some(spinning) = spinning {
             self.spin.end(spinning);
         }
     }
 
-    // The lists. All under the scheduler lock.
+    // The lists, all under the scheduler lock.
 
     pub(crate) fn put_idle_p(&self, core: &mut Held<'_, Core>, p: Pp) {
         debug_assert!(p.runq.is_empty(), "P2: an idle P has no work");
@@ -306,7 +311,7 @@ impl Sched {
         Some(p)
     }
 
-    /// An idle P, `wanted` if it is among them.
+    /// An idle P: `wanted` if it is idle, otherwise any.
     pub(crate) fn get_idle_p_like(
         &self,
         core: &mut Held<'_, Core>,
@@ -363,7 +368,8 @@ impl Sched {
         }
     }
 
-    /// The M gives its P to the stopping world and sleeps until it is given one again; false: it must end.
+    /// The M gives its P to the stopping world and sleeps until it gets one again. False: it must
+    /// end.
     pub(crate) fn stop_for_world(&self, g0: &mut G0) -> bool {
         let m = g0.m();
         self.end_spinning(m.spinning.take());
@@ -377,7 +383,7 @@ impl Sched {
         self.stop_m(g0)
     }
 
-    /// A P whose M has let go of it while the world stops, or the runtime ends.
+    /// Stops a P that its M gave up, because the world stops or the runtime ends.
     pub(crate) fn stop_p(&self, core: &mut Held<'_, Core>, p: Pp) {
         p.set_status(PStatus::GcStop);
         if self.gcwaiting.load(Relaxed) {
@@ -390,7 +396,8 @@ impl Sched {
 }
 
 impl Core {
-    /// Ms that are not asleep. A newborn counts as awake until it first sleeps; so does the one that watches the timers.
+    /// Ms that are not asleep. A new M counts as awake until it first sleeps; the watcher always
+    /// does.
     pub(crate) fn awake(&self) -> i32 {
         self.mcount as i32 - self.nmidle as i32 - self.nmidlelocked
     }

@@ -1,12 +1,13 @@
-//! Locked threads (U9, M6): a goroutine that runs on one M only, and an M that runs one goroutine only.
+//! Locked threads (U9, M6): a goroutine that runs on one M only, and an M that runs one goroutine
+//! only.
 //!
-//! A locked goroutine sits in ordinary queues. Whoever dequeues it gives its own P to the locked M and goes to
-//! sleep (`start_owner`); the locked M, when its goroutine is not running, passes its P on and waits
-//! for that (`stop_locked_m`).
+//! A locked goroutine lies in ordinary queues. The M that dequeues it gives its own P to the locked
+//! M and sleeps (`start_owner`). The locked M, while its goroutine does not run, hands its P off
+//! and waits for that (`stop_locked_m`).
 //!
-//! Where goroutines share their thread's thread-locals the runtime uses the same pairing for one that waits in a destructor
-//! while it unwinds: std counts panics in a thread-local, so it must end its unwinding where it began, and nobody else may
-//! run there meanwhile.
+//! In shared mode the runtime pairs a goroutine that waits while it unwinds in the same way. std
+//! counts panics in a thread-local. So the goroutine must end its unwinding on the thread where it
+//! began, and no other goroutine may run there meanwhile.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -15,7 +16,7 @@ use super::park::{Entered, enter};
 use crate::sched::model::ptr::{Gp, Mp};
 use crate::sched::worker::G0;
 
-/// Wires the calling goroutine to its current thread; calls nest.
+/// Locks the calling goroutine to its current thread. Calls nest.
 #[track_caller]
 pub(crate) fn lock_os_thread() {
     let (_rt, m, g) = here("lock_os_thread");
@@ -25,7 +26,7 @@ pub(crate) fn lock_os_thread() {
     bind(m, g);
 }
 
-/// Undoes one `lock_os_thread`; without one it does nothing.
+/// Undoes one `lock_os_thread`. Without one it does nothing.
 #[track_caller]
 pub(crate) fn unlock_os_thread() {
     let (_rt, m, g) = here("unlock_os_thread");
@@ -59,7 +60,8 @@ fn unbind(m: Mp, g: Gp) {
     }
 }
 
-/// A goroutine is about to leave its M: if it unwinds it stays with it, and once that is over it is free again.
+/// A goroutine is about to leave its M. It stays locked to the M while it unwinds; afterwards it is
+/// free again.
 #[inline]
 pub(crate) fn bind_if_panicking(m: Mp, g: Gp) {
     if m.sched().tls.is_own() {
@@ -72,7 +74,7 @@ pub(crate) fn bind_if_panicking(m: Mp, g: Gp) {
     }
 }
 
-/// The goroutine is dead: the pair is dissolved.
+/// The goroutine is dead: dissolves the pair.
 #[inline]
 pub(crate) fn forget(m: Mp, g: Gp) {
     if m.lockedg.load(Relaxed).is_some() {
@@ -82,10 +84,11 @@ pub(crate) fn forget(m: Mp, g: Gp) {
 }
 
 impl Sched {
-    /// The locked M waits, without a P, until somebody has dequeued its goroutine; false: it must end.
+    /// The locked M waits, without a P, until its goroutine is dequeued. False: it must end.
     pub(crate) fn stop_locked_m(&self, g0: &mut G0) -> bool {
         let m = g0.m();
-        // Counted as asleep before its P is handed on: nobody must wait for this M to come back.
+        // Counted as asleep before the P is handed off, because no thread may wait for this M to
+        // come back.
         self.core.lock().nmidlelocked += 1;
         m.tp.to_own(); // it may have come here from a call without a P
         if g0.worker().is_some() {
@@ -98,8 +101,8 @@ impl Sched {
         if is_dead {
             return false;
         }
-        // The note is cleared after the sleep, not before: our goroutine may be dequeued, and this M woken,
-        // before it has come this far.
+        // Clear the note after the sleep, not before: the goroutine may be dequeued, and this M
+        // woken, before the M comes this far.
         m.park.sleep();
         m.park.clear();
         m.blocked.store(false, Relaxed);

@@ -1,31 +1,7 @@
-//! The scheduler. Read `README.md` beside this file first, then the files in this order:
+//! The scheduler: it decides which goroutine runs next, on which thread. Go's package-level
+//! variables are fields of [`Sched`], so a process can have several runtimes (D2).
 //!
-//! | file | what it decides |
-//! |---|---|
-//! | `gstatus` `g` `ptr` | the states of a goroutine and the edges between them; the goroutine itself |
-//! | `m` `p` | threads, and the permits to run user code |
-//! | `runq` `global` `global_queue` | a P's local run queue; the global one, and the lists in it |
-//! | `spin` `idle` | the wake-up protocol: `wake_p`, `start_m`, `stop_m`, `hand_off_p` |
-//! | `spawn` `exit` | a goroutine's first and last steps |
-//! | `schedule` `steal` | `schedule`, `find_runnable`, `execute`; stealing |
-//! | `park` `slot` `wait` | in and out of the runtime, park, ready, yield; one waiter meets one event |
-//! | `sudog` `waitq` | many waiters on many things: one claim ends a wait; queues of waiters |
-//! | `claim` `pstatus` | in and out of the runtime while somebody may take the P; a P's states |
-//! | `syscall` `room` | marked blocking calls, and coming back from any call without a P; how many threads they may hold |
-//! | `sysmon` `retake` `preempt` | the monitor; taking Ps from whoever blocks; making room when nobody wants to |
-//! | `locked` `bound` | `lock_os_thread`; goroutines that wait for a P on the thread they are on |
-//! | `netpoll` | when the kernel is asked about the network |
-//! | `world` | stopping the world, GOMAXPROCS |
-//! | `threads` | where Ms come from |
-//! | `trace` | the stacks of goroutines that are on a thread, for dumps |
-//! | `chaos` `forked` | disorder on demand; the child of a fork |
-//! | `deadlock` `registry` | is there any hope left? every runtime and thread of the process |
-//! | `teardown` | dropping a runtime in any state |
-//! | `gblock` `shrink` | memory of Gs; unused stack pages of goroutines that wait long |
-//! | `lock` `note` `fatal` | the ranked lock, the one-shot sleep, fatal errors |
-//!
-//! Go's package-level variables are fields of [`Sched`], so a process can have several (D2). What Go calls
-//! `sched.lock` is the lock around [`Core`].
+//! `README.md` beside this file has the words, the reading order and every protocol.
 
 pub(crate) mod calls;
 pub(crate) mod config;
@@ -80,44 +56,46 @@ use crate::sched::sources::timers::Timers;
 use crate::stack::Arena;
 use crate::tls::Room;
 
-/// The most Ps a runtime can have.
+/// The most Ps that a runtime can have.
 pub(crate) const PROCS_MAX: usize = 4096;
-/// What the scheduler lock guards.
+/// What the scheduler lock guards (Go's `sched.lock`).
 pub(crate) struct Core {
     /// The global run queue (R7).
     pub(crate) runq: GlobalQueue,
     /// Idle Ms, last in first out, linked both ways (M1).
     pub(crate) midle: Option<Mp>,
     pub(crate) nmidle: u32,
-    /// Ms that wait for their own goroutine, locked or bound; below zero for a moment when one is woken before it waits.
+    /// Ms that wait for their own goroutine, locked or bound. Below zero for a moment if one is
+    /// woken before it waits.
     pub(crate) nmidlelocked: i32,
-    /// Of these, the bound ones: threads that wait with a goroutine's frames on them (D7).
+    /// Of these, the bound ones: threads with the frames of a goroutine that waits (D7).
     pub(crate) nparked: u32,
     /// Idle Ps, last in first out (P2).
     pub(crate) pidle: Option<Pp>,
-    /// Ps that wait for a thread: the next M to come back, or to be born, takes one.
+    /// Pending Ps: the next M that stops, or is born, takes one.
     pub(crate) pending: Option<Pp>,
     pub(crate) npending: u32,
     /// Ms alive or being born.
     pub(crate) mcount: u32,
     /// Of these, being born.
     pub(crate) creating: u32,
-    /// The system has refused a thread and has not given as many as were wanted since.
+    /// The system refused a thread and has not given as many as were wanted since.
     pub(crate) is_refused: bool,
-    /// The creator asks again by itself: it need not be kicked for threads.
+    /// The creator tries again by itself, so it need not be kicked for threads.
     pub(crate) is_retrying: bool,
     pub(crate) next_mid: u32,
     pub(crate) allm: Option<Mp>,
-    /// Ps that have yet to stop (STW).
+    /// Ps that have not stopped yet (STW).
     pub(crate) stopwait: u32,
-    /// Advances whenever anything leaves the idle lists; a deadlock check compares it.
+    /// Advances when an M or a P leaves an idle list; the deadlock check compares it.
     pub(crate) activity: u64,
-    /// Main goroutines that called `exit`, whose `run` still waits.
+    /// Main goroutines that called `exit` and whose `run` still waits.
     pub(crate) mains_exited: u32,
-    /// Calls of `run` without an answer, and whether there ever was one.
+    /// Calls of `run` without an answer, and whether there ever was a call.
     pub(crate) runners: u32,
     pub(crate) has_run: bool,
-    /// Who is about to queue somebody, or to wake an M for what is queued: calls of `run`, and the leader that starts the world.
+    /// Threads about to queue a goroutine, or to wake an M for what is queued: callers of `run`,
+    /// and a leader that starts the world.
     pub(crate) starting: u32,
 }
 
@@ -126,9 +104,8 @@ pub(crate) struct Sched {
     /// Its number in this process, from 1.
     pub(crate) id: u32,
     pub(crate) config: Config,
-    /// Go's `sched.lock` and what it guards.
     pub(crate) core: CachePadded<Lock<Core>>,
-    /// Mirrors of `core`'s counts, to be read without the lock.
+    /// Copies of `core`'s counts, for readers without the lock.
     pub(crate) runq_len: CachePadded<AtomicUsize>,
     pub(crate) npidle: AtomicU32,
     /// Bit i ⇔ P i is on the idle list (P6).
@@ -137,16 +114,16 @@ pub(crate) struct Sched {
     /// GOMAXPROCS.
     pub(crate) nprocs: AtomicU32,
     pub(crate) allp: Box<[AtomicRef<P>]>,
-    /// The world is stopping or stopped; every M passes `find_runnable` and stops there.
+    /// The world is stopping or stopped: every M stops in `find_runnable`.
     pub(crate) gcwaiting: AtomicBool,
-    /// Being dropped: Ms end, nothing is started any more.
+    /// The runtime is being dropped: Ms end, and no goroutine starts any more.
     pub(crate) dead: AtomicBool,
     /// New goroutines are refused.
     pub(crate) closed: AtomicBool,
     pub(crate) next_goid: AtomicU64,
     pub(crate) blocks: GBlocks,
     pub(crate) arena: Arena,
-    /// The class of a goroutine's stack unless asked otherwise.
+    /// The size class of a stack unless the spawn names another.
     pub(crate) stack_class: u8,
     /// Where goroutines have their thread-locals.
     pub(crate) tls: Room,
@@ -156,36 +133,36 @@ pub(crate) struct Sched {
     /// The coarse clock: milliseconds since the runtime began, written by sysmon.
     pub(crate) now_ms: AtomicU32,
     pub(crate) started_ns: u64,
-    /// What happened off every P.
+    /// Counts of events on threads without a P.
     pub(crate) outside: Counters,
     pub(crate) sysmon: SysmonState,
-    /// The claim lock: whoever takes Ps away or sends signals holds it.
+    /// The claim lock: a thread holds it to take a P away or to send a signal.
     pub(crate) claims: Lock<Claims>,
     pub(crate) strays: Strays,
     pub(crate) calls: CallCounters,
-    /// Threads wait with goroutines and no more can be spared (`bound`).
+    /// Threads wait with goroutines, and no further thread can be spared (`bound`).
     pub(crate) at_limit: AtomicBool,
     pub(crate) room: CallRoom,
     pub(crate) creator: threads::Creator,
     pub(crate) world: world::World,
-    /// A drop has begun to give the goroutines up: what it finds running is left to the Ms that run it.
+    /// A drop has begun to abandon the goroutines. Those that it finds running are left to their
+    /// Ms.
     pub(crate) is_given_up: AtomicBool,
-    /// sysmon has taken out goroutines whose time has come and not yet queued them.
+    /// sysmon has expired timers and has not queued their goroutines yet.
     pub(crate) is_carrying: AtomicBool,
-    /// There is memory to return, and it is time (sysmon decides).
+    /// sysmon sets these when memory is due for return.
     pub(crate) scavenge_now: AtomicBool,
     pub(crate) shrink_now: AtomicBool,
-    /// Goroutines and threads given up by a drop.
+    /// Goroutines and threads abandoned by a drop.
     pub(crate) leaked_gs: AtomicU32,
     pub(crate) leaked_ms: AtomicU32,
-    /// The program's own word on deadlocks; taken by the creator, dropped by the runtime's owner.
+    /// The program's deadlock hook. The creator takes it; the runtime's owner drops it.
     pub(crate) hook: std::sync::Mutex<Option<life::deadlock::Hook>>,
     /// Registry link, under its lock.
     pub(crate) registry_next: model::word::Word<*const Sched>,
 }
 
 impl G {
-    /// Its runtime.
     #[inline]
     pub(crate) fn sched(&self) -> &Sched {
         // SAFETY: D2, `GBlocks::take` stored the address of the Sched that owns the G's memory.
@@ -204,14 +181,15 @@ impl M {
     /// Its runtime. Not for an M in the process-wide pool.
     #[inline]
     pub(crate) fn sched(&self) -> &Sched {
-        // SAFETY: D2, `be_m` stored the address of the Sched to which the M's thread holds a reference.
+        // SAFETY: D2, `be_m` stored the address of the Sched, and the M's thread holds a reference
+        // to it.
         unsafe { &*self.home.get().cast() }
     }
 }
 
 static NEXT_RUNTIME: AtomicU32 = AtomicU32::new(1);
 
-/// How many runtimes there have been in this process: the largest number of one.
+/// The number of runtimes made in this process: the largest id.
 pub(crate) fn runtimes_made() -> u32 {
     NEXT_RUNTIME.load(Relaxed) - 1
 }
@@ -288,7 +266,7 @@ impl Sched {
         }
     }
 
-    /// In a frame that is too large for a goroutine's stack.
+    /// A function of its own: its frame is too large for a goroutine's stack.
     #[inline(never)]
     pub(crate) fn new_on_thread_stack(config: Config) -> Arc<Sched> {
         Arc::new(Sched::new(config))
@@ -316,7 +294,7 @@ impl Sched {
         self.nprocs.load(Relaxed)
     }
 
-    /// P number `id`; it exists for every id below the largest GOMAXPROCS there ever was.
+    /// P number `id`. It exists for every id below the largest GOMAXPROCS so far.
     #[inline]
     pub(crate) fn p(&self, id: u32) -> Pp {
         match self.allp[id as usize].load(Relaxed) {
@@ -325,14 +303,13 @@ impl Sched {
         }
     }
 
-    /// The Ps in use.
     pub(crate) fn procs(&self) -> impl Iterator<Item = Pp> + '_ {
         (0..self.nprocs()).map(|id| self.p(id))
     }
 
-    /// Goroutines alive: started or queued, not ended.
+    /// The number of live goroutines: queued or started, not ended.
     pub(crate) fn goroutines(&self) -> u64 {
-        // Ends are read before spawns: a goroutine that ends in between is counted, never missed twice.
+        // Ends are read before spawns. So a goroutine that ends in between is counted as alive.
         let all = |pick: fn(&Counters) -> u64| -> u64 {
             let ps = self.allp.iter().map_while(|p| p.load(Relaxed));
             ps.map(|p| pick(&p.counters)).sum::<u64>() + pick(&self.outside)
@@ -341,14 +318,13 @@ impl Sched {
         all(|c| c.spawns.get()).saturating_sub(ends)
     }
 
-    /// Whether any M must stop before it runs another goroutine.
+    /// Whether Ms must stop before they run another goroutine.
     #[inline]
     pub(crate) fn is_stopping(&self) -> bool {
-        // ORDER: Relaxed loads; the stop is carried out under the scheduler lock, which orders it.
+        // ORDER: Relaxed; the stop happens under the scheduler lock, which orders it.
         self.gcwaiting.load(Relaxed) | self.dead.load(Relaxed)
     }
 
-    /// Milliseconds on the coarse clock.
     #[inline]
     pub(crate) fn coarse_ms(&self) -> u32 {
         self.now_ms.load(Relaxed)
@@ -360,7 +336,8 @@ impl Drop for Sched {
         self.retire_all();
         for slot in &self.allp {
             if let Some(p) = slot.load(Relaxed) {
-                // SAFETY: S3/D2, Ps were boxed by `add_procs`; the last reference to the runtime is going.
+                // SAFETY: S3/D2, `add_procs` boxed the Ps, and the last reference to the runtime is
+                // going.
                 drop(unsafe { Box::from_raw(p.as_ptr()) });
             }
         }

@@ -1,11 +1,10 @@
-//! A goroutine that runs into the guard below its stack gets a report that names it and the setting to change (U8).
+//! Reports a goroutine's stack overflow, with its name and the setting to change (U8).
 //!
-//! The fault arrives as SIGSEGV on the M's own signal stack. The handler asks one question: is this
-//! thread an M, does the address lie in the guard of the goroutine it runs, and was the goroutine
-//! on its own stack? If not, the fault is none of ours and goes to whoever handled it before (std
-//! reports overflows of plain threads there). The overflow of a stack that the goroutine has gone
-//! to itself (`stacker`, a coroutine) is none of ours either: no setting of the runtime enlarges
-//! it.
+//! The fault arrives as SIGSEGV on the M's own signal stack. It is ours if the thread is an M, the
+//! address is in the guard of its goroutine, and the goroutine was on its own stack. Any other
+//! fault goes to the handler that was there before; std reports overflows of plain threads there. A
+//! stack that the goroutine has gone to itself (`stacker`, a coroutine) is not ours either, because
+//! no setting of the runtime enlarges it.
 //!
 //! CONTEXT: signal. Nothing here allocates or takes a lock.
 
@@ -20,7 +19,7 @@ use crate::sched::model::ptr::Gp;
 use crate::stack::{Arena, class_size};
 use crate::sys;
 
-/// The handlers before ours, for SIGSEGV and SIGBUS.
+/// The actions before ours, for SIGSEGV and SIGBUS.
 static OLD: [AtomicPtr<libc::sigaction>; 2] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 2];
 /// The name that `run` gives to a main goroutine.
 const MAIN: &str = "main";
@@ -32,7 +31,7 @@ pub(crate) fn install() -> io::Result<()> {
     let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
     if !*done {
         for (signal, old) in SIGNALS.into_iter().zip(&OLD) {
-            // The old action must be known before ours can run, so it is read first.
+            // The old action must be stored before ours can run, so it is read first.
             let before = Box::into_raw(Box::new(sys::read_action(signal)?));
             // ORDER: Release; pairs with the Acquire in `pass_on`.
             old.store(before, Release);
@@ -50,7 +49,7 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
     if let Some(g) = current_m().and_then(|m| m.curg())
         && let Some(stack) = g.stack()
     {
-        // SAFETY: D4, the kernel's own word; the handler is still running.
+        // SAFETY: D4, the kernel passed this context, and the handler is still running.
         let sp = unsafe { sys::Interrupted::new(context) }.sp();
         let (lo, hi) = Arena::guard_range(&stack);
         // A large frame may begin below the guard that it has touched.
@@ -98,21 +97,21 @@ fn report(g: Gp, addr: usize) -> ! {
     sys::exit_process(2)
 }
 
-/// Not ours: the handler before us decides.
+/// The fault is not ours: calls the handler before.
 fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let old = SIGNALS.iter().zip(&OLD).find(|(s, _)| **s == signal);
     // ORDER: Acquire; pairs with the Release in `install`.
     let Some(old) = old.map(|(_, old)| old.load(Acquire)) else {
         return;
     };
-    // SAFETY: stored by `install`, never freed.
+    // SAFETY: `install` stored it, and it is never freed.
     let Some(old) = (unsafe { old.as_ref() }) else {
         return;
     };
-    // SAFETY: D4, what the process had, and what the kernel passed to our own handler.
+    // SAFETY: D4, the process's own action, with what the kernel passed to this handler.
     if !unsafe { sys::call_handler(old, signal, info, context) } {
-        // Back to the old action: the faulting instruction runs again and meets it.
-        // SAFETY: D4, restores what the process had.
+        // Restore the old action: the faulting instruction runs again and meets it.
+        // SAFETY: D4, `old` is the action that the process had.
         unsafe { libc::sigaction(signal, old, std::ptr::null_mut()) };
     }
 }

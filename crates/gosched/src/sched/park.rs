@@ -1,13 +1,14 @@
 //! In and out of the runtime; park, ready, yield (PK, RD).
 //!
-//! *Inside the runtime* means that the depth in `m.claim` is not 0: user code does not run, the thread is not taken by
-//! surprise, and its P is its own. Public operations hold an [`Entered`] while they touch scheduler state. Entering finds out whether
-//! the P has been taken meanwhile, and waits for another one if so: the goroutine may then be on another M. Leaving looks at
-//! what was asked for, so a goroutine that calls into the runtime at all can be asked to make room.
+//! A thread is *inside the runtime* while the depth in `m.claim` is above 0. There it runs no user
+//! code, is not preempted, and keeps its P. Public operations hold an [`Entered`] while they touch
+//! scheduler state. Entering finds out whether the P was taken meanwhile. If so, it waits for
+//! another one, and the goroutine may then be on another M. Leaving looks at `m.asked`. So a
+//! goroutine that calls into the runtime can be asked to yield there.
 //!
-//! Park, in order: the goroutine's registers are saved, then (on g0) its status becomes Waiting, then it is
-//! detached from its M, then the unlock function runs. From that moment another thread may resume it, so
-//! nothing on g0 touches it any more unless the unlock function refused.
+//! Park, in order: the goroutine's registers are saved. Then, on g0, its status becomes Waiting, it
+//! is detached from its M, and the commit runs (Go's unlock function). From that moment another
+//! thread may resume it. So g0 does not touch it any more, unless the commit refused.
 
 use std::ffi::c_void;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -34,11 +35,12 @@ impl M {
         self.mcall.set(f as *const ());
     }
 
-    /// What the goroutine that has just left wants of g0.
+    /// Takes the function that the goroutine which has just left gave to g0.
     #[inline]
     pub(crate) fn take_mcall(&self) -> Option<Mcall> {
         let f = self.mcall.replace(std::ptr::null());
-        // SAFETY: `set_mcall` alone stores here: null or an `Mcall`, of which a pointer has the size.
+        // SAFETY: only `set_mcall` stores here: null or an `Mcall`, which has the size of a
+        // pointer.
         unsafe { std::mem::transmute::<*const (), Option<Mcall>>(f) }
     }
 }
@@ -46,39 +48,38 @@ impl M {
 /// What the argument of a wait points to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum WaitArg {
-    /// Nothing to look at.
+    /// Nothing that can be inspected.
     Nothing,
     /// The goroutine's own `Inner`: a park.
     Inner,
-    /// A `WaitSlot`.
     Slot,
-    /// A `Waiter`.
     Waiter,
 }
 
-/// One way of waiting: what the runtime does with a goroutine that waits so, and with the thing it waits on.
-/// Both functions run while the goroutine is off its stack; they may not block or run user code.
+/// One kind of wait: what the runtime does with a goroutine that waits so, and with what it waits
+/// on. Its functions run while the goroutine is off its stack. They may not block or run user code.
 pub(crate) struct WaitOps {
     pub(crate) reason: WaitReason,
-    /// What the argument is, for those who look at a goroutine that waits: dumps and the leak check.
+    /// What the argument points to, for dumps and the leak check.
     pub(crate) arg: WaitArg,
-    /// Whether only somebody else ends the wait: it has no deadline, and nobody is about to end it.
+    /// Whether only another thread or goroutine ends the wait: it has no deadline, and no thread is
+    /// about to end it.
     pub(crate) is_open: bool,
-    /// Go's unlock function: publishes the parked goroutine to whoever will wake it. False: what it waits
-    /// for has happened, it goes on at once.
+    /// Go's unlock function: publishes the parked goroutine to its waker. False: what it waits for
+    /// has happened, and it continues at once.
     pub(crate) commit: unsafe fn(Gp, *const c_void) -> bool,
-    /// Takes the goroutine back from the thing it waits on; true: the wake-up is the caller's now. Called with
-    /// the Scan bit held, when the goroutine is to unwind or its runtime is dropped (D2).
+    /// Takes the goroutine back from what it waits on. True: the caller owns the wake-up. Called
+    /// with the Scan bit held, when the goroutine is to unwind or its runtime is dropped (D2).
     pub(crate) withdraw: unsafe fn(Gp, *const c_void) -> bool,
-    /// For a wait in queues: passes on what the goroutine was given, when its runtime is dropped before it goes on.
+    /// For a wait in queues: passes on what the goroutine was given, if its runtime is dropped
+    /// before it continues.
     pub(crate) pass_on: Option<PassOn>,
 }
 
 impl G {
-    /// How it waits, while Waiting.
     #[inline]
     pub(crate) fn wait_ops(&self) -> Option<&'static WaitOps> {
-        // SAFETY: `set_wait_ops` alone stores here: null or a static `WaitOps`.
+        // SAFETY: only `set_wait_ops` stores here: null or a static `WaitOps`.
         unsafe { self.wait_way.get().cast::<WaitOps>().as_ref() }
     }
 
@@ -89,17 +90,18 @@ impl G {
     }
 }
 
-/// Being inside the runtime, until dropped. No switch happens meanwhile, so its M stays the same.
+/// The thread is inside the runtime until this is dropped. No switch happens meanwhile, so its M
+/// stays the same.
 pub(crate) struct Entered(Option<Inside>);
 
-/// Enters the runtime; on a thread outside every runtime it does nothing.
+/// Enters the runtime. On a thread outside every runtime it does nothing.
 #[inline]
 pub(crate) fn enter() -> Entered {
     match current_m() {
         Some(m) => {
             let m = enter_m(m);
-            // SAFETY: D5, `enter_m` returns the M of this thread, inside the runtime. `leave` runs when
-            // the `Entered` is dropped, and a switch takes the `Entered` by value.
+            // SAFETY: D5, `enter_m` returns the M of this thread, inside the runtime. `leave` runs
+            // when the `Entered` is dropped, and a switch takes the `Entered` by value.
             Entered(Some(unsafe { Inside::new(m) }))
         }
         None => {
@@ -128,7 +130,7 @@ impl Entered {
         inside.worker()
     }
 
-    /// The goroutine that is inside, if it is one.
+    /// The calling goroutine, if there is one.
     #[inline]
     pub(crate) fn g(&self) -> Option<Gp> {
         self.m()?.curg()
@@ -149,8 +151,8 @@ impl Drop for Entered {
     }
 }
 
-/// Enters the runtime on `m`, the M of this thread; pairs with [`leave`]. Returns the M of this thread then: without a P it may
-/// have had to wait for one.
+/// Enters the runtime on `m`, the M of this thread; pairs with [`leave`]. Returns the M of this
+/// thread afterwards: without a P the goroutine may have waited and moved.
 #[inline]
 #[must_use = "the goroutine may be on another M"]
 pub(crate) fn enter_m(m: Mp) -> Mp {
@@ -161,7 +163,7 @@ pub(crate) fn enter_m(m: Mp) -> Mp {
     }
 }
 
-/// Leaves the runtime, and makes room if that was asked for. `m` is the M of this thread now.
+/// Leaves the runtime, and yields if that was asked for. `m` is the M of this thread now.
 #[inline]
 pub(crate) fn leave(m: Mp) {
     if m.claim.leave() == 0 && m.asked.load(Relaxed) != 0 {
@@ -176,7 +178,7 @@ fn leave_slow() {
         return;
     };
     if m.asked.load(Relaxed) & LET_GO != 0 {
-        m.unask(LET_GO); // it has left the call it slept in
+        m.unask(LET_GO); // it has left the call in which it slept
     }
     if m.asked.load(Relaxed) & BLOCK != 0 {
         let m = enter_m(m);
@@ -184,15 +186,15 @@ fn leave_slow() {
         debug_assert!(g.calls.get() > 0, "back to a call that there is not");
         return crate::sched::calls::syscall::enter_syscall(m, g);
     }
-    // On a dead runtime it would never run again; it may go on until it has to wait (D2). Nor may it leave a thread whose FS it
-    // is on (D6).
+    // No yield in two cases. On a dead runtime the goroutine would never run again; it may continue
+    // until it has to wait (D2). A goroutine on its thread's FS cannot leave the thread (D6).
     if m.asked.load(Relaxed) & YIELD != 0
         && m.may_be_preempted()
         && !m.sched().dead.load(Relaxed)
         && is_home(m, g)
     {
         let m = enter_m(m);
-        let is_time = !chaos::is_on() || chaos::one_in(8, "leave"); // at every exit anew
+        let is_time = !chaos::is_on() || chaos::one_in(8, "leave"); // drawn again at every exit
         if is_time && m.asked.load(Relaxed) & YIELD != 0 && m.p.load(Relaxed).is_some() {
             super::locked::bind_if_panicking(m, g);
             m.p().counters.preempts.add(1);
@@ -202,8 +204,8 @@ fn leave_slow() {
     }
 }
 
-/// Leaves the runtime after a switch, on `m`, the M of this thread now. A request to make room that came meanwhile has been
-/// served by the switch.
+/// Leaves the runtime after a switch, on `m`, the M of this thread now. The switch itself has
+/// served a request to yield.
 #[inline]
 pub(crate) fn left_switch(m: Mp) {
     debug_assert_eq!(
@@ -216,7 +218,7 @@ pub(crate) fn left_switch(m: Mp) {
     }
 }
 
-/// Keeps the goroutine from being asked to make room, until dropped. It must not wait meanwhile.
+/// Keeps the goroutine from being asked to yield, until dropped. It must not wait meanwhile.
 pub(crate) struct NoPreempt(Option<(Mp, u8)>);
 
 /// Go's `preemptoff`, with the reason.
@@ -234,7 +236,8 @@ impl Drop for NoPreempt {
     }
 }
 
-/// Leaves the goroutine's stack for g0, which calls `f` with it; returns when the goroutine is next run, with its M then.
+/// Leaves the goroutine's stack for g0, which calls `f` with the goroutine. Returns when the
+/// goroutine runs again, with its M at that time.
 #[inline]
 pub(crate) fn mcall(m: Mp, f: Mcall) -> Mp {
     let Some(g) = m.curg() else {
@@ -251,16 +254,17 @@ pub(crate) fn mcall(m: Mp, f: Mcall) -> Mp {
     switch::suspend(m, g)
 }
 
-/// Parks the calling goroutine until [`ready`], or not at all if the commit refuses. From outside the runtime.
+/// Parks the calling goroutine until [`ready`], or not at all if the commit refuses. From outside
+/// the runtime.
 ///
 /// # Safety
 /// `arg` is what `ops` works on and outlives the wait.
 pub(crate) unsafe fn park(ops: &'static WaitOps, arg: *const c_void) {
-    // SAFETY: by the caller's promise.
+    // SAFETY: this function has the same contract on `ops` and `arg`.
     unsafe { park_in(enter(), ops, arg) };
 }
 
-/// As [`park`], from inside: it leaves the runtime when it goes on.
+/// As [`park`], from inside the runtime; on return the goroutine is outside.
 ///
 /// # Safety
 /// As for [`park`].
@@ -272,7 +276,7 @@ pub(crate) unsafe fn park_in(rt: Entered, ops: &'static WaitOps, arg: *const c_v
     let Some(g) = m.curg() else {
         crate::base::fatal::throw("park on g0")
     };
-    std::mem::forget(rt); // the switch takes it along
+    std::mem::forget(rt); // `left_switch` leaves in its place
     super::locked::bind_if_panicking(m, g);
     g.set_waiting(ops.reason, m.sched().coarse_ms());
     g.wait_arg.set(arg);
@@ -281,7 +285,7 @@ pub(crate) unsafe fn park_in(rt: Entered, ops: &'static WaitOps, arg: *const c_v
 }
 
 fn park_m(_: &Sched, g0: &mut G0, g: Gp) -> Next {
-    // Without a P only where the runtime is dead and the thread about to end.
+    // Without a P only if the runtime is dead and the thread about to end.
     if let Some(w) = g0.worker() {
         w.p().counters.parks.add(1);
     }
@@ -291,11 +295,11 @@ fn park_m(_: &Sched, g0: &mut G0, g: Gp) -> Next {
     let arg = g.wait_arg.get();
     g.status.transition(Status::Running, Status::Waiting);
     drop_g(g0.m(), g);
-    // SAFETY: PK, the caller of `park` promised that `arg` belongs to `ops`.
+    // SAFETY: PK, the caller of `park` guarantees that `arg` belongs to `ops`.
     if unsafe { (ops.commit)(g, arg) } {
         return Next::Schedule;
     }
-    g.set_not_waiting(); // it goes on here: nobody is to take back what it was given
+    g.set_not_waiting(); // it continues here: a drop must not pass on what it was given
     g.status.transition(Status::Waiting, Status::Runnable);
     Next::Run(g)
 }
@@ -308,18 +312,19 @@ pub(crate) fn drop_g(m: Mp, g: Gp) {
     g.m.store(None, Release);
 }
 
-/// Makes a parked goroutine runnable. The caller has claimed its wake-up, alone. From anywhere: a goroutine
-/// of the same runtime puts it into its P's `next`, anybody else onto the global queue; both wake a P.
+/// Makes a parked goroutine runnable, from any thread. The caller alone has claimed its wake-up. A
+/// goroutine of the same runtime puts it into its P's `next`, any other thread onto the global
+/// queue. Both wake a P.
 pub(crate) fn ready(g: Gp) {
     ready_in(&enter(), g);
 }
 
-/// As [`ready`], from inside.
+/// As [`ready`], from inside the runtime.
 #[inline]
 pub(crate) fn ready_in(rt: &Entered, g: Gp) {
     let sched = g.sched();
     if sched.is_dead() {
-        return pass_on(g); // D2: nobody runs there any more
+        return pass_on(g); // D2: no goroutine runs there any more
     }
     g.status.transition(Status::Waiting, Status::Runnable);
     match rt.worker_of(sched) {
@@ -336,26 +341,29 @@ pub(crate) fn ready_in(rt: &Entered, g: Gp) {
     }
 }
 
-/// The goroutine's wait has ended and its runtime is being dropped: it never goes on. What it was given goes to the next waiter.
-/// By whoever ended the wait, or by the drop; the first of the two does it. Inside the runtime, without locks.
+/// The goroutine's wait has ended, and its runtime is being dropped: it never continues. What it
+/// was given goes to the next waiter. The waker and the drop both call this, and the first of them
+/// does it. Inside the runtime, without locks.
 #[cold]
 #[inline(never)]
 pub(crate) fn pass_on(g: Gp) {
     if let Some(ops) = g.wait_ops() {
-        // SAFETY: D2, the goroutine is Waiting, or Runnable since its last wait, on a stack that is never freed; nobody runs it.
+        // SAFETY: D2, the goroutine is Waiting, or Runnable since its last wait, on a stack that is
+        // never freed, and no M runs it.
         unsafe { pass_on_given(ops, g.wait_arg.get()) };
     }
 }
 
 impl Sched {
-    /// Whether the drop of the runtime has begun (D2). A look; `inject` and the drop itself look under the scheduler lock.
+    /// Whether the drop of the runtime has begun (D2). A hint: `inject` and the drop itself look
+    /// under the scheduler lock.
     #[inline]
     pub(crate) fn is_dead(&self) -> bool {
         self.dead.load(Relaxed)
     }
 
-    /// Queues a runnable goroutine from outside and makes sure that somebody looks (WK): in one locked step, so
-    /// that no thread outside the runtime is ever between the two.
+    /// Queues a runnable goroutine from outside and claims the wake-up of an M (WK). Both in one
+    /// hold of the lock, so no thread outside is ever between the two steps.
     pub(crate) fn inject(&self, g: Gp) {
         let mut core = self.core.lock();
         if self.is_dead() {
@@ -366,7 +374,7 @@ impl Sched {
         self.wake_after_put(core);
     }
 
-    /// The wake after a `global_put` in the same hold of the lock.
+    /// The wake-up after a `global_put` in the same hold of the lock.
     pub(crate) fn wake_after_put(&self, core: Held<'_, Core>) {
         crate::sched::model::spin::submitted();
         if self.spin.is_nobody_spinning()
@@ -379,7 +387,7 @@ impl Sched {
     }
 }
 
-/// Gives the others a turn: the running goroutine goes to the tail of the global queue (Go's `Gosched`).
+/// Yields: the running goroutine goes to the tail of the global queue (Go's `Gosched`).
 #[inline]
 pub(crate) fn yield_now(m: Mp, g: Gp) {
     let m = enter_m(m);
@@ -394,7 +402,7 @@ fn gosched_m(sched: &Sched, g0: &mut G0, g: Gp) -> Next {
     yield_to_global(sched, g0, g, Sched::global_put_left)
 }
 
-/// It has used up its slice, or the world stops: then it waits for its turn where it is.
+/// Its slice is over. Or the world stops; then it goes to the tail of its P's queue.
 fn preempted_m(sched: &Sched, g0: &mut G0, g: Gp) -> Next {
     if sched.is_stopping() {
         g.set_not_waiting();

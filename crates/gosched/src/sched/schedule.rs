@@ -1,4 +1,5 @@
-//! The loop of every M: pick a goroutine, run it until it leaves, do what it asked for, again (SC, FR).
+//! The loop of every M: pick a goroutine, run it until it leaves, do what it asked for, repeat (SC,
+//! FR).
 //!
 //! ```text
 //!            ┌───────────────────────────────────────────────┐
@@ -31,14 +32,13 @@ use crate::sched::worker::{G0, Worker};
 use crate::stack::Stack;
 use crate::sys;
 
-/// Stacks whose memory is returned in one turn of the background work.
+/// Stacks whose memory is returned in one step of the background work.
 const SCAVENGE_BUDGET: usize = 256;
 
 /// What an M does after a goroutine has left.
 pub(crate) enum Next {
-    /// Look for another.
     Schedule,
-    /// Run this one at once, in the same time slice.
+    /// Run this goroutine at once, in the same time slice.
     Run(Gp),
     /// End the thread: its goroutine ended while locked to it (U9).
     EndThread,
@@ -46,23 +46,21 @@ pub(crate) enum Next {
     End,
 }
 
-/// What giving up the P led to.
 pub(super) enum Gave {
     Found(Gp),
     LookAgain,
     Die,
 }
 
-/// What watching led to.
 pub(super) enum Watched {
     NothingDue,
-    /// This one is to be run, the others are queued.
+    /// Run this goroutine; the others are queued.
     Found(Gp),
     NoP,
 }
 
 impl Sched {
-    /// Runs goroutines until the M is told to end. On g0; returns without a P.
+    /// Runs goroutines until the M must end. On g0; returns without a P.
     pub(crate) fn run_m(&self, g0: &mut G0) {
         let mut next = Next::Schedule;
         let mut last = None;
@@ -91,18 +89,19 @@ impl Sched {
         }
     }
 
-    /// The M ends. If that is because the runtime was dropped, nobody will run the goroutine that it ran last.
+    /// The M ends. If its runtime was dropped, the goroutine that it ran last never runs again.
     fn leave_behind(&self, last: Option<Gp>) {
         if let Some(g) = last
             && self.is_given_up.load(Relaxed)
             && !matches!(g.status.get(), Status::Dead | Status::Idle)
         {
-            crate::sched::life::teardown::take_back(g); // it may have gone to wait since everybody was
+            // It may have begun a wait after the drop looked at it.
+            crate::sched::life::teardown::take_back(g);
             crate::sched::life::teardown::tell_scope(g);
         }
     }
 
-    /// The next goroutine for this M and whether it inherits the time slice; None: the M must end.
+    /// The next goroutine, and whether it inherits the time slice. None: the M must end.
     fn schedule(&self, g0: &mut G0) -> Option<(Gp, bool)> {
         ranks::assert_none("schedule");
         let m = g0.m();
@@ -124,13 +123,15 @@ impl Sched {
             }
             match g.owner() {
                 Some(owner) if owner != m => {
-                    // Not ours to run: its thread gets our P, we look for another one.
+                    // Another M must run it: that M gets this P.
                     if !self.start_owner(g0, g, owner) {
                         return None;
                     }
                 }
-                // Dropped since we looked: it may have gone on without a P, on its thread, and even ended (`wait_bound`).
-                // ORDER: Acquire; who sees that it has no owner any more sees why.
+                // The runtime was dropped meanwhile. The goroutine may have continued on its thread
+                // without a P, and even ended (`wait_bound`).
+                // ORDER: Acquire; pairs with the store in `stop_threads`. Such a goroutine was
+                // detached after that store (`drop_g`), so an M that finds no owner sees `dead`.
                 _ if self.dead.load(Acquire) => {
                     if !self.stop_for_world(g0) {
                         return None;
@@ -141,8 +142,8 @@ impl Sched {
         }
     }
 
-    /// The goroutine that has just left was asked to: the slice is over, nobody inherits it. With chaos everybody
-    /// is asked all the time; then one slice in eight is over.
+    /// The goroutine that has just left was asked to, so the slice is over and is not inherited.
+    /// With chaos every goroutine is always asked; then one slice in eight is over.
     #[cold]
     fn end_slice(&self, g0: &G0) {
         if let Some(w) = g0.worker()
@@ -152,13 +153,13 @@ impl Sched {
         }
     }
 
-    /// What a goroutine finds asked of it when it begins to run: with chaos, always to make room.
+    /// What is asked of a goroutine when it begins to run: with chaos, always to yield.
     #[inline]
     fn first_asked(&self) -> u8 {
         if chaos::is_on() { YIELD } else { 0 }
     }
 
-    /// The search, in Go's order (FR). Returns a goroutine, or parks until there is one; None: the M must end.
+    /// The search, in Go's order (FR). Sleeps until there is a goroutine. None: the M must end.
     fn find_runnable(&self, g0: &mut G0) -> Option<(Gp, bool)> {
         loop {
             let w = g0.held();
@@ -195,7 +196,8 @@ impl Sched {
             if let Some(g) = self.poll_net(w) {
                 return Some((g, false));
             }
-            // The search may take long: a signal handler is not to meet the last goroutine's thread-locals (D6).
+            // The search may take long, and a signal handler must not run on the last goroutine's
+            // thread-locals (D6).
             w.m().tp.to_own();
             if let Some(g) = self.spin_and_steal(w) {
                 return Some((g, false));
@@ -211,9 +213,9 @@ impl Sched {
         }
     }
 
-    /// Where there are many, each one's memory has to be fetched anew: that of the next two, while this one runs. The
-    /// stack of the first, whose G was fetched the last time; the G of the second. Both are guesses, and a thief may have them
-    /// by now: nothing but what is fetched depends on it, and a G's memory stays a G's (GF).
+    /// Prefetches the stack of the next goroutine and the G of the one behind it. With many
+    /// goroutines their memory is cold; it arrives while this one runs. Both are guesses, because a
+    /// thief may take them. Only prefetches depend on them, and a G's memory stays a G's (GF).
     #[inline]
     fn prefetch_queue(&self, w: Worker<'_>) {
         let queue = w.queue();
@@ -230,7 +232,8 @@ impl Sched {
         }
     }
 
-    /// No thread is left for another goroutine that might not stop: nobody begins while others can go on.
+    /// At the limit: a goroutine that has not begun comes after all others, because it might hold
+    /// its thread.
     #[cold]
     fn find_at_limit(&self, w: Worker<'_>) -> Option<Gp> {
         let mut core = self.core.lock();
@@ -241,7 +244,8 @@ impl Sched {
         g
     }
 
-    /// A ring went to the global queue: an M that stopped spinning meanwhile has seen its goroutines neither here nor there.
+    /// A ring went to the global queue. An M that stopped spinning meanwhile may have missed its
+    /// goroutines in both places.
     pub(super) fn wake_for_global(&self) {
         if !self.runq_is_empty() {
             spin::submitted_by_rmw(); // the lock's release was the read-modify-write
@@ -249,7 +253,7 @@ impl Sched {
         }
     }
 
-    /// A decision from the queues at hand: `next`, the ring; where it must be fair, the global queue as well. And whether the
+    /// One decision: `next`, then the ring; in a fair decision the global queue, too. The flag: the
     /// goroutine inherits the time slice.
     #[inline]
     pub(super) fn decide(&self, w: Worker<'_>) -> Option<(Gp, bool)> {
@@ -262,11 +266,12 @@ impl Sched {
         Some((gp(g), inherits))
     }
 
-    /// A fair decision: `next` goes to the end of the ring, the others come first (L4, U4). So a goroutine at the head of any
-    /// queue waits for a fixed number of decisions, whatever comes later.
+    /// A fair decision: `next` goes to the end of the ring, and the others come first (L4, U4). So
+    /// a goroutine at the head of any queue waits for a fixed number of decisions, whatever comes
+    /// later.
     ///
-    /// A 61st decision takes from the global queue before the ring. The others take from the ring: if they did not, a global
-    /// queue that is never empty would keep the ring waiting.
+    /// A 61st decision takes from the global queue before the ring. The others take from the ring.
+    /// Otherwise a global queue that is never empty would keep the ring waiting.
     #[cold]
     #[inline(never)]
     pub(super) fn decide_fairly(&self, w: Worker<'_>) -> Option<Gp> {
@@ -285,8 +290,9 @@ impl Sched {
             .or_else(|| w.queue().get().map(|(g, _)| gp(g)))
     }
 
-    /// Worlds may be stopped one after the other without a pause. So a P that a start has put to use makes one decision before
-    /// it stops again. The goroutine is asked to leave from the start; the leader waits for it.
+    /// One decision between two stops of the world. Stops may follow each other without a pause, so
+    /// a P that a start put to use makes a decision before it stops again. The goroutine is asked
+    /// to yield from the start, and the leader waits for it.
     #[cold]
     fn turn_between_stops(&self, w: Worker<'_>) -> Option<Gp> {
         if !w.local().owes_turn.take() || self.dead.load(Relaxed) {
@@ -309,7 +315,7 @@ impl Sched {
             return;
         };
         self.runq_put(w, gp(next));
-        // An M that stopped spinning meanwhile has seen it neither here nor there.
+        // An M that stopped spinning meanwhile may have missed it in both places.
         spin::submitted();
         self.wake_p();
     }
@@ -322,7 +328,7 @@ impl Sched {
         self.global_get_batch(&mut self.core.lock(), w)
     }
 
-    /// A busy P looks at its own timers now and then. No clock is read while none is set.
+    /// A busy P checks its own timers now and then. Without timers it reads no clock.
     #[inline]
     fn check_timers(&self, w: Worker<'_>) {
         if w.p().timers.next_ns() != u64::MAX && w.local().pace.is_time() {
@@ -330,7 +336,8 @@ impl Sched {
         }
     }
 
-    /// What is due goes to the end of the queue, as far as there is room; more only when that has been worked off.
+    /// Queues what is due at the end of the ring, as much as fits. The rest waits for the next
+    /// check.
     #[inline(never)]
     fn check_timers_slow(&self, w: Worker<'_>) {
         let room = w.queue().room() as usize;
@@ -343,7 +350,8 @@ impl Sched {
         }
     }
 
-    /// A P whose queue is empty looks at its own timers: one goroutine to run now, the others queued on p.
+    /// A P whose queue is empty checks its own timers. Returns one goroutine and queues the others
+    /// on the P.
     #[inline]
     fn poll_timers(&self, w: Worker<'_>) -> Option<Gp> {
         if w.p().timers.next_ns() == u64::MAX {
@@ -353,7 +361,7 @@ impl Sched {
         self.share_due(w, due)
     }
 
-    /// Takes the first of what is due; the others are queued on p, where thieves find them.
+    /// Returns the first of what is due; queues the others on the P, where thieves find them.
     pub(super) fn share_due(&self, w: Worker<'_>, mut due: GQueue) -> Option<Gp> {
         let g = due.pop_front()?;
         if !due.is_empty() {
@@ -368,7 +376,6 @@ impl Sched {
         Some(g)
     }
 
-    /// What is due on this M's own P.
     #[inline(never)]
     fn expire_own(&self, w: Worker<'_>, max: usize) -> GQueue {
         let now = sys::monotonic_ns();
@@ -378,8 +385,8 @@ impl Sched {
         due
     }
 
-    /// Background work of an M with nothing else to do: memory that nobody has needed for a while goes back to the
-    /// system. sysmon says when. True: it did some, look again.
+    /// Background work of an M without other work: returns memory that was unused for a while.
+    /// sysmon decides when. True: it did some, so look for goroutines again.
     fn background(&self) -> bool {
         if !self.scavenge_now.load(Relaxed) {
             return false;
@@ -398,7 +405,8 @@ impl Sched {
         true
     }
 
-    /// Nothing found: drop the P, re-check as the wake protocol wants, wait for a timer or park.
+    /// Nothing was found: drops the P, re-checks by the wake protocol, watches the timers, or
+    /// sleeps.
     pub(super) fn give_up_p(&self, g0: &mut G0) -> Gave {
         let m = g0.m();
         let mut core = self.core.lock();
@@ -443,7 +451,7 @@ impl Sched {
     pub(super) fn take_idle_p_spinning(&self, g0: &mut G0) -> bool {
         let mut core = self.core.lock();
         let Some(p) = self.get_idle_p(&mut core) else {
-            // Whoever took it may have other plans; the next P to go idle must look.
+            // The M that took it may use it otherwise, so the next P that goes idle must look.
             self.spin.set_needed();
             return false;
         };
@@ -453,10 +461,11 @@ impl Sched {
         true
     }
 
-    /// If timers are set, or the network is waited for, and nobody watches, an M without a P must. A P that waits for a thread comes first: `stop_m` takes it.
+    /// Whether this M, without a P, becomes the watcher: timers are set or the network is waited
+    /// for, and no M watches. A pending P comes first: `stop_m` takes it.
     pub(super) fn begin_watch(&self) -> bool {
         let core = self.core.lock();
-        // At the last threads an idle M is worth more than a watcher: sysmon watches, too.
+        // At the last threads an idle M is worth more than a watcher, because sysmon watches, too.
         let is_wanted = core.runq.has_well_behaved() && self.is_at_last_threads(&core);
         core.pending.is_none()
             && !is_wanted
@@ -474,24 +483,25 @@ impl Sched {
         let mut due = self.expire_all(sys::monotonic_ns(), |_| false);
         self.collect(wake, &mut due);
         if due.is_empty() {
-            return Watched::NothingDue; // called for a P that waits, or for an earlier timer, or somebody was quicker
+            // Woken for a pending P or an earlier timer, or another thread was faster.
+            return Watched::NothingDue;
         }
         self.take_any_p(g0);
-        // The first one stays here: nobody is woken for a single one.
+        // The first goroutine stays here, so no M is woken for a single one.
         let own = g0.worker().and_then(|_| due.pop_front());
         if !due.is_empty() {
             self.inject_list(g0.worker(), &mut due);
         }
-        // Nobody watches the others from here on, unless this M or another one finds nothing to do.
+        // No M watches the other timers from here on, until an M finds nothing to do.
         self.sysmon.timer_set(self.next_timer());
         match own {
             Some(g) => Watched::Found(g),
-            None => Watched::NoP, // every P is busy, and looks itself
+            None => Watched::NoP, // every P is busy and checks its own timers
         }
     }
 
-    /// A P for an M that comes back with work: one that waits for a thread, or an idle one, or one that a marked call has left
-    /// behind.
+    /// Takes a P for an M that comes back with work: a pending one, an idle one, or one that a
+    /// marked call left behind.
     fn take_any_p(&self, g0: &mut G0) {
         let mut core = self.core.lock();
         if self.is_stopping() {
@@ -552,7 +562,7 @@ impl Sched {
         };
         g.set_stack(Some(stack));
         g.started.store(STARTED, Relaxed);
-        // SAFETY: D4, the stack is ours alone now.
+        // SAFETY: D4, the arena or the P's cache gave the stack to this goroutine alone.
         g.sp.set(unsafe { arch::prepare::<Begin>(stack.hi) });
     }
 }

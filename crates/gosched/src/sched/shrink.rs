@@ -1,8 +1,8 @@
-//! Goroutines that wait long give the unused pages of their stacks back (U8).
+//! Returns the unused stack pages of goroutines that wait long (U8).
 //!
-//! A goroutine that once ran deep and now waits keeps its touched pages. The background work walks over all
-//! goroutines, a few at a time, and returns the pages below the stack pointer of those that have waited for
-//! a while. Meanwhile the goroutine is in state CopyStack, which a waker waits out: a microsecond.
+//! A goroutine that once ran deep and now waits keeps its touched pages. The background work visits
+//! all goroutines, a few at a time, and returns the pages below their saved stack pointers.
+//! Meanwhile the goroutine is in state CopyStack, and a waker waits for about a microsecond.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -13,11 +13,12 @@ use crate::stack::Arena;
 
 /// How long a goroutine must have waited.
 const WAIT_MS: u32 = 5_000;
-/// Goroutines visited in one turn.
+/// Goroutines visited in one step.
 const STEP: usize = 256;
 
 impl Sched {
-    /// Visits some goroutines; true if the round is not over. Of two Ms at once each visits a part.
+    /// Visits some goroutines. True: the round is not over. Two Ms at once visit different
+    /// goroutines.
     pub(crate) fn shrink_parked(&self) -> bool {
         let (mut found, mut n) = ([None::<Gp>; STEP], 0);
         let now = self.coarse_ms();
@@ -33,14 +34,14 @@ impl Sched {
         more
     }
 
-    /// Visits every goroutine, however short it has waited: a test does not wait for the background
-    /// work.
+    /// Visits every goroutine, however short its wait. For tests, which do not wait for the
+    /// background work.
     pub(crate) fn shrink_all(&self) {
         // The rest of a round that may be under way, and a whole one.
         for _ in 0..2 {
             let mut more = true;
             while more {
-                // Few at a time: the list lies on the stack of the goroutine that asks.
+                // Few at a time: the list lies on the stack of the calling goroutine.
                 let (mut found, mut n) = ([None::<Gp>; STEP / 4], 0);
                 more = self.blocks.visit(STEP / 4, |g| {
                     found[n] = (g.status.get() == Status::Waiting).then_some(g);
@@ -64,7 +65,7 @@ fn shrink(g: Gp) {
         return; // it was just woken
     }
     if let Some(stack) = g.stack() {
-        // SAFETY: D4, the goroutine is off its stack and CopyStack keeps it there.
+        // SAFETY: D4, the goroutine is off its stack, and CopyStack keeps it off.
         unsafe { Arena::shrink_below(stack, g.sp.get()) };
         g.shrunk_at
             .store(g.wait_since.load(Relaxed).wrapping_add(1), Relaxed);
@@ -91,7 +92,7 @@ mod tests {
         run_deep(depth - 1) + usize::from(room[1])
     }
 
-    /// Pages in memory of the stacks of everybody who waits.
+    /// Resident pages of the stacks of all waiting goroutines.
     fn resident(sched: &Sched) -> usize {
         let mut pages = 0;
         sched.blocks.for_each(|g| {

@@ -1,8 +1,8 @@
-//! Starting a goroutine (N): a Dead G from the P's cache, its closure and identity set, Runnable, into the
-//! P's `next`, and a P is woken. On the warm path nothing is allocated and no lock is taken.
+//! Starts a goroutine (N). It takes a Dead G from the P's cache, stores closure and identity, and
+//! makes it Runnable. Then it puts the G into the P's `next` and wakes a P.
 //!
-//! A spawn reserves a stack but does not take one (D3): it can fail, running cannot. Reservations come in
-//! batches per P, as Gs and ids do.
+//! The usual path allocates nothing and takes no lock. A spawn reserves a stack but takes none
+//! (D3): a spawn can fail, running cannot. A P gets reservations, Gs and ids in batches.
 
 use std::io;
 use std::panic::Location;
@@ -19,19 +19,19 @@ use crate::sched::worker::Worker;
 use crate::stack;
 use crate::sys::Errno;
 
-/// Stack reservations that a P takes at a time, and gives back when it has twice as many.
+/// Stack reservations that a P takes at a time, and returns when it has twice as many.
 pub(crate) const CREDITS: usize = 32;
 
-/// How a goroutine is to be started.
 pub(crate) struct Spawn {
     pub(crate) site: &'static Location<'static>,
-    /// None: the runtime's default.
+    /// The size class of its stack; None: the runtime's default.
     pub(crate) class: Option<u8>,
-    /// Its thread handle, whose reference passes to the G; null: made when somebody asks.
+    /// Its thread handle, whose reference passes to the G. Null: it is made when it is asked for.
     pub(crate) thread: *mut Inner,
 }
 
-/// Why no goroutine was started. Made into an `io::Error` outside the runtime, for that allocates (D9).
+/// Why no goroutine was started. It becomes an `io::Error` outside the runtime, because that
+/// allocates (D9).
 pub(crate) enum Refused {
     Closed,
     NoStack(Errno),
@@ -39,7 +39,7 @@ pub(crate) enum Refused {
 }
 
 impl Sched {
-    /// Starts a goroutine that runs `task`. On an error the task is handed back untouched.
+    /// Starts a goroutine that runs `task`. On an error the caller gets the task back.
     ///
     /// # Safety
     /// What `F` borrows outlives the goroutine, or the goroutine is abandoned before it ends (D2).
@@ -49,7 +49,7 @@ impl Sched {
         how: Spawn,
         task: Task<F>,
     ) -> Result<(), (io::Error, Task<F>)> {
-        // SAFETY: by the caller's promise.
+        // SAFETY: this function has the same contract on what `F` borrows.
         unsafe { self.try_spawn(how, task) }.map_err(|(why, task)| (why.into(), task))
     }
 
@@ -62,7 +62,7 @@ impl Sched {
         let rt = enter();
         let class = how.class.unwrap_or(self.stack_class);
         let Some(w) = rt.worker_of(self) else {
-            // SAFETY: by the caller's promise.
+            // SAFETY: this function has the same contract on what `F` borrows.
             return unsafe { self.spawn_outside(how, class, task) };
         };
         if self.closed.load(Relaxed) {
@@ -73,7 +73,8 @@ impl Sched {
             Err(why) => return Err((why, task)),
         };
         let parent = w.m().curg().map_or(0, |g| g.id());
-        // SAFETY: the G is Dead and ours (`take_g`); F's borrows by the caller's promise.
+        // SAFETY: `take_g` gave a Dead G to this caller alone, without a closure. The caller of
+        // `spawn` guarantees what F borrows.
         unsafe { g.set_task(task) };
         self.make_runnable(g, &how, class, parent, self.next_id(w));
         w.p().counters.spawns.add(1);
@@ -82,8 +83,8 @@ impl Sched {
         Ok(())
     }
 
-    /// From a thread without a P of ours. The look at `closed` and the queueing are one locked step, so that a drop of the
-    /// runtime either refuses the goroutine or finds it.
+    /// Spawns from a thread without a P of this runtime. The look at `closed` and the enqueue are
+    /// in one hold of the lock. So a drop of the runtime either refuses the goroutine or finds it.
     #[inline(never)]
     unsafe fn spawn_outside<F: FnOnce()>(
         &self,
@@ -102,7 +103,8 @@ impl Sched {
             self.blocks.give(std::iter::once(g));
             return Err((Refused::Closed, task));
         }
-        // SAFETY: the G is Dead and ours; F's borrows by the caller's promise.
+        // SAFETY: `take_g_outside` gave a Dead G to this caller alone, without a closure. The
+        // caller of `spawn` guarantees what F borrows.
         unsafe { g.set_task(task) };
         self.make_runnable(g, &how, class, 0, self.next_goid.fetch_add(1, Relaxed));
         self.outside.spawns.add_shared(1);
@@ -111,8 +113,8 @@ impl Sched {
         Ok(())
     }
 
-    /// Makes a goroutine that is started later, if at all: a Dead G that lacks nothing. Inside the runtime; p is the caller's, if
-    /// it has one here.
+    /// Makes a goroutine that may be started later: a Dead G that is otherwise complete. Inside the
+    /// runtime; `w` is the caller's P in this runtime, if any.
     ///
     /// # Safety
     /// As for [`Sched::spawn`].
@@ -140,13 +142,15 @@ impl Sched {
             class: None,
             thread: std::ptr::null_mut(),
         };
-        // SAFETY: the G is Dead and ours; F's borrows by the caller's promise.
+        // SAFETY: the G is Dead, only this caller has it, and it has no closure. The caller
+        // guarantees what F borrows.
         unsafe { g.set_task(task) };
         self.identify(g, &how, class, parent, id);
         Ok(g)
     }
 
-    /// Takes back a G that was prepared and will not be started; its closure is gone. As for [`Sched::prepare`].
+    /// Takes back a G of [`Sched::prepare`] that is not started. Its closure is gone. Inside the
+    /// runtime.
     pub(crate) fn unprepare(&self, w: Option<Worker<'_>>, g: Gp) {
         let Some(w) = w else {
             self.arena.unreserve(self.stack_class, 1);
@@ -163,7 +167,6 @@ impl Sched {
         g.status.transition(Status::Dead, Status::Runnable);
     }
 
-    /// Gives a Dead G its identity.
     #[inline]
     fn identify(&self, g: Gp, how: &Spawn, class: u8, parent: u64, id: u64) {
         g.class.set(class);
@@ -171,14 +174,14 @@ impl Sched {
         g.parent.store(parent, Relaxed);
         g.id.store(id, Relaxed);
         if !how.thread.is_null() {
-            // SAFETY: D3, the caller's reference is still ours here; the goroutine has not started.
+            // SAFETY: D3, the caller's reference is alive here, and the goroutine has not started.
             unsafe { &*how.thread }.set_goroutine(self.id, id);
         }
         // ORDER: Release; pairs with the Acquire in `G::name`.
         g.handle.store(how.thread.cast(), Release);
     }
 
-    /// A Dead G with a stack reserved for it.
+    /// Takes a Dead G and reserves a stack for it.
     #[inline]
     fn take_g(&self, w: Worker<'_>, class: u8) -> Result<Gp, Refused> {
         let local = w.local();

@@ -1,9 +1,10 @@
-//! Stealing: four sweeps over all Ps in random order, taking half of the first queue that has any (F1, I4).
+//! Stealing: up to four sweeps over all Ps in random order; takes half of the first queue that has
+//! any goroutine (F1, I4).
 //!
-//! Only a spinning M steals. An M promotes itself to spinning only while twice the spinners are fewer than
-//! the busy Ps (M7), which keeps idle CPUs from burning on a machine that is mostly busy. The fourth sweep
-//! may take a victim's `next`, after giving the victim 3 µs to run it itself (I8, F4); before that it takes out what is due in other
-//! Ps' timers, idle Ps' too, the only locks on this path (I9).
+//! Only a spinning M steals. An M begins to spin only while twice the spinners are fewer than the
+//! busy Ps (M7). That saves CPU time on a mostly busy machine. The fourth sweep also expires the
+//! due timers of other Ps, idle ones too; those locks are the only ones on this path (I9). After
+//! that it may take a victim's `next`, once the victim has had 3 µs to run it (I8, F4).
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -21,7 +22,7 @@ const SWEEPS: u32 = 4;
 const NEXT_PAUSE_NS: u64 = 3_000;
 
 impl Sched {
-    /// Becomes spinning if that is allowed, and steals.
+    /// Begins to spin if that is allowed, and steals.
     pub(crate) fn spin_and_steal(&self, w: Worker<'_>) -> Option<Gp> {
         let m = w.m();
         if !m.is_spinning() {
@@ -64,7 +65,7 @@ impl Sched {
         None
     }
 
-    /// What is due on another P: the first to run now, the others to the worker's queue.
+    /// Expires what is due on another P: returns the first and queues the others on the worker's P.
     fn steal_due(&self, victim: Pp, w: Worker<'_>, now: u64) -> Option<Gp> {
         let mut due = GQueue::new();
         self.expire(victim, now, EXPIRE_MAX, &mut due);

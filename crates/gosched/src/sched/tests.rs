@@ -1,8 +1,10 @@
-//! The clauses of the contract that only the inside can see: capacities, batch sizes, orders, status edges, lists.
+//! The clauses of the contract that only the inside can see: capacities, batch sizes, orders,
+//! status edges, lists.
 //!
-//! Two kinds of scheduler are used. A *still* one has Ps but no threads: the test plays the Ms, so every step is in
-//! its hand. A *live* one runs; its tests look from within a goroutine, pinned to its M by being inside the runtime
-//! where an order matters. Nothing here depends on time, but for a limit after which waiting has failed.
+//! Two kinds of scheduler are used. A *still* one has Ps but no threads: the test acts as the Ms
+//! and controls every step. A *live* one runs. Its tests look from within a goroutine, which stays
+//! on its M by being inside the runtime where an order matters. Nothing here depends on time,
+//! except a limit after which a wait has failed.
 
 mod bounded;
 mod calls;
@@ -36,10 +38,10 @@ use crate::sched::worker::acquire_p;
 use crate::sched::worker::{G0, Worker};
 use crate::stack::class_for;
 
-/// How long anything may take before it counts as never.
+/// A wait that takes longer has failed.
 const NEVER: Duration = Duration::from_secs(20);
 
-/// More goroutines than any test queues: a queue that gives out more is broken.
+/// More goroutines than any test queues: a queue that yields more is broken.
 const MANY: usize = 100_000;
 
 /// A scheduler without threads, its Ps idle.
@@ -91,7 +93,7 @@ fn runnable_gs(sched: &Sched, n: usize) -> Vec<Gp> {
 
 /// An M without a thread.
 fn new_m(sched: &Sched) -> Mp {
-    // SAFETY: GF, leaked.
+    // SAFETY: GF, the M is leaked, so it lives for ever.
     let m: Mp = unsafe { Ptr::new(NonNull::from(Box::leak(Box::new(M::new())))) };
     m.home.set(sched.home());
     m
@@ -105,28 +107,28 @@ fn m_with_p(sched: &Sched) -> (Mp, Pp) {
     (m, p)
 }
 
-/// Stands for the M that holds `p`, or has it in its hands.
+/// Stands for the M that holds `p`, or has taken it.
 fn worker(p: Pp) -> Worker<'static> {
     let m = p.m.load(Relaxed).unwrap_or_else(|| {
-        // SAFETY: GF, leaked.
+        // SAFETY: GF, the M is leaked, so it lives for ever.
         unsafe { Ptr::new(NonNull::from(Box::leak(Box::new(M::new())))) }
     });
-    // SAFETY: PL, a still scheduler's P, or one that the calling goroutine's M holds.
+    // SAFETY: PL, a P of a still scheduler, or one that the calling goroutine's M holds.
     unsafe { Worker::played(m, p) }
 }
 
 /// Stands for m's thread, on its scheduling stack.
 fn g0(m: Mp) -> G0 {
-    // SAFETY: a still scheduler's M has no thread: this one plays it.
+    // SAFETY: an M of a still scheduler has no thread: this thread acts as it.
     unsafe { G0::new(m) }
 }
 
-/// The count of decisions until the next fair one starts anew.
+/// Restarts the count of decisions until the next fair one.
 fn count_anew(p: Pp) {
     worker(p).local().fairness.begin_anew();
 }
 
-/// The 61st decision, after 60 others.
+/// Makes the 61st decision, as after 60 others.
 fn decide_61st(sched: &Sched, p: Pp) -> Option<Gp> {
     worker(p).local().fairness.skip_to_the_61st();
     sched.decide_fairly(worker(p))
@@ -146,14 +148,14 @@ fn drain_global(sched: &Sched) -> Vec<Gp> {
     taken.take(MANY).collect()
 }
 
-/// Every place where a runnable goroutine may be, emptied.
+/// Empties every place where a runnable goroutine may be.
 fn drain_all(sched: &Sched) -> Vec<Gp> {
     let mut all: Vec<Gp> = sched.procs().flat_map(drain_p).collect();
     all.extend(drain_global(sched));
     all
 }
 
-/// The same goroutines, each once (G3).
+/// Both have the same goroutines, each once (G3).
 fn assert_each_once(found: &[Gp], expected: &[Gp]) {
     assert_eq!(found.len(), expected.len(), "G3: lost or doubled");
     let sorted = |gs: &[Gp]| {
@@ -174,13 +176,14 @@ fn global_members(sched: &Sched) -> Vec<Gp> {
     sched.core.lock().runq.iter().collect()
 }
 
-/// Runs `f` as the main goroutine of a runtime, with its scheduler. No wake-up may have been lost by the end.
+/// Runs `f` as the main goroutine of a runtime, with its scheduler. Fails if a wake-up was lost.
 fn live<T: Send>(procs: usize, f: impl FnOnce(&'static Sched) -> T + Send) -> T {
     let runtime = Runtime::builder().procs(procs).build().unwrap();
     runtime.run(|| {
         let here = current_g().unwrap();
         let sched: *const Sched = here.sched();
-        // SAFETY: D2, the runtime outlives the test's goroutines and threads, which end before `f` does.
+        // SAFETY: D2, the runtime outlives the test's goroutines and threads, which end before `f`
+        // returns.
         let sched = unsafe { &*sched };
         let result = f(sched);
         assert_eq!(sched.outside.rescues.get(), 0, "WK: a wake-up was lost");
@@ -188,7 +191,7 @@ fn live<T: Send>(procs: usize, f: impl FnOnce(&'static Sched) -> T + Send) -> T 
     })
 }
 
-/// Waits; a goroutine keeps its P meanwhile, whatever sysmon thinks of it. `happened` does not yield.
+/// Waits. A goroutine keeps its P meanwhile, whatever sysmon finds. `happened` does not yield.
 fn wait_for(what: &str, happened: impl FnMut() -> bool) {
     let keeps_p = park::no_preempt(PreemptOff::StoppingTheWorld);
     let is_outside = crate::sched::model::current::current_m().is_none();
@@ -202,7 +205,7 @@ fn wait_for(what: &str, happened: impl FnMut() -> bool) {
     drop(keeps_p);
 }
 
-/// Waits and gives the others turns.
+/// Waits and yields in between.
 fn wait_yielding(what: &str, happened: impl FnMut() -> bool) {
     wait_so(what, happened, crate::yield_now);
 }
@@ -235,7 +238,7 @@ fn undisturbed<T>(sched: &Sched, mut observe: impl FnMut() -> T) -> T {
 
 const CHILD: &str = "GOSCHED_CONTRACT_CHILD";
 
-/// Whether this process is the one that is to die.
+/// Whether this process is the one that must die.
 fn is_child() -> bool {
     std::env::var_os(CHILD).is_some()
 }
@@ -250,7 +253,7 @@ fn run_child(module: &str, test: &str) -> Output {
         .unwrap()
 }
 
-/// The child must end with a fatal error that says `text`.
+/// The child must end with a fatal error that contains `text`.
 fn assert_dies(module: &str, test: &str, text: &str) {
     let output = run_child(module, test);
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -258,12 +261,12 @@ fn assert_dies(module: &str, test: &str, text: &str) {
     assert!(errors.contains(text), "{errors}");
 }
 
-/// A number of the calling thread.
+/// The id of the calling thread.
 fn tid() -> i32 {
     crate::sys::gettid()
 }
 
-/// The M, and the P it holds, of the calling goroutine; only while it is inside the runtime.
+/// The M of the calling goroutine and its P. Only while the goroutine is inside the runtime.
 fn here() -> (Mp, Pp) {
     let m = crate::sched::model::current::current_m().unwrap();
     (m, m.p.load(Relaxed).unwrap())

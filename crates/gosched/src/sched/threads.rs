@@ -1,8 +1,8 @@
-//! Where Ms come from: the creator, a thread that does nothing else (Go's template thread).
+//! The creator: the thread that makes Ms and does nothing else (Go's template thread).
 //!
-//! It has never run a goroutine, so its signal mask, affinity and the like are clean, and so are those of every
-//! thread it makes (MG). It may allocate, and so be held up by a lock that a goroutine holds; therefore it
-//! keeps spare Ms ready, and a P that waits for a thread is taken by whichever M comes first (D9).
+//! It has never run a goroutine, so its signal mask, affinity and other thread state are clean.
+//! Threads inherit theirs from it (MG). It may allocate, and so wait for a lock that a goroutine
+//! holds. Therefore it keeps spare Ms ready, and the first M that comes takes a pending P (D9).
 
 use std::ffi::c_void;
 use std::io;
@@ -27,25 +27,25 @@ use crate::tls;
 pub(crate) const LIMIT_SLACK: u32 = 4;
 /// Idle Ms kept in reserve.
 const SPARE_MS: u32 = 2;
-/// The thread's own stack, which is g0's: address space, mostly untouched.
+/// The size of g0's stack, the thread's own. It is address space, mostly untouched.
 const G0_STACK: usize = 512 * 1024;
-/// Between two tries while the system refuses threads: at first, and at most.
+/// The pause between two tries while the system refuses threads: the first, and the longest.
 const RETRY_MIN_NS: u64 = 10_000_000;
 const RETRY_MAX_NS: u64 = 1_000_000_000;
 
 /// Whether the program's threads had the signal blocked when the first runtime began.
 pub(crate) static WAS_BLOCKED: AtomicBool = AtomicBool::new(false);
 
-/// Requests to the creator, and the count of the runtime's threads.
+/// Requests to the creator, and the number of the runtime's threads.
 pub(crate) struct Creator {
     kicked: Futex,
     first: Note,
     /// 0, or the errno that kept the first M from starting.
     first_error: AtomicI32,
     has_complained: AtomicBool,
-    /// Threads of this runtime, sysmon and creator included; a drop waits on it.
+    /// Threads of this runtime, sysmon and creator included. A drop waits on it.
     pub(crate) alive: Futex,
-    /// A deadlock for the program's own hook.
+    /// A deadlock was found; the creator calls the program's hook.
     pub(crate) hook_wanted: AtomicBool,
 }
 
@@ -61,14 +61,12 @@ impl Creator {
         }
     }
 
-    /// There is something to do.
     pub(crate) fn kick(&self) {
         if self.kicked.0.swap(1, SeqCst) == 0 {
             Futex::wake_one(&self.kicked);
         }
     }
 
-    /// Until it is kicked, or the time has come.
     fn wait(&self, until_ns: Option<u64>) {
         while self.kicked.0.swap(0, SeqCst) == 0 {
             if !self.kicked.wait(0, until_ns) {
@@ -78,7 +76,7 @@ impl Creator {
     }
 }
 
-/// Starts the creator, sysmon and the first Ms; an error if the system refuses any of them.
+/// Starts the creator, sysmon and the first Ms. Fails if the system refuses any of them.
 pub(crate) fn start(sched: &Arc<Sched>) -> io::Result<()> {
     spawn(sched, creator_main)?;
     sched.creator.first.sleep();
@@ -101,7 +99,7 @@ fn spawn(sched: &Arc<Sched>, main: Main) -> Result<(), Errno> {
     // SAFETY: D2, `main` takes exactly this argument, once.
     let spawned = unsafe { sys::thread_spawn(G0_STACK, main, raw.cast_mut().cast()) };
     spawned.inspect_err(|_| {
-        // SAFETY: D2, the thread that would have owned it does not exist.
+        // SAFETY: D2, the thread that would have owned this reference does not exist.
         let sched = unsafe { Arc::from_raw(raw) };
         thread_ended(&sched);
     })
@@ -113,11 +111,11 @@ fn thread_ended(sched: &Sched) {
 }
 
 unsafe extern "C" fn creator_main(arg: *mut c_void) -> *mut c_void {
-    // SAFETY: D2, `spawn` passed on a reference.
+    // SAFETY: D2, `spawn` passed one reference, and this is the only use of the argument.
     let sched = unsafe { Arc::from_raw(arg.cast::<Sched>()) };
     sys::set_thread_name(c"gosched-creator");
     registry::add_thread();
-    // Tried here, where an error can still be told: every M needs one.
+    // Every M needs a signal stack. It is tried here, where an error can still be returned.
     let signal_stack = sys::SigStack::install().map(sys::SigStack::uninstall);
     let first = signal_stack
         .and_then(|()| spawn(&sched, sysmon_main))
@@ -144,7 +142,7 @@ unsafe extern "C" fn creator_main(arg: *mut c_void) -> *mut c_void {
 }
 
 unsafe extern "C" fn sysmon_main(arg: *mut c_void) -> *mut c_void {
-    // SAFETY: D2, `spawn` passed on a reference.
+    // SAFETY: D2, `spawn` passed one reference, and this is the only use of the argument.
     let sched = unsafe { Arc::from_raw(arg.cast::<Sched>()) };
     sys::set_thread_name(c"gosched-sysmon");
     registry::add_thread();
@@ -155,9 +153,10 @@ unsafe extern "C" fn sysmon_main(arg: *mut c_void) -> *mut c_void {
 }
 
 impl Sched {
-    /// Whether fewer Ms than wanted are idle or on their way.
+    /// Whether fewer Ms than wanted are idle or being born.
     pub(crate) fn wants_threads(&self, core: &Core) -> bool {
-        // While threads are refused and goroutines hold some, those that have not begun wait until so many are idle.
+        // While threads are refused and goroutines hold some, goroutines that have not begun wait
+        // until this many are idle.
         let is_short = core.is_refused && core.nparked > 0;
         let spare = if is_short { LIMIT_SLACK } else { SPARE_MS };
         core.creating + core.nmidle < spare + core.npending
@@ -165,7 +164,7 @@ impl Sched {
             && !self.dead.load(Relaxed)
     }
 
-    /// Lets the creator know that Ms are wanted, if they are and it does not ask for them by itself.
+    /// Kicks the creator if Ms are wanted and it does not try again by itself.
     #[inline]
     pub(crate) fn ask_for_threads(&self, core: &Core) {
         if self.wants_threads(core) && !core.is_retrying {
@@ -173,7 +172,7 @@ impl Sched {
         }
     }
 
-    /// An M that was to come does not: the system has refused it.
+    /// The system refused the thread of an M that was counted.
     fn count_refused_m(&self) {
         let mut core = self.core.lock();
         core.mcount -= 1;
@@ -182,7 +181,7 @@ impl Sched {
         self.mirror_limit(&core);
     }
 
-    /// Says once that the system refuses threads, when that makes a difference.
+    /// Warns, once, that the system refuses threads.
     fn say_refused(&self, errno: Errno) {
         if !self.creator.has_complained.swap(true, Relaxed) {
             sys::eprint_raw(format_args!(
@@ -193,9 +192,8 @@ impl Sched {
     }
 }
 
-/// When the creator asks the system again after a refusal.
+/// When the creator tries again after a refusal.
 struct Retry {
-    /// Not before this.
     at_ns: u64,
     pause_ns: u64,
 }
@@ -214,7 +212,7 @@ impl Retry {
     }
 }
 
-/// Makes Ms until there are enough; returns when to try again if the system refuses them.
+/// Makes Ms until there are enough. If the system refuses one, returns the time of the next try.
 fn create_wanted(sched: &Arc<Sched>, retry: &mut Retry) -> Option<u64> {
     loop {
         let mut core = sched.core.lock();
@@ -254,7 +252,7 @@ fn create_m(sched: &Arc<Sched>) -> Result<(), Errno> {
 }
 
 unsafe extern "C" fn m_main(arg: *mut c_void) -> *mut c_void {
-    // SAFETY: D2, `spawn` passed on a reference.
+    // SAFETY: D2, `spawn` passed one reference, and this is the only use of the argument.
     let sched = unsafe { Arc::from_raw(arg.cast::<Sched>()) };
     sys::set_thread_name(c"gosched-m");
     registry::add_thread();
@@ -268,7 +266,6 @@ unsafe extern "C" fn m_main(arg: *mut c_void) -> *mut c_void {
 }
 
 impl Core {
-    /// Puts an M on the list of all.
     pub(crate) fn link_m(&mut self, m: Mp) {
         m.alllink.set(self.allm);
         m.allprev.set(None);
@@ -278,7 +275,7 @@ impl Core {
         self.allm = Some(m);
     }
 
-    /// Takes an M off the list of all, in a few steps however many there are: a thousand threads may end at once.
+    /// Removes an M from the list of all Ms, in constant time: a thousand threads may end at once.
     pub(crate) fn unlink_m(&mut self, m: Mp) {
         let (prev, next) = (m.allprev.take(), m.alllink.take());
         match prev {
@@ -291,8 +288,8 @@ impl Core {
     }
 }
 
-/// This thread was refused its signal stack: the M that was wanted does not come. A handler would run on the goroutine's
-/// stack, which may be too small for it, or have just overflowed.
+/// This thread got no signal stack, so it becomes no M. Without one a handler would run on the
+/// goroutine's stack, which may be too small, or have just overflowed.
 fn be_no_m(sched: &Sched, errno: Errno) {
     sched.say_refused(errno);
     sys::sleep_ns(RETRY_MIN_NS);
@@ -300,7 +297,6 @@ fn be_no_m(sched: &Sched, errno: Errno) {
     sched.creator.kick();
 }
 
-/// Runs goroutines until the M is told to end.
 fn be_m(sched: &Arc<Sched>, signal_stack: sys::SigStack) {
     let m = registry::take_m();
     m.home.set(sched.home());
@@ -311,8 +307,8 @@ fn be_m(sched: &Arc<Sched>, signal_stack: sys::SigStack) {
         unblock(sched.config.preemption_signal);
     }
     begin_m(sched, m);
-    // SAFETY: `begin_m` has made this thread `m`'s, inside the runtime, on its own stack. This is the
-    // one place that makes a `G0`.
+    // SAFETY: `begin_m` has made this thread `m`'s, inside the runtime, on its own stack. This is
+    // the one place that makes a `G0`.
     let mut g0 = unsafe { G0::new(m) };
     if sched.stop_m(&mut g0) {
         sched.run_m(&mut g0);

@@ -1,14 +1,14 @@
 //! Evidence about this thread: `G0`, `Inside`, `Worker`.
 //!
-//! The scheduler's rules say who may touch what: the M that holds a P is the only producer of its
-//! run queue (R2) and the only user of its caches (PL). Values of these types prove it, so that the
-//! functions which need it are safe, and a call from the wrong place does not compile:
+//! Only the M that holds a P adds to its run queue (R2) and uses its caches (PL). Values of these
+//! types prove that the caller is that M. So the functions that need it are safe, and a call from
+//! the wrong place does not compile.
 //!
 //! ```text
-//!  type         proves                                            made by
-//!  Inside       this thread is M m, inside the runtime            `park::enter`, the signal handler
-//!  G0           the same, on the scheduling stack of m            `threads::be_m`, once per thread
-//!  Worker<'_>   the same, and m holds P p                         `Inside::worker`
+//!  type         proves                                   made by
+//!  Inside       this thread is M m, inside the runtime   `park::enter`, the signal handler
+//!  G0           the same, on the scheduling stack of m   `threads::be_m`, once per thread
+//!  Worker<'_>   the same, and m holds P p                `Inside::worker`
 //! ```
 //!
 //! None of them can go to another thread. A `Worker` borrows the `Inside` that it comes from, and
@@ -23,10 +23,10 @@ use crate::sched::model::p::{Local, P, PStatus};
 use crate::sched::model::ptr::{Mp, Pp};
 use crate::sched::model::runq::Owner;
 
-/// Makes a type stay on its thread.
+/// Keeps a type on its thread.
 type ThisThread = PhantomData<*const ()>;
 
-/// Proof that this thread is the M's, inside the runtime, while this value lives.
+/// Proof that this thread is the M's, inside the runtime, while the value lives.
 pub(crate) struct Inside {
     m: Mp,
     _bound: ThisThread,
@@ -48,7 +48,7 @@ impl Inside {
         self.m
     }
 
-    /// The hold of the M's P. None: it has none, as after a call on a runtime that is dropped.
+    /// The hold of the M's P. None: the M has no P, as after a call on a dropped runtime.
     #[inline]
     pub(crate) fn worker(&self) -> Option<Worker<'_>> {
         self.m.p.load(Relaxed).map(|p| Worker {
@@ -59,7 +59,7 @@ impl Inside {
         })
     }
 
-    /// The hold of the M's P, where it must have one.
+    /// The hold of the M's P, which it must have.
     #[inline]
     pub(crate) fn held(&self) -> Worker<'_> {
         match self.worker() {
@@ -68,13 +68,13 @@ impl Inside {
         }
     }
 
-    /// Takes a P that is Idle and in the caller's hands (P1).
+    /// Binds an Idle P that the caller has taken (P1).
     #[inline]
     pub(crate) fn acquire_p(&mut self, p: Pp) {
         acquire_p(self.m, p);
     }
 
-    /// Leaves the M's P Idle, in the caller's hands.
+    /// Unbinds the M's P. It is Idle, and the caller has it.
     #[inline]
     pub(crate) fn release_p(&mut self) -> Pp {
         // SAFETY: this thread is the M's, and the exclusive borrow leaves no `Worker` alive.
@@ -89,11 +89,12 @@ impl G0 {
     /// # Safety
     /// This thread is `m`'s and on its own stack, inside the runtime. `m` has one `G0`.
     pub(crate) unsafe fn new(m: Mp) -> G0 {
-        // SAFETY: on g0 an M is always inside the runtime, and g0 never leaves its thread.
+        // SAFETY: by this function's contract the thread is inside the runtime, on g0, which never
+        // leaves its thread.
         G0(unsafe { Inside::new(m) })
     }
 
-    /// Gives the P up. From here on g0 is on the thread's own thread-locals (D6).
+    /// Gives the P up. From here on g0 uses the thread's own thread-locals (D6).
     #[inline]
     pub(crate) fn relinquish_p(&mut self) -> Pp {
         self.m.tp.to_own();
@@ -139,25 +140,28 @@ impl<'a> Worker<'a> {
     /// The P's caches and counts.
     #[inline]
     pub(crate) fn local(self) -> &'a Local {
-        // SAFETY: PL, this thread holds the P while the `Worker` lives, and stays on its thread.
+        // SAFETY: PL, this thread holds the P while the `Worker` lives, and the `Worker` stays on
+        // it.
         unsafe { self.processor().local() }
     }
 
     /// The producer's side of the P's run queue.
     #[inline]
     pub(crate) fn queue(self) -> Owner<'a, G> {
-        // SAFETY: R2, this thread holds the P while the `Worker` lives, and stays on its thread.
+        // SAFETY: R2, this thread holds the P while the `Worker` lives, and the `Worker` stays on
+        // it.
         unsafe { self.processor().queue() }
     }
 
     #[inline]
     fn processor(self) -> &'a P {
-        // SAFETY: GF, a P lives as long as its runtime, and the M's thread keeps that alive (D2).
+        // SAFETY: GF, a P lives as long as its runtime, and the M's thread keeps the runtime alive
+        // (D2).
         unsafe { self.p.non_null().as_ref() }
     }
 }
 
-/// Binds P and M, both ways (P1).
+/// Binds P and M to each other (P1).
 #[inline]
 pub(crate) fn acquire_p(m: Mp, p: Pp) {
     debug_assert!(m.p.load(Relaxed).is_none() && p.m.load(Relaxed).is_none());
@@ -168,7 +172,7 @@ pub(crate) fn acquire_p(m: Mp, p: Pp) {
     m.sched().wake_sysmon_if_asleep();
 }
 
-/// Unbinds M's P and leaves it Idle, in the caller's hands.
+/// Unbinds the M's P. It is Idle, and the caller has it.
 ///
 /// # Safety
 /// This thread is `m`'s, and no `Worker` of it is alive.
@@ -184,10 +188,10 @@ pub(crate) unsafe fn release_p(m: Mp) -> Pp {
 
 #[cfg(test)]
 impl Worker<'static> {
-    /// For tests that play an M.
+    /// For tests that act as an M.
     ///
     /// # Safety
-    /// Nobody but the calling thread uses the P.
+    /// Only the calling thread uses the P.
     pub(crate) unsafe fn played(m: Mp, p: Pp) -> Worker<'static> {
         Worker {
             m,

@@ -1,10 +1,12 @@
-//! Stopping the world, starting it, and changing GOMAXPROCS in between (U7, P4, P5).
+//! Stops the world, starts it, and changes GOMAXPROCS in between (U7, P4, P5).
 //!
-//! One leader at a time in the process, a goroutine or any thread. It sets `gcwaiting` under the scheduler lock, takes the
-//! Ps that nobody runs on or that marked calls have left behind, and asks every running M to pass through the scheduler, where it
-//! gives its P up and sleeps. Whoever has not done so after a moment is blocked, and loses its P, or computes, and gets a
-//! signal. `stopwait` counts the Ps still out; whoever brings it to zero wakes the leader. The leader keeps its own P, if it has
-//! one, and does not leave its thread until the world runs again.
+//! There is one leader at a time in the process, a goroutine or any thread. It sets `gcwaiting`
+//! under the scheduler lock. It takes the Ps that no M runs on and those that marked calls left
+//! behind. It asks every running M to pass through the scheduler, where the M gives its P up and
+//! sleeps. An M that has not done so after a moment is blocked and loses its P, or computes and
+//! gets a signal. `stopwait` counts the Ps that still run; the M that brings it to zero wakes the
+//! leader. The leader keeps its own P, if it has one, and stays on its thread until the world runs
+//! again.
 
 use std::io;
 use std::ptr;
@@ -27,13 +29,14 @@ use crate::sys;
 /// How long the leader waits before it asks again.
 const ASK_AGAIN_NS: u64 = 100_000;
 
-/// Between two tries for the right to stop a world.
+/// The pause between two tries for the right to stop a world.
 const TRY_AGAIN: Duration = Duration::from_micros(50);
 
-/// The right to stop a world: one in the process, or two runtimes could stop each other's.
+/// The right to stop a world. There is one in the process: otherwise two runtimes could stop each
+/// other's leaders.
 static RIGHT: AtomicBool = AtomicBool::new(false);
 
-/// Where the leader waits.
+/// The note on which the leader waits.
 pub(crate) struct World {
     pub(crate) stopped: Note,
 }
@@ -46,14 +49,15 @@ impl World {
     }
 }
 
-/// Possession of the right. Its holder is not asked to make room: whoever drops its runtime meanwhile must not find it
-/// waiting with the right in its hands.
+/// Possession of the right. Its holder is not asked to yield: a drop of its runtime must not find
+/// it in a queue with the right.
 struct Right {
     _no_preempt: NoPreempt,
 }
 
 impl Right {
-    /// Waits for the right; a goroutine sleeps meanwhile, so that its P can stop for the present leader.
+    /// Waits for the right. A goroutine sleeps between two tries, so that its P can stop for the
+    /// present leader.
     fn acquire() -> Right {
         loop {
             let no_preempt = no_preempt(PreemptOff::StoppingTheWorld);
@@ -70,15 +74,15 @@ impl Right {
 
 impl Drop for Right {
     fn drop(&mut self) {
-        // ORDER: Release; pairs with the Acquire of the next holder.
+        // ORDER: Release; pairs with the next holder's Acquire in `acquire`.
         RIGHT.store(false, Release);
     }
 }
 
-/// The world stands still while this exists. No parking, no user code.
+/// The world is stopped while this exists. No parking, no user code.
 pub(crate) struct Stopped<'a> {
     sched: &'a Sched,
-    /// The number of Ps to start with.
+    /// The number of Ps when the world starts.
     procs: u32,
     /// The leader stays inside the runtime until the world runs again.
     _inside: Entered,
@@ -87,19 +91,19 @@ pub(crate) struct Stopped<'a> {
 }
 
 impl Sched {
-    /// Stops the world. From a goroutine, outside the runtime (it may have to wait its turn), or from any thread. None: the
-    /// runtime is being dropped, and there is nothing to stop any more.
+    /// Stops the world. From a goroutine outside the runtime, which may have to wait, or from any
+    /// thread. None: the runtime is being dropped, and there is nothing to stop.
     pub(crate) fn stop_the_world(&self) -> Option<Stopped<'_>> {
         self.stop_with(Right::acquire())
     }
 
-    /// As above, for a caller that has the right already.
+    /// As [`Sched::stop_the_world`], for a caller that has the right.
     fn stop_with(&self, right: Right) -> Option<Stopped<'_>> {
         let inside = enter();
         let mut core = self.core.lock();
         self.world.stopped.clear();
         self.gcwaiting.store(true, Relaxed);
-        // Those of a runtime that is being dropped may be stopped already.
+        // A drop of the runtime may have stopped some already.
         let running = |p: &Pp| p.status() != PStatus::GcStop;
         core.stopwait = self.procs().filter(running).count() as u32;
         if let Some(m) = self.own_m()
@@ -117,7 +121,8 @@ impl Sched {
             p.set_status(PStatus::GcStop);
             core.stopwait -= 1;
         }
-        // FENCE: stop/2 — `gcwaiting` before the look at the Ps in marked calls; meets stop/1 in `enter_syscall`.
+        // FENCE: stop/2 — `gcwaiting` before the look at the Ps in marked calls; meets stop/1 in
+        // `enter_syscall`.
         fence(SeqCst);
         for p in self.procs() {
             if p.status.retake(PStatus::GcStop) {
@@ -140,9 +145,10 @@ impl Sched {
         })
     }
 
-    /// False: the runtime is being dropped.
+    /// Returns whether the world stopped. False: the runtime is being dropped.
     fn wait_until_stopped(&self) -> bool {
-        // A leader from another runtime waits here like any thread: a drop of its own runtime need not wait for it.
+        // A leader from another runtime is a guest here: a drop of its own runtime need not wait
+        // for it.
         let guest = current_m().filter(|m| !ptr::eq(m.sched(), self));
         if let Some(m) = guest {
             m.is_guest.store(true, Release);
@@ -169,7 +175,7 @@ impl Sched {
         }
     }
 
-    /// The leader goes on alone; nobody else will run.
+    /// The leader continues alone; no other goroutine of this runtime runs any more.
     fn abandon_stop(&self) {
         let _core = self.core.lock();
         self.gcwaiting.store(false, Relaxed);
@@ -194,7 +200,7 @@ impl Sched {
         current_m().filter(|m| ptr::eq(m.sched(), self))
     }
 
-    /// The first Ps of a runtime, with the address space for the stacks they will cache.
+    /// Makes the first Ps of a runtime and reserves address space for the stacks that they cache.
     pub(crate) fn add_procs(&self, n: u32) -> io::Result<()> {
         self.make_procs(n);
         let _rt = enter();
@@ -208,31 +214,31 @@ impl Sched {
         Ok(())
     }
 
-    /// Promises the address space for the stacks that `n` Ps cache. The caller has the right to stop the world, or is alone: the
-    /// promise and the number of Ps change together.
+    /// Reserves address space for the stacks that `n` Ps cache. The caller has the right to stop
+    /// the world, or is alone: the reservation and the number of Ps change together.
     fn set_slack(&self, n: u32) -> io::Result<()> {
         let slack = n as usize * STACKS_MAX;
         Ok(self.arena.set_slack(self.stack_class, slack)?)
     }
 
-    /// Makes Ps up to number `n` exist.
+    /// Makes all Ps below `n` exist.
     fn make_procs(&self, n: u32) {
         self.timers.grow_to(n);
         for id in 0..n {
             let slot = &self.allp[id as usize];
             if slot.load(Acquire).is_none() {
                 let new = Box::into_raw(Box::new(P::new(id)));
-                // SAFETY: GF, freed only with the Sched, or below.
+                // SAFETY: GF, the P is freed only with the Sched, or below.
                 let p = unsafe { Ptr::new(ptr::NonNull::new_unchecked(new)) };
                 if !slot.set_if_none(p) {
-                    // SAFETY: GF, somebody else was faster; nobody knows of ours.
+                    // SAFETY: GF, another thread stored its P first, and no thread knows this one.
                     drop(unsafe { Box::from_raw(new) });
                 }
             }
         }
     }
 
-    /// GOMAXPROCS: returns the old value, sets the new one if it is not 0.
+    /// Go's GOMAXPROCS: returns the old value; sets the new one unless it is 0.
     pub(crate) fn set_procs(&self, n: u32) -> io::Result<u32> {
         if n == 0 || n == self.nprocs() {
             return Ok(self.nprocs());
@@ -242,7 +248,8 @@ impl Sched {
             let text = format!("max_threads is {limit}, and every processor needs a thread");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
-        // Before anybody is stopped: this allocates, so it may wait for a lock of malloc's that somebody without a P holds.
+        // Before the stop: this allocates, and so may wait for malloc's lock, held by a goroutine
+        // without a P.
         self.make_procs(n);
         let right = Right::acquire();
         let old = self.nprocs();
@@ -253,7 +260,7 @@ impl Sched {
         if let Some(mut stopped) = self.stop_with(right) {
             stopped.procs = n;
         }
-        // The leader was asked to yield as everybody was, and could not as long as it had the right.
+        // The leader was asked to yield like all others, and could not while it had the right.
         drop(enter());
         Ok(old)
     }
@@ -261,7 +268,8 @@ impl Sched {
 
 #[cfg(test)]
 impl Stopped<'_> {
-    /// Gives the right back and leaves the world as it is, for tests that broke it for good. On a plain thread.
+    /// Gives the right back and leaves the world stopped, for tests that broke it. On a plain
+    /// thread.
     pub(crate) fn leave_broken(self) {
         std::mem::forget(self);
         RIGHT.store(false, Release);
@@ -269,19 +277,20 @@ impl Stopped<'_> {
 }
 
 impl Drop for Stopped<'_> {
-    /// Starts the world, with as many Ps as it is to have.
+    /// Starts the world with `self.procs` Ps.
     fn drop(&mut self) {
         let sched = self.sched;
         for id in self.procs..sched.nprocs() {
             sched.move_timers(sched.p(id), sched.p(id % self.procs));
         }
         let mut core = sched.core.lock();
-        core.starting += 1; // until somebody looks: the leader may be no M, and nothing else shows that it is about to wake
+        // Until an M is woken: the leader may be no M, and nothing else shows its intention.
+        core.starting += 1;
         sched.resize(&mut core, self.procs);
         let mut busy: Option<Pp> = None;
         for p in sched.procs().filter(|p| p.status() == PStatus::GcStop) {
             p.set_status(PStatus::Idle);
-            // SAFETY: PL, the world is stopped.
+            // SAFETY: PL, the world is stopped, so no M holds the P.
             unsafe { p.local() }.owes_turn.set(true);
             if p.runq.is_empty() {
                 sched.put_idle_p(&mut core, p);
@@ -296,7 +305,8 @@ impl Drop for Stopped<'_> {
             busy = p.link.take();
             sched.start_m(sched.core.lock(), p, None);
         }
-        // As for any P that goes idle: who submitted meanwhile found none, and said so.
+        // As for any P that goes idle (need/2): a submitter that found none meanwhile has set
+        // `need`.
         crate::sched::model::spin::idle_p_added();
         let is_interrupted = sched.scavenge_now.load(Relaxed);
         if sched.spin.is_needed() || sched.has_work() || sched.nobody_watches() || is_interrupted {
@@ -307,7 +317,8 @@ impl Drop for Stopped<'_> {
 }
 
 impl Sched {
-    /// Go's `procresize`: the Ps beyond `n` give everything back, new ones join; the leader's M keeps a P.
+    /// Go's `procresize`: the Ps beyond `n` return everything, and new ones join. The leader's M
+    /// keeps a P.
     fn resize(&self, core: &mut Held<'_, Core>, n: u32) {
         let old = self.nprocs();
         let m = self.own_m().filter(|m| m.p.load(Relaxed).is_some());
@@ -323,7 +334,8 @@ impl Sched {
             self.p(id).set_status(PStatus::GcStop);
         }
         let Some(m) = m else { return };
-        // SAFETY: the leader's M, on its thread; a `Stopped` world has no `Worker`.
+        // SAFETY: the M is the leader's own, on its thread, and there is no `Worker` while the
+        // world is stopped.
         let p = unsafe { release_p(m) };
         if p.id < n {
             acquire_p(m, p);
@@ -335,10 +347,11 @@ impl Sched {
         }
     }
 
-    /// Takes everything from a P that goes: its queue to the global one, in order, `next` first.
+    /// Takes everything from a P that is removed. Its queue goes to the global one, in order,
+    /// `next` first.
     pub(super) fn retire_p(&self, core: &mut Held<'_, Core>, p: Pp) {
         let mut queue = GQueue::new();
-        // SAFETY: R2/PL, the world is stopped.
+        // SAFETY: R2/PL, the world is stopped, so no M holds the P.
         let (owner, local) = unsafe { (p.queue(), p.local()) };
         while let Some((g, _)) = owner.get() {
             queue.push_back(gp(g));

@@ -12,7 +12,6 @@ use crate::sched::waiting::semaphore::Semaphore;
 /// Threads that lookups leave to the rest of a runtime, in addition to one for each P.
 const THREADS_LEFT: u32 = 4;
 
-/// The lookups of a runtime.
 pub(crate) struct Lookups {
     permits: Semaphore,
     /// Lookups that run in a marked call.

@@ -1,5 +1,5 @@
-//! Blocking calls: how a goroutine leaves its P behind and comes back, and how many threads calls may
-//! hold.
+//! Blocking calls: how a goroutine leaves its P behind and comes back, and how many threads calls
+//! may hold.
 
 pub(crate) mod lookups;
 pub(crate) mod room;

@@ -111,7 +111,6 @@ impl Sched {
         }
     }
 
-    /// Ms in marked calls.
     pub(crate) fn ms_in_calls(&self) -> i32 {
         let left = |p: &crate::sched::model::ptr::Pp| p.status() == PStatus::Syscall;
         self.room.out.load(Relaxed).max(0) + self.procs().filter(left).count() as i32
@@ -180,8 +179,8 @@ impl Sched {
 #[inline(never)]
 pub(crate) fn wait_for_room(m: Mp, g: Gp) {
     let sched = m.sched();
-    // The goroutine cannot wait if it has no P to give up, stops a world or drops a runtime, or
-    // runs on the thread's own thread-locals.
+    // The goroutine cannot wait in three cases: it has no P to give up; it stops a world or drops a
+    // runtime; it runs on the thread's own thread-locals.
     let cannot_wait = m.p.load(Relaxed).is_none() || !m.may_be_preempted() || !is_home(m, g);
     if cannot_wait {
         return;
@@ -194,7 +193,7 @@ pub(crate) fn wait_for_room(m: Mp, g: Gp) {
     drop(waiting);
 }
 
-/// Counts in `Room::waiting` until dropped, also when the goroutine unwinds (`shutdown`).
+/// Counts in `CallRoom::waiting` until dropped, also when the goroutine unwinds (`shutdown`).
 struct Waiting<'a>(&'a CallRoom);
 
 impl Drop for Waiting<'_> {

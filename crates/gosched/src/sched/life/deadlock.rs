@@ -1,12 +1,15 @@
-//! Is there any hope left? (U6, D11)
+//! Finds deadlocks: no goroutine runs, and nothing can wake one (U6, D11).
 //!
-//! A runtime is *quiet* when every M sleeps, no P waits for a thread, no queue holds a goroutine and no timer is
-//! set. sysmon looks around before it goes to sleep over an idle runtime: if every runtime of the process is quiet
-//! and no foreign thread is alive, nothing can ever wake a goroutine. A foreign thread may hold the other end of
-//! anything, so while there is one sysmon looks again after 1 s, 2 s, … 60 s: the thread may have ended. These are
-//! the only wake-ups of a quiet runtime. A goroutine in a blocking call is hope by itself, and no reason to look again: it wakes
-//! sysmon when it comes back. `Deadlock::Closed` leaves foreign threads out of account. Somebody who receives signals may be woken
-//! from outside the process: that is hope in every mode.
+//! A runtime is *quiet* when every M sleeps, no P is pending, no queue holds a goroutine and no
+//! timer is set. Before sysmon sleeps over an idle runtime, it looks. A deadlock: every runtime of
+//! the process is quiet, and no foreign thread is alive.
+//!
+//! A foreign thread may hold the other end of anything. While there is one, sysmon looks again
+//! after 1 s, 2 s, … 60 s, because the thread may have ended. These are the only wake-ups of a
+//! quiet runtime. A goroutine in a blocking call is hope, and no reason to look again: it wakes
+//! sysmon when it comes back. `Deadlock::Closed` ignores foreign threads. A receiver of signals may
+//! be woken from outside the process, so it is hope in every mode. `sched/README.md` has the proof
+//! sketch ("Is there any hope left?").
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -21,13 +24,13 @@ use crate::sys;
 
 const LOOK_AGAIN_MAX_S: u64 = 60;
 
-/// How soon to look again when Ms are still on their way to sleep.
+/// How soon to look again while Ms are on their way to sleep.
 const SETTLE_NS: u64 = 10_000_000;
 
-/// sysmon's patience with one spell of quiet.
+/// When sysmon looks again, and what it has reported.
 pub(crate) struct Watch {
     wait_s: u64,
-    /// The time slices that had been run when a deadlock was last reported to the program.
+    /// The number of time slices when a deadlock was last reported to the program's hook.
     reported_at: Option<u64>,
 }
 
@@ -39,7 +42,7 @@ impl Watch {
         }
     }
 
-    /// Something happened: the next spell of quiet is another one.
+    /// The runtime was busy: the next quiet time is a new one.
     pub(crate) fn reset(&mut self) {
         self.wait_s = 1;
     }
@@ -53,7 +56,8 @@ impl Watch {
         self.reported_at.replace(slices) != Some(slices)
     }
 
-    /// Looks at a runtime whose Ps are all idle. Reports a deadlock, or says when to look again, if at all.
+    /// Looks at a runtime whose Ps are all idle. Reports a deadlock, or returns when to look again,
+    /// if at all.
     pub(crate) fn look(&mut self, sched: &Sched) -> Option<u64> {
         let mode = sched.config.deadlock;
         let has_goroutines = sched.goroutines() > 0;
@@ -65,13 +69,13 @@ impl Watch {
             (core.mains_exited, core.has_run && core.runners == 0)
         };
         if !has_goroutines && exited == 0 {
-            return None; // nobody waits for anything
+            return None; // no goroutine waits
         }
         if mode == Deadlock::Closed && answered {
-            return None; // whoever called `run` has its answer and is about to drop the runtime, or to run more
+            return None; // every `run` has its answer: its caller drops the runtime, or runs more
         }
         if sched.waits_for_calls() {
-            return None; // whoever comes back wakes sysmon
+            return None; // an M that comes back wakes sysmon
         }
         if sched.quiet_since().is_none() {
             return Some(sys::monotonic_ns() + SETTLE_NS);
@@ -106,7 +110,7 @@ pub(crate) fn text(has_goroutines: bool) -> &'static str {
 /// The number of `signal::notify` channels. While there is one, a deadlock is never certain (D11).
 pub(crate) static SIGNAL_RECEIVERS: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether anything in the process may yet wake a goroutine.
+/// Whether anything in the process may still wake a goroutine.
 fn has_hope(mode: Deadlock) -> bool {
     let registry = registry::lock();
     let quiet = || -> Option<u64> {
@@ -121,11 +125,11 @@ fn has_hope(mode: Deadlock) -> bool {
         return true;
     }
     let has_foreign = mode == Deadlock::Auto && has_foreign(&registry);
-    // Whoever moved while we looked moved the counts.
+    // A thread that moved during the look moved the counts.
     has_foreign || quiet() != Some(before)
 }
 
-/// Whether any thread is alive that is none of a runtime's, so that nothing is known of what it may do.
+/// Whether a thread is alive that is not a runtime's: the runtime does not know what it may do.
 pub(crate) fn has_foreign_thread() -> bool {
     has_foreign(&registry::lock())
 }
@@ -138,15 +142,16 @@ fn has_foreign(registry: &registry::Registry) -> bool {
     has_foreign || listed.is_err()
 }
 
-/// A thread that has ended but is still listed wakes nobody. One that vanished while the list was read may have hidden
-/// others from it: it counts as alive, and the next look will tell.
+/// A thread that has ended but is still listed wakes no goroutine. A thread that vanished while the
+/// list was read may have hidden others, so it counts as alive until the next look.
 fn is_alive(tid: i32) -> bool {
     !matches!(sys::task_state(tid), Some(b'Z' | b'X'))
 }
 
 impl Sched {
-    /// Whether all that is awake are Ms in calls. These are counted when they lose their P, not looked for here: there may be
-    /// thousands of Ms in calls, or asleep. One that comes back takes a P, all of which are idle, and wakes sysmon by that.
+    /// Whether all Ms that are awake are in calls. They are counted when they lose their P, because
+    /// there may be thousands. All Ps are idle, so an M that comes back takes one, and that wakes
+    /// sysmon.
     pub(in crate::sched) fn waits_for_calls(&self) -> bool {
         let core = self.core.lock();
         let in_calls = self.ms_in_calls() + self.strays.count.load(Relaxed) as i32;
@@ -157,7 +162,7 @@ impl Sched {
     /// The activity count, if every M sleeps and nothing is due.
     fn quiet_since(&self) -> Option<u64> {
         let core = self.core.lock();
-        // An M that still waits for a timer which was taken out is as good as asleep.
+        // The watcher counts as asleep: its timer may have been taken out.
         let watching = i32::from(self.poller.is_watching());
         let quiet = core.awake() == watching
             && !self.has_timers()

@@ -1,7 +1,8 @@
-//! The child of a fork: one thread, no runtime.
+//! The child of a fork: it has one thread and no runtime.
 //!
-//! A child that goes on to `exec` never notices. One that calls into a runtime it inherited finds locks held by threads that do
-//! not exist; it gets a clear panic instead. A child whose parent had no runtime at that moment may make its own.
+//! A child that calls `exec` is not affected. A child that calls into an inherited runtime would
+//! find locks held by threads that do not exist. It panics with a clear message instead. A child
+//! whose parent had no runtime at the fork may make its own.
 
 use std::io;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -13,19 +14,19 @@ use crate::sched::model::current::current_m;
 
 static FORKED: AtomicBool = AtomicBool::new(false);
 
-/// Whether this process is the child of one that had a runtime.
+/// Whether this process is the child of a process that had a runtime.
 #[inline]
 pub(crate) fn is_child() -> bool {
     FORKED.load(Relaxed)
 }
 
-/// The child of a test does not care: it uses nothing that has threads.
+/// For the child of a test, which uses nothing that has threads.
 #[cfg(test)]
 pub(crate) fn ignore() {
     FORKED.store(false, Relaxed);
 }
 
-/// Says so.
+/// Panics, with the reason and what to do instead.
 #[cold]
 #[track_caller]
 pub(crate) fn refuse() -> ! {
@@ -35,12 +36,13 @@ pub(crate) fn refuse() -> ! {
     )
 }
 
-/// Asks libc to be told of forks; once per process. In user context.
+/// Registers the fork handler with libc, once per process. In user context.
 pub(crate) fn watch() -> io::Result<()> {
     static DONE: Mutex<bool> = Mutex::new(false);
     let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
     if !*done {
-        // SAFETY: D9, the function lives as long as the process and only stores.
+        // SAFETY: the function lives as long as the process. In the child it only loads and stores
+        // atomics, and calls async-signal-safe functions (`restore_in_child`).
         match unsafe { libc::pthread_atfork(None, None, Some(in_child)) } {
             0 => *done = true,
             errno => return Err(io::Error::from_raw_os_error(errno)),
@@ -49,7 +51,7 @@ pub(crate) fn watch() -> io::Result<()> {
     Ok(())
 }
 
-/// What upper floors restore in the child, in this order. A callback: they are on floors above.
+/// What upper floors restore in the child, in this order. A callback, because they are above.
 #[derive(Clone, Copy)]
 pub(crate) enum Restore {
     PreemptionSignal,
@@ -58,19 +60,19 @@ pub(crate) enum Restore {
 
 static RESTORE: [AtomicPtr<()>; 2] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 2];
 
-/// Has the child of a fork call `f`. It must be async-signal-safe.
+/// Registers `f`, which the child of a fork calls. It must be async-signal-safe.
 pub(crate) fn restore_in_child(what: Restore, f: fn()) {
     // ORDER: Release; pairs with the Acquire in `in_child`.
     RESTORE[what as usize].store(f as *mut (), Release);
 }
 
-/// In the child, on its only thread, before fork returns.
+/// Runs in the child, on its only thread, before fork returns.
 extern "C" fn in_child() {
     // The preemption handler first: a handler of `signal` may be below it.
     for restore in &RESTORE {
         // ORDER: Acquire; pairs with the Release in `restore_in_child`.
         let restore = restore.load(Acquire);
-        // SAFETY: `restore_in_child` alone stores here: null or a `fn()`.
+        // SAFETY: only `restore_in_child` stores here: null or a `fn()`.
         if let Some(restore) = unsafe { std::mem::transmute::<*mut (), Option<fn()>>(restore) } {
             restore();
         }

@@ -1,7 +1,7 @@
-//! What the process knows of all runtimes: which exist, which threads are theirs, and the pool of M structs.
+//! All runtimes of the process, the threads that are theirs, and the pool of M structs.
 //!
-//! The deadlock check needs to know whether a thread in `/proc/self/task` is one of ours, asleep for good like
-//! the goroutines, or a foreign one that may still wake somebody (D11).
+//! The deadlock check needs it: a thread in `/proc/self/task` is a runtime's own, or foreign, and a
+//! foreign thread may still wake a goroutine (D11).
 
 use std::ptr;
 use std::sync::Arc;
@@ -17,25 +17,26 @@ use crate::sched::wait::WaitSlot;
 use crate::sys;
 use crate::sys::PageVec;
 
-/// Runtimes that a snapshot holds at most.
 const SNAPSHOT_MAX: usize = 256;
 
 /// A thread that is not foreign.
 #[derive(Clone, Copy)]
 struct Thread {
     tid: i32,
-    /// Null: a runtime's own. Else a caller of `run`, blocked until this slot is done.
+    /// Null: the thread is a runtime's own. Otherwise a caller of `run`, blocked until this slot is
+    /// done.
     waits_on: *const WaitSlot,
 }
 
 pub(crate) struct Registry {
     runtimes: *const Sched,
-    /// In the order of their ids: a thread is found in a few steps among thousands.
+    /// Sorted by id: a lookup takes a few steps among thousands.
     threads: PageVec<Thread>,
     free_ms: Option<Mp>,
 }
 
-// SAFETY: D9, the pointers are followed only under the lock; runtimes and slots leave it before they go.
+// SAFETY: the pointers are followed only under the lock. Runtimes and slots are removed under it
+// before they are freed.
 unsafe impl Send for Registry {}
 
 static REGISTRY: Lock<Registry> = Lock::new(
@@ -47,7 +48,7 @@ static REGISTRY: Lock<Registry> = Lock::new(
     },
 );
 
-/// How many runtimes there are, for the child of a fork, in which the lock may be held for ever.
+/// The number of runtimes, for the child of a fork, in which the lock may be held for ever.
 static RUNTIMES: AtomicU32 = AtomicU32::new(0);
 
 /// Whether there is any runtime; without the lock.
@@ -55,12 +56,10 @@ pub(crate) fn has_runtimes() -> bool {
     RUNTIMES.load(Relaxed) != 0
 }
 
-/// The lock on all of it.
 pub(crate) fn lock() -> Held<'static, Registry> {
     REGISTRY.lock()
 }
 
-/// A runtime begins.
 pub(crate) fn add(sched: &Arc<Sched>) {
     let _rt = enter();
     let mut registry = REGISTRY.lock();
@@ -69,7 +68,7 @@ pub(crate) fn add(sched: &Arc<Sched>) {
     RUNTIMES.fetch_add(1, Relaxed);
 }
 
-/// A runtime ends; afterwards no check looks at it. Inside the runtime.
+/// Removes a runtime; afterwards no check looks at it. Inside the runtime.
 pub(crate) fn remove(sched: &Sched) {
     let mut registry = REGISTRY.lock();
     RUNTIMES.fetch_sub(1, Relaxed);
@@ -85,17 +84,17 @@ pub(crate) fn remove(sched: &Sched) {
     }
 }
 
-/// The calling thread belongs to a runtime.
+/// The calling thread is a runtime's own.
 pub(crate) fn add_thread() {
     insert(ptr::null());
 }
 
-/// The calling thread ends, or belongs to nobody again.
+/// The calling thread ends, or is foreign again.
 pub(crate) fn remove_thread() {
     disown(sys::gettid());
 }
 
-/// This thread counts as foreign from now on: its runtime is gone, but it may still wake somebody.
+/// The thread is foreign from now on: its runtime is gone, but it may still wake a goroutine.
 pub(crate) fn disown(tid: i32) {
     let mut registry = REGISTRY.lock();
     let at = registry.place_of(tid);
@@ -109,7 +108,7 @@ pub(crate) fn disown(tid: i32) {
     }
 }
 
-/// Calls `wait`, during which the calling thread counts as blocked in `run` until `slot` is done.
+/// Calls `wait`. Meanwhile the calling thread counts as blocked in `run`, until `slot` is done.
 pub(crate) fn while_blocked(slot: &WaitSlot, wait: impl FnOnce()) {
     insert(slot);
     wait();
@@ -120,42 +119,43 @@ fn insert(waits_on: *const WaitSlot) {
     let tid = sys::gettid();
     let mut registry = REGISTRY.lock();
     let at = registry.place_of(tid);
-    // Without memory for the entry the thread counts as foreign: a missed report, never a false one.
+    // Without memory for the entry the thread counts as foreign: a report may be missed, never
+    // false.
     let _ = registry.threads.insert(at, Thread { tid, waits_on });
 }
 
 impl Registry {
-    /// Every runtime there is.
     pub(crate) fn runtimes(&self) -> impl Iterator<Item = &Sched> + '_ {
-        // SAFETY: D2, runtimes take themselves off the list, under this lock, before they go.
+        // SAFETY: D2, a runtime leaves the list, under this lock, before it is freed.
         std::iter::successors(unsafe { self.runtimes.as_ref() }, |s| unsafe {
             s.registry_next.get().as_ref()
         })
     }
 
-    /// Where this thread is among the threads, or would be.
+    /// The index of the thread, or where to insert it.
     fn place_of(&self, tid: i32) -> usize {
         self.threads.as_slice().partition_point(|t| t.tid < tid)
     }
 
-    /// Whether this thread may wake a goroutine: it is not ours, or its `run` has been answered.
+    /// Whether the thread may wake a goroutine: it is no runtime's, or its `run` has been answered.
     pub(crate) fn is_foreign(&self, tid: i32) -> bool {
         let found = self.threads.as_slice().get(self.place_of(tid));
         match found.filter(|t| t.tid == tid) {
             None => true,
-            // SAFETY: D11, callers of `run` deregister before their slot goes.
+            // SAFETY: D11, `while_blocked` removes the entry before the slot is freed.
             Some(thread) => unsafe { thread.waits_on.as_ref() }.is_some_and(WaitSlot::is_done),
         }
     }
 }
 
-/// Every runtime there is, kept alive while the caller looks at it. In user context.
+/// Every runtime, kept alive by the references in the list. In user context.
 pub(crate) fn snapshot() -> Vec<Arc<Sched>> {
     let mut found = Vec::with_capacity(SNAPSHOT_MAX);
     let _rt = enter();
     let registry = REGISTRY.lock();
     for sched in registry.runtimes().take(found.capacity()) {
-        // SAFETY: D2, a runtime on the list has its owner's reference, and leaves the list before that goes.
+        // SAFETY: D2, a runtime on the list has its owner's reference, and leaves the list before
+        // the owner drops it.
         found.push(unsafe {
             Arc::increment_strong_count(sched);
             Arc::from_raw(sched)
@@ -164,7 +164,8 @@ pub(crate) fn snapshot() -> Vec<Arc<Sched>> {
     found
 }
 
-/// An M struct from the pool, or a new one; they are never freed. In user context: may allocate.
+/// Takes an M struct from the pool, or a new one. They are never freed. In user context, because it
+/// may allocate.
 pub(crate) fn take_m() -> Mp {
     let mut registry = REGISTRY.lock();
     if let Some(m) = registry.free_ms {
@@ -173,7 +174,7 @@ pub(crate) fn take_m() -> Mp {
         return m;
     }
     drop(registry);
-    // SAFETY: GF, leaked, so it lives for ever.
+    // SAFETY: GF, the M is leaked, so it lives for ever.
     let m = unsafe { Ptr::new(ptr::NonNull::from(Box::leak(Box::new(M::new())))) };
     let _registry = REGISTRY.lock();
     m.everylink.store(EVERY_M.load(Relaxed), Relaxed);
@@ -182,16 +183,16 @@ pub(crate) fn take_m() -> Mp {
     m
 }
 
-/// Every M there ever was, newest first: it only grows, under the lock.
+/// All Ms that ever were, newest first. The list only grows, under the lock.
 static EVERY_M: AtomicRef<M> = AtomicRef::none();
 
-/// Every M there ever was; those in the pool too. Without a lock, and not while one is held: there may be thousands.
+/// All Ms that ever were, also those in the pool. Without a lock, and not to be called under one:
+/// there may be thousands.
 pub(crate) fn every_m() -> impl Iterator<Item = Mp> {
     // ORDER: Acquire; pairs with the Release in `take_m`.
     std::iter::successors(EVERY_M.load(Acquire), |m| m.everylink.load(Acquire))
 }
 
-/// Back to the pool.
 pub(crate) fn give_m(m: Mp) {
     m.home.set(ptr::null());
     m.tid.store(0, Relaxed);

@@ -1,12 +1,12 @@
-//! Dropping a runtime in any state (D2).
+//! Drops a runtime in any state (D2).
 //!
-//! 1. New goroutines are refused; every M is told to end when it next schedules.
-//! 2. Sleeping Ms end at once. Those that run user code get a moment to come by; after that they are left to
-//!    themselves: their thread ends when their goroutine next wants to wait.
-//! 3. Every goroutine that has not ended is given up: taken off what it waits on, whoever joins it gets an answer. Wakers of
-//!    tasks that await one are called here, outside all locks.
-//!    One that never started has its closure dropped here, outside all locks. The stack of one that has started
-//!    may be pointed into, so it stays, and with it the whole runtime's memory.
+//! 1. New goroutines are refused, and every M ends when it next schedules.
+//! 2. Sleeping Ms end at once. Ms in user code get a moment to come by. After that they are left
+//!    alone: such a thread ends when its goroutine next has to wait.
+//! 3. Every goroutine that has not ended is abandoned: it is withdrawn from what it waits on, and
+//!    its join is answered. Outside all locks, the wakers of tasks that await one are called, and
+//!    the closures that never started are dropped. The stack of a goroutine that had started may be
+//!    pointed into. So it stays, and with it the runtime's memory.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -31,25 +31,26 @@ use crate::sys;
 use crate::sys::PageVec;
 use crate::tls;
 
-/// How long a drop waits for Ms in user code to come by.
+/// How long a drop waits for Ms in user code.
 const GRACE_NS: u64 = 20_000_000;
 const POLL_NS: u64 = 200_000;
 const SCAVENGE_STEP: usize = 4096;
 
-/// The first threads could not be started: what was started ends.
+/// The first threads could not be started: ends those that were.
 pub(crate) fn abandon_start(sched: &Arc<Sched>) {
     stop_threads(sched);
     let _rt = enter();
     registry::remove(sched);
 }
 
-/// Ends a runtime. In user context, on any thread, also on one of its own goroutines.
+/// Drops a runtime. In user context, on any thread, also on one of its own goroutines.
 pub(crate) fn drop_runtime(sched: Arc<Sched>) {
     if crate::sched::life::forked::is_child() {
         return std::mem::forget(sched); // its threads are in another process
     }
     assert_user_context();
-    // The dropper may belong to a runtime that is being dropped, too: it finishes this first.
+    // The runtime of the calling goroutine may be dropped at the same time: this drop is finished
+    // first.
     let no_preempt = no_preempt(PreemptOff::DroppingARuntime);
     let left = stop_threads(&sched);
     sched.is_given_up.store(true, SeqCst);
@@ -79,7 +80,8 @@ pub(crate) fn drop_runtime(sched: Arc<Sched>) {
     tls::free_surplus();
 }
 
-/// The process forgets the runtime. Threads that are left may still wake goroutines of others: they count as foreign.
+/// Removes the runtime from the registry. Threads that are left may still wake goroutines of other
+/// runtimes, so they count as foreign.
 fn forget_runtime(sched: &Sched) {
     let _rt = enter();
     registry::remove(sched);
@@ -98,12 +100,13 @@ fn forget_runtime(sched: &Sched) {
 
 static LEAKED: AtomicU64 = AtomicU64::new(0);
 
-/// Goroutines given up by drops of runtimes in this process.
+/// Goroutines abandoned by drops of runtimes in this process.
 pub(crate) fn leaked_goroutines() -> u64 {
     LEAKED.load(Relaxed)
 }
 
-/// Tells every thread to end and waits, outside the runtime, for those that can; returns how many are left.
+/// Asks every thread to end and waits, outside the runtime, for those that can. Returns how many
+/// are left.
 fn stop_threads(sched: &Sched) -> u32 {
     let own = u32::from(sched.own_m().is_some());
     {
@@ -142,13 +145,14 @@ fn wake_everybody(sched: &Sched) {
     let ms = std::iter::successors(core.allm, |m| m.alllink.get());
     for m in ms.filter(|m| Some(*m) != own) {
         if m.lockedg.load(Relaxed).is_some() || m.bound.load(Relaxed).is_some() {
-            // Asleep without its goroutine, or about to find a set note and end; or asleep with it, to go on.
+            // A locked M sleeps without its goroutine, or is about to find the note set: it ends. A
+            // bound one sleeps with its goroutine: it continues.
             m.park.wakeup();
         }
     }
 }
 
-/// Whether every thread still there is an M that runs user code: only then there is nothing to wait for.
+/// Whether every thread that is left is an M in user code: then there is nothing to wait for.
 fn only_user_code_is_left(sched: &Sched) -> bool {
     let core = sched.core.lock();
     let mut ms = std::iter::successors(core.allm, |m| m.alllink.get());
@@ -157,7 +161,7 @@ fn only_user_code_is_left(sched: &Sched) -> bool {
     !inside && core.creating == 0 && sched.creator.alive.0.load(Acquire) == core.mcount
 }
 
-/// Takes every goroutine off what it waits on and answers whoever joins it; returns the tasks that await one.
+/// Withdraws every goroutine from its wait and answers its join. Returns the tasks that await one.
 fn answer_joins(gs: &PageVec<Gp>) -> Awaiters {
     let mut awaiters = Awaiters::new();
     for g in gs.as_slice() {
@@ -168,8 +172,9 @@ fn answer_joins(gs: &PageVec<Gp>) -> Awaiters {
     awaiters
 }
 
-/// What users gave a runtime that is gone: wakers of tasks that await its goroutines, closures of goroutines that never ran, and
-/// the deadlock hook. All of it is Send: it was to run on any thread.
+/// What the program gave to a runtime that is gone: wakers of tasks that await its goroutines,
+/// closures that never ran, the deadlock hook. All of it is Send, because it was to run on any
+/// thread.
 struct LeftOver {
     awaiters: Awaiters,
     gs: PageVec<Gp>,
@@ -177,7 +182,8 @@ struct LeftOver {
     sched: Arc<Sched>,
 }
 
-// SAFETY: D3, see above.
+// SAFETY: D3, `Task` requires that closures are Send; `Hook` and `Awaiters` are Send. Gs are
+// type-stable (GF), and the runtime is alive through `sched`.
 unsafe impl Send for LeftOver {}
 
 impl LeftOver {
@@ -194,8 +200,9 @@ impl LeftOver {
     }
 }
 
-/// Runs the destructors, after every answer: one may join another goroutine. It may also wait; a goroutine of the dead
-/// runtime itself would then never go on, so there it happens on a thread of its own.
+/// Runs the destructors, after every join is answered, because one may join another goroutine. It
+/// may also wait. A goroutine of the dead runtime itself would never continue, so there the
+/// destructors run on a thread of their own.
 fn drop_what_users_gave(left: LeftOver) {
     let is_empty =
         left.awaiters.is_empty() && left.unstarted().next().is_none() && left.hook.is_none();
@@ -213,7 +220,7 @@ fn drop_what_users_gave(left: LeftOver) {
     }
 }
 
-/// The goroutines that have not ended.
+/// The goroutines that have not ended and are `wanted`.
 fn live_goroutines(sched: &Sched, mut wanted: impl FnMut(Gp) -> bool) -> PageVec<Gp> {
     let _rt = enter();
     let mut gs: PageVec<Gp> = PageVec::new();
@@ -226,7 +233,8 @@ fn live_goroutines(sched: &Sched, mut wanted: impl FnMut(Gp) -> bool) -> PageVec
     gs
 }
 
-/// The goroutines that a timer was to start are ours from here on, or somebody is about to cancel them.
+/// Takes the goroutines that a timer was to start, except those that another thread is about to
+/// cancel.
 fn take_dormant(sched: &Sched, gs: &mut PageVec<Gp>) {
     let _rt = enter();
     sched.drain_timers(|g| {
@@ -236,10 +244,10 @@ fn take_dormant(sched: &Sched, gs: &mut PageVec<Gp>) {
     });
 }
 
-/// Answers whoever joins a goroutine of a dead runtime. Inside the runtime.
+/// Answers the join of a goroutine of a dead runtime. Inside the runtime.
 fn abandon(g: Gp, awaiters: &mut Awaiters) {
     if let Some(inner) = g.share_inner() {
-        // SAFETY: D2, the reference is ours.
+        // SAFETY: D2, `share_inner` gave this reference, and it is released once.
         unsafe {
             if let Some(awaiter) = Inner::give_up(inner) {
                 awaiters.push(awaiter);
@@ -250,11 +258,11 @@ fn abandon(g: Gp, awaiters: &mut Awaiters) {
     }
 }
 
-/// Tells the scope of a goroutine of a dead runtime what becomes of it. Whoever joins it has an answer from the dropper, before or
-/// after. Inside the runtime.
+/// Reports the fate of a goroutine of a dead runtime to its scope. The drop answers its join,
+/// before or after. Inside the runtime.
 pub(crate) fn tell_scope(g: Gp) {
     if let Some(inner) = g.share_inner() {
-        // SAFETY: D2, the reference is ours.
+        // SAFETY: D2, `share_inner` gave this reference, and it is released once.
         unsafe {
             Inner::tell_scope(inner, fate(g));
             Inner::release(inner);
@@ -269,7 +277,7 @@ fn fate(g: Gp) -> Fate {
 
 fn drop_unstarted(g: Gp) {
     if let Some(unrun) = g.take_unrun() {
-        // A destructor that panics ends its own goroutine's affairs, not this drop.
+        // A destructor that panics does not end this drop.
         std::mem::forget(catch_unwind(AssertUnwindSafe(|| drop(unrun))));
     }
     let inner = {
@@ -277,7 +285,7 @@ fn drop_unstarted(g: Gp) {
         g.take_inner()
     };
     if let Some(inner) = inner {
-        // SAFETY: D2, it never ran; the G's reference is ours.
+        // SAFETY: D2, the goroutine never ran, and `take_inner` gave the G's own reference.
         unsafe {
             let awaiter = Inner::give_up(inner);
             debug_assert!(awaiter.is_none(), "whoever awaits it has been answered");
@@ -287,20 +295,23 @@ fn drop_unstarted(g: Gp) {
     }
 }
 
-/// Takes a goroutine that never goes on off what it waits on, and passes on what it was given in a wait from which it has not
-/// returned, or what its open sends were promised. Inside the runtime, when no thread of the runtime is inside (D2).
+/// Withdraws a goroutine that never continues from its wait. Passes on what it was given in a wait
+/// from which it has not returned, and refuses what its open sends were promised. Inside the
+/// runtime, when no thread of the dropped runtime is inside it (D2).
 pub(crate) fn take_back(g: Gp) {
-    // It may still run: then it finds that what its open sends were promised is refused.
+    // It may still run: it then finds that the promises of its open sends are refused.
     g.opens().refuse_all();
     if withdraw(g) {
         if let Some(ops) = g.wait_ops() {
-            // SAFETY: D2, the goroutine stays Waiting for ever: its wake-up was the caller's.
+            // SAFETY: D2, the goroutine stays Waiting for ever, because its wake-up was the
+            // caller's.
             unsafe { pass_on_withdrawn(ops, g.wait_arg.get()) };
         }
         return;
     }
-    // A wait that has ended: its waker sees that the runtime is dead, or has queued the goroutine before. The Scan bit keeps a
-    // goroutine where it is whose thread was left in user code and has come back to wait.
+    // Its wait has ended. Its waker sees that the runtime is dead, or queued the goroutine before.
+    // The thread of such a goroutine may have been left in user code and come back to wait. The
+    // Scan bit keeps the goroutine where it is.
     if g.status.begin_scan(Status::Runnable) {
         if g.started.load(Acquire) != 0 && g.wait_reason() != WaitReason::None {
             pass_on(g);
@@ -309,24 +320,25 @@ pub(crate) fn take_back(g: Gp) {
     }
 }
 
-/// Takes a waiting goroutine off what it waits on; true: its wake-up is the caller's.
+/// Withdraws a waiting goroutine from what it waits on. True: the caller owns its wake-up.
 pub(crate) fn withdraw(g: Gp) -> bool {
     g.status.restore();
     if !g.status.begin_scan(Status::Waiting) {
         return false;
     }
     let (ops, arg) = (g.wait_ops(), g.wait_arg.get());
-    // SAFETY: G6, the Scan bit holds the goroutine, and it holds what it waits on.
+    // SAFETY: G6, the Scan bit keeps the goroutine Waiting, so what it waits on stays.
     let ours = ops.is_some_and(|ops| unsafe { (ops.withdraw)(g, arg) });
     g.status.end_scan(Status::Waiting);
     ours
 }
 
-/// Asked to unwind; told so where it waited.
+/// Values of `G::cancelled`: asked to unwind; woken to unwind.
 const ASKED: u8 = 1;
 const TOLD: u8 = 2;
 
-/// Unwinds every goroutine that waits, as `exit` does, and waits until all have ended or the time is up.
+/// Unwinds every goroutine that waits, as `exit` does, and waits until all have ended or the
+/// deadline has passed.
 pub(crate) fn unwind_goroutines(sched: &Sched, deadline_ns: u64) {
     {
         let _rt = enter();
@@ -336,7 +348,7 @@ pub(crate) fn unwind_goroutines(sched: &Sched, deadline_ns: u64) {
     let own = u64::from(sched.own_m().is_some());
     loop {
         if cfg!(panic = "unwind") {
-            cancel_all(sched); // otherwise there is no unwinding: they are only waited for
+            cancel_all(sched); // otherwise they cannot unwind, and this only waits for them
         }
         if sched.goroutines() <= own || sys::monotonic_ns() >= deadline_ns {
             return;
@@ -361,7 +373,7 @@ fn cancel_all(sched: &Sched) {
 }
 
 impl Sched {
-    /// The Ps give their stacks and Gs back, so that all memory can be freed. Every thread is gone.
+    /// Every thread is gone: the Ps return their stacks and Gs, so that all memory can be freed.
     pub(in crate::sched) fn retire_all(&self) {
         let _rt = enter();
         let mut core = self.core.lock();

@@ -1,32 +1,34 @@
-//! Inside the runtime or not, and who has the P: two words of an M, and the protocol by which its P is taken away while it
-//! is stuck in the kernel (D8).
+//! Two words of an M: how deep its thread is inside the runtime, and whether it still has its P. By
+//! them a P is taken from an M that is blocked in the kernel (D8).
 //!
-//! Whoever enters the runtime says so in `depth` and then looks at `word`. That is the path everybody takes all the time, so it
-//! has no barrier: a store, a load, and the compiler kept from exchanging them. The *claimer* (sysmon, or the leader of a stopping
-//! world, one at a time by the claim lock) pays for both sides with a barrier that every running thread passes.
+//! Every entry into the runtime stores `depth` and then loads `word`. Entries are frequent, so they
+//! have no barrier: a store, a load, and the compiler kept from reordering them. The *claimer* is
+//! sysmon or the leader of a stopping world, one at a time by the claim lock. It pays for both
+//! sides, with a barrier on every CPU.
 //!
 //! ```text
 //!  the M enters                          the claimer
 //!  1 depth + 1                           1 word: FREE → CLAIMED
-//!  2 (the claimer's barrier) (claim/1)   2 barrier on every CPU               (claim/2)
-//!  3 word FREE: go on with the P         3 depth 0, and nothing else moved:  CLAIMED → TAKING; the P is the claimer's
-//!    CLAIMED: → FREE, keep the P           else:                             CLAIMED → FREE
-//!    TAKING: wait for TAKEN              4 the goroutine and the P are unbound:  TAKING → TAKEN
+//!  2 compiler fence only     (claim/1)   2 barrier on every CPU                (claim/2)
+//!  3 word FREE: keep the P               3 depth 0, and the same P and slice:
+//!    CLAIMED: → FREE, keep the P             CLAIMED → TAKING; the claimer has the P
+//!    TAKING: wait for TAKEN                else: CLAIMED → FREE
+//!                                        4 unbind goroutine and P: TAKING → TAKEN
 //! ```
 //!
-//! Proof sketch. If the claimer reads depth 0 after its barrier, then the M's next step 1 comes after the barrier, and so its
-//! step 3 sees CLAIMED or later. From there the two swaps on one word decide: either the M takes the claim back, or the claimer has
-//! the P and the M knows it. A system that refuses the barrier leaves the claimer knowing nothing
-//! of `depth`: its claim is off.
+//! Proof sketch. Suppose the claimer reads depth 0 after its barrier. Then the M's next step 1
+//! comes after the barrier, and its step 3 sees CLAIMED or later. From there two swaps on one word
+//! decide. Either the M takes the claim back, or the claimer has the P and the M finds out. If the
+//! system refuses the barrier, the claimer knows nothing of `depth`, and its claim is off.
 //!
 //! ```text
-//!  word     meaning                                             who leaves it
-//!  FREE     nobody wants the P                                  a claimer, or the M (MARKED)
-//!  CLAIMED  a claimer looks whether it may have it              whoever swaps first
-//!  TAKING   the P is the claimer's                              the claimer
-//!  TAKEN    the M is without a P and may not have noticed       the M, when it has one again
-//!  MARKED   the M gave its P up for a blocking call (`syscall`) the M, when it has one again
-//!  FORKED   this is the child of a fork: there is no runtime    nobody
+//!  word     meaning                                          leaves the state
+//!  FREE     no claim                                         a claimer, or the M (to MARKED)
+//!  CLAIMED  a claimer checks whether it may take the P       the first swap, by either
+//!  TAKING   the claimer has the P                            the claimer
+//!  TAKEN    the M has no P and may not know it               the M, once it has a P again
+//!  MARKED   the M gave its P up for a call (`syscall`)       the M, once it has a P again
+//!  FORKED   the child of a fork: there is no runtime         no thread
 //! ```
 
 use crate::shim::{self, AcqRel, Acquire, AtomicU32, Relaxed, Release};
@@ -38,22 +40,21 @@ const TAKEN: u32 = 3;
 const MARKED: u32 = 4;
 const FORKED: u32 = 5;
 
-/// What an M that has entered finds.
+/// What an M finds when it has entered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Found {
-    /// It has what it had.
+    /// It has the P that it had.
     Kept,
-    /// It gave its P up for a blocking call, and may find it where it left it.
+    /// It gave its P up for a marked call, and may still get that P back.
     Marked,
-    /// Its P was taken.
     Taken,
-    /// It is all that is left of the process.
+    /// It is the only thread of a forked child.
     Forked,
 }
 
-/// The two words.
 pub(crate) struct Claim {
-    /// How deep the thread is inside the runtime; at 0 it runs user code (D9). Written by the thread alone.
+    /// The thread's depth inside the runtime; at 0 it runs user code (D9). Only the thread writes
+    /// it.
     depth: AtomicU32,
     word: AtomicU32,
 }
@@ -66,44 +67,45 @@ impl Claim {
         }
     }
 
-    /// How deep its thread is inside the runtime.
     #[inline]
     pub(crate) fn depth(&self) -> u32 {
-        // ORDER: Acquire; pairs with the Release in `leave`: who sees that the M has left sees what it did inside.
+        // ORDER: Acquire; pairs with the Release in `leave`: a thread that reads 0 sees what the M
+        // did inside.
         self.depth.load(Acquire)
     }
 
-    /// Enters; false: the word must be looked at (`look`). On the M's thread.
+    /// Enters. False: the caller must look at the word (`look`). On the M's thread.
     #[inline]
     #[must_use = "something may have happened to the P"]
     pub(crate) fn enter(&self) -> bool {
         self.depth.store(self.depth.load(Relaxed) + 1, Relaxed);
-        // FENCE: claim/1 — `depth` before the look at the word; meets claim/2 in `confirm`.
+        // FENCE: claim/1 — `depth` before the load of the word; meets claim/2 in `confirm`.
         shim::light_barrier();
         self.word.load(Relaxed) == FREE
     }
 
-    /// Leaves; returns the depth that is left. On the M's thread.
+    /// Leaves; returns the depth that remains. On the M's thread.
     #[inline]
     pub(crate) fn leave(&self) -> u32 {
         let depth = self.depth.load(Relaxed) - 1;
         // ORDER: Release; pairs with the Acquire in `depth`.
         self.depth.store(depth, Release);
-        // `depth` before the look at what was asked: who asks meanwhile and finds the M inside asks again.
+        // `depth` before the load of `asked`. A thread that asks in between and finds the M inside
+        // asks again.
         shim::light_barrier();
         depth
     }
 
-    /// The thread begins, or ends, at this depth. It has no P: a claimer that still looks finds nothing to take.
+    /// The thread begins, or ends, at this depth. It has no P, so a claimer finds nothing to take.
     pub(crate) fn reset(&self, depth: u32) {
         self.depth.store(depth, Relaxed);
         // ORDER: Release; pairs with the claimer's Acquire in `begin`.
         self.word.store(FREE, Release);
     }
 
-    /// What the word means for an M that is inside.
+    /// What the word means for an M that has entered.
     pub(crate) fn look(&self) -> Found {
-        // Most come back from a marked call.
+        // The most frequent case.
         if self.word.load(Relaxed) == MARKED {
             return Found::Marked;
         }
@@ -113,8 +115,8 @@ impl Claim {
             Err(MARKED) => Found::Marked,
             Err(FORKED) => Found::Forked,
             Err(_) => {
-                // The claimer is between two instructions, or waits for a CPU.
-                // ORDER: Acquire; pairs with the Release in `finish`: the unbinding is seen.
+                // The claimer is about to finish.
+                // ORDER: Acquire; pairs with the Release in `finish`: the M sees the unbinding.
                 while self.word.load(Acquire) != TAKEN {
                     shim::yield_thread();
                 }
@@ -126,62 +128,65 @@ impl Claim {
     /// The M gives its P up by itself. Inside, with a P.
     #[inline]
     pub(crate) fn mark(&self) {
-        // A claimer that is about to ask finds depth above 0, or this. ORDER: Relaxed; `leave` publishes it.
+        // A claimer that is about to begin finds MARKED, or a depth above 0.
+        // ORDER: Relaxed; the Release in `leave` publishes it.
         self.word.store(MARKED, Relaxed);
     }
 
     /// The M has a P again. Inside.
     #[inline]
     pub(crate) fn resume(&self) {
-        // ORDER: Release; pairs with the claimer's Acquire in `begin`: it sees the new P.
+        // ORDER: Release; pairs with the claimer's Acquire in `begin`, which then sees the new P.
         self.word.store(FREE, Release);
     }
 
     /// Whether the M runs without a P, or is in a marked call.
     #[inline]
     pub(crate) fn is_away(&self) -> bool {
-        // ORDER: Acquire; pairs with the Release in `finish`. MARKED is published by the Release in `leave`.
+        // ORDER: Acquire; pairs with the Release in `finish`. The Release in `leave` publishes
+        // MARKED.
         matches!(self.word.load(Acquire), TAKEN | MARKED)
     }
 
     /// Whether its P was taken and it has not come back.
     pub(crate) fn is_taken(&self) -> bool {
-        // ORDER: Acquire; pairs with the Release in `finish`: the unbinding is seen.
+        // ORDER: Acquire; pairs with the Release in `finish`: the caller sees the unbinding.
         self.word.load(Acquire) == TAKEN
     }
 
-    /// Whether it is in a marked call.
     pub(crate) fn is_marked(&self) -> bool {
-        // ORDER: Acquire, as above; `depth` pairs with the Release in `leave`, which publishes MARKED.
+        // ORDER: Acquire; `depth` pairs with the Release in `leave`, which publishes MARKED.
         self.word.load(Acquire) == MARKED && self.depth() == 0
     }
 
-    /// The calling thread is the only one of a new process.
+    /// Called in the child of a fork, by its only thread.
     pub(crate) fn set_forked(&self) {
         self.word.store(FORKED, Relaxed);
     }
 
-    /// Asks for the P; false: there is none to be had. The claimer, who must `confirm`.
+    /// Begins a claim; the claimer must `confirm` it. False: there is no P to take.
     #[must_use = "a claim must be confirmed"]
     pub(crate) fn begin(&self) -> bool {
-        // ORDER: AcqRel; success sees what the M did before it became FREE, the M's `look` sees ours.
+        // ORDER: AcqRel; pairs with the Release that stored FREE and with the swap in `look`.
         self.word
             .compare_exchange(FREE, CLAIMED, AcqRel, Relaxed)
             .is_ok()
     }
 
-    /// Takes the P if the M is outside the runtime and `is_same` says that nothing has moved (it reads atomics only: the M may be
-    /// coming in); the claimer then unbinds P and goroutine and calls `finish`. False: the claim is off.
+    /// Takes the P if the M is outside the runtime and `is_same` finds that nothing changed. Then
+    /// the claimer unbinds P and goroutine and calls `finish`. False: the claim is off.
+    ///
+    /// `is_same` reads atomics only, because the M may be entering.
     #[must_use = "the winner must finish"]
     pub(crate) fn confirm(&self, is_same: impl FnOnce() -> bool) -> bool {
-        // FENCE: claim/2 — CLAIMED before the look at `depth`; meets claim/1 in `enter`.
+        // FENCE: claim/2 — CLAIMED before the load of `depth`; meets claim/1 in `enter`.
         let has_passed = shim::heavy_barrier();
         let next = if has_passed && self.depth() == 0 && is_same() {
             TAKING
         } else {
             FREE
         };
-        // ORDER: AcqRel; pairs with the M's in `look`.
+        // ORDER: AcqRel; pairs with the swap in `look`.
         let swapped = self
             .word
             .compare_exchange(CLAIMED, next, AcqRel, Relaxed)
@@ -189,7 +194,7 @@ impl Claim {
         swapped && next == TAKING
     }
 
-    /// All that belonged to the M is unbound.
+    /// The claimer has unbound goroutine and P.
     pub(crate) fn finish(&self) {
         // ORDER: Release; pairs with the Acquire in `look`.
         self.word.store(TAKEN, Release);

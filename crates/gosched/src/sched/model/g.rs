@@ -1,11 +1,12 @@
-//! G: a goroutine. A small control block that outlives the code it runs; the stack is borrowed (D3).
+//! G: a goroutine's control block. It outlives the closure that it runs, and it borrows its stack
+//! (D3).
 //!
-//! The block holds what others need to know of a goroutine: its status (see `gstatus`), where its
-//! registers are, the closure it has yet to run, who it is and what it waits for. All-zero memory is a
-//! valid G in state Idle, so fresh blocks come straight from the kernel (see `gblock`).
+//! The block has the goroutine's status (`gstatus`), saved stack pointer and identity. It has the
+//! closure until the first run, and later what the goroutine waits for. All-zero memory is a valid
+//! G in state Idle, so new blocks come straight from the kernel (`gblock`).
 //!
-//! Fields written by more than one thread are atomics. The `Cell`s belong to whoever the status names:
-//! the spawner while Dead, the M that runs it while Running, that M's g0 while it parks.
+//! Fields that several threads write are atomics. A `Word` belongs to the thread that the status
+//! names: the spawner while Dead, the M while Running, that M's g0 while the goroutine parks.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
@@ -24,7 +25,7 @@ pub(crate) use crate::sched::model::wait_reason::WaitReason;
 use crate::sched::model::word::Word;
 use crate::stack::Stack;
 
-/// Words of a closure that fit into the G itself.
+/// The largest closure that fits into the G itself, in words.
 const INLINE_WORDS: usize = 5;
 
 /// In `G::started`.
@@ -34,79 +35,77 @@ pub(crate) const ENDING: u8 = 2;
 /// A goroutine's control block.
 #[repr(C, align(64))]
 pub(crate) struct G {
-    // The line that switching, queueing and waking touch.
+    // This line is what switching, queueing and waking touch.
     pub(crate) status: StatusWord,
     wait_reason: AtomicU8,
     /// The size class of its stack.
     pub(crate) class: Word<u8>,
     /// Asked to unwind at its next wait (`shutdown`).
     pub(crate) cancelled: AtomicU8,
-    /// [`STARTED`]: it has a stack of its own; [`ENDING`]: its closure has returned and its thread-locals go.
+    /// [`STARTED`]: it has a stack of its own. [`ENDING`]: its closure has returned, and its
+    /// thread-locals are being destroyed.
     pub(crate) started: AtomicU8,
-    /// Saved stack pointer while it does not run.
+    /// The stack pointer while it does not run.
     pub(crate) sp: Word<usize>,
     /// Link of the one run queue or free list it is on (G3).
     pub(crate) schedlink: AtomicRef<G>,
-    /// The M that runs it (G2); while Runnable, the M on whose thread it waits for a P, if it does (D7).
+    /// The M that runs it (G2). While Runnable: the M on whose thread it waits for a P, if any
+    /// (D7).
     pub(crate) m: AtomicRef<crate::sched::model::m::M>,
     /// The M it is locked to (M6).
     pub(crate) lockedm: AtomicRef<crate::sched::model::m::M>,
     /// Its runtime.
     pub(crate) home: Word<*const Home>,
-    /// Bottom and top of its stack; 0 when it has none. While it has not begun and is on the global queue the bottom is its
-    /// stamp there (`global_queue`).
+    /// The bounds of its stack; 0 when it has none. Before its first run, on the global queue, the
+    /// bottom is its stamp there (`global_queue`).
     pub(crate) stack_lo: Word<usize>,
     pub(crate) stack_hi: Word<usize>,
 
-    // Who it is.
+    // Its identity.
     pub(crate) id: AtomicU64,
     pub(crate) parent: AtomicU64,
     pub(crate) site: Word<Option<&'static Location<'static>>>,
-    /// Its thread handle (`sched/handle.rs`), null until it is needed; one reference is the G's.
+    /// Its thread handle (`sched/handle.rs`), null until it is needed. The G owns one reference.
     pub(crate) handle: AtomicPtr<()>,
-    /// Its timer (`timers`): the deadline or the claim, the P whose heap it is in, the slot it has there.
+    /// Its timer (`timers`): the deadline or the claim, the P whose heap it is in, its slot there.
     pub(crate) timer: Word<TimerWord>,
     pub(crate) timer_p: AtomicU32,
     pub(crate) timer_slot: Word<u32>,
     /// The coarse clock (ms) when it began to wait.
     pub(crate) wait_since: AtomicU32,
-    /// The value of `wait_since`, plus one, of the wait in which its unused stack was last returned.
+    /// The value of `wait_since`, plus one, of the wait in which its stack was last trimmed.
     pub(crate) shrunk_at: AtomicU32,
     /// Nested `lock_os_thread` calls, and the runtime's own lock of a goroutine that unwinds.
     pub(crate) locked_ext: Word<u32>,
     pub(crate) locked_int: Word<u8>,
-    /// It lies in a P's ring and was in the global queue before (`global`): an overflow puts it back
-    /// at the head. The holder of the queue it is in writes it.
+    /// It is in a P's ring and was in the global queue before (`global`). An overflow puts it back
+    /// at the head. The holder of its queue writes this.
     pub(crate) is_senior: Word<bool>,
     /// Nested `blocking` calls.
     pub(crate) calls: Word<u16>,
-    /// What it waits on, while Waiting: how to take it off there (a `WaitOps`, or null), and the thing
-    /// itself.
+    /// While Waiting: how to withdraw it (a `WaitOps`, or null), and what it waits on.
     pub(in crate::sched) wait_way: Word<*const ()>,
     pub(crate) wait_arg: Word<*const c_void>,
 
-    /// The table of the closure, until the goroutine starts; after that its open sends.
+    /// The closure's table until the first run; after that its open sends.
     task: OpenSends,
-    /// The closure; after that room for the record of one open send.
+    /// The closure; after that, room for the record of one open send.
     data: Storage,
 }
 
-/// The words in a G that hold its closure.
 struct Storage(UnsafeCell<[MaybeUninit<u64>; INLINE_WORDS]>);
 
-// SAFETY: the spawner, the goroutine, or the thread that ends a goroutine uses it: the one that owns
-// the G (`set_task`, `take_task`, `take_unrun`, `open_slot`).
+// SAFETY: only the owner of the G uses it: the spawner, the goroutine, or the thread that ends the
+// goroutine (`set_task`, `take_task`, `take_unrun`, `open_slot`).
 unsafe impl Sync for Storage {}
 
-/// What can be done with a stored closure.
 pub(crate) struct TaskVtable {
-    /// Moves the closure out and runs it; called once, on the goroutine's stack, outside the runtime.
+    /// Moves the closure out and runs it, once, on the goroutine's stack, outside the runtime.
     pub(crate) run: unsafe fn(*mut u8),
-    /// Drops a closure that will never run.
     pub(crate) drop: unsafe fn(*mut u8),
 }
 
-/// A closure that will never run, moved out of its G: dropping it drops the closure, in user context.
+/// A closure that never runs, moved out of its G. Its drop drops the closure, in user context.
 pub(crate) struct Unrun {
     vtable: &'static TaskVtable,
     data: [MaybeUninit<u64>; INLINE_WORDS],
@@ -115,7 +114,7 @@ pub(crate) struct Unrun {
 impl Drop for Unrun {
     fn drop(&mut self) {
         assert_user_context();
-        // SAFETY: D3, the closure lies here and nowhere else, and nobody has run it.
+        // SAFETY: D3, `take_unrun` moved the closure here, and it has not run.
         unsafe { (self.vtable.drop)(self.data.as_mut_ptr().cast()) };
     }
 }
@@ -124,35 +123,37 @@ struct Vtables<F>(F);
 
 impl<F: FnOnce()> Vtables<F> {
     const INLINE: TaskVtable = TaskVtable {
-        // SAFETY (of the caller): `data` holds an F that nobody uses afterwards.
+        // The caller passes the closure's only copy and does not use it again (`take_task`,
+        // `Unrun`).
         run: |data| {
-            // SAFETY: D3, the slot was written by `set_task` with this very F.
+            // SAFETY: D3, `set_task` wrote an F to this place, and it is read once.
             let f = unsafe { data.cast::<F>().read() };
             f();
         },
         drop: |data| {
-            // SAFETY: D3, as above.
+            // SAFETY: D3, `set_task` wrote an F to this place, and it was not run.
             unsafe { data.cast::<F>().drop_in_place() };
         },
     };
     const BOXED: TaskVtable = TaskVtable {
         run: |data| {
-            // SAFETY: D3, the slot was written by `set_task` with this box. Its memory goes back before the closure runs, whose
-            // last step is the end of the goroutine's thread-locals: an allocator may have some.
+            // SAFETY: D3, `set_task` wrote this box to the place, and it is read once. Its memory
+            // is freed before the closure runs: the closure's last step ends the goroutine's
+            // thread-locals, and an allocator may have some.
             let f = *unsafe { data.cast::<Box<F>>().read() };
             f();
         },
         drop: |data| {
-            // SAFETY: D3, as above.
+            // SAFETY: D3, `set_task` wrote this box to the place, and its closure was not run.
             unsafe { data.cast::<Box<F>>().drop_in_place() };
         },
     };
     const FITS: bool = size_of::<F>() <= INLINE_WORDS * 8 && align_of::<F>() <= align_of::<u64>();
 }
 
-/// A closure on its way into a G: boxed beforehand if it is large, so that storing it cannot fail and
-/// needs no allocator inside the runtime (D9). It is Send: it runs on another goroutine than its maker's, and is dropped by
-/// whoever drops the runtime.
+/// A closure on its way into a G. A large one is boxed beforehand, so storing it cannot fail and
+/// needs no allocator inside the runtime (D9). It is Send: it runs on another goroutine, and the
+/// thread that drops the runtime may drop it.
 pub(crate) enum Task<F> {
     Inline(F),
     Boxed(Box<F>),
@@ -173,26 +174,26 @@ impl G {
     /// Stores the closure.
     ///
     /// # Safety
-    /// The G is Dead and in the caller's hands alone, and its closure slot is empty. Whatever `F`
-    /// borrows outlives the goroutine.
+    /// The G is Dead and only the caller has it. Its closure slot is empty. What `F` borrows
+    /// outlives the goroutine.
     #[inline]
     pub(crate) unsafe fn set_task<F: FnOnce()>(&self, task: Task<F>) {
         let data: *mut u8 = self.data.0.get().cast();
         match task {
             Task::Inline(f) => {
-                // SAFETY: D3, the slot is ours, large and aligned enough (`FITS`).
+                // SAFETY: D3, the slot is the caller's, and F fits in size and alignment (`FITS`).
                 unsafe { data.cast::<F>().write(f) };
                 self.put_table(&Vtables::<F>::INLINE);
             }
             Task::Boxed(f) => {
-                // SAFETY: D3, as above; a box is one word.
+                // SAFETY: D3, the slot is the caller's, and a box is one word.
                 unsafe { data.cast::<Box<F>>().write(f) };
                 self.put_table(&Vtables::<F>::BOXED);
             }
         }
     }
 
-    /// Takes the closure; the caller runs or drops it, once.
+    /// Takes the closure. The caller runs or drops it, once.
     pub(crate) fn take_task(&self) -> Option<(&'static TaskVtable, *mut u8)> {
         self.take_table().map(|vt| (vt, self.data.0.get().cast()))
     }
@@ -200,43 +201,44 @@ impl G {
     #[inline]
     fn put_table(&self, vtable: &'static TaskVtable) {
         let word = ptr::from_ref(vtable).cast_mut().cast();
-        // ORDER: Relaxed; the G is the spawner's, and its queue hands it on.
+        // ORDER: Relaxed; the spawner owns the G, and the queue's Release hands it on.
         self.task.word().store(word, Relaxed);
     }
 
     #[inline]
     fn take_table(&self) -> Option<&'static TaskVtable> {
-        // ORDER: Relaxed; the G is the caller's.
+        // ORDER: Relaxed; the caller owns the G.
         let word = self.task.word().load(Relaxed);
         self.task.word().store(ptr::null_mut(), Relaxed);
-        // SAFETY: D3, what is no list was put there by `put_table`.
+        // SAFETY: D3, before the first run the word is null or what `put_table` stored;
+        // `take_unrun` excludes a list of open sends.
         unsafe { word.cast::<TaskVtable>().as_ref() }
     }
 
-    /// Its sends that were chosen by a select and are not completed. Of any goroutine, started or
-    /// not.
+    /// Its open sends: chosen by a select and not completed. For any goroutine, started or not.
     #[inline]
     pub(crate) fn opens(&self) -> &OpenSends {
         &self.task
     }
 
-    /// Room for one of their records: while it runs and has none.
+    /// Room for the record of one open send, while the goroutine runs and the room is unused.
     #[inline]
     pub(crate) fn open_slot(&self) -> NonNull<OpenSend> {
         const { assert!(size_of::<OpenSend>() <= INLINE_WORDS * 8) };
         const { assert!(align_of::<OpenSend>() <= align_of::<u64>()) };
-        // SAFETY: a field is not at null.
+        // SAFETY: the address of a field is not null.
         unsafe { NonNull::new_unchecked(self.data.0.get().cast()) }
     }
 
-    /// Moves the closure of a goroutine that will never run out of it. By whoever owns the G.
+    /// Moves out the closure of a goroutine that never runs. The caller owns the G.
     pub(crate) fn take_unrun(&self) -> Option<Unrun> {
         if self.task.is_list() {
             return None;
         }
         self.take_table().map(|vtable| Unrun {
             vtable,
-            // SAFETY: D3, the slot is the caller's; with the table gone what lies there is not used again.
+            // SAFETY: D3, the caller owns the slot. The table is gone, so the slot's copy is not
+            // used again.
             data: unsafe { *self.data.0.get() },
         })
     }
@@ -268,8 +270,8 @@ impl G {
             .then(|| Stack::from_parts(self.stack_lo.get(), self.stack_hi.get(), self.class.get()))
     }
 
-    /// Whether the stack pointer `sp` is in the goroutine's slot. Outside it the goroutine is on a
-    /// stack that it has gone to itself, of which the runtime knows nothing.
+    /// Whether `sp` is in the goroutine's slot. If not, the goroutine has gone to a stack of its
+    /// own, which the runtime does not know.
     #[inline]
     pub(crate) fn is_own_stack(&self, sp: usize) -> bool {
         self.stack().is_some_and(|stack| stack.contains(sp))
@@ -281,39 +283,39 @@ impl G {
         self.stack_hi.set(stack.map_or(0, |s| s.hi));
     }
 
-    /// The M on whose thread it waits for a P. For one that is off the queues or comes off one.
+    /// The M on whose thread it waits for a P. For a goroutine that is off the queues, or being
+    /// dequeued.
     #[inline]
     pub(crate) fn boundm(&self) -> Option<Mp> {
         // ORDER: Acquire; pairs with the Release in `drop_g`.
         self.m.load(Acquire)
     }
 
-    /// The M that alone may run it, if there is one. As above.
+    /// The M that alone may run it, if any. Under the same condition as [`G::boundm`].
     #[inline]
     pub(crate) fn owner(&self) -> Option<Mp> {
         self.lockedm.load(Relaxed).or_else(|| self.boundm())
     }
 
-    /// Whether it has run.
     #[inline]
     pub(crate) fn has_started(&self) -> bool {
         self.started.load(Relaxed) != 0
     }
 
-    /// Whether somebody has asked it to unwind.
     #[inline]
     pub(crate) fn is_cancelled(&self) -> bool {
         self.cancelled.load(Relaxed) != 0
     }
 
-    /// Whether it must unwind at its next wait. Not while its thread-locals are destroyed: nothing may unwind out of that.
+    /// Whether it must unwind at its next wait. Not while its thread-locals are destroyed: no
+    /// unwinding may leave that.
     #[inline]
     pub(crate) fn must_unwind(&self) -> bool {
         self.is_cancelled() && self.started.load(Relaxed) != ENDING
     }
 }
 
-/// A queue of Gs linked through `schedlink`: first in, first out.
+/// A first-in-first-out queue of Gs, linked through `schedlink`.
 pub(crate) struct GQueue {
     head: Option<Gp>,
     tail: Option<Gp>,
@@ -376,7 +378,6 @@ impl GQueue {
         Some(g)
     }
 
-    /// Moves all of `other` to our end.
     pub(crate) fn append(&mut self, other: &mut GQueue) {
         let Some(first) = other.head else { return };
         match self.tail {
@@ -388,7 +389,7 @@ impl GQueue {
         *other = GQueue::new();
     }
 
-    /// The members, for checks; the caller holds what guards the queue.
+    /// The members, for checks. The caller holds the lock that guards the queue.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Gp> + '_ {
         std::iter::successors(self.head, |g| g.schedlink.load(Relaxed))
     }

@@ -1,9 +1,8 @@
-//! Where Gs come from and go to: 64 KiB blocks of them, with every G of the runtime findable (allg).
+//! The memory of Gs: blocks of 64 KiB, in which every G of the runtime can be found (allg).
 //!
-//! Dead Gs are cached per P first (GF); this is the level below. A block's first slot is its header; a
-//! bitmap says which of the others are in nobody's hands, so that free Gs need no link in their own
-//! memory and the pages of a wholly free block can go back to the system (they come back as zeroes,
-//! which is state Idle).
+//! Ps cache dead Gs (GF); this is the level below. A block's first slot is its header, with a
+//! bitmap of the free slots. So a free G needs no link in its own memory, and the pages of a wholly
+//! free block can go back to the system. They come back as zeroes, which is state Idle.
 
 use std::ptr::NonNull;
 
@@ -18,9 +17,10 @@ const BLOCK: usize = 64 * 1024;
 const SLOT: usize = size_of::<G>();
 const PER_BLOCK: usize = BLOCK / SLOT;
 const WORDS: usize = PER_BLOCK.div_ceil(64);
-/// Wholly free blocks that keep their memory when the scavenger comes by.
+/// Wholly free blocks that keep their memory in a trim.
 const KEEP_FREE: usize = 16;
-/// Blocks that the scavenger looks at in one hold of the lock, and those of them that lose their memory, at some 5 µs each.
+/// Blocks that a trim visits in one hold of the lock, and how many of them lose their memory, at
+/// about 5 µs each.
 const TRIM_STEP: usize = 64;
 const TRIM_MAX: usize = 4;
 /// Blocks that a visit looks at in one hold of the lock.
@@ -34,7 +34,7 @@ struct Header {
     /// Its pages were returned to the system and are zero.
     is_bare: bool,
     nfree: usize,
-    /// Bit set: the slot is in nobody's hands.
+    /// Bit set: the slot is free.
     free: [u64; WORDS],
 }
 
@@ -43,19 +43,18 @@ const _: () = assert!(size_of::<Header>() <= SLOT);
 struct Blocks {
     all: *mut Header,
     partial: *mut Header,
-    /// Where the scavenger goes on.
+    /// Where the next trim continues.
     trim_at: *mut Header,
-    /// Where the next visit goes on: the block and the slot in it; null: at the first.
+    /// Where the next visit continues: the block and the slot in it. Null: at the first block.
     visit_at: (*mut Header, usize),
-    /// Blocks of which every G is free and that have memory.
+    /// Blocks with memory whose Gs are all free.
     nfree_blocks: usize,
     nout: usize,
 }
 
-// SAFETY: D9, the raw pointers lead into blocks that only the lock's holder walks.
+// SAFETY: the raw pointers lead into blocks, which only the holder of the lock walks.
 unsafe impl Send for Blocks {}
 
-/// All Gs of one runtime.
 pub(crate) struct GBlocks {
     blocks: Lock<Blocks>,
 }
@@ -77,7 +76,7 @@ impl GBlocks {
         }
     }
 
-    /// Hands out up to `n` Dead Gs (at least one) to `give`.
+    /// Passes up to `n` Dead Gs, at least one, to `give`.
     pub(crate) fn take(
         &self,
         home: *const Home,
@@ -100,7 +99,6 @@ impl GBlocks {
         Ok(())
     }
 
-    /// Takes Dead Gs back.
     pub(crate) fn give(&self, gs: impl Iterator<Item = Gp>) {
         let mut blocks = self.blocks.lock();
         for g in gs {
@@ -109,12 +107,12 @@ impl GBlocks {
         }
     }
 
-    /// Calls `f` for every G that is not in its block's free map (allg): live ones and those in P caches.
+    /// Calls `f` for every G that is not free in its block: live ones and those in P caches.
     pub(crate) fn for_each(&self, mut f: impl FnMut(Gp)) {
         let blocks = self.blocks.lock();
         let mut at = blocks.all;
         while let Some(header) = NonNull::new(at) {
-            // SAFETY: D9, under the lock; blocks are unmapped only by Drop.
+            // SAFETY: the lock is held, and only Drop unmaps blocks.
             let h = unsafe { header.as_ref() };
             for slot in 1..PER_BLOCK {
                 if h.free[slot / 64] & (1 << (slot % 64)) == 0 {
@@ -125,9 +123,9 @@ impl GBlocks {
         }
     }
 
-    /// Visits up to `n` Gs as `for_each` does, from where the last visit ended; false at the end of a round, after which the next
-    /// visit begins anew. Gs that are handed out or given back meanwhile do not shift the place. One hold of the lock looks at
-    /// `VISIT_BLOCKS` blocks at most.
+    /// Visits up to `n` Gs as `for_each` does, from where the last visit ended. False: the round is
+    /// over, and the next visit begins at the start. Gs that come and go meanwhile do not shift the
+    /// place. One hold of the lock looks at `VISIT_BLOCKS` blocks at most.
     pub(crate) fn visit(&self, n: usize, mut f: impl FnMut(Gp)) -> bool {
         let mut blocks = self.blocks.lock();
         let ((mut at, mut slot), mut seen) = (blocks.visit_at, 0);
@@ -138,7 +136,7 @@ impl GBlocks {
             let Some(header) = NonNull::new(at) else {
                 break;
             };
-            // SAFETY: D9, under the lock; blocks are unmapped only by Drop.
+            // SAFETY: the lock is held, and only Drop unmaps blocks.
             let h = unsafe { header.as_ref() };
             while slot < PER_BLOCK && seen < n && h.nfree < PER_BLOCK - 1 {
                 if h.free[slot / 64] & (1 << (slot % 64)) == 0 {
@@ -156,12 +154,11 @@ impl GBlocks {
         !at.is_null()
     }
 
-    /// Whether the scavenger would find anything.
     pub(crate) fn trim_due(&self) -> bool {
         self.blocks.lock().nfree_blocks > KEEP_FREE
     }
 
-    /// Returns the memory of some wholly free blocks to the system; true if more are left.
+    /// Returns the memory of some wholly free blocks to the system. True: more are left.
     pub(crate) fn trim(&self) -> bool {
         let mut blocks = self.blocks.lock();
         let mut trimmed = 0;
@@ -177,7 +174,7 @@ impl GBlocks {
         true
     }
 
-    /// Gs handed out and not yet given back: an upper bound for a dump's size.
+    /// Gs given out and not yet returned: an upper bound for the size of a dump.
     pub(crate) fn outstanding(&self) -> usize {
         self.blocks.lock().nout
     }
@@ -187,7 +184,7 @@ impl Drop for GBlocks {
     fn drop(&mut self) {
         let mut at = self.blocks.get_mut().all;
         while let Some(header) = NonNull::new(at) {
-            // SAFETY: D2, the runtime's owner frees it only when no G is left outside.
+            // SAFETY: D2, the runtime's owner frees it only when no G is in use.
             unsafe {
                 at = header.as_ref().next;
                 sys::unmap(header.as_ptr().cast(), BLOCK);
@@ -197,7 +194,7 @@ impl Drop for GBlocks {
 }
 
 fn g_at(header: NonNull<Header>, slot: usize) -> Gp {
-    // SAFETY: GF, slots of a block hold Gs (or zeroes, a valid G) for as long as the block is mapped.
+    // SAFETY: GF, the slots of a block hold Gs (or zeroes, a valid G) while the block is mapped.
     unsafe { Ptr::new(header.cast::<u8>().add(slot * SLOT).cast::<G>()) }
 }
 
@@ -208,7 +205,7 @@ impl Blocks {
         for slot in 1..PER_BLOCK {
             free[slot / 64] |= 1 << (slot % 64);
         }
-        // SAFETY: D9, fresh memory that nobody else knows.
+        // SAFETY: new memory that no other thread knows.
         unsafe {
             header.write(Header {
                 next: self.all,
@@ -225,7 +222,7 @@ impl Blocks {
     }
 
     fn take_one(&mut self) -> Gp {
-        // SAFETY: D9, under the lock; the caller has seen that `partial` is not null.
+        // SAFETY: the lock is held, and the caller has seen that `partial` is not null.
         let (header, h) = unsafe {
             let header = NonNull::new_unchecked(self.partial);
             (header, &mut *header.as_ptr())
@@ -252,7 +249,7 @@ impl Blocks {
         let addr = g.as_ptr() as usize;
         let header = (addr & !(BLOCK - 1)) as *mut Header;
         let slot = (addr & (BLOCK - 1)) / SLOT;
-        // SAFETY: D9, under the lock; blocks are aligned to their size, so this is g's header.
+        // SAFETY: the lock is held, and blocks are aligned to their size, so this is g's header.
         let h = unsafe { &mut *header };
         debug_assert_eq!(h.free[slot / 64] & (1 << (slot % 64)), 0);
         h.free[slot / 64] |= 1 << (slot % 64);
@@ -268,12 +265,12 @@ impl Blocks {
         }
     }
 
-    /// Looks at the next block; true: its memory went.
+    /// Looks at the next block; returns whether its memory was returned.
     fn trim_next(&mut self) -> bool {
         if self.trim_at.is_null() {
             self.trim_at = self.all;
         }
-        // SAFETY: D9, under the lock; the caller has seen that there are blocks.
+        // SAFETY: the lock is held, and the caller has seen that there are blocks.
         let h = unsafe { &mut *self.trim_at };
         let is_free = h.nfree == PER_BLOCK - 1 && !h.is_bare;
         if is_free {
@@ -281,8 +278,9 @@ impl Blocks {
             self.nfree_blocks -= 1;
             let page = sys::page_size();
             let base: *mut u8 = self.trim_at.cast();
-            // SAFETY: GF, every G of the block is free; the header's own page stays. The G that lies across the page's
-            // end would come back torn, so it goes back to Idle, all zero, by hand.
+            // SAFETY: GF, every G of the block is free, and the header's page stays. The G that
+            // lies across the end of that page would come back torn, so it is set to Idle, all
+            // zero, here.
             unsafe {
                 base.add(page / SLOT * SLOT).write_bytes(0, SLOT);
                 sys::dont_need(base.add(page), BLOCK - page);
@@ -327,7 +325,7 @@ mod tests {
         }
     }
 
-    /// All Gs that visits of up to `n` find in one round, and how many visits that takes.
+    /// All Gs that visits of up to `n` find in one round, and the number of visits.
     fn visit_all(blocks: &GBlocks, n: usize) -> (Vec<*const G>, usize) {
         let (mut seen, mut visits) = (Vec::new(), 0);
         loop {
@@ -357,17 +355,18 @@ mod tests {
         assert_eq!(all.len(), blocks.outstanding());
     }
 
-    /// U8: one hold of the lock looks at some blocks, whatever is in them, and the next goes on where it ended.
+    /// U8: one hold of the lock looks at some blocks, whatever is in them. The next visit continues
+    /// there.
     #[test]
     fn gf_a_visit_goes_on_where_the_last_one_ended() {
         let blocks = GBlocks::new();
         let gs = take(&blocks, 4 * VISIT_BLOCKS * (PER_BLOCK - 1));
-        // One G is left in the oldest block, which a round comes to last.
+        // One G is left in the oldest block, which a round visits last.
         blocks.give(gs[1..].iter().copied());
         let (seen, visits) = visit_all(&blocks, 100);
         assert_eq!(seen, [gs[0].as_ptr().cast_const()]);
         assert_eq!(visits, 4);
-        // The place stays good when Gs around it come and go.
+        // The place stays valid when Gs around it come and go.
         let _more = take(&blocks, 2 * PER_BLOCK);
         let (mut first, mut second) = (Vec::new(), Vec::new());
         assert!(blocks.visit(5, |g| first.push(g)));

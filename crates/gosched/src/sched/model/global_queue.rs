@@ -1,28 +1,28 @@
 //! The goroutines on the global run queue, in lists that need no search.
 //!
-//! The scheduler lock guards them, and a signal handler takes that lock. So every step here takes
-//! the same time whatever the number of goroutines (`global` has the operations of the scheduler).
+//! The scheduler lock guards them, and a signal handler takes that lock. So every operation takes
+//! constant time, whatever the number of goroutines (`global` has the scheduler's operations).
 //!
 //! ```text
 //!  fresh   free    have begun, any M may run them
 //!          owned   one M alone may run them: locked to it, or interrupted on it (bound)
 //!          new     have not begun
-//!  spent   free    made to leave when their slice was over, any M may run them
+//!  spent   free    had to leave at the end of their slice, any M may run them
 //!          owned   the same, interrupted (bound)
 //! ```
 //!
-//! Each half is first in first out. A list other than `free` has a *stamp* for each member: how
-//! many had left `free`, plus how many were in it, when the member came. The member's turn has come
+//! Each half is first in, first out. A member of a list other than `free` has a *stamp*. It counts
+//! the goroutines that had left `free` or were in it when the member came. The member's turn comes
 //! once that many have left `free`. `free` itself needs no stamps, so a goroutine that yields pays
-//! nothing. The stamp of a goroutine that has not begun is in its `stack_lo`, which has no other
-//! use until then; that of an owned one is in its M (`M::queued_at`). An owned one has a second
-//! stamp, which counts `new` in the same way (`M::queued_behind_new`): between `new` and
-//! `fresh.owned` that one decides.
+//! nothing. The stamp of a goroutine that has not begun is in its `stack_lo`, which is unused until
+//! then. That of an owned goroutine is in its M (`M::queued_at`). An owned goroutine has a second
+//! stamp, which counts `new` in the same way (`M::queued_behind_new`). The second stamp decides
+//! between `new` and `fresh.owned`.
 //!
 //! Bound, in calls of [`GlobalQueue::pop`]: a goroutine with k before it in its half is taken by
-//! call 123 (k + 1) at the latest. At most 122 of the other half come between two of its own: fresh
-//! ones do so always, spent ones when they are *urgent*. `new` is exempt while the caller begins
-//! nobody.
+//! call 123 (k + 1) at the latest. At most 122 of the other half come between two of its own half.
+//! Fresh ones always may; spent ones may when they are *urgent*. `new` is exempt while `may_begin`
+//! is false.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -30,13 +30,13 @@ use crate::sched::model::g::GQueue;
 use crate::sched::model::p::FAIR_EVERY;
 use crate::sched::model::ptr::{Gp, Mp};
 
-/// So many of one half in a row may be taken while the other waits.
+/// So many of one half in a row may be taken while the other half waits.
 const STREAK_MAX: u32 = 2 * FAIR_EVERY;
 
-/// Where `Line::left` and `new_left` begin: members put at the head lower it.
+/// The first value of `Line::left` and `new_left`. A member put at the head lowers them.
 const ORIGIN: u64 = 1 << 40;
 
-/// One order in two lists: members with a thread of their own can be taken out of turn.
+/// One order in two lists. Members with a thread of their own can be taken out of turn.
 struct Line {
     free: GQueue,
     owned: GQueue,
@@ -57,7 +57,7 @@ impl Line {
         self.free.len() + self.owned.len()
     }
 
-    /// The stamp of a member that comes now, last.
+    /// The stamp of a member that comes now, as the last one.
     fn stamp(&self) -> u64 {
         self.left + self.free.len() as u64
     }
@@ -79,14 +79,13 @@ impl Line {
         Some(g)
     }
 
-    /// The stamp of the first owned member. A runtime that is being dropped lets them go on while
-    /// they are queued: one without an owner is due.
+    /// The stamp of the first owned member. A drop of the runtime releases bound goroutines while
+    /// they are queued: a member without an owner is due.
     fn owned_stamp(&self) -> Option<u64> {
         let g = self.owned.front()?;
         Some(g.owner().map_or(0, |owner| owner.queued_at.get()))
     }
 
-    /// Whether the first of all is an owned member.
     fn is_owned_first(&self) -> bool {
         self.owned_stamp().is_some_and(|stamp| stamp <= self.left)
     }
@@ -103,7 +102,6 @@ impl Line {
     }
 }
 
-/// Which of the fresh is first.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum First {
     Free,
@@ -111,10 +109,9 @@ enum First {
     New,
 }
 
-/// The global run queue.
 pub(crate) struct GlobalQueue {
     fresh: Line,
-    /// Fresh members that have not begun; their stamps count the same `free` as those of
+    /// Fresh members that have not begun. Their stamps count the same `free` as those of
     /// `fresh.owned`.
     new: GQueue,
     /// Members that have left `new`, less those that were put at its head.
@@ -122,14 +119,15 @@ pub(crate) struct GlobalQueue {
     spent: Line,
     /// Members that are not in `fresh.free`.
     others: usize,
-    /// So many of the spent come before the fresh.
+    /// How many spent members come before the fresh ones.
     urgent: usize,
-    /// Fresh members taken in a row while a spent one waited; urgent ones while a fresh one did.
+    /// Fresh members taken in a row while a spent one waited, and urgent ones while a fresh one
+    /// waited.
     streak: u32,
     rush: u32,
-    /// The next look for the sake of fairness takes a fresh one.
+    /// The next `pop_in_turn` takes a fresh member.
     is_fresh_next: bool,
-    /// Of those with threads of their own a spent one was taken last out of turn.
+    /// The last `pop_owned` preferred the spent half.
     is_spent_owned_next: bool,
 }
 
@@ -159,8 +157,8 @@ impl GlobalQueue {
         self.len() == 0
     }
 
-    /// Whether a goroutine waits that has not used up its slice, or is not to wait behind those.
-    /// Those that have not begun count if they `may_begin`.
+    /// Whether a fresh or an urgent goroutine waits. Those that have not begun count if
+    /// `may_begin`.
     pub(crate) fn is_pressing(&self, may_begin: bool) -> bool {
         self.urgent > 0 || self.has_fresh(may_begin)
     }
@@ -170,18 +168,18 @@ impl GlobalQueue {
         self.len() > self.spent.len() + not_now
     }
 
-    /// Whether a goroutine waits that has begun and left its thread by itself.
+    /// Whether a goroutine waits that has begun and is on no thread.
     pub(crate) fn has_well_behaved(&self) -> bool {
         !self.fresh.free.is_empty() || !self.spent.free.is_empty()
     }
 
-    /// The members, for checks; each half and list in its order.
+    /// The members, for checks; each list in its order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Gp> + '_ {
         let fresh = self.fresh.iter().chain(self.new.iter());
         fresh.chain(self.spent.iter())
     }
 
-    /// Puts one last among the fresh.
+    /// Puts `g` at the tail of the fresh half.
     #[inline]
     pub(crate) fn push(&mut self, g: Gp) {
         if g.has_started() && g.owner().is_none() {
@@ -191,7 +189,7 @@ impl GlobalQueue {
         }
     }
 
-    /// Puts one last among the fresh that has begun and is on no thread.
+    /// The same for a goroutine that has begun and is on no thread.
     #[inline]
     pub(crate) fn push_left(&mut self, g: Gp) {
         debug_assert!(g.has_started() && g.boundm().is_none());
@@ -218,7 +216,7 @@ impl GlobalQueue {
         }
     }
 
-    /// Puts a senior one back, before all the fresh.
+    /// Puts a senior goroutine back, before all fresh ones.
     pub(crate) fn push_first(&mut self, g: Gp) {
         let owner = g.owner();
         if owner.is_none() && g.has_started() {
@@ -241,7 +239,7 @@ impl GlobalQueue {
         }
     }
 
-    /// Puts one that has used up its slice behind all others.
+    /// Puts a goroutine whose slice is over at the tail of the spent half.
     pub(crate) fn push_spent(&mut self, g: Gp) {
         self.others += 1;
         match g.owner() {
@@ -250,7 +248,8 @@ impl GlobalQueue {
         }
     }
 
-    /// Takes the next one. Unless it `may_begin`, one that has not begun comes after all others.
+    /// Takes the next goroutine. Unless `may_begin`, those that have not begun come after all
+    /// others.
     #[inline]
     pub(crate) fn pop(&mut self, may_begin: bool) -> Option<Gp> {
         if self.others == 0 {
@@ -277,7 +276,7 @@ impl GlobalQueue {
         self.pop_spent().or_else(|| self.pop_new())
     }
 
-    /// Takes a fresh one and a spent one in turns, for the sake of fairness.
+    /// Takes a fresh and a spent goroutine in turns, for fairness.
     pub(crate) fn pop_in_turn(&mut self, may_begin: bool) -> Option<Gp> {
         self.is_fresh_next = !self.is_fresh_next;
         match self.is_fresh_next {
@@ -286,7 +285,7 @@ impl GlobalQueue {
         }
     }
 
-    /// Takes the next one that may lie in a P's ring: fresh, and of no M's own.
+    /// Takes the next goroutine that may lie in a P's ring: fresh, and of no M's own.
     #[inline]
     pub(crate) fn pop_for_ring(&mut self) -> Option<Gp> {
         if self.others == 0 {
@@ -307,9 +306,10 @@ impl GlobalQueue {
         }
     }
 
-    /// Takes the first that has a thread of its own.
+    /// Takes the first goroutine that has a thread of its own.
     pub(crate) fn pop_owned(&mut self) -> Option<(Gp, Mp)> {
-        // The halves take turns, for others may come to one of them all the time. Urgent ones come first, for a while.
+        // The halves alternate, because one of them may get new members without end. Urgent ones
+        // come first, for a limited time.
         self.is_spent_owned_next = !self.is_spent_owned_next;
         let is_rush = self.urgent > 0 && self.rush < STREAK_MAX;
         let is_spent_first = is_rush || self.is_spent_owned_next;
@@ -328,7 +328,7 @@ impl GlobalQueue {
         Some((g, g.owner()?))
     }
 
-    /// Takes the next one if it is spent and has a thread of its own.
+    /// Takes the next goroutine if it is spent and has a thread of its own.
     pub(crate) fn pop_if_owned(&mut self) -> Option<(Gp, Mp)> {
         let is_rush = self.urgent > 0 && self.rush < STREAK_MAX;
         let has_fresh = self.has_fresh(true);
@@ -339,8 +339,8 @@ impl GlobalQueue {
         Some((g, owner))
     }
 
-    /// The spent that wait now come before the fresh: one of them may hold a lock that others wait
-    /// for.
+    /// Makes the spent goroutines that wait now urgent: one of them may hold a lock that others
+    /// wait for.
     pub(crate) fn hurry_spent(&mut self) {
         self.urgent = self.spent.len();
     }
@@ -394,13 +394,12 @@ impl GlobalQueue {
         }
     }
 
-    /// Whether the first new member came before the first owned one.
     fn is_new_before_owned(&self) -> bool {
         let owner = self.fresh.owned.front().and_then(|g| g.owner());
         owner.is_some_and(|owner| self.new_left < owner.queued_behind_new.get())
     }
 
-    /// Whether counts and stamps agree; for checks, it visits every member.
+    /// Whether counts and stamps agree. For checks: it visits every member.
     pub(crate) fn is_sound(&self) -> bool {
         let others = self.fresh.owned.len() + self.new.len() + self.spent.len();
         let last = self.fresh.stamp();

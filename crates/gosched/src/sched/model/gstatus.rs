@@ -1,34 +1,35 @@
-//! The status word of a goroutine: which states exist, which edges, and who may take them.
+//! The status word of a goroutine: its states, the edges between them, and which thread may take an
+//! edge.
 //!
-//! A state is a permission. The word is changed by compare-and-swap only (G1), along the edges of
-//! [`edge_exists`] only (G0); anything else is a bug of the runtime and fatal.
+//! A state is a permission. The word changes by compare-and-swap only (G1), along the edges of
+//! [`edge_exists`] only (G0). Anything else is a bug of the runtime, and fatal.
 //!
 //! ```text
-//!  status     on a run queue  its stack belongs to          who may leave the state
-//!  Idle       no              nobody (there is none)        whoever made the G
-//!  Dead       no              nobody (given back)           the M that spawns with it
-//!  Runnable   exactly one     nobody                        the M that took it off the queue
-//!  Running    no              the M in g.m                  that M
-//!  Syscall    no              the M in g.m                  that M
-//!  Waiting    no              the primitive it waits on     whoever claims the wake-up
-//!  Preempted  no              the M whose handler holds it  that M
-//!  CopyStack  no              whoever returns its pages     the same
-//!  Leaked     no              as Waiting                    the leak check; a waker restores it first
+//!  status     on a run queue  the stack belongs to        may leave the state
+//!  Idle       no              no thread: there is none    the thread that made the G
+//!  Dead       no              no thread: given back       the M that spawns with the G
+//!  Runnable   exactly one     no thread                   the M that took the G off the queue
+//!  Running    no              the M in g.m                that M
+//!  Syscall    no              the M in g.m                that M
+//!  Waiting    no              what the goroutine waits on the thread that claims the wake-up
+//!  Preempted  no              the M in whose handler it is that M
+//!  CopyStack  no              the M that returns pages    that M
+//!  Leaked     no              as Waiting                  the leak check; a waker restores Waiting
 //! ```
 //!
-//! The Scan bit is a lock over any state (G6): while it is set nobody but its holder changes the word,
-//! and others wait for it to clear. The dump, the scavenger and the leak check hold it to read a
-//! parked stack.
+//! The Scan bit is a lock over any state (G6). While it is set, only its holder changes the word,
+//! and other threads wait until it is clear. Dumps and the leak check hold it to read the stack of
+//! a parked goroutine, shutdowns and drops to withdraw a wait.
 
 use crate::shim::{self, AcqRel, Acquire, AtomicU32, Release};
 
 /// The Scan bit, or-ed into a status.
 pub(crate) const SCAN: u32 = 0x1000;
 
-/// Turns of a wait for the Scan bit before the kernel is asked to run somebody else.
+/// Spins of a wait for the Scan bit before the thread yields its CPU.
 const SCAN_SPINS: u32 = 100;
 
-/// What a goroutine is doing. The numbers are Go's, so that `scheddetail` reads the same.
+/// The state of a goroutine. The numbers are Go's, so `scheddetail` reads the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub(crate) enum Status {
@@ -75,7 +76,6 @@ impl Status {
     }
 }
 
-/// The edges of the state machine (G0).
 #[inline]
 pub(crate) const fn edge_exists(from: Status, to: Status) -> bool {
     use Status::*;
@@ -96,17 +96,16 @@ pub(crate) const fn edge_exists(from: Status, to: Status) -> bool {
     )
 }
 
-/// A waiting goroutine whose stack is being trimmed is Waiting again in a moment.
+/// Whether a thread trims the stack of this waiting goroutine: it is Waiting again in a moment.
 fn is_passing(from: Status, word: u32) -> bool {
     from as u32 == Status::Waiting as u32 && word & !SCAN == Status::CopyStack as u32
 }
 
-/// A leaked goroutine waits; whoever wakes it takes it back to Waiting first.
+/// Whether this waiting goroutine is marked as leaked: its waker restores Waiting first.
 fn is_leaked(from: Status, word: u32) -> bool {
     from as u32 == Status::Waiting as u32 && word & !SCAN == Status::Leaked as u32
 }
 
-/// One turn of a wait for the Scan bit.
 fn snooze(turns: &mut u32) {
     *turns += 1;
     if *turns < SCAN_SPINS {
@@ -116,7 +115,6 @@ fn snooze(turns: &mut u32) {
     }
 }
 
-/// A goroutine's atomic status.
 pub(crate) struct StatusWord(AtomicU32);
 
 impl StatusWord {
@@ -128,19 +126,18 @@ impl StatusWord {
     /// The status, without the Scan bit.
     #[inline]
     pub(crate) fn get(&self) -> Status {
-        // ORDER: Acquire; pairs with the Release half of every transition: who sees a state sees
-        // what its predecessor's owner wrote.
+        // ORDER: Acquire; pairs with the Release half of every transition. A thread that sees a
+        // state sees what the owner of the state before wrote.
         Status::from_word(self.0.load(Acquire))
     }
 
-    /// Whether somebody holds the Scan bit.
     pub(crate) fn is_scanned(&self) -> bool {
-        // ORDER: Acquire; as in `get`.
+        // ORDER: Acquire; pairs with the Release half of `begin_scan` and `end_scan`.
         self.0.load(Acquire) & SCAN != 0
     }
 
-    /// Takes the edge `from → to`, waiting while the Scan bit is held (G6). The caller must be the one
-    /// who may leave `from`; finding another state is fatal.
+    /// Takes the edge `from → to`; waits while the Scan bit is held (G6). The caller must be
+    /// allowed to leave `from`. Any other state is fatal.
     #[inline]
     pub(crate) fn transition(&self, from: Status, to: Status) {
         if !edge_exists(from, to) {
@@ -162,7 +159,7 @@ impl StatusWord {
                     return;
                 }
             } else if is_leaked(from, word) {
-                self.restore(); // the verdict was wrong, or the goroutine is to unwind
+                self.restore(); // the leak check was wrong, or the goroutine unwinds
             } else if word != from as u32 | SCAN && !is_passing(from, word) {
                 shim::illegal_edge(from as u32, to as u32, word);
             }
@@ -170,23 +167,23 @@ impl StatusWord {
         }
     }
 
-    /// Waiting → CopyStack, if nobody has woken or scans it; false otherwise.
+    /// Waiting → CopyStack. False: the goroutine was woken, or a thread holds the Scan bit.
     #[must_use = "the winner must take it back to Waiting"]
     pub(crate) fn begin_shrink(&self) -> bool {
         self.swap_if(Status::Waiting, Status::CopyStack)
     }
 
-    /// Waiting → Leaked, if nobody has woken or scans it; false otherwise.
+    /// Waiting → Leaked. False: the goroutine was woken, or a thread holds the Scan bit.
     #[must_use = "one that is not marked is not leaked"]
     pub(crate) fn mark_leaked(&self) -> bool {
         self.swap_if(Status::Waiting, Status::Leaked)
     }
 
-    /// Leaked → Waiting; whatever else it is, it stays. Waits while the Scan bit is held over Leaked.
+    /// Leaked → Waiting; any other state stays. Waits while the Scan bit is held over Leaked.
     pub(crate) fn restore(&self) {
         let (leaked, waiting) = (Status::Leaked as u32, Status::Waiting as u32);
         let mut turns = 0;
-        // ORDER: AcqRel; as in `swap_if`.
+        // ORDER: AcqRel; pairs with the transitions before and after, as in `swap_if`.
         while let Err(found) = self.0.compare_exchange(leaked, waiting, AcqRel, Acquire)
             && found == leaked | SCAN
         {
@@ -194,11 +191,11 @@ impl StatusWord {
         }
     }
 
-    /// Preempted → Waiting → Runnable, for a goroutine that waits for a P on its thread. It is on its stack, so nobody may take
-    /// it for one that waits: the Scan bit covers the step in between.
+    /// Preempted → Waiting → Runnable, for a goroutine that waits for a P on its thread. Its frames
+    /// are live, so no thread may treat it as parked: the Scan bit covers the step in between.
     pub(crate) fn requeue_preempted(&self) {
         let waiting = Status::Waiting as u32 | SCAN;
-        // ORDER: AcqRel; as in `swap_if`.
+        // ORDER: AcqRel; pairs with the transitions before and after, as in `swap_if`.
         let swapped = self
             .0
             .compare_exchange(Status::Preempted as u32, waiting, AcqRel, Acquire)
@@ -213,24 +210,24 @@ impl StatusWord {
 
     #[inline]
     fn swap_if(&self, from: Status, to: Status) -> bool {
-        // ORDER: AcqRel; each transition pairs with the next owner's: G's fields travel with it.
+        // ORDER: AcqRel; pairs with the next owner's transition: the G's fields travel with it.
         self.0
             .compare_exchange(from as u32, to as u32, AcqRel, Acquire)
             .is_ok()
     }
 
-    /// Sets the Scan bit over `status`; false if the state is another or somebody else scans.
+    /// Sets the Scan bit over `status`. False: the state is another, or the bit is set already.
     #[must_use = "the winner holds the G until `end_scan`"]
     pub(crate) fn begin_scan(&self, status: Status) -> bool {
-        // ORDER: AcqRel; as in `swap_if`.
+        // ORDER: AcqRel; pairs with the transitions before and after, as in `swap_if`.
         self.0
             .compare_exchange(status as u32, status as u32 | SCAN, AcqRel, Acquire)
             .is_ok()
     }
 
-    /// Clears the Scan bit; only its holder.
+    /// Clears the Scan bit. Only its holder calls this.
     pub(crate) fn end_scan(&self, status: Status) {
-        // ORDER: Release; pairs with the Acquire of whoever waited for the bit.
+        // ORDER: Release; pairs with the Acquire of a thread that waited for the bit.
         let swapped =
             self.0
                 .compare_exchange(status as u32 | SCAN, status as u32, Release, Acquire);

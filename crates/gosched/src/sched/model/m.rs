@@ -1,9 +1,10 @@
-//! M: an OS thread of the runtime. It runs goroutines while it holds a P, and schedules on its own
-//! stack, g0, never on a goroutine's (MG).
+//! M: a thread of the runtime. It runs goroutines while it holds a P, and schedules on its own
+//! stack, g0 (MG).
 //!
-//! `Cell`s belong to the M's own thread, or to whoever is about to wake it (`nextp`, `spinning`: handed
-//! over by its note). What other threads read at any time is atomic. M structs are reused but never freed,
-//! not even with their runtime: a thread that inherited an M's register may look at it (see `current`).
+//! A `Word` belongs to the M's own thread, or to the holder of the lock that its comment names.
+//! `nextp` and `spinning` are the waker's until the note hands them over. What other threads read
+//! at any time is atomic. M structs are reused but never freed, not even with their runtime: a
+//! thread that inherited an M through GS may read it (`current.rs`).
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32};
@@ -19,11 +20,11 @@ use crate::sched::model::watch::{Stray, Watched};
 use crate::sched::model::word::Word;
 use crate::tls::ThreadPointers;
 
-/// In `M::asked`: make room for others.
+/// In `M::asked`: yield the P.
 pub(crate) const YIELD: u8 = 1;
 /// In `M::asked`: the goroutine is in a marked call, to which it goes back.
 pub(crate) const BLOCK: u8 = 2;
-/// In `M::asked`: the handler is to give the P up, for the thread sleeps in a call.
+/// In `M::asked`: the handler gives the P up, because the thread sleeps in a call.
 pub(crate) const LET_GO: u8 = 4;
 
 /// Why an M may not be preempted (Go's `preemptoff`).
@@ -33,44 +34,46 @@ pub(crate) enum PreemptOff {
     No,
     DroppingARuntime,
     StoppingTheWorld,
-    /// It has begun what others rely on: a drop of its runtime must not find it in a queue (D2).
+    /// It has begun a step that others rely on: a drop of its runtime must not find it in a queue
+    /// (D2).
     HalfDone,
 }
 
-/// A thread of the runtime.
 #[repr(C)]
 pub(crate) struct M {
-    /// Its own address, for the door (`sched/model/current.rs`); set when a thread becomes it.
+    /// Its own address, for the door (`current.rs`). Set when a thread becomes this M.
     pub(crate) this: Word<*const M>,
     /// The thread block that this thread is on, and its own (D6).
     pub(crate) tp: ThreadPointers,
     /// Whether this thread is inside the runtime, and whether its P is still its own (D8, D9).
     pub(crate) claim: Claim,
-    /// What to do at the next exit from the runtime, or in the handler: [`YIELD`], [`BLOCK`], [`LET_GO`].
+    /// What to do at the next exit from the runtime, or in the handler: [`YIELD`], [`BLOCK`],
+    /// [`LET_GO`].
     pub(crate) asked: AtomicU8,
-    /// Why it may not be preempted, if it may not.
+    /// A [`PreemptOff`]: why it may not be preempted.
     pub(crate) preempt_off: AtomicU8,
     /// g0's saved stack pointer while a goroutine runs.
     pub(crate) g0_sp: Word<usize>,
     /// g0's stack: the thread's own.
     pub(crate) g0_lo: Word<usize>,
     pub(crate) g0_hi: Word<usize>,
-    /// The bounds of the stack on which this thread handles signals.
+    /// The bounds of the stack on which the thread handles signals.
     pub(crate) signal_lo: Word<usize>,
     pub(crate) signal_hi: Word<usize>,
     /// The goroutine on this thread (G2).
     pub(crate) curg: AtomicRef<G>,
     /// The P it holds (P1).
     pub(crate) p: AtomicRef<P>,
-    /// The P it is being given, read after its note wakes it.
+    /// The P that a waker gives it; read after the note has woken it.
     pub(crate) nextp: AtomicRef<P>,
-    /// The P it left behind for a marked call.
+    /// The P that it left behind for a marked call.
     pub(crate) oldp: AtomicRef<P>,
-    /// The goroutine that waits for a P on this thread, in the signal handler or where it stands (D7).
+    /// The goroutine that waits for a P on this thread, in the signal handler or where it stands
+    /// (D7).
     pub(crate) bound: AtomicRef<G>,
-    /// A signal is on its way (`preempt`).
+    /// A preemption signal is under way (`preempt`).
     pub(crate) signalled: AtomicBool,
-    /// Its stack, for a dump (`trace`).
+    /// Its stack, for a dump (`self_unwind`).
     pub(crate) trace: Trace,
     /// What sysmon and the leader of a stopping world know of it; under the claim lock.
     pub(crate) watched: Watched,
@@ -78,32 +81,33 @@ pub(crate) struct M {
     pub(crate) stray: Stray,
     /// What g0 does with the goroutine that has just left (an `Mcall`, or null).
     pub(in crate::sched) mcall: Word<*const ()>,
-    /// Looking for work; counted in `Sched::spin` (M2).
+    /// Set while it searches for work; counted in `Sched::spin` (M2).
     pub(crate) spinning: SpinningSlot,
-    /// Waits for another runtime's world to stop.
+    /// It waits for the world of another runtime to stop.
     pub(crate) is_guest: AtomicBool,
     /// Asleep on `park` (M1).
     pub(crate) blocked: AtomicBool,
-    /// Told to end, or ending.
+    /// Asked to end, or ending.
     pub(crate) dying: AtomicBool,
-    /// Ranks of the internal locks held, in debug builds (Go's `locks`: scheduling asserts none).
+    /// Ranks of the internal locks held, in debug builds. Scheduling asserts that there are none.
     pub(crate) held: AtomicU32,
     pub(crate) id: Word<u32>,
     pub(crate) tid: AtomicI32,
     /// The goroutine that alone may run here (M6).
     pub(crate) lockedg: AtomicRef<G>,
     pub(crate) park: Note,
-    /// Links, under the scheduler lock: all Ms (both ways), the idle list (both ways), the free list.
+    /// Links, under the scheduler lock: all Ms and the idle list (both ways), the free list.
     pub(crate) alllink: Word<Option<Mp>>,
     pub(crate) allprev: Word<Option<Mp>>,
     pub(crate) idle_next: Word<Option<Mp>>,
     pub(crate) idle_prev: Word<Option<Mp>>,
     pub(crate) is_idle: Word<bool>,
-    /// The place of its own goroutine on the global queue (`global_queue`), under the scheduler lock.
+    /// The stamps of its own goroutine on the global queue (`global_queue`); under the scheduler
+    /// lock.
     pub(crate) queued_at: Word<u64>,
     pub(crate) queued_behind_new: Word<u64>,
     pub(crate) freelink: Word<Option<Mp>>,
-    /// The next of all Ms there ever were; written once.
+    /// Links all Ms that ever were; written once.
     pub(crate) everylink: AtomicRef<M>,
     /// Its runtime; null while the M is in the process-wide pool.
     pub(crate) home: Word<*const Home>,
@@ -161,7 +165,7 @@ impl M {
         self.curg.load(Relaxed)
     }
 
-    /// The P this M holds.
+    /// The P that this M holds; it must have one.
     #[inline]
     pub(crate) fn p(&self) -> Pp {
         match self.p.load(Relaxed) {
@@ -170,21 +174,21 @@ impl M {
         }
     }
 
-    /// Whether its thread is inside the runtime for as long as others please: as a guest in another runtime's world, or with a
-    /// goroutine that waits for a P on it.
+    /// Whether the thread may stay inside the runtime for long: it is a guest in another runtime's
+    /// world, or a goroutine waits for a P on it.
     pub(crate) fn is_elsewhere(&self) -> bool {
-        // ORDER: Acquire; pairs with the Release in `wait_until_stopped`. `bound` is set under the scheduler lock, which the caller
-        // holds.
+        // ORDER: Acquire; pairs with the Release in `wait_until_stopped`. `bound` is set under the
+        // scheduler lock, which the caller holds.
         self.is_guest.load(Acquire) || self.bound.load(Acquire).is_some()
     }
 
-    /// Asks it to do something when it next leaves the runtime.
+    /// Sets a request that the M serves when it next leaves the runtime.
     #[inline]
     pub(crate) fn ask(&self, what: u8) {
         self.asked.fetch_or(what, Relaxed);
     }
 
-    /// Takes a request back; on its own thread.
+    /// Clears a request, on the M's own thread.
     #[inline]
     pub(crate) fn unask(&self, what: u8) {
         self.asked.fetch_and(!what, Relaxed);
@@ -200,7 +204,7 @@ impl M {
         self.spinning.is_set()
     }
 
-    /// A cheap random number (xorshift), for steal order.
+    /// A cheap random number (xorshift), for the order of steals.
     #[inline]
     pub(crate) fn random(&self) -> u32 {
         let mut x = self.rng.get();

@@ -1,4 +1,4 @@
-//! What there is: goroutines, threads, processors, their states and queues. No policy.
+//! The objects: goroutines, threads, processors, their states and queues. This floor has no policy.
 
 pub(crate) mod asan;
 pub(crate) mod claim;

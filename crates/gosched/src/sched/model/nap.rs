@@ -104,7 +104,7 @@ impl Nap {
         self.until_ns.store(end, SeqCst);
         self.word.0.store(word, SeqCst);
         // FENCE: nap/2 — the pause before the loads of the timers and of `pressed`; meets nap/1 in
-        // `timer_set`, and the order of the two words in `press`.
+        // `timer_set`, and the two words in `press`.
         fence(SeqCst);
         let wanted = wanted();
         // A press that came after the scan ends the pause now. No press ends a rest.

@@ -1,6 +1,6 @@
-//! P: a processor, the permit to run user code and the local resources that come with it (PL).
+//! P: a processor, the permit to run user code, with the resources that come with it (PL).
 //!
-//! Where it is, its status says (`pstatus`). Everything in `local` is touched by the M that holds the P, without a lock.
+//! `pstatus` has its states. Only the M that holds the P uses `local`, without a lock.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,17 +17,16 @@ use crate::sched::model::timer::{PTimers, Pace};
 use crate::sched::model::word::Word;
 use crate::stack::Stack;
 
-/// Every so many scheduling decisions a P makes a fair one: the global queue comes first, and `next`
-/// loses its precedence over the ring (L4, U4).
+/// Every so many scheduling decisions a P makes a fair one (L4, U4).
 pub(crate) const FAIR_EVERY: u32 = 61;
 
-/// Stacks that a P keeps at hand.
+/// The most stacks that a P caches.
 pub(crate) const STACKS_MAX: usize = 32;
-/// Stacks taken from the arena when there is none at hand.
+/// Stacks taken from the arena when the cache is empty.
 pub(crate) const STACKS_REFILL: usize = 8;
-/// Dead Gs: spilled at this many ...
+/// The cache of dead Gs spills at this length ...
 pub(crate) const GFREE_MAX: usize = 64;
-/// ... down to this many, and refilled to it (GF).
+/// ... down to this length, and is refilled to it (GF).
 pub(crate) const GFREE_KEEP: usize = 32;
 /// Goroutine ids taken from the runtime at a time.
 pub(crate) const ID_BATCH: u64 = 16;
@@ -48,7 +47,7 @@ pub(crate) struct Counters {
     pub(crate) preempts: Count,
     pub(crate) syscalls: Count,
     pub(crate) rescues: Count,
-    /// Scheduling decisions; brought up to date at each fair one.
+    /// Scheduling decisions; updated at each fair one.
     pub(crate) decisions: Count,
 }
 
@@ -57,13 +56,13 @@ pub(crate) struct Counters {
 pub(crate) struct Count(AtomicU64);
 
 impl Count {
-    /// Adds; only the P's holder.
+    /// Adds. Only the P's holder calls this.
     #[inline]
     pub(crate) fn add(&self, n: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
     }
 
-    /// Adds; anybody.
+    /// Adds, on any thread.
     pub(crate) fn add_shared(&self, n: u64) {
         self.0.fetch_add(n, Relaxed);
     }
@@ -73,24 +72,24 @@ impl Count {
     }
 }
 
-/// What only the holder touches.
+/// The fields that only the holder of the P uses.
 pub(crate) struct Local {
     pub(crate) gfree: FreeGs,
     pub(crate) stacks: StackCache,
-    /// Stack reservations at hand (D3): each lets one goroutine start.
+    /// Stack reservations (D3): each lets one goroutine start.
     pub(crate) credits: Cell<usize>,
-    /// Goroutine ids at hand: from the first to below the second.
+    /// Goroutine ids to give out: from `next_id` to below `last_id`.
     pub(crate) next_id: Cell<u64>,
     pub(crate) last_id: Cell<u64>,
-    /// How often it looks at its timers while it is busy.
+    /// How often a busy P checks its timers.
     pub(crate) pace: Pace,
-    /// When its next fair decision comes.
+    /// When the next fair decision comes.
     pub(crate) fairness: Fairness,
-    /// The world has been started and this P has made no decision since.
+    /// The world was started and this P has made no decision since.
     pub(crate) owes_turn: Cell<bool>,
 }
 
-/// Dead Gs at hand, linked through `schedlink`: last in, first out.
+/// Dead Gs, linked through `schedlink`: last in, first out.
 pub(crate) struct FreeGs {
     head: Cell<Option<Gp>>,
     len: Cell<usize>,
@@ -124,13 +123,12 @@ impl FreeGs {
         Some(g)
     }
 
-    /// The members, for checks.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Gp> + '_ {
         std::iter::successors(self.head.get(), |g| g.schedlink.load(Relaxed))
     }
 }
 
-/// Stacks at hand, most recently used last.
+/// Cached stacks, the most recently used last.
 pub(crate) struct StackCache {
     len: Cell<usize>,
     stacks: [Cell<Stack>; STACKS_MAX],
@@ -142,7 +140,7 @@ impl StackCache {
         self.len.get()
     }
 
-    /// The stack used last; takes a few from `refill` if there is none.
+    /// The stack used last. If the cache is empty, `refill` fetches a few.
     #[inline]
     pub(crate) fn take(&self, refill: impl FnOnce(&mut [Stack]) -> usize) -> Stack {
         if self.len.get() == 0 {
@@ -163,7 +161,7 @@ impl StackCache {
         self.len.set(n);
     }
 
-    /// Keeps a stack; if the cache is full its colder half goes to `spill` first.
+    /// Keeps a stack. A full cache first gives its colder half to `spill`.
     #[inline]
     pub(crate) fn give(&self, stack: Stack, spill: impl FnOnce(&[Stack])) {
         if self.len.get() == STACKS_MAX {
@@ -184,27 +182,25 @@ impl StackCache {
         self.len.set(HALF);
     }
 
-    /// Gives all of them away.
     pub(crate) fn empty(&self, to: impl FnOnce(&[Stack])) {
         let all: [Stack; STACKS_MAX] = std::array::from_fn(|i| self.stacks[i].get());
         to(&all[..self.len.replace(0)]);
     }
 }
 
-/// Decides which scheduling decisions of a P are *fair*: every 61st, the one behind it, and the first one after a
-/// time slice is over. A fair decision serves the queues that wait behind `next` (L4, U4).
+/// Decides which decisions of a P are *fair*: every 61st, the one behind it, and the first one
+/// after a time slice ended. A fair decision serves the queues behind `next` (L4, U4).
 pub(crate) struct Fairness {
-    /// Decisions until the next fair one, itself included. Never 0 between two decisions.
+    /// Decisions until the next fair one, which counts. Never 0 between two decisions.
     left: Cell<u32>,
-    /// Decisions until the next 61st one, where another fair one comes before it; else 0.
+    /// Decisions until the next 61st one, if another fair one comes before it; otherwise 0.
     postponed: Cell<u32>,
 }
 
-/// Why a decision is fair.
 pub(crate) enum Fair {
-    /// It is a 61st one.
+    /// It is a 61st decision.
     Counted,
-    /// A slice is over, or the last decision was a 61st one.
+    /// A slice is over, or the decision before was a 61st one.
     SliceOver,
 }
 
@@ -216,7 +212,7 @@ impl Fairness {
         }
     }
 
-    /// Counts a decision. True: it must be a fair one.
+    /// Counts a decision; returns whether it must be fair.
     #[inline]
     pub(crate) fn decide(&self) -> bool {
         let left = self.left.get() - 1;
@@ -224,42 +220,41 @@ impl Fairness {
         left == 0
     }
 
-    /// The slice is over: the next decision is a fair one.
+    /// The slice is over, so the next decision is fair.
     pub(crate) fn end_slice(&self) {
         if self.postponed.get() == 0 {
             self.postponed.set(self.left.replace(1));
         }
     }
 
-    /// As if the 61st decision were to be made.
+    /// Makes the next decision the 61st.
     #[cfg(test)]
     pub(crate) fn skip_to_the_61st(&self) {
         self.left.set(0);
         self.postponed.set(0);
     }
 
-    /// As if no decision had been made.
+    /// Starts the count of decisions again.
     #[cfg(test)]
     pub(crate) fn begin_anew(&self) {
         self.left.set(FAIR_EVERY);
         self.postponed.set(0);
     }
 
-    /// A fair decision is made: why, and the count goes on.
+    /// Begins a fair decision: returns the reason and restarts the count.
     pub(crate) fn begin_fair(&self) -> Fair {
         let postponed = self.postponed.take();
         if postponed > 1 {
             self.left.set(postponed - 1);
             return Fair::SliceOver;
         }
-        // The decision after it is fair as well, and takes from the ring first.
+        // The decision behind a 61st one is fair, too, and takes from the ring first.
         self.left.set(1);
         self.postponed.set(FAIR_EVERY);
         Fair::Counted
     }
 }
 
-/// A processor.
 #[repr(C, align(128))]
 pub(crate) struct P {
     pub(crate) id: u32,
@@ -272,19 +267,18 @@ pub(crate) struct P {
     local: HolderOnly,
     pub(crate) counters: Counters,
     pub(crate) runq: RunQueue<G>,
-    /// The goroutines whose waits begin here and are to end in time (PL); others take out what is due, too.
+    /// Goroutines that began a wait with a deadline here (PL). Other threads expire them, too.
     pub(crate) timers: PTimers,
-    /// Link of the idle list or the list of Ps that wait for a thread; under the scheduler lock.
+    /// Link of the idle list or of the pending list; under the scheduler lock.
     pub(crate) link: Word<Option<Pp>>,
-    /// Whether the M it waits for starts spinning.
+    /// For a pending P: whether its next M begins to spin.
     pub(crate) spinning: SpinningSlot,
-    /// sysmon's last look.
     pub(crate) seen: SeenP,
 }
 
 struct HolderOnly(Local);
 
-// SAFETY: PL, the M that holds the P uses it alone (`P::local`).
+// SAFETY: PL, only the M that holds the P uses it: the contract of `P::local`.
 unsafe impl Sync for HolderOnly {}
 
 impl P {
@@ -326,11 +320,11 @@ impl P {
         self.status.set(status);
     }
 
-    /// The holder's own things. An M reaches them through its `Worker`.
+    /// The holder's fields. An M gets them through its `Worker`.
     ///
     /// # Safety
-    /// The calling thread's M holds this P (P1), or no M does and the P is in the caller's hands: it
-    /// came off a list under the scheduler lock, or the world is stopped.
+    /// The M of this thread holds the P (P1). Or no M does, and the caller has it: from a list,
+    /// under the scheduler lock, or because the world is stopped.
     #[inline]
     pub(crate) unsafe fn local(&self) -> &Local {
         &self.local.0
@@ -342,13 +336,13 @@ impl P {
     /// As for [`P::local`] (R2).
     #[inline]
     pub(crate) unsafe fn queue(&self) -> Owner<'_, G> {
-        // SAFETY: R2, the caller is the only thread that holds the P or has it in its hands.
+        // SAFETY: R2, only the caller holds the P or has it, by this function's own contract.
         unsafe { self.runq.owner() }
     }
 }
 
 impl P {
-    /// A time slice begins. Only the holder.
+    /// Begins a time slice. Only the holder calls this.
     #[inline]
     pub(crate) fn begin_slice(&self) {
         self.schedtick
@@ -356,9 +350,8 @@ impl P {
     }
 }
 
-/// The goroutine a queue pointer stands for.
 #[inline]
 pub(crate) fn gp(raw: std::ptr::NonNull<G>) -> Gp {
-    // SAFETY: GF, only Gs of this runtime are ever queued.
+    // SAFETY: GF, run queues hold only Gs of this runtime.
     unsafe { Gp::new(raw) }
 }

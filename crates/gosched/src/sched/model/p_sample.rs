@@ -1,7 +1,6 @@
-//! What sysmon has sampled of a P, and what follows from it without another question to the kernel
-//! (SM, D8).
+//! sysmon's samples of a P, and what follows from them without another system call (SM, D8).
 //!
-//! It saves reads of `/proc`: sysmon asks the kernel only if no earlier sample has the answer.
+//! They save reads of `/proc`: sysmon asks the kernel only if no earlier sample has the answer.
 //! `retake` decides which goroutine is asked to yield, is signalled, or loses its P.
 
 use crate::sched::model::word::Word;

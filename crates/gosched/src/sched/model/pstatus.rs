@@ -1,17 +1,18 @@
 //! The status word of a P.
 //!
 //! ```text
-//!  status   where it is                            who may change it
-//!  Idle     the idle list, or on its way to an M   the holder of the scheduler lock
-//!  Running  bound to an M (P1)                     that M; a claimer that has confirmed its claim
-//!  Syscall  left behind by an M in a marked call   whoever wins the swap: that M, sysmon, who needs a P, the leader (P3)
-//!  GcStop   the stopped world (P4)                 the leader
-//!  Dead     beyond GOMAXPROCS (P5)                 the leader, when growing again
+//!  status   where it is                             may change it
+//!  Idle     the idle list, or on its way to an M    the holder of the scheduler lock
+//!  Running  bound to an M (P1)                      that M; a claimer that confirmed its claim
+//!  Syscall  left behind by an M in a marked call    the winner of the swap: that M, sysmon,
+//!                                                   an M that needs a P, the leader (P3)
+//!  GcStop   in the stopped world (P4)               the leader
+//!  Dead     beyond GOMAXPROCS (P5)                  the leader, when GOMAXPROCS grows
 //! ```
 
 use crate::shim::{AcqRel, Acquire, AtomicU32, Relaxed, Release};
 
-/// What a P is doing. The numbers are Go's.
+/// The state of a P. The numbers are Go's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub(crate) enum PStatus {
@@ -22,7 +23,6 @@ pub(crate) enum PStatus {
     Dead = 4,
 }
 
-/// A P's atomic status.
 pub(crate) struct PStatusWord(AtomicU32);
 
 impl PStatusWord {
@@ -42,14 +42,15 @@ impl PStatusWord {
         }
     }
 
-    /// Whoever may change it does.
+    /// The caller may leave the present state, by the table above.
     #[inline]
     pub(crate) fn set(&self, status: PStatus) {
-        // ORDER: Release; pairs with the Acquire of whoever takes the P next: its queue and caches come along.
+        // ORDER: Release; pairs with the Acquire of the P's next owner, which gets its queue and
+        // caches.
         self.0.store(status as u32, Release);
     }
 
-    /// Takes a P that a marked call left behind; one of those who try gets it.
+    /// Takes a P that a marked call left behind. One of the threads that try gets it.
     #[inline]
     #[must_use = "the winner has a P in its hands"]
     pub(crate) fn retake(&self, to: PStatus) -> bool {

@@ -1,31 +1,30 @@
-//! Pointers to G, M and P.
+//! Pointers to G, M and P: `Gp`, `Mp` and `Pp` are Go's `gp`, `mp` and `pp`.
 //!
-//! The three kinds of object are type-stable (GF): their memory keeps its type for as long as the
-//! runtime lives, and a runtime that cannot free everything safely leaks it instead (D2). So a pointer
-//! to one may be followed at any time; what it says may be stale, which is what the status words and
-//! protocols are for. `Gp`, `Mp` and `Pp` are Go's `gp`, `mp` and `pp`.
+//! The three kinds of object are type-stable (GF). Their memory keeps its type while the runtime
+//! lives. A runtime that cannot free everything safely leaks it instead (D2). So a pointer may be
+//! followed at any time. What it reads may be stale; the status words and protocols deal with that.
 
 use std::fmt;
 use std::ops::Deref;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// A pointer to a type-stable object; `Copy`, never null, followed without ceremony.
+/// A pointer to a type-stable object: `Copy` and never null.
 pub(crate) struct Ptr<T>(NonNull<T>);
 
-/// The runtime that a G or an M belongs to. The model only keeps the address; `sched` knows the type.
+/// The runtime of a G or an M. The model keeps only the address; `sched` knows the type.
 pub(crate) enum Home {}
 
 /// A goroutine.
 pub(crate) type Gp = Ptr<crate::sched::model::g::G>;
-/// An OS thread of the runtime.
+/// A thread of the runtime.
 pub(crate) type Mp = Ptr<crate::sched::model::m::M>;
 /// A processor: the permit to run user code, with its local resources.
 pub(crate) type Pp = Ptr<crate::sched::model::p::P>;
 
 impl<T> Ptr<T> {
     /// # Safety
-    /// `raw` points to an object that stays allocated, with its type, while any copy is in use (GF).
+    /// `raw` points to an object that keeps its memory and type while any copy is in use (GF).
     #[inline]
     pub(crate) unsafe fn new(raw: NonNull<T>) -> Ptr<T> {
         Ptr(raw)
@@ -53,7 +52,7 @@ impl<T> Deref for Ptr<T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: GF, type-stable memory, promised by whoever made this pointer (`Ptr::new`).
+        // SAFETY: GF, type-stable memory: the caller of `Ptr::new` guarantees it.
         unsafe { self.0.as_ref() }
     }
 }
@@ -101,9 +100,9 @@ impl<T> AtomicRef<T> {
         self.0.store(raw(value), order);
     }
 
-    /// Stores it if there is nothing; false: there is.
+    /// Stores `value` if there is none; returns whether it did.
     pub(crate) fn set_if_none(&self, value: Ptr<T>) -> bool {
-        // ORDER: AcqRel; publishes the object to whoever loads it with Acquire.
+        // ORDER: AcqRel; publishes the object to threads that load the pointer with Acquire.
         self.0
             .compare_exchange(
                 ptr::null_mut(),

@@ -1,23 +1,24 @@
-//! The local run queue of a P: a ring of 256 slots with one priority slot, `next`, in front.
+//! The local run queue of a P: a ring of 256 slots, and a priority slot `next` in front of it.
 //!
-//! Words. *Owner*: the M that holds the P. *Thief*: any other M. *Ring*: the slots `[head, tail)`,
-//! both counters wrapping (R1). *next*: the goroutine that runs next on this P (Go's `runnext`); it is
-//! not in the ring (R5).
+//! Only the *owner*, the M that holds the P, adds to it; any M may take from it. A *thief* is any
+//! other M. The *ring* is the slots `[head, tail)`, and both counters wrap (R1). *next* is the
+//! goroutine that runs next on this P (Go's `runnext`); it is not in the ring (R5).
 //!
 //! Protocol.
 //! - Only the owner writes `tail` and slots outside `[head, tail)` (R2). It writes the slot, then
-//!   stores `tail` with Release; whoever loads `tail` with Acquire may read the slot (R4).
+//!   stores `tail` with Release. A thread that loads `tail` with Acquire may read the slot (R4).
 //! - `head` moves forward by compare-and-swap only, by the owner and by thieves (R3). A consumer
-//!   reads the slots first and then swaps: if the swap fails it has read garbage and starts again.
-//!   The swap is Release so that the owner, who loads `head` with Acquire before it reuses a slot,
-//!   overwrites it only after the reads.
-//! - `put` never retries because of thieves (S4); a failed swap means that somebody else made
-//!   progress (S5).
-//! - `next` is taken by compare-and-swap by anybody, and replaced by the owner (R5).
+//!   reads the slots first and then swaps. If the swap fails, it discards what it read and starts
+//!   again. The swap is Release, and the owner loads `head` with Acquire before it reuses a slot.
+//!   So it overwrites a slot only after the reads.
+//! - `put` never retries because of thieves (S4). A failed swap means that another M made progress
+//!   (S5).
+//! - Any M takes `next` by compare-and-swap; only the owner replaces it (R5).
 //!
-//! The feared story: the owner moves the goroutine in `next` to the ring. For a moment it is in
-//! neither place, so an observer that reads the ring first and `next` second may see both empty.
-//! [`RunQueue::is_empty`] therefore reads `tail` again at the end: the move stores a new one.
+//! The feared story: the owner moves the goroutine in `next` to the ring. For a moment the
+//! goroutine is in neither place, so an observer that reads the ring first and `next` second may
+//! see both empty. [`RunQueue::is_empty`] therefore reads `tail` again at the end, because the move
+//! stores a new one.
 
 use std::ptr::{self, NonNull};
 
@@ -25,7 +26,7 @@ use crate::shim::{Acquire, AtomicPtr, AtomicU32, RING, Relaxed, Release, SeqCst}
 
 const CAP: u32 = RING as u32;
 
-/// What one overflow moves: half the ring and the newcomer (R6).
+/// What one overflow moves: half of the ring, and the new goroutine (R6).
 pub(crate) const OVERFLOW: usize = RING / 2 + 1;
 
 /// Keeps the thieves' counter off the owner's cache line.
@@ -40,10 +41,9 @@ pub(crate) struct RunQueue<T> {
     ring: [AtomicPtr<T>; RING],
 }
 
-/// Why a steal came back empty-handed or with what.
 pub(crate) enum Steal<T> {
     Empty,
-    /// The goroutine to run now, and how many in all were moved.
+    /// The goroutine to run now, and the number of goroutines moved.
     Moved(NonNull<T>, u32),
 }
 
@@ -57,7 +57,7 @@ impl<T> RunQueue<T> {
         }
     }
 
-    /// An empty queue whose counters stand at `at`: tests bring them close to their end (R1).
+    /// An empty queue whose counters start at `at`: tests let them wrap (R1).
     #[cfg(test)]
     pub(crate) fn starting_at(at: u32) -> Self {
         RunQueue {
@@ -70,17 +70,18 @@ impl<T> RunQueue<T> {
     /// The owner's side.
     ///
     /// # Safety
-    /// The caller is the queue's only producer: its M holds the P (P1, R2), or the world is stopped.
+    /// The caller is the queue's only producer: its M holds the P (P1, R2), or the world is
+    /// stopped.
     #[inline]
     pub(crate) unsafe fn owner(&self) -> Owner<'_, T> {
         Owner { q: self }
     }
 
-    /// Slots in use, without `next`; a snapshot.
+    /// The length of the ring, without `next`; a snapshot.
     #[inline]
     pub(crate) fn len(&self) -> u32 {
         loop {
-            // ORDER: Acquire, head before tail; a torn pair shows as a difference over the capacity.
+            // ORDER: Acquire, head before tail; a difference over the capacity shows a torn pair.
             let head = self.head.0.load(Acquire);
             let tail = self.tail.0.load(Acquire);
             let len = tail.wrapping_sub(head);
@@ -93,17 +94,17 @@ impl<T> RunQueue<T> {
     /// Whether the ring was empty, whatever `next` holds; a snapshot.
     #[inline]
     pub(crate) fn is_ring_empty(&self) -> bool {
-        // ORDER: Acquire, as in `len`.
+        // ORDER: Acquire, head before tail, as in `len`.
         self.head.0.load(Acquire) == self.tail.0.load(Acquire)
     }
 
-    /// Whether ring and `next` were empty at one moment. Never true while a goroutine is being kicked
-    /// from `next` into the ring.
+    /// Whether ring and `next` were empty at one moment. Never true while a goroutine moves from
+    /// `next` to the ring.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         loop {
-            // ORDER: Acquire for all; SeqCst order against submitters comes from the caller's fence
-            // (wake/2). Tail is read again: see the feared story above.
+            // ORDER: Acquire for all. The caller's fence (wake/2) orders this against submitters.
+            // `tail` is read again because of the feared story above.
             let head = self.head.0.load(Acquire);
             let tail = self.tail.0.load(Acquire);
             let next = self.next.load(Acquire);
@@ -123,9 +124,9 @@ impl<T> RunQueue<T> {
         &self.ring[index as usize % RING]
     }
 
-    /// Takes half of this queue (the larger half) for `thief`: all but one go into the thief's ring,
-    /// the last of them is returned (I3, I4). When the ring is empty and `take_next` allows it, takes
-    /// `next` instead, after `before_next` had the chance to let the victim run it itself (I8).
+    /// Takes the larger half of this queue for `thief`. All but one go into the thief's ring; the
+    /// last of them is returned (I3, I4). If the ring is empty and `take_next` is set, takes `next`
+    /// instead. `before_next` runs before that, so that the victim may run it (I8).
     pub(crate) fn steal_into(
         &self,
         thief: &Owner<'_, T>,
@@ -144,18 +145,19 @@ impl<T> RunQueue<T> {
                 last.wrapping_sub(thief.q.head.0.load(Acquire)) < CAP,
                 "R1: a thief's ring must be empty enough"
             );
-            // ORDER: Release; publishes the stolen slots, pairs with the Acquire loads of tail.
+            // ORDER: Release; pairs with the Acquire loads of `tail`: publishes the stolen slots.
             thief.q.tail.0.store(last, Release);
         }
-        // SAFETY: R2/R4, the slot was written by `grab` just now from a published slot, never null.
+        // SAFETY: R2/R4, `grab` has just copied a published slot to here, and such a slot is never
+        // null.
         Steal::Moved(unsafe { NonNull::new_unchecked(g) }, n)
     }
 
-    /// Copies the stolen pointers to `to[base..]` and moves our head past them.
+    /// Copies the stolen pointers to `to[base..]` and moves the head past them.
     fn grab(&self, to: &RunQueue<T>, base: u32, take_next: bool, before_next: impl Fn()) -> u32 {
         loop {
-            // ORDER: Acquire; head pairs with other consumers' Release swaps, tail with the owner's
-            // Release store, so the slots below are readable.
+            // ORDER: Acquire; `head` pairs with other consumers' Release swaps, `tail` with the
+            // owner's Release store. So the slots between them are readable.
             let head = self.head.0.load(Acquire);
             let tail = self.tail.0.load(Acquire);
             let len = tail.wrapping_sub(head);
@@ -173,13 +175,14 @@ impl<T> RunQueue<T> {
                 return 1;
             }
             if n > CAP / 2 {
-                continue; // head and tail belong to different moments
+                continue; // a torn pair: head and tail of different moments
             }
             for i in 0..n {
                 let g = self.slot(head.wrapping_add(i)).load(Relaxed);
                 to.slot(base.wrapping_add(i)).store(g, Relaxed);
             }
-            // ORDER: Release, by SeqCst; our reads of the slots come before the owner's reuse of them.
+            // ORDER: Release, by SeqCst; pairs with the owner's Acquire load of `head`: the owner
+            // reuses the slots after these reads.
             let moved = self
                 .head
                 .0
@@ -192,32 +195,33 @@ impl<T> RunQueue<T> {
 
     #[inline]
     fn take_next(&self, expected: *mut T) -> bool {
-        // ORDER: AcqRel by SeqCst; pairs with the owner's swap in `put_next`, which published the G.
+        // ORDER: AcqRel, by SeqCst; pairs with the owner's swap in `put_next`, which published the
+        // G.
         self.next
             .compare_exchange(expected, ptr::null_mut(), SeqCst, Relaxed)
             .is_ok()
     }
 }
 
-/// The owner's operations; see [`RunQueue::owner`].
 pub(crate) struct Owner<'a, T> {
     q: &'a RunQueue<T>,
 }
 
 impl<T> Owner<'_, T> {
-    /// Makes `g` the next to run and returns whom it displaced; the caller puts that one at the tail.
+    /// Makes `g` the next to run and returns the goroutine that it displaces.
     #[inline]
     #[must_use = "the displaced goroutine must go to the ring"]
     pub(crate) fn put_next(&self, g: NonNull<T>) -> Option<NonNull<T>> {
-        // ORDER: SeqCst; publishes g (pairs with `take_next`) and is the read-modify-write that the
-        // submitter's barrier stands on (wake/1).
+        // ORDER: SeqCst; publishes g (pairs with `take_next`). It is also the read-modify-write of
+        // the submitter's barrier (wake/1).
         NonNull::new(self.q.next.swap(g.as_ptr(), SeqCst))
     }
 
-    /// Puts `g` at the tail; gives it back when the ring is full.
+    /// Puts `g` at the tail; returns it if the ring is full.
     #[inline]
     pub(crate) fn put(&self, g: NonNull<T>) -> Result<(), NonNull<T>> {
-        // ORDER: Acquire; pairs with the consumers' Release swaps: the slot is no longer being read.
+        // ORDER: Acquire; pairs with the consumers' Release swaps: no consumer reads the slot any
+        // more.
         let head = self.q.head.0.load(Acquire);
         let tail = self.q.tail.0.load(Relaxed);
         if tail.wrapping_sub(head) >= CAP {
@@ -229,8 +233,8 @@ impl<T> Owner<'_, T> {
         Ok(())
     }
 
-    /// Takes half of a full ring, oldest first, for the global queue; returns the number, or None when
-    /// a thief made room meanwhile, so that `put` will do.
+    /// Takes the older half of a full ring, for the global queue; returns the number. None: a thief
+    /// has taken some meanwhile, so `put` has room.
     pub(crate) fn take_half(&self, out: &mut [*mut T; OVERFLOW]) -> Option<usize> {
         let head = self.q.head.0.load(Acquire);
         let tail = self.q.tail.0.load(Relaxed);
@@ -244,8 +248,8 @@ impl<T> Owner<'_, T> {
         self.advance(head, n).then_some(n as usize)
     }
 
-    /// The next goroutine to run: `next` first, and then the flag is true (it inherits the time
-    /// slice), else the head of the ring.
+    /// Takes the next goroutine: `next`, or else the head of the ring. The flag is true for `next`,
+    /// which inherits the time slice.
     #[inline]
     pub(crate) fn get(&self) -> Option<(NonNull<T>, bool)> {
         if let Some(next) = self.take_own_next() {
@@ -264,18 +268,18 @@ impl<T> Owner<'_, T> {
         }
     }
 
-    /// Takes the goroutine in `next`.
     #[inline]
     pub(crate) fn take_own_next(&self) -> Option<NonNull<T>> {
         let next = self.q.next.load(Relaxed);
-        // One try is enough: only a thief can have taken it, and then it is gone.
+        // One try is enough: only a thief can have taken it.
         if next.is_null() || !self.q.take_next(next) {
             return None;
         }
         NonNull::new(next)
     }
 
-    /// Who is `n` behind the one that `get` gives next; null: nobody. A guess: a thief may have it by now.
+    /// The goroutine `n` places behind the head of the ring; null if there is none. A guess,
+    /// because a thief may have taken it.
     #[inline]
     pub(crate) fn peek(&self, n: u32) -> *mut T {
         let head = self.q.head.0.load(Relaxed);
@@ -288,7 +292,8 @@ impl<T> Owner<'_, T> {
 
     #[inline]
     fn advance(&self, head: u32, n: u32) -> bool {
-        // ORDER: Release; as in `grab`. Acquire is not needed: the owner wrote the slots itself.
+        // ORDER: Release; pairs with `put`'s Acquire load of `head`, as in `grab`. Acquire is not
+        // needed, because the owner wrote the slots itself.
         self.q
             .head
             .0
@@ -296,7 +301,6 @@ impl<T> Owner<'_, T> {
             .is_ok()
     }
 
-    /// How many more fit.
     pub(crate) fn room(&self) -> u32 {
         CAP - self.q.len()
     }

@@ -38,8 +38,8 @@ pub(crate) struct Trace {
     probe: UnsafeCell<Probe>,
 }
 
-// SAFETY: D7, `state` says which thread may use the probe: the M between WANTED and DONE, the thread
-// that asked otherwise.
+// SAFETY: D7, `state` decides which thread may use the probe: between WANTED and DONE the M's,
+// otherwise the thread that asks.
 unsafe impl Sync for Trace {}
 
 impl Trace {

@@ -29,7 +29,6 @@ pub(crate) union TimerWord {
 // SAFETY: both fields are 8 bytes and may be sent to another thread.
 unsafe impl Plain for TimerWord {}
 
-/// A P's timers.
 #[repr(align(128))]
 pub(crate) struct PTimers {
     pub(in crate::sched) heap: Lock<Heap>,
@@ -98,12 +97,10 @@ impl PTimers {
         self.next.load(Relaxed)
     }
 
-    /// When the P's own M last checked.
     pub(crate) fn looked_ns(&self) -> u64 {
         self.looked_ns.load(Relaxed)
     }
 
-    /// The number of pending timers.
     pub(crate) fn len(&self) -> usize {
         self.heap.lock().len()
     }

@@ -63,7 +63,6 @@ impl Heap {
         }
     }
 
-    /// How many goroutines are in it.
     pub(crate) fn len(&self) -> usize {
         self.entries.len().saturating_sub(ROOT)
     }
@@ -77,7 +76,6 @@ impl Heap {
             .map_or(u64::MAX, |e| e.when)
     }
 
-    /// The goroutine with the earliest deadline.
     #[inline]
     pub(crate) fn first(&self) -> Option<Gp> {
         let first = self.entries.as_slice().get(ROOT)?;
@@ -143,14 +141,12 @@ impl Heap {
         self.free = slot;
     }
 
-    /// Removes the first goroutine.
     pub(crate) fn pop(&mut self) -> Option<Gp> {
         let g = self.first()?;
         self.take_out(ROOT);
         Some(g)
     }
 
-    /// Removes a goroutine that is in the heap.
     pub(crate) fn remove(&mut self, g: Gp) {
         let slot = g.timer_slot.get() as usize;
         debug_assert!(self.owners.as_slice()[slot] == g, "G4");
@@ -228,7 +224,6 @@ impl Heap {
         }
     }
 
-    /// The members, in no order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Gp> + '_ {
         let entries = self.entries.as_slice().iter().skip(ROOT);
         entries.map(|e| self.owners.as_slice()[e.slot as usize])

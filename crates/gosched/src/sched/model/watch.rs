@@ -1,6 +1,6 @@
 //! What the monitor knows of threads and calls: the data, without the decisions.
 //!
-//! Ms, Ps and the runtime have these as fields. `sched/monitor/` decides by them.
+//! Ms, Ps and the runtime have these types as fields. `sched/monitor/` decides by them.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
@@ -83,14 +83,13 @@ pub(crate) struct CallCounters {
     pub(crate) is_signal_lost: AtomicBool,
     /// `/proc` was found unreadable.
     pub(crate) has_no_proc: AtomicBool,
-    /// The kernel refuses membarrier.
     pub(crate) has_no_membarrier: AtomicBool,
 }
 
 /// In `Stray::timer`: there is none.
 pub(in crate::sched) const NO_TIMER: i32 = -1;
 
-/// The part of an M that is or was a stray.
+/// What an M has that is or was a stray.
 pub(crate) struct Stray {
     /// Counted in `Strays::count`. The claimer sets it before TAKEN, the M clears it afterwards.
     pub(in crate::sched) is_counted: AtomicBool,
@@ -137,7 +136,7 @@ pub(crate) struct StrayList {
     pub(in crate::sched) last: Option<Mp>,
 }
 
-/// What sysmon keeps, and what others store for it.
+/// sysmon's own fields, and what other threads store for it.
 pub(crate) struct SysmonState {
     pub(in crate::sched) nap: Nap,
     /// The last scan found the last press served. sysmon's own.

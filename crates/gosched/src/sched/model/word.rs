@@ -1,10 +1,10 @@
 //! `Word<T>`: a field with one owner at a time, in an object that every thread can reach.
 //!
-//! G, M and P are shared, and most of their fields belong to one thread at a time: the M that runs
-//! the goroutine, the holder of the P, the holder of a lock. The state machines and the locks
-//! decide who that is, and their Release and Acquire steps hand a field's value on. A `Word` has the
-//! interface and the machine code of a `Cell`. It differs in one point: a thread that reads the
-//! field out of turn gets an old value, where a `Cell` would be undefined behaviour.
+//! Most fields of G, M and P belong to one thread at a time: the goroutine's M, the holder of the
+//! P, or the holder of a lock. State machines and locks decide which thread that is. Their Release
+//! and Acquire steps hand the field's value on. A `Word` has the interface and the machine code of
+//! a `Cell`. The difference: a thread that reads out of turn gets an old value, where a `Cell`
+//! would be undefined behaviour.
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -30,7 +30,6 @@ plain! {
     {T} *const T, {T} Option<super::ptr::Ptr<T>>, {T: Sync} Option<&'static T>,
 }
 
-/// A word with one owner at a time.
 #[repr(transparent)]
 pub(crate) struct Word<T: Plain>(UnsafeCell<T>);
 
@@ -47,10 +46,10 @@ impl<T: Plain> Word<T> {
     #[inline(always)]
     pub(crate) fn get(&self) -> T {
         let at = self.0.get();
-        // SAFETY: the place is ours, aligned for its size and only used atomically. The bits that
-        // come out are those of a T. A word of 8 bytes travels as a pointer: a pointer keeps its
-        // provenance so, and an integer needs none.
-        // ORDER: Relaxed; what hands the field's ownership on orders the accesses.
+        // SAFETY: the place is this field's, aligned for its size and only used atomically. `set`
+        // and `new` stored the bits of a T. A word of 8 bytes travels as a pointer: a pointer keeps
+        // its provenance that way, and an integer needs none.
+        // ORDER: Relaxed; the step that hands the field's ownership on orders the accesses.
         unsafe {
             match size_of::<T>() {
                 1 => transmute_copy(&AtomicU8::from_ptr(at.cast()).load(Relaxed)),
@@ -67,8 +66,9 @@ impl<T: Plain> Word<T> {
     #[inline(always)]
     pub(crate) fn set(&self, value: T) {
         let at = self.0.get();
-        // SAFETY: as in `get`: the place is ours and atomic, and T has the size that each arm reads.
-        // ORDER: Relaxed; what hands the field's ownership on orders the accesses.
+        // SAFETY: the place is this field's and only used atomically, and T has the size that each
+        // arm stores.
+        // ORDER: Relaxed; the step that hands the field's ownership on orders the accesses.
         unsafe {
             match size_of::<T>() {
                 1 => AtomicU8::from_ptr(at.cast()).store(transmute_copy(&value), Relaxed),
@@ -84,7 +84,7 @@ impl<T: Plain> Word<T> {
         self.0.get()
     }
 
-    /// Sets it and returns what was there; two steps, for the owner.
+    /// Sets the word and returns the old value. Two steps, for the owner.
     #[inline(always)]
     pub(crate) fn replace(&self, value: T) -> T {
         let old = self.get();
@@ -94,7 +94,7 @@ impl<T: Plain> Word<T> {
 }
 
 impl<T: Plain + Default> Word<T> {
-    /// Sets the default and returns what was there; two steps, for the owner.
+    /// Sets the default and returns the old value. Two steps, for the owner.
     #[inline(always)]
     pub(crate) fn take(&self) -> T {
         self.replace(T::default())
@@ -139,7 +139,7 @@ mod tests {
         static VALUE: u32 = 7;
         let at = Word::new(ptr::null());
         at.set(&raw const VALUE);
-        // SAFETY: a pointer to a static that nobody writes.
+        // SAFETY: a pointer to a static that no thread writes.
         assert_eq!(unsafe { *at.get() }, 7);
         let at = Word::new(None::<&'static u32>);
         at.set(Some(&VALUE));

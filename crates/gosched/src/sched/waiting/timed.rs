@@ -1,7 +1,7 @@
 //! Waits that end at a deadline, or when the goroutine is asked to unwind.
 //!
-//! Every wait of a goroutine with a timeout goes through here: its commit sets a timer, in the same
-//! step that publishes the goroutine to its wakers.
+//! Every wait of a goroutine with a timeout goes through here. Its commit sets a timer in the step
+//! that publishes the goroutine to its wakers.
 
 use std::any::Any;
 use std::ffi::c_void;
@@ -27,7 +27,7 @@ pub(crate) static SLEEP: WaitOps = WaitOps {
     pass_on: None,
 };
 
-/// The payload of [`join`](crate::thread::JoinHandle::join) for a goroutine that ended without a value.
+/// The payload of [`join`](crate::thread::JoinHandle::join) if a goroutine ended without a value.
 ///
 /// The goroutine called [`goexit`](crate::goexit), or its runtime was dropped.
 ///
@@ -139,8 +139,8 @@ pub(crate) fn wait_timed_in(
 ) -> bool {
     let Some(g) = rt.g() else { return true };
     g.set_deadline(deadline.max(NO_MEMORY + 1));
-    // SAFETY: PK: `arg` is of the kind that `ops.arg` names; the callers in this file and in
-    // `waitq` pass it so.
+    // SAFETY: PK: `arg` is of the kind that `ops.arg` names and outlives the wait. Every caller
+    // passes such a pair: this file, `waitq` and `thread::park`.
     unsafe { park_in(rt, ops, arg) };
     if g.has_timer() {
         // The goroutine has not seen the result of its wait yet. If it yielded here, a drop of its
