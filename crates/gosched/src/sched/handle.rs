@@ -64,7 +64,8 @@ impl G {
     /// end (the world is stopped).
     #[inline]
     pub(crate) fn inner(&self) -> Option<NonNull<Inner>> {
-        // ORDER: Acquire; pairs with the Release in `identify` and `share_inner`.
+        // ORDER: Acquire; pairs with the Release that stored the pointer (`identify`,
+        // `share_inner`, `thread`).
         NonNull::new(self.handle.load(Acquire).map_addr(|a| a & !HELD).cast())
     }
 

@@ -230,7 +230,8 @@ impl Sched {
     }
 
     /// Queues runnable goroutines and wakes Ms (Go's `injectglist`). Up to one per idle P goes to
-    /// the global queue, the rest to the worker's ring as far as it fits.
+    /// the global queue, the rest to the worker's ring. Without a worker, or if the ring is full,
+    /// they go to the global queue, too.
     pub(crate) fn inject_list(&self, w: Option<Worker<'_>>, list: &mut GQueue) {
         let mut for_others = GQueue::new();
         let idle = self.npidle.load(Relaxed) as usize;

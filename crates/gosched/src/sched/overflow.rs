@@ -1,10 +1,10 @@
 //! Reports a goroutine's stack overflow, with its name and the setting to change (U8).
 //!
-//! The fault arrives as SIGSEGV on the M's own signal stack. It is ours if the thread is an M, the
-//! address is in the guard of its goroutine, and the goroutine was on its own stack. Any other
-//! fault goes to the handler that was there before; std reports overflows of plain threads there. A
-//! stack that the goroutine has gone to itself (`stacker`, a coroutine) is not ours either, because
-//! no setting of the runtime enlarges it.
+//! The fault arrives as SIGSEGV on the M's own signal stack. It is ours if the address is in the
+//! guard of the goroutine on this M, and the goroutine was on its own stack. Any other fault goes
+//! to the handler that was there before; std reports overflows of plain threads there. A stack that
+//! the goroutine has gone to itself (`stacker`, a coroutine) is not ours either, because no setting
+//! of the runtime enlarges it.
 //!
 //! CONTEXT: signal. Nothing here allocates or takes a lock.
 

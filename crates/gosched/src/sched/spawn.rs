@@ -177,7 +177,7 @@ impl Sched {
             // SAFETY: D3, the caller's reference is alive here, and the goroutine has not started.
             unsafe { &*how.thread }.set_goroutine(self.id, id);
         }
-        // ORDER: Release; pairs with the Acquire in `G::name`.
+        // ORDER: Release; pairs with the Acquire in `G::inner`.
         g.handle.store(how.thread.cast(), Release);
     }
 

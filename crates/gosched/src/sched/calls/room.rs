@@ -179,8 +179,8 @@ impl Sched {
 #[inline(never)]
 pub(crate) fn wait_for_room(m: Mp, g: Gp) {
     let sched = m.sched();
-    // The goroutine cannot wait in three cases: it has no P to give up; it stops a world or drops a
-    // runtime; it runs on the thread's own thread-locals.
+    // The goroutine cannot wait without a P to give up, or while it stops a world or drops a
+    // runtime. Nor on the thread's own thread-locals.
     let cannot_wait = m.p.load(Relaxed).is_none() || !m.may_be_preempted() || !is_home(m, g);
     if cannot_wait {
         return;

@@ -182,7 +182,7 @@ struct LeftOver {
     sched: Arc<Sched>,
 }
 
-// SAFETY: D3, `Task` requires that closures are Send; `Hook` and `Awaiters` are Send. Gs are
+// SAFETY: D3, `Task::new` requires that closures are Send; `Hook` and `Awaiters` are Send. Gs are
 // type-stable (GF), and the runtime is alive through `sched`.
 unsafe impl Send for LeftOver {}
 

@@ -174,7 +174,7 @@ impl M {
         }
     }
 
-    /// Whether the thread may stay inside the runtime for long: it is a guest in another runtime's
+    /// Whether the thread may stay inside the runtime for long. It is a guest in another runtime's
     /// world, or a goroutine waits for a P on it.
     pub(crate) fn is_elsewhere(&self) -> bool {
         // ORDER: Acquire; pairs with the Release in `wait_until_stopped`. `bound` is set under the

@@ -1,4 +1,5 @@
-//! What a goroutine and a P keep of timers: the goroutine's word, the P's heap, how often it checks.
+//! The timer fields of a goroutine and a P: the goroutine's word, the P's heap, how often it
+//! checks.
 //!
 //! `sched/sources/timers.rs` has the protocol.
 
