@@ -370,10 +370,13 @@ where
         result: UnsafeCell::new(None),
     };
     let out = SendPtr(&raw const main);
-    let task = Task::new(move || {
+    let f = move || {
         let SendPtr(main) = { out };
         main_goroutine(main, f);
-    });
+    };
+    // SAFETY: D2: this function does not return before the goroutine has ended or can never run
+    // again. So whatever `f` borrows outlives it.
+    let task = unsafe { Task::borrowing(f) };
     let inner = Inner::bare(Some("main".into()));
     let how = Spawn {
         site: Location::caller(),
@@ -387,9 +390,7 @@ where
         core.has_run = true;
         core.starting += 1;
     }
-    // SAFETY: D2: this function does not return before the goroutine has ended or can never run
-    // again. So whatever `f` borrows outlives it.
-    let spawned = unsafe { sched.spawn(how, task) };
+    let spawned = sched.spawn(how, task);
     {
         let _rt = enter();
         let mut core = sched.core.lock();

@@ -38,32 +38,37 @@ pub(crate) enum Refused {
     NoG(Errno),
 }
 
+/// A Dead G without a closure that only its holder has. `take_g` and `take_g_outside` make it: they
+/// take the G from a list of Dead Gs, and nothing else has a G of these lists (GF).
+struct FreshG(Gp);
+
+impl FreshG {
+    #[inline]
+    fn store<F: FnOnce()>(self, task: Task<F>) -> Gp {
+        // SAFETY: a `FreshG` is Dead, its holder's alone, and has no closure.
+        unsafe { self.0.set_task(task) };
+        self.0
+    }
+}
+
 impl Sched {
     /// Starts a goroutine that runs `task`. On an error the caller gets the task back.
-    ///
-    /// # Safety
-    /// What `F` borrows outlives the goroutine, or the goroutine is abandoned before it ends (D2).
     #[inline]
-    pub(crate) unsafe fn spawn<F: FnOnce()>(
+    pub(crate) fn spawn<F: FnOnce()>(
         &self,
         how: Spawn,
         task: Task<F>,
     ) -> Result<(), (io::Error, Task<F>)> {
-        // SAFETY: this function has the same contract on what `F` borrows.
-        unsafe { self.try_spawn(how, task) }.map_err(|(why, task)| (why.into(), task))
+        self.try_spawn(how, task)
+            .map_err(|(why, task)| (why.into(), task))
     }
 
     #[inline]
-    unsafe fn try_spawn<F: FnOnce()>(
-        &self,
-        how: Spawn,
-        task: Task<F>,
-    ) -> Result<(), (Refused, Task<F>)> {
+    fn try_spawn<F: FnOnce()>(&self, how: Spawn, task: Task<F>) -> Result<(), (Refused, Task<F>)> {
         let rt = enter();
         let class = how.class.unwrap_or(self.stack_class);
         let Some(w) = rt.worker_of(self) else {
-            // SAFETY: this function has the same contract on what `F` borrows.
-            return unsafe { self.spawn_outside(how, class, task) };
+            return self.spawn_outside(how, class, task);
         };
         if self.closed.load(Relaxed) {
             return Err((Refused::Closed, task));
@@ -73,9 +78,7 @@ impl Sched {
             Err(why) => return Err((why, task)),
         };
         let parent = w.m().curg().map_or(0, |g| g.id());
-        // SAFETY: `take_g` gave a Dead G to this caller alone, without a closure. The caller of
-        // `spawn` guarantees what F borrows.
-        unsafe { g.set_task(task) };
+        let g = g.store(task);
         self.make_runnable(g, &how, class, parent, self.next_id(w));
         w.p().counters.spawns.add(1);
         self.runq_put_next(w, g);
@@ -86,7 +89,7 @@ impl Sched {
     /// Spawns from a thread without a P of this runtime. The look at `closed` and the enqueue are
     /// in one hold of the lock. So a drop of the runtime either refuses the goroutine or finds it.
     #[inline(never)]
-    unsafe fn spawn_outside<F: FnOnce()>(
+    fn spawn_outside<F: FnOnce()>(
         &self,
         how: Spawn,
         class: u8,
@@ -100,12 +103,10 @@ impl Sched {
         if self.closed.load(Relaxed) {
             drop(core);
             self.arena.unreserve(class, 1);
-            self.blocks.give(std::iter::once(g));
+            self.blocks.give(std::iter::once(g.0));
             return Err((Refused::Closed, task));
         }
-        // SAFETY: `take_g_outside` gave a Dead G to this caller alone, without a closure. The
-        // caller of `spawn` guarantees what F borrows.
-        unsafe { g.set_task(task) };
+        let g = g.store(task);
         self.make_runnable(g, &how, class, 0, self.next_goid.fetch_add(1, Relaxed));
         self.outside.spawns.add_shared(1);
         self.global_put(&mut core, g);
@@ -115,10 +116,7 @@ impl Sched {
 
     /// Makes a goroutine that may be started later: a Dead G that is otherwise complete. Inside the
     /// runtime; `w` is the caller's P in this runtime, if any.
-    ///
-    /// # Safety
-    /// As for [`Sched::spawn`].
-    pub(crate) unsafe fn prepare<F: FnOnce()>(
+    pub(crate) fn prepare<F: FnOnce()>(
         &self,
         w: Option<Worker<'_>>,
         site: &'static Location<'static>,
@@ -142,9 +140,7 @@ impl Sched {
             class: None,
             thread: std::ptr::null_mut(),
         };
-        // SAFETY: the G is Dead, only this caller has it, and it has no closure. The caller
-        // guarantees what F borrows.
-        unsafe { g.set_task(task) };
+        let g = g.store(task);
         self.identify(g, &how, class, parent, id);
         Ok(g)
     }
@@ -183,7 +179,7 @@ impl Sched {
 
     /// Takes a Dead G and reserves a stack for it.
     #[inline]
-    fn take_g(&self, w: Worker<'_>, class: u8) -> Result<Gp, Refused> {
+    fn take_g(&self, w: Worker<'_>, class: u8) -> Result<FreshG, Refused> {
         let local = w.local();
         if class != self.stack_class {
             self.arena.reserve(class, 1).map_err(Refused::NoStack)?;
@@ -193,7 +189,7 @@ impl Sched {
             self.refill_credits(local)?;
         }
         if let Some(g) = local.gfree.pop() {
-            return Ok(g);
+            return Ok(FreshG(g));
         }
         self.refill_gs(local).inspect_err(|_| {
             if class == self.stack_class {
@@ -217,20 +213,20 @@ impl Sched {
 
     #[cold]
     #[inline(never)]
-    fn refill_gs(&self, local: &Local) -> Result<Gp, Refused> {
+    fn refill_gs(&self, local: &Local) -> Result<FreshG, Refused> {
         self.blocks
             .take(self.home(), GFREE_KEEP, |g| local.gfree.push(g))
             .map_err(Refused::NoG)?;
-        local.gfree.pop().ok_or(Refused::Closed)
+        local.gfree.pop().map(FreshG).ok_or(Refused::Closed)
     }
 
-    fn take_g_outside(&self, class: u8) -> Result<Gp, Refused> {
+    fn take_g_outside(&self, class: u8) -> Result<FreshG, Refused> {
         self.arena.reserve(class, 1).map_err(Refused::NoStack)?;
         let mut taken = None;
         self.blocks
             .take(self.home(), 1, |g| taken = Some(g))
             .map_err(Refused::NoG)
-            .and_then(|()| taken.ok_or(Refused::Closed))
+            .and_then(|()| taken.map(FreshG).ok_or(Refused::Closed))
             .inspect_err(|_| self.arena.unreserve(class, 1))
     }
 

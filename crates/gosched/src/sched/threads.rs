@@ -4,9 +4,7 @@
 //! Threads inherit theirs from it (MG). It may allocate, and so wait for a lock that a goroutine
 //! holds. Therefore it keeps spare Ms ready, and the first M that comes takes a pending P (D9).
 
-use std::ffi::c_void;
 use std::io;
-use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32};
@@ -78,7 +76,7 @@ impl Creator {
 
 /// Starts the creator, sysmon and the first Ms. Fails if the system refuses any of them.
 pub(crate) fn start(sched: &Arc<Sched>) -> io::Result<()> {
-    spawn(sched, creator_main)?;
+    spawn::<CreatorMain>(sched)?;
     sched.creator.first.sleep();
     match sched.creator.first_error.load(Acquire) {
         0 => Ok(()),
@@ -90,19 +88,10 @@ pub(crate) fn start(sched: &Arc<Sched>) -> io::Result<()> {
     }
 }
 
-type Main = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
-
 /// Starts a thread that holds a reference to the runtime.
-fn spawn(sched: &Arc<Sched>, main: Main) -> Result<(), Errno> {
-    let raw = Arc::into_raw(Arc::clone(sched));
+fn spawn<R: sys::Run<Sched>>(sched: &Arc<Sched>) -> Result<(), Errno> {
     sched.creator.alive.0.fetch_add(1, SeqCst);
-    // SAFETY: D2, `main` takes exactly this argument, once.
-    let spawned = unsafe { sys::thread_spawn(G0_STACK, main, raw.cast_mut().cast()) };
-    spawned.inspect_err(|_| {
-        // SAFETY: D2, the thread that would have owned this reference does not exist.
-        let sched = unsafe { Arc::from_raw(raw) };
-        thread_ended(&sched);
-    })
+    sys::thread_spawn::<R, Sched>(G0_STACK, Arc::clone(sched)).inspect_err(|_| thread_ended(sched))
 }
 
 fn thread_ended(sched: &Sched) {
@@ -110,46 +99,48 @@ fn thread_ended(sched: &Sched) {
     Futex::wake_one(&sched.creator.alive);
 }
 
-unsafe extern "C" fn creator_main(arg: *mut c_void) -> *mut c_void {
-    // SAFETY: D2, `spawn` passed one reference, and this is the only use of the argument.
-    let sched = unsafe { Arc::from_raw(arg.cast::<Sched>()) };
-    sys::set_thread_name(c"gosched-creator");
-    registry::add_thread();
-    // Every M needs a signal stack. It is tried here, where an error can still be returned.
-    let signal_stack = sys::SigStack::install().map(sys::SigStack::uninstall);
-    let first = signal_stack
-        .and_then(|()| spawn(&sched, sysmon_main))
-        .and_then(|()| create_m(&sched));
-    let started = first.is_ok();
-    if let Err(errno) = first {
-        sched.creator.first_error.store(errno.0, Release);
-        sched.dead.store(true, Release);
-        sched.sysmon.wake();
-    }
-    sched.creator.first.wakeup();
-    let mut retry = Retry::new();
-    while started && !sched.dead.load(Acquire) {
-        let retry_at = create_wanted(&sched, &mut retry);
-        if sched.creator.hook_wanted.swap(false, SeqCst) {
-            deadlock::call_hook(&sched);
+struct CreatorMain;
+
+impl sys::Run<Sched> for CreatorMain {
+    fn run(sched: &Arc<Sched>) {
+        sys::set_thread_name(c"gosched-creator");
+        registry::add_thread();
+        // Every M needs a signal stack. It is tried here, where an error can still be returned.
+        let signal_stack = sys::SigStack::install().map(sys::SigStack::uninstall);
+        let first = signal_stack
+            .and_then(|()| spawn::<SysmonMain>(sched))
+            .and_then(|()| create_m(sched));
+        let started = first.is_ok();
+        if let Err(errno) = first {
+            sched.creator.first_error.store(errno.0, Release);
+            sched.dead.store(true, Release);
+            sched.sysmon.wake();
         }
-        tls::free_surplus();
-        sched.creator.wait(retry_at);
+        sched.creator.first.wakeup();
+        let mut retry = Retry::new();
+        while started && !sched.dead.load(Acquire) {
+            let retry_at = create_wanted(sched, &mut retry);
+            if sched.creator.hook_wanted.swap(false, SeqCst) {
+                deadlock::call_hook(sched);
+            }
+            tls::free_surplus();
+            sched.creator.wait(retry_at);
+        }
+        registry::remove_thread();
+        thread_ended(sched);
     }
-    registry::remove_thread();
-    thread_ended(&sched);
-    ptr::null_mut()
 }
 
-unsafe extern "C" fn sysmon_main(arg: *mut c_void) -> *mut c_void {
-    // SAFETY: D2, `spawn` passed one reference, and this is the only use of the argument.
-    let sched = unsafe { Arc::from_raw(arg.cast::<Sched>()) };
-    sys::set_thread_name(c"gosched-sysmon");
-    registry::add_thread();
-    (sched.config.sysmon)(&sched);
-    registry::remove_thread();
-    thread_ended(&sched);
-    ptr::null_mut()
+struct SysmonMain;
+
+impl sys::Run<Sched> for SysmonMain {
+    fn run(sched: &Arc<Sched>) {
+        sys::set_thread_name(c"gosched-sysmon");
+        registry::add_thread();
+        (sched.config.sysmon)(sched);
+        registry::remove_thread();
+        thread_ended(sched);
+    }
 }
 
 impl Sched {
@@ -248,21 +239,22 @@ fn create_m(sched: &Arc<Sched>) -> Result<(), Errno> {
         core.mcount += 1;
         core.creating += 1;
     }
-    spawn(sched, m_main).inspect_err(|_| sched.count_refused_m())
+    spawn::<MMain>(sched).inspect_err(|_| sched.count_refused_m())
 }
 
-unsafe extern "C" fn m_main(arg: *mut c_void) -> *mut c_void {
-    // SAFETY: D2, `spawn` passed one reference, and this is the only use of the argument.
-    let sched = unsafe { Arc::from_raw(arg.cast::<Sched>()) };
-    sys::set_thread_name(c"gosched-m");
-    registry::add_thread();
-    match sys::SigStack::install() {
-        Ok(signal_stack) => be_m(&sched, signal_stack),
-        Err(errno) => be_no_m(&sched, errno),
+struct MMain;
+
+impl sys::Run<Sched> for MMain {
+    fn run(sched: &Arc<Sched>) {
+        sys::set_thread_name(c"gosched-m");
+        registry::add_thread();
+        match sys::SigStack::install() {
+            Ok(signal_stack) => be_m(sched, signal_stack),
+            Err(errno) => be_no_m(sched, errno),
+        }
+        registry::remove_thread();
+        thread_ended(sched);
     }
-    registry::remove_thread();
-    thread_ended(&sched);
-    ptr::null_mut()
 }
 
 impl Core {

@@ -462,9 +462,10 @@ where
         class,
         thread: packet.as_ptr().cast(),
     };
-    let task = Task::new(move || deliver::<T>(catch_unwind(AssertUnwindSafe(f))));
+    let f = move || deliver::<T>(catch_unwind(AssertUnwindSafe(f)));
     // SAFETY: the caller guarantees that the closure's borrows outlive the goroutine.
-    match unsafe { sched.spawn(how, task) } {
+    let task = unsafe { Task::borrowing(f) };
+    match sched.spawn(how, task) {
         Ok(()) => Ok(handle),
         Err((error, task)) => {
             if let Some(scope) = &scope {
@@ -530,8 +531,7 @@ pub(crate) fn spawn_go<F: FnOnce() + Send + 'static>(
         thread: ptr::null_mut(),
     };
     let task = Task::new(move || finish_report(catch_unwind(AssertUnwindSafe(f))));
-    // SAFETY: a 'static closure borrows nothing that can be freed.
-    unsafe { sched.spawn(how, task) }.map_err(|(error, _)| error)
+    sched.spawn(how, task).map_err(|(error, _)| error)
 }
 
 /// The last step of a goroutine without a handle: reports its panic.

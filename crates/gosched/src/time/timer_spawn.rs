@@ -159,8 +159,7 @@ fn start_in<F: FnOnce() + Send + 'static>(
 ) -> io::Result<Dormant> {
     let task = Task::new(move || finish_report(catch_unwind(AssertUnwindSafe(f))));
     let rt = enter();
-    // SAFETY: `F` is 'static, so the closure borrows nothing that could end before it runs.
-    let g = match unsafe { sched.prepare(rt.worker_of(sched), site, task) } {
+    let g = match sched.prepare(rt.worker_of(sched), site, task) {
         Ok(g) => g,
         Err((why, task)) => {
             drop(rt);

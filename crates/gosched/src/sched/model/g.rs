@@ -122,30 +122,17 @@ impl Drop for Unrun {
 struct Vtables<F>(F);
 
 impl<F: FnOnce()> Vtables<F> {
-    const INLINE: TaskVtable = TaskVtable {
+    const TABLE: TaskVtable = TaskVtable {
         // The caller passes the closure's only copy and does not use it again (`take_task`,
         // `Unrun`).
         run: |data| {
-            // SAFETY: D3, `set_task` wrote an F to this place, and it is read once.
+            // SAFETY: D3, `put` wrote an F to this place, and it is read once.
             let f = unsafe { data.cast::<F>().read() };
             f();
         },
         drop: |data| {
-            // SAFETY: D3, `set_task` wrote an F to this place, and it was not run.
+            // SAFETY: D3, `put` wrote an F to this place, and it was not run.
             unsafe { data.cast::<F>().drop_in_place() };
-        },
-    };
-    const BOXED: TaskVtable = TaskVtable {
-        run: |data| {
-            // SAFETY: D3, `set_task` wrote this box to the place, and it is read once. Its memory
-            // is freed before the closure runs: the closure's last step ends the goroutine's
-            // thread-locals, and an allocator may have some.
-            let f = *unsafe { data.cast::<Box<F>>().read() };
-            f();
-        },
-        drop: |data| {
-            // SAFETY: D3, `set_task` wrote this box to the place, and its closure was not run.
-            unsafe { data.cast::<Box<F>>().drop_in_place() };
         },
     };
     const FITS: bool = size_of::<F>() <= INLINE_WORDS * 8 && align_of::<F>() <= align_of::<u64>();
@@ -154,19 +141,35 @@ impl<F: FnOnce()> Vtables<F> {
 /// A closure on its way into a G. A large one is boxed beforehand, so storing it cannot fail and
 /// needs no allocator inside the runtime (D9). It is Send: it runs on another goroutine, and the
 /// thread that drops the runtime may drop it.
-pub(crate) enum Task<F> {
+pub(crate) struct Task<F>(Closure<F>);
+
+enum Closure<F> {
     Inline(F),
     Boxed(Box<F>),
 }
 
 impl<F: FnOnce() + Send> Task<F> {
     #[inline]
-    pub(crate) fn new(f: F) -> Task<F> {
-        if Vtables::<F>::FITS {
-            Task::Inline(f)
+    pub(crate) fn new(f: F) -> Task<F>
+    where
+        F: 'static,
+    {
+        // SAFETY: a 'static closure borrows nothing that can be freed.
+        unsafe { Task::borrowing(f) }
+    }
+
+    /// A closure that may borrow.
+    ///
+    /// # Safety
+    /// What `F` borrows outlives the goroutine that gets the task, or the goroutine is abandoned
+    /// before it ends (D2).
+    #[inline]
+    pub(crate) unsafe fn borrowing(f: F) -> Task<F> {
+        Task(if Vtables::<F>::FITS {
+            Closure::Inline(f)
         } else {
-            Task::Boxed(Box::new(f))
-        }
+            Closure::Boxed(Box::new(f))
+        })
     }
 }
 
@@ -174,23 +177,33 @@ impl G {
     /// Stores the closure.
     ///
     /// # Safety
-    /// The G is Dead and only the caller has it. Its closure slot is empty. What `F` borrows
-    /// outlives the goroutine.
+    /// The G is Dead and only the caller has it. Its closure slot is empty.
     #[inline]
     pub(crate) unsafe fn set_task<F: FnOnce()>(&self, task: Task<F>) {
-        let data: *mut u8 = self.data.0.get().cast();
-        match task {
-            Task::Inline(f) => {
-                // SAFETY: D3, the slot is the caller's, and F fits in size and alignment (`FITS`).
-                unsafe { data.cast::<F>().write(f) };
-                self.put_table(&Vtables::<F>::INLINE);
-            }
-            Task::Boxed(f) => {
-                // SAFETY: D3, the slot is the caller's, and a box is one word.
-                unsafe { data.cast::<Box<F>>().write(f) };
-                self.put_table(&Vtables::<F>::BOXED);
+        match task.0 {
+            // SAFETY: the caller has the G alone, and `Task` checked that F fits (`FITS`).
+            Closure::Inline(f) => unsafe { self.put(f) },
+            Closure::Boxed(f) => {
+                let unboxed = move || {
+                    // The box is freed before the closure runs: the closure's last step ends the
+                    // goroutine's thread-locals, and an allocator may have some.
+                    let f = { *{ f } };
+                    f();
+                };
+                // SAFETY: the caller has the G alone, and a closure that captures a box is a word.
+                unsafe { self.put(unboxed) };
             }
         }
+    }
+
+    /// # Safety
+    /// As for [`G::set_task`], and `F` fits into the slot.
+    #[inline]
+    unsafe fn put<F: FnOnce()>(&self, f: F) {
+        const { assert!(align_of::<Storage>() >= align_of::<u64>()) };
+        // SAFETY: D3, the slot is the caller's, and F fits in size and alignment.
+        unsafe { self.data.0.get().cast::<F>().write(f) };
+        self.put_table(&Vtables::<F>::TABLE);
     }
 
     /// Takes the closure. The caller runs or drops it, once.

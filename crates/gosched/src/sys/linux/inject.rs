@@ -70,7 +70,7 @@ mod tests {
     use crate::sys::linux::mem::{map_pages, map_pages_aligned, map_reserve, unmap};
     use crate::sys::linux::pagevec::PageVec;
     use crate::sys::linux::syscall::Errno;
-    use crate::sys::linux::thread::thread_spawn;
+    use crate::sys::linux::thread::start_thread;
 
     #[test]
     fn a_budget_counts_down_and_then_stays_empty() {
@@ -116,7 +116,7 @@ mod tests {
 
         FAIL_THREAD_AFTER.store(0, Relaxed);
         // SAFETY: `nothing` takes any argument and returns at once (D9).
-        let spawn = || unsafe { thread_spawn(64 << 10, nothing, core::ptr::null_mut()) };
+        let spawn = || unsafe { start_thread(64 << 10, nothing, core::ptr::null_mut()) };
         assert_eq!(spawn(), Err(Errno(libc::EAGAIN)));
         FAIL_THREAD_AFTER.store(-1, Relaxed);
         assert_eq!(spawn(), Ok(()));

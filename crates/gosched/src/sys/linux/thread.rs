@@ -7,20 +7,47 @@
 use core::ffi::{CStr, c_void};
 use core::mem::MaybeUninit;
 use core::ptr;
+use std::sync::Arc;
 
 use crate::sys::linux::inject::{FAIL_THREAD_AFTER, refuses};
 use crate::sys::linux::mem::round_up_page;
 use crate::sys::linux::syscall::{Errno, check, syscall0, syscall1, syscall2};
 
 /// What a new thread runs.
-pub(crate) type ThreadStart = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
+pub(crate) trait Run<T> {
+    fn run(arg: &Arc<T>);
+}
 
-/// Starts a detached thread that runs `start(arg)` on a stack of at least `stack_size`
-/// bytes; CONTEXT: user.
+type ThreadStart = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
+
+/// Starts a detached thread that calls `R::run(&arg)` on a stack of at least `stack_size` bytes;
+/// CONTEXT: user. The thread holds `arg` while it runs.
+pub(crate) fn thread_spawn<R: Run<T>, T: Send + Sync + 'static>(
+    stack_size: usize,
+    arg: Arc<T>,
+) -> Result<(), Errno> {
+    /// # Safety
+    /// `arg` is a reference that nobody else owns.
+    unsafe extern "C" fn start<R: Run<T>, T>(arg: *mut c_void) -> *mut c_void {
+        // SAFETY: `thread_spawn` passes one reference to one thread.
+        let arg = unsafe { Arc::from_raw(arg.cast::<T>()) };
+        R::run(&arg);
+        std::ptr::null_mut()
+    }
+    let raw = Arc::into_raw(arg);
+    // SAFETY: `start` takes one reference, on any thread, since T is Send and Sync.
+    let started = unsafe { start_thread(stack_size, start::<R, T>, raw.cast_mut().cast()) };
+    started.inspect_err(|_| {
+        // SAFETY: the thread that would have owned this reference does not exist.
+        drop(unsafe { Arc::from_raw(raw) });
+    })
+}
+
+/// Starts a detached thread that runs `start(arg)` on a stack of at least `stack_size` bytes.
 ///
 /// # Safety
 /// `start(arg)` is sound on a thread of its own, whenever it runs and for as long.
-pub(crate) unsafe fn thread_spawn(
+pub(super) unsafe fn start_thread(
     stack_size: usize,
     start: ThreadStart,
     arg: *mut c_void,
@@ -32,8 +59,8 @@ pub(crate) unsafe fn thread_spawn(
         .checked_add(libc_needs())
         .and_then(round_up_page)
         .ok_or(Errno(libc::EINVAL))?;
-    // SAFETY: an `unsafe extern "C" fn` and a safe one have the same form; that calling
-    // it is sound is what this function's caller promises.
+    // SAFETY: an `unsafe extern "C" fn` and a safe one have the same form. The caller guarantees that
+    // calling it is sound.
     let start: extern "C" fn(*mut c_void) -> *mut c_void =
         unsafe { core::mem::transmute::<ThreadStart, _>(start) };
     let mut attributes = MaybeUninit::uninit();
@@ -189,7 +216,7 @@ mod tests {
             let (sender, receiver) = mpsc::channel::<Seen>();
             let arg = Box::into_raw(Box::new(sender));
             // SAFETY: `look` takes the Sender over and needs nothing else (D9).
-            unsafe { thread_spawn(size, look, arg.cast()).expect("thread") };
+            unsafe { start_thread(size, look, arg.cast()).expect("thread") };
             let seen = receiver.recv().expect("it ran");
             assert_ne!(seen.tid, gettid());
             assert_eq!(seen.name.trim(), "gosched-look");
@@ -203,10 +230,10 @@ mod tests {
     fn an_absurd_stack_is_an_error() {
         let size = 1 << 60;
         // SAFETY: never starts, and `look` is not reached.
-        let refused = unsafe { thread_spawn(size, look, ptr::null_mut()) };
+        let refused = unsafe { start_thread(size, look, ptr::null_mut()) };
         assert!(refused.is_err());
         // SAFETY: as above.
-        let refused = unsafe { thread_spawn(usize::MAX, look, ptr::null_mut()) };
+        let refused = unsafe { start_thread(usize::MAX, look, ptr::null_mut()) };
         assert_eq!(refused, Err(Errno(libc::EINVAL)));
     }
 
