@@ -6,14 +6,14 @@
 //! is pending. The creator is asked for a thread, but any M that comes back first takes the P (D9).
 //! So no P depends on a thread being made.
 
-use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use crate::base::lock::Held;
 use crate::sched::model::g::GQueue;
 use crate::sched::model::p::PStatus;
 use crate::sched::model::ptr::{Mp, Pp};
 use crate::sched::model::spin::{self, Spinning};
-use crate::sched::worker::{G0, Worker};
+use crate::sched::worker::{G0, IdleP, Worker};
 use crate::sched::{Core, Sched};
 use crate::sys;
 
@@ -80,7 +80,7 @@ impl Sched {
 
     /// Gives `p` to an idle M, or makes it pending. With `spinning` the M begins by searching for
     /// work.
-    pub(crate) fn start_m(&self, mut core: Held<'_, Core>, p: Pp, spinning: Option<Spinning>) {
+    pub(crate) fn start_m(&self, mut core: Held<'_, Core>, p: IdleP, spinning: Option<Spinning>) {
         debug_assert!(spinning.is_none() || p.runq.is_empty(), "M3");
         core.activity += 1;
         if self.dead.load(Relaxed) {
@@ -90,18 +90,18 @@ impl Sched {
         if let Some(m) = self.get_idle_m(&mut core) {
             self.ask_for_threads(&core);
             m.spinning.put(spinning);
-            m.nextp.store(Some(p), Relaxed);
+            m.give_nextp(p);
             // A thread outside may not use the runtime once the lock is free; Ms are never freed.
             drop(core);
             m.park.wakeup();
             return;
         }
-        if self.give_to_owned(&mut core, p) {
+        let Some(p) = self.give_to_owned(&mut core, p) else {
             return self.end_spinning(spinning); // that thread has a goroutine and does not search
-        }
+        };
         p.spinning.put(spinning);
         p.link.set(core.pending);
-        core.pending = Some(p);
+        core.pending = Some(p.into_p());
         core.npending += 1;
         if self.poller.is_watching() {
             self.poller.wake(); // that M takes the P; a new thread may be slow, or refused
@@ -133,11 +133,15 @@ impl Sched {
     }
 
     /// Takes a pending P. The M that takes it inherits its `Spinning`.
-    pub(crate) fn take_pending(&self, core: &mut Held<'_, Core>) -> Option<(Pp, Option<Spinning>)> {
+    pub(crate) fn take_pending(
+        &self,
+        core: &mut Held<'_, Core>,
+    ) -> Option<(IdleP, Option<Spinning>)> {
         let p = core.pending?;
         core.pending = p.link.take();
         core.npending -= 1;
-        Some((p, p.spinning.take()))
+        // SAFETY: the P was on the list of pending Ps, under the scheduler lock, and is off it now.
+        Some((unsafe { IdleP::new(p) }, p.spinning.take()))
     }
 
     /// Puts the M to sleep until it is given a P. False: it must end. Without a P, not spinning.
@@ -183,7 +187,7 @@ impl Sched {
         // Clear it now. If the goroutine locks this M, the M sleeps on the note next in
         // `stop_locked_m`, which does not clear it first.
         m.park.clear();
-        match m.nextp.swap(None, Acquire) {
+        match m.take_nextp() {
             Some(p) => {
                 g0.acquire_p(p);
                 true
@@ -194,12 +198,12 @@ impl Sched {
 
     /// Passes on a P that its M cannot use (a locked or ending thread, a marked call). It goes to
     /// an M if there is or may be work for it, otherwise to the idle list.
-    pub(crate) fn hand_off_p(&self, p: Pp) {
+    pub(crate) fn hand_off_p(&self, p: IdleP) {
         self.hand_off(self.core.lock(), p);
     }
 
     /// As [`Sched::hand_off_p`], with the lock held.
-    pub(crate) fn hand_off(&self, mut core: Held<'_, Core>, p: Pp) {
+    pub(crate) fn hand_off(&self, mut core: Held<'_, Core>, p: IdleP) {
         self.outside.handoffs.add_shared(1);
         if self.is_stopping() {
             self.stop_p(&mut core, p);
@@ -294,22 +298,24 @@ impl Sched {
 
     // The lists, all under the scheduler lock.
 
-    pub(crate) fn put_idle_p(&self, core: &mut Held<'_, Core>, p: Pp) {
+    pub(crate) fn put_idle_p(&self, core: &mut Held<'_, Core>, p: IdleP) {
         debug_assert!(p.runq.is_empty(), "P2: an idle P has no work");
         debug_assert_eq!(p.status(), PStatus::Idle);
+        let p = p.into_p();
         p.link.set(core.pidle);
         core.pidle = Some(p);
         self.idle_mask[p.id as usize / 64].fetch_or(1 << (p.id % 64), Relaxed);
         self.npidle.fetch_add(1, SeqCst);
     }
 
-    pub(crate) fn get_idle_p(&self, core: &mut Held<'_, Core>) -> Option<Pp> {
+    pub(crate) fn get_idle_p(&self, core: &mut Held<'_, Core>) -> Option<IdleP> {
         let p = core.pidle?;
         core.pidle = p.link.take();
         core.activity += 1;
         self.idle_mask[p.id as usize / 64].fetch_and(!(1 << (p.id % 64)), Relaxed);
         self.npidle.fetch_sub(1, SeqCst);
-        Some(p)
+        // SAFETY: the P was on the list of idle Ps, under the scheduler lock, and is off it now.
+        Some(unsafe { IdleP::new(p) })
     }
 
     /// An idle P: `wanted` if it is idle, otherwise any.
@@ -317,7 +323,7 @@ impl Sched {
         &self,
         core: &mut Held<'_, Core>,
         wanted: Option<Pp>,
-    ) -> Option<Pp> {
+    ) -> Option<IdleP> {
         if let Some(wanted) = wanted.filter(|p| self.is_idle(*p)) {
             let before = std::iter::successors(core.pidle, |p| p.link.get())
                 .find(|p| p.link.get() == Some(wanted));
@@ -385,8 +391,8 @@ impl Sched {
     }
 
     /// Stops a P that its M gave up, because the world stops or the runtime ends.
-    pub(crate) fn stop_p(&self, core: &mut Held<'_, Core>, p: Pp) {
-        p.set_status(PStatus::GcStop);
+    pub(crate) fn stop_p(&self, core: &mut Held<'_, Core>, p: IdleP) {
+        p.into_p().set_status(PStatus::GcStop);
         if self.gcwaiting.load(Relaxed) {
             core.stopwait -= 1;
             if core.stopwait == 0 {

@@ -9,7 +9,7 @@
 //! counts panics in a thread-local. So the goroutine must end its unwinding on the thread where it
 //! began, and no other goroutine may run there meanwhile.
 
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::Sched;
 use super::park::{Entered, enter};
@@ -106,7 +106,7 @@ impl Sched {
         m.park.sleep();
         m.park.clear();
         m.blocked.store(false, Relaxed);
-        match m.nextp.swap(None, Acquire) {
+        match m.take_nextp() {
             Some(p) => {
                 g0.acquire_p(p);
                 true

@@ -22,13 +22,13 @@ use crate::sched::model::g::{GQueue, STARTED};
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::m::{BLOCK, YIELD};
 use crate::sched::model::p::FAIR_EVERY;
-use crate::sched::model::p::{Fair, PStatus, gp};
+use crate::sched::model::p::{Fair, gp};
 use crate::sched::model::ptr::Gp;
 use crate::sched::model::spin;
 use crate::sched::model::switch;
 use crate::sched::sources::timers::EXPIRE_MAX;
 use crate::sched::thread_locals::standing;
-use crate::sched::worker::{G0, Worker};
+use crate::sched::worker::{G0, IdleP, Worker};
 use crate::stack::Stack;
 use crate::sys;
 
@@ -516,8 +516,7 @@ impl Sched {
             drop(core);
             return g0.acquire_p(p);
         }
-        let mut marked = self.procs().filter(|p| p.status.retake(PStatus::Idle));
-        if let Some(p) = marked.next() {
+        if let Some(p) = self.procs().find_map(IdleP::retake) {
             drop(core);
             self.calls.retaken.add_shared(1);
             self.room.call_is_out();

@@ -35,7 +35,7 @@ use crate::sched::model::m::{M, PreemptOff};
 use crate::sched::model::p::gp;
 use crate::sched::model::ptr::{Gp, Mp, Pp, Ptr};
 use crate::sched::worker::acquire_p;
-use crate::sched::worker::{G0, Worker};
+use crate::sched::worker::{G0, IdleP, Worker};
 use crate::stack::class_for;
 
 /// A wait that takes longer has failed.
@@ -102,8 +102,8 @@ fn new_m(sched: &Sched) -> Mp {
 /// An M that holds an idle P.
 fn m_with_p(sched: &Sched) -> (Mp, Pp) {
     let m = new_m(sched);
-    let p = sched.get_idle_p(&mut sched.core.lock()).unwrap();
-    acquire_p(m, p);
+    let p = sched.get_idle_p(&mut sched.core.lock()).unwrap().into_p();
+    acquire_p(m, idle(p));
     (m, p)
 }
 
@@ -115,6 +115,12 @@ fn worker(p: Pp) -> Worker<'static> {
     });
     // SAFETY: PL, a P of a still scheduler, or one that the calling goroutine's M holds.
     unsafe { Worker::played(m, p) }
+}
+
+/// Takes `p` as a thread does that has it in its hands.
+fn idle(p: Pp) -> IdleP {
+    // SAFETY: a still scheduler's P, or one that the test has taken from its list.
+    unsafe { IdleP::new(p) }
 }
 
 /// Stands for m's thread, on its scheduling stack.

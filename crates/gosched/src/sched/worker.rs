@@ -16,9 +16,10 @@
 
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::sched::model::g::G;
+use crate::sched::model::m::M;
 use crate::sched::model::p::{Local, P, PStatus};
 use crate::sched::model::ptr::{Mp, Pp};
 use crate::sched::model::runq::Owner;
@@ -70,13 +71,13 @@ impl Inside {
 
     /// Binds an Idle P that the caller has taken (P1).
     #[inline]
-    pub(crate) fn acquire_p(&mut self, p: Pp) {
+    pub(crate) fn acquire_p(&mut self, p: IdleP) {
         acquire_p(self.m, p);
     }
 
     /// Unbinds the M's P. It is Idle, and the caller has it.
     #[inline]
-    pub(crate) fn release_p(&mut self) -> Pp {
+    pub(crate) fn release_p(&mut self) -> IdleP {
         // SAFETY: this thread is the M's, and the exclusive borrow leaves no `Worker` alive.
         unsafe { release_p(self.m) }
     }
@@ -96,7 +97,7 @@ impl G0 {
 
     /// Gives the P up. From here on g0 uses the thread's own thread-locals (D6).
     #[inline]
-    pub(crate) fn relinquish_p(&mut self) -> Pp {
+    pub(crate) fn relinquish_p(&mut self) -> IdleP {
         self.m.tp.to_own();
         self.release_p()
     }
@@ -161,9 +162,73 @@ impl<'a> Worker<'a> {
     }
 }
 
+/// Proof that no M holds the P, and that the holder of this value alone has it: the P is off every
+/// list. It may be given to an M, to a list, or to the leader of a stopping world.
+#[must_use = "a P that is lost never runs a goroutine again"]
+pub(crate) struct IdleP(Pp);
+
+impl IdleP {
+    /// # Safety
+    /// No M holds `p`, and the caller has taken it from where it was: a list under the scheduler
+    /// lock, a blocked M by a claim, or a stopped world.
+    #[inline]
+    pub(crate) unsafe fn new(p: Pp) -> IdleP {
+        IdleP(p)
+    }
+
+    /// Takes a P that a marked call left behind, if no other thread does. Its status is `Idle` then.
+    #[inline]
+    pub(crate) fn retake(p: Pp) -> Option<IdleP> {
+        p.status.retake(PStatus::Idle).then_some(IdleP(p))
+    }
+
+    /// The P, for the list or the M that gets it.
+    #[inline]
+    pub(crate) fn into_p(self) -> Pp {
+        self.0
+    }
+
+    /// The P's caches and counts.
+    pub(crate) fn local(&self) -> &Local {
+        // SAFETY: PL, no M holds the P, and the holder of this value alone has it.
+        unsafe { self.0.local() }
+    }
+
+    /// The producer's side of the P's run queue.
+    pub(crate) fn queue(&self) -> Owner<'_, G> {
+        // SAFETY: R2, no M holds the P, and the holder of this value alone has it.
+        unsafe { self.0.queue() }
+    }
+}
+
+impl Deref for IdleP {
+    type Target = P;
+    #[inline]
+    fn deref(&self) -> &P {
+        &self.0
+    }
+}
+
+impl M {
+    /// Leaves a P for an M that is about to be woken.
+    #[inline]
+    pub(crate) fn give_nextp(&self, p: IdleP) {
+        // ORDER: Relaxed; the note that wakes the M hands the word on.
+        self.nextp.store(Some(p.0), Relaxed);
+    }
+
+    /// The P that the waker left.
+    #[inline]
+    pub(crate) fn take_nextp(&self) -> Option<IdleP> {
+        // ORDER: Acquire; pairs with the Release of the waker's note.
+        self.nextp.swap(None, Acquire).map(IdleP)
+    }
+}
+
 /// Binds P and M to each other (P1).
 #[inline]
-pub(crate) fn acquire_p(m: Mp, p: Pp) {
+pub(crate) fn acquire_p(m: Mp, p: IdleP) {
+    let p = p.into_p();
     debug_assert!(m.p.load(Relaxed).is_none() && p.m.load(Relaxed).is_none());
     debug_assert_eq!(p.status(), PStatus::Idle);
     m.p.store(Some(p), Release);
@@ -177,13 +242,13 @@ pub(crate) fn acquire_p(m: Mp, p: Pp) {
 /// # Safety
 /// This thread is `m`'s, and no `Worker` of it is alive.
 #[inline]
-pub(crate) unsafe fn release_p(m: Mp) -> Pp {
+pub(crate) unsafe fn release_p(m: Mp) -> IdleP {
     let p = m.p();
     debug_assert_eq!(p.m.load(Relaxed), Some(m), "P1");
     m.p.store(None, Release);
     p.m.store(None, Release);
     p.set_status(PStatus::Idle);
-    p
+    IdleP(p)
 }
 
 #[cfg(test)]

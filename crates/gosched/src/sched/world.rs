@@ -23,7 +23,7 @@ use crate::sched::model::g::GQueue;
 use crate::sched::model::m::{PreemptOff, YIELD};
 use crate::sched::model::p::{P, PStatus, STACKS_MAX, gp};
 use crate::sched::model::ptr::{Mp, Pp, Ptr};
-use crate::sched::worker::{acquire_p, release_p};
+use crate::sched::worker::{IdleP, acquire_p, release_p};
 use crate::sys;
 
 /// How long the leader waits before it asks again.
@@ -113,12 +113,12 @@ impl Sched {
             core.stopwait -= 1;
         }
         while let Some(p) = self.get_idle_p(&mut core) {
-            p.set_status(PStatus::GcStop);
+            p.into_p().set_status(PStatus::GcStop);
             core.stopwait -= 1;
         }
         while let Some((p, spinning)) = self.take_pending(&mut core) {
             self.end_spinning(spinning);
-            p.set_status(PStatus::GcStop);
+            p.into_p().set_status(PStatus::GcStop);
             core.stopwait -= 1;
         }
         // FENCE: stop/2 — `gcwaiting` before the look at the Ps in marked calls; meets stop/1 in
@@ -209,7 +209,8 @@ impl Sched {
         self.nprocs.store(n, Relaxed);
         for p in self.procs() {
             p.set_status(PStatus::Idle);
-            self.put_idle_p(&mut core, p);
+            // SAFETY: the P is new, and on no list yet.
+            self.put_idle_p(&mut core, unsafe { IdleP::new(p) });
         }
         Ok(())
     }
@@ -287,23 +288,26 @@ impl Drop for Stopped<'_> {
         // Until an M is woken: the leader may be no M, and nothing else shows its intention.
         core.starting += 1;
         sched.resize(&mut core, self.procs);
+        // SAFETY: no M holds a P in a stopped world, and the leader has all of them. Below, each
+        // goes to the idle list, or to `busy` and from there to an M.
+        let take = |p| unsafe { IdleP::new(p) };
         let mut busy: Option<Pp> = None;
         for p in sched.procs().filter(|p| p.status() == PStatus::GcStop) {
             p.set_status(PStatus::Idle);
-            // SAFETY: PL, the world is stopped, so no M holds the P.
-            unsafe { p.local() }.owes_turn.set(true);
+            let p = take(p);
+            p.local().owes_turn.set(true);
             if p.runq.is_empty() {
                 sched.put_idle_p(&mut core, p);
             } else {
                 p.link.set(busy);
-                busy = Some(p);
+                busy = Some(p.into_p());
             }
         }
         sched.gcwaiting.store(false, Relaxed);
         drop(core);
         while let Some(p) = busy {
             busy = p.link.take();
-            sched.start_m(sched.core.lock(), p, None);
+            sched.start_m(sched.core.lock(), take(p), None);
         }
         // As for any P that goes idle (need/2): a submitter that found none meanwhile has set
         // `need`.
@@ -340,10 +344,11 @@ impl Sched {
         if p.id < n {
             acquire_p(m, p);
         } else {
-            p.set_status(PStatus::Dead);
+            p.into_p().set_status(PStatus::Dead);
             let first = self.p(0);
             first.set_status(PStatus::Idle);
-            acquire_p(m, first);
+            // SAFETY: the world is stopped, so no M holds the first P, and the leader takes it.
+            acquire_p(m, unsafe { IdleP::new(first) });
         }
     }
 

@@ -447,7 +447,10 @@ fn p2_p6_the_idle_list_its_count_and_the_mask_differ() {
 
 /// Takes an idle P and leaves it behind for the call that `m` is in.
 fn leave_behind(sched: &Sched, m: Mp) -> Pp {
-    let p = sched.get_idle_p(&mut sched.core.lock()).expect("idle");
+    let p = sched
+        .get_idle_p(&mut sched.core.lock())
+        .expect("idle")
+        .into_p();
     p.set_status(PStatus::Syscall);
     m.oldp.store(Some(p), Relaxed);
     p

@@ -36,8 +36,7 @@ use crate::sched::model::ptr::{Gp, Mp, Pp};
 use crate::sched::park::{drop_g, enter_m, leave, mcall};
 use crate::sched::schedule::Next;
 use crate::sched::thread_locals::is_home;
-use crate::sched::worker::G0;
-use crate::sched::worker::acquire_p;
+use crate::sched::worker::{G0, IdleP, acquire_p};
 
 /// Runs `f`, which may block its thread, and hands the processor to other goroutines meanwhile.
 ///
@@ -148,7 +147,9 @@ pub(crate) fn enter_syscall(m: Mp, g: Gp) {
 #[cold]
 #[inline(never)]
 fn enter_syscall_slow(sched: &Sched, p: Pp) {
-    if sched.is_stopping() && p.status.retake(PStatus::Idle) {
+    if sched.is_stopping()
+        && let Some(p) = IdleP::retake(p)
+    {
         sched.room.call_is_out();
         sched.hand_off_p(p);
     } else if sched.has_work() {
@@ -278,8 +279,8 @@ impl Sched {
         }
         if let Some((p, spinning)) = self.take_pending(&mut core) {
             drop(core);
-            acquire_p(m, p);
             p.begin_slice();
+            acquire_p(m, p);
             if let Some(spinning) = spinning {
                 // The P was to search for work and now has some, like a spinning M that finds work.
                 self.reset_spinning(spinning);
@@ -290,8 +291,8 @@ impl Sched {
             return false;
         };
         drop(core);
-        acquire_p(m, p);
         p.begin_slice(); // sysmon's sample of this P is of another goroutine
+        acquire_p(m, p);
         true
     }
 }

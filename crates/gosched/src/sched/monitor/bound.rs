@@ -14,15 +14,14 @@
 //!  3 sleep on the note until nextp is set           3 look for another P (`stop_m`)
 //! ```
 
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 use crate::base::lock::Held;
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::p::gp;
-use crate::sched::model::ptr::{Gp, Mp, Pp};
+use crate::sched::model::ptr::{Gp, Mp};
 use crate::sched::threads::LIMIT_SLACK;
-use crate::sched::worker::acquire_p;
-use crate::sched::worker::{G0, Worker};
+use crate::sched::worker::{G0, IdleP, Worker, acquire_p};
 use crate::sched::{Core, Sched};
 
 /// What takes the P of a goroutine that is to wait on its thread.
@@ -115,8 +114,7 @@ impl Sched {
         let p = loop {
             m.park.sleep_hearing(|| m.trace.answer());
             m.park.clear();
-            // ORDER: Acquire; pairs with the note's Release in `give_p`.
-            let p = m.nextp.swap(None, Acquire);
+            let p = m.take_nextp();
             if p.is_some() || self.dead.load(Relaxed) {
                 break p;
             }
@@ -124,8 +122,8 @@ impl Sched {
         m.blocked.store(false, Relaxed);
         match p {
             Some(p) => {
-                acquire_p(m, p);
                 p.begin_slice();
+                acquire_p(m, p);
             }
             None => {
                 let mut core = self.core.lock();
@@ -139,7 +137,7 @@ impl Sched {
     }
 
     /// Brings a P to the thread that alone may run `g`. `g` is off every queue.
-    pub(crate) fn give_p(&self, core: &mut Held<'_, Core>, p: Pp, g: Gp, owner: Mp) {
+    pub(crate) fn give_p(&self, core: &mut Held<'_, Core>, p: IdleP, g: Gp, owner: Mp) {
         g.is_senior.set(false);
         let is_bound = owner.bound.load(Relaxed) == Some(g);
         debug_assert!(is_bound || owner.lockedg.load(Relaxed) == Some(g), "M6");
@@ -148,7 +146,7 @@ impl Sched {
         self.mirror_limit(core);
         core.activity += 1;
         self.outside.handoffs.add_shared(1);
-        owner.nextp.store(Some(p), Relaxed);
+        owner.give_nextp(p);
         // Under the lock: later the runtime may be gone, and the M in use by another runtime.
         owner.park.wakeup();
     }
@@ -168,29 +166,27 @@ impl Sched {
     }
 
     /// No M is idle: gives p to the thread of a bound or locked goroutine, if one is on p's queue
-    /// or the GRQ. That goroutine may hold the very lock for which all others wait, the creator too
+    /// or the GRQ. Otherwise returns p. That goroutine may hold the very lock for which all others wait, the creator too
     /// (D9).
-    pub(crate) fn give_to_owned(&self, core: &mut Held<'_, Core>, p: Pp) -> bool {
+    pub(crate) fn give_to_owned(&self, core: &mut Held<'_, Core>, p: IdleP) -> Option<IdleP> {
         if core.nmidlelocked <= 0 {
-            return false; // no goroutine waits so
+            return Some(p); // no goroutine waits so
         }
         // In the order of the queues: a goroutine that has just come back with a lock precedes
         // those that have not.
         let found = self
-            .runq_take_owned(p)
+            .runq_take_owned(&p)
             .or_else(|| self.global_take_owned(core));
-        if let Some((g, owner)) = found {
-            self.give_p(core, p, g, owner);
-        }
-        found.is_some()
+        let Some((g, owner)) = found else {
+            return Some(p);
+        };
+        self.give_p(core, p, g, owner);
+        None
     }
 
-    /// Takes a goroutine with a thread of its own out of p's queue. The caller alone has p. The
-    /// others keep their order.
-    fn runq_take_owned(&self, p: Pp) -> Option<(Gp, Mp)> {
-        // SAFETY: R2. p is bound to no M and on no list: the caller alone has it, so this is the
-        // only owner's view of its queue.
-        let queue = unsafe { p.queue() };
+    /// Takes a goroutine with a thread of its own out of p's queue. The others keep their order.
+    fn runq_take_owned(&self, p: &IdleP) -> Option<(Gp, Mp)> {
+        let queue = p.queue();
         let owned = |g: Gp| g.owner().map(|owner| (g, owner));
         let next = queue.take_own_next();
         let mut found = next.map(gp).and_then(owned);
@@ -219,7 +215,7 @@ impl Sched {
 
     /// A goroutine has just left its P and is queued as spent: hands off the P. If the next
     /// goroutine waits on a thread of its own, the P goes straight there.
-    pub(crate) fn pass_on(&self, mut core: Held<'_, Core>, p: Pp) {
+    pub(crate) fn pass_on(&self, mut core: Held<'_, Core>, p: IdleP) {
         if p.runq.is_empty()
             && !self.is_stopping()
             && let Some((g, owner)) = self.global_get_owned(&mut core)

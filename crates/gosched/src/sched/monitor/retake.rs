@@ -53,7 +53,7 @@ pub(crate) use crate::sched::model::p_sample::{BLOCKED_NS, SLICE_NS};
 use crate::sched::model::ptr::{Mp, Pp};
 use crate::sched::model::watch::Claims;
 use crate::sched::monitor::preempt;
-use crate::sched::worker::Inside;
+use crate::sched::worker::{IdleP, Inside};
 use crate::sys;
 use crate::sys::{Doing, TaskFile};
 
@@ -160,7 +160,7 @@ impl Sched {
             return if waits { PACE_MARKED_NS } else { u64::MAX };
         }
         chaos::point("retake");
-        if p.status.retake(PStatus::Idle) {
+        if let Some(p) = IdleP::retake(p) {
             self.calls.retaken.add_shared(1);
             self.room.call_is_out();
             self.hand_off_p(p);
@@ -300,7 +300,8 @@ impl Sched {
         m.claim.finish();
         self.calls.claimed.add_shared(1);
         self.watch_stray(claims, m);
-        self.hand_off_p(p);
+        // SAFETY: the claim took p from its M, which is blocked outside the runtime and finds TAKEN.
+        self.hand_off_p(unsafe { IdleP::new(p) });
         true
     }
 
@@ -472,7 +473,8 @@ impl Sched {
         let own = self.own_m();
         for p in self.procs() {
             match p.status() {
-                PStatus::Syscall if p.status.retake(PStatus::Idle) => {
+                PStatus::Syscall => {
+                    let Some(p) = IdleP::retake(p) else { continue };
                     self.calls.retaken.add_shared(1);
                     self.room.call_is_out();
                     self.hand_off_p(p);

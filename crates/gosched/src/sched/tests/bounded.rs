@@ -313,7 +313,7 @@ fn u2_a_goroutine_that_ran_is_not_senior_any_more() {
 fn d9_a_p_is_searched_for_an_owned_goroutine_whatever_it_holds() {
     for at in [None, Some(0), Some(100), Some(RING - 1)] {
         let sched = still(1);
-        let p = sched.get_idle_p(&mut sched.core.lock()).unwrap();
+        let p = sched.get_idle_p(&mut sched.core.lock()).unwrap().into_p();
         let mut gs = runnable_gs(&sched, RING + 1);
         let m = new_m(&sched);
         if let Some(at) = at {
@@ -326,8 +326,8 @@ fn d9_a_p_is_searched_for_an_owned_goroutine_whatever_it_holds() {
             .iter()
             .for_each(|g| sched.runq_put(worker(p), *g));
         sched.runq_put_next(worker(p), gs[RING]);
-        let given = sched.give_to_owned(&mut sched.core.lock(), p);
-        assert_eq!(given, at.is_some());
+        let back = sched.give_to_owned(&mut sched.core.lock(), idle(p));
+        assert_eq!(back.is_none(), at.is_some());
         let next = gs.pop().unwrap();
         if let Some(at) = at {
             gs.remove(at);

@@ -205,7 +205,7 @@ fn take_away(sched: &Sched, p: Pp) {
         }
         let mut core = sched.core.lock();
         let is_idle = list_of_ps(core.pidle).contains(&p);
-        is_idle && sched.get_idle_p_like(&mut core, Some(p)) == Some(p)
+        is_idle && sched.get_idle_p_like(&mut core, Some(p)).map(IdleP::into_p) == Some(p)
     });
 }
 
@@ -220,7 +220,7 @@ fn sy_coming_back_takes_the_old_p() {
                 // Among the idle ones, and not the first.
                 let mut core = sched.core.lock();
                 let first = sched.get_idle_p(&mut core);
-                sched.put_idle_p(&mut core, held.old);
+                sched.put_idle_p(&mut core, idle(held.old));
                 first
                     .into_iter()
                     .for_each(|p| sched.put_idle_p(&mut core, p));
@@ -256,12 +256,20 @@ fn sy_an_idle_p_is_the_old_one_if_it_is_there() {
     for wanted in 0..4 {
         let mut core = sched.core.lock();
         let wanted = sched.p(wanted);
-        assert_eq!(sched.get_idle_p_like(&mut core, Some(wanted)), Some(wanted));
+        assert_eq!(
+            sched
+                .get_idle_p_like(&mut core, Some(wanted))
+                .map(IdleP::into_p),
+            Some(wanted)
+        );
         // Gone now: another one.
-        let other = sched.get_idle_p_like(&mut core, Some(wanted)).unwrap();
+        let other = sched
+            .get_idle_p_like(&mut core, Some(wanted))
+            .unwrap()
+            .into_p();
         assert_ne!(other, wanted);
-        sched.put_idle_p(&mut core, other);
-        sched.put_idle_p(&mut core, wanted);
+        sched.put_idle_p(&mut core, idle(other));
+        sched.put_idle_p(&mut core, idle(wanted));
         let listed = std::iter::successors(core.pidle, |p| p.link.get()).count();
         assert_eq!(listed, 4, "P2: none is lost");
     }
@@ -276,7 +284,7 @@ fn sy_coming_back_takes_another_p_if_the_old_one_is_gone() {
                 others = Some((held.old, here().1));
                 held.let_go.send(()).unwrap();
                 wait_for("its return", || held.back.is_finished());
-                sched.hand_off_p(held.old);
+                sched.hand_off_p(idle(held.old));
             });
             let (old, own) = others.unwrap();
             assert!(new != old && new != own, "SY");
@@ -299,7 +307,7 @@ fn sy_coming_back_queues_if_no_p_is_to_be_had() {
                 assert_eq!(held.m.p.load(Relaxed), None, "M1");
                 assert_eq!(held.m.curg(), None, "M1");
                 assert!(!held.back.is_finished(), "U3");
-                sched.hand_off_p(held.old);
+                sched.hand_off_p(idle(held.old));
             });
         }
     });
@@ -310,7 +318,7 @@ fn sy_coming_back_queues_if_no_p_is_to_be_had() {
 fn p3_one_of_those_who_want_it_gets_the_p() {
     const ROUNDS: usize = 20_000;
     let sched = still(1);
-    let p = sched.get_idle_p(&mut sched.core.lock()).unwrap();
+    let p = sched.get_idle_p(&mut sched.core.lock()).unwrap().into_p();
     let (round, done, winners) = (
         AtomicUsize::new(0),
         AtomicUsize::new(0),
@@ -355,7 +363,7 @@ fn p3_short_calls_against_somebody_who_takes_every_p() {
                         if p.status.retake(PStatus::Idle) {
                             assert_eq!(p.m.load(SeqCst), None, "P3");
                             taken.fetch_add(1, SeqCst);
-                            sched.hand_off_p(p);
+                            sched.hand_off_p(idle(p));
                         }
                     }
                     std::thread::yield_now();

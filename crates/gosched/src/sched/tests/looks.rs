@@ -10,8 +10,8 @@ use crate::sys;
 
 /// A P waits for a thread, so that an M that stops takes it instead of going to sleep.
 fn pend_a_p(sched: &Sched) -> Pp {
-    let p = sched.get_idle_p(&mut sched.core.lock()).unwrap();
-    sched.start_m(sched.core.lock(), p, None);
+    let p = sched.get_idle_p(&mut sched.core.lock()).unwrap().into_p();
+    sched.start_m(sched.core.lock(), idle(p), None);
     assert_eq!(sched.core.lock().npending, 1);
     p
 }
@@ -71,8 +71,8 @@ fn wk_a_hand_off_looks_at_need() {
     let sched = still(2);
     let (m, p) = m_with_p(&sched);
     sched.spin.set_needed();
-    g0(m).release_p();
-    sched.hand_off_p(p);
+    g0(m).release_p().into_p();
+    sched.hand_off_p(idle(p));
     assert_eq!(sched.core.lock().npending, 1, "WK: nobody was started");
 }
 
@@ -179,8 +179,8 @@ fn sm_sysmon_looks_at_the_idle_ps_again_before_it_sleeps() {
     let held = m_with_p(&sched);
     let began = Instant::now();
     assert!(sched.sysmon_sleep(sys::monotonic_ns() + REST_S * NS));
-    g0(held.0).release_p();
-    sched.put_idle_p(&mut sched.core.lock(), held.1);
+    g0(held.0).release_p().into_p();
+    sched.put_idle_p(&mut sched.core.lock(), idle(held.1));
     sched.dead.store(true, Relaxed);
     assert!(sched.sysmon_sleep(sys::monotonic_ns() + REST_S * NS));
     assert!(began.elapsed() < SOON, "SM: it slept");

@@ -67,9 +67,9 @@ fn mg_an_m_leaves_the_list_of_all_from_any_place() {
 fn m1_an_m_is_woken_with_a_p_and_then_holds_it() {
     let sched = still(1);
     let m = new_m(&sched);
-    let p = sched.get_idle_p(&mut sched.core.lock()).unwrap();
+    let p = sched.get_idle_p(&mut sched.core.lock()).unwrap().into_p();
     // Nobody is idle: the P waits, and the M that comes takes it.
-    sched.start_m(sched.core.lock(), p, None);
+    sched.start_m(sched.core.lock(), idle(p), None);
     assert_eq!(sched.core.lock().npending, 1);
     assert!(sched.stop_m(&mut g0(m)));
     assert_eq!((m.p.load(Relaxed), p.m.load(Relaxed)), (Some(p), Some(m)));

@@ -87,7 +87,7 @@ fn d7_the_spent_come_first_once_when_somebody_waits_for_a_lock() {
 #[test]
 fn d7_a_bound_goroutine_is_brought_a_p_on_its_thread() {
     let sched = still(1);
-    let p = sched.get_idle_p(&mut sched.core.lock()).unwrap();
+    let p = sched.get_idle_p(&mut sched.core.lock()).unwrap().into_p();
     let (g, m) = bound_g(&sched);
     let mut core = sched.core.lock();
     assert_eq!((core.nparked, core.nmidlelocked), (1, 1));
@@ -97,7 +97,7 @@ fn d7_a_bound_goroutine_is_brought_a_p_on_its_thread() {
     );
     sched.global_put_spent(&mut core, g);
     assert_eq!(sched.global_get_owned(&mut core), Some((g, m)));
-    sched.give_p(&mut core, p, g, m);
+    sched.give_p(&mut core, idle(p), g, m);
     assert_eq!((core.nparked, core.nmidlelocked), (0, 0));
     drop(core);
     assert_eq!(m.nextp.load(Relaxed), Some(p));
@@ -130,7 +130,7 @@ fn d9_a_p_without_an_idle_m_goes_to_one_that_waits_with_its_goroutine() {
     for is_in_ring in [false, true] {
         let sched = still(1);
         let ((bound, m), free) = (bound_g(&sched), runnable_g(&sched));
-        let p = sched.get_idle_p(&mut sched.core.lock()).unwrap();
+        let p = sched.get_idle_p(&mut sched.core.lock()).unwrap().into_p();
         if is_in_ring {
             sched.runq_put(worker(p), free);
             sched.runq_put(worker(p), bound);
@@ -140,7 +140,7 @@ fn d9_a_p_without_an_idle_m_goes_to_one_that_waits_with_its_goroutine() {
             sched.global_put_spent(&mut core, bound);
         }
         sched.core.lock().nparked = 1;
-        sched.start_m(sched.core.lock(), p, None);
+        sched.start_m(sched.core.lock(), idle(p), None);
         assert_eq!(m.nextp.load(Relaxed), Some(p));
         let core = sched.core.lock();
         assert!(core.pending.is_none() && core.nparked == 0);

@@ -366,20 +366,20 @@ fn fr_wk_whoever_stops_spinning_looks_at_every_queue_again() {
         let ran = std::sync::Arc::new(AtomicBool::new(false));
         let flag = std::sync::Arc::clone(&ran);
         let _rt = enter();
-        let hidden = sched.get_idle_p(&mut sched.core.lock()).unwrap();
+        let hidden = sched.get_idle_p(&mut sched.core.lock()).unwrap().into_p();
         let bit = &sched.idle_mask[hidden.id as usize / 64];
-        let other = sched.get_idle_p(&mut sched.core.lock()).unwrap();
+        let other = sched.get_idle_p(&mut sched.core.lock()).unwrap().into_p();
         go(move || flag.store(true, SeqCst)); // wakes nobody: no P is idle
         let g = drain_p(here().1);
         bit.fetch_or(1 << (hidden.id % 64), Relaxed);
         sched.runq_put(worker(hidden), g[0]);
-        sched.hand_off_p(other);
+        sched.hand_off_p(idle(other));
         sched.wake_p();
         std::thread::sleep(Duration::from_millis(30));
         assert!(!ran.load(SeqCst), "nobody can have found it");
         bit.fetch_and(!(1 << (hidden.id % 64)), Relaxed);
         wait_for("somebody still looks", || ran.load(SeqCst));
-        sched.hand_off_p(hidden);
+        sched.hand_off_p(idle(hidden));
     });
 }
 

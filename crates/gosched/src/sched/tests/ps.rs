@@ -74,7 +74,7 @@ fn p1_running_means_bound_both_ways() {
     let (m, p) = m_with_p(&sched);
     assert_eq!((m.p.load(Relaxed), p.m.load(Relaxed)), (Some(p), Some(m)));
     assert_eq!(p.status(), PStatus::Running);
-    assert_eq!(g0(m).release_p(), p);
+    assert_eq!(g0(m).release_p().into_p(), p);
     assert_eq!((m.p.load(Relaxed), p.m.load(Relaxed)), (None, None));
     assert_eq!(p.status(), PStatus::Idle);
 }
@@ -87,7 +87,7 @@ fn p2_p6_the_idle_list_and_its_mask_agree() {
         let held: Vec<_> = (0..procs / 2 + 1).map(|_| m_with_p(&sched)).collect();
         assert_idle_agrees(&sched);
         for (m, p) in held {
-            sched.put_idle_p(&mut sched.core.lock(), g0(m).release_p());
+            sched.put_idle_p(&mut sched.core.lock(), idle(g0(m).release_p().into_p()));
             assert!(list_of_ps(sched.core.lock().pidle).contains(&p));
             assert_idle_agrees(&sched);
         }
@@ -120,8 +120,8 @@ fn p6_the_mask_agrees_while_it_changes() {
 fn s3_every_p_is_in_one_place() {
     let sched = still(4);
     assert_eq!(list_of_ps(sched.core.lock().pidle).len(), 4);
-    let p = sched.get_idle_p(&mut sched.core.lock()).unwrap();
-    sched.start_m(sched.core.lock(), p, None);
+    let p = sched.get_idle_p(&mut sched.core.lock()).unwrap().into_p();
+    sched.start_m(sched.core.lock(), idle(p), None);
     {
         let core = sched.core.lock();
         let (idle, pending) = (list_of_ps(core.pidle), list_of_ps(core.pending));
@@ -273,12 +273,12 @@ fn u7_what_a_removed_p_had_queued_is_kept() {
     let sched = still(4);
     let gs = runnable_gs(&sched, 300);
     let ps: Vec<_> = (0..4)
-        .map(|_| sched.get_idle_p(&mut sched.core.lock()).unwrap())
+        .map(|_| sched.get_idle_p(&mut sched.core.lock()).unwrap().into_p())
         .collect();
     for (i, p) in ps.iter().enumerate() {
         let own = &gs[i * 60..][..60];
         own.iter().for_each(|g| sched.runq_put_next(worker(*p), *g));
-        sched.start_m(sched.core.lock(), *p, None);
+        sched.start_m(sched.core.lock(), idle(*p), None);
     }
     gs[240..]
         .iter()
