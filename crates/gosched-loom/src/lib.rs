@@ -1,10 +1,10 @@
 //! Loom models of the scheduler's concurrent algorithms, over the library's own source files.
 //!
-//! These files of the library import nothing but `crate::shim`: `sched/model/{runq,gstatus,pstatus,claim,slot,sudog,opens}.rs`,
-//! `sched/spin.rs`, `sched/monitor/nap.rs`, `base/note.rs`, `sync/*_word.rs`, `sched/sources/netpoll/changes.rs` and
-//! `future/word.rs`. Here that shim gives them loom's atomics, rings of four slots and a futex made of loom's parts, so what the
-//! models explore is the code that ships. `sched/sources/poller.rs`, `sched/waitq.rs` and all of `chan/` are compiled too; what
-//! they want of the scheduler is in `base.rs`, `sched.rs`, `netpoll.rs`, `thread.rs`, `current.rs` and `sys.rs`: goroutines that are
+//! These files of the library import nothing but `crate::shim`: `sched/model/{runq,gstatus,pstatus,claim,opens}.rs`,
+//! `sched/spin.rs`, `sched/monitor/nap.rs`, `base/note.rs`, `sync/*_word.rs` and `sched/sources/netpoll/changes.rs`.
+//! Here that shim gives them loom's atomics, rings of four slots and a futex made of loom's parts, so what the
+//! models explore is the code that ships. `sched/model/{sleeper,wait_word}.rs`, `sched/sources/poller.rs`, `sched/waitq.rs`
+//! and all of `chan/` are compiled too; what they want of the scheduler is in `base.rs`, `sched.rs`, `netpoll.rs`, `thread.rs`, `current.rs` and `sys.rs`: goroutines that are
 //! loom's threads and park by the library's protocol, one lock, and a clock that is either before every deadline or after all of them. Loom runs a model once for every order of its
 //! threads' steps, and at each load once for every value that the memory model allows.
 //!
@@ -77,10 +77,6 @@ mod claim;
 mod changes;
 
 #[cfg(test)]
-#[path = "../../gosched/src/future/word.rs"]
-mod future_word;
-
-#[cfg(test)]
 #[path = "../../gosched/src/sched/model/gstatus.rs"]
 #[allow(dead_code, reason = "the dumps' side of the file has no concurrency")]
 mod gstatus;
@@ -120,16 +116,13 @@ mod runq;
 mod opens;
 
 #[cfg(test)]
-#[path = "../../gosched/src/sched/model/slot.rs"]
-mod slot;
+#[path = "../../gosched/src/sched/model/sleeper.rs"]
+#[allow(dead_code, reason = "tasks are not in the models")]
+mod sleeper;
 
 #[cfg(test)]
 #[path = "../../gosched/src/sched/spin.rs"]
 mod spin;
-
-#[cfg(test)]
-#[path = "../../gosched/src/sched/model/sudog.rs"]
-mod sudog;
 
 #[cfg(test)]
 #[path = "../../gosched/src/sync/mutex_word.rs"]
@@ -154,6 +147,10 @@ mod rwlock_word;
     reason = "what a timeout does, and poisoning, are not in the models"
 )]
 mod semaphore_word;
+
+#[cfg(test)]
+#[path = "../../gosched/src/sched/model/wait_word.rs"]
+mod wait_word;
 
 #[cfg(test)]
 #[path = "../../gosched/src/sync/waitgroup_word.rs"]

@@ -12,10 +12,8 @@ use loom::thread;
 use super::{Plain, explore};
 use crate::gstatus::{Status, StatusWord};
 use crate::note::Note;
-use crate::slot::SlotWord;
-
-/// The waiter's name in the slot; any value above 1.
-const G: usize = 8;
+use crate::sleeper::Sleeper;
+use crate::wait_word::WaitWord;
 
 /// What the event leaves for the waiter.
 const RESULT: u32 = 42;
@@ -27,7 +25,9 @@ struct Story {
     has_m: Plain,
     is_cancelled: Plain,
     ends: Plain,
-    slot: SlotWord,
+    slot: WaitWord,
+    /// Stands for the G: its address is the sleeper's.
+    g: Note,
     result: Plain,
 }
 
@@ -38,9 +38,16 @@ impl Story {
             has_m: Plain::new(1),
             is_cancelled: Plain::new(0),
             ends: Plain::new(0),
-            slot: SlotWord::new(),
+            slot: WaitWord::new(),
+            g: Note::new(),
             result: Plain::new(0),
         })
+    }
+
+    /// The goroutine, as a sleeper.
+    fn sleeper(&self) -> Sleeper {
+        // SAFETY: the note stays until all threads of the story have ended.
+        unsafe { Sleeper::thread(&self.g) }
     }
 
     /// The library's `park_m`, on g0: true when the goroutine has left, false when the commit was refused and
@@ -48,7 +55,7 @@ impl Story {
     fn park_m(&self) -> bool {
         self.status.transition(Status::Running, Status::Waiting);
         self.has_m.set(0);
-        if self.slot.commit(G) {
+        if self.slot.commit(self.sleeper()).is_ok() {
             return true;
         }
         self.status.transition(Status::Waiting, Status::Runnable);
@@ -97,8 +104,8 @@ impl Story {
     /// It happens; whoever sleeps is made ready and, here, run at once with `go_on`.
     fn complete(&self, go_on: fn(&Story)) {
         self.result.set(RESULT);
-        if let Some(waiter) = self.slot.complete() {
-            assert_eq!(waiter, G);
+        if let Some(sleeper) = self.slot.complete() {
+            assert_eq!(sleeper, self.sleeper());
             self.ready();
             go_on(self);
         }
@@ -114,7 +121,7 @@ impl Story {
         if !self.status.begin_scan(Status::Waiting) {
             return false;
         }
-        let is_ours = self.slot.withdraw(G);
+        let is_ours = self.slot.withdraw(&self.sleeper());
         self.status.end_scan(Status::Waiting);
         is_ours
     }
@@ -203,19 +210,16 @@ fn pk_a_slot_takes_the_same_waiter_again() {
 fn rd_a_thread_waits_for_the_event_on_its_note() {
     explore(None, || {
         let story = Story::new();
-        let note = Arc::new(Note::new());
         let event = thread::spawn({
-            let (story, note) = (story.clone(), note.clone());
+            let story = story.clone();
             move || {
                 story.result.set(RESULT);
-                if story.slot.complete().is_some() {
-                    note.wakeup();
+                if let Some(sleeper) = story.slot.complete() {
+                    sleeper.wake(|_| unreachable!("a thread"));
                 }
             }
         });
-        if story.slot.commit(G) {
-            note.sleep();
-        }
+        story.slot.sleep_thread();
         assert!(story.slot.is_done());
         assert_eq!(story.result.get(), RESULT);
         event.join().unwrap();

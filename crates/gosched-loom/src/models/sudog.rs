@@ -14,7 +14,8 @@ use loom::thread;
 use super::{Plain, explore};
 use crate::note::Note;
 use crate::shim::{self, Cell, Part};
-use crate::sudog::{Found, WaitWord};
+use crate::sleeper::Sleeper;
+use crate::wait_word::{ClaimResult, WaitWord};
 
 /// Any deadline; when it passes is the story's choice.
 const SOON: u64 = 1;
@@ -28,7 +29,7 @@ struct Wait {
     note: Note,
     given: Cell<usize>,
     /// Who sleeps late.
-    late: Cell<usize>,
+    late: Cell<Option<Sleeper>>,
 }
 
 impl Wait {
@@ -37,18 +38,19 @@ impl Wait {
             word: WaitWord::new(),
             note: Note::new(),
             given: Cell::new(0),
-            late: Cell::new(0),
+            late: Cell::new(None),
         })
     }
 
-    /// Its note, as a waiter.
-    fn address(&self) -> usize {
-        &raw const self.note as usize | 2
+    /// Its thread, asleep on its note.
+    fn sleeper(&self) -> Sleeper {
+        // SAFETY: G4, the wait is freed after it has ended; loom reports a touch that comes later.
+        unsafe { Sleeper::thread(&self.note) }
     }
 
     /// The library's `wait_thread`.
     fn sleep(&self, is_timed: bool) {
-        if !self.word.commit(self.address()) {
+        if self.word.commit(self.sleeper()).is_err() {
             return;
         }
         if !is_timed {
@@ -57,7 +59,7 @@ impl Wait {
         if self.note.sleep_until(SOON) {
             return;
         }
-        if self.word.claim(TIMED_OUT) == Found::Over {
+        if self.word.claim(TIMED_OUT) == ClaimResult::Lost {
             self.note.sleep(); // somebody has us and will touch the note
         } else {
             self.word.finish_asleep(TIMED_OUT);
@@ -70,7 +72,7 @@ impl Wait {
             if let Some(case) = self.word.outcome() {
                 break case;
             }
-            self.late.set(self.address());
+            self.late.set(Some(self.sleeper()));
             if self.word.commit_late() {
                 self.note.sleep();
             }
@@ -108,24 +110,24 @@ impl Thing {
         };
         *place = ptr::null();
         let found = wait.word.claim(case);
-        if found == Found::Over {
+        if found == ClaimResult::Lost {
             return false;
         }
         wait.given.set(case + 100);
         let asleep = match found {
-            Found::Asleep(note) => {
+            ClaimResult::Asleep(sleeper) => {
                 wait.word.finish_asleep(case);
-                Some(note)
+                Some(sleeper)
             }
-            _ => wait.word.finish_awake(case).then(|| wait.late.get()),
+            _ if wait.word.finish_awake(case) => wait.late.replace(None),
+            _ => None,
         };
         if leaves == Leaves::Late {
             assert!(wait.word.is_claimed());
         }
         drop(place);
-        if let Some(note) = asleep {
-            // SAFETY: G4, the sleeper's note lives until it is woken.
-            unsafe { &*((note & !2) as *const Note) }.wakeup();
+        if let Some(sleeper) = asleep {
+            sleeper.wake(|_| unreachable!("a thread"));
         }
         true
     }
@@ -201,25 +203,28 @@ fn pk_a_commit_publishes_what_the_claimer_wakes() {
     explore(None, || {
         let word = Arc::new(WaitWord::new());
         let left = Arc::new(Plain::new(0));
+        let note = Arc::new(Note::new());
+        // SAFETY: the note stays until all threads of the story have ended.
+        let sleeper = |note: &Note| unsafe { Sleeper::thread(note) };
         let claimer = thread::spawn({
-            let (word, left) = (word.clone(), left.clone());
+            let (word, left, note) = (word.clone(), left.clone(), note.clone());
             move || {
                 let found = word.claim(3);
-                if let Found::Asleep(who) = found {
-                    assert_eq!(who, 8);
-                    assert_eq!(left.get(), 1, "PK: it has left its stack");
-                }
+                let is_asleep = found != ClaimResult::Awake;
                 match found {
-                    Found::Asleep(_) => word.finish_asleep(3),
+                    ClaimResult::Asleep(who) => {
+                        assert_eq!(who, sleeper(&note));
+                        assert_eq!(left.get(), 1, "PK: it has left its stack");
+                        word.finish_asleep(3);
+                    }
                     _ => assert!(!word.finish_awake(3), "nobody sleeps late here"),
                 }
-                found
+                is_asleep
             }
         });
         left.set(1);
-        let is_asleep = word.commit(8);
-        let found = claimer.join().unwrap();
-        assert_eq!(found == Found::Asleep(8), is_asleep);
+        let is_asleep = word.commit(sleeper(&note)).is_ok();
+        assert_eq!(claimer.join().unwrap(), is_asleep);
         assert_eq!(word.outcome(), Some(3));
     });
 }

@@ -29,7 +29,7 @@ use crate::base::lock::{Lock, Rank};
 use crate::chan::snapshot::Seen;
 use crate::sched::model::g::WaitReason;
 use crate::sched::park::{Entered, enter};
-use crate::sched::waitq::{Node, On, Outcome, WaitKind, WaitQueue, Waiter, WakeList};
+use crate::sched::waitq::{Node, On, Outcome, QueueEnd, WaitKind, WaitQueue, Waiter, WakeList};
 use crate::shim::{AtomicBool, AtomicU32, AtomicUsize, Relaxed};
 use crate::sys;
 use crate::thread::park::check_cancelled;
@@ -299,7 +299,7 @@ impl<T> Chan<T> {
         node.elem.set(from.cast());
         waiter.on.set(self.header.on());
         // SAFETY: G4, `finish_wait` takes the node out before this frame ends.
-        unsafe { q.sendq.push(&node, turn.has_waited) };
+        unsafe { q.sendq.push(&node, QueueEnd::front_if(turn.has_waited)) };
         self.settle_queued(&mut q, &mut wake);
         drop(q);
         wake.wake_in(&rt);
@@ -442,7 +442,7 @@ impl<T> Chan<T> {
         }
         waiter.on.set(self.header.on());
         // SAFETY: G4, `finish_wait` takes the node out before this frame ends.
-        unsafe { q.recvq.push(&node, is_first) };
+        unsafe { q.recvq.push(&node, QueueEnd::front_if(is_first)) };
         self.settle_queued(&mut q, &mut wake);
         drop(q);
         wake.wake_in(&rt);

@@ -11,7 +11,7 @@ use super::ring::{No, Place};
 use crate::chan::select_handle::Promise;
 use crate::chan::select_run::cases_of;
 use crate::sched::park::enter;
-use crate::sched::waitq::{Node, Waiter, WakeList};
+use crate::sched::waitq::{Node, QueueEnd, Waiter, WakeList};
 use crate::shim::Relaxed;
 
 /// A receiver of one channel never goes on.
@@ -97,7 +97,7 @@ impl<T> Chan<T> {
         let rt = enter();
         let mut q = self.header.queues.lock();
         // SAFETY: G4, the node was popped, so it is in no queue; it stays, by the promise to `take_back`.
-        unsafe { q.returned.push_back(node) };
+        unsafe { q.returned.push(node, QueueEnd::Back) };
         self.header.returned.store(q.returned.len() as u32, Relaxed);
         self.settle_returned(&mut q, &mut wake);
         self.header.note_queues(&q);

@@ -27,7 +27,7 @@ use crate::sched::model::current::current_m;
 use crate::sched::model::g::WaitReason;
 use crate::sched::model::m::PreemptOff;
 use crate::sched::park::{Entered, enter, no_preempt};
-use crate::sched::waitq::{Node, On, Outcome, WaitKind, Waiter, WakeList};
+use crate::sched::waitq::{Node, On, Outcome, QueueEnd, WaitKind, Waiter, WakeList};
 use crate::sys;
 use crate::thread::park::check_cancelled;
 
@@ -451,12 +451,12 @@ impl Run<'_, '_> {
             unsafe {
                 let q = port.header().queues.get_held();
                 if case.is_send {
-                    q.sendq.push_back(node);
+                    q.sendq.push(node, QueueEnd::Back);
                 } else {
                     // A select woken with `AGAIN` that sleeps until the next tick is queued first.
                     let due = node.due.get();
                     let is_first = is_told && due != u64::MAX && due <= port.next_due();
-                    q.recvq.push(node, is_first);
+                    q.recvq.push(node, QueueEnd::front_if(is_first));
                 }
             }
         }

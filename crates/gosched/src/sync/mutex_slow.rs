@@ -6,7 +6,7 @@ use std::ptr;
 use crate::sched::model::current::current_m;
 use crate::sched::model::m::PreemptOff;
 use crate::sched::park::{enter, no_preempt};
-use crate::sched::waitq::{Node, WaitKind, Waiter, WakeList};
+use crate::sched::waitq::{Node, QueueEnd, WaitKind, Waiter, WakeList};
 use crate::shim::Relaxed;
 use crate::sync::mutex_word::{LOCKED, LockWord, Locker, STARVING};
 use crate::sync::owner::Owner;
@@ -80,7 +80,7 @@ pub(super) fn lock_beside(
             check_cancelled();
         }
         let wait = Wait {
-            at_front: began.is_some(),
+            at: QueueEnd::front_if(began.is_some()),
             owner: Some(owner),
             beside,
             ..Wait::new(key_of(word), kind)

@@ -35,7 +35,9 @@ use std::ptr;
 use crate::base::lock::{Held, Lock, Rank};
 use crate::sched::model::current::current_g;
 use crate::sched::park::{Entered, enter};
-use crate::sched::waitq::{Claim, Node, On, Outcome, WaitKind, WaitQueue, Waiter, WakeList};
+use crate::sched::waitq::{
+    Claim, Node, On, Outcome, QueueEnd, WaitKind, WaitQueue, Waiter, WakeList,
+};
 
 const BUCKET_BITS: u32 = 10;
 const BUCKETS: usize = 1 << BUCKET_BITS;
@@ -159,11 +161,11 @@ impl Locked {
         result
     }
 
-    /// Puts a place into the queue of its key: at the end, or at the front.
+    /// Puts a place into the queue of its key.
     ///
     /// # Safety
     /// The place is in no queue, and neither it nor its waiter moves or ends before it is out again.
-    unsafe fn push(&mut self, place: &Place, at_front: bool) {
+    unsafe fn push(&mut self, place: &Place, at: QueueEnd) {
         place.node.elem.set(ptr::from_ref(place).cast_mut().cast());
         let slot = self.slot(place.key);
         if slot.get().is_null() {
@@ -173,12 +175,7 @@ impl Locked {
         }
         Self::with_queue(slot, |queue| {
             // SAFETY: by the caller's promise.
-            unsafe {
-                match at_front {
-                    true => queue.push_front(&place.node),
-                    false => queue.push_back(&place.node),
-                }
-            }
+            unsafe { queue.push(&place.node, at) };
         });
     }
 
@@ -265,8 +262,8 @@ pub(super) struct Wait<'a> {
     pub(super) key: usize,
     pub(super) kind: &'static WaitKind,
     pub(super) deadline_ns: u64,
-    /// First in the queue instead of last.
-    pub(super) at_front: bool,
+    /// Where it goes into the key's queue.
+    pub(super) at: QueueEnd,
     /// The word with the owner, where there is one (`owner`).
     pub(super) owner: Option<&'a super::owner::Owner>,
     /// Something else that the kind's way to pass on needs; null: nothing.
@@ -279,7 +276,7 @@ impl Wait<'_> {
             key,
             kind,
             deadline_ns: NEVER,
-            at_front: false,
+            at: QueueEnd::Back,
             owner: None,
             beside: ptr::null(),
         }
@@ -311,7 +308,7 @@ impl Wait<'_> {
                 return Parked::Refused;
             }
             // SAFETY: G4, neither moves, and both stay until the wait has ended by a pop or by the removal below.
-            unsafe { table.push(&place, self.at_front) };
+            unsafe { table.push(&place, self.at) };
         }
         before_sleep();
         let outcome = waiter.wait_in(rt, self.kind, self.deadline_ns);

@@ -6,9 +6,9 @@
 //! The park token:
 //! ```text
 //!  word     meaning                     next
-//!  EMPTY    no token, nobody parked     TOKEN (unpark), waiter (park)
+//!  EMPTY    no token, nobody parked     TOKEN (unpark), sleeper (park)
 //!  TOKEN    the next park returns       EMPTY (park)
-//!  waiter   parked: a G, or a note      EMPTY (unpark, timeout or withdrawal: that one owns the wake-up)
+//!  sleeper  parked: a G, or a note      EMPTY (unpark, timeout or withdrawal: that one owns the wake-up)
 //! ```
 
 use std::cell::Cell;
@@ -20,15 +20,13 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
 
 use super::ThreadId;
 use crate::base::note::Note;
-use crate::sched::model::g::G;
-use crate::sched::model::ptr::{Gp, Ptr};
+use crate::sched::model::ptr::Gp;
+use crate::sched::model::sleeper::Sleeper;
 use crate::sched::park::ready;
 use crate::sched::wait::{Awaiter, WaitSlot, enter_to_wake};
 
 const EMPTY: usize = 0;
 const TOKEN: usize = 1;
-/// Marks a waiter that is a thread's note.
-const NOTE: usize = 2;
 
 /// What differs between a bare handle and a packet.
 pub(crate) struct InnerVtable {
@@ -222,9 +220,12 @@ impl Inner {
                 .is_ok()
     }
 
-    fn commit(&self, waiter: usize) -> bool {
+    fn commit(&self, sleeper: &Sleeper) -> bool {
         // ORDER: AcqRel; publishes the waiter to `unpark`, or sees what came before its token.
-        match self.token.compare_exchange(EMPTY, waiter, AcqRel, Acquire) {
+        match self
+            .token
+            .compare_exchange(EMPTY, sleeper.word(), AcqRel, Acquire)
+        {
             Ok(_) => true,
             Err(_) => {
                 // A swap, not a store: a second token that arrives now must be seen, or stay.
@@ -235,29 +236,31 @@ impl Inner {
         }
     }
 
-    fn withdraw(&self, waiter: usize) -> bool {
+    fn withdraw(&self, sleeper: &Sleeper) -> bool {
         // ORDER: AcqRel; whoever swaps the waiter out owns its wake-up.
         self.token
-            .compare_exchange(waiter, EMPTY, AcqRel, Acquire)
+            .compare_exchange(sleeper.word(), EMPTY, AcqRel, Acquire)
             .is_ok()
     }
 
     /// The parked goroutine `g` waits here from now on; false: there was a token, now used up.
     pub(crate) fn commit_g(&self, g: Gp) -> bool {
-        self.commit(g.as_ptr() as usize)
+        self.commit(&Sleeper::goroutine(g))
     }
 
     /// Takes `g` back; true: its wake-up is the caller's.
     pub(crate) fn withdraw_g(&self, g: Gp) -> bool {
-        self.withdraw(g.as_ptr() as usize)
+        self.withdraw(&Sleeper::goroutine(g))
     }
 
     /// Parks a plain thread until a token comes or the deadline passes.
     pub(crate) fn park_thread(&self, deadline_ns: u64) {
         let note = Note::new();
-        let waiter = &raw const note as usize | NOTE;
-        if self.commit(waiter) && !note.sleep_until(deadline_ns) && !self.withdraw(waiter) {
-            note.sleep(); // the unparker has us and will touch the note
+        // SAFETY: the note stays in this frame until the token's word has refused the sleeper, until it
+        // was taken back out of it, or until it was woken.
+        let me = unsafe { Sleeper::thread(&note) };
+        if self.commit(&me) && !note.sleep_until(deadline_ns) && !self.withdraw(&me) {
+            note.sleep(); // the unparker has the sleeper and will touch the note
         }
     }
 
@@ -291,14 +294,10 @@ impl Inner {
         }
         match word {
             EMPTY | TOKEN => {}
-            waiter if waiter & NOTE != 0 => {
-                // SAFETY: the sleeper keeps its note until this wake-up, which the swap made ours.
-                unsafe { &*((waiter & !NOTE) as *const Note) }.wakeup();
-            }
-            waiter => {
-                // SAFETY: GF/G4, a parked G; the swap made its wake-up ours.
-                if let Some(g) = unsafe { Ptr::from_raw(waiter as *mut G) } {
-                    ready(g);
+            sleeper => {
+                // SAFETY: `commit` stored the sleeper, and the swap made it this thread's.
+                if let Some(sleeper) = unsafe { Sleeper::from_word(sleeper) } {
+                    sleeper.wake(ready);
                 }
             }
         }

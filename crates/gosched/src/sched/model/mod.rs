@@ -13,6 +13,6 @@ pub(crate) mod p;
 pub(crate) mod pstatus;
 pub(crate) mod ptr;
 pub(crate) mod runq;
-pub(crate) mod slot;
-pub(crate) mod sudog;
+pub(crate) mod sleeper;
 pub(crate) mod switch;
+pub(crate) mod wait_word;

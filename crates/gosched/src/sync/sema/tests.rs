@@ -55,7 +55,7 @@ fn g4_each_key_has_its_own_queue() {
                     let dummy = Dummy::new(key);
                     let at_front = random(&mut rng).is_multiple_of(2);
                     // SAFETY: boxed, and in the model until it is out.
-                    unsafe { table.push(&dummy.place, at_front) };
+                    unsafe { table.push(&dummy.place, QueueEnd::front_if(at_front)) };
                     match at_front {
                         true => queue.push_front(dummy),
                         false => queue.push_back(dummy),
@@ -105,7 +105,7 @@ fn g4_a_wait_that_is_over_is_passed_by() {
     let mut table = lock(key);
     for dummy in &all {
         // SAFETY: boxed, and out before they go.
-        unsafe { table.push(&dummy.place, false) };
+        unsafe { table.push(&dummy.place, QueueEnd::Back) };
     }
     // The first and the third have been claimed by somebody else meanwhile.
     for over in [0, 2] {
@@ -137,7 +137,7 @@ fn the_tree_does_not_degenerate() {
     let mut table = lock(keys[0]);
     for dummy in &all {
         // SAFETY: boxed, and out before they go.
-        unsafe { table.push(&dummy.place, false) };
+        unsafe { table.push(&dummy.place, QueueEnd::Back) };
     }
     let depth = depth(table.bucket.top.get());
     assert!(depth <= 40, "4096 keys are {depth} deep");

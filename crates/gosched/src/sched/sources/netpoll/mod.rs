@@ -32,7 +32,7 @@ use crate::sched::model::g::WaitReason;
 use crate::sched::park::{Entered, enter};
 use crate::sched::sources::netpoll::driver::Driver;
 use crate::sched::sources::netpoll::slot::{Flow, Slot};
-use crate::sched::waitq::{Node, On, Outcome, WaitKind, Waiter, WakeList};
+use crate::sched::waitq::{Node, On, Outcome, QueueEnd, WaitKind, Waiter, WakeList};
 use crate::sys;
 use crate::thread::check_cancelled;
 
@@ -240,7 +240,7 @@ impl Desc {
             ..On::NOTHING
         });
         // SAFETY: G4, the node is taken out below before this frame ends.
-        unsafe { queues.of(side).push_back(&node) };
+        unsafe { queues.of(side).push(&node, QueueEnd::Back) };
         let is_first = home.begin_wait();
         drop(queues);
         if is_first {
