@@ -23,13 +23,13 @@ use std::time::Instant;
 use super::err::{RecvTimeoutError, SendTimeoutError, TryRecvError, TrySendError};
 use super::list::{Emptied, List, NoPush};
 use super::returned;
-use super::ring::{No, Place, Ring};
+use super::ring::{No, ReservedPlace, Ring};
 use super::timer::Clock;
 use crate::base::lock::{Lock, Rank};
-use crate::chan::snapshot::Seen;
+use crate::chan::snapshot::ChanSnapshot;
 use crate::sched::model::g::WaitReason;
 use crate::sched::park::{Entered, enter};
-use crate::sched::waitq::{Node, On, Outcome, QueueEnd, WaitKind, WaitQueue, Waiter, WakeList};
+use crate::sched::waitq::{On, Outcome, QueueEnd, WaitKind, WaitNode, WaitQueue, Waiter, WakeList};
 use crate::shim::{AtomicBool, AtomicU32, AtomicUsize, Relaxed};
 use crate::sys;
 use crate::thread::park::check_cancelled;
@@ -41,7 +41,7 @@ pub(super) static SEND: WaitKind = WaitKind::new(WaitReason::ChanSend);
 pub(super) static HANDSHAKE: WaitKind =
     WaitKind::always(WaitReason::ChanReceive).passing_on(returned::pass_on_received);
 
-/// What a node wants, and what it got: in `Node::word`.
+/// What a node wants, and what it got: in `WaitNode::word`.
 pub(super) mod word {
     /// A value at `elem`, to be taken or written.
     pub(in crate::chan) const VALUE: usize = 0;
@@ -62,7 +62,7 @@ pub(super) mod word {
 }
 
 /// Who waits, under the channel's lock.
-pub(super) struct Queues {
+pub(super) struct ChanQueues {
     pub(super) sendq: WaitQueue,
     pub(super) recvq: WaitQueue,
     /// Values that were taken back from receivers that never go on (`returned`); first among what there is to receive.
@@ -71,8 +71,8 @@ pub(super) struct Queues {
 }
 
 /// What every channel has, whatever it carries.
-pub(super) struct Header {
-    pub(super) queues: Lock<Queues>,
+pub(super) struct ChanHeader {
+    pub(super) queues: Lock<ChanQueues>,
     /// Whether the queues have anybody in them, for those who pass the buffer without the lock. A value that was taken back
     /// counts as a receiver that waits: whoever comes looks under the lock.
     pub(super) recv_waits: AtomicBool,
@@ -85,13 +85,13 @@ pub(super) struct Header {
     pub(super) is_half_gone: AtomicBool,
     pub(super) ending: Ending,
     /// How dumps see the channel: [`Chan::see`].
-    pub(super) see: unsafe fn(*const Header) -> Seen,
+    pub(super) see: unsafe fn(*const ChanHeader) -> ChanSnapshot,
     /// What becomes of a node that was ended for a goroutine that never goes on, and of a wait that
     /// ended otherwise: [`Chan::take_back`].
-    pub(super) take_back: unsafe fn(*const Header, Option<&Node>),
+    pub(super) take_back: unsafe fn(*const ChanHeader, Option<&WaitNode>),
     /// What becomes of the place of a select's send whose goroutine never goes on:
     /// [`Chan::refuse_open_place`].
-    pub(super) refuse_place: unsafe fn(*const Header, Place),
+    pub(super) refuse_place: unsafe fn(*const ChanHeader, ReservedPlace),
 }
 
 /// What is special about the end of a channel.
@@ -117,7 +117,7 @@ pub(super) enum Flavor<T> {
 
 /// A channel.
 pub(crate) struct Chan<T> {
-    pub(super) header: Header,
+    pub(super) header: ChanHeader,
     pub(super) flavor: Flavor<T>,
 }
 
@@ -128,10 +128,10 @@ impl<T> Chan<T> {
 
     fn with_ending(flavor: Flavor<T>, senders: usize, ending: Ending) -> NonNull<Chan<T>> {
         let chan = Chan {
-            header: Header {
+            header: ChanHeader {
                 queues: Lock::new(
                     Rank::Chan,
-                    Queues {
+                    ChanQueues {
                         sendq: WaitQueue::new(),
                         recvq: WaitQueue::new(),
                         returned: WaitQueue::new(),
@@ -251,7 +251,7 @@ impl<T> Chan<T> {
     /// `from` is a value that the caller forgets if it was moved, or if this unwinds.
     #[inline(never)]
     pub(super) unsafe fn send_from(&self, from: *mut T, deadline_ns: u64) -> Slow {
-        let mut turn = Turn::FIRST;
+        let mut turn = WaitHistory::FIRST;
         loop {
             if self.has_buffer() && !self.header.send_waits.load(Relaxed) {
                 // SAFETY: by the caller's promise.
@@ -278,7 +278,7 @@ impl<T> Chan<T> {
     /// # Safety
     /// `from` is a value that the caller forgets if it was moved.
     #[inline]
-    unsafe fn send_slow(&self, from: *mut T, deadline_ns: u64, turn: Turn) -> Slow {
+    unsafe fn send_slow(&self, from: *mut T, deadline_ns: u64, turn: WaitHistory) -> Slow {
         let rt = enter();
         if turn.must_unwind(&rt) {
             return Slow::Cancelled;
@@ -295,7 +295,7 @@ impl<T> Chan<T> {
             return Slow::Moved;
         }
         let waiter = Waiter::new();
-        let node = Node::new(&waiter, 0);
+        let node = WaitNode::new(&waiter, 0);
         node.elem.set(from.cast());
         waiter.on.set(self.header.on());
         // SAFETY: G4, `finish_wait` takes the node out before this frame ends.
@@ -385,7 +385,7 @@ impl<T> Chan<T> {
     /// `to` is a place for a `T`, initialised if `Moved` is returned.
     #[inline(never)]
     pub(super) unsafe fn recv_to(&self, to: *mut T, deadline_ns: u64) -> Slow {
-        let mut turn = Turn::FIRST;
+        let mut turn = WaitHistory::FIRST;
         loop {
             if self.is_clock() || self.has_buffer() && !self.header.recv_waits.load(Relaxed) {
                 // SAFETY: by the caller's promise.
@@ -411,10 +411,10 @@ impl<T> Chan<T> {
     /// # Safety
     /// `to` is a place for a `T`, initialised if `Moved` is returned.
     #[inline]
-    unsafe fn recv_slow(&self, to: *mut T, deadline_ns: u64, turn: Turn) -> Slow {
+    unsafe fn recv_slow(&self, to: *mut T, deadline_ns: u64, turn: WaitHistory) -> Slow {
         let (mut own, mut is_first) = (self.next_due(), turn.has_waited);
         let waiter = Waiter::new();
-        let node = Node::new(&waiter, 0);
+        let node = WaitNode::new(&waiter, 0);
         node.elem.set(to.cast());
         let rt = enter();
         if turn.must_unwind(&rt) {
@@ -459,8 +459,8 @@ impl<T> Chan<T> {
     fn finish_wait(
         &self,
         outcome: Outcome,
-        node: &Node,
-        queue: fn(&mut Queues) -> &mut WaitQueue,
+        node: &WaitNode,
+        queue: fn(&mut ChanQueues) -> &mut WaitQueue,
     ) -> Slow {
         if let Outcome::Case(_) = outcome {
             return match node.word.get() {
@@ -479,7 +479,7 @@ impl<T> Chan<T> {
     /// Takes a node out of its queue after a timeout or a request to unwind.
     #[cold]
     #[inline(never)]
-    fn unqueue(&self, node: &Node, queue: fn(&mut Queues) -> &mut WaitQueue) {
+    fn unqueue(&self, node: &WaitNode, queue: fn(&mut ChanQueues) -> &mut WaitQueue) {
         let mut wake = WakeList::new();
         let rt = enter();
         let mut q = self.header.queues.lock();
@@ -556,7 +556,7 @@ impl<T> Chan<T> {
     /// # Safety
     /// `to` is a place for a `T`, initialised if it was moved; the node waited here until now.
     #[cold]
-    unsafe fn take_due(&self, node: &Node, to: *mut T, own: u64, deadline_ns: u64) -> Slow {
+    unsafe fn take_due(&self, node: &WaitNode, to: *mut T, own: u64, deadline_ns: u64) -> Slow {
         if let Flavor::Clock(clock) = &self.flavor
             // SAFETY: by the caller's promise.
             && unsafe { clock.take_in_turn(&self.header, node, to) }
@@ -681,15 +681,15 @@ pub(super) enum Slow {
 
 /// What one who must wait has behind it.
 #[derive(Clone, Copy)]
-struct Turn {
+struct WaitHistory {
     /// It was woken to look again: it comes first.
     has_waited: bool,
     /// It was asked to unwind and could not. Nobody asks again.
     is_told: bool,
 }
 
-impl Turn {
-    const FIRST: Turn = Turn {
+impl WaitHistory {
+    const FIRST: WaitHistory = WaitHistory {
         has_waited: false,
         is_told: false,
     };
@@ -701,10 +701,10 @@ impl Turn {
     }
 }
 
-impl Header {
+impl ChanHeader {
     /// Mirrors the queues for those who pass the buffer without the lock. Under the lock.
     #[inline]
-    pub(super) fn note_queues(&self, q: &Queues) {
+    pub(super) fn note_queues(&self, q: &ChanQueues) {
         let recv_waits = !(q.recvq.is_empty() && q.returned.is_empty());
         self.recv_waits.store(recv_waits, Relaxed);
         self.send_waits.store(!q.sendq.is_empty(), Relaxed);
@@ -725,7 +725,7 @@ impl Header {
     }
 
     /// Wakes every receiver to look again.
-    pub(super) fn look_again(&self, q: &mut Queues, wake: &mut WakeList) {
+    pub(super) fn look_again(&self, q: &mut ChanQueues, wake: &mut WakeList) {
         while let Some((node, claim)) = q.recvq.pop() {
             node.word.set(word::AGAIN);
             claim.finish(wake);

@@ -29,26 +29,26 @@ const ONE: usize = 2;
 /// In `tail`: the channel is closed. In `head`: this block is not the last one.
 const FLAG: usize = 1;
 
-struct Slot<T> {
+struct ListSlot<T> {
     value: UnsafeCell<MaybeUninit<T>>,
     /// 1: written.
     state: AtomicUsize,
 }
 
 /// Some values and the link to those after them.
-pub(super) struct Block<T> {
-    next: AtomicPtr<Block<T>>,
+pub(super) struct ListBlock<T> {
+    next: AtomicPtr<ListBlock<T>>,
     reads: AtomicUsize,
-    slots: [Slot<T>; BLOCK],
+    slots: [ListSlot<T>; BLOCK],
 }
 
-impl<T> Block<T> {
-    fn new() -> Box<Block<T>> {
-        Block::clear(Box::new_uninit())
+impl<T> ListBlock<T> {
+    fn new() -> Box<ListBlock<T>> {
+        ListBlock::clear(Box::new_uninit())
     }
 
     /// Written in place: a block of large values does not fit on a goroutine's stack.
-    fn clear(mut block: Box<MaybeUninit<Block<T>>>) -> Box<Block<T>> {
+    fn clear(mut block: Box<MaybeUninit<ListBlock<T>>>) -> Box<ListBlock<T>> {
         let at = block.as_mut_ptr();
         // SAFETY: every field of the block is written, except the values, which may be uninitialised.
         unsafe {
@@ -62,17 +62,17 @@ impl<T> Block<T> {
     }
 }
 
-struct End<T> {
+struct ListEnd<T> {
     position: AtomicUsize,
-    block: AtomicPtr<Block<T>>,
+    block: AtomicPtr<ListBlock<T>>,
 }
 
 /// An unbounded queue.
 pub(super) struct List<T> {
-    head: CachePadded<End<T>>,
-    tail: CachePadded<End<T>>,
+    head: CachePadded<ListEnd<T>>,
+    tail: CachePadded<ListEnd<T>>,
     /// An emptied block for the next sender that needs one; more of them if they were emptied inside the runtime.
-    kept: AtomicPtr<Block<T>>,
+    kept: AtomicPtr<ListBlock<T>>,
 }
 
 // SAFETY: D1, U10: values are handed from the sender's thread to the receiver's, each place to one of them at a time.
@@ -81,17 +81,17 @@ unsafe impl<T: Send> Send for List<T> {}
 unsafe impl<T: Send> Sync for List<T> {}
 
 /// A block that a sender brings along.
-pub(super) type Spare<T> = Option<Box<Block<T>>>;
+pub(super) type SpareBlock<T> = Option<Box<ListBlock<T>>>;
 
 /// Emptied blocks, to be freed outside the runtime.
-pub(super) struct Emptied<T>(*mut Block<T>);
+pub(super) struct Emptied<T>(*mut ListBlock<T>);
 
 impl<T> Emptied<T> {
     pub(super) fn new() -> Emptied<T> {
         Emptied(ptr::null_mut())
     }
 
-    fn push(&mut self, block: *mut Block<T>) {
+    fn push(&mut self, block: *mut ListBlock<T>) {
         // SAFETY: GF's counterpart here: all values were read, nobody follows a pointer to it any more.
         unsafe { &*block }.next.store(self.0, Relaxed);
         self.0 = block;
@@ -100,7 +100,7 @@ impl<T> Emptied<T> {
 
 impl<T> Emptied<T> {
     #[inline]
-    fn pop(&mut self) -> Option<Box<Block<T>>> {
+    fn pop(&mut self) -> Option<Box<ListBlock<T>>> {
         if self.0.is_null() {
             return None;
         }
@@ -132,9 +132,9 @@ fn place_of(position: usize) -> usize {
 
 impl<T> List<T> {
     pub(super) fn new() -> List<T> {
-        let first = Box::into_raw(Block::new());
+        let first = Box::into_raw(ListBlock::new());
         let end = || {
-            CachePadded::new(End {
+            CachePadded::new(ListEnd {
                 position: AtomicUsize::new(0),
                 block: AtomicPtr::new(first),
             })
@@ -186,20 +186,20 @@ impl<T> List<T> {
 
     /// A block if the next push may need one. Outside the runtime.
     #[inline]
-    pub(super) fn spare(&self) -> Spare<T> {
+    pub(super) fn spare(&self) -> SpareBlock<T> {
         (place_of(self.tail.position.load(Relaxed)) == BLOCK - 1).then(|| self.fetch_spare())
     }
 
     /// A block for a push that needs one. Outside the runtime.
     #[inline(never)]
-    pub(super) fn fetch_spare(&self) -> Box<Block<T>> {
+    pub(super) fn fetch_spare(&self) -> Box<ListBlock<T>> {
         if self.kept.load(Relaxed).is_null() {
-            return Block::new();
+            return ListBlock::new();
         }
         match self.take_kept().pop() {
             // SAFETY: a box of the same memory, whose fields need no destructor; its values have been read.
-            Some(block) => Block::clear(unsafe { Box::from_raw(Box::into_raw(block).cast()) }),
-            None => Block::new(),
+            Some(block) => ListBlock::clear(unsafe { Box::from_raw(Box::into_raw(block).cast()) }),
+            None => ListBlock::new(),
         }
     }
 
@@ -208,7 +208,11 @@ impl<T> List<T> {
     /// # Safety
     /// `from` is readable as a `T` that the caller gives away on success.
     #[inline]
-    pub(super) unsafe fn push(&self, from: *const T, spare: &mut Spare<T>) -> Result<(), NoPush> {
+    pub(super) unsafe fn push(
+        &self,
+        from: *const T,
+        spare: &mut SpareBlock<T>,
+    ) -> Result<(), NoPush> {
         let mut turns = 0;
         loop {
             // ORDER: Acquire; pairs with the Release in `link`: position before block, so a block is never older.
@@ -272,7 +276,7 @@ impl<T> List<T> {
     /// # Safety
     /// The place was won by the caller; `from` is readable as a `T` that is given away.
     #[inline]
-    unsafe fn put(&self, block: *mut Block<T>, place: usize, from: *const T) {
+    unsafe fn put(&self, block: *mut ListBlock<T>, place: usize, from: *const T) {
         // SAFETY: the place is ours alone until its state says that it is written; so the block is there.
         unsafe {
             let slot = &(&(*block).slots)[place];
@@ -286,7 +290,7 @@ impl<T> List<T> {
     }
 
     /// The sender that took a block's last place brings the next one.
-    fn link(&self, block: *mut Block<T>, next: *mut Block<T>, tail: usize) {
+    fn link(&self, block: *mut ListBlock<T>, next: *mut ListBlock<T>, tail: usize) {
         // ORDER: Release; pair with the Acquire loads of both ends.
         self.tail.block.store(next, Release);
         // An addition: the channel may be closed at this moment.
@@ -386,7 +390,7 @@ impl<T> List<T> {
     }
 
     /// The receiver that took a block's last place moves the head to the next one.
-    fn unlink(&self, block: *mut Block<T>, new: usize) {
+    fn unlink(&self, block: *mut ListBlock<T>, new: usize) {
         let mut turns = 0;
         let next = loop {
             // SAFETY: our own place in it has not been read yet, so it is not freed.
@@ -412,7 +416,7 @@ impl<T> List<T> {
     #[inline]
     unsafe fn take(
         &self,
-        block: *mut Block<T>,
+        block: *mut ListBlock<T>,
         place: usize,
         to: *mut T,
         emptied: &mut Emptied<T>,

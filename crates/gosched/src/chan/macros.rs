@@ -20,7 +20,7 @@
 
 use std::mem::ManuallyDrop;
 
-use super::internal::{Case, Room, Wait};
+use super::internal::{Case, SelectWait, SmallSlot};
 use super::{Receiver, RecvError, SelectedOperation, Sender};
 use crate::chan::select_run::{pick, run, try_small};
 
@@ -48,7 +48,7 @@ pub struct Chosen<'a, 'r> {
 
 enum How<'a, 'r> {
     /// A receive that is done: the value lies in the room, or its channel has ended.
-    Received(Case<'a>, Result<&'r Room, RecvError>),
+    Received(Case<'a>, Result<&'r SmallSlot, RecvError>),
     /// An operation that is to be completed, or the default.
     Open(ManuallyDrop<Option<SelectedOperation<'a>>>),
 }
@@ -59,8 +59,8 @@ enum How<'a, 'r> {
 pub fn choose<'a, 'r>(
     cases: &[Case<'a>],
     is_biased: bool,
-    wait: Wait,
-    room: &'r mut Room,
+    wait: SelectWait,
+    room: &'r mut SmallSlot,
 ) -> Chosen<'a, 'r> {
     let picked = pick(cases, is_biased);
     let small = cases.get(picked).filter(|case| case.is_small());
@@ -356,14 +356,14 @@ macro_rules! __select {
         $body
     };
     (@write $biased:tt $arms:tt ()) => {
-        $crate::__select!(@write_all $biased $arms ($crate::chan::internal::Wait::Forever)
+        $crate::__select!(@write_all $biased $arms ($crate::chan::internal::SelectWait::Forever)
             { $crate::chan::internal::no_such_arm() })
     };
     (@write $biased:tt $arms:tt (() $body:tt)) => {
-        $crate::__select!(@write_all $biased $arms ($crate::chan::internal::Wait::Not) $body)
+        $crate::__select!(@write_all $biased $arms ($crate::chan::internal::SelectWait::Not) $body)
     };
     (@write $biased:tt $arms:tt (($timeout:expr) $body:tt)) => {
-        $crate::__select!(@write_all $biased $arms ($crate::chan::internal::Wait::For($timeout)) $body)
+        $crate::__select!(@write_all $biased $arms ($crate::chan::internal::SelectWait::For($timeout)) $body)
     };
 
     (@write_recv [$receiver:ident $case:ident ($r:expr) () ($res:pat) $body:tt] ()) => {{
@@ -407,7 +407,7 @@ macro_rules! __select {
         match ($(&$chan,)*) {
             arms => {
                 let arms = ($($crate::chan::internal::$channel(arms.$i),)*);
-                let mut room = $crate::chan::internal::Room::empty();
+                let mut room = $crate::chan::internal::SmallSlot::empty();
                 let chosen = $crate::chan::internal::choose(
                     &[$($crate::chan::internal::$case(arms.$i)),*],
                     $biased,

@@ -81,8 +81,8 @@ pub use crate::{select, select_biased};
 #[doc(hidden)]
 pub mod internal {
     pub use super::macros::{Chosen, choose, no_such_arm, receiver, sender};
-    pub use crate::chan::select_run::{Case, Wait, recv_case, send_case};
-    pub use crate::chan::value_slot::Room;
+    pub use crate::chan::select_run::{Case, SelectWait, recv_case, send_case};
+    pub use crate::chan::value_slot::SmallSlot;
 }
 
 /// Makes a channel with room for any number of messages.

@@ -16,31 +16,31 @@
 use std::mem::{MaybeUninit, offset_of};
 use std::ptr::{self, NonNull};
 
-use super::core::{Chan, Header, word};
-use super::ring::Place;
+use super::core::{Chan, ChanHeader, word};
+use super::ring::ReservedPlace;
 use crate::chan::select_handle::Promise;
 use crate::sched::model::current::current_g;
 use crate::sched::model::opens::OpenSend;
 use crate::sched::model::ptr::Gp;
 use crate::sched::park::{Entered, enter};
-use crate::sched::waitq::{Claim, Node, WakeList};
+use crate::sched::waitq::{ClaimedWaiter, WaitNode, WakeList};
 use crate::shim::{AcqRel, Relaxed};
 
 /// Room for the record of a send that may be chosen: made before, for the runtime does not
 /// allocate.
-pub(super) struct Spare(Option<Box<MaybeUninit<OpenSend>>>);
+pub(super) struct SpareRecord(Option<Box<MaybeUninit<OpenSend>>>);
 
-impl Spare {
+impl SpareRecord {
     /// In user context. The room in the G is for the only open send of a goroutine. On a dead
     /// runtime every record is boxed: a refused record in the G and a new one would have the same
     /// address.
     #[inline]
-    pub(super) fn new() -> Spare {
+    pub(super) fn new() -> SpareRecord {
         match current_g() {
             Some(g) if !g.opens().is_empty() || g.sched().is_dead() => {
-                Spare(Some(Box::new_uninit()))
+                SpareRecord(Some(Box::new_uninit()))
             }
-            _ => Spare(None),
+            _ => SpareRecord(None),
         }
     }
 
@@ -50,11 +50,11 @@ impl Spare {
     pub(super) fn open(
         &mut self,
         rt: &Entered,
-        header: &Header,
+        header: &ChanHeader,
         promise: &Promise,
     ) -> Option<Open> {
         let record = match promise {
-            Promise::Place(place) => {
+            Promise::ReservedPlace(place) => {
                 OpenSend::new(refuse_place, ptr::from_ref(header).cast(), place.0)
             }
             Promise::Claimed(node, claim) => {
@@ -92,7 +92,7 @@ impl Open {
     #[inline]
     #[must_use = "what was refused must not be kept"]
     pub(super) fn close(&self) -> bool {
-        // SAFETY: added by `Spare::open`, closed once. The goroutine runs, so its G is its own.
+        // SAFETY: added by `SpareRecord::open`, closed once. The goroutine runs, so its G is its own.
         unsafe { self.g.opens().remove(self.at) }
     }
 }
@@ -102,21 +102,21 @@ impl Drop for Open {
     #[inline]
     fn drop(&mut self) {
         if self.is_boxed {
-            // SAFETY: made by `Spare::new`; out of the list, so this is the only reference.
+            // SAFETY: made by `SpareRecord::new`; out of the list, so this is the only reference.
             drop(unsafe { Box::from_raw(self.at.as_ptr()) });
         }
     }
 }
 
 unsafe fn refuse_place(record: &OpenSend) {
-    let header = record.object.cast::<Header>();
+    let header = record.object.cast::<ChanHeader>();
     // SAFETY: D2, the place is promised still, so the channel is there (see above).
-    unsafe { ((*header).refuse_place)(header, Place(record.number)) };
+    unsafe { ((*header).refuse_place)(header, ReservedPlace(record.number)) };
 }
 
 unsafe fn refuse_claimed(record: &OpenSend) {
     // SAFETY: G4, the receiver waits until its claim is finished, which only this does.
-    let node = unsafe { &*record.object.cast::<Node>() };
+    let node = unsafe { &*record.object.cast::<WaitNode>() };
     // SAFETY: as above: the claim was the goroutine's, which will not finish it.
     look_again(node, unsafe { node.claim_again(record.number) });
 }
@@ -128,7 +128,7 @@ unsafe fn refuse_receiver(record: &OpenSend) {
     }
 }
 
-fn look_again(node: &Node, claim: Claim) {
+fn look_again(node: &WaitNode, claim: ClaimedWaiter) {
     let mut wake = WakeList::new();
     let rt = enter();
     node.word.set(word::AGAIN);
@@ -142,7 +142,7 @@ impl<T> Chan<T> {
     ///
     /// # Safety
     /// The header is a `Chan<T>`'s, and the place is promised to a send that is never completed.
-    pub(super) unsafe fn refuse_open_place(header: *const Header, place: Place) {
+    pub(super) unsafe fn refuse_open_place(header: *const ChanHeader, place: ReservedPlace) {
         // SAFETY: by the caller's promise.
         let chan = unsafe {
             let chan = header.byte_sub(offset_of!(Chan<T>, header));
@@ -151,7 +151,7 @@ impl<T> Chan<T> {
         if !chan.retain_living_sender() {
             return; // its operation was forgotten, and every sender is gone: it stays as it is
         }
-        chan.refuse_inside(Promise::Place(place));
+        chan.refuse_inside(Promise::ReservedPlace(place));
         // ORDER: as in `release_sender`.
         if chan.header.senders.fetch_sub(1, AcqRel) == 1 {
             // Forgotten as well. It is not freed: values are not dropped here (D9).

@@ -6,20 +6,20 @@
 
 use std::mem::{MaybeUninit, offset_of};
 
-use super::core::{Chan, Header, Queues, word};
-use super::ring::{No, Place};
+use super::core::{Chan, ChanHeader, ChanQueues, word};
+use super::ring::{No, ReservedPlace};
 use crate::chan::select_handle::Promise;
 use crate::chan::select_run::cases_of;
 use crate::sched::park::enter;
-use crate::sched::waitq::{Node, QueueEnd, Waiter, WakeList};
+use crate::sched::waitq::{QueueEnd, WaitNode, Waiter, WakeList};
 use crate::shim::Relaxed;
 
 /// A receiver of one channel never goes on.
 ///
 /// # Safety
 /// As `waitq::PassOn` says.
-pub(super) unsafe fn pass_on_received(waiter: &Waiter, by: Option<&Node>) {
-    let header = std::ptr::with_exposed_provenance::<Header>(waiter.on.get().object);
+pub(super) unsafe fn pass_on_received(waiter: &Waiter, by: Option<&WaitNode>) {
+    let header = std::ptr::with_exposed_provenance::<ChanHeader>(waiter.on.get().object);
     // On a channel on which nothing ever happens nothing was given.
     if !header.is_null() {
         // SAFETY: D2, the abandoned receiver holds a handle, so the channel is there; the node was in its queue.
@@ -31,23 +31,23 @@ pub(super) unsafe fn pass_on_received(waiter: &Waiter, by: Option<&Node>) {
 ///
 /// # Safety
 /// As `waitq::PassOn` says.
-pub(super) unsafe fn pass_on_selected(waiter: &Waiter, by: Option<&Node>) {
+pub(super) unsafe fn pass_on_selected(waiter: &Waiter, by: Option<&WaitNode>) {
     // SAFETY: D2, the cases lie on the abandoned stack.
     for (at, case) in unsafe { cases_of(waiter) }.iter().enumerate() {
         let by = by.filter(|node| node.case() == at);
-        if let Some(port) = case.port
+        if let Some(chan) = case.chan
             && (by.is_some() || !case.is_send)
         {
-            let header = port.header();
+            let header = chan.header();
             // SAFETY: as in `pass_on_received`.
             unsafe { (header.take_back)(header, by) };
         }
     }
 }
 
-impl Header {
+impl ChanHeader {
     /// Values of the clock that were taken back are of the past; whether there was one. Under the lock.
-    pub(super) fn forget_returned(&self, q: &mut Queues) -> bool {
+    pub(super) fn forget_returned(&self, q: &mut ChanQueues) -> bool {
         let mut was_there = false;
         while q.returned.take_first().is_some() {
             was_there = true; // nothing to drop: it is an instant
@@ -64,7 +64,7 @@ impl<T> Chan<T> {
     ///
     /// # Safety
     /// The header is a `Chan<T>`'s. The node was in one of its queues and was ended for a goroutine that was abandoned: it stays.
-    pub(super) unsafe fn take_back(header: *const Header, node: Option<&Node>) {
+    pub(super) unsafe fn take_back(header: *const ChanHeader, node: Option<&WaitNode>) {
         // SAFETY: by the caller's promise.
         let chan = unsafe {
             let chan = header.byte_sub(offset_of!(Chan<T>, header));
@@ -77,7 +77,9 @@ impl<T> Chan<T> {
                 chan.refuse_inside(Promise::Receiver(node.elem.get().cast()));
             }
             Some((_, place)) if place >= word::RESERVED => {
-                chan.refuse_inside(Promise::Place(Place(place - word::RESERVED)));
+                chan.refuse_inside(Promise::ReservedPlace(ReservedPlace(
+                    place - word::RESERVED,
+                )));
             }
             _ => chan.look_after_leaving(), // nothing was given but the news
         }
@@ -92,7 +94,7 @@ impl<T> Chan<T> {
         wake.wake_in(&rt);
     }
 
-    fn put_back(&self, node: &Node) {
+    fn put_back(&self, node: &WaitNode) {
         let mut wake = WakeList::new();
         let rt = enter();
         let mut q = self.header.queues.lock();
@@ -107,7 +109,7 @@ impl<T> Chan<T> {
 
     /// Gives waiting receivers what was taken back. Under the lock.
     #[cold]
-    pub(super) fn settle_returned(&self, q: &mut Queues, wake: &mut WakeList) {
+    pub(super) fn settle_returned(&self, q: &mut ChanQueues, wake: &mut WakeList) {
         while !q.returned.is_empty()
             && let Some((node, claim)) = q.recvq.pop()
         {
@@ -126,14 +128,14 @@ impl<T> Chan<T> {
     /// # Safety
     /// `to` is a place for a `T`; initialised if true is returned.
     #[inline]
-    pub(super) unsafe fn take_returned(&self, q: &mut Queues, to: *mut T) -> bool {
+    pub(super) unsafe fn take_returned(&self, q: &mut ChanQueues, to: *mut T) -> bool {
         // SAFETY: by the caller's promise.
         !q.returned.is_empty() && unsafe { self.take_returned_slow(q, to) }
     }
 
     #[cold]
     #[inline(never)]
-    unsafe fn take_returned_slow(&self, q: &mut Queues, to: *mut T) -> bool {
+    unsafe fn take_returned_slow(&self, q: &mut ChanQueues, to: *mut T) -> bool {
         let Some(node) = q.returned.take_first() else {
             return false;
         };

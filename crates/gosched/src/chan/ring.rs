@@ -35,7 +35,7 @@ const CLOSED: usize = 1 << (usize::BITS - 1);
 const RESERVED: usize = 1 << (usize::BITS - 1);
 const VOID: usize = 1 << (usize::BITS - 2);
 
-struct Slot<T> {
+struct RingSlot<T> {
     stamp: AtomicUsize,
     value: UnsafeCell<MaybeUninit<T>>,
 }
@@ -44,7 +44,7 @@ struct Slot<T> {
 pub(super) struct Ring<T> {
     head: CachePadded<AtomicUsize>,
     tail: CachePadded<AtomicUsize>,
-    slots: Box<[Slot<T>]>,
+    slots: Box<[RingSlot<T>]>,
     /// One lap; more than the capacity, a power of two.
     lap: usize,
     /// Places that were given up and are still there. Mostly none.
@@ -67,7 +67,7 @@ pub(super) enum No {
 
 /// A place that a select's sender has yet to fill. An index into the slots.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Place(pub(super) usize);
+pub(super) struct ReservedPlace(pub(super) usize);
 
 impl<T> Ring<T> {
     /// None: there is no memory for so many.
@@ -79,7 +79,7 @@ impl<T> Ring<T> {
         }
         let mut slots = Vec::new();
         slots.try_reserve_exact(cap).ok()?;
-        slots.extend((0..cap).map(|at| Slot {
+        slots.extend((0..cap).map(|at| RingSlot {
             stamp: AtomicUsize::new(at),
             value: UnsafeCell::new(MaybeUninit::uninit()),
         }));
@@ -97,7 +97,7 @@ impl<T> Ring<T> {
     }
 
     #[inline]
-    fn slot(&self, position: usize) -> &Slot<T> {
+    fn slot(&self, position: usize) -> &RingSlot<T> {
         // SAFETY: R1's counterpart here: a position's index is below the capacity (`after`).
         unsafe { self.slots.get_unchecked(position & (self.lap - 1)) }
     }
@@ -247,18 +247,18 @@ impl<T> Ring<T> {
     }
 
     /// Takes a position that is filled later.
-    pub(super) fn reserve(&self) -> Result<Place, No> {
+    pub(super) fn reserve(&self) -> Result<ReservedPlace, No> {
         let tail = self.take_tail()?;
         // ORDER: Release; whoever sees the mark waits in its queue, and `fill` looks there.
         self.slot(tail).stamp.store(tail | RESERVED, Release);
-        Ok(Place(tail & (self.lap - 1)))
+        Ok(ReservedPlace(tail & (self.lap - 1)))
     }
 
     /// Fills a reserved place. Inside the runtime; the caller then looks for waiting receivers.
     ///
     /// # Safety
     /// As for [`Ring::push`]; the place was reserved by the caller and is filled or voided once.
-    pub(super) unsafe fn fill(&self, place: Place, from: *const T) {
+    pub(super) unsafe fn fill(&self, place: ReservedPlace, from: *const T) {
         let slot = &self.slots[place.0];
         // SAFETY: the reservation made the slot the caller's.
         unsafe {
@@ -273,7 +273,7 @@ impl<T> Ring<T> {
     }
 
     /// Gives a reserved place up: receivers skip it. Inside the runtime; the caller then looks for waiting receivers and senders.
-    pub(super) fn void(&self, place: Place) {
+    pub(super) fn void(&self, place: ReservedPlace) {
         let slot = &self.slots[place.0];
         let position = slot.stamp.load(Relaxed) & !RESERVED;
         // ORDER: SeqCst; whoever makes it the oldest sees the count, or we see the new head.

@@ -2,17 +2,17 @@
 
 use std::alloc::Layout;
 
-use crate::chan::core::{Chan, Flavor, Header, Queues, word};
+use crate::chan::core::{Chan, ChanHeader, ChanQueues, Flavor, word};
 use crate::chan::open::Open;
-use crate::chan::ring::{No, Place};
+use crate::chan::ring::{No, ReservedPlace};
 use crate::chan::zero::Took;
 use crate::sched::park::{Entered, enter};
-use crate::sched::waitq::{Claim, Node, WakeList};
+use crate::sched::waitq::{ClaimedWaiter, WaitNode, WakeList};
 use crate::sys;
 
 /// What a select's case has when it is chosen. A send has yet to be completed.
 pub(super) enum Promise {
-    /// A receive: its value is in the parcel.
+    /// A receive: its value is in the value slot.
     Value,
     /// The channel is closed.
     Closed,
@@ -21,16 +21,16 @@ pub(super) enum Promise {
     /// A send that always has room.
     Room,
     /// A send's place in the buffer.
-    Place(Place),
+    ReservedPlace(ReservedPlace),
     /// A send's receiver, claimed: it waits where it is.
-    Claimed(&'static Node, Claim),
+    Claimed(&'static WaitNode, ClaimedWaiter),
     /// A send's receiver, which has claimed this select and waits for the value alone.
-    Receiver(*const Node),
+    Receiver(*const WaitNode),
 }
 
 impl Promise {
     /// The receiver that this promise is to, to be completed or refused.
-    pub(super) fn receiver(self) -> Option<(&'static Node, Claim)> {
+    pub(super) fn receiver(self) -> Option<(&'static WaitNode, ClaimedWaiter)> {
         match self {
             Promise::Claimed(node, claim) => Some((node, claim)),
             Promise::Receiver(node) => {
@@ -51,8 +51,8 @@ pub(super) enum Polled {
 }
 
 /// A channel as a select sees it.
-pub(super) trait Port {
-    fn header(&self) -> &Header;
+pub(super) trait SelectHandle {
+    fn header(&self) -> &ChanHeader;
 
     /// The layout of its values.
     fn layout(&self) -> Layout;
@@ -78,18 +78,18 @@ pub(super) trait Port {
     /// The promise of a send, if that can be had now. Inside the runtime, without locks.
     fn poll_send(&self, rt: &Entered) -> Option<Promise>;
 
-    /// As [`Port::poll_recv`], with the channel's lock held.
+    /// As [`SelectHandle::poll_recv`], with the channel's lock held.
     ///
     /// # Safety
     /// As there; the lock is held by `lock_of_several`; `promised` is the node of a waiter of its own.
     unsafe fn poll_recv_locked(
         &self,
         to: *mut u8,
-        promised: &Node,
+        promised: &WaitNode,
         wake: &mut WakeList,
     ) -> Option<Polled>;
 
-    /// As [`Port::poll_send`], with the channel's lock held.
+    /// As [`SelectHandle::poll_send`], with the channel's lock held.
     ///
     /// # Safety
     /// The lock is held by `lock_of_several`.
@@ -99,12 +99,12 @@ pub(super) trait Port {
     ///
     /// # Safety
     /// `to` is room for a value, initialised if true is returned; `node` waited in the channel's queue until now.
-    unsafe fn recv_in_turn(&self, node: &Node, to: *mut u8) -> bool;
+    unsafe fn recv_in_turn(&self, node: &WaitNode, to: *mut u8) -> bool;
 
     /// Whether the case would not have to wait.
     fn is_ready(&self, is_send: bool) -> bool;
 
-    /// As [`Port::is_ready`], with the channel's lock held.
+    /// As [`SelectHandle::is_ready`], with the channel's lock held.
     ///
     /// # Safety
     /// The lock is held by `lock_of_several`.
@@ -112,16 +112,16 @@ pub(super) trait Port {
 
     /// Until when a select that queues itself with `node` may sleep for the channel's own sake.
     /// Under the lock.
-    fn turn(&self, q: &mut Queues, node: &Node) -> u64;
+    fn turn(&self, q: &mut ChanQueues, node: &WaitNode) -> u64;
 
     /// A select that waited for the clock has left. Under the lock.
-    fn look_after(&self, q: &mut Queues, wake: &mut WakeList);
+    fn look_after(&self, q: &mut ChanQueues, wake: &mut WakeList);
 
     /// A select that was woken to look again leaves. Without locks.
     fn look_after_leaving(&self);
 
     /// Serves whoever waits, after somebody was queued. Under the lock.
-    fn settle_queued(&self, q: &mut Queues, wake: &mut WakeList);
+    fn settle_queued(&self, q: &mut ChanQueues, wake: &mut WakeList);
 
     /// Refuses what was promised to a send that will not be completed, unless a drop has done so.
     /// Outside the runtime. `may_drop`: the caller may drop values of the channel, which need not
@@ -129,8 +129,8 @@ pub(super) trait Port {
     fn refuse(&self, promise: Promise, open: Option<Open>, may_drop: bool);
 }
 
-impl<T> Port for Chan<T> {
-    fn header(&self) -> &Header {
+impl<T> SelectHandle for Chan<T> {
+    fn header(&self) -> &ChanHeader {
         &self.header
     }
 
@@ -181,7 +181,7 @@ impl<T> Port for Chan<T> {
     unsafe fn poll_recv_locked(
         &self,
         to: *mut u8,
-        promised: &Node,
+        promised: &WaitNode,
         wake: &mut WakeList,
     ) -> Option<Polled> {
         // SAFETY: by the caller's promise.
@@ -211,7 +211,7 @@ impl<T> Port for Chan<T> {
         }
     }
 
-    unsafe fn recv_in_turn(&self, node: &Node, to: *mut u8) -> bool {
+    unsafe fn recv_in_turn(&self, node: &WaitNode, to: *mut u8) -> bool {
         let Flavor::Clock(clock) = &self.flavor else {
             return false;
         };
@@ -230,11 +230,11 @@ impl<T> Port for Chan<T> {
         self.would_not_wait(unsafe { self.header.queues.get_held() }, is_send)
     }
 
-    fn turn(&self, q: &mut Queues, node: &Node) -> u64 {
+    fn turn(&self, q: &mut ChanQueues, node: &WaitNode) -> u64 {
         Chan::turn(self, q, node)
     }
 
-    fn look_after(&self, q: &mut Queues, wake: &mut WakeList) {
+    fn look_after(&self, q: &mut ChanQueues, wake: &mut WakeList) {
         Chan::look_after(self, q, wake);
     }
 
@@ -242,13 +242,13 @@ impl<T> Port for Chan<T> {
         Chan::look_after_leaving(self);
     }
 
-    fn settle_queued(&self, q: &mut Queues, wake: &mut WakeList) {
+    fn settle_queued(&self, q: &mut ChanQueues, wake: &mut WakeList) {
         Chan::settle_queued(self, q, wake);
     }
 
     fn refuse(&self, promise: Promise, open: Option<Open>, may_drop: bool) {
         let mut wake = WakeList::new();
-        let is_place = matches!(promise, Promise::Place(_));
+        let is_place = matches!(promise, Promise::ReservedPlace(_));
         let rt = enter();
         if open.as_ref().is_some_and(|open| !open.close()) {
             return;
@@ -266,7 +266,7 @@ impl<T> Chan<T> {
     /// Gives up a place in the buffer, or tells the receiver to look again. Inside the runtime, without locks.
     pub(super) fn refuse_promise(&self, promise: Promise, wake: &mut WakeList) {
         match (promise, &self.flavor) {
-            (Promise::Place(place), Flavor::Array(ring)) => {
+            (Promise::ReservedPlace(place), Flavor::Array(ring)) => {
                 ring.void(place);
                 self.serve();
             }
@@ -280,12 +280,12 @@ impl<T> Chan<T> {
     }
 
     /// # Safety
-    /// As for [`Port::poll_recv_locked`].
+    /// As for [`SelectHandle::poll_recv_locked`].
     unsafe fn recv_locked(
         &self,
-        q: &mut Queues,
+        q: &mut ChanQueues,
         to: *mut T,
-        promised: &Node,
+        promised: &WaitNode,
         wake: &mut WakeList,
     ) -> Result<Polled, No> {
         if self.has_buffer() && !q.recvq.is_empty() {
@@ -337,7 +337,7 @@ impl<T> Chan<T> {
     /// Under the lock.
     fn promise_of_zero(
         &self,
-        mut q: impl std::ops::DerefMut<Target = Queues>,
+        mut q: impl std::ops::DerefMut<Target = ChanQueues>,
         wake: &mut WakeList,
     ) -> Option<Promise> {
         if q.is_closed {
@@ -350,7 +350,7 @@ impl<T> Chan<T> {
     fn promise_of_buffer(&self) -> Option<Promise> {
         match &self.flavor {
             Flavor::Array(ring) => match ring.reserve() {
-                Ok(place) => Some(Promise::Place(place)),
+                Ok(place) => Some(Promise::ReservedPlace(place)),
                 Err(No::Closed) => Some(Promise::Closed),
                 Err(No::NotNow) => None,
             },
@@ -361,8 +361,8 @@ impl<T> Chan<T> {
     }
 
     /// Under the lock.
-    fn would_not_wait(&self, q: &Queues, is_send: bool) -> bool {
-        let wants_more = |node: &Node| node.word.get() != word::READY;
+    fn would_not_wait(&self, q: &ChanQueues, is_send: bool) -> bool {
+        let wants_more = |node: &WaitNode| node.word.get() != word::READY;
         match (&self.flavor, is_send) {
             (_, false) if !q.returned.is_empty() => true,
             (Flavor::Array(ring), true) => ring.is_ready_to_push(),
@@ -393,7 +393,7 @@ impl<T> Chan<T> {
                     .try_send(msg)
                     .map_err(crate::chan::err::TrySendError::into_inner);
             }
-            (Promise::Place(place), Flavor::Array(ring)) => {
+            (Promise::ReservedPlace(place), Flavor::Array(ring)) => {
                 let rt = enter();
                 if open.as_ref().is_some_and(|open| !open.close()) {
                     drop(rt);

@@ -1,6 +1,6 @@
 //! Serving those who wait, in order, as far as the buffer allows (`core` has the protocol).
 
-use crate::chan::core::{Chan, Flavor, Queues, word};
+use crate::chan::core::{Chan, ChanQueues, Flavor, word};
 use crate::chan::list::Emptied;
 use crate::chan::ring::{No, Ring};
 use crate::sched::park::enter;
@@ -43,7 +43,7 @@ impl<T> Chan<T> {
 
     /// Somebody has just queued itself: what came before its place in the queue was visible is settled now.
     #[inline]
-    pub(super) fn settle_queued(&self, q: &mut Queues, wake: &mut WakeList) {
+    pub(super) fn settle_queued(&self, q: &mut ChanQueues, wake: &mut WakeList) {
         // Without a buffer there is nothing to settle.
         if !self.is_zero() {
             self.settle_buffer(q, wake);
@@ -51,7 +51,7 @@ impl<T> Chan<T> {
     }
 
     #[inline(never)]
-    fn settle_buffer(&self, q: &mut Queues, wake: &mut WakeList) {
+    fn settle_buffer(&self, q: &mut ChanQueues, wake: &mut WakeList) {
         self.header.note_queues(q);
         // FENCE: settle/1, settle/2 — the marks before the look at the buffer; meets the one after its move.
         fence(SeqCst);
@@ -68,7 +68,7 @@ impl<T> Chan<T> {
     }
 
     /// Serves whoever waits, as far as the buffer allows.
-    pub(super) fn settle(&self, q: &mut Queues, wake: &mut WakeList, emptied: &mut Emptied<T>) {
+    pub(super) fn settle(&self, q: &mut ChanQueues, wake: &mut WakeList, emptied: &mut Emptied<T>) {
         if !q.returned.is_empty() {
             self.settle_returned(q, wake);
         }
@@ -104,7 +104,7 @@ impl<T> Chan<T> {
 
 /// Gives waiting receivers what the buffer has; whether anybody got anything.
 fn settle_receivers<T>(
-    q: &mut Queues,
+    q: &mut ChanQueues,
     wake: &mut WakeList,
     is_ready: impl Fn() -> bool,
     mut pop: impl FnMut(*mut T) -> Result<(), No>,
@@ -130,7 +130,7 @@ fn settle_receivers<T>(
 }
 
 /// Takes from waiting senders what the ring has room for; whether anybody got rid of anything.
-fn settle_senders<T>(q: &mut Queues, wake: &mut WakeList, ring: &Ring<T>) -> bool {
+fn settle_senders<T>(q: &mut ChanQueues, wake: &mut WakeList, ring: &Ring<T>) -> bool {
     let mut any = false;
     while !q.sendq.is_empty() && !ring.is_closed() && ring.is_ready_to_push() {
         let Some((node, claim)) = q.sendq.pop() else {

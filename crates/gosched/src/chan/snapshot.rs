@@ -7,14 +7,14 @@
 use std::mem::offset_of;
 use std::{ptr, slice};
 
-use crate::chan::core::{Chan, Flavor, Header};
+use crate::chan::core::{Chan, ChanHeader, Flavor};
 use crate::chan::select_run::Case;
 use crate::sched::model::g::WaitReason;
 use crate::sched::waitq::On;
 
 /// A channel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct ChanSnapshot {
     pub(crate) address: usize,
     /// None: unbounded.
     pub(crate) capacity: Option<usize>,
@@ -32,7 +32,7 @@ pub(crate) struct Seen {
 pub(crate) struct Operation {
     pub(crate) is_send: bool,
     /// None: nothing ever happens there.
-    pub(crate) channel: Option<Seen>,
+    pub(crate) channel: Option<ChanSnapshot>,
     /// Where the handle lies that is used for it; 0: not told.
     pub(crate) handle: usize,
 }
@@ -42,14 +42,14 @@ impl<T> Chan<T> {
     ///
     /// # Safety
     /// The header of a channel of this type, kept alive by somebody.
-    pub(super) unsafe fn see(header: *const Header) -> Seen {
+    pub(super) unsafe fn see(header: *const ChanHeader) -> ChanSnapshot {
         // SAFETY: by the caller's promise.
         let chan = unsafe {
             let chan = header.byte_sub(offset_of!(Chan<T>, header));
             &*chan.cast::<Chan<T>>()
         };
         let (senders, receivers) = chan.handles();
-        Seen {
+        ChanSnapshot {
             address: header.addr(),
             capacity: chan.capacity(),
             len: chan.len(),
@@ -60,7 +60,7 @@ impl<T> Chan<T> {
     }
 }
 
-fn see(header: &Header) -> Seen {
+fn see(header: &ChanHeader) -> ChanSnapshot {
     // SAFETY: the header says how its own channel is seen.
     unsafe { (header.see)(header) }
 }
@@ -74,7 +74,8 @@ pub(crate) unsafe fn each_operation(reason: WaitReason, on: &On, mut f: impl FnM
         WaitReason::ChanReceive | WaitReason::ChanSend if on.cases > 0 => f(Operation {
             is_send: reason == WaitReason::ChanSend,
             // SAFETY: by the caller's promise: what such a waiter says that it waits on is its channel's header.
-            channel: unsafe { ptr::with_exposed_provenance::<Header>(on.object).as_ref() }.map(see),
+            channel: unsafe { ptr::with_exposed_provenance::<ChanHeader>(on.object).as_ref() }
+                .map(see),
             handle: 0,
         }),
         WaitReason::Select if !on.cases_at.is_null() => {
@@ -84,7 +85,7 @@ pub(crate) unsafe fn each_operation(reason: WaitReason, on: &On, mut f: impl FnM
             for case in cases {
                 f(Operation {
                     is_send: case.is_send,
-                    channel: case.port.map(|port| see(port.header())),
+                    channel: case.chan.map(|chan| see(chan.header())),
                     handle: case.handle.addr(),
                 });
             }

@@ -9,7 +9,7 @@
 //! nothing. A timer that is stopped or reset has no stale value (Go ≥ 1.23): a value that was not
 //! received never existed.
 //!
-//! Each receiver in the queue sleeps until a tick of its own, in queue order (`Node::due`). So a
+//! Each receiver in the queue sleeps until a tick of its own, in queue order (`WaitNode::due`). So a
 //! tick wakes one receiver, however many wait. Invariant: the first receiver in the queue sleeps no
 //! longer than until the next tick. A receiver that leaves without a tick breaks it: by a timeout,
 //! by another case of its select, or with its runtime. So does a receiver that takes a value.
@@ -22,10 +22,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Instant;
 
 use super::Receiver;
-use super::core::{Chan, Flavor, Header, Queues, word};
+use super::core::{Chan, ChanHeader, ChanQueues, Flavor, word};
 use super::ring::No;
 use crate::sched::park::enter;
-use crate::sched::waitq::{Node, WakeList};
+use crate::sched::waitq::{WaitNode, WakeList};
 use crate::sys;
 
 /// When the next value is due; values are made from that moment.
@@ -56,7 +56,7 @@ impl<T> Chan<T> {
     /// Until when a receiver that queues itself may sleep for the channel's own sake. Under the
     /// lock.
     #[inline]
-    pub(super) fn turn(&self, q: &mut Queues, node: &Node) -> u64 {
+    pub(super) fn turn(&self, q: &mut ChanQueues, node: &WaitNode) -> u64 {
         match &self.flavor {
             Flavor::Clock(clock) => {
                 let due = clock.turn(q);
@@ -69,7 +69,7 @@ impl<T> Chan<T> {
 
     /// A receiver has left the queue: restores the invariant of the module's text. Under the lock.
     #[inline]
-    pub(super) fn look_after(&self, q: &mut Queues, wake: &mut WakeList) {
+    pub(super) fn look_after(&self, q: &mut ChanQueues, wake: &mut WakeList) {
         if let Flavor::Clock(clock) = &self.flavor {
             clock.look_after(&self.header, q, wake);
         }
@@ -107,7 +107,7 @@ impl<T> Clock<T> {
     }
 
     /// The value, if it is due: one receiver gets it. Outside the runtime.
-    pub(super) fn take(&self, header: &Header) -> Result<T, No> {
+    pub(super) fn take(&self, header: &ChanHeader) -> Result<T, No> {
         if self.when() == u64::MAX {
             return Err(No::NotNow);
         }
@@ -132,8 +132,8 @@ impl<T> Clock<T> {
     /// dropped, the phase is kept. Under the lock.
     pub(super) fn take_due(
         &self,
-        header: &Header,
-        q: &mut Queues,
+        header: &ChanHeader,
+        q: &mut ChanQueues,
         now: u64,
         wake: &mut WakeList,
     ) -> Option<u64> {
@@ -150,7 +150,7 @@ impl<T> Clock<T> {
 
     /// Gives those that wait what is due. A tick is theirs from the moment at which it was due, however late it comes: so no tick
     /// is missed on its account. Under the lock.
-    fn serve(&self, header: &Header, q: &mut Queues, now: u64, wake: &mut WakeList) {
+    fn serve(&self, header: &ChanHeader, q: &mut ChanQueues, now: u64, wake: &mut WakeList) {
         while self.when() <= now
             && let Some((node, claim)) = q.recvq.pop()
         {
@@ -170,7 +170,7 @@ impl<T> Clock<T> {
     /// Until when a new receiver may sleep: until the next tick if no receiver in the queue wakes
     /// for that one, else until the tick after that of the last receiver. Under the lock, before
     /// the receiver is queued.
-    pub(super) fn turn(&self, q: &mut Queues) -> u64 {
+    pub(super) fn turn(&self, q: &mut ChanQueues) -> u64 {
         let when = self.when();
         let period = match self.period_ns.load(Relaxed) {
             0 => u64::MAX,
@@ -188,7 +188,12 @@ impl<T> Clock<T> {
     /// Until when a receiver may sleep that is about to queue itself with `node`, and whether it is
     /// put in first; `is_told`: it was woken to look again. Under the lock.
     #[cold]
-    pub(super) fn queue_up(&self, q: &mut Queues, node: &Node, is_told: bool) -> (u64, bool) {
+    pub(super) fn queue_up(
+        &self,
+        q: &mut ChanQueues,
+        node: &WaitNode,
+        is_told: bool,
+    ) -> (u64, bool) {
         let due = self.turn(q);
         node.due.set(due);
         (due, is_told && due <= self.when())
@@ -196,14 +201,14 @@ impl<T> Clock<T> {
 
     /// Whether the first receiver in the queue wakes by the time the next value is due. Under the
     /// lock.
-    fn is_looked_for(&self, q: &mut Queues) -> bool {
+    fn is_looked_for(&self, q: &mut ChanQueues) -> bool {
         let first = q.recvq.first();
         first.is_some_and(|first| first.due.get() <= self.when())
     }
 
     /// A receiver has left, or has taken a value: wakes the first receiver in the queue if that one
     /// sleeps past the next value. Under the lock.
-    pub(super) fn look_after(&self, header: &Header, q: &mut Queues, wake: &mut WakeList) {
+    pub(super) fn look_after(&self, header: &ChanHeader, q: &mut ChanQueues, wake: &mut WakeList) {
         if !self.is_looked_for(q)
             && let Some((node, claim)) = q.recvq.pop()
         {
@@ -230,7 +235,12 @@ impl<T> Clock<T> {
     ///
     /// # Safety
     /// `node` waited in the channel's queue until now; `to` is a place for a `T`, initialised if true is returned.
-    pub(super) unsafe fn take_in_turn(&self, header: &Header, node: &Node, to: *mut T) -> bool {
+    pub(super) unsafe fn take_in_turn(
+        &self,
+        header: &ChanHeader,
+        node: &WaitNode,
+        to: *mut T,
+    ) -> bool {
         let mut wake = WakeList::new();
         let _rt = enter();
         let mut q = header.queues.lock();
@@ -255,7 +265,7 @@ impl<T> Clock<T> {
     }
 
     /// Sets it anew, or stops it; whether a value was still to come or to be received.
-    pub(super) fn set(&self, header: &Header, when: Option<u64>, period_ns: u64) -> bool {
+    pub(super) fn set(&self, header: &ChanHeader, when: Option<u64>, period_ns: u64) -> bool {
         let _rt = enter();
         let mut q = header.queues.lock();
         let was_returned = header.forget_returned(&mut q);

@@ -9,13 +9,13 @@ use std::ptr;
 const WORDS: usize = 6;
 
 /// Room for one small value; does not know whether there is one in it.
-pub struct Room(UnsafeCell<[MaybeUninit<u64>; WORDS]>);
+pub struct SmallSlot(UnsafeCell<[MaybeUninit<u64>; WORDS]>);
 
-impl Room {
+impl SmallSlot {
     /// Empty.
     #[inline]
-    pub const fn empty() -> Room {
-        Room(UnsafeCell::new([MaybeUninit::uninit(); WORDS]))
+    pub const fn empty() -> SmallSlot {
+        SmallSlot(UnsafeCell::new([MaybeUninit::uninit(); WORDS]))
     }
 
     /// Whether a `T` has place here.
@@ -30,16 +30,16 @@ impl Room {
 }
 
 /// Room for one value of several possible types; does not know which is in it.
-pub(super) struct Parcel {
-    few: Room,
+pub(super) struct ValueSlot {
+    few: SmallSlot,
     /// Room for what is larger; null: there is none.
     many: *mut u8,
     layout: Layout,
 }
 
-impl Parcel {
+impl ValueSlot {
     /// For any of several types.
-    pub(super) fn new(layouts: impl Iterator<Item = Layout>) -> Parcel {
+    pub(super) fn new(layouts: impl Iterator<Item = Layout>) -> ValueSlot {
         let mut layout = Layout::new::<()>();
         for other in layouts {
             let size = layout.size().max(other.size());
@@ -47,25 +47,25 @@ impl Parcel {
             // Two valid layouts have a valid union, but for a rounding up that no memory has.
             layout = Layout::from_size_align(size, align).unwrap_or(other);
         }
-        Parcel::of(layout)
+        ValueSlot::of(layout)
     }
 
     /// For one type.
     #[inline]
-    pub(super) fn of(layout: Layout) -> Parcel {
+    pub(super) fn of(layout: Layout) -> ValueSlot {
         let fits = layout.size() <= WORDS * 8 && layout.align() <= align_of::<u64>();
         let (many, layout) = match fits {
             true => (ptr::null_mut(), layout),
             false => allocate(layout),
         };
-        Parcel {
-            few: Room::empty(),
+        ValueSlot {
+            few: SmallSlot::empty(),
             many,
             layout,
         }
     }
 
-    /// The room; good until the parcel moves.
+    /// The room; good until the slot moves.
     pub(super) fn room(&self) -> *mut u8 {
         if self.many.is_null() {
             self.few.get()
@@ -88,7 +88,7 @@ fn allocate(layout: Layout) -> (*mut u8, Layout) {
     (many, layout)
 }
 
-impl Drop for Parcel {
+impl Drop for ValueSlot {
     fn drop(&mut self) {
         if !self.many.is_null() {
             // SAFETY: allocated by `new` with this layout.

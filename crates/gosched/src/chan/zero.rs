@@ -6,10 +6,10 @@
 
 use std::ptr;
 
-use super::core::{Chan, Flavor, HANDSHAKE, Header, Queues, Slow, word};
+use super::core::{Chan, ChanHeader, ChanQueues, Flavor, HANDSHAKE, Slow, word};
 use super::ring::No;
 use crate::sched::park::{Entered, enter};
-use crate::sched::waitq::{Claim, Node, Outcome, Waiter, WakeList};
+use crate::sched::waitq::{ClaimedWaiter, Outcome, WaitNode, Waiter, WakeList};
 use crate::sys;
 
 /// What a receiver found in the queue of senders.
@@ -28,9 +28,9 @@ impl Took {
     pub(super) fn after_handshake(
         self,
         rt: Entered,
-        header: &Header,
+        header: &ChanHeader,
         waiter: &Waiter,
-        node: &Node,
+        node: &WaitNode,
     ) -> Slow {
         if self == Took::Value {
             return Slow::Moved;
@@ -51,7 +51,12 @@ impl<T> Chan<T> {
     /// # Safety
     /// `from` is a value that the caller forgets if it was given.
     #[inline]
-    pub(super) unsafe fn give(&self, q: &mut Queues, from: *const T, wake: &mut WakeList) -> bool {
+    pub(super) unsafe fn give(
+        &self,
+        q: &mut ChanQueues,
+        from: *const T,
+        wake: &mut WakeList,
+    ) -> bool {
         let Some((node, claim)) = self.next_receiver(q, wake) else {
             return false;
         };
@@ -71,9 +76,9 @@ impl<T> Chan<T> {
     #[inline]
     pub(super) fn next_receiver<'a>(
         &self,
-        q: &mut Queues,
+        q: &mut ChanQueues,
         wake: &mut WakeList,
-    ) -> Option<(&'a Node, Claim)> {
+    ) -> Option<(&'a WaitNode, ClaimedWaiter)> {
         loop {
             let (node, claim) = q.recvq.pop()?;
             if node.word.get() == word::VALUE {
@@ -91,9 +96,9 @@ impl<T> Chan<T> {
     #[inline]
     pub(super) unsafe fn take(
         &self,
-        q: &mut Queues,
+        q: &mut ChanQueues,
         to: *mut T,
-        node: &Node,
+        node: &WaitNode,
         wake: &mut WakeList,
     ) -> Option<Took> {
         // SAFETY: by the caller's promise.
@@ -143,7 +148,7 @@ impl<T> Chan<T> {
     /// `to` is a place for a `T`; initialised on success.
     pub(super) unsafe fn try_take(&self, to: *mut T) -> Result<(), No> {
         let waiter = Waiter::new();
-        let node = Node::new(&waiter, 0);
+        let node = WaitNode::new(&waiter, 0);
         node.elem.set(to.cast());
         let mut wake = WakeList::new();
         let rt = enter();

@@ -1,4 +1,4 @@
-//! Waiting in queues. A [`Waiter`] is one wait of one goroutine or plain thread, a [`Node`] its place
+//! Waiting in queues. A [`Waiter`] is one wait of one goroutine or plain thread, a [`WaitNode`] its place
 //! in one queue (Go's sudog).
 //!
 //! Both lie on the waiter's own stack, so waiting allocates nothing and has no limit. A wait goes so:
@@ -8,7 +8,7 @@
 //! 2. The waiter drops the lock and calls [`Waiter::wait`].
 //! 3. A thread that has something for the waiter takes the lock and pops a node. [`WaitQueue::pop`]
 //!    claims the node's waiter, and skips waiters whose wait is over. The thread hands the thing over
-//!    and [finishes](Claim::finish) the claim into a [`WakeList`].
+//!    and [finishes](ClaimedWaiter::finish) the claim into a [`WakeList`].
 //! 4. That thread drops the lock, then wakes the list. So no thread is woken to find a lock held.
 //! 5. The waiter takes its other nodes out of their queues, under the locks.
 //!
@@ -65,7 +65,7 @@ pub(crate) struct Waiter {
     /// The sleeper that the list wakes, or that sleeps late.
     pub(super) asleep: Cell<Option<Sleeper>>,
     /// The node by which the wait was claimed.
-    by: Cell<*const Node>,
+    by: Cell<*const WaitNode>,
     /// What it waits on, for dumps.
     pub(crate) on: Cell<On>,
     _pin: PhantomPinned,
@@ -301,7 +301,7 @@ impl WaitKind {
 ///
 /// # Safety
 /// The waiter, its nodes and what it waits on stay: they belong to a goroutine that was abandoned (D2).
-pub(crate) type PassOn = unsafe fn(&Waiter, Option<&Node>);
+pub(crate) type PassOn = unsafe fn(&Waiter, Option<&WaitNode>);
 
 /// The goroutine that waits by `ops` never runs again. Its wait has ended, or is about to be ended by a
 /// caller that passes on as well.
@@ -377,7 +377,7 @@ unsafe fn withdraw(_: Gp, waiter: *const c_void) -> bool {
 /// - Links are read through a borrow of the queue, so under the lock that guards it (D9). The links of
 ///   a node that is in no queue are not read.
 #[derive(Clone, Copy)]
-struct Link(*const Node);
+struct Link(*const WaitNode);
 
 impl Link {
     const NONE: Link = Link(ptr::null());
@@ -385,14 +385,14 @@ impl Link {
     /// The node, which outlives the caller's use of it: until the lock is dropped if it stays in the
     /// queue, until its claim is finished if it was popped.
     #[inline]
-    fn get<'a>(self) -> Option<&'a Node> {
+    fn get<'a>(self) -> Option<&'a WaitNode> {
         // SAFETY: G4, a linked node is alive; see the type.
         unsafe { self.0.as_ref() }
     }
 }
 
 /// A waiter's place in one queue. Does not move while it is in.
-pub(crate) struct Node {
+pub(crate) struct WaitNode {
     next: Cell<Link>,
     prev: Cell<Link>,
     is_queued: Cell<bool>,
@@ -408,12 +408,12 @@ pub(crate) struct Node {
     _pin: PhantomPinned,
 }
 
-impl Node {
+impl WaitNode {
     /// The waiter outlives the node's time in queues.
     #[inline]
-    pub(crate) fn new(waiter: &Waiter, case: usize) -> Node {
+    pub(crate) fn new(waiter: &Waiter, case: usize) -> WaitNode {
         debug_assert!(case < CANCELLED);
-        Node {
+        WaitNode {
             next: Cell::new(Link::NONE),
             prev: Cell::new(Link::NONE),
             is_queued: Cell::new(false),
@@ -449,26 +449,26 @@ impl Node {
     ///
     /// A drop of its runtime may be under way: the waiter relies on this claim, and what it is given
     /// is passed on.
-    pub(crate) fn claim(&self) -> Option<Claim> {
+    pub(crate) fn claim(&self) -> Option<ClaimedWaiter> {
         self.claimed(self.waiter().word.claim(self.case))
     }
 
     /// Ends the wait of a node that was in a queue, if no other event has. Under the queue's lock.
     #[inline]
-    fn claim_popped(&self) -> Option<Claim> {
+    fn claim_popped(&self) -> Option<ClaimedWaiter> {
         let word = &self.waiter().word;
         self.claimed(word.claim_unless(self.case, is_gone))
     }
 
     #[inline]
-    fn claimed(&self, found: ClaimResult) -> Option<Claim> {
+    fn claimed(&self, found: ClaimResult) -> Option<ClaimedWaiter> {
         let asleep = match found {
             ClaimResult::Lost => return None,
             ClaimResult::Awake => None,
             ClaimResult::Asleep(sleeper) => Some(sleeper),
         };
         self.waiter().by.set(self);
-        Some(Claim {
+        Some(ClaimedWaiter {
             waiter: self.waiter,
             case: self.case,
             asleep,
@@ -481,12 +481,12 @@ impl Node {
         !word.is_claimed() && !word.has_sleeper(is_gone)
     }
 
-    /// A claim of this node, made again from what [`Claim::asleep`] returned.
+    /// A claim of this node, made again from what [`ClaimedWaiter::asleep`] returned.
     ///
     /// # Safety
     /// The claim is not finished, and only the returned one will be.
-    pub(crate) unsafe fn claim_again(&self, asleep: usize) -> Claim {
-        Claim {
+    pub(crate) unsafe fn claim_again(&self, asleep: usize) -> ClaimedWaiter {
+        ClaimedWaiter {
             waiter: self.waiter,
             case: self.case,
             // SAFETY: `asleep` is the word of the claim's sleeper, which that claim does not use.
@@ -506,13 +506,13 @@ fn is_gone(sleeper: &Sleeper) -> bool {
 
 /// A claimed waiter: what it waited for is handed over now.
 #[must_use = "a claim must be finished"]
-pub(crate) struct Claim {
+pub(crate) struct ClaimedWaiter {
     waiter: *const Waiter,
     case: usize,
     asleep: Option<Sleeper>,
 }
 
-impl Claim {
+impl ClaimedWaiter {
     /// The word of the sleeper that was claimed; 0: the waiter was awake.
     pub(crate) fn asleep(&self) -> usize {
         self.asleep.as_ref().map_or(0, Sleeper::word)
@@ -580,7 +580,7 @@ impl WaitQueue {
     /// # Safety
     /// The node is in no queue, and neither it nor its waiter moves or ends before it is out of this one.
     #[inline]
-    pub(crate) unsafe fn push(&mut self, node: &Node, at: QueueEnd) {
+    pub(crate) unsafe fn push(&mut self, node: &WaitNode, at: QueueEnd) {
         debug_assert!(!node.is_queued.get(), "G4: a node in two queues");
         let (prev, next) = match at {
             QueueEnd::Back => (self.tail, Link::NONE),
@@ -593,7 +593,7 @@ impl WaitQueue {
 
     /// Takes a node out; false if it is out already.
     #[inline]
-    pub(crate) fn remove(&mut self, node: &Node) -> bool {
+    pub(crate) fn remove(&mut self, node: &WaitNode) -> bool {
         if !node.is_queued.replace(false) {
             return false;
         }
@@ -615,7 +615,7 @@ impl WaitQueue {
     }
 
     /// Takes the first node out as it is: its wait is over, or not to be ended.
-    pub(crate) fn take_first<'a>(&mut self) -> Option<&'a Node> {
+    pub(crate) fn take_first<'a>(&mut self) -> Option<&'a WaitNode> {
         let node = self.head.get()?;
         self.remove(node);
         Some(node)
@@ -626,7 +626,7 @@ impl WaitQueue {
     ///
     /// The node is good until the claim is finished (and, if the waiter sleeps, until it is woken).
     #[inline]
-    pub(crate) fn pop<'a>(&mut self) -> Option<(&'a Node, Claim)> {
+    pub(crate) fn pop<'a>(&mut self) -> Option<(&'a WaitNode, ClaimedWaiter)> {
         while let Some(node) = self.head.get() {
             self.remove(node);
             if let Some(claim) = node.claim_popped() {
@@ -637,13 +637,13 @@ impl WaitQueue {
     }
 
     /// Whether a wait is not over whose node is wanted. It may be over at once.
-    pub(crate) fn has(&self, wanted: impl Fn(&Node) -> bool) -> bool {
+    pub(crate) fn has(&self, wanted: impl Fn(&WaitNode) -> bool) -> bool {
         self.iter().any(|node| wanted(node) && node.is_waiting())
     }
 
     /// The node that [`WaitQueue::pop`] would take; it stays. Takes out those before it, as `pop` does.
     /// Its wait may be over at once.
-    pub(crate) fn first(&mut self) -> Option<&Node> {
+    pub(crate) fn first(&mut self) -> Option<&WaitNode> {
         while let Some(node) = self.head.get() {
             if node.is_waiting() {
                 return Some(node);
@@ -654,7 +654,7 @@ impl WaitQueue {
     }
 
     /// The last node, be its wait over or not.
-    pub(crate) fn last(&self) -> Option<&Node> {
+    pub(crate) fn last(&self) -> Option<&WaitNode> {
         self.tail.get()
     }
 
@@ -663,7 +663,7 @@ impl WaitQueue {
     }
 
     /// The nodes, in order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Node> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &WaitNode> {
         std::iter::successors(self.head.get(), |node| node.next.get().get())
     }
 }

@@ -7,7 +7,7 @@ use std::fmt;
 use std::panic::RefUnwindSafe;
 use std::sync::atomic::AtomicUsize;
 
-use super::sema::{Left, Parked, Wait, key_of, lock};
+use super::sema::{KeyWait, ParkResult, QueueLeft, key_of, lock};
 use crate::sched::model::g::WaitReason;
 use crate::sched::park::enter;
 use crate::sched::waitq::{WaitKind, WakeList};
@@ -73,15 +73,15 @@ impl Barrier {
                 return BarrierWaitResult(true);
             }
             let mut has_opened = false;
-            let parked = Wait::new(key, &KIND).park(
+            let parked = KeyWait::new(key, &KIND).park(
                 |_| self.arrive(),
                 || {},
                 |left| has_opened = !self.leave(left),
             );
             match parked {
-                Parked::Refused => {} // all others have come meanwhile
-                Parked::Got(_) => return BarrierWaitResult(false),
-                Parked::Cancelled | Parked::TimedOut => {
+                ParkResult::Refused => {} // all others have come meanwhile
+                ParkResult::Got(_) => return BarrierWaitResult(false),
+                ParkResult::Cancelled | ParkResult::TimedOut => {
                     check_cancelled();
                     if has_opened {
                         return BarrierWaitResult(false);
@@ -121,7 +121,7 @@ impl Barrier {
     }
 
     /// Under the table's lock: one goes away; false: it was counted in a round that is complete.
-    fn leave(&self, left: Left) -> bool {
+    fn leave(&self, left: QueueLeft) -> bool {
         if left.was_in {
             self.arrived.store(self.arrived.load(Relaxed) - 1, Relaxed);
         }

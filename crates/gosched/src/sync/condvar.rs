@@ -21,7 +21,7 @@ use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use super::mutex::MutexGuard;
-use super::sema::{self, NEVER, Parked, Wait, key_of};
+use super::sema::{self, KeyWait, NEVER, ParkResult, key_of};
 use super::{LockResult, PoisonError};
 use crate::sched::model::g::WaitReason;
 use crate::sched::park::enter;
@@ -257,9 +257,9 @@ impl Condvar {
                 check_cancelled();
                 return (false, None);
             }
-            let wait = Wait {
+            let wait = KeyWait {
                 deadline_ns,
-                ..Wait::new(key_of(&self.word), &KIND)
+                ..KeyWait::new(key_of(&self.word), &KIND)
             };
             let parked = wait.park(
                 |_| {
@@ -269,13 +269,13 @@ impl Condvar {
                 unlock,
                 |left| set_waited_on(&self.word, left.are_more),
             );
-            if parked == Parked::Cancelled {
+            if parked == ParkResult::Cancelled {
                 // Where nothing can unwind this is a return without a notify: its caller looks, and waits again.
                 check_cancelled();
             }
-            let is_notified = matches!(parked, Parked::Got(_));
+            let is_notified = matches!(parked, ParkResult::Got(_));
             (
-                parked == Parked::TimedOut,
+                parked == ParkResult::TimedOut,
                 is_notified.then_some(&self.word),
             )
         })

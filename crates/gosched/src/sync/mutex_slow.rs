@@ -6,12 +6,12 @@ use std::ptr;
 use crate::sched::model::current::current_m;
 use crate::sched::model::m::PreemptOff;
 use crate::sched::park::{enter, no_preempt};
-use crate::sched::waitq::{Node, QueueEnd, WaitKind, Waiter, WakeList};
+use crate::sched::waitq::{QueueEnd, WaitKind, WaitNode, Waiter, WakeList};
 use crate::shim::Relaxed;
 use crate::sync::mutex_word::{LOCKED, LockWord, Locker, STARVING};
 use crate::sync::owner::Owner;
 use crate::sync::sema;
-use crate::sync::sema::{Locked, Parked, Wait, key_of};
+use crate::sync::sema::{KeyWait, LockedBucket, ParkResult, key_of};
 use crate::sys::monotonic_ns;
 use crate::thread::check_cancelled;
 
@@ -79,11 +79,11 @@ pub(super) fn lock_beside(
             me.is_woken = false;
             check_cancelled();
         }
-        let wait = Wait {
+        let wait = KeyWait {
             at: QueueEnd::front_if(began.is_some()),
             owner: Some(owner),
             beside,
-            ..Wait::new(key_of(word), kind)
+            ..KeyWait::new(key_of(word), kind)
         };
         let since = *began.get_or_insert_with(monotonic_ns);
         drop(whole.take()); // it may have to wait for a P
@@ -101,19 +101,19 @@ pub(super) fn lock_beside(
             |left| word.queue_left(left.are_more),
         );
         match parked {
-            Parked::Got(HANDED_OVER) => {
+            ParkResult::Got(HANDED_OVER) => {
                 if monotonic_ns() - since < STARVES_NS {
                     word.calm_down();
                 }
                 return word.0.load(Relaxed);
             }
-            Parked::Got(_) => {
+            ParkResult::Got(_) => {
                 me.is_woken = true;
                 me.is_starving |= monotonic_ns() - since > STARVES_NS;
                 turns = 0;
             }
-            Parked::Refused => {}
-            Parked::Cancelled | Parked::TimedOut => {
+            ParkResult::Refused => {}
+            ParkResult::Cancelled | ParkResult::TimedOut => {
                 me.is_woken = false;
                 check_cancelled();
             }
@@ -125,7 +125,11 @@ pub(super) fn lock_beside(
 ///
 /// # Safety
 /// As for [`sema::word_of`].
-pub(super) unsafe fn pass_on(waiter: &Waiter, by: Option<&Node>, unlock: impl FnOnce(&LockWord)) {
+pub(super) unsafe fn pass_on(
+    waiter: &Waiter,
+    by: Option<&WaitNode>,
+    unlock: impl FnOnce(&LockWord),
+) {
     let Some(node) = by else { return };
     // SAFETY: by the caller's promise.
     let word = unsafe { sema::word_of::<LockWord>(waiter) };
@@ -168,7 +172,7 @@ fn leave(word: &LockWord, me: Locker) {
 pub(super) fn unlock_slow(
     word: &LockWord,
     or: usize,
-    admit: impl FnOnce(&mut Locked, &mut WakeList),
+    admit: impl FnOnce(&mut LockedBucket, &mut WakeList),
 ) {
     if word.unlock(or) {
         return;

@@ -18,7 +18,7 @@ use std::marker::PhantomData;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::atomic::AtomicU32;
 
-use super::sema::{self, Parked, Wait, key_of};
+use super::sema::{self, KeyWait, ParkResult, key_of};
 use crate::sched::model::g::WaitReason;
 use crate::sched::waitq::WaitKind;
 use crate::shim::{Acquire, Relaxed, Release};
@@ -228,7 +228,7 @@ impl Once {
     /// Waits until the state is no longer that of `seen`.
     fn wait_while(&self, seen: u32) {
         check_cancelled();
-        let parked = Wait::new(key_of(&self.word), &KIND).park(
+        let parked = KeyWait::new(key_of(&self.word), &KIND).park(
             |_| {
                 let queued = seen & STATE | QUEUED;
                 let found = self
@@ -243,7 +243,7 @@ impl Once {
                 }
             },
         );
-        if parked == Parked::Cancelled {
+        if parked == ParkResult::Cancelled {
             check_cancelled();
         }
     }

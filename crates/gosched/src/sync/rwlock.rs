@@ -28,7 +28,7 @@ use super::mutex::result_of;
 use super::mutex_word::{LOCKED, LockWord, Locker};
 use super::owner::Owner;
 use super::rwlock_word::{POISON, READERS, READERS_WAIT};
-use super::sema::{self, Parked, Wait, key_of};
+use super::sema::{self, KeyWait, ParkResult, key_of};
 use super::{LockResult, PoisonError, TryLockError, TryLockResult};
 use crate::sched::model::g::WaitReason;
 use crate::sched::park::enter;
@@ -132,9 +132,9 @@ impl RawRwLock {
                 continue;
             }
             check_cancelled();
-            let wait = Wait {
+            let wait = KeyWait {
                 owner: Some(&self.owner),
-                ..Wait::new(readers_key(&self.word), &READ)
+                ..KeyWait::new(readers_key(&self.word), &READ)
             };
             let parked = wait.park(
                 |_| self.word.queue_reader(),
@@ -142,9 +142,9 @@ impl RawRwLock {
                 |left| self.word.readers_left(left.are_more),
             );
             match parked {
-                Parked::Got(_) => return self.word.0.load(Relaxed),
-                Parked::Refused => {}
-                Parked::Cancelled | Parked::TimedOut => check_cancelled(),
+                ParkResult::Got(_) => return self.word.0.load(Relaxed),
+                ParkResult::Refused => {}
+                ParkResult::Cancelled | ParkResult::TimedOut => check_cancelled(),
             }
         }
     }
@@ -191,7 +191,7 @@ impl RawRwLock {
                 return false;
             }
             // Whoever ends the wait, the word says whether there are readers.
-            Wait::new(drain_key(&self.word), &DRAIN).park(
+            KeyWait::new(drain_key(&self.word), &DRAIN).park(
                 |_| self.word.queue_drain(),
                 || {},
                 |_| self.word.drain_left(),

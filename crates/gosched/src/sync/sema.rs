@@ -7,8 +7,8 @@
 //!
 //! 1. *Queueing* is decided under the table's lock: [`park`] takes it, asks the lock's word whether it is still time to wait
 //!    (the word then says that somebody waits), and puts the waiter into the queue of its key.
-//! 2. *Waking* is decided under the same lock: [`lock`] the key, [`pop`](Locked::pop) waiters, change the word, then
-//!    [finish](Claim::finish) those that were popped. The change of the word is the last touch of the object that is being
+//! 2. *Waking* is decided under the same lock: [`lock`] the key, [`pop`](LockedBucket::pop) waiters, change the word, then
+//!    [finish](ClaimedWaiter::finish) those that were popped. The change of the word is the last touch of the object that is being
 //!    waited on: it may be gone as soon as somebody else can have it. So nobody is ever woken by whoever had it before.
 //! 3. The table's lock is dropped, then they are woken.
 //!
@@ -36,7 +36,7 @@ use crate::base::lock::{Held, Lock, Rank};
 use crate::sched::model::current::current_g;
 use crate::sched::park::{Entered, enter};
 use crate::sched::waitq::{
-    Claim, Node, On, Outcome, QueueEnd, WaitKind, WaitQueue, Waiter, WakeList,
+    ClaimedWaiter, On, Outcome, QueueEnd, WaitKind, WaitNode, WaitQueue, Waiter, WakeList,
 };
 
 const BUCKET_BITS: u32 = 10;
@@ -48,18 +48,18 @@ const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
 pub(super) const NEVER: u64 = u64::MAX;
 
 /// One waiter's place in the table.
-struct Place {
-    node: Node,
+struct ParkedWaiter {
+    node: WaitNode,
     key: usize,
     /// While it is the first of its key: the two trees below it, and the key's queue.
-    below: [Cell<*const Place>; 2],
+    below: [Cell<*const ParkedWaiter>; 2],
     queue: Cell<WaitQueue>,
     _pin: PhantomPinned,
 }
 
-fn place(waiter: &Waiter, key: usize) -> Place {
-    Place {
-        node: Node::new(waiter, 0),
+fn place(waiter: &Waiter, key: usize) -> ParkedWaiter {
+    ParkedWaiter {
+        node: WaitNode::new(waiter, 0),
         key,
         below: [const { Cell::new(ptr::null()) }; 2],
         queue: Cell::new(WaitQueue::new()),
@@ -69,17 +69,17 @@ fn place(waiter: &Waiter, key: usize) -> Place {
 
 /// The top of a bucket's tree.
 struct Bucket {
-    top: Cell<*const Place>,
+    top: Cell<*const ParkedWaiter>,
 }
 
 // SAFETY: G4, D9: places are reached only under the bucket's lock, and stay until they are taken out.
 unsafe impl Send for Bucket {}
 
 #[repr(align(64))]
-struct Line(Lock<Bucket>);
+struct BucketLine(Lock<Bucket>);
 
-static TABLE: [Line; BUCKETS] = [const {
-    Line(Lock::new(
+static TABLE: [BucketLine; BUCKETS] = [const {
+    BucketLine(Lock::new(
         Rank::Sema,
         Bucket {
             top: Cell::new(ptr::null()),
@@ -88,18 +88,18 @@ static TABLE: [Line; BUCKETS] = [const {
 }; BUCKETS];
 
 /// The lock of a key's bucket. User code does not run meanwhile.
-pub(super) struct Locked {
+pub(super) struct LockedBucket {
     // In this order: the lock is dropped inside the runtime.
     bucket: Held<'static, Bucket>,
     _rt: Entered,
 }
 
 /// Locks everything that has to do with the object of `key`.
-pub(super) fn lock(key: usize) -> Locked {
+pub(super) fn lock(key: usize) -> LockedBucket {
     let rt = enter();
     let hash = ((key & !7) as u64).wrapping_mul(MIX);
     let line = &TABLE[(hash >> (u64::BITS - BUCKET_BITS)) as usize];
-    Locked {
+    LockedBucket {
         bucket: line.0.lock(),
         _rt: rt,
     }
@@ -112,8 +112,8 @@ fn path_of(key: usize) -> u64 {
 
 /// A waiter that was popped: claimed, and still in its wait.
 pub(super) struct Popped {
-    node: &'static Node,
-    claim: Claim,
+    node: &'static WaitNode,
+    claim: ClaimedWaiter,
 }
 
 impl Popped {
@@ -124,9 +124,9 @@ impl Popped {
     }
 }
 
-impl Locked {
+impl LockedBucket {
     /// Where the first place of `key` hangs, or would.
-    fn slot(&self, key: usize) -> &Cell<*const Place> {
+    fn slot(&self, key: usize) -> &Cell<*const ParkedWaiter> {
         let mut slot = &self.bucket.top;
         let mut path = path_of(key);
         // SAFETY: G4, a place in the tree is alive.
@@ -140,13 +140,16 @@ impl Locked {
     }
 
     /// Works on the queue of the key whose first place hangs at `slot`, then hangs up whoever is first now.
-    fn with_queue<R>(slot: &Cell<*const Place>, work: impl FnOnce(&mut WaitQueue) -> R) -> R {
+    fn with_queue<R>(
+        slot: &Cell<*const ParkedWaiter>,
+        work: impl FnOnce(&mut WaitQueue) -> R,
+    ) -> R {
         // SAFETY: G4, a place in the tree is alive; one that leaves its queue in `work` stays until the lock is dropped.
         let old = unsafe { &*slot.get() };
         let mut queue = old.queue.replace(WaitQueue::new());
         let result = work(&mut queue);
         let first = queue.iter().next().map(|node| node.elem.get().cast_const());
-        let Some(first) = first.map(<*const u8>::cast::<Place>) else {
+        let Some(first) = first.map(<*const u8>::cast::<ParkedWaiter>) else {
             unhang(slot, old);
             return result;
         };
@@ -165,7 +168,7 @@ impl Locked {
     ///
     /// # Safety
     /// The place is in no queue, and neither it nor its waiter moves or ends before it is out again.
-    unsafe fn push(&mut self, place: &Place, at: QueueEnd) {
+    unsafe fn push(&mut self, place: &ParkedWaiter, at: QueueEnd) {
         place.node.elem.set(ptr::from_ref(place).cast_mut().cast());
         let slot = self.slot(place.key);
         if slot.get().is_null() {
@@ -210,7 +213,7 @@ impl Locked {
     }
 
     /// Takes a place out; false: it is out already, thrown out by somebody who popped.
-    fn remove(&mut self, place: &Place) -> bool {
+    fn remove(&mut self, place: &ParkedWaiter) -> bool {
         place.node.is_queued() && {
             let slot = self.slot(place.key);
             Self::with_queue(slot, |queue| queue.remove(&place.node))
@@ -219,7 +222,7 @@ impl Locked {
 }
 
 /// Takes the place at `slot` out of the tree; some leaf below it takes its position.
-fn unhang(slot: &Cell<*const Place>, place: &Place) {
+fn unhang(slot: &Cell<*const ParkedWaiter>, place: &ParkedWaiter) {
     let mut leaf_slot = slot;
     let mut leaf = place;
     loop {
@@ -239,7 +242,7 @@ fn unhang(slot: &Cell<*const Place>, place: &Place) {
 
 /// How a park ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Parked {
+pub(super) enum ParkResult {
     /// It was not time to wait.
     Refused,
     /// Somebody ended the wait, with this token.
@@ -250,7 +253,7 @@ pub(super) enum Parked {
 }
 
 /// What a waiter finds that nobody has woken.
-pub(super) struct Left {
+pub(super) struct QueueLeft {
     /// It was still queued; otherwise somebody has popped past it.
     pub(super) was_in: bool,
     /// Others are queued.
@@ -258,7 +261,7 @@ pub(super) struct Left {
 }
 
 /// One way to wait on a key.
-pub(super) struct Wait<'a> {
+pub(super) struct KeyWait<'a> {
     pub(super) key: usize,
     pub(super) kind: &'static WaitKind,
     pub(super) deadline_ns: u64,
@@ -270,9 +273,9 @@ pub(super) struct Wait<'a> {
     pub(super) beside: *const c_void,
 }
 
-impl Wait<'_> {
-    pub(super) fn new(key: usize, kind: &'static WaitKind) -> Wait<'static> {
-        Wait {
+impl KeyWait<'_> {
+    pub(super) fn new(key: usize, kind: &'static WaitKind) -> KeyWait<'static> {
+        KeyWait {
             key,
             kind,
             deadline_ns: NEVER,
@@ -289,10 +292,10 @@ impl Wait<'_> {
     /// runtime.
     pub(super) fn park(
         self,
-        queue_up: impl FnOnce(&mut Locked) -> bool,
+        queue_up: impl FnOnce(&mut LockedBucket) -> bool,
         before_sleep: impl FnOnce(),
-        left: impl FnOnce(Left),
-    ) -> Parked {
+        left: impl FnOnce(QueueLeft),
+    ) -> ParkResult {
         let waiter = Waiter::new();
         waiter.on.set(On {
             object: self.key & !3,
@@ -305,7 +308,7 @@ impl Wait<'_> {
         {
             let mut table = lock(self.key);
             if !queue_up(&mut table) {
-                return Parked::Refused;
+                return ParkResult::Refused;
             }
             // SAFETY: G4, neither moves, and both stay until the wait has ended by a pop or by the removal below.
             unsafe { table.push(&place, self.at) };
@@ -313,16 +316,16 @@ impl Wait<'_> {
         before_sleep();
         let outcome = waiter.wait_in(rt, self.kind, self.deadline_ns);
         if let Outcome::Case(_) = outcome {
-            return Parked::Got(place.node.word.get());
+            return ParkResult::Got(place.node.word.get());
         }
         let mut table = lock(self.key);
-        left(Left {
+        left(QueueLeft {
             was_in: table.remove(&place),
             are_more: table.has(self.key),
         });
         match outcome {
-            Outcome::TimedOut => Parked::TimedOut,
-            _ => Parked::Cancelled,
+            Outcome::TimedOut => ParkResult::TimedOut,
+            _ => ParkResult::Cancelled,
         }
     }
 }
@@ -350,7 +353,7 @@ pub(super) fn must_unwind() -> bool {
 /// What a waiter that never goes on was given: the token of its park. For a `WaitKind`'s way to pass on.
 ///
 /// # Safety
-/// `waiter` was parked on a key of a `T`'s word by [`Wait::park`], and its goroutine was abandoned: the `T` stays (D2).
+/// `waiter` was parked on a key of a `T`'s word by [`KeyWait::park`], and its goroutine was abandoned: the `T` stays (D2).
 pub(super) unsafe fn word_of<T>(waiter: &Waiter) -> &T {
     let object = ptr::with_exposed_provenance::<T>(waiter.on.get().object);
     // SAFETY: by the caller's promise; the object of `On` is the word's address.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use super::sema::{self, Parked, Wait, key_of};
+use super::sema::{self, KeyWait, ParkResult, key_of};
 use super::waitgroup_word::{Done, GroupWord};
 use crate::sched::model::g::WaitReason;
 use crate::sched::park::enter;
@@ -119,15 +119,15 @@ impl WaitGroup {
     pub fn wait(&self) {
         while self.word.count() > 0 {
             check_cancelled();
-            let parked = Wait::new(key_of(&*self.word), &KIND).park(
+            let parked = KeyWait::new(key_of(&*self.word), &KIND).park(
                 |_| self.word.queue_up(),
                 || {},
                 |left| self.word.queue_left(left.are_more),
             );
             match parked {
-                Parked::Got(_) => return,
-                Parked::Refused => {}
-                Parked::Cancelled | Parked::TimedOut => check_cancelled(),
+                ParkResult::Got(_) => return,
+                ParkResult::Refused => {}
+                ParkResult::Cancelled | ParkResult::TimedOut => check_cancelled(),
             }
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use loom::thread;
 
-use super::ring::{No, Place, Ring};
+use super::ring::{No, ReservedPlace, Ring};
 use crate::models::{Calm, Items, Plain, explore_in_turn};
 use crate::shim::{self, Part};
 
@@ -30,7 +30,7 @@ impl Story {
         unsafe { self.ring.push(&item) }
     }
 
-    fn fill(&self, place: Place, item: usize) {
+    fn fill(&self, place: ReservedPlace, item: usize) {
         self.items.make(item);
         // SAFETY: D1, a number, and a place that its holder fills once.
         unsafe { self.ring.fill(place, &item) };

@@ -7,7 +7,7 @@ use super::*;
 /// A waiter that nobody waits with.
 struct Dummy {
     waiter: Waiter,
-    place: Place,
+    place: ParkedWaiter,
 }
 
 impl Dummy {
@@ -125,7 +125,7 @@ fn g4_a_wait_that_is_over_is_passed_by() {
 /// As many keys as there are, the way down stays short.
 #[test]
 fn the_tree_does_not_degenerate() {
-    fn depth(place: *const Place) -> usize {
+    fn depth(place: *const ParkedWaiter) -> usize {
         // SAFETY: the tree is this test's, under its lock.
         match unsafe { place.as_ref() } {
             Some(place) => 1 + depth(place.below[0].get()).max(depth(place.below[1].get())),

@@ -32,7 +32,7 @@ use crate::sched::model::g::WaitReason;
 use crate::sched::park::{Entered, enter};
 use crate::sched::sources::netpoll::driver::Driver;
 use crate::sched::sources::netpoll::slot::{Flow, Slot};
-use crate::sched::waitq::{Node, On, Outcome, QueueEnd, WaitKind, Waiter, WakeList};
+use crate::sched::waitq::{On, Outcome, QueueEnd, WaitKind, WaitNode, Waiter, WakeList};
 use crate::sys;
 use crate::thread::check_cancelled;
 
@@ -49,7 +49,7 @@ static WRITE: WaitKind = WaitKind::expecting(WaitReason::IoWrite).passing_on(|wa
 ///
 /// # Safety
 /// As `waitq::PassOn` says; the waiter was parked by [`Desc::wait`].
-unsafe fn end_abandoned(waiter: &Waiter, by: Option<&Node>, side: Side) {
+unsafe fn end_abandoned(waiter: &Waiter, by: Option<&WaitNode>, side: Side) {
     let socket = waiter.on.get().cases_at.cast::<Parked>();
     // SAFETY: D2, it lies on the abandoned stack, beside the waiter.
     let Parked { slot, home } = unsafe { *socket };
@@ -219,7 +219,7 @@ impl Desc {
         let timeout_at = attempt.timeout_at(flow);
         self.find_home(fd)?;
         let waiter = Waiter::new();
-        let node = Node::new(&waiter, 0);
+        let node = WaitNode::new(&waiter, 0);
         let rt = enter();
         if attempt.must_unwind(&rt) {
             drop(rt);
