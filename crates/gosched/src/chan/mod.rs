@@ -40,9 +40,13 @@
 //!
 //! Deadlines are exact to the clock, never early, and may be as far away as `Duration` goes: `Duration::MAX` is for ever.
 
+mod any;
+mod blocking;
+mod bounded;
 mod close;
 mod core;
 mod err;
+mod flavor;
 mod iter;
 mod list;
 mod macros;
@@ -51,18 +55,22 @@ mod receiver;
 mod returned;
 mod ring;
 mod select;
+mod select_case;
 mod select_handle;
+mod select_locks;
 mod select_run;
 mod sender;
 mod serve;
 pub(crate) mod snapshot;
 mod timer;
+mod unbounded;
 mod value_slot;
 mod zero;
 
 use std::time::{Duration, Instant};
 
-use self::core::{Chan, Ending};
+use self::any::Chan;
+use self::core::Ending;
 use crate::sys;
 
 pub use self::err::{
@@ -81,7 +89,7 @@ pub use crate::{select, select_biased};
 #[doc(hidden)]
 pub mod internal {
     pub use super::macros::{Chosen, choose, no_such_arm, receiver, sender};
-    pub use crate::chan::select_run::{Case, SelectWait, recv_case, send_case};
+    pub use crate::chan::select_case::{Case, SelectWait, recv_case, send_case};
     pub use crate::chan::value_slot::SmallSlot;
 }
 

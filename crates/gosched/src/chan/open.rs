@@ -13,10 +13,11 @@
 //!   not freed (`Chan::half_gone`). The drop takes a sender's reference, if one is left, before it
 //!   gives the place up.
 
-use std::mem::{MaybeUninit, offset_of};
+use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 
-use super::core::{Chan, ChanHeader, word};
+use super::core::{ChanHeader, Channel, word};
+use super::flavor::Flavor;
 use super::ring::ReservedPlace;
 use crate::chan::select_handle::Promise;
 use crate::sched::model::current::current_g;
@@ -54,7 +55,7 @@ impl SpareRecord {
         promise: &Promise,
     ) -> Option<Open> {
         let record = match promise {
-            Promise::ReservedPlace(place) => {
+            Promise::Place(place) => {
                 OpenSend::new(refuse_place, ptr::from_ref(header).cast(), place.0)
             }
             Promise::Claimed(node, claim) => {
@@ -111,7 +112,7 @@ impl Drop for Open {
 unsafe fn refuse_place(record: &OpenSend) {
     let header = record.object.cast::<ChanHeader>();
     // SAFETY: D2, the place is promised still, so the channel is there (see above).
-    unsafe { ((*header).refuse_place)(header, ReservedPlace(record.number)) };
+    unsafe { ((*header).vtable.refuse_place)(header, ReservedPlace(record.number)) };
 }
 
 unsafe fn refuse_claimed(record: &OpenSend) {
@@ -136,26 +137,18 @@ fn look_again(node: &WaitNode, claim: ClaimedWaiter) {
     wake.wake_in(&rt);
 }
 
-impl<T> Chan<T> {
-    /// Gives up the place of an open send whose runtime is dropped. Inside the runtime, without
-    /// locks.
-    ///
-    /// # Safety
-    /// The header is a `Chan<T>`'s, and the place is promised to a send that is never completed.
-    pub(super) unsafe fn refuse_open_place(header: *const ChanHeader, place: ReservedPlace) {
-        // SAFETY: by the caller's promise.
-        let chan = unsafe {
-            let chan = header.byte_sub(offset_of!(Chan<T>, header));
-            &*chan.cast::<Chan<T>>()
-        };
-        if !chan.retain_living_sender() {
+impl<F: Flavor> Channel<F> {
+    /// Gives up the place of an open send that is never completed: its runtime is dropped. Inside the
+    /// runtime, without locks.
+    pub(super) fn refuse_open_place(&self, place: ReservedPlace) {
+        if !self.retain_living_sender() {
             return; // its operation was forgotten, and every sender is gone: it stays as it is
         }
-        chan.refuse_inside(Promise::ReservedPlace(place));
-        // ORDER: as in `release_sender`.
-        if chan.header.senders.fetch_sub(1, AcqRel) == 1 {
+        self.refuse_inside(Promise::Place(place));
+        // ORDER: as in `Chan::release_sender`.
+        if self.header.senders.fetch_sub(1, AcqRel) == 1 {
             // Forgotten as well. It is not freed: values are not dropped here (D9).
-            chan.close();
+            self.close();
         }
     }
 

@@ -8,7 +8,9 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
-use super::core::{Chan, RECV, Slow};
+use super::any::Chan;
+use super::blocking::Slow;
+use super::core::RECV;
 use super::err::{RecvError, RecvTimeoutError, TryRecvError};
 use super::iter::{Iter, TryIter};
 use crate::sched::waitq::{On, Outcome, Waiter};

@@ -4,12 +4,13 @@
 //! channel's queue `returned`. Receivers take from there before they take from the buffer or from a sender. A select's sender that
 //! never goes on gives back what it was promised: its place in the buffer, or the receiver that waits for it.
 
-use std::mem::{MaybeUninit, offset_of};
+use std::mem::MaybeUninit;
 
-use super::core::{Chan, ChanHeader, ChanQueues, word};
+use super::core::{ChanHeader, ChanQueues, Channel, word};
+use super::flavor::Flavor;
 use super::ring::{No, ReservedPlace};
+use crate::chan::select_case::cases_of;
 use crate::chan::select_handle::Promise;
-use crate::chan::select_run::cases_of;
 use crate::sched::park::enter;
 use crate::sched::waitq::{QueueEnd, WaitNode, Waiter, WakeList};
 use crate::shim::Relaxed;
@@ -23,7 +24,7 @@ pub(super) unsafe fn pass_on_received(waiter: &Waiter, by: Option<&WaitNode>) {
     // On a channel on which nothing ever happens nothing was given.
     if !header.is_null() {
         // SAFETY: D2, the abandoned receiver holds a handle, so the channel is there; the node was in its queue.
-        unsafe { ((*header).take_back)(header, by) };
+        unsafe { ((*header).vtable.take_back)(header, by) };
     }
 }
 
@@ -38,9 +39,7 @@ pub(super) unsafe fn pass_on_selected(waiter: &Waiter, by: Option<&WaitNode>) {
         if let Some(chan) = case.chan
             && (by.is_some() || !case.is_send)
         {
-            let header = chan.header();
-            // SAFETY: as in `pass_on_received`.
-            unsafe { (header.take_back)(header, by) };
+            chan.take_back(by);
         }
     }
 }
@@ -58,30 +57,19 @@ impl ChanHeader {
     }
 }
 
-impl<T> Chan<T> {
-    /// Takes back what the owner of the node was given, and gives it to the next one; None: it was
-    /// given nothing here.
-    ///
-    /// # Safety
-    /// The header is a `Chan<T>`'s. The node was in one of its queues and was ended for a goroutine that was abandoned: it stays.
-    pub(super) unsafe fn take_back(header: *const ChanHeader, node: Option<&WaitNode>) {
-        // SAFETY: by the caller's promise.
-        let chan = unsafe {
-            let chan = header.byte_sub(offset_of!(Chan<T>, header));
-            &*chan.cast::<Chan<T>>()
-        };
+impl<F: Flavor> Channel<F> {
+    /// Takes back what the owner of the node was given: `SelectHandle::take_back`.
+    pub(super) fn take_back(&self, node: Option<&WaitNode>) {
         match node.map(|node| (node, node.word.get())) {
-            // A select's sender is never told that.
-            Some((node, word::MOVED)) => chan.put_back(node),
+            // A select's sender never gets this word.
+            Some((node, word::MOVED)) => self.put_back(node),
             Some((node, word::PEER)) => {
-                chan.refuse_inside(Promise::Receiver(node.elem.get().cast()));
+                self.refuse_inside(Promise::Receiver(node.elem.get().cast()));
             }
             Some((_, place)) if place >= word::RESERVED => {
-                chan.refuse_inside(Promise::ReservedPlace(ReservedPlace(
-                    place - word::RESERVED,
-                )));
+                self.refuse_inside(Promise::Place(ReservedPlace(place - word::RESERVED)));
             }
-            _ => chan.look_after_leaving(), // nothing was given but the news
+            _ => self.look_after_leaving(), // it was given nothing but the news
         }
     }
 
@@ -120,7 +108,7 @@ impl<T> Chan<T> {
             }
             claim.finish(wake);
         }
-        self.look_after(q, wake);
+        F::look_after(self, q, wake);
     }
 
     /// Takes a value that was taken back; false: there is none. Under the lock.
@@ -128,14 +116,14 @@ impl<T> Chan<T> {
     /// # Safety
     /// `to` is a place for a `T`; initialised if true is returned.
     #[inline]
-    pub(super) unsafe fn take_returned(&self, q: &mut ChanQueues, to: *mut T) -> bool {
+    pub(super) unsafe fn take_returned(&self, q: &mut ChanQueues, to: *mut F::Value) -> bool {
         // SAFETY: by the caller's promise.
         !q.returned.is_empty() && unsafe { self.take_returned_slow(q, to) }
     }
 
     #[cold]
     #[inline(never)]
-    unsafe fn take_returned_slow(&self, q: &mut ChanQueues, to: *mut T) -> bool {
+    unsafe fn take_returned_slow(&self, q: &mut ChanQueues, to: *mut F::Value) -> bool {
         let Some(node) = q.returned.take_first() else {
             return false;
         };
@@ -152,7 +140,7 @@ impl<T> Chan<T> {
     /// As there.
     #[cold]
     #[inline(never)]
-    pub(super) unsafe fn recv_behind_slow(&self, to: *mut T) -> Option<Result<(), No>> {
+    pub(super) unsafe fn recv_behind_slow(&self, to: *mut F::Value) -> Option<Result<(), No>> {
         self.serve();
         let mut q = self.header.queues.lock();
         // SAFETY: by the caller's promise.
@@ -165,7 +153,7 @@ impl<T> Chan<T> {
 
     /// Nobody will take them. In user context: destructors run.
     pub(super) fn drop_returned(&self) {
-        let mut to = MaybeUninit::<T>::uninit();
+        let mut to = MaybeUninit::<F::Value>::uninit();
         loop {
             let got = {
                 let _rt = enter();

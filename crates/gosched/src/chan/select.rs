@@ -8,9 +8,9 @@ use super::err::{
 };
 use super::open::Open;
 use super::{Receiver, Sender};
+use crate::chan::select_case::{Case, SelectWait, recv_case, send_case};
 use crate::chan::select_handle::Promise;
 use crate::chan::select_run;
-use crate::chan::select_run::{Case, SelectWait, recv_case, send_case};
 use crate::chan::value_slot::ValueSlot;
 use crate::thread::{ThreadId, current_id};
 

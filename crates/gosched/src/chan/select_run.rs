@@ -11,106 +11,25 @@
 //! afterwards, so its case has a *promise* by then: a place in the buffer, or a receiver that waits.
 
 use std::alloc::Layout;
-use std::mem::MaybeUninit;
-use std::ptr::{self, NonNull};
-use std::time::{Duration, Instant};
 
-use crate::chan::core::{Chan, ChanHeader, HANDSHAKE, word};
+use crate::chan::RecvError;
+use crate::chan::core::{HANDSHAKE, word};
 use crate::chan::open::{Open, SpareRecord};
 use crate::chan::returned;
 use crate::chan::ring::{No, ReservedPlace};
 use crate::chan::select::{CaseHome, SelectedOperation};
+use crate::chan::select_case::{Case, SelectWait};
 use crate::chan::select_handle::{Polled, Promise, SelectHandle};
+use crate::chan::select_locks::{LockAll, below, with_indices, with_nodes};
 use crate::chan::value_slot::{SmallSlot, ValueSlot};
-use crate::chan::{Receiver, RecvError, Sender};
-use crate::sched::model::current::current_m;
 use crate::sched::model::g::WaitReason;
 use crate::sched::model::m::PreemptOff;
 use crate::sched::park::{Entered, enter, no_preempt};
 use crate::sched::waitq::{On, Outcome, QueueEnd, WaitKind, WaitNode, Waiter, WakeList};
-use crate::sys;
 use crate::thread::park::check_cancelled;
 
 static SELECT: WaitKind = WaitKind::new(WaitReason::Select).passing_on(returned::pass_on_selected);
 static NO_CASES: WaitKind = WaitKind::new(WaitReason::SelectNoCases);
-
-/// Cases for which a select needs no memory but its stack.
-const INLINE: usize = 8;
-
-/// One case of a select: a channel, and which way.
-#[derive(Clone, Copy)]
-pub struct Case<'a> {
-    /// None: a channel on which nothing ever happens.
-    pub(super) chan: Option<&'a dyn SelectHandle>,
-    /// The user's handle, to be recognised.
-    pub(super) handle: *const (),
-    pub(super) is_send: bool,
-    /// A receive whose value has place in a [`SmallSlot`].
-    is_small: bool,
-}
-
-impl Case<'_> {
-    /// Whether [`try_small`] takes it.
-    #[inline]
-    pub(super) fn is_small(&self) -> bool {
-        self.is_small
-    }
-
-    /// Whether it is a case of this channel. A channel carries values of one type.
-    pub(super) fn is_of<T>(&self, chan: Option<NonNull<Chan<T>>>) -> bool {
-        let own = self.chan.map(|own| ptr::from_ref(own).cast::<()>());
-        own == chan.map(|chan| chan.as_ptr().cast_const().cast())
-    }
-}
-
-/// How long a select may wait.
-#[derive(Clone, Copy, Debug)]
-pub enum SelectWait {
-    /// Until a case can go on.
-    Forever,
-    /// Not at all.
-    Not,
-    /// So long.
-    For(Duration),
-    /// Until then.
-    Until(Instant),
-}
-
-impl SelectWait {
-    fn deadline(self) -> u64 {
-        match self {
-            SelectWait::Forever | SelectWait::Not => u64::MAX,
-            SelectWait::For(duration) => sys::deadline_after(duration),
-            SelectWait::Until(instant) => sys::deadline_of(instant),
-        }
-    }
-}
-
-/// A receive as a case.
-#[inline]
-pub fn recv_case<T>(receiver: &Receiver<T>) -> Case<'_> {
-    Case {
-        // SAFETY: D1, the handle keeps its channel alive.
-        chan: receiver
-            .chan
-            .map(|chan| unsafe { chan.as_ref() } as &dyn SelectHandle),
-        handle: ptr::from_ref(receiver).cast(),
-        is_send: false,
-        is_small: SmallSlot::fits::<T>(),
-    }
-}
-
-/// A send as a case.
-#[inline]
-pub fn send_case<T>(sender: &Sender<T>) -> Case<'_> {
-    Case {
-        // SAFETY: D1, the handle keeps its channel alive.
-        chan: Some(unsafe { sender.chan.as_ref() }),
-        handle: ptr::from_ref(sender).cast(),
-        is_send: true,
-        is_small: false,
-    }
-}
 
 /// The case to be tried first, by itself: any of them with the same chance. If it fails and all are tried, the ready ones still
 /// have equal chances.
@@ -511,7 +430,7 @@ impl SelectRun<'_, '_> {
                     word::READY => Promise::Ready,
                     word::AGAIN => return LockedOutcome::Again,
                     word::PEER => Promise::Receiver(nodes[at].elem.get().cast()),
-                    place => Promise::ReservedPlace(ReservedPlace(place - word::RESERVED)),
+                    place => Promise::Place(ReservedPlace(place - word::RESERVED)),
                 };
                 if whole.is_none() {
                     return LockedOutcome::Got(Got::new(at, promise));
@@ -568,16 +487,6 @@ impl SelectRun<'_, '_> {
     }
 }
 
-/// The cases of a select; each node has the number of its case.
-///
-/// # Safety
-/// The waiter is a select's that sleeps or was abandoned.
-pub(super) unsafe fn cases_of(waiter: &Waiter) -> &[Case<'_>] {
-    let on = waiter.on.get();
-    // SAFETY: by the caller's promise; `wait` stored the cases.
-    unsafe { std::slice::from_raw_parts(on.cases_at.cast(), on.cases as usize) }
-}
-
 /// A select that was woken with `AGAIN`. When it returns or unwinds, the next receiver takes over
 /// its tick (`chan/timer.rs`).
 struct Told<'c, 'a> {
@@ -602,59 +511,6 @@ fn look_after_leaving(cases: &[Case<'_>]) {
         .for_each(SelectHandle::look_after_leaving);
 }
 
-/// All channels of a select, locked by address, each once.
-struct LockAll<'s, 'c, 'a> {
-    cases: &'c [Case<'a>],
-    sorted: &'s [usize],
-}
-
-impl<'s, 'c, 'a> LockAll<'s, 'c, 'a> {
-    fn new(cases: &'c [Case<'a>], sorted: &'s mut [usize]) -> LockAll<'s, 'c, 'a> {
-        sorted.iter_mut().enumerate().for_each(|(n, at)| *at = n);
-        sorted.sort_unstable_by_key(|at| address(&cases[*at]));
-        let all = LockAll { cases, sorted };
-        all.each(|header, is_first| header.queues.lock_of_several(is_first));
-        all
-    }
-
-    fn each(&self, mut f: impl FnMut(&'a ChanHeader, bool)) {
-        let mut last = 0;
-        for at in self.sorted {
-            let address = address(&self.cases[*at]);
-            if address != 0 && address != last {
-                if let Some(chan) = self.cases[*at].chan {
-                    f(chan.header(), last == 0);
-                }
-                last = address;
-            }
-        }
-    }
-}
-
-fn address(case: &Case<'_>) -> usize {
-    case.chan
-        .map_or(0, |chan| ptr::from_ref(chan.header()).addr())
-}
-
-impl Drop for LockAll<'_, '_, '_> {
-    fn drop(&mut self) {
-        // The first one taken carries the rank: it goes last.
-        let mut first = None;
-        self.each(|header, is_first| {
-            if is_first {
-                first = Some(header);
-            } else {
-                // SAFETY: taken by `new`.
-                unsafe { header.queues.unlock_of_several(false) };
-            }
-        });
-        if let Some(header) = first {
-            // SAFETY: as above.
-            unsafe { header.queues.unlock_of_several(true) };
-        }
-    }
-}
-
 /// Waits for nothing.
 fn no_cases<T>(deadline_ns: u64) -> Option<T> {
     loop {
@@ -663,54 +519,4 @@ fn no_cases<T>(deadline_ns: u64) -> Option<T> {
             return None;
         }
     }
-}
-
-/// A random number below `n`.
-#[inline]
-fn below(n: usize) -> usize {
-    ((u64::from(random()) * n as u64) >> 32) as usize
-}
-
-/// A random number: the M's own, or on a plain thread one for all.
-fn random() -> u32 {
-    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let rt = enter();
-    if let Some(m) = rt.m() {
-        return m.random();
-    }
-    debug_assert!(current_m().is_none());
-    let mut x = NEXT.fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed);
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    (x >> 32) as u32
-}
-
-/// Room for an index per case, on the stack if they are few. Outside the runtime, or few.
-fn with_indices<R>(n: usize, f: impl FnOnce(&mut [usize]) -> R) -> R {
-    let mut few = [0; INLINE];
-    match few.get_mut(..n) {
-        Some(few) => f(few),
-        None => f(&mut vec![0; n]),
-    }
-}
-
-/// A node per case.
-fn with_nodes<S, R>(
-    cases: &[Case<'_>],
-    waiter: &Waiter,
-    with: S,
-    f: impl FnOnce(S, &[WaitNode]) -> R,
-) -> R {
-    let n = cases.len();
-    if n <= INLINE {
-        let few: [MaybeUninit<WaitNode>; INLINE] =
-            std::array::from_fn(|at| MaybeUninit::new(WaitNode::new(waiter, at)));
-        // SAFETY: all of them were just written.
-        return f(with, unsafe {
-            &*(&raw const few[..n] as *const [WaitNode])
-        });
-    }
-    let many: Vec<WaitNode> = (0..n).map(|at| WaitNode::new(waiter, at)).collect();
-    f(with, &many)
 }

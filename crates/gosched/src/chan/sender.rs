@@ -7,7 +7,8 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
-use super::core::{Chan, Slow};
+use super::any::Chan;
+use super::blocking::Slow;
 use super::err::{SendError, SendTimeoutError, TrySendError};
 use crate::sys;
 

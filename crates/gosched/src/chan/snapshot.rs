@@ -4,13 +4,15 @@
 //! allocated: the world may be stopped, with a channel's lock in the hands of somebody who is (D9). The numbers are those of
 //! one moment.
 
-use std::mem::offset_of;
 use std::{ptr, slice};
 
-use crate::chan::core::{Chan, ChanHeader, Flavor};
-use crate::chan::select_run::Case;
+use crate::chan::core::{ChanHeader, Channel};
+use crate::chan::flavor::Flavor;
+use crate::chan::select_case::Case;
+use crate::chan::select_handle::SelectHandle;
 use crate::sched::model::g::WaitReason;
 use crate::sched::waitq::On;
+use crate::shim::Relaxed;
 
 /// A channel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,32 +39,22 @@ pub(crate) struct Operation {
     pub(crate) handle: usize,
 }
 
-impl<T> Chan<T> {
-    /// What is seen of a `Chan<T>`, by its header.
-    ///
-    /// # Safety
-    /// The header of a channel of this type, kept alive by somebody.
-    pub(super) unsafe fn see(header: *const ChanHeader) -> ChanSnapshot {
-        // SAFETY: by the caller's promise.
-        let chan = unsafe {
-            let chan = header.byte_sub(offset_of!(Chan<T>, header));
-            &*chan.cast::<Chan<T>>()
-        };
-        let (senders, receivers) = chan.handles();
+impl<F: Flavor> Channel<F> {
+    pub(super) fn snapshot(&self) -> ChanSnapshot {
         ChanSnapshot {
-            address: header.addr(),
-            capacity: chan.capacity(),
-            len: chan.len(),
-            senders,
-            receivers,
-            is_clock: matches!(chan.flavor, Flavor::Clock(_)),
+            address: ptr::from_ref(&self.header).addr(),
+            capacity: F::capacity(self),
+            len: F::len(self),
+            senders: self.header.senders.load(Relaxed),
+            receivers: self.header.receivers.load(Relaxed),
+            is_clock: F::IS_CLOCK,
         }
     }
 }
 
 fn see(header: &ChanHeader) -> ChanSnapshot {
     // SAFETY: the header says how its own channel is seen.
-    unsafe { (header.see)(header) }
+    unsafe { (header.vtable.see)(header) }
 }
 
 /// Calls `f` for each operation that a goroutine waits for; nothing if it waits for no channel.
@@ -85,7 +77,7 @@ pub(crate) unsafe fn each_operation(reason: WaitReason, on: &On, mut f: impl FnM
             for case in cases {
                 f(Operation {
                     is_send: case.is_send,
-                    channel: case.chan.map(|chan| see(chan.header())),
+                    channel: case.chan.map(SelectHandle::snapshot),
                     handle: case.handle.addr(),
                 });
             }

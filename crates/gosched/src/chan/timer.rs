@@ -22,10 +22,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Instant;
 
 use super::Receiver;
-use super::core::{Chan, ChanHeader, ChanQueues, Flavor, word};
+use super::core::{ChanHeader, ChanQueues, Channel, word};
+use super::flavor::{BeforeWait, Flavor, FlavorTag};
 use super::ring::No;
-use crate::sched::park::enter;
-use crate::sched::waitq::{WaitNode, WakeList};
+use crate::chan::blocking::Slow;
+use crate::chan::select_handle::{Polled, Promise};
+use crate::sched::park::{Entered, enter};
+use crate::sched::waitq::{QueueEnd, WaitNode, WakeList};
 use crate::sys;
 
 /// When the next value is due; values are made from that moment.
@@ -40,53 +43,133 @@ pub(super) struct Clock<T> {
 }
 
 impl<T> Receiver<T> {
-    /// Sets a receiver of the clock's anew, or stops it; whether a value was still to come or to be received.
+    /// Sets a receiver of the clock to another moment, or stops it. Returns whether a value was still
+    /// to come or to be received.
     pub(crate) fn set_clock(&self, when_ns: Option<u64>, period_ns: u64) -> bool {
-        match self.chan() {
-            Some(Chan {
-                header,
-                flavor: Flavor::Clock(clock),
-            }) => clock.set(header, when_ns, period_ns),
-            _ => false,
-        }
+        self.chan()
+            .is_some_and(|chan| chan.set_clock(when_ns, period_ns))
     }
 }
 
-impl<T> Chan<T> {
-    /// Until when a receiver that queues itself may sleep for the channel's own sake. Under the
-    /// lock.
+impl<T> Flavor for Clock<T> {
+    type Value = T;
+    const TAG: FlavorTag = FlavorTag::Clock;
+    const HAS_BUFFER: bool = false;
+    const IS_CLOCK: bool = true;
+
+    unsafe fn try_send(_chan: &Channel<Self>, _from: *mut T) -> Result<(), No> {
+        Err(No::Closed)
+    }
+
     #[inline]
-    pub(super) fn turn(&self, q: &mut ChanQueues, node: &WaitNode) -> u64 {
-        match &self.flavor {
-            Flavor::Clock(clock) => {
-                let due = clock.turn(q);
-                node.due.set(due);
-                due
+    unsafe fn try_recv(chan: &Channel<Self>, to: *mut T) -> Result<(), No> {
+        if chan.header.returned() > 0 {
+            let _rt = enter();
+            let mut q = chan.header.queues.lock();
+            // SAFETY: by the caller's promise.
+            if unsafe { chan.take_returned(&mut q, to) } {
+                drop(q);
+                chan.look_after_leaving();
+                return Ok(());
             }
-            _ => self.next_due(),
         }
+        // SAFETY: by the caller's promise.
+        unsafe { to.write(chan.flavor.take(&chan.header)?) };
+        Ok(())
     }
 
-    /// A receiver has left the queue: restores the invariant of the module's text. Under the lock.
     #[inline]
-    pub(super) fn look_after(&self, q: &mut ChanQueues, wake: &mut WakeList) {
-        if let Flavor::Clock(clock) = &self.flavor {
-            clock.look_after(&self.header, q, wake);
-        }
+    fn tries_recv(_chan: &Channel<Self>) -> bool {
+        true
     }
 
-    /// As [`Chan::look_after`], without locks.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn look_after_leaving(&self) {
-        if let Flavor::Clock(_) = self.flavor {
-            let mut wake = WakeList::new();
-            let rt = enter();
-            let mut q = self.header.queues.lock();
-            self.look_after(&mut q, &mut wake);
-            drop(q);
-            wake.wake_in(&rt);
+    #[inline]
+    unsafe fn before_wait(
+        chan: &Channel<Self>,
+        q: &mut ChanQueues,
+        _to: *mut T,
+        node: &WaitNode,
+        (at, due): (QueueEnd, u64),
+        _wake: &mut WakeList,
+    ) -> BeforeWait {
+        if chan.flavor.when() != due {
+            return BeforeWait::Leave(Slow::Again);
         }
+        let (at, due) = chan.flavor.queue_up(q, node, at);
+        BeforeWait::Queue(at, due)
+    }
+
+    fn close(&self) -> bool {
+        false
+    }
+
+    fn len(chan: &Channel<Self>) -> usize {
+        usize::from(sys::has_passed(chan.flavor.when()) || chan.header.returned() > 0)
+    }
+
+    fn capacity(_chan: &Channel<Self>) -> Option<usize> {
+        Some(1)
+    }
+
+    #[inline]
+    fn next_due(&self) -> u64 {
+        self.when()
+    }
+
+    #[inline]
+    fn turn(chan: &Channel<Self>, q: &mut ChanQueues, node: &WaitNode) -> u64 {
+        let due = chan.flavor.turn(q);
+        node.due.set(due);
+        due
+    }
+
+    #[inline]
+    fn look_after(chan: &Channel<Self>, q: &mut ChanQueues, wake: &mut WakeList) {
+        chan.flavor.look_after(&chan.header, q, wake);
+    }
+
+    unsafe fn take_in_turn(chan: &Channel<Self>, node: &WaitNode, to: *mut T) -> bool {
+        // SAFETY: by the caller's promise.
+        unsafe { chan.flavor.take_in_turn(&chan.header, node, to) }
+    }
+
+    fn set_clock(chan: &Channel<Self>, when_ns: Option<u64>, period_ns: u64) -> bool {
+        chan.flavor.set(&chan.header, when_ns, period_ns)
+    }
+
+    fn promise(_chan: &Channel<Self>, _rt: &Entered) -> Option<Promise> {
+        None
+    }
+
+    fn promise_locked(
+        _chan: &Channel<Self>,
+        _q: &mut ChanQueues,
+        _wake: &mut WakeList,
+    ) -> Option<Promise> {
+        None
+    }
+
+    unsafe fn recv_locked(
+        chan: &Channel<Self>,
+        q: &mut ChanQueues,
+        to: *mut T,
+        _promised: &WaitNode,
+        wake: &mut WakeList,
+    ) -> Result<Polled, No> {
+        let clock = &chan.flavor;
+        let when = match clock.when() {
+            u64::MAX => None,
+            _ => clock.take_due(&chan.header, q, sys::monotonic_ns(), wake),
+        };
+        clock.look_after(&chan.header, q, wake);
+        let when = when.ok_or(No::NotNow)?;
+        // SAFETY: by the caller's promise. The value is an instant, or made from one without user code.
+        unsafe { to.write(clock.value(when)) };
+        Ok(Polled::Now(Promise::Value))
+    }
+
+    fn is_ready(chan: &Channel<Self>, _q: &ChanQueues, _is_send: bool) -> bool {
+        sys::has_passed(chan.flavor.when())
     }
 }
 
@@ -102,12 +185,12 @@ impl<T> Clock<T> {
     }
 
     #[inline]
-    pub(super) fn when(&self) -> u64 {
+    fn when(&self) -> u64 {
         self.when.load(SeqCst)
     }
 
     /// The value, if it is due: one receiver gets it. Outside the runtime.
-    pub(super) fn take(&self, header: &ChanHeader) -> Result<T, No> {
+    fn take(&self, header: &ChanHeader) -> Result<T, No> {
         if self.when() == u64::MAX {
             return Err(No::NotNow);
         }
@@ -130,7 +213,7 @@ impl<T> Clock<T> {
 
     /// The moment of the value, if it is due, for a receiver that comes by: those that wait get theirs before. Missed ones are
     /// dropped, the phase is kept. Under the lock.
-    pub(super) fn take_due(
+    fn take_due(
         &self,
         header: &ChanHeader,
         q: &mut ChanQueues,
@@ -170,7 +253,7 @@ impl<T> Clock<T> {
     /// Until when a new receiver may sleep: until the next tick if no receiver in the queue wakes
     /// for that one, else until the tick after that of the last receiver. Under the lock, before
     /// the receiver is queued.
-    pub(super) fn turn(&self, q: &mut ChanQueues) -> u64 {
+    fn turn(&self, q: &mut ChanQueues) -> u64 {
         let when = self.when();
         let period = match self.period_ns.load(Relaxed) {
             0 => u64::MAX,
@@ -185,18 +268,14 @@ impl<T> Clock<T> {
         }
     }
 
-    /// Until when a receiver may sleep that is about to queue itself with `node`, and whether it is
-    /// put in first; `is_told`: it was woken to look again. Under the lock.
+    /// Where a receiver queues itself with `node`, and until when it may sleep. One that was woken to
+    /// look again comes `at` the front, if it sleeps until the next tick. Under the lock.
     #[cold]
-    pub(super) fn queue_up(
-        &self,
-        q: &mut ChanQueues,
-        node: &WaitNode,
-        is_told: bool,
-    ) -> (u64, bool) {
+    fn queue_up(&self, q: &mut ChanQueues, node: &WaitNode, at: QueueEnd) -> (QueueEnd, u64) {
         let due = self.turn(q);
         node.due.set(due);
-        (due, is_told && due <= self.when())
+        let is_told = at == QueueEnd::Front;
+        (QueueEnd::front_if(is_told && due <= self.when()), due)
     }
 
     /// Whether the first receiver in the queue wakes by the time the next value is due. Under the
@@ -208,7 +287,7 @@ impl<T> Clock<T> {
 
     /// A receiver has left, or has taken a value: wakes the first receiver in the queue if that one
     /// sleeps past the next value. Under the lock.
-    pub(super) fn look_after(&self, header: &ChanHeader, q: &mut ChanQueues, wake: &mut WakeList) {
+    fn look_after(&self, header: &ChanHeader, q: &mut ChanQueues, wake: &mut WakeList) {
         if !self.is_looked_for(q)
             && let Some((node, claim)) = q.recvq.pop()
         {
@@ -235,12 +314,7 @@ impl<T> Clock<T> {
     ///
     /// # Safety
     /// `node` waited in the channel's queue until now; `to` is a place for a `T`, initialised if true is returned.
-    pub(super) unsafe fn take_in_turn(
-        &self,
-        header: &ChanHeader,
-        node: &WaitNode,
-        to: *mut T,
-    ) -> bool {
+    unsafe fn take_in_turn(&self, header: &ChanHeader, node: &WaitNode, to: *mut T) -> bool {
         let mut wake = WakeList::new();
         let _rt = enter();
         let mut q = header.queues.lock();
@@ -260,12 +334,12 @@ impl<T> Clock<T> {
     }
 
     /// The value of a moment.
-    pub(super) fn value(&self, when: u64) -> T {
+    fn value(&self, when: u64) -> T {
         (self.make)(sys::instant_of(when))
     }
 
     /// Sets it anew, or stops it; whether a value was still to come or to be received.
-    pub(super) fn set(&self, header: &ChanHeader, when: Option<u64>, period_ns: u64) -> bool {
+    fn set(&self, header: &ChanHeader, when: Option<u64>, period_ns: u64) -> bool {
         let _rt = enter();
         let mut q = header.queues.lock();
         let was_returned = header.forget_returned(&mut q);
