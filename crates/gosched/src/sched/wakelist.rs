@@ -72,9 +72,10 @@ impl WakeList {
     #[inline]
     pub(crate) fn wake_in(self, rt: &Entered) {
         let mut list = ManuallyDrop::new(self);
-        if let Some(first) = list.first.take() {
-            first.wake(|g| ready_in(rt, g));
-        }
+        let Some(first) = list.first.take() else {
+            return;
+        };
+        wake_one(rt, first);
         if !list.head.is_null() {
             list.wake_others(rt);
         }
@@ -101,7 +102,7 @@ impl WakeList {
     #[cold]
     fn wake_others(&mut self, rt: &Entered) {
         while let Some(sleeper) = self.pop_other() {
-            sleeper.wake(|g| ready_in(rt, g));
+            wake_one(rt, sleeper);
         }
     }
 
@@ -110,6 +111,12 @@ impl WakeList {
     fn wake_late(self) {
         self.wake();
     }
+}
+
+/// Not in line: most lists are empty, and their owners are many.
+#[inline(never)]
+fn wake_one(rt: &Entered, sleeper: Sleeper) {
+    sleeper.wake(|g| ready_in(rt, g));
 }
 
 /// A claimed waiter must be woken, whichever way the claimer leaves.

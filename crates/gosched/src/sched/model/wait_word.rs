@@ -71,7 +71,7 @@ impl WaitWord {
         {
             Ok(_) => Ok(()),
             Err(found) => {
-                assert!(found & 1 != 0, "a wait word takes one sleeper");
+                check_refusal(found);
                 Err(sleeper)
             }
         }
@@ -236,6 +236,11 @@ impl WaitWord {
         // so one load is enough to leave the word alone.
         self.0.load(Relaxed) == DONE && self.0.swap(PENDING, Acquire) == DONE
     }
+}
+
+#[cold]
+fn check_refusal(found: usize) {
+    assert!(found & 1 != 0, "a wait word takes one sleeper");
 }
 
 /// The sleeper in a word whose lowest bit is clear. The caller has just replaced that word, or uses the
