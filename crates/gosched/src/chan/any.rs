@@ -268,7 +268,8 @@ impl<T> Chan<T> {
     unsafe fn take_back(header: *const ChanHeader, node: Option<&WaitNode>) {
         // SAFETY: the vtable's promise: a channel of `T`s that a handle keeps.
         let chan = unsafe { Chan::<T>::of_header(header) };
-        SelectHandle::take_back(chan, node);
+        // SAFETY: the vtable's promise: the node was in a queue of this channel, and stays.
+        unsafe { SelectHandle::take_back(chan, node) };
     }
 
     unsafe fn refuse_open_place(header: *const ChanHeader, place: ReservedPlace) {
@@ -360,8 +361,9 @@ impl<T> SelectHandle for Chan<T> {
         dispatch!(self, chan => chan.refuse(promise, open, may_drop));
     }
 
-    fn take_back(&self, node: Option<&WaitNode>) {
-        dispatch!(self, chan => chan.take_back(node));
+    unsafe fn take_back(&self, node: Option<&WaitNode>) {
+        // SAFETY: the node was in a queue of this channel, and stays (see the trait).
+        dispatch!(self, chan => unsafe { chan.take_back(node) });
     }
 
     fn snapshot(&self) -> ChanSnapshot {

@@ -39,7 +39,8 @@ pub(super) unsafe fn pass_on_selected(waiter: &Waiter, by: Option<&WaitNode>) {
         if let Some(chan) = case.chan
             && (by.is_some() || !case.is_send)
         {
-            chan.take_back(by);
+            // SAFETY: D2, the node was queued on this case's channel, and lies on the abandoned stack.
+            unsafe { chan.take_back(by) };
         }
     }
 }
@@ -59,10 +60,14 @@ impl ChanHeader {
 
 impl<F: Flavor> Channel<F> {
     /// Takes back what the owner of the node was given: `SelectHandle::take_back`.
-    pub(super) fn take_back(&self, node: Option<&WaitNode>) {
+    ///
+    /// # Safety
+    /// As there.
+    pub(super) unsafe fn take_back(&self, node: Option<&WaitNode>) {
         match node.map(|node| (node, node.word.get())) {
             // A select's sender never gets this word.
-            Some((node, word::MOVED)) => self.put_back(node),
+            // SAFETY: the node stays, as the caller promises, and was popped to get this word.
+            Some((node, word::MOVED)) => unsafe { self.put_back(node) },
             Some((node, word::PEER)) => {
                 self.refuse_inside(Promise::Receiver(node.elem.get().cast()));
             }
@@ -82,7 +87,11 @@ impl<F: Flavor> Channel<F> {
         wake.wake_in(&rt);
     }
 
-    fn put_back(&self, node: &WaitNode) {
+    /// Puts the value at the node's `elem` back into the channel.
+    ///
+    /// # Safety
+    /// The node is in no queue, and stays for ever.
+    unsafe fn put_back(&self, node: &WaitNode) {
         let mut wake = WakeList::new();
         let rt = enter();
         let mut q = self.header.queues.lock();

@@ -131,10 +131,13 @@ pub(super) trait SelectHandle {
     /// be Send.
     fn refuse(&self, promise: Promise, open: Option<Open>, may_drop: bool);
 
-    /// Takes back what the owner of the node was given, and gives it to the next one. None: it was
-    /// given nothing here. The node was in one of the channel's queues and was ended for a goroutine
-    /// that was abandoned, so it stays (D2).
-    fn take_back(&self, node: Option<&WaitNode>);
+    /// Takes back what the owner of the node was given, and gives it to the next waiter. None: it was
+    /// given nothing here. Inside the runtime, without locks.
+    ///
+    /// # Safety
+    /// The node was in one of this channel's queues, and was ended for a goroutine that was abandoned:
+    /// it stays for ever (D2).
+    unsafe fn take_back(&self, node: Option<&WaitNode>);
 
     fn snapshot(&self) -> ChanSnapshot;
 }
