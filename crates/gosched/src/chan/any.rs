@@ -1,8 +1,9 @@
-//! [`Chan`]: a channel of any flavour, as its handles have it. The one place that branches on the flavour.
+//! [`Chan`]: a channel of any flavour, as its handles have it.
 //!
+//! This is the one place that branches on the flavour.
 //! A handle is a thin pointer to the channel's header, which begins every [`Channel`] and holds its
-//! flavour. Each method here branches on that and calls the method of the [`Channel`]. The alternatives
-//! are in docs/decisions/012-channels.md.
+//! flavour. Each method here branches on that and calls the method of the [`Channel`]. The
+//! alternatives are in docs/decisions/012-channels.md.
 
 use std::alloc::Layout;
 use std::marker::PhantomData;
@@ -76,7 +77,7 @@ impl<T> Chan<T> {
     #[inline]
     unsafe fn of<F: Flavor<Value = T>>(&self) -> &Channel<F> {
         debug_assert_eq!(self.header.flavor, F::TAG);
-        // SAFETY: `Channel::allocate` made the channel, with this flavour by the caller's promise,
+        // SAFETY: `Channel::allocate` made the channel, with this flavour as the caller promises,
         // and exposed the provenance of all of it. Its header begins it, so the addresses agree.
         unsafe { &*ptr::with_exposed_provenance::<Channel<F>>(ptr::from_ref(self).addr()) }
     }
@@ -86,7 +87,7 @@ impl<T> Chan<T> {
     /// # Safety
     /// It is a channel of `T`s, and stays while the result is used.
     unsafe fn of_header<'a>(header: *const ChanHeader) -> &'a Chan<T> {
-        // SAFETY: by the caller's promise; a `Chan` is its header.
+        // SAFETY: a `Chan` is its header, which the caller keeps, as it promises.
         unsafe { &*header.cast::<Chan<T>>() }
     }
 
@@ -129,7 +130,7 @@ impl<T> Chan<T> {
     /// `from` is a value that the caller forgets if true is returned.
     #[inline]
     pub(super) unsafe fn send_now(&self, from: *const T) -> bool {
-        // SAFETY: by the caller's promise.
+        // SAFETY: `from` is a value that the caller forgets on success, as it promises.
         dispatch!(self, chan => unsafe { chan.send_now(from) })
     }
 
@@ -139,7 +140,7 @@ impl<T> Chan<T> {
     /// `to` is a place for a `T`; it is initialised if true is returned.
     #[inline]
     pub(super) unsafe fn recv_now(&self, to: *mut T) -> bool {
-        // SAFETY: by the caller's promise.
+        // SAFETY: `to` is a place for a value, as the caller promises.
         dispatch!(self, chan => unsafe { chan.recv_now(to) })
     }
 
@@ -149,7 +150,7 @@ impl<T> Chan<T> {
     /// `from` is a value that the caller forgets if it was moved, or if this unwinds.
     #[inline(never)]
     pub(super) unsafe fn send_from(&self, from: *mut T, deadline_ns: u64) -> Slow {
-        // SAFETY: by the caller's promise.
+        // SAFETY: `from` is a value that the caller forgets on success, as it promises.
         dispatch!(self, chan => unsafe { chan.send_from(from, deadline_ns) })
     }
 
@@ -159,7 +160,7 @@ impl<T> Chan<T> {
     /// `to` is a place for a `T`; it is initialised if `Moved` is returned.
     #[inline(never)]
     pub(super) unsafe fn recv_to(&self, to: *mut T, deadline_ns: u64) -> Slow {
-        // SAFETY: by the caller's promise.
+        // SAFETY: `to` is a place for a value, as the caller promises.
         dispatch!(self, chan => unsafe { chan.recv_to(to, deadline_ns) })
     }
 
@@ -194,8 +195,8 @@ impl<T> Chan<T> {
         dispatch!(self, chan => chan.complete_send(promise, open, msg))
     }
 
-    /// Sets a channel of the clock to another moment, or stops it. Returns whether a value was still
-    /// to come or to be received.
+    /// Sets a channel of the clock to another moment, or stops it. Returns whether a value was
+    /// still to come or to be received.
     pub(super) fn set_clock(&self, when_ns: Option<u64>, period_ns: u64) -> bool {
         dispatch!(self, chan => Flavor::set_clock(chan, when_ns, period_ns))
     }
@@ -289,7 +290,7 @@ impl<T> SelectHandle for Chan<T> {
     }
 
     unsafe fn drop_value(&self, at: *mut u8) {
-        // SAFETY: by the caller's promise `at` is a T that nobody uses afterwards.
+        // SAFETY: `at` is a T that nobody uses afterwards, as the caller promises.
         unsafe { at.cast::<T>().drop_in_place() };
     }
 
@@ -302,7 +303,7 @@ impl<T> SelectHandle for Chan<T> {
     }
 
     unsafe fn poll_recv(&self, to: *mut u8) -> Result<(), No> {
-        // SAFETY: by the caller's promise `to` is room for a T.
+        // SAFETY: `to` is room for a T, as the caller promises.
         dispatch!(self, chan => unsafe { chan.poll_recv(to.cast()) })
     }
 
@@ -316,18 +317,18 @@ impl<T> SelectHandle for Chan<T> {
         promised: &WaitNode,
         wake: &mut WakeList,
     ) -> Option<Polled> {
-        // SAFETY: by the caller's promise the lock is held, and `to` is room for a T.
+        // SAFETY: the caller holds the lock, and `to` is room for a T, as it promises.
         dispatch!(self, chan => unsafe { chan.poll_recv_locked(to.cast(), promised, wake) })
     }
 
     unsafe fn poll_send_locked(&self, wake: &mut WakeList) -> Option<Promise> {
-        // SAFETY: by the caller's promise the lock is held.
+        // SAFETY: the caller holds the lock, as it promises.
         let q = unsafe { self.header.queues.get_held() };
         dispatch!(self, chan => Flavor::promise_locked(chan, q, wake))
     }
 
     unsafe fn recv_in_turn(&self, node: &WaitNode, to: *mut u8) -> bool {
-        // SAFETY: by the caller's promise the node waited here, and `to` is room for a T.
+        // SAFETY: the node waited here, and `to` is room for a T, as the caller promises.
         dispatch!(self, chan => unsafe { Flavor::take_in_turn(chan, node, to.cast()) })
     }
 
@@ -336,7 +337,7 @@ impl<T> SelectHandle for Chan<T> {
     }
 
     unsafe fn is_ready_locked(&self, is_send: bool) -> bool {
-        // SAFETY: by the caller's promise the lock is held.
+        // SAFETY: the caller holds the lock, as it promises.
         let q = unsafe { self.header.queues.get_held() };
         dispatch!(self, chan => chan.would_not_wait(q, is_send))
     }

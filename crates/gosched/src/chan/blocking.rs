@@ -1,8 +1,8 @@
 //! Sends and receives that may wait, on a channel of any flavour.
 //!
-//! Each tries without the lock first. Then it takes the lock, queues itself, settles, and sleeps until
-//! its node or its deadline ends the wait. A waiter that is woken with `AGAIN` starts over, first in the
-//! queue.
+//! Each tries without the lock first. Then it takes the lock, queues itself, settles, and sleeps
+//! until its node or its deadline ends the wait. A waiter that is woken with `AGAIN` starts over,
+//! first in the queue.
 
 use std::mem::MaybeUninit;
 
@@ -85,7 +85,7 @@ impl<F: Flavor> Channel<F> {
             return false;
         }
         let _rt = enter();
-        // SAFETY: by the caller's promise.
+        // SAFETY: `from` is a value that the caller forgets on success, as it promises.
         let sent = !self.header.has_senders_waiting() && unsafe { self.flavor.send_at_once(from) };
         if sent {
             self.serve_receivers();
@@ -103,7 +103,7 @@ impl<F: Flavor> Channel<F> {
             return false;
         }
         let _rt = enter();
-        // SAFETY: by the caller's promise.
+        // SAFETY: `to` is a place for a value, as the caller promises.
         let received =
             !self.header.has_receivers_waiting() && unsafe { self.flavor.recv_at_once(to) };
         if received {
@@ -121,14 +121,14 @@ impl<F: Flavor> Channel<F> {
         let mut history = WaitHistory::FIRST;
         loop {
             if F::HAS_BUFFER && !self.header.has_senders_waiting() {
-                // SAFETY: by the caller's promise.
+                // SAFETY: `from` is a value that the caller forgets on success, as it promises.
                 match unsafe { F::try_send(self, from) } {
                     Ok(()) => return Slow::Moved,
                     Err(No::Closed) => return Slow::Closed,
                     Err(No::NotNow) => {}
                 }
             }
-            // SAFETY: by the caller's promise; once the value has been moved the loop is left.
+            // SAFETY: `from` is a value until it has been moved; then the loop is left.
             match unsafe { self.send_slow(from, deadline_ns, history) } {
                 Slow::Again => history.has_waited = true,
                 Slow::Cancelled => {
@@ -160,7 +160,7 @@ impl<F: Flavor> Channel<F> {
         if q.is_closed {
             return Slow::Closed;
         }
-        // SAFETY: by the caller's promise.
+        // SAFETY: `from` is a value that the caller forgets on success, as it promises.
         if unsafe { F::send_locked(self, &mut q, from, &mut wake) } {
             drop(q);
             wake.wake_in(&rt);
@@ -201,14 +201,14 @@ impl<F: Flavor> Channel<F> {
         let mut history = WaitHistory::FIRST;
         loop {
             if F::tries_recv(self) {
-                // SAFETY: by the caller's promise.
+                // SAFETY: `to` is a place for a value, as the caller promises.
                 match unsafe { F::try_recv(self, to) } {
                     Ok(()) => return Slow::Moved,
                     Err(No::Closed) => return Slow::Closed,
                     Err(No::NotNow) => {}
                 }
             }
-            // SAFETY: by the caller's promise.
+            // SAFETY: `to` is a place for a value, as the caller promises.
             match unsafe { self.recv_slow(to, deadline_ns, history) } {
                 Slow::Again => history.has_waited = true,
                 Slow::Cancelled => {
@@ -236,7 +236,7 @@ impl<F: Flavor> Channel<F> {
         let mut wake = WakeList::new();
         let mut q = self.header.queues.lock();
         let place = (QueueEnd::front_if(history.has_waited), due);
-        // SAFETY: by the caller's promise; `elem` of the node, which is new, was just set.
+        // SAFETY: `to` is a place for a value, as the caller promises, and the new node's `elem`.
         let (at, due) = match unsafe { F::before_wait(self, &mut q, to, &node, place, &mut wake) } {
             BeforeWait::Queue(at, due) => (at, due),
             BeforeWait::Took(took) => {
@@ -254,7 +254,8 @@ impl<F: Flavor> Channel<F> {
         wake.wake_in(&rt);
         let outcome = waiter.wait_in(rt, &RECV, deadline_ns.min(due));
         if outcome == Outcome::TimedOut && due <= deadline_ns {
-            // SAFETY: by the caller's promise; the node waited here until now.
+            // SAFETY: `to` is a place for a value, as the caller promises. The node waited here
+            // until now.
             return unsafe { self.take_due(&node, to, due, deadline_ns) };
         }
         self.finish_wait(outcome, &node, |q| &mut q.recvq)
@@ -263,8 +264,8 @@ impl<F: Flavor> Channel<F> {
     /// A receiver's wait ended at `due`, the moment at which the channel has something by itself.
     ///
     /// # Safety
-    /// `to` is a place for a value; it is initialised if `Moved` is returned. The node waited here until
-    /// now.
+    /// `to` is a place for a value; it is initialised if `Moved` is returned. The node waited here
+    /// until now.
     #[cold]
     unsafe fn take_due(
         &self,
@@ -273,12 +274,13 @@ impl<F: Flavor> Channel<F> {
         due: u64,
         deadline_ns: u64,
     ) -> Slow {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the node waited here and `to` is a place for a value, as the caller promises.
         if unsafe { F::take_in_turn(self, node, to) } {
             return Slow::Moved;
         }
         match self.finish_wait(Outcome::TimedOut, node, |q| &mut q.recvq) {
-            Slow::TimedOut if due < deadline_ns => Slow::Again, // the channel's time, not the caller's
+            // The channel's time is over, not the caller's.
+            Slow::TimedOut if due < deadline_ns => Slow::Again,
             slow => slow,
         }
     }
@@ -350,7 +352,7 @@ impl<F: Flavor> Channel<F> {
         if !self.header.has_receivers_waiting() {
             return None;
         }
-        // SAFETY: by the caller's promise.
+        // SAFETY: `to` is a place for a value, as the caller promises.
         unsafe { self.recv_behind_slow(to) }
     }
 

@@ -15,13 +15,13 @@ impl<T> Flavor for Ring<T> {
 
     #[inline]
     unsafe fn send_at_once(&self, from: *const T) -> bool {
-        // SAFETY: by the caller's promise.
+        // SAFETY: `from` is a value that the caller forgets on success, as it promises.
         unsafe { self.push_at_once(from) }
     }
 
     #[inline]
     unsafe fn recv_at_once(&self, to: *mut T) -> bool {
-        // SAFETY: by the caller's promise.
+        // SAFETY: `to` is a place for a value, as the caller promises.
         unsafe { self.pop_at_once(to) }
     }
 
@@ -31,7 +31,7 @@ impl<T> Flavor for Ring<T> {
         if chan.is_behind_senders() {
             return Err(No::NotNow);
         }
-        // SAFETY: by the caller's promise.
+        // SAFETY: `from` is a value that the caller forgets on success, as it promises.
         unsafe { chan.flavor.push(from)? };
         chan.serve_receivers();
         Ok(())
@@ -40,11 +40,11 @@ impl<T> Flavor for Ring<T> {
     #[inline]
     unsafe fn try_recv(chan: &Channel<Self>, to: *mut T) -> Result<(), No> {
         let _rt = enter();
-        // SAFETY: by the caller's promise.
+        // SAFETY: `to` is a place for a value, as the caller promises.
         if let Some(got) = unsafe { chan.recv_behind(to) } {
             return got;
         }
-        // SAFETY: by the caller's promise.
+        // SAFETY: `to` is a place for a value, as the caller promises.
         unsafe { chan.flavor.pop(to)? };
         chan.serve_senders();
         Ok(())
@@ -112,7 +112,7 @@ impl<T> Flavor for Ring<T> {
         _promised: &WaitNode,
         wake: &mut WakeList,
     ) -> Result<Polled, No> {
-        // SAFETY: by the caller's promise.
+        // SAFETY: `to` is a place for a value, as the caller promises.
         unsafe { chan.flavor.pop(to)? };
         chan.settle_queued(q, wake);
         Ok(Polled::Now(Promise::Value))
@@ -126,7 +126,7 @@ impl<T> Flavor for Ring<T> {
     }
 
     unsafe fn fill(&self, place: ReservedPlace, from: *const T) {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the place is the caller's and `from` a value that it gives away, as it promises.
         unsafe { Ring::fill(self, place, from) };
     }
 
@@ -148,7 +148,8 @@ fn reserve<T>(ring: &Ring<T>) -> Option<Promise> {
     }
 }
 
-/// Takes from waiting senders what the ring has room for. Returns whether one of them moved its value.
+/// Takes from waiting senders what the ring has room for. Returns whether one of them moved its
+/// value.
 fn settle_senders<T>(q: &mut ChanQueues, wake: &mut WakeList, ring: &Ring<T>) -> bool {
     let mut any = false;
     while !q.sendq.is_empty() && !ring.is_closed() && ring.is_ready_to_push() {
@@ -156,7 +157,8 @@ fn settle_senders<T>(q: &mut ChanQueues, wake: &mut WakeList, ring: &Ring<T>) ->
             break;
         };
         let got = match node.word.get() {
-            // SAFETY: a waiting sender's `elem` is its value, which it forgets if the word is MOVED.
+            // SAFETY: a waiting sender's `elem` is its value, which it forgets if the word is
+            // MOVED.
             word::VALUE => unsafe { ring.push(node.elem.get().cast()) }.map(|()| word::MOVED),
             word::PLACE => ring.reserve().map(|place| word::RESERVED + place.0),
             _ => Ok(word::READY),

@@ -1,4 +1,5 @@
-//! The end of a channel: it is closed, its handles go, what nobody will take is dropped, and its memory is freed.
+//! The end of a channel: it is closed, its handles go, values that nobody will take are dropped,
+//! and its memory is freed.
 
 use std::ptr::{self, NonNull};
 
@@ -28,8 +29,8 @@ impl<F: Flavor> Channel<F> {
                 node.word.set(word::CLOSED);
                 claim.finish(&mut wake);
             }
-            // Receivers look again: a select's sender may have a place in the buffer that it has yet
-            // to fill.
+            // Receivers look again: a select's sender may have a place in the buffer that it has
+            // yet to fill.
             self.header.look_again(&mut q, &mut wake);
             drop(q);
             wake.wake();
@@ -62,7 +63,8 @@ impl<F: Flavor> Channel<F> {
         unsafe { Channel::half_gone(this) };
     }
 
-    /// Nobody will take what is left. Its destructors are user code, and may use this very channel.
+    /// Drops what is left, for nobody will take it. The destructors are user code and may use this
+    /// channel.
     fn drain(&self) {
         if F::HAS_BUFFER {
             while self.try_recv().is_ok() {}
@@ -70,9 +72,11 @@ impl<F: Flavor> Channel<F> {
         self.drop_returned();
     }
 
-    /// After a select's place in the buffer was filled or given up: the last receiver went while it was in the way.
+    /// Called after a select's place in the buffer was filled or given up. The last receiver may
+    /// have gone meanwhile, and the place kept it from draining the buffer.
     pub(super) fn drain_if_deserted(&self) {
-        // ORDER: SeqCst; the place was filled before; meets the count in `release_receiver`, which comes before its look.
+        // ORDER: SeqCst; the place was filled before. Meets the count in `Chan::release_receiver`,
+        // which comes before its drain.
         if self.header.receivers.load(SeqCst) == 0 {
             self.drain();
         }
@@ -81,23 +85,24 @@ impl<F: Flavor> Channel<F> {
     /// # Safety
     /// One side has no handle left and never will. Called once for each side.
     unsafe fn half_gone(this: NonNull<Channel<F>>) {
-        // SAFETY: the other side may still use it; nobody frees it before the swap.
+        // SAFETY: this side keeps the channel until the swap below.
         let chan = unsafe { this.as_ref() };
         let was = chan.header.is_half_gone.swap(true, AcqRel);
         // A place may be promised to an operation that was forgotten: a drop of its runtime will
-        // look for it there (`open`). Then the channel stays. If both sides are gone this thread has
-        // the only reference (D1).
+        // look for it there (`open`). Then the channel stays. If both sides are gone this thread
+        // has the only reference (D1).
         if was && !chan.flavor.has_reserved() {
             let at = ptr::with_exposed_provenance_mut::<Channel<F>>(this.as_ptr().addr());
-            // SAFETY: `Channel::allocate` made it from a box and exposed the provenance of all of it.
-            // Both sides are gone.
+            // SAFETY: `Channel::allocate` made it from a box and exposed the provenance of all of
+            // it. Both sides are gone.
             drop(unsafe { Box::from_raw(at) });
         }
     }
 }
 
-/// The receivers' side goes while the destructor of a value unwinds. If nobody else is left the channel
-/// stays for ever: the destructor of the next value might unwind as well, and that would end the process.
+/// The receivers' side goes while the destructor of a value unwinds. If nobody else is left the
+/// channel stays for ever: the destructor of the next value might unwind as well, and that would
+/// end the process.
 struct Unwound<'a>(&'a ChanHeader);
 
 impl Drop for Unwound<'_> {

@@ -1,24 +1,27 @@
 //! A channel: its header, the waiters of both sides, and its flavour.
 //!
-//! Values pass through the buffer without a lock while no thread waits. A sender or receiver that must
-//! wait queues itself under the channel's lock and *settles*: while the buffer has something for the
-//! first waiting receiver, or room for the first waiting sender, that waiter is served. Waiters are
-//! served in order. Each is claimed first, for its select, its timeout or its runtime may be faster;
-//! then it is given its value. A thread that moves a value past the buffer reads afterwards whether
-//! there are waiters, and settles too. A later sender or receiver does not pass the waiters, not even
-//! to try. So a waiter gets its value from the thread that made it possible, and a later one never
-//! takes it (Go's direct hand-off). An operation that was under way already when the waiter queued
-//! itself may be faster by one value.
+//! Values pass through the buffer without a lock while no thread waits. A sender or receiver that
+//! must wait queues itself under the channel's lock and *settles*: while the buffer has something
+//! for the first waiting receiver, or room for the first waiting sender, that waiter is served.
+//! Waiters are served in order. Each is claimed first, for its select, its timeout or its runtime
+//! may be faster; then it is given its value. A thread that moves a value past the buffer reads
+//! afterwards whether there are waiters, and settles too. A later sender or receiver does not pass
+//! the waiters, not even to try. So a waiter gets its value from the thread that made it possible,
+//! and a later one never takes it (Go's direct hand-off). An operation that was under way already
+//! when the waiter queued itself may be faster by one value.
 //!
 //! Two races, four fences:
 //! ```text
-//!  settle/1  a sender moves `tail`,  then reads `recv_waits` | a receiver sets `recv_waits`, then reads `tail`
-//!  settle/2  a receiver moves `head`, then reads `send_waits` | a sender sets `send_waits`,   then reads `head`
+//!            one side                     the other side
+//!  settle/1  a sender moves `tail`,       a receiver sets `recv_waits`,
+//!            then reads `recv_waits`      then reads `tail`
+//!  settle/2  a receiver moves `head`,     a sender sets `send_waits`,
+//!            then reads `send_waits`      then reads `head`
 //! ```
 //! With a full barrier between the two steps on both sides, one of the two sees the other.
 //!
-//! A channel without capacity has no buffer: everything happens under the lock, and the value goes from
-//! stack to stack.
+//! A channel without capacity has no buffer: everything happens under the lock, and the value goes
+//! from stack to stack.
 
 use std::ptr::{self, NonNull};
 
@@ -63,8 +66,8 @@ pub(super) mod word {
 pub(super) struct ChanQueues {
     pub(super) sendq: WaitQueue,
     pub(super) recvq: WaitQueue,
-    /// Values that were taken back from receivers that never run again (`returned`). They come before
-    /// everything else that there is to receive.
+    /// Values that were taken back from receivers that never run again (`returned`). They come
+    /// before everything else that there is to receive.
     pub(super) returned: WaitQueue,
     pub(super) is_closed: bool,
 }
@@ -72,8 +75,9 @@ pub(super) struct ChanQueues {
 /// What every channel has, whatever it carries.
 pub(super) struct ChanHeader {
     pub(super) queues: Lock<ChanQueues>,
-    /// Whether the queues have waiters, for threads that use the buffer without the lock. A value that
-    /// was taken back counts as a receiver that waits: a later receiver then looks under the lock.
+    /// Whether the queues have waiters, for threads that use the buffer without the lock. A value
+    /// that was taken back counts as a receiver that waits: a later receiver then looks under the
+    /// lock.
     pub(super) recv_waits: AtomicBool,
     pub(super) send_waits: AtomicBool,
     /// How many values were taken back and wait for a receiver.
@@ -89,8 +93,8 @@ pub(super) struct ChanHeader {
 
 /// Operations on a channel of which only the header is known.
 ///
-/// Each takes the header of a channel whose values have the type that the vtable was made for. A handle
-/// keeps that channel alive.
+/// Each takes the header of a channel whose values have the type that the vtable was made for. A
+/// handle keeps that channel alive.
 pub(super) struct ChanVtable {
     /// How dumps see the channel: [`Chan::see`].
     pub(super) see: unsafe fn(*const ChanHeader) -> ChanSnapshot,
@@ -119,7 +123,8 @@ pub(super) struct Channel<F> {
 }
 
 impl<F: Flavor> Channel<F> {
-    /// A channel with one receiver and so many senders. It has one allocation, of its flavour's size.
+    /// A channel with one receiver and so many senders. It has one allocation, of its flavour's
+    /// size.
     pub(super) fn allocate(flavor: F, senders: usize, ending: Ending) -> NonNull<Chan<F::Value>> {
         let chan = Box::leak(Box::new(Channel {
             header: ChanHeader {

@@ -1,9 +1,9 @@
 //! [`Flavor`]: what is particular to one flavour of channel.
 //!
 //! A flavour is a type with a file of its own. It holds what the channel has besides its header: a
-//! buffer, or the moment at which the clock sends. Everything else is written once, for any flavour, as
-//! methods of [`Channel`]. So the compiler makes a copy of it for each flavour, without branches on the
-//! flavour. The one place that branches is `any`.
+//! buffer, or the moment at which the clock sends. Everything else is written once, for any
+//! flavour, as methods of [`Channel`]. So the compiler makes a copy of it for each flavour, without
+//! branches on the flavour. The one place that branches is `any`.
 //!
 //! | flavour | type | file | made by |
 //! |---|---|---|---|
@@ -35,8 +35,8 @@ pub(super) enum FlavorTag {
 
 /// What a receiver does that has the lock and is about to wait.
 pub(super) enum BeforeWait {
-    /// It queues itself at this end. It sleeps until this moment at most: then the channel itself has
-    /// something for it.
+    /// It queues itself at this end. It sleeps until this moment at most: then the channel itself
+    /// has something for it.
     Queue(QueueEnd, u64),
     /// It does not wait in the queue: it has a value, or the promise of one.
     Took(Took),
@@ -54,8 +54,8 @@ pub(super) trait Flavor: Sized {
     /// Whether values lie in a buffer that senders and receivers use without the lock.
     const HAS_BUFFER: bool;
 
-    /// Whether a waiter that has just queued itself may be served at once. Not if everything happens
-    /// under the lock.
+    /// Whether a waiter that has just queued itself may be served at once. Not if everything
+    /// happens under the lock.
     const SETTLES: bool = true;
 
     /// Whether values come from the clock.
@@ -92,8 +92,8 @@ pub(super) trait Flavor: Sized {
     /// `to` is a place for a value; it is initialised on success.
     unsafe fn try_recv(chan: &Channel<Self>, to: *mut Self::Value) -> Result<(), No>;
 
-    /// Whether a receive that may wait tries without the lock first. Not if others wait already, for
-    /// they come first.
+    /// Whether a receive that may wait tries without the lock first. Not if others wait already,
+    /// for they come first.
     #[inline]
     fn tries_recv(chan: &Channel<Self>) -> bool {
         Self::HAS_BUFFER && !chan.header.has_receivers_waiting()
@@ -113,8 +113,8 @@ pub(super) trait Flavor: Sized {
         false
     }
 
-    /// What a receiver does that is about to wait with `node`, at the end `at` of the queue. `due` is
-    /// what [`Flavor::next_due`] returned before the lock was taken.
+    /// What a receiver does that is about to wait with `node`, at the end `at` of the queue. `due`
+    /// is what [`Flavor::next_due`] returned before the lock was taken.
     ///
     /// # Safety
     /// `to` is a place for a value and the `elem` of the node, which is in no queue.
@@ -164,19 +164,19 @@ pub(super) trait Flavor: Sized {
     #[inline]
     fn look_after(_chan: &Channel<Self>, _q: &mut ChanQueues, _wake: &mut WakeList) {}
 
-    /// Takes what is due for a receiver whose wait the channel has ended. False: there is nothing, or
-    /// other receivers got it. Outside the runtime.
+    /// Takes what is due for a receiver whose wait the channel has ended. False: there is nothing,
+    /// or other receivers got it. Outside the runtime.
     ///
     /// # Safety
-    /// `node` waited in the channel's queue until now. `to` is a place for a value; it is initialised
-    /// if true is returned.
+    /// `node` waited in the channel's queue until now. `to` is a place for a value; it is
+    /// initialised if true is returned.
     #[inline]
     unsafe fn take_in_turn(_chan: &Channel<Self>, _node: &WaitNode, _to: *mut Self::Value) -> bool {
         false
     }
 
-    /// Sets the clock to another moment, or stops it. Returns whether a value was still to come or to
-    /// be received.
+    /// Sets the clock to another moment, or stops it. Returns whether a value was still to come or
+    /// to be received.
     fn set_clock(_chan: &Channel<Self>, _when_ns: Option<u64>, _period_ns: u64) -> bool {
         false
     }
@@ -215,11 +215,12 @@ pub(super) trait Flavor: Sized {
     /// Whether a send or a receive would not have to wait.
     fn is_ready(chan: &Channel<Self>, q: &ChanQueues, is_send: bool) -> bool;
 
-    /// Fills a place in the buffer. Inside the runtime; the caller then looks for waiting receivers.
+    /// Fills a place in the buffer. Inside the runtime; the caller then looks for waiting
+    /// receivers.
     ///
     /// # Safety
-    /// `from` is readable as a value that the caller gives away. The place was promised to the caller,
-    /// and is filled or given up once.
+    /// `from` is readable as a value that the caller gives away. The place was promised to the
+    /// caller, and is filled or given up once.
     unsafe fn fill(&self, _place: ReservedPlace, _from: *const Self::Value) {
         no_place();
     }

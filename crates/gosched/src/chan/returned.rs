@@ -1,8 +1,10 @@
-//! Values that come back: a receiver was given one, and its runtime was dropped before it ran again (D2).
+//! Values that come back: a receiver was given one, and its runtime was dropped before it ran again
+//! (D2).
 //!
-//! The value stays where it was put, in the frame of the receiver, which is never freed. The receiver's node goes into the
-//! channel's queue `returned`. Receivers take from there before they take from the buffer or from a sender. A select's sender that
-//! never goes on gives back what it was promised: its place in the buffer, or the receiver that waits for it.
+//! The value stays where it was put: in the frame of the receiver, which is never freed. The
+//! receiver's node goes into the channel's queue `returned`. Receivers take from there before they
+//! take from the buffer or from a sender. A select's sender that never runs again gives back what
+//! it was promised: its place in the buffer, or the receiver that waits for it.
 
 use std::mem::MaybeUninit;
 
@@ -15,38 +17,41 @@ use crate::sched::park::enter;
 use crate::sched::waitq::{QueueEnd, WaitNode, Waiter, WakeList};
 use crate::shim::Relaxed;
 
-/// A receiver of one channel never goes on.
+/// A receiver of one channel never runs again.
 ///
 /// # Safety
-/// As `waitq::PassOn` says.
+/// As for `waitq::PassOn`.
 pub(super) unsafe fn pass_on_received(waiter: &Waiter, by: Option<&WaitNode>) {
     let header = std::ptr::with_exposed_provenance::<ChanHeader>(waiter.on.get().object);
-    // On a channel on which nothing ever happens nothing was given.
+    // Nothing was given on a channel on which nothing ever happens.
     if !header.is_null() {
-        // SAFETY: D2, the abandoned receiver holds a handle, so the channel is there; the node was in its queue.
+        // SAFETY: D2, the abandoned receiver holds a handle, so the channel is there. The node was
+        // in its queue and lies on the abandoned stack.
         unsafe { ((*header).vtable.take_back)(header, by) };
     }
 }
 
-/// A select never goes on.
+/// A select never runs again.
 ///
 /// # Safety
-/// As `waitq::PassOn` says.
+/// As for `waitq::PassOn`.
 pub(super) unsafe fn pass_on_selected(waiter: &Waiter, by: Option<&WaitNode>) {
-    // SAFETY: D2, the cases lie on the abandoned stack.
+    // SAFETY: D2, the waiter is a select's, and its cases lie on the abandoned stack.
     for (at, case) in unsafe { cases_of(waiter) }.iter().enumerate() {
         let by = by.filter(|node| node.case() == at);
         if let Some(chan) = case.chan
             && (by.is_some() || !case.is_send)
         {
-            // SAFETY: D2, the node was queued on this case's channel, and lies on the abandoned stack.
+            // SAFETY: D2, the node was queued on this case's channel, and lies on the abandoned
+            // stack.
             unsafe { chan.take_back(by) };
         }
     }
 }
 
 impl ChanHeader {
-    /// Values of the clock that were taken back are of the past; whether there was one. Under the lock.
+    /// Drops the values of the clock that were taken back: they are of the past. Returns whether
+    /// there was one. Under the lock.
     pub(super) fn forget_returned(&self, q: &mut ChanQueues) -> bool {
         let mut was_there = false;
         while q.returned.take_first().is_some() {
@@ -78,8 +83,8 @@ impl<F: Flavor> Channel<F> {
         }
     }
 
-    /// Refuses what was promised to a select's sender. What nobody will receive stays in the buffer: destructors are not for
-    /// the inside (D9).
+    /// Refuses what was promised to a select's sender. A value that nobody will receive stays in
+    /// the buffer: destructors do not run inside the runtime (D9).
     pub(super) fn refuse_inside(&self, promise: Promise) {
         let mut wake = WakeList::new();
         let rt = enter();
@@ -95,7 +100,7 @@ impl<F: Flavor> Channel<F> {
         let mut wake = WakeList::new();
         let rt = enter();
         let mut q = self.header.queues.lock();
-        // SAFETY: G4, the node was popped, so it is in no queue; it stays, by the promise to `take_back`.
+        // SAFETY: G4, the node is in no queue, and stays for ever (see above).
         unsafe { q.returned.push(node, QueueEnd::Back) };
         self.header.returned.store(q.returned.len() as u32, Relaxed);
         self.settle_returned(&mut q, &mut wake);
@@ -111,7 +116,7 @@ impl<F: Flavor> Channel<F> {
             && let Some((node, claim)) = q.recvq.pop()
         {
             if node.word.get() == word::VALUE {
-                // SAFETY: a waiting receiver's `elem` is a place for a T.
+                // SAFETY: a waiting receiver's `elem` is a place for a value.
                 unsafe { self.take_returned(q, node.elem.get().cast()) };
                 node.word.set(word::MOVED);
             }
@@ -120,13 +125,13 @@ impl<F: Flavor> Channel<F> {
         F::look_after(self, q, wake);
     }
 
-    /// Takes a value that was taken back; false: there is none. Under the lock.
+    /// Takes a value that was taken back. False: there is none. Under the lock.
     ///
     /// # Safety
-    /// `to` is a place for a `T`; initialised if true is returned.
+    /// `to` is a place for a value; it is initialised if true is returned.
     #[inline]
     pub(super) unsafe fn take_returned(&self, q: &mut ChanQueues, to: *mut F::Value) -> bool {
-        // SAFETY: by the caller's promise.
+        // SAFETY: `to` is a place for a value, as the caller promises.
         !q.returned.is_empty() && unsafe { self.take_returned_slow(q, to) }
     }
 
@@ -136,23 +141,24 @@ impl<F: Flavor> Channel<F> {
         let Some(node) = q.returned.take_first() else {
             return false;
         };
-        // SAFETY: D1, the value was moved to `elem` for a receiver that never sees it; the node leaves the queue with it.
+        // SAFETY: D1, the value was moved to `elem` for a receiver that never sees it. The node
+        // leaves the queue with it.
         unsafe { to.copy_from_nonoverlapping(node.elem.get().cast(), 1) };
         self.header.returned.store(q.returned.len() as u32, Relaxed);
         self.header.note_queues(q);
         true
     }
 
-    /// As [`Chan::recv_behind`](Chan), when somebody waits or a value was taken back.
+    /// As [`Channel::recv_behind`], if a receiver waits or a value was taken back.
     ///
     /// # Safety
-    /// As there.
+    /// `to` is a place for a value; it is initialised if `Some(Ok)` is returned.
     #[cold]
     #[inline(never)]
     pub(super) unsafe fn recv_behind_slow(&self, to: *mut F::Value) -> Option<Result<(), No>> {
         self.serve();
         let mut q = self.header.queues.lock();
-        // SAFETY: by the caller's promise.
+        // SAFETY: `to` is a place for a value, as the caller promises.
         if unsafe { self.take_returned(&mut q, to) } {
             return Some(Ok(()));
         }
@@ -160,18 +166,18 @@ impl<F: Flavor> Channel<F> {
         is_behind.then_some(Err(No::NotNow))
     }
 
-    /// Nobody will take them. In user context: destructors run.
+    /// Drops the values that nobody will take. In user context: their destructors run.
     pub(super) fn drop_returned(&self) {
         let mut to = MaybeUninit::<F::Value>::uninit();
         loop {
             let got = {
                 let _rt = enter();
                 let mut q = self.header.queues.lock();
-                // SAFETY: a place for a T.
+                // SAFETY: `to` is a place for a value.
                 unsafe { self.take_returned(&mut q, to.as_mut_ptr()) }
             };
             match got {
-                // SAFETY: as above; it was just moved there.
+                // SAFETY: a value was just moved there.
                 true => unsafe { to.assume_init_drop() },
                 false => return,
             }

@@ -16,15 +16,16 @@ use crate::thread::{ThreadId, current_id};
 
 /// Waits for the first of several channel operations, chosen at run time.
 ///
-/// Operations are added with [`send`](Select::send) and [`recv`](Select::recv), which return their index. One that can go on is
-/// then chosen, at random among several, and must be completed. The macro [`select!`](crate::select) does all of that for cases
-/// that are known beforehand.
+/// Operations are added with [`send`](Select::send) and [`recv`](Select::recv), which return their
+/// index. Then one that can proceed is chosen, at random among several, and must be completed. The
+/// macro [`select!`](crate::select) does all of that for cases that are known at compile time.
 ///
-/// To make one, to add operations and to remove them blocks nothing.
+/// Making one, adding operations and removing them block nothing.
 ///
-/// A `Select` is `Send` and `Sync` whatever its channels carry, as crossbeam's is. A receive takes its message when it is chosen,
-/// so on the goroutine or thread that calls [`select`](Select::select). The message leaves the operation only through
-/// [`SelectedOperation::recv`], which needs the receiver there. See [`SelectedOperation`] for one that is never completed.
+/// A `Select` is `Send` and `Sync` whatever its channels carry, as crossbeam's is. A receive takes
+/// its message when it is chosen: on the goroutine or thread that calls [`select`](Select::select).
+/// The message leaves the operation only through [`SelectedOperation::recv`], which needs the
+/// receiver there. See [`SelectedOperation`] for an operation that is never completed.
 ///
 /// ```
 /// use gosched::chan::{Select, unbounded};
@@ -62,7 +63,8 @@ struct Added {
     home: CaseHome,
 }
 
-/// The goroutine or thread that added a case. It has a handle of the channel, so it may drop the channel's values, `Send` or not.
+/// The goroutine or thread that added a case. It has a handle of the channel, so it may drop the
+/// channel's values, `Send` or not.
 #[derive(Clone, Copy)]
 pub(super) enum CaseHome {
     /// The one that runs the select: the cases of a `select!` do not leave its frame.
@@ -81,12 +83,14 @@ impl CaseHome {
     }
 }
 
-// SAFETY: D1, a Select holds no values, only borrows of channels whose handles may be neither Send nor Sync. What it does with
-// them on another thread is: take locks, queue waiters, and move the bytes of values between buffers, stacks and its value slot.
-// It never reads, drops or hands out a value there: `SelectedOperation`, which is not Send, hands one out only to a caller that
-// has a handle of the channel, and drops one only where its case was added (`CaseHome`).
+// SAFETY: D1, a Select holds no values, only borrows of channels whose handles may be neither Send
+// nor Sync. On another thread it takes locks, queues waiters, and moves the bytes of values between
+// buffers, stacks and its value slot. It never reads, drops or hands out a value there.
+// `SelectedOperation`, which is not Send, hands a value out only to a caller that has a handle of
+// the channel, and drops one only on the thread that added its case (`CaseHome`).
 unsafe impl Send for Select<'_> {}
-// SAFETY: D1, a shared Select can be cloned, which copies borrows and ids. What holds for Send holds for the clone.
+// SAFETY: D1, a shared Select can be cloned, which copies borrows and ids. What holds for Send
+// holds for the clone.
 unsafe impl Sync for Select<'_> {}
 
 impl<'a> Select<'a> {
@@ -189,7 +193,7 @@ impl<'a> Select<'a> {
         self.cases.swap_remove(at);
         self.added.swap_remove(at);
         if self.is_biased {
-            // The order is the preference: it must survive.
+            // The order is the preference, so it is kept.
             let mut order: Vec<_> = self
                 .added
                 .iter()
@@ -201,7 +205,7 @@ impl<'a> Select<'a> {
         }
     }
 
-    /// Chooses an operation that can go on now.
+    /// Chooses an operation that can proceed now.
     ///
     /// Blocks nothing.
     ///
@@ -213,8 +217,8 @@ impl<'a> Select<'a> {
         self.run(SelectWait::Not).ok_or(TrySelectError)
     }
 
-    /// Waits until an operation can go on, and chooses it. Blocks the goroutine, or the plain thread it is called on; for ever, if
-    /// there is no operation.
+    /// Waits until an operation can proceed, and chooses it. Blocks the goroutine, or the plain
+    /// thread it is called on. If there is no operation it blocks for ever.
     ///
     /// See the example of [`Select`].
     pub fn select(&mut self) -> SelectedOperation<'a> {
@@ -229,7 +233,7 @@ impl<'a> Select<'a> {
     /// Blocks the goroutine, or the plain thread it is called on.
     ///
     /// # Errors
-    /// If no operation could go on in time.
+    /// If no operation could proceed in time.
     ///
     /// ```
     /// use gosched::chan::{Select, unbounded};
@@ -252,7 +256,7 @@ impl<'a> Select<'a> {
     /// Blocks the goroutine, or the plain thread it is called on.
     ///
     /// # Errors
-    /// If no operation could go on in time.
+    /// If no operation could proceed in time.
     ///
     /// ```
     /// use gosched::chan::{Select, unbounded};
@@ -279,7 +283,8 @@ impl<'a> Select<'a> {
         Some(operation)
     }
 
-    /// The index of an operation that would not have to wait now. It may have to by the time it is tried.
+    /// The index of an operation that would not have to wait now. It may have to wait by the time
+    /// it is tried.
     ///
     /// Blocks nothing.
     ///
@@ -301,8 +306,9 @@ impl<'a> Select<'a> {
         self.run_ready(SelectWait::Not).ok_or(TryReadyError)
     }
 
-    /// Waits until an operation would not have to wait; its index. Another goroutine may be faster then, so the operation is
-    /// tried without waiting. Blocks the goroutine, or the plain thread it is called on.
+    /// Waits until an operation would not have to wait; returns its index. Another goroutine may be
+    /// faster then, so try the operation without waiting. Blocks the goroutine, or the plain thread
+    /// it is called on.
     ///
     /// # Panics
     /// If there is no operation.
@@ -390,10 +396,12 @@ impl fmt::Debug for Select<'_> {
     }
 }
 
-/// A chosen operation, to be completed with [`send`](SelectedOperation::send) or [`recv`](SelectedOperation::recv).
+/// A chosen operation, to be completed with [`send`](SelectedOperation::send) or
+/// [`recv`](SelectedOperation::recv).
 ///
-/// It panics if it is dropped without that. The message of a receive is dropped then, unless another goroutine or thread than the
-/// one that drops it had added the receive to its [`Select`]: the message might not be `Send`, so it is leaked.
+/// It panics if it is dropped without that. Then the message of a receive is dropped. There is one
+/// exception: if another goroutine or thread had added the receive to its [`Select`] the message is
+/// leaked, for it might not be `Send`.
 ///
 /// It is neither `Send` nor `Sync`, as crossbeam's.
 ///
@@ -405,7 +413,7 @@ impl fmt::Debug for Select<'_> {
 /// None of its methods blocks: what they need was found when it was chosen. There is one exception.
 /// When a runtime is dropped, a send that was chosen by one of its goroutines and is not completed
 /// is given up, so that the channel does not wait for it. If the goroutine still runs and completes
-/// it, that is a [`Sender::send`], which may block.
+/// the send, that is a [`Sender::send`], which may block.
 ///
 /// See the example of [`Select`].
 #[must_use = "a selected operation must be completed"]
@@ -467,7 +475,8 @@ impl SelectedOperation<'_> {
         );
         match self.promise.take() {
             Some(Promise::Value) => {
-                // SAFETY: D1, the select has put a value of this receiver's type there; it is taken once.
+                // SAFETY: D1, the select has put a value of this receiver's type there. It is taken
+                // once.
                 Ok(unsafe { self.value.room().cast::<T>().read() })
             }
             _ => Err(RecvError),
@@ -483,8 +492,8 @@ impl Drop for SelectedOperation<'_> {
         if let Some(chan) = self.case.chan {
             let may_drop = self.home.is_here();
             match promise {
-                // SAFETY: D1, the value is there, and nobody will take it. Whoever added the case had a handle of the channel, so
-                // it may drop values of that type, and it is the caller.
+                // SAFETY: D1, the value is there, and nobody will take it. The caller added the
+                // case, so it had a handle of the channel and may drop values of that type.
                 Promise::Value if may_drop => unsafe { chan.drop_value(self.value.room()) },
                 Promise::Value => {} // leaked: it may be not Send
                 promise => chan.refuse(promise, self.open.take(), may_drop),

@@ -10,20 +10,20 @@ use crate::chan::{Receiver, Sender};
 use crate::sched::waitq::Waiter;
 use crate::sys;
 
-/// One case of a select: a channel, and which way.
+/// One case of a select: a channel, and whether it sends or receives.
 #[derive(Clone, Copy)]
 pub struct Case<'a> {
     /// None: a channel on which nothing ever happens.
     pub(super) chan: Option<&'a dyn SelectHandle>,
-    /// The user's handle, to be recognised.
+    /// The user's handle, by its address.
     pub(super) handle: *const (),
     pub(super) is_send: bool,
-    /// A receive whose value has place in a [`SmallSlot`].
+    /// A receive whose value fits into a [`SmallSlot`].
     is_small: bool,
 }
 
 impl Case<'_> {
-    /// Whether [`try_small`] takes it.
+    /// Whether `select_run::try_small` takes it.
     #[inline]
     pub(super) fn is_small(&self) -> bool {
         self.is_small
@@ -39,13 +39,13 @@ impl Case<'_> {
 /// How long a select may wait.
 #[derive(Clone, Copy, Debug)]
 pub enum SelectWait {
-    /// Until a case can go on.
+    /// Until a case can proceed.
     Forever,
     /// Not at all.
     Not,
-    /// So long.
+    /// For so long.
     For(Duration),
-    /// Until then.
+    /// Until this moment.
     Until(Instant),
 }
 
@@ -91,6 +91,7 @@ pub fn send_case<T>(sender: &Sender<T>) -> Case<'_> {
 /// The waiter is a select's that sleeps or was abandoned.
 pub(super) unsafe fn cases_of(waiter: &Waiter) -> &[Case<'_>] {
     let on = waiter.on.get();
-    // SAFETY: by the caller's promise; `wait` stored the cases.
+    // SAFETY: `SelectRun::wait` stored the cases, which the select borrows while it sleeps, and for
+    // ever if it was abandoned.
     unsafe { std::slice::from_raw_parts(on.cases_at.cast(), on.cases as usize) }
 }

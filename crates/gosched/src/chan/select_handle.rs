@@ -1,4 +1,5 @@
-//! What a select needs of a channel, whatever it carries: the trait, and its methods for any flavour.
+//! What a select needs of a channel, whatever it carries: the trait, and its methods for any
+//! flavour.
 
 use std::alloc::Layout;
 use std::mem::ManuallyDrop;
@@ -19,25 +20,26 @@ pub(super) enum Promise {
     Value,
     /// The channel is closed.
     Closed,
-    /// The case would not have to wait: that was all that was asked.
+    /// The case would not have to wait, and nothing else was asked.
     Ready,
     /// A send that always has room.
     Room,
     /// A send's place in the buffer.
     Place(ReservedPlace),
-    /// A send's receiver, claimed: it waits where it is.
+    /// A send's receiver, claimed. It waits until the claim is finished.
     Claimed(&'static WaitNode, ClaimedWaiter),
-    /// A send's receiver, which has claimed this select and waits for the value alone.
+    /// A send's receiver, which has claimed this select and waits for the value only.
     Receiver(*const WaitNode),
 }
 
 impl Promise {
-    /// The receiver that this promise is to, to be completed or refused.
+    /// The receiver that the promise is about, to be given a value or refused.
     pub(super) fn receiver(self) -> Option<(&'static WaitNode, ClaimedWaiter)> {
         match self {
             Promise::Claimed(node, claim) => Some((node, claim)),
             Promise::Receiver(node) => {
-                // SAFETY: G4, the receiver waits through everything until its node is claimed, which only this does.
+                // SAFETY: G4, no timeout and no shutdown ends the receiver's wait before its node
+                // is claimed, which only this does.
                 let node = unsafe { &*node };
                 node.claim().map(|claim| (node, claim))
             }
@@ -46,10 +48,11 @@ impl Promise {
     }
 }
 
-/// A look at a case with its lock held.
+/// What a try with the lock held found.
 pub(super) enum Polled {
     Now(Promise),
-    /// A receive whose sender has yet to evaluate its message: it will write to the node that it was given.
+    /// A receive whose sender has yet to evaluate its message. The sender will write to the node
+    /// that it was given.
     Promised,
 }
 
@@ -66,7 +69,7 @@ pub(super) trait SelectHandle {
     /// `at` is a value of the channel's type that nobody uses afterwards.
     unsafe fn drop_value(&self, at: *mut u8);
 
-    /// When the channel itself has something for receivers.
+    /// When the channel itself has something for receivers (monotonic ns; `u64::MAX`: never).
     fn next_due(&self) -> u64;
 
     /// Changes whenever what a select would find changes without the lock.
@@ -75,16 +78,17 @@ pub(super) trait SelectHandle {
     /// Receives into `to` if that can be done now.
     ///
     /// # Safety
-    /// `to` is room for a value.
+    /// `to` is room for a value; it is initialised on success.
     unsafe fn poll_recv(&self, to: *mut u8) -> Result<(), No>;
 
-    /// The promise of a send, if that can be had now. Inside the runtime, without locks.
+    /// The promise of a send, if there is one now. Inside the runtime, without locks.
     fn poll_send(&self, rt: &Entered) -> Option<Promise>;
 
     /// As [`SelectHandle::poll_recv`], with the channel's lock held.
     ///
     /// # Safety
-    /// As there; the lock is held by `lock_of_several`; `promised` is the node of a waiter of its own.
+    /// `to` is room for a value. `lock_of_several` took the lock. `promised` is a node of a waiter
+    /// of its own, in no queue, and `to` is its `elem`.
     unsafe fn poll_recv_locked(
         &self,
         to: *mut u8,
@@ -95,13 +99,15 @@ pub(super) trait SelectHandle {
     /// As [`SelectHandle::poll_send`], with the channel's lock held.
     ///
     /// # Safety
-    /// The lock is held by `lock_of_several`.
+    /// `lock_of_several` took the lock, and it is held.
     unsafe fn poll_send_locked(&self, wake: &mut WakeList) -> Option<Promise>;
 
-    /// Receives what the channel itself has for a select whose wait it has ended. Outside the runtime. False: others were faster.
+    /// Receives what the channel itself has for a select whose wait it has ended. Outside the
+    /// runtime. False: other receivers were faster.
     ///
     /// # Safety
-    /// `to` is room for a value, initialised if true is returned; `node` waited in the channel's queue until now.
+    /// `to` is room for a value; it is initialised if true is returned. `node` waited in the
+    /// channel's queue until now.
     unsafe fn recv_in_turn(&self, node: &WaitNode, to: *mut u8) -> bool;
 
     /// Whether the case would not have to wait.
@@ -110,7 +116,7 @@ pub(super) trait SelectHandle {
     /// As [`SelectHandle::is_ready`], with the channel's lock held.
     ///
     /// # Safety
-    /// The lock is held by `lock_of_several`.
+    /// `lock_of_several` took the lock, and it is held.
     unsafe fn is_ready_locked(&self, is_send: bool) -> bool;
 
     /// Until when a select that queues itself with `node` may sleep for the channel's own sake.
@@ -123,7 +129,7 @@ pub(super) trait SelectHandle {
     /// A select that was woken to look again leaves. Without locks.
     fn look_after_leaving(&self);
 
-    /// Serves whoever waits, after somebody was queued. Under the lock.
+    /// Serves waiters, after one was queued. Under the lock.
     fn settle_queued(&self, q: &mut ChanQueues, wake: &mut WakeList);
 
     /// Refuses what was promised to a send that will not be completed, unless a drop has done so.
@@ -131,12 +137,12 @@ pub(super) trait SelectHandle {
     /// be Send.
     fn refuse(&self, promise: Promise, open: Option<Open>, may_drop: bool);
 
-    /// Takes back what the owner of the node was given, and gives it to the next waiter. None: it was
-    /// given nothing here. Inside the runtime, without locks.
+    /// Takes back what the owner of the node was given, and gives it to the next waiter. None: it
+    /// was given nothing here. Inside the runtime, without locks.
     ///
     /// # Safety
-    /// The node was in one of this channel's queues, and was ended for a goroutine that was abandoned:
-    /// it stays for ever (D2).
+    /// The node was in one of this channel's queues, and was ended for a goroutine that was
+    /// abandoned: it stays for ever (D2).
     unsafe fn take_back(&self, node: Option<&WaitNode>);
 
     fn snapshot(&self) -> ChanSnapshot;
@@ -147,10 +153,10 @@ impl<F: Flavor> Channel<F> {
     /// As for [`SelectHandle::poll_recv`].
     #[inline]
     pub(super) unsafe fn poll_recv(&self, to: *mut F::Value) -> Result<(), No> {
-        // SAFETY: by the caller's promise.
+        // SAFETY: `to` is a place for a value, as the caller promises.
         match unsafe { self.recv_now(to) } {
             true => Ok(()),
-            // SAFETY: by the caller's promise.
+            // SAFETY: `to` is a place for a value, as the caller promises.
             false => unsafe { F::try_recv(self, to) },
         }
     }
@@ -163,9 +169,9 @@ impl<F: Flavor> Channel<F> {
         promised: &WaitNode,
         wake: &mut WakeList,
     ) -> Option<Polled> {
-        // SAFETY: by the caller's promise the lock is held.
+        // SAFETY: the caller holds the lock, as it promises.
         let q = unsafe { self.header.queues.get_held() };
-        // SAFETY: by the caller's promise.
+        // SAFETY: `to` is a place for a value and the `elem` of `promised`, as the caller promises.
         match unsafe { self.recv_locked(q, to, promised, wake) } {
             Ok(polled) => Some(polled),
             Err(No::Closed) => Some(Polled::Now(Promise::Closed)),
@@ -188,11 +194,11 @@ impl<F: Flavor> Channel<F> {
                 return Err(No::NotNow); // they come first
             }
         }
-        // SAFETY: by the caller's promise.
+        // SAFETY: `to` is a place for a value, as the caller promises.
         if unsafe { self.take_returned(q, to) } {
             return Ok(Polled::Now(Promise::Value));
         }
-        // SAFETY: by the caller's promise.
+        // SAFETY: `to` is a place for a value and the `elem` of `promised`, as the caller promises.
         unsafe { F::recv_locked(self, q, to, promised, wake) }
     }
 
@@ -222,8 +228,8 @@ impl<F: Flavor> Channel<F> {
         }
     }
 
-    /// Gives up a place in the buffer, or wakes the receiver to look again. Inside the runtime, without
-    /// locks.
+    /// Gives up a place in the buffer, or wakes the receiver to look again. Inside the runtime,
+    /// without locks.
     pub(super) fn refuse_promise(&self, promise: Promise, wake: &mut WakeList) {
         if let Promise::Place(place) = promise {
             self.flavor.void(place);
@@ -234,8 +240,8 @@ impl<F: Flavor> Channel<F> {
         }
     }
 
-    /// Completes the send of a select's case. If a drop has refused its promise, the goroutine still
-    /// runs in a dropped runtime; it sends like any other.
+    /// Completes the send of a select's case. If a drop has refused its promise, the goroutine
+    /// still runs in a dropped runtime: then it sends like any other.
     pub(super) fn complete_send(
         &self,
         promise: Promise,
@@ -265,7 +271,8 @@ impl<F: Flavor> Channel<F> {
         let Some((node, claim)) = promise.receiver() else {
             throw("a select's receiver was claimed by somebody else")
         };
-        // SAFETY: D1, the receiver waits with room for a value at `elem`; the value is forgotten here.
+        // SAFETY: D1, the receiver waits with room for a value at `elem`; the value is forgotten
+        // here.
         unsafe {
             node.elem
                 .get()

@@ -1,4 +1,5 @@
-//! What a select needs for all its cases at once: their locks, their nodes, an order, and chance.
+//! What a select needs for all its cases at once: their locks, their nodes, room for an order, and
+//! random numbers.
 
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -48,18 +49,18 @@ fn address(case: &Case<'_>) -> usize {
 
 impl Drop for LockAll<'_, '_, '_> {
     fn drop(&mut self) {
-        // The first one taken carries the rank: it goes last.
+        // The lock that was taken first carries the rank: it is dropped last.
         let mut first = None;
         self.each(|header, is_first| {
             if is_first {
                 first = Some(header);
             } else {
-                // SAFETY: taken by `new`.
+                // SAFETY: `new` took the lock of each channel once.
                 unsafe { header.queues.unlock_of_several(false) };
             }
         });
         if let Some(header) = first {
-            // SAFETY: as above.
+            // SAFETY: `new` took the lock of each channel once.
             unsafe { header.queues.unlock_of_several(true) };
         }
     }
@@ -71,7 +72,7 @@ pub(super) fn below(n: usize) -> usize {
     ((u64::from(random()) * n as u64) >> 32) as usize
 }
 
-/// A random number: the M's own, or on a plain thread one for all.
+/// A random number: from the M, or on a plain thread from one counter for all.
 fn random() -> u32 {
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
     static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -86,7 +87,8 @@ fn random() -> u32 {
     (x >> 32) as u32
 }
 
-/// Room for an index per case, on the stack if they are few. Outside the runtime, or few.
+/// Room for an index per case: on the stack if there are at most [`INLINE`] cases. With more it
+/// allocates, so it is called outside the runtime.
 pub(super) fn with_indices<R>(n: usize, f: impl FnOnce(&mut [usize]) -> R) -> R {
     let mut few = [0; INLINE];
     match few.get_mut(..n) {

@@ -1,14 +1,18 @@
 //! Select: waiting for the first of several sends and receives.
 //!
-//! 1. In random order (or in the order given) each case is tried. The first that can go on does.
-//! 2. Otherwise all the channels are locked, by address, each once, and tried again: what is found now is true of one moment, for
-//!    a `default` too. Buffers do not care for the lock, so their positions are compared before and after.
-//! 3. Otherwise a node of one [`Waiter`] goes into every channel's queue, the locks are dropped and the goroutine parks. Whoever
-//!    claims the waiter decides the case and hands its value over.
-//! 4. The other nodes come out again, each in O(1).
+//! 1. Each case is tried, in random order (or in the order given). The first one that can proceed
+//!    is chosen.
+//! 2. Otherwise all the channels are locked, by address, each once, and all cases are tried again.
+//!    What is found now is true of one moment, which a `default` needs. Buffers are used without
+//!    the lock, so their positions are compared before and after.
+//! 3. Otherwise a node of one [`Waiter`] goes into every channel's queue, the locks are dropped and
+//!    the goroutine parks. The thread that claims the waiter decides the case and hands its value
+//!    over.
+//! 4. The other nodes come out of their queues, each in O(1).
 //!
-//! A receive has its value when the select returns; it travels in the [`SelectedOperation`]. A send's message is evaluated
-//! afterwards, so its case has a *promise* by then: a place in the buffer, or a receiver that waits.
+//! A receive has its value when the select returns; the value is in the [`SelectedOperation`]. A
+//! send's message is evaluated afterwards. So its case has a *promise* by then: a place in the
+//! buffer, or a receiver that waits.
 
 use std::alloc::Layout;
 
@@ -31,8 +35,8 @@ use crate::thread::park::check_cancelled;
 static SELECT: WaitKind = WaitKind::new(WaitReason::Select).passing_on(returned::pass_on_selected);
 static NO_CASES: WaitKind = WaitKind::new(WaitReason::SelectNoCases);
 
-/// The case to be tried first, by itself: any of them with the same chance. If it fails and all are tried, the ready ones still
-/// have equal chances.
+/// The case to be tried first, by itself: each with the same chance. If it fails all cases are
+/// tried, and the ready ones still have equal chances.
 #[inline]
 pub(super) fn pick(cases: &[Case<'_>], is_biased: bool) -> usize {
     match is_biased {
@@ -41,11 +45,11 @@ pub(super) fn pick(cases: &[Case<'_>], is_biased: bool) -> usize {
     }
 }
 
-/// Tries a receive of a small value. None: it cannot go on now.
+/// Tries a receive of a small value. None: it would have to wait.
 #[inline]
 pub(super) fn try_small(case: &Case<'_>, room: &SmallSlot) -> Option<Result<(), RecvError>> {
     debug_assert!(case.is_small());
-    // SAFETY: the room is large enough for the value, as the case says.
+    // SAFETY: the slot is large enough for the value, for the case is small.
     match unsafe { case.chan?.poll_recv(room.get()) } {
         Ok(()) => Some(Ok(())),
         Err(No::Closed) => Some(Err(RecvError)),
@@ -53,7 +57,8 @@ pub(super) fn try_small(case: &Case<'_>, room: &SmallSlot) -> Option<Result<(), 
     }
 }
 
-/// Runs a select, beginning with the case that was picked, unless it was tried already; None: no case could go on in time.
+/// Runs a select. The case that was picked is tried first, unless it was tried already. None: no
+/// case could proceed in time.
 #[inline(never)]
 pub(super) fn run<'a>(
     cases: &[Case<'a>],
@@ -84,7 +89,7 @@ pub(super) fn run_ready(cases: &[Case<'_>], is_biased: bool, wait: SelectWait) -
 struct SelectRun<'c, 'a> {
     cases: &'c [Case<'a>],
     is_biased: bool,
-    /// Only to know which case could go on.
+    /// Only to know which case would not have to wait.
     wants_ready: bool,
     value: ValueSlot,
 }
@@ -125,7 +130,7 @@ impl<'a> SelectRun<'_, 'a> {
                     return None;
                 }
                 if !matches!(wait, SelectWait::Not) {
-                    check_cancelled(); // whoever was told once is not told again
+                    check_cancelled(); // a goroutine that was asked once is not asked again
                 }
                 let is_default = matches!(wait, SelectWait::Not);
                 match self.under_locks(order, is_default, told.is_told, deadline_ns) {
@@ -201,24 +206,25 @@ struct Got {
 }
 
 impl Got {
-    /// Nothing that would have to be refused.
+    /// With a promise that never has to be refused.
     fn new(at: usize, promise: Promise) -> Got {
         let open = None;
         Got { at, promise, open }
     }
 }
 
-/// How the second half ended.
+/// How a try under all locks ended, or the wait after it.
 enum LockedOutcome {
     Got(Got),
-    /// Nothing could go on: at one moment, or in time.
+    /// No case could proceed: at one moment, or in time.
     Nothing,
     Again,
     Cancelled,
 }
 
 impl SelectRun<'_, '_> {
-    /// `is_told`: it was woken to look again.
+    /// Tries all cases under their locks, then waits. `is_told`: the select was woken to look
+    /// again.
     fn under_locks(
         &mut self,
         order: &[usize],
@@ -236,7 +242,7 @@ impl SelectRun<'_, '_> {
         with_nodes(self.cases, &waiter, self, |run, nodes| {
             let mut due = run.next_due();
             with_indices(run.cases.len(), |sorted| {
-                let rt = enter(); // until it sleeps: whoever claims it relies on it (`waitq`)
+                let rt = enter(); // until it sleeps: a claimer relies on it (`waitq`)
                 let locks = LockAll::new(run.cases, sorted);
                 let found = run.look(order, &promised_node, is_default, &mut wake);
                 if found.is_none() && !is_default {
@@ -264,8 +270,8 @@ impl SelectRun<'_, '_> {
         })
     }
 
-    /// A case was chosen: if it is a send, a drop of the runtime refuses what it was promised. In
-    /// the stay inside the runtime in which it was promised, without locks.
+    /// A case was chosen. If it is a send, a drop of the runtime refuses what it was promised.
+    /// Called without locks, before the goroutine leaves the runtime in which it got the promise.
     fn open(
         &self,
         rt: &Entered,
@@ -299,7 +305,7 @@ impl SelectRun<'_, '_> {
         }
     }
 
-    /// Looks at every case with all locks held: what is found is true of one moment.
+    /// Tries every case with all locks held: what is found is true of one moment.
     fn look(
         &self,
         order: &[usize],
@@ -348,12 +354,12 @@ impl SelectRun<'_, '_> {
         self.cases.iter().map(due).min().unwrap_or(u64::MAX)
     }
 
-    /// Until when it may sleep for the sake of channels that have something by themselves. With all
-    /// locks held, before [`SelectRun::queue`].
+    /// Until when the select may sleep for the sake of channels that have something by themselves.
+    /// With all locks held, before [`SelectRun::queue`].
     fn turns(&self, nodes: &[WaitNode]) -> u64 {
         let turn = |(case, node): (&Case<'_>, &WaitNode)| match case.chan {
             Some(chan) if !case.is_send => {
-                // SAFETY: the lock is held.
+                // SAFETY: `LockAll` holds the lock of every case.
                 chan.turn(unsafe { chan.header().queues.get_held() }, node)
             }
             _ => u64::MAX,
@@ -368,7 +374,8 @@ impl SelectRun<'_, '_> {
 
     /// Puts the nodes into the queues, with all locks held.
     fn queue(&self, order: &[usize], nodes: &[WaitNode], is_told: bool, wake: &mut WakeList) {
-        // In the order of the tries: of several cases on one channel none is always the first in its queue.
+        // In the order of the tries: of several cases on one channel, none is always the first in
+        // its queue.
         for at in order {
             let (case, node) = (&self.cases[*at], &nodes[*at]);
             let Some(chan) = case.chan else { continue };
@@ -378,7 +385,8 @@ impl SelectRun<'_, '_> {
                 (false, false) => word::VALUE,
             });
             node.elem.set(self.value.room());
-            // SAFETY: the lock is held; `wait` takes the nodes out before they go.
+            // SAFETY: `LockAll` holds the lock of every case. `wait` takes the nodes out before
+            // they go.
             unsafe {
                 let q = chan.header().queues.get_held();
                 if case.is_send {
@@ -391,9 +399,10 @@ impl SelectRun<'_, '_> {
                 }
             }
         }
-        // Settled when all are in: the claim by one must not find a case that is still to be queued.
+        // Settled when all nodes are in: a claim by one channel must not find a case that is not
+        // queued yet.
         for chan in self.cases.iter().filter_map(|case| case.chan) {
-            // SAFETY: as above.
+            // SAFETY: `LockAll` holds the lock of every case.
             chan.settle_queued(unsafe { chan.header().queues.get_held() }, wake);
         }
     }
@@ -413,8 +422,8 @@ impl SelectRun<'_, '_> {
             ..On::NOTHING
         });
         let outcome = waiter.wait_in(rt, &SELECT, deadline_ns.min(due));
-        // Until it is known what a send was promised: in a queue it would be abandoned with that
-        // (D2).
+        // Until it is known what a send was promised: a goroutine that is preempted into a queue
+        // could be abandoned with the promise (D2).
         let whole = spare.is_some().then(|| no_preempt(PreemptOff::HalfDone));
         let is_due = outcome == Outcome::TimedOut && due <= deadline_ns && !self.wants_ready;
         let in_turn = is_due.then(|| self.take_due(nodes)).flatten();
@@ -453,7 +462,8 @@ impl SelectRun<'_, '_> {
                 .chan
                 .map_or(u64::MAX, SelectHandle::next_due)
         })?;
-        // SAFETY: the slot has room for every receive's value; the node waited in its channel until now.
+        // SAFETY: the slot has room for every receive's value. The node waited in its channel until
+        // now.
         let got = unsafe {
             self.cases[at]
                 .chan?

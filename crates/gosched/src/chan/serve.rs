@@ -1,4 +1,5 @@
-//! Serving the waiters of a channel in order, as far as its buffer allows (`core` has the protocol).
+//! Serving the waiters of a channel in order, as far as its buffer allows (`core` has the
+//! protocol).
 
 use crate::chan::core::{ChanQueues, Channel, word};
 use crate::chan::flavor::Flavor;
@@ -49,7 +50,8 @@ impl<F: Flavor> Channel<F> {
     #[inline(never)]
     fn settle_buffer(&self, q: &mut ChanQueues, wake: &mut WakeList) {
         self.header.note_queues(q);
-        // FENCE: settle/1, settle/2 — the marks before the look at the buffer; meets the one after its move.
+        // FENCE: settle/1, settle/2 — the marks before the look at the buffer; meets the one after
+        // its move.
         fence(SeqCst);
         self.settle(q, wake);
     }
@@ -77,8 +79,8 @@ pub(super) fn settle_receivers<T>(
             break;
         };
         if node.word.get() == word::VALUE {
-            // A receiver that did not see the queue may have been faster. Then this one looks again,
-            // as the first in the queue.
+            // A receiver that did not see the queue may have been faster. Then this one looks
+            // again, as the first in the queue.
             let got = match pop(node.elem.get().cast()) {
                 Ok(()) => word::MOVED,
                 Err(No::Closed) => word::CLOSED,

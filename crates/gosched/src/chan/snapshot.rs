@@ -1,8 +1,8 @@
-//! What others see of a channel while somebody waits on it: dumps, and the leak check.
+//! What dumps and the leak check see of a channel while a goroutine waits on it.
 //!
-//! A goroutine that waits borrows its handles, so whoever holds it asleep finds the channels there. Nothing is locked or
-//! allocated: the world may be stopped, with a channel's lock in the hands of somebody who is (D9). The numbers are those of
-//! one moment.
+//! A goroutine that waits borrows its handles, so a thread that holds the goroutine asleep finds
+//! the channels there. Nothing is locked or allocated: the world may be stopped while a stopped
+//! thread holds a channel's lock (D9). The numbers are those of one moment.
 
 use std::{ptr, slice};
 
@@ -25,17 +25,17 @@ pub(crate) struct ChanSnapshot {
     /// Handles of each side.
     pub(crate) senders: usize,
     pub(crate) receivers: usize,
-    /// Its values come from the clock.
+    /// Values come from the clock.
     pub(crate) is_clock: bool,
 }
 
-/// An operation that somebody waits for.
+/// An operation that a goroutine waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Operation {
     pub(crate) is_send: bool,
-    /// None: nothing ever happens there.
+    /// None: a channel on which nothing ever happens.
     pub(crate) channel: Option<ChanSnapshot>,
-    /// Where the handle lies that is used for it; 0: not told.
+    /// The address of the handle that is used for it; 0: unknown.
     pub(crate) handle: usize,
 }
 
@@ -53,7 +53,8 @@ impl<F: Flavor> Channel<F> {
 }
 
 fn see(header: &ChanHeader) -> ChanSnapshot {
-    // SAFETY: the header says how its own channel is seen.
+    // SAFETY: the vtable is the one for the type of this channel's values, and the caller keeps the
+    // channel.
     unsafe { (header.vtable.see)(header) }
 }
 
@@ -65,13 +66,15 @@ pub(crate) unsafe fn each_operation(reason: WaitReason, on: &On, mut f: impl FnM
     match reason {
         WaitReason::ChanReceive | WaitReason::ChanSend if on.cases > 0 => f(Operation {
             is_send: reason == WaitReason::ChanSend,
-            // SAFETY: by the caller's promise: what such a waiter says that it waits on is its channel's header.
+            // SAFETY: the waiter of a single operation stored its channel's header. It borrows a
+            // handle of the channel, and is held asleep.
             channel: unsafe { ptr::with_exposed_provenance::<ChanHeader>(on.object).as_ref() }
                 .map(see),
             handle: 0,
         }),
         WaitReason::Select if !on.cases_at.is_null() => {
-            // SAFETY: as above; a select's are its cases, which it borrows until it has returned.
+            // SAFETY: a select stored its cases, which it borrows until it has returned. It is held
+            // asleep.
             let cases =
                 unsafe { slice::from_raw_parts(on.cases_at.cast::<Case<'_>>(), on.cases as usize) };
             for case in cases {

@@ -1,4 +1,5 @@
-//! A channel whose values come from the clock: `after`, `at`, `tick`, `time::Timer` and `time::Ticker`.
+//! The flavour of `after`, `at`, `tick`, `time::Timer` and `time::Ticker`: values come from the
+//! clock.
 //!
 //! No thread and no timer runs for the channel. A receiver compares the deadline with the clock. A
 //! receiver that waits sleeps until a deadline. A `set` wakes the receivers that wait: they compare
@@ -9,13 +10,13 @@
 //! nothing. A timer that is stopped or reset has no stale value (Go ≥ 1.23): a value that was not
 //! received never existed.
 //!
-//! Each receiver in the queue sleeps until a tick of its own, in queue order (`WaitNode::due`). So a
-//! tick wakes one receiver, however many wait. Invariant: the first receiver in the queue sleeps no
-//! longer than until the next tick. A receiver that leaves without a tick breaks it: by a timeout,
-//! by another case of its select, or with its runtime. So does a receiver that takes a value.
-//! Therefore each of them calls `look_after` when it leaves. `look_after` wakes the first receiver
-//! with `AGAIN` if that one sleeps for too long. A receiver woken with `AGAIN` either queues itself
-//! first, or calls `look_after` before it leaves.
+//! Each receiver in the queue sleeps until a tick of its own, in queue order (`WaitNode::due`). So
+//! a tick wakes one receiver, however many wait. Invariant: the first receiver in the queue sleeps
+//! no longer than until the next tick. A receiver that leaves without a tick breaks it: by a
+//! timeout, by another case of its select, or with its runtime. So does a receiver that takes a
+//! value. Therefore each of them calls `look_after` when it leaves. `look_after` wakes the first
+//! receiver with `AGAIN` if that one sleeps for too long. A receiver woken with `AGAIN` either
+//! queues itself first, or calls `look_after` before it leaves.
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -31,11 +32,12 @@ use crate::sched::park::{Entered, enter};
 use crate::sched::waitq::{QueueEnd, WaitNode, WakeList};
 use crate::sys;
 
-/// When the next value is due; values are made from that moment.
+/// The moment at which the next value is due. A value is made from its moment.
 pub(super) struct Clock<T> {
     /// Monotonic ns; `u64::MAX`: never. Changes under the channel's lock.
     when: AtomicU64,
-    /// Whether a value is still to come or to be received, be it never. Under the lock.
+    /// Whether a value is still to come or to be received. It may be set to a moment that never
+    /// comes. Under the lock.
     is_set: AtomicBool,
     /// 0: once.
     period_ns: AtomicU64,
@@ -43,8 +45,8 @@ pub(super) struct Clock<T> {
 }
 
 impl<T> Receiver<T> {
-    /// Sets a receiver of the clock to another moment, or stops it. Returns whether a value was still
-    /// to come or to be received.
+    /// Sets a receiver of the clock to another moment, or stops it. Returns whether a value was
+    /// still to come or to be received.
     pub(crate) fn set_clock(&self, when_ns: Option<u64>, period_ns: u64) -> bool {
         self.chan()
             .is_some_and(|chan| chan.set_clock(when_ns, period_ns))
@@ -66,14 +68,14 @@ impl<T> Flavor for Clock<T> {
         if chan.header.returned() > 0 {
             let _rt = enter();
             let mut q = chan.header.queues.lock();
-            // SAFETY: by the caller's promise.
+            // SAFETY: `to` is a place for a value, as the caller promises.
             if unsafe { chan.take_returned(&mut q, to) } {
                 drop(q);
                 chan.look_after_leaving();
                 return Ok(());
             }
         }
-        // SAFETY: by the caller's promise.
+        // SAFETY: `to` is a place for a value, as the caller promises.
         unsafe { to.write(chan.flavor.take(&chan.header)?) };
         Ok(())
     }
@@ -129,7 +131,8 @@ impl<T> Flavor for Clock<T> {
     }
 
     unsafe fn take_in_turn(chan: &Channel<Self>, node: &WaitNode, to: *mut T) -> bool {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the node waited here until now, and `to` is a place for a value, as the caller
+        // promises.
         unsafe { chan.flavor.take_in_turn(&chan.header, node, to) }
     }
 
@@ -163,7 +166,8 @@ impl<T> Flavor for Clock<T> {
         };
         clock.look_after(&chan.header, q, wake);
         let when = when.ok_or(No::NotNow)?;
-        // SAFETY: by the caller's promise. The value is an instant, or made from one without user code.
+        // SAFETY: `to` is a place for a value, as the caller promises. The value is an instant, or
+        // made from one without user code.
         unsafe { to.write(clock.value(when)) };
         Ok(Polled::Now(Promise::Value))
     }
@@ -175,7 +179,7 @@ impl<T> Flavor for Clock<T> {
 
 impl<T> Clock<T> {
     pub(super) fn new(when: u64, period_ns: u64, make: fn(Instant) -> T) -> Clock<T> {
-        sys::instant_of(0); // what converts moments is made now, not under a lock
+        sys::instant_of(0); // sets up the conversion of moments now, not under a lock
         Clock {
             when: AtomicU64::new(when),
             is_set: AtomicBool::new(true),
@@ -211,8 +215,8 @@ impl<T> Clock<T> {
         when.map(|when| self.value(when)).ok_or(No::NotNow)
     }
 
-    /// The moment of the value, if it is due, for a receiver that comes by: those that wait get theirs before. Missed ones are
-    /// dropped, the phase is kept. Under the lock.
+    /// The moment of the value, if it is due, for a receiver that did not wait. Receivers that wait
+    /// are served before it. Missed ticks are dropped, the phase is kept. Under the lock.
     fn take_due(
         &self,
         header: &ChanHeader,
@@ -220,7 +224,8 @@ impl<T> Clock<T> {
         now: u64,
         wake: &mut WakeList,
     ) -> Option<u64> {
-        // One whose time is over may be on its way to its value: what comes after it is not missed.
+        // A receiver whose time is over may be about to take its value: the ticks after it are not
+        // missed.
         let is_awaited = !q.recvq.is_empty();
         self.serve(header, q, now, wake);
         let when = self.when();
@@ -231,8 +236,8 @@ impl<T> Clock<T> {
         Some(when)
     }
 
-    /// Gives those that wait what is due. A tick is theirs from the moment at which it was due, however late it comes: so no tick
-    /// is missed on its account. Under the lock.
+    /// Gives waiting receivers what is due. A tick is theirs from the moment at which it was due,
+    /// however late the receiver gets it: so this makes no tick a missed one. Under the lock.
     fn serve(&self, header: &ChanHeader, q: &mut ChanQueues, now: u64, wake: &mut WakeList) {
         while self.when() <= now
             && let Some((node, claim)) = q.recvq.pop()
@@ -240,12 +245,12 @@ impl<T> Clock<T> {
             if node.word.get() == word::VALUE {
                 let when = self.when();
                 self.advance(when, when);
-                // SAFETY: D1, a waiting receiver's `elem` is a place for a T, and it is claimed, so it waits. The value is an
-                // instant, or made from one without the user's doing.
+                // SAFETY: D1, a waiting receiver's `elem` is a place for a T, and it is claimed, so
+                // it waits. The value is an instant, or made from one without user code.
                 unsafe { node.elem.get().cast::<T>().write(self.value(when)) };
                 node.word.set(word::MOVED);
             }
-            claim.finish(wake); // one that wants to know only is told
+            claim.finish(wake); // a receiver that only wants to know is woken
         }
         header.note_queues(q);
     }
@@ -268,8 +273,8 @@ impl<T> Clock<T> {
         }
     }
 
-    /// Where a receiver queues itself with `node`, and until when it may sleep. One that was woken to
-    /// look again comes `at` the front, if it sleeps until the next tick. Under the lock.
+    /// Where a receiver queues itself with `node`, and until when it may sleep. One that was woken
+    /// to look again comes `at` the front, if it sleeps until the next tick. Under the lock.
     #[cold]
     fn queue_up(&self, q: &mut ChanQueues, node: &WaitNode, at: QueueEnd) -> (QueueEnd, u64) {
         let due = self.turn(q);
@@ -309,11 +314,12 @@ impl<T> Clock<T> {
         self.when.store(next, SeqCst);
     }
 
-    /// Ends the wait of a receiver whose time has come: it leaves the queue and gets what is due, as those behind it do. Outside the
-    /// runtime. False: others were faster.
+    /// Ends the wait of a receiver whose time has come: it leaves the queue and gets what is due,
+    /// as the receivers behind it do. Outside the runtime. False: other receivers were faster.
     ///
     /// # Safety
-    /// `node` waited in the channel's queue until now; `to` is a place for a `T`, initialised if true is returned.
+    /// `node` waited in the channel's queue until now. `to` is a place for a `T`; it is initialised
+    /// if true is returned.
     unsafe fn take_in_turn(&self, header: &ChanHeader, node: &WaitNode, to: *mut T) -> bool {
         let mut wake = WakeList::new();
         let _rt = enter();
@@ -323,7 +329,8 @@ impl<T> Clock<T> {
         let is_due = when <= now;
         if is_due {
             self.advance(when, when);
-            // SAFETY: by the caller's promise; made as in `serve`.
+            // SAFETY: `to` is a place for a value, as the caller promises. The value is made as in
+            // `serve`.
             unsafe { to.write(self.value(when)) };
         }
         self.serve(header, &mut q, now, &mut wake);
@@ -338,7 +345,8 @@ impl<T> Clock<T> {
         (self.make)(sys::instant_of(when))
     }
 
-    /// Sets it anew, or stops it; whether a value was still to come or to be received.
+    /// Sets the clock to another moment, or stops it. Returns whether a value was still to come or
+    /// to be received.
     fn set(&self, header: &ChanHeader, when: Option<u64>, period_ns: u64) -> bool {
         let _rt = enter();
         let mut q = header.queues.lock();

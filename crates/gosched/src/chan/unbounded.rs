@@ -1,7 +1,7 @@
 //! The flavour of `unbounded()`: a [`List`] of blocks.
 //!
-//! Blocks are allocated and freed outside the runtime (D9). A block that is emptied inside it is kept in
-//! the list for a later call from outside.
+//! Blocks are allocated and freed outside the runtime (D9). A block that is emptied inside it is
+//! kept in the list for a later call from outside.
 
 use crate::chan::core::{ChanQueues, Channel};
 use crate::chan::flavor::{Flavor, FlavorTag};
@@ -19,13 +19,13 @@ impl<T> Flavor for List<T> {
 
     #[inline]
     unsafe fn send_at_once(&self, from: *const T) -> bool {
-        // SAFETY: by the caller's promise.
+        // SAFETY: `from` is a value that the caller forgets on success, as it promises.
         unsafe { self.push_at_once(from) }
     }
 
     #[inline]
     unsafe fn recv_at_once(&self, to: *mut T) -> bool {
-        // SAFETY: by the caller's promise.
+        // SAFETY: `to` is a place for a value, as the caller promises.
         unsafe { self.pop_at_once(to) }
     }
 
@@ -35,7 +35,7 @@ impl<T> Flavor for List<T> {
         loop {
             let pushed = {
                 let _rt = enter();
-                // SAFETY: by the caller's promise.
+                // SAFETY: `from` is a value that the caller forgets on success, as it promises.
                 let pushed = unsafe { list.push(from, &mut spare) };
                 if pushed.is_ok() {
                     chan.serve_receivers();
@@ -55,11 +55,11 @@ impl<T> Flavor for List<T> {
         let mut emptied = Emptied::new();
         let popped = {
             let _rt = enter();
-            // SAFETY: by the caller's promise.
+            // SAFETY: `to` is a place for a value, as the caller promises.
             if let Some(got) = unsafe { chan.recv_behind(to) } {
                 return got;
             }
-            // SAFETY: by the caller's promise.
+            // SAFETY: `to` is a place for a value, as the caller promises.
             unsafe { chan.flavor.pop(to, &mut emptied) }
         };
         chan.flavor.recycle(emptied);
@@ -126,7 +126,7 @@ impl<T> Flavor for List<T> {
         _wake: &mut WakeList,
     ) -> Result<Polled, No> {
         let mut emptied = Emptied::new();
-        // SAFETY: by the caller's promise.
+        // SAFETY: `to` is a place for a value, as the caller promises.
         let popped = unsafe { chan.flavor.pop(to, &mut emptied) };
         chan.flavor.keep(emptied);
         popped.map(|()| Polled::Now(Promise::Value))

@@ -1,9 +1,10 @@
-//! The flavour of `bounded(0)`: a value goes from the sender's stack to the receiver's, under the lock.
+//! The flavour of `bounded(0)`: a value goes from the sender's stack to the receiver's, under the
+//! lock.
 //!
-//! A select's sender has no value yet when its case is chosen: user code evaluates the message after
-//! that. So the two shake hands. The one of them that waits is claimed. Then the receiver waits until
-//! the select's operation is completed or given up. No timeout and no shutdown ends that wait, for the
-//! sender has the place that the value goes to.
+//! A select's sender has no value yet when its case is chosen: user code evaluates the message
+//! after that. So the two shake hands. The one of them that waits is claimed. Then the receiver
+//! waits until the select's operation is completed or given up. No timeout and no shutdown ends
+//! that wait, for the sender has the place that the value goes to.
 
 use std::marker::PhantomData;
 use std::ops::DerefMut;
@@ -48,8 +49,8 @@ pub(super) enum Took {
 }
 
 impl Took {
-    /// Waits for the value if it was a promise. Without locks. The receiver has been inside the runtime
-    /// since it took.
+    /// Waits for the value if it was a promise. Without locks. The receiver has been inside the
+    /// runtime since it took.
     #[inline]
     pub(super) fn after_handshake(
         self,
@@ -106,7 +107,7 @@ impl<T> Channel<Zero<T>> {
         node: &WaitNode,
         wake: &mut WakeList,
     ) -> Option<Took> {
-        // SAFETY: by the caller's promise.
+        // SAFETY: `to` is a place for a value, as the caller promises.
         if unsafe { self.take_returned(q, to) } {
             return Some(Took::Value);
         }
@@ -135,8 +136,8 @@ impl<T> Channel<Zero<T>> {
     }
 }
 
-/// Claims the first receiver that wants a value. Receivers before it that only want to know are woken.
-/// Under the lock.
+/// Claims the first receiver that wants a value. Receivers before it that only want to know are
+/// woken. Under the lock.
 #[inline]
 fn next_receiver<'a>(
     q: &mut ChanQueues,
@@ -176,7 +177,7 @@ impl<T> Flavor for Zero<T> {
         if q.is_closed {
             return Err(No::Closed);
         }
-        // SAFETY: by the caller's promise.
+        // SAFETY: `from` is a value that the caller forgets on success, as it promises.
         let given = unsafe { chan.give(&mut q, from, &mut wake) };
         drop(q);
         wake.wake_in(&rt);
@@ -190,7 +191,7 @@ impl<T> Flavor for Zero<T> {
         let mut wake = WakeList::new();
         let rt = enter();
         let mut q = chan.header.queues.lock();
-        // SAFETY: by the caller's promise; `elem` of the node, which is new, was just set.
+        // SAFETY: `to` is a place for a value, as the caller promises, and the new node's `elem`.
         let took = unsafe { chan.take(&mut q, to, &node, &mut wake) };
         let is_closed = q.is_closed;
         drop(q);
@@ -213,7 +214,7 @@ impl<T> Flavor for Zero<T> {
         from: *mut T,
         wake: &mut WakeList,
     ) -> bool {
-        // SAFETY: by the caller's promise.
+        // SAFETY: `from` is a value that the caller forgets on success, as it promises.
         unsafe { chan.give(q, from, wake) }
     }
 
@@ -227,7 +228,8 @@ impl<T> Flavor for Zero<T> {
         wake: &mut WakeList,
     ) -> BeforeWait {
         if !(q.sendq.is_empty() && q.returned.is_empty())
-            // SAFETY: by the caller's promise.
+            // SAFETY: `to` is a place for a value and the `elem` of the node, as the caller
+            // promises.
             && let Some(took) = unsafe { chan.take(q, to, node, wake) }
         {
             return BeforeWait::Took(took);
@@ -277,8 +279,8 @@ impl<T> Flavor for Zero<T> {
         promised: &WaitNode,
         wake: &mut WakeList,
     ) -> Result<Polled, No> {
-        // SAFETY: by the caller's promise. The select's own nodes are in no queue yet: it does not
-        // meet itself.
+        // SAFETY: `to` is a place for a value and the `elem` of `promised`, as the caller promises.
+        // The select's own nodes are in no queue yet, so it does not meet itself.
         match unsafe { chan.take(q, to, promised, wake) } {
             Some(Took::Value) => Ok(Polled::Now(Promise::Value)),
             Some(Took::Promise) => Ok(Polled::Promised),

@@ -1,13 +1,14 @@
 //! The bridge to `async`: goroutines wait for futures, futures wait for goroutines.
 //!
-//! [`block_on`] runs a future on the calling goroutine, so a goroutine can use a crate that has nothing but an async API. In the
-//! other direction a [`JoinHandle`](crate::thread::JoinHandle) is a future: any executor can await a goroutine.
+//! [`block_on`] runs a future on the calling goroutine, so a goroutine can use a crate that has
+//! only an async API. In the other direction a [`JoinHandle`](crate::thread::JoinHandle) is a
+//! future: any executor can await a goroutine.
 //!
 //! ```
 //! use gosched::{future, thread};
 //!
 //! async fn sum(numbers: Vec<u64>) -> u64 {
-//!     // Work that blocks or computes for long has its place in a goroutine.
+//!     // Work that blocks or computes for long belongs into a goroutine.
 //!     let half = numbers.len() / 2;
 //!     let (low, high) = (numbers[..half].to_vec(), numbers[half..].to_vec());
 //!     let low = thread::spawn(move || low.iter().sum::<u64>());
@@ -19,9 +20,10 @@
 //! assert_eq!(total, 5050);
 //! ```
 //!
-//! What a future needs besides being polled is its own affair: one that waits for tokio's timers or sockets needs a tokio runtime
-//! to be there ([`tokio::runtime::Handle::enter`](https://docs.rs/tokio/latest/tokio/runtime/struct.Handle.html#method.enter)),
-//! one that waits for a channel needs nothing.
+//! Some futures need more than to be polled. A future that waits for tokio's timers or sockets
+//! needs a tokio runtime
+//! ([`tokio::runtime::Handle::enter`](https://docs.rs/tokio/latest/tokio/runtime/struct.Handle.html#method.enter)).
+//! A future that waits for a channel needs nothing.
 
 use std::ffi::c_void;
 use std::pin::pin;
@@ -53,17 +55,18 @@ fn word_of(arg: &*const c_void) -> &WaitWord {
 
 /// What one call of [`block_on`] shares with its wakers: a word with one case.
 ///
-/// Its event is that a waker was called since the last poll began. The word is taken before each poll,
-/// so a waker that is called during the poll is seen after it. Any number of wakers may complete the
-/// word at any time; the goroutine or thread that polls takes the event, commits itself and sleeps.
+/// Its event is that a waker was called since the last poll began. The word is taken before each
+/// poll, so a waker that is called during the poll is seen after it. Any number of wakers may
+/// complete the word at any time; the goroutine or thread that polls takes the event, commits
+/// itself and sleeps.
 struct BlockOn(WaitWord);
 
 impl BlockOn {
     /// Waits until a waker is called, or was since the last poll began.
     fn wait(&self) {
         if self.0.take() {
-            // The future is polled again without a wait. Leaving the runtime yields if the goroutine
-            // was asked to.
+            // The future is polled again without a wait. Leaving the runtime yields if the
+            // goroutine was asked to.
             return drop(enter());
         }
         loop {
@@ -96,15 +99,16 @@ impl Wake for BlockOn {
 
 /// Runs a future to its end and returns its output.
 ///
-/// Blocks the goroutine, or the plain thread it is called on, also where there is no runtime: the future is polled here, and between
-/// two polls the goroutine waits until a waker is called. Others run meanwhile. The wakers may be called by anybody, from any thread,
-/// any number of times, also when `block_on` has returned. The tokens of [`thread::park`](crate::thread::park) are left alone. Calls
-/// nest.
+/// Blocks the goroutine, or the plain thread it is called on, also without a runtime. The future is
+/// polled here. Between two polls the goroutine waits until a waker is called, and other goroutines
+/// run. Any thread may call the wakers, any number of times, also after `block_on` has returned.
+/// The token of [`thread::park`](crate::thread::park) is not used. Calls nest.
 ///
-/// When the goroutine is asked to end ([`Runtime::shutdown`](crate::Runtime::shutdown)) it unwinds from here and drops the future.
+/// A goroutine that is asked to end ([`Runtime::shutdown`](crate::Runtime::shutdown)) unwinds from
+/// here and drops the future.
 ///
 /// # Panics
-/// If the future does; its panic is passed on.
+/// If the future panics; its panic is passed on.
 ///
 /// ```
 /// use std::task::Poll;

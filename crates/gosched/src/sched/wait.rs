@@ -94,9 +94,10 @@ impl Waking {
     }
 }
 
-/// Enters the runtime, on a goroutine, before it takes a sleeper out of a word. No other thread wakes
-/// that sleeper. A goroutine that has lost its P leaves its thread when it enters, and may be abandoned
-/// there by a drop of its runtime. So it enters before it takes. A plain thread is never abandoned.
+/// Enters the runtime, on a goroutine, before it takes a sleeper out of a word. No other thread
+/// wakes that sleeper. A goroutine that has lost its P leaves its thread when it enters, and may be
+/// abandoned there by a drop of its runtime. So it enters before it takes. A plain thread is never
+/// abandoned.
 #[inline]
 pub(crate) fn enter_to_wake() -> Option<Entered> {
     current_g().map(|_| enter())
@@ -148,7 +149,8 @@ impl WaitSlot {
     }
 
     fn park(&self, kind: &'static SlotKind) {
-        // SAFETY: PK, `kind`'s functions take a WaitSlot, and `self` is borrowed for the whole wait.
+        // SAFETY: PK, `kind`'s functions take a WaitSlot, and `self` is borrowed for the whole
+        // wait.
         unsafe { park(&kind.0, (&raw const *self).cast()) };
     }
 
@@ -200,7 +202,8 @@ impl WaitSlot {
         }
     }
 
-    /// It happens: the waiter is woken. The slot may be freed by then. For slots that no task awaits.
+    /// It happens: the waiter is woken. The slot may be freed by then. For slots that no task
+    /// awaits.
     pub(crate) fn complete(&self) {
         let _rt = enter_to_wake();
         if let Some(sleeper) = self.word.complete() {
@@ -208,8 +211,8 @@ impl WaitSlot {
         }
     }
 
-    /// It happens: a goroutine or thread that waits is woken. A task that awaits it is returned, and
-    /// the caller wakes it in user context. The caller has [entered](enter_to_wake).
+    /// It happens: a goroutine or thread that waits is woken. A task that awaits it is returned,
+    /// and the caller wakes it in user context. The caller has [entered](enter_to_wake).
     #[must_use = "a task that awaits must be woken"]
     pub(crate) fn complete_awaited(&self, waking: &Waking) -> Option<Arc<Awaiter>> {
         match self.word.complete()?.into_task() {

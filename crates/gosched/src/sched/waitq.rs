@@ -1,25 +1,27 @@
-//! Waiting in queues. A [`Waiter`] is one wait of one goroutine or plain thread, a [`WaitNode`] its place
-//! in one queue (Go's sudog).
+//! Waiting in queues. A [`Waiter`] is one wait of one goroutine or plain thread, a [`WaitNode`] its
+//! place in one queue (Go's sudog).
 //!
-//! Both lie on the waiter's own stack, so waiting allocates nothing and has no limit. A wait goes so:
+//! Both lie on the waiter's own stack, so waiting allocates nothing and has no limit. A wait goes
+//! so:
 //!
 //! 1. Under the lock of the object that it waits on, the waiter finds that it must wait. It puts a
-//!    node into the object's queue. A select puts one into several queues, with all their locks held.
+//!    node into the object's queue. A select puts one into several queues, with all their locks
+//!    held.
 //! 2. The waiter drops the lock and calls [`Waiter::wait`].
 //! 3. A thread that has something for the waiter takes the lock and pops a node. [`WaitQueue::pop`]
-//!    claims the node's waiter, and skips waiters whose wait is over. The thread hands the thing over
-//!    and [finishes](ClaimedWaiter::finish) the claim into a [`WakeList`].
+//!    claims the node's waiter, and skips waiters whose wait is over. The thread hands the thing
+//!    over and [finishes](ClaimedWaiter::finish) the claim into a [`WakeList`].
 //! 4. That thread drops the lock, then wakes the list. So no thread is woken to find a lock held.
 //! 5. The waiter takes its other nodes out of their queues, under the locks.
 //!
-//! A timeout and the end of the runtime claim the waiter without knowing its queues: its nodes stay in
-//! them until the waiter takes them out. The nodes of a goroutine whose runtime was dropped stay in for
-//! good, claimed, on a stack that is never freed (D2). A pop removes them. A pop also skips a goroutine
-//! that sleeps while its runtime is being dropped. A goroutine that was given something before the drop
-//! and never runs again has it taken back: its [`WaitKind`] passes it on.
+//! A timeout and the end of the runtime claim the waiter without knowing its queues: its nodes stay
+//! in them until the waiter takes them out. The nodes of a goroutine whose runtime was dropped stay
+//! in for good, claimed, on a stack that is never freed (D2). A pop removes them. A pop also skips
+//! a goroutine that sleeps while its runtime is being dropped. A goroutine that was given something
+//! before the drop and never runs again has it taken back: its [`WaitKind`] passes it on.
 //!
-//! From the moment its node is in a queue until its commit a goroutine stays inside the runtime. So a
-//! drop of the runtime finds no goroutine that is in a queue and neither asleep nor running.
+//! From the moment its node is in a queue until its commit a goroutine stays inside the runtime. So
+//! a drop of the runtime finds no goroutine that is in a queue and neither asleep nor running.
 
 use std::ffi::c_void;
 use std::marker::PhantomPinned;
@@ -78,8 +80,8 @@ pub(crate) struct On {
     pub(crate) object: usize,
     /// The word with the goroutine that holds it (`sync::owner`); null: there is none.
     pub(crate) holder: *const AtomicU64,
-    /// The cases of a select. Or the socket and its home of a wait for the network (`netpoll`). Or the
-    /// condvar of a waiter that locks its mutex again.
+    /// The cases of a select. Or the socket and its home of a wait for the network (`netpoll`). Or
+    /// the condvar of a waiter that locks its mutex again.
     pub(crate) cases_at: *const c_void,
     /// How many cases. A single operation has one, even on a channel that does not exist (`never`).
     pub(crate) cases: u32,
@@ -126,8 +128,8 @@ impl Waiter {
         self.wait_in(enter(), kind, deadline_ns)
     }
 
-    /// As [`Waiter::wait`], from inside the runtime: a goroutine that has just queued itself goes to
-    /// sleep without leaving the runtime first.
+    /// As [`Waiter::wait`], from inside the runtime: a goroutine that has just queued itself goes
+    /// to sleep without leaving the runtime first.
     #[inline]
     pub(crate) fn wait_in(
         &self,
@@ -186,8 +188,8 @@ impl Waiter {
         unsafe { Sleeper::thread(&self.note) }
     }
 
-    /// Ends the wait with nothing, if no event has ended it. By the waiter itself, or by a thread that
-    /// wakes it then.
+    /// Ends the wait with nothing, if no event has ended it. By the waiter itself, or by a thread
+    /// that wakes it then.
     fn give_up(&self, case: usize) -> ClaimResult {
         let found = self.word.claim(case);
         match found {
@@ -241,8 +243,8 @@ pub(crate) struct WaitKind {
 }
 
 impl WaitKind {
-    /// For a wait that the end of the runtime does not end: another thread has the node and is about
-    /// to write to it.
+    /// For a wait that the end of the runtime does not end: another thread has the node and is
+    /// about to write to it.
     pub(crate) const fn always(reason: WaitReason) -> WaitKind {
         let mut kind = WaitKind::new(reason);
         kind.untimed.is_open = false;
@@ -296,15 +298,17 @@ impl WaitKind {
     }
 }
 
-/// Passes on what was given to a waiter that never runs again. The node is the one that ended its wait;
-/// None: the drop of its runtime ended it. Inside the runtime, without locks, once for each wait.
+/// Passes on what was given to a waiter that never runs again. The node is the one that ended its
+/// wait; None: the drop of its runtime ended it. Inside the runtime, without locks, once for each
+/// wait.
 ///
 /// # Safety
-/// The waiter, its nodes and what it waits on stay: they belong to a goroutine that was abandoned (D2).
+/// The waiter, its nodes and what it waits on stay: they belong to a goroutine that was abandoned
+/// (D2).
 pub(crate) type PassOn = unsafe fn(&Waiter, Option<&WaitNode>);
 
-/// The goroutine that waits by `ops` never runs again. Its wait has ended, or is about to be ended by a
-/// caller that passes on as well.
+/// The goroutine that waits by `ops` never runs again. Its wait has ended, or is about to be ended
+/// by a caller that passes on as well.
 ///
 /// # Safety
 /// `arg` belongs to `ops`, whose goroutine does not run any more (D2).
@@ -314,7 +318,8 @@ pub(crate) unsafe fn pass_on_given(ops: &WaitOps, arg: *const c_void) {
         if let Some(case) = waiter.word.revoke(REVOKED) {
             let by = match case < REVOKED {
                 true => waiter.by.get(),
-                false => ptr::null(), // timed out or cancelled: it got nothing, and may have had something
+                // Timed out or cancelled: it got nothing, and may have had something.
+                false => ptr::null(),
             };
             // SAFETY: G4, the wait was ended by a claim, which stored its node; both are on the
             // stack of the abandoned goroutine, which is never freed (D2).
@@ -361,8 +366,8 @@ unsafe fn time_out(g: Gp) -> bool {
     matches!(found, ClaimResult::Asleep(_))
 }
 
-/// Ends the wait of a goroutine that is to unwind. One that is Waiting but not committed is refused by
-/// its word and runs on by itself: only the wake-up of one that sleeps is the caller's.
+/// Ends the wait of a goroutine that is to unwind. One that is Waiting but not committed is refused
+/// by its word and runs on by itself: only the wake-up of one that sleeps is the caller's.
 unsafe fn withdraw(_: Gp, waiter: *const c_void) -> bool {
     let found = waiter_of(&waiter).give_up(CANCELLED);
     matches!(found, ClaimResult::Asleep(_))
@@ -371,19 +376,20 @@ unsafe fn withdraw(_: Gp, waiter: *const c_void) -> bool {
 /// A link of a queue: to a node that is in the queue, or to none.
 ///
 /// Following one is safe (G4), for these reasons:
-/// - Links to a node are made by [`WaitQueue::push`] alone. Its caller promises that neither the node
-///   nor its waiter moves or ends before the node is out of the queue.
-/// - [`WaitQueue::remove`] replaces every link to the node: in the queue and in the node's neighbours.
-/// - Links are read through a borrow of the queue, so under the lock that guards it (D9). The links of
-///   a node that is in no queue are not read.
+/// - Links to a node are made by [`WaitQueue::push`] alone. Its caller promises that neither the
+///   node nor its waiter moves or ends before the node is out of the queue.
+/// - [`WaitQueue::remove`] replaces every link to the node: in the queue and in the node's
+///   neighbours.
+/// - Links are read through a borrow of the queue, so under the lock that guards it (D9). The links
+///   of a node that is in no queue are not read.
 #[derive(Clone, Copy)]
 struct Link(*const WaitNode);
 
 impl Link {
     const NONE: Link = Link(ptr::null());
 
-    /// The node, which outlives the caller's use of it: until the lock is dropped if it stays in the
-    /// queue, until its claim is finished if it was popped.
+    /// The node, which outlives the caller's use of it: until the lock is dropped if it stays in
+    /// the queue, until its claim is finished if it was popped.
     #[inline]
     fn get<'a>(self) -> Option<&'a WaitNode> {
         // SAFETY: G4, a linked node is alive; see the type.
@@ -438,17 +444,17 @@ impl WaitNode {
 
     #[inline]
     fn waiter(&self) -> &Waiter {
-        // SAFETY: G4, the waiter outlives the node's time in queues (`new`, `push`). This is asked of
-        // nodes that are in a queue or were just popped, and by `claim`, whose caller knows that the
-        // waiter still waits.
+        // SAFETY: G4, the waiter outlives the node's time in queues (`new`, `push`). This is asked
+        // of nodes that are in a queue or were just popped, and by `claim`, whose caller knows that
+        // the waiter still waits.
         unsafe { &*self.waiter }
     }
 
-    /// Ends the wait of a node that is in no queue, if no other event has. The waiter keeps the node
-    /// alive until then.
+    /// Ends the wait of a node that is in no queue, if no other event has. The waiter keeps the
+    /// node alive until then.
     ///
-    /// A drop of its runtime may be under way: the waiter relies on this claim, and what it is given
-    /// is passed on.
+    /// A drop of its runtime may be under way: the waiter relies on this claim, and what it is
+    /// given is passed on.
     pub(crate) fn claim(&self) -> Option<ClaimedWaiter> {
         self.claimed(self.waiter().word.claim(self.case))
     }
@@ -495,8 +501,8 @@ impl WaitNode {
     }
 }
 
-/// Whether the sleeper is a goroutine whose runtime is being dropped. Under the lock of a queue that
-/// its node was in.
+/// Whether the sleeper is a goroutine whose runtime is being dropped. Under the lock of a queue
+/// that its node was in.
 #[inline]
 fn is_gone(sleeper: &Sleeper) -> bool {
     // SAFETY: the sleeper's node was in a queue whose lock is held. Its goroutine takes that lock
@@ -558,8 +564,8 @@ pub(crate) struct WaitQueue {
     tail: Link,
 }
 
-// SAFETY: G4, D9: nodes are reached only under the lock that guards the queue, and stay until they are
-// taken out.
+// SAFETY: G4, D9: nodes are reached only under the lock that guards the queue, and stay until they
+// are taken out.
 unsafe impl Send for WaitQueue {}
 
 impl WaitQueue {
@@ -578,7 +584,8 @@ impl WaitQueue {
     /// Puts a node in.
     ///
     /// # Safety
-    /// The node is in no queue, and neither it nor its waiter moves or ends before it is out of this one.
+    /// The node is in no queue, and neither it nor its waiter moves or ends before it is out of
+    /// this one.
     #[inline]
     pub(crate) unsafe fn push(&mut self, node: &WaitNode, at: QueueEnd) {
         debug_assert!(!node.is_queued.get(), "G4: a node in two queues");
@@ -621,8 +628,9 @@ impl WaitQueue {
         Some(node)
     }
 
-    /// Claims the first waiter whose wait is not over and takes its node out. Takes out as well, before
-    /// it, the nodes of waits that are over and of goroutines whose runtime is being dropped.
+    /// Claims the first waiter whose wait is not over and takes its node out. Takes out as well,
+    /// before it, the nodes of waits that are over and of goroutines whose runtime is being
+    /// dropped.
     ///
     /// The node is good until the claim is finished (and, if the waiter sleeps, until it is woken).
     #[inline]
@@ -641,8 +649,8 @@ impl WaitQueue {
         self.iter().any(|node| wanted(node) && node.is_waiting())
     }
 
-    /// The node that [`WaitQueue::pop`] would take; it stays. Takes out those before it, as `pop` does.
-    /// Its wait may be over at once.
+    /// The node that [`WaitQueue::pop`] would take; it stays. Takes out those before it, as `pop`
+    /// does. Its wait may be over at once.
     pub(crate) fn first(&mut self) -> Option<&WaitNode> {
         while let Some(node) = self.head.get() {
             if node.is_waiting() {

@@ -1,4 +1,5 @@
-//! [`WakeList`]: waiters whose wait was ended under a lock, and that are woken after the lock is dropped.
+//! [`WakeList`]: waiters whose wait was ended under a lock. They are woken after the lock is
+//! dropped.
 //!
 //! A waiter that is woken under the lock would run into it at once.
 
@@ -81,8 +82,8 @@ impl WakeList {
         }
     }
 
-    /// As [`WakeList::wake_in`], but goroutines of `sched` are made Runnable and put into `due`: the
-    /// caller queues them.
+    /// As [`WakeList::wake_in`], but goroutines of `sched` are made Runnable and put into `due`:
+    /// the caller queues them.
     pub(crate) fn wake_into(self, rt: &Entered, sched: &Sched, due: &mut GQueue) {
         let mut list = ManuallyDrop::new(self);
         while let Some(sleeper) = list.first.take().or_else(|| list.pop_other()) {

@@ -1,4 +1,5 @@
-//! The slow halves of a Mutex and of the writers' side of a RwLock: spin a little, wait, wake (see `mutex_word`).
+//! The slow paths of a Mutex and of the writers' side of a RwLock: spin a little, wait, wake (see
+//! `mutex_word`).
 
 use std::ffi::c_void;
 use std::ptr;
@@ -15,9 +16,9 @@ use crate::sync::sema::{KeyWait, LockedBucket, ParkResult, key_of};
 use crate::sys::monotonic_ns;
 use crate::thread::check_cancelled;
 
-/// Who has waited this long starves (Go's figure).
+/// A locker that has waited this long starves (Go's figure).
 const STARVES_NS: u64 = 1_000_000;
-/// How often one spins before it waits, and for how long (Go's figures).
+/// How often a locker spins before it waits, and how long each time (Go's figures).
 const SPIN_TURNS: u32 = 4;
 const SPIN_PAUSES: u32 = 30;
 
@@ -25,7 +26,8 @@ const SPIN_PAUSES: u32 = 30;
 const COMPETE: usize = 0;
 const HANDED_OVER: usize = 1;
 
-/// Whether somebody who has spun so often may spin again: another P runs that may hold the lock, and nobody waits for this one.
+/// Whether a locker that has spun so often may spin again: another P runs that may hold the lock,
+/// and no goroutine waits for this P.
 pub(super) fn may_spin(turns: u32) -> bool {
     if turns >= SPIN_TURNS {
         return false;
@@ -51,7 +53,7 @@ pub(super) fn lock_slow(word: &LockWord, owner: &Owner, kind: &'static WaitKind)
     lock_beside(word, owner, kind, ptr::null())
 }
 
-/// As [`lock_slow`], for a kind whose way to pass on needs something beside the lock.
+/// As [`lock_slow`], for a kind that needs something beside the lock to pass on.
 #[cold]
 pub(super) fn lock_beside(
     word: &LockWord,
@@ -91,7 +93,7 @@ pub(super) fn lock_beside(
             |_| {
                 let is_time = word.queue_up(me);
                 if !is_time {
-                    // A woken or notified locker has the turn of all waiters. It makes no room
+                    // A woken or notified locker has the turn of all waiters. It does not yield
                     // before it has tried once more: a drop abandons goroutines in queues (D2).
                     whole = Some(no_preempt(PreemptOff::HalfDone));
                 }
@@ -121,7 +123,8 @@ pub(super) fn lock_beside(
     }
 }
 
-/// A locker that never goes on passes on what it was given: the lock itself, by `unlock`, or the turn to compete for it.
+/// Passes on what was given to a locker that never runs again: the lock itself, by `unlock`, or the
+/// turn to compete for it.
 ///
 /// # Safety
 /// As for [`sema::word_of`].
@@ -131,7 +134,7 @@ pub(super) unsafe fn pass_on(
     unlock: impl FnOnce(&LockWord),
 ) {
     let Some(node) = by else { return };
-    // SAFETY: by the caller's promise.
+    // SAFETY: the waiter was parked on a lock's word, which stays, as the caller promises.
     let word = unsafe { sema::word_of::<LockWord>(waiter) };
     match node.word.get() {
         HANDED_OVER => unlock(word),
@@ -145,7 +148,8 @@ pub(super) unsafe fn pass_on(
     }
 }
 
-/// One that is to unwind gives up: whoever woke it relies on somebody to go on.
+/// A locker that is to unwind gives up. The thread that woke it relies on a locker that takes the
+/// turn, so another one is woken.
 #[cold]
 fn leave(word: &LockWord, me: Locker) {
     if !me.is_woken {
@@ -153,7 +157,7 @@ fn leave(word: &LockWord, me: Locker) {
     }
     let key = key_of(word);
     let mut wake = WakeList::new();
-    let rt = enter(); // until they are woken: who was popped relies on it
+    let rt = enter(); // until they are woken: popped waiters rely on it
     {
         let mut table = sema::lock(key);
         let popped = table.pop(key);
@@ -165,8 +169,8 @@ fn leave(word: &LockWord, me: Locker) {
     wake.wake_in(&rt);
 }
 
-/// Gives a lock back that somebody else wants; bits of `or` are a reason to do that under the table's lock, `admit` deals with
-/// what they stand for, and they are cleared.
+/// Gives a lock back that others want. Bits of `or` are a reason to do that under the table's lock:
+/// `admit` deals with what they stand for, and they are cleared.
 #[cold]
 #[inline(never)]
 pub(super) fn unlock_slow(
@@ -179,7 +183,7 @@ pub(super) fn unlock_slow(
     }
     let key = key_of(word);
     let mut wake = WakeList::new();
-    let rt = enter(); // until they are woken: who was popped relies on it
+    let rt = enter(); // until they are woken: popped waiters rely on it
     {
         let mut table = sema::lock(key);
         admit(&mut table, &mut wake);

@@ -1,21 +1,27 @@
-//! The parking table: where goroutines and plain threads wait on an address (Go's semaphore table; a futex for both).
+//! The parking table: where goroutines and plain threads wait on an address (Go's semaphore table;
+//! a futex for both).
 //!
-//! A lock is a word or two. Who has to wait for it waits here, under the word's address as the *key*, so that a lock needs
-//! neither memory of its own for waiters nor a destructor, and can be made in a constant. What a waiter needs lies on its stack.
+//! A lock is a word or two. A goroutine or thread that has to wait for it waits here, under the
+//! word's address as the *key*. So a lock needs neither memory of its own for waiters nor a
+//! destructor, and can be made in a constant. What a waiter needs lies on its stack.
 //!
-//! The rules for whoever waits and whoever wakes:
+//! The rules for waiting and waking:
 //!
-//! 1. *Queueing* is decided under the table's lock: [`park`] takes it, asks the lock's word whether it is still time to wait
-//!    (the word then says that somebody waits), and puts the waiter into the queue of its key.
-//! 2. *Waking* is decided under the same lock: [`lock`] the key, [`pop`](LockedBucket::pop) waiters, change the word, then
-//!    [finish](ClaimedWaiter::finish) those that were popped. The change of the word is the last touch of the object that is being
-//!    waited on: it may be gone as soon as somebody else can have it. So nobody is ever woken by whoever had it before.
-//! 3. The table's lock is dropped, then they are woken.
+//! 1. *Queueing* is decided under the table's lock. [`KeyWait::park`] takes it and asks the lock's
+//!    word whether it is still time to wait. The word then says that there are waiters. The waiter
+//!    goes into the queue of its key.
+//! 2. *Waking* is decided under the same lock: [`lock`] the key, [`pop`](LockedBucket::pop)
+//!    waiters, change the word, then [finish](ClaimedWaiter::finish) the popped ones. The change of
+//!    the word is the last touch of the object that is waited on: the object may be gone as soon as
+//!    another thread can have it. So no waiter is woken by an earlier owner of that memory.
+//! 3. The table's lock is dropped, then the popped waiters are woken.
 //!
-//! One key may have many waiters, and many keys meet in one bucket; neither makes the other slow. The first waiter of each
-//! key holds the key's queue, and these first waiters form a tree: a step down for every bit of the key's hash. Which of
-//! two keys is above the other does not matter to it, so whatever leaves is replaced by any leaf below it. Hashes of different
-//! keys differ, so the tree is never deeper than a hash has bits, and about the logarithm of its size as a rule.
+//! One key may have many waiters, and many keys share one bucket; neither makes the other slow. The
+//! first waiter of each key holds the key's queue. These first waiters form a tree: one step down
+//! for every bit of the key's hash. The tree does not depend on which of two keys is above the
+//! other, so any leaf below replaces a waiter that leaves. Hashes of different keys differ, so the
+//! tree is never deeper than a hash has bits. Its depth is about the logarithm of its size as a
+//! rule.
 //!
 //! ```text
 //!  bucket ─► place of key a ── queue ─► 1st waiter of a (this place), 2nd, 3rd …
@@ -23,9 +29,10 @@
 //!           key b ─…   key c ─…
 //! ```
 //!
-//! The keys of one object are its word's address and the numbers behind it, below the next multiple of eight: they share a
-//! bucket, so one lock covers them. A waiter that was abandoned with its runtime stays in its queue, claimed, until a pop throws
-//! it out (D2); it makes a word believe in a waiter too many at most.
+//! The keys of one object are its word's address and the numbers behind it, below the next multiple
+//! of eight. They share a bucket, so one lock covers them. A waiter that was abandoned with its
+//! runtime stays in its queue, claimed, until a pop removes it (D2). At most, a word counts one
+//! waiter too many because of it.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -41,7 +48,8 @@ use crate::sched::waitq::{
 
 const BUCKET_BITS: u32 = 10;
 const BUCKETS: usize = 1 << BUCKET_BITS;
-/// An odd number near 2^64 divided by the golden ratio: multiplying by it is one to one and mixes upwards.
+/// An odd number near 2^64 divided by the golden ratio. Multiplying by it is one to one and mixes
+/// the bits upwards.
 const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// No deadline.
@@ -72,7 +80,8 @@ struct Bucket {
     top: Cell<*const ParkedWaiter>,
 }
 
-// SAFETY: G4, D9: places are reached only under the bucket's lock, and stay until they are taken out.
+// SAFETY: G4, D9: places are reached only under the bucket's lock, and stay until they are taken
+// out.
 unsafe impl Send for Bucket {}
 
 #[repr(align(64))]
@@ -94,7 +103,7 @@ pub(super) struct LockedBucket {
     _rt: Entered,
 }
 
-/// Locks everything that has to do with the object of `key`.
+/// Locks all keys of the object of `key`.
 pub(super) fn lock(key: usize) -> LockedBucket {
     let rt = enter();
     let hash = ((key & !7) as u64).wrapping_mul(MIX);
@@ -105,7 +114,7 @@ pub(super) fn lock(key: usize) -> LockedBucket {
     }
 }
 
-/// The way down the tree: one bit a step, from the top.
+/// The way down the tree: one bit per step, the highest first.
 fn path_of(key: usize) -> u64 {
     (key as u64).wrapping_mul(MIX).rotate_left(BUCKET_BITS)
 }
@@ -117,7 +126,7 @@ pub(super) struct Popped {
 }
 
 impl Popped {
-    /// Ends its wait; [`park`] returns `token`. It is woken with the list.
+    /// Ends its wait; [`KeyWait::park`] returns `token`. The list wakes it.
     pub(super) fn finish(self, token: usize, wake: &mut WakeList) {
         self.node.word.set(token);
         self.claim.finish(wake);
@@ -125,11 +134,11 @@ impl Popped {
 }
 
 impl LockedBucket {
-    /// Where the first place of `key` hangs, or would.
+    /// The link to the first place of `key`, or the link where it belongs.
     fn slot(&self, key: usize) -> &Cell<*const ParkedWaiter> {
         let mut slot = &self.bucket.top;
         let mut path = path_of(key);
-        // SAFETY: G4, a place in the tree is alive.
+        // SAFETY: G4, a place in the tree is alive, and the bucket's lock is held.
         while let Some(place) = unsafe { slot.get().as_ref() }
             && place.key != key
         {
@@ -139,12 +148,14 @@ impl LockedBucket {
         slot
     }
 
-    /// Works on the queue of the key whose first place hangs at `slot`, then hangs up whoever is first now.
+    /// Works on the queue of the key whose first place is linked at `slot`, then links the place
+    /// that is first afterwards.
     fn with_queue<R>(
         slot: &Cell<*const ParkedWaiter>,
         work: impl FnOnce(&mut WaitQueue) -> R,
     ) -> R {
-        // SAFETY: G4, a place in the tree is alive; one that leaves its queue in `work` stays until the lock is dropped.
+        // SAFETY: G4, a place in the tree is alive. One that leaves its queue in `work` stays until
+        // the lock is dropped.
         let old = unsafe { &*slot.get() };
         let mut queue = old.queue.replace(WaitQueue::new());
         let result = work(&mut queue);
@@ -153,7 +164,8 @@ impl LockedBucket {
             unhang(slot, old);
             return result;
         };
-        // SAFETY: G4, it is in the queue; `elem` of its node is the place that the node is in.
+        // SAFETY: G4, the place is in the queue. `elem` of its node is the place that the node is
+        // in.
         let first = unsafe { &*first };
         if !ptr::eq(first, old) {
             first.below[0].set(old.below[0].get());
@@ -167,7 +179,8 @@ impl LockedBucket {
     /// Puts a place into the queue of its key.
     ///
     /// # Safety
-    /// The place is in no queue, and neither it nor its waiter moves or ends before it is out again.
+    /// The place is in no queue, and neither it nor its waiter moves or ends before it is out
+    /// again.
     unsafe fn push(&mut self, place: &ParkedWaiter, at: QueueEnd) {
         place.node.elem.set(ptr::from_ref(place).cast_mut().cast());
         let slot = self.slot(place.key);
@@ -177,12 +190,14 @@ impl LockedBucket {
             slot.set(place);
         }
         Self::with_queue(slot, |queue| {
-            // SAFETY: by the caller's promise.
+            // SAFETY: the place is in no queue, and stays until it is out again, as the caller
+            // promises.
             unsafe { queue.push(&place.node, at) };
         });
     }
 
-    /// Claims the first waiter of `key` and takes it out. The word is changed before the popped one is finished.
+    /// Claims the first waiter of `key` and takes it out. The caller changes the word before it
+    /// finishes the popped one.
     pub(super) fn pop(&mut self, key: usize) -> Option<Popped> {
         let slot = self.slot(key);
         if slot.get().is_null() {
@@ -192,10 +207,10 @@ impl LockedBucket {
         Some(Popped { node, claim })
     }
 
-    /// Ends the waits of all who wait on `key` by now, in order; before each, `admit` says so to the object.
+    /// Ends the waits of all waiters of `key`, in order. Before each, `admit` tells the object.
     pub(super) fn pop_all(&mut self, key: usize, mut admit: impl FnMut(), wake: &mut WakeList) {
         let slot = self.slot(key);
-        // SAFETY: G4, a place in the tree is alive.
+        // SAFETY: G4, a place in the tree is alive, and the bucket's lock is held.
         let Some(first) = (unsafe { slot.get().as_ref() }) else {
             return;
         };
@@ -207,12 +222,12 @@ impl LockedBucket {
         }
     }
 
-    /// Whether anybody is queued on `key`.
+    /// Whether a waiter is queued on `key`.
     pub(super) fn has(&self, key: usize) -> bool {
         !self.slot(key).get().is_null()
     }
 
-    /// Takes a place out; false: it is out already, thrown out by somebody who popped.
+    /// Takes a place out. False: it is out already, removed by a pop.
     fn remove(&mut self, place: &ParkedWaiter) -> bool {
         place.node.is_queued() && {
             let slot = self.slot(place.key);
@@ -221,7 +236,7 @@ impl LockedBucket {
     }
 }
 
-/// Takes the place at `slot` out of the tree; some leaf below it takes its position.
+/// Takes the place at `slot` out of the tree; a leaf below it takes its position.
 fn unhang(slot: &Cell<*const ParkedWaiter>, place: &ParkedWaiter) {
     let mut leaf_slot = slot;
     let mut leaf = place;
@@ -229,7 +244,7 @@ fn unhang(slot: &Cell<*const ParkedWaiter>, place: &ParkedWaiter) {
         let lower = leaf.below.iter().find(|below| !below.get().is_null());
         let Some(lower) = lower else { break };
         leaf_slot = lower;
-        // SAFETY: G4, a place in the tree is alive.
+        // SAFETY: G4, a place in the tree is alive, and the bucket's lock is held.
         leaf = unsafe { &*lower.get() };
     }
     leaf_slot.set(ptr::null());
@@ -245,18 +260,19 @@ fn unhang(slot: &Cell<*const ParkedWaiter>, place: &ParkedWaiter) {
 pub(super) enum ParkResult {
     /// It was not time to wait.
     Refused,
-    /// Somebody ended the wait, with this token.
+    /// A pop ended the wait, with this token.
     Got(usize),
     TimedOut,
-    /// The runtime asks the goroutine to unwind: `check_cancelled` does, once all is in order, or returns.
+    /// The runtime asks the goroutine to unwind. When all is in order it calls `check_cancelled`,
+    /// which unwinds or returns.
     Cancelled,
 }
 
-/// What a waiter finds that nobody has woken.
+/// What a waiter finds that no pop has woken.
 pub(super) struct QueueLeft {
-    /// It was still queued; otherwise somebody has popped past it.
+    /// It was still queued. False: a pop has removed it.
     pub(super) was_in: bool,
-    /// Others are queued.
+    /// Other waiters are queued.
     pub(super) are_more: bool,
 }
 
@@ -267,9 +283,9 @@ pub(super) struct KeyWait<'a> {
     pub(super) deadline_ns: u64,
     /// Where it goes into the key's queue.
     pub(super) at: QueueEnd,
-    /// The word with the owner, where there is one (`owner`).
+    /// The word with the owner, if there is one (`owner`).
     pub(super) owner: Option<&'a super::owner::Owner>,
-    /// Something else that the kind's way to pass on needs; null: nothing.
+    /// Something else that the kind needs to pass on; null: nothing.
     pub(super) beside: *const c_void,
 }
 
@@ -287,9 +303,11 @@ impl KeyWait<'_> {
 
     /// Waits on the key. Blocks the goroutine, or the plain thread it is called on.
     ///
-    /// Under the table's lock `queue_up` says whether it is time to wait, and marks the word; and `left` is told, when the wait
-    /// ended without a waker, what is in the queue. `before_sleep` runs when the waiter is queued and the lock dropped, inside the
-    /// runtime.
+    /// - `queue_up` runs under the table's lock. It returns whether it is time to wait, and marks
+    ///   the word.
+    /// - `before_sleep` runs when the waiter is queued and the lock dropped, inside the runtime.
+    /// - `left` runs under the table's lock, if the wait ended without a pop. It gets what is in
+    ///   the queue.
     pub(super) fn park(
         self,
         queue_up: impl FnOnce(&mut LockedBucket) -> bool,
@@ -304,13 +322,14 @@ impl KeyWait<'_> {
             ..On::NOTHING
         });
         let place = place(&waiter, self.key);
-        let rt = enter(); // until it sleeps: whoever pops it relies on it (`waitq`)
+        let rt = enter(); // until it sleeps: a pop relies on it (`waitq`)
         {
             let mut table = lock(self.key);
             if !queue_up(&mut table) {
                 return ParkResult::Refused;
             }
-            // SAFETY: G4, neither moves, and both stay until the wait has ended by a pop or by the removal below.
+            // SAFETY: G4, the place and the waiter do not move. Both stay until the wait has ended
+            // by a pop or by the removal below.
             unsafe { table.push(&place, self.at) };
         }
         before_sleep();
@@ -330,10 +349,10 @@ impl KeyWait<'_> {
     }
 }
 
-/// Wakes everybody who waits on `key` by now; `update` changes the word, under the table's lock.
+/// Wakes all waiters of `key`. `update` changes the word, under the table's lock.
 pub(super) fn wake_all(key: usize, update: impl FnOnce()) {
     let mut wake = WakeList::new();
-    let rt = enter(); // until they are woken: who was popped relies on it
+    let rt = enter(); // until they are woken: popped waiters rely on it
     {
         let mut table = lock(key);
         update();
@@ -342,21 +361,23 @@ pub(super) fn wake_all(key: usize, update: impl FnOnce()) {
     wake.wake_in(&rt);
 }
 
-/// Whether [`check_cancelled`](crate::thread::check_cancelled) would unwind: before it waits, a goroutine that is to end
-/// passes on what it has been given.
+/// Whether [`check_cancelled`](crate::thread::check_cancelled) would unwind. A goroutine that is to
+/// end passes on what it has been given before it waits.
 pub(super) fn must_unwind() -> bool {
     cfg!(panic = "unwind")
         && current_g().is_some_and(|g| g.must_unwind())
         && !std::thread::panicking()
 }
 
-/// What a waiter that never goes on was given: the token of its park. For a `WaitKind`'s way to pass on.
+/// The word that a waiter waits on which never runs again. For a `WaitKind` that passes on.
 ///
 /// # Safety
-/// `waiter` was parked on a key of a `T`'s word by [`KeyWait::park`], and its goroutine was abandoned: the `T` stays (D2).
+/// `waiter` was parked on a key of a `T`'s word by [`KeyWait::park`], and its goroutine was
+/// abandoned: the `T` stays (D2).
 pub(super) unsafe fn word_of<T>(waiter: &Waiter) -> &T {
     let object = ptr::with_exposed_provenance::<T>(waiter.on.get().object);
-    // SAFETY: by the caller's promise; the object of `On` is the word's address.
+    // SAFETY: `KeyWait::park` stored the word's address as the object of `On`. The `T` stays, as
+    // the caller promises.
     unsafe { &*object }
 }
 

@@ -1,7 +1,8 @@
 //! [`Sleeper`]: the goroutine, thread or task that sleeps on a wait word, as one tagged word.
 //!
-//! A wait word holds its sleeper or one of its own states, so a sleeper has to fit into one word and
-//! leave the lowest bit clear. All code that makes such a word, or follows one, is in this file.
+//! A wait word holds its sleeper or one of its own states, so a sleeper has to fit into one word
+//! and leave the lowest bit clear. All code that makes such a word, or follows one, is in this
+//! file.
 //!
 //! ```text
 //!  bits 0 to 2   the other bits are the address of
@@ -10,8 +11,9 @@
 //!  100           an Awaiter; the word owns one reference to it
 //! ```
 //!
-//! A sleeper is the right to wake: it is no copy. A thread gets one by making it, or by taking it out
-//! of a word with a swap that no other thread can win as well. So each sleep ends by one wake-up (G4).
+//! A sleeper is the right to wake: it is no copy. A thread gets one by making it, or by taking it
+//! out of a word with a swap that no other thread can win as well. So each sleep ends by one
+//! wake-up (G4).
 
 use std::num::NonZero;
 use std::ptr::NonNull;

@@ -1,31 +1,36 @@
 //! The word of one wait: how the events that could end it agree on one of them (PK, G4).
 //!
-//! A goroutine, thread or task that waits *commits* itself to the word and sleeps. An event ends the
-//! wait, before or after the commit. A commit that comes too late is refused: the waiter must not
-//! sleep (PK). A sleeper is taken out of the word by one swap, and woken by the thread that made it.
+//! A goroutine, thread or task that waits *commits* itself to the word and sleeps. An event ends
+//! the wait, before or after the commit. A commit that comes too late is refused: the waiter must
+//! not sleep (PK). A sleeper is taken out of the word by one swap, and woken by the thread that
+//! made it.
 //!
 //! ```text
-//!  word           meaning                                   next
-//!  PENDING        the waiter is awake                       sleeper (commit), claimed, done(0) (complete)
-//!  sleeper        a `Sleeper` sleeps                        claimed, done(0) (complete), PENDING (withdraw)
-//!  claimed(case)  an event ends the wait as this case       late(case), done(case) (finish)
-//!  late(case)     claimed awake, asleep by now              done(case) (finish)
-//!  done(case)     what was waited for is there              PENDING (take)
+//!  word           meaning                               next
+//!  PENDING        the waiter is awake                   sleeper (commit), claimed(case),
+//!                                                       done(0) (complete)
+//!  sleeper        a `Sleeper` sleeps                    claimed(case), done(0) (complete),
+//!                                                       PENDING (withdraw)
+//!  claimed(case)  an event ends the wait as this case   late(case), done(case) (finish)
+//!  late(case)     claimed awake, asleep by now          done(case) (finish)
+//!  done(case)     what was waited for is there          PENDING (take)
 //! ```
 //!
 //! **Several cases.** The waiter may be in many queues at once: a select's cases, and a timer. Each
-//! event that wants to end the wait *claims* the word. One claim succeeds, the others leave the waiter
-//! alone. The winner hands over what was waited for and *finishes*. After that it does not touch the
-//! waiter's memory any more, unless the waiter sleeps: a sleeper stays until the winner wakes it.
+//! event that wants to end the wait *claims* the word. One claim succeeds, the others leave the
+//! waiter alone. The winner hands over what was waited for and *finishes*. After that it does not
+//! touch the waiter's memory any more, unless the waiter sleeps: a sleeper stays until the winner
+//! wakes it.
 //!
-//! No lock is held while the waiter goes to sleep, so a claim may come before the commit. The refused
-//! waiter then reads the word until it is done. That takes as long as a copy, except with a select's
-//! sender, which has yet to evaluate its message. So a waiter that has read the word for a while goes
-//! to sleep late, and the finish returns that the waiter must be woken.
+//! No lock is held while the waiter goes to sleep, so a claim may come before the commit. The
+//! refused waiter then reads the word until it is done. That takes as long as a copy, except with a
+//! select's sender, which has yet to evaluate its message. So a waiter that has read the word for a
+//! while goes to sleep late, and the finish returns that the waiter must be woken.
 //!
 //! **One case.** A word with one event and nothing to hand over, for the event's data is written
-//! before: the event *completes* the word, which is a claim and a finish in one swap. The waiter may be
-//! *withdrawn* and commit itself again. A future's poller *takes* the event and waits for the next one.
+//! before: the event *completes* the word, which is a claim and a finish in one swap. The waiter
+//! may be *withdrawn* and commit itself again. A future's poller *takes* the event and waits for
+//! the next one.
 
 use crate::base::note::Note;
 use crate::sched::model::sleeper::Sleeper;
@@ -133,8 +138,8 @@ impl WaitWord {
     }
 
     /// Takes back what was given to a waiter that never runs again: the word becomes done as
-    /// `revoked`. Returns the case as which it was done. None: it is not done, or another caller has
-    /// taken it back.
+    /// `revoked`. Returns the case as which it was done. None: it is not done, or another caller
+    /// has taken it back.
     #[must_use = "what was taken back must be passed on"]
     pub(crate) fn revoke(&self, revoked: usize) -> Option<usize> {
         // ORDER: Acquire; pairs with the Release of `finish`: what was handed over may be read.
@@ -165,12 +170,13 @@ impl WaitWord {
     #[inline]
     pub(crate) fn finish_asleep(&self, case: usize) {
         debug_assert_eq!(self.0.load(Relaxed), case << CASE_SHIFT | CLAIMED);
-        // ORDER: Release; pairs with the Acquire of `outcome`: the value that was handed over (U10).
+        // ORDER: Release; pairs with the Acquire of `outcome`: the value that was handed over
+        // (U10).
         self.0.store(case << CASE_SHIFT | DONE, Release);
     }
 
-    /// What was waited for is there. The claim found the waiter awake. True: the waiter sleeps by now
-    /// and must be woken. False: its memory may be gone.
+    /// What was waited for is there. The claim found the waiter awake. True: the waiter sleeps by
+    /// now and must be woken. False: its memory may be gone.
     #[must_use = "a waiter that sleeps must be woken"]
     #[inline]
     pub(crate) fn finish_awake(&self, case: usize) -> bool {
@@ -206,7 +212,8 @@ impl WaitWord {
 
     /// The event has happened. Returns the sleeper, which must be woken; None to later callers.
     ///
-    /// The word may be gone once it is done and nothing sleeps on it, so it is not touched afterwards.
+    /// The word may be gone once it is done and nothing sleeps on it, so it is not touched
+    /// afterwards.
     #[must_use = "a sleeper must be woken"]
     pub(crate) fn complete(&self) -> Option<Sleeper> {
         // ORDER: AcqRel; publishes the event's data to `is_done`, `take` and `commit`, and sees the
@@ -219,11 +226,11 @@ impl WaitWord {
         }
     }
 
-    /// Takes the sleeper back, which may be committed again. True: the caller has it now. False: the
-    /// event has happened, and its wake-up is under way.
+    /// Takes the sleeper back, which may be committed again. True: the caller has it now. False:
+    /// the event has happened, and its wake-up is under way.
     pub(crate) fn withdraw(&self, sleeper: &Sleeper) -> bool {
-        // ORDER: AcqRel; the thread that takes the sleeper out owns its wake-up. Acquire on failure,
-        // as in `commit`.
+        // ORDER: AcqRel; the thread that takes the sleeper out owns its wake-up. Acquire on
+        // failure, as in `commit`.
         self.0
             .compare_exchange(sleeper.word(), PENDING, AcqRel, Acquire)
             .is_ok()
@@ -232,8 +239,8 @@ impl WaitWord {
     /// Takes the event, so that the word can wait for the next one. False: it has not happened. By
     /// the waiter, awake.
     pub(crate) fn take(&self) -> bool {
-        // ORDER: Acquire; pairs with the Release of `complete`. Only this makes a done word PENDING,
-        // so one load is enough to leave the word alone.
+        // ORDER: Acquire; pairs with the Release of `complete`. Only this makes a done word
+        // PENDING, so one load is enough to leave the word alone.
         self.0.load(Relaxed) == DONE && self.0.swap(PENDING, Acquire) == DONE
     }
 }
@@ -243,10 +250,11 @@ fn check_refusal(found: usize) {
     assert!(found & 1 != 0, "a wait word takes one sleeper");
 }
 
-/// The sleeper in a word whose lowest bit is clear. The caller has just replaced that word, or uses the
-/// sleeper for a test of the word only.
+/// The sleeper in a word whose lowest bit is clear. The caller has just replaced that word, or uses
+/// the sleeper for a test of the word only.
 #[inline]
 fn taken_out(word: usize) -> Option<Sleeper> {
-    // SAFETY: `commit` stored the sleeper. It is used by one thread: the one whose swap replaced it.
+    // SAFETY: `commit` stored the sleeper. It is used by one thread: the one whose swap replaced
+    // it.
     unsafe { Sleeper::from_word(word) }
 }

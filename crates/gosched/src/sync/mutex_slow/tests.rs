@@ -37,7 +37,7 @@ fn hog(runtime: &Runtime) -> (Arc<AtomicBool>, Arc<AtomicBool>) {
 }
 
 /// A locker that was woken, or notified, comes to the table when the lock has just become free, and
-/// is asked to make room there. It takes the lock first: in a queue it would be abandoned with its
+/// is asked to yield there. It takes the lock first: in a queue it would be abandoned with its
 /// turn.
 fn no_room_before_the_lock(is_notified: bool) {
     let runtime = Runtime::builder().procs(1).preemption(false);

@@ -1,10 +1,11 @@
-//! The table against a model, with keys that all meet in one bucket: whatever the tree looks like, each key has its own queue.
+//! The table against a model, with keys that all share one bucket: each key has its own queue, in
+//! any tree.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::*;
 
-/// A waiter that nobody waits with.
+/// A waiter on which no thread waits.
 struct Dummy {
     waiter: Waiter,
     place: ParkedWaiter,
@@ -96,7 +97,7 @@ fn g4_each_key_has_its_own_queue() {
     }
 }
 
-/// One whose wait is over is not popped, and leaves its queue by the way.
+/// A waiter whose wait is over is not popped, and leaves its queue on the way.
 #[test]
 fn g4_a_wait_that_is_over_is_passed_by() {
     let key = keys(1)[0] + 4; // nobody else's
@@ -107,7 +108,7 @@ fn g4_a_wait_that_is_over_is_passed_by() {
         // SAFETY: boxed, and out before they go.
         unsafe { table.push(&dummy.place, QueueEnd::Back) };
     }
-    // The first and the third have been claimed by somebody else meanwhile.
+    // The first and the third have been claimed by another thread meanwhile.
     for over in [0, 2] {
         all[over].place.node.claim().unwrap().finish(&mut wake);
     }
@@ -122,7 +123,7 @@ fn g4_a_wait_that_is_over_is_passed_by() {
     wake.wake();
 }
 
-/// As many keys as there are, the way down stays short.
+/// The way down stays short with many keys.
 #[test]
 fn the_tree_does_not_degenerate() {
     fn depth(place: *const ParkedWaiter) -> usize {
