@@ -140,10 +140,13 @@ pub fn no_such_arm() -> ! {
 ///
 /// | arm | is taken when |
 /// |---|---|
-/// | `recv(r) -> msg => …` | there is a message, or never will be; `msg`: as of [`Receiver::recv`] |
-/// | `send(s, value) -> res => …` | there is room or a receiver, or never will be; `res`: as of [`Sender::send`] |
+/// | `recv(r) -> msg => …` | there is a message, or there never will be |
+/// | `send(s, value) -> res => …` | there is room or a receiver, or there never will be |
 /// | `default => …` | no other arm can be taken at once |
-/// | `default(timeout) => …` | no other arm could be taken for this [`Duration`](std::time::Duration) |
+/// | `default(timeout) => …` | no other arm could be taken for that long |
+///
+/// `msg` is what [`Receiver::recv`] returns, `res` what [`Sender::send`] returns. The timeout is a
+/// [`Duration`](std::time::Duration).
 ///
 /// Arms stand in any order. Commas separate them; the comma may be left out after a body in braces.
 /// There are at most 32 arms and one `default`. If several arms can be taken, one of them is, at
