@@ -1,12 +1,14 @@
 //! The bounded channel (U10, G4): the library's own, its ring and its queues, and how they settle.
 //!
-//! Values pass through the ring without the lock; who must wait queues itself under the lock and looks at the ring once
-//! more. Two races: a sender moves `tail` and looks for receivers, while a receiver queues itself and looks at `tail`
-//! (settle/1), and the other way round with `head` (settle/2). A lost wake-up is a deadlock, which loom reports.
+//! Values pass through the ring without the lock. A thread that must wait queues itself under the
+//! lock and reads the ring once more. Two races: a sender moves `tail` and looks for receivers,
+//! while a receiver queues itself and reads `tail` (settle/1); the other way round with `head`
+//! (settle/2). A lost wake-up is a deadlock, which loom reports.
 //!
-//! The two races are explored with at most three preemptions, which is one more than any order of their four steps needs; what has
-//! more steps with two or one. Two beside a third, with all the old values that their loads may still see, are explored without
-//! any: they switch where they wait.
+//! The two races are explored with at most three preemptions, which is one more than any order of
+//! their four steps needs. Models with more steps have two or one. Two threads beside a third, with
+//! all the old values that their loads may still see, are explored without any: they switch where
+//! they wait.
 
 use super::actors::{
     Actor, GO, Msg, PLAIN, Rx, SOON, Start, Tx, channel, give_up, plain, select_send,
@@ -16,7 +18,7 @@ use crate::chan::{RecvTimeoutError, Select};
 use crate::shim::{self, Part};
 use crate::thread::let_time_pass;
 
-/// Sends messages, one after the other; how many went.
+/// Sends messages, one after the other. Returns how many were sent.
 fn send(start: Start, s: Tx, numbers: std::ops::Range<u32>) -> Actor<u32> {
     start(Box::new(move || {
         numbers
@@ -54,15 +56,16 @@ fn a_sender_waits(preemptions: usize, sender: Start, receiver: Start) {
     });
 }
 
-/// Explored: the sender's move before, between and after the receiver's mark and its look; the value is handed over, or the
-/// receiver finds it by itself. Fails if the look comes before the mark, on either side.
+/// Explored: the sender's move before, between and after the receiver's mark and its load. The
+/// value is handed over, or the receiver finds it by itself. Fails if the load comes before the
+/// mark, on either side.
 #[test]
 fn g4_no_receiver_sleeps_beside_a_value() {
     a_receiver_waits(3, PLAIN, PLAIN);
     a_receiver_waits(2, GO, GO);
 }
 
-/// The same with room in the place of a value.
+/// The same with room in place of a value.
 #[test]
 fn g4_no_sender_sleeps_beside_room() {
     a_sender_waits(3, PLAIN, PLAIN);
@@ -78,7 +81,7 @@ fn g4_the_barriers_of_x86_are_enough() {
     });
 }
 
-/// Without the barrier between the queue's mark and the look at the ring.
+/// Without the barrier between the queue's mark and the load of the ring.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn g4_without_the_waiters_fence_a_receiver_sleeps_for_ever() {
@@ -91,7 +94,7 @@ fn g4_without_the_waiters_fence_a_sender_sleeps_for_ever() {
     shim::without(Part::Fence, || a_sender_waits(3, PLAIN, PLAIN));
 }
 
-/// Without the barrier between the move of `tail` or `head` and the look at the mark.
+/// Without the barrier between the move of `tail` or `head` and the load of the mark.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn g4_without_the_movers_fence_a_receiver_sleeps_for_ever() {
@@ -135,7 +138,8 @@ fn g4_two_receivers_and_one_slot() {
     });
 }
 
-/// One sender, one receiver that comes late: messages keep their order whether they go through the ring or from hand to hand.
+/// One sender, one receiver that comes late. Messages keep their order, whether they go through the
+/// ring or from hand to hand.
 #[test]
 fn u10_order_is_kept_between_the_ring_and_the_queues() {
     explore_in_turn(Some(1), || {
@@ -147,8 +151,8 @@ fn u10_order_is_kept_between_the_ring_and_the_queues() {
     });
 }
 
-/// A select's sender has a place before it has a message; receivers take the place for empty, and are looked for when it is
-/// filled.
+/// A select's sender has a place before it has a message. Receivers treat the place as empty; the
+/// sender looks for them when it fills the place.
 fn a_place_is_filled() {
     explore_in_turn(Some(2), || {
         let (s, r) = channel(Some(1));
@@ -170,7 +174,8 @@ fn g4_without_a_fence_a_filled_place_does_not() {
     shim::without(Part::AfterRmw, a_place_is_filled);
 }
 
-/// A place that is given up is room again, for a sender that waits too: nobody needs to receive for that.
+/// A place that is given up is room again, also for a sender that waits: no receive is needed for
+/// that.
 #[test]
 fn g4_a_place_that_is_given_up_is_room_again() {
     explore_in_turn(Some(3), || {
@@ -185,7 +190,8 @@ fn g4_a_place_that_is_given_up_is_room_again() {
     });
 }
 
-/// The same when a value is before the place: who takes that value out makes room for two.
+/// The same when a value is before the place: the receiver that takes the value out makes room for
+/// two.
 fn a_place_is_passed() {
     explore_in_turn(Some(1), || {
         let (s, r) = channel(Some(2));
@@ -215,7 +221,8 @@ fn g4_a_place_that_is_given_up_is_passed_on_x86() {
     shim::on_x86(a_place_is_passed);
 }
 
-/// The end while a select's sender has a place: its message comes before the end, for a receiver that waits, too.
+/// The end while a select's sender has a place: its message comes before the end, also for a
+/// receiver that waits.
 #[test]
 fn u10_the_end_comes_after_a_place_that_is_filled() {
     for is_filled in [true, false] {

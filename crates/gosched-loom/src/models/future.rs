@@ -1,7 +1,8 @@
-//! A future's wakers against whoever polls it (U10, G4): no call of a waker is lost, and each sleep is ended once.
+//! A future's wakers against the thread that polls it (U10, G4): no call of a waker is lost, and
+//! each sleep is ended once.
 //!
-//! The future is ready when all its parts are, which are Relaxed flags: that a poll sees what was done before a waker was called is
-//! the word's doing.
+//! The future is ready when all its parts are, which are Relaxed flags. That a poll sees what was
+//! done before a waker was called is due to the word alone.
 
 use std::sync::Arc;
 
@@ -30,7 +31,7 @@ impl Story {
         })
     }
 
-    /// Whoever polls, asleep on the note.
+    /// The polling thread, asleep on the note.
     fn sleeper(&self) -> Sleeper {
         // SAFETY: the note stays until all threads of the story have ended.
         unsafe { Sleeper::thread(&self.note) }

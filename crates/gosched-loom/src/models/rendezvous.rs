@@ -1,10 +1,11 @@
 //! The channel without capacity (U10, G4): the library's own, with its queues, under loom's lock.
 //!
-//! A message is a field on the heap of whoever made it: loom reports a receiver that is not ordered after that. `shared` is a
-//! field that the receiver writes before it receives and the sender reads after it has sent: without capacity, a receive
-//! begins before its send is complete.
+//! A message is a field on the heap of its maker: loom reports a receiver that is not ordered after
+//! that. `shared` is a field that the receiver writes before it receives and the sender reads after
+//! it has sent: without capacity, a receive begins before its send is complete.
 //!
-//! Two that meet are explored in every order; what has three threads with at most three preemptions, or two.
+//! Models with two threads are explored in every order, those with three with at most three
+//! preemptions, or two.
 
 use std::sync::Arc;
 
@@ -49,8 +50,9 @@ fn meeting(preemptions: Option<usize>, sender: Start, receiver: Start) {
     });
 }
 
-/// Explored: either first, asleep or on the way to it, and the end of both sides. Fails if the claimer touches a waiter that it
-/// has finished, if the value is handed over after that, or if a wake-up is forgotten.
+/// Explored: either side first, asleep or on the way to it, and the end of both sides. Fails if the
+/// claimer touches a waiter that it has finished, if the value is handed over after that, or if a
+/// wake-up is forgotten.
 #[test]
 fn u10_a_value_goes_from_thread_to_thread() {
     meeting(None, PLAIN, PLAIN);
@@ -81,7 +83,8 @@ fn u10_without_acquire_the_value_is_not_seen() {
     shim::without(Part::Acquire, || meeting(Some(3), PLAIN, PLAIN));
 }
 
-/// Two senders, and a receiver that takes from both. Fails if a popped node can be popped again, or a queue of two loses one.
+/// Two senders, and a receiver that takes from both. Fails if a popped node can be popped again, or
+/// if a queue of two loses one.
 #[test]
 fn g4_two_senders_are_served_once_each() {
     explore(Some(2), || {
@@ -109,8 +112,9 @@ fn g4_a_value_has_one_of_two_receivers() {
     });
 }
 
-/// A receiver whose time is over, against a sender. Explored: the timeout before, beside and after the sender's claim. The
-/// value arrives exactly when the send succeeded, and nothing of the receiver is touched when it has left.
+/// A receiver whose time is over, against a sender. Explored: the timeout before, beside and after
+/// the sender's claim. The value arrives exactly if the send succeeded, and nothing of the receiver
+/// is touched after it has left.
 fn timeout(preemptions: usize, sender: Start, receiver: Start) {
     explore(Some(preemptions), move || {
         let (s, r) = channel(Some(0));
@@ -155,9 +159,9 @@ fn g4_close_against_a_meeting() {
     });
 }
 
-/// The handshake with a select's sender. Explored: the receiver finds the select in the queue (it then waits for the value alone),
-/// the select finds the receiver (which stays claimed until the message is there). Fails if the receiver leaves before it has
-/// the value.
+/// The handshake with a select's sender. Explored: the receiver finds the select in the queue, and
+/// then waits for the value only; the select finds the receiver, which stays claimed until the
+/// message is there. Fails if the receiver leaves before it has the value.
 #[test]
 fn g4_a_selects_sender_shakes_hands() {
     for receiver in [PLAIN, GO] {
@@ -180,7 +184,7 @@ fn g4_a_receiver_looks_again_when_a_promise_is_not_kept() {
             plain(move || select_give_up(&s))
         };
         let received = recv(GO, r.clone());
-        // It needs a second receiver to be chosen, if the first has gone with the value.
+        // The select needs a second receiver to be chosen, if the first has gone with the value.
         let sent = send(PLAIN, s, 1);
         assert_eq!(received.join(), 1);
         assert_eq!(sent.join(), 1);

@@ -1,7 +1,9 @@
-//! Select (G4): it waits on several channels at once, and one of them ends the wait. What the others had stays theirs.
+//! Select (G4): it waits on several channels at once, and one of them ends the wait. What the
+//! others had stays theirs.
 //!
-//! The cases are tried in a fixed order, for loom wants the same choices in each run. The order of events is loom's, with at most
-//! two preemptions; with one where there are rings; with three where there are two threads.
+//! The cases are tried in a fixed order, for loom needs the same choices in each run. Loom chooses
+//! the order of events: with at most two preemptions; with one if there are rings; with three if
+//! there are two threads.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,10 +16,10 @@ use crate::sched::model::g::G;
 use crate::sched::park::cancel;
 use crate::thread::let_time_pass;
 
-/// The end of a channel, where a number is expected.
+/// Stands for the end of a channel among numbers.
 const END: u32 = 100;
 
-/// Two channels. A select locks them by address, and loom wants the same order in each run.
+/// Two channels. A select locks them by address, and loom needs the same order in each run.
 fn two_channels(cap: usize) -> [(Tx, Rx); 2] {
     let mut channels = [0, 1].map(|_| channel(Some(cap)));
     // SAFETY: D1, a sender is the address of its channel.
@@ -25,7 +27,7 @@ fn two_channels(cap: usize) -> [(Tx, Rx); 2] {
     channels
 }
 
-/// Waits for one of two receives: which, and the number it got.
+/// Waits for one of two receives. Returns which, and the number it got.
 fn select_recv(a: &Rx, b: &Rx) -> (usize, u32) {
     let mut select = Select::new();
     select.recv(a);
@@ -47,8 +49,9 @@ fn send(start: Start, s: &Tx, number: u32) -> Actor<u32> {
     }))
 }
 
-/// A select on two channels, one of which is closed while somebody sends to the other. Explored: both before, beside and after the
-/// select queues itself and sleeps. It ends once, as one of the two; a value that it did not take is still there.
+/// A select on two channels, one of which is closed while a thread sends to the other. Explored:
+/// both before, beside and after the select queues itself and sleeps. It ends once, as one of the
+/// two. A value that it did not take is still there.
 fn select_against_close(preemptions: usize, cap: usize, who: Start) {
     explore(Some(preemptions), move || {
         let [(sa, ra), (sb, rb)] = two_channels(cap);
@@ -79,7 +82,8 @@ fn g4_a_select_against_close_and_a_buffered_sender() {
     select_against_close(1, 1, PLAIN);
 }
 
-/// The end alone, of one of the channels that a select waits on. The other one has no node of it afterwards: nobody waits there.
+/// The end alone, of one of the channels that a select waits on. The other one has no node of it
+/// afterwards: no thread waits there.
 fn select_against_the_end(cap: usize, who: Start) {
     explore(Some(3), move || {
         let [(sa, ra), (sb, rb)] = two_channels(cap);
@@ -102,8 +106,8 @@ fn g4_the_end_of_a_channel_ends_a_select() {
     select_against_the_end(1, PLAIN);
 }
 
-/// Both channels are sent to: one value ends the select, the other is received afterwards. Fails if two claims win, or if a channel
-/// that lost keeps the node of a select that has left.
+/// Both channels are sent to: one value ends the select, the other is received afterwards. Fails if
+/// two claims win, or if a channel that lost keeps the node of a select that has left.
 fn two_senders(preemptions: usize, cap: usize) {
     explore(Some(preemptions), move || {
         let [(sa, ra), (sb, rb)] = two_channels(cap);
@@ -192,8 +196,9 @@ fn g4_a_selects_timeout_against_a_sender() {
     timeout(GO);
 }
 
-/// A timer that was stopped is set while somebody begins to wait for it. Explored: the reset before, between and after the look at
-/// the old time, the look under the lock, and the sleep. Fails if a receiver sleeps by a time that is no longer true.
+/// A timer that was stopped is set while a receiver begins to wait for it. Explored: the reset
+/// before, between and after the load of the old time, the load under the lock, and the sleep.
+/// Fails if a receiver sleeps by a time that is no longer true.
 fn reset_against_a_receiver(who: Start, receive: fn(&Receiver<Instant>)) {
     explore(Some(3), move || {
         let timer = Calm::new(resettable(u64::MAX, 0));
@@ -231,10 +236,10 @@ fn g4_a_timer_is_set_while_a_receiver_begins_to_wait() {
     reset_against_a_receiver(GO, receive);
 }
 
-/// Two wait for a timer, one of them for another timer besides. Explored: who is the first in the
-/// queue of the one they share, the end of the select's wait beside the beginning of the other's.
-/// Fails if the one that leaves the queue with something else does not look after the one that
-/// stays.
+/// Two receivers wait for a timer, one of them for another timer besides. Explored: which of them
+/// is the first in the queue of the shared timer, and the end of the select's wait beside the
+/// beginning of the other's. Fails if the receiver that leaves the queue with something else does
+/// not look after the one that stays.
 #[test]
 fn g4_a_select_that_leaves_a_timer_leaves_it_to_the_next() {
     for who in [PLAIN, GO] {
@@ -270,7 +275,8 @@ fn g4_a_select_that_leaves_a_timer_leaves_it_to_the_next() {
     }
 }
 
-/// A goroutine that is asked to unwind while it selects, and may not, waits again: the value that comes meanwhile is its own.
+/// A goroutine is asked to unwind while it selects, and may not: it waits again. The value that
+/// comes meanwhile is its own.
 #[test]
 fn pk_a_select_that_is_cancelled_waits_again() {
     explore(Some(2), || {
@@ -288,8 +294,9 @@ fn pk_a_select_that_is_cancelled_waits_again() {
     });
 }
 
-/// A default is taken only when at some moment nothing was ready: a value goes into one channel before the other is emptied, so
-/// there always is one. Fails if each channel is looked at by itself.
+/// A default is taken only if at some moment nothing was ready. A value goes into one channel
+/// before the other is emptied, so there always is one. Fails if each channel is looked at by
+/// itself.
 #[test]
 fn g4_a_default_is_true_of_one_moment() {
     explore_in_turn(Some(3), || {

@@ -1,9 +1,10 @@
-//! The word of one wait (G4): one claim ends it, what is handed over is seen (U10), and nobody touches the waiter
-//! afterwards.
+//! The word of one wait (G4): one claim ends it, what is handed over is seen (U10), and no thread
+//! touches the waiter afterwards.
 //!
-//! The waiter is a plain thread that waits on two things at once, as a select does. Its word, its note and what it is given lie
-//! in memory of its own, which it frees as soon as it may: loom reports a touch that comes too late. A thing is what is
-//! left of a channel's queue: a lock around the waiter's address. At most three preemptions; two with a clock besides.
+//! The waiter is a plain thread that waits on two things at once, as a select does. Its word, its
+//! note and what it is given lie in memory of its own. It frees that memory as soon as it may: loom
+//! reports a touch that comes too late. A thing is a minimal channel queue: a lock around the
+//! waiter's address. At most three preemptions; two with a clock besides.
 
 use std::ptr;
 use std::sync::Arc;
@@ -17,18 +18,18 @@ use crate::shim::{self, Cell, Part};
 use crate::sleeper::Sleeper;
 use crate::wait_word::{ClaimResult, WaitWord};
 
-/// Any deadline; when it passes is the story's choice.
+/// Any deadline; the model decides when it passes.
 const SOON: u64 = 1;
 
-/// The case of the waiter itself, whose time is over. Those of the things are 0 and 1.
+/// The case of the waiter itself, whose time is over. The cases of the things are 0 and 1.
 const TIMED_OUT: usize = 7;
 
-/// What a wait lives on.
+/// The memory of a wait.
 struct Wait {
     word: WaitWord,
     note: Note,
     given: Cell<usize>,
-    /// Who sleeps late.
+    /// The sleeper that sleeps late.
     late: Cell<Option<Sleeper>>,
 }
 
@@ -66,7 +67,7 @@ impl Wait {
         }
     }
 
-    /// How it ended. A refused waiter comes here while the claimer is still at it, and sleeps late.
+    /// How it ended. A refused waiter comes here before the claim is finished, and sleeps late.
     fn outcome(&self) -> usize {
         let case = loop {
             if let Some(case) = self.word.outcome() {
@@ -87,9 +88,10 @@ impl Wait {
 /// Something to wait on.
 struct Thing(Mutex<*const Wait>);
 
-// SAFETY: G4, the address is followed only under the lock, or by who has claimed the wait.
+// SAFETY: G4, the address is followed only under the lock, or by the thread that has claimed the
+// wait.
 unsafe impl Send for Thing {}
-// SAFETY: as above.
+// SAFETY: G4, the lock admits one thread at a time to the address.
 unsafe impl Sync for Thing {}
 
 /// How a claimer leaves.
@@ -101,7 +103,7 @@ enum Leaves {
 }
 
 impl Thing {
-    /// Ends the wait of whoever waits here, unless it is over; whether it did.
+    /// Ends the wait of the waiter here, unless it is over. Returns whether it did.
     fn happen(&self, case: usize, leaves: Leaves) -> bool {
         let mut place = self.0.lock().unwrap();
         // SAFETY: G4, a waiter takes itself out under the lock before its memory ends.
@@ -133,7 +135,8 @@ impl Thing {
     }
 }
 
-/// A wait on two things that happen at any moment after the waiter has queued itself; perhaps its time passes, too.
+/// A wait on two things that happen at any moment after the waiter has queued itself. If it is
+/// timed, its time passes at some moment too.
 fn two_things_happen(is_timed: bool, leaves: Leaves) {
     let preemptions = if is_timed { 2 } else { 3 };
     explore(Some(preemptions), move || {
@@ -160,16 +163,17 @@ fn two_things_happen(is_timed: bool, leaves: Leaves) {
     });
 }
 
-/// Explored: both claims before the commit, which is then refused, around it, and when the waiter sleeps; the refused waiter finds
-/// the claimer done, or sleeps late. Fails if a claim is a load and a store, if a commit goes over a claim, if the waiter
-/// takes a claim for the end, or if a finish does not say who sleeps by now.
+/// Explored: both claims before the commit, which is then refused, around it, and when the waiter
+/// sleeps. The refused waiter finds the claim finished, or sleeps late. Fails if a claim is a load
+/// and a store, if a commit overwrites a claim, if the waiter takes a claim for the end, or if a
+/// finish does not return the late sleeper.
 #[test]
 fn g4_one_of_two_claims_ends_a_wait() {
     two_things_happen(false, Leaves::AtOnce);
 }
 
-/// The same with a third that claims: the waiter itself, whose deadline passes. Fails if a waiter that finds itself claimed does
-/// not wait for its wake-up, for then its note is gone when that comes.
+/// The same with a third claim: by the waiter itself, whose deadline passes. Fails if a waiter that
+/// finds itself claimed does not wait for its wake-up: its note is gone when the wake-up comes.
 #[test]
 fn g4_a_timeout_is_one_claim_among_others() {
     two_things_happen(true, Leaves::AtOnce);
@@ -189,15 +193,15 @@ fn u10_without_release_the_waiter_does_not_see_what_it_got() {
     shim::without(Part::Release, || two_things_happen(false, Leaves::AtOnce));
 }
 
-/// The waiter's look at the word sees it.
+/// The waiter's load of the word sees it.
 #[test]
 #[should_panic]
 fn u10_without_acquire_the_waiter_does_not_see_what_it_got() {
     shim::without(Part::Acquire, || two_things_happen(false, Leaves::AtOnce));
 }
 
-/// The commit publishes the waiter's note to whoever claims it asleep: it was made by the waiter after it had queued itself,
-/// as the stack of a goroutine is left after that.
+/// The commit publishes the waiter's note to the thread that claims it asleep. The waiter made the
+/// note after it had queued itself, as a goroutine leaves its stack after that.
 #[test]
 fn pk_a_commit_publishes_what_the_claimer_wakes() {
     explore(None, || {

@@ -1,9 +1,11 @@
 //! The drop of a runtime: against a sender to a goroutine that waits there, and against a select's
 //! send of a goroutine that runs there (D2, G4).
 //!
-//! The receiver goes on with the message, or it is abandoned and the message is to be had: nobody was claimed for it, or it was taken
-//! back by the sender, which found the runtime dead, or by the drop, which found the goroutine Runnable. The channels, their
-//! queues and the word of the wait are the library's; `sched.rs` has `ready`, the scheduler's lock and the drop.
+//! The receiver runs on with the message; or it is abandoned and the message can be received by
+//! another. In the latter case no receiver was claimed for it, or it was taken back: by the sender,
+//! which found the runtime dead, or by the drop, which found the goroutine Runnable. The channels,
+//! their queues and the word of the wait are the library's; `sched.rs` has `ready`, the scheduler's
+//! lock and the drop.
 
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
@@ -17,7 +19,8 @@ use crate::sched::model::g::G;
 use crate::sched::teardown::drop_runtime;
 use crate::thread::let_time_pass;
 
-/// One receiver in the runtime that ends, and one who comes later. The first keeps its handle, as an abandoned goroutine does.
+/// One receiver in the runtime that ends, and a later one. The first keeps its handle, as an
+/// abandoned goroutine does.
 fn drop_beside_a_send(cap: Option<usize>) {
     explore(Some(2), move || {
         let (s, r) = channel(cap);
@@ -30,7 +33,7 @@ fn drop_beside_a_send(cap: Option<usize>) {
             let g = g.clone();
             plain(move || drop_runtime(pointer(&g)))
         };
-        // Without capacity nobody may be there to take it, or nobody any more.
+        // Without capacity there may be no receiver to take it, or none any more.
         let mut left = s.try_send(Msg::new(1)).err().map(|e| e.into_inner().open());
         dropper.join();
         if left.is_none() {
@@ -46,9 +49,10 @@ fn drop_beside_a_send(cap: Option<usize>) {
     });
 }
 
-/// Explored: the claim before the drop begins, beside it and after it; the goroutine made ready before, beside and after; the drop's
-/// look before and after that. Fails if the claim does not skip the dead, if the waker does not look under the scheduler's lock, if
-/// the drop does not look at Runnable goroutines, or if two take the message back.
+/// Explored: the claim before the drop begins, beside it and after it; the goroutine made ready
+/// before, beside and after; the drop's load of the status before and after that. Fails if the
+/// claim does not skip the dead, if the waker does not look under the scheduler's lock, if the drop
+/// does not look at Runnable goroutines, or if two threads take the message back.
 #[test]
 fn d2_a_message_is_not_lost_in_a_drop() {
     drop_beside_a_send(Some(0));
@@ -111,7 +115,7 @@ fn d2_an_open_send_is_kept_or_refused() {
     });
 }
 
-/// As above, without capacity. The receiver has the message, or it is told to look again and finds
+/// The same without capacity. The receiver has the message; or it is woken to look again and finds
 /// the goroutine, or the end.
 #[test]
 fn d2_the_receiver_of_an_open_send_looks_again() {
@@ -133,8 +137,8 @@ fn d2_the_receiver_of_an_open_send_looks_again() {
     });
 }
 
-/// The goroutine gives its send up beside the drop: one of the two refuses the promise, or waits
-/// where it is abandoned, and the drop does.
+/// The goroutine gives its send up beside the drop. Either it refuses the promise, or it waits
+/// where it is abandoned, and the drop refuses it.
 #[test]
 fn d2_an_open_send_is_refused_once() {
     for waits in [false, true] {
@@ -165,9 +169,9 @@ fn d2_an_open_send_is_refused_once() {
     }
 }
 
-/// Two wait for a timer, one of them in a runtime that ends. Explored: the drop before, beside and
-/// after both waits begin, and the time that passes before, beside and after the drop. Fails if the
-/// one that stays sleeps on as the second in the queue.
+/// Two receivers wait for a timer, one of them in a runtime that ends. Explored: the drop before,
+/// beside and after both waits begin, and the time that passes before, beside and after the drop.
+/// Fails if the receiver that stays sleeps on as the second in the queue.
 #[test]
 fn d2_a_timer_is_left_to_the_next_receiver() {
     explore(Some(2), || {

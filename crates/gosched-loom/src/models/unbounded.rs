@@ -1,7 +1,9 @@
-//! The unbounded channel (U10, G4): the library's own, its list and its queues, and how they settle.
+//! The unbounded channel (U10, G4): the library's own, its list and its queues, and how they
+//! settle.
 //!
-//! A block has room for two, so that the third message is in another one. At most three preemptions, as for the bounded
-//! channel; none for three messages: there they switch where they wait.
+//! A block has room for two, so that the third message is in another one. At most three
+//! preemptions, as for the bounded channel. None for three messages: there the threads switch where
+//! they wait.
 
 use super::actors::{GO, Msg, PLAIN, Start, channel, plain};
 use super::explore_in_turn;
@@ -19,7 +21,7 @@ fn a_receiver_waits(preemptions: usize, sender: Start, receiver: Start) {
     });
 }
 
-/// Explored as for the bounded channel. Fails if the look comes before the mark, on either side.
+/// Explored as for the bounded channel. Fails if the load comes before the mark, on either side.
 #[test]
 fn g4_no_receiver_sleeps_beside_a_value() {
     a_receiver_waits(3, PLAIN, PLAIN);
@@ -39,8 +41,9 @@ fn g4_without_the_movers_fence_a_receiver_sleeps_for_ever() {
     shim::without(Part::AfterRmw, || a_receiver_waits(3, PLAIN, PLAIN));
 }
 
-/// Three messages, over the end of a block, then the end. The receiver takes some, is given others, and sees the end after the
-/// last. Emptied blocks are freed by whoever comes by, and all memory with the channel.
+/// Three messages, over the end of a block, then the end. The receiver takes some, is given others,
+/// and sees the end after the last. Emptied blocks are freed by later calls, and all memory with
+/// the channel.
 #[test]
 fn u10_messages_keep_their_order_over_the_end_of_a_block() {
     explore_in_turn(Some(0), || {

@@ -21,10 +21,10 @@
 //! | made by | room for | |
 //! |---|---|---|
 //! | [`bounded(n)`](bounded) | `n` messages | a sender waits while it is full |
-//! | [`bounded(0)`](bounded) | none | sender and receiver meet; the message goes from stack to stack |
+//! | [`bounded(0)`](bounded) | none | the message goes from the sender's stack to the receiver's |
 //! | [`unbounded()`](unbounded) | any number | a sender never waits |
 //! | [`after`], [`at`], [`tick`] | one | the clock sends |
-//! | [`never()`] | none | nobody sends |
+//! | [`never()`] | none | no message ever comes |
 //!
 //! **Order.** Messages of one sender arrive in the order in which they were sent. Operations that
 //! wait are served first come, first served: a message goes to the receiver that has waited

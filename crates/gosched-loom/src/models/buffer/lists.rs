@@ -1,7 +1,8 @@
-//! The list of an unbounded channel. A block has room for two, so that three values reach the next one. At most four preemptions; two
-//! or three where there are three threads; one where blocks go round.
+//! The list of an unbounded channel. A block has room for two, so that three values reach the next
+//! one. At most four preemptions; two or three with three threads; one if blocks are used again.
 //!
-//! Blocks are freed while the story runs. An atomic says so to loom, which objects if anybody's access is not ordered before.
+//! Blocks are freed while the model runs. Loom learns that from an atomic, and reports an access
+//! that is not ordered before it.
 
 use std::sync::Arc;
 
@@ -25,12 +26,12 @@ impl Story {
         })
     }
 
-    /// The channel's `push_list`; false: it is closed.
+    /// The unbounded flavour's `try_send`. False: it is closed.
     fn push(&self, item: usize) -> bool {
         self.items.make(item);
         let mut spare = self.list.spare();
         loop {
-            // SAFETY: D1, a number.
+            // SAFETY: D1, the item is a number.
             match unsafe { self.list.push(&item, &mut spare) } {
                 Ok(()) => return true,
                 Err(NoPush::Closed) => return false,
@@ -52,7 +53,7 @@ impl Story {
     fn pop_and(&self, then: fn(&List<usize>, Emptied<usize>)) -> Result<usize, No> {
         let mut item = usize::MAX;
         let mut emptied = Emptied::new();
-        // SAFETY: D1, a number.
+        // SAFETY: D1, the item is a number.
         let popped = unsafe { self.list.pop(&mut item, &mut emptied) };
         then(&self.list, emptied);
         popped?;
@@ -86,9 +87,9 @@ fn over_the_end_of_a_block() {
     });
 }
 
-/// Explored: the receiver that takes the last place of a block before the sender has linked the next one. Fails if a place is
-/// read before it is written, if a block is freed when somebody may still follow a pointer to it, or if a new block is
-/// reached before it is whole.
+/// Explored: the receiver takes the last place of a block before the sender has linked the next
+/// one. Fails if a place is read before it is written, if a block is freed while a thread may still
+/// follow a pointer to it, or if a new block is reached before it is whole.
 #[test]
 fn u10_a_value_crosses_the_end_of_a_block() {
     over_the_end_of_a_block();
@@ -106,8 +107,9 @@ fn u10_without_acquire_a_block_is_reached_before_it_is_whole() {
     shim::without(Part::Acquire, over_the_end_of_a_block);
 }
 
-/// Two senders share the places of a block; one of them brings the next. Fails if a place has two senders, or if a sender writes
-/// into a block that is not its place's. (Nobody receives meanwhile: loom lets two who wait for a third wait for ever.)
+/// Two senders share the places of a block; one of them brings the next. Fails if a place has two
+/// senders, or if a sender writes into a block that is not its place's. (No thread receives
+/// meanwhile: loom lets two threads that wait for a third wait for ever.)
 #[test]
 fn u10_two_senders_share_a_block() {
     explore_in_turn(Some(3), || {
@@ -142,8 +144,9 @@ fn u10_two_receivers_empty_a_block() {
     });
 }
 
-/// Two empty a block each, one inside the runtime and one outside, while a sender needs a block: each is kept, used again or freed
-/// by one of them. Fails if it is used again before the last reader has left it.
+/// Two receivers empty a block each, one inside the runtime and one outside, while a sender needs a
+/// block. Each block is kept, used again or freed by one of them. Fails if it is used again before
+/// the last reader has left it.
 #[test]
 fn d9_an_emptied_block_goes_round() {
     explore_in_turn(Some(1), || {

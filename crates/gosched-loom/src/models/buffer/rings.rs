@@ -1,4 +1,4 @@
-//! The ring of a bounded channel. At most four preemptions; two or three where there are three threads.
+//! The ring of a bounded channel. At most four preemptions; two or three with three threads.
 
 use std::sync::Arc;
 
@@ -26,20 +26,20 @@ impl Story {
 
     fn push(&self, item: usize) -> Result<(), No> {
         self.items.make(item);
-        // SAFETY: D1, a number.
+        // SAFETY: D1, the item is a number.
         unsafe { self.ring.push(&item) }
     }
 
     fn fill(&self, place: ReservedPlace, item: usize) {
         self.items.make(item);
-        // SAFETY: D1, a number, and a place that its holder fills once.
+        // SAFETY: D1, the item is a number, and its holder fills the place once.
         unsafe { self.ring.fill(place, &item) };
     }
 
     /// Takes one and runs it.
     fn pop(&self) -> Result<usize, No> {
         let mut item = usize::MAX;
-        // SAFETY: D1, a number.
+        // SAFETY: D1, the item is a number.
         unsafe { self.ring.pop(&mut item)? };
         Ok(self.items.run(self.items.at(item)))
     }
@@ -49,7 +49,7 @@ impl Story {
         (0..n).map_while(|_| self.pop().ok()).collect()
     }
 
-    /// What is left, when everybody has ended.
+    /// What is left, after all threads have ended.
     fn drain(&self) -> Vec<usize> {
         self.take(usize::MAX)
     }
@@ -99,8 +99,9 @@ fn round_the_ring(cap: usize) {
     });
 }
 
-/// Explored: a full and an empty ring, seen as such while the other is between its two steps. Fails if either stamp is stored
-/// before the value is in or out, or if a position is taken without looking at the stamp.
+/// Explored: a full and an empty ring, seen as such while the other side is between its two steps.
+/// Fails if either stamp is stored before the value is in or out, or if a position is taken without
+/// looking at the stamp.
 #[test]
 fn u10_one_slot_is_used_again_and_again() {
     round_the_ring(1);
@@ -171,7 +172,8 @@ fn u10_two_receivers_never_share_a_value() {
     });
 }
 
-/// A pop that finds nothing has seen every push that was complete before: here, through the field of another thread's story.
+/// A pop that finds nothing has seen every push that was complete before: here, through the field
+/// of another thread.
 #[test]
 fn u10_nothing_is_seen_only_when_there_is_nothing() {
     explore_in_turn(Some(4), || {
@@ -223,7 +225,8 @@ fn u10_the_end_comes_after_the_last_value() {
     });
 }
 
-/// A place that is filled or given up while others push behind it and pop: what is behind it waits for it.
+/// A place that is filled or given up while other threads push behind it and pop. What is behind it
+/// waits for it.
 fn a_place(is_filled: bool) {
     explore_in_turn(Some(2), move || {
         let story = Story::new(2, 3);
@@ -247,7 +250,8 @@ fn a_place(is_filled: bool) {
     });
 }
 
-/// Fails if a receiver takes a reserved place for a value or goes past it, or does not go past one that was given up.
+/// Fails if a receiver takes a reserved place for a value or passes it, or if it does not pass one
+/// that was given up.
 #[test]
 fn u10_a_reserved_place_keeps_its_turn() {
     a_place(true);
