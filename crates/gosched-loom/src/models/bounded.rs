@@ -72,7 +72,8 @@ fn g4_no_sender_sleeps_beside_room() {
     a_sender_waits(2, GO, GO);
 }
 
-/// The barriers as x86-64 has them: the sender's is at its move of `tail`, before it has written the stamp.
+/// The barriers as x86-64 has them: the sender's is at its move of `tail`, before it has written
+/// the stamp.
 #[test]
 fn g4_the_barriers_of_x86_are_enough() {
     shim::on_x86(|| {

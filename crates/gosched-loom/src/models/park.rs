@@ -1,9 +1,10 @@
-//! Park's unlock function against the event (PK, RD, G4): the waiter is woken exactly once, and sees what was
-//! written before the event.
+//! Park's unlock function against the event (PK, RD, G4): the waiter is woken exactly once, and
+//! sees what was written before the event.
 //!
-//! The goroutine runs on whichever thread resumed it: on its own after a refused commit, else on the one that
-//! made it runnable. Its M's mark and its count of ends are plain fields, so loom reports a goroutine that runs
-//! on two threads, and a waker that goes on before the parking M has let go of it.
+//! The goroutine runs on whichever thread resumed it: on its own after a refused commit, else on
+//! the one that made it runnable. Its M's mark and its count of ends are plain fields, so loom
+//! reports a goroutine that runs on two threads, and a waker that goes on before the parking M has
+//! let go of it.
 
 use std::sync::Arc;
 
@@ -50,8 +51,8 @@ impl Story {
         unsafe { Sleeper::thread(&self.g) }
     }
 
-    /// The library's `park_m`, on g0: true when the goroutine has left, false when the commit was refused and
-    /// it goes on at once.
+    /// The library's `park_m`, on g0: true when the goroutine has left, false when the commit was
+    /// refused and it goes on at once.
     fn park_m(&self) -> bool {
         self.status.transition(Status::Running, Status::Waiting);
         self.has_m.set(0);
@@ -133,10 +134,10 @@ impl Story {
     }
 }
 
-/// The commit against the event. Explored: the event before the look, between the look and the commit (refused:
-/// the goroutine goes Running → Waiting → Runnable → Running on its own M), and after it. Fails if the commit or
-/// the completion is a load and a store, if the completion does not publish, or if the goroutine becomes Waiting
-/// only after its commit.
+/// The commit against the event. Explored: the event before the look, between the look and the
+/// commit (refused: the goroutine goes Running → Waiting → Runnable → Running on its own M), and
+/// after it. Fails if the commit or the completion is a load and a store, if the completion does
+/// not publish, or if the goroutine becomes Waiting only after its commit.
 #[test]
 fn pk_a_commit_meets_the_event() {
     explore(None, || {
@@ -151,9 +152,9 @@ fn pk_a_commit_meets_the_event() {
     });
 }
 
-/// Event, park and a request to unwind, which may come between Waiting and the commit (it then finds nothing to
-/// withdraw and leaves the goroutine to its event), or after it: then the event wakes nobody. Fails if a
-/// withdrawal succeeds after the completion.
+/// Event, park and a request to unwind, which may come between Waiting and the commit (it then
+/// finds nothing to withdraw and leaves the goroutine to its event), or after it: then the event
+/// wakes nobody. Fails if a withdrawal succeeds after the completion.
 #[test]
 fn pk_a_withdrawn_waiter_is_not_woken_again() {
     explore(None, || {
@@ -179,8 +180,8 @@ fn pk_a_withdrawn_waiter_is_not_woken_again() {
     });
 }
 
-/// A goroutine that must not leave before the event is withdrawn, looks, and commits to the same slot again, on
-/// another M. Fails if a withdrawal leaves the slot in any state but EMPTY.
+/// A goroutine that must not leave before the event is withdrawn, looks, and commits to the same
+/// slot again, on another M. Fails if a withdrawal leaves the slot in any state but EMPTY.
 #[test]
 fn pk_a_slot_takes_the_same_waiter_again() {
     explore(None, || {

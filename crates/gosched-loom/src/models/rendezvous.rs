@@ -174,7 +174,8 @@ fn g4_a_selects_sender_shakes_hands() {
     }
 }
 
-/// A select's sender that gives up, and another sender: the receiver looks again and gets the other's value.
+/// A select's sender that gives up, and another sender: the receiver looks again and gets the
+/// other's value.
 #[test]
 fn g4_a_receiver_looks_again_when_a_promise_is_not_kept() {
     explore(Some(2), || {

@@ -125,7 +125,8 @@ fn g4_two_senders_end_one_select_once() {
     two_senders(1, 1);
 }
 
-/// Two selects that each send on one channel and receive from the other: they agree on one of the two.
+/// Two selects that each send on one channel and receive from the other: they agree on one of the
+/// two.
 #[test]
 fn g4_two_selects_agree_on_one_transfer() {
     explore(Some(2), || {

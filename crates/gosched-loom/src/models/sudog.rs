@@ -186,7 +186,8 @@ fn g4_finish_is_the_last_touch_of_an_awake_waiter() {
     two_things_happen(false, Leaves::Late);
 }
 
-/// `finish` publishes what was handed over. Without that the waiter may not even see that it was ended.
+/// `finish` publishes what was handed over. Without that the waiter may not even see that it was
+/// ended.
 #[test]
 #[should_panic]
 fn u10_without_release_the_waiter_does_not_see_what_it_got() {

@@ -20,9 +20,9 @@
 //! assert_eq!(total, 5050);
 //! ```
 //!
-//! Some futures need more than to be polled. A future that waits for tokio's timers or sockets needs
-//! a tokio runtime ([`tokio::runtime::Handle::enter`]). A future that waits for a channel needs
-//! nothing.
+//! Some futures need more than to be polled. A future that waits for tokio's timers or sockets
+//! needs a tokio runtime ([`tokio::runtime::Handle::enter`]). A future that waits for a channel
+//! needs nothing.
 //!
 //! [`tokio::runtime::Handle::enter`]: https://docs.rs/tokio/latest/tokio/runtime/struct.Handle.html
 

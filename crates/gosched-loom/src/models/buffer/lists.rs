@@ -169,7 +169,8 @@ fn d9_an_emptied_block_goes_round() {
     });
 }
 
-/// One sender and one receiver, over the ends of two blocks: the second one is, perhaps, the first one again.
+/// One sender and one receiver, over the ends of two blocks: the second one is, perhaps, the first
+/// one again.
 #[test]
 fn u10_a_block_is_used_again() {
     explore_in_turn(Some(2), || {
