@@ -97,8 +97,15 @@ impl<'a> Chosen<'a, '_> {
                 // once.
                 got.map(|room| unsafe { room.get().cast::<T>().read() })
             }
-            _ => self.open().recv(r),
+            _ => self.recv_open(r),
         }
+    }
+
+    /// As [`Chosen::recv`], for an operation that is to be completed. Apart, so that a receive that
+    /// is done stays in line.
+    #[inline(never)]
+    fn recv_open<T>(self, r: &Receiver<T>) -> Result<T, RecvError> {
+        self.open().recv(r)
     }
 
     /// The operation, which is to be completed.
