@@ -5,12 +5,13 @@
 //!
 //! These files of the library import nothing but `crate::shim`:
 //!
-//! - `sched/model/{runq,gstatus,pstatus,claim,slot,sudog,opens}.rs`, `sched/model/spin.rs`,
+//! - `sched/model/{runq,gstatus,pstatus,claim,opens}.rs`, `sched/model/spin.rs`,
 //! - `sched/model/nap.rs`, `base/note.rs`, `sync/*_word.rs`,
-//! - `sched/sources/netpoll/changes.rs` and `future/word.rs`.
+//! - `sched/sources/netpoll/changes.rs`.
 //!
 //! Here that shim gives them loom's atomics, rings of four slots and a futex made of loom's parts.
-//! So the models explore the code that ships. `sched/sources/poller.rs`, `sched/waitq.rs` and all
+//! So the models explore the code that ships. `sched/model/{sleeper,wait_word}.rs`,
+//! `sched/sources/poller.rs`, `sched/waitq.rs` and all
 //! of `chan/` are compiled too. What they need of the scheduler is in `base.rs`, `sched.rs`,
 //! `netpoll.rs`, `thread.rs`, `current.rs` and `sys.rs`:
 //!
@@ -98,10 +99,6 @@ mod claim;
 mod changes;
 
 #[cfg(test)]
-#[path = "../../gosched/src/future/word.rs"]
-mod future_word;
-
-#[cfg(test)]
 #[path = "../../gosched/src/sched/model/gstatus.rs"]
 #[allow(dead_code, reason = "the dumps' side of the file has no concurrency")]
 mod gstatus;
@@ -141,17 +138,14 @@ mod runq;
 mod opens;
 
 #[cfg(test)]
-#[path = "../../gosched/src/sched/model/slot.rs"]
-mod slot;
+#[path = "../../gosched/src/sched/model/sleeper.rs"]
+#[allow(dead_code, reason = "tasks are not in the models")]
+mod sleeper;
 
 #[cfg(test)]
 #[path = "../../gosched/src/sched/model/spin.rs"]
 #[allow(dead_code, reason = "the models keep tokens in Ms of their own")]
 mod spin;
-
-#[cfg(test)]
-#[path = "../../gosched/src/sched/model/sudog.rs"]
-mod sudog;
 
 #[cfg(test)]
 #[path = "../../gosched/src/sync/mutex_word.rs"]
@@ -186,6 +180,10 @@ mod semaphore_word;
     reason = "the dumps' side of the file has no concurrency"
 )]
 mod wait_reason;
+
+#[cfg(test)]
+#[path = "../../gosched/src/sched/model/wait_word.rs"]
+mod wait_word;
 
 #[cfg(test)]
 #[path = "../../gosched/src/sync/waitgroup_word.rs"]

@@ -19,7 +19,7 @@ pub(crate) mod model {
     //! Stand-ins for `sched/model`.
 
     #[allow(unused_imports, reason = "the library takes what it needs")]
-    pub(crate) use crate::{current, gstatus, opens, sudog, wait_reason};
+    pub(crate) use crate::{current, gstatus, opens, sleeper, wait_reason, wait_word};
 
     pub(crate) mod g {
         //! A goroutine.
@@ -141,8 +141,16 @@ pub(crate) mod model {
         impl<T> Copy for Ptr<T> {}
 
         impl<T> Ptr<T> {
+            pub(crate) unsafe fn new(raw: NonNull<T>) -> Ptr<T> {
+                Ptr(raw)
+            }
+
             pub(crate) unsafe fn from_raw(raw: *mut T) -> Option<Ptr<T>> {
                 NonNull::new(raw).map(Ptr)
+            }
+
+            pub(crate) fn non_null(self) -> NonNull<T> {
+                self.0
             }
 
             pub(crate) fn as_ptr(self) -> *mut T {

@@ -1,4 +1,4 @@
-//! The actors of the stories about channels, and their messages.
+//! The threads of the models of channels, and what they send.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Once};
@@ -13,10 +13,10 @@ use crate::sched::model::g::G;
 use crate::sched::teardown::Abandoned;
 use crate::shim::Cell;
 
-/// Any duration; the story decides when it has passed.
+/// Any time; the model decides when it has passed.
 pub(super) const SOON: Duration = Duration::from_secs(1);
 
-/// A message. Its receiver must be ordered after its maker (U10), and be the only owner.
+/// A message. The thread that has it must be ordered after its maker (U10), and be alone with it.
 pub(super) struct Msg(Box<Cell<u32>>);
 
 // SAFETY: loom reports every run in which two accesses to the field are not ordered.
@@ -27,7 +27,7 @@ impl Msg {
         Msg(Box::new(Cell::new(number)))
     }
 
-    /// Its number. The message is invalid afterwards.
+    /// Its number. The message is dropped.
     pub(super) fn open(self) -> u32 {
         self.0.replace(u32::MAX)
     }
@@ -36,7 +36,7 @@ impl Msg {
 pub(super) type Tx = Calm<Sender<Msg>>;
 pub(super) type Rx = Calm<Receiver<Msg>>;
 
-/// A channel with capacity `cap`; None: unbounded.
+/// A channel with room for `cap` messages; None: for any number.
 pub(super) fn channel(cap: Option<usize>) -> (Tx, Rx) {
     let (s, r) = match cap {
         Some(cap) => bounded(cap),
@@ -45,7 +45,7 @@ pub(super) fn channel(cap: Option<usize>) -> (Tx, Rx) {
     (Calm::new(s), Calm::new(r))
 }
 
-/// A thread of a story.
+/// A thread of a model.
 pub(super) struct Actor<T> {
     thread: JoinHandle<T>,
     /// Kept until it has ended.
@@ -96,21 +96,21 @@ pub(super) type Start = fn(Box<dyn FnOnce() -> u32>) -> Actor<u32>;
 pub(super) const PLAIN: Start = |f| plain(f);
 pub(super) const GO: Start = |f| go(f);
 
-/// A select's sender makes its message once its case has been chosen; returns whether it was sent.
+/// A select's sender makes its message when its case has been chosen. Returns whether it was sent.
 pub(super) fn select_send(s: &Sender<Msg>, number: u32) -> bool {
     let mut select = Select::new();
     select.send(s);
     select.select().send(s, Msg::new(number)).is_ok()
 }
 
-/// As [`select_send`], but no message comes: the case's promise is returned.
+/// As [`select_send`], but without a message: what was promised to the case is given back.
 pub(super) fn select_give_up(s: &Sender<Msg>) {
     let mut select = Select::new();
     select.send(s);
     give_up(select.select());
 }
 
-/// Does not complete a chosen operation.
+/// Does not complete an operation that was chosen.
 pub(super) fn give_up(oper: SelectedOperation<'_>) {
     // An operation that is not completed panics, after all that is explored here.
     static QUIET: Once = Once::new();

@@ -1,14 +1,14 @@
-//! The bounded channel (U10, G4): the library's own ring and queues, and how they settle.
+//! The bounded channel (U10, G4): the library's own, its ring and its queues, and how they settle.
 //!
-//! Values pass through the ring without the lock. A waiter queues itself under the lock and loads
-//! the ring once more. There are two races. In settle/1 a sender moves `tail` and looks for
-//! receivers, while a receiver queues itself and loads `tail`. In settle/2 the roles are swapped,
-//! with `head`. A lost wake-up is a deadlock, which loom reports.
+//! Values pass through the ring without the lock. A thread that must wait queues itself under the
+//! lock and reads the ring once more. Two races: a sender moves `tail` and looks for receivers,
+//! while a receiver queues itself and reads `tail` (settle/1); the other way round with `head`
+//! (settle/2). A lost wake-up is a deadlock, which loom reports.
 //!
-//! The two races are explored with at most three preemptions, one more than any order of their four
-//! steps needs. Stories with more steps have two or one. Two threads beside a third, with all the
-//! old values that their loads may still see, are explored without any: they switch where they
-//! wait.
+//! The two races are explored with at most three preemptions, which is one more than any order of
+//! their four steps needs. Models with more steps have two or one. Two threads beside a third, with
+//! all the old values that their loads may still see, are explored without any: they switch where
+//! they wait.
 
 use super::actors::{
     Actor, GO, Msg, PLAIN, Rx, SOON, Start, Tx, channel, give_up, plain, select_send,
@@ -18,7 +18,7 @@ use crate::chan::{RecvTimeoutError, Select};
 use crate::shim::{self, Part};
 use crate::thread::let_time_pass;
 
-/// Sends messages, one after the other; returns how many.
+/// Sends messages, one after the other. Returns how many were sent.
 fn send(start: Start, s: Tx, numbers: std::ops::Range<u32>) -> Actor<u32> {
     start(Box::new(move || {
         numbers
@@ -31,11 +31,11 @@ fn recv(r: &Rx) -> u32 {
     r.recv().unwrap().open()
 }
 
-/// settle/1: the ring is empty, a receiver is about to sleep.
+/// settle/1: the ring is empty, a receiver is on its way to sleep.
 fn a_receiver_waits(preemptions: usize, sender: Start, receiver: Start) {
     explore_in_turn(Some(preemptions), move || {
         let (s, r) = channel(Some(1));
-        let _open = s.clone(); // the end would wake all waiters
+        let _open = s.clone(); // the end would wake everybody
         let received = receiver(Box::new(move || recv(&r)));
         let sent = sender(Box::new(move || u32::from(s.send(Msg::new(1)).is_ok())));
         assert_eq!(received.join(), 1);
@@ -43,12 +43,12 @@ fn a_receiver_waits(preemptions: usize, sender: Start, receiver: Start) {
     });
 }
 
-/// settle/2: the ring is full, a sender is about to sleep.
+/// settle/2: the ring is full, a sender is on its way to sleep.
 fn a_sender_waits(preemptions: usize, sender: Start, receiver: Start) {
     explore_in_turn(Some(preemptions), move || {
         let (s, r) = channel(Some(1));
         s.send(Msg::new(1)).unwrap();
-        let _open = r.clone(); // the end would wake all waiters
+        let _open = r.clone(); // the end would wake everybody
         let sent = send(sender, s, 2..3);
         let received = receiver(Box::new(move || recv(&r)));
         assert_eq!(received.join(), 1);
@@ -57,23 +57,23 @@ fn a_sender_waits(preemptions: usize, sender: Start, receiver: Start) {
 }
 
 /// Explored: the sender's move before, between and after the receiver's mark and its load. The
-/// value is handed over, or the receiver finds it itself. Fails if the load comes before the mark,
-/// on either side.
+/// value is handed over, or the receiver finds it by itself. Fails if the load comes before the
+/// mark, on either side.
 #[test]
 fn g4_no_receiver_sleeps_beside_a_value() {
     a_receiver_waits(3, PLAIN, PLAIN);
     a_receiver_waits(2, GO, GO);
 }
 
-/// The same with room instead of a value.
+/// The same with room in place of a value.
 #[test]
 fn g4_no_sender_sleeps_beside_room() {
     a_sender_waits(3, PLAIN, PLAIN);
     a_sender_waits(2, GO, GO);
 }
 
-/// With the barriers of x86-64: the sender's is at its move of `tail`, before it has written the
-/// stamp.
+/// The barriers as x86-64 has them: the sender's is at its move of `tail`, before it has written
+/// the stamp.
 #[test]
 fn g4_the_barriers_of_x86_are_enough() {
     shim::on_x86(|| {
@@ -139,8 +139,8 @@ fn g4_two_receivers_and_one_slot() {
     });
 }
 
-/// One sender, one receiver that comes late: messages keep their order, through the ring or handed
-/// over directly.
+/// One sender, one receiver that comes late. Messages keep their order, whether they go through the
+/// ring or from hand to hand.
 #[test]
 fn u10_order_is_kept_between_the_ring_and_the_queues() {
     explore_in_turn(Some(1), || {
@@ -152,8 +152,8 @@ fn u10_order_is_kept_between_the_ring_and_the_queues() {
     });
 }
 
-/// A select's sender has a reserved slot before it has a message. Receivers treat the slot as
-/// empty, and are looked for once it is filled.
+/// A select's sender has a place before it has a message. Receivers treat the place as empty; the
+/// sender looks for them when it fills the place.
 fn a_place_is_filled() {
     explore_in_turn(Some(2), || {
         let (s, r) = channel(Some(1));
@@ -175,8 +175,8 @@ fn g4_without_a_fence_a_filled_place_does_not() {
     shim::without(Part::AfterRmw, a_place_is_filled);
 }
 
-/// A reserved slot that is given up is room again, also for a waiting sender. No receive is needed
-/// for that.
+/// A place that is given up is room again, also for a sender that waits: no receive is needed for
+/// that.
 #[test]
 fn g4_a_place_that_is_given_up_is_room_again() {
     explore_in_turn(Some(3), || {
@@ -191,7 +191,7 @@ fn g4_a_place_that_is_given_up_is_room_again() {
     });
 }
 
-/// The same when a value is before the reserved slot: the receiver of that value makes room for
+/// The same when a value is before the place: the receiver that takes the value out makes room for
 /// two.
 fn a_place_is_passed() {
     explore_in_turn(Some(1), || {
@@ -222,8 +222,8 @@ fn g4_a_place_that_is_given_up_is_passed_on_x86() {
     shim::on_x86(a_place_is_passed);
 }
 
-/// The end while a select's sender has a reserved slot: its message comes before the end, also for
-/// a waiting receiver.
+/// The end while a select's sender has a place: its message comes before the end, also for a
+/// receiver that waits.
 #[test]
 fn u10_the_end_comes_after_a_place_that_is_filled() {
     for is_filled in [true, false] {
@@ -252,7 +252,7 @@ fn u10_the_end_comes_after_a_place_that_is_filled() {
     }
 }
 
-/// The end against a waiting sender: it gets its message back, or the receiver has it.
+/// The end against a sender that waits: it gets its message back, or the receiver has it.
 #[test]
 fn g4_close_against_a_sender_that_waits() {
     explore_in_turn(Some(2), || {
@@ -266,7 +266,7 @@ fn g4_close_against_a_sender_that_waits() {
     });
 }
 
-/// A receiver that times out, against a sender: the value is received, or stays in the ring.
+/// A receiver whose time is over, against a sender: the value is received, or left in the ring.
 fn timeout(receiver: Start) {
     explore_in_turn(Some(2), move || {
         let (s, r) = channel(Some(1));

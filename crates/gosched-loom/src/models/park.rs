@@ -1,10 +1,10 @@
-//! Park's commit function against the event (PK, RD, G4): the waiter is woken exactly once, and
+//! Park's unlock function against the event (PK, RD, G4): the waiter is woken exactly once, and
 //! sees what was written before the event.
 //!
-//! The goroutine runs on the thread that resumed it: on its own after a refused commit, else on the
-//! one that made it runnable. Its M's mark and its count of ends are plain fields. So loom reports
-//! a goroutine that runs on two threads, and a waker that continues before the parking M has
-//! released it.
+//! The goroutine runs on whichever thread resumed it: on its own after a refused commit, else on
+//! the one that made it runnable. Its M's mark and its count of ends are plain fields, so loom
+//! reports a goroutine that runs on two threads, and a waker that goes on before the parking M has
+//! let go of it.
 
 use std::sync::Arc;
 
@@ -13,12 +13,10 @@ use loom::thread;
 use super::{Plain, explore};
 use crate::gstatus::{Status, StatusWord};
 use crate::note::Note;
-use crate::slot::SlotWord;
+use crate::sleeper::Sleeper;
+use crate::wait_word::WaitWord;
 
-/// The waiter's name in the slot; any value above 1.
-const G: usize = 8;
-
-/// What the event stores for the waiter.
+/// What the event leaves for the waiter.
 const RESULT: u32 = 42;
 
 /// A running goroutine and the event that it is about to wait for.
@@ -28,7 +26,9 @@ struct Story {
     has_m: Plain,
     is_cancelled: Plain,
     ends: Plain,
-    slot: SlotWord,
+    slot: WaitWord,
+    /// Stands for the G: its address is the sleeper's.
+    g: Note,
     result: Plain,
 }
 
@@ -39,17 +39,24 @@ impl Story {
             has_m: Plain::new(1),
             is_cancelled: Plain::new(0),
             ends: Plain::new(0),
-            slot: SlotWord::new(),
+            slot: WaitWord::new(),
+            g: Note::new(),
             result: Plain::new(0),
         })
     }
 
-    /// The library's `park_m`, on g0. Returns true if the goroutine has left, false if the commit
-    /// was refused and it continues at once.
+    /// The goroutine, as a sleeper.
+    fn sleeper(&self) -> Sleeper {
+        // SAFETY: the note stays until all threads of the story have ended.
+        unsafe { Sleeper::thread(&self.g) }
+    }
+
+    /// The library's `park_m`, on g0: true when the goroutine has left, false when the commit was
+    /// refused and it goes on at once.
     fn park_m(&self) -> bool {
         self.status.transition(Status::Running, Status::Waiting);
         self.has_m.set(0);
-        if self.slot.commit(G) {
+        if self.slot.commit(self.sleeper()).is_ok() {
             return true;
         }
         self.status.transition(Status::Waiting, Status::Runnable);
@@ -69,7 +76,7 @@ impl Story {
             if self.park_m() {
                 return;
             }
-            // A refused commit has seen the event, and its data.
+            // A refused commit has seen the event, data included.
             assert_eq!(self.result.get(), RESULT);
             self.execute();
         }
@@ -95,11 +102,11 @@ impl Story {
         self.ends.add(1);
     }
 
-    /// The event happens. The sleeper is made ready and, here, run at once with `go_on`.
+    /// It happens; whoever sleeps is made ready and, here, run at once with `go_on`.
     fn complete(&self, go_on: fn(&Story)) {
         self.result.set(RESULT);
-        if let Some(waiter) = self.slot.complete() {
-            assert_eq!(waiter, G);
+        if let Some(sleeper) = self.slot.complete() {
+            assert_eq!(sleeper, self.sleeper());
             self.ready();
             go_on(self);
         }
@@ -110,12 +117,12 @@ impl Story {
         self.execute();
     }
 
-    /// The request to unwind, as when a runtime shuts down; returns true if it owns the wake-up.
+    /// The request to unwind, as when a runtime shuts down; true when the wake-up became ours.
     fn withdraw(&self) -> bool {
         if !self.status.begin_scan(Status::Waiting) {
             return false;
         }
-        let is_ours = self.slot.withdraw(G);
+        let is_ours = self.slot.withdraw(&self.sleeper());
         self.status.end_scan(Status::Waiting);
         is_ours
     }
@@ -127,13 +134,10 @@ impl Story {
     }
 }
 
-/// The commit against the event. Explored: the event before the load, between the load and the
-/// commit, and after it. In the second case the commit is refused, and the goroutine goes Running →
-/// Waiting → Runnable → Running on its own M. Fails
-///
-/// - if the commit or the completion is a load and a store,
-/// - if the completion does not publish, or
-/// - if the goroutine becomes Waiting only after its commit.
+/// The commit against the event. Explored: the event before the look, between the look and the
+/// commit (refused: the goroutine goes Running → Waiting → Runnable → Running on its own M), and
+/// after it. Fails if the commit or the completion is a load and a store, if the completion does
+/// not publish, or if the goroutine becomes Waiting only after its commit.
 #[test]
 fn pk_a_commit_meets_the_event() {
     explore(None, || {
@@ -148,9 +152,9 @@ fn pk_a_commit_meets_the_event() {
     });
 }
 
-/// Event, park and a request to unwind. The request may come between Waiting and the commit: then
-/// it finds nothing to withdraw and leaves the goroutine to its event. Or it comes after the
-/// commit: then the event wakes no goroutine. Fails if a withdrawal succeeds after the completion.
+/// Event, park and a request to unwind, which may come between Waiting and the commit (it then
+/// finds nothing to withdraw and leaves the goroutine to its event), or after it: then the event
+/// wakes nobody. Fails if a withdrawal succeeds after the completion.
 #[test]
 fn pk_a_withdrawn_waiter_is_not_woken_again() {
     explore(None, || {
@@ -176,7 +180,7 @@ fn pk_a_withdrawn_waiter_is_not_woken_again() {
     });
 }
 
-/// A goroutine that must not leave before the event is withdrawn, checks, and commits to the same
+/// A goroutine that must not leave before the event is withdrawn, looks, and commits to the same
 /// slot again, on another M. Fails if a withdrawal leaves the slot in any state but EMPTY.
 #[test]
 fn pk_a_slot_takes_the_same_waiter_again() {
@@ -202,24 +206,21 @@ fn pk_a_slot_takes_the_same_waiter_again() {
     });
 }
 
-/// A plain thread instead of the goroutine: it commits its note and sleeps on that.
+/// A plain thread in the place of the goroutine: it commits its note and sleeps on that.
 #[test]
 fn rd_a_thread_waits_for_the_event_on_its_note() {
     explore(None, || {
         let story = Story::new();
-        let note = Arc::new(Note::new());
         let event = thread::spawn({
-            let (story, note) = (story.clone(), note.clone());
+            let story = story.clone();
             move || {
                 story.result.set(RESULT);
-                if story.slot.complete().is_some() {
-                    note.wakeup();
+                if let Some(sleeper) = story.slot.complete() {
+                    sleeper.wake(|_| unreachable!("a thread"));
                 }
             }
         });
-        if story.slot.commit(G) {
-            note.sleep();
-        }
+        story.slot.sleep_thread();
         assert!(story.slot.is_done());
         assert_eq!(story.result.get(), RESULT);
         event.join().unwrap();

@@ -1,11 +1,11 @@
-//! The unbuffered channel (U10, G4): the library's own, with its queues, under loom's lock.
+//! The channel without capacity (U10, G4): the library's own, with its queues, under loom's lock.
 //!
 //! A message is a field on the heap of its maker: loom reports a receiver that is not ordered after
-//! that. The receiver writes the field `shared` before it receives, and the sender reads it after
-//! it has sent: without a buffer, a receive begins before its send is complete.
+//! that. `shared` is a field that the receiver writes before it receives and the sender reads after
+//! it has sent: without capacity, a receive begins before its send is complete.
 //!
-//! Two threads that meet are explored in every order; three threads with at most three preemptions,
-//! or two.
+//! Models with two threads are explored in every order, those with three with at most three
+//! preemptions, or two.
 
 use std::sync::Arc;
 
@@ -17,19 +17,19 @@ use crate::chan::{RecvTimeoutError, Select};
 use crate::shim::{self, Part};
 use crate::thread::let_time_pass;
 
-/// Sends one message; returns 1 if it was received.
+/// Sends one message; 1 when it was received.
 fn send(start: Start, s: Tx, number: u32) -> Actor<u32> {
     start(Box::new(move || {
         u32::from(s.send(Msg::new(number)).is_ok())
     }))
 }
 
-/// Receives one message; returns its number.
+/// Receives one message; its number.
 fn recv(start: Start, r: Rx) -> Actor<u32> {
     start(Box::new(move || r.recv().unwrap().open()))
 }
 
-/// One thread sends, one receives; both directions are ordered.
+/// One sends, one receives; both directions are ordered.
 fn meeting(preemptions: Option<usize>, sender: Start, receiver: Start) {
     explore(preemptions, move || {
         let (s, r) = channel(Some(0));
@@ -50,7 +50,7 @@ fn meeting(preemptions: Option<usize>, sender: Start, receiver: Start) {
     });
 }
 
-/// Explored: either first, asleep or about to sleep, and the end of both sides. Fails if the
+/// Explored: either side first, asleep or on the way to it, and the end of both sides. Fails if the
 /// claimer touches a waiter that it has finished, if the value is handed over after that, or if a
 /// wake-up is forgotten.
 #[test]
@@ -112,9 +112,9 @@ fn g4_a_value_has_one_of_two_receivers() {
     });
 }
 
-/// A receiver that times out, against a sender. Explored: the timeout before, beside and after the
-/// sender's claim. The value arrives exactly if the send succeeded. Nothing of the receiver is
-/// touched after it has left.
+/// A receiver whose time is over, against a sender. Explored: the timeout before, beside and after
+/// the sender's claim. The value arrives exactly if the send succeeded, and nothing of the receiver
+/// is touched after it has left.
 fn timeout(preemptions: usize, sender: Start, receiver: Start) {
     explore(Some(preemptions), move || {
         let (s, r) = channel(Some(0));
@@ -159,9 +159,9 @@ fn g4_close_against_a_meeting() {
     });
 }
 
-/// The handshake with a select's sender. Explored: the receiver finds the select in the queue (it
-/// then waits for the value alone); the select finds the receiver (which stays claimed until the
-/// message is there). Fails if the receiver leaves before it has the value.
+/// The handshake with a select's sender. Explored: the receiver finds the select in the queue, and
+/// then waits for the value only; the select finds the receiver, which stays claimed until the
+/// message is there. Fails if the receiver leaves before it has the value.
 #[test]
 fn g4_a_selects_sender_shakes_hands() {
     for receiver in [PLAIN, GO] {
@@ -185,7 +185,7 @@ fn g4_a_receiver_looks_again_when_a_promise_is_not_kept() {
             plain(move || select_give_up(&s))
         };
         let received = recv(GO, r.clone());
-        // It needs a second receiver to be chosen, if the first has left with the value.
+        // The select needs a second receiver to be chosen, if the first has gone with the value.
         let sent = send(PLAIN, s, 1);
         assert_eq!(received.join(), 1);
         assert_eq!(sent.join(), 1);

@@ -1,9 +1,9 @@
-//! Select (G4): it waits on several channels at once, and one of them ends the wait. The other
-//! channels keep their values.
+//! Select (G4): it waits on several channels at once, and one of them ends the wait. What the
+//! others had stays theirs.
 //!
-//! The cases are tried in a fixed order, because loom needs the same choices in each run. Loom
-//! orders the events, with at most two preemptions; with one where there are rings; with three
-//! where there are two threads.
+//! The cases are tried in a fixed order, for loom needs the same choices in each run. Loom chooses
+//! the order of events: with at most two preemptions; with one if there are rings; with three if
+//! there are two threads.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,18 +16,18 @@ use crate::sched::model::g::G;
 use crate::sched::park::cancel;
 use crate::thread::let_time_pass;
 
-/// The end of a channel, where a number is expected.
+/// Stands for the end of a channel among numbers.
 const END: u32 = 100;
 
 /// Two channels. A select locks them by address, and loom needs the same order in each run.
 fn two_channels(cap: usize) -> [(Tx, Rx); 2] {
     let mut channels = [0, 1].map(|_| channel(Some(cap)));
-    // SAFETY: D1. A sender is one pointer, the address of its channel.
+    // SAFETY: D1, a sender is the address of its channel.
     channels.sort_by_key(|(s, _)| unsafe { std::mem::transmute_copy::<Sender<Msg>, usize>(s) });
     channels
 }
 
-/// Waits for one of two receives; returns which, and the received number.
+/// Waits for one of two receives. Returns which, and the number it got.
 fn select_recv(a: &Rx, b: &Rx) -> (usize, u32) {
     let mut select = Select::new();
     select.recv(a);
@@ -50,18 +50,18 @@ fn send(start: Start, s: &Tx, number: u32) -> Actor<u32> {
 }
 
 /// A select on two channels, one of which is closed while a thread sends to the other. Explored:
-/// both before, beside and after the select queues itself and sleeps. The select ends once, with
-/// one of the two; a value that it did not take is still there.
+/// both before, beside and after the select queues itself and sleeps. It ends once, as one of the
+/// two. A value that it did not take is still there.
 fn select_against_close(preemptions: usize, cap: usize, who: Start) {
     explore(Some(preemptions), move || {
         let [(sa, ra), (sb, rb)] = two_channels(cap);
         let sent = send(PLAIN, &sa, 1);
         let closer = plain(move || sb.close());
-        let _open = rb.clone(); // the last receiver would close it too
+        let _open = rb.clone(); // the last receiver would close it, too
         let selected = who(Box::new(move || match select_recv(&ra, &rb) {
             (0, got) => got,
             (_, got) => {
-                assert_eq!(got, END, "nothing was sent there");
+                assert_eq!(got, END, "nobody sent anything there");
                 recv(&ra)
             }
         }));
@@ -82,12 +82,12 @@ fn g4_a_select_against_close_and_a_buffered_sender() {
     select_against_close(1, 1, PLAIN);
 }
 
-/// Only the end, of one of the channels that a select waits on. Afterwards the other channel has no
-/// node of the select.
+/// The end alone, of one of the channels that a select waits on. The other one has no node of it
+/// afterwards: no thread waits there.
 fn select_against_the_end(cap: usize, who: Start) {
     explore(Some(3), move || {
         let [(sa, ra), (sb, rb)] = two_channels(cap);
-        let _open = (ra.clone(), rb.clone()); // the last receiver would close it too
+        let _open = (ra.clone(), rb.clone()); // the last receiver would close it, too
         let closer = plain(move || sb.close());
         let selected = who(Box::new(move || {
             let (at, got) = select_recv(&ra, &rb);
@@ -153,7 +153,7 @@ fn g4_two_selects_agree_on_one_transfer() {
     });
 }
 
-/// One goroutine waits for both directions of one channel; it does not meet itself.
+/// One goroutine waits with both directions of one channel; it does not meet itself.
 #[test]
 fn g4_a_select_does_not_meet_itself() {
     explore(Some(3), || {
@@ -197,9 +197,9 @@ fn g4_a_selects_timeout_against_a_sender() {
     timeout(GO);
 }
 
-/// A stopped timer is set while a receiver begins to wait for it. Explored: the reset before,
-/// between and after the load of the old time, the load under the lock, and the sleep. Fails if a
-/// receiver sleeps by an old time.
+/// A timer that was stopped is set while a receiver begins to wait for it. Explored: the reset
+/// before, between and after the load of the old time, the load under the lock, and the sleep.
+/// Fails if a receiver sleeps by a time that is no longer true.
 fn reset_against_a_receiver(who: Start, receive: fn(&Receiver<Instant>)) {
     explore(Some(3), move || {
         let timer = Calm::new(resettable(u64::MAX, 0));
@@ -237,16 +237,16 @@ fn g4_a_timer_is_set_while_a_receiver_begins_to_wait() {
     reset_against_a_receiver(GO, receive);
 }
 
-/// Two waiters for a timer, one of which also waits for another timer. Explored: which is first in
-/// the queue of the shared timer, and the end of the select's wait beside the beginning of the
-/// other's. Fails if the select leaves that queue with another event and does not look after the
-/// waiter that stays.
+/// Two receivers wait for a timer, one of them for another timer besides. Explored: which of them
+/// is the first in the queue of the shared timer, and the end of the select's wait beside the
+/// beginning of the other's. Fails if the receiver that leaves the queue with something else does
+/// not look after the one that stays.
 #[test]
 fn g4_a_select_that_leaves_a_timer_leaves_it_to_the_next() {
     for who in [PLAIN, GO] {
         explore(Some(2), move || {
             let mut timers = [0, 1].map(|_| resettable(1, 0));
-            // SAFETY: D1. A receiver is one pointer, the address of its channel.
+            // SAFETY: D1, a receiver is the address of its channel.
             let address =
                 |timer: &_| unsafe { std::mem::transmute_copy::<Receiver<Instant>, usize>(timer) };
             timers.sort_by_key(address); // as in `two_channels`
@@ -262,7 +262,7 @@ fn g4_a_select_that_leaves_a_timer_leaves_it_to_the_next() {
                         0 => assert!(oper.recv(&other).is_ok()),
                         _ => {
                             assert!(oper.recv(&shared).is_ok());
-                            shared.set_clock(Some(1), 0); // one more, for the other waiter
+                            shared.set_clock(Some(1), 0); // one more, for the other one
                         }
                     }
                     1
@@ -276,8 +276,8 @@ fn g4_a_select_that_leaves_a_timer_leaves_it_to_the_next() {
     }
 }
 
-/// A selecting goroutine that is asked to unwind, and may not, waits again: the value that comes
-/// meanwhile is its own.
+/// A goroutine is asked to unwind while it selects, and may not: it waits again. The value that
+/// comes meanwhile is its own.
 #[test]
 fn pk_a_select_that_is_cancelled_waits_again() {
     explore(Some(2), || {
@@ -295,8 +295,9 @@ fn pk_a_select_that_is_cancelled_waits_again() {
     });
 }
 
-/// A default is taken only if at some moment no case was ready. Here a value goes into one channel
-/// before the other is emptied, so one is always ready. Fails if each channel is checked by itself.
+/// A default is taken only if at some moment nothing was ready. A value goes into one channel
+/// before the other is emptied, so there always is one. Fails if each channel is looked at by
+/// itself.
 #[test]
 fn g4_a_default_is_true_of_one_moment() {
     explore_in_turn(Some(3), || {

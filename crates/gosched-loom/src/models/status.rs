@@ -9,29 +9,37 @@ use loom::thread;
 
 use super::{Plain, explore};
 use crate::gstatus::{Status, StatusWord};
-use crate::slot::SlotWord;
-
-/// The waiter's name in the slot; any value above 1.
-const G: usize = 8;
+use crate::note::Note;
+use crate::sleeper::Sleeper;
+use crate::wait_word::WaitWord;
 
 /// A goroutine, parked on a slot.
 struct Parked {
     status: StatusWord,
-    slot: SlotWord,
+    slot: WaitWord,
+    /// Stands for the G: its address is the sleeper's.
+    g: Note,
     stack: Plain,
     wakes: Plain,
 }
 
 impl Parked {
     fn new() -> Arc<Parked> {
-        let g = Parked {
+        let g = Arc::new(Parked {
             status: StatusWord::new(Status::Waiting),
-            slot: SlotWord::new(),
+            slot: WaitWord::new(),
+            g: Note::new(),
             stack: Plain::new(0),
             wakes: Plain::new(0),
-        };
-        assert!(g.slot.commit(G));
-        Arc::new(g)
+        });
+        assert!(g.slot.commit(g.sleeper()).is_ok());
+        g
+    }
+
+    /// The goroutine, as a sleeper.
+    fn sleeper(&self) -> Sleeper {
+        // SAFETY: the note stays until all threads of the story have ended.
+        unsafe { Sleeper::thread(&self.g) }
     }
 
     /// The dump and the scavenger: holds the Scan bit and uses the stack.
@@ -70,7 +78,7 @@ impl Parked {
 
     /// The event that the goroutine waits for.
     fn complete(&self) {
-        if self.slot.complete() == Some(G) {
+        if self.slot.complete() == Some(self.sleeper()) {
             self.wake();
         }
     }
@@ -78,7 +86,7 @@ impl Parked {
     /// A request to unwind: withdraws the goroutine from its wait, with the Scan bit held.
     fn cancel(&self) {
         if self.status.begin_scan(Status::Waiting) {
-            let is_ours = self.slot.withdraw(G);
+            let is_ours = self.slot.withdraw(&self.sleeper());
             self.status.end_scan(Status::Waiting);
             if is_ours {
                 self.wake();

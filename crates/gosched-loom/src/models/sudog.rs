@@ -1,10 +1,10 @@
-//! The word of one wait (G4): one claim ends it, the handed-over value is visible (U10), and no
-//! thread touches the waiter afterwards.
+//! The word of one wait (G4): one claim ends it, what is handed over is seen (U10), and no thread
+//! touches the waiter afterwards.
 //!
 //! The waiter is a plain thread that waits on two things at once, as a select does. Its word, its
-//! note and its value are in memory of its own, which it frees as soon as it may. Loom reports a
-//! touch that comes too late. A thing is what is left of a channel's queue: a lock around the
-//! waiter's address. The bound is three preemptions; two with a clock in addition.
+//! note and what it is given lie in memory of its own. It frees that memory as soon as it may: loom
+//! reports a touch that comes too late. A thing is a minimal channel queue: a lock around the
+//! waiter's address. At most three preemptions; two with a clock besides.
 
 use std::ptr;
 use std::sync::Arc;
@@ -15,12 +15,13 @@ use loom::thread;
 use super::{Plain, explore};
 use crate::note::Note;
 use crate::shim::{self, Cell, Part};
-use crate::sudog::{Found, WaitWord};
+use crate::sleeper::Sleeper;
+use crate::wait_word::{ClaimResult, WaitWord};
 
-/// Any deadline; the story decides when it passes.
+/// Any deadline; the model decides when it passes.
 const SOON: u64 = 1;
 
-/// The case of the waiter itself, for a timeout. The cases of the things are 0 and 1.
+/// The case of the waiter itself, whose time is over. The cases of the things are 0 and 1.
 const TIMED_OUT: usize = 7;
 
 /// The memory of a wait.
@@ -29,7 +30,7 @@ struct Wait {
     note: Note,
     given: Cell<usize>,
     /// The sleeper that sleeps late.
-    late: Cell<usize>,
+    late: Cell<Option<Sleeper>>,
 }
 
 impl Wait {
@@ -38,18 +39,19 @@ impl Wait {
             word: WaitWord::new(),
             note: Note::new(),
             given: Cell::new(0),
-            late: Cell::new(0),
+            late: Cell::new(None),
         })
     }
 
-    /// The address of its note, tagged as a thread's.
-    fn address(&self) -> usize {
-        &raw const self.note as usize | 2
+    /// Its thread, asleep on its note.
+    fn sleeper(&self) -> Sleeper {
+        // SAFETY: G4, the wait is freed after it has ended; loom reports a touch that comes later.
+        unsafe { Sleeper::thread(&self.note) }
     }
 
     /// The library's `wait_thread`.
     fn sleep(&self, is_timed: bool) {
-        if !self.word.commit(self.address()) {
+        if self.word.commit(self.sleeper()).is_err() {
             return;
         }
         if !is_timed {
@@ -58,21 +60,20 @@ impl Wait {
         if self.note.sleep_until(SOON) {
             return;
         }
-        if self.word.claim(TIMED_OUT) == Found::Over {
-            self.note.sleep(); // a claimer has us and will touch the note
+        if self.word.claim(TIMED_OUT) == ClaimResult::Lost {
+            self.note.sleep(); // somebody has us and will touch the note
         } else {
             self.word.finish_asleep(TIMED_OUT);
         }
     }
 
-    /// How the wait ended. A refused waiter comes here while the claimer is not done yet, and
-    /// sleeps late.
+    /// How it ended. A refused waiter comes here before the claim is finished, and sleeps late.
     fn outcome(&self) -> usize {
         let case = loop {
             if let Some(case) = self.word.outcome() {
                 break case;
             }
-            self.late.set(self.address());
+            self.late.set(Some(self.sleeper()));
             if self.word.commit_late() {
                 self.note.sleep();
             }
@@ -87,58 +88,55 @@ impl Wait {
 /// Something to wait on.
 struct Thing(Mutex<*const Wait>);
 
-// SAFETY: G4. The address is followed only under the lock, or by the thread that has claimed the
+// SAFETY: G4, the address is followed only under the lock, or by the thread that has claimed the
 // wait.
 unsafe impl Send for Thing {}
-// SAFETY: G4. The address is followed only under the lock, or by the thread that has claimed the
-// wait.
+// SAFETY: G4, the lock admits one thread at a time to the address.
 unsafe impl Sync for Thing {}
 
 /// How a claimer leaves.
 #[derive(Clone, Copy, PartialEq)]
 enum Leaves {
     AtOnce,
-    /// It loads the word once more.
+    /// It looks at the word once more.
     Late,
 }
 
 impl Thing {
-    /// Ends the wait of the waiter here, unless it is over; returns whether it did.
+    /// Ends the wait of the waiter here, unless it is over. Returns whether it did.
     fn happen(&self, case: usize, leaves: Leaves) -> bool {
         let mut place = self.0.lock().unwrap();
-        // SAFETY: G4. A waiter removes itself under the lock, which is held here, before its memory
-        // ends.
+        // SAFETY: G4, a waiter takes itself out under the lock before its memory ends.
         let Some(wait) = (unsafe { place.as_ref() }) else {
             return false;
         };
         *place = ptr::null();
         let found = wait.word.claim(case);
-        if found == Found::Over {
+        if found == ClaimResult::Lost {
             return false;
         }
         wait.given.set(case + 100);
         let asleep = match found {
-            Found::Asleep(note) => {
+            ClaimResult::Asleep(sleeper) => {
                 wait.word.finish_asleep(case);
-                Some(note)
+                Some(sleeper)
             }
-            _ => wait.word.finish_awake(case).then(|| wait.late.get()),
+            _ if wait.word.finish_awake(case) => wait.late.replace(None),
+            _ => None,
         };
         if leaves == Leaves::Late {
             assert!(wait.word.is_claimed());
         }
         drop(place);
-        if let Some(note) = asleep {
-            // SAFETY: G4. The sleeper's note lives until it is woken, and this thread alone has
-            // claimed the wait.
-            unsafe { &*((note & !2) as *const Note) }.wakeup();
+        if let Some(sleeper) = asleep {
+            sleeper.wake(|_| unreachable!("a thread"));
         }
         true
     }
 }
 
-/// A wait on two things that happen at any moment after the waiter has queued itself; its deadline
-/// may pass too.
+/// A wait on two things that happen at any moment after the waiter has queued itself. If it is
+/// timed, its time passes at some moment too.
 fn two_things_happen(is_timed: bool, leaves: Leaves) {
     let preemptions = if is_timed { 2 } else { 3 };
     explore(Some(preemptions), move || {
@@ -165,20 +163,17 @@ fn two_things_happen(is_timed: bool, leaves: Leaves) {
     });
 }
 
-/// Explored: both claims before the commit, which is then refused, around it, and while the waiter
-/// sleeps. The refused waiter finds the claimer done, or sleeps late. Fails
-///
-/// - if a claim is a load and a store,
-/// - if a commit overwrites a claim,
-/// - if the waiter takes a claim for the end, or
-/// - if `finish` does not return the sleeper.
+/// Explored: both claims before the commit, which is then refused, around it, and when the waiter
+/// sleeps. The refused waiter finds the claim finished, or sleeps late. Fails if a claim is a load
+/// and a store, if a commit overwrites a claim, if the waiter takes a claim for the end, or if a
+/// finish does not return the late sleeper.
 #[test]
 fn g4_one_of_two_claims_ends_a_wait() {
     two_things_happen(false, Leaves::AtOnce);
 }
 
-/// The same with a third claimer: the waiter itself, whose deadline passes. Fails if a waiter that
-/// finds itself claimed does not wait for its wake-up: its note would then be gone.
+/// The same with a third claim: by the waiter itself, whose deadline passes. Fails if a waiter that
+/// finds itself claimed does not wait for its wake-up: its note is gone when the wake-up comes.
 #[test]
 fn g4_a_timeout_is_one_claim_among_others() {
     two_things_happen(true, Leaves::AtOnce);
@@ -191,8 +186,8 @@ fn g4_finish_is_the_last_touch_of_an_awake_waiter() {
     two_things_happen(false, Leaves::Late);
 }
 
-/// `finish` publishes what was handed over. Without that the waiter may not even see the end of its
-/// wait.
+/// `finish` publishes what was handed over. Without that the waiter may not even see that it was
+/// ended.
 #[test]
 #[should_panic]
 fn u10_without_release_the_waiter_does_not_see_what_it_got() {
@@ -213,25 +208,28 @@ fn pk_a_commit_publishes_what_the_claimer_wakes() {
     explore(None, || {
         let word = Arc::new(WaitWord::new());
         let left = Arc::new(Plain::new(0));
+        let note = Arc::new(Note::new());
+        // SAFETY: the note stays until all threads of the story have ended.
+        let sleeper = |note: &Note| unsafe { Sleeper::thread(note) };
         let claimer = thread::spawn({
-            let (word, left) = (word.clone(), left.clone());
+            let (word, left, note) = (word.clone(), left.clone(), note.clone());
             move || {
                 let found = word.claim(3);
-                if let Found::Asleep(who) = found {
-                    assert_eq!(who, 8);
-                    assert_eq!(left.get(), 1, "PK: it has left its stack");
-                }
+                let is_asleep = found != ClaimResult::Awake;
                 match found {
-                    Found::Asleep(_) => word.finish_asleep(3),
-                    _ => assert!(!word.finish_awake(3), "no waiter sleeps late here"),
+                    ClaimResult::Asleep(who) => {
+                        assert_eq!(who, sleeper(&note));
+                        assert_eq!(left.get(), 1, "PK: it has left its stack");
+                        word.finish_asleep(3);
+                    }
+                    _ => assert!(!word.finish_awake(3), "nobody sleeps late here"),
                 }
-                found
+                is_asleep
             }
         });
         left.set(1);
-        let is_asleep = word.commit(8);
-        let found = claimer.join().unwrap();
-        assert_eq!(found == Found::Asleep(8), is_asleep);
+        let is_asleep = word.commit(sleeper(&note)).is_ok();
+        assert_eq!(claimer.join().unwrap(), is_asleep);
         assert_eq!(word.outcome(), Some(3));
     });
 }

@@ -1,15 +1,11 @@
-//! The drop of a runtime against two kinds of sends (D2, G4): a send to a goroutine that waits
-//! there, and a select's send of a goroutine that runs there.
+//! The drop of a runtime: against a sender to a goroutine that waits there, and against a select's
+//! send of a goroutine that runs there (D2, G4).
 //!
-//! Either the receiver continues with the message, or it is abandoned and the message can be
-//! received again. In the second case
-//!
-//! - no waiter was claimed for it, or
-//! - the sender took it back, because it found the runtime dead, or
-//! - the drop took it back, because it found the goroutine Runnable.
-//!
-//! The channels, their queues and the word of the wait are the library's; `sched.rs` has `ready`,
-//! the scheduler lock and the drop.
+//! The receiver runs on with the message; or it is abandoned and the message can be received by
+//! another. In the latter case no receiver was claimed for it, or it was taken back: by the sender,
+//! which found the runtime dead, or by the drop, which found the goroutine Runnable. The channels,
+//! their queues and the word of the wait are the library's; `sched.rs` has `ready`, the scheduler's
+//! lock and the drop.
 
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
@@ -23,8 +19,8 @@ use crate::sched::model::g::G;
 use crate::sched::teardown::drop_runtime;
 use crate::thread::let_time_pass;
 
-/// One receiver in the runtime that ends, and one that comes later. The first keeps its handle, as
-/// an abandoned goroutine does.
+/// One receiver in the runtime that ends, and a later one. The first keeps its handle, as an
+/// abandoned goroutine does.
 fn drop_beside_a_send(cap: Option<usize>) {
     explore(Some(2), move || {
         let (s, r) = channel(cap);
@@ -37,7 +33,7 @@ fn drop_beside_a_send(cap: Option<usize>) {
             let g = g.clone();
             plain(move || drop_runtime(pointer(&g)))
         };
-        // Without a buffer there may be no receiver, or none any more.
+        // Without capacity there may be no receiver to take it, or none any more.
         let mut left = s.try_send(Msg::new(1)).err().map(|e| e.into_inner().open());
         dropper.join();
         if left.is_none() {
@@ -54,12 +50,9 @@ fn drop_beside_a_send(cap: Option<usize>) {
 }
 
 /// Explored: the claim before the drop begins, beside it and after it; the goroutine made ready
-/// before, beside and after; the drop's check before and after that. Fails
-///
-/// - if the claim does not skip dead goroutines,
-/// - if the waker does not check under the scheduler lock,
-/// - if the drop does not check Runnable goroutines, or
-/// - if two threads take the message back.
+/// before, beside and after; the drop's load of the status before and after that. Fails if the
+/// claim does not skip the dead, if the waker does not look under the scheduler's lock, if the drop
+/// does not look at Runnable goroutines, or if two threads take the message back.
 #[test]
 fn d2_a_message_is_not_lost_in_a_drop() {
     drop_beside_a_send(Some(0));
@@ -98,7 +91,7 @@ fn d2_a_message_goes_to_the_next_receiver() {
 
 /// The runtime of a goroutine ends while a select of the goroutine has an open send. Explored: the
 /// drop before, beside and after the choice and the completion. Fails if both of them have the
-/// promise, or neither; or if the record ends while the drop uses it.
+/// promise, or neither; or if the record goes while the drop uses it.
 #[test]
 fn d2_an_open_send_is_kept_or_refused() {
     explore(Some(2), || {
@@ -122,8 +115,8 @@ fn d2_an_open_send_is_kept_or_refused() {
     });
 }
 
-/// As above, without a buffer. The receiver has the message, or it looks again and finds the
-/// goroutine, or the end.
+/// The same without capacity. The receiver has the message; or it is woken to look again and finds
+/// the goroutine, or the end.
 #[test]
 fn d2_the_receiver_of_an_open_send_looks_again() {
     explore(Some(2), || {
@@ -144,8 +137,8 @@ fn d2_the_receiver_of_an_open_send_looks_again() {
     });
 }
 
-/// The goroutine gives up its send beside the drop. Either it refuses the promise, or it waits
-/// where it is abandoned, and the drop refuses the promise.
+/// The goroutine gives its send up beside the drop. Either it refuses the promise, or it waits
+/// where it is abandoned, and the drop refuses it.
 #[test]
 fn d2_an_open_send_is_refused_once() {
     for waits in [false, true] {
@@ -176,9 +169,9 @@ fn d2_an_open_send_is_refused_once() {
     }
 }
 
-/// Two waiters for a timer, one of them in a runtime that ends. Explored: the drop before, beside
-/// and after both waits begin, and the deadline before, beside and after the drop. Fails if the
-/// waiter that stays sleeps on as the second in the queue.
+/// Two receivers wait for a timer, one of them in a runtime that ends. Explored: the drop before,
+/// beside and after both waits begin, and the time that passes before, beside and after the drop.
+/// Fails if the receiver that stays sleeps on as the second in the queue.
 #[test]
 fn d2_a_timer_is_left_to_the_next_receiver() {
     explore(Some(2), || {
@@ -188,7 +181,7 @@ fn d2_a_timer_is_left_to_the_next_receiver() {
             let timer = ManuallyDrop::new(timer.clone());
             go_in(&g, move || {
                 assert!(timer.recv().is_ok());
-                timer.set_clock(Some(1), 0); // one more, for the other waiter
+                timer.set_clock(Some(1), 0); // one more, for the other one
                 1
             })
         };

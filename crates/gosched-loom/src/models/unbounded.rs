@@ -1,18 +1,19 @@
-//! The unbounded channel (U10, G4): the library's own list and queues, and how they settle.
+//! The unbounded channel (U10, G4): the library's own, its list and its queues, and how they
+//! settle.
 //!
-//! A block has room for two, so the third message is in another one. The bound is three
-//! preemptions, as for the bounded channel; none for three messages: there the threads switch where
+//! A block has room for two, so that the third message is in another one. At most three
+//! preemptions, as for the bounded channel. None for three messages: there the threads switch where
 //! they wait.
 
 use super::actors::{GO, Msg, PLAIN, Start, channel, plain};
 use super::explore_in_turn;
 use crate::shim::{self, Part};
 
-/// settle/1: the list is empty, a receiver is about to sleep.
+/// settle/1: the list is empty, a receiver is on its way to sleep.
 fn a_receiver_waits(preemptions: usize, sender: Start, receiver: Start) {
     explore_in_turn(Some(preemptions), move || {
         let (s, r) = channel(None);
-        let _open = s.clone(); // the end would wake all waiters
+        let _open = s.clone(); // the end would wake everybody
         let received = receiver(Box::new(move || r.recv().unwrap().open()));
         let sent = sender(Box::new(move || u32::from(s.send(Msg::new(1)).is_ok())));
         assert_eq!(received.join(), 1);
@@ -40,9 +41,9 @@ fn g4_without_the_movers_fence_a_receiver_sleeps_for_ever() {
     shim::without(Part::AfterRmw, || a_receiver_waits(3, PLAIN, PLAIN));
 }
 
-/// Three messages, over the end of a block, then the end. The receiver takes some, is handed
-/// others, and sees the end after the last. Any thread frees emptied blocks, and the channel's drop
-/// frees all memory.
+/// Three messages, over the end of a block, then the end. The receiver takes some, is given others,
+/// and sees the end after the last. Emptied blocks are freed by later calls, and all memory with
+/// the channel.
 #[test]
 fn u10_messages_keep_their_order_over_the_end_of_a_block() {
     explore_in_turn(Some(0), || {

@@ -6,17 +6,20 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use loom::cell;
 
-/// A field that is copied in and out.
+/// A field that is copied or moved in and out.
 pub(crate) struct Cell<T>(cell::UnsafeCell<T>);
 
-impl<T: Copy> Cell<T> {
+impl<T> Cell<T> {
     #[track_caller]
     pub(crate) fn new(value: T) -> Cell<T> {
         Cell(cell::UnsafeCell::new(value))
     }
 
     #[track_caller]
-    pub(crate) fn get(&self) -> T {
+    pub(crate) fn get(&self) -> T
+    where
+        T: Copy,
+    {
         // SAFETY: loom checks on every run that no other access is concurrent with this one.
         self.0.with(|field| unsafe { *field })
     }

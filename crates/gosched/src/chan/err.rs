@@ -1,12 +1,14 @@
-//! What channel operations fail with.
+//! The errors of channel operations.
 //!
-//! Names, conversions and texts are crossbeam-channel's, so that programs and their logs stay as they are. An error of a send
-//! holds the message, of whatever type: its `Debug` shows that there is one, not what it is, and does so in quotes, as ever.
+//! Names, conversions and texts are crossbeam-channel's, so that programs and their logs stay as
+//! they are. An error of a send holds the message, of any type. Its `Debug` shows that there is a
+//! message, not its content, in quotes as crossbeam-channel does.
 
 use std::error::Error;
 use std::fmt;
 
-/// [`send`](super::Sender::send) failed: the channel is closed or has no receivers. The message comes back.
+/// [`send`](super::Sender::send) failed: the channel is closed or has no receivers. The message
+/// comes back.
 ///
 /// None of its methods blocks.
 ///
@@ -35,14 +37,14 @@ pub struct SendError<T>(pub T);
 /// ```
 #[derive(PartialEq, Eq, Clone, Copy)]
 pub enum TrySendError<T> {
-    /// There is no room, or, on a channel of capacity 0, nobody who waits for a message.
+    /// There is no room; on a channel of capacity 0, no receiver waits for a message.
     Full(T),
     /// The channel is closed or has no receivers.
     Disconnected(T),
 }
 
-/// [`send_timeout`](super::Sender::send_timeout) or [`send_deadline`](super::Sender::send_deadline) failed. The message comes
-/// back.
+/// [`send_timeout`](super::Sender::send_timeout) or [`send_deadline`](super::Sender::send_deadline)
+/// failed. The message comes back.
 ///
 /// None of its methods blocks.
 ///
@@ -58,7 +60,8 @@ pub enum TrySendError<T> {
 /// ```
 #[derive(PartialEq, Eq, Clone, Copy)]
 pub enum SendTimeoutError<T> {
-    /// The time was over before there was room, or, on a channel of capacity 0, a receiver.
+    /// The time was over before there was room, or before there was a receiver on a channel of
+    /// capacity 0.
     Timeout(T),
     /// The channel is closed or has no receivers.
     Disconnected(T),
@@ -90,13 +93,14 @@ pub struct RecvError;
 /// ```
 #[derive(PartialEq, Eq, Clone, Copy, Debug)]
 pub enum TryRecvError {
-    /// There is no message, or, on a channel of capacity 0, nobody who waits to send one.
+    /// There is no message; on a channel of capacity 0, no sender waits to send one.
     Empty,
     /// The channel is empty, and closed or without senders.
     Disconnected,
 }
 
-/// [`recv_timeout`](super::Receiver::recv_timeout) or [`recv_deadline`](super::Receiver::recv_deadline) failed.
+/// [`recv_timeout`](super::Receiver::recv_timeout) or
+/// [`recv_deadline`](super::Receiver::recv_deadline) failed.
 ///
 /// None of its methods blocks.
 ///
@@ -131,8 +135,8 @@ pub enum RecvTimeoutError {
 #[derive(PartialEq, Eq, Clone, Copy, Debug)]
 pub struct TrySelectError;
 
-/// [`select_timeout`](super::Select::select_timeout) or [`select_deadline`](super::Select::select_deadline) failed: no operation
-/// could be done in time.
+/// [`select_timeout`](super::Select::select_timeout) or
+/// [`select_deadline`](super::Select::select_deadline) failed: no operation could proceed in time.
 ///
 /// ```
 /// use std::time::Duration;
@@ -159,8 +163,8 @@ pub struct SelectTimeoutError;
 #[derive(PartialEq, Eq, Clone, Copy, Debug)]
 pub struct TryReadyError;
 
-/// [`ready_timeout`](super::Select::ready_timeout) or [`ready_deadline`](super::Select::ready_deadline) failed: no operation could
-/// be done in time.
+/// [`ready_timeout`](super::Select::ready_timeout) or
+/// [`ready_deadline`](super::Select::ready_deadline) failed: no operation could proceed in time.
 ///
 /// ```
 /// use std::time::Duration;
@@ -174,7 +178,7 @@ pub struct TryReadyError;
 #[derive(PartialEq, Eq, Clone, Copy, Debug)]
 pub struct ReadyTimeoutError;
 
-// What the texts have in common.
+// What the texts share.
 const SEND_DISCONNECTED: &str = "sending on a disconnected channel";
 const RECV_DISCONNECTED: &str = "receiving on an empty and disconnected channel";
 const WOULD_BLOCK: &str = "all operations in select would block";

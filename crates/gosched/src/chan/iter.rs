@@ -5,8 +5,8 @@ use std::iter::FusedIterator;
 
 use super::Receiver;
 
-/// Receives until the channel is empty, and closed or without senders. Made by [`Receiver::iter`], and by a `for` over a
-/// `&Receiver`.
+/// Receives until the channel is empty, and closed or without senders. Made by [`Receiver::iter`],
+/// and by a `for` over a `&Receiver`.
 ///
 /// [`next`](Iterator::next) blocks like [`recv`](Receiver::recv).
 ///

@@ -1,13 +1,16 @@
-//! The buffer of an unbounded channel: a chain of blocks that senders fill and receivers empty without a lock.
+//! The buffer of an unbounded channel: a chain of blocks that senders fill and receivers empty
+//! without a lock.
 //!
-//! `tail` and `head` are positions, one per value, and the block each is in. A position's place in its block is its number
-//! modulo [`LAP`]; the last of a lap is no place: a tail or head that stands there says that the one who took the place before
-//! it is linking to the next block. A block is freed by whoever has read the last of its values; nobody else follows a pointer
-//! to it then, for a pointer is followed only by who has won a place in it.
+//! `tail` and `head` are positions, one per value, with the block that each is in. A position's
+//! place in its block is its number modulo [`LAP`]. The last position of a lap is no place: while a
+//! tail or head stands there, the thread that took the place before it is linking to the next
+//! block. The thread that reads the last value of a block frees the block. No other thread follows
+//! a pointer to it then, for only a thread that has won a place in a block follows a pointer to it.
 //!
-//! Allocation is not for the inside of the runtime (D9: malloc's lock may be held by a goroutine that waits for our P), so a
-//! sender brings a spare block when it may need one, and emptied blocks are taken outside. One of them is kept for the next
-//! sender that needs a block: where values come and go the same few blocks go round.
+//! Blocks are not allocated or freed inside the runtime: a goroutine that waits for this P may hold
+//! malloc's lock (D9). So a sender brings a spare block if it may need one, and emptied blocks are
+//! freed outside. One of them is kept for the next sender that needs a block. So a channel whose
+//! values come and go uses the same few blocks.
 
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -29,28 +32,29 @@ const ONE: usize = 2;
 /// In `tail`: the channel is closed. In `head`: this block is not the last one.
 const FLAG: usize = 1;
 
-struct Slot<T> {
+struct ListSlot<T> {
     value: UnsafeCell<MaybeUninit<T>>,
     /// 1: written.
     state: AtomicUsize,
 }
 
-/// Some values and the link to those after them.
-pub(super) struct Block<T> {
-    next: AtomicPtr<Block<T>>,
+/// Some values, and the link to the block after them.
+pub(super) struct ListBlock<T> {
+    next: AtomicPtr<ListBlock<T>>,
     reads: AtomicUsize,
-    slots: [Slot<T>; BLOCK],
+    slots: [ListSlot<T>; BLOCK],
 }
 
-impl<T> Block<T> {
-    fn new() -> Box<Block<T>> {
-        Block::clear(Box::new_uninit())
+impl<T> ListBlock<T> {
+    fn new() -> Box<ListBlock<T>> {
+        ListBlock::clear(Box::new_uninit())
     }
 
-    /// Written in place: a block of large values does not fit on a goroutine's stack.
-    fn clear(mut block: Box<MaybeUninit<Block<T>>>) -> Box<Block<T>> {
+    /// Writes in place: a block of large values does not fit on a goroutine's stack.
+    fn clear(mut block: Box<MaybeUninit<ListBlock<T>>>) -> Box<ListBlock<T>> {
         let at = block.as_mut_ptr();
-        // SAFETY: every field of the block is written, except the values, which may be uninitialised.
+        // SAFETY: every field of the block is written, except the values, which may be
+        // uninitialised.
         unsafe {
             (&raw mut (*at).next).write(AtomicPtr::new(ptr::null_mut()));
             (&raw mut (*at).reads).write(AtomicUsize::new(0));
@@ -62,37 +66,41 @@ impl<T> Block<T> {
     }
 }
 
-struct End<T> {
+struct ListEnd<T> {
     position: AtomicUsize,
-    block: AtomicPtr<Block<T>>,
+    block: AtomicPtr<ListBlock<T>>,
 }
 
 /// An unbounded queue.
 pub(super) struct List<T> {
-    head: CachePadded<End<T>>,
-    tail: CachePadded<End<T>>,
-    /// An emptied block for the next sender that needs one; more of them if they were emptied inside the runtime.
-    kept: AtomicPtr<Block<T>>,
+    head: CachePadded<ListEnd<T>>,
+    tail: CachePadded<ListEnd<T>>,
+    /// An emptied block for the next sender that needs one; several if they were emptied inside the
+    /// runtime.
+    kept: AtomicPtr<ListBlock<T>>,
 }
 
-// SAFETY: D1, U10: values are handed from the sender's thread to the receiver's, each place to one of them at a time.
+// SAFETY: D1, U10: values go from the sender's thread to the receiver's. Each place belongs to one
+// of them at a time.
 unsafe impl<T: Send> Send for List<T> {}
-// SAFETY: as above.
+// SAFETY: D1, U10: a place belongs to the one thread that has won its position, until its state
+// says otherwise.
 unsafe impl<T: Send> Sync for List<T> {}
 
 /// A block that a sender brings along.
-pub(super) type Spare<T> = Option<Box<Block<T>>>;
+pub(super) type SpareBlock<T> = Option<Box<ListBlock<T>>>;
 
 /// Emptied blocks, to be freed outside the runtime.
-pub(super) struct Emptied<T>(*mut Block<T>);
+pub(super) struct Emptied<T>(*mut ListBlock<T>);
 
 impl<T> Emptied<T> {
     pub(super) fn new() -> Emptied<T> {
         Emptied(ptr::null_mut())
     }
 
-    fn push(&mut self, block: *mut Block<T>) {
-        // SAFETY: GF's counterpart here: all values were read, nobody follows a pointer to it any more.
+    fn push(&mut self, block: *mut ListBlock<T>) {
+        // SAFETY: all values of the block were read, so no thread follows a pointer to it any more
+        // (see the module's text).
         unsafe { &*block }.next.store(self.0, Relaxed);
         self.0 = block;
     }
@@ -100,7 +108,7 @@ impl<T> Emptied<T> {
 
 impl<T> Emptied<T> {
     #[inline]
-    fn pop(&mut self) -> Option<Box<Block<T>>> {
+    fn pop(&mut self) -> Option<Box<ListBlock<T>>> {
         if self.0.is_null() {
             return None;
         }
@@ -132,9 +140,9 @@ fn place_of(position: usize) -> usize {
 
 impl<T> List<T> {
     pub(super) fn new() -> List<T> {
-        let first = Box::into_raw(Block::new());
+        let first = Box::into_raw(ListBlock::new());
         let end = || {
-            CachePadded::new(End {
+            CachePadded::new(ListEnd {
                 position: AtomicUsize::new(0),
                 block: AtomicPtr::new(first),
             })
@@ -146,7 +154,7 @@ impl<T> List<T> {
         }
     }
 
-    /// Keeps emptied blocks until somebody outside takes them. Inside the runtime, or outside.
+    /// Keeps emptied blocks until a call from outside takes them. Inside or outside the runtime.
     pub(super) fn keep(&self, mut emptied: Emptied<T>) {
         while !emptied.0.is_null() {
             let block = emptied.0;
@@ -156,7 +164,8 @@ impl<T> List<T> {
             let mut top = self.kept.load(Relaxed);
             loop {
                 link.store(top, Relaxed);
-                // ORDER: Release; pairs with the Acquire in `free_kept`. Nobody pops one alone, so there is no ABA.
+                // ORDER: Release; pairs with the Acquire in `take_kept`. No thread pops a single
+                // block, so there is no ABA.
                 match self
                     .kept
                     .compare_exchange_weak(top, block, Release, Relaxed)
@@ -168,7 +177,7 @@ impl<T> List<T> {
         }
     }
 
-    /// What was kept. Outside the runtime, which is where its blocks may be freed.
+    /// Takes what was kept. Outside the runtime, for the caller may free it.
     fn take_kept(&self) -> Emptied<T> {
         // ORDER: Acquire; pairs with the Release in `keep`.
         Emptied(self.kept.swap(ptr::null_mut(), Acquire))
@@ -186,20 +195,21 @@ impl<T> List<T> {
 
     /// A block if the next push may need one. Outside the runtime.
     #[inline]
-    pub(super) fn spare(&self) -> Spare<T> {
+    pub(super) fn spare(&self) -> SpareBlock<T> {
         (place_of(self.tail.position.load(Relaxed)) == BLOCK - 1).then(|| self.fetch_spare())
     }
 
     /// A block for a push that needs one. Outside the runtime.
     #[inline(never)]
-    pub(super) fn fetch_spare(&self) -> Box<Block<T>> {
+    pub(super) fn fetch_spare(&self) -> Box<ListBlock<T>> {
         if self.kept.load(Relaxed).is_null() {
-            return Block::new();
+            return ListBlock::new();
         }
         match self.take_kept().pop() {
-            // SAFETY: a box of the same memory, whose fields need no destructor; its values have been read.
-            Some(block) => Block::clear(unsafe { Box::from_raw(Box::into_raw(block).cast()) }),
-            None => Block::new(),
+            // SAFETY: a box of the same memory, whose fields need no destructor. Its values have
+            // been read.
+            Some(block) => ListBlock::clear(unsafe { Box::from_raw(Box::into_raw(block).cast()) }),
+            None => ListBlock::new(),
         }
     }
 
@@ -208,10 +218,15 @@ impl<T> List<T> {
     /// # Safety
     /// `from` is readable as a `T` that the caller gives away on success.
     #[inline]
-    pub(super) unsafe fn push(&self, from: *const T, spare: &mut Spare<T>) -> Result<(), NoPush> {
+    pub(super) unsafe fn push(
+        &self,
+        from: *const T,
+        spare: &mut SpareBlock<T>,
+    ) -> Result<(), NoPush> {
         let mut turns = 0;
         loop {
-            // ORDER: Acquire; pairs with the Release in `link`: position before block, so a block is never older.
+            // ORDER: Acquire; pairs with the Release in `link`. The position is loaded before the
+            // block, so the block is never older.
             let tail = self.tail.position.load(Acquire);
             let block = self.tail.block.load(Acquire);
             if tail & FLAG != 0 {
@@ -225,7 +240,8 @@ impl<T> List<T> {
             if place == BLOCK - 1 && spare.is_none() {
                 return Err(NoPush::NeedsBlock);
             }
-            // ORDER: SeqCst; a receiver that has queued itself sees the new tail, or we see it in its queue (settle/1).
+            // ORDER: SeqCst; a receiver that has queued itself sees the new tail, or this thread
+            // sees the receiver in its queue (settle/1).
             let taken = self
                 .tail
                 .position
@@ -239,16 +255,17 @@ impl<T> List<T> {
             {
                 self.link(block, Box::into_raw(next), tail);
             }
-            // SAFETY: the place was won; `from` by the caller's promise.
+            // SAFETY: the place was won, and the caller gives away the value at `from`.
             unsafe { self.put(block, place, from) };
             return Ok(());
         }
     }
 
-    /// The common case of [`List::push`]: nobody else is at the end, and the block has room. False: it is not that case.
+    /// The common case of [`List::push`]: no other thread is at the end, and the block has room.
+    /// False: it is another case.
     ///
     /// # Safety
-    /// As for [`List::push`].
+    /// As for [`List::push`]; true is success.
     #[inline]
     pub(super) unsafe fn push_at_once(&self, from: *const T) -> bool {
         // ORDER: as in `push`, all three.
@@ -263,17 +280,18 @@ impl<T> List<T> {
                 .compare_exchange(tail, tail + ONE, SeqCst, Relaxed)
                 .is_ok();
         if taken {
-            // SAFETY: the place was won; `from` by the caller's promise.
+            // SAFETY: the place was won, and the caller gives away the value at `from`.
             unsafe { self.put(block, place, from) };
         }
         taken
     }
 
     /// # Safety
-    /// The place was won by the caller; `from` is readable as a `T` that is given away.
+    /// The caller won the place; `from` is readable as a `T` that is given away.
     #[inline]
-    unsafe fn put(&self, block: *mut Block<T>, place: usize, from: *const T) {
-        // SAFETY: the place is ours alone until its state says that it is written; so the block is there.
+    unsafe fn put(&self, block: *mut ListBlock<T>, place: usize, from: *const T) {
+        // SAFETY: the place is this thread's alone until its state says that it is written. So its
+        // block is not freed.
         unsafe {
             let slot = &(&(*block).slots)[place];
             (*slot.value.get())
@@ -286,13 +304,13 @@ impl<T> List<T> {
     }
 
     /// The sender that took a block's last place brings the next one.
-    fn link(&self, block: *mut Block<T>, next: *mut Block<T>, tail: usize) {
+    fn link(&self, block: *mut ListBlock<T>, next: *mut ListBlock<T>, tail: usize) {
         // ORDER: Release; pair with the Acquire loads of both ends.
         self.tail.block.store(next, Release);
-        // An addition: the channel may be closed at this moment.
+        // An addition: the channel may be closed at this moment, which sets the flag.
         self.tail.position.fetch_add(ONE, Release);
         debug_assert_eq!(place_of(tail), BLOCK - 1);
-        // SAFETY: our own place in it is not written yet, so it is not freed.
+        // SAFETY: this thread's place in the block is not written yet, so the block is not freed.
         unsafe { &*block }.next.store(next, Release);
     }
 
@@ -315,7 +333,7 @@ impl<T> List<T> {
             let new = match self.after(head) {
                 Ok(new) => new,
                 Err(_) => {
-                    fence(SeqCst); // nothing is said of an old tail
+                    fence(SeqCst); // an old tail proves nothing
                     self.after(head)?
                 }
             };
@@ -331,16 +349,17 @@ impl<T> List<T> {
             if place == BLOCK - 1 {
                 self.unlink(block, new);
             }
-            // SAFETY: the place is ours; the block is there until it has been read.
+            // SAFETY: this thread won the place. The block stays until the place has been read.
             unsafe { self.take(block, place, to, emptied) };
             return Ok(());
         }
     }
 
-    /// The common case of [`List::pop`]: nobody else is at the front, and the block has more. False: it is not that case.
+    /// The common case of [`List::pop`]: no other thread is at the front, and the block has more.
+    /// False: it is another case.
     ///
     /// # Safety
-    /// As for [`List::pop`].
+    /// As for [`List::pop`]; `to` is initialised if true is returned.
     #[inline]
     pub(super) unsafe fn pop_at_once(&self, to: *mut T) -> bool {
         // ORDER: as in `pop`, all three.
@@ -356,7 +375,7 @@ impl<T> List<T> {
             });
         if taken {
             let mut emptied = Emptied::new();
-            // SAFETY: the place is ours; the block is there until it has been read.
+            // SAFETY: this thread won the place. The block stays until the place has been read.
             unsafe { self.take(block, place, to, &mut emptied) };
             if !emptied.0.is_null() {
                 self.keep(emptied);
@@ -365,8 +384,8 @@ impl<T> List<T> {
         taken
     }
 
-    /// The head after the value at `head` is taken, if there is one. The tail is never older than the head that was read: who
-    /// moved the head there had seen a tail beyond.
+    /// The head after the value at `head` is taken, if there is a value. The tail is never older
+    /// than the head that was read: the thread that moved the head there had seen a tail beyond it.
     #[inline]
     fn after(&self, head: usize) -> Result<usize, No> {
         let new = head + ONE;
@@ -386,10 +405,11 @@ impl<T> List<T> {
     }
 
     /// The receiver that took a block's last place moves the head to the next one.
-    fn unlink(&self, block: *mut Block<T>, new: usize) {
+    fn unlink(&self, block: *mut ListBlock<T>, new: usize) {
         let mut turns = 0;
         let next = loop {
-            // SAFETY: our own place in it has not been read yet, so it is not freed.
+            // SAFETY: this thread's place in the block has not been read yet, so the block is not
+            // freed.
             // ORDER: Acquire; pairs with the Release in `link`.
             let next = unsafe { &*block }.next.load(Acquire);
             if !next.is_null() {
@@ -398,36 +418,37 @@ impl<T> List<T> {
             snooze(&mut turns);
         };
         let mut position = (new & !FLAG) + ONE;
-        // SAFETY: nobody has read all of the next block: the head is not there yet.
+        // SAFETY: the head is not in the next block yet, so its values were not read, and it is not
+        // freed.
         if !unsafe { &*next }.next.load(Relaxed).is_null() {
             position |= FLAG;
         }
-        // ORDER: Release; pair with the Acquire loads in `pop`; the block first.
+        // ORDER: Release; both pair with the Acquire loads in `pop`. The block is stored first.
         self.head.block.store(next, Release);
         self.head.position.store(position, Release);
     }
 
     /// # Safety
-    /// The place was won by the caller; `to` is writable as a `T`.
+    /// The caller won the place; `to` is writable as a `T`.
     #[inline]
     unsafe fn take(
         &self,
-        block: *mut Block<T>,
+        block: *mut ListBlock<T>,
         place: usize,
         to: *mut T,
         emptied: &mut Emptied<T>,
     ) {
-        // SAFETY: the block is freed only when all its places have been read.
+        // SAFETY: the block is freed only when all its places have been read, and this one was not.
         let owned = unsafe { &*block };
         let slot = &owned.slots[place];
         let mut turns = 0;
-        // ORDER: Acquire; pairs with the Release in `push`.
+        // ORDER: Acquire; pairs with the Release in `put`.
         while slot.state.load(Acquire) == 0 {
             snooze(&mut turns);
         }
-        // SAFETY: written, and ours to take.
+        // SAFETY: the value is written, and the place is this thread's.
         unsafe { to.copy_from_nonoverlapping((*slot.value.get()).as_ptr(), 1) };
-        // ORDER: AcqRel; the last one sees that all the others are done with the block.
+        // ORDER: AcqRel; the thread that reads last sees that all others are done with the block.
         if owned.reads.fetch_add(1, AcqRel) + 1 == BLOCK {
             emptied.push(block);
         }
@@ -440,7 +461,7 @@ impl<T> List<T> {
         tail & FLAG != 0 || head / ONE != tail / ONE
     }
 
-    /// No sender takes a place after this; false: it was closed already.
+    /// No sender takes a place after this. False: it was closed already.
     pub(super) fn close(&self) -> bool {
         // ORDER: SeqCst; every sender sees the bit, or has taken its place before.
         self.tail.position.fetch_or(FLAG, SeqCst) & FLAG == 0
@@ -450,7 +471,7 @@ impl<T> List<T> {
         self.tail.position.load(SeqCst) & FLAG != 0
     }
 
-    /// Both positions: unchanged means that nothing happened.
+    /// Both positions. If they are unchanged nothing happened.
     pub(super) fn version(&self) -> (usize, usize) {
         (
             self.head.position.load(SeqCst),
@@ -465,7 +486,8 @@ impl<T> List<T> {
             if self.tail.position.load(SeqCst) != tail {
                 continue;
             }
-            // Positions that are links count for nothing: one per lap, and a tail or head on one stands for the next place.
+            // Positions that are links hold no value: there is one per lap. A tail or head on one
+            // stands for the next place.
             let values = |position: usize| {
                 let n = position / ONE;
                 n / LAP * BLOCK + (n % LAP).min(BLOCK)
@@ -479,13 +501,13 @@ impl<T> Drop for List<T> {
     fn drop(&mut self) {
         let mut value = MaybeUninit::<T>::uninit();
         let mut emptied = Emptied::new();
-        // SAFETY: the place is a T's; nobody else has the list any more.
+        // SAFETY: the room is a T's. No other thread has the list any more.
         while unsafe { self.pop(value.as_mut_ptr(), &mut emptied) }.is_ok() {
-            // SAFETY: just written.
+            // SAFETY: `pop` has just written it.
             unsafe { value.assume_init_drop() };
         }
         drop(self.take_kept());
-        // SAFETY: the block of both ends is the only one left, and ours.
+        // SAFETY: the block of both ends is the only one left, and only the list owns it.
         drop(unsafe { Box::from_raw(self.head.block.load(Relaxed)) });
     }
 }

@@ -1,30 +1,31 @@
 //! `select!` and `select_biased!`.
 //!
-//! `__select!` takes one arm a step into a list of arms, then writes the whole select in one more step, so 32 arms and a default
-//! need 36 levels of expansion. An arm in the list is
+//! `__select!` reads one arm per step into a list of arms, then writes the whole select in one more
+//! step. So 32 arms and a default need 36 levels of expansion. An arm in the list is
 //!
 //! ```text
 //!  [0 recv receiver recv_case (r)  () (msg) { body }]
 //!  [1 send sender   send_case (s) (m) (res) { body }]
 //! ```
 //!
-//! its place, the operation, the functions that begin it, the channel, the message if there is one, the pattern and the body. The
-//! place counts for three things: the arm's element of the tuple of channels, its case, and what the selected operation answers to
-//! `index`.
+//! its place, the operation, the functions that begin it, the channel, the message if there is one,
+//! the pattern and the body. The place stands for three things: the arm's element of the tuple of
+//! channels, its case, and the `index` of the selected operation.
 //!
-//! What is written is a `match` on the tuple of references to the channels: temporaries among them live until the end of the
-//! bodies, nothing is evaluated twice, and no closure stands around anything, so that `break`, `?` and `return` mean what they say.
-//! The bodies may move or drop the channels, for once the operation is done the references are not used again.
+//! The result is a `match` on the tuple of references to the channels. So temporaries among them
+//! live until the end of the bodies, and nothing is evaluated twice. No closure is around the
+//! bodies, so `break`, `?` and `return` work in them. The bodies may move or drop the channels, for
+//! the references are not used after the operation.
 //!
-//! When no rule takes the next arm, `@wrong` finds out what is wrong with it.
+//! If no rule takes the next arm, `@wrong` finds the mistake in it.
 
 use std::mem::ManuallyDrop;
 
-use super::internal::{Case, Room, Wait};
+use super::internal::{Case, SelectWait, SmallSlot};
 use super::{Receiver, RecvError, SelectedOperation, Sender};
 use crate::chan::select_run::{pick, run, try_small};
 
-/// The channel of a `recv` arm, through whatever references and pointers it was given.
+/// The channel of a `recv` arm, through any references and smart pointers.
 #[doc(hidden)]
 #[inline]
 pub fn receiver<T>(r: &Receiver<T>) -> &Receiver<T> {
@@ -38,8 +39,8 @@ pub fn sender<T>(s: &Sender<T>) -> &Sender<T> {
     s
 }
 
-/// What a select came to. Without a destructor, which would keep the channels borrowed in the bodies: the arm that is taken asks
-/// for the operation.
+/// The result of a select. It has no destructor, which would keep the channels borrowed in the
+/// bodies: the arm that is taken asks for the operation.
 #[doc(hidden)]
 pub struct Chosen<'a, 'r> {
     index: Option<usize>,
@@ -47,8 +48,8 @@ pub struct Chosen<'a, 'r> {
 }
 
 enum How<'a, 'r> {
-    /// A receive that is done: the value lies in the room, or its channel has ended.
-    Received(Case<'a>, Result<&'r Room, RecvError>),
+    /// A receive that is done: the value is in the slot, or the channel has ended.
+    Received(Case<'a>, Result<&'r SmallSlot, RecvError>),
     /// An operation that is to be completed, or the default.
     Open(ManuallyDrop<Option<SelectedOperation<'a>>>),
 }
@@ -59,8 +60,8 @@ enum How<'a, 'r> {
 pub fn choose<'a, 'r>(
     cases: &[Case<'a>],
     is_biased: bool,
-    wait: Wait,
-    room: &'r mut Room,
+    wait: SelectWait,
+    room: &'r mut SmallSlot,
 ) -> Chosen<'a, 'r> {
     let picked = pick(cases, is_biased);
     let small = cases.get(picked).filter(|case| case.is_small());
@@ -92,11 +93,19 @@ impl<'a> Chosen<'a, '_> {
     pub fn recv<T>(self, r: &Receiver<T>) -> Result<T, RecvError> {
         match self.how {
             How::Received(case, got) if case.is_of(r.chan) => {
-                // SAFETY: D1, the receive has put a value of this channel's type there; it is taken once.
+                // SAFETY: D1, the receive has put a value of this channel's type there. It is taken
+                // once.
                 got.map(|room| unsafe { room.get().cast::<T>().read() })
             }
-            _ => self.open().recv(r),
+            _ => self.recv_open(r),
         }
+    }
+
+    /// As [`Chosen::recv`], for an operation that is to be completed. Apart, so that a receive that
+    /// is done stays in line.
+    #[inline(never)]
+    fn recv_open<T>(self, r: &Receiver<T>) -> Result<T, RecvError> {
+        self.open().recv(r)
     }
 
     /// The operation, which is to be completed.
@@ -117,7 +126,7 @@ pub fn no_such_arm() -> ! {
     unreachable!("gosched: a select chose an arm that it does not have")
 }
 
-/// Waits until one of several channel operations can be done, does it, and runs its arm.
+/// Waits until one of several channel operations can proceed, does it, and runs its arm.
 ///
 /// ```
 /// use gosched::chan::{select, unbounded};
@@ -136,29 +145,36 @@ pub fn no_such_arm() -> ! {
 /// }
 /// ```
 ///
-/// | arm | is taken |
+/// | arm | is taken when |
 /// |---|---|
-/// | `recv(r) -> msg => …` | when there is a message, or will never be one: `msg` is what [`Receiver::recv`] returns |
-/// | `send(s, value) -> res => …` | when there is room or a receiver, or will never be one: `res` is what [`Sender::send`] returns |
-/// | `default => …` | when no other arm can be taken at once |
-/// | `default(timeout) => …` | when no other arm could be taken for that long, a [`Duration`](std::time::Duration) |
+/// | `recv(r) -> msg => …` | there is a message, or there never will be |
+/// | `send(s, value) -> res => …` | there is room or a receiver, or there never will be |
+/// | `default => …` | no other arm can be taken at once |
+/// | `default(timeout) => …` | no other arm could be taken for that long |
 ///
-/// Arms stand in any order, with commas between them, which may be left out after a body in braces; there are at most 32, and one
-/// `default`. If several can be taken, one of them is, at random, all with the same chance; [`select_biased!`](crate::select_biased)
-/// takes the first. `default` is right about all channels at one moment: it is not taken if some other arm could have been taken
-/// throughout.
+/// `msg` is what [`Receiver::recv`] returns, `res` what [`Sender::send`] returns. The timeout is a
+/// [`Duration`](std::time::Duration).
+///
+/// Arms stand in any order. Commas separate them; the comma may be left out after a body in braces.
+/// There are at most 32 arms and one `default`. If several arms can be taken, one of them is, at
+/// random, all with the same chance; [`select_biased!`](crate::select_biased) takes the first.
+/// `default` is right about all channels at one moment: it is not taken if some other arm could
+/// have been taken throughout.
 ///
 /// Blocks the goroutine, or the plain thread it is called on, unless there is a `default`.
 ///
 /// # What is evaluated when
-/// The channels are any expressions of type [`Receiver`] or [`Sender`], or references, boxes and the like that lead there. They are
-/// evaluated once, in the order of the arms, before anything is done; the timeout is evaluated after them. The message of a `send`
-/// is evaluated when its arm has been chosen, and only then, while all the channels are still borrowed. Patterns must match whatever
-/// comes, as in a `let`. A receiver, or a place in the buffer, waits for the message meanwhile. It is let
-/// go if the evaluation unwinds, or if the goroutine's runtime is dropped; a goroutine that still runs
-/// then sends its message as [`Sender::send`] does. If the evaluation never ends it waits for ever.
+/// The channels are any expressions of type [`Receiver`] or [`Sender`], or references, boxes and
+/// the like that lead there. They are evaluated once, in the order of the arms, before anything is
+/// done. The timeout is evaluated after them. The message of a `send` is evaluated when its arm has
+/// been chosen, and only then, while all the channels are still borrowed. Patterns must match every
+/// value, as in a `let`. A receiver, or a place in the buffer, waits for the message meanwhile. It
+/// is let go if the evaluation unwinds, or if the goroutine's runtime is dropped. A goroutine that
+/// still runs then sends its message as [`Sender::send`] does. If the evaluation never ends the
+/// receiver or the place waits for ever.
 ///
-/// The value of the arm that is taken is the value of the `select!`. `break`, `continue`, `return` and `?` work in bodies:
+/// The value of the arm that is taken is the value of the `select!`. `break`, `continue`, `return`
+/// and `?` work in bodies:
 ///
 /// ```
 /// use std::time::Duration;
@@ -185,7 +201,7 @@ pub fn no_such_arm() -> ! {
 /// # });
 /// ```
 ///
-/// A timeout for the whole, and an arm that is there or not:
+/// A timeout for the whole select, and an arm that is there or not:
 ///
 /// ```
 /// use std::time::Duration;
@@ -202,7 +218,7 @@ pub fn no_such_arm() -> ! {
 /// assert_eq!(got, None);
 /// ```
 ///
-/// For a number of operations that is known only when the program runs there is [`Select`](crate::chan::Select).
+/// [`Select`](crate::chan::Select) is for a number of operations that is known only at run time.
 ///
 /// [`Receiver`]: crate::chan::Receiver
 /// [`Receiver::recv`]: crate::chan::Receiver::recv
@@ -215,7 +231,8 @@ macro_rules! select {
     };
 }
 
-/// As [`select!`](crate::select), but of several arms that can be taken at once it takes the first. Blocks as that does.
+/// As [`select!`](crate::select), but of several arms that can be taken at once it takes the first.
+/// It blocks as `select!` does.
 ///
 /// ```
 /// use gosched::chan::{select_biased, unbounded};
@@ -245,7 +262,8 @@ macro_rules! select_biased {
     };
 }
 
-/// The name under which crossbeam-channel's tests reach behind its `select!`; what calls it has a `const _IS_BIASED`.
+/// crossbeam-channel's tests reach behind its `select!` by this name. The caller has a `const
+/// _IS_BIASED`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __crossbeam_channel_internal {
@@ -257,7 +275,7 @@ macro_rules! __crossbeam_channel_internal {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __select {
-    // @begin: whether it is biased, the arms.
+    // @begin: is it biased, the arms.
     (@begin $biased:tt) => {
         ::core::compile_error!("empty `select!` block: it takes at least one arm, as in `recv(r) -> msg => …`")
     };
@@ -267,12 +285,13 @@ macro_rules! __select {
             () () $($arms)+)
     };
 
-    // @arms: whether it is biased, places left, arms so far, the default so far, what is to be read.
+    // @arms: is it biased, places left, arms so far, the default so far, what is still to be read.
     (@arms $biased:tt $places:tt $done:tt $default:tt) => {
         $crate::__select!(@write $biased $done $default)
     };
 
-    // A body may be a block with a comma, an expression with a comma, a block without one, or the last expression.
+    // A body may be a block with a comma, an expression with a comma, a block without one, or the
+    // last expression.
     (@arms $biased:tt ($i:tt $($places:tt)*) ($($done:tt)*) $default:tt
         recv($r:expr $(,)?) -> $res:pat => { $($body:tt)* }, $($rest:tt)*) => {
         $crate::__select!(@arms $biased ($($places)*)
@@ -348,7 +367,7 @@ macro_rules! __select {
         $crate::__select!(@wrong $($wrong)+)
     };
 
-    // @write: whether it is biased, the arms, the default. A single receiver needs no select.
+    // @write: is it biased, the arms, the default. A single receiver needs no select.
     (@write $biased:tt ([0 recv $($recv:tt)*]) $default:tt) => {
         $crate::__select!(@write_recv [$($recv)*] $default)
     };
@@ -356,14 +375,14 @@ macro_rules! __select {
         $body
     };
     (@write $biased:tt $arms:tt ()) => {
-        $crate::__select!(@write_all $biased $arms ($crate::chan::internal::Wait::Forever)
+        $crate::__select!(@write_all $biased $arms ($crate::chan::internal::SelectWait::Forever)
             { $crate::chan::internal::no_such_arm() })
     };
     (@write $biased:tt $arms:tt (() $body:tt)) => {
-        $crate::__select!(@write_all $biased $arms ($crate::chan::internal::Wait::Not) $body)
+        $crate::__select!(@write_all $biased $arms ($crate::chan::internal::SelectWait::Not) $body)
     };
     (@write $biased:tt $arms:tt (($timeout:expr) $body:tt)) => {
-        $crate::__select!(@write_all $biased $arms ($crate::chan::internal::Wait::For($timeout)) $body)
+        $crate::__select!(@write_all $biased $arms ($crate::chan::internal::SelectWait::For($timeout)) $body)
     };
 
     (@write_recv [$receiver:ident $case:ident ($r:expr) () ($res:pat) $body:tt] ()) => {{
@@ -407,7 +426,7 @@ macro_rules! __select {
         match ($(&$chan,)*) {
             arms => {
                 let arms = ($($crate::chan::internal::$channel(arms.$i),)*);
-                let mut room = $crate::chan::internal::Room::empty();
+                let mut room = $crate::chan::internal::SmallSlot::empty();
                 let chosen = $crate::chan::internal::choose(
                     &[$($crate::chan::internal::$case(arms.$i)),*],
                     $biased,
@@ -428,7 +447,7 @@ macro_rules! __select {
     }};
 
     (@complete recv $chosen:ident ($r:expr)) => { $chosen.recv($r) };
-    // The operation first: if the message unwinds, it is given up.
+    // The operation comes first: it is given up if the message unwinds.
     (@complete send $chosen:ident ($s:expr) $msg:expr) => { $chosen.open().send($s, $msg) };
 
     // @wrong: the arm that no rule takes. First its name, then its arguments, then the rest.

@@ -14,35 +14,44 @@
 //! });
 //! ```
 //!
-//! A program that uses crossbeam-channel compiles after `use crossbeam_channel::…` has become `use gosched::chan::…`. What waits is
-//! then the goroutine, and the thread goes on with another one; on a plain thread the thread waits, as before.
+//! A program that uses crossbeam-channel compiles after `use crossbeam_channel::…` has become `use
+//! gosched::chan::…`. Then an operation that waits blocks its goroutine, and the thread runs
+//! another one. On a plain thread it blocks the thread, as before.
 //!
 //! | made by | room for | |
 //! |---|---|---|
 //! | [`bounded(n)`](bounded) | `n` messages | a sender waits while it is full |
-//! | [`bounded(0)`](bounded) | none | sender and receiver meet: the message goes from one's stack to the other's |
+//! | [`bounded(0)`](bounded) | none | the message goes from the sender's stack to the receiver's |
 //! | [`unbounded()`](unbounded) | any number | a sender never waits |
 //! | [`after`], [`at`], [`tick`] | one | the clock sends |
-//! | [`never()`] | none | nobody sends |
+//! | [`never()`] | none | no message ever comes |
 //!
-//! **Order.** Messages of one sender arrive in the order in which they were sent. Those who wait are served first come, first
-//! served: a message goes to the receiver that has waited longest, and nobody who comes later can take it from there.
+//! **Order.** Messages of one sender arrive in the order in which they were sent. Operations that
+//! wait are served first come, first served: a message goes to the receiver that has waited
+//! longest, and no later receiver can take it.
 //!
-//! **The end.** A channel ends when the last [`Sender`] or the last [`Receiver`] is dropped, or when somebody calls
-//! [`close`](Sender::close) on either side. From then on senders get their message back in an error, those that wait included;
-//! receivers get what is still in the channel, then an error.
+//! **The end.** A channel ends when the last [`Sender`] or the last [`Receiver`] is dropped, or
+//! when [`close`](Sender::close) is called on either side. From then on senders get their message
+//! back in an error, senders that wait included. Receivers get what is still in the channel, then
+//! an error.
 //!
-//! **Memory.** What a sender did before it sent is seen by who receives the message, and what a receiver did before it received
-//! from a channel of capacity n is seen by who sends n messages later.
+//! **Memory.** What a sender did before it sent happens before what the receiver of the message
+//! does after it received. What a receiver did before it received from a channel of capacity n
+//! happens before the end of the send that comes n messages later.
 //!
-//! **Several at once.** [`select!`](crate::select) waits for the first of several operations, [`Select`] does so for a number of
-//! them that is known only when the program runs.
+//! **Several at once.** [`select!`](crate::select) waits for the first of several operations.
+//! [`Select`] does so for a number of operations that is known only at run time.
 //!
-//! Deadlines are exact to the clock, never early, and may be as far away as `Duration` goes: `Duration::MAX` is for ever.
+//! Deadlines are exact to the clock and never early. They may be as far away as `Duration` goes:
+//! `Duration::MAX` is for ever.
 
+mod any;
+mod blocking;
+mod bounded;
 mod close;
 mod core;
 mod err;
+mod flavor;
 mod iter;
 mod list;
 mod macros;
@@ -51,18 +60,22 @@ mod receiver;
 mod returned;
 mod ring;
 mod select;
+mod select_case;
 mod select_handle;
+mod select_locks;
 mod select_run;
 mod sender;
 mod serve;
 pub(crate) mod snapshot;
 mod timer;
+mod unbounded;
 mod value_slot;
 mod zero;
 
 use std::time::{Duration, Instant};
 
-use self::core::{Chan, Ending};
+use self::any::Chan;
+use self::core::Ending;
 use crate::sys;
 
 pub use self::err::{
@@ -77,12 +90,12 @@ pub use self::sender::Sender;
 pub use crate::__crossbeam_channel_internal as crossbeam_channel_internal;
 pub use crate::{select, select_biased};
 
-/// What the macros write.
+/// What the macros expand to.
 #[doc(hidden)]
 pub mod internal {
     pub use super::macros::{Chosen, choose, no_such_arm, receiver, sender};
-    pub use crate::chan::select_run::{Case, Wait, recv_case, send_case};
-    pub use crate::chan::value_slot::Room;
+    pub use crate::chan::select_case::{Case, SelectWait, recv_case, send_case};
+    pub use crate::chan::value_slot::SmallSlot;
 }
 
 /// Makes a channel with room for any number of messages.
@@ -100,12 +113,14 @@ pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
     pair(Chan::unbounded())
 }
 
-/// A channel without messages that is closed by itself at a moment (`u64::MAX`: never), if not earlier.
+/// A channel without messages. It is closed by itself at this moment (monotonic ns; `u64::MAX`:
+/// never), if it is not closed earlier.
 pub(crate) fn closing_at(closes_at_ns: u64) -> (Sender<()>, Receiver<()>) {
     pair(Chan::closing_at(closes_at_ns))
 }
 
-/// Makes a channel with room for `cap` messages. With no room at all (`cap` 0) a sender waits for a receiver and the other way round.
+/// Makes a channel with room for `cap` messages. Without room (`cap` 0) a sender waits for a
+/// receiver, and a receiver for a sender.
 ///
 /// Making it blocks nothing.
 ///
@@ -137,7 +152,8 @@ pub fn bounded<T>(cap: usize) -> (Sender<T>, Receiver<T>) {
     pair(Chan::bounded(cap, Ending::Usual))
 }
 
-/// As [`bounded`]; `tell(whom)` is called once, when the channel is closed or has lost its receivers, by whoever did that.
+/// As [`bounded`]. `tell(whom)` is called once, by the thread that closes the channel or drops its
+/// last receiver.
 pub(crate) fn watched<T>(cap: usize, tell: fn(usize), whom: usize) -> (Sender<T>, Receiver<T>) {
     pair(Chan::bounded(cap, Ending::Told(tell, whom)))
 }
@@ -147,9 +163,11 @@ fn pair<T>(chan: std::ptr::NonNull<Chan<T>>) -> (Sender<T>, Receiver<T>) {
     unsafe { (Sender::new(chan), Receiver::new(chan)) }
 }
 
-/// Makes a receiver that gets one message: the [`Instant`] `duration` from now, as soon as that has come.
+/// Makes a receiver that gets one message: the [`Instant`] `duration` from now, once that moment
+/// has come.
 ///
-/// Making it blocks nothing, and it costs nothing while nobody waits on it. After `Duration::MAX` nothing ever comes.
+/// Making it blocks nothing. It costs nothing while no receiver waits on it. After `Duration::MAX`
+/// no message ever comes.
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -168,7 +186,7 @@ pub fn after(duration: Duration) -> Receiver<Instant> {
     clock(sys::deadline_after(duration), 0)
 }
 
-/// Makes a receiver that gets one message: `when`, as soon as that has come.
+/// Makes a receiver that gets one message: `when`, once that moment has come.
 ///
 /// Making it blocks nothing.
 ///
@@ -185,9 +203,11 @@ pub fn at(when: Instant) -> Receiver<Instant> {
 
 /// Makes a receiver that gets a message every `duration`: the [`Instant`] at which it was due.
 ///
-/// Making it blocks nothing. There is room for one message. A tick goes to a receiver that waits, if there is one, however late that
-/// runs; otherwise it fills the room, or is missed if the room is filled. Those that follow come at the times at which they would
-/// have come anyway. crossbeam's `tick` counts the next period from the moment at which a message is received instead.
+/// Making it blocks nothing. There is room for one message. A tick goes to a receiver that waits,
+/// if there is one, however late that one runs. Otherwise it fills the room. If the room is filled
+/// the tick is missed. Later ticks come at the times at which they would have come anyway.
+/// crossbeam's `tick` counts the next period from the moment at which a message is received
+/// instead.
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -200,12 +220,12 @@ pub fn at(when: Instant) -> Receiver<Instant> {
 /// assert!(start.elapsed() >= Duration::from_millis(15));
 /// ```
 pub fn tick(duration: Duration) -> Receiver<Instant> {
-    // A period of 0 is one that is over at once.
+    // A period of 0 is over at once.
     let period_ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
     clock(sys::deadline_after(duration), period_ns.max(1))
 }
 
-/// A receiver of the clock's whose time can be changed.
+/// A receiver of the clock whose time can be changed.
 pub(crate) fn resettable(when_ns: u64, period_ns: u64) -> Receiver<Instant> {
     // SAFETY: D1, a new channel of the clock has one receiver.
     unsafe { Receiver::new(Chan::timer(when_ns, period_ns, |when| when)) }
@@ -218,7 +238,8 @@ fn clock(when_ns: u64, period_ns: u64) -> Receiver<Instant> {
     resettable(when_ns, period_ns)
 }
 
-/// Makes a receiver that never gets a message and does not end: an arm of a [`select!`](crate::select) that is not there.
+/// Makes a receiver that never gets a message and does not end. In a [`select!`](crate::select) it
+/// stands for an arm that is not there.
 ///
 /// Making it blocks nothing.
 ///

@@ -1,5 +1,5 @@
-//! A select's open send, as its goroutine has it: the record by which a drop of the runtime finds
-//! what the send was promised, and refuses it (D2; the protocol is in `sched/model/opens.rs`).
+//! The record of a select's open send: by it a drop of the runtime finds what the send was
+//! promised, and refuses it (D2; the protocol is in `sched/model/opens.rs`).
 //!
 //! The first record of a goroutine lies in its G, further ones lie on the heap. A record stays in
 //! its place for as long as its operation lasts. A plain thread needs no record: it is never
@@ -10,47 +10,48 @@
 //!   still runs waits until the drop has finished with the list.
 //! - A forgotten operation (`mem::forget`) borrows nothing. A claimed receiver waits until the
 //!   promise is kept or refused, and has a handle of its own. A channel with a reserved place is
-//!   not freed (`Chan::half_gone`). The drop takes a sender's reference, if one is left, before it
-//!   gives the place up.
+//!   not freed (`Channel::half_gone`). The drop takes a sender's reference, if one is left, before
+//!   it gives the place up.
 
-use std::mem::{MaybeUninit, offset_of};
+use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 
-use super::core::{Chan, Header, word};
-use super::ring::Place;
+use super::core::{ChanHeader, Channel, word};
+use super::flavor::Flavor;
+use super::ring::ReservedPlace;
 use crate::chan::select_handle::Promise;
 use crate::sched::model::current::current_g;
 use crate::sched::model::opens::OpenSend;
 use crate::sched::model::ptr::Gp;
 use crate::sched::park::{Entered, enter};
-use crate::sched::waitq::{Claim, Node, WakeList};
+use crate::sched::waitq::{ClaimedWaiter, WaitNode, WakeList};
 use crate::shim::{AcqRel, Relaxed};
 
-/// Room for the record of a send that may be chosen: made before, for the runtime does not
-/// allocate.
-pub(super) struct Spare(Option<Box<MaybeUninit<OpenSend>>>);
+/// Room for the record of a send that may be chosen. It is made before that, for the runtime does
+/// not allocate.
+pub(super) struct SpareRecord(Option<Box<MaybeUninit<OpenSend>>>);
 
-impl Spare {
+impl SpareRecord {
     /// In user context. The room in the G is for the only open send of a goroutine. On a dead
     /// runtime every record is boxed: a refused record in the G and a new one would have the same
     /// address.
     #[inline]
-    pub(super) fn new() -> Spare {
+    pub(super) fn new() -> SpareRecord {
         match current_g() {
             Some(g) if !g.opens().is_empty() || g.sched().is_dead() => {
-                Spare(Some(Box::new_uninit()))
+                SpareRecord(Some(Box::new_uninit()))
             }
-            _ => Spare(None),
+            _ => SpareRecord(None),
         }
     }
 
-    /// The send has been promised something: from now on a drop of the runtime refuses that. In the
-    /// stay inside the runtime in which it was promised, without locks.
+    /// The send has been promised something: from now on a drop of the runtime refuses that. Called
+    /// without locks, before the goroutine leaves the runtime in which it got the promise.
     #[inline]
     pub(super) fn open(
         &mut self,
         rt: &Entered,
-        header: &Header,
+        header: &ChanHeader,
         promise: &Promise,
     ) -> Option<Open> {
         let record = match promise {
@@ -69,8 +70,8 @@ impl Spare {
             None => (g.open_slot(), false),
         };
         debug_assert!(is_boxed || g.opens().is_empty(), "two records in one place");
-        // SAFETY: the room is this record's alone: the list is empty, or it was just made. It stays
-        // until the record is closed, or for ever.
+        // SAFETY: the room is this record's alone: the list is empty, or the room was just made.
+        // The room stays until the record is closed, or for ever.
         unsafe {
             at.write(record);
             g.opens().add(at);
@@ -87,12 +88,13 @@ pub(super) struct Open {
 }
 
 impl Open {
-    /// The promise is about to be kept or refused by its owner; false: a drop has refused it. Once,
-    /// in the same stay inside the runtime, without locks.
+    /// The owner is about to keep or refuse the promise. False: a drop has refused it. Called once,
+    /// without locks, before the owner leaves the runtime in which it keeps the promise.
     #[inline]
     #[must_use = "what was refused must not be kept"]
     pub(super) fn close(&self) -> bool {
-        // SAFETY: added by `Spare::open`, closed once. The goroutine runs, so its G is its own.
+        // SAFETY: `SpareRecord::open` added the record, and it is closed once. The goroutine runs,
+        // so its G is its own.
         unsafe { self.g.opens().remove(self.at) }
     }
 }
@@ -102,22 +104,24 @@ impl Drop for Open {
     #[inline]
     fn drop(&mut self) {
         if self.is_boxed {
-            // SAFETY: made by `Spare::new`; out of the list, so this is the only reference.
+            // SAFETY: `SpareRecord::new` boxed the room. The record is out of the list, so this is
+            // the only reference.
             drop(unsafe { Box::from_raw(self.at.as_ptr()) });
         }
     }
 }
 
 unsafe fn refuse_place(record: &OpenSend) {
-    let header = record.object.cast::<Header>();
-    // SAFETY: D2, the place is promised still, so the channel is there (see above).
-    unsafe { ((*header).refuse_place)(header, Place(record.number)) };
+    let header = record.object.cast::<ChanHeader>();
+    // SAFETY: D2, the place is promised still, so the channel is there (see the module's text).
+    unsafe { ((*header).vtable.refuse_place)(header, ReservedPlace(record.number)) };
 }
 
 unsafe fn refuse_claimed(record: &OpenSend) {
     // SAFETY: G4, the receiver waits until its claim is finished, which only this does.
-    let node = unsafe { &*record.object.cast::<Node>() };
-    // SAFETY: as above: the claim was the goroutine's, which will not finish it.
+    let node = unsafe { &*record.object.cast::<WaitNode>() };
+    // SAFETY: the claim was the goroutine's, which will not finish it: the drop has taken its
+    // record.
     look_again(node, unsafe { node.claim_again(record.number) });
 }
 
@@ -128,7 +132,7 @@ unsafe fn refuse_receiver(record: &OpenSend) {
     }
 }
 
-fn look_again(node: &Node, claim: Claim) {
+fn look_again(node: &WaitNode, claim: ClaimedWaiter) {
     let mut wake = WakeList::new();
     let rt = enter();
     node.word.set(word::AGAIN);
@@ -136,26 +140,19 @@ fn look_again(node: &Node, claim: Claim) {
     wake.wake_in(&rt);
 }
 
-impl<T> Chan<T> {
-    /// Gives up the place of an open send whose runtime is dropped. Inside the runtime, without
-    /// locks.
-    ///
-    /// # Safety
-    /// The header is a `Chan<T>`'s, and the place is promised to a send that is never completed.
-    pub(super) unsafe fn refuse_open_place(header: *const Header, place: Place) {
-        // SAFETY: by the caller's promise.
-        let chan = unsafe {
-            let chan = header.byte_sub(offset_of!(Chan<T>, header));
-            &*chan.cast::<Chan<T>>()
-        };
-        if !chan.retain_living_sender() {
-            return; // its operation was forgotten, and every sender is gone: it stays as it is
+impl<F: Flavor> Channel<F> {
+    /// Gives up the place of an open send that is never completed: its runtime is dropped. Inside
+    /// the runtime, without locks.
+    pub(super) fn refuse_open_place(&self, place: ReservedPlace) {
+        if !self.retain_living_sender() {
+            return; // the operation was forgotten and every sender is gone: the channel stays
         }
-        chan.refuse_inside(Promise::Place(place));
-        // ORDER: as in `release_sender`.
-        if chan.header.senders.fetch_sub(1, AcqRel) == 1 {
-            // Forgotten as well. It is not freed: values are not dropped here (D9).
-            chan.close();
+        self.refuse_inside(Promise::Place(place));
+        // ORDER: as in `Chan::release_sender`.
+        if self.header.senders.fetch_sub(1, AcqRel) == 1 {
+            // The handles were forgotten as well. The channel is not freed: values are not dropped
+            // here (D9).
+            self.close();
         }
     }
 

@@ -1,6 +1,6 @@
 //! The receiving side of a channel.
 //!
-//! The receiver that [`never`](super::never) makes has no channel behind it: nothing needs to be there for nothing to come.
+//! The receiver that [`never`](super::never) makes has no channel behind it.
 
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -8,17 +8,21 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
-use super::core::{Chan, RECV, Slow};
+use super::any::Chan;
+use super::blocking::Slow;
+use super::core::RECV;
 use super::err::{RecvError, RecvTimeoutError, TryRecvError};
 use super::iter::{Iter, TryIter};
 use crate::sched::waitq::{On, Outcome, Waiter};
 use crate::sys;
 use crate::thread::park::check_cancelled;
 
-/// The receiving side of a channel. Clones receive from the same channel, each message goes to one of them; when the last one is
-/// dropped the messages in the channel are dropped, too, and senders get theirs back.
+/// The receiving side of a channel. Clones receive from the same channel; each message goes to one
+/// of them. When the last one is dropped the messages in the channel are dropped, and senders get
+/// theirs back.
 ///
-/// [`recv`](Receiver::recv) and its kind and the iterator of [`iter`](Receiver::iter) block as they say; nothing else here blocks.
+/// Only [`recv`](Receiver::recv), [`recv_timeout`](Receiver::recv_timeout),
+/// [`recv_deadline`](Receiver::recv_deadline) and the iterator of [`iter`](Receiver::iter) block.
 ///
 /// ```
 /// # gosched::run(|| {
@@ -36,15 +40,16 @@ pub struct Receiver<T> {
     pub(super) chan: Option<NonNull<Chan<T>>>,
 }
 
-// SAFETY: D1, U10: a channel may be used by any number of threads at a time, and hands each value from one to another.
+// SAFETY: D1, U10: any number of threads may use a channel at a time. It hands each value from one
+// thread to another, so `T: Send` is enough.
 unsafe impl<T: Send> Send for Receiver<T> {}
-// SAFETY: as above.
+// SAFETY: D1, U10: a shared handle receives values, on any thread, which `T: Send` allows.
 unsafe impl<T: Send> Sync for Receiver<T> {}
 
 impl<T> UnwindSafe for Receiver<T> {}
 impl<T> RefUnwindSafe for Receiver<T> {}
 
-/// What a receiver finds where nothing comes: it waits until the deadline.
+/// Waits until the deadline, on a receiver without a channel.
 #[cold]
 fn wait_in_vain(deadline_ns: u64) {
     loop {
@@ -81,12 +86,14 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// Receives without waiting. From a channel of capacity 0 only if somebody waits to send there right now.
+    /// Receives without waiting. From a channel of capacity 0 it receives only if a sender waits
+    /// there right now.
     ///
     /// Blocks nothing.
     ///
     /// # Errors
-    /// If there is no message; [`Disconnected`](TryRecvError::Disconnected) if there will never be one.
+    /// If there is no message; [`Disconnected`](TryRecvError::Disconnected) if there will never be
+    /// one.
     ///
     /// ```
     /// use gosched::chan::{TryRecvError, unbounded};
@@ -106,12 +113,13 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// Receives, waiting for a message. Those who wait are served in order.
+    /// Receives; waits for a message. Receivers that wait are served in order.
     ///
     /// Blocks the goroutine, or the plain thread it is called on.
     ///
     /// # Errors
-    /// If the channel is empty, and closed or without senders, be it from the start or while this call waits.
+    /// If the channel is empty, and closed or without senders, at the start or while this call
+    /// waits.
     ///
     /// ```
     /// use gosched::chan::{RecvError, unbounded};
@@ -130,7 +138,8 @@ impl<T> Receiver<T> {
             wait_in_vain(u64::MAX);
             return Err(RecvError);
         };
-        // SAFETY: D1, a place for a T, initialised if that is said.
+        // SAFETY: D1, `to` is a place for a T. It is initialised if the first call returns true, or
+        // the second one `Moved`.
         unsafe {
             let to_ptr = to.as_mut_ptr();
             match chan.recv_now(to_ptr) || chan.recv_to(to_ptr, u64::MAX) == Slow::Moved {
@@ -178,11 +187,12 @@ impl<T> Receiver<T> {
         self.recv_until(sys::deadline_of(deadline))
     }
 
-    /// Closes the channel for all its senders and receivers; true the first time. Does nothing to [`after`](super::after),
-    /// [`at`](super::at), [`tick`](super::tick) and [`never`](super::never), and says false.
+    /// Closes the channel for all its senders and receivers. Returns true the first time. It does
+    /// nothing to [`after`](super::after), [`at`](super::at), [`tick`](super::tick) and
+    /// [`never`](super::never), and returns false for them.
     ///
-    /// Blocks nothing. Senders that wait, and those that come later, get their message back in an error. Receivers get what is in
-    /// the channel, then [`RecvError`].
+    /// Blocks nothing. Senders get their message back in an error, both those that wait and later
+    /// ones. Receivers get what is in the channel, then [`RecvError`].
     ///
     /// ```
     /// use gosched::chan::{RecvError, SendError, never, unbounded};
@@ -251,7 +261,8 @@ impl<T> Receiver<T> {
 
     /// Receives until the channel is empty, and closed or without senders; see [`Iter`].
     ///
-    /// Making it blocks nothing; its `next` blocks the goroutine, or the plain thread it is called on.
+    /// Making it blocks nothing; its `next` blocks the goroutine, or the plain thread it is called
+    /// on.
     ///
     /// ```
     /// let (s, r) = gosched::chan::unbounded();
@@ -305,7 +316,7 @@ impl<T> Clone for Receiver<T> {
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
         if let Some(chan) = self.chan {
-            // SAFETY: D1, the handle's own reference, used no more.
+            // SAFETY: D1, the handle's own reference, which is not used any more.
             unsafe { Chan::release_receiver(chan) };
         }
     }

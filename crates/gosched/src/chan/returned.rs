@@ -1,53 +1,58 @@
-//! Values that come back: a receiver was given one, and its runtime was dropped before it ran again (D2).
+//! Values that come back: a receiver was given one, and its runtime was dropped before it ran again
+//! (D2).
 //!
-//! The value stays where it was put, in the frame of the receiver, which is never freed. The receiver's node goes into the
-//! channel's queue `returned`. Receivers take from there before they take from the buffer or from a sender. A select's sender that
-//! never goes on gives back what it was promised: its place in the buffer, or the receiver that waits for it.
+//! The value stays where it was put: in the frame of the receiver, which is never freed. The
+//! receiver's node goes into the channel's queue `returned`. Receivers take from there before they
+//! take from the buffer or from a sender. A select's sender that never runs again gives back what
+//! it was promised: its place in the buffer, or the receiver that waits for it.
 
-use std::mem::{MaybeUninit, offset_of};
+use std::mem::MaybeUninit;
 
-use super::core::{Chan, Header, Queues, word};
-use super::ring::{No, Place};
+use super::core::{ChanHeader, ChanQueues, Channel, word};
+use super::flavor::Flavor;
+use super::ring::{No, ReservedPlace};
+use crate::chan::select_case::cases_of;
 use crate::chan::select_handle::Promise;
-use crate::chan::select_run::cases_of;
 use crate::sched::park::enter;
-use crate::sched::waitq::{Node, Waiter, WakeList};
+use crate::sched::waitq::{QueueEnd, WaitNode, Waiter, WakeList};
 use crate::shim::Relaxed;
 
-/// A receiver of one channel never goes on.
+/// A receiver of one channel never runs again.
 ///
 /// # Safety
-/// As `waitq::PassOn` says.
-pub(super) unsafe fn pass_on_received(waiter: &Waiter, by: Option<&Node>) {
-    let header = std::ptr::with_exposed_provenance::<Header>(waiter.on.get().object);
-    // On a channel on which nothing ever happens nothing was given.
+/// As for `waitq::PassOn`.
+pub(super) unsafe fn pass_on_received(waiter: &Waiter, by: Option<&WaitNode>) {
+    let header = std::ptr::with_exposed_provenance::<ChanHeader>(waiter.on.get().object);
+    // Nothing was given on a channel on which nothing ever happens.
     if !header.is_null() {
-        // SAFETY: D2, the abandoned receiver holds a handle, so the channel is there; the node was in its queue.
-        unsafe { ((*header).take_back)(header, by) };
+        // SAFETY: D2, the abandoned receiver holds a handle, so the channel is there. The node was
+        // in its queue and lies on the abandoned stack.
+        unsafe { ((*header).vtable.take_back)(header, by) };
     }
 }
 
-/// A select never goes on.
+/// A select never runs again.
 ///
 /// # Safety
-/// As `waitq::PassOn` says.
-pub(super) unsafe fn pass_on_selected(waiter: &Waiter, by: Option<&Node>) {
-    // SAFETY: D2, the cases lie on the abandoned stack.
+/// As for `waitq::PassOn`.
+pub(super) unsafe fn pass_on_selected(waiter: &Waiter, by: Option<&WaitNode>) {
+    // SAFETY: D2, the waiter is a select's, and its cases lie on the abandoned stack.
     for (at, case) in unsafe { cases_of(waiter) }.iter().enumerate() {
         let by = by.filter(|node| node.case() == at);
-        if let Some(port) = case.port
+        if let Some(chan) = case.chan
             && (by.is_some() || !case.is_send)
         {
-            let header = port.header();
-            // SAFETY: as in `pass_on_received`.
-            unsafe { (header.take_back)(header, by) };
+            // SAFETY: D2, the node was queued on this case's channel, and lies on the abandoned
+            // stack.
+            unsafe { chan.take_back(by) };
         }
     }
 }
 
-impl Header {
-    /// Values of the clock that were taken back are of the past; whether there was one. Under the lock.
-    pub(super) fn forget_returned(&self, q: &mut Queues) -> bool {
+impl ChanHeader {
+    /// Drops the values of the clock that were taken back: they are of the past. Returns whether
+    /// there was one. Under the lock.
+    pub(super) fn forget_returned(&self, q: &mut ChanQueues) -> bool {
         let mut was_there = false;
         while q.returned.take_first().is_some() {
             was_there = true; // nothing to drop: it is an instant
@@ -58,33 +63,28 @@ impl Header {
     }
 }
 
-impl<T> Chan<T> {
-    /// Takes back what the owner of the node was given, and gives it to the next one; None: it was
-    /// given nothing here.
+impl<F: Flavor> Channel<F> {
+    /// Takes back what the owner of the node was given: `SelectHandle::take_back`.
     ///
     /// # Safety
-    /// The header is a `Chan<T>`'s. The node was in one of its queues and was ended for a goroutine that was abandoned: it stays.
-    pub(super) unsafe fn take_back(header: *const Header, node: Option<&Node>) {
-        // SAFETY: by the caller's promise.
-        let chan = unsafe {
-            let chan = header.byte_sub(offset_of!(Chan<T>, header));
-            &*chan.cast::<Chan<T>>()
-        };
+    /// As there.
+    pub(super) unsafe fn take_back(&self, node: Option<&WaitNode>) {
         match node.map(|node| (node, node.word.get())) {
-            // A select's sender is never told that.
-            Some((node, word::MOVED)) => chan.put_back(node),
+            // A select's sender never gets this word.
+            // SAFETY: the node stays, as the caller promises, and was popped to get this word.
+            Some((node, word::MOVED)) => unsafe { self.put_back(node) },
             Some((node, word::PEER)) => {
-                chan.refuse_inside(Promise::Receiver(node.elem.get().cast()));
+                self.refuse_inside(Promise::Receiver(node.elem.get().cast()));
             }
             Some((_, place)) if place >= word::RESERVED => {
-                chan.refuse_inside(Promise::Place(Place(place - word::RESERVED)));
+                self.refuse_inside(Promise::Place(ReservedPlace(place - word::RESERVED)));
             }
-            _ => chan.look_after_leaving(), // nothing was given but the news
+            _ => self.look_after_leaving(), // it was given nothing but the news
         }
     }
 
-    /// Refuses what was promised to a select's sender. What nobody will receive stays in the buffer: destructors are not for
-    /// the inside (D9).
+    /// Refuses what was promised to a select's sender. A value that nobody will receive stays in
+    /// the buffer: destructors do not run inside the runtime (D9).
     pub(super) fn refuse_inside(&self, promise: Promise) {
         let mut wake = WakeList::new();
         let rt = enter();
@@ -92,12 +92,16 @@ impl<T> Chan<T> {
         wake.wake_in(&rt);
     }
 
-    fn put_back(&self, node: &Node) {
+    /// Puts the value at the node's `elem` back into the channel.
+    ///
+    /// # Safety
+    /// The node is in no queue, and stays for ever.
+    unsafe fn put_back(&self, node: &WaitNode) {
         let mut wake = WakeList::new();
         let rt = enter();
         let mut q = self.header.queues.lock();
-        // SAFETY: G4, the node was popped, so it is in no queue; it stays, by the promise to `take_back`.
-        unsafe { q.returned.push_back(node) };
+        // SAFETY: G4, the node is in no queue, and stays for ever (see above).
+        unsafe { q.returned.push(node, QueueEnd::Back) };
         self.header.returned.store(q.returned.len() as u32, Relaxed);
         self.settle_returned(&mut q, &mut wake);
         self.header.note_queues(&q);
@@ -107,53 +111,54 @@ impl<T> Chan<T> {
 
     /// Gives waiting receivers what was taken back. Under the lock.
     #[cold]
-    pub(super) fn settle_returned(&self, q: &mut Queues, wake: &mut WakeList) {
+    pub(super) fn settle_returned(&self, q: &mut ChanQueues, wake: &mut WakeList) {
         while !q.returned.is_empty()
             && let Some((node, claim)) = q.recvq.pop()
         {
             if node.word.get() == word::VALUE {
-                // SAFETY: a waiting receiver's `elem` is a place for a T.
+                // SAFETY: a waiting receiver's `elem` is a place for a value.
                 unsafe { self.take_returned(q, node.elem.get().cast()) };
                 node.word.set(word::MOVED);
             }
             claim.finish(wake);
         }
-        self.look_after(q, wake);
+        F::look_after(self, q, wake);
     }
 
-    /// Takes a value that was taken back; false: there is none. Under the lock.
+    /// Takes a value that was taken back. False: there is none. Under the lock.
     ///
     /// # Safety
-    /// `to` is a place for a `T`; initialised if true is returned.
+    /// `to` is a place for a value; it is initialised if true is returned.
     #[inline]
-    pub(super) unsafe fn take_returned(&self, q: &mut Queues, to: *mut T) -> bool {
-        // SAFETY: by the caller's promise.
+    pub(super) unsafe fn take_returned(&self, q: &mut ChanQueues, to: *mut F::Value) -> bool {
+        // SAFETY: `to` is a place for a value, as the caller promises.
         !q.returned.is_empty() && unsafe { self.take_returned_slow(q, to) }
     }
 
     #[cold]
     #[inline(never)]
-    unsafe fn take_returned_slow(&self, q: &mut Queues, to: *mut T) -> bool {
+    unsafe fn take_returned_slow(&self, q: &mut ChanQueues, to: *mut F::Value) -> bool {
         let Some(node) = q.returned.take_first() else {
             return false;
         };
-        // SAFETY: D1, the value was moved to `elem` for a receiver that never sees it; the node leaves the queue with it.
+        // SAFETY: D1, the value was moved to `elem` for a receiver that never sees it. The node
+        // leaves the queue with it.
         unsafe { to.copy_from_nonoverlapping(node.elem.get().cast(), 1) };
         self.header.returned.store(q.returned.len() as u32, Relaxed);
         self.header.note_queues(q);
         true
     }
 
-    /// As [`Chan::recv_behind`](Chan), when somebody waits or a value was taken back.
+    /// As [`Channel::recv_behind`], if a receiver waits or a value was taken back.
     ///
     /// # Safety
-    /// As there.
+    /// `to` is a place for a value; it is initialised if `Some(Ok)` is returned.
     #[cold]
     #[inline(never)]
-    pub(super) unsafe fn recv_behind_slow(&self, to: *mut T) -> Option<Result<(), No>> {
+    pub(super) unsafe fn recv_behind_slow(&self, to: *mut F::Value) -> Option<Result<(), No>> {
         self.serve();
         let mut q = self.header.queues.lock();
-        // SAFETY: by the caller's promise.
+        // SAFETY: `to` is a place for a value, as the caller promises.
         if unsafe { self.take_returned(&mut q, to) } {
             return Some(Ok(()));
         }
@@ -161,18 +166,18 @@ impl<T> Chan<T> {
         is_behind.then_some(Err(No::NotNow))
     }
 
-    /// Nobody will take them. In user context: destructors run.
+    /// Drops the values that nobody will take. In user context: their destructors run.
     pub(super) fn drop_returned(&self) {
-        let mut to = MaybeUninit::<T>::uninit();
+        let mut to = MaybeUninit::<F::Value>::uninit();
         loop {
             let got = {
                 let _rt = enter();
                 let mut q = self.header.queues.lock();
-                // SAFETY: a place for a T.
+                // SAFETY: `to` is a place for a value.
                 unsafe { self.take_returned(&mut q, to.as_mut_ptr()) }
             };
             match got {
-                // SAFETY: as above; it was just moved there.
+                // SAFETY: a value was just moved there.
                 true => unsafe { to.assume_init_drop() },
                 false => return,
             }

@@ -1,23 +1,26 @@
-//! The buffer of a bounded channel: a ring of slots that senders and receivers go round without a lock.
+//! The buffer of a bounded channel: a ring of slots that senders and receivers go round without a
+//! lock.
 //!
-//! Vyukov's bounded queue. `tail` and `head` are positions: a lap, and an index below the capacity. Each slot has a stamp that
-//! says whose turn it is:
+//! Vyukov's bounded queue. `tail` and `head` are positions: a lap, and an index below the capacity.
+//! Each slot has a stamp, which says which thread may use it:
 //!
 //! ```text
-//!  stamp of the slot at position p   meaning                                  next
-//!  p                                 free for the sender at p                 p + 1, or p | RESERVED
-//!  p | RESERVED                      a select's sender has yet to write it    p + 1, or (p + 1) | VOID
-//!  p + 1                             holds the value of p                     p + LAP
-//!  (p + 1) | VOID                    the sender gave up: it is skipped        p + LAP
-//!  p + LAP                           free, a lap later                        –
+//!  stamp at position p   meaning                                  next
+//!  p                     free for the sender at p                 p + 1, or p | RESERVED
+//!  p | RESERVED          a select's sender has yet to write it    p + 1, or (p + 1) | VOID
+//!  p + 1                 holds the value of p                     p + LAP
+//!  (p + 1) | VOID        the sender gave up: it is skipped        p + LAP
+//!  p + LAP               free, a lap later                        –
 //! ```
 //!
-//! A sender takes position p by moving `tail` on, then writes; a receiver takes p by moving `head` on, then reads. Both happen
-//! inside the runtime, so whoever meets a slot between the two steps has only to look again. A select's sender runs user code
-//! between them (the message is evaluated when its case has been chosen), so its slot is marked, and receivers treat it as
-//! empty: its publication looks for them once more.
+//! A sender takes position p by moving `tail` on, then writes. A receiver takes p by moving `head`
+//! on, then reads. Both happen inside the runtime, so a thread that meets a slot between the two
+//! steps retries at once. A select's sender runs user code between them, for the message is
+//! evaluated when its case has been chosen. So its slot is marked, and receivers treat the slot as
+//! empty. When the sender publishes its value it looks for waiting receivers once more.
 //!
-//! A place that was given up goes as soon as it is the oldest: by whoever gave it up, or by whoever took out the value before it.
+//! A place that was given up is freed as soon as it is the oldest: by the thread that gave it up,
+//! or by the thread that took out the value before it.
 //!
 //! Closing sets a bit in `tail`: no sender takes a position after that.
 
@@ -35,7 +38,7 @@ const CLOSED: usize = 1 << (usize::BITS - 1);
 const RESERVED: usize = 1 << (usize::BITS - 1);
 const VOID: usize = 1 << (usize::BITS - 2);
 
-struct Slot<T> {
+struct RingSlot<T> {
     stamp: AtomicUsize,
     value: UnsafeCell<MaybeUninit<T>>,
 }
@@ -44,33 +47,34 @@ struct Slot<T> {
 pub(super) struct Ring<T> {
     head: CachePadded<AtomicUsize>,
     tail: CachePadded<AtomicUsize>,
-    slots: Box<[Slot<T>]>,
+    slots: Box<[RingSlot<T>]>,
     /// One lap; more than the capacity, a power of two.
     lap: usize,
     /// Places that were given up and are still there. Mostly none.
     voids: AtomicUsize,
 }
 
-// SAFETY: D1, U10: values are handed from the sender's thread to the receiver's, each slot to one of them at a time (its stamp).
+// SAFETY: D1, U10: values go from the sender's thread to the receiver's. By its stamp each slot
+// belongs to one of them at a time.
 unsafe impl<T: Send> Send for Ring<T> {}
-// SAFETY: as above.
+// SAFETY: D1, U10: a slot is used by the one thread that its stamp admits.
 unsafe impl<T: Send> Sync for Ring<T> {}
 
-/// Why a value could not go in, or come out.
+/// Why a value could not go in or come out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum No {
     /// No room, or nothing there.
     NotNow,
-    /// Closed; for receivers, and drained.
+    /// Closed; for receivers, drained as well.
     Closed,
 }
 
 /// A place that a select's sender has yet to fill. An index into the slots.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Place(pub(super) usize);
+pub(super) struct ReservedPlace(pub(super) usize);
 
 impl<T> Ring<T> {
-    /// None: there is no memory for so many.
+    /// None: there is no memory for so many slots.
     pub(super) fn new(cap: usize) -> Option<Ring<T>> {
         debug_assert!(cap > 0);
         let lap = cap.checked_add(1)?.checked_next_power_of_two()?;
@@ -79,7 +83,7 @@ impl<T> Ring<T> {
         }
         let mut slots = Vec::new();
         slots.try_reserve_exact(cap).ok()?;
-        slots.extend((0..cap).map(|at| Slot {
+        slots.extend((0..cap).map(|at| RingSlot {
             stamp: AtomicUsize::new(at),
             value: UnsafeCell::new(MaybeUninit::uninit()),
         }));
@@ -97,8 +101,8 @@ impl<T> Ring<T> {
     }
 
     #[inline]
-    fn slot(&self, position: usize) -> &Slot<T> {
-        // SAFETY: R1's counterpart here: a position's index is below the capacity (`after`).
+    fn slot(&self, position: usize) -> &RingSlot<T> {
+        // SAFETY: a position's index is below the capacity: `after` makes no other.
         unsafe { self.slots.get_unchecked(position & (self.lap - 1)) }
     }
 
@@ -127,10 +131,11 @@ impl<T> Ring<T> {
             if tail & CLOSED != 0 {
                 return Err(No::Closed);
             }
-            // ORDER: Acquire; pairs with the Release in `pop`: the last value is out of the slot.
+            // ORDER: Acquire; pairs with the Release in `read`: the last value is out of the slot.
             let stamp = self.slot(tail).stamp.load(Acquire);
             if stamp == tail {
-                // ORDER: SeqCst; a receiver that has queued itself sees the new tail, or we see it in its queue (settle/1).
+                // ORDER: SeqCst; a receiver that has queued itself sees the new tail, or this
+                // thread sees the receiver in its queue (settle/1).
                 match self
                     .tail
                     .compare_exchange_weak(tail, self.after(tail), SeqCst, Relaxed)
@@ -146,7 +151,7 @@ impl<T> Ring<T> {
             if self.lap_later(head) == tail {
                 return Err(No::NotNow);
             }
-            // A receiver is about to free it, or our look at the tail was old.
+            // A receiver is about to free the slot, or the tail that was read is old.
             snooze(&mut turns);
             tail = self.tail.load(Relaxed);
         }
@@ -167,7 +172,8 @@ impl<T> Ring<T> {
     /// Fills the position that a sender has just taken.
     ///
     /// # Safety
-    /// The caller took the position and has not filled it; as for [`Ring::push`].
+    /// The caller took the position and has not filled it. `from` is readable as a `T` that is
+    /// given away.
     #[inline]
     unsafe fn write(&self, tail: usize, from: *const T) {
         let slot = self.slot(tail);
@@ -185,11 +191,12 @@ impl<T> Ring<T> {
     /// Empties the position that a receiver has just taken.
     ///
     /// # Safety
-    /// The caller took the position, which holds a value; as for [`Ring::pop`].
+    /// The caller took the position, which holds a value. `to` is writable as a `T`.
     #[inline]
     unsafe fn read(&self, head: usize, to: *mut T) {
         let slot = self.slot(head);
-        // SAFETY: the position is the caller's alone until the stamp says that it is free; it holds a value.
+        // SAFETY: the position is the caller's alone until the stamp says that it is free; it holds
+        // a value.
         unsafe { to.copy_from_nonoverlapping((*slot.value.get()).as_ptr(), 1) };
         // ORDER: Release; pairs with the Acquire in `take_tail`: the value is out.
         slot.stamp.store(self.lap_later(head), Release);
@@ -199,10 +206,11 @@ impl<T> Ring<T> {
         }
     }
 
-    /// As [`Ring::push`], where that needs no second look; false: it was not done, for whatever reason.
+    /// As [`Ring::push`], if that needs no second look. False: it was not done, for whatever
+    /// reason.
     ///
     /// # Safety
-    /// As for [`Ring::push`].
+    /// As for [`Ring::push`]; true is success.
     #[inline]
     pub(super) unsafe fn push_at_once(&self, from: *const T) -> bool {
         let tail = self.tail.load(Relaxed);
@@ -219,15 +227,15 @@ impl<T> Ring<T> {
         {
             return false;
         }
-        // SAFETY: as in `push`.
+        // SAFETY: the position was just taken; the caller gives the value away.
         unsafe { self.write(tail, from) };
         true
     }
 
-    /// As [`Ring::pop`], where that needs no second look; false: it was not done, for whatever reason.
+    /// As [`Ring::pop`], if that needs no second look. False: it was not done, for whatever reason.
     ///
     /// # Safety
-    /// As for [`Ring::pop`].
+    /// As for [`Ring::pop`]; `to` is initialised if true is returned.
     #[inline]
     pub(super) unsafe fn pop_at_once(&self, to: *mut T) -> bool {
         let head = self.head.load(Relaxed);
@@ -241,24 +249,25 @@ impl<T> Ring<T> {
         {
             return false;
         }
-        // SAFETY: as in `pop`.
+        // SAFETY: the position was just taken, and its stamp says that it holds a value.
         unsafe { self.read(head, to) };
         true
     }
 
     /// Takes a position that is filled later.
-    pub(super) fn reserve(&self) -> Result<Place, No> {
+    pub(super) fn reserve(&self) -> Result<ReservedPlace, No> {
         let tail = self.take_tail()?;
-        // ORDER: Release; whoever sees the mark waits in its queue, and `fill` looks there.
+        // ORDER: Release; a receiver that sees the mark waits in its queue, and `fill` looks there.
         self.slot(tail).stamp.store(tail | RESERVED, Release);
-        Ok(Place(tail & (self.lap - 1)))
+        Ok(ReservedPlace(tail & (self.lap - 1)))
     }
 
     /// Fills a reserved place. Inside the runtime; the caller then looks for waiting receivers.
     ///
     /// # Safety
-    /// As for [`Ring::push`]; the place was reserved by the caller and is filled or voided once.
-    pub(super) unsafe fn fill(&self, place: Place, from: *const T) {
+    /// `from` is readable as a `T` that is given away. The caller reserved the place, and fills or
+    /// voids it once.
+    pub(super) unsafe fn fill(&self, place: ReservedPlace, from: *const T) {
         let slot = &self.slots[place.0];
         // SAFETY: the reservation made the slot the caller's.
         unsafe {
@@ -267,16 +276,19 @@ impl<T> Ring<T> {
                 .copy_from_nonoverlapping(from, 1)
         };
         let position = slot.stamp.load(Relaxed) & !RESERVED;
-        // ORDER: SeqCst; as Release in `push`, and before the look for receivers who saw the mark (settle/1).
+        // ORDER: SeqCst; as the Release in `write`, and before the look for receivers that saw the
+        // mark (settle/1).
         slot.stamp.swap(position + 1, SeqCst);
         fence_after_rmw();
     }
 
-    /// Gives a reserved place up: receivers skip it. Inside the runtime; the caller then looks for waiting receivers and senders.
-    pub(super) fn void(&self, place: Place) {
+    /// Gives a reserved place up: receivers skip it. Inside the runtime; the caller then looks for
+    /// waiting receivers and senders.
+    pub(super) fn void(&self, place: ReservedPlace) {
         let slot = &self.slots[place.0];
         let position = slot.stamp.load(Relaxed) & !RESERVED;
-        // ORDER: SeqCst; whoever makes it the oldest sees the count, or we see the new head.
+        // ORDER: SeqCst; a thread that makes the place the oldest sees the count, or this thread
+        // sees the new head.
         self.voids.fetch_add(1, SeqCst);
         // ORDER: as in `fill`.
         slot.stamp.swap((position + 1) | VOID, SeqCst);
@@ -316,10 +328,11 @@ impl<T> Ring<T> {
         let mut head = self.head.load(Relaxed);
         loop {
             let slot = self.slot(head);
-            // ORDER: Acquire; pairs with the Release in `push` and the swap in `fill`.
+            // ORDER: Acquire; pairs with the Release in `write` and the swap in `fill`.
             let stamp = slot.stamp.load(Acquire);
             if stamp == head + 1 {
-                // ORDER: SeqCst; a sender that has queued itself sees the new head, or we see it in its queue (settle/2).
+                // ORDER: SeqCst; a sender that has queued itself sees the new head, or this thread
+                // sees the sender in its queue (settle/2).
                 match self
                     .head
                     .compare_exchange_weak(head, self.after(head), SeqCst, Relaxed)
@@ -330,17 +343,19 @@ impl<T> Ring<T> {
                         continue;
                     }
                     Ok(_) => {
-                        // SAFETY: the position was just taken, and its stamp says that it holds a value.
+                        // SAFETY: the position was just taken, and its stamp says that it holds a
+                        // value.
                         unsafe { self.read(head, to) };
                         return Ok(());
                     }
                 }
             }
             if stamp == head | RESERVED {
-                return Err(No::NotNow); // `fill` will look for us
+                return Err(No::NotNow); // `fill` will look for waiting receivers
             }
             fence(SeqCst);
-            // ORDER: Acquire; pairs with the SeqCst in `close`: what was done before it is seen (U10).
+            // ORDER: Acquire; pairs with the SeqCst in `close`: what was done before it is seen
+            // (U10).
             let tail = self.tail.load(Acquire);
             if tail & !CLOSED == head {
                 return Err(if tail & CLOSED != 0 {
@@ -349,7 +364,7 @@ impl<T> Ring<T> {
                     No::NotNow
                 });
             }
-            // A sender is about to publish it, or our look at the head was old.
+            // A sender is about to publish its value, or the head that was read is old.
             snooze(&mut turns);
             head = self.head.load(Relaxed);
         }
@@ -372,7 +387,7 @@ impl<T> Ring<T> {
         tail & CLOSED != 0 || self.lap_later(head) != tail
     }
 
-    /// No sender takes a position after this; false: it was closed already.
+    /// No sender takes a position after this. False: it was closed already.
     pub(super) fn close(&self) -> bool {
         // ORDER: SeqCst; every sender sees the bit, or has taken its position before.
         self.tail.fetch_or(CLOSED, SeqCst) & CLOSED == 0
@@ -382,7 +397,8 @@ impl<T> Ring<T> {
         self.tail.load(SeqCst) & CLOSED != 0
     }
 
-    /// Both positions, in a form whose sums over channels differ when they do: unchanged means that nothing happened.
+    /// Both positions, in a form whose sums over channels differ when the positions do. If they are
+    /// unchanged nothing happened.
     pub(super) fn version(&self) -> (usize, usize) {
         let (head, tail) = self.positions();
         (head, tail.rotate_left(1))
@@ -428,9 +444,9 @@ impl<T> Ring<T> {
 impl<T> Drop for Ring<T> {
     fn drop(&mut self) {
         let mut value = MaybeUninit::<T>::uninit();
-        // SAFETY: the place is a T's; nobody else has the ring any more.
+        // SAFETY: the room is a T's. No other thread has the ring any more.
         while unsafe { self.pop(value.as_mut_ptr()) }.is_ok() {
-            // SAFETY: just written.
+            // SAFETY: `pop` has just written it.
             unsafe { value.assume_init_drop() };
         }
     }

@@ -8,23 +8,24 @@ use super::err::{
 };
 use super::open::Open;
 use super::{Receiver, Sender};
+use crate::chan::select_case::{Case, SelectWait, recv_case, send_case};
 use crate::chan::select_handle::Promise;
 use crate::chan::select_run;
-use crate::chan::select_run::{Case, Wait, recv_case, send_case};
-use crate::chan::value_slot::Parcel;
+use crate::chan::value_slot::ValueSlot;
 use crate::thread::{ThreadId, current_id};
 
 /// Waits for the first of several channel operations, chosen at run time.
 ///
-/// Operations are added with [`send`](Select::send) and [`recv`](Select::recv), which return their index. One that can go on is
-/// then chosen, at random among several, and must be completed. The macro [`select!`](crate::select) does all of that for cases
-/// that are known beforehand.
+/// Operations are added with [`send`](Select::send) and [`recv`](Select::recv), which return their
+/// index. Then one that can proceed is chosen, at random among several, and must be completed. The
+/// macro [`select!`](crate::select) does all of that for cases that are known at compile time.
 ///
-/// To make one, to add operations and to remove them blocks nothing.
+/// Making one, adding operations and removing them block nothing.
 ///
-/// A `Select` is `Send` and `Sync` whatever its channels carry, as crossbeam's is. A receive takes its message when it is chosen,
-/// so on the goroutine or thread that calls [`select`](Select::select). The message leaves the operation only through
-/// [`SelectedOperation::recv`], which needs the receiver there. See [`SelectedOperation`] for one that is never completed.
+/// A `Select` is `Send` and `Sync` whatever its channels carry, as crossbeam's is. A receive takes
+/// its message when it is chosen: on the goroutine or thread that calls [`select`](Select::select).
+/// The message leaves the operation only through [`SelectedOperation::recv`], which needs the
+/// receiver there. See [`SelectedOperation`] for an operation that is never completed.
 ///
 /// ```
 /// use gosched::chan::{Select, unbounded};
@@ -59,34 +60,37 @@ pub struct Select<'a> {
 #[derive(Clone, Copy)]
 struct Added {
     index: usize,
-    home: Home,
+    home: CaseHome,
 }
 
-/// The goroutine or thread that added a case. It has a handle of the channel, so it may drop the channel's values, `Send` or not.
+/// The goroutine or thread that added a case. It has a handle of the channel, so it may drop the
+/// channel's values, `Send` or not.
 #[derive(Clone, Copy)]
-pub(super) enum Home {
+pub(super) enum CaseHome {
     /// The one that runs the select: the cases of a `select!` do not leave its frame.
     Here,
     /// Any. None: a plain thread whose thread-locals had ended.
     Of(Option<ThreadId>),
 }
 
-impl Home {
+impl CaseHome {
     /// Whether the caller may drop values of the case's channel.
     fn is_here(self) -> bool {
         match self {
-            Home::Here => true,
-            Home::Of(id) => id.is_some() && id == current_id(),
+            CaseHome::Here => true,
+            CaseHome::Of(id) => id.is_some() && id == current_id(),
         }
     }
 }
 
-// SAFETY: D1, a Select holds no values, only borrows of channels whose handles may be neither Send nor Sync. What it does with
-// them on another thread is: take locks, queue waiters, and move the bytes of values between buffers, stacks and its parcel.
-// It never reads, drops or hands out a value there: `SelectedOperation`, which is not Send, hands one out only to a caller that
-// has a handle of the channel, and drops one only where its case was added (`Home`).
+// SAFETY: D1, a Select holds no values, only borrows of channels whose handles may be neither Send
+// nor Sync. On another thread it takes locks, queues waiters, and moves the bytes of values between
+// buffers, stacks and its value slot. It never reads, drops or hands out a value there.
+// `SelectedOperation`, which is not Send, hands a value out only to a caller that has a handle of
+// the channel, and drops one only on the thread that added its case (`CaseHome`).
 unsafe impl Send for Select<'_> {}
-// SAFETY: D1, a shared Select can be cloned, which copies borrows and ids. What holds for Send holds for the clone.
+// SAFETY: D1, a shared Select can be cloned, which copies borrows and ids. What holds for Send
+// holds for the clone.
 unsafe impl Sync for Select<'_> {}
 
 impl<'a> Select<'a> {
@@ -154,7 +158,7 @@ impl<'a> Select<'a> {
         self.cases.push(case);
         self.added.push(Added {
             index,
-            home: Home::Of(current_id()),
+            home: CaseHome::Of(current_id()),
         });
         self.next += 1;
         index
@@ -189,7 +193,7 @@ impl<'a> Select<'a> {
         self.cases.swap_remove(at);
         self.added.swap_remove(at);
         if self.is_biased {
-            // The order is the preference: it must survive.
+            // The order is the preference, so it is kept.
             let mut order: Vec<_> = self
                 .added
                 .iter()
@@ -201,7 +205,7 @@ impl<'a> Select<'a> {
         }
     }
 
-    /// Chooses an operation that can go on now.
+    /// Chooses an operation that can proceed now.
     ///
     /// Blocks nothing.
     ///
@@ -210,15 +214,15 @@ impl<'a> Select<'a> {
     ///
     /// See the example of [`Select::remove`].
     pub fn try_select(&mut self) -> Result<SelectedOperation<'a>, TrySelectError> {
-        self.run(Wait::Not).ok_or(TrySelectError)
+        self.run(SelectWait::Not).ok_or(TrySelectError)
     }
 
-    /// Waits until an operation can go on, and chooses it. Blocks the goroutine, or the plain thread it is called on; for ever, if
-    /// there is no operation.
+    /// Waits until an operation can proceed, and chooses it. Blocks the goroutine, or the plain
+    /// thread it is called on. If there is no operation it blocks for ever.
     ///
     /// See the example of [`Select`].
     pub fn select(&mut self) -> SelectedOperation<'a> {
-        match self.run(Wait::Forever) {
+        match self.run(SelectWait::Forever) {
             Some(operation) => operation,
             None => unreachable!("a select without a deadline timed out"),
         }
@@ -229,7 +233,7 @@ impl<'a> Select<'a> {
     /// Blocks the goroutine, or the plain thread it is called on.
     ///
     /// # Errors
-    /// If no operation could go on in time.
+    /// If no operation could proceed in time.
     ///
     /// ```
     /// use gosched::chan::{Select, unbounded};
@@ -244,7 +248,7 @@ impl<'a> Select<'a> {
         &mut self,
         timeout: Duration,
     ) -> Result<SelectedOperation<'a>, SelectTimeoutError> {
-        self.run(Wait::For(timeout)).ok_or(SelectTimeoutError)
+        self.run(SelectWait::For(timeout)).ok_or(SelectTimeoutError)
     }
 
     /// As [`Select::select`], until `deadline` at the latest.
@@ -252,7 +256,7 @@ impl<'a> Select<'a> {
     /// Blocks the goroutine, or the plain thread it is called on.
     ///
     /// # Errors
-    /// If no operation could go on in time.
+    /// If no operation could proceed in time.
     ///
     /// ```
     /// use gosched::chan::{Select, unbounded};
@@ -267,10 +271,11 @@ impl<'a> Select<'a> {
         &mut self,
         deadline: Instant,
     ) -> Result<SelectedOperation<'a>, SelectTimeoutError> {
-        self.run(Wait::Until(deadline)).ok_or(SelectTimeoutError)
+        self.run(SelectWait::Until(deadline))
+            .ok_or(SelectTimeoutError)
     }
 
-    fn run(&mut self, wait: Wait) -> Option<SelectedOperation<'a>> {
+    fn run(&mut self, wait: SelectWait) -> Option<SelectedOperation<'a>> {
         let picked = select_run::pick(&self.cases, self.is_biased);
         let mut operation = select_run::run(&self.cases, Some(picked), self.is_biased, wait)?;
         let added = self.added[operation.index];
@@ -278,7 +283,8 @@ impl<'a> Select<'a> {
         Some(operation)
     }
 
-    /// The index of an operation that would not have to wait now. It may have to by the time it is tried.
+    /// The index of an operation that would not have to wait now. It may have to wait by the time
+    /// it is tried.
     ///
     /// Blocks nothing.
     ///
@@ -297,11 +303,12 @@ impl<'a> Select<'a> {
     /// assert_eq!(r.try_recv(), Ok(1));
     /// ```
     pub fn try_ready(&mut self) -> Result<usize, TryReadyError> {
-        self.run_ready(Wait::Not).ok_or(TryReadyError)
+        self.run_ready(SelectWait::Not).ok_or(TryReadyError)
     }
 
-    /// Waits until an operation would not have to wait; its index. Another goroutine may be faster then, so the operation is
-    /// tried without waiting. Blocks the goroutine, or the plain thread it is called on.
+    /// Waits until an operation would not have to wait; returns its index. Another goroutine may be
+    /// faster then, so try the operation without waiting. Blocks the goroutine, or the plain thread
+    /// it is called on.
     ///
     /// # Panics
     /// If there is no operation.
@@ -323,7 +330,7 @@ impl<'a> Select<'a> {
             !self.cases.is_empty(),
             "no operations have been added to `Select`"
         );
-        match self.run_ready(Wait::Forever) {
+        match self.run_ready(SelectWait::Forever) {
             Some(index) => index,
             None => unreachable!("a wait without a deadline timed out"),
         }
@@ -346,7 +353,8 @@ impl<'a> Select<'a> {
     /// assert!(sel.ready_timeout(Duration::from_millis(1)).is_err());
     /// ```
     pub fn ready_timeout(&mut self, timeout: Duration) -> Result<usize, ReadyTimeoutError> {
-        self.run_ready(Wait::For(timeout)).ok_or(ReadyTimeoutError)
+        self.run_ready(SelectWait::For(timeout))
+            .ok_or(ReadyTimeoutError)
     }
 
     /// As [`Select::ready`], until `deadline` at the latest.
@@ -366,11 +374,11 @@ impl<'a> Select<'a> {
     /// assert!(sel.ready_deadline(Instant::now()).is_err());
     /// ```
     pub fn ready_deadline(&mut self, deadline: Instant) -> Result<usize, ReadyTimeoutError> {
-        self.run_ready(Wait::Until(deadline))
+        self.run_ready(SelectWait::Until(deadline))
             .ok_or(ReadyTimeoutError)
     }
 
-    fn run_ready(&mut self, wait: Wait) -> Option<usize> {
+    fn run_ready(&mut self, wait: SelectWait) -> Option<usize> {
         let at = select_run::run_ready(&self.cases, self.is_biased, wait)?;
         Some(self.added[at].index)
     }
@@ -388,10 +396,12 @@ impl fmt::Debug for Select<'_> {
     }
 }
 
-/// A chosen operation, to be completed with [`send`](SelectedOperation::send) or [`recv`](SelectedOperation::recv).
+/// A chosen operation, to be completed with [`send`](SelectedOperation::send) or
+/// [`recv`](SelectedOperation::recv).
 ///
-/// It panics if it is dropped without that. The message of a receive is dropped then, unless another goroutine or thread than the
-/// one that drops it had added the receive to its [`Select`]: the message might not be `Send`, so it is leaked.
+/// It panics if it is dropped without that. Then the message of a receive is dropped. There is one
+/// exception: if another goroutine or thread had added the receive to its [`Select`] the message is
+/// leaked, for it might not be `Send`.
 ///
 /// It is neither `Send` nor `Sync`, as crossbeam's.
 ///
@@ -403,7 +413,7 @@ impl fmt::Debug for Select<'_> {
 /// None of its methods blocks: what they need was found when it was chosen. There is one exception.
 /// When a runtime is dropped, a send that was chosen by one of its goroutines and is not completed
 /// is given up, so that the channel does not wait for it. If the goroutine still runs and completes
-/// it, that is a [`Sender::send`], which may block.
+/// the send, that is a [`Sender::send`], which may block.
 ///
 /// See the example of [`Select`].
 #[must_use = "a selected operation must be completed"]
@@ -413,8 +423,8 @@ pub struct SelectedOperation<'a> {
     pub(super) promise: Option<Promise>,
     /// The record of a send that was promised something.
     pub(super) open: Option<Open>,
-    pub(super) parcel: Parcel,
-    pub(super) home: Home,
+    pub(super) value: ValueSlot,
+    pub(super) home: CaseHome,
 }
 
 impl SelectedOperation<'_> {
@@ -465,8 +475,9 @@ impl SelectedOperation<'_> {
         );
         match self.promise.take() {
             Some(Promise::Value) => {
-                // SAFETY: D1, the select has put a value of this receiver's type there; it is taken once.
-                Ok(unsafe { self.parcel.room().cast::<T>().read() })
+                // SAFETY: D1, the select has put a value of this receiver's type there. It is taken
+                // once.
+                Ok(unsafe { self.value.room().cast::<T>().read() })
             }
             _ => Err(RecvError),
         }
@@ -478,14 +489,14 @@ impl Drop for SelectedOperation<'_> {
         let Some(promise) = self.promise.take() else {
             return;
         };
-        if let Some(port) = self.case.port {
+        if let Some(chan) = self.case.chan {
             let may_drop = self.home.is_here();
             match promise {
-                // SAFETY: D1, the value is there, and nobody will take it. Whoever added the case had a handle of the channel, so
-                // it may drop values of that type, and it is the caller.
-                Promise::Value if may_drop => unsafe { port.drop_value(self.parcel.room()) },
+                // SAFETY: D1, the value is there, and nobody will take it. The caller added the
+                // case, so it had a handle of the channel and may drop values of that type.
+                Promise::Value if may_drop => unsafe { chan.drop_value(self.value.room()) },
                 Promise::Value => {} // leaked: it may be not Send
-                promise => port.refuse(promise, self.open.take(), may_drop),
+                promise => chan.refuse(promise, self.open.take(), may_drop),
             }
         }
         if !std::thread::panicking() {

@@ -1,40 +1,45 @@
-//! What a select needs of a channel, whatever it carries.
+//! What a select needs of a channel, whatever it carries: the trait, and its methods for any
+//! flavour.
 
 use std::alloc::Layout;
+use std::mem::ManuallyDrop;
 
-use crate::chan::core::{Chan, Flavor, Header, Queues, word};
+use crate::base::fatal::throw;
+use crate::chan::core::{ChanHeader, ChanQueues, Channel, word};
+use crate::chan::err::{SendTimeoutError, TrySendError};
+use crate::chan::flavor::Flavor;
 use crate::chan::open::Open;
-use crate::chan::ring::{No, Place};
-use crate::chan::zero::Took;
+use crate::chan::ring::{No, ReservedPlace};
+use crate::chan::snapshot::ChanSnapshot;
 use crate::sched::park::{Entered, enter};
-use crate::sched::waitq::{Claim, Node, WakeList};
-use crate::sys;
+use crate::sched::waitq::{ClaimedWaiter, WaitNode, WakeList};
 
 /// What a select's case has when it is chosen. A send has yet to be completed.
 pub(super) enum Promise {
-    /// A receive: its value is in the parcel.
+    /// A receive: its value is in the value slot.
     Value,
     /// The channel is closed.
     Closed,
-    /// The case would not have to wait: that was all that was asked.
+    /// The case would not have to wait, and nothing else was asked.
     Ready,
     /// A send that always has room.
     Room,
     /// A send's place in the buffer.
-    Place(Place),
-    /// A send's receiver, claimed: it waits where it is.
-    Claimed(&'static Node, Claim),
-    /// A send's receiver, which has claimed this select and waits for the value alone.
-    Receiver(*const Node),
+    Place(ReservedPlace),
+    /// A send's receiver, claimed. It waits until the claim is finished.
+    Claimed(&'static WaitNode, ClaimedWaiter),
+    /// A send's receiver, which has claimed this select and waits for the value only.
+    Receiver(*const WaitNode),
 }
 
 impl Promise {
-    /// The receiver that this promise is to, to be completed or refused.
-    pub(super) fn receiver(self) -> Option<(&'static Node, Claim)> {
+    /// The receiver that the promise is about, to be given a value or refused.
+    pub(super) fn receiver(self) -> Option<(&'static WaitNode, ClaimedWaiter)> {
         match self {
             Promise::Claimed(node, claim) => Some((node, claim)),
             Promise::Receiver(node) => {
-                // SAFETY: G4, the receiver waits through everything until its node is claimed, which only this does.
+                // SAFETY: G4, no timeout and no shutdown ends the receiver's wait before its node
+                // is claimed, which only this does.
                 let node = unsafe { &*node };
                 node.claim().map(|claim| (node, claim))
             }
@@ -43,16 +48,17 @@ impl Promise {
     }
 }
 
-/// A look at a case with its lock held.
+/// What a try with the lock held found.
 pub(super) enum Polled {
     Now(Promise),
-    /// A receive whose sender has yet to evaluate its message: it will write to the node that it was given.
+    /// A receive whose sender has yet to evaluate its message. The sender will write to the node
+    /// that it was given.
     Promised,
 }
 
 /// A channel as a select sees it.
-pub(super) trait Port {
-    fn header(&self) -> &Header;
+pub(super) trait SelectHandle {
+    fn header(&self) -> &ChanHeader;
 
     /// The layout of its values.
     fn layout(&self) -> Layout;
@@ -63,7 +69,7 @@ pub(super) trait Port {
     /// `at` is a value of the channel's type that nobody uses afterwards.
     unsafe fn drop_value(&self, at: *mut u8);
 
-    /// When the channel itself has something for receivers.
+    /// When the channel itself has something for receivers (monotonic ns; `u64::MAX`: never).
     fn next_due(&self) -> u64;
 
     /// Changes whenever what a select would find changes without the lock.
@@ -72,181 +78,142 @@ pub(super) trait Port {
     /// Receives into `to` if that can be done now.
     ///
     /// # Safety
-    /// `to` is room for a value.
+    /// `to` is room for a value; it is initialised on success.
     unsafe fn poll_recv(&self, to: *mut u8) -> Result<(), No>;
 
-    /// The promise of a send, if that can be had now. Inside the runtime, without locks.
+    /// The promise of a send, if there is one now. Inside the runtime, without locks.
     fn poll_send(&self, rt: &Entered) -> Option<Promise>;
 
-    /// As [`Port::poll_recv`], with the channel's lock held.
+    /// As [`SelectHandle::poll_recv`], with the channel's lock held.
     ///
     /// # Safety
-    /// As there; the lock is held by `lock_of_several`; `promised` is the node of a waiter of its own.
+    /// `to` is room for a value. `lock_of_several` took the lock. `promised` is a node of a waiter
+    /// of its own, in no queue, and `to` is its `elem`.
     unsafe fn poll_recv_locked(
         &self,
         to: *mut u8,
-        promised: &Node,
+        promised: &WaitNode,
         wake: &mut WakeList,
     ) -> Option<Polled>;
 
-    /// As [`Port::poll_send`], with the channel's lock held.
+    /// As [`SelectHandle::poll_send`], with the channel's lock held.
     ///
     /// # Safety
-    /// The lock is held by `lock_of_several`.
+    /// `lock_of_several` took the lock, and it is held.
     unsafe fn poll_send_locked(&self, wake: &mut WakeList) -> Option<Promise>;
 
-    /// Receives what the channel itself has for a select whose wait it has ended. Outside the runtime. False: others were faster.
+    /// Receives what the channel itself has for a select whose wait it has ended. Outside the
+    /// runtime. False: other receivers were faster.
     ///
     /// # Safety
-    /// `to` is room for a value, initialised if true is returned; `node` waited in the channel's queue until now.
-    unsafe fn recv_in_turn(&self, node: &Node, to: *mut u8) -> bool;
+    /// `to` is room for a value; it is initialised if true is returned. `node` waited in the
+    /// channel's queue until now.
+    unsafe fn recv_in_turn(&self, node: &WaitNode, to: *mut u8) -> bool;
 
     /// Whether the case would not have to wait.
     fn is_ready(&self, is_send: bool) -> bool;
 
-    /// As [`Port::is_ready`], with the channel's lock held.
+    /// As [`SelectHandle::is_ready`], with the channel's lock held.
     ///
     /// # Safety
-    /// The lock is held by `lock_of_several`.
+    /// `lock_of_several` took the lock, and it is held.
     unsafe fn is_ready_locked(&self, is_send: bool) -> bool;
 
     /// Until when a select that queues itself with `node` may sleep for the channel's own sake.
     /// Under the lock.
-    fn turn(&self, q: &mut Queues, node: &Node) -> u64;
+    fn turn(&self, q: &mut ChanQueues, node: &WaitNode) -> u64;
 
     /// A select that waited for the clock has left. Under the lock.
-    fn look_after(&self, q: &mut Queues, wake: &mut WakeList);
+    fn look_after(&self, q: &mut ChanQueues, wake: &mut WakeList);
 
     /// A select that was woken to look again leaves. Without locks.
     fn look_after_leaving(&self);
 
-    /// Serves whoever waits, after somebody was queued. Under the lock.
-    fn settle_queued(&self, q: &mut Queues, wake: &mut WakeList);
+    /// Serves waiters, after one was queued. Under the lock.
+    fn settle_queued(&self, q: &mut ChanQueues, wake: &mut WakeList);
 
     /// Refuses what was promised to a send that will not be completed, unless a drop has done so.
     /// Outside the runtime. `may_drop`: the caller may drop values of the channel, which need not
     /// be Send.
     fn refuse(&self, promise: Promise, open: Option<Open>, may_drop: bool);
+
+    /// Takes back what the owner of the node was given, and gives it to the next waiter. None: it
+    /// was given nothing here. Inside the runtime, without locks.
+    ///
+    /// # Safety
+    /// The node was in one of this channel's queues, and was ended for a goroutine that was
+    /// abandoned: it stays for ever (D2).
+    unsafe fn take_back(&self, node: Option<&WaitNode>);
+
+    fn snapshot(&self) -> ChanSnapshot;
 }
 
-impl<T> Port for Chan<T> {
-    fn header(&self) -> &Header {
-        &self.header
-    }
-
-    fn layout(&self) -> Layout {
-        Layout::new::<T>()
-    }
-
-    unsafe fn drop_value(&self, at: *mut u8) {
-        // SAFETY: by the caller's promise.
-        unsafe { at.cast::<T>().drop_in_place() };
-    }
-
-    fn next_due(&self) -> u64 {
-        Chan::next_due(self)
-    }
-
-    fn version(&self) -> (usize, usize) {
-        match &self.flavor {
-            Flavor::Array(ring) => ring.version(),
-            Flavor::List(list) => list.version(),
-            Flavor::Zero { .. } | Flavor::Clock(_) => (0, 0),
-        }
-    }
-
-    unsafe fn poll_recv(&self, to: *mut u8) -> Result<(), No> {
-        // SAFETY: by the caller's promise.
-        match unsafe { self.recv_now(to.cast()) } {
+impl<F: Flavor> Channel<F> {
+    /// # Safety
+    /// As for [`SelectHandle::poll_recv`].
+    #[inline]
+    pub(super) unsafe fn poll_recv(&self, to: *mut F::Value) -> Result<(), No> {
+        // SAFETY: `to` is a place for a value, as the caller promises.
+        match unsafe { self.recv_now(to) } {
             true => Ok(()),
-            // SAFETY: as above.
-            false => unsafe { self.try_recv_to(to.cast()) },
+            // SAFETY: `to` is a place for a value, as the caller promises.
+            false => unsafe { F::try_recv(self, to) },
         }
     }
 
-    fn poll_send(&self, rt: &Entered) -> Option<Promise> {
-        if let Flavor::Zero { .. } = self.flavor {
-            let mut wake = WakeList::new();
-            let q = self.header.queues.lock();
-            let promise = self.promise_of_zero(q, &mut wake);
-            wake.wake_in(rt);
-            return promise;
-        }
-        if self.is_behind_senders() {
-            return None;
-        }
-        self.promise_of_buffer()
-    }
-
-    unsafe fn poll_recv_locked(
+    /// # Safety
+    /// As for [`SelectHandle::poll_recv_locked`].
+    pub(super) unsafe fn poll_recv_locked(
         &self,
-        to: *mut u8,
-        promised: &Node,
+        to: *mut F::Value,
+        promised: &WaitNode,
         wake: &mut WakeList,
     ) -> Option<Polled> {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller holds the lock, as it promises.
         let q = unsafe { self.header.queues.get_held() };
-        // SAFETY: as above.
-        let got = unsafe { self.recv_locked(q, to.cast(), promised, wake) };
-        match got {
+        // SAFETY: `to` is a place for a value and the `elem` of `promised`, as the caller promises.
+        match unsafe { self.recv_locked(q, to, promised, wake) } {
             Ok(polled) => Some(polled),
             Err(No::Closed) => Some(Polled::Now(Promise::Closed)),
             Err(No::NotNow) => None,
         }
     }
 
-    unsafe fn poll_send_locked(&self, wake: &mut WakeList) -> Option<Promise> {
-        // SAFETY: by the caller's promise.
-        let q = unsafe { self.header.queues.get_held() };
-        if let Flavor::Zero { .. } = self.flavor {
-            return self.promise_of_zero(q, wake);
-        }
-        if !q.sendq.is_empty() {
+    /// # Safety
+    /// As for [`Flavor::recv_locked`].
+    unsafe fn recv_locked(
+        &self,
+        q: &mut ChanQueues,
+        to: *mut F::Value,
+        promised: &WaitNode,
+        wake: &mut WakeList,
+    ) -> Result<Polled, No> {
+        if F::HAS_BUFFER && !q.recvq.is_empty() {
             self.settle_queued(q, wake);
+            if !q.recvq.is_empty() {
+                return Err(No::NotNow); // they come first
+            }
         }
-        if q.sendq.is_empty() {
-            self.promise_of_buffer()
-        } else {
-            None // they come first
+        // SAFETY: `to` is a place for a value, as the caller promises.
+        if unsafe { self.take_returned(q, to) } {
+            return Ok(Polled::Now(Promise::Value));
         }
+        // SAFETY: `to` is a place for a value and the `elem` of `promised`, as the caller promises.
+        unsafe { F::recv_locked(self, q, to, promised, wake) }
     }
 
-    unsafe fn recv_in_turn(&self, node: &Node, to: *mut u8) -> bool {
-        let Flavor::Clock(clock) = &self.flavor else {
-            return false;
-        };
-        // SAFETY: by the caller's promise.
-        unsafe { clock.take_in_turn(&self.header, node, to.cast()) }
-    }
-
-    fn is_ready(&self, is_send: bool) -> bool {
+    pub(super) fn is_ready(&self, is_send: bool) -> bool {
         let _rt = enter();
         let q = self.header.queues.lock();
         self.would_not_wait(&q, is_send)
     }
 
-    unsafe fn is_ready_locked(&self, is_send: bool) -> bool {
-        // SAFETY: by the caller's promise.
-        self.would_not_wait(unsafe { self.header.queues.get_held() }, is_send)
+    /// Under the lock.
+    pub(super) fn would_not_wait(&self, q: &ChanQueues, is_send: bool) -> bool {
+        !is_send && !q.returned.is_empty() || F::is_ready(self, q, is_send)
     }
 
-    fn turn(&self, q: &mut Queues, node: &Node) -> u64 {
-        Chan::turn(self, q, node)
-    }
-
-    fn look_after(&self, q: &mut Queues, wake: &mut WakeList) {
-        Chan::look_after(self, q, wake);
-    }
-
-    fn look_after_leaving(&self) {
-        Chan::look_after_leaving(self);
-    }
-
-    fn settle_queued(&self, q: &mut Queues, wake: &mut WakeList) {
-        Chan::settle_queued(self, q, wake);
-    }
-
-    fn refuse(&self, promise: Promise, open: Option<Open>, may_drop: bool) {
+    pub(super) fn refuse(&self, promise: Promise, open: Option<Open>, may_drop: bool) {
         let mut wake = WakeList::new();
         let is_place = matches!(promise, Promise::Place(_));
         let rt = enter();
@@ -260,181 +227,68 @@ impl<T> Port for Chan<T> {
             self.drain_if_deserted(); // else the last sender frees what is left, with the channel
         }
     }
-}
 
-impl<T> Chan<T> {
-    /// Gives up a place in the buffer, or tells the receiver to look again. Inside the runtime, without locks.
+    /// Gives up a place in the buffer, or wakes the receiver to look again. Inside the runtime,
+    /// without locks.
     pub(super) fn refuse_promise(&self, promise: Promise, wake: &mut WakeList) {
-        match (promise, &self.flavor) {
-            (Promise::Place(place), Flavor::Array(ring)) => {
-                ring.void(place);
-                self.serve();
-            }
-            (promise, _) => {
-                if let Some((node, claim)) = promise.receiver() {
-                    node.word.set(word::AGAIN);
-                    claim.finish(wake);
-                }
-            }
-        }
-    }
-
-    /// # Safety
-    /// As for [`Port::poll_recv_locked`].
-    unsafe fn recv_locked(
-        &self,
-        q: &mut Queues,
-        to: *mut T,
-        promised: &Node,
-        wake: &mut WakeList,
-    ) -> Result<Polled, No> {
-        if self.has_buffer() && !q.recvq.is_empty() {
-            self.settle_queued(q, wake);
-            if !q.recvq.is_empty() {
-                return Err(No::NotNow); // they come first
-            }
-        }
-        // SAFETY: by the caller's promise.
-        if unsafe { self.take_returned(q, to) } {
-            return Ok(Polled::Now(Promise::Value));
-        }
-        match &self.flavor {
-            Flavor::Array(ring) => {
-                // SAFETY: as above.
-                unsafe { ring.pop(to)? };
-                self.settle_queued(q, wake);
-            }
-            Flavor::List(list) => {
-                let mut emptied = crate::chan::list::Emptied::new();
-                // SAFETY: as above.
-                let popped = unsafe { list.pop(to, &mut emptied) };
-                list.keep(emptied);
-                popped?;
-            }
-            Flavor::Zero { .. } => {
-                // SAFETY: as above. The select's own nodes are in no queue yet: it does not meet itself.
-                match unsafe { self.take(q, to, promised, wake) } {
-                    Some(Took::Value) => {}
-                    Some(Took::Promise) => return Ok(Polled::Promised),
-                    None if q.is_closed || self.has_expired() => return Err(No::Closed),
-                    None => return Err(No::NotNow),
-                }
-            }
-            Flavor::Clock(clock) => {
-                let when = match clock.when() {
-                    u64::MAX => None,
-                    _ => clock.take_due(&self.header, q, sys::monotonic_ns(), wake),
-                };
-                clock.look_after(&self.header, q, wake);
-                let when = when.ok_or(No::NotNow)?;
-                // SAFETY: as above. The value is an instant, or made from one without the user's doing.
-                unsafe { to.write(clock.value(when)) };
-            }
-        }
-        Ok(Polled::Now(Promise::Value))
-    }
-
-    /// Under the lock.
-    fn promise_of_zero(
-        &self,
-        mut q: impl std::ops::DerefMut<Target = Queues>,
-        wake: &mut WakeList,
-    ) -> Option<Promise> {
-        if q.is_closed {
-            return Some(Promise::Closed);
-        }
-        let (node, claim) = self.next_receiver(&mut q, wake)?;
-        Some(Promise::Claimed(node, claim))
-    }
-
-    fn promise_of_buffer(&self) -> Option<Promise> {
-        match &self.flavor {
-            Flavor::Array(ring) => match ring.reserve() {
-                Ok(place) => Some(Promise::Place(place)),
-                Err(No::Closed) => Some(Promise::Closed),
-                Err(No::NotNow) => None,
-            },
-            Flavor::List(list) if list.is_closed() => Some(Promise::Closed),
-            Flavor::List(_) => Some(Promise::Room),
-            Flavor::Zero { .. } | Flavor::Clock(_) => None,
-        }
-    }
-
-    /// Under the lock.
-    fn would_not_wait(&self, q: &Queues, is_send: bool) -> bool {
-        let wants_more = |node: &Node| node.word.get() != word::READY;
-        match (&self.flavor, is_send) {
-            (_, false) if !q.returned.is_empty() => true,
-            (Flavor::Array(ring), true) => ring.is_ready_to_push(),
-            (Flavor::Array(ring), false) => ring.is_ready_to_pop(),
-            (Flavor::List(_), true) => true,
-            (Flavor::List(list), false) => list.is_ready_to_pop(),
-            (Flavor::Zero { .. }, true) => q.is_closed || q.recvq.has(wants_more),
-            (Flavor::Zero { .. }, false) => {
-                q.is_closed || q.sendq.has(wants_more) || self.has_expired()
-            }
-            (Flavor::Clock(clock), _) => sys::has_passed(clock.when()),
+        if let Promise::Place(place) = promise {
+            self.flavor.void(place);
+            self.serve();
+        } else if let Some((node, claim)) = promise.receiver() {
+            node.word.set(word::AGAIN);
+            claim.finish(wake);
         }
     }
 
     /// Completes the send of a select's case. If a drop has refused its promise, the goroutine
-    /// still runs in a dropped runtime; it sends like any other.
+    /// still runs in a dropped runtime: then it sends like any other.
     pub(super) fn complete_send(
         &self,
         promise: Promise,
         open: Option<Open>,
-        msg: T,
-    ) -> Result<(), T> {
-        let mut wake = WakeList::new();
-        match (promise, &self.flavor) {
-            (Promise::Closed, _) => return Err(msg),
-            (Promise::Room, _) => {
-                return self
-                    .try_send(msg)
-                    .map_err(crate::chan::err::TrySendError::into_inner);
-            }
-            (Promise::Place(place), Flavor::Array(ring)) => {
-                let rt = enter();
-                if open.as_ref().is_some_and(|open| !open.close()) {
-                    drop(rt);
-                    return self.send_anew(msg);
-                }
-                let msg = std::mem::ManuallyDrop::new(msg);
-                // SAFETY: D1, the place is this operation's, filled once; the value is forgotten here.
-                unsafe { ring.fill(place, &raw const *msg) };
-                self.serve_receivers();
-                drop(rt);
-                self.drain_if_deserted();
-            }
-            (promise, _) => {
-                let rt = enter();
-                if open.as_ref().is_some_and(|open| !open.close()) {
-                    drop(rt);
-                    return self.send_anew(msg);
-                }
-                let Some((node, claim)) = promise.receiver() else {
-                    crate::base::fatal::throw("a select's receiver was claimed by somebody else")
-                };
-                let msg = std::mem::ManuallyDrop::new(msg);
-                // SAFETY: D1, the receiver waits with room for a T at `elem`; the value is forgotten here.
-                unsafe {
-                    node.elem
-                        .get()
-                        .cast::<T>()
-                        .copy_from_nonoverlapping(&raw const *msg, 1)
-                };
-                node.word.set(word::MOVED);
-                claim.finish(&mut wake);
-                wake.wake_in(&rt);
-            }
+        msg: F::Value,
+    ) -> Result<(), F::Value> {
+        match promise {
+            Promise::Closed => return Err(msg),
+            Promise::Room => return self.try_send(msg).map_err(TrySendError::into_inner),
+            _ => {}
         }
+        let mut wake = WakeList::new();
+        let rt = enter();
+        if open.as_ref().is_some_and(|open| !open.close()) {
+            drop(rt);
+            return self.send_anew(msg);
+        }
+        let msg = ManuallyDrop::new(msg);
+        if let Promise::Place(place) = promise {
+            // SAFETY: D1, the place is this operation's, filled once; the value is forgotten here.
+            unsafe { self.flavor.fill(place, &raw const *msg) };
+            self.serve_receivers();
+            drop(rt);
+            self.drain_if_deserted();
+            return Ok(());
+        }
+        let Some((node, claim)) = promise.receiver() else {
+            throw("a select's receiver was claimed by somebody else")
+        };
+        // SAFETY: D1, the receiver waits with room for a value at `elem`; the value is forgotten
+        // here.
+        unsafe {
+            node.elem
+                .get()
+                .cast::<F::Value>()
+                .copy_from_nonoverlapping(&raw const *msg, 1)
+        };
+        node.word.set(word::MOVED);
+        claim.finish(&mut wake);
+        wake.wake_in(&rt);
         Ok(())
     }
 
     #[cold]
     #[inline(never)]
-    fn send_anew(&self, msg: T) -> Result<(), T> {
+    fn send_anew(&self, msg: F::Value) -> Result<(), F::Value> {
         self.send(msg, u64::MAX)
-            .map_err(crate::chan::err::SendTimeoutError::into_inner)
+            .map_err(SendTimeoutError::into_inner)
     }
 }

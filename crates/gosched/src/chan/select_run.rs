@@ -1,119 +1,42 @@
 //! Select: waiting for the first of several sends and receives.
 //!
-//! 1. In random order (or in the order given) each case is tried. The first that can go on does.
-//! 2. Otherwise all the channels are locked, by address, each once, and tried again: what is found now is true of one moment, for
-//!    a `default` too. Buffers do not care for the lock, so their positions are compared before and after.
-//! 3. Otherwise a node of one [`Waiter`] goes into every channel's queue, the locks are dropped and the goroutine parks. Whoever
-//!    claims the waiter decides the case and hands its value over.
-//! 4. The other nodes come out again, each in O(1).
+//! 1. Each case is tried, in random order (or in the order given). The first one that can proceed
+//!    is chosen.
+//! 2. Otherwise all the channels are locked, by address, each once, and all cases are tried again.
+//!    What is found now is true of one moment, which a `default` needs. Buffers are used without
+//!    the lock, so their positions are compared before and after.
+//! 3. Otherwise a node of one [`Waiter`] goes into every channel's queue, the locks are dropped and
+//!    the goroutine parks. The thread that claims the waiter decides the case and hands its value
+//!    over.
+//! 4. The other nodes come out of their queues, each in O(1).
 //!
-//! A receive has its value when the select returns; it travels in the [`SelectedOperation`]. A send's message is evaluated
-//! afterwards, so its case has a *promise* by then: a place in the buffer, or a receiver that waits.
+//! A receive has its value when the select returns; the value is in the [`SelectedOperation`]. A
+//! send's message is evaluated afterwards. So its case has a *promise* by then: a place in the
+//! buffer, or a receiver that waits.
 
 use std::alloc::Layout;
-use std::mem::MaybeUninit;
-use std::ptr::{self, NonNull};
-use std::time::{Duration, Instant};
 
-use crate::chan::core::{Chan, HANDSHAKE, Header, word};
-use crate::chan::open::{Open, Spare};
+use crate::chan::RecvError;
+use crate::chan::core::{HANDSHAKE, word};
+use crate::chan::open::{Open, SpareRecord};
 use crate::chan::returned;
-use crate::chan::ring::{No, Place};
-use crate::chan::select::{Home, SelectedOperation};
-use crate::chan::select_handle::{Polled, Port, Promise};
-use crate::chan::value_slot::{Parcel, Room};
-use crate::chan::{Receiver, RecvError, Sender};
-use crate::sched::model::current::current_m;
+use crate::chan::ring::{No, ReservedPlace};
+use crate::chan::select::{CaseHome, SelectedOperation};
+use crate::chan::select_case::{Case, SelectWait};
+use crate::chan::select_handle::{Polled, Promise, SelectHandle};
+use crate::chan::select_locks::{LockAll, below, with_indices, with_nodes};
+use crate::chan::value_slot::{SmallSlot, ValueSlot};
 use crate::sched::model::g::WaitReason;
 use crate::sched::model::m::PreemptOff;
 use crate::sched::park::{Entered, enter, no_preempt};
-use crate::sched::waitq::{Node, On, Outcome, WaitKind, Waiter, WakeList};
-use crate::sys;
+use crate::sched::waitq::{On, Outcome, QueueEnd, WaitKind, WaitNode, Waiter, WakeList};
 use crate::thread::park::check_cancelled;
 
 static SELECT: WaitKind = WaitKind::new(WaitReason::Select).passing_on(returned::pass_on_selected);
 static NO_CASES: WaitKind = WaitKind::new(WaitReason::SelectNoCases);
 
-/// Cases for which a select needs no memory but its stack.
-const INLINE: usize = 8;
-
-/// One case of a select: a channel, and which way.
-#[derive(Clone, Copy)]
-pub struct Case<'a> {
-    /// None: a channel on which nothing ever happens.
-    pub(super) port: Option<&'a dyn Port>,
-    /// The user's handle, to be recognised.
-    pub(super) handle: *const (),
-    pub(super) is_send: bool,
-    /// A receive whose value has place in a [`Room`].
-    is_small: bool,
-}
-
-impl Case<'_> {
-    /// Whether [`try_small`] takes it.
-    #[inline]
-    pub(super) fn is_small(&self) -> bool {
-        self.is_small
-    }
-
-    /// Whether it is a case of this channel. A channel carries values of one type.
-    pub(super) fn is_of<T>(&self, chan: Option<NonNull<Chan<T>>>) -> bool {
-        let port = self.port.map(|port| ptr::from_ref(port).cast::<()>());
-        port == chan.map(|chan| chan.as_ptr().cast_const().cast())
-    }
-}
-
-/// How long a select may wait.
-#[derive(Clone, Copy, Debug)]
-pub enum Wait {
-    /// Until a case can go on.
-    Forever,
-    /// Not at all.
-    Not,
-    /// So long.
-    For(Duration),
-    /// Until then.
-    Until(Instant),
-}
-
-impl Wait {
-    fn deadline(self) -> u64 {
-        match self {
-            Wait::Forever | Wait::Not => u64::MAX,
-            Wait::For(duration) => sys::deadline_after(duration),
-            Wait::Until(instant) => sys::deadline_of(instant),
-        }
-    }
-}
-
-/// A receive as a case.
-#[inline]
-pub fn recv_case<T>(receiver: &Receiver<T>) -> Case<'_> {
-    Case {
-        // SAFETY: D1, the handle keeps its channel alive.
-        port: receiver
-            .chan
-            .map(|chan| unsafe { chan.as_ref() } as &dyn Port),
-        handle: ptr::from_ref(receiver).cast(),
-        is_send: false,
-        is_small: Room::fits::<T>(),
-    }
-}
-
-/// A send as a case.
-#[inline]
-pub fn send_case<T>(sender: &Sender<T>) -> Case<'_> {
-    Case {
-        // SAFETY: D1, the handle keeps its channel alive.
-        port: Some(unsafe { sender.chan.as_ref() }),
-        handle: ptr::from_ref(sender).cast(),
-        is_send: true,
-        is_small: false,
-    }
-}
-
-/// The case to be tried first, by itself: any of them with the same chance. If it fails and all are tried, the ready ones still
-/// have equal chances.
+/// The case to be tried first, by itself: each with the same chance. If it fails all cases are
+/// tried, and the ready ones still have equal chances.
 #[inline]
 pub(super) fn pick(cases: &[Case<'_>], is_biased: bool) -> usize {
     match is_biased {
@@ -122,32 +45,33 @@ pub(super) fn pick(cases: &[Case<'_>], is_biased: bool) -> usize {
     }
 }
 
-/// Tries a receive of a small value. None: it cannot go on now.
+/// Tries a receive of a small value. None: it would have to wait.
 #[inline]
-pub(super) fn try_small(case: &Case<'_>, room: &Room) -> Option<Result<(), RecvError>> {
+pub(super) fn try_small(case: &Case<'_>, room: &SmallSlot) -> Option<Result<(), RecvError>> {
     debug_assert!(case.is_small());
-    // SAFETY: the room is large enough for the value, as the case says.
-    match unsafe { case.port?.poll_recv(room.get()) } {
+    // SAFETY: the slot is large enough for the value, for the case is small.
+    match unsafe { case.chan?.poll_recv(room.get()) } {
         Ok(()) => Some(Ok(())),
         Err(No::Closed) => Some(Err(RecvError)),
         Err(No::NotNow) => None,
     }
 }
 
-/// Runs a select, beginning with the case that was picked, unless it was tried already; None: no case could go on in time.
+/// Runs a select. The case that was picked is tried first, unless it was tried already. None: no
+/// case could proceed in time.
 #[inline(never)]
 pub(super) fn run<'a>(
     cases: &[Case<'a>],
     picked: Option<usize>,
     is_biased: bool,
-    wait: Wait,
+    wait: SelectWait,
 ) -> Option<SelectedOperation<'a>> {
     let first = picked.and_then(|picked| try_one(cases, picked));
-    first.or_else(|| Run::new(cases, is_biased, false).run(wait))
+    first.or_else(|| SelectRun::new(cases, is_biased, false).run(wait))
 }
 
 fn try_one<'a>(cases: &[Case<'a>], index: usize) -> Option<SelectedOperation<'a>> {
-    let run = Run::new(cases.get(index..=index)?, true, false);
+    let run = SelectRun::new(cases.get(index..=index)?, true, false);
     let got = run.poll(&[0])?;
     let mut operation = run.selected(got);
     operation.index = index;
@@ -155,40 +79,40 @@ fn try_one<'a>(cases: &[Case<'a>], index: usize) -> Option<SelectedOperation<'a>
 }
 
 /// The index of a case that would not have to wait; None: there was none in time.
-pub(super) fn run_ready(cases: &[Case<'_>], is_biased: bool, wait: Wait) -> Option<usize> {
-    let mut operation = Run::new(cases, is_biased, true).run(wait)?;
+pub(super) fn run_ready(cases: &[Case<'_>], is_biased: bool, wait: SelectWait) -> Option<usize> {
+    let mut operation = SelectRun::new(cases, is_biased, true).run(wait)?;
     operation.promise = None; // nothing is to be completed
     Some(operation.index)
 }
 
 /// One select under way.
-struct Run<'c, 'a> {
+struct SelectRun<'c, 'a> {
     cases: &'c [Case<'a>],
     is_biased: bool,
-    /// Only to know which case could go on.
+    /// Only to know which case would not have to wait.
     wants_ready: bool,
-    parcel: Parcel,
+    value: ValueSlot,
 }
 
-impl<'a> Run<'_, 'a> {
-    fn new<'c>(cases: &'c [Case<'a>], is_biased: bool, wants_ready: bool) -> Run<'c, 'a> {
+impl<'a> SelectRun<'_, 'a> {
+    fn new<'c>(cases: &'c [Case<'a>], is_biased: bool, wants_ready: bool) -> SelectRun<'c, 'a> {
         let receives = cases.iter().filter(|case| !case.is_send);
-        let layouts = receives.filter_map(|case| case.port.map(Port::layout));
-        let parcel = if wants_ready {
-            Parcel::of(Layout::new::<()>())
+        let layouts = receives.filter_map(|case| case.chan.map(SelectHandle::layout));
+        let value = if wants_ready {
+            ValueSlot::of(Layout::new::<()>())
         } else {
-            Parcel::new(layouts)
+            ValueSlot::new(layouts)
         };
-        Run {
+        SelectRun {
             cases,
             is_biased,
             wants_ready,
-            parcel,
+            value,
         }
     }
 
-    fn run(mut self, wait: Wait) -> Option<SelectedOperation<'a>> {
-        if self.cases.is_empty() && !matches!(wait, Wait::Not) {
+    fn run(mut self, wait: SelectWait) -> Option<SelectedOperation<'a>> {
+        if self.cases.is_empty() && !matches!(wait, SelectWait::Not) {
             return no_cases(wait.deadline());
         }
         let deadline_ns = wait.deadline();
@@ -202,18 +126,18 @@ impl<'a> Run<'_, 'a> {
                 if let Some(got) = self.poll(order) {
                     return Some(self.selected(got));
                 }
-                if matches!(wait, Wait::Not) && self.cases.len() < 2 {
+                if matches!(wait, SelectWait::Not) && self.cases.len() < 2 {
                     return None;
                 }
-                if !matches!(wait, Wait::Not) {
-                    check_cancelled(); // whoever was told once is not told again
+                if !matches!(wait, SelectWait::Not) {
+                    check_cancelled(); // a goroutine that was asked once is not asked again
                 }
-                let is_default = matches!(wait, Wait::Not);
+                let is_default = matches!(wait, SelectWait::Not);
                 match self.under_locks(order, is_default, told.is_told, deadline_ns) {
-                    Locked::Got(got) => return Some(self.selected(got)),
-                    Locked::Nothing => return None,
-                    Locked::Again => told.is_told = true,
-                    Locked::Cancelled => {}
+                    LockedOutcome::Got(got) => return Some(self.selected(got)),
+                    LockedOutcome::Nothing => return None,
+                    LockedOutcome::Again => told.is_told = true,
+                    LockedOutcome::Cancelled => {}
                 }
             }
         })
@@ -234,21 +158,21 @@ impl<'a> Run<'_, 'a> {
     fn poll(&self, order: &[usize]) -> Option<Got> {
         for at in order {
             let case = self.cases[*at];
-            let Some(port) = case.port else { continue };
+            let Some(chan) = case.chan else { continue };
             let mut open = None;
             let got = if self.wants_ready {
-                port.is_ready(case.is_send).then_some(Promise::Ready)
+                chan.is_ready(case.is_send).then_some(Promise::Ready)
             } else if case.is_send {
-                let mut spare = Spare::new();
+                let mut spare = SpareRecord::new();
                 let rt = enter(); // until it is known what was promised
-                let promise = port.poll_send(&rt);
+                let promise = chan.poll_send(&rt);
                 open = promise
                     .as_ref()
-                    .and_then(|promise| spare.open(&rt, port.header(), promise));
+                    .and_then(|promise| spare.open(&rt, chan.header(), promise));
                 promise
             } else {
-                // SAFETY: the parcel has room for every receive's value.
-                match unsafe { port.poll_recv(self.parcel.room()) } {
+                // SAFETY: the slot has room for every receive's value.
+                match unsafe { chan.poll_recv(self.value.room()) } {
                     Ok(()) => Some(Promise::Value),
                     Err(No::Closed) => Some(Promise::Closed),
                     Err(No::NotNow) => None,
@@ -268,8 +192,8 @@ impl<'a> Run<'_, 'a> {
             case: self.cases[got.at],
             promise: Some(got.promise),
             open: got.open,
-            parcel: self.parcel,
-            home: Home::Here,
+            value: self.value,
+            home: CaseHome::Here,
         }
     }
 }
@@ -282,47 +206,48 @@ struct Got {
 }
 
 impl Got {
-    /// Nothing that would have to be refused.
+    /// With a promise that never has to be refused.
     fn new(at: usize, promise: Promise) -> Got {
         let open = None;
         Got { at, promise, open }
     }
 }
 
-/// How the second half ended.
-enum Locked {
+/// How a try under all locks ended, or the wait after it.
+enum LockedOutcome {
     Got(Got),
-    /// Nothing could go on: at one moment, or in time.
+    /// No case could proceed: at one moment, or in time.
     Nothing,
     Again,
     Cancelled,
 }
 
-impl Run<'_, '_> {
-    /// `is_told`: it was woken to look again.
+impl SelectRun<'_, '_> {
+    /// Tries all cases under their locks, then waits. `is_told`: the select was woken to look
+    /// again.
     fn under_locks(
         &mut self,
         order: &[usize],
         is_default: bool,
         is_told: bool,
         deadline_ns: u64,
-    ) -> Locked {
+    ) -> LockedOutcome {
         let waiter = Waiter::new();
         let mut wake = WakeList::new();
         // For a receive that finds a promise instead of a value.
         let promised = Waiter::new();
-        let promised_node = Node::new(&promised, 0);
-        promised_node.elem.set(self.parcel.room());
-        let mut spare = (self.cases.iter().any(|case| case.is_send)).then(Spare::new);
+        let promised_node = WaitNode::new(&promised, 0);
+        promised_node.elem.set(self.value.room());
+        let mut spare = (self.cases.iter().any(|case| case.is_send)).then(SpareRecord::new);
         with_nodes(self.cases, &waiter, self, |run, nodes| {
             let mut due = run.next_due();
             with_indices(run.cases.len(), |sorted| {
-                let rt = enter(); // until it sleeps: whoever claims it relies on it (`waitq`)
+                let rt = enter(); // until it sleeps: a claimer relies on it (`waitq`)
                 let locks = LockAll::new(run.cases, sorted);
                 let found = run.look(order, &promised_node, is_default, &mut wake);
                 if found.is_none() && !is_default {
                     if run.next_due() != due {
-                        return Locked::Again;
+                        return LockedOutcome::Again;
                     }
                     if due != u64::MAX {
                         due = run.turns(nodes);
@@ -333,51 +258,63 @@ impl Run<'_, '_> {
                 wake.wake_in(&rt);
                 match found {
                     Some((at, Polled::Now(promise))) => {
-                        Locked::Got(run.open(&rt, at, promise, &mut spare))
+                        LockedOutcome::Got(run.open(&rt, at, promise, &mut spare))
                     }
                     Some((at, Polled::Promised)) => {
                         run.shake_hands(rt, at, &promised, &promised_node)
                     }
-                    None if is_default => Locked::Nothing,
+                    None if is_default => LockedOutcome::Nothing,
                     None => run.wait(rt, &waiter, nodes, deadline_ns, due, &mut spare),
                 }
             })
         })
     }
 
-    /// A case was chosen: if it is a send, a drop of the runtime refuses what it was promised. In
-    /// the stay inside the runtime in which it was promised, without locks.
-    fn open(&self, rt: &Entered, at: usize, promise: Promise, spare: &mut Option<Spare>) -> Got {
-        let open = match (spare, self.cases[at].port) {
-            (Some(spare), Some(port)) => spare.open(rt, port.header(), &promise),
+    /// A case was chosen. If it is a send, a drop of the runtime refuses what it was promised.
+    /// Called without locks, before the goroutine leaves the runtime in which it got the promise.
+    fn open(
+        &self,
+        rt: &Entered,
+        at: usize,
+        promise: Promise,
+        spare: &mut Option<SpareRecord>,
+    ) -> Got {
+        let open = match (spare, self.cases[at].chan) {
+            (Some(spare), Some(chan)) => spare.open(rt, chan.header(), &promise),
             _ => None,
         };
         Got { at, promise, open }
     }
 
     /// Waits for the value of a sender that has yet to evaluate it.
-    fn shake_hands(&self, rt: Entered, at: usize, waiter: &Waiter, node: &Node) -> Locked {
-        if let Some(port) = self.cases[at].port {
-            waiter.on.set(port.header().on());
+    fn shake_hands(
+        &self,
+        rt: Entered,
+        at: usize,
+        waiter: &Waiter,
+        node: &WaitNode,
+    ) -> LockedOutcome {
+        if let Some(chan) = self.cases[at].chan {
+            waiter.on.set(chan.header().on());
         }
         let outcome = waiter.wait_in(rt, &HANDSHAKE, u64::MAX);
         debug_assert_eq!(outcome, Outcome::Case(0));
         match node.word.get() {
-            word::MOVED => Locked::Got(Got::new(at, Promise::Value)),
-            _ => Locked::Again,
+            word::MOVED => LockedOutcome::Got(Got::new(at, Promise::Value)),
+            _ => LockedOutcome::Again,
         }
     }
 
-    /// Looks at every case with all locks held: what is found is true of one moment.
+    /// Tries every case with all locks held: what is found is true of one moment.
     fn look(
         &self,
         order: &[usize],
-        promised: &Node,
+        promised: &WaitNode,
         is_default: bool,
         wake: &mut WakeList,
     ) -> Option<(usize, Polled)> {
         let versions = || {
-            let of = |case: &Case<'_>| case.port.map_or((0, 0), Port::version);
+            let of = |case: &Case<'_>| case.chan.map_or((0, 0), SelectHandle::version);
             self.cases.iter().map(of).fold((0usize, 0usize), |sum, v| {
                 (sum.0.wrapping_add(v.0), sum.1.wrapping_add(v.1))
             })
@@ -386,16 +323,16 @@ impl Run<'_, '_> {
             let before = is_default.then(versions);
             for at in order {
                 let case = self.cases[*at];
-                let Some(port) = case.port else { continue };
-                // SAFETY: the locks are held, and the parcel has room.
+                let Some(chan) = case.chan else { continue };
+                // SAFETY: the locks are held, and the slot has room for the value.
                 let got = unsafe {
                     if self.wants_ready {
-                        let is_ready = port.is_ready_locked(case.is_send);
+                        let is_ready = chan.is_ready_locked(case.is_send);
                         is_ready.then_some(Polled::Now(Promise::Ready))
                     } else if case.is_send {
-                        port.poll_send_locked(wake).map(Polled::Now)
+                        chan.poll_send_locked(wake).map(Polled::Now)
                     } else {
-                        port.poll_recv_locked(self.parcel.room(), promised, wake)
+                        chan.poll_recv_locked(self.value.room(), promised, wake)
                     }
                 };
                 if let Some(polled) = got {
@@ -410,20 +347,20 @@ impl Run<'_, '_> {
     }
 
     fn next_due(&self) -> u64 {
-        let due = |case: &Case<'_>| match case.port {
-            Some(port) if !case.is_send => port.next_due(),
+        let due = |case: &Case<'_>| match case.chan {
+            Some(chan) if !case.is_send => chan.next_due(),
             _ => u64::MAX,
         };
         self.cases.iter().map(due).min().unwrap_or(u64::MAX)
     }
 
-    /// Until when it may sleep for the sake of channels that have something by themselves. With all
-    /// locks held, before [`Run::queue`].
-    fn turns(&self, nodes: &[Node]) -> u64 {
-        let turn = |(case, node): (&Case<'_>, &Node)| match case.port {
-            Some(port) if !case.is_send => {
-                // SAFETY: the lock is held.
-                port.turn(unsafe { port.header().queues.get_held() }, node)
+    /// Until when the select may sleep for the sake of channels that have something by themselves.
+    /// With all locks held, before [`SelectRun::queue`].
+    fn turns(&self, nodes: &[WaitNode]) -> u64 {
+        let turn = |(case, node): (&Case<'_>, &WaitNode)| match case.chan {
+            Some(chan) if !case.is_send => {
+                // SAFETY: `LockAll` holds the lock of every case.
+                chan.turn(unsafe { chan.header().queues.get_held() }, node)
             }
             _ => u64::MAX,
         };
@@ -436,34 +373,37 @@ impl Run<'_, '_> {
     }
 
     /// Puts the nodes into the queues, with all locks held.
-    fn queue(&self, order: &[usize], nodes: &[Node], is_told: bool, wake: &mut WakeList) {
-        // In the order of the tries: of several cases on one channel none is always the first in its queue.
+    fn queue(&self, order: &[usize], nodes: &[WaitNode], is_told: bool, wake: &mut WakeList) {
+        // In the order of the tries: of several cases on one channel, none is always the first in
+        // its queue.
         for at in order {
             let (case, node) = (&self.cases[*at], &nodes[*at]);
-            let Some(port) = case.port else { continue };
+            let Some(chan) = case.chan else { continue };
             node.word.set(match (self.wants_ready, case.is_send) {
                 (true, _) => word::READY,
                 (false, true) => word::PLACE,
                 (false, false) => word::VALUE,
             });
-            node.elem.set(self.parcel.room());
-            // SAFETY: the lock is held; `wait` takes the nodes out before they go.
+            node.elem.set(self.value.room());
+            // SAFETY: `LockAll` holds the lock of every case. `wait` takes the nodes out before
+            // they go.
             unsafe {
-                let q = port.header().queues.get_held();
+                let q = chan.header().queues.get_held();
                 if case.is_send {
-                    q.sendq.push_back(node);
+                    q.sendq.push(node, QueueEnd::Back);
                 } else {
                     // A select woken with `AGAIN` that sleeps until the next tick is queued first.
                     let due = node.due.get();
-                    let is_first = is_told && due != u64::MAX && due <= port.next_due();
-                    q.recvq.push(node, is_first);
+                    let is_first = is_told && due != u64::MAX && due <= chan.next_due();
+                    q.recvq.push(node, QueueEnd::front_if(is_first));
                 }
             }
         }
-        // Settled when all are in: the claim by one must not find a case that is still to be queued.
-        for port in self.cases.iter().filter_map(|case| case.port) {
-            // SAFETY: as above.
-            port.settle_queued(unsafe { port.header().queues.get_held() }, wake);
+        // Settled when all nodes are in: a claim by one channel must not find a case that is not
+        // queued yet.
+        for chan in self.cases.iter().filter_map(|case| case.chan) {
+            // SAFETY: `LockAll` holds the lock of every case.
+            chan.settle_queued(unsafe { chan.header().queues.get_held() }, wake);
         }
     }
 
@@ -471,25 +411,25 @@ impl Run<'_, '_> {
         &self,
         rt: Entered,
         waiter: &Waiter,
-        nodes: &[Node],
+        nodes: &[WaitNode],
         deadline_ns: u64,
         due: u64,
-        spare: &mut Option<Spare>,
-    ) -> Locked {
+        spare: &mut Option<SpareRecord>,
+    ) -> LockedOutcome {
         waiter.on.set(On {
             cases_at: self.cases.as_ptr().cast(),
             cases: self.cases.len() as u32,
             ..On::NOTHING
         });
         let outcome = waiter.wait_in(rt, &SELECT, deadline_ns.min(due));
-        // Until it is known what a send was promised: in a queue it would be abandoned with that
-        // (D2).
+        // Until it is known what a send was promised: a goroutine that is preempted into a queue
+        // could be abandoned with the promise (D2).
         let whole = spare.is_some().then(|| no_preempt(PreemptOff::HalfDone));
         let is_due = outcome == Outcome::TimedOut && due <= deadline_ns && !self.wants_ready;
         let in_turn = is_due.then(|| self.take_due(nodes)).flatten();
         self.unqueue(nodes, outcome);
         if let Some(at) = in_turn {
-            return Locked::Got(Got::new(at, Promise::Value));
+            return LockedOutcome::Got(Got::new(at, Promise::Value));
         }
         match outcome {
             Outcome::Case(at) => {
@@ -497,69 +437,64 @@ impl Run<'_, '_> {
                     word::MOVED => Promise::Value,
                     word::CLOSED => Promise::Closed,
                     word::READY => Promise::Ready,
-                    word::AGAIN => return Locked::Again,
+                    word::AGAIN => return LockedOutcome::Again,
                     word::PEER => Promise::Receiver(nodes[at].elem.get().cast()),
-                    place => Promise::Place(Place(place - word::RESERVED)),
+                    place => Promise::Place(ReservedPlace(place - word::RESERVED)),
                 };
                 if whole.is_none() {
-                    return Locked::Got(Got::new(at, promise));
+                    return LockedOutcome::Got(Got::new(at, promise));
                 }
                 let rt = enter();
                 drop(whole);
-                Locked::Got(self.open(&rt, at, promise, spare))
+                LockedOutcome::Got(self.open(&rt, at, promise, spare))
             }
-            Outcome::TimedOut if due < deadline_ns => Locked::Again,
-            Outcome::TimedOut => Locked::Nothing,
-            Outcome::Cancelled => Locked::Cancelled,
+            Outcome::TimedOut if due < deadline_ns => LockedOutcome::Again,
+            Outcome::TimedOut => LockedOutcome::Nothing,
+            Outcome::Cancelled => LockedOutcome::Cancelled,
         }
     }
 
     /// Receives from the channel whose time came first.
-    fn take_due(&self, nodes: &[Node]) -> Option<usize> {
+    fn take_due(&self, nodes: &[WaitNode]) -> Option<usize> {
         let receives = (0..self.cases.len()).filter(|at| !self.cases[*at].is_send);
-        let at = receives.min_by_key(|at| self.cases[*at].port.map_or(u64::MAX, Port::next_due))?;
-        // SAFETY: the parcel has room for every receive's value; the node waited in its channel until now.
+        let at = receives.min_by_key(|at| {
+            self.cases[*at]
+                .chan
+                .map_or(u64::MAX, SelectHandle::next_due)
+        })?;
+        // SAFETY: the slot has room for every receive's value. The node waited in its channel until
+        // now.
         let got = unsafe {
             self.cases[at]
-                .port?
-                .recv_in_turn(&nodes[at], self.parcel.room())
+                .chan?
+                .recv_in_turn(&nodes[at], self.value.room())
         };
         got.then_some(at)
     }
 
     /// Takes out every node that its channel has not popped.
-    fn unqueue(&self, nodes: &[Node], outcome: Outcome) {
+    fn unqueue(&self, nodes: &[WaitNode], outcome: Outcome) {
         let mut wake = WakeList::new();
         let rt = enter();
         for (at, (case, node)) in self.cases.iter().zip(nodes).enumerate() {
-            let Some(port) = case.port else { continue };
+            let Some(chan) = case.chan else { continue };
             if outcome == Outcome::Case(at) {
                 continue; // popped by the claim
             }
-            let header = port.header();
+            let header = chan.header();
             let mut q = header.queues.lock();
             if case.is_send {
                 q.sendq.remove(node);
             } else {
                 q.recvq.remove(node);
                 if node.due.get() != u64::MAX {
-                    port.look_after(&mut q, &mut wake);
+                    chan.look_after(&mut q, &mut wake);
                 }
             }
             header.note_queues(&q);
         }
         wake.wake_in(&rt);
     }
-}
-
-/// The cases of a select; each node has the number of its case.
-///
-/// # Safety
-/// The waiter is a select's that sleeps or was abandoned.
-pub(super) unsafe fn cases_of(waiter: &Waiter) -> &[Case<'_>] {
-    let on = waiter.on.get();
-    // SAFETY: by the caller's promise; `wait` stored the cases.
-    unsafe { std::slice::from_raw_parts(on.cases_at.cast(), on.cases as usize) }
 }
 
 /// A select that was woken with `AGAIN`. When it returns or unwinds, the next receiver takes over
@@ -582,61 +517,8 @@ impl Drop for Told<'_, '_> {
 fn look_after_leaving(cases: &[Case<'_>]) {
     let receives = cases.iter().filter(|case| !case.is_send);
     receives
-        .filter_map(|case| case.port)
-        .for_each(Port::look_after_leaving);
-}
-
-/// All channels of a select, locked by address, each once.
-struct LockAll<'s, 'c, 'a> {
-    cases: &'c [Case<'a>],
-    sorted: &'s [usize],
-}
-
-impl<'s, 'c, 'a> LockAll<'s, 'c, 'a> {
-    fn new(cases: &'c [Case<'a>], sorted: &'s mut [usize]) -> LockAll<'s, 'c, 'a> {
-        sorted.iter_mut().enumerate().for_each(|(n, at)| *at = n);
-        sorted.sort_unstable_by_key(|at| address(&cases[*at]));
-        let all = LockAll { cases, sorted };
-        all.each(|header, is_first| header.queues.lock_of_several(is_first));
-        all
-    }
-
-    fn each(&self, mut f: impl FnMut(&'a Header, bool)) {
-        let mut last = 0;
-        for at in self.sorted {
-            let address = address(&self.cases[*at]);
-            if address != 0 && address != last {
-                if let Some(port) = self.cases[*at].port {
-                    f(port.header(), last == 0);
-                }
-                last = address;
-            }
-        }
-    }
-}
-
-fn address(case: &Case<'_>) -> usize {
-    case.port
-        .map_or(0, |port| ptr::from_ref(port.header()).addr())
-}
-
-impl Drop for LockAll<'_, '_, '_> {
-    fn drop(&mut self) {
-        // The first one taken carries the rank: it goes last.
-        let mut first = None;
-        self.each(|header, is_first| {
-            if is_first {
-                first = Some(header);
-            } else {
-                // SAFETY: taken by `new`.
-                unsafe { header.queues.unlock_of_several(false) };
-            }
-        });
-        if let Some(header) = first {
-            // SAFETY: as above.
-            unsafe { header.queues.unlock_of_several(true) };
-        }
-    }
+        .filter_map(|case| case.chan)
+        .for_each(SelectHandle::look_after_leaving);
 }
 
 /// Waits for nothing.
@@ -647,52 +529,4 @@ fn no_cases<T>(deadline_ns: u64) -> Option<T> {
             return None;
         }
     }
-}
-
-/// A random number below `n`.
-#[inline]
-fn below(n: usize) -> usize {
-    ((u64::from(random()) * n as u64) >> 32) as usize
-}
-
-/// A random number: the M's own, or on a plain thread one for all.
-fn random() -> u32 {
-    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let rt = enter();
-    if let Some(m) = rt.m() {
-        return m.random();
-    }
-    debug_assert!(current_m().is_none());
-    let mut x = NEXT.fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed);
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    (x >> 32) as u32
-}
-
-/// Room for an index per case, on the stack if they are few. Outside the runtime, or few.
-fn with_indices<R>(n: usize, f: impl FnOnce(&mut [usize]) -> R) -> R {
-    let mut few = [0; INLINE];
-    match few.get_mut(..n) {
-        Some(few) => f(few),
-        None => f(&mut vec![0; n]),
-    }
-}
-
-/// A node per case.
-fn with_nodes<S, R>(
-    cases: &[Case<'_>],
-    waiter: &Waiter,
-    with: S,
-    f: impl FnOnce(S, &[Node]) -> R,
-) -> R {
-    let n = cases.len();
-    if n <= INLINE {
-        let few: [MaybeUninit<Node>; INLINE] =
-            std::array::from_fn(|at| MaybeUninit::new(Node::new(waiter, at)));
-        // SAFETY: all of them were just written.
-        return f(with, unsafe { &*(&raw const few[..n] as *const [Node]) });
-    }
-    let many: Vec<Node> = (0..n).map(|at| Node::new(waiter, at)).collect();
-    f(with, &many)
 }

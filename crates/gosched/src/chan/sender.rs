@@ -7,14 +7,16 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
-use super::core::{Chan, Slow};
+use super::any::Chan;
+use super::blocking::Slow;
 use super::err::{SendError, SendTimeoutError, TrySendError};
 use crate::sys;
 
-/// The sending side of a channel. Clones send into the same channel; when the last one is dropped the receivers get what is left,
-/// then [`RecvError`](super::RecvError).
+/// The sending side of a channel. Clones send into the same channel. When the last one is dropped
+/// the receivers get what is left, then [`RecvError`](super::RecvError).
 ///
-/// [`send`](Sender::send) and its kind block as they say; nothing else here blocks.
+/// Only [`send`](Sender::send), [`send_timeout`](Sender::send_timeout) and
+/// [`send_deadline`](Sender::send_deadline) block.
 ///
 /// ```
 /// # gosched::run(|| {
@@ -27,13 +29,15 @@ use crate::sys;
 /// ```
 pub struct Sender<T> {
     pub(super) chan: NonNull<Chan<T>>,
-    /// A `Sender<&'static str>` must not pass for a `Sender<&'a str>`: the receiver would get what does not live long enough.
+    /// A `Sender<&'static str>` must not pass for a `Sender<&'a str>`: the receiver would get a
+    /// value that does not live long enough.
     invariant: PhantomData<fn(T) -> T>,
 }
 
-// SAFETY: D1, U10: a channel may be used by any number of threads at a time, and hands each value from one to another.
+// SAFETY: D1, U10: any number of threads may use a channel at a time. It hands each value from one
+// thread to another, so `T: Send` is enough.
 unsafe impl<T: Send> Send for Sender<T> {}
-// SAFETY: as above.
+// SAFETY: D1, U10: a shared handle sends values, from any thread, which `T: Send` allows.
 unsafe impl<T: Send> Sync for Sender<T> {}
 
 impl<T> UnwindSafe for Sender<T> {}
@@ -55,12 +59,13 @@ impl<T> Sender<T> {
         unsafe { self.chan.as_ref() }
     }
 
-    /// Sends without waiting. Into a channel of capacity 0 only if somebody waits for a message there right now.
+    /// Sends without waiting. Into a channel of capacity 0 it sends only if a receiver waits there
+    /// right now.
     ///
     /// Blocks nothing.
     ///
     /// # Errors
-    /// The message, if there is no room, or the channel is closed or has no receivers.
+    /// The message comes back if there is no room, or if the channel is closed or has no receivers.
     ///
     /// ```
     /// use gosched::chan::{TrySendError, bounded};
@@ -75,12 +80,14 @@ impl<T> Sender<T> {
         self.chan().try_send(msg)
     }
 
-    /// Sends, waiting for room, or, on a channel of capacity 0, for a receiver. Those who wait are served in order.
+    /// Sends; waits for room, or for a receiver on a channel of capacity 0. Senders that wait are
+    /// served in order.
     ///
     /// Blocks the goroutine, or the plain thread it is called on.
     ///
     /// # Errors
-    /// The message, if the channel is closed or has no receivers, be it from the start or while this call waits.
+    /// The message comes back if the channel is closed or has no receivers, at the start or while
+    /// this call waits.
     ///
     /// ```
     /// use gosched::chan::{SendError, bounded};
@@ -112,7 +119,7 @@ impl<T> Sender<T> {
     /// Blocks the goroutine, or the plain thread it is called on.
     ///
     /// # Errors
-    /// The message, if the time is over, or the channel is closed or has no receivers.
+    /// The message comes back if the time is over, or if the channel is closed or has no receivers.
     ///
     /// ```
     /// use std::time::Duration;
@@ -132,7 +139,7 @@ impl<T> Sender<T> {
     /// Blocks the goroutine, or the plain thread it is called on.
     ///
     /// # Errors
-    /// The message, if the time is over, or the channel is closed or has no receivers.
+    /// The message comes back if the time is over, or if the channel is closed or has no receivers.
     ///
     /// ```
     /// use std::time::{Duration, Instant};
@@ -147,10 +154,10 @@ impl<T> Sender<T> {
         self.chan().send(msg, sys::deadline_of(deadline))
     }
 
-    /// Closes the channel for all its senders and receivers; true the first time.
+    /// Closes the channel for all its senders and receivers. Returns true the first time.
     ///
-    /// Blocks nothing. Senders that wait, and those that come later, get their message back in an error. Receivers get what is in
-    /// the channel, then [`RecvError`](super::RecvError).
+    /// Blocks nothing. Senders get their message back in an error, both those that wait and later
+    /// ones. Receivers get what is in the channel, then [`RecvError`](super::RecvError).
     ///
     /// ```
     /// use gosched::chan::{RecvError, SendError, bounded};
@@ -232,14 +239,14 @@ impl<T> Sender<T> {
 impl<T> Clone for Sender<T> {
     fn clone(&self) -> Sender<T> {
         self.chan().retain_sender();
-        // SAFETY: the reference just taken.
+        // SAFETY: D1, the new handle owns the reference that was just taken.
         unsafe { Sender::new(self.chan) }
     }
 }
 
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
-        // SAFETY: D1, the handle's own reference, used no more.
+        // SAFETY: D1, the handle's own reference, which is not used any more.
         unsafe { Chan::release_sender(self.chan) };
     }
 }

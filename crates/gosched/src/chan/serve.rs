@@ -1,17 +1,18 @@
-//! Serving those who wait, in order, as far as the buffer allows (`core` has the protocol).
+//! Serving the waiters of a channel in order, as far as its buffer allows (`core` has the
+//! protocol).
 
-use crate::chan::core::{Chan, Flavor, Queues, word};
-use crate::chan::list::Emptied;
-use crate::chan::ring::{No, Ring};
+use crate::chan::core::{ChanQueues, Channel, word};
+use crate::chan::flavor::Flavor;
+use crate::chan::ring::No;
 use crate::sched::park::enter;
 use crate::sched::waitq::WakeList;
 use crate::shim::{Relaxed, SeqCst, fence};
 
-impl<T> Chan<T> {
+impl<F: Flavor> Channel<F> {
     /// After a value went into the buffer.
     #[inline]
     pub(super) fn serve_receivers(&self) {
-        // ORDER: the buffer's fence (settle/1) comes before; meets the one in `settle_queued`.
+        // ORDER: the buffer's fence (settle/1) comes before; meets the one in `settle_buffer`.
         if self.header.recv_waits.load(Relaxed) {
             self.serve();
         }
@@ -20,7 +21,7 @@ impl<T> Chan<T> {
     /// After a value came out of the buffer.
     #[inline]
     pub(super) fn serve_senders(&self) {
-        // ORDER: the buffer's fence (settle/2) comes before; meets the one in `settle_queued`.
+        // ORDER: the buffer's fence (settle/2) comes before; meets the one in `settle_buffer`.
         if self.header.send_waits.load(Relaxed) {
             self.serve();
         }
@@ -29,82 +30,45 @@ impl<T> Chan<T> {
     #[cold]
     #[inline(never)]
     pub(super) fn serve(&self) {
-        let mut emptied = Emptied::new();
         let mut wake = WakeList::new();
-        {
-            let _rt = enter();
-            let mut q = self.header.queues.lock();
-            self.settle(&mut q, &mut wake, &mut emptied);
-            drop(q);
-            wake.wake();
-        }
-        self.free_later(emptied);
+        let _rt = enter();
+        let mut q = self.header.queues.lock();
+        self.settle(&mut q, &mut wake);
+        drop(q);
+        wake.wake();
     }
 
-    /// Somebody has just queued itself: what came before its place in the queue was visible is settled now.
+    /// A waiter has just queued itself. What went past the buffer before its place in the queue was
+    /// visible is settled now. Under the lock.
     #[inline]
-    pub(super) fn settle_queued(&self, q: &mut Queues, wake: &mut WakeList) {
-        // Without a buffer there is nothing to settle.
-        if !self.is_zero() {
+    pub(super) fn settle_queued(&self, q: &mut ChanQueues, wake: &mut WakeList) {
+        if F::SETTLES {
             self.settle_buffer(q, wake);
         }
     }
 
     #[inline(never)]
-    fn settle_buffer(&self, q: &mut Queues, wake: &mut WakeList) {
+    fn settle_buffer(&self, q: &mut ChanQueues, wake: &mut WakeList) {
         self.header.note_queues(q);
-        // FENCE: settle/1, settle/2 — the marks before the look at the buffer; meets the one after its move.
+        // FENCE: settle/1, settle/2 — the marks before the look at the buffer; meets the one after
+        // its move.
         fence(SeqCst);
-        let mut emptied = Emptied::new();
-        self.settle(q, wake, &mut emptied);
-        self.free_later(emptied);
+        self.settle(q, wake);
     }
 
-    /// Emptied blocks wait for a call from outside the runtime: freeing is not for the inside (D9).
-    pub(super) fn free_later(&self, emptied: Emptied<T>) {
-        if let Flavor::List(list) = &self.flavor {
-            list.keep(emptied);
-        }
-    }
-
-    /// Serves whoever waits, as far as the buffer allows.
-    pub(super) fn settle(&self, q: &mut Queues, wake: &mut WakeList, emptied: &mut Emptied<T>) {
+    /// Serves waiters, as far as the buffer allows. Under the lock.
+    pub(super) fn settle(&self, q: &mut ChanQueues, wake: &mut WakeList) {
         if !q.returned.is_empty() {
             self.settle_returned(q, wake);
         }
-        match &self.flavor {
-            Flavor::Array(ring) => {
-                while settle_receivers(
-                    q,
-                    wake,
-                    || ring.is_ready_to_pop(),
-                    |to| {
-                        // SAFETY: a waiting receiver's `elem` is a place for a T.
-                        unsafe { ring.pop(to) }
-                    },
-                ) | settle_senders(q, wake, ring)
-                {}
-            }
-            Flavor::List(list) => {
-                settle_receivers(
-                    q,
-                    wake,
-                    || list.is_ready_to_pop(),
-                    |to| {
-                        // SAFETY: as above.
-                        unsafe { list.pop(to, emptied) }
-                    },
-                );
-            }
-            Flavor::Zero { .. } | Flavor::Clock(_) => {}
-        }
+        F::settle(self, q, wake);
         self.header.note_queues(q);
     }
 }
 
-/// Gives waiting receivers what the buffer has; whether anybody got anything.
-fn settle_receivers<T>(
-    q: &mut Queues,
+/// Gives waiting receivers what the buffer has. Returns whether one of them got a value.
+pub(super) fn settle_receivers<T>(
+    q: &mut ChanQueues,
     wake: &mut WakeList,
     is_ready: impl Fn() -> bool,
     mut pop: impl FnMut(*mut T) -> Result<(), No>,
@@ -115,7 +79,8 @@ fn settle_receivers<T>(
             break;
         };
         if node.word.get() == word::VALUE {
-            // Somebody who did not see the queue may have been faster: then this one looks again, as the first.
+            // A receiver that did not see the queue may have been faster. Then this one looks
+            // again, as the first in the queue.
             let got = match pop(node.elem.get().cast()) {
                 Ok(()) => word::MOVED,
                 Err(No::Closed) => word::CLOSED,
@@ -124,30 +89,6 @@ fn settle_receivers<T>(
             node.word.set(got);
             any |= got == word::MOVED;
         }
-        claim.finish(wake);
-    }
-    any
-}
-
-/// Takes from waiting senders what the ring has room for; whether anybody got rid of anything.
-fn settle_senders<T>(q: &mut Queues, wake: &mut WakeList, ring: &Ring<T>) -> bool {
-    let mut any = false;
-    while !q.sendq.is_empty() && !ring.is_closed() && ring.is_ready_to_push() {
-        let Some((node, claim)) = q.sendq.pop() else {
-            break;
-        };
-        let got = match node.word.get() {
-            // SAFETY: a waiting sender's `elem` is its value, which it forgets when told that it was moved.
-            word::VALUE => unsafe { ring.push(node.elem.get().cast()) }.map(|()| word::MOVED),
-            word::PLACE => ring.reserve().map(|place| word::RESERVED + place.0),
-            _ => Ok(word::READY),
-        };
-        let got = got.unwrap_or_else(|no| match no {
-            No::Closed => word::CLOSED,
-            No::NotNow => word::AGAIN,
-        });
-        any |= got == word::MOVED;
-        node.word.set(got);
         claim.finish(wake);
     }
     any

@@ -1,20 +1,23 @@
-//! What others see of a channel while somebody waits on it: dumps, and the leak check.
+//! What dumps and the leak check see of a channel while a goroutine waits on it.
 //!
-//! A goroutine that waits borrows its handles, so whoever holds it asleep finds the channels there. Nothing is locked or
-//! allocated: the world may be stopped, with a channel's lock in the hands of somebody who is (D9). The numbers are those of
-//! one moment.
+//! A goroutine that waits borrows its handles, so a thread that holds the goroutine asleep finds
+//! the channels there. Nothing is locked or allocated: the world may be stopped while a stopped
+//! thread holds a channel's lock (D9). The numbers are those of one moment.
 
-use std::mem::offset_of;
 use std::{ptr, slice};
 
-use crate::chan::core::{Chan, Flavor, Header};
-use crate::chan::select_run::Case;
-use crate::sched::model::wait_reason::{WaitClass, WaitReason};
+use crate::chan::core::{ChanHeader, Channel};
+use crate::chan::flavor::Flavor;
+use crate::chan::select_case::Case;
+use crate::chan::select_handle::SelectHandle;
+use crate::sched::model::g::WaitReason;
+use crate::sched::model::wait_reason::WaitClass;
 use crate::sched::waitq::On;
+use crate::shim::Relaxed;
 
 /// A channel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct ChanSnapshot {
     pub(crate) address: usize,
     /// None: unbounded.
     pub(crate) capacity: Option<usize>,
@@ -23,46 +26,37 @@ pub(crate) struct Seen {
     /// Handles of each side.
     pub(crate) senders: usize,
     pub(crate) receivers: usize,
-    /// Its values come from the clock.
+    /// Values come from the clock.
     pub(crate) is_clock: bool,
 }
 
-/// An operation that somebody waits for.
+/// An operation that a goroutine waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Operation {
     pub(crate) is_send: bool,
-    /// None: nothing ever happens there.
-    pub(crate) channel: Option<Seen>,
-    /// Where the handle lies that is used for it; 0: not told.
+    /// None: a channel on which nothing ever happens.
+    pub(crate) channel: Option<ChanSnapshot>,
+    /// The address of the handle that is used for it; 0: unknown.
     pub(crate) handle: usize,
 }
 
-impl<T> Chan<T> {
-    /// What is seen of a `Chan<T>`, by its header.
-    ///
-    /// # Safety
-    /// The header of a channel of this type, kept alive by somebody.
-    pub(super) unsafe fn see(header: *const Header) -> Seen {
-        // SAFETY: by the caller's promise.
-        let chan = unsafe {
-            let chan = header.byte_sub(offset_of!(Chan<T>, header));
-            &*chan.cast::<Chan<T>>()
-        };
-        let (senders, receivers) = chan.handles();
-        Seen {
-            address: header.addr(),
-            capacity: chan.capacity(),
-            len: chan.len(),
-            senders,
-            receivers,
-            is_clock: matches!(chan.flavor, Flavor::Clock(_)),
+impl<F: Flavor> Channel<F> {
+    pub(super) fn snapshot(&self) -> ChanSnapshot {
+        ChanSnapshot {
+            address: ptr::from_ref(&self.header).addr(),
+            capacity: F::capacity(self),
+            len: F::len(self),
+            senders: self.header.senders.load(Relaxed),
+            receivers: self.header.receivers.load(Relaxed),
+            is_clock: F::IS_CLOCK,
         }
     }
 }
 
-fn see(header: &Header) -> Seen {
-    // SAFETY: the header says how its own channel is seen.
-    unsafe { (header.see)(header) }
+fn see(header: &ChanHeader) -> ChanSnapshot {
+    // SAFETY: the vtable is the one for the type of this channel's values, and the caller keeps the
+    // channel.
+    unsafe { (header.vtable.see)(header) }
 }
 
 /// Calls `f` for each operation that a goroutine waits for; nothing if it waits for no channel.
@@ -73,18 +67,21 @@ pub(crate) unsafe fn each_operation(reason: WaitReason, on: &On, mut f: impl FnM
     match reason.class() {
         class @ (WaitClass::Receive | WaitClass::Send) if on.cases > 0 => f(Operation {
             is_send: class == WaitClass::Send,
-            // SAFETY: by the caller's promise: what such a waiter says that it waits on is its channel's header.
-            channel: unsafe { ptr::with_exposed_provenance::<Header>(on.object).as_ref() }.map(see),
+            // SAFETY: the waiter of a single operation stored its channel's header. It borrows a
+            // handle of the channel, and is held asleep.
+            channel: unsafe { ptr::with_exposed_provenance::<ChanHeader>(on.object).as_ref() }
+                .map(see),
             handle: 0,
         }),
         WaitClass::Select if !on.cases_at.is_null() => {
-            // SAFETY: as above; a select's are its cases, which it borrows until it has returned.
+            // SAFETY: a select stored its cases, which it borrows until it has returned. It is held
+            // asleep.
             let cases =
                 unsafe { slice::from_raw_parts(on.cases_at.cast::<Case<'_>>(), on.cases as usize) };
             for case in cases {
                 f(Operation {
                     is_send: case.is_send,
-                    channel: case.port.map(|port| see(port.header())),
+                    channel: case.chan.map(SelectHandle::snapshot),
                     handle: case.handle.addr(),
                 });
             }

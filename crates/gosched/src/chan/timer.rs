@@ -1,4 +1,5 @@
-//! A channel whose values come from the clock: `after`, `at`, `tick`, `time::Timer` and `time::Ticker`.
+//! The flavour of `after`, `at`, `tick`, `time::Timer` and `time::Ticker`: values come from the
+//! clock.
 //!
 //! No thread and no timer runs for the channel. A receiver compares the deadline with the clock. A
 //! receiver that waits sleeps until a deadline. A `set` wakes the receivers that wait: they compare
@@ -9,30 +10,34 @@
 //! nothing. A timer that is stopped or reset has no stale value (Go ≥ 1.23): a value that was not
 //! received never existed.
 //!
-//! Each receiver in the queue sleeps until a tick of its own, in queue order (`Node::due`). So a
-//! tick wakes one receiver, however many wait. Invariant: the first receiver in the queue sleeps no
-//! longer than until the next tick. A receiver that leaves without a tick breaks it: by a timeout,
-//! by another case of its select, or with its runtime. So does a receiver that takes a value.
-//! Therefore each of them calls `look_after` when it leaves. `look_after` wakes the first receiver
-//! with `AGAIN` if that one sleeps for too long. A receiver woken with `AGAIN` either queues itself
-//! first, or calls `look_after` before it leaves.
+//! Each receiver in the queue sleeps until a tick of its own, in queue order (`WaitNode::due`). So
+//! a tick wakes one receiver, however many wait. Invariant: the first receiver in the queue sleeps
+//! no longer than until the next tick. A receiver that leaves without a tick breaks it: by a
+//! timeout, by another case of its select, or with its runtime. So does a receiver that takes a
+//! value. Therefore each of them calls `look_after` when it leaves. `look_after` wakes the first
+//! receiver with `AGAIN` if that one sleeps for too long. A receiver woken with `AGAIN` either
+//! queues itself first, or calls `look_after` before it leaves.
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Instant;
 
 use super::Receiver;
-use super::core::{Chan, Flavor, Header, Queues, word};
+use super::core::{ChanHeader, ChanQueues, Channel, word};
+use super::flavor::{BeforeWait, Flavor, FlavorTag};
 use super::ring::No;
-use crate::sched::park::enter;
-use crate::sched::waitq::{Node, WakeList};
+use crate::chan::blocking::Slow;
+use crate::chan::select_handle::{Polled, Promise};
+use crate::sched::park::{Entered, enter};
+use crate::sched::waitq::{QueueEnd, WaitNode, WakeList};
 use crate::sys;
 
-/// When the next value is due; values are made from that moment.
+/// The moment at which the next value is due. A value is made from its moment.
 pub(super) struct Clock<T> {
     /// Monotonic ns; `u64::MAX`: never. Changes under the channel's lock.
     when: AtomicU64,
-    /// Whether a value is still to come or to be received, be it never. Under the lock.
+    /// Whether a value is still to come or to be received. It may be set to a moment that never
+    /// comes. Under the lock.
     is_set: AtomicBool,
     /// 0: once.
     period_ns: AtomicU64,
@@ -40,59 +45,141 @@ pub(super) struct Clock<T> {
 }
 
 impl<T> Receiver<T> {
-    /// Sets a receiver of the clock's anew, or stops it; whether a value was still to come or to be received.
+    /// Sets a receiver of the clock to another moment, or stops it. Returns whether a value was
+    /// still to come or to be received.
     pub(crate) fn set_clock(&self, when_ns: Option<u64>, period_ns: u64) -> bool {
-        match self.chan() {
-            Some(Chan {
-                header,
-                flavor: Flavor::Clock(clock),
-            }) => clock.set(header, when_ns, period_ns),
-            _ => false,
-        }
+        self.chan()
+            .is_some_and(|chan| chan.set_clock(when_ns, period_ns))
     }
 }
 
-impl<T> Chan<T> {
-    /// Until when a receiver that queues itself may sleep for the channel's own sake. Under the
-    /// lock.
+impl<T> Flavor for Clock<T> {
+    type Value = T;
+    const TAG: FlavorTag = FlavorTag::Clock;
+    const HAS_BUFFER: bool = false;
+    const IS_CLOCK: bool = true;
+
+    unsafe fn try_send(_chan: &Channel<Self>, _from: *mut T) -> Result<(), No> {
+        Err(No::Closed)
+    }
+
     #[inline]
-    pub(super) fn turn(&self, q: &mut Queues, node: &Node) -> u64 {
-        match &self.flavor {
-            Flavor::Clock(clock) => {
-                let due = clock.turn(q);
-                node.due.set(due);
-                due
+    unsafe fn try_recv(chan: &Channel<Self>, to: *mut T) -> Result<(), No> {
+        if chan.header.returned() > 0 {
+            let _rt = enter();
+            let mut q = chan.header.queues.lock();
+            // SAFETY: `to` is a place for a value, as the caller promises.
+            if unsafe { chan.take_returned(&mut q, to) } {
+                drop(q);
+                chan.look_after_leaving();
+                return Ok(());
             }
-            _ => self.next_due(),
         }
+        // SAFETY: `to` is a place for a value, as the caller promises.
+        unsafe { to.write(chan.flavor.take(&chan.header)?) };
+        Ok(())
     }
 
-    /// A receiver has left the queue: restores the invariant of the module's text. Under the lock.
     #[inline]
-    pub(super) fn look_after(&self, q: &mut Queues, wake: &mut WakeList) {
-        if let Flavor::Clock(clock) = &self.flavor {
-            clock.look_after(&self.header, q, wake);
-        }
+    fn tries_recv(_chan: &Channel<Self>) -> bool {
+        true
     }
 
-    /// As [`Chan::look_after`], without locks.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn look_after_leaving(&self) {
-        if let Flavor::Clock(_) = self.flavor {
-            let mut wake = WakeList::new();
-            let rt = enter();
-            let mut q = self.header.queues.lock();
-            self.look_after(&mut q, &mut wake);
-            drop(q);
-            wake.wake_in(&rt);
+    #[inline]
+    unsafe fn before_wait(
+        chan: &Channel<Self>,
+        q: &mut ChanQueues,
+        _to: *mut T,
+        node: &WaitNode,
+        (at, due): (QueueEnd, u64),
+        _wake: &mut WakeList,
+    ) -> BeforeWait {
+        if chan.flavor.when() != due {
+            return BeforeWait::Leave(Slow::Again);
         }
+        let (at, due) = chan.flavor.queue_up(q, node, at);
+        BeforeWait::Queue(at, due)
+    }
+
+    fn close(&self) -> bool {
+        false
+    }
+
+    fn len(chan: &Channel<Self>) -> usize {
+        usize::from(sys::has_passed(chan.flavor.when()) || chan.header.returned() > 0)
+    }
+
+    fn capacity(_chan: &Channel<Self>) -> Option<usize> {
+        Some(1)
+    }
+
+    #[inline]
+    fn next_due(&self) -> u64 {
+        self.when()
+    }
+
+    #[inline]
+    fn turn(chan: &Channel<Self>, q: &mut ChanQueues, node: &WaitNode) -> u64 {
+        let due = chan.flavor.turn(q);
+        node.due.set(due);
+        due
+    }
+
+    #[inline]
+    fn look_after(chan: &Channel<Self>, q: &mut ChanQueues, wake: &mut WakeList) {
+        chan.flavor.look_after(&chan.header, q, wake);
+    }
+
+    unsafe fn take_in_turn(chan: &Channel<Self>, node: &WaitNode, to: *mut T) -> bool {
+        // SAFETY: the node waited here until now, and `to` is a place for a value, as the caller
+        // promises.
+        unsafe { chan.flavor.take_in_turn(&chan.header, node, to) }
+    }
+
+    fn set_clock(chan: &Channel<Self>, when_ns: Option<u64>, period_ns: u64) -> bool {
+        chan.flavor.set(&chan.header, when_ns, period_ns)
+    }
+
+    fn promise(_chan: &Channel<Self>, _rt: &Entered) -> Option<Promise> {
+        None
+    }
+
+    fn promise_locked(
+        _chan: &Channel<Self>,
+        _q: &mut ChanQueues,
+        _wake: &mut WakeList,
+    ) -> Option<Promise> {
+        None
+    }
+
+    unsafe fn recv_locked(
+        chan: &Channel<Self>,
+        q: &mut ChanQueues,
+        to: *mut T,
+        _promised: &WaitNode,
+        wake: &mut WakeList,
+    ) -> Result<Polled, No> {
+        let clock = &chan.flavor;
+        let when = match clock.when() {
+            u64::MAX => None,
+            _ => clock.take_due(&chan.header, q, sys::monotonic_ns(), wake),
+        };
+        clock.look_after(&chan.header, q, wake);
+        let when = when.ok_or(No::NotNow)?;
+        // SAFETY: `to` is a place for a value, as the caller promises. The value is an instant, or
+        // made from one without user code.
+        unsafe { to.write(clock.value(when)) };
+        Ok(Polled::Now(Promise::Value))
+    }
+
+    fn is_ready(chan: &Channel<Self>, _q: &ChanQueues, _is_send: bool) -> bool {
+        sys::has_passed(chan.flavor.when())
     }
 }
 
 impl<T> Clock<T> {
     pub(super) fn new(when: u64, period_ns: u64, make: fn(Instant) -> T) -> Clock<T> {
-        sys::instant_of(0); // what converts moments is made now, not under a lock
+        sys::instant_of(0); // sets up the conversion of moments now, not under a lock
         Clock {
             when: AtomicU64::new(when),
             is_set: AtomicBool::new(true),
@@ -102,12 +189,12 @@ impl<T> Clock<T> {
     }
 
     #[inline]
-    pub(super) fn when(&self) -> u64 {
+    fn when(&self) -> u64 {
         self.when.load(SeqCst)
     }
 
     /// The value, if it is due: one receiver gets it. Outside the runtime.
-    pub(super) fn take(&self, header: &Header) -> Result<T, No> {
+    fn take(&self, header: &ChanHeader) -> Result<T, No> {
         if self.when() == u64::MAX {
             return Err(No::NotNow);
         }
@@ -128,16 +215,17 @@ impl<T> Clock<T> {
         when.map(|when| self.value(when)).ok_or(No::NotNow)
     }
 
-    /// The moment of the value, if it is due, for a receiver that comes by: those that wait get theirs before. Missed ones are
-    /// dropped, the phase is kept. Under the lock.
-    pub(super) fn take_due(
+    /// The moment of the value, if it is due, for a receiver that did not wait. Receivers that wait
+    /// are served before it. Missed ticks are dropped, the phase is kept. Under the lock.
+    fn take_due(
         &self,
-        header: &Header,
-        q: &mut Queues,
+        header: &ChanHeader,
+        q: &mut ChanQueues,
         now: u64,
         wake: &mut WakeList,
     ) -> Option<u64> {
-        // One whose time is over may be on its way to its value: what comes after it is not missed.
+        // A receiver whose time is over may be about to take its value: the ticks after it are not
+        // missed.
         let is_awaited = !q.recvq.is_empty();
         self.serve(header, q, now, wake);
         let when = self.when();
@@ -148,21 +236,21 @@ impl<T> Clock<T> {
         Some(when)
     }
 
-    /// Gives those that wait what is due. A tick is theirs from the moment at which it was due, however late it comes: so no tick
-    /// is missed on its account. Under the lock.
-    fn serve(&self, header: &Header, q: &mut Queues, now: u64, wake: &mut WakeList) {
+    /// Gives waiting receivers what is due. A tick is theirs from the moment at which it was due,
+    /// however late the receiver gets it: so this makes no tick a missed one. Under the lock.
+    fn serve(&self, header: &ChanHeader, q: &mut ChanQueues, now: u64, wake: &mut WakeList) {
         while self.when() <= now
             && let Some((node, claim)) = q.recvq.pop()
         {
             if node.word.get() == word::VALUE {
                 let when = self.when();
                 self.advance(when, when);
-                // SAFETY: D1, a waiting receiver's `elem` is a place for a T, and it is claimed, so it waits. The value is an
-                // instant, or made from one without the user's doing.
+                // SAFETY: D1, a waiting receiver's `elem` is a place for a T, and it is claimed, so
+                // it waits. The value is an instant, or made from one without user code.
                 unsafe { node.elem.get().cast::<T>().write(self.value(when)) };
                 node.word.set(word::MOVED);
             }
-            claim.finish(wake); // one that wants to know only is told
+            claim.finish(wake); // a receiver that only wants to know is woken
         }
         header.note_queues(q);
     }
@@ -170,7 +258,7 @@ impl<T> Clock<T> {
     /// Until when a new receiver may sleep: until the next tick if no receiver in the queue wakes
     /// for that one, else until the tick after that of the last receiver. Under the lock, before
     /// the receiver is queued.
-    pub(super) fn turn(&self, q: &mut Queues) -> u64 {
+    fn turn(&self, q: &mut ChanQueues) -> u64 {
         let when = self.when();
         let period = match self.period_ns.load(Relaxed) {
             0 => u64::MAX,
@@ -185,25 +273,26 @@ impl<T> Clock<T> {
         }
     }
 
-    /// Until when a receiver may sleep that is about to queue itself with `node`, and whether it is
-    /// put in first; `is_told`: it was woken to look again. Under the lock.
+    /// Where a receiver queues itself with `node`, and until when it may sleep. One that was woken
+    /// to look again comes `at` the front, if it sleeps until the next tick. Under the lock.
     #[cold]
-    pub(super) fn queue_up(&self, q: &mut Queues, node: &Node, is_told: bool) -> (u64, bool) {
+    fn queue_up(&self, q: &mut ChanQueues, node: &WaitNode, at: QueueEnd) -> (QueueEnd, u64) {
         let due = self.turn(q);
         node.due.set(due);
-        (due, is_told && due <= self.when())
+        let is_told = at == QueueEnd::Front;
+        (QueueEnd::front_if(is_told && due <= self.when()), due)
     }
 
     /// Whether the first receiver in the queue wakes by the time the next value is due. Under the
     /// lock.
-    fn is_looked_for(&self, q: &mut Queues) -> bool {
+    fn is_looked_for(&self, q: &mut ChanQueues) -> bool {
         let first = q.recvq.first();
         first.is_some_and(|first| first.due.get() <= self.when())
     }
 
     /// A receiver has left, or has taken a value: wakes the first receiver in the queue if that one
     /// sleeps past the next value. Under the lock.
-    pub(super) fn look_after(&self, header: &Header, q: &mut Queues, wake: &mut WakeList) {
+    fn look_after(&self, header: &ChanHeader, q: &mut ChanQueues, wake: &mut WakeList) {
         if !self.is_looked_for(q)
             && let Some((node, claim)) = q.recvq.pop()
         {
@@ -225,12 +314,13 @@ impl<T> Clock<T> {
         self.when.store(next, SeqCst);
     }
 
-    /// Ends the wait of a receiver whose time has come: it leaves the queue and gets what is due, as those behind it do. Outside the
-    /// runtime. False: others were faster.
+    /// Ends the wait of a receiver whose time has come: it leaves the queue and gets what is due,
+    /// as the receivers behind it do. Outside the runtime. False: other receivers were faster.
     ///
     /// # Safety
-    /// `node` waited in the channel's queue until now; `to` is a place for a `T`, initialised if true is returned.
-    pub(super) unsafe fn take_in_turn(&self, header: &Header, node: &Node, to: *mut T) -> bool {
+    /// `node` waited in the channel's queue until now. `to` is a place for a `T`; it is initialised
+    /// if true is returned.
+    unsafe fn take_in_turn(&self, header: &ChanHeader, node: &WaitNode, to: *mut T) -> bool {
         let mut wake = WakeList::new();
         let _rt = enter();
         let mut q = header.queues.lock();
@@ -239,7 +329,8 @@ impl<T> Clock<T> {
         let is_due = when <= now;
         if is_due {
             self.advance(when, when);
-            // SAFETY: by the caller's promise; made as in `serve`.
+            // SAFETY: `to` is a place for a value, as the caller promises. The value is made as in
+            // `serve`.
             unsafe { to.write(self.value(when)) };
         }
         self.serve(header, &mut q, now, &mut wake);
@@ -250,12 +341,13 @@ impl<T> Clock<T> {
     }
 
     /// The value of a moment.
-    pub(super) fn value(&self, when: u64) -> T {
+    fn value(&self, when: u64) -> T {
         (self.make)(sys::instant_of(when))
     }
 
-    /// Sets it anew, or stops it; whether a value was still to come or to be received.
-    pub(super) fn set(&self, header: &Header, when: Option<u64>, period_ns: u64) -> bool {
+    /// Sets the clock to another moment, or stops it. Returns whether a value was still to come or
+    /// to be received.
+    fn set(&self, header: &ChanHeader, when: Option<u64>, period_ns: u64) -> bool {
         let _rt = enter();
         let mut q = header.queues.lock();
         let was_returned = header.forget_returned(&mut q);

@@ -1,16 +1,43 @@
-//! Channels without capacity: a value goes from the sender's stack to the receiver's, under the lock.
+//! The flavour of `bounded(0)`: a value goes from the sender's stack to the receiver's, under the
+//! lock.
 //!
-//! A select's sender has no value yet when its case is chosen: the message is evaluated after that, by user code. So the two
-//! shake hands: whoever of the two waits is claimed, and the receiver then waits (through everything: somebody knows where its
-//! value goes) until the select's operation is completed or given up.
+//! A select's sender has no value yet when its case is chosen: user code evaluates the message
+//! after that. So the two shake hands. The one of them that waits is claimed. Then the receiver
+//! waits until the select's operation is completed or given up. No timeout and no shutdown ends
+//! that wait, for the sender has the place that the value goes to.
 
+use std::marker::PhantomData;
+use std::ops::DerefMut;
 use std::ptr;
 
-use super::core::{Chan, Flavor, HANDSHAKE, Header, Queues, Slow, word};
-use super::ring::No;
+use crate::chan::blocking::Slow;
+use crate::chan::core::{ChanHeader, ChanQueues, Channel, HANDSHAKE, word};
+use crate::chan::flavor::{BeforeWait, Flavor, FlavorTag};
+use crate::chan::ring::No;
+use crate::chan::select_handle::{Polled, Promise};
 use crate::sched::park::{Entered, enter};
-use crate::sched::waitq::{Claim, Node, Outcome, Waiter, WakeList};
+use crate::sched::waitq::{ClaimedWaiter, Outcome, QueueEnd, WaitNode, Waiter, WakeList};
 use crate::sys;
+
+/// No buffer.
+pub(super) struct Zero<T> {
+    /// The channel is closed by itself at this moment (monotonic ns; `u64::MAX`: never).
+    closes_at: u64,
+    values: PhantomData<fn(T) -> T>,
+}
+
+impl<T> Zero<T> {
+    pub(super) fn new(closes_at: u64) -> Zero<T> {
+        Zero {
+            closes_at,
+            values: PhantomData,
+        }
+    }
+
+    fn has_expired(&self) -> bool {
+        sys::has_passed(self.closes_at)
+    }
+}
 
 /// What a receiver found in the queue of senders.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,15 +49,15 @@ pub(super) enum Took {
 }
 
 impl Took {
-    /// The receiver has what it took, after waiting for it if it was a promise. Without locks. It has been inside the runtime
-    /// since it took.
+    /// Waits for the value if it was a promise. Without locks. The receiver has been inside the
+    /// runtime since it took.
     #[inline]
     pub(super) fn after_handshake(
         self,
         rt: Entered,
-        header: &Header,
+        header: &ChanHeader,
         waiter: &Waiter,
-        node: &Node,
+        node: &WaitNode,
     ) -> Slow {
         if self == Took::Value {
             return Slow::Moved;
@@ -45,14 +72,14 @@ impl Took {
     }
 }
 
-impl<T> Chan<T> {
-    /// Gives the value to the first waiting receiver; false: there is none. Under the lock.
+impl<T> Channel<Zero<T>> {
+    /// Gives the value to the first waiting receiver. False: there is none. Under the lock.
     ///
     /// # Safety
     /// `from` is a value that the caller forgets if it was given.
     #[inline]
-    pub(super) unsafe fn give(&self, q: &mut Queues, from: *const T, wake: &mut WakeList) -> bool {
-        let Some((node, claim)) = self.next_receiver(q, wake) else {
+    unsafe fn give(&self, q: &mut ChanQueues, from: *const T, wake: &mut WakeList) -> bool {
+        let Some((node, claim)) = next_receiver(q, wake) else {
             return false;
         };
         // SAFETY: a waiting receiver's `elem` is a place for a T; it is claimed, so it waits.
@@ -67,36 +94,20 @@ impl<T> Chan<T> {
         true
     }
 
-    /// Claims the first receiver that wants a value. Those who want to know only are told. Under the lock.
-    #[inline]
-    pub(super) fn next_receiver<'a>(
-        &self,
-        q: &mut Queues,
-        wake: &mut WakeList,
-    ) -> Option<(&'a Node, Claim)> {
-        loop {
-            let (node, claim) = q.recvq.pop()?;
-            if node.word.get() == word::VALUE {
-                return Some((node, claim));
-            }
-            claim.finish(wake);
-        }
-    }
-
-    /// Takes from the first waiting sender. After a promise the lock is dropped and [`Took::after_handshake`] waits.
-    /// Under the lock.
+    /// Takes from the first waiting sender. After a promise the caller drops the lock and calls
+    /// [`Took::after_handshake`]. Under the lock.
     ///
     /// # Safety
-    /// `to` is a place for a `T` and the `elem` of `node`, which waits on `waiter` and is in no queue.
+    /// `to` is a place for a `T` and the `elem` of `node`, which is in no queue.
     #[inline]
-    pub(super) unsafe fn take(
+    unsafe fn take(
         &self,
-        q: &mut Queues,
+        q: &mut ChanQueues,
         to: *mut T,
-        node: &Node,
+        node: &WaitNode,
         wake: &mut WakeList,
     ) -> Option<Took> {
-        // SAFETY: by the caller's promise.
+        // SAFETY: `to` is a place for a value, as the caller promises.
         if unsafe { self.take_returned(q, to) } {
             return Some(Took::Value);
         }
@@ -104,7 +115,8 @@ impl<T> Chan<T> {
             let (sender, claim) = q.sendq.pop()?;
             let took = match sender.word.get() {
                 word::VALUE => {
-                    // SAFETY: a waiting sender's `elem` is its value, which it forgets when told that it was moved.
+                    // SAFETY: a waiting sender's `elem` is its value, which it forgets if the word
+                    // is MOVED.
                     unsafe { to.copy_from_nonoverlapping(sender.elem.get().cast(), 1) };
                     sender.word.set(word::MOVED);
                     Some(Took::Value)
@@ -122,49 +134,166 @@ impl<T> Chan<T> {
             }
         }
     }
+}
 
-    /// # Safety
-    /// `from` is a value that the caller forgets if it was moved.
-    pub(super) unsafe fn try_give(&self, from: *const T) -> Result<(), No> {
+/// Claims the first receiver that wants a value. Receivers before it that only want to know are
+/// woken. Under the lock.
+#[inline]
+fn next_receiver<'a>(
+    q: &mut ChanQueues,
+    wake: &mut WakeList,
+) -> Option<(&'a WaitNode, ClaimedWaiter)> {
+    loop {
+        let (node, claim) = q.recvq.pop()?;
+        if node.word.get() == word::VALUE {
+            return Some((node, claim));
+        }
+        claim.finish(wake);
+    }
+}
+
+/// The promise of a select's send: a receiver that waits. Under the lock, which is dropped.
+fn claim_receiver(
+    mut q: impl DerefMut<Target = ChanQueues>,
+    wake: &mut WakeList,
+) -> Option<Promise> {
+    if q.is_closed {
+        return Some(Promise::Closed);
+    }
+    let (node, claim) = next_receiver(&mut q, wake)?;
+    Some(Promise::Claimed(node, claim))
+}
+
+impl<T> Flavor for Zero<T> {
+    type Value = T;
+    const TAG: FlavorTag = FlavorTag::Zero;
+    const HAS_BUFFER: bool = false;
+    const SETTLES: bool = false;
+
+    unsafe fn try_send(chan: &Channel<Self>, from: *mut T) -> Result<(), No> {
         let mut wake = WakeList::new();
         let rt = enter();
-        let mut q = self.header.queues.lock();
+        let mut q = chan.header.queues.lock();
         if q.is_closed {
             return Err(No::Closed);
         }
-        // SAFETY: by the caller's promise.
-        let given = unsafe { self.give(&mut q, from, &mut wake) };
+        // SAFETY: `from` is a value that the caller forgets on success, as it promises.
+        let given = unsafe { chan.give(&mut q, from, &mut wake) };
         drop(q);
         wake.wake_in(&rt);
         if given { Ok(()) } else { Err(No::NotNow) }
     }
 
-    /// # Safety
-    /// `to` is a place for a `T`; initialised on success.
-    pub(super) unsafe fn try_take(&self, to: *mut T) -> Result<(), No> {
+    unsafe fn try_recv(chan: &Channel<Self>, to: *mut T) -> Result<(), No> {
         let waiter = Waiter::new();
-        let node = Node::new(&waiter, 0);
+        let node = WaitNode::new(&waiter, 0);
         node.elem.set(to.cast());
         let mut wake = WakeList::new();
         let rt = enter();
-        let mut q = self.header.queues.lock();
-        // SAFETY: by the caller's promise.
-        let took = unsafe { self.take(&mut q, to, &node, &mut wake) };
+        let mut q = chan.header.queues.lock();
+        // SAFETY: `to` is a place for a value, as the caller promises, and the new node's `elem`.
+        let took = unsafe { chan.take(&mut q, to, &node, &mut wake) };
         let is_closed = q.is_closed;
         drop(q);
         wake.wake_in(&rt);
         let took = match took {
             Some(took) => took,
-            None if is_closed || self.has_expired() => return Err(No::Closed),
+            None if is_closed || chan.flavor.has_expired() => return Err(No::Closed),
             None => return Err(No::NotNow),
         };
-        match took.after_handshake(rt, &self.header, &waiter, &node) {
+        match took.after_handshake(rt, &chan.header, &waiter, &node) {
             Slow::Moved => Ok(()),
             _ => Err(No::NotNow),
         }
     }
 
-    pub(super) fn has_expired(&self) -> bool {
-        matches!(&self.flavor, Flavor::Zero { closes_at } if sys::has_passed(*closes_at))
+    #[inline]
+    unsafe fn send_locked(
+        chan: &Channel<Self>,
+        q: &mut ChanQueues,
+        from: *mut T,
+        wake: &mut WakeList,
+    ) -> bool {
+        // SAFETY: `from` is a value that the caller forgets on success, as it promises.
+        unsafe { chan.give(q, from, wake) }
+    }
+
+    #[inline]
+    unsafe fn before_wait(
+        chan: &Channel<Self>,
+        q: &mut ChanQueues,
+        to: *mut T,
+        node: &WaitNode,
+        (at, due): (QueueEnd, u64),
+        wake: &mut WakeList,
+    ) -> BeforeWait {
+        if !(q.sendq.is_empty() && q.returned.is_empty())
+            // SAFETY: `to` is a place for a value and the `elem` of the node, as the caller
+            // promises.
+            && let Some(took) = unsafe { chan.take(q, to, node, wake) }
+        {
+            return BeforeWait::Took(took);
+        }
+        match q.is_closed || sys::has_passed(due) {
+            true => BeforeWait::Leave(Slow::Closed),
+            false => BeforeWait::Queue(at, due),
+        }
+    }
+
+    fn close(&self) -> bool {
+        true
+    }
+
+    fn len(_chan: &Channel<Self>) -> usize {
+        0
+    }
+
+    fn capacity(_chan: &Channel<Self>) -> Option<usize> {
+        Some(0)
+    }
+
+    #[inline]
+    fn next_due(&self) -> u64 {
+        self.closes_at
+    }
+
+    fn promise(chan: &Channel<Self>, rt: &Entered) -> Option<Promise> {
+        let mut wake = WakeList::new();
+        let promise = claim_receiver(chan.header.queues.lock(), &mut wake);
+        wake.wake_in(rt);
+        promise
+    }
+
+    fn promise_locked(
+        _chan: &Channel<Self>,
+        q: &mut ChanQueues,
+        wake: &mut WakeList,
+    ) -> Option<Promise> {
+        claim_receiver(q, wake)
+    }
+
+    unsafe fn recv_locked(
+        chan: &Channel<Self>,
+        q: &mut ChanQueues,
+        to: *mut T,
+        promised: &WaitNode,
+        wake: &mut WakeList,
+    ) -> Result<Polled, No> {
+        // SAFETY: `to` is a place for a value and the `elem` of `promised`, as the caller promises.
+        // The select's own nodes are in no queue yet, so it does not meet itself.
+        match unsafe { chan.take(q, to, promised, wake) } {
+            Some(Took::Value) => Ok(Polled::Now(Promise::Value)),
+            Some(Took::Promise) => Ok(Polled::Promised),
+            None if q.is_closed || chan.flavor.has_expired() => Err(No::Closed),
+            None => Err(No::NotNow),
+        }
+    }
+
+    fn is_ready(chan: &Channel<Self>, q: &ChanQueues, is_send: bool) -> bool {
+        let wants_more = |node: &WaitNode| node.word.get() != word::READY;
+        match is_send {
+            true => q.is_closed || q.recvq.has(wants_more),
+            false => q.is_closed || q.sendq.has(wants_more) || chan.flavor.has_expired(),
+        }
     }
 }

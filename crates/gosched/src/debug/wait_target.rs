@@ -6,7 +6,7 @@
 use std::fmt;
 
 use crate::chan::snapshot;
-use crate::chan::snapshot::{Operation, Seen};
+use crate::chan::snapshot::{ChanSnapshot, Operation};
 use crate::sched::model::ptr::Gp;
 use crate::sched::model::wait_reason::WaitClass;
 use crate::sched::park::WaitArg;
@@ -148,7 +148,7 @@ fn fmt_operation(operation: &Operation, f: &mut fmt::Formatter<'_>) -> fmt::Resu
 }
 
 /// `capacity 3, 0 queued, 2 senders, 1 receiver`
-fn fmt_channel(seen: &Seen, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn fmt_channel(seen: &ChanSnapshot, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match seen.capacity {
         Some(capacity) => write!(f, "capacity {capacity}")?,
         None => f.write_str("unbounded")?,
@@ -167,7 +167,7 @@ fn fmt_channel(seen: &Seen, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 mod tests {
     use super::*;
 
-    const BUFFERED: Seen = Seen {
+    const BUFFERED: ChanSnapshot = ChanSnapshot {
         address: 0x7f00,
         capacity: Some(3),
         len: 0,
@@ -176,7 +176,7 @@ mod tests {
         is_clock: false,
     };
 
-    fn line(is_send: bool, channel: Option<Seen>) -> String {
+    fn line(is_send: bool, channel: Option<ChanSnapshot>) -> String {
         let operation = Operation {
             is_send,
             channel,
@@ -191,7 +191,7 @@ mod tests {
             line(false, Some(BUFFERED)),
             "waits to receive from channel 0x7f00 (capacity 3, 0 queued, 2 senders, 1 receiver)"
         );
-        let rendezvous = Seen {
+        let rendezvous = ChanSnapshot {
             capacity: Some(0),
             senders: 1,
             receivers: 0,
@@ -201,7 +201,7 @@ mod tests {
             line(true, Some(rendezvous)),
             "waits to send to channel 0x7f00 (capacity 0, 1 sender, 0 receivers)"
         );
-        let unbounded = Seen {
+        let unbounded = ChanSnapshot {
             capacity: None,
             ..BUFFERED
         };
@@ -209,7 +209,7 @@ mod tests {
             line(false, Some(unbounded)),
             "waits to receive from channel 0x7f00 (unbounded, 0 queued, 2 senders, 1 receiver)"
         );
-        let clock = Seen {
+        let clock = ChanSnapshot {
             is_clock: true,
             ..BUFFERED
         };

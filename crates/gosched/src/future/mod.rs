@@ -1,13 +1,14 @@
 //! The bridge to `async`: goroutines wait for futures, futures wait for goroutines.
 //!
-//! [`block_on`] runs a future on the calling goroutine, so a goroutine can use a crate that has nothing but an async API. In the
-//! other direction a [`JoinHandle`](crate::thread::JoinHandle) is a future: any executor can await a goroutine.
+//! [`block_on`] runs a future on the calling goroutine, so a goroutine can use a crate that has
+//! only an async API. In the other direction a [`JoinHandle`](crate::thread::JoinHandle) is a
+//! future: any executor can await a goroutine.
 //!
 //! ```
 //! use gosched::{future, thread};
 //!
 //! async fn sum(numbers: Vec<u64>) -> u64 {
-//!     // Work that blocks or computes for long has its place in a goroutine.
+//!     // Work that blocks or computes for long belongs into a goroutine.
 //!     let half = numbers.len() / 2;
 //!     let (low, high) = (numbers[..half].to_vec(), numbers[half..].to_vec());
 //!     let low = thread::spawn(move || low.iter().sum::<u64>());
@@ -19,51 +20,54 @@
 //! assert_eq!(total, 5050);
 //! ```
 //!
-//! What a future needs besides being polled is its own affair: one that waits for tokio's timers or sockets needs a tokio runtime
-//! to be there ([`tokio::runtime::Handle::enter`](https://docs.rs/tokio/latest/tokio/runtime/struct.Handle.html#method.enter)),
-//! one that waits for a channel needs nothing.
-
-mod word;
+//! Some futures need more than to be polled. A future that waits for tokio's timers or sockets
+//! needs a tokio runtime ([`tokio::runtime::Handle::enter`]). A future that waits for a channel
+//! needs nothing.
+//!
+//! [`tokio::runtime::Handle::enter`]: https://docs.rs/tokio/latest/tokio/runtime/struct.Handle.html
 
 use std::ffi::c_void;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
-use self::word::WakeWord;
-use crate::base::note::Note;
 use crate::sched::model::current::current_g;
-use crate::sched::model::g::{G, WaitReason};
-use crate::sched::model::ptr::Ptr;
+use crate::sched::model::g::WaitReason;
+use crate::sched::model::sleeper::Sleeper;
+use crate::sched::model::wait_word::WaitWord;
 use crate::sched::park::{WaitArg, WaitOps, enter, park, ready};
 use crate::sched::wait::enter_to_wake;
 use crate::thread::check_cancelled;
-
-/// Marks a waiter that is a thread's note; a G's address has the bit clear.
-const THREAD: usize = 2;
 
 static FUTURE: WaitOps = WaitOps {
     reason: WaitReason::Future,
     arg: WaitArg::Nothing,
     is_open: true,
-    commit: |g, word| word_of(&word).commit(g.as_ptr() as usize),
-    withdraw: |g, word| word_of(&word).withdraw(g.as_ptr() as usize),
+    commit: |g, word| word_of(&word).commit(Sleeper::goroutine(g)).is_ok(),
+    withdraw: |g, word| word_of(&word).withdraw(&Sleeper::goroutine(g)),
     pass_on: None,
 };
 
-fn word_of(arg: &*const c_void) -> &WakeWord {
-    // SAFETY: PK, G6: the argument of a park through `FUTURE` is the word of a `Poller` that the waiting goroutine has a share of.
-    unsafe { &*arg.cast::<WakeWord>() }
+fn word_of(arg: &*const c_void) -> &WaitWord {
+    // SAFETY: PK, G6: the argument of a park through `FUTURE` is the word of a `BlockOn` that the
+    // waiting goroutine has a share of.
+    unsafe { &*arg.cast::<WaitWord>() }
 }
 
-/// What one call of [`block_on`] shares with its wakers.
-struct Poller(WakeWord);
+/// What one call of [`block_on`] shares with its wakers: a word with one case.
+///
+/// Its event is that a waker was called since the last poll began. The word is taken before each
+/// poll, so a waker that is called during the poll is seen after it. Any number of wakers may
+/// complete the word at any time; the goroutine or thread that polls takes the event, commits
+/// itself and sleeps.
+struct BlockOn(WaitWord);
 
-impl Poller {
+impl BlockOn {
     /// Waits until a waker is called, or was since the last poll began.
     fn wait(&self) {
         if self.0.take() {
-            // It is polled again without a wait: a moment to make room, if that was asked for.
+            // The future is polled again without a wait. Leaving the runtime yields if the
+            // goroutine was asked to.
             return drop(enter());
         }
         loop {
@@ -71,7 +75,7 @@ impl Poller {
                 // SAFETY: PK, `FUTURE` takes a word, and `self` is borrowed for the whole wait.
                 unsafe { park(&FUTURE, (&raw const self.0).cast()) };
             } else {
-                self.wait_thread();
+                self.0.sleep_thread();
             }
             if self.0.take() {
                 return;
@@ -79,49 +83,33 @@ impl Poller {
             check_cancelled(); // returns where nothing can unwind
         }
     }
-
-    fn wait_thread(&self) {
-        let note = Note::new();
-        if self.0.commit(&raw const note as usize | THREAD) {
-            note.sleep();
-        }
-    }
 }
 
-impl Wake for Poller {
-    fn wake(self: Arc<Poller>) {
+impl Wake for BlockOn {
+    fn wake(self: Arc<BlockOn>) {
         self.wake_by_ref();
     }
 
-    fn wake_by_ref(self: &Arc<Poller>) {
+    fn wake_by_ref(self: &Arc<BlockOn>) {
         let _rt = enter_to_wake();
-        match self.0.wake() {
-            None => {}
-            Some(waiter) if waiter & THREAD != 0 => {
-                // SAFETY: the sleeper keeps its note until this wake-up, which the swap made ours.
-                unsafe { &*((waiter & !THREAD) as *const Note) }.wakeup();
-            }
-            Some(waiter) => {
-                // SAFETY: GF, G4: a parked G; the swap made its wake-up ours.
-                if let Some(g) = unsafe { Ptr::from_raw(waiter as *mut G) } {
-                    ready(g);
-                }
-            }
+        if let Some(sleeper) = self.0.complete() {
+            sleeper.wake(ready);
         }
     }
 }
 
 /// Runs a future to its end and returns its output.
 ///
-/// Blocks the goroutine, or the plain thread it is called on, also where there is no runtime: the future is polled here, and between
-/// two polls the goroutine waits until a waker is called. Others run meanwhile. The wakers may be called by anybody, from any thread,
-/// any number of times, also when `block_on` has returned. The tokens of [`thread::park`](crate::thread::park) are left alone. Calls
-/// nest.
+/// Blocks the goroutine, or the plain thread it is called on, also without a runtime. The future is
+/// polled here. Between two polls the goroutine waits until a waker is called, and other goroutines
+/// run. Any thread may call the wakers, any number of times, also after `block_on` has returned.
+/// The token of [`thread::park`](crate::thread::park) is not used. Calls nest.
 ///
-/// When the goroutine is asked to end ([`Runtime::shutdown`](crate::Runtime::shutdown)) it unwinds from here and drops the future.
+/// A goroutine that is asked to end ([`Runtime::shutdown`](crate::Runtime::shutdown)) unwinds from
+/// here and drops the future.
 ///
 /// # Panics
-/// If the future does; its panic is passed on.
+/// If the future panics; its panic is passed on.
 ///
 /// ```
 /// use std::task::Poll;
@@ -147,7 +135,7 @@ impl Wake for Poller {
 /// ```
 pub fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
-    let poller = Arc::new(Poller(WakeWord::new()));
+    let poller = Arc::new(BlockOn(WaitWord::new()));
     let waker = Waker::from(Arc::clone(&poller));
     let mut context = Context::from_waker(&waker);
     loop {

@@ -7,9 +7,9 @@
 //! The park token:
 //! ```text
 //!  word     meaning                  next
-//!  EMPTY    no token, none parked    TOKEN (unpark), waiter (park)
+//!  EMPTY    no token, none parked    TOKEN (unpark), sleeper (park)
 //!  TOKEN    the next park returns    EMPTY (park)
-//!  waiter   parked: a G, or a note   EMPTY (unpark, timeout or withdrawal; it owns the wake-up)
+//!  sleeper  parked: a G, or a note   EMPTY (unpark, timeout or withdrawal; it owns the wake-up)
 //! ```
 
 use std::cell::Cell;
@@ -21,7 +21,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
 
 use crate::base::note::Note;
 use crate::sched::model::g::G;
-use crate::sched::model::ptr::{Gp, Ptr};
+use crate::sched::model::ptr::Gp;
+use crate::sched::model::sleeper::Sleeper;
 use crate::sched::park::ready;
 use crate::sched::wait::{Awaiter, WaitSlot, enter_to_wake};
 
@@ -30,8 +31,6 @@ const HELD: usize = 1;
 
 const EMPTY: usize = 0;
 const TOKEN: usize = 1;
-/// Marks a waiter that is a thread's note.
-const NOTE: usize = 2;
 
 /// The operations that differ between a bare handle and a packet.
 pub(crate) struct InnerVtable {
@@ -285,9 +284,12 @@ impl Inner {
                 .is_ok()
     }
 
-    fn commit(&self, waiter: usize) -> bool {
+    fn commit(&self, sleeper: &Sleeper) -> bool {
         // ORDER: AcqRel; publishes the waiter to `unpark`, or sees what preceded its token.
-        match self.token.compare_exchange(EMPTY, waiter, AcqRel, Acquire) {
+        match self
+            .token
+            .compare_exchange(EMPTY, sleeper.word(), AcqRel, Acquire)
+        {
             Ok(_) => true,
             Err(_) => {
                 // A swap, not a store: an `unpark` that comes now either is seen here or leaves its
@@ -299,29 +301,31 @@ impl Inner {
         }
     }
 
-    fn withdraw(&self, waiter: usize) -> bool {
+    fn withdraw(&self, sleeper: &Sleeper) -> bool {
         // ORDER: AcqRel; pairs with `commit` and `unpark`: the swap that removes the waiter owns
         // its wake-up.
         self.token
-            .compare_exchange(waiter, EMPTY, AcqRel, Acquire)
+            .compare_exchange(sleeper.word(), EMPTY, AcqRel, Acquire)
             .is_ok()
     }
 
     /// Registers the parking goroutine `g`. False: there was a token, and it is used up.
     pub(crate) fn commit_g(&self, g: Gp) -> bool {
-        self.commit(g.as_ptr() as usize)
+        self.commit(&Sleeper::goroutine(g))
     }
 
     /// Removes `g`. True: the caller owns its wake-up.
     pub(crate) fn withdraw_g(&self, g: Gp) -> bool {
-        self.withdraw(g.as_ptr() as usize)
+        self.withdraw(&Sleeper::goroutine(g))
     }
 
     /// Parks a plain thread until a token is available or the deadline passes.
     pub(crate) fn park_thread(&self, deadline_ns: u64) {
         let note = Note::new();
-        let waiter = &raw const note as usize | NOTE;
-        if self.commit(waiter) && !note.sleep_until(deadline_ns) && !self.withdraw(waiter) {
+        // SAFETY: the note stays in this frame until the token's word has refused the sleeper, until it
+        // was withdrawn from the word, or until it was woken.
+        let me = unsafe { Sleeper::thread(&note) };
+        if self.commit(&me) && !note.sleep_until(deadline_ns) && !self.withdraw(&me) {
             note.sleep(); // an unpark has removed the waiter and still accesses the note
         }
     }
@@ -357,15 +361,10 @@ impl Inner {
         }
         match word {
             EMPTY | TOKEN => {}
-            waiter if waiter & NOTE != 0 => {
-                // SAFETY: the swap gave this wake-up to the caller, and the sleeper keeps its note
-                // until then.
-                unsafe { &*((waiter & !NOTE) as *const Note) }.wakeup();
-            }
-            waiter => {
-                // SAFETY: GF/G4: a parked G, and the swap gave its wake-up to the caller.
-                if let Some(g) = unsafe { Ptr::from_raw(waiter as *mut G) } {
-                    ready(g);
+            sleeper => {
+                // SAFETY: `commit` stored the sleeper, and the swap made it this thread's.
+                if let Some(sleeper) = unsafe { Sleeper::from_word(sleeper) } {
+                    sleeper.wake(ready);
                 }
             }
         }

@@ -1,5 +1,7 @@
-//! The slot for one waiter, for goroutines and plain threads alike: how `join`, `scope` and `run` wait, and how a task of some
-//! executor awaits a goroutine.
+//! [`WaitSlot`]: an event that happens once and has at most one waiter.
+//!
+//! `join`, `scope` and `run` wait on one, as goroutines and as plain threads; a task of an executor
+//! awaits a goroutine on one. The protocol is that of a [`WaitWord`] with one case.
 
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,26 +12,14 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::task::Waker;
 
 use super::park::{Entered, WaitArg, WaitOps, enter, park, ready};
-use crate::base::note::Note;
 use crate::sched::model::current::{assert_user_context, current_g};
-use crate::sched::model::g::{G, WaitReason};
-use crate::sched::model::ptr::{Gp, Ptr};
-use crate::sched::model::slot::SlotWord;
-
-/// Marks a waiter that is a thread's note; a G's address has the bit clear.
-const THREAD: usize = 2;
-/// Marks a waiter that is an [`Awaiter`]. Asked for after THREAD: a note's own address may have the bit.
-const TASK: usize = 4;
-
-/// A task of some executor, by its waker, which is user code (D9).
-pub(crate) struct Awaiter {
-    waker: Waker,
-    /// Link of [`Awaiters`].
-    next: AtomicPtr<Awaiter>,
-}
+use crate::sched::model::g::WaitReason;
+pub(crate) use crate::sched::model::sleeper::Awaiter;
+use crate::sched::model::sleeper::Sleeper;
+use crate::sched::model::wait_word::WaitWord;
 
 impl Awaiter {
-    /// Calls the waker. In user context, as is the drop of the last reference.
+    /// Calls the waker. In user context; the last reference is dropped there as well.
     pub(crate) fn wake(&self) {
         assert_user_context();
         self.waker.wake_by_ref();
@@ -51,7 +41,7 @@ impl Awaiters {
         self.0.is_null()
     }
 
-    /// Adds one; it is in no other list.
+    /// Adds a task that is in no other list.
     pub(crate) fn push(&mut self, awaiter: Arc<Awaiter>) {
         awaiter.next.store(self.0, Relaxed);
         self.0 = Arc::into_raw(awaiter).cast_mut();
@@ -61,7 +51,7 @@ impl Awaiters {
         if self.is_empty() {
             return None;
         }
-        // SAFETY: D9, the list's own reference.
+        // SAFETY: D9, `push` gave this reference to the list.
         let awaiter = unsafe { Arc::from_raw(self.0) };
         self.0 = awaiter.next.load(Relaxed);
         Some(awaiter)
@@ -71,7 +61,7 @@ impl Awaiters {
 impl Drop for Awaiters {
     fn drop(&mut self) {
         while let Some(awaiter) = self.pop() {
-            // A waker that panics is one task's affair; the others are woken all the same.
+            // A waker that panics concerns its task only: the other tasks are woken.
             let woken = catch_unwind(AssertUnwindSafe(|| {
                 awaiter.wake();
                 drop(awaiter);
@@ -81,8 +71,8 @@ impl Drop for Awaiters {
     }
 }
 
-/// Where the task that a goroutine wakes is kept until it is woken. The goroutine may be abandoned before: then whoever drops its
-/// runtime finds the task here. A task that is woken twice does not mind.
+/// Where the task that a goroutine wakes is kept until it is woken. The goroutine may be abandoned
+/// before that: then the drop of its runtime finds the task here. A second wake-up does no harm.
 pub(crate) struct Waking(AtomicPtr<Awaiter>);
 
 impl Waking {
@@ -99,13 +89,15 @@ impl Waking {
     pub(crate) fn take(&self) -> Option<Arc<Awaiter>> {
         // ORDER: Acquire; pairs with the Release of `keep`.
         let awaiter = self.0.swap(ptr::null_mut(), Acquire);
-        // SAFETY: D2, the reference that `keep` made; the swap made it ours.
+        // SAFETY: D2, the reference that `keep` made; the swap made it the caller's.
         (!awaiter.is_null()).then(|| unsafe { Arc::from_raw(awaiter) })
     }
 }
 
-/// For one who takes a waiter, whom nobody else will wake then: a goroutine that has lost its P leaves its thread when it enters
-/// the runtime, and may be abandoned there when the runtime is dropped. So it enters before. A plain thread cannot be lost.
+/// Enters the runtime, on a goroutine, before it takes a sleeper out of a word. No other thread
+/// wakes that sleeper. A goroutine that has lost its P leaves its thread when it enters, and may be
+/// abandoned there by a drop of its runtime. So it enters before it takes. A plain thread is never
+/// abandoned.
 #[inline]
 pub(crate) fn enter_to_wake() -> Option<Entered> {
     current_g().map(|_| enter())
@@ -113,13 +105,13 @@ pub(crate) fn enter_to_wake() -> Option<Entered> {
 
 /// An event that happens once and has at most one waiter.
 pub(crate) struct WaitSlot {
-    word: SlotWord,
+    word: WaitWord,
 }
 
 impl WaitSlot {
     pub(crate) fn new() -> WaitSlot {
         WaitSlot {
-            word: SlotWord::new(),
+            word: WaitWord::new(),
         }
     }
 
@@ -129,8 +121,8 @@ impl WaitSlot {
         self.word.is_done()
     }
 
-    /// Waits until it has happened, or until the goroutine is asked to unwind: false then, and the caller
-    /// unwinds. Blocks the goroutine, or the thread if this is none.
+    /// Waits until it has happened, or until the goroutine is asked to unwind. The latter returns
+    /// false, and the caller unwinds. Blocks the goroutine, or the plain thread it is called on.
     pub(crate) fn wait(&self, kind: &'static SlotKind) -> bool {
         match current_g() {
             Some(g) => {
@@ -139,17 +131,12 @@ impl WaitSlot {
                 }
                 self.park(kind);
             }
-            None => {
-                let note = Note::new();
-                if self.word.commit(&raw const note as usize | THREAD) {
-                    note.sleep();
-                }
-            }
+            None => self.word.sleep_thread(),
         }
         self.is_done()
     }
 
-    /// Waits through every request to unwind: what it guards must not be left before.
+    /// Waits through every request to unwind: what the event guards must not be left before.
     pub(crate) fn wait_always(&self, kind: &'static SlotKind) {
         while !self.is_done() {
             match current_g() {
@@ -162,15 +149,16 @@ impl WaitSlot {
     }
 
     fn park(&self, kind: &'static SlotKind) {
-        // SAFETY: PK, `kind`'s functions take a WaitSlot, and `self` is borrowed for the whole wait.
+        // SAFETY: PK, `kind`'s functions take a WaitSlot, and `self` is borrowed for the whole
+        // wait.
         unsafe { park(&kind.0, (&raw const *self).cast()) };
     }
 
-    /// Has `waker` called when it happens, and no other that was given before; `awaiter` is where that one is. True: it has
-    /// happened, and no waker is called. In user context.
+    /// Has `waker` called when it happens, in place of the waker of the last poll, whose task is at
+    /// `awaiter`. True: it has happened, and no waker is called. In user context.
     pub(crate) fn poll(&self, awaiter: &mut *const Awaiter, waker: &Waker) -> bool {
         if self.is_done() {
-            *awaiter = ptr::null(); // gone with the event
+            *awaiter = ptr::null(); // the event took it
             return true;
         }
         let mut task = self.take_back(awaiter);
@@ -183,63 +171,60 @@ impl WaitSlot {
                 }));
             }
         }
-        let Some(task) = task.map(Arc::into_raw) else {
+        let Some(task) = task else {
             unreachable!("there is one")
         };
-        if self.word.commit(task as usize | TASK) {
-            *awaiter = task;
-            return false;
-        }
-        // SAFETY: just let go, and refused: nobody else has seen it.
-        drop(unsafe { Arc::from_raw(task) });
-        true
-    }
-
-    /// Takes back what [`WaitSlot::poll`] left, if it is still there.
-    pub(crate) fn take_back(&self, awaiter: &mut *const Awaiter) -> Option<Arc<Awaiter>> {
-        let task = std::mem::replace(awaiter, ptr::null());
-        let is_ours = !task.is_null() && self.word.withdraw(task as usize | TASK);
-        // SAFETY: `poll` put a reference there; who takes it out of the word owns it.
-        is_ours.then(|| unsafe { Arc::from_raw(task) })
-    }
-
-    /// It happens: whoever waits is woken. The slot may be freed by then. For slots that no task awaits.
-    pub(crate) fn complete(&self) {
-        let _rt = enter_to_wake();
-        if let Some(awaiter) = self.take_waiter() {
-            std::mem::forget(awaiter);
-            crate::base::fatal::throw("a task where none can be");
-        }
-    }
-
-    /// It happens: the goroutine or thread that waits is woken; a task that awaits it is the caller's to wake, in user context. By
-    /// one who has [entered](enter_to_wake).
-    #[must_use = "who awaits must be woken"]
-    pub(crate) fn complete_awaited(&self, waking: &Waking) -> Option<Arc<Awaiter>> {
-        let awaiter = self.take_waiter();
-        if let Some(awaiter) = &awaiter {
-            waking.keep(awaiter);
-        }
-        awaiter
-    }
-
-    fn take_waiter(&self) -> Option<Arc<Awaiter>> {
-        let waiter = self.word.complete()?;
-        if waiter & THREAD != 0 {
-            // SAFETY: the sleeper's note lives until it is woken, which only this call does.
-            unsafe { &*((waiter & !THREAD) as *const Note) }.wakeup();
-        } else if waiter & TASK != 0 {
-            // SAFETY: `poll` put a reference there; the swap made it ours.
-            return Some(unsafe { Arc::from_raw((waiter & !TASK) as *const Awaiter) });
-        } else {
-            // SAFETY: GF, G4: the waiter is a parked G; the swap made its wake-up ours.
-            unsafe {
-                if let Some(g) = Ptr::from_raw(waiter as *mut G) {
-                    ready(g);
-                }
+        let at = Arc::as_ptr(&task);
+        match self.word.commit(Sleeper::task(task)) {
+            Ok(()) => {
+                *awaiter = at;
+                false
+            }
+            Err(refused) => {
+                drop(refused.into_task());
+                true
             }
         }
-        None
+    }
+
+    /// Takes back the task that [`WaitSlot::poll`] left, if the event has not taken it.
+    pub(crate) fn take_back(&self, awaiter: &mut *const Awaiter) -> Option<Arc<Awaiter>> {
+        let at = std::mem::replace(awaiter, ptr::null());
+        if at.is_null() {
+            return None;
+        }
+        // SAFETY: `poll` committed the task at this address. It is used only if `withdraw` took it
+        // out of the word.
+        let task = unsafe { Sleeper::task_at(at) };
+        match self.word.withdraw(&task) {
+            true => task.into_task().ok(),
+            false => None,
+        }
+    }
+
+    /// It happens: the waiter is woken. The slot may be freed by then. For slots that no task
+    /// awaits.
+    pub(crate) fn complete(&self) {
+        let _rt = enter_to_wake();
+        if let Some(sleeper) = self.word.complete() {
+            sleeper.wake(ready);
+        }
+    }
+
+    /// It happens: a goroutine or thread that waits is woken. A task that awaits it is returned,
+    /// and the caller wakes it in user context. The caller has [entered](enter_to_wake).
+    #[must_use = "a task that awaits must be woken"]
+    pub(crate) fn complete_awaited(&self, waking: &Waking) -> Option<Arc<Awaiter>> {
+        match self.word.complete()?.into_task() {
+            Ok(task) => {
+                waking.keep(&task);
+                Some(task)
+            }
+            Err(sleeper) => {
+                sleeper.wake(ready);
+                None
+            }
+        }
     }
 }
 
@@ -252,21 +237,16 @@ impl SlotKind {
             reason,
             arg: WaitArg::Slot,
             is_open: true,
-            commit,
-            withdraw,
+            commit: |g, slot| word_of(&slot).commit(Sleeper::goroutine(g)).is_ok(),
+            withdraw: |g, slot| word_of(&slot).withdraw(&Sleeper::goroutine(g)),
             pass_on: None,
         })
     }
 }
 
-unsafe fn commit(g: Gp, slot: *const c_void) -> bool {
-    // SAFETY: PK, the slot outlives the wait; until the commit succeeds nobody else can end it.
-    let slot = unsafe { &*slot.cast::<WaitSlot>() };
-    slot.word.commit(g.as_ptr() as usize)
-}
-
-unsafe fn withdraw(g: Gp, slot: *const c_void) -> bool {
-    // SAFETY: G6, the waiter is held by the Scan bit, and it keeps the slot alive while it waits.
-    let slot = unsafe { &*slot.cast::<WaitSlot>() };
-    slot.word.withdraw(g.as_ptr() as usize)
+fn word_of(arg: &*const c_void) -> &WaitWord {
+    // SAFETY: PK, the argument of a park through a `SlotKind` is a WaitSlot that its waiter borrows
+    // for the whole wait. The waiter is not resumed meanwhile: until its commit nothing can end its
+    // wait, and during a withdrawal the Scan bit holds it (G6).
+    &unsafe { &*arg.cast::<WaitSlot>() }.word
 }

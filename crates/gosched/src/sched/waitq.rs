@@ -1,56 +1,60 @@
-//! Waiting in queues: a [`Waiter`] is one wait of one goroutine or plain thread, a [`Node`] its place in one queue (Go's sudog).
+//! Waiting in queues. A [`Waiter`] is one wait of one goroutine or plain thread, a [`WaitNode`] its
+//! place in one queue (Go's sudog).
 //!
-//! Both lie on the waiter's own stack, so waiting allocates nothing and has no limit. What they are for:
+//! Both lie on the waiter's own stack, so waiting allocates nothing and has no limit. A wait goes
+//! so:
 //!
-//! 1. Under the lock of the thing it waits on, the waiter finds that it must wait and puts a node into the thing's queue; a
-//!    select puts one into several, with all their locks held.
-//! 2. It drops the lock and calls [`Waiter::wait`].
-//! 3. Whoever has something for it takes the lock, pops a node ([`WaitQueue::pop`] claims its waiter and skips those whose wait
-//!    is over), hands the thing over, and [finishes](Claim::finish) into a [`WakeList`].
-//! 4. It drops the lock, then wakes the list. No thread is woken to find a lock held.
-//! 5. The waiter takes the nodes that were not popped out again, under the locks.
+//! 1. Under the lock of the object that it waits on, the waiter finds that it must wait. It puts a
+//!    node into the object's queue. A select puts one into several queues, with all their locks
+//!    held.
+//! 2. The waiter drops the lock and calls [`Waiter::wait`].
+//! 3. A thread that has something for the waiter takes the lock and pops a node. [`WaitQueue::pop`]
+//!    claims the node's waiter, and skips waiters whose wait is over. The thread hands the thing
+//!    over and [finishes](ClaimedWaiter::finish) the claim into a [`WakeList`].
+//! 4. That thread drops the lock, then wakes the list. So no thread is woken to find a lock held.
+//! 5. The waiter takes its other nodes out of their queues, under the locks.
 //!
-//! The timeout and the end of the runtime claim the waiter without knowing its queues: its nodes stay in them until the waiter
-//! takes them out. Those of a goroutine whose runtime was dropped stay in, claimed, on a stack that is never freed (D2);
-//! a pop throws them out. A pop also skips a goroutine that sleeps while its runtime is being dropped. A goroutine that was
-//! given something before the drop and never runs has it taken back: its [`WaitKind`] passes it on.
+//! A timeout and the end of the runtime claim the waiter without knowing its queues: its nodes stay
+//! in them until the waiter takes them out. The nodes of a goroutine whose runtime was dropped stay
+//! in for good, claimed, on a stack that is never freed (D2). A pop removes them. A pop also skips
+//! a goroutine that sleeps while its runtime is being dropped. A goroutine that was given something
+//! before the drop and never runs again has it taken back: its [`WaitKind`] passes it on.
 //!
-//! From the moment its node is in a queue until its commit a goroutine stays inside the runtime. So a drop finds no goroutine
-//! that is queued, neither asleep nor running.
+//! From the moment its node is in a queue until its commit a goroutine stays inside the runtime. So
+//! a drop of the runtime finds no goroutine that is in a queue and neither asleep nor running.
 
 use std::ffi::c_void;
 use std::marker::PhantomPinned;
 use std::ptr;
 use std::sync::atomic::AtomicU64;
 
-use super::park::{Entered, WaitArg, WaitOps, enter, park, park_in};
+use super::park::{Entered, WaitArg, WaitOps, enter, park_in};
 pub(crate) use super::wakelist::WakeList;
 use crate::base::note::Note;
 use crate::sched::model::current::current_g;
-use crate::sched::model::g::{G, WaitReason};
-use crate::sched::model::ptr::{Gp, Ptr};
-use crate::sched::model::sudog::{CASE_SHIFT, Found, WaitWord};
+use crate::sched::model::g::WaitReason;
+use crate::sched::model::ptr::Gp;
+use crate::sched::model::sleeper::Sleeper;
+use crate::sched::model::wait_word::{CASE_SHIFT, ClaimResult, WaitWord};
 use crate::sched::waiting::timed::{arm, wait_timed_in};
 use crate::shim::{Cell, LATE_TURNS};
-
-/// Marks a waiter that is a thread's note; a G's address has the bit clear.
-pub(super) const THREAD: usize = 2;
 
 /// Cases that no queue uses.
 const TIMED_OUT: usize = usize::MAX >> CASE_SHIFT;
 const CANCELLED: usize = TIMED_OUT - 1;
-/// What it was given was taken back.
+/// What the waiter was given was taken back.
 const REVOKED: usize = TIMED_OUT - 2;
 
 /// How a wait ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
-    /// A queue's owner ended it; the node's case.
+    /// A node ended it; the node's case.
     Case(usize),
     /// The deadline has passed.
     TimedOut,
-    /// The runtime asks the goroutine to unwind: after its nodes are out of their queues, `check_cancelled` does that, or
-    /// returns where nothing can unwind; then the goroutine waits again.
+    /// The runtime asks the goroutine to unwind. After its nodes are out of their queues it calls
+    /// `check_cancelled`, which unwinds. That returns where nothing can unwind: then the goroutine
+    /// waits again.
     Cancelled,
 }
 
@@ -58,27 +62,28 @@ pub(crate) enum Outcome {
 pub(crate) struct Waiter {
     word: WaitWord,
     note: Note,
-    /// Link of a [`WakeList`], and who is woken.
+    /// Link of a [`WakeList`].
     pub(super) next: Cell<*const Waiter>,
-    pub(super) asleep: Cell<usize>,
+    /// The sleeper that the list wakes, or that sleeps late.
+    pub(super) asleep: Cell<Option<Sleeper>>,
     /// The node by which the wait was claimed.
-    by: Cell<*const Node>,
+    by: Cell<*const WaitNode>,
     /// What it waits on, for dumps.
     pub(crate) on: Cell<On>,
     _pin: PhantomPinned,
 }
 
-/// What a waiter says of what it waits on; read while it is held asleep.
+/// What a waiter waits on. Dumps and the leak check read it while the waiter is held asleep.
 #[derive(Clone, Copy)]
 pub(crate) struct On {
-    /// The channel, lock or group; 0: none is told, or a select has them.
+    /// The channel, lock or group; 0: none is known, or a select has them.
     pub(crate) object: usize,
-    /// The word with the goroutine that holds it (`sync::owner`), where there is one; null otherwise.
+    /// The word with the goroutine that holds it (`sync::owner`); null: there is none.
     pub(crate) holder: *const AtomicU64,
-    /// The cases of a select; the socket and its home of a wait for the network (`netpoll`); the condvar of a waiter that locks
-    /// its mutex again.
+    /// The cases of a select. Or the socket and its home of a wait for the network (`netpoll`). Or
+    /// the condvar of a waiter that locks its mutex again.
     pub(crate) cases_at: *const c_void,
-    /// How many; of a single operation there is one, even on a channel that does not exist (`never`).
+    /// How many cases. A single operation has one, even on a channel that does not exist (`never`).
     pub(crate) cases: u32,
 }
 
@@ -104,25 +109,27 @@ impl Waiter {
             word: WaitWord::new(),
             note: Note::new(),
             next: Cell::new(ptr::null()),
-            asleep: Cell::new(0),
+            asleep: Cell::new(None),
             by: Cell::new(ptr::null()),
             on: Cell::new(On::NOTHING),
             _pin: PhantomPinned,
         }
     }
 
-    /// Whether somebody ends the wait: the waiter is about to be woken.
+    /// Whether an event has claimed the wait: the waiter is about to be woken.
     pub(crate) fn is_claimed(&self) -> bool {
         self.word.is_claimed()
     }
 
-    /// Waits until a node's owner ends it or the deadline (monotonic ns, `u64::MAX` for none) passes. Blocks the goroutine, or
-    /// the thread if this is none. From outside the runtime, without locks.
+    /// Waits until a node ends the wait or the deadline (monotonic ns, `u64::MAX` for none) passes.
+    /// Blocks the goroutine, or the plain thread it is called on. From outside the runtime, without
+    /// locks.
     pub(crate) fn wait(&self, kind: &'static WaitKind, deadline_ns: u64) -> Outcome {
         self.wait_in(enter(), kind, deadline_ns)
     }
 
-    /// As [`Waiter::wait`], from inside the runtime: who has just queued itself goes to sleep without leaving first.
+    /// As [`Waiter::wait`], from inside the runtime: a goroutine that has just queued itself goes
+    /// to sleep without leaving the runtime first.
     #[inline]
     pub(crate) fn wait_in(
         &self,
@@ -131,12 +138,19 @@ impl Waiter {
         deadline_ns: u64,
     ) -> Outcome {
         if deadline_ns == u64::MAX && rt.g().is_some() {
-            // SAFETY: PK, the kind's functions take a Waiter, and `self` is borrowed for the whole wait.
-            unsafe { park_in(rt, &kind.untimed, (&raw const *self).cast()) };
+            self.park(rt, &kind.untimed);
         } else {
             self.wait_otherwise(rt, kind, deadline_ns);
         }
         self.outcome(kind)
+    }
+
+    /// Parks the calling goroutine; `ops` is one of a [`WaitKind`].
+    #[inline]
+    fn park(&self, rt: Entered, ops: &'static WaitOps) {
+        // SAFETY: PK, the functions of a `WaitKind` take a Waiter, and `self` is borrowed for the
+        // whole wait.
+        unsafe { park_in(rt, ops, (&raw const *self).cast()) };
     }
 
     /// With a deadline, or on a plain thread.
@@ -152,7 +166,7 @@ impl Waiter {
     }
 
     fn wait_thread(&self, deadline_ns: u64) {
-        if !self.word.commit(&raw const self.note as usize | THREAD) {
+        if self.word.commit(self.thread()).is_err() {
             return;
         }
         let woken = match deadline_ns {
@@ -162,24 +176,33 @@ impl Waiter {
             }
             until => self.note.sleep_until(until),
         };
-        if !woken && self.give_up(TIMED_OUT) == Found::Over {
-            self.note.sleep(); // somebody has us and will touch the note
+        if !woken && self.give_up(TIMED_OUT) == ClaimResult::Lost {
+            self.note.sleep(); // the claimer has the sleeper and will touch the note
         }
     }
 
-    /// Ends the wait with nothing, if nobody else has ended it: by the waiter itself, or by whom it must be woken then.
-    fn give_up(&self, case: usize) -> Found {
+    /// The calling thread, as a sleeper on this waiter's note.
+    fn thread(&self) -> Sleeper {
+        // SAFETY: G4, the waiter does not move, and leaves its wait only when the word has refused
+        // this sleeper, when it was woken, or when it has claimed the word itself.
+        unsafe { Sleeper::thread(&self.note) }
+    }
+
+    /// Ends the wait with nothing, if no event has ended it. By the waiter itself, or by a thread
+    /// that wakes it then.
+    fn give_up(&self, case: usize) -> ClaimResult {
         let found = self.word.claim(case);
         match found {
-            Found::Over => {}
-            Found::Asleep(_) => self.word.finish_asleep(case),
-            // It is on its way to sleep, perhaps in a commit, which is refused; it cannot have slept late in between.
-            Found::Awake => _ = self.word.finish_awake(case),
+            ClaimResult::Lost => {}
+            ClaimResult::Asleep(_) => self.word.finish_asleep(case),
+            // The waiter is on its way to sleep, perhaps in a commit, which is refused. It cannot
+            // have slept late in between.
+            ClaimResult::Awake => _ = self.word.finish_awake(case),
         }
         found
     }
 
-    /// What became of it. The claimer may be in the middle of handing over.
+    /// How the wait ended. The claimer may still be handing over.
     #[inline]
     fn outcome(&self, kind: &'static WaitKind) -> Outcome {
         let mut turns = 0;
@@ -197,14 +220,14 @@ impl Waiter {
         }
     }
 
-    /// Sleeps until the claimer is done. It runs user code before that: a select's sender.
+    /// Sleeps until the claim is finished. The claimer runs user code before that: it is a select's
+    /// sender.
     #[cold]
     fn sleep_late(&self, kind: &'static WaitKind) {
         if current_g().is_some() {
-            // SAFETY: PK, as in `wait_in`.
-            return unsafe { park(&kind.late, (&raw const *self).cast()) };
+            return self.park(enter(), &kind.late);
         }
-        self.asleep.set(&raw const self.note as usize | THREAD);
+        self.asleep.set(Some(self.thread()));
         if self.word.commit_late() {
             self.note.sleep();
         }
@@ -220,7 +243,8 @@ pub(crate) struct WaitKind {
 }
 
 impl WaitKind {
-    /// For a wait that the end of the runtime does not end: somebody has the node and is about to write to it.
+    /// For a wait that the end of the runtime does not end: another thread has the node and is
+    /// about to write to it.
     pub(crate) const fn always(reason: WaitReason) -> WaitKind {
         let mut kind = WaitKind::new(reason);
         kind.untimed.is_open = false;
@@ -229,7 +253,7 @@ impl WaitKind {
         kind
     }
 
-    /// With a way to pass on what a goroutine was given that never goes on.
+    /// With a way to pass on what was given to a goroutine that never runs again.
     pub(crate) const fn passing_on(mut self, pass_on: PassOn) -> WaitKind {
         self.untimed.pass_on = Some(pass_on);
         self.timed.pass_on = Some(pass_on);
@@ -274,14 +298,17 @@ impl WaitKind {
     }
 }
 
-/// Passes on what a waiter was given that never goes on: the node by which its wait was ended, or None if the drop of its runtime
-/// ended it. Inside the runtime, without locks, once for each wait.
+/// Passes on what was given to a waiter that never runs again. The node is the one that ended its
+/// wait; None: the drop of its runtime ended it. Inside the runtime, without locks, once for each
+/// wait.
 ///
 /// # Safety
-/// The waiter, its nodes and what it waits on stay: they belong to a goroutine that was abandoned (D2).
-pub(crate) type PassOn = unsafe fn(&Waiter, Option<&Node>);
+/// The waiter, its nodes and what it waits on stay: they belong to a goroutine that was abandoned
+/// (D2).
+pub(crate) type PassOn = unsafe fn(&Waiter, Option<&WaitNode>);
 
-/// The goroutine that waits so never goes on. Its wait has ended, or is about to be ended by a caller that passes on, too.
+/// The goroutine that waits by `ops` never runs again. Its wait has ended, or is about to be ended
+/// by a caller that passes on as well.
 ///
 /// # Safety
 /// `arg` belongs to `ops`, whose goroutine does not run any more (D2).
@@ -291,32 +318,36 @@ pub(crate) unsafe fn pass_on_given(ops: &WaitOps, arg: *const c_void) {
         if let Some(case) = waiter.word.revoke(REVOKED) {
             let by = match case < REVOKED {
                 true => waiter.by.get(),
-                false => ptr::null(), // its time was over, or it was to unwind: it got nothing, and may have had something
+                // Timed out or cancelled: it got nothing, and may have had something.
+                false => ptr::null(),
             };
-            // SAFETY: G4, the wait was ended by a claim, which stored its node; both are on the abandoned stack.
+            // SAFETY: G4, the wait was ended by a claim, which stored its node; both are on the
+            // stack of the abandoned goroutine, which is never freed (D2).
             unsafe { pass_on(waiter, by.as_ref()) };
         }
     }
 }
 
-/// The drop of its runtime has withdrawn the goroutine that waits so.
+/// The drop of its runtime has withdrawn the goroutine that waits by `ops`.
 ///
 /// # Safety
 /// As for [`pass_on_given`].
 pub(crate) unsafe fn pass_on_withdrawn(ops: &WaitOps, arg: *const c_void) {
     if let Some(pass_on) = ops.pass_on {
-        // SAFETY: by the caller's promise.
+        // SAFETY: D2, the goroutine was abandoned, so its waiter stays.
         unsafe { pass_on(waiter_of(&arg), None) };
     }
 }
 
 fn waiter_of(arg: &*const c_void) -> &Waiter {
-    // SAFETY: PK, G6: the argument of a park through `WaitKind` is a Waiter on the stack of a goroutine that waits.
+    // SAFETY: PK, G6: the argument of a park through `WaitKind` is a Waiter on the stack of a
+    // goroutine that waits.
     unsafe { &*arg.cast::<Waiter>() }
 }
 
 fn commit_g(g: Gp, waiter: *const c_void) -> bool {
-    waiter_of(&waiter).word.commit(g.as_ptr() as usize)
+    let word = &waiter_of(&waiter).word;
+    word.commit(Sleeper::goroutine(g)).is_ok()
 }
 
 unsafe fn commit(g: Gp, waiter: *const c_void) -> bool {
@@ -325,48 +356,72 @@ unsafe fn commit(g: Gp, waiter: *const c_void) -> bool {
 
 unsafe fn commit_late(g: Gp, waiter: *const c_void) -> bool {
     let waiter = waiter_of(&waiter);
-    waiter.asleep.set(g.as_ptr() as usize);
+    waiter.asleep.set(Some(Sleeper::goroutine(g)));
     waiter.word.commit_late()
 }
 
-/// The goroutine's time has come; true: its wake-up is the caller's.
+/// The goroutine's time has come. True: its wake-up is the caller's.
 unsafe fn time_out(g: Gp) -> bool {
-    matches!(
-        waiter_of(&g.wait_arg.get()).give_up(TIMED_OUT),
-        Found::Asleep(_)
-    )
+    let found = waiter_of(&g.wait_arg.get()).give_up(TIMED_OUT);
+    matches!(found, ClaimResult::Asleep(_))
 }
 
-/// A goroutine that is Waiting but has not been committed yet is refused now and goes on by itself: only the wake-up of one that
-/// sleeps is the caller's.
+/// Ends the wait of a goroutine that is to unwind. One that is Waiting but not committed is refused
+/// by its word and runs on by itself: only the wake-up of one that sleeps is the caller's.
 unsafe fn withdraw(_: Gp, waiter: *const c_void) -> bool {
-    matches!(waiter_of(&waiter).give_up(CANCELLED), Found::Asleep(_))
+    let found = waiter_of(&waiter).give_up(CANCELLED);
+    matches!(found, ClaimResult::Asleep(_))
+}
+
+/// A link of a queue: to a node that is in the queue, or to none.
+///
+/// Following one is safe (G4), for these reasons:
+/// - Links to a node are made by [`WaitQueue::push`] alone. Its caller promises that neither the
+///   node nor its waiter moves or ends before the node is out of the queue.
+/// - [`WaitQueue::remove`] replaces every link to the node: in the queue and in the node's
+///   neighbours.
+/// - Links are read through a borrow of the queue, so under the lock that guards it (D9). The links
+///   of a node that is in no queue are not read.
+#[derive(Clone, Copy)]
+struct Link(*const WaitNode);
+
+impl Link {
+    const NONE: Link = Link(ptr::null());
+
+    /// The node, which outlives the caller's use of it: until the lock is dropped if it stays in
+    /// the queue, until its claim is finished if it was popped.
+    #[inline]
+    fn get<'a>(self) -> Option<&'a WaitNode> {
+        // SAFETY: G4, a linked node is alive; see the type.
+        unsafe { self.0.as_ref() }
+    }
 }
 
 /// A waiter's place in one queue. Does not move while it is in.
-pub(crate) struct Node {
-    next: Cell<*const Node>,
-    prev: Cell<*const Node>,
+pub(crate) struct WaitNode {
+    next: Cell<Link>,
+    prev: Cell<Link>,
     is_queued: Cell<bool>,
     waiter: *const Waiter,
-    /// What the waiter is told when this node ends its wait.
+    /// The waiter's outcome if this node ends its wait.
     case: usize,
-    /// The owner's: where the value lies or goes, how it went, what the waiter asked for.
+    /// For the owner of the queue: where the value lies or goes.
     pub(crate) elem: Cell<*mut u8>,
+    /// For the owner of the queue: what the waiter asked for, then what it got.
     pub(crate) word: Cell<usize>,
     /// When a receiver that waits for the clock looks by itself (`chan::timer`).
     pub(crate) due: Cell<u64>,
     _pin: PhantomPinned,
 }
 
-impl Node {
+impl WaitNode {
     /// The waiter outlives the node's time in queues.
     #[inline]
-    pub(crate) fn new(waiter: &Waiter, case: usize) -> Node {
+    pub(crate) fn new(waiter: &Waiter, case: usize) -> WaitNode {
         debug_assert!(case < CANCELLED);
-        Node {
-            next: Cell::new(ptr::null()),
-            prev: Cell::new(ptr::null()),
+        WaitNode {
+            next: Cell::new(Link::NONE),
+            prev: Cell::new(Link::NONE),
             is_queued: Cell::new(false),
             waiter,
             case,
@@ -377,7 +432,7 @@ impl Node {
         }
     }
 
-    /// What the waiter is told when this node ends its wait.
+    /// The waiter's outcome if this node ends its wait.
     pub(crate) fn case(&self) -> usize {
         self.case
     }
@@ -387,188 +442,218 @@ impl Node {
         self.is_queued.get()
     }
 
-    /// Ends the wait of a node that is in no queue, if nobody else has. The waiter keeps the node alive until then.
-    ///
-    /// Its runtime may be in the middle of a drop: the waiter relies on this claim, and what it is given is passed on.
-    pub(crate) fn claim(&self) -> Option<Claim> {
-        // SAFETY: G4, by the caller's promise the waiter is there.
-        claimed(self, unsafe { &*self.waiter }.word.claim(self.case))
+    #[inline]
+    fn waiter(&self) -> &Waiter {
+        // SAFETY: G4, the waiter outlives the node's time in queues (`new`, `push`). This is asked
+        // of nodes that are in a queue or were just popped, and by `claim`, whose caller knows that
+        // the waiter still waits.
+        unsafe { &*self.waiter }
     }
 
-    /// A claim of this node, made anew of what [`Claim::asleep`] said.
+    /// Ends the wait of a node that is in no queue, if no other event has. The waiter keeps the
+    /// node alive until then.
     ///
-    /// # Safety
-    /// The claim is not finished, and nobody else will finish it.
-    pub(crate) unsafe fn claim_again(&self, asleep: usize) -> Claim {
-        Claim {
+    /// A drop of its runtime may be under way: the waiter relies on this claim, and what it is
+    /// given is passed on.
+    pub(crate) fn claim(&self) -> Option<ClaimedWaiter> {
+        self.claimed(self.waiter().word.claim(self.case))
+    }
+
+    /// Ends the wait of a node that was in a queue, if no other event has. Under the queue's lock.
+    #[inline]
+    fn claim_popped(&self) -> Option<ClaimedWaiter> {
+        let word = &self.waiter().word;
+        self.claimed(word.claim_unless(self.case, is_gone))
+    }
+
+    #[inline]
+    fn claimed(&self, found: ClaimResult) -> Option<ClaimedWaiter> {
+        let asleep = match found {
+            ClaimResult::Lost => return None,
+            ClaimResult::Awake => None,
+            ClaimResult::Asleep(sleeper) => Some(sleeper),
+        };
+        self.waiter().by.set(self);
+        Some(ClaimedWaiter {
             waiter: self.waiter,
             case: self.case,
             asleep,
+        })
+    }
+
+    /// Whether the wait is not over. It may be at once. Under the queue's lock.
+    fn is_waiting(&self) -> bool {
+        let word = &self.waiter().word;
+        !word.is_claimed() && !word.has_sleeper(is_gone)
+    }
+
+    /// A claim of this node, made again from what [`ClaimedWaiter::asleep`] returned.
+    ///
+    /// # Safety
+    /// The claim is not finished, and only the returned one will be.
+    pub(crate) unsafe fn claim_again(&self, asleep: usize) -> ClaimedWaiter {
+        ClaimedWaiter {
+            waiter: self.waiter,
+            case: self.case,
+            // SAFETY: `asleep` is the word of the claim's sleeper, which that claim does not use.
+            asleep: unsafe { Sleeper::from_word(asleep) },
         }
     }
 }
 
-/// A claimed waiter: what it waited for is handed over now.
-#[must_use = "who claims must finish"]
-pub(crate) struct Claim {
-    waiter: *const Waiter,
-    case: usize,
-    asleep: usize,
+/// Whether the sleeper is a goroutine whose runtime is being dropped. Under the lock of a queue
+/// that its node was in.
+#[inline]
+fn is_gone(sleeper: &Sleeper) -> bool {
+    // SAFETY: the sleeper's node was in a queue whose lock is held. Its goroutine takes that lock
+    // before it leaves its wait, so it has not ended.
+    unsafe { sleeper.peek_goroutine() }.is_some_and(|g| g.sched().is_dead())
 }
 
-impl Claim {
-    /// Who slept when it was claimed; 0: nobody.
+/// A claimed waiter: what it waited for is handed over now.
+#[must_use = "a claim must be finished"]
+pub(crate) struct ClaimedWaiter {
+    waiter: *const Waiter,
+    case: usize,
+    asleep: Option<Sleeper>,
+}
+
+impl ClaimedWaiter {
+    /// The word of the sleeper that was claimed; 0: the waiter was awake.
     pub(crate) fn asleep(&self) -> usize {
-        self.asleep
+        self.asleep.as_ref().map_or(0, Sleeper::word)
     }
 
-    /// What the waiter waited for is there; it is woken with the list.
+    /// What the waiter waited for is there; the list wakes it.
     #[inline]
     pub(crate) fn finish(self, wake: &mut WakeList) {
         // SAFETY: G4, the waiter leaves its wait only when it is finished, or woken if it sleeps.
         let (waiter, case) = (unsafe { &*self.waiter }, self.case);
-        if self.asleep != 0 {
+        if let Some(sleeper) = self.asleep {
             waiter.word.finish_asleep(case);
-            wake.push(waiter, self.asleep);
-        } else if waiter.word.finish_awake(case) {
-            wake.push(waiter, waiter.asleep.get());
+            wake.push(waiter, sleeper);
+        } else if waiter.word.finish_awake(case)
+            && let Some(sleeper) = waiter.asleep.replace(None)
+        {
+            wake.push(waiter, sleeper);
         }
     }
 }
 
-/// First in, first out. Guarded by the lock of whatever is waited on.
-pub(crate) struct WaitQueue {
-    head: *const Node,
-    tail: *const Node,
+/// Where a node goes into a queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum QueueEnd {
+    Front,
+    Back,
 }
 
-// SAFETY: G4, D9: nodes are reached only under the lock that guards the queue, and stay until they are taken out.
+impl QueueEnd {
+    /// The front, for a waiter that has waited before.
+    #[inline]
+    pub(crate) fn front_if(has_waited: bool) -> QueueEnd {
+        match has_waited {
+            true => QueueEnd::Front,
+            false => QueueEnd::Back,
+        }
+    }
+}
+
+/// First in, first out. Guarded by the lock of the object that is waited on.
+pub(crate) struct WaitQueue {
+    head: Link,
+    tail: Link,
+}
+
+// SAFETY: G4, D9: nodes are reached only under the lock that guards the queue, and stay until they
+// are taken out.
 unsafe impl Send for WaitQueue {}
 
 impl WaitQueue {
     pub(crate) const fn new() -> WaitQueue {
         WaitQueue {
-            head: ptr::null(),
-            tail: ptr::null(),
+            head: Link::NONE,
+            tail: Link::NONE,
         }
     }
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.head.is_null()
+        self.head.0.is_null()
     }
 
-    /// Puts a node at the end.
+    /// Puts a node in.
     ///
     /// # Safety
-    /// The node is in no queue, and neither it nor its waiter moves or ends before it is out of this one.
+    /// The node is in no queue, and neither it nor its waiter moves or ends before it is out of
+    /// this one.
     #[inline]
-    pub(crate) unsafe fn push_back(&mut self, node: &Node) {
-        // SAFETY: by the caller's promise.
-        unsafe { self.link(self.tail, node, ptr::null()) };
-    }
-
-    /// Puts a node first.
-    ///
-    /// # Safety
-    /// As for [`WaitQueue::push_back`].
-    #[inline]
-    pub(crate) unsafe fn push_front(&mut self, node: &Node) {
-        // SAFETY: by the caller's promise.
-        unsafe { self.link(ptr::null(), node, self.head) };
-    }
-
-    /// Puts a node first, or at the end.
-    ///
-    /// # Safety
-    /// As for [`WaitQueue::push_back`].
-    #[inline]
-    pub(crate) unsafe fn push(&mut self, node: &Node, is_first: bool) {
-        // SAFETY: by the caller's promise.
-        unsafe {
-            if is_first {
-                self.push_front(node);
-            } else {
-                self.push_back(node);
-            }
-        }
-    }
-
-    /// # Safety
-    /// As for [`WaitQueue::push_back`]; `prev` and `next` are neighbours in this queue.
-    #[inline]
-    unsafe fn link(&mut self, prev: *const Node, node: &Node, next: *const Node) {
+    pub(crate) unsafe fn push(&mut self, node: &WaitNode, at: QueueEnd) {
         debug_assert!(!node.is_queued.get(), "G4: a node in two queues");
+        let (prev, next) = match at {
+            QueueEnd::Back => (self.tail, Link::NONE),
+            QueueEnd::Front => (Link::NONE, self.head),
+        };
         node.is_queued.set(true);
-        node.prev.set(prev);
-        node.next.set(next);
-        // SAFETY: G4, neighbours are in the queue, so they are alive.
-        match unsafe { prev.as_ref() } {
-            Some(prev) => prev.next.set(node),
-            None => self.head = node,
-        }
-        // SAFETY: as above.
-        match unsafe { next.as_ref() } {
-            Some(next) => next.prev.set(node),
-            None => self.tail = node,
-        }
+        self.join(prev, Link(node));
+        self.join(Link(node), next);
     }
 
     /// Takes a node out; false if it is out already.
     #[inline]
-    pub(crate) fn remove(&mut self, node: &Node) -> bool {
+    pub(crate) fn remove(&mut self, node: &WaitNode) -> bool {
         if !node.is_queued.replace(false) {
             return false;
         }
-        let (prev, next) = (node.prev.get(), node.next.get());
-        // SAFETY: G4, neighbours are in the queue, so they are alive.
-        match unsafe { prev.as_ref() } {
-            Some(prev) => prev.next.set(next),
-            None => self.head = next,
-        }
-        // SAFETY: as above.
-        match unsafe { next.as_ref() } {
-            Some(next) => next.prev.set(prev),
-            None => self.tail = prev,
-        }
+        self.join(node.prev.get(), node.next.get());
         true
     }
 
+    /// Makes the two neighbours. None stands for the end of the queue.
+    #[inline]
+    fn join(&mut self, left: Link, right: Link) {
+        match left.get() {
+            Some(left) => left.next.set(right),
+            None => self.head = right,
+        }
+        match right.get() {
+            Some(right) => right.prev.set(left),
+            None => self.tail = left,
+        }
+    }
+
     /// Takes the first node out as it is: its wait is over, or not to be ended.
-    pub(crate) fn take_first<'a>(&mut self) -> Option<&'a Node> {
-        // SAFETY: G4, a node in the queue is alive.
-        let node = unsafe { self.head.as_ref() }?;
+    pub(crate) fn take_first<'a>(&mut self) -> Option<&'a WaitNode> {
+        let node = self.head.get()?;
         self.remove(node);
         Some(node)
     }
 
-    /// Claims the first waiter whose wait is not over and takes its node out. Nodes of waits that are over go, too, and those
-    /// of goroutines whose runtime is being dropped.
+    /// Claims the first waiter whose wait is not over and takes its node out. Takes out as well,
+    /// before it, the nodes of waits that are over and of goroutines whose runtime is being
+    /// dropped.
     ///
     /// The node is good until the claim is finished (and, if the waiter sleeps, until it is woken).
     #[inline]
-    pub(crate) fn pop<'a>(&mut self) -> Option<(&'a Node, Claim)> {
-        // SAFETY: G4, a node in the queue is alive, and so is its waiter.
-        while let Some(node) = unsafe { self.head.as_ref() } {
+    pub(crate) fn pop<'a>(&mut self) -> Option<(&'a WaitNode, ClaimedWaiter)> {
+        while let Some(node) = self.head.get() {
             self.remove(node);
-            if let Some(claim) = claim(node) {
+            if let Some(claim) = node.claim_popped() {
                 return Some((node, claim));
             }
         }
         None
     }
 
-    /// Whether somebody waits here still whose node is wanted. A look: the wait may be over at once.
-    pub(crate) fn has(&self, wanted: impl Fn(&Node) -> bool) -> bool {
-        self.iter().any(|node| wanted(node) && is_waiting(node))
+    /// Whether a wait is not over whose node is wanted. It may be over at once.
+    pub(crate) fn has(&self, wanted: impl Fn(&WaitNode) -> bool) -> bool {
+        self.iter().any(|node| wanted(node) && node.is_waiting())
     }
 
-    /// The node that [`WaitQueue::pop`] would take; it stays. Those before it go, as there. A look:
-    /// its wait may be over at once.
-    pub(crate) fn first(&mut self) -> Option<&Node> {
-        // SAFETY: G4, as in `pop`.
-        while let Some(node) = unsafe { self.head.as_ref() } {
-            if is_waiting(node) {
+    /// The node that [`WaitQueue::pop`] would take; it stays. Takes out those before it, as `pop`
+    /// does. Its wait may be over at once.
+    pub(crate) fn first(&mut self) -> Option<&WaitNode> {
+        while let Some(node) = self.head.get() {
+            if node.is_waiting() {
                 return Some(node);
             }
             self.remove(node);
@@ -577,9 +662,8 @@ impl WaitQueue {
     }
 
     /// The last node, be its wait over or not.
-    pub(crate) fn last(&self) -> Option<&Node> {
-        // SAFETY: G4, a node in the queue is alive.
-        unsafe { self.tail.as_ref() }
+    pub(crate) fn last(&self) -> Option<&WaitNode> {
+        self.tail.get()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -587,49 +671,7 @@ impl WaitQueue {
     }
 
     /// The nodes, in order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Node> {
-        // SAFETY: G4, nodes in the queue are alive.
-        std::iter::successors(unsafe { self.head.as_ref() }, |node| unsafe {
-            node.next.get().as_ref()
-        })
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &WaitNode> {
+        std::iter::successors(self.head.get(), |node| node.next.get().get())
     }
-}
-
-/// Whether the wait of a node in a queue is not over. A look: it may be at once.
-fn is_waiting(node: &Node) -> bool {
-    // SAFETY: G4, as in `pop`.
-    let word = &unsafe { &*node.waiter }.word;
-    !word.is_claimed() && !word.waiter().is_some_and(is_gone)
-}
-
-#[inline]
-fn claim(node: &Node) -> Option<Claim> {
-    // SAFETY: G4, the node was in a queue, so its waiter is there; nobody but the claimer lets it go.
-    let word = &unsafe { &*node.waiter }.word;
-    claimed(node, word.claim_unless(node.case, is_gone))
-}
-
-#[inline]
-fn claimed(node: &Node, found: Found) -> Option<Claim> {
-    let asleep = match found {
-        Found::Over => return None,
-        Found::Awake => 0,
-        Found::Asleep(who) => who,
-    };
-    // SAFETY: G4, the waiter stays until its claim is finished.
-    unsafe { &*node.waiter }.by.set(node);
-    Some(Claim {
-        waiter: node.waiter,
-        case: node.case,
-        asleep,
-    })
-}
-
-/// Whether it is a goroutine whose runtime is being dropped. The waiter sleeps, and its node was in a queue whose lock is held:
-/// it cannot go on and end before that lock is free.
-#[inline]
-fn is_gone(who: usize) -> bool {
-    // SAFETY: GF, see above: the G of a goroutine that has not ended.
-    who & THREAD == 0
-        && unsafe { Ptr::<G>::from_raw(who as *mut G) }.is_some_and(|g| g.sched().is_dead())
 }

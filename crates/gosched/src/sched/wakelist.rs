@@ -1,20 +1,23 @@
-//! [`WakeList`]: waiters whose wait was ended under a lock, and who are woken when it has been dropped.
+//! [`WakeList`]: waiters whose wait was ended under a lock. They are woken after the lock is
+//! dropped.
+//!
+//! A waiter that is woken under the lock would run into it at once.
 
+use std::mem::ManuallyDrop;
 use std::ptr;
 
 use super::Sched;
 use super::park::{Entered, enter, pass_on, ready_in};
-use super::waitq::{THREAD, Waiter};
-use crate::base::note::Note;
-use crate::sched::model::g::{G, GQueue};
+use super::waitq::Waiter;
+use crate::sched::model::g::GQueue;
 use crate::sched::model::gstatus::Status;
-use crate::sched::model::ptr::Ptr;
+use crate::sched::model::sleeper::Sleeper;
 
-/// Who is to be woken once the locks are dropped; in the order in which they were claimed.
-#[must_use = "the woken must be woken"]
+/// The sleepers to be woken, in the order in which they were claimed.
+#[must_use = "the sleepers must be woken"]
 pub(crate) struct WakeList {
     /// The first one, apart: mostly there is no other.
-    first: usize,
+    first: Option<Sleeper>,
     /// The others, linked through their waiters.
     head: *const Waiter,
     tail: *const Waiter,
@@ -23,26 +26,25 @@ pub(crate) struct WakeList {
 impl WakeList {
     pub(crate) const fn new() -> WakeList {
         WakeList {
-            first: 0,
+            first: None,
             head: ptr::null(),
             tail: ptr::null(),
         }
     }
 
-    /// Whether nobody is to be woken.
     pub(crate) fn is_empty(&self) -> bool {
-        self.first == 0
+        self.first.is_none()
     }
 
     #[inline]
-    pub(super) fn push(&mut self, waiter: &Waiter, asleep: usize) {
-        if self.first == 0 {
-            self.first = asleep;
+    pub(super) fn push(&mut self, waiter: &Waiter, sleeper: Sleeper) {
+        if self.first.is_none() {
+            self.first = Some(sleeper);
             return;
         }
-        waiter.asleep.set(asleep);
+        waiter.asleep.set(Some(sleeper));
         waiter.next.set(ptr::null());
-        // SAFETY: G4, those in the list sleep until `wake` wakes them.
+        // SAFETY: G4, waiters in the list sleep until the list wakes them, so they are there.
         match unsafe { self.tail.as_ref() } {
             Some(tail) => tail.next.set(waiter),
             None => self.head = waiter,
@@ -50,10 +52,19 @@ impl WakeList {
         self.tail = waiter;
     }
 
+    /// Takes the next one out, after the first.
+    fn pop_other(&mut self) -> Option<Sleeper> {
+        // SAFETY: G4, waiters in the list sleep until the list wakes them. This one leaves the list
+        // before it is woken.
+        let waiter = unsafe { self.head.as_ref() }?;
+        self.head = waiter.next.get();
+        waiter.asleep.replace(None)
+    }
+
     /// Wakes them. Without locks; inside or outside the runtime.
     #[inline]
     pub(crate) fn wake(self) {
-        if self.first != 0 {
+        if self.first.is_some() {
             self.wake_in(&enter());
         }
     }
@@ -61,64 +72,41 @@ impl WakeList {
     /// As [`WakeList::wake`], from inside.
     #[inline]
     pub(crate) fn wake_in(self, rt: &Entered) {
-        let list = std::mem::ManuallyDrop::new(self);
-        if list.first != 0 {
-            wake_one(rt, list.first);
-        }
+        let mut list = ManuallyDrop::new(self);
+        let Some(first) = list.first.take() else {
+            return;
+        };
+        wake_one(rt, first);
         if !list.head.is_null() {
             list.wake_others(rt);
         }
     }
 
-    /// As [`WakeList::wake_in`]; this runtime's goroutines are made Runnable and queued by the caller.
+    /// As [`WakeList::wake_in`], but goroutines of `sched` are made Runnable and put into `due`:
+    /// the caller queues them.
     pub(crate) fn wake_into(self, rt: &Entered, sched: &Sched, due: &mut GQueue) {
-        let list = std::mem::ManuallyDrop::new(self);
-        let mut wake = |who: usize| {
-            // SAFETY: GF, G4: as in `wake_one`.
-            match unsafe { Ptr::<G>::from_raw(who as *mut G) } {
-                Some(g) if who & THREAD == 0 && ptr::eq(g.sched(), sched) => {
-                    if sched.is_dead() {
-                        return pass_on(g);
-                    }
-                    g.status.transition(Status::Waiting, Status::Runnable);
-                    due.push_back(g);
+        let mut list = ManuallyDrop::new(self);
+        while let Some(sleeper) = list.first.take().or_else(|| list.pop_other()) {
+            sleeper.wake(|g| {
+                if !ptr::eq(g.sched(), sched) {
+                    return ready_in(rt, g);
                 }
-                _ => wake_one(rt, who),
-            }
-        };
-        if list.first != 0 {
-            wake(list.first);
-        }
-        let mut at = list.head;
-        // SAFETY: G4, as in `wake_others`.
-        while let Some(waiter) = unsafe { at.as_ref() } {
-            at = waiter.next.get();
-            wake(waiter.asleep.get());
+                if sched.is_dead() {
+                    return pass_on(g);
+                }
+                g.status.transition(Status::Waiting, Status::Runnable);
+                due.push_back(g);
+            });
         }
     }
 
     #[cold]
-    fn wake_others(&self, rt: &Entered) {
-        let mut at = self.head;
-        // SAFETY: G4, as above; the next one is read before this one is woken.
-        while let Some(waiter) = unsafe { at.as_ref() } {
-            at = waiter.next.get();
-            wake_one(rt, waiter.asleep.get());
+    fn wake_others(&mut self, rt: &Entered) {
+        while let Some(sleeper) = self.pop_other() {
+            wake_one(rt, sleeper);
         }
     }
-}
 
-/// Whoever was claimed must be woken, whichever way the claimer leaves.
-impl Drop for WakeList {
-    #[inline]
-    fn drop(&mut self) {
-        if self.first != 0 {
-            std::mem::replace(self, WakeList::new()).wake_late();
-        }
-    }
-}
-
-impl WakeList {
     #[cold]
     #[inline(never)]
     fn wake_late(self) {
@@ -126,13 +114,18 @@ impl WakeList {
     }
 }
 
-#[inline]
-fn wake_one(rt: &Entered, who: usize) {
-    if who & THREAD != 0 {
-        // SAFETY: the sleeper's note lives until it is woken, which only the claimer does.
-        unsafe { &*((who & !THREAD) as *const Note) }.wakeup();
-    // SAFETY: GF, G4: a parked G; the claim made its wake-up ours.
-    } else if let Some(g) = unsafe { Ptr::from_raw(who as *mut G) } {
-        ready_in(rt, g);
+/// Not in line: most lists are empty, and their owners are many.
+#[inline(never)]
+fn wake_one(rt: &Entered, sleeper: Sleeper) {
+    sleeper.wake(|g| ready_in(rt, g));
+}
+
+/// A claimed waiter must be woken, whichever way the claimer leaves.
+impl Drop for WakeList {
+    #[inline]
+    fn drop(&mut self) {
+        if self.first.is_some() {
+            std::mem::replace(self, WakeList::new()).wake_late();
+        }
     }
 }

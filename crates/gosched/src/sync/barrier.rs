@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicUsize;
 
 use crate::sched::model::g::WaitReason;
 use crate::sched::park::enter;
-use crate::sched::waiting::sema::{Left, Parked, Wait, key_of, lock};
+use crate::sched::waiting::sema::{KeyWait, ParkResult, QueueLeft, key_of, lock};
 use crate::sched::waitq::{WaitKind, WakeList};
 use crate::shim::Relaxed;
 use crate::thread::check_cancelled;
@@ -81,15 +81,15 @@ impl Barrier {
                 return BarrierWaitResult(true);
             }
             let mut has_opened = false;
-            let parked = Wait::new(key, &KIND).park(
+            let parked = KeyWait::new(key, &KIND).park(
                 |_| self.arrive(),
                 || {},
                 |left| has_opened = !self.leave(left),
             );
             match parked {
-                Parked::Refused => {} // meanwhile this call has become the last arrival
-                Parked::Got(_) => return BarrierWaitResult(false),
-                Parked::Cancelled | Parked::TimedOut => {
+                ParkResult::Refused => {} // all others have come meanwhile
+                ParkResult::Got(_) => return BarrierWaitResult(false),
+                ParkResult::Cancelled | ParkResult::TimedOut => {
                     check_cancelled();
                     if has_opened {
                         return BarrierWaitResult(false);
@@ -132,7 +132,7 @@ impl Barrier {
 
     /// Under the table's lock: subtracts a waiter that leaves. False: its round is complete
     /// already.
-    fn leave(&self, left: Left) -> bool {
+    fn leave(&self, left: QueueLeft) -> bool {
         if left.was_in {
             self.arrived.store(self.arrived.load(Relaxed) - 1, Relaxed);
         }

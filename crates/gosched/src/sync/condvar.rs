@@ -28,8 +28,7 @@ use super::mutex::MutexGuard;
 use super::{LockResult, PoisonError};
 use crate::sched::model::g::WaitReason;
 use crate::sched::park::enter;
-use crate::sched::waiting::sema;
-use crate::sched::waiting::sema::{NEVER, Parked, Wait, key_of};
+use crate::sched::waiting::sema::{self, KeyWait, NEVER, ParkResult, key_of};
 use crate::sched::waitq::{WaitKind, WakeList};
 use crate::shim::Relaxed;
 use crate::sys;
@@ -275,9 +274,9 @@ impl Condvar {
                 check_cancelled();
                 return (false, None);
             }
-            let wait = Wait {
+            let wait = KeyWait {
                 deadline_ns,
-                ..Wait::new(key_of(&self.word), &KIND)
+                ..KeyWait::new(key_of(&self.word), &KIND)
             };
             let parked = wait.park(
                 |_| {
@@ -287,14 +286,14 @@ impl Condvar {
                 unlock,
                 |left| set_waited_on(&self.word, left.are_more),
             );
-            if parked == Parked::Cancelled {
+            if parked == ParkResult::Cancelled {
                 // If the goroutine cannot unwind, this is a return without a notification. The
                 // caller checks its condition and waits again.
                 check_cancelled();
             }
-            let is_notified = matches!(parked, Parked::Got(_));
+            let is_notified = matches!(parked, ParkResult::Got(_));
             (
-                parked == Parked::TimedOut,
+                parked == ParkResult::TimedOut,
                 is_notified.then_some(&self.word),
             )
         })

@@ -1,4 +1,5 @@
-//! The slow halves of a Mutex and of the writers' side of a RwLock: spin a little, wait, wake (see `mutex_word`).
+//! The slow paths of a Mutex and of the writers' side of a RwLock: spin a little, wait, wake (see
+//! `mutex_word`).
 
 use std::ffi::c_void;
 use std::ptr;
@@ -8,16 +9,16 @@ use crate::sched::model::m::PreemptOff;
 use crate::sched::park::{enter, no_preempt};
 use crate::sched::waiting::owner::Owner;
 use crate::sched::waiting::sema;
-use crate::sched::waiting::sema::{Locked, Parked, Wait, key_of};
-use crate::sched::waitq::{Node, WaitKind, Waiter, WakeList};
+use crate::sched::waiting::sema::{KeyWait, LockedBucket, ParkResult, key_of};
+use crate::sched::waitq::{QueueEnd, WaitKind, WaitNode, Waiter, WakeList};
 use crate::shim::Relaxed;
 use crate::sync::mutex_word::{LOCKED, LockWord, Locker, STARVING};
 use crate::sys::monotonic_ns;
 use crate::thread::check_cancelled;
 
-/// Who has waited this long starves (Go's figure).
+/// A locker that has waited this long starves (Go's figure).
 const STARVES_NS: u64 = 1_000_000;
-/// How often one spins before it waits, and for how long (Go's figures).
+/// How often a locker spins before it waits, and how long each time (Go's figures).
 const SPIN_TURNS: u32 = 4;
 const SPIN_PAUSES: u32 = 30;
 
@@ -25,7 +26,8 @@ const SPIN_PAUSES: u32 = 30;
 const COMPETE: usize = 0;
 const HANDED_OVER: usize = 1;
 
-/// Whether somebody who has spun so often may spin again: another P runs that may hold the lock, and nobody waits for this one.
+/// Whether a locker that has spun so often may spin again: another P runs that may hold the lock,
+/// and no goroutine waits for this P.
 pub(super) fn may_spin(turns: u32) -> bool {
     if turns >= SPIN_TURNS {
         return false;
@@ -51,7 +53,7 @@ pub(super) fn lock_slow(word: &LockWord, owner: &Owner, kind: &'static WaitKind)
     lock_beside(word, owner, kind, ptr::null())
 }
 
-/// As [`lock_slow`], for a kind whose way to pass on needs something beside the lock.
+/// As [`lock_slow`], for a kind that needs something beside the lock to pass on.
 #[cold]
 pub(super) fn lock_beside(
     word: &LockWord,
@@ -79,11 +81,11 @@ pub(super) fn lock_beside(
             me.is_woken = false;
             check_cancelled();
         }
-        let wait = Wait {
-            at_front: began.is_some(),
+        let wait = KeyWait {
+            at: QueueEnd::front_if(began.is_some()),
             owner: Some(owner),
             beside,
-            ..Wait::new(key_of(word), kind)
+            ..KeyWait::new(key_of(word), kind)
         };
         let since = *began.get_or_insert_with(monotonic_ns);
         drop(whole.take()); // it may have to wait for a P
@@ -91,7 +93,7 @@ pub(super) fn lock_beside(
             |_| {
                 let is_time = word.queue_up(me);
                 if !is_time {
-                    // A woken or notified locker has the turn of all waiters. It makes no room
+                    // A woken or notified locker has the turn of all waiters. It does not yield
                     // before it has tried once more: a drop abandons goroutines in queues (D2).
                     whole = Some(no_preempt(PreemptOff::HalfDone));
                 }
@@ -101,19 +103,19 @@ pub(super) fn lock_beside(
             |left| word.queue_left(left.are_more),
         );
         match parked {
-            Parked::Got(HANDED_OVER) => {
+            ParkResult::Got(HANDED_OVER) => {
                 if monotonic_ns() - since < STARVES_NS {
                     word.calm_down();
                 }
                 return word.0.load(Relaxed);
             }
-            Parked::Got(_) => {
+            ParkResult::Got(_) => {
                 me.is_woken = true;
                 me.is_starving |= monotonic_ns() - since > STARVES_NS;
                 turns = 0;
             }
-            Parked::Refused => {}
-            Parked::Cancelled | Parked::TimedOut => {
+            ParkResult::Refused => {}
+            ParkResult::Cancelled | ParkResult::TimedOut => {
                 me.is_woken = false;
                 check_cancelled();
             }
@@ -121,13 +123,18 @@ pub(super) fn lock_beside(
     }
 }
 
-/// A locker that never goes on passes on what it was given: the lock itself, by `unlock`, or the turn to compete for it.
+/// Passes on what was given to a locker that never runs again: the lock itself, by `unlock`, or the
+/// turn to compete for it.
 ///
 /// # Safety
 /// As for [`sema::word_of`].
-pub(super) unsafe fn pass_on(waiter: &Waiter, by: Option<&Node>, unlock: impl FnOnce(&LockWord)) {
+pub(super) unsafe fn pass_on(
+    waiter: &Waiter,
+    by: Option<&WaitNode>,
+    unlock: impl FnOnce(&LockWord),
+) {
     let Some(node) = by else { return };
-    // SAFETY: by the caller's promise.
+    // SAFETY: the waiter was parked on a lock's word, which stays, as the caller promises.
     let word = unsafe { sema::word_of::<LockWord>(waiter) };
     match node.word.get() {
         HANDED_OVER => unlock(word),
@@ -141,7 +148,8 @@ pub(super) unsafe fn pass_on(waiter: &Waiter, by: Option<&Node>, unlock: impl Fn
     }
 }
 
-/// One that is to unwind gives up: whoever woke it relies on somebody to go on.
+/// A locker that is to unwind gives up. The thread that woke it relies on a locker that takes the
+/// turn, so another one is woken.
 #[cold]
 fn leave(word: &LockWord, me: Locker) {
     if !me.is_woken {
@@ -149,7 +157,7 @@ fn leave(word: &LockWord, me: Locker) {
     }
     let key = key_of(word);
     let mut wake = WakeList::new();
-    let rt = enter(); // until they are woken: who was popped relies on it
+    let rt = enter(); // until they are woken: popped waiters rely on it
     {
         let mut table = sema::lock(key);
         let popped = table.pop(key);
@@ -161,21 +169,21 @@ fn leave(word: &LockWord, me: Locker) {
     wake.wake_in(&rt);
 }
 
-/// Gives a lock back that somebody else wants; bits of `or` are a reason to do that under the table's lock, `admit` deals with
-/// what they stand for, and they are cleared.
+/// Gives a lock back that others want. Bits of `or` are a reason to do that under the table's lock:
+/// `admit` deals with what they stand for, and they are cleared.
 #[cold]
 #[inline(never)]
 pub(super) fn unlock_slow(
     word: &LockWord,
     or: usize,
-    admit: impl FnOnce(&mut Locked, &mut WakeList),
+    admit: impl FnOnce(&mut LockedBucket, &mut WakeList),
 ) {
     if word.unlock(or) {
         return;
     }
     let key = key_of(word);
     let mut wake = WakeList::new();
-    let rt = enter(); // until they are woken: who was popped relies on it
+    let rt = enter(); // until they are woken: popped waiters rely on it
     {
         let mut table = sema::lock(key);
         admit(&mut table, &mut wake);

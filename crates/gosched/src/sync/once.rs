@@ -22,8 +22,7 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::atomic::AtomicU32;
 
 use crate::sched::model::g::WaitReason;
-use crate::sched::waiting::sema;
-use crate::sched::waiting::sema::{Parked, Wait, key_of};
+use crate::sched::waiting::sema::{self, KeyWait, ParkResult, key_of};
 use crate::sched::waitq::WaitKind;
 use crate::shim::{Acquire, Relaxed, Release};
 use crate::thread::check_cancelled;
@@ -243,7 +242,7 @@ impl Once {
     /// `seen`.
     fn wait_while(&self, seen: u32) {
         check_cancelled();
-        let parked = Wait::new(key_of(&self.word), &KIND).park(
+        let parked = KeyWait::new(key_of(&self.word), &KIND).park(
             |_| {
                 let queued = seen & STATE | QUEUED;
                 let found = self
@@ -258,7 +257,7 @@ impl Once {
                 }
             },
         );
-        if parked == Parked::Cancelled {
+        if parked == ParkResult::Cancelled {
             check_cancelled();
         }
     }

@@ -38,8 +38,7 @@ use super::{LockResult, PoisonError, TryLockError, TryLockResult};
 use crate::sched::model::g::WaitReason;
 use crate::sched::park::enter;
 use crate::sched::waiting::owner::Owner;
-use crate::sched::waiting::sema;
-use crate::sched::waiting::sema::{Parked, Wait, key_of};
+use crate::sched::waiting::sema::{self, KeyWait, ParkResult, key_of};
 use crate::sched::waitq::{WaitKind, WakeList};
 use crate::shim::Relaxed;
 use crate::sync::mutex_slow;
@@ -144,9 +143,9 @@ impl RawRwLock {
                 continue;
             }
             check_cancelled();
-            let wait = Wait {
+            let wait = KeyWait {
                 owner: Some(&self.owner),
-                ..Wait::new(readers_key(&self.word), &READ)
+                ..KeyWait::new(readers_key(&self.word), &READ)
             };
             let parked = wait.park(
                 |_| self.word.queue_reader(),
@@ -154,9 +153,9 @@ impl RawRwLock {
                 |left| self.word.readers_left(left.are_more),
             );
             match parked {
-                Parked::Got(_) => return self.word.0.load(Relaxed),
-                Parked::Refused => {}
-                Parked::Cancelled | Parked::TimedOut => check_cancelled(),
+                ParkResult::Got(_) => return self.word.0.load(Relaxed),
+                ParkResult::Refused => {}
+                ParkResult::Cancelled | ParkResult::TimedOut => check_cancelled(),
             }
         }
     }
@@ -204,7 +203,7 @@ impl RawRwLock {
                 return false;
             }
             // However the wait ends, the loop checks the word for readers.
-            Wait::new(drain_key(&self.word), &DRAIN).park(
+            KeyWait::new(drain_key(&self.word), &DRAIN).park(
                 |_| self.word.queue_drain(),
                 || {},
                 |_| self.word.drain_left(),

@@ -10,8 +10,7 @@ use std::sync::atomic::AtomicUsize;
 use super::waitgroup_word::{Done, GroupWord};
 use crate::sched::model::g::WaitReason;
 use crate::sched::park::enter;
-use crate::sched::waiting::sema;
-use crate::sched::waiting::sema::{Parked, Wait, key_of};
+use crate::sched::waiting::sema::{self, KeyWait, ParkResult, key_of};
 use crate::sched::waitq::{WaitKind, WakeList};
 use crate::thread::check_cancelled;
 
@@ -129,15 +128,15 @@ impl WaitGroup {
     pub fn wait(&self) {
         while self.word.count() > 0 {
             check_cancelled();
-            let parked = Wait::new(key_of(&*self.word), &KIND).park(
+            let parked = KeyWait::new(key_of(&*self.word), &KIND).park(
                 |_| self.word.queue_up(),
                 || {},
                 |left| self.word.queue_left(left.are_more),
             );
             match parked {
-                Parked::Got(_) => return,
-                Parked::Refused => {}
-                Parked::Cancelled | Parked::TimedOut => check_cancelled(),
+                ParkResult::Got(_) => return,
+                ParkResult::Refused => {}
+                ParkResult::Cancelled | ParkResult::TimedOut => check_cancelled(),
             }
         }
     }

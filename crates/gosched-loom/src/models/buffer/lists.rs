@@ -1,9 +1,8 @@
 //! The list of an unbounded channel. A block has room for two, so that three values reach the next
-//! one. The bound is four preemptions; two or three with three threads; one where blocks are
-//! reused.
+//! one. At most four preemptions; two or three with three threads; one if blocks are used again.
 //!
-//! Blocks are freed during the story. A freed atomic counts as written, so loom reports any access
-//! that is not ordered before.
+//! Blocks are freed while the model runs. Loom learns that from an atomic, and reports an access
+//! that is not ordered before it.
 
 use std::sync::Arc;
 
@@ -27,12 +26,12 @@ impl Story {
         })
     }
 
-    /// The channel's `push_list`; returns false if it is closed.
+    /// The unbounded flavour's `try_send`. False: it is closed.
     fn push(&self, item: usize) -> bool {
         self.items.make(item);
         let mut spare = self.list.spare();
         loop {
-            // SAFETY: D1. The item is a `usize`, which may be copied bit by bit.
+            // SAFETY: D1, the item is a number.
             match unsafe { self.list.push(&item, &mut spare) } {
                 Ok(()) => return true,
                 Err(NoPush::Closed) => return false,
@@ -41,12 +40,12 @@ impl Story {
         }
     }
 
-    /// Takes one and runs it, as code outside the runtime does: one emptied block is kept.
+    /// Takes one and runs it, as the outside of the runtime does: of emptied blocks one is kept.
     fn pop(&self) -> Result<usize, No> {
         self.pop_and(List::recycle)
     }
 
-    /// As [`Story::pop`], as code inside the runtime does: emptied blocks are kept for later.
+    /// As [`Story::pop`], as the inside of the runtime does: emptied blocks are kept for later.
     fn pop_keeping(&self) -> Result<usize, No> {
         self.pop_and(List::keep)
     }
@@ -54,7 +53,7 @@ impl Story {
     fn pop_and(&self, then: fn(&List<usize>, Emptied<usize>)) -> Result<usize, No> {
         let mut item = usize::MAX;
         let mut emptied = Emptied::new();
-        // SAFETY: D1. The item is a `usize`, which may be copied bit by bit.
+        // SAFETY: D1, the item is a number.
         let popped = unsafe { self.list.pop(&mut item, &mut emptied) };
         then(&self.list, emptied);
         popped?;
@@ -88,12 +87,9 @@ fn over_the_end_of_a_block() {
     });
 }
 
-/// Explored: the receiver that takes the last slot of a block before the sender has linked the next
-/// one. Fails
-///
-/// - if a slot is read before it is written,
-/// - if a block is freed while a thread may still follow a pointer to it, or
-/// - if a new block is reached before it is complete.
+/// Explored: the receiver takes the last place of a block before the sender has linked the next
+/// one. Fails if a place is read before it is written, if a block is freed while a thread may still
+/// follow a pointer to it, or if a new block is reached before it is whole.
 #[test]
 fn u10_a_value_crosses_the_end_of_a_block() {
     over_the_end_of_a_block();
@@ -111,9 +107,9 @@ fn u10_without_acquire_a_block_is_reached_before_it_is_whole() {
     shim::without(Part::Acquire, over_the_end_of_a_block);
 }
 
-/// Two senders share the slots of a block; one of them brings the next. Fails if a slot has two
-/// senders, or if a sender writes into another block than its slot's. (There is no receiver: loom
-/// lets two threads that wait for a third wait for ever.)
+/// Two senders share the places of a block; one of them brings the next. Fails if a place has two
+/// senders, or if a sender writes into a block that is not its place's. (No thread receives
+/// meanwhile: loom lets two threads that wait for a third wait for ever.)
 #[test]
 fn u10_two_senders_share_a_block() {
     explore_in_turn(Some(3), || {
@@ -130,7 +126,7 @@ fn u10_two_senders_share_a_block() {
     });
 }
 
-/// Two receivers empty a block: the last of them frees it, whichever took the last slot.
+/// Two receivers empty a block: the last of them frees it, whichever took the last place.
 #[test]
 fn u10_two_receivers_empty_a_block() {
     explore_in_turn(Some(2), || {
@@ -149,8 +145,8 @@ fn u10_two_receivers_empty_a_block() {
 }
 
 /// Two receivers empty a block each, one inside the runtime and one outside, while a sender needs a
-/// block. One of the three keeps, reuses or frees each block. Fails if it is reused before the last
-/// reader has left it.
+/// block. Each block is kept, used again or freed by one of them. Fails if it is used again before
+/// the last reader has left it.
 #[test]
 fn d9_an_emptied_block_goes_round() {
     explore_in_turn(Some(1), || {
@@ -190,7 +186,7 @@ fn u10_a_block_is_used_again() {
     });
 }
 
-/// The end against a sender: pushed values come out before the end is seen.
+/// The end against a sender: what was pushed comes out before the end is seen.
 #[test]
 fn u10_the_end_comes_after_the_last_value() {
     explore_in_turn(Some(2), || {

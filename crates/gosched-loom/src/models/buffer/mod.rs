@@ -1,8 +1,8 @@
 //! The buffers of channels by themselves: the ring and the list, without the lock and the queues
 //! around them (U10).
 //!
-//! The files are compiled a second time, so that the models see their private parts. A message is
-//! an index into [`Items`]. Only the receiver may touch the item's field, and only if it is ordered
+//! The files are compiled a second time, next to the models that use their internals. A message is
+//! an index into [`Items`], whose field only the receiver may touch, and only if it is ordered
 //! after the sender.
 
 #[path = "../../../../gosched/src/chan/list.rs"]

@@ -1,14 +1,14 @@
-//! The ring of a bounded channel. The bound is four preemptions; two or three with three threads.
+//! The ring of a bounded channel. At most four preemptions; two or three with three threads.
 
 use std::sync::Arc;
 
 use loom::thread;
 
-use super::ring::{No, Place, Ring};
+use super::ring::{No, ReservedPlace, Ring};
 use crate::models::{Calm, Items, Plain, explore_in_turn};
 use crate::shim::{self, Part};
 
-/// A ring, its items, and a field per receive, written just before it.
+/// A ring, the items that go through it, and a field per receive, written just before it.
 struct Story {
     ring: Calm<Ring<usize>>,
     items: Items,
@@ -26,31 +26,30 @@ impl Story {
 
     fn push(&self, item: usize) -> Result<(), No> {
         self.items.make(item);
-        // SAFETY: D1. The item is a `usize`, which may be copied bit by bit.
+        // SAFETY: D1, the item is a number.
         unsafe { self.ring.push(&item) }
     }
 
-    fn fill(&self, place: Place, item: usize) {
+    fn fill(&self, place: ReservedPlace, item: usize) {
         self.items.make(item);
-        // SAFETY: D1. The item is a `usize`, which may be copied bit by bit, and the holder of a
-        // reserved slot fills it once.
+        // SAFETY: D1, the item is a number, and its holder fills the place once.
         unsafe { self.ring.fill(place, &item) };
     }
 
     /// Takes one and runs it.
     fn pop(&self) -> Result<usize, No> {
         let mut item = usize::MAX;
-        // SAFETY: D1. The item is a `usize`, which may be copied bit by bit.
+        // SAFETY: D1, the item is a number.
         unsafe { self.ring.pop(&mut item)? };
         Ok(self.items.run(self.items.at(item)))
     }
 
-    /// Takes up to `n`, as long as there is a value.
+    /// Takes up to `n`, as long as there is something.
     fn take(&self, n: usize) -> Vec<usize> {
         (0..n).map_while(|_| self.pop().ok()).collect()
     }
 
-    /// Takes the rest, after all threads have ended.
+    /// What is left, after all threads have ended.
     fn drain(&self) -> Vec<usize> {
         self.take(usize::MAX)
     }
@@ -64,7 +63,7 @@ fn spawn<T: 'static>(
     thread::spawn(move || f(&story))
 }
 
-/// One sender and one receiver use a ring of `cap` slots repeatedly.
+/// One sender and one receiver go round a ring of `cap` slots.
 fn round_the_ring(cap: usize) {
     explore_in_turn(Some(4), move || {
         let story = Story::new(cap, cap + 2);
@@ -100,9 +99,9 @@ fn round_the_ring(cap: usize) {
     });
 }
 
-/// Explored: a full and an empty ring, seen as such while the other thread is between its two
-/// steps. Fails if either stamp is stored before the value is in or out, or if a position is taken
-/// without loading the stamp.
+/// Explored: a full and an empty ring, seen as such while the other side is between its two steps.
+/// Fails if either stamp is stored before the value is in or out, or if a position is taken without
+/// looking at the stamp.
 #[test]
 fn u10_one_slot_is_used_again_and_again() {
     round_the_ring(1);
@@ -173,8 +172,8 @@ fn u10_two_receivers_never_share_a_value() {
     });
 }
 
-/// A pop that finds nothing has seen every push that was complete before: here, through another
-/// thread's field.
+/// A pop that finds nothing has seen every push that was complete before: here, through the field
+/// of another thread.
 #[test]
 fn u10_nothing_is_seen_only_when_there_is_nothing() {
     explore_in_turn(Some(4), || {
@@ -194,7 +193,7 @@ fn u10_nothing_is_seen_only_when_there_is_nothing() {
     });
 }
 
-/// The end against a sender: pushed values come out before the end is seen, none afterwards.
+/// The end against a sender: what was pushed comes out before the end is seen, nothing afterwards.
 #[test]
 fn u10_the_end_comes_after_the_last_value() {
     explore_in_turn(Some(3), || {
@@ -226,8 +225,8 @@ fn u10_the_end_comes_after_the_last_value() {
     });
 }
 
-/// A reserved slot that is filled or given up while others push behind it and pop: values behind it
-/// wait for it.
+/// A place that is filled or given up while other threads push behind it and pop. What is behind it
+/// waits for it.
 fn a_place(is_filled: bool) {
     explore_in_turn(Some(2), move || {
         let story = Story::new(2, 3);
@@ -251,8 +250,8 @@ fn a_place(is_filled: bool) {
     });
 }
 
-/// Fails if a receiver takes a reserved slot for a value or passes it, or does not pass one that
-/// was given up.
+/// Fails if a receiver takes a reserved place for a value or passes it, or if it does not pass one
+/// that was given up.
 #[test]
 fn u10_a_reserved_place_keeps_its_turn() {
     a_place(true);

@@ -104,7 +104,7 @@ impl OpenSends {
     /// Its `refuse` may be called until then.
     #[inline]
     pub(crate) unsafe fn add(&self, record: NonNull<OpenSend>) {
-        // SAFETY: by the caller's promise it is there, and the caller's.
+        // SAFETY: the record is there and the caller's, as it promises.
         let next = unsafe { &record.as_ref().next };
         let mut turns = 0;
         loop {
@@ -120,7 +120,7 @@ impl OpenSends {
                 // goroutine changes a word that is null.
                 return self.0.store(new, Release);
             }
-            // ORDER: Release; as above.
+            // ORDER: Release; pairs with the Acquire in `hold`: the record is written.
             let added = self.0.compare_exchange(head, new, Release, Relaxed);
             if added.is_ok() {
                 return;
@@ -137,13 +137,13 @@ impl OpenSends {
     #[must_use = "what was refused must not be kept"]
     pub(crate) unsafe fn remove(&self, record: NonNull<OpenSend>) -> bool {
         let head = with_tag(record.as_ptr(), OPEN);
-        // SAFETY: by the caller's promise; only the goroutine changes links.
+        // SAFETY: the record is in the list, so it is there. Only the goroutine changes links.
         let next = with_tag(unsafe { record.as_ref() }.next.get(), OPEN);
         // ORDER: AcqRel; pairs with the swap and with the Release in `refuse_all`: one of the two
         // has the record, and if it is not this one, the other has finished with it.
         match self.0.compare_exchange(head, next, AcqRel, Acquire) {
             Ok(_) => true,
-            // SAFETY: by the caller's promise.
+            // SAFETY: the record was added here and not removed, as the caller promises.
             Err(_) => unsafe { self.remove_slow(record) },
         }
     }

@@ -1,21 +1,27 @@
-//! The parking table: where goroutines and plain threads wait on an address (Go's semaphore table; a futex for both).
+//! The parking table: where goroutines and plain threads wait on an address (Go's semaphore table;
+//! a futex for both).
 //!
-//! A lock is a word or two. Who has to wait for it waits here, under the word's address as the *key*, so that a lock needs
-//! neither memory of its own for waiters nor a destructor, and can be made in a constant. What a waiter needs lies on its stack.
+//! A lock is a word or two. A goroutine or thread that has to wait for it waits here, under the
+//! word's address as the *key*. So a lock needs neither memory of its own for waiters nor a
+//! destructor, and can be made in a constant. What a waiter needs lies on its stack.
 //!
-//! The rules for whoever waits and whoever wakes:
+//! The rules for waiting and waking:
 //!
-//! 1. *Queueing* is decided under the table's lock: [`park`] takes it, asks the lock's word whether it is still time to wait
-//!    (the word then says that somebody waits), and puts the waiter into the queue of its key.
-//! 2. *Waking* is decided under the same lock: [`lock`] the key, [`pop`](Locked::pop) waiters, change the word, then
-//!    [finish](Claim::finish) those that were popped. The change of the word is the last touch of the object that is being
-//!    waited on: it may be gone as soon as somebody else can have it. So nobody is ever woken by whoever had it before.
-//! 3. The table's lock is dropped, then they are woken.
+//! 1. *Queueing* is decided under the table's lock. [`KeyWait::park`] takes it and asks the lock's
+//!    word whether it is still time to wait. The word then says that there are waiters. The waiter
+//!    goes into the queue of its key.
+//! 2. *Waking* is decided under the same lock: [`lock`] the key, [`pop`](LockedBucket::pop)
+//!    waiters, change the word, then [finish](ClaimedWaiter::finish) the popped ones. The change of
+//!    the word is the last touch of the object that is waited on: the object may be gone as soon as
+//!    another thread can have it. So no waiter is woken by an earlier owner of that memory.
+//! 3. The table's lock is dropped, then the popped waiters are woken.
 //!
-//! One key may have many waiters, and many keys meet in one bucket; neither makes the other slow. The first waiter of each
-//! key holds the key's queue, and these first waiters form a tree: a step down for every bit of the key's hash. Which of
-//! two keys is above the other does not matter to it, so whatever leaves is replaced by any leaf below it. Hashes of different
-//! keys differ, so the tree is never deeper than a hash has bits, and about the logarithm of its size as a rule.
+//! One key may have many waiters, and many keys share one bucket; neither makes the other slow. The
+//! first waiter of each key holds the key's queue. These first waiters form a tree: one step down
+//! for every bit of the key's hash. The tree does not depend on which of two keys is above the
+//! other, so any leaf below replaces a waiter that leaves. Hashes of different keys differ, so the
+//! tree is never deeper than a hash has bits. Its depth is about the logarithm of its size as a
+//! rule.
 //!
 //! ```text
 //!  bucket ─► place of key a ── queue ─► 1st waiter of a (this place), 2nd, 3rd …
@@ -23,9 +29,10 @@
 //!           key b ─…   key c ─…
 //! ```
 //!
-//! The keys of one object are its word's address and the numbers behind it, below the next multiple of eight: they share a
-//! bucket, so one lock covers them. A waiter that was abandoned with its runtime stays in its queue, claimed, until a pop throws
-//! it out (D2); it makes a word believe in a waiter too many at most.
+//! The keys of one object are its word's address and the numbers behind it, below the next multiple
+//! of eight. They share a bucket, so one lock covers them. A waiter that was abandoned with its
+//! runtime stays in its queue, claimed, until a pop removes it (D2). At most, a word counts one
+//! waiter too many because of it.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -35,29 +42,32 @@ use std::ptr;
 use crate::base::lock::{Held, Lock, Rank};
 use crate::sched::model::current::current_g;
 use crate::sched::park::{Entered, enter};
-use crate::sched::waitq::{Claim, Node, On, Outcome, WaitKind, WaitQueue, Waiter, WakeList};
+use crate::sched::waitq::{
+    ClaimedWaiter, On, Outcome, QueueEnd, WaitKind, WaitNode, WaitQueue, Waiter, WakeList,
+};
 
 const BUCKET_BITS: u32 = 10;
 const BUCKETS: usize = 1 << BUCKET_BITS;
-/// An odd number near 2^64 divided by the golden ratio: multiplying by it is one to one and mixes upwards.
+/// An odd number near 2^64 divided by the golden ratio. Multiplying by it is one to one and mixes
+/// the bits upwards.
 const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// No deadline.
 pub(crate) const NEVER: u64 = u64::MAX;
 
 /// One waiter's place in the table.
-struct Place {
-    node: Node,
+struct ParkedWaiter {
+    node: WaitNode,
     key: usize,
     /// While it is the first of its key: the two trees below it, and the key's queue.
-    below: [Cell<*const Place>; 2],
+    below: [Cell<*const ParkedWaiter>; 2],
     queue: Cell<WaitQueue>,
     _pin: PhantomPinned,
 }
 
-fn place(waiter: &Waiter, key: usize) -> Place {
-    Place {
-        node: Node::new(waiter, 0),
+fn place(waiter: &Waiter, key: usize) -> ParkedWaiter {
+    ParkedWaiter {
+        node: WaitNode::new(waiter, 0),
         key,
         below: [const { Cell::new(ptr::null()) }; 2],
         queue: Cell::new(WaitQueue::new()),
@@ -67,17 +77,18 @@ fn place(waiter: &Waiter, key: usize) -> Place {
 
 /// The top of a bucket's tree.
 struct Bucket {
-    top: Cell<*const Place>,
+    top: Cell<*const ParkedWaiter>,
 }
 
-// SAFETY: G4, D9: places are reached only under the bucket's lock, and stay until they are taken out.
+// SAFETY: G4, D9: places are reached only under the bucket's lock, and stay until they are taken
+// out.
 unsafe impl Send for Bucket {}
 
 #[repr(align(64))]
-struct Line(Lock<Bucket>);
+struct BucketLine(Lock<Bucket>);
 
-static TABLE: [Line; BUCKETS] = [const {
-    Line(Lock::new(
+static TABLE: [BucketLine; BUCKETS] = [const {
+    BucketLine(Lock::new(
         Rank::Sema,
         Bucket {
             top: Cell::new(ptr::null()),
@@ -86,32 +97,32 @@ static TABLE: [Line; BUCKETS] = [const {
 }; BUCKETS];
 
 /// The lock of a key's bucket. User code does not run meanwhile.
-pub(crate) struct Locked {
+pub(crate) struct LockedBucket {
     // In this order: the lock is dropped inside the runtime.
     bucket: Held<'static, Bucket>,
     _rt: Entered,
 }
 
 /// Locks everything that has to do with the object of `key`.
-pub(crate) fn lock(key: usize) -> Locked {
+pub(crate) fn lock(key: usize) -> LockedBucket {
     let rt = enter();
     let hash = ((key & !7) as u64).wrapping_mul(MIX);
     let line = &TABLE[(hash >> (u64::BITS - BUCKET_BITS)) as usize];
-    Locked {
+    LockedBucket {
         bucket: line.0.lock(),
         _rt: rt,
     }
 }
 
-/// The way down the tree: one bit a step, from the top.
+/// The way down the tree: one bit per step, the highest first.
 fn path_of(key: usize) -> u64 {
     (key as u64).wrapping_mul(MIX).rotate_left(BUCKET_BITS)
 }
 
 /// A waiter that was popped: claimed, and still in its wait.
 pub(crate) struct Popped {
-    node: &'static Node,
-    claim: Claim,
+    node: &'static WaitNode,
+    claim: ClaimedWaiter,
 }
 
 impl Popped {
@@ -122,12 +133,12 @@ impl Popped {
     }
 }
 
-impl Locked {
-    /// Where the first place of `key` hangs, or would.
-    fn slot(&self, key: usize) -> &Cell<*const Place> {
+impl LockedBucket {
+    /// The link to the first place of `key`, or the link where it belongs.
+    fn slot(&self, key: usize) -> &Cell<*const ParkedWaiter> {
         let mut slot = &self.bucket.top;
         let mut path = path_of(key);
-        // SAFETY: G4, a place in the tree is alive.
+        // SAFETY: G4, a place in the tree is alive, and the bucket's lock is held.
         while let Some(place) = unsafe { slot.get().as_ref() }
             && place.key != key
         {
@@ -137,18 +148,24 @@ impl Locked {
         slot
     }
 
-    /// Works on the queue of the key whose first place hangs at `slot`, then hangs up whoever is first now.
-    fn with_queue<R>(slot: &Cell<*const Place>, work: impl FnOnce(&mut WaitQueue) -> R) -> R {
-        // SAFETY: G4, a place in the tree is alive; one that leaves its queue in `work` stays until the lock is dropped.
+    /// Works on the queue of the key whose first place is linked at `slot`, then links the place
+    /// that is first afterwards.
+    fn with_queue<R>(
+        slot: &Cell<*const ParkedWaiter>,
+        work: impl FnOnce(&mut WaitQueue) -> R,
+    ) -> R {
+        // SAFETY: G4, a place in the tree is alive. One that leaves its queue in `work` stays until
+        // the lock is dropped.
         let old = unsafe { &*slot.get() };
         let mut queue = old.queue.replace(WaitQueue::new());
         let result = work(&mut queue);
         let first = queue.iter().next().map(|node| node.elem.get().cast_const());
-        let Some(first) = first.map(<*const u8>::cast::<Place>) else {
+        let Some(first) = first.map(<*const u8>::cast::<ParkedWaiter>) else {
             unhang(slot, old);
             return result;
         };
-        // SAFETY: G4, it is in the queue; `elem` of its node is the place that the node is in.
+        // SAFETY: G4, the place is in the queue. `elem` of its node is the place that the node is
+        // in.
         let first = unsafe { &*first };
         if !ptr::eq(first, old) {
             first.below[0].set(old.below[0].get());
@@ -159,11 +176,12 @@ impl Locked {
         result
     }
 
-    /// Puts a place into the queue of its key: at the end, or at the front.
+    /// Puts a place into the queue of its key.
     ///
     /// # Safety
-    /// The place is in no queue, and neither it nor its waiter moves or ends before it is out again.
-    unsafe fn push(&mut self, place: &Place, at_front: bool) {
+    /// The place is in no queue, and neither it nor its waiter moves or ends before it is out
+    /// again.
+    unsafe fn push(&mut self, place: &ParkedWaiter, at: QueueEnd) {
         place.node.elem.set(ptr::from_ref(place).cast_mut().cast());
         let slot = self.slot(place.key);
         if slot.get().is_null() {
@@ -172,13 +190,9 @@ impl Locked {
             slot.set(place);
         }
         Self::with_queue(slot, |queue| {
-            // SAFETY: by the caller's promise.
-            unsafe {
-                match at_front {
-                    true => queue.push_front(&place.node),
-                    false => queue.push_back(&place.node),
-                }
-            }
+            // SAFETY: the place is in no queue, and stays until it is out again, as the caller
+            // promises.
+            unsafe { queue.push(&place.node, at) };
         });
     }
 
@@ -195,7 +209,7 @@ impl Locked {
     /// Ends the waits of all who wait on `key` by now, in order; before each, `admit` says so to the object.
     pub(crate) fn pop_all(&mut self, key: usize, mut admit: impl FnMut(), wake: &mut WakeList) {
         let slot = self.slot(key);
-        // SAFETY: G4, a place in the tree is alive.
+        // SAFETY: G4, a place in the tree is alive, and the bucket's lock is held.
         let Some(first) = (unsafe { slot.get().as_ref() }) else {
             return;
         };
@@ -212,8 +226,8 @@ impl Locked {
         !self.slot(key).get().is_null()
     }
 
-    /// Takes a place out; false: it is out already, thrown out by somebody who popped.
-    fn remove(&mut self, place: &Place) -> bool {
+    /// Takes a place out. False: it is out already, removed by a pop.
+    fn remove(&mut self, place: &ParkedWaiter) -> bool {
         place.node.is_queued() && {
             let slot = self.slot(place.key);
             Self::with_queue(slot, |queue| queue.remove(&place.node))
@@ -221,15 +235,15 @@ impl Locked {
     }
 }
 
-/// Takes the place at `slot` out of the tree; some leaf below it takes its position.
-fn unhang(slot: &Cell<*const Place>, place: &Place) {
+/// Takes the place at `slot` out of the tree; a leaf below it takes its position.
+fn unhang(slot: &Cell<*const ParkedWaiter>, place: &ParkedWaiter) {
     let mut leaf_slot = slot;
     let mut leaf = place;
     loop {
         let lower = leaf.below.iter().find(|below| !below.get().is_null());
         let Some(lower) = lower else { break };
         leaf_slot = lower;
-        // SAFETY: G4, a place in the tree is alive.
+        // SAFETY: G4, a place in the tree is alive, and the bucket's lock is held.
         leaf = unsafe { &*lower.get() };
     }
     leaf_slot.set(ptr::null());
@@ -242,18 +256,19 @@ fn unhang(slot: &Cell<*const Place>, place: &Place) {
 
 /// How a park ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Parked {
+pub(crate) enum ParkResult {
     /// It was not time to wait.
     Refused,
-    /// Somebody ended the wait, with this token.
+    /// A pop ended the wait, with this token.
     Got(usize),
     TimedOut,
-    /// The runtime asks the goroutine to unwind: `check_cancelled` does, once all is in order, or returns.
+    /// The runtime asks the goroutine to unwind. When all is in order it calls `check_cancelled`,
+    /// which unwinds or returns.
     Cancelled,
 }
 
 /// What a waiter finds that nobody has woken.
-pub(crate) struct Left {
+pub(crate) struct QueueLeft {
     /// It was still queued; otherwise somebody has popped past it.
     pub(crate) was_in: bool,
     /// Others are queued.
@@ -261,25 +276,25 @@ pub(crate) struct Left {
 }
 
 /// One way to wait on a key.
-pub(crate) struct Wait<'a> {
+pub(crate) struct KeyWait<'a> {
     pub(crate) key: usize,
     pub(crate) kind: &'static WaitKind,
     pub(crate) deadline_ns: u64,
     /// First in the queue instead of last.
-    pub(crate) at_front: bool,
+    pub(crate) at: QueueEnd,
     /// The word with the owner, where there is one (`owner`).
-    pub(crate) owner: Option<&'a crate::sched::waiting::owner::Owner>,
+    pub(crate) owner: Option<&'a super::owner::Owner>,
     /// Something else that the kind's way to pass on needs; null: nothing.
     pub(crate) beside: *const c_void,
 }
 
-impl Wait<'_> {
-    pub(crate) fn new(key: usize, kind: &'static WaitKind) -> Wait<'static> {
-        Wait {
+impl KeyWait<'_> {
+    pub(crate) fn new(key: usize, kind: &'static WaitKind) -> KeyWait<'static> {
+        KeyWait {
             key,
             kind,
             deadline_ns: NEVER,
-            at_front: false,
+            at: QueueEnd::Back,
             owner: None,
             beside: ptr::null(),
         }
@@ -292,10 +307,10 @@ impl Wait<'_> {
     /// runtime.
     pub(crate) fn park(
         self,
-        queue_up: impl FnOnce(&mut Locked) -> bool,
+        queue_up: impl FnOnce(&mut LockedBucket) -> bool,
         before_sleep: impl FnOnce(),
-        left: impl FnOnce(Left),
-    ) -> Parked {
+        left: impl FnOnce(QueueLeft),
+    ) -> ParkResult {
         let waiter = Waiter::new();
         waiter.on.set(On {
             object: self.key & !3,
@@ -304,28 +319,29 @@ impl Wait<'_> {
             ..On::NOTHING
         });
         let place = place(&waiter, self.key);
-        let rt = enter(); // until it sleeps: whoever pops it relies on it (`waitq`)
+        let rt = enter(); // until it sleeps: a pop relies on it (`waitq`)
         {
             let mut table = lock(self.key);
             if !queue_up(&mut table) {
-                return Parked::Refused;
+                return ParkResult::Refused;
             }
-            // SAFETY: G4, neither moves, and both stay until the wait has ended by a pop or by the removal below.
-            unsafe { table.push(&place, self.at_front) };
+            // SAFETY: G4, the place and the waiter do not move. Both stay until the wait has ended
+            // by a pop or by the removal below.
+            unsafe { table.push(&place, self.at) };
         }
         before_sleep();
         let outcome = waiter.wait_in(rt, self.kind, self.deadline_ns);
         if let Outcome::Case(_) = outcome {
-            return Parked::Got(place.node.word.get());
+            return ParkResult::Got(place.node.word.get());
         }
         let mut table = lock(self.key);
-        left(Left {
+        left(QueueLeft {
             was_in: table.remove(&place),
             are_more: table.has(self.key),
         });
         match outcome {
-            Outcome::TimedOut => Parked::TimedOut,
-            _ => Parked::Cancelled,
+            Outcome::TimedOut => ParkResult::TimedOut,
+            _ => ParkResult::Cancelled,
         }
     }
 }
@@ -333,7 +349,7 @@ impl Wait<'_> {
 /// Wakes everybody who waits on `key` by now; `update` changes the word, under the table's lock.
 pub(crate) fn wake_all(key: usize, update: impl FnOnce()) {
     let mut wake = WakeList::new();
-    let rt = enter(); // until they are woken: who was popped relies on it
+    let rt = enter(); // until they are woken: popped waiters rely on it
     {
         let mut table = lock(key);
         update();
@@ -350,13 +366,14 @@ pub(crate) fn must_unwind() -> bool {
         && !std::thread::panicking()
 }
 
-/// What a waiter that never goes on was given: the token of its park. For a `WaitKind`'s way to pass on.
+/// The word that a waiter waits on which never runs again. For a `WaitKind` that passes on.
 ///
 /// # Safety
 /// `waiter` was parked on a key of a `T`'s word by [`Wait::park`], and its goroutine was abandoned: the `T` stays (D2).
 pub(crate) unsafe fn word_of<T>(waiter: &Waiter) -> &T {
     let object = ptr::with_exposed_provenance::<T>(waiter.on.get().object);
-    // SAFETY: by the caller's promise; the object of `On` is the word's address.
+    // SAFETY: `KeyWait::park` stored the word's address as the object of `On`. The `T` stays, as
+    // the caller promises.
     unsafe { &*object }
 }
 

@@ -6,11 +6,10 @@ use std::fmt;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
+use super::sema::{self, KeyWait, NEVER, ParkResult, key_of};
+use super::semaphore_word::{PERMITS_MAX, SemaphoreWord};
 use crate::sched::model::g::WaitReason;
 use crate::sched::park::enter;
-use crate::sched::waiting::sema;
-use crate::sched::waiting::sema::{NEVER, Parked, Wait, key_of};
-use crate::sched::waiting::semaphore_word::{PERMITS_MAX, SemaphoreWord};
 use crate::sched::waiting::timed::check_cancelled;
 use crate::sched::waitq::{WaitKind, WakeList};
 use crate::sys;
@@ -142,9 +141,9 @@ impl Semaphore {
     fn acquire_slow(&self, deadline_ns: u64) -> bool {
         loop {
             check_cancelled();
-            let wait = Wait {
+            let wait = KeyWait {
                 deadline_ns,
-                ..Wait::new(key_of(&self.word), &KIND)
+                ..KeyWait::new(key_of(&self.word), &KIND)
             };
             let parked = wait.park(
                 |_| self.word.queue_up(),
@@ -152,10 +151,10 @@ impl Semaphore {
                 |left| self.word.queue_left(left.are_more),
             );
             match parked {
-                Parked::Got(_) => return true,
-                Parked::TimedOut => return false,
-                Parked::Refused if self.word.acquire() => return true,
-                Parked::Refused | Parked::Cancelled => {}
+                ParkResult::Got(_) => return true,
+                ParkResult::TimedOut => return false,
+                ParkResult::Refused if self.word.acquire() => return true,
+                ParkResult::Refused | ParkResult::Cancelled => {}
             }
         }
     }

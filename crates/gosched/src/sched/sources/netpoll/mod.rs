@@ -38,7 +38,7 @@ use crate::sched::park::{Entered, enter};
 use crate::sched::sources::netpoll::driver::Driver;
 use crate::sched::sources::netpoll::slot::{Flow, Slot};
 use crate::sched::waiting::timed::check_cancelled;
-use crate::sched::waitq::{Node, On, Outcome, WaitKind, Waiter, WakeList};
+use crate::sched::waitq::{On, Outcome, QueueEnd, WaitKind, WaitNode, Waiter, WakeList};
 use crate::sys;
 
 static READ: WaitKind = WaitKind::expecting(WaitReason::IoRead).passing_on(|waiter, by| {
@@ -57,7 +57,7 @@ static WRITE: WaitKind = WaitKind::expecting(WaitReason::IoWrite).passing_on(|wa
 ///
 /// # Safety
 /// As `waitq::PassOn` requires; the waiter was parked by [`Desc::wait`].
-unsafe fn end_abandoned(waiter: &Waiter, by: Option<&Node>, side: Side) {
+unsafe fn end_abandoned(waiter: &Waiter, by: Option<&WaitNode>, side: Side) {
     let socket = waiter.on.get().cases_at.cast::<Parked>();
     // SAFETY: D2. `Desc::wait` stored the address of its own `Parked`, which is on the abandoned
     // stack beside the waiter. That stack is not reused before this call returns.
@@ -230,7 +230,7 @@ impl Desc {
         let timeout_at = attempt.timeout_at(flow);
         self.find_home(fd)?;
         let waiter = Waiter::new();
-        let node = Node::new(&waiter, 0);
+        let node = WaitNode::new(&waiter, 0);
         let rt = enter();
         if attempt.must_unwind(&rt) {
             drop(rt);
@@ -252,7 +252,7 @@ impl Desc {
         });
         // SAFETY: G4. The node is off the queue before this frame ends: the thread that claims it
         // removes it, or `remove` below does.
-        unsafe { queues.of(side).push_back(&node) };
+        unsafe { queues.of(side).push(&node, QueueEnd::Back) };
         let is_first = home.begin_wait();
         drop(queues);
         if is_first {

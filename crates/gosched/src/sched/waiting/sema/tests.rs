@@ -9,7 +9,7 @@ use crate::sched::waiting::sema::*;
 /// A waiter in the table without a goroutine or thread behind it.
 struct Dummy {
     waiter: Waiter,
-    place: Place,
+    place: ParkedWaiter,
 }
 
 impl Dummy {
@@ -58,7 +58,7 @@ fn g4_each_key_has_its_own_queue() {
                     let at_front = random(&mut rng).is_multiple_of(2);
                     // SAFETY: the dummy is boxed, and the model keeps it until it is out of the
                     // table.
-                    unsafe { table.push(&dummy.place, at_front) };
+                    unsafe { table.push(&dummy.place, QueueEnd::front_if(at_front)) };
                     match at_front {
                         true => queue.push_front(dummy),
                         false => queue.push_back(dummy),
@@ -108,7 +108,7 @@ fn g4_a_wait_that_is_over_is_passed_by() {
     let mut table = lock(key);
     for dummy in &all {
         // SAFETY: the dummies are boxed, and out of the table before they are dropped.
-        unsafe { table.push(&dummy.place, false) };
+        unsafe { table.push(&dummy.place, QueueEnd::Back) };
     }
     // The first and the third waiter are claimed by another event.
     for over in [0, 2] {
@@ -128,7 +128,7 @@ fn g4_a_wait_that_is_over_is_passed_by() {
 /// The tree stays shallow with many keys.
 #[test]
 fn the_tree_does_not_degenerate() {
-    fn depth(place: *const Place) -> usize {
+    fn depth(place: *const ParkedWaiter) -> usize {
         // SAFETY: the test holds the bucket's lock, so the places in the tree are alive.
         match unsafe { place.as_ref() } {
             Some(place) => 1 + depth(place.below[0].get()).max(depth(place.below[1].get())),
@@ -140,7 +140,7 @@ fn the_tree_does_not_degenerate() {
     let mut table = lock(keys[0]);
     for dummy in &all {
         // SAFETY: the dummies are boxed, and out of the table before they are dropped.
-        unsafe { table.push(&dummy.place, false) };
+        unsafe { table.push(&dummy.place, QueueEnd::Back) };
     }
     let depth = depth(table.bucket.top.get());
     assert!(depth <= 40, "4096 keys are {depth} deep");

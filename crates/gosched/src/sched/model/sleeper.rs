@@ -1,0 +1,133 @@
+//! [`Sleeper`]: the goroutine, thread or task that sleeps on a wait word, as one tagged word.
+//!
+//! A wait word holds its sleeper or one of its own states, so a sleeper has to fit into one word
+//! and leave the lowest bit clear. All code that makes such a word, or follows one, is in this
+//! file.
+//!
+//! ```text
+//!  bits 0 to 2   the other bits are the address of
+//!  000           a G
+//!  .10           a thread's note; its address may have bit 2 set, so bit 1 is tested first
+//!  100           an Awaiter; the word owns one reference to it
+//! ```
+//!
+//! A sleeper is the right to wake: it is no copy. A thread gets one by making it, or by taking it
+//! out of a word with a swap that no other thread can win as well. So each sleep ends by one
+//! wake-up (G4).
+
+use std::num::NonZero;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::AtomicPtr;
+use std::task::Waker;
+
+use crate::base::fatal::throw;
+use crate::base::note::Note;
+use crate::sched::model::g::G;
+use crate::sched::model::ptr::{Gp, Ptr};
+
+/// The sleeper is a thread, by its note.
+const THREAD: usize = 2;
+/// The sleeper is a task.
+const TASK: usize = 4;
+
+/// A task of an executor, by its waker. The waker is user code (D9).
+pub(crate) struct Awaiter {
+    pub(crate) waker: Waker,
+    /// Link of `sched::wait::Awaiters`.
+    pub(crate) next: AtomicPtr<Awaiter>,
+}
+
+/// A goroutine, a thread or a task that sleeps, and the right to wake it.
+#[must_use = "a sleeper must be woken"]
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) struct Sleeper(NonZero<usize>);
+
+impl Sleeper {
+    #[inline]
+    pub(crate) fn goroutine(g: Gp) -> Sleeper {
+        Sleeper(g.non_null().expose_provenance())
+    }
+
+    /// # Safety
+    /// The note stays where it is until this sleeper has been woken, was refused by a word, or was
+    /// taken back out of it.
+    #[inline]
+    pub(crate) unsafe fn thread(note: &Note) -> Sleeper {
+        Sleeper(NonNull::from(note).expose_provenance() | THREAD)
+    }
+
+    pub(crate) fn task(awaiter: Arc<Awaiter>) -> Sleeper {
+        // SAFETY: the word owns the reference that this call gives away.
+        unsafe { Sleeper::task_at(Arc::into_raw(awaiter)) }
+    }
+
+    /// The task at `awaiter`, by its address alone.
+    ///
+    /// # Safety
+    /// The caller owns a reference to the task, which it gives away. Or it takes the task out of a
+    /// word by this sleeper, and drops the sleeper if the task is not there.
+    pub(crate) unsafe fn task_at(awaiter: *const Awaiter) -> Sleeper {
+        let tag = const { NonZero::new(TASK).unwrap() };
+        Sleeper(tag | awaiter.expose_provenance())
+    }
+
+    /// The word to be stored.
+    #[inline]
+    pub(crate) fn word(&self) -> usize {
+        self.0.get()
+    }
+
+    /// The sleeper that was stored as `word`; None for 0.
+    ///
+    /// # Safety
+    /// [`Sleeper::word`] returned the word, and no other thread uses that sleeper.
+    #[inline]
+    pub(crate) unsafe fn from_word(word: usize) -> Option<Sleeper> {
+        NonZero::new(word).map(Sleeper)
+    }
+
+    /// Wakes a goroutine, by `ready`, or a thread. A task has to be woken in user context
+    /// ([`Sleeper::into_task`]).
+    #[inline]
+    pub(crate) fn wake(self, ready: impl FnOnce(Gp)) {
+        let word = self.word();
+        if word & (THREAD | TASK) == 0 {
+            // SAFETY: GF, the word is the address of a G (the table above). Its goroutine is parked
+            // and its wake-up is this caller's (G4), so its runtime has not freed it.
+            ready(unsafe { Ptr::new(self.g()) });
+        } else if word & THREAD != 0 {
+            // SAFETY: `thread` promises that the note stays until this wake-up.
+            unsafe { &*((word & !THREAD) as *const Note) }.wakeup();
+        } else {
+            throw("a task where none can be");
+        }
+    }
+
+    /// The task that sleeps; or the sleeper, if it is no task.
+    pub(crate) fn into_task(self) -> Result<Arc<Awaiter>, Sleeper> {
+        let word = self.word();
+        if word & THREAD != 0 || word & TASK == 0 {
+            return Err(self);
+        }
+        // SAFETY: `task` gave this reference to the word, and the sleeper ends here.
+        Ok(unsafe { Arc::from_raw((word & !TASK) as *const Awaiter) })
+    }
+
+    /// The goroutine, if the sleeper is one; it sleeps on.
+    ///
+    /// # Safety
+    /// Something keeps the sleeper from being woken and ending meanwhile.
+    #[inline]
+    pub(crate) unsafe fn peek_goroutine(&self) -> Option<Gp> {
+        let is_goroutine = self.word() & (THREAD | TASK) == 0;
+        // SAFETY: GF, the word is the address of a G; by the caller's promise its goroutine has not
+        // ended, so neither has its runtime.
+        is_goroutine.then(|| unsafe { Ptr::new(self.g()) })
+    }
+
+    #[inline]
+    fn g(&self) -> NonNull<G> {
+        NonNull::with_exposed_provenance(self.0)
+    }
+}
