@@ -1,7 +1,9 @@
-//! What a loop keeps in registers, below its stack pointer and in `errno` is the same after every preemption.
+//! What a loop keeps in registers, below its stack pointer and in `errno` is the same after every
+//! preemption.
 //!
-//! Each loop is one block of assembler that mixes its registers with each other, round after round, so that what comes out depends on
-//! every bit of every round. On a plain thread, which nobody preempts, the same rounds give the same.
+//! Each loop is one block of assembler that mixes its registers with each other, round after round,
+//! so that what comes out depends on every bit of every round. On a plain thread, which is never
+//! preempted, the same rounds give the same result.
 
 use std::arch::{asm, is_x86_feature_detected};
 
@@ -159,7 +161,8 @@ fn general() -> Vec<u64> {
     regs.concat()
 }
 
-/// The x87 stack to 64 bits of mantissa, under a control word of its own (rounds up), which must be there at the end.
+/// The x87 stack to 64 bits of mantissa, under a control word of its own (rounds up), which must be
+/// there at the end.
 fn x87() -> Vec<u64> {
     let up: u16 = 0x0b7f;
     let (mut before, mut after) = (0u16, 0u16);
@@ -202,7 +205,8 @@ fn x87() -> Vec<u64> {
         .collect()
 }
 
-/// Sums under a rounding mode of their own in MXCSR (up, denormals to zero), which must be there at the end.
+/// Sums under a rounding mode of their own in MXCSR (up, denormals to zero), which must be there at
+/// the end.
 fn mxcsr() -> Vec<u64> {
     let own: u32 = 0x1f80 | 0x4000 | 0x8040;
     let (mut before, mut after) = (0u32, 0u32);
@@ -293,7 +297,7 @@ const LOOPS: [(&str, Loop); 8] = [
     ("sums", sums),
 ];
 
-/// Wakes up often, so that somebody must make room each time.
+/// Wakes up often, so that another goroutine is preempted each time.
 fn presser(stop: &Arc<AtomicBool>) -> thread::JoinHandle<()> {
     let stop = Arc::clone(stop);
     thread::spawn(move || {

@@ -1,4 +1,5 @@
-//! A goroutine begins with the initial values of all thread-locals, wherever and after whomever it runs.
+//! A goroutine begins with the initial values of all thread-locals, wherever and after whomever it
+//! runs.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
