@@ -1,8 +1,10 @@
-//! The clauses of the contract that only the inside can see: capacities, batch sizes, orders, status edges, lists.
+//! The clauses of the contract that only the inside can see: capacities, batch sizes, orders,
+//! status edges, lists.
 //!
-//! Two kinds of scheduler are used. A *still* one has Ps but no threads: the test plays the Ms, so every step is in
-//! its hand. A *live* one runs; its tests look from within a goroutine, pinned to its M by being inside the runtime
-//! where an order matters. Nothing here depends on time, but for a limit after which waiting has failed.
+//! Two kinds of scheduler are used. A *still* one has Ps but no threads: the test plays the Ms, so
+//! every step is in its hand. A *live* one runs; its tests look from within a goroutine, pinned to
+//! its M by being inside the runtime where an order matters. Nothing here depends on time, but for
+//! a limit after which waiting has failed.
 
 mod bounded;
 mod calls;
@@ -17,59 +19,22 @@ mod queues;
 mod strays;
 mod timers;
 
-use std::process::{Command, Output};
-use std::ptr::NonNull;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use super::Sched;
 use super::park;
-use crate::builder::{Config, Deadlock};
 use crate::runtime::Runtime;
 use crate::sched::model::current::current_g;
 use crate::sched::model::g::GQueue;
 use crate::sched::model::gstatus::Status;
-use crate::sched::model::m::{M, PreemptOff};
+use crate::sched::model::m::PreemptOff;
 use crate::sched::model::p::{Fairness, acquire_p, gp};
-use crate::sched::model::ptr::{Gp, Mp, Pp, Ptr};
-use crate::stack::class_for;
-
-/// How long anything may take before it counts as never.
-const NEVER: Duration = Duration::from_secs(20);
+use crate::sched::model::ptr::{Gp, Mp, Pp};
+use crate::tests::{NEVER, child, dead_g, new_m, runtime, still};
 
 /// More goroutines than any test queues: a queue that gives out more is broken.
 const MANY: usize = 100_000;
-
-/// A scheduler without threads, its Ps idle.
-pub(super) fn still(procs: u32) -> Box<Sched> {
-    let sched = Box::new(Sched::new(Config {
-        name: None,
-        procs,
-        stack_class: class_for(64 << 10).unwrap(),
-        main_class: class_for(64 << 10).unwrap(),
-        max_threads: 10_000,
-        max_lookups: 500,
-        deadlock: Deadlock::Off,
-        on_deadlock: None,
-        has_hook: false,
-        panic_abort: false,
-        mprotect_guards: false,
-        tls: crate::tls::Room::SHARED,
-        schedtrace_ms: None,
-        scheddetail: false,
-        preemption: true,
-        preemption_signal: crate::sched::monitor::preempt::SIGNAL,
-    }));
-    sched.add_procs(procs).unwrap();
-    sched
-}
-
-/// A Dead G of a still scheduler.
-fn dead_g(sched: &Sched) -> Gp {
-    let mut taken = None;
-    sched.blocks.take(sched, 1, |g| taken = Some(g)).unwrap();
-    taken.unwrap()
-}
 
 /// A Runnable G that is on no queue yet.
 fn runnable_g(sched: &Sched) -> Gp {
@@ -81,14 +46,6 @@ fn runnable_g(sched: &Sched) -> Gp {
 /// As many Runnable Gs.
 fn runnable_gs(sched: &Sched, n: usize) -> Vec<Gp> {
     (0..n).map(|_| runnable_g(sched)).collect()
-}
-
-/// An M without a thread.
-fn new_m(sched: &Sched) -> Mp {
-    // SAFETY: GF, leaked.
-    let m: Mp = unsafe { Ptr::new(NonNull::from(Box::leak(Box::new(M::new())))) };
-    m.sched.set(sched);
-    m
 }
 
 /// An M that holds an idle P.
@@ -155,13 +112,15 @@ fn global_members(sched: &Sched) -> Vec<Gp> {
     sched.core.lock().runq.iter().collect()
 }
 
-/// Runs `f` as the main goroutine of a runtime, with its scheduler. No wake-up may have been lost by the end.
+/// Runs `f` as the main goroutine of a runtime, with its scheduler. No wake-up may have been lost
+/// by the end.
 fn live<T: Send>(procs: usize, f: impl FnOnce(&'static Sched) -> T + Send) -> T {
-    let runtime = Runtime::builder().procs(procs).build().unwrap();
+    let runtime = runtime(procs);
     runtime.run(|| {
         let here = current_g().unwrap();
         let sched: *const Sched = here.sched();
-        // SAFETY: D2, the runtime outlives the test's goroutines and threads, which end before `f` does.
+        // SAFETY: D2, the runtime outlives the test's goroutines and threads, which end before `f`
+        // does.
         let sched = unsafe { &*sched };
         let result = f(sched);
         assert_eq!(sched.outside.rescues.get(), 0, "WK: a wake-up was lost");
@@ -169,7 +128,8 @@ fn live<T: Send>(procs: usize, f: impl FnOnce(&'static Sched) -> T + Send) -> T 
     })
 }
 
-/// Waits; a goroutine keeps its P meanwhile, whatever sysmon thinks of it. `happened` does not yield.
+/// Waits; a goroutine keeps its P meanwhile, even if sysmon would retake it. `happened` does not
+/// yield.
 fn wait_for(what: &str, happened: impl FnMut() -> bool) {
     let keeps_p = park::no_preempt(PreemptOff::StoppingTheWorld);
     let is_outside = crate::sched::model::current::current_m().is_none();
@@ -212,31 +172,6 @@ fn undisturbed<T>(sched: &Sched, mut observe: impl FnMut() -> T) -> T {
         }
     }
     panic!("disturbed a hundred times");
-}
-
-const CHILD: &str = "GOSCHED_CONTRACT_CHILD";
-
-/// Whether this process is the one that is to die.
-fn is_child() -> bool {
-    std::env::var_os(CHILD).is_some()
-}
-
-/// Runs one of these tests again, alone in a process of its own.
-fn run_child(module: &str, test: &str) -> Output {
-    let (_, module) = module.split_once("::").unwrap();
-    Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", &format!("{module}::{test}"), "--nocapture"])
-        .env(CHILD, "1")
-        .output()
-        .unwrap()
-}
-
-/// The child must end with a fatal error that says `text`.
-fn assert_dies(module: &str, test: &str, text: &str) {
-    let output = run_child(module, test);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{errors}");
-    assert!(errors.contains(text), "{errors}");
 }
 
 /// A number of the calling thread.

@@ -215,7 +215,7 @@ pub(crate) fn pass_on_room(g: Gp) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sched::tests::still;
+    use crate::tests::still;
 
     /// It is not how long somebody waits that counts, but how long no call has returned.
     #[test]

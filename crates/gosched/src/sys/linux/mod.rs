@@ -2,8 +2,6 @@
 //! a thread is being set up. Calls newer than the oldest kernels in use fall back by themselves.
 
 mod barrier;
-#[cfg(test)]
-mod child;
 mod clock;
 mod cpu_timer;
 mod cpus;
