@@ -11,7 +11,7 @@ use gosched::chan::{
 use gosched::thread::Exited;
 
 use super::*;
-use crate::common::{Alive, child, child_of, eventually};
+use crate::common::{Alive, child, child_of, eventually, until_parked};
 
 const DEADLOCK: &str = "fatal error: all goroutines are asleep - deadlock!";
 
@@ -311,7 +311,7 @@ fn d2_a_shutdown_unwinds_those_who_wait() {
 fn d2_a_goroutine_that_was_unwound_has_exited() {
     let (ends, (s, r)) = (runtime(1), bounded::<()>(0));
     let waits = ends.spawn(move || r.recv());
-    assert!(eventually(|| ends.metrics().waiting == 1));
+    until_parked(&ends.handle(), 1);
     ends.shutdown(LONG);
     assert!(waits.join().unwrap_err().is::<Exited>());
     assert!(s.send(()).is_err(), "its receiver was dropped");
@@ -328,7 +328,7 @@ fn d2_a_chosen_send_that_is_unwound_is_given_up() {
             let r = r.clone();
             move || r.recv()
         });
-        assert!(eventually(|| stays.metrics().waiting == 1));
+        until_parked(&stays.handle(), 1);
         let sender = s.clone();
         ends.go(move || {
             select! {
@@ -366,7 +366,7 @@ fn d2_destructors_use_channels_during_a_shutdown() {
         let _tells = Tells(s, r, counts);
         nothing.recv().unwrap();
     });
-    assert!(eventually(|| ends.metrics().waiting == 1));
+    until_parked(&ends.handle(), 1);
     within(LONG, "a shutdown", || {
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -411,7 +411,7 @@ fn a_dump_names_what_they_wait_for() {
         "has no cases",
         Box::new(|| _ = Select::new().select_timeout(LONG)),
     );
-    assert!(eventually(|| runtime.metrics().waiting == 7));
+    until_parked(&runtime.handle(), 7);
     let dump = runtime.dump();
     let reason_of = |name: &str| {
         let mut all = dump.goroutines().iter();

@@ -10,7 +10,7 @@ use gosched::Handle;
 use gosched::debug::{self, Dump, Goroutine};
 use gosched::thread::{self, JoinHandle};
 
-use super::waiting::ms;
+use super::waiting::{ms, until};
 
 /// Goroutines that are to wait do so sooner.
 const SOON: Duration = Duration::from_secs(30);
@@ -78,4 +78,17 @@ pub fn until_waiting_in(handle: &Handle, n: usize, reasons: &[&str]) {
         );
         thread::sleep(Duration::from_micros(200));
     }
+}
+
+/// How many goroutines of a runtime are parked, for any reason.
+pub fn parked(handle: &Handle) -> usize {
+    waiting_for(handle, &[""])
+}
+
+/// Waits until exactly `n` goroutines of a runtime are parked. On a goroutine of any runtime, or on
+/// a plain thread.
+#[track_caller]
+pub fn until_parked(handle: &Handle, n: usize) {
+    // A dump stops the world, so the counter is asked first: it is never too small.
+    until(|| handle.metrics().is_ok_and(|now| now.waiting >= n) && parked(handle) == n);
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::common::{
     Alive, LONG, child, child_of, eventually, limit_address_space, panic_text, runtime,
-    thread_count, within,
+    thread_count, until_parked, within,
 };
 use gosched::testing::{fail_map_after, fail_signal_stack_after, fail_thread_after};
 use gosched::{Handle, Runtime, debug, thread};
@@ -168,7 +168,7 @@ fn a_dropped_runtime_refuses_and_drops_the_closure() {
         let (handle, count) = (dropped.handle(), Arc::new(AtomicUsize::new(0)));
         if leaves {
             dropped.go(thread::park);
-            assert!(eventually(|| dropped.metrics().waiting == 1));
+            until_parked(&dropped.handle(), 1);
         }
         drop(dropped);
         let gone = "the gosched runtime has been dropped";

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use crate::common::{child, child_of, child_with, limit_address_space, panic_text};
+use crate::common::{child, child_of, child_with, limit_address_space, panic_text, until_waiting};
 use gosched::chan::{Select, bounded, unbounded};
 use gosched::{Runtime, debug, thread};
 
@@ -473,9 +473,7 @@ fn d2_a_scope_ends_before_its_runtime_is_dropped_or_if_that_is_shut_down() {
                     thread::park();
                     lent.iter().sum::<i32>()
                 });
-                while debug::metrics().waiting == 0 {
-                    gosched::yield_now();
-                }
+                until_waiting(1, "park");
                 waits
             });
             match variant {

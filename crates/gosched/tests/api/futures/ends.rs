@@ -8,7 +8,7 @@ use gosched::thread::{Exited, JoinHandle};
 use gosched::{chan, thread};
 
 use super::*;
-use crate::common::{Alive, Planned, eventually, quiet_planned_panics};
+use crate::common::{Alive, Planned, eventually, quiet_planned_panics, until_parked};
 
 /// Unwinds out of `block_on` and drops the future, as out of any wait.
 #[test]
@@ -109,7 +109,7 @@ fn d2_a_dropped_runtime_answers_who_awaits() {
     let runtime = runtime(1);
     let is_over = Arc::new(AtomicBool::new(false));
     let parked = runtime.spawn(thread::park);
-    assert!(eventually(|| runtime.metrics().waiting == 1));
+    until_parked(&runtime.handle(), 1);
     let spins = Arc::clone(&is_over);
     let running = runtime.spawn(move || while !spins.load(SeqCst) {});
     assert!(eventually(|| runtime.metrics().running == 1));
@@ -146,7 +146,7 @@ fn d2_a_dropped_runtime_answers_who_awaits() {
 fn d2_a_runtime_dropped_by_its_own_goroutine_answers() {
     let runtime = runtime(2);
     let parked = runtime.spawn(thread::park);
-    assert!(eventually(|| runtime.metrics().waiting == 1));
+    until_parked(&runtime.handle(), 1);
     let handle = runtime.handle();
     let dropper = handle.spawn(move || {
         thread::sleep(ms(10));
@@ -167,7 +167,7 @@ fn awaiting_after_and_during_the_end() {
     let (late, early) = (runtime.spawn(thread::park), runtime.spawn(thread::park));
     let (woken, is_woken) = mpsc::channel();
     let awaits = std::thread::spawn(move || woken.send(block_on(early)).unwrap());
-    assert!(eventually(|| runtime.metrics().waiting == 2));
+    until_parked(&runtime.handle(), 2);
     within(LONG, "shutdown", || runtime.shutdown(LONG / 2));
     let answer = is_woken.recv_timeout(LONG).unwrap();
     assert!(answer.unwrap_err().is::<Exited>());
@@ -183,7 +183,7 @@ fn d2_goroutines_await_those_of_a_runtime_that_goes() {
     let wait = |handle| one.spawn(move || block_on(handle));
     let waiters: Vec<_> = parked.into_iter().map(wait).collect();
     until_waiting_in(&one.handle(), 200, &["future"]);
-    assert!(eventually(|| other.metrics().waiting == 200));
+    until_parked(&other.handle(), 200);
     drop(other);
     within(LONG, "the answers", || {
         for waiter in waiters {

@@ -10,7 +10,7 @@ use gosched::sync::{Arc, Barrier, Condvar, Mutex, Once, RwLock, Semaphore, WaitG
 use gosched::{Runtime, thread};
 
 use super::{LONG, ms, runtime, wait_for};
-use crate::common::{Alive, eventually, within};
+use crate::common::{Alive, eventually, until_parked, within};
 
 /// All there is to wait for, with nothing to be had.
 struct Locks {
@@ -303,7 +303,7 @@ fn waits_without_a_p(mutex: &Arc<Mutex<usize>>, is_over: &Arc<AtomicBool>) -> Ru
     let other = Arc::clone(mutex);
     runtime.go(move || *other.lock().unwrap() += 1);
     runtime.go(|| _ = gosched::chan::never::<()>().recv());
-    assert!(eventually(|| runtime.metrics().waiting == 2));
+    until_parked(&runtime.handle(), 2);
     assert_eq!(waiting(&runtime), 1);
     let (hogs, over) = (Arc::new(AtomicUsize::new(0)), Arc::clone(is_over));
     let begun = Arc::clone(&hogs);
@@ -382,7 +382,7 @@ fn ends_in_the_relock(end: fn(Runtime)) {
             drop(pair.1.wait(pair.0.lock().unwrap()).unwrap());
             got.fetch_add(1, SeqCst);
         });
-        assert!(eventually(|| runtime.metrics().waiting == 1));
+        until_parked(&runtime.handle(), 1);
     };
     start(&ends);
     start(&stays);

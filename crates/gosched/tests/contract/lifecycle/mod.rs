@@ -15,7 +15,8 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::common::{
-    Alive, LONG, child, compute, eventually, fd_count, rss_kib, runtime, thread_count, within,
+    Alive, LONG, child, compute, eventually, fd_count, parked, rss_kib, runtime, thread_count,
+    until_parked, within,
 };
 use gosched::thread::{Exited, JoinHandle};
 use gosched::{Handle, Runtime, thread};

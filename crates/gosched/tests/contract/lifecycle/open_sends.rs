@@ -59,9 +59,9 @@ impl Open {
 
 /// A receiver in a live runtime, which waits when this returns; what it gets, or 0.
 fn receive(live: &Runtime, r: &Receiver<u32>) -> JoinHandle<u32> {
-    let (waiting, r) = (live.metrics().waiting, r.clone());
+    let (before, r) = (parked(&live.handle()), r.clone());
     let receiver = live.spawn(move || r.recv().unwrap_or(0));
-    assert!(eventually(|| live.metrics().waiting > waiting));
+    until_parked(&live.handle(), before + 1);
     receiver
 }
 
@@ -84,7 +84,7 @@ fn d2_the_place_of_an_open_send_is_given_back() {
             }
             let open = Open::start(&dropped, &s, meanwhile);
             if waited {
-                assert!(eventually(|| dropped.metrics().waiting == 1));
+                until_parked(&dropped.handle(), 1);
                 assert_eq!(r.recv(), Ok(9));
             }
             assert!(open.is_chosen());
@@ -112,7 +112,7 @@ fn d2_the_receiver_of_an_open_send_is_let_go() {
             let (s, r) = chan::bounded(0);
             let (open, receiver) = if waited {
                 let open = Open::start(&dropped, &s, meanwhile);
-                assert!(eventually(|| dropped.metrics().waiting == 1));
+                until_parked(&dropped.handle(), 1);
                 (open, receive(&live, &r))
             } else {
                 let receiver = receive(&live, &r);
@@ -138,7 +138,7 @@ fn d2_the_receiver_of_an_open_send_times_out() {
     let dropped = runtime(1);
     let (s, r) = chan::bounded::<u32>(0);
     let open = Open::start(&dropped, &s, Waits);
-    assert!(eventually(|| dropped.metrics().waiting == 1));
+    until_parked(&dropped.handle(), 1);
     let receiver = std::thread::spawn(move || r.recv_timeout(Duration::from_millis(300)));
     assert!(open.is_chosen());
     within(LONG, "drop", || drop(dropped));

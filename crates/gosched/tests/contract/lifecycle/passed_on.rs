@@ -176,7 +176,7 @@ fn things() -> Vec<Arc<dyn Thing>> {
 
 /// Waiters for every thing, which answer with the thing's number.
 fn start_waiters(runtime: &Runtime, things: &[Arc<dyn Thing>], answer: &Answer<usize>) {
-    let before = runtime.metrics().waiting;
+    let before = parked(&runtime.handle());
     for (n, thing) in things.iter().enumerate() {
         let (thing, answer) = (Arc::clone(thing), answer.clone());
         runtime.go(move || {
@@ -184,7 +184,7 @@ fn start_waiters(runtime: &Runtime, things: &[Arc<dyn Thing>], answer: &Answer<u
             let _ = answer.send(n);
         });
         // One after the other: the table's buckets and the sockets see them in order.
-        assert!(eventually(|| runtime.metrics().waiting == before + n + 1));
+        until_parked(&runtime.handle(), before + n + 1);
     }
 }
 
@@ -333,7 +333,7 @@ fn d2_a_rendezvous_during_a_drop_finds_nobody() {
     let (s, r) = chan::bounded(0);
     let receiver = r.clone();
     dropped.go(move || _ = receiver.recv());
-    assert!(eventually(|| dropped.metrics().waiting == 1));
+    until_parked(&dropped.handle(), 1);
     let release = start_computing(&dropped);
     let handle = dropped.handle();
     let dropper = std::thread::spawn(move || drop(dropped));
@@ -366,7 +366,7 @@ fn d2_what_a_goroutine_has_seen_is_not_passed_on() {
             thread::yield_now();
         }
     });
-    assert!(eventually(|| dropped.metrics().waiting == 1));
+    until_parked(&dropped.handle(), 1);
     s.send(7).unwrap();
     assert!(eventually(|| seen.load(SeqCst) == 7));
     let release = start_computing(&dropped);
@@ -387,7 +387,7 @@ fn d2_a_lock_of_a_writer_that_never_unwinds_is_given_back() {
     let lock: &'static RwLock<()> = Box::leak(Box::default());
     let reads = lock.read().unwrap();
     dropped.go(|| drop(lock.write()));
-    assert!(eventually(|| dropped.metrics().waiting == 1));
+    until_parked(&dropped.handle(), 1);
     let release = start_computing(&dropped);
     dropped.shutdown(Duration::ZERO);
     drop(reads);
@@ -412,7 +412,7 @@ fn d2_a_tick_that_was_taken_back_is_found_or_forgotten() {
         let timer = Arc::new(gosched::time::Timer::new(Duration::from_secs(1)));
         let waits = Arc::clone(&timer);
         dropped.go(move || _ = waits.chan().recv());
-        assert!(eventually(|| dropped.metrics().waiting == 1));
+        until_parked(&dropped.handle(), 1);
         let release = start_computing(&dropped);
         std::thread::sleep(Duration::from_millis(1_200));
         within(LONG, "drop", || drop(dropped));
