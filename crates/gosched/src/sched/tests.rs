@@ -64,7 +64,7 @@ fn count_anew(p: Pp) {
 
 /// The 61st decision, after 60 others.
 fn decide_61st(sched: &Sched, p: Pp) -> Option<Gp> {
-    // SAFETY: as above.
+    // SAFETY: PL, a still scheduler's P, or one that the calling goroutine's M holds.
     unsafe { p.local() }.fairness.skip_to_the_61st();
     sched.decide_fairly(p)
 }

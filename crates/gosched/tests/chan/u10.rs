@@ -28,7 +28,8 @@ impl Plain {
     /// Writes all words, from the last to the first.
     fn write(&self, value: u64) {
         for at in (0..8).rev() {
-            // SAFETY: as above; volatile, so that it happens here and not earlier or later.
+            // SAFETY: the test hands the memory to one user at a time, through the channel. Volatile,
+            // so that the write happens here and not earlier or later.
             unsafe { (&raw mut (*self.0.get())[at]).write_volatile(value) };
         }
     }
@@ -36,7 +37,7 @@ impl Plain {
     /// The value, which all words have.
     #[track_caller]
     fn read(&self) -> u64 {
-        // SAFETY: as above.
+        // SAFETY: the test hands the memory to one user at a time, through the channel.
         let words = unsafe { self.0.get().read() };
         assert!(words.iter().all(|word| *word == words[0]), "{words:?}");
         words[0]

@@ -237,8 +237,8 @@ fn sched_getcpu_tells_the_cpu_one_is_on() {
             // SAFETY: looks into the set.
             let cpus = (0..1024).filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &all) });
             for cpu in cpus.take(8).cycle().take(64) {
-                // SAFETY: as above; the mask of this thread, which is this goroutine's alone and
-                // ends with it.
+                // SAFETY: a zeroed set is valid. The call reads it and changes the mask of this
+                // thread, which is locked to this goroutine and ends with it.
                 let seen = unsafe {
                     let mut only: libc::cpu_set_t = std::mem::zeroed();
                     libc::CPU_SET(cpu, &mut only);

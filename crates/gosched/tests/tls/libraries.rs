@@ -132,12 +132,12 @@ impl Library {
     }
 
     fn valued(&self) -> c_long {
-        // SAFETY: as above.
+        // SAFETY: the address of a thread-local of this thread or goroutine, valid until that ends.
         unsafe { *(self.valued_at)() }
     }
 
     fn text(&self) -> String {
-        // SAFETY: as above; it ends in 0.
+        // SAFETY: the address of a thread-local text of this thread or goroutine, which ends in 0.
         let text = unsafe { CStr::from_ptr((self.text_at)()) };
         text.to_str().unwrap().to_owned()
     }
@@ -149,7 +149,8 @@ impl Library {
     }
 
     fn change(&self, mark: c_long) {
-        // SAFETY: as above; the text has room for two bytes.
+        // SAFETY: addresses of thread-locals of this thread or goroutine, valid until that ends. The
+        // text has room for two bytes.
         unsafe {
             *(self.zeroed_at)() = mark;
             *(self.valued_at)() = -mark;

@@ -286,7 +286,7 @@ fn end_by(way: &str) {
             "std" => std::process::exit(7),
             // SAFETY: ends the process.
             "libc" => unsafe { libc::exit(7) },
-            // SAFETY: as above.
+            // SAFETY: ends the process.
             _ => unsafe { libc::abort() },
         }
     };
@@ -398,11 +398,11 @@ fn a_copy_that_calls_the_runtime_is_told_why_not() {
             });
             // Where no runtime is running a copy may make its own.
             drop((runtime, handle));
-            // SAFETY: as above.
+            // SAFETY: no runtime exists here; the copy makes its own and ends below.
             let copy = unsafe { libc::fork() };
             if copy == 0 {
                 let answer = own(1).run(|| 6 * 7);
-                // SAFETY: as above.
+                // SAFETY: ends the copy.
                 unsafe { libc::_exit(answer) };
             }
             assert_eq!(libc::WEXITSTATUS(wait_for(copy)), 42);

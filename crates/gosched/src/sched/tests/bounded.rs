@@ -377,6 +377,6 @@ fn u7_a_turn_between_stops_is_owed_until_decisions_are_made() {
     // SAFETY: PL, a still scheduler's P.
     unsafe { p.local() }.owes_turn = true;
     decide_61st(&sched, p);
-    // SAFETY: as above.
+    // SAFETY: PL, a still scheduler's P.
     assert!(!unsafe { p.local() }.owes_turn);
 }

@@ -264,7 +264,7 @@ fn pk_the_unlock_function_runs_on_g0_and_may_refuse() {
                 assert_eq!(g.status.get(), Status::Waiting);
                 ready(g);
             });
-            // SAFETY: as above.
+            // SAFETY: PK, the word outlives the wait.
             unsafe { park(&PROBE, arg) };
         });
         assert_eq!(COMMITS.load(SeqCst), 2);

@@ -96,11 +96,11 @@ fn raw_descriptors() {
         assert_eq!(client.as_fd().as_raw_fd(), number);
         let raw = client.into_raw_fd();
         assert_eq!(raw, number);
-        // SAFETY: the descriptor was just made, and this call is its only owner.
+        // SAFETY: `into_raw_fd` gave the descriptor up, so this value is its only owner.
         let fd = unsafe { OwnedFd::from_raw_fd(raw) };
         assert!(!is_nonblocking(&fd));
         let raw = fd.into_raw_fd();
-        // SAFETY: as above.
+        // SAFETY: `into_raw_fd` gave the descriptor up, so this value is its only owner.
         let mut client = unsafe { TcpStream::from_raw_fd(raw) };
         assert!(is_nonblocking(&client));
         server.write_all(b"x").unwrap();

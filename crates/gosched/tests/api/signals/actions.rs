@@ -155,7 +155,7 @@ fn libc_s_own_signals_are_not_held_back() {
         let other = std::thread::spawn(|| next(&notify(&[USR1])));
         assert!(eventually(|| {
             kill(USR1);
-            // SAFETY: as above.
+            // SAFETY: sets the user to what it is; touches no memory of this process.
             unsafe { libc::setuid(libc::getuid()) == 0 && other.is_finished() }
         }));
     })

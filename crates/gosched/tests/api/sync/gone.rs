@@ -42,7 +42,8 @@ impl<T> Shared<T> {
 
     /// No other user is left.
     fn end(self) {
-        // SAFETY: by the caller's promise; the memory is ours until it is freed.
+        // SAFETY: the caller is the last user, so no reference is left; the memory is this value's
+        // until it is freed.
         unsafe {
             ptr::drop_in_place((*self.0).as_mut_ptr());
             let bytes: *mut u8 = self.0.cast();

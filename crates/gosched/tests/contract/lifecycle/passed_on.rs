@@ -76,7 +76,7 @@ struct Held<L: 'static, G: 'static>(&'static L, Mutex<Option<G>>, fn(&'static L)
 
 // SAFETY: the guard is dropped by the thread that made the lock's holder: the test's main thread.
 unsafe impl<L: Sync, G> Send for Held<L, G> {}
-// SAFETY: as above.
+// SAFETY: the guard is reached through its mutex only, by the thread that made it.
 unsafe impl<L: Sync, G> Sync for Held<L, G> {}
 
 impl<L: Sync, G> Held<L, G> {
