@@ -1,5 +1,6 @@
-//! Go's rules for one channel: waiters are served in order and directly, a close wakes all, values
-//! come out before the end does, and a destructor of a value may use the channel that it was in.
+//! Go's rules for one channel. Waiters are served in order and directly, and a close wakes all.
+//! Values come out before the end does. A destructor of a value may use the channel that the value
+//! was in.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;

@@ -1,4 +1,4 @@
-//! Waking n waiters takes time linear in n, and so does taking n of them out of a queue: twice as
+//! Waking n waiters takes time linear in n, and so does removing n of them from a queue. Twice as
 //! many take less than three times as long, from 1,000 to 100,000.
 //!
 //! The best of several runs counts, because other programs may delay a run. Caches are cold at the

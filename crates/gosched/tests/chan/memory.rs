@@ -13,8 +13,8 @@ const MANY: usize = if cfg!(debug_assertions) {
     1_000_000
 };
 
-/// Runs `f` once to warm up, then again: then as much is allocated as before, and no more memory is
-/// in use but what the scheduler's caches may take.
+/// Runs `f` once to warm up, then again. After that as much is allocated as before, and resident
+/// memory grows at most by the scheduler's caches.
 #[track_caller]
 fn assert_flat(f: impl Fn(usize)) {
     f(1000);

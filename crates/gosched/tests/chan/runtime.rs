@@ -317,8 +317,8 @@ fn d2_a_goroutine_that_was_unwound_has_exited() {
     assert!(s.send(()).is_err(), "its receiver was dropped");
 }
 
-/// A select's send that was chosen when it is unwound, in the middle of its message: the receiver
-/// that it chose, or that waits for its place in the buffer, gets the next value.
+/// A select's send was chosen, and its goroutine is unwound in the middle of the message. The
+/// receiver that it chose, or that waits for its place in the buffer, gets the next value.
 #[test]
 #[cfg(panic = "unwind")]
 fn d2_a_chosen_send_that_is_unwound_is_given_up() {

@@ -1,5 +1,5 @@
-//! Go's rules for select: exactly one case runs, every ready case has the same chance, a default is
-//! taken only if no case was ready at one moment, and a select does not meet itself.
+//! Go's rules for select. Exactly one case runs, and every ready case has the same chance. A
+//! default is taken only if no case was ready at one moment. A select does not meet itself.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::SeqCst;
@@ -251,8 +251,8 @@ fn selects_in_both_directions_pair_up() {
     }
 }
 
-/// A select that is offered several things at once takes one of them: numbers go out by a select
-/// over several channels, come in by selects over the same ones, and each arrives once.
+/// A select with several ready cases takes one of them. Numbers are sent by a select over several
+/// channels and received by selects over the same ones. Each arrives once.
 #[test]
 fn a_select_never_does_two_cases() {
     const N: usize = 20_000;

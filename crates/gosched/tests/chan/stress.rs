@@ -1,14 +1,15 @@
-//! Traffic at random: 1 to 64 senders and as many receivers, goroutines of two runtimes and plain
-//! threads, on a channel of capacity 0 to 200 or none, use every way to send and to receive, come
-//! and go, time out, panic in their messages, and the channel ends in one of several ways in the
-//! middle of it. Every value is in a *ledger*: when it was made, sent, received and dropped.
+//! Traffic at random on a channel of capacity 0 to 200, or an unbounded one. There are 1 to 64
+//! senders and as many receivers: goroutines of two runtimes and plain threads. They use every way
+//! to send and to receive, come and go, time out, and panic in their messages. In the middle of it
+//! the channel ends in one of several ways. Every value is in a *ledger*: when it was made, sent,
+//! received and dropped.
 //!
 //! ```text
-//!  drained    the senders end one by one       every value that was sent is received
-//!  closed     somebody closes it               the same, and who sends later has its value back
-//!  deserted   the receivers leave              what they did not take is dropped
-//!  shut down  one runtime unwinds              as drained, as far as receivers are left
-//!  dropped    one runtime is gone              what its goroutines had in their hands is lost with them
+//!  drained    the senders end one by one    every value that was sent is received
+//!  closed     the channel is closed         the same, and later senders get their value back
+//!  deserted   the receivers leave           values that they did not take are dropped
+//!  shut down  one runtime unwinds           as drained, as far as receivers are left
+//!  dropped    one runtime is dropped        values that its goroutines held are lost with them
 //! ```
 //!
 //! Whatever happens, no value is received twice or dropped twice, and each receiver gets those of

@@ -28,8 +28,8 @@ impl Plain {
     /// Writes all words, from the last to the first.
     fn write(&self, value: u64) {
         for at in (0..8).rev() {
-            // SAFETY: the test hands the memory to one user at a time, through the channel. Volatile,
-            // so that the write happens here and not earlier or later.
+            // SAFETY: the test hands the memory to one user at a time, through the channel.
+            // Volatile, so that the write happens here and not earlier or later.
             unsafe { (&raw mut (*self.0.get())[at]).write_volatile(value) };
         }
     }

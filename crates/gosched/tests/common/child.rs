@@ -1,7 +1,7 @@
 //! Runs the body of a test in a process of its own.
 //!
-//! For tests that must die, count threads or memory of the whole process, change signal handlers,
-//! limits or the environment, or need a process whose every thread is known.
+//! For tests that must die, that count threads or memory of the whole process, that change signal
+//! handlers, limits or the environment, or that must know every thread.
 
 use std::io::Read;
 use std::panic::{AssertUnwindSafe, catch_unwind};

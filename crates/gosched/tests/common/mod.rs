@@ -5,7 +5,7 @@
 //! | [`child`] | a test that runs its body in a process of its own |
 //! | [`waiting`] | limits of time, and waiting until a condition holds |
 //! | [`process`] | this process as the kernel sees it: threads, memory, files, CPU time, limits |
-//! | [`runtimes`] | runtimes with n Ps, and checks after they have run |
+//! | [`runtimes`] | runtimes with n Ps, checks after they have run, panics, deep stacks |
 //! | [`goroutines`] | goroutines with names, and finding them in a dump |
 //! | [`rounds`] | random rounds with a seed, planned panics |
 //! | [`counting`] | counts of allocations and of values that are alive |

@@ -1,4 +1,4 @@
-//! Runtimes with n Ps, and checks after they have run.
+//! Runtimes with n Ps, checks after they have run, panics and deep stacks.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -41,5 +41,15 @@ pub fn panic_text<T>(f: impl FnOnce() -> T) -> String {
     match payload.downcast::<String>() {
         Ok(text) => *text,
         Err(payload) => (*payload.downcast::<&str>().expect("a text")).to_owned(),
+    }
+}
+
+/// Touches about `kib` KiB of stack and returns `kib`.
+#[inline(never)]
+pub fn deep(kib: usize) -> usize {
+    let frame = std::hint::black_box([kib as u8; 1024]);
+    match kib {
+        0 => 0,
+        _ => deep(kib - 1) + usize::from(frame[kib % 1024] == kib as u8),
     }
 }

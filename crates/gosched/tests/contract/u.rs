@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use crate::common::{LONG, checked, child, child_with, compute, eventually, runtime, tid};
+use crate::common::{LONG, checked, child, child_with, compute, deep, eventually, runtime, tid};
 use gosched::{Runtime, debug, go, thread};
 
 #[test]
@@ -439,16 +439,6 @@ fn u7_the_default_comes_from_affinity_environment_or_builder() {
         body,
     )
     .succeeded();
-}
-
-/// Touches about `kib` KiB of stack.
-#[inline(never)]
-fn deep(kib: usize) -> usize {
-    let frame = std::hint::black_box([kib as u8; 1024]);
-    match kib {
-        0 => 0,
-        _ => deep(kib - 1) + usize::from(frame[kib % 1024] == kib as u8),
-    }
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! What dumps, metrics and checks show of goroutines that compute without a call or block their
-//! thread; and that all three come to an end while they do.
+//! thread. All three must return meanwhile.
 
 use std::hint::black_box;
 use std::io::Read;

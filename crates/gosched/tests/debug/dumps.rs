@@ -259,8 +259,8 @@ fn a_runtime_is_seen_from_outside() {
     }
 }
 
-/// An unwinder that asks the loader for the list of objects, as old ones do, does not wait in a
-/// stopped world for a goroutine that was stopped with the loader's lock.
+/// Old unwinders ask the loader for the list of objects. Such an unwinder must not wait, in a
+/// stopped world, for a goroutine that was stopped with the loader's lock.
 #[test]
 fn a_dump_does_not_wait_for_the_loaders_lock() {
     /// Holds the loader's lock until the flag is down, 10 s at most: callbacks run under it.

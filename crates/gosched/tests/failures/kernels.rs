@@ -61,8 +61,8 @@ fn limit(resource: libc::__rlimit_resource_t, most: u64) {
     assert_eq!(unsafe { libc::setrlimit(resource, &limit) }, 0);
 }
 
-/// All that makes the scheduler ask the system for something: goroutines that compute, sleep,
-/// block their thread (marked and not), talk through a socket, use new stacks, stop the world.
+/// Everything that makes the scheduler use system calls. Goroutines compute, sleep, block their
+/// thread (marked and not), use a socket, use new stacks, and stop the world.
 fn everything() {
     let began = Instant::now();
     for round in 0..2 {

@@ -1,5 +1,5 @@
-//! A thread that sleeps in the kernel is not signalled: what user code waits in is not cut short by
-//! the preemption of others, nor by its own.
+//! A thread that sleeps in the kernel is not signalled: preemption does not interrupt the system
+//! calls of user code.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};

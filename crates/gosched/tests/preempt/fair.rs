@@ -136,8 +136,8 @@ fn f2_hogs_on_more_ps_than_cpus_all_advance() {
     assert_fair(0.1, || shares(|| Hogs::new(20), 6, Duration::from_secs(2)));
 }
 
-/// How often a goroutine that sleeps 1 ms at a time gets to run under hogs in 2 s; if `relays`, it
-/// only counts what another one, that it wakes, has seen.
+/// How often a goroutine that sleeps 1 ms at a time runs in 2 s under hogs. If `relays`, it wakes
+/// another goroutine and counts the runs of that one.
 fn ticks(procs: usize, hogs: usize, relays: bool) -> u64 {
     within(LONG, "the ticker", || {
         checked(&runtime(procs), || {

@@ -83,8 +83,8 @@ fn d7_the_program_s_own_handler_gets_the_program_s_signals_only() {
     .succeeded();
 }
 
-/// A signal to the process, one with a value, one to a plain thread and one to a goroutine's own
-/// thread all arrive, as they were sent.
+/// Signals to the process, with a value, to a plain thread, and to a goroutine's own thread all
+/// arrive as they were sent.
 fn user_signals(runtime: &Runtime, signal: i32) {
     // SAFETY: signals to this process, which has a handler for them.
     unsafe {

@@ -59,8 +59,8 @@ fn avx() -> Vec<u64> {
     if !is_x86_feature_detected!("avx2") {
         return Vec::new();
     }
-    // SAFETY: the loop reads and writes `regs` of this frame only, and all registers that it changes
-    // are declared. The CPU has AVX2.
+    // SAFETY: the loop reads and writes `regs` of this frame only, and all registers that it
+    // changes are declared. The CPU has AVX2.
     unsafe {
         asm!(
             ".irp i,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",
@@ -94,8 +94,8 @@ fn avx512() -> Vec<u64> {
     if !is_x86_feature_detected!("avx512f") || !is_x86_feature_detected!("avx512bw") {
         return Vec::new();
     }
-    // SAFETY: the loop reads and writes `regs` and `masks` of this frame only, and all registers that
-    // it changes are declared. The CPU has AVX-512.
+    // SAFETY: the loop reads and writes `regs` and `masks` of this frame only, and all registers
+    // that it changes are declared. The CPU has AVX-512.
     unsafe {
         asm!(
             ".irp i,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31",
@@ -138,8 +138,8 @@ fn avx512() -> Vec<u64> {
 /// The general registers, and the carry flag from round to round.
 fn general() -> Vec<u64> {
     let mut regs: [Wide; 2] = seeds(5);
-    // SAFETY: the loop reads and writes `regs` of this frame only, and all registers that it changes
-    // are declared or restored.
+    // SAFETY: the loop reads and writes `regs` of this frame only, and all registers that it
+    // changes are declared or restored.
     unsafe {
         asm!(
             "mov rax, [rdi]", "mov rdx, [rdi + 8]", "mov rsi, [rdi + 16]", "mov r8, [rdi + 24]",

@@ -2,8 +2,8 @@
 //!
 //! A library's thread-locals are reached in one of three ways. *Initial-exec*: at a fixed distance
 //! from the thread pointer, in room that every block keeps for libraries that come late.
-//! *General-dynamic*: through a table of the thread, by a function that makes the memory when it is
-//! first wanted; *descriptors* are a faster way to the same.
+//! *General-dynamic*: a function finds the thread-local through a table of the thread, and makes
+//! its memory at the first use. *Descriptors* are a faster way to the same.
 
 use std::ffi::{CStr, CString, c_char, c_long};
 use std::path::{Path, PathBuf};
@@ -149,8 +149,8 @@ impl Library {
     }
 
     fn change(&self, mark: c_long) {
-        // SAFETY: addresses of thread-locals of this thread or goroutine, valid until that ends. The
-        // text has room for two bytes.
+        // SAFETY: addresses of thread-locals of this thread or goroutine, valid until that ends.
+        // The text has room for two bytes.
         unsafe {
             *(self.zeroed_at)() = mark;
             *(self.valued_at)() = -mark;

@@ -1,6 +1,6 @@
 //! What shared thread-locals do to safe code that migrates, and own ones do not. Each case is one
-//! body, run as a swarm under own thread-locals, where it must be right, and under shared ones,
-//! where it must go wrong: so the first cannot be luck.
+//! body that runs as a swarm. Under own thread-locals it must be right. Under shared ones it must
+//! go wrong, so the first result is not luck.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;

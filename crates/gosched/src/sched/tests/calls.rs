@@ -175,9 +175,9 @@ fn hold_in_a_call() -> Held {
     }
 }
 
-/// Calls `look` with a goroutine in a marked call, whose P is in the hands of the caller, and from
-/// inside the runtime: so the caller's own P stays another one. Returns the P on which the
-/// goroutine has come back.
+/// Calls `look` with a goroutine in a marked call. The caller holds the P of that goroutine, and is
+/// inside the runtime, so its own P stays another one. Returns the P on which the goroutine has
+/// come back.
 fn with_a_call(sched: &Sched, look: impl FnOnce(&Held)) -> Pp {
     loop {
         let held = hold_in_a_call();

@@ -78,8 +78,8 @@ fn sm_a_look_at_sleepers_without_timers_is_short() {
     assert!(at_strays <= 8 * (looks + 1), "{at_strays} in {looks} looks");
 }
 
-/// A goroutine sleeps in an unmarked call until its P is taken, computes on its thread until it has
-/// one again, and then `more`; another keeps the one P busy all the time.
+/// A goroutine sleeps in an unmarked call until its P is taken. It computes on its thread until it
+/// has a P again, and then does `more`. Another goroutine keeps the only P busy all the time.
 fn stray_computes(sched: &Sched, more: Duration) {
     let overshoots = sched.calls.overshoots.get();
     thread::scope(|s| {

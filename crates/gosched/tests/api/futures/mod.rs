@@ -1,8 +1,8 @@
 //! The bridge to async, in both directions: `future::block_on`, and goroutines that are awaited.
 //!
-//! `blocks` has what `block_on` does, with wakers called from everywhere, `awaits` what a
-//! `JoinHandle` does as a future, `ends` what the end of a runtime does to both, `stress` all of it
-//! at random, `examples` runs the programs in `examples/`.
+//! `blocks` tests `block_on`, with wakers called from everywhere. `awaits` tests a `JoinHandle` as
+//! a future. `ends` tests what the end of a runtime does to both. `stress` does all of it at
+//! random, and `examples` runs the programs in `examples/`.
 
 mod awaits;
 mod blocks;

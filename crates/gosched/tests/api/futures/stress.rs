@@ -1,6 +1,6 @@
-//! At random: goroutines that end in every way are awaited in every way, by goroutines of two
-//! runtimes, plain threads and an executor made by hand, while one of the runtimes continues, shuts
-//! down, or is dropped.
+//! At random: goroutines that end in every way are awaited in every way. The waiters are goroutines
+//! of two runtimes, plain threads and a hand-made executor. Meanwhile one of the runtimes
+//! continues, shuts down, or is dropped.
 //!
 //! Every value that was made is dropped once, but for those that were abandoned with their
 //! goroutines; every await gets an answer.

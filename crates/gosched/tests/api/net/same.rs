@@ -1,5 +1,5 @@
-//! The same body against std, against this crate in goroutines, and against this crate on plain
-//! threads: the results are the same, to the texts of the errors.
+//! The same body runs against std, against this crate in goroutines, and against this crate on
+//! plain threads. The results are the same, including the texts of errors.
 
 #![allow(unused_imports)] // every body uses some of it
 

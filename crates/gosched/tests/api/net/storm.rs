@@ -1,5 +1,5 @@
-//! Descriptors are opened and closed as fast as it goes, and their numbers used again, while others
-//! wait: no waiter is woken for another socket's data, and none is forgotten.
+//! Descriptors are opened and closed as fast as possible, and their numbers are used again, while
+//! others wait. No waiter is woken for another socket's data, and none is forgotten.
 
 use std::io::{ErrorKind, Read, Write};
 use std::sync::Arc;

@@ -292,8 +292,8 @@ fn the_next_lock_at_an_address_is_as_good() {
     }
 }
 
-/// A runtime of one P, with a goroutine that waits for the mutex, one that waits for nothing, and
-/// one that then keeps the P until it is over.
+/// A runtime of one P with three goroutines: one waits for the mutex, one waits for nothing, and
+/// one then keeps the P until `is_over`.
 fn waits_without_a_p(mutex: &Arc<Mutex<usize>>, is_over: &Arc<AtomicBool>) -> Runtime {
     let runtime = Runtime::builder()
         .procs(1)

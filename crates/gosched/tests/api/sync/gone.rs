@@ -1,8 +1,8 @@
 //! A lock may be freed as soon as another goroutine can have had it: an unlock does not touch the
 //! lock after it has released it.
 //!
-//! The last one to have a lock writes over the memory it was in, looks for a while whether that
-//! stays as it is, and frees it.
+//! The last user of a lock overwrites its memory, checks for a while that nothing writes there, and
+//! frees it.
 
 use std::mem::MaybeUninit;
 use std::ptr;

@@ -212,8 +212,8 @@ fn settled_threads() -> usize {
 }
 
 /// A hundred thousand calls of a microsecond, one after the other, start no thread. The runtime
-/// keeps a few in reserve and may at any time find that it wants one more, once; so one of three
-/// rounds must have gone by without.
+/// keeps a few in reserve and may start one more at any time, once. So one of three rounds must
+/// start none.
 #[test]
 fn sy_short_calls_need_no_threads() {
     run(2, "short calls", || {

@@ -287,8 +287,8 @@ fn u3_only_unmarked_calls_overshoot() {
     assert!(overshoots > 0, "U3: and that is counted");
 }
 
-/// A goroutine that comes back without a P computes on until the next tick of the kernel or two,
-/// and no longer, also while a P is idle.
+/// A goroutine that returns without a P computes for at most one or two ticks of the kernel, also
+/// while a P is idle.
 #[test]
 fn u3_who_comes_back_is_soon_noticed() {
     let runtime = Runtime::builder().procs(1).build().unwrap();

@@ -182,8 +182,8 @@ fn d2_every_open_send_is_given_back() {
     }
 }
 
-/// An operation that was forgotten borrows its channel no more: the channel goes, or stays for the
-/// place that is still promised, and the drop finds it or nothing.
+/// A forgotten operation does not borrow its channel any more. The channel is freed, or stays for
+/// the place that is still promised. The drop finds it or nothing.
 #[test]
 fn d2_a_send_that_was_forgotten_does_no_harm() {
     for cap in [0, 2] {

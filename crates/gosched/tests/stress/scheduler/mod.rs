@@ -284,9 +284,9 @@ fn spin_until(round: &Round, count: &AtomicUsize, target: usize) {
     }
 }
 
-/// A quiet round: a goroutine hands work on and keeps its own P busy until it is done, so that
-/// another P must wake up for it. A wake-up that is lost here stays lost until sysmon finds it, and
-/// counts it as a rescue (L1, WK).
+/// A quiet round: a goroutine hands work on and keeps its own P busy until the work is done. So
+/// another P must wake up for the work. A wake-up that is lost here stays lost until sysmon finds
+/// it, and counts it as a rescue (L1, WK).
 fn hand_over(round: &Arc<Round>, rng: &mut Rng) {
     let is_over = Arc::new(AtomicBool::new(false));
     let partners = [false, false, true].map(|locked| Partner::new(locked, &is_over));

@@ -1,9 +1,9 @@
 //! Everything that thread-locals are good for at once, by thousands of goroutines that migrate, in
 //! an order that a seed decides.
 //!
-//! A *round* makes a runtime with own thread-locals and lets goroutines *live*: each takes steps,
-//! of which every one uses what is kept per thread, mostly across a switch, and checks that it
-//! found its own. Each keeps books of what it made in thread-locals; at the end of a round
+//! A *round* makes a runtime with own thread-locals and lets goroutines *live*: each takes steps.
+//! Every step uses thread-locals or other state of a thread, mostly across a switch, and checks
+//! that it found its own. Each keeps books of what it made in thread-locals; at the end of a round
 //! everything made has been dropped, once.
 //!
 //! `GOSCHED_STRESS_SEED` repeats a run (as far as threads can be repeated), `GOSCHED_STRESS_SECS`
