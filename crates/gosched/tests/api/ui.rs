@@ -23,6 +23,7 @@ fn ui() {
     let child = Command::new(std::env::current_exe().expect("a path"))
         .args(["ui::ui", "--exact", "--nocapture"])
         .env(CHILD, "1")
+        .env("CARGO_PROFILE_DEV_DEBUG", "0") // of the packages that trybuild builds anew
         .env_remove("TERM") // trybuild marks no differences in the texts then
         .output()
         .expect("the child runs");
