@@ -1,13 +1,14 @@
 //! The public modules apart from channels: locks, sockets, timers, contexts, signals, futures,
 //! macros, and the examples.
 //!
-//! `ui` runs the compiler on programs that must build or must not, `soundness` and `sizes` compare
+//! `builds` runs the compiler on programs that must build or must not, `soundness` and `sizes` compare
 //! types with std's.
 //!
 //! A binary of its own because: it counts allocations (`contexts`, `futures`), so it replaces the
 //! allocator. Tests that assert on these counts, or that need a process of their own for another
 //! reason, are children.
 
+mod builds;
 mod clock;
 #[path = "../common/mod.rs"]
 mod common;
@@ -21,7 +22,6 @@ mod sizes;
 mod soundness;
 mod sync;
 mod time;
-mod ui;
 
 #[global_allocator]
 static ALLOCATOR: common::Counting = common::Counting;

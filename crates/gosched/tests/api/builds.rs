@@ -6,6 +6,9 @@
 //! The compiler reports the errors of one program in an order that may differ between two builds.
 //! trybuild compares texts, so it runs in a child process here. Where it reports a mismatch, this
 //! file compares the errors of the two texts as a set. trybuild has no hook for that.
+//!
+//! libtest starts tests in the order of their names. This module comes first, so that the other
+//! tests of the binary run while trybuild builds the library once more.
 
 use std::process::Command;
 
@@ -21,7 +24,7 @@ fn ui() {
         return;
     }
     let child = Command::new(std::env::current_exe().expect("a path"))
-        .args(["ui::ui", "--exact", "--nocapture"])
+        .args(["builds::ui", "--exact", "--nocapture"])
         .env(CHILD, "1")
         .env("CARGO_PROFILE_DEV_DEBUG", "0") // of the packages that trybuild builds anew
         .env_remove("TERM") // trybuild marks no differences in the texts then
