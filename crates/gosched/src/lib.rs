@@ -47,6 +47,8 @@ pub mod signal;
 mod stack;
 pub mod sync;
 mod sys;
+#[cfg(test)]
+mod tests;
 pub mod thread;
 pub mod time;
 mod tls;

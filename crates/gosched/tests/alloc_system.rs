@@ -1,4 +1,6 @@
 //! The system's allocator under `OnThread`: it needs no wrapper and works in one.
+//!
+//! A binary of its own because: its global allocator is `OnThread<System>`.
 
 mod allocator;
 mod common;

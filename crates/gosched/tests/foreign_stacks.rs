@@ -2,8 +2,11 @@
 //! behind its back.
 //!
 //! Each test runs once for every crate. The stack pointer is then outside the goroutine's slot, and
-//! the frames that the goroutine has left behind in its slot must survive whatever the runtime does
-//! to waiting goroutines.
+//! the frames that the goroutine has left behind in its slot must survive everything that the
+//! runtime does to waiting goroutines.
+//!
+//! A binary of its own because: some of these stacks are mapped before the first runtime of the
+//! process.
 
 mod common;
 
@@ -25,7 +28,7 @@ use gosched::{Runtime, debug, go, select, thread};
 /// The bytes of every stack that is not the runtime's.
 const SIZE: usize = 256 << 10;
 
-/// Who makes the stack.
+/// The crate that makes the stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Stacker,
@@ -67,7 +70,7 @@ fn map_stacks() {
 /// `psm` takes memory of the caller's, and a callback that does not unwind.
 fn on_mapped_stack<R>(f: impl FnOnce() -> R) -> R {
     let base = MAPPED.lock().unwrap().pop().unwrap();
-    // SAFETY: memory of this size, aligned to a page, in nobody else's use until it is given back.
+    // SAFETY: memory of this size, aligned to a page, with no other user until it is given back.
     let result =
         unsafe { psm::on_stack(base as *mut u8, SIZE, || catch_unwind(AssertUnwindSafe(f))) };
     MAPPED.lock().unwrap().push(base);

@@ -19,15 +19,12 @@ mod queues;
 mod strays;
 mod timers;
 
-use std::process::{Command, Output};
-use std::ptr::NonNull;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use super::Sched;
 use super::park;
 use crate::runtime::Runtime;
-use crate::sched::config::{Config, Deadlock};
 use crate::sched::model::current::current_g;
 use crate::sched::model::g::GQueue;
 use crate::sched::model::gstatus::Status;
@@ -36,48 +33,11 @@ use crate::sched::model::p::gp;
 use crate::sched::model::ptr::{Gp, Mp, Pp, Ptr};
 use crate::sched::worker::acquire_p;
 use crate::sched::worker::{G0, IdleP, Worker};
-use crate::stack::class_for;
-
-/// A wait that takes longer has failed.
-const NEVER: Duration = Duration::from_secs(20);
+use crate::tests::{NEVER, child, dead_g, new_m, runtime, still};
+use std::ptr::NonNull;
 
 /// More goroutines than any test queues: a queue that yields more is broken.
 const MANY: usize = 100_000;
-
-/// A scheduler without threads, its Ps idle.
-pub(super) fn still(procs: u32) -> Box<Sched> {
-    let sched = Box::new(Sched::new(Config {
-        name: None,
-        procs,
-        stack_class: class_for(64 << 10).unwrap(),
-        main_class: class_for(64 << 10).unwrap(),
-        max_threads: 10_000,
-        max_lookups: 500,
-        deadlock: Deadlock::Off,
-        on_deadlock: None,
-        sysmon: crate::sched::monitor::sysmon::run,
-        has_hook: false,
-        panic_abort: false,
-        mprotect_guards: false,
-        tls: crate::tls::Room::SHARED,
-        schedtrace_ms: None,
-        scheddetail: false,
-        preemption: true,
-        preemption_signal: crate::sched::monitor::preempt::SIGNAL,
-    }));
-    sched.add_procs(procs).unwrap();
-    sched
-}
-
-/// A Dead G of a still scheduler.
-fn dead_g(sched: &Sched) -> Gp {
-    let mut taken = None;
-    sched
-        .blocks
-        .take(sched.home(), 1, |g| taken = Some(g))
-        .unwrap();
-    taken.unwrap()
-}
 
 /// A Runnable G that is on no queue yet.
 fn runnable_g(sched: &Sched) -> Gp {
@@ -89,14 +49,6 @@ fn runnable_g(sched: &Sched) -> Gp {
 /// As many Runnable Gs.
 fn runnable_gs(sched: &Sched, n: usize) -> Vec<Gp> {
     (0..n).map(|_| runnable_g(sched)).collect()
-}
-
-/// An M without a thread.
-fn new_m(sched: &Sched) -> Mp {
-    // SAFETY: GF, the M is leaked, so it lives for ever.
-    let m: Mp = unsafe { Ptr::new(NonNull::from(Box::leak(Box::new(M::new())))) };
-    m.home.set(sched.home());
-    m
 }
 
 /// An M that holds an idle P.
@@ -184,7 +136,7 @@ fn global_members(sched: &Sched) -> Vec<Gp> {
 
 /// Runs `f` as the main goroutine of a runtime, with its scheduler. Fails if a wake-up was lost.
 fn live<T: Send>(procs: usize, f: impl FnOnce(&'static Sched) -> T + Send) -> T {
-    let runtime = Runtime::builder().procs(procs).build().unwrap();
+    let runtime = runtime(procs);
     runtime.run(|| {
         let here = current_g().unwrap();
         let sched: *const Sched = here.sched();
@@ -240,31 +192,6 @@ fn undisturbed<T>(sched: &Sched, mut observe: impl FnMut() -> T) -> T {
         }
     }
     panic!("disturbed a hundred times");
-}
-
-const CHILD: &str = "GOSCHED_CONTRACT_CHILD";
-
-/// Whether this process is the one that must die.
-fn is_child() -> bool {
-    std::env::var_os(CHILD).is_some()
-}
-
-/// Runs one of these tests again, alone in a process of its own.
-fn run_child(module: &str, test: &str) -> Output {
-    let (_, module) = module.split_once("::").unwrap();
-    Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", &format!("{module}::{test}"), "--nocapture"])
-        .env(CHILD, "1")
-        .output()
-        .unwrap()
-}
-
-/// The child must end with a fatal error that contains `text`.
-fn assert_dies(module: &str, test: &str, text: &str) {
-    let output = run_child(module, test);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{errors}");
-    assert!(errors.contains(text), "{errors}");
 }
 
 /// The id of the calling thread.

@@ -1,5 +1,5 @@
-//! What an allocator under `OnThread` must stand, whichever it is. Each test file has one as its global allocator and runs
-//! these.
+//! What an allocator under `OnThread` must stand, whichever it is. Each test file has one as its
+//! global allocator and runs these.
 
 use std::alloc::{GlobalAlloc, Layout, alloc, alloc_zeroed, dealloc, realloc};
 use std::panic::{self, AssertUnwindSafe, catch_unwind};
@@ -11,19 +11,15 @@ use std::time::Duration;
 
 use gosched::{Runtime, thread};
 
-use crate::common::{self, Rng, child_of, eventually, rss_kib, within};
+use crate::common::{self, LONG, Rng, child_of, eventually, rss_kib, runtime, tid, within};
 
 /// More Ps than CPUs here: goroutines change threads at every turn.
 const PROCS: usize = 4;
-const LONG: Duration = Duration::from_secs(60);
-
-fn runtime() -> Runtime {
-    Runtime::builder().procs(PROCS).build().unwrap()
-}
 
 fn shared() -> Runtime {
     let builder = Runtime::builder().procs(PROCS);
-    // SAFETY: the goroutines of these tests (`live`) reach a thread-local only inside functions that do not switch.
+    // SAFETY: the goroutines of these tests (`live`) reach a thread-local only inside functions
+    // that do not switch.
     unsafe { builder.shared_thread_locals() }.build().unwrap()
 }
 
@@ -34,7 +30,7 @@ fn turn(seed: u8) -> [u8; TURN] {
     std::array::from_fn(|i| seed.wrapping_add(i as u8))
 }
 
-/// A piece of memory straight from the global allocator, full of numbers that nobody else writes.
+/// A piece of memory straight from the global allocator, full of numbers that no other code writes.
 struct Block {
     start: NonNull<u8>,
     layout: Layout,
@@ -118,7 +114,7 @@ fn size(rng: &mut Rng) -> usize {
     1 + rng.below(most) as usize
 }
 
-/// Where blocks change hands: what is put in is taken out by whoever comes.
+/// Where blocks change hands: any goroutine or thread takes out what others put in.
 #[derive(Clone, Default)]
 struct Exchange(Arc<Mutex<Vec<Block>>>);
 
@@ -143,14 +139,10 @@ impl Exchange {
     }
 }
 
-fn tid() -> i32 {
-    // SAFETY: a system call without arguments.
-    unsafe { libc::gettid() }
-}
-
-/// Thousands of goroutines and two plain threads allocate, resize, migrate and free: what they made and what others made.
+/// Thousands of goroutines and two plain threads allocate, resize, migrate and free: what they made
+/// and what others made.
 pub fn blocks_change_goroutines_and_threads() {
-    change_hands(&runtime());
+    change_hands(&runtime(PROCS));
 }
 
 /// The same where the wrapper has nothing to do.
@@ -194,7 +186,8 @@ fn change_hands(runtime: &Runtime) {
     );
 }
 
-/// A goroutine's part: how often it found itself on another thread, and blocks that whoever joins it frees.
+/// A goroutine's part: how often it found itself on another thread, and blocks that the joiner
+/// frees.
 fn live(exchange: &Exchange, seed: u64) -> (usize, Vec<Block>) {
     let mut rng = Rng::new(seed);
     let mut blocks: Vec<_> = (0..6).map(|_| Block::new(&mut rng)).collect();
@@ -237,7 +230,7 @@ fn trade(exchange: &Exchange, done: &AtomicBool, seed: u64) -> usize {
 /// A thread that a goroutine starts is a thread like any other to the allocator.
 pub fn threads_of_goroutines_allocate() {
     within(LONG, "threads of goroutines", || {
-        runtime().run(|| {
+        runtime(PROCS).run(|| {
             let starters: Vec<_> = (0..PROCS as u64)
                 .map(|i| {
                     thread::spawn(move || {
@@ -260,13 +253,14 @@ pub fn threads_of_goroutines_allocate() {
     });
 }
 
-/// Panics of goroutines that own blocks and wait while they unwind: every block is freed, every payload arrives.
+/// Panics of goroutines that own blocks and wait while they unwind: every block is freed, every
+/// payload arrives.
 pub fn panics_free_and_arrive() {
     const GOROUTINES: usize = 1_500;
     quiet_about("planned");
     let waited = Arc::new(AtomicUsize::new(0));
     within(LONG, "panicking goroutines", || {
-        runtime().run(|| {
+        runtime(PROCS).run(|| {
             let handles: Vec<_> = (0..GOROUTINES)
                 .map(|i| {
                     let waited = Arc::clone(&waited);
@@ -304,7 +298,7 @@ fn unwind(i: usize, waited: Arc<AtomicUsize>) {
     panic::resume_unwind(caught.unwrap_err());
 }
 
-/// Keeps panics whose message begins so off stderr.
+/// Keeps panics off stderr whose message begins with `beginning`.
 fn quiet_about(beginning: &'static str) {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
@@ -326,7 +320,7 @@ pub fn blocks_outlive_their_threads(test: &str) {
 fn outlive(round: u64) {
     {
         let threads = common::thread_count();
-        let blocks: Vec<Block> = runtime().run(|| {
+        let blocks: Vec<Block> = runtime(PROCS).run(|| {
             let handles: Vec<_> = (0..200)
                 .map(|i| {
                     thread::spawn(move || {
@@ -344,7 +338,7 @@ fn outlive(round: u64) {
         let mut rng = Rng::new(round);
         let (mut here, there): (Vec<_>, Vec<_>) = blocks.into_iter().partition(|_| rng.one_in(2));
         here.iter_mut().for_each(|block| block.resize(&mut rng));
-        runtime().run(move || thread::spawn(move || drop(there)).join().unwrap());
+        runtime(PROCS).run(move || thread::spawn(move || drop(there)).join().unwrap());
     }
 }
 
@@ -354,7 +348,7 @@ fn outlive(round: u64) {
 fn kib_per_parked(goroutines: usize, bare: Option<&'static (dyn GlobalAlloc + Sync)>) -> usize {
     let (arrived, may_go) = (AtomicUsize::new(0), AtomicBool::new(false));
     let (arrived, may_go) = (&arrived, &may_go);
-    runtime().run(move || {
+    runtime(PROCS).run(move || {
         let before = rss_kib();
         thread::scope(|scope| {
             let handles: Vec<_> = (0..goroutines)
@@ -406,14 +400,14 @@ fn allocate_past(bare: &'static (dyn GlobalAlloc + Sync)) -> impl Drop {
     Past(bare, blocks)
 }
 
-/// Parked goroutines that have allocated stay small; where the bare allocator is given, its heap per goroutine shows what the
-/// wrapper is for.
+/// Parked goroutines that have allocated stay small; where the bare allocator is given, its heap
+/// per goroutine shows what the wrapper is for.
 pub fn parked_goroutines_stay_small(
     test: &str,
     bare: Option<(&'static (dyn GlobalAlloc + Sync), usize)>,
 ) {
-    /// A stack and thread-locals take two or three pages, the blocks less than one; the rest is what allocators keep
-    /// per thread.
+    /// A stack and thread-locals take two or three pages, the blocks less than one; the rest is
+    /// what allocators keep per thread.
     const LIMIT_KIB: usize = 30;
     let body = |variant: &str| {
         if variant == "wrapped" {
@@ -431,7 +425,8 @@ pub fn parked_goroutines_stay_small(
     child_of(test, "bare", body).succeeded();
 }
 
-/// The scenarios as tests of a file that has an `ALLOCATOR`; `bare`: what is compared with, if anything.
+/// The scenarios as tests of a file that has an `ALLOCATOR`; `bare`: what is compared with, if
+/// anything.
 macro_rules! tests {
     ($bare:expr) => {
         #[test]

@@ -1,4 +1,5 @@
-//! What was found by thinking about who meets whom: each of these once went wrong, or could.
+//! Cases that were found by thinking about which operations can meet: each of these once went
+//! wrong, or could.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -7,8 +8,8 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use gosched::chan::{Select, TryRecvError, bounded, never, select};
 
-use super::common::{Alive, Planned, child_with};
 use super::*;
+use crate::common::{Alive, Planned, chaos, child_with, process_cpu_time};
 
 /// A select whose send is chosen and then given up, because its message panics.
 fn give_up<T>(s: &gosched::chan::Sender<T>, before: impl FnOnce()) {
@@ -25,7 +26,8 @@ fn give_up<T>(s: &gosched::chan::Sender<T>, before: impl FnOnce()) {
     assert!(catch_unwind(chosen).unwrap_err().is::<Planned>());
 }
 
-/// The place of a select that gave up is free again: a sender that waits for it is served, though receivers only ever look.
+/// The place of a select that gave up is free again: a sender that waits for it is served, though
+/// receivers only ever look.
 #[test]
 fn a_place_that_was_given_up_goes_to_the_sender_that_waits() {
     run(2, "a place that was given up", || {
@@ -47,7 +49,8 @@ fn a_place_that_was_given_up_goes_to_the_sender_that_waits() {
     });
 }
 
-/// A receiver and a sender that both wait because of a place in the buffer meet there when it is given up.
+/// A receiver and a sender that both wait because of a place in the buffer meet there when it is
+/// given up.
 #[test]
 fn those_who_wait_on_both_sides_of_a_place_that_was_given_up_meet() {
     run(2, "both sides of a place", || {
@@ -65,7 +68,7 @@ fn those_who_wait_on_both_sides_of_a_place_that_was_given_up_meet() {
     });
 }
 
-/// A receiver whose sender gave up is still the first: those who came after it do not pass it.
+/// A receiver whose sender gave up is still the first: later receivers do not overtake it.
 #[test]
 fn who_was_chosen_in_vain_stays_the_first() {
     run(2, "chosen in vain", || {
@@ -86,7 +89,8 @@ fn who_was_chosen_in_vain_stays_the_first() {
     });
 }
 
-/// The last receiver goes while a select's message is evaluated: that message, and those behind it, go though a sender stays.
+/// The last receiver goes while a select's message is evaluated: that message, and those behind it,
+/// go though a sender stays.
 #[test]
 fn messages_that_come_after_the_last_receiver_go() {
     for is_given_up in [false, true] {
@@ -111,7 +115,8 @@ fn messages_that_come_after_the_last_receiver_go() {
     }
 }
 
-/// A select's send that was chosen before the channel was closed delivers its message to somebody who waits for one.
+/// A select's send that was chosen before the channel was closed delivers its message to a waiting
+/// receiver.
 #[test]
 fn a_send_that_was_chosen_before_the_close_is_received() {
     run(2, "a send chosen before the close", || {
@@ -141,7 +146,8 @@ fn a_send_that_was_chosen_before_the_close_is_received() {
     });
 }
 
-/// Those who come after the close, while a send that was chosen before it is under way, wait without using the processor.
+/// A receiver that comes after the close, while a send that was chosen before it is under way,
+/// waits without using CPU time.
 #[test]
 fn who_waits_for_a_chosen_send_of_a_closed_channel_sleeps() {
     run(1, "waiting for a chosen send", || {
@@ -158,7 +164,7 @@ fn who_waits_for_a_chosen_send_of_a_closed_channel_sleeps() {
     });
 }
 
-/// Rounds of a thread that polls while somebody waits: it begins a round when it is told to, and ends it likewise.
+/// Rounds of a thread that polls while another one waits: flags begin and end a round.
 #[derive(Default)]
 struct Rounds {
     begun: AtomicUsize,
@@ -195,7 +201,7 @@ impl Rounds {
 
 const POLLED_ROUNDS: usize = 100;
 
-/// What is sent goes to the receiver that waits: somebody who comes later and polls does not take it.
+/// A message goes to the receiver that waits: a later receiver that polls does not take it.
 #[test]
 fn a_poller_does_not_take_what_somebody_waits_for() {
     for cap in [Some(1), Some(16), None] {
@@ -251,28 +257,13 @@ fn a_poller_does_not_take_the_room_that_somebody_waits_for() {
     }
 }
 
-/// The CPU time that this process has used.
-fn cpu_time() -> Duration {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: the kernel writes to a place of its own.
-    let read = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
-    assert_eq!(read, 0);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
-
-/// Receivers that are on their way to sleep when a select's send chooses them do sleep, while its message is evaluated. With
-/// chaos every eighth of those who wait with a timeout is found so.
+/// Receivers that are on their way to sleep when a select's send chooses them do sleep, while its
+/// message is evaluated. With chaos every eighth waiter with a timeout is in that state.
 #[test]
 fn who_is_chosen_on_its_way_to_sleep_sleeps() {
     const PAIRS: usize = 64;
     let name = "found::who_is_chosen_on_its_way_to_sleep_sleeps";
-    let chaos = |command: &mut std::process::Command| {
-        command.env("GOSCHED_DEBUG", "chaos=5");
-    };
-    let out = child_with(name, "", chaos, |_| {
+    let out = child_with(name, "", chaos(5), |_| {
         let (chosen, go_on) = (AtomicUsize::new(0), AtomicUsize::new(0));
         runtime(1).run(|| {
             thread::scope(|scope| {
@@ -294,9 +285,9 @@ fn who_is_chosen_on_its_way_to_sleep_sleeps() {
                 while chosen.load(SeqCst) < PAIRS {
                     thread::sleep(ms(1));
                 }
-                let (began, before) = (Instant::now(), cpu_time());
+                let (began, before) = (Instant::now(), process_cpu_time());
                 thread::sleep(ms(500));
-                let (used, time) = (cpu_time() - before, began.elapsed());
+                let (used, time) = (process_cpu_time() - before, began.elapsed());
                 go_on.store(1, SeqCst);
                 assert!(used < time / 3, "{used:?} of CPU in {time:?}");
             });
@@ -305,7 +296,7 @@ fn who_is_chosen_on_its_way_to_sleep_sleeps() {
     out.succeeded();
 }
 
-/// A goroutine that is on its way to sleep when it is asked to unwind goes on by itself, and once.
+/// A goroutine that is on its way to sleep when it is asked to unwind wakes by itself, and once.
 #[test]
 fn g4_a_shutdown_meets_goroutines_on_their_way_to_sleep() {
     for _ in 0..40 {

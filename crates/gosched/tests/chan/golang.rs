@@ -1,5 +1,6 @@
-//! Go's rules for one channel, said anew: who waits is served in order and by hand, a close wakes everybody, values come out
-//! before the end does, and what a value's destructor does to its own channel harms nobody.
+//! Go's rules for one channel. Waiters are served in order and directly, and a close wakes all.
+//! Values come out before the end does. A destructor of a value may use the channel that the value
+//! was in.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -10,8 +11,8 @@ use gosched::chan::{
     TrySendError, bounded, select, unbounded,
 };
 
-use super::common::{Alive, Planned, quiet_planned_panics};
 use super::*;
+use crate::common::{Alive, Planned, quiet_planned_panics};
 
 /// Capacities at and around the corners; None: unbounded.
 const CAPS: [Option<usize>; 6] = [Some(0), Some(1), Some(2), Some(3), Some(10), None];
@@ -59,7 +60,7 @@ fn receivers_that_wait_are_served_in_order() {
                     .map(|n| {
                         let r = r.clone();
                         let one = thread::spawn(move || receive(&r, n));
-                        until_waiting_for_any(n + 1);
+                        until_waiting_in(&Handle::current(), n + 1, &CHAN_REASONS);
                         one
                     })
                     .collect();
@@ -85,7 +86,7 @@ fn senders_that_wait_are_served_in_order() {
                     .map(|n| {
                         let s = s.clone();
                         let one = thread::spawn(move || transmit(&s, n, cap + n));
-                        until_waiting_for_any(n + 1);
+                        until_waiting_in(&Handle::current(), n + 1, &CHAN_REASONS);
                         one
                     })
                     .collect();
@@ -99,7 +100,7 @@ fn senders_that_wait_are_served_in_order() {
     }
 }
 
-/// Whoever waits on its own channel, or has left, is not in the way of those behind it.
+/// A waiter on its own channel, or one that has left, does not block the waiters behind it.
 #[test]
 fn who_has_left_the_queue_is_passed() {
     run(1, "leaving the queue", || {
@@ -130,7 +131,7 @@ fn who_has_left_the_queue_is_passed() {
     });
 }
 
-/// A hand-off to somebody who waits never touches the buffer: it has room for all of them afterwards.
+/// A hand-off to a waiter never touches the buffer: it has room for all of them afterwards.
 #[test]
 fn what_is_handed_over_leaves_the_room_free() {
     for procs in [1, 2] {
@@ -160,7 +161,7 @@ fn what_is_handed_over_leaves_the_room_free() {
     }
 }
 
-/// Without somebody on the other side there is nothing to try on a channel without capacity.
+/// On a channel without capacity a try fails while no goroutine waits on the other side.
 #[test]
 fn trying_needs_somebody_who_waits() {
     run(1, "trying", || {
@@ -244,7 +245,7 @@ fn a_close_wakes_every_receiver() {
                         })
                     })
                     .collect();
-                until_waiting_for_any(40);
+                until_waiting_in(&Handle::current(), 40, &CHAN_REASONS);
                 let r = end(way, s, r).unwrap();
                 waits
                     .into_iter()
@@ -273,7 +274,7 @@ fn a_close_wakes_every_sender_and_gives_its_value_back() {
                         })
                     })
                     .collect();
-                until_waiting_for_any(40);
+                until_waiting_in(&Handle::current(), 40, &CHAN_REASONS);
                 let r = end(way, s.clone(), r);
                 for (n, one) in waits.into_iter().enumerate() {
                     assert_eq!(one.join().unwrap(), Err(100 + n));
@@ -346,7 +347,8 @@ const DEEDS: [fn(&Sender<Meddles>); 5] = [
     },
 ];
 
-/// The last receiver goes and the values in the buffer go with it, each with its own sender, the last one among them.
+/// The last receiver goes and the values in the buffer go with it, each with its own sender, the
+/// last one among them.
 #[test]
 fn a_destructor_uses_the_channel_that_is_being_dropped() {
     for cap in CAPS.into_iter().skip(1) {
@@ -438,7 +440,7 @@ fn a_destructor_that_panics_is_heard_and_the_others_run() {
     }
 }
 
-/// A channel may carry itself: each link is the end of the one before it.
+/// A channel may carry itself: each link is the end of the previous one.
 #[test]
 fn channels_travel_through_channels() {
     struct Link(Receiver<Link>, usize);
@@ -461,7 +463,7 @@ fn channels_travel_through_channels() {
     });
 }
 
-/// A pipeline of as many goroutines as there are primes: each reads from the one before it.
+/// A pipeline of as many goroutines as there are primes: each reads from the previous one.
 #[test]
 fn a_sieve_of_goroutines() {
     for cap in [0, 1, 7] {

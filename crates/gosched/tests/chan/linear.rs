@@ -1,8 +1,9 @@
-//! Waking n waiters takes time linear in n, and so does taking n of them out of a queue: twice as many take less than three times
-//! as long, from 1,000 to 100,000.
+//! Waking n waiters takes time linear in n, and so does removing n of them from a queue. Twice as
+//! many take less than three times as long, from 1,000 to 100,000.
 //!
-//! The best of several runs counts, for a run may be held up by anything; and caches are cold when it begins, for a few waiters fit
-//! into them and many do not. Whoever does it wrong looks at all the others for each of them, and is off by a factor of hundreds.
+//! The best of several runs counts, because other programs may delay a run. Caches are cold at the
+//! start, because a few waiters fit into them and many do not. An implementation that scans all
+//! waiters for each of them is slower by a factor of hundreds.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
@@ -19,7 +20,8 @@ const MOST: usize = if cfg!(debug_assertions) {
     100_000
 };
 
-/// For all of these, one at a time: 100,000 stacks are touched once. One P: what is measured is work, not who happens to help.
+/// For all of these, one at a time: 100,000 stacks are touched once. One P: this measures the work,
+/// not how much of it other Ps do.
 static RUNTIME: LazyLock<Mutex<Runtime>> = LazyLock::new(|| {
     let builder = Runtime::builder().procs(1).stack_size(64 << 10);
     Mutex::new(builder.build().unwrap())
@@ -57,7 +59,8 @@ fn cool_down() {
     std::hint::black_box(&*other);
 }
 
-/// Starts n goroutines that run `wait`. When all of them wait, measures how long it takes until `wake` has made all of them go on.
+/// Starts n goroutines that run `wait`. When all of them wait, measures how long it takes until
+/// `wake` has woken all of them.
 fn measure(
     runtime: &Runtime,
     n: usize,
@@ -140,8 +143,8 @@ fn linear_room_for_senders() {
     }
 }
 
-/// Everybody waits on one channel that nothing comes through, and on another one: each of them is taken out of the long queue, from
-/// the front, from the back, or from wherever.
+/// All goroutines wait on one channel without traffic, and each on another one: each leaves the
+/// long queue, from its front, its back, or its middle.
 #[test]
 fn linear_losers_are_taken_out() {
     for order in 0..3 {

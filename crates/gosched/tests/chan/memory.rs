@@ -1,37 +1,10 @@
-//! Nothing is left behind: not by selects, not by timeouts, not by values. Each runs in a process of its own, where all
-//! allocations are counted.
-
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::AtomicIsize;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+//! Nothing is left behind: not by selects, not by timeouts, not by values. Each runs in a process
+//! of its own, where all allocations are counted.
 
 use gosched::chan::{Select, bounded, select, unbounded};
 
-use super::common::{child, rss_kib};
 use super::*;
-
-struct Counting;
-
-/// Bytes that are allocated.
-static BYTES: AtomicIsize = AtomicIsize::new(0);
-
-// SAFETY: the system's allocator, with its calls counted.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        BYTES.fetch_add(layout.size() as isize, Relaxed);
-        // SAFETY: by the caller's promise.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        BYTES.fetch_sub(layout.size() as isize, Relaxed);
-        // SAFETY: by the caller's promise.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
+use crate::common::{allocated_bytes, child, rss_kib};
 
 /// Selects of one test; in a debug build fewer.
 const MANY: usize = if cfg!(debug_assertions) {
@@ -40,21 +13,21 @@ const MANY: usize = if cfg!(debug_assertions) {
     1_000_000
 };
 
-/// Runs `f` once to warm up, then again: then as much is allocated as before, and no more memory is in use but what the
-/// scheduler's caches may take.
+/// Runs `f` once to warm up, then again. After that as much is allocated as before, and resident
+/// memory grows at most by the scheduler's caches.
 #[track_caller]
 fn assert_flat(f: impl Fn(usize)) {
     f(1000);
-    let before = (BYTES.load(SeqCst), rss_kib());
+    let before = (allocated_bytes(), rss_kib());
     f(MANY);
-    let after = (BYTES.load(SeqCst), rss_kib());
+    let after = (allocated_bytes(), rss_kib());
     let (bytes, kib) = (after.0 - before.0, after.1.saturating_sub(before.1));
     assert!(bytes.abs() < 16 << 10, "{bytes} bytes are left");
     assert!(kib < 4 << 10, "{kib} KiB more");
 }
 
-/// Selects that find something at once, that do not, that wait in vain, and that are served while they wait: all on the same
-/// channels, whose queues are empty afterwards.
+/// Selects that find something at once, that do not, that wait in vain, and that are served while
+/// they wait: all on the same channels, whose queues are empty afterwards.
 #[test]
 fn selects_leave_nothing_behind() {
     child("memory::selects_leave_nothing_behind", || {
@@ -95,7 +68,8 @@ fn selects_leave_nothing_behind() {
     .succeeded();
 }
 
-/// Two goroutines meet in selects over several channels, of which one brings something: the nodes in the others come out again.
+/// Two goroutines meet in selects over several channels, of which one brings something: the nodes
+/// in the others come out again.
 #[test]
 fn selects_that_waited_leave_nothing_behind() {
     child("memory::selects_that_waited_leave_nothing_behind", || {
@@ -130,7 +104,8 @@ fn selects_that_waited_leave_nothing_behind() {
     .succeeded();
 }
 
-/// Waits that time out, on goroutines and on a plain thread, leave no node in the queue: who comes afterwards is alone.
+/// Waits that time out, on goroutines and on a plain thread, leave no node in the queue: the next
+/// waiter is alone in it.
 #[test]
 fn timeouts_leave_nothing_behind() {
     child("memory::timeouts_leave_nothing_behind", || {
@@ -202,7 +177,7 @@ fn an_operation_after_many_timeouts_is_as_fast_as_before() {
     .succeeded();
 }
 
-/// Blocks of an unbounded channel go when they are empty, whoever emptied them.
+/// Blocks of an unbounded channel are freed when they are empty, whichever receiver emptied them.
 #[test]
 fn unbounded_channels_give_memory_back() {
     child("memory::unbounded_channels_give_memory_back", || {
@@ -213,7 +188,7 @@ fn unbounded_channels_give_memory_back() {
                     (0..n / 8).for_each(|k| s.send([k; 4]).unwrap());
                     assert_eq!(r.try_iter().count(), n / 8);
                 }
-                // One by one, to somebody who waits.
+                // One by one, to a waiting receiver.
                 thread::scope(|scope| {
                     let r = &r;
                     scope.spawn(move || assert_eq!(r.iter().take(n / 8).count(), n / 8));

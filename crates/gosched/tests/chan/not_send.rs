@@ -1,5 +1,5 @@
-//! Values that are not `Send`. A [`Select`] is `Send` whatever its channels carry, so another thread may run it. No destructor
-//! of a value that is not `Send` may run there.
+//! Values that are not `Send`. A [`Select`] is `Send` whatever its channels carry, so another
+//! thread may run it. No destructor of a value that is not `Send` may run there.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -57,7 +57,8 @@ fn give_up(operation: SelectedOperation<'_>) {
     assert!(dropped.is_err(), "it must panic");
 }
 
-/// Runs `f` elsewhere: on another goroutine, and on a plain thread. `f` is not asked to be `Send` by more than it must.
+/// Runs `f` elsewhere: on another goroutine, and on a plain thread. `f` is not asked to be `Send`
+/// by more than it must.
 fn elsewhere<'a>(on_goroutine: bool, sel: Select<'a>, f: impl FnOnce(Select<'a>) + Send) {
     if on_goroutine {
         thread::scope(|scope| _ = scope.spawn(|| f(sel)));

@@ -1,4 +1,5 @@
-//! Channels between goroutines, plain threads and several runtimes, and what the end of a runtime does to those who wait.
+//! Channels between goroutines, plain threads and several runtimes, and what the end of a runtime
+//! does to waiters.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -9,8 +10,8 @@ use gosched::chan::{
 };
 use gosched::thread::Exited;
 
-use super::common::{Alive, child, child_of, eventually};
 use super::*;
+use crate::common::{Alive, child, child_of, eventually, until_parked};
 
 const DEADLOCK: &str = "fatal error: all goroutines are asleep - deadlock!";
 
@@ -91,7 +92,7 @@ struct Waiters {
     empty: (Sender<Alive>, Receiver<Alive>),
     full: (Sender<Alive>, Receiver<Alive>),
     endless: (Sender<Alive>, Receiver<Alive>),
-    /// Values, and guards on the stacks of those who wait.
+    /// Values, and guards on the stacks of waiters.
     alive: Arc<AtomicUsize>,
 }
 
@@ -155,7 +156,7 @@ impl Waiters {
         assert!(eventually(is_waiting), "{}", runtime.dump());
     }
 
-    /// The channels are as if nobody had ever waited there.
+    /// The channels are as if no goroutine had ever waited there.
     fn assert_unharmed(&self) {
         assert!(
             self.zero.0.try_send(self.value()).is_err(),
@@ -183,7 +184,8 @@ impl Waiters {
     }
 }
 
-/// A dropped runtime abandons its goroutines: their nodes are in the way of nobody, and no value goes to them.
+/// A dropped runtime abandons its goroutines: their nodes block no waiter, and no value goes to
+/// them.
 #[test]
 fn d2_a_dropped_runtime_leaves_the_channels_to_others() {
     for procs in [1, 3] {
@@ -196,7 +198,7 @@ fn d2_a_dropped_runtime_leaves_the_channels_to_others() {
     }
 }
 
-/// Among those who are abandoned others wait, of another runtime: they are served, in order.
+/// Goroutines of another runtime wait among the abandoned ones: they are served, in order.
 #[test]
 fn d2_who_waits_among_the_abandoned_is_served() {
     let (all, stays) = (Waiters::new(), runtime(2));
@@ -233,8 +235,9 @@ fn d2_who_waits_among_the_abandoned_is_served() {
     all.assert_unharmed();
 }
 
-/// A runtime is dropped while others send to its goroutines and receive from them: whatever happens to those, the channel goes on.
-/// Those that run at that moment go on until they have to wait, and may take a value along.
+/// A runtime is dropped while others send to its goroutines and receive from them: the channel
+/// keeps working. Goroutines that run at that moment continue until they wait, and may take a value
+/// along.
 #[test]
 fn d2_a_drop_amid_traffic() {
     for cap in CAPS {
@@ -280,7 +283,8 @@ fn d2_a_drop_amid_traffic() {
     }
 }
 
-/// A shutdown unwinds whoever waits: guards and messages are dropped, each once, and the channels are as before.
+/// A shutdown unwinds waiters: guards and messages are dropped, each once, and the channels are as
+/// before.
 #[test]
 #[cfg(panic = "unwind")]
 fn d2_a_shutdown_unwinds_those_who_wait() {
@@ -307,14 +311,14 @@ fn d2_a_shutdown_unwinds_those_who_wait() {
 fn d2_a_goroutine_that_was_unwound_has_exited() {
     let (ends, (s, r)) = (runtime(1), bounded::<()>(0));
     let waits = ends.spawn(move || r.recv());
-    assert!(eventually(|| ends.metrics().waiting == 1));
+    until_parked(&ends.handle(), 1);
     ends.shutdown(LONG);
     assert!(waits.join().unwrap_err().is::<Exited>());
     assert!(s.send(()).is_err(), "its receiver was dropped");
 }
 
-/// A select's send that was chosen when it is unwound, in the middle of its message: the receiver that it chose, or that waits for
-/// its place in the buffer, gets the next value.
+/// A select's send was chosen, and its goroutine is unwound in the middle of the message. The
+/// receiver that it chose, or that waits for its place in the buffer, gets the next value.
 #[test]
 #[cfg(panic = "unwind")]
 fn d2_a_chosen_send_that_is_unwound_is_given_up() {
@@ -324,7 +328,7 @@ fn d2_a_chosen_send_that_is_unwound_is_given_up() {
             let r = r.clone();
             move || r.recv()
         });
-        assert!(eventually(|| stays.metrics().waiting == 1));
+        until_parked(&stays.handle(), 1);
         let sender = s.clone();
         ends.go(move || {
             select! {
@@ -332,7 +336,7 @@ fn d2_a_chosen_send_that_is_unwound_is_given_up() {
                 recv(never::<()>()) -> _ => unreachable!(),
             }
         });
-        let is_chosen = || waiting_for(&ends.handle(), "park") == 1;
+        let is_chosen = || waiting_for(&ends.handle(), &["park"]) == 1;
         assert!(eventually(is_chosen), "{}", ends.dump());
         within(LONG, "a shutdown", || ends.shutdown(LONG));
         assert!(!receiver.is_finished());
@@ -342,8 +346,8 @@ fn d2_a_chosen_send_that_is_unwound_is_given_up() {
     }
 }
 
-/// A destructor that uses channels while its goroutine is unwound by a shutdown: what does not wait works, and so does what waits for
-/// somebody who comes. Its message arrives whole.
+/// A destructor that uses channels while its goroutine is unwound by a shutdown: operations that do
+/// not wait work, and so do operations whose partner comes. Its message arrives whole.
 #[test]
 #[cfg(panic = "unwind")]
 fn d2_destructors_use_channels_during_a_shutdown() {
@@ -362,7 +366,7 @@ fn d2_destructors_use_channels_during_a_shutdown() {
         let _tells = Tells(s, r, counts);
         nothing.recv().unwrap();
     });
-    assert!(eventually(|| ends.metrics().waiting == 1));
+    until_parked(&ends.handle(), 1);
     within(LONG, "a shutdown", || {
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -407,7 +411,7 @@ fn a_dump_names_what_they_wait_for() {
         "has no cases",
         Box::new(|| _ = Select::new().select_timeout(LONG)),
     );
-    assert!(eventually(|| runtime.metrics().waiting == 7));
+    until_parked(&runtime.handle(), 7);
     let dump = runtime.dump();
     let reason_of = |name: &str| {
         let mut all = dump.goroutines().iter();
@@ -426,7 +430,7 @@ fn a_dump_names_what_they_wait_for() {
     drop(s1);
 }
 
-/// Goroutines that wait for each other on channels, with nobody else there.
+/// Goroutines that wait for each other on channels, with no other goroutine.
 #[test]
 fn u6_a_deadlock_on_channels_is_found() {
     let body = |variant: &str| {

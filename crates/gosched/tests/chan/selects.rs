@@ -1,5 +1,5 @@
-//! Go's rules for select, said anew: one case goes on and no other, every case that could has the same chance, a default is taken
-//! only if at one moment none could, and a select does not meet itself.
+//! Go's rules for select. Exactly one case runs, and every ready case has the same chance. A
+//! default is taken only if no case was ready at one moment. A select does not meet itself.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::SeqCst;
@@ -10,16 +10,18 @@ use gosched::chan::{
     Receiver, Select, Sender, after, bounded, never, select, select_biased, unbounded,
 };
 
-use super::common::Alive;
 use super::*;
+use crate::common::Alive;
 
-/// Runs `f` on a goroutine, then on a plain thread: they take their random numbers from different places.
+/// Runs `f` on a goroutine, then on a plain thread: they take their random numbers from different
+/// places.
 fn on_both(f: impl Fn() + Send + Sync) {
     run(2, "on a goroutine", &f);
     f();
 }
 
-/// Every one of n choices was made nearly as often as any other: here at least 80 of 100 times, which is some 9 sigma.
+/// Every one of n choices was made nearly as often as any other: here at least 80 of 100 times,
+/// which is some 9 sigma.
 #[track_caller]
 fn assert_fair(chosen: &[usize]) {
     let expected = chosen.iter().sum::<usize>() / chosen.len();
@@ -94,7 +96,8 @@ fn cases_of_all_kinds_have_the_same_chance() {
     });
 }
 
-/// The next choice does not follow from the last: of two cases the same comes again half of the time.
+/// The next choice does not follow from the last: of two cases the same comes again half of the
+/// time.
 #[test]
 fn choices_are_independent() {
     on_both(|| {
@@ -127,7 +130,8 @@ fn a_biased_select_takes_the_first() {
     });
 }
 
-/// Two that select on the same two channels, with nobody else: whoever comes second meets the first.
+/// Two goroutines select on the same two channels, with no other goroutine: the second one meets
+/// the first.
 #[test]
 fn selects_that_wait_are_served_wherever_something_comes() {
     run(2, "selects that wait", || {
@@ -210,7 +214,7 @@ fn a_select_may_use_its_own_buffer() {
     });
 }
 
-/// Everybody sends and receives on the same channel at the same time: they pair up.
+/// All goroutines send and receive on the same channel at the same time: they pair up.
 #[test]
 fn selects_in_both_directions_pair_up() {
     for cap in [0, 1] {
@@ -232,7 +236,7 @@ fn selects_in_both_directions_pair_up() {
                                         assert!(cap > 0 || other.unwrap() != me, "met itself");
                                         got.fetch_add(1, SeqCst);
                                     }
-                                    // The last ones may find nobody.
+                                    // The last ones may find no partner.
                                     default(ms(300)) => break,
                                 }
                             }
@@ -247,8 +251,8 @@ fn selects_in_both_directions_pair_up() {
     }
 }
 
-/// A select that is offered several things at once takes one of them: numbers go out by a select over several channels, come in
-/// by selects over the same ones, and each arrives once.
+/// A select with several ready cases takes one of them. Numbers are sent by a select over several
+/// channels and received by selects over the same ones. Each arrives once.
 #[test]
 fn a_select_never_does_two_cases() {
     const N: usize = 20_000;
@@ -312,8 +316,9 @@ fn receive_from_all(way: usize, rs: &[Receiver<usize>], results: &Sender<usize>)
     }
 }
 
-/// A thing that is always in one of two places is found by who looks at both: `put` puts it into the second, then `take` takes it
-/// out of the first, while somebody else looks. The default is never taken.
+/// A value that is always in one of two places is found by a select on both: `put` puts it into the
+/// second place, then `take` takes it out of the first, while another goroutine selects. The
+/// default is never taken.
 fn always_in_one_of_two<T: Send>(
     what: &str,
     rounds: usize,
@@ -364,7 +369,8 @@ fn a_default_is_not_taken_while_something_is_always_there() {
     );
 }
 
-/// It goes to and fro, so that who looks at each by itself misses it now and then, even twice. Cases in between give it time.
+/// The value moves back and forth, so that a select that looks at each place separately misses it
+/// now and then, even twice. Cases in between give it time.
 #[test]
 fn something_that_moves_to_and_fro_is_always_ready_in_one_of_them() {
     const MOVES: usize = 300 * LOOKS;
@@ -396,7 +402,7 @@ fn something_that_moves_to_and_fro_is_always_ready_in_one_of_them() {
     }
 }
 
-/// The same with senders that wait: the second one waits before the first one's value is taken.
+/// The same with senders that wait: the second sender waits before the value of the first is taken.
 #[test]
 fn a_default_is_not_taken_while_somebody_always_waits() {
     run(2, "always somebody who waits", || {
@@ -455,7 +461,8 @@ fn a_default_is_not_taken_while_there_is_always_room() {
     }
 }
 
-/// Selects over the same channels, each with an order of its own: those who lock all of them do not wait for each other for ever.
+/// Selects over the same channels, each with an order of its own: selects that lock all of them do
+/// not deadlock.
 #[test]
 fn selects_in_every_order_get_all_their_locks() {
     let channels: [_; 3] = std::array::from_fn(|_| bounded::<()>(0));
@@ -481,7 +488,7 @@ fn selects_in_every_order_get_all_their_locks() {
     });
 }
 
-/// A message that was received goes with its operation if nobody completes that.
+/// A received message is dropped with its operation if the operation is not completed.
 #[test]
 fn a_message_of_an_operation_that_is_dropped_goes() {
     let (count, (s, r)) = (Arc::new(AtomicUsize::new(0)), unbounded());
@@ -578,7 +585,8 @@ fn timeouts_that_race_with_values_lose_none() {
     }
 }
 
-/// A message is evaluated when its case has been chosen: what was promised to it goes to the others if it unwinds.
+/// A message is evaluated when its case has been chosen: what was promised to it goes to the others
+/// if it unwinds.
 #[test]
 fn a_message_that_unwinds_gives_its_place_back() {
     fn no_message() -> i32 {

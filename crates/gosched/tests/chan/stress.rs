@@ -1,32 +1,33 @@
-//! Traffic at random: 1 to 64 senders and as many receivers, goroutines of two runtimes and plain threads, on a channel of capacity
-//! 0 to 200 or none, use every way to send and to receive, come and go, time out, panic in their messages, and the channel ends in one
-//! of several ways in the middle of it. Every value is in a *ledger*: when it was made, sent, received and dropped.
+//! Traffic at random on a channel of capacity 0 to 200, or an unbounded one. There are 1 to 64
+//! senders and as many receivers: goroutines of two runtimes and plain threads. They use every way
+//! to send and to receive, come and go, time out, and panic in their messages. In the middle of it
+//! the channel ends in one of several ways. Every value is in a *ledger*: when it was made, sent,
+//! received and dropped.
 //!
 //! ```text
-//!  drained    the senders end one by one       every value that was sent is received
-//!  closed     somebody closes it               the same, and who sends later has its value back
-//!  deserted   the receivers leave              what they did not take is dropped
-//!  shut down  one runtime unwinds              as drained, as far as receivers are left
-//!  dropped    one runtime is gone              what its goroutines had in their hands is lost with them
+//!  drained    the senders end one by one    every value that was sent is received
+//!  closed     the channel is closed         the same, and later senders get their value back
+//!  deserted   the receivers leave           values that they did not take are dropped
+//!  shut down  one runtime unwinds           as drained, as far as receivers are left
+//!  dropped    one runtime is dropped        values that its goroutines held are lost with them
 //! ```
 //!
-//! Whatever happens, no value is received twice or dropped twice, and each receiver gets those of one sender in order.
+//! Whatever happens, no value is received twice or dropped twice, and each receiver gets those of
+//! one sender in order.
 //!
-//! `GOSCHED_STRESS_SEED` repeats a run (as far as threads can be repeated), `GOSCHED_STRESS_SECS` sets its length. A round that hangs
-//! ends the process with the seed and a dump.
+//! `GOSCHED_STRESS_SEED` repeats a run (as far as threads can be repeated), `GOSCHED_STRESS_SECS`
+//! sets its length. A round that hangs ends the process with the seed and a dump.
 
 use std::fmt::Display;
-use std::io::Write;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex};
-use std::time::SystemTime;
 
 use gosched::chan::{Receiver, Sender, bounded, unbounded};
 
-use super::common::{Rng, child_with, env, quiet_planned_panics, show_and_abort};
 use super::traffic::{receiver, sender};
 use super::*;
+use crate::common::{Now, Rng, chaos, child_with, env, rounds, seed};
 
 /// How the channel of a round ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,7 +44,7 @@ const SENT: u8 = 1;
 const RECEIVED: u8 = 2;
 const DROPPED: u8 = 4;
 
-/// What everybody in a round shares.
+/// What all goroutines and threads of a round share.
 pub(crate) struct Round {
     pub(crate) ending: Ending,
     /// One entry per value: of sender n the `each` from n * each on.
@@ -128,7 +129,7 @@ fn crowd(rng: &mut Rng) -> usize {
     1 + rng.below(most) as usize
 }
 
-/// Where somebody is.
+/// Where a sender or receiver runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     Here,
@@ -136,7 +137,7 @@ pub(crate) enum Place {
     Thread,
 }
 
-/// The rounds' two runtimes and those who work in them.
+/// The two runtimes of a round, and its goroutines and threads.
 struct Places {
     here: Runtime,
     there: Option<Runtime>,
@@ -213,7 +214,7 @@ fn run_round<const WORDS: usize>(seed: u64, procs: usize, now: &Now) {
     let what = format!(
         "round {seed:#x}: {senders} senders, {receivers} receivers, capacity {cap:?}, {ending:?}"
     );
-    now.begin(&what, places.here.handle());
+    now.begin(what.clone(), places.here.handle());
     let (s, r) = cap.map_or_else(unbounded, bounded::<Value<WORDS>>);
     start_all(
         &mut places,
@@ -281,7 +282,7 @@ fn end<const WORDS: usize>(
         }
         Ending::Dropped => {
             drop(places.there.take());
-            // Those who are gone have handles for ever.
+            // Abandoned goroutines keep their handles for ever.
             std::thread::sleep(Duration::from_micros(rng.below(2000)));
             s.close();
         }
@@ -305,71 +306,15 @@ fn settle(round: &Round, what: &str, _here: &Handle) {
     }
 }
 
-/// The round that is going on, for the watchdog.
-#[derive(Default)]
-struct Now(Mutex<Option<(Instant, String, Handle)>>);
-
-impl Now {
-    fn begin(&self, what: &str, handle: Handle) {
-        *self.0.lock().unwrap() = Some((Instant::now(), what.to_owned(), handle));
-    }
-
-    /// Ends the process if the round takes too long.
-    fn watch(&self, what: &str) {
-        let now = self.0.lock().unwrap();
-        if let Some((since, round, handle)) = now.as_ref()
-            && since.elapsed() > LONG
-        {
-            // Not `eprintln`: that would be captured, and lost.
-            let _ = writeln!(std::io::stderr(), "{what}, {round} hangs");
-            show_and_abort(handle.clone());
-        }
-    }
-}
-
 /// Rounds for some seconds.
 fn stress(procs: usize, seed: u64) {
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _alone = ONE_AT_A_TIME.lock();
-    quiet_planned_panics();
-    let secs = env("GOSCHED_STRESS_SECS").unwrap_or(2.0);
     let what = format!("channels with {procs} Ps, GOSCHED_STRESS_SEED={seed}");
-    println!("{what}");
-    let (mut rng, now) = (Rng::new(seed ^ procs as u64), Now::default());
-    let until = Instant::now() + Duration::from_secs_f64(secs);
-    let is_over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !is_over.load(SeqCst) {
-                now.watch(&what);
-                std::thread::sleep(ms(100));
-            }
-        });
-        // Also when an assertion fails: the scope must end.
-        let run = std::panic::AssertUnwindSafe(|| {
-            let mut rounds = 0;
-            while Instant::now() < until {
-                match rng.below(3) {
-                    0 => run_round::<0>(rng.next(), procs, &now),
-                    1 => run_round::<3>(rng.next(), procs, &now),
-                    _ => run_round::<20>(rng.next(), procs, &now),
-                }
-                rounds += 1;
-            }
-            println!("{what}: {rounds} rounds");
-        });
-        let done = std::panic::catch_unwind(run);
-        is_over.store(true, SeqCst);
-        if let Err(payload) = done {
-            println!("{what} failed");
-            std::panic::resume_unwind(payload);
-        }
+    let mut rng = Rng::new(seed ^ procs as u64);
+    rounds(&what, 2.0, |now| match rng.below(3) {
+        0 => run_round::<0>(rng.next(), procs, now),
+        1 => run_round::<3>(rng.next(), procs, now),
+        _ => run_round::<20>(rng.next(), procs, now),
     });
-}
-
-fn seed() -> u64 {
-    let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    env("GOSCHED_STRESS_SEED").unwrap_or_else(|| clock.unwrap().as_nanos() as u64)
 }
 
 #[test]
@@ -392,12 +337,7 @@ fn stress_16_ps() {
 fn stress_chaos() {
     let seed = seed();
     println!("GOSCHED_STRESS_SEED={seed}");
-    let disorder = |command: &mut std::process::Command| {
-        command
-            .env("GOSCHED_DEBUG", format!("chaos={}", seed | 1))
-            .env("GOSCHED_STRESS_SEED", seed.to_string());
-    };
-    let out = child_with("stress::stress_chaos", "", disorder, |_| {
+    let out = child_with("stress::stress_chaos", "", chaos(seed), |_| {
         stress(2, env("GOSCHED_STRESS_SEED").unwrap());
     });
     out.succeeded();

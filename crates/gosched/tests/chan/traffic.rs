@@ -1,4 +1,4 @@
-//! What those in a round of the stress do: a sender its values, a receiver whatever comes.
+//! What the senders and receivers of a round of the stress test do.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -10,9 +10,9 @@ use gosched::chan::{
     never, select, select_biased,
 };
 
-use super::common::{Planned, Rng};
 use super::stress::{Ending, Place, Round, Value};
 use super::*;
+use crate::common::{Planned, Rng};
 
 /// How an attempt to send ended.
 enum Sending<T> {
@@ -29,7 +29,7 @@ fn soon(rng: &mut Rng) -> Duration {
     Duration::from_nanos(rng.below(most))
 }
 
-/// Somebody else's turn, now and then.
+/// Yields now and then.
 fn dawdle(rng: &mut Rng) {
     match rng.below(64) {
         0 => thread::sleep(soon(rng)),
@@ -39,7 +39,8 @@ fn dawdle(rng: &mut Rng) {
     }
 }
 
-/// A send in a select, whose message is only made when it has been chosen; sometimes that goes wrong.
+/// A send in a select, whose message is only made when it has been chosen; sometimes that goes
+/// wrong.
 fn select_send<T>(s: &Sender<T>, rng: &mut Rng, value: T) -> Sending<T> {
     let (value, way) = (Cell::new(Some(value)), rng.below(6));
     let fails = cfg!(panic = "unwind") && rng.one_in(16);
@@ -136,7 +137,8 @@ pub(crate) fn sender<const WORDS: usize>(
     place: Place,
 ) {
     let mut rng = round.rng();
-    // A goroutine that is abandoned while it evaluates a message keeps its place in the buffer for ever.
+    // A goroutine that is abandoned while it evaluates a message keeps its place in the buffer for
+    // ever.
     let may_select = round.ending != Ending::Dropped || place != Place::There;
     let many = if rng.one_in(4) {
         rng.below(round.each as u64 + 1) as usize
@@ -241,7 +243,8 @@ pub(crate) fn receiver<const WORDS: usize>(round: &Arc<Round>, mut r: Receiver<V
                 let is_late = last
                     .insert(from, value.number)
                     .is_some_and(|last| last >= value.number);
-                // A value that a dropped runtime's receiver never saw is passed on, after those that others took meanwhile.
+                // A value that a dropped runtime's receiver never saw is passed on, after those
+                // that others took meanwhile.
                 if is_late && round.ending != Ending::Dropped {
                     round.complain(format_args!("{} came after {last:?}", value.number));
                 }

@@ -1,5 +1,5 @@
-//! What is seen after a channel operation (U10): plain memory, written by one side and read by the other with nothing but the
-//! channel between them.
+//! What is seen after a channel operation (U10): plain memory, written by one side and read by the
+//! other with nothing but the channel between them.
 //!
 //! ```text
 //!  a send                              before the receive of its value returns
@@ -28,7 +28,8 @@ impl Plain {
     /// Writes all words, from the last to the first.
     fn write(&self, value: u64) {
         for at in (0..8).rev() {
-            // SAFETY: as above; volatile, so that it happens here and not earlier or later.
+            // SAFETY: the test hands the memory to one user at a time, through the channel.
+            // Volatile, so that the write happens here and not earlier or later.
             unsafe { (&raw mut (*self.0.get())[at]).write_volatile(value) };
         }
     }
@@ -36,7 +37,7 @@ impl Plain {
     /// The value, which all words have.
     #[track_caller]
     fn read(&self) -> u64 {
-        // SAFETY: as above.
+        // SAFETY: the test hands the memory to one user at a time, through the channel.
         let words = unsafe { self.0.get().read() };
         assert!(words.iter().all(|word| *word == words[0]), "{words:?}");
         words[0]
@@ -79,7 +80,7 @@ fn recv(r: &Receiver<u64>, way: u64) -> u64 {
     }
 }
 
-/// Two ways that cannot meet: both only try, on a channel where somebody must wait.
+/// Two ways that cannot meet: both only try, on a channel where one side must wait.
 fn never_meet(cap: Option<usize>, sends: u64, receives: u64) -> bool {
     cap == Some(0) && sends % 4 == 3 && receives % 4 == 3
 }
@@ -139,8 +140,8 @@ fn u10_a_send_comes_before_its_receive() {
     }
 }
 
-/// A channel of capacity C as a ring of C buffers, or of one without capacity: the sender uses a buffer again once the send that
-/// comes C later has returned.
+/// A channel of capacity C as a ring of C buffers, or of one without capacity: the sender uses a
+/// buffer again once the send that comes C later has returned.
 #[test]
 fn u10_a_receive_comes_before_the_send_that_it_makes_room_for() {
     for cap in [0, 1, 2, 7] {
@@ -151,7 +152,8 @@ fn u10_a_receive_comes_before_the_send_that_it_makes_room_for() {
             }
             let (s, r) = bounded(cap);
             let buffer = Plain::new();
-            // The k-th message is followed by C others; when the last of them is sent, the k-th has been received.
+            // The k-th message is followed by C others; when the last of them is sent, the k-th has
+            // been received.
             in_all_places(
                 || {
                     for n in 0..N / 4 {
@@ -218,7 +220,7 @@ fn in_two_places(way: u64, a: impl Fn() + Sync, b: impl Fn() + Sync + Send) {
     });
 }
 
-/// A channel as a lock around plain memory: nothing is lost, whoever takes it.
+/// A channel as a lock around plain memory: no increment is lost, whichever goroutine takes it.
 #[test]
 fn u10_a_channel_as_a_lock() {
     for cap in [0, 1] {

@@ -1,5 +1,5 @@
-//! A thread that sleeps in the kernel is not signalled: what user code waits in is not cut short by the preemption of others, nor by
-//! its own.
+//! A thread that sleeps in the kernel is not signalled: preemption does not interrupt the system
+//! calls of user code.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -31,7 +31,8 @@ impl Seen {
     }
 }
 
-/// Computes for about a slice of wake-preemption, so that what follows is met by a signal if anything is.
+/// Computes for about a slice of wake-preemption, so that what follows is met by a signal if
+/// anything is.
 fn compute(rng: &mut common::Rng) {
     spin(rng.below(2_000_000));
 }
@@ -117,7 +118,7 @@ fn uses_std(seen: &Seen, rng: &mut common::Rng) {
     writes.join().unwrap();
 }
 
-/// All kinds at once for a while, under hogs and sleepers that make everybody preempt everybody.
+/// All kinds at once for a while, under hogs and sleepers, so that all preempt each other.
 fn wait_and_compute(seen: &Arc<Seen>) {
     let kinds = [nanosleeps, polls, receives, reads, uses_std];
     let waits = |at: usize| {
@@ -184,13 +185,14 @@ fn d8_a_thread_that_waits_is_not_signalled() {
         cut_short <= allowed && metrics.interrupted <= allowed,
         "{cut_short}: {metrics:?}"
     );
-    // These compute between their calls, so that many are met at the edge of one; but that is the exception.
+    // These compute between their calls, so that many are met at the edge of one; but that is the
+    // exception.
     assert!(metrics.restarted <= 10 + metrics.signals / 4, "{metrics:?}");
 }
 
-/// The flag comes first: who calls often makes room there, and on a quiet machine is hardly ever interrupted. One that the kernel
-/// took its CPU from just then looks like a hog; so on a busy one more must heed the request than are interrupted, in one of three
-/// tries.
+/// The flag comes first: a goroutine that calls often yields there, and on a quiet machine is
+/// hardly ever interrupted. A thread that has just lost its CPU looks like a hog. So on a busy
+/// machine more goroutines must yield by the flag than by the signal, in one of three tries.
 #[test]
 fn d7_who_calls_is_asked_and_not_signalled() {
     let _turn = alone();

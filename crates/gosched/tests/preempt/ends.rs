@@ -1,10 +1,11 @@
-//! Preempted at the end of things: while unwinding, in the destructors of thread-locals, and when the runtime itself goes.
+//! Preempted at the end of things: while unwinding, in the destructors of thread-locals, and when
+//! the runtime itself goes.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::common::{Planned, quiet_planned_panics};
 use super::*;
+use crate::common::{Planned, quiet_planned_panics};
 
 const SLOW: Duration = Duration::from_millis(40);
 
@@ -102,7 +103,8 @@ fn u5_preempted_in_the_destructor_of_a_thread_local() {
     });
 }
 
-/// A runtime with hogs: `n` of them have begun and go on until `stop`; some run, some wait in the handler.
+/// A runtime with hogs: `n` of them have begun and run until `stop`; some run, some wait in the
+/// handler.
 fn with_hogs(n: usize, stop: &Arc<AtomicBool>) -> (Runtime, Vec<thread::JoinHandle<u32>>) {
     let (runtime, begun) = (runtime(2), Arc::new(AtomicUsize::new(0)));
     let hog = |_| {
@@ -118,7 +120,8 @@ fn with_hogs(n: usize, stop: &Arc<AtomicBool>) -> (Runtime, Vec<thread::JoinHand
     (runtime, handles)
 }
 
-/// Each join is answered: by the hog itself if it was running and could still end, else by what a dropped runtime leaves behind.
+/// Each join is answered: by the hog itself if it was running and could still end, else by what a
+/// dropped runtime leaves behind.
 fn are_answered(handles: Vec<thread::JoinHandle<u32>>) -> usize {
     let joins = handles.into_iter().map(|handle| {
         let answer = handle.join();
@@ -145,9 +148,9 @@ fn d2_a_runtime_dropped_while_goroutines_spin_answers_and_goes() {
                 "{:?}",
                 began.elapsed()
             );
-            // Nobody lets the hogs go: the answers come all the same.
+            // The hogs are not stopped: the joins are answered nevertheless.
             assert_eq!(within(LONG, "the joins", || are_answered(handles)), 6);
-            // The process goes on, with other runtimes too.
+            // The process continues, with other runtimes too.
             assert_eq!(runtime_sum(), 45);
             stop.store(true, SeqCst);
         },
@@ -181,7 +184,7 @@ fn d2_many_runtimes_in_a_row_are_dropped_with_their_hogs() {
                         0 => drop(runtime),
                         1 => runtime.shutdown(Duration::from_millis(10)),
                         _ => {
-                            // Inside another one, whose own hogs go on meanwhile.
+                            // Inside another runtime, whose own hogs run meanwhile.
                             checked(&self::runtime(1), || {
                                 let hogs = Hogs::new(2);
                                 drop(runtime);
@@ -199,7 +202,8 @@ fn d2_many_runtimes_in_a_row_are_dropped_with_their_hogs() {
     .succeeded();
 }
 
-/// The runtime ends by itself when its hogs do: whoever was parked in the handler ends as well, and so do all threads.
+/// The runtime ends by itself when its hogs do: goroutines that wait in the handler end as well,
+/// and so do all threads.
 #[test]
 fn d2_a_runtime_whose_hogs_have_ended_leaves_nothing_behind() {
     let _turn = beside();
@@ -232,7 +236,8 @@ fn d2_a_runtime_whose_hogs_have_ended_leaves_nothing_behind() {
     .succeeded();
 }
 
-/// A dropped runtime's goroutine that ran at that moment ends in peace: what it was given is dropped, once.
+/// A dropped runtime's goroutine that ran at that moment ends in peace: what it was given is
+/// dropped, once.
 #[test]
 fn d2_a_hog_of_a_dropped_runtime_ends_in_peace() {
     let _turn = beside();

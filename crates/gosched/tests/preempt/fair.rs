@@ -1,4 +1,5 @@
-//! Loops without calls end up sharing: with the one that ends them, with each other, with whoever is woken.
+//! Loops without calls share the Ps: with the goroutine that ends them, with each other, with woken
+//! goroutines.
 
 use super::*;
 
@@ -37,7 +38,7 @@ fn u5_a_loop_without_calls_makes_room_for_the_one_that_ends_it() {
     }
 }
 
-/// Who spawns and never calls again does not keep what it spawned.
+/// A goroutine that spawns and never calls again does not starve what it spawned.
 #[test]
 fn u5_a_spawner_that_spins_does_not_keep_what_it_spawned() {
     let _turn = beside();
@@ -86,8 +87,8 @@ fn shares(hogs: impl FnOnce() -> Hogs + Send, procs: usize, time: Duration) -> V
     })
 }
 
-/// All advance, and the least has done `least` of what the most has. A machine that is busy with something else may share its CPUs out
-/// unevenly: so it has six tries.
+/// All advance, and the least has done `least` of what the most has. A machine that is busy with
+/// something else may share its CPUs out unevenly: so it has six tries.
 fn assert_fair(least: f64, mut shares: impl FnMut() -> Vec<u64>) {
     let mut tries = Vec::new();
     for _ in 0..6 {
@@ -114,7 +115,8 @@ fn f2_hogs_that_slept_first_share_alike() {
     assert_fair(0.3, || shares(slept, 2, Duration::from_secs(2)));
 }
 
-/// Half of them call into the runtime all the time and so make room when asked; the others must be made to.
+/// Half of them call into the runtime all the time and so yield when asked; the others must be
+/// preempted.
 #[test]
 fn f2_hogs_that_call_and_hogs_that_do_not_share_alike() {
     let _turn = alone();
@@ -134,8 +136,8 @@ fn f2_hogs_on_more_ps_than_cpus_all_advance() {
     assert_fair(0.1, || shares(|| Hogs::new(20), 6, Duration::from_secs(2)));
 }
 
-/// How often a goroutine that sleeps 1 ms at a time gets to run under hogs in 2 s; if `relays`, it only counts what another one, that
-/// it wakes, has seen.
+/// How often a goroutine that sleeps 1 ms at a time runs in 2 s under hogs. If `relays`, it wakes
+/// another goroutine and counts the runs of that one.
 fn ticks(procs: usize, hogs: usize, relays: bool) -> u64 {
     within(LONG, "the ticker", || {
         checked(&runtime(procs), || {
@@ -193,15 +195,16 @@ fn u5_a_ticker_that_wakes_another_ticks_under_hogs() {
     assert_ticks(50, || ticks(2, 4, true));
 }
 
-/// On one P every tick needs the P of a hog. If that hog were left its slice there could be 200 at most: whoever is woken makes
-/// it leave sooner.
+/// On one P every tick needs the P of a hog. If the hog kept its slice there could be 200 ticks at
+/// most: a woken goroutine preempts it sooner.
 #[test]
 fn u5_who_is_woken_does_not_wait_for_the_slice_of_a_hog() {
     let _turn = alone();
     assert_ticks(250, || ticks(1, 3, false));
 }
 
-/// Nothing is stuck behind hogs: what is started among them runs, from inside and from outside, new or woken.
+/// Nothing is stuck behind hogs: what is started among them runs, from inside and from outside, new
+/// or woken.
 #[test]
 fn l2_nothing_is_stuck_behind_hogs() {
     let _turn = beside();
@@ -241,7 +244,7 @@ fn u5_two_runtimes_with_hogs_beside_each_other() {
     });
 }
 
-/// A goroutine that spins is made to wait, and stays where it is wired to.
+/// A locked goroutine that spins is preempted and stays on its thread.
 #[test]
 fn u5_u9_locked_hogs_are_preempted_and_stay_on_their_thread() {
     let _turn = alone();

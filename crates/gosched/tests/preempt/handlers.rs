@@ -1,4 +1,5 @@
-//! The signal belongs to the program as well: its own handler, its mask, its choice of another signal.
+//! The signal belongs to the program as well: its own handler, its mask, its choice of another
+//! signal.
 
 use std::mem::MaybeUninit;
 use std::sync::atomic::AtomicI32;
@@ -82,7 +83,8 @@ fn d7_the_program_s_own_handler_gets_the_program_s_signals_only() {
     .succeeded();
 }
 
-/// A signal to the process, one with a value, one to a plain thread and one to a goroutine's own thread all arrive, as they were sent.
+/// Signals to the process, with a value, to a plain thread, and to a goroutine's own thread all
+/// arrive as they were sent.
 fn user_signals(runtime: &Runtime, signal: i32) {
     // SAFETY: signals to this process, which has a handler for them.
     unsafe {
@@ -98,7 +100,7 @@ fn user_signals(runtime: &Runtime, signal: i32) {
         was_called(3, libc::SI_TKILL);
     }
     runtime.run(|| {
-        // SAFETY: as above.
+        // SAFETY: raises a signal whose handler is installed; touches no memory.
         assert_eq!(unsafe { libc::raise(signal) }, 0);
     });
     was_called(4, libc::SI_TKILL);
@@ -135,7 +137,8 @@ fn d7_a_signal_that_cannot_be_is_an_error() {
     }
 }
 
-/// The signal of the runtime may have been ignored or left alone before: nothing happens to the process.
+/// The signal of the runtime may have been ignored or left alone before: nothing happens to the
+/// process.
 #[test]
 fn d7_an_earlier_ignore_stays_one() {
     let _turn = beside();
@@ -151,7 +154,8 @@ fn d7_an_earlier_ignore_stays_one() {
     .succeeded();
 }
 
-/// Who replaces the handler ends preemption by signal, is told so once, and nothing else.
+/// A program that replaces the handler ends preemption by signal. It gets one message, and
+/// everything else works.
 #[test]
 fn d7_a_replaced_handler_is_noticed_and_reported_once() {
     let _turn = beside();
@@ -186,7 +190,8 @@ fn d7_a_replaced_handler_is_noticed_and_reported_once() {
     assert_eq!(said, 1, "{output:#?}");
 }
 
-/// The mask of whoever starts the runtime is not that of its threads, and stays as it was.
+/// The runtime's threads do not inherit the signal mask of the thread that starts it, and that mask
+/// stays as it was.
 #[test]
 fn d7_a_blocked_signal_is_unblocked_where_it_is_needed_only() {
     let _turn = beside();

@@ -1,8 +1,9 @@
-//! A mix of goroutines that are preempted while they hold what others want: locks of std, of libc, of the loader, of the allocator,
-//! and borrows of thread-locals.
+//! A mix of goroutines that are preempted while they hold what others want: locks of std, of libc,
+//! of the loader, of the allocator, and borrows of thread-locals.
 //!
-//! Sleepers wake up all the time, so whoever computes makes room after half a millisecond. Each kind of holder counts what it has
-//! done; at the end every kind must have got on and every goroutine must have ended.
+//! Sleepers wake up all the time, so computing goroutines are preempted after half a millisecond.
+//! Each kind of holder counts what it has done. At the end every kind must have made progress and
+//! every goroutine must have ended.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -111,7 +112,7 @@ fn stderr(_: &Shared, rng: &mut Rng) {
     spin(HOLD);
 }
 
-/// A borrow is the goroutine's own: nobody else meets it.
+/// A borrow is the goroutine's own: no other goroutine sees it.
 fn thread_local(_: &Shared, rng: &mut Rng) {
     thread_local! {
         static OWN: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
@@ -190,7 +191,7 @@ fn environment(_: &Shared, rng: &mut Rng) {
     assert!((0..12).contains(&time.tm_mon));
 }
 
-/// Runs the mix on a runtime of its own. In a child process, whose stdout and stderr somebody reads.
+/// Runs the mix on a runtime of its own. In a child process whose stdout and stderr are read.
 pub fn mix(time: Duration, each: usize) {
     common::quiet_planned_panics();
     let runtime = Runtime::builder().procs(2).build().unwrap();
@@ -228,7 +229,8 @@ fn run_mix(time: Duration, each: usize) {
             }));
         }
     }
-    // Those that wait for the loader or the allocator may wait long on a busy machine, but not for ever.
+    // Those that wait for the loader or the allocator may wait long on a busy machine, but not for
+    // ever.
     let until = Instant::now() + time;
     let mut rng = Rng::new(0);
     let stuck = || {
@@ -252,7 +254,7 @@ fn run_mix(time: Duration, each: usize) {
     debug::check().unwrap();
 }
 
-/// Wakes up all the time, so that somebody must make room.
+/// Wakes up all the time, so that another goroutine is preempted.
 fn sleeper(stop: &Arc<AtomicBool>) -> impl FnOnce() -> u64 + Send + 'static {
     let stop = Arc::clone(stop);
     move || {

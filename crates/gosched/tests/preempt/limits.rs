@@ -1,4 +1,5 @@
-//! Threads are not without end: at `max_threads` hogs that have one take turns, the others wait, and all come to an end.
+//! Threads are not without end: at `max_threads` hogs that have one take turns, the others wait,
+//! and all come to an end.
 
 use super::*;
 
@@ -67,8 +68,8 @@ fn d7_hogs_beyond_the_thread_limit_all_end() {
     assert!(output.stderr.matches(SAYS).count() <= 1, "{output:#?}");
 }
 
-/// Hogs that never end use up all threads that they may have. Whoever had begun goes on: the ticker, and each of the hogs that have
-/// a thread.
+/// Hogs that never end use up all threads that they may have. Goroutines that had begun continue:
+/// the ticker, and each hog that has a thread.
 #[test]
 fn d7_a_ticker_goes_on_among_endless_hogs_at_the_thread_limit() {
     let _turn = beside();
@@ -123,7 +124,8 @@ fn endless() {
     hogs.end();
 }
 
-/// How long a yield takes at the limit, at best, with so many goroutines queued that have not begun.
+/// How long a yield takes at the limit, at best, with so many goroutines queued that have not
+/// begun.
 fn yield_at_limit(queued: usize) -> Duration {
     let runtime = Runtime::builder().procs(1).max_threads(8).build().unwrap();
     let best = within(LONG, "the yields", || {
@@ -169,7 +171,8 @@ fn d7_a_yield_at_the_limit_costs_the_same_whatever_is_queued() {
     let name = "limits::d7_a_yield_at_the_limit_costs_the_same_whatever_is_queued";
     let output = child(name, || {
         let (few, many) = (yield_at_limit(0), yield_at_limit(50_000));
-        // A walk over them took 20,000 times as long. The rest is for caches, and for a busy machine.
+        // A walk over them took 20,000 times as long. The rest is for caches, and for a busy
+        // machine.
         assert!(
             many < 20 * few,
             "{many:?} with many queued, {few:?} with none"

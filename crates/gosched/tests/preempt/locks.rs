@@ -1,4 +1,5 @@
-//! A goroutine that is preempted while it holds a lock delays those who want it, and nobody else; the process never stands still.
+//! A goroutine that is preempted while it holds a lock delays the waiters for that lock, and no
+//! other; the process always makes progress.
 
 use super::*;
 
@@ -54,8 +55,8 @@ fn most_threads(body: impl FnOnce()) -> usize {
     watcher.join().unwrap()
 }
 
-/// A holder of malloc's lock that is preempted makes others wait in the kernel for it; each such thread is replaced, and that must end
-/// somewhere.
+/// A holder of malloc's lock that is preempted makes others wait in the kernel for it; each such
+/// thread is replaced, and that must end somewhere.
 #[test]
 fn d7_allocating_hogs_in_one_arena_do_not_breed_threads() {
     let _turn = beside();
@@ -80,8 +81,8 @@ fn allocate(rng: &mut common::Rng, kept: &mut [Vec<u8>; 16]) {
     kept[at] = vec![1; 1 + rng.below(2000) as usize];
 }
 
-/// Each ends when told to; those that have not begun by then end at once. Started and told from outside: a goroutine that allocates
-/// among them would have its own troubles.
+/// Each ends when told to; those that have not begun by then end at once. Started and told from
+/// outside: a goroutine that allocates among them would have its own troubles.
 fn allocating_goroutines(runtime: &Runtime) {
     let (stop, begun) = (
         Arc::new(AtomicBool::new(false)),
@@ -113,8 +114,8 @@ fn allocating_goroutines(runtime: &Runtime) {
     handles.into_iter().for_each(|h| h.join().unwrap());
 }
 
-/// Many fight for a lock all the time, and are taken for blocked and preempted while they hold it. Whoever is new, or woken, is
-/// not kept out by them.
+/// Many goroutines contend for a lock all the time, and are taken for blocked and preempted while
+/// they hold it. New and woken goroutines are not starved by them.
 #[test]
 fn l2_nobody_is_kept_out_by_those_who_fight_for_a_lock() {
     let _turn = alone();

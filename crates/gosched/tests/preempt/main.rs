@@ -1,7 +1,12 @@
-//! U5, F2, L2, D7: goroutines that do not make room are made to, whatever they hold, and nothing is lost by it.
+//! U5, F2, L2, D7: sysmon preempts goroutines that do not yield, whatever they hold, and nothing is
+//! lost by it.
 //!
-//! A *hog* computes without ever calling into the runtime. Tests that measure how time is shared run alone (`alone`), the others
-//! beside each other (`beside`). All limits are loose: the machine may be busy with something else.
+//! A *hog* computes without a call into the runtime. Tests that measure how time is shared run
+//! alone (`alone`), the others beside each other (`beside`). All limits are loose: the machine may
+//! be busy with something else.
+//!
+//! A binary of its own because: other tests in the process would take CPU time from those that
+//! measure it.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -26,11 +31,10 @@ use std::time::{Duration, Instant};
 
 use gosched::{Deadlock, Runtime, debug, thread};
 
-use self::common::{child, child_of, child_with, eventually, thread_count, within};
 use self::spin::{burn, spin, spin_until};
-
-/// Nothing here takes this long unless it hangs.
-const LONG: Duration = Duration::from_secs(120);
+use crate::common::{
+    LONG, checked, child, child_of, child_with, eventually, runtime, thread_count, tid, within,
+};
 
 static TURN: RwLock<()> = RwLock::new(());
 
@@ -42,25 +46,6 @@ fn alone() -> RwLockWriteGuard<'static, ()> {
 /// The calling test does not mind others.
 fn beside() -> RwLockReadGuard<'static, ()> {
     TURN.read().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn runtime(procs: usize) -> Runtime {
-    Runtime::builder().procs(procs).build().unwrap()
-}
-
-/// Runs as main goroutine; at the end the structures agree and no wake-up was lost.
-fn checked<T: Send>(runtime: &Runtime, f: impl FnOnce() -> T + Send) -> T {
-    runtime.run(|| {
-        let value = f();
-        debug::check().unwrap();
-        assert_eq!(debug::metrics().rescues, 0);
-        value
-    })
-}
-
-fn tid() -> i32 {
-    // SAFETY: a system call without arguments.
-    unsafe { libc::gettid() }
 }
 
 /// Hogs that count what they do until they are told to stop.

@@ -1,4 +1,5 @@
-//! Preemption by signal turned off: nobody is interrupted, and whoever calls still makes room.
+//! Preemption by signal turned off: no goroutine is interrupted, and goroutines that call still
+//! yield.
 
 use super::*;
 
@@ -9,7 +10,8 @@ extern "C" fn count_signal(_: i32) {
     SIGNALS.fetch_add(1, SeqCst);
 }
 
-/// The program's own handler sees every SIGURG there is: with preemption off the runtime installs none.
+/// The program's own handler sees every SIGURG there is: with preemption off the runtime installs
+/// none.
 fn watch_signals() {
     let f: extern "C" fn(i32) = count_signal;
     // SAFETY: the handler only adds to an atomic.
@@ -27,7 +29,7 @@ fn keeps_its_p(runtime: &Runtime) {
     });
 }
 
-/// U4: goroutines that call are asked, and make room.
+/// U4: goroutines that call are asked to yield, and do.
 fn makes_room_when_asked(runtime: &Runtime) {
     within(LONG, "those who call", || {
         checked(runtime, || {

@@ -1,5 +1,5 @@
-//! The system refuses threads: goroutines that have begun go on with the threads there are, and threads are made again when
-//! they can be had.
+//! The system refuses threads: goroutines that have begun continue on the existing threads, and
+//! threads are made again when the system grants them.
 
 use super::*;
 use gosched::testing::fail_thread_after;
@@ -97,7 +97,8 @@ fn l2_one_that_uses_up_its_slices_goes_on_beside_hogs_while_threads_are_refused(
         let runtime = runtime(1);
         fail_thread_after(4);
         within_a_child(runtime, || {
-            // It makes calls all the time, so it is asked and never signalled: it has no thread of its own.
+            // It makes calls all the time, so it is asked and never signalled: it has no thread of
+            // its own.
             let (polite, stop) = (
                 Arc::new(AtomicU64::new(0)),
                 Arc::new(AtomicBool::new(false)),

@@ -1,7 +1,9 @@
-//! What a loop keeps in registers, below its stack pointer and in `errno` is the same after every preemption.
+//! What a loop keeps in registers, below its stack pointer and in `errno` is the same after every
+//! preemption.
 //!
-//! Each loop is one block of assembler that mixes its registers with each other, round after round, so that what comes out depends on
-//! every bit of every round. On a plain thread, which nobody preempts, the same rounds give the same.
+//! Each loop is one block of assembler that mixes its registers with each other, round after round,
+//! so that what comes out depends on every bit of every round. On a plain thread, which is never
+//! preempted, the same rounds give the same result.
 
 use std::arch::{asm, is_x86_feature_detected};
 
@@ -57,7 +59,8 @@ fn avx() -> Vec<u64> {
     if !is_x86_feature_detected!("avx2") {
         return Vec::new();
     }
-    // SAFETY: as above, and the CPU has AVX2.
+    // SAFETY: the loop reads and writes `regs` of this frame only, and all registers that it
+    // changes are declared. The CPU has AVX2.
     unsafe {
         asm!(
             ".irp i,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",
@@ -91,7 +94,8 @@ fn avx512() -> Vec<u64> {
     if !is_x86_feature_detected!("avx512f") || !is_x86_feature_detected!("avx512bw") {
         return Vec::new();
     }
-    // SAFETY: as above, and the CPU has AVX-512.
+    // SAFETY: the loop reads and writes `regs` and `masks` of this frame only, and all registers
+    // that it changes are declared. The CPU has AVX-512.
     unsafe {
         asm!(
             ".irp i,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31",
@@ -134,7 +138,8 @@ fn avx512() -> Vec<u64> {
 /// The general registers, and the carry flag from round to round.
 fn general() -> Vec<u64> {
     let mut regs: [Wide; 2] = seeds(5);
-    // SAFETY: as above.
+    // SAFETY: the loop reads and writes `regs` of this frame only, and all registers that it
+    // changes are declared or restored.
     unsafe {
         asm!(
             "mov rax, [rdi]", "mov rdx, [rdi + 8]", "mov rsi, [rdi + 16]", "mov r8, [rdi + 24]",
@@ -159,7 +164,8 @@ fn general() -> Vec<u64> {
     regs.concat()
 }
 
-/// The x87 stack to 64 bits of mantissa, under a control word of its own (rounds up), which must be there at the end.
+/// The x87 stack to 64 bits of mantissa, under a control word of its own (rounds up), which must be
+/// there at the end.
 fn x87() -> Vec<u64> {
     let up: u16 = 0x0b7f;
     let (mut before, mut after) = (0u16, 0u16);
@@ -202,12 +208,14 @@ fn x87() -> Vec<u64> {
         .collect()
 }
 
-/// Sums under a rounding mode of their own in MXCSR (up, denormals to zero), which must be there at the end.
+/// Sums under a rounding mode of their own in MXCSR (up, denormals to zero), which must be there at
+/// the end.
 fn mxcsr() -> Vec<u64> {
     let own: u32 = 0x1f80 | 0x4000 | 0x8040;
     let (mut before, mut after) = (0u32, 0u32);
     let mut sums = [0.1f64, 0.3, 1e-9, 7.7];
-    // SAFETY: as above.
+    // SAFETY: the code reads and writes variables of this frame only, restores MXCSR, and declares
+    // the registers that it changes.
     unsafe {
         asm!(
             "stmxcsr dword ptr [{before}]",
@@ -293,7 +301,7 @@ const LOOPS: [(&str, Loop); 8] = [
     ("sums", sums),
 ];
 
-/// Wakes up often, so that somebody must make room each time.
+/// Wakes up often, so that another goroutine is preempted each time.
 fn presser(stop: &Arc<AtomicBool>) -> thread::JoinHandle<()> {
     let stop = Arc::clone(stop);
     thread::spawn(move || {

@@ -1,4 +1,5 @@
-//! SIGURG from outside, ten thousand times a second, to the process and to any of its threads: it costs time and changes nothing.
+//! SIGURG from outside, ten thousand times a second, to the process and to any of its threads: it
+//! costs time and changes nothing.
 
 use super::*;
 

@@ -1,5 +1,5 @@
-//! The end of a goroutine's thread-locals: each value is dropped once, on the goroutine's own stack, before anybody learns
-//! that it has ended, and in the way and order of a thread's.
+//! The end of a goroutine's thread-locals: each value is dropped once, on the goroutine's own
+//! stack, before any join returns, in the way and order of a thread's.
 
 use std::cell::RefCell;
 use std::panic::catch_unwind;
@@ -275,7 +275,8 @@ fn destructors_may_wait() {
     assert_eq!(ended.load(SeqCst), 0);
 }
 
-/// A goroutine whose destructor yields, parks, sleeps and joins; returns how often that one changed its thread.
+/// A goroutine whose destructor yields, parks, sleeps and joins; returns how often that one changed
+/// its thread.
 fn waits_at_its_end(alive: &Arc<AtomicUsize>) -> thread::JoinHandle<Arc<AtomicUsize>> {
     let one = Alive::new(alive);
     thread::spawn(move || {
@@ -374,7 +375,7 @@ fn the_values_of_the_given_up_stay() {
     assert!(eventually(|| alive.load(SeqCst) == 50));
     drop(runtime);
     assert_eq!(alive.load(SeqCst), 50);
-    // And nobody who comes later finds them.
+    // And later goroutines do not find them.
     own(2).run(|| {
         let all = (0..100).map(|_| thread::spawn(|| HELD.with_borrow(Vec::len)));
         let all: Vec<_> = all.collect();

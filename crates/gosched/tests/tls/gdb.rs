@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::process::Command;
 
-use crate::common::child;
+use crate::common::{child, path_of};
 use crate::tools::own;
 use gosched::thread;
 
@@ -68,7 +68,10 @@ fn gdb_sees_the_goroutines_thread_locals() {
     let out = command
         .arg("--args")
         .arg(std::env::current_exe().unwrap())
-        .args(["--exact", "gdb::gdb_sees_the_goroutines_thread_locals"])
+        .args([
+            "--exact",
+            &path_of("gdb::gdb_sees_the_goroutines_thread_locals"),
+        ])
         .env(CHILD, "1")
         .output()
         .unwrap();
@@ -78,7 +81,7 @@ fn gdb_sees_the_goroutines_thread_locals() {
         println!("gdb cannot call functions here: nothing to check");
         return;
     }
-    // In whatever order they came: each saw its own.
+    // In any order: each saw its own.
     let value = |line: &str| line.strip_prefix('$')?.split_once(" = ")?.1.parse().ok();
     let mut seen: Vec<u32> = text.lines().filter_map(value).collect();
     seen.sort_unstable();

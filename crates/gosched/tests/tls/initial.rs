@@ -1,4 +1,5 @@
-//! A goroutine begins with the initial values of all thread-locals, wherever and after whomever it runs.
+//! A goroutine begins with the initial values of all thread-locals, wherever and after whomever it
+//! runs.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -6,6 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
 
+use crate::common::deep;
 use crate::tools::{own, shared, swarm, tid};
 use gosched::thread;
 
@@ -116,14 +118,6 @@ fn stacks_of_every_size_begin_afresh() {
 /// The block of thread-locals is not taken off what was asked for.
 #[test]
 fn a_stack_is_as_large_as_was_asked_for() {
-    #[inline(never)]
-    fn deep(kib: usize) -> usize {
-        let frame = std::hint::black_box([kib as u8; 1024]);
-        match kib {
-            0 => 0,
-            _ => deep(kib - 1) + usize::from(frame[kib % 1024] == kib as u8),
-        }
-    }
     own(2).run(|| {
         for kib in [16, 64, 256] {
             // What a debug build adds to each frame stays below half of it.

@@ -36,14 +36,14 @@ impl Key {
 }
 
 fn set(key: libc::pthread_key_t, value: usize) {
-    // SAFETY: the key exists; the value is no pointer that anybody follows.
+    // SAFETY: the key exists, and the value is a number that is never dereferenced.
     let done = unsafe { libc::pthread_setspecific(key, ptr::without_provenance(value)) };
     assert_eq!(done, 0);
 }
 
 impl Drop for Key {
     fn drop(&mut self) {
-        // SAFETY: nobody uses it any more; values are no pointers.
+        // SAFETY: the key is not used after this, and its values are not pointers.
         unsafe { libc::pthread_key_delete(self.0) };
     }
 }
@@ -137,7 +137,7 @@ fn destructors_of_keys_have_several_rounds() {
         assert_eq!(of_goroutine, of_thread, "{rounds} rounds wanted");
         assert!(of_thread >= rounds.min(4));
     }
-    // What is left after the last round is nobody's.
+    // Values that are left after the last round are not destroyed.
     own(2).run(|| {
         thread::scope(|s| {
             for _ in 0..100 {
@@ -148,7 +148,8 @@ fn destructors_of_keys_have_several_rounds() {
     });
 }
 
-/// Thread-locals first, then keys: a key's destructor may set thread-locals, a thread-local's may set keys.
+/// Thread-locals first, then keys: a key's destructor may set thread-locals, a thread-local's may
+/// set keys.
 #[test]
 fn keys_and_thread_locals_end_in_the_order_of_a_thread() {
     static KEY: AtomicUsize = AtomicUsize::new(0);
@@ -218,7 +219,7 @@ impl Lock {
     /// At its final place, which some libcs want.
     fn new(kind: i32, is_robust: bool) -> Box<Lock> {
         let lock = Box::new(Lock(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER)));
-        // SAFETY: attributes of our own, and a mutex that nobody knows yet.
+        // SAFETY: attributes of this frame, and a mutex that no other thread uses yet.
         unsafe {
             let mut attr = std::mem::zeroed();
             assert_eq!(libc::pthread_mutexattr_init(&mut attr), 0);
@@ -318,13 +319,14 @@ fn an_errorcheck_mutex_knows_its_goroutine() {
             trip.expect(lock.lock() == libc::EDEADLK);
             trip.expect(lock.unlock() == 0);
             trip.step();
-            // Somebody else's, or nobody's.
+            // Another owner's, or none.
             trip.expect(lock.unlock() == libc::EPERM);
         }
     });
 }
 
-/// Robust mutexes are on a list of the thread: several at once, given back in any order, over switches.
+/// Robust mutexes are on a list of the thread: several at once, given back in any order, over
+/// switches.
 #[test]
 fn several_robust_mutexes_at_once() {
     swarm(|trip| {
@@ -378,7 +380,7 @@ fn a_mutex_is_waited_for_between_goroutines_and_threads() {
             thread::yield_now();
         }
     };
-    // Each who waits blocks a P; one is left.
+    // Each waiter blocks a P; one P is left.
     crate::common::within(Duration::from_secs(60), "a contended pthread mutex", || {
         let runtime = own(4);
         std::thread::scope(|s| {

@@ -1,4 +1,4 @@
-//! What libc keeps per thread: errno, the locale, the resolver's state, and who one is.
+//! What libc keeps per thread: errno, the locale, the resolver's state, and the thread's identity.
 
 use std::collections::HashSet;
 use std::ffi::{CStr, CString};
@@ -172,7 +172,7 @@ fn names_are_resolved() {
 #[test]
 fn strerrors_buffer_is_the_goroutines() {
     swarm(|trip| {
-        // Numbers that nobody has a text for are written into the buffer.
+        // Numbers without a text are written into the buffer.
         let number = 5_000 + trip.number as i32;
         for _ in trip.turns() {
             // SAFETY: valid until the next call in this thread, which is this goroutine's.
@@ -237,7 +237,8 @@ fn sched_getcpu_tells_the_cpu_one_is_on() {
             // SAFETY: looks into the set.
             let cpus = (0..1024).filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &all) });
             for cpu in cpus.take(8).cycle().take(64) {
-                // SAFETY: as above; the mask of this thread, which is this goroutine's alone and ends with it.
+                // SAFETY: a zeroed set is valid. The call reads it and changes the mask of this
+                // thread, which is locked to this goroutine and ends with it.
                 let seen = unsafe {
                     let mut only: libc::cpu_set_t = std::mem::zeroed();
                     libc::CPU_SET(cpu, &mut only);

@@ -1,8 +1,9 @@
 //! C libraries with thread-locals, loaded while goroutines exist.
 //!
-//! A library's thread-locals are reached in one of three ways. *Initial-exec*: at a fixed distance from the thread pointer,
-//! in room that every block keeps for libraries that come late. *General-dynamic*: through a table of the thread, by a function
-//! that makes the memory when it is first wanted; *descriptors* are a faster way to the same.
+//! A library's thread-locals are reached in one of three ways. *Initial-exec*: at a fixed distance
+//! from the thread pointer, in room that every block keeps for libraries that come late.
+//! *General-dynamic*: a function finds the thread-local through a table of the thread, and makes
+//! its memory at the first use. *Descriptors* are a faster way to the same.
 
 use std::ffi::{CStr, CString, c_char, c_long};
 use std::path::{Path, PathBuf};
@@ -118,7 +119,7 @@ impl Library {
         }
     }
 
-    /// Nobody calls into it any more.
+    /// No code calls into it any more.
     fn unload(self) {
         // SAFETY: loaded once, unloaded once.
         let done = unsafe { libc::dlclose(std::ptr::with_exposed_provenance_mut(self.handle)) };
@@ -131,12 +132,12 @@ impl Library {
     }
 
     fn valued(&self) -> c_long {
-        // SAFETY: as above.
+        // SAFETY: the address of a thread-local of this thread or goroutine, valid until that ends.
         unsafe { *(self.valued_at)() }
     }
 
     fn text(&self) -> String {
-        // SAFETY: as above; it ends in 0.
+        // SAFETY: the address of a thread-local text of this thread or goroutine, which ends in 0.
         let text = unsafe { CStr::from_ptr((self.text_at)()) };
         text.to_str().unwrap().to_owned()
     }
@@ -148,7 +149,8 @@ impl Library {
     }
 
     fn change(&self, mark: c_long) {
-        // SAFETY: as above; the text has room for two bytes.
+        // SAFETY: addresses of thread-locals of this thread or goroutine, valid until that ends.
+        // The text has room for two bytes.
         unsafe {
             *(self.zeroed_at)() = mark;
             *(self.valued_at)() = -mark;
@@ -184,7 +186,7 @@ fn dl_error() -> String {
     text.to_string_lossy().into_owned()
 }
 
-/// The first failure ends the process: whoever waits for a library would wait for ever.
+/// The first failure ends the process: a goroutine that waits for a library would wait for ever.
 fn end_at_failure(model: &str) {
     let model = model.to_owned();
     std::panic::set_hook(Box::new(move |info| {
@@ -193,7 +195,7 @@ fn end_at_failure(model: &str) {
     }));
 }
 
-/// Everybody's library, once it is loaded; several are loaded one after the other.
+/// The library that all goroutines use, once it is loaded; several are loaded one after the other.
 type Shelf = [OnceLock<Library>; 3];
 
 /// Goroutines of every kind that are there before the libraries are.
@@ -236,7 +238,8 @@ fn wait_for_libraries<'scope>(
     parked
 }
 
-/// Libraries that come late, among goroutines that park, run, and are yet to come, and among plain threads.
+/// Libraries that come late, among goroutines that park, run, and are yet to come, and among plain
+/// threads.
 fn load_late(model: &str) {
     end_at_failure(model);
     let place = Place::new("late");
@@ -293,7 +296,8 @@ fn late_libraries_reach_every_goroutine() {
     }
 }
 
-/// Loaded, used and unloaded again and again; what the last one left is not what the next one finds.
+/// Loaded, used and unloaded again and again; what the last one left is not what the next one
+/// finds.
 #[test]
 fn libraries_come_and_go() {
     let output = child_of("libraries::libraries_come_and_go", "", |_| {

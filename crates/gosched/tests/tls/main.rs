@@ -1,13 +1,22 @@
-//! Goroutines have their own thread-locals (D6): what safe Rust, std and C may rely on, under migration.
+//! Goroutines have their own thread-locals (D6): what safe Rust, std and C may rely on, also after
+//! a goroutine changed threads.
 //!
-//! `table` has the cases for which shared thread-locals are unsafe, in both modes; the others show what works under own
-//! ones: values from their first use to their destructors (`initial`, `destructors`), std (`std_inside`, `panics`), libc
-//! (`libc_inside`, `keys`), threads and processes started inside goroutines (`threads`, `processes`), libraries loaded late
-//! (`libraries`), what the runtime does meanwhile (`runtime`), signals, memory, and what a debugger sees.
+//! | module | topic |
+//! |---|---|
+//! | `table` | the cases for which shared thread-locals are unsafe, in both modes |
+//! | `initial`, `destructors`, `ends` | values from their first use to their destructors; ends of runtimes and libraries |
+//! | `std_inside`, `panics` | std |
+//! | `libc_inside`, `keys`, `libraries` | libc, pthread keys, libraries that are loaded late |
+//! | `threads`, `processes` | threads and processes that goroutines start |
+//! | `runtime`, `signals`, `memory`, `gdb` | the runtime meanwhile, signal handlers, memory, what a debugger shows |
+//!
+//! A binary of its own because: it loads and unloads libraries, which stops every runtime of the
+//! process.
 
 #[path = "../common/mod.rs"]
 mod common;
 mod destructors;
+mod ends;
 mod gdb;
 mod initial;
 mod keys;

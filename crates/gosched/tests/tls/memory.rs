@@ -47,7 +47,8 @@ const ALL: usize = if cfg!(debug_assertions) {
     300_000
 };
 
-/// What `batch` goroutines after each other leave behind, after a sixth of them have made their caches, in KiB.
+/// What `batch` goroutines after each other leave behind, after a sixth of them have made their
+/// caches, in KiB.
 fn growth(all: usize, live_and_die: impl Fn(usize)) -> usize {
     live_and_die(all / 6);
     let before = rss_kib();
@@ -65,7 +66,8 @@ fn recycled_goroutines_leave_nothing() {
     output.succeeded();
 }
 
-/// What as many goroutines leave behind, each of which calls `use_libc`, must be less than some bytes each.
+/// What as many goroutines leave behind, each of which calls `use_libc`, must be less than some
+/// bytes each.
 fn leaves_nothing(name: &str, all: usize, use_libc: impl Fn() + Copy + Send + Sync + 'static) {
     let output = child(name, || {
         let live_and_die = |goroutines: usize| {
@@ -82,7 +84,8 @@ fn leaves_nothing(name: &str, all: usize, use_libc: impl Fn() + Copy + Send + Sy
     output.succeeded();
 }
 
-/// A second table of keys and the text of an error of the loader, which libc allocates for a thread.
+/// A second table of keys and the text of an error of the loader, which libc allocates for a
+/// thread.
 #[test]
 fn keys_and_loader_errors_are_given_back() {
     // More than the first table of a thread has.
@@ -102,7 +105,7 @@ fn keys_and_loader_errors_are_given_back() {
         }
     });
     for key in keys {
-        // SAFETY: nobody uses it any more.
+        // SAFETY: it is not used after this.
         unsafe { libc::pthread_key_delete(key) };
     }
 }
@@ -151,7 +154,8 @@ fn buffers_of_strerror_are_given_back() {
         "memory::buffers_of_strerror_are_given_back",
         ALL / 3,
         || {
-            // Something that has a destructor, so that the goroutine's end is not that of one that has touched nothing.
+            // Something that has a destructor, so that the goroutine's end is not that of one that
+            // has touched nothing.
             HEAP.set(vec![1]);
             // SAFETY: the texts are valid until the next call in this goroutine.
             unsafe { assert!(!libc::strerror(7_777).is_null() && !libc::strsignal(777).is_null()) };
@@ -159,7 +163,8 @@ fn buffers_of_strerror_are_given_back() {
     );
 }
 
-/// Many at once, each with all that a thread may have; when they are gone their memory serves the next.
+/// Many at once, each with all that a thread may have; when they are gone their memory serves the
+/// next.
 #[test]
 fn parked_goroutines_give_their_memory_back() {
     const MANY: usize = if cfg!(debug_assertions) {
@@ -191,7 +196,8 @@ fn parked_goroutines_give_their_memory_back() {
             .build()
             .unwrap()
             .run(|| std::array::from_fn(|_| peak_of_round()));
-        // A tenth more may be the allocator's; to keep a round's goroutines would be three times as much.
+        // A tenth more may be the allocator's; to keep a round's goroutines would be three times as
+        // much.
         assert!(peaks[3] < peaks[0] + peaks[0] / 10, "{peaks:?} KiB");
     });
     output.succeeded();

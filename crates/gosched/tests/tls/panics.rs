@@ -76,7 +76,7 @@ fn one_panic(turn: usize, moves: &AtomicUsize) {
     assert_eq!(*inner.lock().unwrap(), 1);
 }
 
-/// Who does not panic poisons nothing, whatever the others do.
+/// A goroutine that does not panic poisons nothing, even if others panic meanwhile.
 fn no_panic(moves: &AtomicUsize) {
     let lock = Mutex::new(0);
     let guard = lock.lock().unwrap();

@@ -42,7 +42,8 @@ fn commands_run_inside() {
     });
 }
 
-/// With a closure to run in the copy, std forks: the closure sees the goroutine's thread-locals there.
+/// With a closure to run in the copy, std forks: the closure sees the goroutine's thread-locals
+/// there.
 #[test]
 fn commands_with_pre_exec_run_inside() {
     within(3 * LONG, "Command with pre_exec", || {
@@ -93,7 +94,8 @@ fn system_works_inside() {
 /// Forks; the copy writes what `inside` returns to a pipe and ends at once.
 fn in_a_copy(inside: impl FnOnce() -> String) -> String {
     let mut ends = [0; 2];
-    // SAFETY: a pipe of our own; the copy uses nothing that another thread may hold, except what glibc makes usable.
+    // SAFETY: a pipe of our own; the copy uses nothing that another thread may hold, except what
+    // glibc makes usable.
     let copy = unsafe {
         assert_eq!(libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC), 0);
         libc::fork()
@@ -126,7 +128,8 @@ fn wait_for(copy: libc::pid_t) -> i32 {
     status
 }
 
-/// The copy is a process with one thread: the goroutine, with its thread-locals, its heap and its identity.
+/// The copy is a process with one thread: the goroutine, with its thread-locals, its heap and its
+/// identity.
 #[test]
 fn a_fork_without_exec_is_a_copy_of_the_goroutine() {
     let output = child(
@@ -234,7 +237,8 @@ fn a_fork_with_exec_works() {
     within(2 * LONG, "fork and exec", || {
         own(2).run(|| {
             for _ in 0..5 {
-                // SAFETY: the copy calls exec at once; both arguments are texts that end in 0, and so does the list.
+                // SAFETY: the copy calls exec at once; both arguments are texts that end in 0, and
+                // so does the list.
                 let copy = unsafe {
                     let copy = libc::fork();
                     if copy == 0 {
@@ -282,7 +286,7 @@ fn end_by(way: &str) {
             "std" => std::process::exit(7),
             // SAFETY: ends the process.
             "libc" => unsafe { libc::exit(7) },
-            // SAFETY: as above.
+            // SAFETY: ends the process.
             _ => unsafe { libc::abort() },
         }
     };
@@ -364,7 +368,8 @@ fn calls_into_the_runtime(handle: &gosched::Handle) {
     }
 }
 
-/// A copy of the process that does not exec has one thread and no runtime. It is told so.
+/// A copy of the process that does not exec has one thread and no runtime. Its calls get an error
+/// that says so.
 #[test]
 fn a_copy_that_calls_the_runtime_is_told_why_not() {
     let output = child(
@@ -393,11 +398,11 @@ fn a_copy_that_calls_the_runtime_is_told_why_not() {
             });
             // Where no runtime is running a copy may make its own.
             drop((runtime, handle));
-            // SAFETY: as above.
+            // SAFETY: no runtime exists here; the copy makes its own and ends below.
             let copy = unsafe { libc::fork() };
             if copy == 0 {
                 let answer = own(1).run(|| 6 * 7);
-                // SAFETY: as above.
+                // SAFETY: ends the copy.
                 unsafe { libc::_exit(answer) };
             }
             assert_eq!(libc::WEXITSTATUS(wait_for(copy)), 42);

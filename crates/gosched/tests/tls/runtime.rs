@@ -50,7 +50,7 @@ fn disturbed(runtime: &Runtime, disturb: impl FnOnce() + Send) {
     });
 }
 
-/// A dump makes each goroutine look at its own stack, on the thread of whoever asks.
+/// A dump makes each goroutine look at its own stack, on the thread of the caller.
 #[test]
 fn dumps_disturb_nobody() {
     let runtime = own(2);
@@ -116,7 +116,7 @@ fn guards_by_page_protection_change_nothing() {
     }
 }
 
-/// Wired goroutines, whose threads come and go.
+/// Locked goroutines, whose threads come and go.
 #[test]
 fn wired_goroutines_disturb_nobody() {
     within(2 * LONG, "wired goroutines", || {
@@ -141,7 +141,8 @@ fn wired_goroutines_disturb_nobody() {
     });
 }
 
-/// The process ends under goroutines that are at everything: nothing is torn down that they still use.
+/// The process ends under goroutines that are at everything: nothing is torn down that they still
+/// use.
 #[test]
 fn the_process_ends_while_goroutines_run() {
     let output = child("runtime::the_process_ends_while_goroutines_run", || {

@@ -23,7 +23,7 @@ fn errno() -> *mut i32 {
     unsafe { libc::__errno_location() }
 }
 
-/// As handlers should be: errno is the same afterwards, whatever failed within.
+/// As handlers should be: errno is the same afterwards, also if a call inside failed.
 extern "C" fn handler(_: i32) {
     let errno = errno();
     // SAFETY: the errno of the thread that was interrupted; a call that fails.
@@ -110,7 +110,7 @@ fn storm(stop: &AtomicBool, signals: &[i32]) {
             };
         }
         round += 1;
-        // Now and then a moment without, so that work goes on.
+        // Now and then a moment without signals, so that work continues.
         if round % 8 == 0 {
             std::thread::sleep(Duration::from_micros(100));
         }
@@ -119,8 +119,9 @@ fn storm(stop: &AtomicBool, signals: &[i32]) {
 
 /// What goroutines do meanwhile: anything that a handler at the wrong moment could spoil.
 ///
-/// Except errno, which is not looked at here. A handler that interrupts g0 is on the errno of the goroutine that was there last
-/// and may run elsewhere by now; what the handler leaves there for a moment that goroutine can see (D6, accepted).
+/// Except errno, which is not looked at here. A handler that interrupts g0 is on the errno of the
+/// goroutine that was there last and may run elsewhere by now; what the handler leaves there for a
+/// moment that goroutine can see (D6, accepted).
 fn life_in_a_storm(number: usize, until: Instant) {
     assert_eq!(MARK.replace(number), 0);
     let own = std::thread::current().id();
@@ -153,7 +154,8 @@ impl Drop for Stops<'_> {
     }
 }
 
-/// Signals on all threads while goroutines switch: handlers find a sane thread, and nobody loses what is its own.
+/// Signals on all threads while goroutines switch: handlers find a sane thread, and no goroutine
+/// loses its own values.
 #[test]
 fn a_storm_of_signals_spoils_nothing() {
     const NAME: &str = "signals::a_storm_of_signals_spoils_nothing";

@@ -1,7 +1,8 @@
-//! std inside goroutines, where it keeps something per thread: handles and ids, park tokens, channels, locks, hash keys,
-//! printing.
+//! std inside goroutines, where it keeps something per thread: handles and ids, park tokens,
+//! channels, locks, hash keys, printing.
 //!
-//! Calls of std that wait block a P. So no test here has more goroutines waiting at once than Ps less one.
+//! Calls of std that wait block a P. So no test here has more goroutines waiting at once than Ps
+//! less one.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
@@ -78,7 +79,7 @@ fn stds_park_token_belongs_to_the_goroutine() {
             trip.expect(began.elapsed() < LONG / 2);
         }
     });
-    // And who has none waits.
+    // A goroutine without one waits.
     own(2).run(|| {
         for _ in 0..20 {
             thread::spawn(|| {
@@ -371,7 +372,7 @@ fn scoped_goroutines_have_their_own_too() {
     assert_eq!(total, 9_999 * 10_000 / 2);
 }
 
-/// `std::thread::sleep` and `std::thread::yield_now` are about the thread and harm nobody.
+/// `std::thread::sleep` and `std::thread::yield_now` act on the thread and harm no other goroutine.
 #[test]
 fn std_calls_about_the_thread_do_no_harm() {
     let went_on = Arc::new(AtomicBool::new(false));

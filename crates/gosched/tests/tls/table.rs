@@ -1,5 +1,6 @@
-//! What shared thread-locals do to safe code that migrates, and own ones do not. Each case is one body, run as a swarm under
-//! own thread-locals, where it must be right, and under shared ones, where it must go wrong: so the first cannot be luck.
+//! What shared thread-locals do to safe code that migrates, and own ones do not. Each case is one
+//! body that runs as a swarm. Under own thread-locals it must be right. Under shared ones it must
+//! go wrong, so the first result is not luck.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -32,7 +33,8 @@ fn place_now() -> usize {
     PLACE.with(|place| ptr::from_ref(place).addr())
 }
 
-/// A compiler may find the place of a thread-local once and go on using it; safe code may hold a reference to it.
+/// A compiler may compute the address of a thread-local once and use it again; safe code may hold a
+/// reference to it.
 fn address_kept(trip: &Trip<'_>) {
     // Called where the optimiser cannot know what it returns.
     let place_now = black_box(place_now as fn() -> usize);
@@ -111,8 +113,8 @@ fn shared_an_rc_from_a_thread_local_is_everybodys() {
     );
 }
 
-/// rand's generator of the thread, which is an `Rc` of a state without locks. Used from two threads at once it gives both the
-/// same numbers, or destroys itself.
+/// rand's generator of the thread, which is an `Rc` of a state without locks. Used from two threads
+/// at once it gives both the same numbers, or destroys itself.
 fn rng_kept(trip: &Trip<'_>, seen: &Mutex<HashSet<u64>>) {
     let mut rng = rand::rng();
     for _ in trip.turns() {
@@ -217,7 +219,8 @@ fn panicking_is_right_after_a_yield_in_drop() {
     swarm(yields_in_drop);
 }
 
-/// The one case that the runtime saves under shared thread-locals too: who unwinds keeps the thread.
+/// The one case that the runtime handles under shared thread-locals too: a goroutine that unwinds
+/// keeps its thread.
 #[test]
 fn shared_who_unwinds_keeps_the_thread() {
     works_shared_too("table::shared_who_unwinds_keeps_the_thread", yields_in_drop);
@@ -257,7 +260,7 @@ fn shared_stds_thread_ids_are_those_of_threads() {
     );
 }
 
-/// stdout's lock belongs to whoever std thinks the thread is, and lets the same one in again.
+/// stdout's lock belongs to the thread as std identifies it, and is reentrant for it.
 fn stdout_locked(trip: &Trip<'_>, inside: &AtomicUsize) {
     for _ in trip.turns() {
         let out = std::io::stdout().lock();
@@ -269,7 +272,7 @@ fn stdout_locked(trip: &Trip<'_>, inside: &AtomicUsize) {
     }
 }
 
-/// As many goroutines as Ps want the lock: whoever waits for it blocks a P, and the last one is the holder's.
+/// As many goroutines as Ps want the lock: each waiter blocks a P, and the last P is the holder's.
 #[test]
 fn stdouts_lock_over_a_switch_is_the_goroutines() {
     const NAME: &str = "table::stdouts_lock_over_a_switch_is_the_goroutines";
@@ -322,8 +325,8 @@ fn hold_stdout_and_move(procs: usize) {
         }
         printers.fetch_sub(1, SeqCst);
     };
-    // Keeps a P busy for a moment, so that others take what waits there. Rests, so that a P has time to take the holder from
-    // one that is blocked.
+    // Keeps a P busy for a moment, so that others take what waits there. Rests, so that a P has
+    // time to take the holder from one that is blocked.
     let burn = || {
         while printers.load(SeqCst) > 0 {
             for _ in 0..10 {

@@ -182,7 +182,7 @@ fn pthread_create_works_inside() {
     });
 }
 
-/// Nobody joins it; it outlives the goroutine, its runtime, and the stack it was started from.
+/// It is not joined; it outlives the goroutine, its runtime, and the stack it was started from.
 #[test]
 fn a_thread_outlives_the_goroutine_that_started_it() {
     let (to, from) = std::sync::mpsc::channel();
@@ -202,7 +202,8 @@ fn a_thread_outlives_the_goroutine_that_started_it() {
     assert_eq!(from.recv_timeout(LONG), Ok((7, true)));
 }
 
-/// What a thread inherits it inherits from the goroutine's thread: masks and names, not thread-locals.
+/// What a thread inherits it inherits from the goroutine's thread: masks and names, not
+/// thread-locals.
 #[test]
 fn a_panic_in_a_thread_started_inside_stays_there() {
     let output = child(
@@ -221,7 +222,8 @@ fn a_panic_in_a_thread_started_inside_stays_there() {
     output.says(&["thread 'worker'", "in a thread"]);
 }
 
-/// The user and group ids of all threads change together: libc sends each a signal and waits until it has obeyed.
+/// The user and group ids of all threads change together: libc sends each a signal and waits until
+/// it has obeyed.
 #[test]
 fn setuid_and_setgid_reach_all_threads() {
     let output = child("threads::setuid_and_setgid_reach_all_threads", || {

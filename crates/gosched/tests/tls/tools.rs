@@ -1,9 +1,10 @@
-//! What the tests of thread-locals share: runtimes of both kinds, and goroutines that are made to migrate.
+//! What the tests of thread-locals share: runtimes of both kinds, and goroutines that migrate.
 //!
-//! A *swarm* is many goroutines with one body that takes *turns*: each turn ends in a yield, after which the goroutine may be
-//! on another thread. Turns go on until enough of them were migrations, so no test passes by staying where it is. What a body
-//! finds wrong is a *fault*. Under own thread-locals there must be none; under shared ones the first ends the process with a
-//! status of its own, for what follows a fault there is anybody's guess.
+//! A *swarm* is many goroutines with one body that takes *turns*: each turn ends in a yield, after
+//! which the goroutine may be on another thread. Turns continue until enough of them were
+//! migrations, so no test passes without migrations. A wrong value that a body finds is a *fault*.
+//! Under own thread-locals there must be none. Under shared ones the first fault ends the process
+//! with a status of its own, because the process is undefined after it.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 use gosched::{Runtime, thread};
 
 use crate::common::{self, Output, Planned, quiet_planned_panics};
+pub use crate::common::{tid, until};
 
 /// The numbers of Ps that every case is run with.
 pub const PROCS: [usize; 2] = [2, 4];
@@ -35,16 +37,10 @@ pub fn own(procs: usize) -> Runtime {
 /// A runtime whose goroutines see their thread's thread-locals.
 pub fn shared(procs: usize) -> Runtime {
     let builder = Runtime::builder().procs(procs);
-    // SAFETY: D6, not kept by those tests that show why it has to be: they run in processes of their own, which end at the
-    // first fault. The others use no thread-local across a switch.
+    // SAFETY: D6, not kept by those tests that show why it has to be: they run in processes of
+    // their own, which end at the first fault. The others use no thread-local across a switch.
     let builder = unsafe { builder.shared_thread_locals() };
     builder.build().expect("nothing is needed for that")
-}
-
-/// The thread this runs on, as the kernel knows it.
-pub fn tid() -> i32 {
-    // SAFETY: a system call without arguments.
-    unsafe { libc::syscall(libc::SYS_gettid) as i32 }
 }
 
 /// What the goroutines of a swarm have been through.
@@ -72,7 +68,7 @@ impl Trip<'_> {
         (0..).take_while(goes_on)
     }
 
-    /// Gives the others a turn and goes on, maybe on another thread.
+    /// Yields and continues, maybe on another thread.
     pub fn step(&self) {
         let before = tid();
         thread::yield_now();
@@ -132,7 +128,8 @@ pub fn swarm_of(count: usize, body: impl Fn(&Trip<'_>) + Sync) {
     }
 }
 
-/// The same body under shared thread-locals, in a process of its own (the test called `name`): it comes to a fault, or dies.
+/// The same body under shared thread-locals, in a process of its own (the test called `name`): it
+/// has a fault, or dies.
 pub fn is_hazard(name: &str, body: impl Fn(&Trip<'_>) + Sync) {
     is_hazard_of(name, SWARM, body);
 }
@@ -143,7 +140,7 @@ pub fn is_hazard_of(name: &str, count: usize, body: impl Fn(&Trip<'_>) + Sync) {
     assert!(shows_hazard(&output), "no fault in {LONG:?}: {output:#?}");
 }
 
-/// The same body under shared thread-locals, where the runtime must see to it that it works all the same.
+/// The same body under shared thread-locals, where the runtime must make it work nevertheless.
 pub fn works_shared_too(name: &str, body: impl Fn(&Trip<'_>) + Sync) {
     let output = common::child(name, || {
         let sight = Sight {
@@ -182,18 +179,8 @@ fn shows_hazard(output: &Output) -> bool {
     }
 }
 
-/// Panics as planned. Nobody hears of it.
+/// Panics as planned, without a message.
 pub fn plan_panic() -> ! {
     quiet_planned_panics();
     std::panic::panic_any(Planned)
-}
-
-/// Waits, in a goroutine, until `is_so`.
-#[track_caller]
-pub fn until(mut is_so: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < LONG, "it does not come to be");
-        thread::sleep(Duration::from_micros(100));
-    }
 }

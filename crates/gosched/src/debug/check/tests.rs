@@ -2,51 +2,21 @@
 //! thing in it by hand, and expects that the check names the clause.
 
 use std::ffi::c_void;
-use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
 use super::*;
-use crate::sched::config::{Config, Deadlock};
 use crate::sched::model::g::WaitReason;
 use crate::sched::model::m::M;
 use crate::sched::model::ptr::{Gp, Mp, Pp, Ptr};
 use crate::sched::model::timer::NOWHERE;
 use crate::sched::park::{WaitArg, WaitOps};
 use crate::sched::worker::Worker;
-use crate::stack::class_for;
+use crate::tests::{self, dead_g};
+use std::ptr::NonNull;
 
-/// A scheduler without threads; its Ps are idle. It is leaked: a broken scheduler cannot be
-/// dropped.
+/// A scheduler without threads. It is leaked, because a broken one cannot be taken down.
 fn still(procs: u32) -> &'static Sched {
-    let sched = Box::leak(Box::new(Sched::new(Config {
-        name: None,
-        procs,
-        stack_class: class_for(64 << 10).expect("a class"),
-        main_class: class_for(64 << 10).expect("a class"),
-        max_threads: 100,
-        max_lookups: 500,
-        deadlock: Deadlock::Off,
-        on_deadlock: None,
-        sysmon: crate::sched::monitor::sysmon::run,
-        has_hook: false,
-        panic_abort: false,
-        mprotect_guards: false,
-        tls: crate::tls::Room::SHARED,
-        schedtrace_ms: None,
-        scheddetail: false,
-        preemption: true,
-        preemption_signal: crate::sched::monitor::preempt::SIGNAL,
-    })));
-    sched.add_procs(procs).expect("address space");
-    sched
-}
-
-/// A Dead G on no list.
-fn dead_g(sched: &Sched) -> Gp {
-    let mut taken = None;
-    let took = sched.blocks.take(sched.home(), 1, |g| taken = Some(g));
-    took.expect("memory");
-    taken.expect("one was asked for")
+    Box::leak(tests::still(procs))
 }
 
 /// A Runnable G on no queue, counted and with a stack reserved.
@@ -141,9 +111,7 @@ fn to_next(sched: &Sched, p: u32, g: Gp) {
 
 /// An M without a thread, on the list of all.
 fn new_m(sched: &Sched) -> Mp {
-    // SAFETY: GF, an M must live for ever; this one is leaked.
-    let m: Mp = unsafe { Ptr::new(NonNull::from(Box::leak(Box::new(M::new())))) };
-    m.home.set(sched.home());
+    let m = tests::new_m(sched);
     let mut core = sched.core.lock();
     core.link_m(m);
     core.mcount += 1;
@@ -609,9 +577,10 @@ fn m6_a_lock_goes_one_way() {
 fn mg_threads_are_miscounted() {
     assert_eq!(running(|sched| sched.core.lock().mcount += 1), ["MG"]);
     let found = running(|sched| {
+        let too_many = sched.config.max_threads + 1;
         let mut core = sched.core.lock();
-        core.mcount = 101;
-        core.creating = 101;
+        core.mcount = too_many;
+        core.creating = too_many;
     });
     assert_eq!(found, ["MG"]);
     let found = running(|sched| sched.at_limit.store(true, Relaxed));

@@ -214,7 +214,7 @@ pub(crate) fn pass_on_room(g: Gp) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sched::tests::still;
+    use crate::tests::still;
 
     /// The time since a call last returned counts, not how long a goroutine waits.
     #[test]

@@ -1,4 +1,5 @@
-//! U2, U4, L4: how many decisions a goroutine in each queue waits, whatever comes later (`sched/README.md`, "Bounded waiting").
+//! U2, U4, L4: how many decisions a goroutine in each queue waits, however many goroutines come
+//! later (`sched/README.md`, "Bounded waiting").
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -36,7 +37,8 @@ impl Chain {
     }
 }
 
-/// Lets `queue` put goroutines somewhere beside a chain on one P; how many links had run when the last of `n` ran.
+/// Lets `queue` put goroutines somewhere beside a chain on one P; how many links had run when the
+/// last of `n` ran.
 fn links_until_run(n: usize, queue: impl Fn(&'static Sched, &dyn Fn()) + Sync) -> u64 {
     live(1, |sched| {
         let counts = Arc::new(std::sync::Mutex::new(Vec::new()));
@@ -62,7 +64,8 @@ fn u4_a_chain_through_next_does_not_keep_the_ring_waiting() {
     const OTHERS: u64 = 20;
     let links = links_until_run(OTHERS as usize, |_, spawn| {
         (0..OTHERS).for_each(|_| spawn());
-        // The chain has been displaced from `next`; it is in the ring, too, until it has had its turn.
+        // The chain has been displaced from `next`; it is in the ring, too, until it has had its
+        // turn.
     });
     let bound = u64::from(FAIR_EVERY) * (OTHERS + 2);
     assert!(links <= bound, "{links} links, at most {bound}");
@@ -89,7 +92,7 @@ fn u4_l4_a_chain_through_next_does_not_keep_the_global_queue_waiting() {
     }
 }
 
-/// The slice is over: whoever is in `next` does not inherit it but goes behind the others.
+/// The slice is over: the goroutine in `next` does not inherit it but goes behind the others.
 #[test]
 fn u4_a_slice_that_is_over_is_not_inherited() {
     let sched = still(1);
@@ -112,7 +115,8 @@ fn u4_a_slice_that_is_over_is_not_inherited() {
     assert_eq!(p.counters.decisions.get(), u64::from(FAIR_EVERY));
 }
 
-/// The order in which a goroutine of the ring (1) and the one in `next` (2) run after `leave` has left the P.
+/// The order in which a goroutine of the ring (1) and the one in `next` (2) run after `leave` has
+/// left the P.
 fn order_after(leave: impl Fn(Mp) + Sync) -> Vec<u32> {
     live(1, |sched| {
         undisturbed_but_once(sched, || {
@@ -182,7 +186,8 @@ fn u4_next_alone_is_not_moved() {
     assert_eq!(decide_61st(&sched, p), Some(g));
 }
 
-/// Every slice ends early: the ring and both halves of the global queue have their turns all the same.
+/// Every slice ends early: the ring and both halves of the global queue have their turns all the
+/// same.
 #[test]
 fn u2_slices_that_all_end_early_keep_no_queue_waiting() {
     let sched = still(1);
@@ -247,7 +252,8 @@ fn u2_u4_a_decision_for_each_queue_comes_in_time() {
     }
 }
 
-/// A goroutine that a batch took into a ring keeps its place in the global queue when the ring overflows.
+/// A goroutine that a batch took into a ring keeps its place in the global queue when the ring
+/// overflows.
 #[test]
 fn u2_r6_an_overflow_puts_senior_goroutines_back_to_the_head() {
     let sched = still(1);
@@ -270,7 +276,7 @@ fn u2_r6_an_overflow_puts_senior_goroutines_back_to_the_head() {
     }
 }
 
-/// The queue of a P that goes is not put before those who waited longer.
+/// The queue of a removed P is not put before goroutines that waited longer.
 #[test]
 fn u2_u7_the_queue_of_a_p_that_goes_waits_for_its_turn() {
     let sched = still(2);
@@ -308,7 +314,8 @@ fn u2_a_goroutine_that_ran_is_not_senior_any_more() {
     });
 }
 
-/// A goroutine without a thread of its own is found in a ring that is full, and everything else stays in its place.
+/// A goroutine without a thread of its own is found in a ring that is full, and everything else
+/// stays in its place.
 #[test]
 fn d9_a_p_is_searched_for_an_owned_goroutine_whatever_it_holds() {
     for at in [None, Some(0), Some(100), Some(RING - 1)] {
@@ -337,7 +344,8 @@ fn d9_a_p_is_searched_for_an_owned_goroutine_whatever_it_holds() {
     }
 }
 
-/// Where only goroutines with threads of their own can run, both halves of the queue have their turns.
+/// Where only goroutines with threads of their own can run, both halves of the queue have their
+/// turns.
 #[test]
 fn u2_d9_owned_goroutines_of_both_halves_take_turns() {
     let sched = still(1);

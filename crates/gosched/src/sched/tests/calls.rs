@@ -1,4 +1,4 @@
-//! SY, M4, M5, P3, SM, U3: who has the P during a blocking call, and on the way back.
+//! SY, M4, M5, P3, SM, U3: which M has the P during a blocking call, and on the way back.
 
 use std::hint::black_box;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -13,7 +13,8 @@ use crate::sched::park::enter;
 use crate::sys::{REFUSE_MEMBARRIER, REFUSE_PROC};
 use crate::{blocking, thread};
 
-/// What the caller finds around itself: its M, its goroutine, and whether they have a P. From outside the runtime.
+/// What the caller finds around itself: its M, its goroutine, and whether they have a P. From
+/// outside the runtime.
 fn around() -> (Mp, Gp, Option<Pp>) {
     let m = current_m().unwrap();
     (m, m.curg().unwrap(), m.p.load(Relaxed))
@@ -174,8 +175,9 @@ fn hold_in_a_call() -> Held {
     }
 }
 
-/// Calls `look` with a goroutine in a marked call, whose P is in the hands of the caller, and from inside the runtime: so the
-/// caller's own P stays another one. Returns the P on which the goroutine has come back.
+/// Calls `look` with a goroutine in a marked call. The caller holds the P of that goroutine, and is
+/// inside the runtime, so its own P stays another one. Returns the P on which the goroutine has
+/// come back.
 fn with_a_call(sched: &Sched, look: impl FnOnce(&Held)) -> Pp {
     loop {
         let held = hold_in_a_call();
@@ -197,7 +199,8 @@ fn with_a_call(sched: &Sched, look: impl FnOnce(&Held)) -> Pp {
     }
 }
 
-/// Takes the P that a marked call left behind; the monitor may have been there before, and made it an idle one.
+/// Takes the P that a marked call left behind; the monitor may have been there before, and made it
+/// an idle one.
 fn take_away(sched: &Sched, p: Pp) {
     wait_for("the P", || {
         if p.status.retake(PStatus::Idle) {
@@ -229,7 +232,7 @@ fn sy_coming_back_takes_the_old_p() {
             });
             same += u32::from(Some(new) == old);
         }
-        // Somebody else may want a P once in a while.
+        // Another goroutine may want a P once in a while.
         assert!(same >= 15, "SY: {same} of 20");
     });
 }
@@ -313,7 +316,7 @@ fn sy_coming_back_queues_if_no_p_is_to_be_had() {
     });
 }
 
-/// One P, and the three who may want it: its M, the monitor, and whoever needs a P.
+/// One P, and the three threads that may want it: its M, sysmon, and an M that needs a P.
 #[test]
 fn p3_one_of_those_who_want_it_gets_the_p() {
     const ROUNDS: usize = 20_000;
@@ -351,7 +354,8 @@ fn p3_one_of_those_who_want_it_gets_the_p() {
     });
 }
 
-/// The same with a live runtime: short calls against a thread that takes the Ps of calls as fast as it can.
+/// The same with a live runtime: short calls against a thread that takes the Ps of calls as fast as
+/// it can.
 #[test]
 fn p3_short_calls_against_somebody_who_takes_every_p() {
     live(2, |sched| {
@@ -439,7 +443,7 @@ fn m5_an_unmarked_call_loses_its_p_when_others_wait() {
     });
 }
 
-/// Back from its call it computes, and nobody gave it a P: it is noticed, counted and made to wait for one.
+/// Back from its call the goroutine computes without a P: sysmon notices, counts and preempts it.
 #[test]
 fn u3_who_computes_after_an_unmarked_call_is_made_to_have_a_p() {
     live(1, |sched| {
@@ -478,7 +482,7 @@ fn wait_while(mut is_so: impl FnMut() -> bool) {
 /// D8: threads that wait for a CPU look as if they did nothing. They are not blocked.
 #[test]
 fn m5_a_busy_machine_is_not_taken_for_a_blocking_call() {
-    if !is_child() {
+    if !child::is_one() {
         return succeeds_alone("m5_a_busy_machine_is_not_taken_for_a_blocking_call");
     }
     live(2, |sched| {
@@ -505,7 +509,8 @@ fn m5_a_busy_machine_is_not_taken_for_a_blocking_call() {
     });
 }
 
-/// Somebody sleeps for long on the only P: another goroutine runs all the same, and before that. Returns what `look` sees then.
+/// A goroutine sleeps for long on the only P: another goroutine runs nevertheless, and before the
+/// sleep ends. Returns what `look` sees then.
 fn assert_a_sleeper_is_no_obstacle<T: Send>(look: impl FnOnce(&Sched) -> T + Send) -> T {
     live(1, |sched| {
         for _ in 0..3 {
@@ -529,7 +534,7 @@ fn assert_a_sleeper_is_no_obstacle<T: Send>(look: impl FnOnce(&Sched) -> T + Sen
 
 /// Runs one of these tests in a process of its own: its switches are the whole process's.
 fn succeeds_alone(test: &str) {
-    let output = run_child(module_path!(), test);
+    let output = child::run(module_path!(), test);
     assert!(output.status.success(), "{output:?}");
 }
 
@@ -543,7 +548,7 @@ fn l2_a_sleeper_is_no_obstacle() {
 
 #[test]
 fn l2_a_sleeper_is_no_obstacle_without_proc() {
-    if !is_child() {
+    if !child::is_one() {
         return succeeds_alone("l2_a_sleeper_is_no_obstacle_without_proc");
     }
     REFUSE_PROC.store(true, SeqCst);
@@ -555,7 +560,7 @@ fn l2_a_sleeper_is_no_obstacle_without_proc() {
 
 #[test]
 fn l2_a_sleeper_is_no_obstacle_without_membarrier() {
-    if !is_child() {
+    if !child::is_one() {
         return succeeds_alone("l2_a_sleeper_is_no_obstacle_without_membarrier");
     }
     REFUSE_MEMBARRIER.store(true, SeqCst);
@@ -565,7 +570,7 @@ fn l2_a_sleeper_is_no_obstacle_without_membarrier() {
         .load(SeqCst)));
 }
 
-/// SM: nobody waits for anything but the call, and the monitor sleeps.
+/// SM: only a call is under way, and sysmon sleeps.
 #[test]
 fn sm_no_looks_while_all_there_is_is_a_long_call() {
     let runtime = Runtime::builder().procs(2).build().unwrap();
@@ -591,7 +596,8 @@ fn sm_no_looks_while_all_there_is_is_a_long_call() {
     held.join().unwrap();
 }
 
-/// SM: somebody who found no P has long been served, and one goroutine computes: the monitor's pauses are pauses.
+/// SM: the wake-up that found no P was served long ago, and one goroutine computes: sysmon sleeps
+/// for its full intervals.
 #[test]
 fn sm_a_request_that_was_served_does_not_keep_sysmon_awake() {
     live(1, |sched| {

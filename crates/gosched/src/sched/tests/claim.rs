@@ -1,5 +1,6 @@
-//! The claim under stress (D8): an M that enters and leaves as fast as it can, a claimer that asks as often as it can.
-//! Without the barrier on every CPU (`--cfg gosched_no_membarrier`) this goes wrong within a second.
+//! The claim under stress (D8): an M that enters and leaves as fast as it can, a claimer that asks
+//! as often as it can. Without the barrier on every CPU (`--cfg gosched_no_membarrier`) this goes
+//! wrong within a second.
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};

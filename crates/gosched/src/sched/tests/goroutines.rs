@@ -68,11 +68,11 @@ fn g0_a_new_goroutine_goes_from_idle_over_dead_to_runnable() {
 
 #[test]
 fn g0_an_edge_that_does_not_exist_is_fatal() {
-    if is_child() {
+    if child::is_one() {
         return live(1, |_| crate::testing::illegal_status_change());
     }
     let text = "fatal error: illegal goroutine status change 2 -> 10 (status is 2)";
-    assert_dies(
+    child::assert_dies(
         module_path!(),
         "g0_an_edge_that_does_not_exist_is_fatal",
         text,
@@ -81,18 +81,19 @@ fn g0_an_edge_that_does_not_exist_is_fatal() {
 
 #[test]
 fn g0_an_edge_from_another_state_is_fatal() {
-    if is_child() {
+    if child::is_one() {
         return StatusWord::new(Status::Running).transition(Status::Waiting, Status::Runnable);
     }
     let text = "fatal error: illegal goroutine status change 4 -> 1 (status is 2)";
-    assert_dies(
+    child::assert_dies(
         module_path!(),
         "g0_an_edge_from_another_state_is_fatal",
         text,
     );
 }
 
-/// Four threads want the Scan bit over one state: a swap gives it to one. What all interleavings do is in the models.
+/// Four threads want the Scan bit over one state: a swap gives it to one. What all interleavings do
+/// is in the models.
 #[test]
 fn g1_one_of_several_swaps_wins() {
     const ROUNDS: usize = 2_000;
@@ -218,8 +219,8 @@ fn i10_everything_stolen_is_runnable() {
     assert_each_once(&stolen, &gs);
 }
 
-/// A wait with two possible ends has one place and one waker: once the timer has woken the goroutine, an unpark finds
-/// nobody to wake and leaves its token.
+/// A wait with two possible ends has one place and one waker: once the timer has woken the
+/// goroutine, an unpark finds no waiter and leaves its token.
 #[test]
 fn g4_a_waiting_goroutine_is_woken_by_one_of_two() {
     live(1, |_| {
@@ -271,14 +272,14 @@ fn g4_a_waiting_goroutine_says_where_it_waits() {
 #[cfg(debug_assertions)]
 #[test]
 fn g5_parking_with_an_internal_lock_is_fatal() {
-    if is_child() {
+    if child::is_one() {
         return live(1, |sched| {
             let _core = sched.core.lock();
             thread::park();
         });
     }
     let text = "fatal error: switch with internal locks held";
-    assert_dies(
+    child::assert_dies(
         module_path!(),
         "g5_parking_with_an_internal_lock_is_fatal",
         text,
@@ -288,7 +289,7 @@ fn g5_parking_with_an_internal_lock_is_fatal() {
 #[cfg(debug_assertions)]
 #[test]
 fn g5_locks_are_taken_in_the_order_of_their_ranks() {
-    if is_child() {
+    if child::is_one() {
         let (low, high) = (Lock::new(Rank::Registry, ()), Lock::new(Rank::Sched, ()));
         drop((low.lock(), high.lock()));
         let _high = high.lock();
@@ -296,7 +297,7 @@ fn g5_locks_are_taken_in_the_order_of_their_ranks() {
         return;
     }
     let text = "fatal error: lock order: taking Registry";
-    assert_dies(
+    child::assert_dies(
         module_path!(),
         "g5_locks_are_taken_in_the_order_of_their_ranks",
         text,
@@ -362,7 +363,8 @@ fn gf_a_spawn_reuses_a_dead_g_and_every_g_is_found() {
         });
         assert!(addresses.lock().unwrap().len() <= GFREE_MAX, "reused");
         assert!(count() <= GFREE_MAX + 2);
-        // Warm by now: what a spawn takes from the P's cache its end puts back, and nobody else is asked.
+        // Warm by now: what a spawn takes from the P's cache its end puts back, without a central
+        // list.
         let before = count();
         for _ in 0..100 {
             thread::spawn(|| ()).join().unwrap();

@@ -1,5 +1,6 @@
-//! WK, FR: second looks, on a still scheduler. A submitter or an M that goes idle must find what came
-//! after its first look. The loom models explore the protocols; these tests hold the library to them.
+//! WK, FR: second looks, on a still scheduler. A submitter or an M that goes idle must find what
+//! came after its first look. The loom models explore the protocols; these tests hold the library
+//! to them.
 
 use super::timers::{arm, waiting_g};
 use super::*;
@@ -16,8 +17,8 @@ fn pend_a_p(sched: &Sched) -> Pp {
     p
 }
 
-/// A wake-up found no idle P after the M's first look: the M that has put its P on the idle list looks
-/// at `need` again (need/2) and takes a P back.
+/// A wake-up found no idle P after the M's first look: the M that has put its P on the idle list
+/// looks at `need` again (need/2) and takes a P back.
 #[test]
 fn wk_an_m_that_drops_its_p_looks_at_need_again() {
     let sched = still(2);
@@ -31,8 +32,8 @@ fn wk_an_m_that_drops_its_p_looks_at_need_again() {
     assert_eq!(sched.core.lock().npending, 1);
 }
 
-/// The same for an M that does not spin. Its first look, under the lock, only saves it the way to the
-/// idle list and back.
+/// The same for an M that does not spin. Its first look, under the lock, only saves it the way to
+/// the idle list and back.
 #[test]
 fn wk_an_m_that_has_not_spun_looks_at_need_too() {
     let sched = still(2);
@@ -43,7 +44,7 @@ fn wk_an_m_that_has_not_spun_looks_at_need_too() {
     assert!(m.p() == p && m.is_spinning() && !sched.spin.is_needed());
 }
 
-/// Somebody else has taken the P that the M dropped: the next P to go idle must look.
+/// Another M has taken the P that the M dropped: the next P to go idle must look.
 #[test]
 fn wk_an_m_that_finds_its_p_taken_leaves_word() {
     let sched = still(1);
@@ -53,7 +54,8 @@ fn wk_an_m_that_finds_its_p_taken_leaves_word() {
     assert!(sched.spin.is_needed());
 }
 
-/// A claimed wake-up finds the idle P gone: the claim is given back, and the next P to go idle looks.
+/// A claimed wake-up finds the idle P gone: the claim is given back, and the next P to go idle
+/// looks.
 #[test]
 fn wk_a_claim_that_finds_no_p_leaves_word() {
     let sched = still(1);
@@ -64,8 +66,8 @@ fn wk_a_claim_that_finds_no_p_leaves_word() {
     assert!(sched.spin.is_needed());
 }
 
-/// A P without work is handed off after a wake-up has found no P: it is put to use. Another P is idle,
-/// so the first look puts this one on the idle list.
+/// A P without work is handed off after a wake-up has found no P: it is put to use. Another P is
+/// idle, so the first look puts this one on the idle list.
 #[test]
 fn wk_a_hand_off_looks_at_need() {
     let sched = still(2);
@@ -86,7 +88,8 @@ fn started(sched: &Sched) -> u32 {
     sched.core.lock().npending
 }
 
-/// A timer is set that nobody watches, by a P with other work: another M is started, which will watch.
+/// A P with other work sets a timer, and no M watches timers: another M is started, which will
+/// watch.
 #[test]
 fn d10_a_timer_that_nobody_watches_starts_an_m() {
     let sched = still(2);
@@ -99,8 +102,8 @@ fn d10_a_timer_that_nobody_watches_starts_an_m() {
     drain_p(p);
 }
 
-/// The same for a timer that starts a goroutine; its setter goes on with something else, or is none of
-/// this runtime's threads.
+/// The same for a timer that starts a goroutine; its setter has other work, or is not a thread of
+/// this runtime.
 #[test]
 fn d10_a_goroutine_s_timer_that_nobody_watches_starts_an_m() {
     let sched = still(2);
@@ -112,8 +115,8 @@ fn d10_a_goroutine_s_timer_that_nobody_watches_starts_an_m() {
     assert_eq!(started(&sched), 1);
 }
 
-/// A goroutine of a P with other work, or a stranger, is the first to wait for the network, and nobody
-/// watches: another M is started, which will.
+/// A goroutine of a P with other work, or a foreign thread, is the first to wait for the network,
+/// and no M watches: another M is started, which will.
 #[test]
 fn f5_the_first_to_wait_for_the_network_starts_an_m() {
     let sched = still(2);
@@ -156,7 +159,7 @@ fn sm_a_timer_that_nobody_watches_calls_sysmon() {
     });
 }
 
-/// The watcher comes back with what is due, and every P is busy: nobody watches the next timer.
+/// The watcher comes back with what is due, and every P is busy: no M watches the next timer.
 #[test]
 fn sm_a_watcher_without_a_p_leaves_the_timers_to_sysmon() {
     let sched = still(1);
@@ -171,8 +174,8 @@ fn sm_a_watcher_without_a_p_leaves_the_timers_to_sysmon() {
     assert_eq!(drain_global(&sched).len(), 1);
 }
 
-/// A P is taken off the idle list, or the runtime ends, when sysmon has seen every P idle and is about
-/// to sleep: its second look keeps it awake. The M that took the P found it awake.
+/// A P is taken off the idle list, or the runtime ends, when sysmon has seen every P idle and is
+/// about to sleep: its second look keeps it awake. The M that took the P found it awake.
 #[test]
 fn sm_sysmon_looks_at_the_idle_ps_again_before_it_sleeps() {
     let sched = still(1);
@@ -196,8 +199,8 @@ fn sm_an_m_that_takes_a_p_wakes_sysmon() {
     assert_eq!(word.load(Relaxed), CALLED);
 }
 
-/// Before it sleeps sysmon asks whether all that is awake are Ms in calls. It does not walk over all Ms under the scheduler
-/// lock: in this list a walk would never end.
+/// Before it sleeps sysmon asks whether all that is awake are Ms in calls. It does not walk over
+/// all Ms under the scheduler lock: in this list a walk would never end.
 #[test]
 fn sm_ms_in_calls_are_counted_and_not_looked_for() {
     let (tell, told) = std::sync::mpsc::channel();
@@ -224,7 +227,8 @@ fn sm_ms_in_calls_are_counted_and_not_looked_for() {
     assert_eq!(answers, [false, true, true, false]);
 }
 
-/// A P waits for a thread and no M is idle: the watcher comes back for it, and no M goes to watch first.
+/// A P waits for a thread and no M is idle: the watcher comes back for it, and no M goes to watch
+/// first.
 #[test]
 fn d9_a_p_that_waits_for_a_thread_comes_before_the_watch() {
     let sched = still(1);

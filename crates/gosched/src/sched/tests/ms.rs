@@ -68,7 +68,7 @@ fn m1_an_m_is_woken_with_a_p_and_then_holds_it() {
     let sched = still(1);
     let m = new_m(&sched);
     let p = sched.get_idle_p(&mut sched.core.lock()).unwrap().into_p();
-    // Nobody is idle: the P waits, and the M that comes takes it.
+    // No M is idle: the P waits, and the next M takes it.
     sched.start_m(sched.core.lock(), idle(p), None);
     assert_eq!(sched.core.lock().npending, 1);
     assert!(sched.stop_m(&mut g0(m)));
@@ -76,7 +76,8 @@ fn m1_an_m_is_woken_with_a_p_and_then_holds_it() {
     assert_eq!(sched.core.lock().npending, 0);
 }
 
-/// A goroutine that another M was woken for, spinning, and stole: by the time it runs, that M does not spin.
+/// A goroutine that another M was woken for, spinning, and stole: by the time it runs, that M does
+/// not spin.
 #[test]
 fn m2_an_m_that_runs_a_goroutine_does_not_spin() {
     live(2, |sched| {
@@ -90,7 +91,8 @@ fn m2_an_m_that_runs_a_goroutine_does_not_spin() {
                     assert!(!m.is_spinning(), "M2");
                     before.store(if tid() == here { 1 } else { 2 }, SeqCst);
                 });
-                // Blocks its thread: only the other P can run it, unless the spawn took the spawner's last moment.
+                // Blocks its thread: only the other P can run it, unless the spawn took the
+                // spawner's last moment.
                 wait_for("the steal", || before.load(SeqCst) != 0);
             });
             stolen += before.load(SeqCst) - 1;
@@ -193,7 +195,7 @@ fn i6_spinners_never_exceed_the_ps() {
         // A claimed wake that finds no idle P counts for a moment: one more than there are Ps.
         assert!(most.load(Relaxed) <= 3, "{}", most.load(Relaxed));
     });
-    // Nobody is left counted, nor counted below zero.
+    // The count is zero, and was never below.
     live(3, |sched| {
         wait_for("no spinner", || sched.spin.count() == 0)
     });

@@ -1,4 +1,5 @@
-//! U5, F2, D7: who was made to leave waits behind the others, on its thread; what the handler and the monitor leave behind.
+//! U5, F2, D7: a preempted goroutine waits behind the others, on its thread; what the handler and
+//! sysmon leave behind.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
@@ -68,7 +69,7 @@ fn u5_a_batch_takes_none_of_the_spent_along() {
     assert_eq!(global_members(&sched), gs[3..]);
 }
 
-/// Somebody waits for a lock: whoever holds it may be among the spent.
+/// A goroutine waits for a lock: its holder may be among the spent goroutines.
 #[test]
 fn d7_the_spent_come_first_once_when_somebody_waits_for_a_lock() {
     let sched = still(1);
@@ -101,7 +102,7 @@ fn d7_a_bound_goroutine_is_brought_a_p_on_its_thread() {
     assert_eq!((core.nparked, core.nmidlelocked), (0, 0));
     drop(core);
     assert_eq!(m.nextp.load(Relaxed), Some(p));
-    // Its thread goes on with it.
+    // Its thread continues with it.
     sched.wait_bound(m, g);
     assert_eq!(
         (m.p.load(Relaxed), m.curg(), m.bound.load(Relaxed)),
@@ -183,7 +184,8 @@ fn with_hogs(n: usize, mut look: impl FnMut(&'static Sched) + Send) {
 /// One test at a time: the hogs share their flag.
 static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
-/// Whoever waits in the handler is queued once, and its thread has neither P nor goroutine (G3, M1).
+/// A goroutine that waits in the handler is queued once, and its thread has neither P nor goroutine
+/// (G3, M1).
 #[test]
 fn d7_who_waits_in_the_handler_is_queued_and_has_no_p() {
     let _turn = TURN

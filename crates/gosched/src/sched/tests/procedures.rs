@@ -13,7 +13,7 @@ use crate::sched::model::p::FAIR_EVERY;
 use crate::sched::park::{WaitArg, WaitOps, enter, park, ready};
 use crate::{go, thread};
 
-/// A log of who ran when.
+/// A log of which goroutine ran when.
 static LOG: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 /// One test at a time writes it.
 static LOG_USE: Mutex<()> = Mutex::new(());
@@ -28,8 +28,9 @@ fn go_outside(f: impl FnOnce() + Send + 'static) {
     std::thread::spawn(move || runtime.go(f)).join().unwrap();
 }
 
-/// Lets everything run that `prepare` queues while this goroutine cannot be taken off its P; the order in which
-/// `n` goroutines ran. The count of decisions starts anew, so the 61st decision is known.
+/// Lets everything run that `prepare` queues while this goroutine cannot be taken off its P; the
+/// order in which `n` goroutines ran. The count of decisions starts anew, so the 61st decision is
+/// known.
 fn order_of(sched: &Sched, n: usize, prepare: impl Fn()) -> Vec<u32> {
     undisturbed(sched, || {
         LOG.lock().unwrap().clear();
@@ -60,7 +61,8 @@ fn n_a_spawn_goes_to_next_and_kicks_the_old_one_to_the_tail() {
         }
         let queued = drain_p(p);
         let addresses: Vec<_> = queued.iter().map(|g| g.as_ptr()).collect();
-        // The last one spawned is `next`; the others stand in the ring in the order in which they came.
+        // The last one spawned is `next`; the others stand in the ring in the order in which they
+        // came.
         assert_eq!(addresses[0], spawned[4]);
         assert_eq!(addresses[1..], spawned[..4]);
         for g in queued {
@@ -102,7 +104,8 @@ fn sc_next_then_the_ring_then_the_global_queue() {
     });
 }
 
-/// A full ring does not keep the global queue waiting: its head runs at the latest by the 61st decision.
+/// A full ring does not keep the global queue waiting: its head runs at the latest by the 61st
+/// decision.
 #[test]
 fn l4_f3_every_61st_decision_the_global_queue_comes_first() {
     let _use = LOG_USE.lock().unwrap();
@@ -116,7 +119,8 @@ fn l4_f3_every_61st_decision_the_global_queue_comes_first() {
             }
         });
         let place = |of| order.iter().position(|entry| *entry == of).unwrap();
-        // Decisions 1 to 60 take `next` and the ring, the 61st the global queue, one goroutine only.
+        // Decisions 1 to 60 take `next` and the ring, the 61st the global queue, one goroutine
+        // only.
         assert_eq!(place(1000), 60);
         assert_eq!(place(1001), 60 + 61);
     });
@@ -171,7 +175,8 @@ fn sc_a_locked_m_runs_its_goroutine_and_no_other() {
     });
 }
 
-/// Without work every M ends in sleep and every P on the idle list, the one that waits for the timer included.
+/// Without work every M ends in sleep and every P on the idle list, the one that waits for the
+/// timer included.
 #[test]
 fn fr_without_work_everybody_parks() {
     live(3, |sched| {
@@ -245,7 +250,7 @@ fn pk_the_unlock_function_runs_on_g0_and_may_refuse() {
         let before = here().1.schedtick.load(Relaxed);
         // SAFETY: PK, the word outlives the wait.
         unsafe { park(&PROBE, arg) };
-        // Refused: it went on at once, in the same slice, and nobody has it.
+        // Refused: the goroutine continued at once, in the same slice, and is on no queue.
         assert_eq!((COMMITS.load(SeqCst), word.load(SeqCst)), (1, 0));
         assert_eq!(here().1.schedtick.load(Relaxed), before);
         assert_eq!(current_g().unwrap().status.get(), Status::Running);
@@ -259,7 +264,7 @@ fn pk_the_unlock_function_runs_on_g0_and_may_refuse() {
                 assert_eq!(g.status.get(), Status::Waiting);
                 ready(g);
             });
-            // SAFETY: as above.
+            // SAFETY: PK, the word outlives the wait.
             unsafe { park(&PROBE, arg) };
         });
         assert_eq!(COMMITS.load(SeqCst), 2);
@@ -347,7 +352,8 @@ fn wk_l1_no_submission_is_lost_while_the_last_spinner_stops() {
                     std::thread::yield_now();
                 }
             }
-            // The goroutine is about to park and its M to stop: wait a little, another little each time.
+            // The goroutine is about to park and its M to stop: wait a little, another little each
+            // time.
             (0..round * 7 % 2_000).for_each(|_| std::hint::spin_loop());
         }
         main.join().unwrap()
@@ -355,8 +361,9 @@ fn wk_l1_no_submission_is_lost_while_the_last_spinner_stops() {
     assert_eq!(rescues, 0, "WK: a wake-up was lost");
 }
 
-/// Work that the search did not see is seen when the spinner has stopped: it looks at every queue again, as long as
-/// there is any. Here the search passes a P by because its idle bit is set, though its ring holds a goroutine.
+/// Work that the search did not see is seen when the spinner has stopped: it looks at every queue
+/// again, as long as there is any. Here the search passes a P by because its idle bit is set,
+/// though its ring holds a goroutine.
 #[test]
 fn fr_wk_whoever_stops_spinning_looks_at_every_queue_again() {
     live(3, |sched| {
@@ -383,11 +390,13 @@ fn fr_wk_whoever_stops_spinning_looks_at_every_queue_again() {
     });
 }
 
-/// The last spinner that finds work wakes a successor: one wake-up brings all Ps to work that waits.
+/// The last spinner that finds work wakes a successor: one wake-up brings all Ps to work that
+/// waits.
 #[test]
 fn wk_a_spinner_that_finds_work_wakes_another() {
     live(4, |_| {
-        // Three goroutines that each hold their thread until all three run at once, spawned in one go.
+        // Three goroutines that each hold their thread until all three run at once, spawned in one
+        // go.
         let inside = std::sync::Arc::new(AtomicUsize::new(0));
         for _ in 0..3 {
             let inside = std::sync::Arc::clone(&inside);

@@ -43,7 +43,8 @@ fn assert_one_place(sched: &Sched) {
     assert_eq!(ids, (0..sched.nprocs()).collect::<Vec<_>>(), "S3");
 }
 
-/// The promise of stacks for the Ps' caches changes with the number of Ps, however many change it at once.
+/// The promise of stacks for the Ps' caches changes with the number of Ps, however many change it
+/// at once.
 #[test]
 fn u7_the_stacks_promised_to_ps_follow_their_number() {
     live(2, |sched| {
@@ -193,7 +194,8 @@ fn p4_a_thread_outside_stops_the_world_too() {
                     drop(world);
                     (is_stopped, after - before)
                 });
-                // This goroutine's P must stop as well: it passes through the scheduler until the leader is done.
+                // This goroutine's P must stop as well: it passes through the scheduler until the
+                // leader is done.
                 while !leader.is_finished() {
                     crate::yield_now();
                 }
@@ -223,7 +225,7 @@ fn p5_only_removed_ps_are_dead_and_they_come_back() {
     assert_eq!(sched.npidle.load(Relaxed), 6, "nothing to do for any");
 }
 
-/// Who is started when the world is: a P that waits for a thread.
+/// What a start of the world starts: a P that waits for a thread.
 #[test]
 fn p4_starting_the_world_wakes_somebody_for_a_reason_only() {
     fn woken(reason: impl FnOnce(&Sched)) -> u32 {

@@ -137,7 +137,7 @@ fn r3_owner_and_thieves_lose_and_double_nothing() {
                         got.extend(half[..n].iter().map(|i| number(NonNull::new(*i).unwrap())));
                         got.push(number(new));
                     }
-                    // S4: a thief made room, so this put cannot fail.
+                    // S4: a thief took goroutines, so this put cannot fail.
                     None => owner.put(new).expect("S4"),
                 }
             }
@@ -252,7 +252,8 @@ fn locked_g(sched: &Sched) -> Gp {
     g
 }
 
-/// The lists of the queue are one order: whatever is put in or at the head comes out as from a single list.
+/// The lists of the queue form one order: goroutines come out as from a single list, wherever they
+/// were put in.
 #[test]
 fn r7_begun_new_and_owned_goroutines_keep_one_order() {
     let sched = still(1);
@@ -292,7 +293,7 @@ fn assert_first(sched: &Sched, core: &mut Held<'_, Core>, model: &mut VecDeque<G
     assert_eq!(taken, model.pop_front(), "step {step}");
 }
 
-/// Where nobody may begin, those that have not come last, and first afterwards.
+/// While no goroutine may begin, those that have not begun come last, and first afterwards.
 #[test]
 fn d7_at_the_limit_new_goroutines_come_last_and_keep_their_place() {
     let sched = still(1);
@@ -449,7 +450,8 @@ fn i8_next_is_left_alone_unless_the_ring_is_empty_and_the_round_allows_it() {
     assert!(matches!(queue.steal_into(&to, true, pause), Steal::Empty));
 }
 
-/// Two victims, one with nothing but `next`: whatever the order of the visits, the ring of the other is found first.
+/// Two victims, one with nothing but `next`: in any order of the visits, the ring of the other is
+/// found first.
 #[test]
 fn i8_only_the_fourth_round_takes_next() {
     for seed in 1..100 {

@@ -1,4 +1,5 @@
-//! U3, SM: Ms whose P was taken in an unmarked call cost nothing while they sleep, and are noticed when they compute.
+//! U3, SM: Ms whose P was taken in an unmarked call cost nothing while they sleep, and sysmon
+//! notices when they compute.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -16,7 +17,7 @@ const SLEEPERS: u32 = 200;
 
 /// Runs one of these tests in a process of its own: its switches are the whole process's.
 fn succeeds_alone(test: &str) {
-    let output = run_child(module_path!(), test);
+    let output = child::run(module_path!(), test);
     assert!(output.status.success(), "{output:?}");
 }
 
@@ -42,7 +43,7 @@ fn beside_sleepers<T: Send>(f: impl FnOnce(&'static Sched) -> T + Send) -> T {
     })
 }
 
-/// Looks of sysmon, and those of them at one stray, in a second in which nobody does anything.
+/// Looks of sysmon, and those of them at one stray, in a second without any activity.
 fn looks_of_a_second(sched: &Sched) -> (u64, u64) {
     let looks = || {
         (
@@ -68,7 +69,7 @@ fn sm_sleepers_in_unmarked_calls_do_not_keep_sysmon_awake() {
 /// SM: where the kernel gives no timers, what one look costs has a bound.
 #[test]
 fn sm_a_look_at_sleepers_without_timers_is_short() {
-    if !is_child() {
+    if !child::is_one() {
         return succeeds_alone("sm_a_look_at_sleepers_without_timers_is_short");
     }
     REFUSE_CPU_TIMERS.store(true, SeqCst);
@@ -77,8 +78,8 @@ fn sm_a_look_at_sleepers_without_timers_is_short() {
     assert!(at_strays <= 8 * (looks + 1), "{at_strays} in {looks} looks");
 }
 
-/// A goroutine sleeps in an unmarked call until its P is taken, computes on its thread until it has one again, and then
-/// `more`; another keeps the one P busy all the time.
+/// A goroutine sleeps in an unmarked call until its P is taken. It computes on its thread until it
+/// has a P again, and then does `more`. Another goroutine keeps the only P busy all the time.
 fn stray_computes(sched: &Sched, more: Duration) {
     let overshoots = sched.calls.overshoots.get();
     thread::scope(|s| {
@@ -108,7 +109,7 @@ fn stray_computes(sched: &Sched, more: Duration) {
 
 #[test]
 fn u3_a_stray_without_a_timer_is_noticed_too() {
-    if !is_child() {
+    if !child::is_one() {
         return succeeds_alone("u3_a_stray_without_a_timer_is_noticed_too");
     }
     REFUSE_CPU_TIMERS.store(true, SeqCst);
@@ -127,7 +128,7 @@ extern "C" fn count_programs_own(_: c_int, _: *mut libc::siginfo_t, _: *mut c_vo
 /// D7: the timer's signal is ours, and none that the program has a handler for.
 #[test]
 fn d7_the_signal_of_a_strays_timer_is_not_passed_on() {
-    if !is_child() {
+    if !child::is_one() {
         return succeeds_alone("d7_the_signal_of_a_strays_timer_is_not_passed_on");
     }
     let signal = crate::sched::monitor::preempt::SIGNAL;
@@ -154,7 +155,7 @@ fn timers() -> Option<usize> {
 /// D2: a thread that a dropped runtime left behind is not signalled on, and its timer goes with it.
 #[test]
 fn d2_a_stray_that_is_left_behind_is_let_go() {
-    if !is_child() {
+    if !child::is_one() {
         return succeeds_alone("d2_a_stray_that_is_left_behind_is_let_go");
     }
     static IS_DROPPED: AtomicBool = AtomicBool::new(false);

@@ -1,4 +1,5 @@
-//! Timers: which heap they are in, who takes out what is due, and that each fires once and none early (PL, FR, I9, D10).
+//! Timers: which heap they are in, which M takes out due ones, and that each fires once and none
+//! early (PL, FR, I9, D10).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -88,7 +89,7 @@ fn pl_expiry_takes_what_is_due_and_nothing_else() {
     assert!(gs.iter().all(|(_, g)| g.status.get() == Status::Runnable));
 }
 
-/// One whose wake-up somebody else has is taken out and left alone.
+/// A timer whose goroutine was woken already is taken out and left alone.
 #[test]
 fn g4_a_timer_does_not_wake_whom_somebody_else_has() {
     let sched = still(1);
@@ -103,7 +104,8 @@ fn g4_a_timer_does_not_wake_whom_somebody_else_has() {
     assert_eq!(g.status.get(), Status::Waiting);
 }
 
-/// The timers of a P that goes are with another one, and whoever looks for one finds it there (U7, P5).
+/// The timers of a removed P move to another P, and a later stop or reset finds them there (U7,
+/// P5).
 #[test]
 fn u7_p5_a_removed_p_gives_its_timers_away() {
     let sched = still(2);
@@ -132,7 +134,8 @@ fn u7_p5_a_removed_p_gives_its_timers_away() {
     assert_each_once(&fired, &expected);
 }
 
-/// The fourth sweep takes what is due on other Ps, on idle ones too: the first to run, the others to the thief's ring.
+/// The fourth sweep takes what is due on other Ps, on idle ones too: the first to run, the others
+/// to the thief's ring.
 #[test]
 fn fr_i9_the_fourth_sweep_takes_others_timers() {
     let sched = still(3);
@@ -154,7 +157,8 @@ fn fr_i9_the_fourth_sweep_takes_others_timers() {
     }
 }
 
-/// Expiry and cancellation at the same time: one of them gets each timer, while others move it from heap to heap.
+/// Expiry and cancellation at the same time: one of them gets each timer, while others move it from
+/// heap to heap.
 #[test]
 fn g4_pl_each_timer_is_ended_once() {
     let sched = still(2);
@@ -188,7 +192,7 @@ fn g4_pl_each_timer_is_ended_once() {
                 fired.load(SeqCst) - fired_before + cancelled >= gs.len()
             });
             assert_eq!(fired.load(SeqCst) - fired_before + cancelled, gs.len());
-            // Nobody is between two states any more when all are counted and waiting.
+            // When all are counted and waiting, no goroutine is between two states.
             wait_for("all waiting", || {
                 gs.iter().all(|g| g.status.get() == Status::Waiting)
             });
@@ -197,7 +201,8 @@ fn g4_pl_each_timer_is_ended_once() {
     });
 }
 
-/// A sleeper whose timer is in the heap of the caller's P, and when it was due and what it saw then.
+/// A sleeper whose timer is in the heap of the caller's P, and when it was due and what it saw
+/// then.
 fn sleeper_on_this_p(sched: &'static Sched, millis: u64) -> thread::JoinHandle<Duration> {
     loop {
         let slept = thread::spawn(move || {
@@ -244,7 +249,8 @@ fn f5_a_blocked_thread_does_not_hold_up_the_timers_of_its_p() {
     });
 }
 
-/// All Ps are kept by goroutines that do not stop: sysmon runs the timers, and the sleepers get turns.
+/// All Ps are kept by goroutines that do not stop: sysmon runs the timers, and the sleepers get
+/// turns.
 #[test]
 fn f5_hogs_everywhere_do_not_hold_up_timers() {
     live(2, |sched| {
@@ -311,7 +317,8 @@ fn u6_zero_and_endless_durations() {
     });
 }
 
-/// The watcher sleeps until the earliest of all Ps; one that is set later for an earlier time is not overslept.
+/// The watcher sleeps until the earliest of all Ps; one that is set later for an earlier time is
+/// not overslept.
 #[test]
 fn d10_an_earlier_timer_wakes_the_watcher() {
     live(2, |_| {

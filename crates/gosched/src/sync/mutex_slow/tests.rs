@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::Runtime;
 use crate::sched::model::current::current_g;
@@ -9,19 +9,9 @@ use crate::sched::model::g::{G, WaitReason};
 use crate::sched::model::m::YIELD;
 use crate::sched::model::ptr::{Gp, Ptr};
 use crate::sync::mutex_slow::*;
+use crate::tests::eventually;
 
 static KIND: WaitKind = WaitKind::new(WaitReason::Mutex);
-
-fn eventually(is_so: impl Fn() -> bool) -> bool {
-    let began = Instant::now();
-    while !is_so() {
-        if began.elapsed() > Duration::from_secs(20) {
-            return false;
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    true
-}
 
 /// Starts a goroutine that holds the only P of its runtime until it is released.
 fn hog(runtime: &Runtime) -> (Arc<AtomicBool>, Arc<AtomicBool>) {

@@ -91,8 +91,8 @@ fn command(number: usize) -> Result<(), Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::linux::child;
     use crate::sys::linux::clock::monotonic_ns;
+    use crate::tests::child;
     use core::sync::atomic::Ordering::SeqCst;
     use core::sync::atomic::{AtomicU64, compiler_fence};
 

@@ -66,11 +66,11 @@ fn spend(budget: &AtomicI64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::linux::child;
     use crate::sys::linux::mem::{map_pages, map_pages_aligned, map_reserve, unmap};
     use crate::sys::linux::pagevec::PageVec;
     use crate::sys::linux::syscall::Errno;
     use crate::sys::linux::thread::start_thread;
+    use crate::tests::child;
 
     #[test]
     fn a_budget_counts_down_and_then_stays_empty() {

@@ -4,8 +4,6 @@
 //! kernel.
 
 mod barrier;
-#[cfg(test)]
-mod child;
 mod clock;
 mod cpu_timer;
 mod cpus;

@@ -182,8 +182,8 @@ pub(crate) fn stack_bounds() -> (usize, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::linux::child;
     use crate::sys::linux::clock::monotonic_ns;
+    use crate::tests::child;
     use std::sync::mpsc;
 
     /// What a started thread saw of itself.

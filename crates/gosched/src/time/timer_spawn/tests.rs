@@ -10,18 +10,14 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::runtime::Runtime;
+use crate::tests::{NEVER, runtime};
 use crate::time::timer_spawn::*;
 use crate::{debug, sys, thread};
 
 const LONG: Duration = Duration::from_secs(3600);
-const NEVER: Duration = Duration::from_secs(30);
 
 fn after(delay: Duration, f: impl FnOnce() + Send + 'static) -> Dormant {
     start("time::after_func", sys::deadline_after(delay), f).unwrap()
-}
-
-fn runtime(procs: usize) -> Runtime {
-    Runtime::builder().procs(procs).build().unwrap()
 }
 
 fn wait_until(what: &str, is_so: impl Fn() -> bool) {

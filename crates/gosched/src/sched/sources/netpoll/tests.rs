@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use crate::sched::sources::netpoll::*;
+use crate::tests::eventually;
 use crate::{Runtime, thread};
 
 const LONG: Duration = Duration::from_secs(60);
@@ -327,14 +328,6 @@ fn with_home(socket: &Socket) -> &'static Driver {
         .adopt(socket.desc.0, socket.stream.as_raw_fd())
         .unwrap();
     driver
-}
-
-fn eventually(is_so: impl Fn() -> bool) -> bool {
-    let until = Instant::now() + LONG;
-    while !is_so() && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    is_so()
 }
 
 /// The home may change between the load and the lock: a waiter is counted by the driver that will

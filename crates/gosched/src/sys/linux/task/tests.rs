@@ -3,8 +3,8 @@
 use crate::sys::linux::task::*;
 use crate::sys::{Wait, futex_wait, futex_wake_ptr, gettid, sigaction_install, sleep_ns};
 
-use crate::sys::linux::child;
 use crate::sys::linux::signal::sigaction_restore;
+use crate::tests::child;
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::SeqCst;
