@@ -6,12 +6,12 @@
 //! These files of the library import nothing but `crate::shim`:
 //!
 //! - `sched/model/{runq,gstatus,pstatus,claim,opens}.rs`, `sched/model/spin.rs`,
-//! - `sched/model/nap.rs`, `base/note.rs`, `sync/*_word.rs`,
+//! - `sched/model/watch/nap.rs`, `base/note.rs`, `sync/*_word.rs`,
 //! - `sched/sources/netpoll/changes.rs`.
 //!
 //! Here that shim gives them loom's atomics, rings of four slots and a futex made of loom's parts.
-//! So the models explore the code that ships. `sched/model/{sleeper,wait_word}.rs`,
-//! `sched/sources/poller.rs`, `sched/waitq.rs` and all
+//! So the models explore the code that ships. `sched/waiting/{sleeper,wait_word}.rs`,
+//! `sched/sources/poller.rs`, `sched/waiting/waitq.rs` and all
 //! of `chan/` are compiled too. What they need of the scheduler is in `base.rs`, `sched.rs`,
 //! `netpoll.rs`, `thread.rs`, `current.rs` and `sys.rs`:
 //!
@@ -86,7 +86,7 @@ mod thread;
 mod chan;
 
 #[cfg(test)]
-#[path = "../../gosched/src/sched/model/claim.rs"]
+#[path = "../../gosched/src/sched/model/watch/claim.rs"]
 #[allow(
     dead_code,
     reason = "an M's first and last steps and the fork have no concurrency"
@@ -104,7 +104,7 @@ mod changes;
 mod gstatus;
 
 #[cfg(test)]
-#[path = "../../gosched/src/sched/model/nap.rs"]
+#[path = "../../gosched/src/sched/model/watch/nap.rs"]
 #[allow(
     dead_code,
     reason = "the sleep of an idle runtime is not in the models"
@@ -138,7 +138,7 @@ mod runq;
 mod opens;
 
 #[cfg(test)]
-#[path = "../../gosched/src/sched/model/sleeper.rs"]
+#[path = "../../gosched/src/sched/waiting/sleeper.rs"]
 #[allow(dead_code, reason = "tasks are not in the models")]
 mod sleeper;
 
@@ -182,8 +182,21 @@ mod semaphore_word;
 mod wait_reason;
 
 #[cfg(test)]
-#[path = "../../gosched/src/sched/model/wait_word.rs"]
+#[path = "../../gosched/src/sched/waiting/wait_word.rs"]
 mod wait_word;
+
+#[cfg(test)]
+#[path = "../../gosched/src/sched/waiting/waitq.rs"]
+#[allow(dead_code, reason = "the dumps' side of the file has no concurrency")]
+mod waitq;
+
+#[cfg(test)]
+#[path = "../../gosched/src/sched/waiting/wakelist.rs"]
+#[allow(
+    dead_code,
+    reason = "the poller's side of the file is not in the models"
+)]
+mod wakelist;
 
 #[cfg(test)]
 #[path = "../../gosched/src/sync/waitgroup_word.rs"]

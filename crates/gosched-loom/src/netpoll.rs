@@ -4,7 +4,7 @@ pub(crate) mod driver {
     //! One epoll: the watcher sleeps in it until the bell rings.
 
     use crate::note::Note;
-    use crate::sched::waitq::WakeList;
+    use crate::sched::waiting::waitq::WakeList;
     use crate::shim::{AtomicU32, Relaxed};
 
     pub(crate) struct Driver {

@@ -4,22 +4,11 @@
 //! the library's protocol, with its status word and its commit function, and then sleeps until it
 //! is made ready. Timers are a list under a lock.
 
-#[path = "../../gosched/src/sched/waitq.rs"]
-#[allow(dead_code, reason = "the dumps' side of the file has no concurrency")]
-pub(crate) mod waitq;
-
-#[path = "../../gosched/src/sched/wakelist.rs"]
-#[allow(
-    dead_code,
-    reason = "the poller's side of the file is not in the models"
-)]
-pub(crate) mod wakelist;
-
 pub(crate) mod model {
     //! Stand-ins for `sched/model`.
 
     #[allow(unused_imports, reason = "the library takes what it needs")]
-    pub(crate) use crate::{current, gstatus, opens, sleeper, wait_reason, wait_word};
+    pub(crate) use crate::{current, gstatus, opens, wait_reason};
 
     pub(crate) mod g {
         //! A goroutine.
@@ -38,7 +27,7 @@ pub(crate) mod model {
         use crate::shim::Cell;
 
         pub(crate) struct G {
-            pub(in crate::sched) status: StatusWord,
+            pub(crate) status: StatusWord,
             pub(crate) wait_arg: Cell<*const c_void>,
             pub(in crate::sched) wait_ops: Cell<Option<&'static WaitOps>>,
             /// Whether an M has it (G2).
@@ -174,7 +163,7 @@ pub(crate) mod waiting {
     //! How goroutines wait.
 
     #[allow(unused_imports, reason = "the library takes what it needs")]
-    pub(crate) use crate::thread::park as timed;
+    pub(crate) use crate::{sleeper, thread::park as timed, wait_word, waitq, wakelist};
 }
 
 pub(crate) mod sources {
@@ -221,7 +210,7 @@ pub(crate) mod park {
     use super::model::g::WaitReason;
     use super::model::ptr::Gp;
     use super::teardown;
-    use super::waitq::{PassOn, pass_on_given};
+    use super::waiting::waitq::{PassOn, pass_on_given};
     use crate::current::{M, current_g};
     use crate::gstatus::Status;
     use crate::thread;
@@ -345,7 +334,7 @@ pub(crate) mod teardown {
     use super::Mortal;
     use super::model::ptr::Gp;
     use super::park::pass_on;
-    use super::waitq::pass_on_withdrawn;
+    use super::waiting::waitq::pass_on_withdrawn;
     use crate::gstatus::Status;
     use crate::shim::Relaxed;
 

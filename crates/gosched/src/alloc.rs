@@ -7,7 +7,7 @@
 
 use std::alloc::{GlobalAlloc, Layout};
 
-use crate::sched::thread_locals::on_thread;
+use crate::sched::life::thread_locals::on_thread;
 
 /// A [global allocator](GlobalAlloc) that makes its inner allocator see threads instead of
 /// goroutines.

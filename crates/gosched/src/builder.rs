@@ -9,8 +9,8 @@ use std::sync::Arc;
 use crate::base::chaos;
 use crate::interpose::own_room;
 use crate::runtime::Runtime;
-pub use crate::sched::config::Deadlock;
-use crate::sched::config::{Config, Hook};
+pub use crate::sched::life::config::Deadlock;
+use crate::sched::life::config::{Config, Hook};
 use crate::sched::life::forked;
 use crate::sched::monitor::{preempt, sysmon};
 use crate::sched::{PROCS_MAX, Sched};
@@ -280,7 +280,7 @@ impl Builder {
             forked::refuse();
         }
         let config = self.check()?;
-        crate::sched::overflow::install()?;
+        crate::sched::life::overflow::install()?;
         forked::watch()?;
         crate::sys::objects::renew();
         if config.preemption {

@@ -12,14 +12,14 @@ use std::time::Duration;
 
 use crate::builder::Builder;
 use crate::sched::Sched;
-use crate::sched::handle::Inner;
+use crate::sched::life::thread_locals;
 use crate::sched::life::{registry, teardown};
 use crate::sched::model::current::current_g;
 use crate::sched::model::g::{Task, WaitReason};
 use crate::sched::park::enter;
 use crate::sched::spawn::Spawn;
-use crate::sched::thread_locals;
-use crate::sched::wait::{SlotKind, WaitSlot};
+use crate::sched::waiting::handle::Inner;
+use crate::sched::waiting::wait_slot::{SlotKind, WaitSlot};
 use crate::sys;
 use crate::thread::ending::spawned as spawned_in;
 use crate::thread::{self, Exited, JoinHandle};

@@ -7,7 +7,7 @@
 //! - `sched/model/{runq,gstatus,pstatus,claim,slot,sudog,opens}.rs`;
 //! - `sched/model/spin.rs`, `sched/monitor/nap.rs`, `base/note.rs`, `sync/*_word.rs`.
 //!
-//! `chan/` and `sched/waitq.rs` import little else. This file contains no policy.
+//! `chan/` and `sched/waiting/waitq.rs` import little else. This file contains no policy.
 
 pub(crate) use std::cell::{Cell, UnsafeCell};
 pub(crate) use std::sync::atomic::{

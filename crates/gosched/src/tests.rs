@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::runtime::Runtime;
 use crate::sched::Sched;
-use crate::sched::config::{Config, Deadlock};
+use crate::sched::life::config::{Config, Deadlock};
 use crate::sched::model::m::M;
 use crate::sched::model::ptr::{Gp, Mp, Ptr};
 use crate::stack::class_for;

@@ -23,7 +23,7 @@ use super::snapshot::ChanSnapshot;
 use super::timer::Clock;
 use super::zero::Zero;
 use crate::sched::park::Entered;
-use crate::sched::waitq::{WaitNode, WakeList};
+use crate::sched::waiting::waitq::{WaitNode, WakeList};
 use crate::shim::{AcqRel, SeqCst};
 
 /// A channel of `T`s, whatever its flavour.

@@ -11,7 +11,7 @@ use super::err::{SendTimeoutError, TryRecvError, TrySendError};
 use super::flavor::{BeforeWait, Flavor};
 use super::ring::No;
 use crate::sched::park::{Entered, enter};
-use crate::sched::waitq::{Outcome, QueueEnd, WaitNode, WaitQueue, Waiter, WakeList};
+use crate::sched::waiting::waitq::{Outcome, QueueEnd, WaitNode, WaitQueue, Waiter, WakeList};
 use crate::thread::park::check_cancelled;
 
 /// How an operation ended that may wait.

@@ -6,7 +6,7 @@ use crate::chan::ring::{No, ReservedPlace, Ring};
 use crate::chan::select_handle::{Polled, Promise};
 use crate::chan::serve::settle_receivers;
 use crate::sched::park::{Entered, enter};
-use crate::sched::waitq::{WaitNode, WakeList};
+use crate::sched::waiting::waitq::{WaitNode, WakeList};
 
 impl<T> Flavor for Ring<T> {
     type Value = T;

@@ -6,7 +6,7 @@ use std::ptr::{self, NonNull};
 use crate::chan::core::{ChanHeader, Channel, Ending, word};
 use crate::chan::flavor::Flavor;
 use crate::sched::park::enter;
-use crate::sched::waitq::WakeList;
+use crate::sched::waiting::waitq::WakeList;
 use crate::shim::{AcqRel, AtomicUsize, Relaxed, SeqCst};
 
 impl<F: Flavor> Channel<F> {

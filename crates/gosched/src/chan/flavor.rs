@@ -22,7 +22,7 @@ use crate::chan::ring::{No, ReservedPlace};
 use crate::chan::select_handle::{Polled, Promise};
 use crate::chan::zero::Took;
 use crate::sched::park::Entered;
-use crate::sched::waitq::{QueueEnd, WaitNode, WakeList};
+use crate::sched::waiting::waitq::{QueueEnd, WaitNode, WakeList};
 
 /// Which flavour a channel is, in its header. `any` alone compares it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -24,7 +24,7 @@ use crate::sched::model::current::current_g;
 use crate::sched::model::opens::OpenSend;
 use crate::sched::model::ptr::Gp;
 use crate::sched::park::{Entered, enter};
-use crate::sched::waitq::{ClaimedWaiter, WaitNode, WakeList};
+use crate::sched::waiting::waitq::{ClaimedWaiter, WaitNode, WakeList};
 use crate::shim::{AcqRel, Relaxed};
 
 /// Room for the record of a send that may be chosen. It is made before that, for the runtime does

@@ -13,7 +13,7 @@ use super::blocking::Slow;
 use super::core::RECV;
 use super::err::{RecvError, RecvTimeoutError, TryRecvError};
 use super::iter::{Iter, TryIter};
-use crate::sched::waitq::{On, Outcome, Waiter};
+use crate::sched::waiting::waitq::{On, Outcome, Waiter};
 use crate::sys;
 use crate::thread::park::check_cancelled;
 

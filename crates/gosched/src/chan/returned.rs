@@ -14,7 +14,7 @@ use super::ring::{No, ReservedPlace};
 use crate::chan::select_case::cases_of;
 use crate::chan::select_handle::Promise;
 use crate::sched::park::enter;
-use crate::sched::waitq::{QueueEnd, WaitNode, Waiter, WakeList};
+use crate::sched::waiting::waitq::{QueueEnd, WaitNode, Waiter, WakeList};
 use crate::shim::Relaxed;
 
 /// A receiver of one channel never runs again.

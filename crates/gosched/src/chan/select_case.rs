@@ -7,7 +7,7 @@ use crate::chan::any::Chan;
 use crate::chan::select_handle::SelectHandle;
 use crate::chan::value_slot::SmallSlot;
 use crate::chan::{Receiver, Sender};
-use crate::sched::waitq::Waiter;
+use crate::sched::waiting::waitq::Waiter;
 use crate::sys;
 
 /// One case of a select: a channel, and whether it sends or receives.

@@ -12,7 +12,7 @@ use crate::chan::open::Open;
 use crate::chan::ring::{No, ReservedPlace};
 use crate::chan::snapshot::ChanSnapshot;
 use crate::sched::park::{Entered, enter};
-use crate::sched::waitq::{ClaimedWaiter, WaitNode, WakeList};
+use crate::sched::waiting::waitq::{ClaimedWaiter, WaitNode, WakeList};
 
 /// What a select's case has when it is chosen. A send has yet to be completed.
 pub(super) enum Promise {

@@ -8,7 +8,7 @@ use crate::chan::core::ChanHeader;
 use crate::chan::select_case::Case;
 use crate::sched::model::current::current_m;
 use crate::sched::park::enter;
-use crate::sched::waitq::{WaitNode, Waiter};
+use crate::sched::waiting::waitq::{WaitNode, Waiter};
 
 /// Cases for which a select needs no memory but its stack.
 const INLINE: usize = 8;

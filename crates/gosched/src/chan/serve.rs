@@ -5,7 +5,7 @@ use crate::chan::core::{ChanQueues, Channel, word};
 use crate::chan::flavor::Flavor;
 use crate::chan::ring::No;
 use crate::sched::park::enter;
-use crate::sched::waitq::WakeList;
+use crate::sched::waiting::waitq::WakeList;
 use crate::shim::{Relaxed, SeqCst, fence};
 
 impl<F: Flavor> Channel<F> {

@@ -29,7 +29,7 @@ use super::ring::No;
 use crate::chan::blocking::Slow;
 use crate::chan::select_handle::{Polled, Promise};
 use crate::sched::park::{Entered, enter};
-use crate::sched::waitq::{QueueEnd, WaitNode, WakeList};
+use crate::sched::waiting::waitq::{QueueEnd, WaitNode, WakeList};
 use crate::sys;
 
 /// The moment at which the next value is due. A value is made from its moment.

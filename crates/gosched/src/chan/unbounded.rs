@@ -10,7 +10,7 @@ use crate::chan::ring::No;
 use crate::chan::select_handle::{Polled, Promise};
 use crate::chan::serve::settle_receivers;
 use crate::sched::park::{Entered, enter};
-use crate::sched::waitq::{WaitNode, WakeList};
+use crate::sched::waiting::waitq::{WaitNode, WakeList};
 
 impl<T> Flavor for List<T> {
     type Value = T;

@@ -16,7 +16,7 @@ use crate::chan::flavor::{BeforeWait, Flavor, FlavorTag};
 use crate::chan::ring::No;
 use crate::chan::select_handle::{Polled, Promise};
 use crate::sched::park::{Entered, enter};
-use crate::sched::waitq::{ClaimedWaiter, Outcome, QueueEnd, WaitNode, Waiter, WakeList};
+use crate::sched::waiting::waitq::{ClaimedWaiter, Outcome, QueueEnd, WaitNode, Waiter, WakeList};
 use crate::sys;
 
 /// No buffer.

@@ -14,7 +14,7 @@ use crate::sched::model::global_queue::GlobalQueue;
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::p::GFREE_MAX;
 use crate::sched::model::ptr::{Gp, Mp, Pp};
-use crate::sched::model::timer_heap::Heap;
+use crate::sched::model::timer::heap::Heap;
 use crate::sched::model::wait_reason::WaitClass;
 use crate::shim::RING;
 use crate::sys::PageVec;

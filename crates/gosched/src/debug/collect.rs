@@ -23,12 +23,12 @@ use crate::debug::goroutine_state::{GoroutineState, waiting_thread};
 use crate::debug::wait_target;
 use crate::debug::wait_target::WaitTarget;
 use crate::sched::Sched;
-use crate::sched::handle::Inner;
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::ptr::Gp;
-use crate::sched::model::self_unwind;
 use crate::sched::model::switch::{FRAMES_MAX, Probe};
 use crate::sched::model::wait_reason::WaitClass;
+use crate::sched::model::watch::self_unwind;
+use crate::sched::waiting::handle::Inner;
 use crate::sys::PageVec;
 
 /// Frames that a stack is expected to have, for the size of the buffers.

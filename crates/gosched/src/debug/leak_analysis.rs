@@ -35,15 +35,15 @@ use crate::chan::snapshot;
 use crate::chan::snapshot::Operation;
 use crate::debug::wait_target::waiter_of;
 use crate::sched::Sched;
-use crate::sched::handle::Inner;
 use crate::sched::life::deadlock;
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::ptr::Gp;
 use crate::sched::model::wait_reason::{WaitClass, WaitReason};
 use crate::sched::park::{WaitArg, WaitOps};
-use crate::sched::wait::WaitSlot;
+use crate::sched::waiting::handle::Inner;
 use crate::sched::waiting::owner;
-use crate::sched::waitq::On;
+use crate::sched::waiting::wait_slot::WaitSlot;
+use crate::sched::waiting::waitq::On;
 use crate::sys::PageVec;
 
 /// The name of main goroutines. They may wait for ever: programs do so to stay alive.

@@ -11,7 +11,7 @@ use crate::sched::model::ptr::Gp;
 use crate::sched::model::wait_reason::WaitClass;
 use crate::sched::park::WaitArg;
 use crate::sched::waiting::owner;
-use crate::sched::waitq::Waiter;
+use crate::sched::waiting::waitq::Waiter;
 use crate::sys::PageVec;
 
 /// The most cases of one select that a dump shows.

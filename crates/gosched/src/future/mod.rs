@@ -33,10 +33,10 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use crate::sched::model::current::current_g;
 use crate::sched::model::g::WaitReason;
-use crate::sched::model::sleeper::Sleeper;
-use crate::sched::model::wait_word::WaitWord;
 use crate::sched::park::{WaitArg, WaitOps, enter, park, ready};
-use crate::sched::wait::enter_to_wake;
+use crate::sched::waiting::sleeper::Sleeper;
+use crate::sched::waiting::wait_slot::enter_to_wake;
+use crate::sched::waiting::wait_word::WaitWord;
 use crate::thread::check_cancelled;
 
 static FUTURE: WaitOps = WaitOps {

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicI32, AtomicUsize};
 
 use crate::sched::life::registry;
-use crate::sched::thread_locals::on_thread;
+use crate::sched::life::thread_locals::on_thread;
 use crate::tls::late_libraries::{has_blocks, load_and_tell};
 use crate::tls::scope::{self, StandIn};
 

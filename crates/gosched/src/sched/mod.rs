@@ -4,31 +4,20 @@
 //! `README.md` beside this file has the words, the reading order and every protocol.
 
 pub(crate) mod calls;
-pub(crate) mod config;
 pub(crate) mod exit;
 pub(crate) mod global;
-pub(crate) mod handle;
 pub(crate) mod idle;
 pub(crate) mod life;
 pub(crate) mod locked;
-pub(crate) mod m_answers;
 pub(crate) mod model;
 pub(crate) mod monitor;
-pub(crate) mod overflow;
 pub(crate) mod park;
 pub(crate) mod schedule;
-pub(crate) mod shrink;
 pub(crate) mod sources;
 pub(crate) mod spawn;
 pub(crate) mod steal;
-pub(crate) mod thread_locals;
-pub(crate) mod threads;
-pub(crate) mod wait;
 pub(crate) mod waiting;
-pub(crate) mod waitq;
-pub(crate) mod wakelist;
 pub(crate) mod worker;
-pub(crate) mod world;
 
 #[cfg(test)]
 mod tests;
@@ -42,7 +31,7 @@ use crossbeam_utils::CachePadded;
 use crate::base::lock::{Lock, Rank};
 use crate::sched::calls::lookups::Lookups;
 use crate::sched::calls::room::CallRoom;
-use crate::sched::config::Config;
+use crate::sched::life::config::Config;
 use crate::sched::model::g::G;
 use crate::sched::model::gblock::GBlocks;
 use crate::sched::model::global_queue::GlobalQueue;
@@ -143,8 +132,8 @@ pub(crate) struct Sched {
     /// Threads wait with goroutines, and no further thread can be spared (`bound`).
     pub(crate) at_limit: AtomicBool,
     pub(crate) room: CallRoom,
-    pub(crate) creator: threads::Creator,
-    pub(crate) world: world::World,
+    pub(crate) creator: crate::sched::life::threads::Creator,
+    pub(crate) world: crate::sched::life::world::World,
     /// A drop has begun to abandon the goroutines. Those that it finds running are left to their
     /// Ms.
     pub(crate) is_given_up: AtomicBool,
@@ -196,7 +185,7 @@ pub(crate) fn runtimes_made() -> u32 {
 
 impl Sched {
     pub(crate) fn new(mut config: Config) -> Sched {
-        m_answers::install();
+        crate::sched::life::m_answers::install();
         let hook = std::sync::Mutex::new(config.on_deadlock.take());
         let now = crate::sys::monotonic_ns();
         Sched {
@@ -252,8 +241,8 @@ impl Sched {
             calls: CallCounters::default(),
             at_limit: AtomicBool::new(false),
             room: CallRoom::new(),
-            creator: threads::Creator::new(),
-            world: world::World::new(),
+            creator: crate::sched::life::threads::Creator::new(),
+            world: crate::sched::life::world::World::new(),
             is_given_up: AtomicBool::new(false),
             is_carrying: AtomicBool::new(false),
             scavenge_now: AtomicBool::new(false),
@@ -281,7 +270,7 @@ impl Sched {
             .store(!crate::sys::membarrier_register(), Relaxed);
         sched.add_procs(procs)?;
         crate::sched::life::registry::add(&sched);
-        if let Err(error) = threads::start(&sched) {
+        if let Err(error) = crate::sched::life::threads::start(&sched) {
             crate::sched::life::teardown::abandon_start(&sched);
             return Err(error);
         }

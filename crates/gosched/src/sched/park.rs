@@ -14,16 +14,16 @@ use std::ffi::c_void;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use super::schedule::Next;
-use super::thread_locals::is_home;
-use super::waitq::{PassOn, pass_on_given};
 use crate::base::chaos;
 use crate::base::lock::{Held, ranks};
+use crate::sched::life::thread_locals::is_home;
 use crate::sched::model::current::current_m;
 use crate::sched::model::g::{G, WaitReason};
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::m::{BLOCK, LET_GO, M, PreemptOff, YIELD};
 use crate::sched::model::ptr::{Gp, Mp};
 use crate::sched::model::switch;
+use crate::sched::waiting::waitq::{PassOn, pass_on_given};
 use crate::sched::worker::{G0, Inside, Worker};
 use crate::sched::{Core, Sched};
 

@@ -10,11 +10,11 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use super::Sched;
 use super::park::enter;
-use crate::sched::handle::Inner;
 use crate::sched::model::g::Task;
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::p::{GFREE_KEEP, ID_BATCH, Local};
 use crate::sched::model::ptr::Gp;
+use crate::sched::waiting::handle::Inner;
 use crate::sched::worker::Worker;
 use crate::stack;
 use crate::sys::Errno;

@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicUsize;
 use crate::sched::model::g::WaitReason;
 use crate::sched::park::enter;
 use crate::sched::waiting::sema::{KeyWait, ParkResult, QueueLeft, key_of, lock};
-use crate::sched::waitq::{WaitKind, WakeList};
+use crate::sched::waiting::waitq::{WaitKind, WakeList};
 use crate::shim::Relaxed;
 use crate::thread::check_cancelled;
 

@@ -29,7 +29,7 @@ use super::{LockResult, PoisonError};
 use crate::sched::model::g::WaitReason;
 use crate::sched::park::enter;
 use crate::sched::waiting::sema::{self, KeyWait, NEVER, ParkResult, key_of};
-use crate::sched::waitq::{WaitKind, WakeList};
+use crate::sched::waiting::waitq::{WaitKind, WakeList};
 use crate::shim::Relaxed;
 use crate::sys;
 use crate::thread::check_cancelled;

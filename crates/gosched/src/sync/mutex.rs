@@ -31,7 +31,7 @@ use super::mutex_word::{LOCKED, LockWord, Locker, OWN};
 use super::{LockResult, PoisonError, TryLockError, TryLockResult};
 use crate::sched::model::g::WaitReason;
 use crate::sched::waiting::owner::Owner;
-use crate::sched::waitq::WaitKind;
+use crate::sched::waiting::waitq::WaitKind;
 use crate::shim::Relaxed;
 use crate::sync::mutex_slow;
 

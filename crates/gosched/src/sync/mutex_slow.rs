@@ -10,7 +10,7 @@ use crate::sched::park::{enter, no_preempt};
 use crate::sched::waiting::owner::Owner;
 use crate::sched::waiting::sema;
 use crate::sched::waiting::sema::{KeyWait, LockedBucket, ParkResult, key_of};
-use crate::sched::waitq::{QueueEnd, WaitKind, WaitNode, Waiter, WakeList};
+use crate::sched::waiting::waitq::{QueueEnd, WaitKind, WaitNode, Waiter, WakeList};
 use crate::shim::Relaxed;
 use crate::sync::mutex_word::{LOCKED, LockWord, Locker, STARVING};
 use crate::sys::monotonic_ns;

@@ -23,7 +23,7 @@ use std::sync::atomic::AtomicU32;
 
 use crate::sched::model::g::WaitReason;
 use crate::sched::waiting::sema::{self, KeyWait, ParkResult, key_of};
-use crate::sched::waitq::WaitKind;
+use crate::sched::waiting::waitq::WaitKind;
 use crate::shim::{Acquire, Relaxed, Release};
 use crate::thread::check_cancelled;
 

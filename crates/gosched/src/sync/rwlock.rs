@@ -39,7 +39,7 @@ use crate::sched::model::g::WaitReason;
 use crate::sched::park::enter;
 use crate::sched::waiting::owner::Owner;
 use crate::sched::waiting::sema::{self, KeyWait, ParkResult, key_of};
-use crate::sched::waitq::{WaitKind, WakeList};
+use crate::sched::waiting::waitq::{WaitKind, WakeList};
 use crate::shim::Relaxed;
 use crate::sync::mutex_slow;
 use crate::thread::check_cancelled;

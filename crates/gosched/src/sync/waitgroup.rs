@@ -11,7 +11,7 @@ use super::waitgroup_word::{Done, GroupWord};
 use crate::sched::model::g::WaitReason;
 use crate::sched::park::enter;
 use crate::sched::waiting::sema::{self, KeyWait, ParkResult, key_of};
-use crate::sched::waitq::{WaitKind, WakeList};
+use crate::sched::waiting::waitq::{WaitKind, WakeList};
 use crate::thread::check_cancelled;
 
 static KIND: WaitKind = WaitKind::new(WaitReason::WaitGroup);

@@ -13,7 +13,7 @@ use super::check_cancelled;
 use crate::sched::Sched;
 use crate::sched::model::current::current_g;
 use crate::sched::model::g::WaitReason;
-use crate::sched::wait::{SlotKind, WaitSlot};
+use crate::sched::waiting::wait_slot::{SlotKind, WaitSlot};
 
 static ENDING: SlotKind = SlotKind::new(WaitReason::Ending);
 

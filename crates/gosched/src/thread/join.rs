@@ -34,13 +34,14 @@ use std::task::{Context, Poll};
 use super::ending::{self, own_home};
 use super::scope::ScopeData;
 use super::{Exited, Result, Thread, exited};
-use crate::sched::handle::{Fate, Inner, InnerVtable};
+use crate::sched::Sched;
+use crate::sched::life::thread_locals;
 use crate::sched::model::current::assert_user_context;
 use crate::sched::model::current::{current_g, current_m};
 use crate::sched::model::g::{Task, WaitReason};
 use crate::sched::spawn::Spawn;
-use crate::sched::wait::{Awaiter, SlotKind, WaitSlot, Waking, enter_to_wake};
-use crate::sched::{Sched, thread_locals};
+use crate::sched::waiting::handle::{Fate, Inner, InnerVtable};
+use crate::sched::waiting::wait_slot::{Awaiter, SlotKind, WaitSlot, Waking, enter_to_wake};
 use crate::stack::class_for;
 
 static JOIN: SlotKind = SlotKind::new(WaitReason::Join);

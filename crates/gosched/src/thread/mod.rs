@@ -14,8 +14,8 @@ use std::num::NonZero;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
-use crate::sched::handle::{Inner, OwnInner};
 use crate::sched::model::current::{current_g, current_m};
+use crate::sched::waiting::handle::{Inner, OwnInner};
 
 pub use self::join::{Builder, JoinHandle, spawn};
 pub(crate) use self::join::{
@@ -284,6 +284,10 @@ pub(crate) fn release_inner() {
         // SAFETY: `take_inner` has given the goroutine's reference to this function. The
         // goroutine's thread-locals are destroyed, and the allocator may use some. So the last
         // reference is freed with the thread-locals of the thread.
-        unsafe { Inner::release_with(inner, |free| crate::sched::thread_locals::on_thread(free)) };
+        unsafe {
+            Inner::release_with(inner, |free| {
+                crate::sched::life::thread_locals::on_thread(free)
+            })
+        };
     }
 }

@@ -6,11 +6,11 @@ use std::ffi::c_void;
 use std::time::Duration;
 
 use super::current_inner;
-use crate::sched::handle::Inner;
 use crate::sched::model::current::current_g;
 use crate::sched::model::g::WaitReason;
 use crate::sched::model::ptr::Gp;
 use crate::sched::park::{WaitArg, WaitOps, park as park_g};
+use crate::sched::waiting::handle::Inner;
 pub(crate) use crate::sched::waiting::timed::check_cancelled;
 use crate::sched::waiting::timed::{SLEEP, arm, wait_timed, yield_until};
 use crate::sys;

@@ -19,7 +19,7 @@ use super::join::{RawHandle, spawn_raw, with_current};
 use super::{Result, Thread};
 use crate::sched::model::current::current_g;
 use crate::sched::model::g::WaitReason;
-use crate::sched::wait::{SlotKind, WaitSlot};
+use crate::sched::waiting::wait_slot::{SlotKind, WaitSlot};
 
 static SCOPE: SlotKind = SlotKind::new(WaitReason::Scope);
 

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::Runtime;
 use crate::arch;
+use crate::sched::life::thread_locals::{on_thread, standing};
 use crate::sched::model::current::{current_g, current_m};
-use crate::sched::thread_locals::{on_thread, standing};
 use crate::stack::{Arena, Stack};
 use crate::tls::block::Block;
 use crate::tls::dtv::{Dtv, Owned, SpareState};

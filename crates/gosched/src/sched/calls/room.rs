@@ -26,9 +26,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
 
 use crate::base::fatal;
+use crate::sched::life::thread_locals::is_home;
 use crate::sched::model::p::PStatus;
 use crate::sched::model::ptr::{Gp, Mp};
-use crate::sched::thread_locals::is_home;
 use crate::sched::waiting::semaphore::Semaphore;
 use crate::sched::{Core, Sched};
 use crate::sys;

@@ -27,15 +27,15 @@
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use crate::sched::Sched;
-use crate::sched::model::claim::Found;
+use crate::sched::life::thread_locals::is_home;
 use crate::sched::model::current::current_m;
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::m::BLOCK;
 use crate::sched::model::p::PStatus;
 use crate::sched::model::ptr::{Gp, Mp, Pp};
+use crate::sched::model::watch::claim::Found;
 use crate::sched::park::{drop_g, enter_m, leave, mcall};
 use crate::sched::schedule::Next;
-use crate::sched::thread_locals::is_home;
 use crate::sched::worker::{G0, IdleP, acquire_p};
 
 /// Runs `f`, which may block its thread, and hands the processor to other goroutines meanwhile.

@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use crate::base::fatal;
 use crate::sched::Sched;
-use crate::sched::config::Deadlock;
+use crate::sched::life::config::Deadlock;
 use crate::sched::life::registry;
 use crate::sched::sources::netpoll;
 use crate::sys;

@@ -1,8 +1,16 @@
-//! The runtime as a whole: which runtimes there are, deadlocks, forks, the drop of a runtime.
+//! The runtime as a whole: its settings and threads, deadlocks, forks, overflows, the drop of a
+//! runtime.
 //!
-//! These are rare events in the life of a runtime, so they stand apart from the scheduler's loop.
+//! These events are rare, so they are apart from the scheduler's loop.
 
+pub(crate) mod config;
 pub(crate) mod deadlock;
 pub(crate) mod forked;
+pub(crate) mod m_answers;
+pub(crate) mod overflow;
 pub(crate) mod registry;
+pub(crate) mod shrink;
 pub(crate) mod teardown;
+pub(crate) mod thread_locals;
+pub(crate) mod threads;
+pub(crate) mod world;

@@ -13,7 +13,7 @@ use crate::sched::Sched;
 use crate::sched::model::m::M;
 use crate::sched::model::ptr::{AtomicRef, Mp, Ptr};
 use crate::sched::park::enter;
-use crate::sched::wait::WaitSlot;
+use crate::sched::waiting::wait_slot::WaitSlot;
 use crate::sys;
 use crate::sys::PageVec;
 

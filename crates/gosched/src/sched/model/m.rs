@@ -10,12 +10,12 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32};
 
 use crate::base::note::Note;
-use crate::sched::model::claim::Claim;
 use crate::sched::model::g::G;
 use crate::sched::model::p::P;
 use crate::sched::model::ptr::{AtomicRef, Gp, Home, Mp, Pp};
-use crate::sched::model::self_unwind::Trace;
 use crate::sched::model::spin::SpinningSlot;
+use crate::sched::model::watch::claim::Claim;
+use crate::sched::model::watch::self_unwind::Trace;
 use crate::sched::model::watch::{Stray, Watched};
 use crate::sched::model::word::Word;
 use crate::tls::ThreadPointers;

@@ -7,13 +7,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::sched::model::g::G;
-use crate::sched::model::p_sample::SeenP;
 pub(crate) use crate::sched::model::pstatus::PStatus;
 use crate::sched::model::pstatus::PStatusWord;
 use crate::sched::model::ptr::{AtomicRef, Gp, Pp};
 use crate::sched::model::runq::{Owner, RunQueue};
 use crate::sched::model::spin::SpinningSlot;
 use crate::sched::model::timer::{PTimers, Pace};
+use crate::sched::model::watch::p_sample::SeenP;
 use crate::sched::model::word::Word;
 use crate::stack::Stack;
 

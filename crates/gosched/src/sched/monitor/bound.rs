@@ -17,10 +17,10 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::base::lock::Held;
+use crate::sched::life::threads::LIMIT_SLACK;
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::p::gp;
 use crate::sched::model::ptr::{Gp, Mp};
-use crate::sched::threads::LIMIT_SLACK;
 use crate::sched::worker::{G0, IdleP, Worker, acquire_p};
 use crate::sched::{Core, Sched};
 

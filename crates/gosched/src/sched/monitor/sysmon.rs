@@ -45,9 +45,9 @@ use crate::base::upcall::Upcall;
 use crate::sched::Sched;
 use crate::sched::calls::room::Shortage;
 use crate::sched::life::deadlock;
-use crate::sched::model::nap::{ASLEEP, AWAKE, DOZE, NAP, Nap, REST};
 use crate::sched::model::ptr::Pp;
 use crate::sched::model::watch::SysmonState;
+use crate::sched::model::watch::nap::{ASLEEP, AWAKE, DOZE, NAP, Nap, REST};
 use crate::sys;
 
 /// The first and the longest pause between two scans.

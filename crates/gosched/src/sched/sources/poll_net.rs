@@ -22,7 +22,7 @@ use crate::sched::model::g::GQueue;
 use crate::sched::model::ptr::{Gp, Mp};
 use crate::sched::park::enter;
 use crate::sched::sources::netpoll::driver::Driver;
-use crate::sched::waitq::WakeList;
+use crate::sched::waiting::waitq::WakeList;
 use crate::sched::worker::Worker;
 use crate::sys;
 

@@ -22,7 +22,7 @@ use std::ptr;
 
 use crate::base::note::Note;
 use crate::sched::sources::netpoll::driver::Driver;
-use crate::sched::waitq::WakeList;
+use crate::sched::waiting::waitq::WakeList;
 use crate::shim::{self, Acquire, AtomicBool, AtomicPtr, AtomicU64, Relaxed, SeqCst, fence};
 use crate::sys;
 

@@ -61,8 +61,8 @@ use crate::sched::model::g::{G, GQueue};
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::ptr::{Gp, Pp};
 pub(crate) use crate::sched::model::timer::Claim;
+use crate::sched::model::timer::heap::Heap;
 use crate::sched::model::timer::{NOWHERE, TimerWord};
-use crate::sched::model::timer_heap::Heap;
 use crate::sched::{PROCS_MAX, Sched};
 
 /// How many timers expire in one hold of a lock.

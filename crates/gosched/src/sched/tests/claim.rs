@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::time::{Duration, Instant};
 
-use crate::sched::model::claim::{Claim, Found};
+use crate::sched::model::watch::claim::{Claim, Found};
 use crate::sys;
 
 /// An M and its P, as far as the claim is concerned.

@@ -4,7 +4,7 @@
 
 use super::timers::{arm, waiting_g};
 use super::*;
-use crate::sched::model::nap::{ASLEEP, CALLED, REST};
+use crate::sched::model::watch::nap::{ASLEEP, CALLED, REST};
 use crate::sched::schedule::{Gave, Watched};
 use crate::sched::waiting::timed::announce;
 use crate::sys;

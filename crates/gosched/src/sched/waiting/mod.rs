@@ -2,8 +2,14 @@
 //!
 //! Channels, locks, joins and sockets are built on this room.
 
+pub(crate) mod handle;
 pub(crate) mod owner;
 pub(crate) mod sema;
 pub(crate) mod semaphore;
 pub(crate) mod semaphore_word;
+pub(crate) mod sleeper;
 pub(crate) mod timed;
+pub(crate) mod wait_slot;
+pub(crate) mod wait_word;
+pub(crate) mod waitq;
+pub(crate) mod wakelist;

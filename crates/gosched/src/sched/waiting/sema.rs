@@ -42,7 +42,7 @@ use std::ptr;
 use crate::base::lock::{Held, Lock, Rank};
 use crate::sched::model::current::current_g;
 use crate::sched::park::{Entered, enter};
-use crate::sched::waitq::{
+use crate::sched::waiting::waitq::{
     ClaimedWaiter, On, Outcome, QueueEnd, WaitKind, WaitNode, WaitQueue, Waiter, WakeList,
 };
 

@@ -11,7 +11,7 @@ use super::semaphore_word::{PERMITS_MAX, SemaphoreWord};
 use crate::sched::model::g::WaitReason;
 use crate::sched::park::enter;
 use crate::sched::waiting::timed::check_cancelled;
-use crate::sched::waitq::{WaitKind, WakeList};
+use crate::sched::waiting::waitq::{WaitKind, WakeList};
 use crate::sys;
 
 static KIND: WaitKind = WaitKind::new(WaitReason::Semaphore).passing_on(|waiter, by| {

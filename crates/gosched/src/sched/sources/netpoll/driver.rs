@@ -21,7 +21,7 @@ use crate::sched::park::{Entered, enter};
 use crate::sched::sources::netpoll::SIDES;
 use crate::sched::sources::netpoll::slot;
 use crate::sched::sources::netpoll::slot::Slot;
-use crate::sched::waitq::WakeList;
+use crate::sched::waiting::waitq::WakeList;
 use crate::sys;
 use crate::sys::{BELL, Epoll};
 

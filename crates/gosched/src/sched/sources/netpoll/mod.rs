@@ -38,7 +38,7 @@ use crate::sched::park::{Entered, enter};
 use crate::sched::sources::netpoll::driver::Driver;
 use crate::sched::sources::netpoll::slot::{Flow, Slot};
 use crate::sched::waiting::timed::check_cancelled;
-use crate::sched::waitq::{On, Outcome, QueueEnd, WaitKind, WaitNode, Waiter, WakeList};
+use crate::sched::waiting::waitq::{On, Outcome, QueueEnd, WaitKind, WaitNode, Waiter, WakeList};
 use crate::sys;
 
 static READ: WaitKind = WaitKind::expecting(WaitReason::IoRead).passing_on(|waiter, by| {

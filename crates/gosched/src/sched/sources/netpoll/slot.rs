@@ -15,7 +15,7 @@ use crate::sched::park::enter;
 use crate::sched::sources::netpoll::Side;
 use crate::sched::sources::netpoll::changes::Changes;
 use crate::sched::sources::netpoll::driver::Driver;
-use crate::sched::waitq::{WaitQueue, WakeList};
+use crate::sched::waiting::waitq::{WaitQueue, WakeList};
 use crate::sys::event;
 
 const BLOCK: usize = 256;

@@ -22,9 +22,9 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
 use crate::base::note::Note;
 use crate::sched::model::g::G;
 use crate::sched::model::ptr::Gp;
-use crate::sched::model::sleeper::Sleeper;
 use crate::sched::park::ready;
-use crate::sched::wait::{Awaiter, WaitSlot, enter_to_wake};
+use crate::sched::waiting::sleeper::Sleeper;
+use crate::sched::waiting::wait_slot::{Awaiter, WaitSlot, enter_to_wake};
 
 /// In `G::handle`: a thread is taking a reference, for a few instructions.
 const HELD: usize = 1;

@@ -11,12 +11,12 @@ use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::task::Waker;
 
-use super::park::{Entered, WaitArg, WaitOps, enter, park, ready};
 use crate::sched::model::current::{assert_user_context, current_g};
 use crate::sched::model::g::WaitReason;
-pub(crate) use crate::sched::model::sleeper::Awaiter;
-use crate::sched::model::sleeper::Sleeper;
-use crate::sched::model::wait_word::WaitWord;
+use crate::sched::park::{Entered, WaitArg, WaitOps, enter, park, ready};
+pub(crate) use crate::sched::waiting::sleeper::Awaiter;
+use crate::sched::waiting::sleeper::Sleeper;
+use crate::sched::waiting::wait_word::WaitWord;
 
 impl Awaiter {
     /// Calls the waker. In user context; the last reference is dropped there as well.

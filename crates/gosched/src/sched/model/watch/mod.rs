@@ -2,12 +2,17 @@
 //!
 //! Ms, Ps and the runtime have these types as fields. `sched/monitor/` decides by them.
 
+pub(crate) mod claim;
+pub(crate) mod nap;
+pub(crate) mod p_sample;
+pub(crate) mod self_unwind;
+
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
 
-use crate::sched::model::nap::Nap;
 use crate::sched::model::p::Count;
 use crate::sched::model::ptr::Mp;
+use crate::sched::model::watch::nap::Nap;
 use crate::sched::model::word::Word;
 use crate::sys::TaskFile;
 

@@ -33,7 +33,7 @@
 //! the next one.
 
 use crate::base::note::Note;
-use crate::sched::model::sleeper::Sleeper;
+use crate::sched::waiting::sleeper::Sleeper;
 use crate::shim::{AcqRel, Acquire, AtomicUsize, Relaxed, Release};
 
 const PENDING: usize = 0;

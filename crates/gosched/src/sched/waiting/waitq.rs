@@ -28,15 +28,15 @@ use std::marker::PhantomPinned;
 use std::ptr;
 use std::sync::atomic::AtomicU64;
 
-use super::park::{Entered, WaitArg, WaitOps, enter, park_in};
-pub(crate) use super::wakelist::WakeList;
 use crate::base::note::Note;
 use crate::sched::model::current::current_g;
 use crate::sched::model::g::WaitReason;
 use crate::sched::model::ptr::Gp;
-use crate::sched::model::sleeper::Sleeper;
-use crate::sched::model::wait_word::{CASE_SHIFT, ClaimResult, WaitWord};
+use crate::sched::park::{Entered, WaitArg, WaitOps, enter, park_in};
+use crate::sched::waiting::sleeper::Sleeper;
 use crate::sched::waiting::timed::{arm, wait_timed_in};
+use crate::sched::waiting::wait_word::{CASE_SHIFT, ClaimResult, WaitWord};
+pub(crate) use crate::sched::waiting::wakelist::WakeList;
 use crate::shim::{Cell, LATE_TURNS};
 
 /// Cases that no queue uses.
@@ -63,9 +63,9 @@ pub(crate) struct Waiter {
     word: WaitWord,
     note: Note,
     /// Link of a [`WakeList`].
-    pub(super) next: Cell<*const Waiter>,
+    pub(crate) next: Cell<*const Waiter>,
     /// The sleeper that the list wakes, or that sleeps late.
-    pub(super) asleep: Cell<Option<Sleeper>>,
+    pub(crate) asleep: Cell<Option<Sleeper>>,
     /// The node by which the wait was claimed.
     by: Cell<*const WaitNode>,
     /// What it waits on, for dumps.

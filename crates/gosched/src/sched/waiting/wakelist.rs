@@ -6,12 +6,12 @@
 use std::mem::ManuallyDrop;
 use std::ptr;
 
-use super::Sched;
-use super::park::{Entered, enter, pass_on, ready_in};
-use super::waitq::Waiter;
+use crate::sched::Sched;
 use crate::sched::model::g::GQueue;
 use crate::sched::model::gstatus::Status;
-use crate::sched::model::sleeper::Sleeper;
+use crate::sched::park::{Entered, enter, pass_on, ready_in};
+use crate::sched::waiting::sleeper::Sleeper;
+use crate::sched::waiting::waitq::Waiter;
 
 /// The sleepers to be woken, in the order in which they were claimed.
 #[must_use = "the sleepers must be woken"]
@@ -37,7 +37,7 @@ impl WakeList {
     }
 
     #[inline]
-    pub(super) fn push(&mut self, waiter: &Waiter, sleeper: Sleeper) {
+    pub(crate) fn push(&mut self, waiter: &Waiter, sleeper: Sleeper) {
         if self.first.is_none() {
             self.first = Some(sleeper);
             return;

@@ -14,8 +14,6 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, fence};
 use std::time::Duration;
 
-use super::park::{Entered, NoPreempt, enter, no_preempt};
-use super::{Core, Sched};
 use crate::base::lock::Held;
 use crate::base::note::Note;
 use crate::sched::model::current::current_m;
@@ -23,7 +21,9 @@ use crate::sched::model::g::GQueue;
 use crate::sched::model::m::{PreemptOff, YIELD};
 use crate::sched::model::p::{P, PStatus, STACKS_MAX, gp};
 use crate::sched::model::ptr::{Mp, Pp, Ptr};
+use crate::sched::park::{Entered, NoPreempt, enter, no_preempt};
 use crate::sched::worker::{IdleP, acquire_p, release_p};
+use crate::sched::{Core, Sched};
 use crate::sys;
 
 /// How long the leader waits before it asks again.
@@ -354,7 +354,7 @@ impl Sched {
 
     /// Takes everything from a P that is removed. Its queue goes to the global one, in order,
     /// `next` first.
-    pub(super) fn retire_p(&self, core: &mut Held<'_, Core>, p: Pp) {
+    pub(in crate::sched) fn retire_p(&self, core: &mut Held<'_, Core>, p: Pp) {
         let mut queue = GQueue::new();
         // SAFETY: R2/PL, the world is stopped, so no M holds the P.
         let (owner, local) = unsafe { (p.queue(), p.local()) };

@@ -3,13 +3,15 @@
 //!
 //! `sched/sources/timers.rs` has the protocol.
 
+pub(crate) mod heap;
+
 use std::cell::Cell;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::base::lock::{Lock, Rank};
 use crate::sched::model::ptr::Gp;
-use crate::sched::model::timer_heap::Heap;
+use crate::sched::model::timer::heap::Heap;
 use crate::sched::model::word::Plain;
 
 /// In `G::timer_p`: in no heap.

@@ -3,11 +3,11 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use super::Sched;
-use super::park::{enter_m, left_switch};
+use crate::sched::Sched;
 use crate::sched::model::current::current_m;
 use crate::sched::model::g::ENDING;
 use crate::sched::model::ptr::{Gp, Mp};
+use crate::sched::park::{enter_m, left_switch};
 use crate::tls;
 use crate::tls::{Spare, call_on_tp};
 
