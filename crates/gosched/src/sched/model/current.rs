@@ -45,6 +45,7 @@ fn uses_register() -> bool {
 }
 
 #[cold]
+#[inline(never)]
 fn detect() -> bool {
     let has_register = arch::has_runtime_register();
     flag::note_first_place();

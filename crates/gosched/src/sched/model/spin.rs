@@ -73,9 +73,11 @@ impl SpinningSlot {
 
     #[inline]
     pub(crate) fn take(&self) -> Option<Spinning> {
-        let is_spinning = self.is_set();
+        if !self.is_set() {
+            return None;
+        }
         self.0.store(false, Relaxed);
-        is_spinning.then(|| Spinning(()))
+        Some(Spinning(()))
     }
 
     #[inline]

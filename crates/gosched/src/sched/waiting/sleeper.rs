@@ -34,7 +34,7 @@ const TASK: usize = 4;
 /// A task of an executor, by its waker. The waker is user code (D9).
 pub(crate) struct Awaiter {
     pub(crate) waker: Waker,
-    /// Link of `sched::wait::Awaiters`.
+    /// Link of `sched::waiting::wait_slot::Awaiters`.
     pub(crate) next: AtomicPtr<Awaiter>,
 }
 
