@@ -1,6 +1,6 @@
 //! The signal handler: notes the signal and wakes the dispatcher.
 //!
-//! A handler can do little else safely. The dispatcher then does the rest on a thread of its own.
+//! A handler can do little else safely. The dispatcher does the rest on a thread of its own.
 //!
 //! - A signal is *wanted* while it has a receiver.
 //! - It is *noted* with the number of its arrival, which keeps the order. A second arrival before

@@ -1,9 +1,9 @@
-//! What the floors below the scheduler ask of the M that this thread is.
+//! Questions that the floors below the scheduler ask about this thread's M.
 //!
-//! The lock checks its ranks against what the M holds. A fatal error, and code that takes such a
-//! lock in user context, must be inside the runtime. The M is on a floor above, so the scheduler
-//! supplies the answers as a table of functions. It sets the table before its first M begins; until
-//! then no thread is an M. This is one of the callbacks that ARCHITECTURE.md lists.
+//! The lock checks its ranks against the ranks that the M holds. A fatal error must be inside the
+//! runtime, and so must code that takes such a lock in user context. The M is on a floor above, so
+//! the scheduler supplies the answers as a table of functions. It sets the table before its first M
+//! begins; until then no thread is an M. This is one of the callbacks that ARCHITECTURE.md lists.
 
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicPtr;
@@ -11,21 +11,22 @@ use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-/// An M, for code that knows only its address.
+/// The address of an M, for code that cannot name the type.
 pub(crate) type AnyM = NonNull<()>;
 
-/// The answers of the scheduler.
+/// The table of functions that the scheduler supplies.
 pub(crate) struct Answers {
-    /// Enters the runtime; returns the M of this thread then. None: this thread is no M.
+    /// Enters the runtime. Returns this thread's M at that moment. None: this thread is no M.
     pub(crate) enter: fn() -> Option<AnyM>,
-    /// Leaves the runtime. The argument is what `enter` returned, and this thread is still that M.
+    /// Leaves the runtime. The argument is the value that `enter` returned, and this thread is
+    /// still that M.
     pub(crate) leave: unsafe fn(AnyM),
-    /// What the M of this thread knows of locks. None: this thread is no M.
+    /// The lock state of this thread's M. None: this thread is no M.
     #[cfg(debug_assertions)]
     pub(crate) locks: fn() -> Option<Locks>,
 }
 
-/// What an M knows of the internal locks.
+/// An M's state that the internal locks check.
 #[cfg(debug_assertions)]
 pub(crate) struct Locks {
     /// The ranks that the M holds. Ms are never freed.
@@ -36,7 +37,7 @@ pub(crate) struct Locks {
 
 static ANSWERS: AtomicPtr<Answers> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Sets the answers; before the first M begins.
+/// Sets the table. Called before the first M begins.
 pub(crate) fn set(answers: &'static Answers) {
     // ORDER: Release; pairs with the Acquire in `answers`.
     ANSWERS.store(std::ptr::from_ref(answers).cast_mut(), Release);
@@ -48,10 +49,10 @@ fn answers() -> Option<&'static Answers> {
     unsafe { ANSWERS.load(Acquire).as_ref() }
 }
 
-/// Being inside the runtime, until dropped. No switch happens meanwhile.
+/// Proof that this thread is inside the runtime, until dropped. No switch happens meanwhile.
 pub(crate) struct InRuntime(Option<(AnyM, unsafe fn(AnyM))>);
 
-/// Enters the runtime; on a thread that is no M it does nothing, but in a fork's child it refuses.
+/// Enters the runtime. On a thread that is no M it does nothing; in the child of a fork it panics.
 pub(crate) fn enter() -> InRuntime {
     InRuntime(answers().and_then(|answers| Some(((answers.enter)()?, answers.leave))))
 }
@@ -65,7 +66,7 @@ impl Drop for InRuntime {
     }
 }
 
-/// What the M of this thread knows of locks; None: this thread is no M.
+/// The lock state of this thread's M. None: this thread is no M.
 #[cfg(debug_assertions)]
 pub(crate) fn locks() -> Option<Locks> {
     answers().and_then(|answers| (answers.locks)())

@@ -1,6 +1,6 @@
 //! A call from a floor to a floor above it.
 //!
-//! A floor imports only the floors below it. Where it must call upwards, it has an `Upcall`, which
+//! A floor imports only the floors below it. A floor that must call upwards has an `Upcall`, which
 //! the upper floor sets. ARCHITECTURE.md lists all of them under "Callbacks".
 
 use std::sync::OnceLock;

@@ -176,7 +176,8 @@ impl IdleP {
         IdleP(p)
     }
 
-    /// Takes a P that a marked call left behind, if no other thread does. Its status is `Idle` then.
+    /// Takes a P that a marked call left behind, unless another thread took it. Its status is then
+    /// `Idle`.
     #[inline]
     pub(crate) fn retake(p: Pp) -> Option<IdleP> {
         p.status.retake(PStatus::Idle).then_some(IdleP(p))

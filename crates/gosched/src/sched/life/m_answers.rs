@@ -1,4 +1,6 @@
-//! The answers that the floors below get about this thread's M (`base/this_m.rs`).
+//! The scheduler's table of functions for questions about this thread's M (`base/this_m.rs`).
+//!
+//! The floors below the scheduler cannot import the M, so they ask through this table.
 
 #[cfg(debug_assertions)]
 use crate::base::this_m::Locks;
@@ -8,7 +10,7 @@ use crate::sched::model::current::current_m;
 use crate::sched::model::ptr::Mp;
 use crate::sched::park;
 
-/// Supplies the answers; before a runtime is built.
+/// Sets the table. Called before a runtime is built.
 pub(crate) fn install() {
     static ANSWERS: Answers = Answers {
         enter,
@@ -29,14 +31,14 @@ fn enter() -> Option<AnyM> {
 /// # Safety
 /// `enter` returned `m` to this thread, and no switch came between.
 unsafe fn leave(m: AnyM) {
-    // SAFETY: GF, it is an M, which is never freed.
+    // SAFETY: GF, `enter` returned the address of an M, and Ms are never freed.
     park::leave(unsafe { Mp::new(m.cast()) });
 }
 
 #[cfg(debug_assertions)]
 fn locks() -> Option<Locks> {
     current_m().map(|m| Locks {
-        // SAFETY: GF, Ms are never freed; the cell is used on the M's own thread only.
+        // SAFETY: GF, Ms are never freed. Only the M's own thread uses the cell.
         held: unsafe { &(*m.as_ptr()).held },
         is_inside: m.claim.depth() != 0,
     })

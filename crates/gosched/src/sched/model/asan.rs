@@ -1,20 +1,25 @@
-//! What AddressSanitizer has to know of switches. Built with `--cfg gosched_asan`; otherwise everything here is nothing.
+//! Announces switches to AddressSanitizer. Without `--cfg gosched_asan` every function here is
+//! empty.
 //!
-//! The sanitizer believes that a thread stays on one stack. Each switch is therefore announced on the side that leaves
-//! ([`leave`]: where the thread goes) and confirmed on the side that it comes to ([`arrive`]: whence it came).
+//! The sanitizer assumes that a thread stays on one stack. So the side that leaves announces each
+//! switch ([`leave`]: where the thread goes). The side that the thread comes to confirms it
+//! ([`arrive`]: where the thread came from).
 //!
 //! ```text
 //!  leaves               arrives
-//!  resume, on g0        suspend, on the goroutine; its first time: `first_arrival`, before any of its code
+//!  resume, on g0        suspend, on the goroutine; at its start: `first_arrival`, before its code
 //!  suspend              resume
 //!  Probe::collect       suspend or answer, which answer the probe
 //!  answer               collect
 //!  systemstack, both    systemstack, both
 //! ```
 //!
-//! Marks around variables outlive frames that never return. So a shallow goroutine that leaves takes its own away, for it
-//! may be ending, and a new goroutine's stack is cleaned of what others left at its addresses. The sanitizer's frames for
-//! finding uses after a return are not handed on at a goroutine's end: run with `detect_stack_use_after_return=0`.
+//! The sanitizer's marks around variables outlive frames that never return. So a goroutine that
+//! leaves while it is shallow removes its own marks, because it may be ending. A new goroutine's
+//! stack is cleaned of the marks that earlier goroutines left at its addresses.
+//!
+//! The sanitizer also keeps frames to find uses after a return. They are not handed on when a
+//! goroutine ends: run with `detect_stack_use_after_return=0`.
 
 #[cfg(not(gosched_asan))]
 pub(crate) use off::*;
@@ -82,40 +87,41 @@ mod on {
         fn __asan_unpoison_memory_region(from: *const c_void, size: usize);
     }
 
-    /// A goroutine with less than this on its stack may be ending.
+    /// A goroutine that uses less than this of its stack may be ending.
     const SHALLOW: usize = 8 * 1024;
 
-    /// A stack, as the sanitizer counts it.
+    /// The bounds of a stack, as the sanitizer counts them.
     #[derive(Clone, Copy)]
     pub(crate) struct Bounds {
         lo: usize,
         size: usize,
     }
 
-    /// What the sanitizer keeps for a stack that was left.
+    /// The sanitizer's data for a stack that was left.
     pub(crate) struct Left(*mut c_void);
 
     impl Left {
-        /// Of a stack that nobody has been on.
+        /// For a stack that no code has run on.
         pub(crate) const NOTHING: Left = Left(ptr::null_mut());
     }
 
-    /// The next switch goes to `to`.
+    /// Announces that the next switch goes to `to`.
     #[inline(always)]
     pub(crate) fn leave(to: Bounds) -> Left {
         let mut save = ptr::null_mut();
-        // SAFETY: D5, the switch follows at once; the sanitizer copies the bounds.
+        // SAFETY: D5, the switch follows at once. The sanitizer copies the bounds.
         unsafe {
             __sanitizer_start_switch_fiber(&mut save, ptr::without_provenance(to.lo), to.size)
         };
         Left(save)
     }
 
-    /// The switch has come back to where `left` was left; returns the stack it came from.
+    /// Confirms that the switch has come back to the stack of `left`. Returns the stack that it
+    /// came from.
     #[inline(always)]
     pub(crate) fn arrive(left: Left) -> Bounds {
         let (mut lo, mut size) = (ptr::null(), 0);
-        // SAFETY: D5, this is the stack that the last `leave` of this thread has named.
+        // SAFETY: D5, this is the stack that the last `leave` of this thread named.
         unsafe { __sanitizer_finish_switch_fiber(left.0, &mut lo, &mut size) };
         Bounds {
             lo: lo.addr(),
@@ -123,7 +129,7 @@ mod on {
         }
     }
 
-    /// The goroutine leaves for g0, maybe for ever.
+    /// Announces that the goroutine leaves for g0, maybe for ever.
     #[inline(always)]
     pub(crate) fn leave_g(g: Gp) -> Left {
         forget_last_frames(g);
@@ -137,12 +143,13 @@ mod on {
     fn forget_last_frames(g: Gp) {
         let (sp, hi) = (arch::stack_pointer(), g.stack_hi.get());
         if g.is_own_stack(sp) && hi - sp < SHALLOW {
-            // SAFETY: D4, this goroutine's own stack.
+            // SAFETY: D4, the region is this goroutine's own stack, between its stack pointer and
+            // its upper end.
             unsafe { __asan_unpoison_memory_region(ptr::without_provenance(sp), hi - sp) };
         }
     }
 
-    /// The next switch goes to this goroutine.
+    /// Announces that the next switch goes to this goroutine.
     #[inline(always)]
     pub(crate) fn leave_for(g: Gp) -> Left {
         let (lo, hi) = (g.stack_lo.get(), g.stack_hi.get());
@@ -152,18 +159,20 @@ mod on {
         leave(Bounds { lo, size: hi - lo })
     }
 
-    /// The next switch goes to this M's g0.
+    /// Announces that the next switch goes to this M's g0.
     #[inline(always)]
     pub(crate) fn leave_for_g0(m: Mp) -> Left {
         let (lo, hi) = (m.g0_lo.get(), m.g0_hi.get());
         leave(Bounds { lo, size: hi - lo })
     }
 
-    /// Cleans a new goroutine's stack and has it confirm the switch to the sanitizer when it begins.
+    /// Cleans a new goroutine's stack. Makes the goroutine confirm the switch to the sanitizer when
+    /// it begins.
     #[cold]
     fn announce_first(g: Gp) {
         let lo = g.stack_lo.get();
-        // SAFETY: D4, all of it is a stack that no code runs on yet; `prepare` has made its frame.
+        // SAFETY: D4, the region is a whole stack that no code runs on yet. `prepare` has made the
+        // frame at its stack pointer.
         let sp = unsafe {
             __asan_unpoison_memory_region(ptr::without_provenance(lo), g.stack_hi.get() - lo);
             arch::prepend_arrival(g.sp.get())

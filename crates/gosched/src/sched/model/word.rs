@@ -1,10 +1,11 @@
 //! `Word<T>`: a field with one owner at a time, in an object that every thread can reach.
 //!
-//! Most fields of G, M and P belong to one thread at a time. It is the goroutine's M, the holder of
-//! the P, or the holder of a lock. State machines and locks decide which thread that is. Their
-//! Release and Acquire steps hand the field's value on. A `Word` has the interface and the machine
-//! code of a `Cell`. The difference: a thread that reads out of turn gets an old value, where a
-//! `Cell` would be undefined behaviour.
+//! Most fields of G, M and P belong to one thread at a time: the goroutine's M, the holder of the
+//! P, or the holder of a lock. State machines and locks decide which thread that is. Their Release
+//! and Acquire steps hand the field's value on.
+//!
+//! A `Word` has the interface and the machine code of a `Cell`. One thing differs. A thread that
+//! reads a `Word` out of turn gets an old value; with a `Cell` that would be undefined behaviour.
 
 use std::cell::UnsafeCell;
 use std::fmt;

@@ -1,31 +1,32 @@
-//! Putting a system call back that the runtime's own signal cut short.
+//! Restarts a system call that the runtime's own signal cut short.
 //!
-//! SA_RESTART lets most calls go on as if nothing had happened. Calls that wait with a timeout,
-//! `poll` and its kin and the sleeps, return EINTR all the same. The handler of the runtime's own
-//! signal undoes that where it finds the number of the call ([`Registers::call_number`]). Elsewhere
-//! the call stays cut short.
+//! SA_RESTART makes the kernel restart most calls. Calls that wait with a timeout return EINTR all
+//! the same: `poll` and its kin, and the sleeps. The handler of the runtime's own signal undoes
+//! that if it finds the number of the call ([`Registers::call_number`]). Otherwise the call stays
+//! cut short.
 //!
-//! Only calls that end by themselves are put back. A signal of the program's own may have come
-//! first, and a program may wait for ever for what such a signal does. A call that is put back
-//! waits for its whole timeout again, except a sleep whose caller asks for the time that is left:
-//! the kernel has written that down, so the call sleeps only for the rest.
+//! The handler restarts only calls that end by themselves. A signal of the program's own may have
+//! arrived first, and the program may wait for ever for the effect of that signal. A restarted call
+//! waits for its whole timeout again. One kind of call is excepted: a sleep whose caller asks for
+//! the remaining time. The kernel has stored that time, so the call sleeps only for the rest.
 
 use core::ffi::c_void;
 
 use crate::arch::Registers;
 use crate::sys::linux::syscall::{check, syscall5};
 
-/// Code that a signal interrupted, and to which the handler will return.
+/// The code that a signal interrupted and that the handler returns to.
 pub(crate) struct Interrupted {
     registers: Registers,
 }
 
 impl Interrupted {
     /// # Safety
-    /// `context` is what the kernel passed to an SA_SIGINFO handler, which runs as long as this is
-    /// used.
+    /// `context` is the argument that the kernel passed to an SA_SIGINFO handler. The handler runs
+    /// as long as this value is used.
     pub(crate) unsafe fn new(context: *mut c_void) -> Interrupted {
-        // SAFETY: D7, `context` is the kernel's, for the time of the handler.
+        // SAFETY: D7, `context` is the kernel's and stays valid while the handler runs (see
+        // "Safety").
         let registers = unsafe { Registers::new(context) };
         Interrupted { registers }
     }
@@ -45,8 +46,8 @@ impl Interrupted {
         self.registers.is_call_returning(-(libc::EINTR as isize))
     }
 
-    /// Puts the call back, so that it begins anew when the handler returns; false: it stays cut
-    /// short; CONTEXT: signal.
+    /// Restarts the call, so that it begins anew when the handler returns. False: it stays cut
+    /// short. CONTEXT: signal.
     pub(crate) fn restart_call(&mut self) -> bool {
         let number = self.registers.call_number();
         let Some(call) = number.filter(|call| self.ends_by_itself(*call)) else {
@@ -61,9 +62,9 @@ impl Interrupted {
         true
     }
 
-    /// Whether the call waits for a limited time. One that may wait for ever is left alone: a
-    /// signal of the program's own may have ended it, a moment before ours, and the program may
-    /// wait for just that.
+    /// Whether the call waits for a limited time. A call that may wait for ever is not restarted. A
+    /// signal of the program's own may have ended it a moment before ours, and the program may rely
+    /// on that.
     fn ends_by_itself(&self, call: i64) -> bool {
         let [a, b, c, d, e] = [0, 1, 2, 3, 4].map(|n| self.registers.argument(n));
         match call {
@@ -87,13 +88,13 @@ impl Interrupted {
         }
     }
 
-    /// Whether a clock_nanosleep is until a point in time.
+    /// Whether a `clock_nanosleep` waits for a point in time.
     fn is_absolute(&self) -> bool {
         self.registers.argument(1) as i32 & libc::TIMER_ABSTIME != 0
     }
 
-    /// Has a sleep continue with the time that is left, if its caller gave a place for it. `time`
-    /// and `rest` are the numbers of these two arguments.
+    /// Makes a sleep continue with the remaining time, if its caller gave a place for that time.
+    /// `time` and `rest` are the indices of these two arguments.
     fn sleep_rest(&mut self, time: usize, rest: usize) {
         let rest = self.registers.argument(rest);
         if rest != 0 {
@@ -102,13 +103,14 @@ impl Interrupted {
     }
 }
 
-/// Whether a descriptor is a socket on which such calls wait for a limited time.
+/// Whether a descriptor is a socket with this timeout, so that such calls wait for a limited time.
 fn has_timeout(fd: usize, option: i32) -> bool {
     let mut time = [0i64; 2];
     let mut len = size_of_val(&time) as libc::socklen_t;
     let (time_at, len_at) = (time.as_mut_ptr() as usize, &raw mut len as usize);
     let level = libc::SOL_SOCKET as usize;
-    // SAFETY: D9, a bare call; the kernel writes two words and their length, this frame's.
+    // SAFETY: D9, a bare call. The kernel writes two words and their length, which are in this
+    // frame.
     let answer = unsafe {
         syscall5(
             libc::SYS_getsockopt,
@@ -137,7 +139,7 @@ mod tests {
     static CUT: AtomicI32 = AtomicI32::new(0);
 
     extern "C" fn put_back(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
-        // SAFETY: D7, the kernel passed it.
+        // SAFETY: D7, the kernel passed `context` to this handler, which runs.
         let mut interrupted = unsafe { Interrupted::new(context) };
         if interrupted.is_call_cut_short() {
             CUT.fetch_add(1, SeqCst);
@@ -145,9 +147,9 @@ mod tests {
         }
     }
 
-    /// Runs `call` on a thread and sends it a signal as soon as it sleeps there; returns how often
-    /// a call was cut short, and what `call` returned. A call that was over before the signal came
-    /// proves nothing: another one is made.
+    /// Runs `call` on a thread and sends a signal as soon as the thread sleeps in it. Returns how
+    /// many calls were cut short, and the result of `call`. A call that ended before the signal
+    /// arrived proves nothing, so another call is made.
     fn disturbed(call: fn() -> (i32, Duration)) -> (i32, i32, Duration) {
         static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
         let _turn = TURN.lock();
@@ -161,7 +163,7 @@ mod tests {
                 break;
             }
         }
-        // SAFETY: D7, the action that was there before this test.
+        // SAFETY: D7, the action was installed before this test, so it is sound to restore.
         unsafe { sigaction_restore(sig, &old).expect("restore") };
         seen
     }
@@ -200,7 +202,7 @@ mod tests {
         assert!(took >= Duration::from_millis(100), "{took:?}");
     }
 
-    /// Libc's own, however it loads the number, cancellable or not.
+    /// libc's own `poll`, however it loads the number, cancellable or not.
     #[test]
     fn a_poll_of_the_c_library_goes_on() {
         unsafe extern "C" {
@@ -242,7 +244,7 @@ mod tests {
         }
     }
 
-    /// Somebody may wait for it to be cut short.
+    /// The program may rely on the call being cut short.
     #[test]
     fn a_poll_without_end_stays_cut_short() {
         let (cut, answer, _) = disturbed(|| {

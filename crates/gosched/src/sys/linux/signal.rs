@@ -1,8 +1,8 @@
-//! Signals: the alternate stack, handlers, and what a thread holds back.
+//! Signals: the alternate stack, handlers, and the signal mask.
 //!
-//! Handlers run on a stack of the thread's own (MG), because the interrupted
-//! goroutine's stack may be the one that just overflowed (D4). Its base is also how a
-//! handler finds its M (D7), so a `SigStack` keeps its addresses until it is undone.
+//! Handlers run on a stack of the thread's own (MG), because the interrupted goroutine's stack may
+//! be the one that just overflowed (D4). A handler also finds its M by the base of that stack (D7).
+//! So a `SigStack` keeps its addresses until it is uninstalled.
 
 use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
@@ -12,17 +12,17 @@ use crate::sys::linux::inject::{FAIL_SIGSTACK_AFTER, refuses};
 use crate::sys::linux::mem::{map_pages, page_size, protect_none, round_up_page, unmap};
 use crate::sys::linux::syscall::{Errno, check, syscall2, syscall4};
 
-/// What handlers may use beyond the kernel's own frame.
+/// The bytes that handlers may use beyond the kernel's own frame.
 const HANDLER_BYTES: usize = 64 << 10;
 
-/// The calling thread's guarded alternate signal stack; dropping it without
-/// `uninstall` leaves it in place for the thread's life.
+/// The calling thread's guarded alternate signal stack. Dropping it without `uninstall` leaves it
+/// in place for the thread's life.
 pub(crate) struct SigStack {
     /// Start of the mapping: one guard page, then the stack.
     start: *mut u8,
     /// Length of the mapping, guard included.
     len: usize,
-    /// What the thread had before.
+    /// The alternate stack that the thread had before.
     previous: libc::stack_t,
 }
 
@@ -32,13 +32,14 @@ impl SigStack {
         if refuses(&FAIL_SIGSTACK_AFTER) {
             return Err(Errno(libc::ENOMEM));
         }
-        // SAFETY: getauxval reads the process's own vector.
+        // SAFETY: `getauxval` only reads the process's auxiliary vector.
         let kernel_bytes = unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) } as usize;
         let usable = kernel_bytes.max(libc::MINSIGSTKSZ) + HANDLER_BYTES;
         let usable = round_up_page(usable).ok_or(Errno(libc::ENOMEM))?;
         let len = page_size() + usable;
         let start = map_pages(len)?.as_ptr();
-        // SAFETY: the guard is the first page of the mapping just made (D4).
+        // SAFETY: D4, the guard is the first page of the mapping made above, and no code uses it
+        // yet.
         let installed = unsafe { protect_none(start, page_size()) }.and_then(|()| {
             alternate_stack(&libc::stack_t {
                 ss_sp: start.wrapping_add(page_size()).cast(),
@@ -53,20 +54,20 @@ impl SigStack {
                 previous,
             }),
             Err(errno) => {
-                // SAFETY: the mapping made above, which nobody else knows.
+                // SAFETY: the mapping was made above, and no other code has its address.
                 unsafe { unmap(start, len) };
                 Err(errno)
             }
         }
     }
 
-    /// Gives the thread back what it had before and returns the pages, or leaves both
-    /// alone when called on this very stack; CONTEXT: any. A `SigStack` is not Send, so
-    /// this is the thread that installed it.
+    /// Gives the thread its previous alternate stack back and unmaps this one. Called on this very
+    /// stack, it leaves both alone. CONTEXT: any. A `SigStack` is not Send, so the calling thread
+    /// is the one that installed it.
     pub(crate) fn uninstall(self) {
         if alternate_stack(&self.previous).is_ok() {
-            // SAFETY: the kernel no longer knows the stack and the calling thread, its
-            // only user, is not on it, else it would have refused.
+            // SAFETY: the kernel no longer uses the stack for signals. The calling thread was its
+            // only user and is not on it, else the kernel would have refused.
             unsafe { unmap(self.start, self.len) };
         }
     }
@@ -86,23 +87,23 @@ impl SigStack {
 fn alternate_stack(stack: &libc::stack_t) -> Result<libc::stack_t, Errno> {
     let mut previous = MaybeUninit::<libc::stack_t>::uninit();
     let new = ptr::from_ref(stack) as usize;
-    // SAFETY: the kernel reads one struct and writes another, both alive here; that
-    // the stack itself stays mapped is `SigStack`'s duty (MG).
+    // SAFETY: the kernel reads one struct and writes another, and both are alive here. `SigStack`
+    // keeps the stack itself mapped (MG).
     let answer = unsafe { syscall2(libc::SYS_sigaltstack, new, previous.as_mut_ptr() as usize) };
     check(answer)?;
-    // SAFETY: the call succeeded and has written the whole struct.
+    // SAFETY: the call succeeded, so the kernel has written the whole struct.
     Ok(unsafe { previous.assume_init() })
 }
 
-/// A handler in the three-argument form.
+/// A handler that takes three arguments.
 pub(crate) type Handler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
 
-/// Installs `handler` for `sig` with every other signal held back while it runs, and
-/// returns the action it replaces; CONTEXT: user, at process start.
+/// Installs `handler` for `sig` and returns the action that it replaces. All other signals are
+/// blocked while the handler runs. CONTEXT: user, at process start.
 ///
 /// # Safety
-/// The handler is sound wherever the signal may strike: bare system calls, no
-/// allocation, no thread-local (D7, D9).
+/// The handler is sound wherever the signal may arrive. It makes only bare system calls, does not
+/// allocate, and uses no thread-local (D7, D9).
 pub(crate) unsafe fn sigaction_install(
     sig: c_int,
     handler: Handler,
@@ -112,35 +113,36 @@ pub(crate) unsafe fn sigaction_install(
     let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
     action.sa_sigaction = handler as usize;
     action.sa_flags = flags | libc::SA_SIGINFO;
-    // SAFETY: the set is this frame's.
+    // SAFETY: the set is in this frame.
     unsafe { libc::sigfillset(&mut action.sa_mask) };
     let mut previous = MaybeUninit::uninit();
-    // SAFETY: the caller answers for the handler; the structs are this frame's.
+    // SAFETY: the handler is sound wherever the signal may arrive (see "Safety"). Both structs are
+    // in this frame.
     let answer = unsafe { libc::sigaction(sig, &action, previous.as_mut_ptr()) };
     if answer != 0 {
         return Err(last_errno());
     }
-    // SAFETY: the call succeeded and has written the whole struct.
+    // SAFETY: the call succeeded, so libc has written the whole struct.
     Ok(unsafe { previous.assume_init() })
 }
 
-/// The action in place for `sig`; CONTEXT: user.
+/// The installed action for `sig`; CONTEXT: user.
 pub(crate) fn read_action(sig: c_int) -> Result<libc::sigaction, Errno> {
     let mut action = MaybeUninit::uninit();
-    // SAFETY: only the present action is asked for, into this frame's struct.
+    // SAFETY: without a new action libc only writes the present one to the struct in this frame.
     if unsafe { libc::sigaction(sig, ptr::null(), action.as_mut_ptr()) } != 0 {
         return Err(last_errno());
     }
-    // SAFETY: the call succeeded and has written the whole struct.
+    // SAFETY: the call succeeded, so libc has written the whole struct.
     Ok(unsafe { action.assume_init() })
 }
 
-/// Calls the function that `action` names, as the kernel would; false: it names none (default or ignore);
-/// CONTEXT: signal.
+/// Calls the function that `action` names, as the kernel would. Returns false if it names none
+/// (default or ignore). CONTEXT: signal.
 ///
 /// # Safety
-/// `action` was in place for `sig`, and `info` and `context` are what the kernel passed to the handler that
-/// took its place.
+/// `action` was installed for `sig`. `info` and `context` are the arguments that the kernel passed
+/// to the handler that replaced it.
 pub(crate) unsafe fn call_handler(
     action: &libc::sigaction,
     sig: c_int,
@@ -150,7 +152,7 @@ pub(crate) unsafe fn call_handler(
     match action.sa_sigaction {
         libc::SIG_DFL | libc::SIG_IGN => return false,
         handler if action.sa_flags & libc::SA_SIGINFO != 0 => {
-            // SAFETY: D7, SA_SIGINFO says that the address is a function of this type.
+            // SAFETY: D7, with SA_SIGINFO the address is a function of this type.
             unsafe { core::mem::transmute::<usize, Handler>(handler)(sig, info, context) };
         }
         handler => {
@@ -161,12 +163,12 @@ pub(crate) unsafe fn call_handler(
     true
 }
 
-/// Puts back an action that `sigaction_install` returned; CONTEXT: user.
+/// Restores an action that `sigaction_install` returned; CONTEXT: user.
 ///
 /// # Safety
 /// `action` is still sound to install: its handler has not been unloaded.
 pub(crate) unsafe fn sigaction_restore(sig: c_int, action: &libc::sigaction) -> Result<(), Errno> {
-    // SAFETY: the caller answers for the handler; the struct is alive by its borrow.
+    // SAFETY: the action is still sound to install (see "Safety"), and the struct is borrowed.
     match unsafe { libc::sigaction(sig, action, ptr::null_mut()) } {
         0 => Ok(()),
         _ => Err(last_errno()),
@@ -185,33 +187,34 @@ struct KernelAction {
     mask: u64,
 }
 
-/// The handler installed for `sig` right now, as an address (or `SIG_DFL`, `SIG_IGN`),
-/// `None` when there is no such signal; CONTEXT: any.
+/// The address of the handler installed for `sig` right now, or `SIG_DFL` or `SIG_IGN`. `None`:
+/// there is no such signal. CONTEXT: any.
 pub(crate) fn current_handler(sig: c_int) -> Option<usize> {
     let mut action = MaybeUninit::<KernelAction>::uninit();
     let at = action.as_mut_ptr() as usize;
-    // SAFETY: with no new action the kernel only writes the present one to this frame's
-    // struct (D9: bare call).
+    // SAFETY: D9, a bare call. Without a new action the kernel only writes the present one to the
+    // struct in this frame.
     let answer = unsafe { syscall4(libc::SYS_rt_sigaction, sig as usize, 0, at, SET_BYTES) };
     check(answer).ok()?;
-    // SAFETY: the call succeeded and has written the whole struct.
+    // SAFETY: the call succeeded, so the kernel has written the whole struct.
     Some(unsafe { action.assume_init() }.handler)
 }
 
-/// Lets `sig` reach the calling thread, at once if it waited, and says whether it was
-/// blocked before; CONTEXT: any.
+/// Unblocks `sig` on the calling thread. A pending signal arrives at once. Returns whether the
+/// signal was blocked before. CONTEXT: any.
 pub(crate) fn unblock_signal(sig: c_int) -> bool {
     let set = set_of(sig);
     change_mask(libc::SIG_UNBLOCK, set) & set != 0
 }
 
-/// Holds `sig` back from the calling thread; CONTEXT: any.
+/// Blocks `sig` on the calling thread; CONTEXT: any.
 pub(crate) fn block_signal(sig: c_int) {
     change_mask(libc::SIG_BLOCK, set_of(sig));
 }
 
-/// Holds every signal back from the calling thread but those of `set` (bit `n - 1` for signal `n`), its own faults and
-/// libc's own, which every thread must answer; CONTEXT: any.
+/// Blocks every signal on the calling thread, with three exceptions: the signals of `set` (bit `n -
+/// 1` for signal `n`), the thread's own faults, and libc's internal signals, which every thread
+/// must handle. CONTEXT: any.
 pub(crate) fn hold_back_all_but(set: u64) {
     let own = [
         libc::SIGSEGV,
@@ -227,7 +230,7 @@ pub(crate) fn hold_back_all_but(set: u64) {
     change_mask(libc::SIG_SETMASK, !open);
 }
 
-/// The kernel's set with one signal in it, or none when there is no such signal.
+/// The kernel's set with one signal in it. It is empty if there is no such signal.
 fn set_of(sig: c_int) -> u64 {
     match sig {
         1..=64 => 1 << (sig - 1),
@@ -242,8 +245,8 @@ fn change_mask(how: c_int, set: u64) -> u64 {
         ptr::from_ref(&set) as usize,
         ptr::from_mut(&mut previous) as usize,
     );
-    // SAFETY: the kernel reads one set and writes another, both this frame's (D9: bare
-    // call). It refuses no valid `how`; SIGKILL and SIGSTOP it drops from the set.
+    // SAFETY: D9, a bare call. The kernel reads one set and writes another, both in this frame. It
+    // refuses no valid `how`, and drops SIGKILL and SIGSTOP from the set.
     unsafe { syscall4(libc::SYS_rt_sigprocmask, how as usize, new, old, SET_BYTES) };
     previous
 }
@@ -289,7 +292,7 @@ mod tests {
             raise(sig);
             let seen = STACK_SEEN.load(SeqCst);
             assert!(seen < base || top <= seen);
-            // SAFETY: the action that was there before this test.
+            // SAFETY: the action was installed before this test, so it is sound to restore.
             unsafe { sigaction_restore(sig, &old).expect("restore") };
         })
         .join()
@@ -310,10 +313,10 @@ mod tests {
         // SAFETY: the handler only stores to an atomic (D7).
         let old = unsafe { sigaction_install(sig, note_stack, 0) }.expect("action");
         assert_eq!(current_handler(sig), Some(note_stack as Handler as usize));
-        // SAFETY: the action that was there before this test.
+        // SAFETY: the action was installed before this test, so it is sound to restore.
         unsafe { sigaction_restore(sig, &old).expect("restore") };
         assert_eq!(current_handler(sig), Some(libc::SIG_DFL));
-        // std ignores it in every program.
+        // std ignores SIGPIPE in every program.
         assert_eq!(current_handler(libc::SIGPIPE), Some(libc::SIG_IGN));
         for none in [0, -1, 65, 1000] {
             assert_eq!(current_handler(none), None);
@@ -329,7 +332,7 @@ mod tests {
         let sig = libc::SIGRTMIN() + 6;
         // SAFETY: the handler only counts in an atomic (D7).
         let old = unsafe { sigaction_install(sig, count, 0) }.expect("action");
-        // The mask is the thread's: one of its own leaves the others alone.
+        // The mask belongs to a thread, so the test uses a thread of its own.
         std::thread::spawn(move || {
             assert!(!unblock_signal(sig));
             block_signal(sig);
@@ -349,7 +352,7 @@ mod tests {
         })
         .join()
         .expect("no panic");
-        // SAFETY: the action that was there before this test.
+        // SAFETY: the action was installed before this test, so it is sound to restore.
         unsafe { sigaction_restore(sig, &old).expect("restore") };
     }
 }

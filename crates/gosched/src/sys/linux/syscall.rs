@@ -1,14 +1,14 @@
 //! The bare system call: no `errno`, no thread-local, no libc.
 //!
-//! g0 runs on the thread-locals of the goroutine that it ran last (D6), so `errno` may be that
-//! goroutine's. The kernel's answer is therefore returned as it is: `-4095..=-1` is a negated error
-//! number, everything else a result. The instruction itself is in `arch/`.
+//! g0 runs on the thread-locals of the goroutine that it ran last (D6), so `errno` may belong to
+//! that goroutine. So the kernel's answer is returned as it is: `-4095..=-1` is a negated error
+//! number, everything else is a result. The instruction itself is in `arch/`.
 
 pub(crate) use crate::arch::{
     syscall0, syscall1, syscall2, syscall3, syscall4, syscall5, syscall6,
 };
 
-/// A kernel error number, carried as a value.
+/// A kernel error number, as a value.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Errno(pub i32);
 
@@ -44,8 +44,8 @@ mod tests {
 
     #[test]
     fn answers_match_libc_and_errno_stays_untouched() {
-        // SAFETY: `__errno_location` names this thread's own word, and `getpid`
-        // and `close` of an impossible descriptor touch no memory (D9).
+        // SAFETY: D9, `__errno_location` points to this thread's own word. `getpid`, and `close` of
+        // an impossible descriptor, touch no memory.
         unsafe {
             *libc::__errno_location() = 12345;
             assert_eq!(syscall0(libc::SYS_getpid), libc::getpid() as isize);
@@ -58,13 +58,14 @@ mod tests {
     #[test]
     fn six_arguments_reach_the_kernel_in_order() {
         let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as usize;
-        // SAFETY: a fresh anonymous mapping that only this test knows (D4).
+        // SAFETY: D4, a new anonymous mapping touches no memory that exists.
         let refused = unsafe { syscall6(libc::SYS_mmap, 0, 4096, 3, flags, usize::MAX, 1) };
         assert_eq!(check(refused), Err(Errno(libc::EINVAL)));
-        // SAFETY: as above, now with a page-aligned offset in the sixth place.
+        // SAFETY: D4, a new anonymous mapping touches no memory that exists. The page-aligned
+        // offset is the sixth argument.
         let mapped = unsafe { syscall6(libc::SYS_mmap, 0, 4096, 3, flags, usize::MAX, 0) };
         let page = check(mapped).expect("one page");
-        // SAFETY: exactly the mapping made above; nobody points into it.
+        // SAFETY: the mapping was made above, and no pointer into it exists.
         let gone = unsafe { syscall2(libc::SYS_munmap, page, 4096) };
         assert_eq!(check(gone), Ok(0));
     }

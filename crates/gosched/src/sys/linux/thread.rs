@@ -1,8 +1,8 @@
 //! Threads: starting one, naming it, finding it, ending the process.
 //!
-//! Starting goes through libc, because the new thread runs Rust and C code that
-//! expects libc's set-up; only the creator thread and `build()` do it (D9). All
-//! else is bare system calls, allowed on g0 and in signal handlers.
+//! A thread is started through libc, because the new thread runs Rust and C code that expects
+//! libc's set-up. Only the creator thread and `build()` start threads (D9). Everything else here is
+//! a bare system call, allowed on g0 and in signal handlers.
 
 use core::ffi::{CStr, c_void};
 use core::mem::MaybeUninit;
@@ -13,21 +13,21 @@ use crate::sys::linux::inject::{FAIL_THREAD_AFTER, refuses};
 use crate::sys::linux::mem::round_up_page;
 use crate::sys::linux::syscall::{Errno, check, syscall0, syscall1, syscall2};
 
-/// What a new thread runs.
+/// The code of a new thread.
 pub(crate) trait Run<T> {
     fn run(arg: &Arc<T>);
 }
 
 type ThreadStart = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
 
-/// Starts a detached thread that calls `R::run(&arg)` on a stack of at least `stack_size` bytes;
-/// CONTEXT: user. The thread holds `arg` while it runs.
+/// Starts a detached thread that calls `R::run(&arg)` on a stack of at least `stack_size` bytes.
+/// The thread holds `arg` while it runs. CONTEXT: user.
 pub(crate) fn thread_spawn<R: Run<T>, T: Send + Sync + 'static>(
     stack_size: usize,
     arg: Arc<T>,
 ) -> Result<(), Errno> {
     /// # Safety
-    /// `arg` is a reference that nobody else owns.
+    /// `arg` is a reference of the `Arc` that this call owns.
     unsafe extern "C" fn start<R: Run<T>, T>(arg: *mut c_void) -> *mut c_void {
         // SAFETY: `thread_spawn` passes one reference to one thread.
         let arg = unsafe { Arc::from_raw(arg.cast::<T>()) };
@@ -35,10 +35,11 @@ pub(crate) fn thread_spawn<R: Run<T>, T: Send + Sync + 'static>(
         std::ptr::null_mut()
     }
     let raw = Arc::into_raw(arg);
-    // SAFETY: `start` takes one reference, on any thread, since T is Send and Sync.
+    // SAFETY: `start` takes the one reference that `into_raw` gave up. It may run on any thread,
+    // because T is Send and Sync.
     let started = unsafe { start_thread(stack_size, start::<R, T>, raw.cast_mut().cast()) };
     started.inspect_err(|_| {
-        // SAFETY: the thread that would have owned this reference does not exist.
+        // SAFETY: no thread was started, so this function still owns the reference.
         drop(unsafe { Arc::from_raw(raw) });
     })
 }
@@ -46,7 +47,7 @@ pub(crate) fn thread_spawn<R: Run<T>, T: Send + Sync + 'static>(
 /// Starts a detached thread that runs `start(arg)` on a stack of at least `stack_size` bytes.
 ///
 /// # Safety
-/// `start(arg)` is sound on a thread of its own, whenever it runs and for as long.
+/// `start(arg)` is sound on a thread of its own, at any time and for any length of time.
 pub(super) unsafe fn start_thread(
     stack_size: usize,
     start: ThreadStart,
@@ -59,15 +60,15 @@ pub(super) unsafe fn start_thread(
         .checked_add(libc_needs())
         .and_then(round_up_page)
         .ok_or(Errno(libc::EINVAL))?;
-    // SAFETY: an `unsafe extern "C" fn` and a safe one have the same form. The caller guarantees that
-    // calling it is sound.
+    // SAFETY: an `unsafe extern "C" fn` and a safe one have the same representation. Calling it is
+    // sound on a thread of its own (see "Safety").
     let start: extern "C" fn(*mut c_void) -> *mut c_void =
         unsafe { core::mem::transmute::<ThreadStart, _>(start) };
     let mut attributes = MaybeUninit::uninit();
     let attributes = attributes.as_mut_ptr();
     let mut thread = 0;
-    // SAFETY: the attributes are this frame's, made before use and destroyed after it;
-    // the thread is detached, so its id is not needed again (D9: creator only).
+    // SAFETY: the attributes are in this frame, made before use and destroyed after it. The thread
+    // is detached, so its id is not needed again (D9: creator only).
     unsafe {
         done(libc::pthread_attr_init(attributes))?;
         let detached = libc::PTHREAD_CREATE_DETACHED;
@@ -79,12 +80,13 @@ pub(super) unsafe fn start_thread(
     }
 }
 
-/// What libc takes of a thread's stack for itself: glibc puts the thread-locals there, however many they are.
+/// The bytes that libc takes of a thread's stack for itself. glibc puts all thread-locals there,
+/// however many there are.
 fn libc_needs() -> usize {
     type MinStack = unsafe extern "C" fn(*const libc::pthread_attr_t) -> usize;
     let mut attributes = MaybeUninit::uninit();
-    // SAFETY: the name is looked up; glibc's function of that name has this type, and std calls it for the same reason. The
-    // attributes are this frame's.
+    // SAFETY: `dlsym` returns null or glibc's function of that name, which has this type. std calls
+    // it for the same reason. The attributes are in this frame.
     let asked = unsafe {
         let found = libc::dlsym(libc::RTLD_DEFAULT, c"__pthread_get_minstack".as_ptr());
         if found.is_null() || libc::pthread_attr_init(attributes.as_mut_ptr()) != 0 {
@@ -97,7 +99,7 @@ fn libc_needs() -> usize {
     asked.max(libc::PTHREAD_STACK_MIN)
 }
 
-/// The pthread convention, 0 or an error number, as a Result.
+/// Turns the pthread convention, 0 or an error number, into a Result.
 fn done(answer: i32) -> Result<(), Errno> {
     if answer == 0 {
         Ok(())
@@ -106,10 +108,11 @@ fn done(answer: i32) -> Result<(), Errno> {
     }
 }
 
-/// Names the calling thread; the kernel keeps the first 15 bytes; CONTEXT: any.
+/// Names the calling thread. The kernel keeps the first 15 bytes. CONTEXT: any.
 pub(crate) fn set_thread_name(name: &CStr) {
     let option = libc::PR_SET_NAME as usize;
-    // A filter may refuse it. The name is for the eyes of people, so the thread goes on without.
+    // A seccomp filter may refuse the call. The name only helps people who look, so the thread
+    // continues without it.
     // SAFETY: the kernel reads up to the terminating zero, which a CStr has.
     unsafe { syscall2(libc::SYS_prctl, option, name.as_ptr() as usize) };
 }
@@ -126,13 +129,13 @@ pub(crate) fn getpid() -> i32 {
     unsafe { syscall0(libc::SYS_getpid) as i32 }
 }
 
-/// Lets another thread have this CPU; CONTEXT: any.
+/// Yields this CPU to another thread; CONTEXT: any.
 pub(crate) fn sched_yield() {
     // SAFETY: the call touches no memory.
     unsafe { syscall0(libc::SYS_sched_yield) };
 }
 
-/// Sleeps the calling thread for `ns` nanoseconds, signals notwithstanding; CONTEXT: any.
+/// Sleeps for `ns` nanoseconds, also if signals arrive; CONTEXT: any.
 pub(crate) fn sleep_ns(ns: u64) {
     let mut left = libc::timespec {
         tv_sec: (ns / 1_000_000_000) as i64,
@@ -140,8 +143,8 @@ pub(crate) fn sleep_ns(ns: u64) {
     };
     loop {
         let at = ptr::from_mut(&mut left) as usize;
-        // SAFETY: the kernel reads the time and, when a signal comes, writes what is
-        // left to the same place, a value of this frame.
+        // SAFETY: the kernel reads the time. If a signal arrives, it writes the rest to the same
+        // place. The place is in this frame.
         let answer = unsafe { syscall2(libc::SYS_nanosleep, at, at) };
         if check(answer) != Err(Errno(libc::EINTR)) {
             return;
@@ -152,20 +155,20 @@ pub(crate) fn sleep_ns(ns: u64) {
 /// Ends the process at once: no destructors, no exit handlers; CONTEXT: any.
 pub(crate) fn exit_process(code: i32) -> ! {
     loop {
-        // SAFETY: the process ends; no memory is looked at again.
+        // SAFETY: the process ends, so no code uses its memory again.
         unsafe { syscall1(libc::SYS_exit_group, code as usize) };
     }
 }
 
-/// The calling thread's stack as (lowest address, end), (0, 0) if libc cannot tell;
-/// CONTEXT: user, once per thread at its start, for libc may allocate.
+/// The calling thread's stack as (lowest address, end). (0, 0): libc does not know it. CONTEXT:
+/// user, once per thread at its start, because libc may allocate.
 pub(crate) fn stack_bounds() -> (usize, usize) {
     let mut attributes = MaybeUninit::uninit();
     let attributes = attributes.as_mut_ptr();
     let mut low = ptr::null_mut();
     let mut len = 0;
-    // SAFETY: pthread_self is the calling thread, and the attributes are this frame's,
-    // filled before they are read and destroyed after.
+    // SAFETY: `pthread_self` is the calling thread. The attributes are in this frame, filled before
+    // they are read and destroyed after.
     unsafe {
         if libc::pthread_getattr_np(libc::pthread_self(), attributes) != 0 {
             return (0, 0);
@@ -229,10 +232,10 @@ mod tests {
     #[test]
     fn an_absurd_stack_is_an_error() {
         let size = 1 << 60;
-        // SAFETY: never starts, and `look` is not reached.
+        // SAFETY: the thread never starts, so `look` does not run.
         let refused = unsafe { start_thread(size, look, ptr::null_mut()) };
         assert!(refused.is_err());
-        // SAFETY: as above.
+        // SAFETY: the thread never starts, so `look` does not run.
         let refused = unsafe { start_thread(usize::MAX, look, ptr::null_mut()) };
         assert_eq!(refused, Err(Errno(libc::EINVAL)));
     }

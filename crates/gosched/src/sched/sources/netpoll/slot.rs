@@ -1,10 +1,12 @@
-//! What is known of an open descriptor, in memory that is never given back.
+//! The record of an open descriptor, in memory that is never freed.
 //!
-//! The kernel tells of a descriptor by a number that was given to it once: the index of its slot, and the slot's generation at that
-//! time. A descriptor that is closed may leave events behind that are fetched later, or on another thread right now; its slot is
-//! then another's, or free. So slots are never freed, and an event of another generation is thrown away.
+//! The kernel reports an event with a number that it got when the descriptor was registered: the
+//! index of the slot, and the slot's generation at that time. A closed descriptor may leave events
+//! behind. A thread may fetch them later, or be handling them right now. By then the slot is free
+//! or belongs to another descriptor. So slots are never freed, and an event of another generation
+//! is dropped.
 //!
-//! What has happened to it is counted in `changes`.
+//! The events of each direction are counted in `changes`.
 
 use std::ptr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -21,7 +23,7 @@ use crate::sys::event;
 const BLOCK: usize = 256;
 const BLOCKS: usize = 1 << 14;
 
-/// Who waits, under the slot's lock.
+/// The waiters of both directions, under the slot's lock.
 pub(super) struct Queues([WaitQueue; 2]);
 
 impl Queues {
@@ -58,19 +60,20 @@ impl Flow {
 /// An open descriptor, or a free slot.
 pub(super) struct Slot {
     index: u32,
-    /// Changes when the slot is freed, under its lock.
+    /// Changes when the slot is freed, under the slot's lock.
     generation: AtomicU32,
     refs: AtomicU32,
     pub(super) is_nonblocking: AtomicBool,
-    /// A read that ends short of its buffer has emptied the descriptor.
+    /// A read that returns less than its buffer holds has emptied the descriptor.
     pub(super) is_plain: AtomicBool,
-    /// Its number, for dumps.
+    /// The descriptor's number, for dumps.
     pub(super) fd: AtomicI32,
-    /// Who is told of it by the kernel; null: nobody yet. Changes under the lock.
+    /// The driver that gets the kernel's events for the descriptor; null: none yet. Changes under
+    /// the slot's lock.
     home: AtomicPtr<Driver>,
     pub(super) queues: Lock<Queues>,
     pub(super) flows: [Flow; 2],
-    /// In the list of the free, under its lock.
+    /// The next slot in the list of free slots, under the list's lock.
     next_free: AtomicPtr<Slot>,
 }
 
@@ -90,18 +93,19 @@ impl Slot {
         }
     }
 
-    /// What the kernel is given for it. Under the lock, or by a holder.
+    /// The number that the kernel gets for the descriptor. The caller holds the lock or a
+    /// reference.
     pub(super) fn data(&self) -> u64 {
         u64::from(self.index) | u64::from(self.generation.load(Relaxed)) << 32
     }
 
     pub(super) fn home(&self) -> Option<&'static Driver> {
-        // ORDER: Acquire; pairs with the Release in `set_home`. Drivers are never freed.
-        // SAFETY: GF, a driver that was stored here stays.
+        // ORDER: Acquire; pairs with the Release in `set_home`.
+        // SAFETY: GF, drivers are never freed, and only `set_home` stores here: null or a driver.
         unsafe { self.home.load(Acquire).as_ref() }
     }
 
-    /// Under the lock.
+    /// The caller holds the lock.
     pub(super) fn set_home(&self, home: Option<&'static Driver>) {
         let home = home.map_or(ptr::null(), ptr::from_ref);
         // ORDER: Release; pairs with the Acquire in `home`.
@@ -114,9 +118,10 @@ impl Slot {
         }
     }
 
-    /// Gives a reference back; the last one frees the slot. Outside the runtime.
+    /// Gives a reference back. The last one frees the slot. Called outside the runtime.
     pub(super) fn release(&'static self) {
-        // ORDER: AcqRel; what the others did with the slot comes before its end.
+        // ORDER: AcqRel; pairs with itself in the other releases: every use of the slot by another
+        // holder comes before its end.
         if self.refs.fetch_sub(1, AcqRel) == 1 {
             let _rt = enter();
             let queues = self.queues.lock();
@@ -132,7 +137,7 @@ impl Slot {
         }
     }
 
-    /// Wakes the first who waits in this direction.
+    /// Wakes the first waiter of this direction.
     pub(super) fn wake_next(&self, side: Side) {
         let rt = enter();
         let mut wake = WakeList::new();
@@ -144,7 +149,7 @@ impl Slot {
         wake.wake_in(&rt);
     }
 
-    /// Wakes whoever waits in this direction. Under the lock.
+    /// Wakes all waiters of this direction. The caller holds the lock.
     pub(super) fn wake_all(queue: &mut WaitQueue, wake: &mut WakeList) {
         while let Some((_, claim)) = queue.pop() {
             claim.finish(wake);
@@ -152,22 +157,22 @@ impl Slot {
     }
 }
 
-/// The free slots. Taken out under the lock.
+/// The list of free slots. It is changed under its lock.
 struct Free(*mut Slot);
 
-// SAFETY: GF, slots are never freed; the list is followed under its lock only.
+// SAFETY: GF, slots are never freed, and the list is followed only under its lock.
 unsafe impl Send for Free {}
 
 static FREE: Lock<Free> = Lock::new(Rank::Net, Free(ptr::null_mut()));
 
-/// Every slot there is, in blocks.
+/// All slots, in blocks.
 static SLOTS: [AtomicPtr<[Slot; BLOCK]>; BLOCKS] =
     [const { AtomicPtr::new(ptr::null_mut()) }; BLOCKS];
 
-/// Blocks that were made.
+/// The number of blocks that were begun.
 static MADE: AtomicU32 = AtomicU32::new(0);
 
-/// A slot with one reference. Outside the runtime: it may allocate.
+/// Returns a slot with one reference. Called outside the runtime, because it may allocate.
 pub(super) fn take() -> &'static Slot {
     loop {
         if let Some(slot) = take_free() {
@@ -202,12 +207,14 @@ fn make_block() {
     }
 }
 
-/// Slots from the index `first` on, made where they stay: a block is larger than a goroutine's stack may be.
+/// The slots from the index `first` on. They are written where they stay, because a block is larger
+/// than a goroutine's stack may be.
 fn new_block(first: usize) -> &'static [Slot; BLOCK] {
     let mut block = Box::<[Slot; BLOCK]>::new_uninit();
     let slots = block.as_mut_ptr().cast::<Slot>();
     for n in 0..BLOCK {
-        // SAFETY: `n` is below `BLOCK`, so the slot is inside the allocation, which nobody else has.
+        // SAFETY: `n` is below `BLOCK`, so the slot is inside the allocation, and this function
+        // alone has the allocation.
         unsafe { slots.add(n).write(Slot::new((first + n) as u32)) };
     }
     // SAFETY: the loop has written every slot.
@@ -217,23 +224,24 @@ fn new_block(first: usize) -> &'static [Slot; BLOCK] {
 fn get(index: u32) -> Option<&'static Slot> {
     // ORDER: Acquire; pairs with the Release in `make_block`.
     let block = SLOTS.get(index as usize / BLOCK)?.load(Acquire);
-    // SAFETY: GF, blocks are never freed.
+    // SAFETY: GF, blocks are never freed, and `make_block` stores a block whose slots are all
+    // written.
     unsafe { block.as_ref() }.map(|block| &block[index as usize % BLOCK])
 }
 
-/// Every slot, free ones among them. A block whose number is taken and that is not stored yet is passed over.
+/// Every slot, also the free ones. A block that was begun and is not stored yet is skipped.
 pub(super) fn all() -> impl Iterator<Item = &'static Slot> {
     let made = BLOCKS.min(MADE.load(Relaxed) as usize);
     (0..(made * BLOCK) as u32).filter_map(get)
 }
 
-/// The kernel tells of a change: whoever waits for it is claimed, to be woken with the list. Inside the runtime, or on a thread
-/// outside.
+/// Handles an event of the kernel: counts it and claims waiters for it, which the caller wakes with
+/// the list. Called inside the runtime, or on a thread outside.
 pub(super) fn dispatch(data: u64, what: u32, wake: &mut WakeList) {
     let Some(slot) = get(data as u32) else { return };
     let mut queues = slot.queues.lock();
     if slot.data() != data {
-        return; // of a descriptor that is gone
+        return; // the event of a closed descriptor
     }
     let (is_end, is_odd) = (what & event::END != 0, what & event::ODD != 0);
     for (side, bits) in [(Side::Read, event::READ), (Side::Write, event::WRITE)] {
@@ -245,7 +253,7 @@ pub(super) fn dispatch(data: u64, what: u32, wake: &mut WakeList) {
         if is_end {
             Slot::wake_all(queue, wake);
         } else if let Some((_, claim)) = queue.pop() {
-            claim.finish(wake); // who is done wakes the next one
+            claim.finish(wake); // this waiter wakes the next one when it is done
         }
     }
 }
@@ -254,7 +262,7 @@ pub(super) fn dispatch(data: u64, what: u32, wake: &mut WakeList) {
 mod tests {
     use super::*;
 
-    /// Of two goroutines that make blocks, the first is held up before it stores its own.
+    /// Two goroutines make blocks, and the first is delayed before it stores its own.
     #[test]
     fn all_slots_are_found_behind_a_block_that_is_being_made() {
         let held_up = MADE.fetch_add(1, Relaxed) as usize;
