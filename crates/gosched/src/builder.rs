@@ -273,7 +273,7 @@ impl Builder {
         self
     }
 
-    /// Starts the runtime's threads. Calls `install_sigquit` if the program wants that dump.
+    /// Starts the runtime's threads. Calls `install_sigquit` if the program asked for that dump.
     pub(crate) fn start(self, install_sigquit: fn() -> io::Result<()>) -> io::Result<Runtime> {
         let dump_on_sigquit = self.dump_on_sigquit;
         if forked::is_child() {

@@ -53,8 +53,8 @@ pub(crate) fn snooze(turns: &mut u32) {
 
 /// The StoreLoad barrier after a read-modify-write of this thread.
 ///
-/// Where the instruction itself is a full barrier, only the compiler must be held back; elsewhere it
-/// is a real fence.
+/// Where the instruction itself is a full barrier, only the compiler must be held back. Elsewhere
+/// it is a real fence.
 #[inline]
 pub(crate) fn fence_after_rmw() {
     if arch::RMW_IS_FULL_BARRIER {

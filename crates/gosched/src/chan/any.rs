@@ -124,7 +124,7 @@ impl<T> Chan<T> {
         dispatch!(self, chan => chan.send(msg, deadline_ns))
     }
 
-    /// The common case of a send in line: nobody waits, and there is room.
+    /// The common case of a send in line: no sender waits, and there is room.
     ///
     /// # Safety
     /// `from` is a value that the caller forgets if true is returned.
@@ -134,7 +134,7 @@ impl<T> Chan<T> {
         dispatch!(self, chan => unsafe { chan.send_now(from) })
     }
 
-    /// The common case of a receive in line: nobody waits, and there is a value.
+    /// The common case of a receive in line: no receiver waits, and there is a value.
     ///
     /// # Safety
     /// `to` is a place for a `T`; it is initialised if true is returned.
@@ -290,7 +290,7 @@ impl<T> SelectHandle for Chan<T> {
     }
 
     unsafe fn drop_value(&self, at: *mut u8) {
-        // SAFETY: `at` is a T that nobody uses afterwards, as the caller promises.
+        // SAFETY: `at` is a T that no code uses afterwards, as the caller promises.
         unsafe { at.cast::<T>().drop_in_place() };
     }
 

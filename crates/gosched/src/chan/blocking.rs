@@ -75,7 +75,7 @@ impl<F: Flavor> Channel<F> {
         }
     }
 
-    /// The common case of a send: nobody waits, and there is room.
+    /// The common case of a send: no sender waits, and there is room.
     ///
     /// # Safety
     /// `from` is a value that the caller forgets if true is returned.
@@ -93,7 +93,7 @@ impl<F: Flavor> Channel<F> {
         sent
     }
 
-    /// The common case of a receive: nobody waits, and there is a value.
+    /// The common case of a receive: no receiver waits, and there is a value.
     ///
     /// # Safety
     /// `to` is a place for a value; it is initialised if true is returned.

@@ -1,5 +1,5 @@
-//! The end of a channel: it is closed, its handles go, values that nobody will take are dropped,
-//! and its memory is freed.
+//! The end of a channel: it is closed, its handles go, the values left in it are dropped, and its
+//! memory is freed.
 
 use std::ptr::{self, NonNull};
 
@@ -63,8 +63,8 @@ impl<F: Flavor> Channel<F> {
         unsafe { Channel::half_gone(this) };
     }
 
-    /// Drops what is left, for nobody will take it. The destructors are user code and may use this
-    /// channel.
+    /// Drops the values that are left, because no receiver will take them. The destructors are user
+    /// code and may use this channel.
     fn drain(&self) {
         if F::HAS_BUFFER {
             while self.try_recv().is_ok() {}
@@ -100,7 +100,7 @@ impl<F: Flavor> Channel<F> {
     }
 }
 
-/// The receivers' side goes while the destructor of a value unwinds. If nobody else is left the
+/// The receivers' side goes while the destructor of a value unwinds. If no other handle is left the
 /// channel stays for ever: the destructor of the next value might unwind as well, and that would
 /// end the process.
 struct Unwound<'a>(&'a ChanHeader);

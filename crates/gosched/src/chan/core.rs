@@ -42,7 +42,7 @@ pub(super) static SEND: WaitKind = WaitKind::new(WaitReason::ChanSend);
 pub(super) static HANDSHAKE: WaitKind =
     WaitKind::always(WaitReason::ChanReceive).passing_on(returned::pass_on_received);
 
-/// What a node wants, and what it got: in `WaitNode::word`.
+/// What a node asks for, and what it got: in `WaitNode::word`.
 pub(super) mod word {
     /// A value at `elem`, to be taken or written.
     pub(in crate::chan) const VALUE: usize = 0;

@@ -84,7 +84,7 @@ pub(super) struct List<T> {
 // of them at a time.
 unsafe impl<T: Send> Send for List<T> {}
 // SAFETY: D1, U10: a place belongs to the one thread that has won its position, until its state
-// says otherwise.
+// hands it on.
 unsafe impl<T: Send> Sync for List<T> {}
 
 /// A block that a sender brings along.
@@ -290,7 +290,7 @@ impl<T> List<T> {
     /// The caller won the place; `from` is readable as a `T` that is given away.
     #[inline]
     unsafe fn put(&self, block: *mut ListBlock<T>, place: usize, from: *const T) {
-        // SAFETY: the place is this thread's alone until its state says that it is written. So its
+        // SAFETY: the place is this thread's alone until its state marks it as written. So its
         // block is not freed.
         unsafe {
             let slot = &(&(*block).slots)[place];

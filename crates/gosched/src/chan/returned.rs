@@ -83,7 +83,7 @@ impl<F: Flavor> Channel<F> {
         }
     }
 
-    /// Refuses what was promised to a select's sender. A value that nobody will receive stays in
+    /// Refuses what was promised to a select's sender. A value that no receiver will take stays in
     /// the buffer: destructors do not run inside the runtime (D9).
     pub(super) fn refuse_inside(&self, promise: Promise) {
         let mut wake = WakeList::new();
@@ -166,7 +166,7 @@ impl<F: Flavor> Channel<F> {
         is_behind.then_some(Err(No::NotNow))
     }
 
-    /// Drops the values that nobody will take. In user context: their destructors run.
+    /// Drops the values that no receiver will take. In user context: their destructors run.
     pub(super) fn drop_returned(&self) {
         let mut to = MaybeUninit::<F::Value>::uninit();
         loop {

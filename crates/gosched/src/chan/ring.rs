@@ -2,7 +2,7 @@
 //! lock.
 //!
 //! Vyukov's bounded queue. `tail` and `head` are positions: a lap, and an index below the capacity.
-//! Each slot has a stamp, which says which thread may use it:
+//! Each slot has a stamp, which determines the thread that may use it:
 //!
 //! ```text
 //!  stamp at position p   meaning                                  next
@@ -177,7 +177,7 @@ impl<T> Ring<T> {
     #[inline]
     unsafe fn write(&self, tail: usize, from: *const T) {
         let slot = self.slot(tail);
-        // SAFETY: the position is the caller's alone until the stamp says that it is full.
+        // SAFETY: the position is the caller's alone until the stamp marks it as full.
         unsafe {
             (*slot.value.get())
                 .as_mut_ptr()
@@ -195,7 +195,7 @@ impl<T> Ring<T> {
     #[inline]
     unsafe fn read(&self, head: usize, to: *mut T) {
         let slot = self.slot(head);
-        // SAFETY: the position is the caller's alone until the stamp says that it is free; it holds
+        // SAFETY: the position is the caller's alone until the stamp marks it as free, and it holds
         // a value.
         unsafe { to.copy_from_nonoverlapping((*slot.value.get()).as_ptr(), 1) };
         // ORDER: Release; pairs with the Acquire in `take_tail`: the value is out.
@@ -249,7 +249,7 @@ impl<T> Ring<T> {
         {
             return false;
         }
-        // SAFETY: the position was just taken, and its stamp says that it holds a value.
+        // SAFETY: the position was just taken, and by its stamp it holds a value.
         unsafe { self.read(head, to) };
         true
     }
@@ -343,8 +343,7 @@ impl<T> Ring<T> {
                         continue;
                     }
                     Ok(_) => {
-                        // SAFETY: the position was just taken, and its stamp says that it holds a
-                        // value.
+                        // SAFETY: the position was just taken, and by its stamp it holds a value.
                         unsafe { self.read(head, to) };
                         return Ok(());
                     }

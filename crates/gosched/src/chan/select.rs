@@ -492,8 +492,8 @@ impl Drop for SelectedOperation<'_> {
         if let Some(chan) = self.case.chan {
             let may_drop = self.home.is_here();
             match promise {
-                // SAFETY: D1, the value is there, and nobody will take it. The caller added the
-                // case, so it had a handle of the channel and may drop values of that type.
+                // SAFETY: D1, the value is there, and no other code will take it. The caller added
+                // the case, so it had a handle of the channel and may drop values of that type.
                 Promise::Value if may_drop => unsafe { chan.drop_value(self.value.room()) },
                 Promise::Value => {} // leaked: it may be not Send
                 promise => chan.refuse(promise, self.open.take(), may_drop),

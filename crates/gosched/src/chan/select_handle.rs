@@ -63,10 +63,10 @@ pub(super) trait SelectHandle {
     /// The layout of its values.
     fn layout(&self) -> Layout;
 
-    /// Drops a value that nobody took.
+    /// Drops a value that no receiver took.
     ///
     /// # Safety
-    /// `at` is a value of the channel's type that nobody uses afterwards.
+    /// `at` is a value of the channel's type that no code uses afterwards.
     unsafe fn drop_value(&self, at: *mut u8);
 
     /// When the channel itself has something for receivers (monotonic ns; `u64::MAX`: never).

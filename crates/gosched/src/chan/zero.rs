@@ -136,8 +136,8 @@ impl<T> Channel<Zero<T>> {
     }
 }
 
-/// Claims the first receiver that wants a value. Receivers before it that only want to know are
-/// woken. Under the lock.
+/// Claims the first receiver that takes a value. Receivers before it that only wait for the channel
+/// to be ready are woken. Under the lock.
 #[inline]
 fn next_receiver<'a>(
     q: &mut ChanQueues,

@@ -31,7 +31,7 @@ use crate::chan::{self, Receiver};
 /// use gosched::chan::{self, Receiver};
 /// use gosched::context::{Context, ContextError};
 ///
-/// /// Adds up what comes, until somebody has enough.
+/// /// Adds up the numbers, until the context is done.
 /// fn sum(ctx: &Context, numbers: &Receiver<u32>) -> Result<u32, ContextError> {
 ///     let mut sum = 0;
 ///     loop {

@@ -214,7 +214,7 @@ impl Census {
         count
     }
 
-    /// Reports every G that is not where its status says.
+    /// Reports every G that is not where its status requires it to be.
     pub(super) fn judge(&self, sched: &Sched, leader: Option<Mp>, report: &mut Report) {
         for tally in self.tallies.as_slice() {
             judge_place(tally, report);

@@ -33,7 +33,7 @@ const STACKS_MAX: usize = 1000;
 /// use gosched::{debug, thread};
 ///
 /// gosched::run(|| {
-///     gosched::go(thread::park); // nobody has a handle to it
+///     gosched::go(thread::park); // no goroutine has a handle to it
 ///     let leaks = loop {
 ///         thread::yield_now();
 ///         let leaks = debug::leaks();

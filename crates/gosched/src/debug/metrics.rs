@@ -1,5 +1,5 @@
-//! The scheduler's counters, summed. One table per struct says what each metric is and where it
-//! comes from.
+//! The scheduler's counters, summed. One table per struct defines each metric and where it comes
+//! from.
 //!
 //! To add a metric, add a line to a table below, and count: in [`Counters`] for what happens on a
 //! P, in `CallCounters` of `sched/monitor/retake.rs` for blocking and preemption. The struct, its

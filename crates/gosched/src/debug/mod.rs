@@ -149,8 +149,8 @@ pub fn check() -> Result<(), Violations> {
 ///
 /// A goroutine is not reported if it has a deadline, if a waker of it is alive, or if the runtime
 /// does not know all its wakers. So a goroutine that is reported stays, unless the runtime is shut
-/// down. Not every leak is found: as a rule the runtime does not know who has the other end of a
-/// channel.
+/// down. Not every leak is found: as a rule the runtime does not know which goroutine has the other
+/// end of a channel.
 ///
 /// The goroutines found are in the state *leaked* until the next call, and a [`dump`] shows it:
 /// `[chan receive (leaked)]`. The mark does no harm: if such a goroutine is woken after all, it

@@ -1,11 +1,12 @@
 //! Functions of libc that the library replaces in the program, because libc treats goroutines'
 //! thread blocks wrongly: it does not know them.
 //!
-//! | function | file | why |
-//! |---|---|---|
-//! | `dlopen`, `dlclose` | `dlopen.rs` | a new library's thread-locals must get into every goroutine's block; unloading must wait for goroutines |
-//! | `setuid` and its kin | `setxid.rs` | libc signals every thread, and the handler must run on the thread's own block |
-//! | `pthread_getattr_np` | `getattr.rs` | a goroutine that asks about itself gets the bounds of its own stack |
+//! - `dlopen`, `dlclose` (`dlopen.rs`): a new library's thread-locals must get into every
+//!   goroutine's block. Unloading must wait for goroutines.
+//! - `setuid` and its kin (`setxid.rs`): libc signals every thread, and the handler must run on the
+//!   thread's own block.
+//! - `pthread_getattr_np` (`getattr.rs`): a goroutine that asks about itself gets the bounds of its
+//!   own stack.
 //!
 //! `sys/objects.rs` replaces `dl_iterate_phdr`, which concerns no block. The mechanisms are in
 //! `tls/`; this folder finds the Ms and runtimes that they apply to.

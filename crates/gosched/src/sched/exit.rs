@@ -34,7 +34,8 @@ impl Entry for Begin {
         settle(m, g);
         assert_user_context();
         let (vtable, data) = task;
-        // SAFETY: D3, `take_task` gave the closure once, and the G keeps its storage until `goexit0`.
+        // SAFETY: D3, `take_task` gave the closure once, and the G keeps its storage until
+        // `goexit0`.
         unsafe { (vtable.run)(data) };
         if let Some(m) = current_m() {
             let m = enter_m(m);

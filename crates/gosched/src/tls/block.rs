@@ -20,7 +20,7 @@ const DESTRUCTOR_ROUNDS: usize = 4;
 /// As many robust mutexes as the kernel visits when a thread ends.
 const ROBUST_MAX: usize = 2048;
 
-/// Lies between a stack and its block. Zeroed memory is a header too: it says that there is no
+/// Lies between a stack and its block. Zeroed memory is a header too: that of a stack without a
 /// block.
 #[repr(C)]
 struct Header {
@@ -298,8 +298,8 @@ impl Block {
         let Some(image) = self.image_ref() else {
             return;
         };
-        // SAFETY: D6, the stack is free, so its block is clean and no code uses it; the header says
-        // that the block exists.
+        // SAFETY: D6, the stack is free, so its block is clean and no code uses it. By its header
+        // the block exists.
         unsafe {
             self.owned(image).give_spare();
             (*self.header).image = ptr::null();

@@ -1,4 +1,4 @@
-//! The flag that tells Ms and their goroutines from all other threads.
+//! The flag that marks Ms and their goroutines. In all other threads it is clear.
 //!
 //! It is a thread-local word: libc starts every thread with 0 in it; the thread-locals of each M
 //! and the block of each goroutine have 1. The door (`sched/model/current.rs`) reads it first: a

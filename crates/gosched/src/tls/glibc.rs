@@ -520,7 +520,7 @@ fn check(glibc: &Glibc, tp: usize) -> Result<(), Reason> {
         && glibc.tid + 4 <= glibc.pthread
         && (-(glibc.below as isize)..0).contains(&glibc.resolver_word)
         && (-(glibc.below as isize)..=glibc.pthread as isize - 32).contains(&glibc.rseq);
-    // SAFETY: D6, `fits` says that all of it lies in this thread's block.
+    // SAFETY: D6, every read comes after `fits`: all of it lies in this thread's block.
     unsafe {
         let word = |at: usize| *((tp + at) as *const usize);
         let is_right = fits

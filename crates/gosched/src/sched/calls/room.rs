@@ -102,7 +102,7 @@ impl Sched {
         self.room.is_full.store(is_full, Relaxed);
     }
 
-    /// A marked call that had lost its P has returned and wants one.
+    /// A marked call that had lost its P has returned and needs one.
     pub(crate) fn call_is_back(&self) {
         self.room.out.fetch_sub(1, Relaxed);
         self.room.returned.fetch_add(1, Relaxed);

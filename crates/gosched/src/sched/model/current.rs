@@ -6,11 +6,10 @@
 //! scheduler can run on any goroutine's thread-locals (D6). Three traps are closed here:
 //! - A thread outside the runtime has 0 in the register.
 //! - A thread that a goroutine started inherits its M's register. So a flag among the thread-locals
-//!   says whether this is an M (`tls/flag.rs`). If it is up, the M's address is read through the
-//!   register, which is far cheaper than reading the register itself. If it is not up, or has no
-//!   fixed place, the register is read, and the thread pointer is compared with the one that the M
-//!   has recorded. M structs are never freed, so this comparison is safe even after the runtime is
-//!   gone.
+//!   marks Ms (`tls/flag.rs`). If it is up, the M's address is read through the register, which is
+//!   far cheaper than reading the register itself. If it is not up, or has no fixed place, the
+//!   register is read, and the thread pointer is compared with the one that the M has recorded. M
+//!   structs are never freed, so this comparison is safe even after the runtime is gone.
 //! - Where programs may not use the register (old CPUs, valgrind), a thread-local replaces it.
 //!   Goroutines then share their thread's thread-locals, the mode in which a thread-local gives the
 //!   right answer.
@@ -79,7 +78,7 @@ pub(crate) fn current_g() -> Option<Gp> {
 }
 
 /// The M of the thread that a signal has just interrupted, whichever block the thread is on;
-/// CONTEXT: signal. The thread id tells it from a thread that only inherited the register.
+/// CONTEXT: signal. A thread that only inherited the register has another thread id.
 pub(crate) fn interrupted_m() -> Option<Mp> {
     if MODE.load(Relaxed) != REGISTER {
         return slow_current(); // the thread is always on its own block

@@ -65,7 +65,8 @@ pub(crate) struct G {
     pub(crate) id: AtomicU64,
     pub(crate) parent: AtomicU64,
     pub(crate) site: Word<Option<&'static Location<'static>>>,
-    /// Its thread handle (`sched/waiting/handle.rs`), null until it is needed. The G owns one reference.
+    /// Its thread handle (`sched/waiting/handle.rs`), null until it is needed. The G owns one
+    /// reference.
     pub(crate) handle: AtomicPtr<()>,
     /// Its timer (`timers`): the deadline or the claim, the P whose heap it is in, its slot there.
     pub(crate) timer: Word<TimerWord>,

@@ -20,7 +20,7 @@
 //! A goroutine that runs while its runtime is dropped may find the word held: it waits until the
 //! drop is through. So neither the record nor the channel goes while the drop uses them. An
 //! operation that was forgotten (`mem::forget`) leaves its record, and no longer borrows its
-//! channel: `chan::open` says why the channel is there nevertheless.
+//! channel: `chan::open` explains why the channel is there nevertheless.
 
 use std::ptr::{self, NonNull};
 

@@ -166,8 +166,8 @@ impl Sched {
     }
 
     /// No M is idle: gives p to the thread of a bound or locked goroutine, if one is on p's queue
-    /// or the GRQ. Otherwise returns p. That goroutine may hold the very lock for which all others wait, the creator too
-    /// (D9).
+    /// or the GRQ. Otherwise returns p. That goroutine may hold the very lock for which all others
+    /// wait, also the creator (D9).
     pub(crate) fn give_to_owned(&self, core: &mut Held<'_, Core>, p: IdleP) -> Option<IdleP> {
         if core.nmidlelocked <= 0 {
             return Some(p); // no goroutine waits so

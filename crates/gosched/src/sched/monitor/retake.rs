@@ -300,7 +300,8 @@ impl Sched {
         m.claim.finish();
         self.calls.claimed.add_shared(1);
         self.watch_stray(claims, m);
-        // SAFETY: the claim took p from its M, which is blocked outside the runtime and finds TAKEN.
+        // SAFETY: the claim took p from its M, which is blocked outside the runtime and finds
+        // TAKEN.
         self.hand_off_p(unsafe { IdleP::new(p) });
         true
     }

@@ -15,7 +15,7 @@
 //! of them sees the other (timer/1, timer/2). A watcher that leaves stores NOBODY, and its M looks
 //! for timers once more (timer/3).
 //!
-//! A thread that wants the watcher back sets its note, and rings the bell if the watcher is in the
+//! A thread that needs the watcher back sets its note, and rings the bell if the watcher is in the
 //! poller. The watcher stores that it goes there and then loads its note (bell/1, bell/2).
 
 use std::ptr;

@@ -322,8 +322,8 @@ impl Inner {
     /// Parks a plain thread until a token is available or the deadline passes.
     pub(crate) fn park_thread(&self, deadline_ns: u64) {
         let note = Note::new();
-        // SAFETY: the note stays in this frame until the token's word has refused the sleeper, until it
-        // was withdrawn from the word, or until it was woken.
+        // SAFETY: the note stays in this frame until the token's word has refused the sleeper,
+        // until it was withdrawn from the word, or until it was woken.
         let me = unsafe { Sleeper::thread(&note) };
         if self.commit(&me) && !note.sleep_until(deadline_ns) && !self.withdraw(&me) {
             note.sleep(); // an unpark has removed the waiter and still accesses the note

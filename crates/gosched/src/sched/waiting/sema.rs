@@ -7,9 +7,9 @@
 //!
 //! The rules for waiting and waking:
 //!
-//! 1. *Queueing* is decided under the table's lock. [`KeyWait::park`] takes it and asks the lock's
-//!    word whether it is still time to wait. The word then says that there are waiters. The waiter
-//!    goes into the queue of its key.
+//! 1. *Queueing* is decided under the table's lock. [`KeyWait::park`] takes the lock and checks in
+//!    the object's word whether it is still time to wait. The word is then marked: it has waiters.
+//!    The waiter goes into the queue of its key.
 //! 2. *Waking* is decided under the same lock: [`lock`] the key, [`pop`](LockedBucket::pop)
 //!    waiters, change the word, then [finish](ClaimedWaiter::finish) the popped ones. The change of
 //!    the word is the last touch of the object that is waited on: the object may be gone as soon as
@@ -196,7 +196,8 @@ impl LockedBucket {
         });
     }
 
-    /// Claims the first waiter of `key` and takes it out. The word is changed before the popped one is finished.
+    /// Claims the first waiter of `key` and takes it out. The caller changes the word before it
+    /// finishes the popped waiter.
     pub(crate) fn pop(&mut self, key: usize) -> Option<Popped> {
         let slot = self.slot(key);
         if slot.get().is_null() {
@@ -206,7 +207,8 @@ impl LockedBucket {
         Some(Popped { node, claim })
     }
 
-    /// Ends the waits of all who wait on `key` by now, in order; before each, `admit` says so to the object.
+    /// Ends the waits of all waiters that are queued on `key`, in order. Calls `admit` before each,
+    /// so that the object counts the waiter in.
     pub(crate) fn pop_all(&mut self, key: usize, mut admit: impl FnMut(), wake: &mut WakeList) {
         let slot = self.slot(key);
         // SAFETY: G4, a place in the tree is alive, and the bucket's lock is held.
@@ -221,7 +223,7 @@ impl LockedBucket {
         }
     }
 
-    /// Whether anybody is queued on `key`.
+    /// Whether a waiter is queued on `key`.
     pub(crate) fn has(&self, key: usize) -> bool {
         !self.slot(key).get().is_null()
     }
@@ -267,11 +269,11 @@ pub(crate) enum ParkResult {
     Cancelled,
 }
 
-/// What a waiter finds that nobody has woken.
+/// The state of the queue that a waiter finds if its wait ended without a waker.
 pub(crate) struct QueueLeft {
-    /// It was still queued; otherwise somebody has popped past it.
+    /// The waiter was still queued. False: a pop has passed over it and removed it.
     pub(crate) was_in: bool,
-    /// Others are queued.
+    /// Other waiters are queued.
     pub(crate) are_more: bool,
 }
 
@@ -302,9 +304,13 @@ impl KeyWait<'_> {
 
     /// Waits on the key. Blocks the goroutine, or the plain thread it is called on.
     ///
-    /// Under the table's lock `queue_up` says whether it is time to wait, and marks the word; and `left` is told, when the wait
-    /// ended without a waker, what is in the queue. `before_sleep` runs when the waiter is queued and the lock dropped, inside the
-    /// runtime.
+    /// Three callbacks take part:
+    /// - `queue_up` runs under the table's lock. It decides whether it is time to wait, and marks
+    ///   the word.
+    /// - `before_sleep` runs inside the runtime, after the waiter was queued and the lock was
+    ///   dropped.
+    /// - `left` runs under the table's lock if the wait ended without a waker. It gets the state of
+    ///   the queue.
     pub(crate) fn park(
         self,
         queue_up: impl FnOnce(&mut LockedBucket) -> bool,
@@ -346,7 +352,7 @@ impl KeyWait<'_> {
     }
 }
 
-/// Wakes everybody who waits on `key` by now; `update` changes the word, under the table's lock.
+/// Wakes all waiters that are queued on `key`. `update` changes the word, under the table's lock.
 pub(crate) fn wake_all(key: usize, update: impl FnOnce()) {
     let mut wake = WakeList::new();
     let rt = enter(); // until they are woken: popped waiters rely on it
@@ -358,18 +364,20 @@ pub(crate) fn wake_all(key: usize, update: impl FnOnce()) {
     wake.wake_in(&rt);
 }
 
-/// Whether [`check_cancelled`](crate::thread::check_cancelled) would unwind: before it waits, a goroutine that is to end
-/// passes on what it has been given.
+/// Whether [`check_cancelled`](crate::thread::check_cancelled) would unwind. Before it waits, a
+/// goroutine that must end passes on what it was given.
 pub(crate) fn must_unwind() -> bool {
     cfg!(panic = "unwind")
         && current_g().is_some_and(|g| g.must_unwind())
         && !std::thread::panicking()
 }
 
-/// The word that a waiter waits on which never runs again. For a `WaitKind` that passes on.
+/// The word that `waiter` waits on. For a `WaitKind` that passes on, with a waiter that never runs
+/// again.
 ///
 /// # Safety
-/// `waiter` was parked on a key of a `T`'s word by [`Wait::park`], and its goroutine was abandoned: the `T` stays (D2).
+/// [`KeyWait::park`] parked `waiter` on a key of a `T`'s word, and the goroutine was abandoned: the
+/// `T` stays (D2).
 pub(crate) unsafe fn word_of<T>(waiter: &Waiter) -> &T {
     let object = ptr::with_exposed_provenance::<T>(waiter.on.get().object);
     // SAFETY: `KeyWait::park` stored the word's address as the object of `On`. The `T` stays, as

@@ -17,7 +17,7 @@
 //! ```
 //!
 //! **Several cases.** The waiter may be in many queues at once: a select's cases, and a timer. Each
-//! event that wants to end the wait *claims* the word. One claim succeeds, the others leave the
+//! event that would end the wait *claims* the word. One claim succeeds, the others leave the
 //! waiter alone. The winner hands over what was waited for and *finishes*. After that it does not
 //! touch the waiter's memory any more, unless the waiter sleeps: a sleeper stays until the winner
 //! wakes it.

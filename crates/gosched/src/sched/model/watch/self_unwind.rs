@@ -52,7 +52,7 @@ impl Trace {
         }
     }
 
-    /// Unwinds the calling thread if a dump wants it. CONTEXT: signal.
+    /// Unwinds the calling thread if a dump has asked for it. CONTEXT: signal.
     #[inline]
     pub(crate) fn answer(&self) {
         // ORDER: Acquire; pairs with the Release in `ask`.
