@@ -220,7 +220,13 @@ impl Sched {
     }
 
     /// Takes the P of a goroutine that is blocked in the kernel.
-    fn look_whether_blocked(&self, claims: &mut Held<'_, Claims>, p: Pp, m: Mp, now: u64) -> bool {
+    pub(in crate::sched) fn look_whether_blocked(
+        &self,
+        claims: &mut Held<'_, Claims>,
+        p: Pp,
+        m: Mp,
+        now: u64,
+    ) -> bool {
         let seen = &p.seen;
         let age = now - seen.since_ns.get();
         let Some(cpu) = sys::thread_cpu_ns(m.tid.load(Relaxed)) else {

@@ -8,9 +8,11 @@ use std::sync::mpsc;
 
 use super::*;
 use crate::sched::model::current::current_m;
+use crate::sched::model::m::M;
 use crate::sched::model::p::PStatus;
+use crate::sched::model::watch::p_sample::SLICE_NS;
 use crate::sched::park::enter;
-use crate::sys::{REFUSE_MEMBARRIER, REFUSE_PROC};
+use crate::sys::{self, Doing, REFUSE_MEMBARRIER, REFUSE_PROC};
 use crate::{blocking, thread};
 
 /// What the caller finds around itself: its M, its goroutine, and whether they have a P. From
@@ -647,4 +649,49 @@ fn m6_a_wired_goroutine_comes_back_on_its_thread() {
         assert!(sched.calls.retaken.get() > 0, "its P was taken meanwhile");
         assert!(sched.calls.claimed.get() > 0, "also without a mark");
     });
+}
+
+/// M5, L2: a goroutine that naps again and again has used a little CPU at each look. sysmon takes
+/// its P all the same, once its slice is over.
+#[test]
+fn m5_a_slice_of_naps_ends_in_a_nap() {
+    live(2, |sched| {
+        let (at, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+        thread::scope(|s| {
+            s.spawn(|| {
+                while !is_over.load(SeqCst) {
+                    at.store(current_m().unwrap().as_ptr() as usize, SeqCst);
+                    std::thread::sleep(Duration::from_millis(200));
+                }
+            });
+            // A look may come just when a nap ends.
+            let (mut looks, mut is_taken) = (0, false);
+            wait_for("looks at naps", || {
+                is_taken = look_at_nap(sched, &at).inspect(|_| looks += 1) == Some(true);
+                is_taken || looks == 100
+            });
+            is_over.store(true, SeqCst);
+            assert!(is_taken, "M5: it keeps its P in its naps");
+        });
+    });
+}
+
+/// Looks at a thread in a nap, as if its slice were over and it had just used the CPU. Returns
+/// whether its P was taken. None: the thread is in no nap, or without a P.
+fn look_at_nap(sched: &Sched, at: &AtomicUsize) -> Option<bool> {
+    // SAFETY: GF, the address is null or an M's, and Ms are never freed.
+    let m = unsafe { Mp::from_raw(at.load(SeqCst) as *mut M) }?;
+    let _rt = enter();
+    let mut claims = sched.claims.lock();
+    let p = m.p.load(Relaxed)?;
+    if !matches!(sched.doing(&mut claims, m), Doing::Blocked(_)) {
+        return None;
+    }
+    let (cpu, now) = (
+        sys::thread_cpu_ns(m.tid.load(Relaxed))?,
+        sys::monotonic_ns(),
+    );
+    p.seen.begin(p.schedtick.load(Relaxed), now - 2 * SLICE_NS);
+    p.seen.note_cpu(cpu - 1, now);
+    Some(sched.look_whether_blocked(&mut claims, p, m, now))
 }

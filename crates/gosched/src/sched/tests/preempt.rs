@@ -1,8 +1,9 @@
 //! U5, F2, D7: a preempted goroutine waits behind the others, on its thread; what the handler and
 //! sysmon leave behind.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use super::*;
 use crate::thread;
@@ -214,4 +215,68 @@ fn d7_who_waits_in_the_handler_is_queued_and_has_no_p() {
         drop(rt);
     });
     assert!(seen > 0, "nobody was seen in a handler");
+}
+
+/// U2, U7: a stop of the world interrupts a goroutine in the middle of its slice. The goroutine
+/// queues behind one that has not run at all; otherwise it would be the first to run again after
+/// each stop.
+#[test]
+fn u2_u7_a_stop_of_the_world_queues_the_running_goroutine_at_the_tail() {
+    live(2, |sched| {
+        for _ in 0..100 {
+            if let Some(is_behind) = is_stopped_one_behind(sched) {
+                assert!(is_behind, "U2: it is in front of one that never ran");
+                return;
+            }
+        }
+        panic!("a hundred times the stop came between two slices");
+    });
+}
+
+/// One goroutine computes on the other P, and one waits in the global queue. Whether a stop of the
+/// world puts the first behind the second. None: a P took the second before the stop.
+fn is_stopped_one_behind(sched: &Sched) -> Option<bool> {
+    #[derive(Default)]
+    struct Hog {
+        g: AtomicUsize,
+        is_over: AtomicBool,
+    }
+    let [computing, waiting]: [Arc<Hog>; 2] = Default::default();
+    let task = |hog: &Arc<Hog>| {
+        let hog = Arc::clone(hog);
+        move || {
+            hog.g.store(current_g().unwrap().as_ptr() as usize, SeqCst);
+            while !hog.is_over.load(Relaxed) {
+                std::hint::spin_loop();
+            }
+        }
+    };
+    let first = thread::spawn(task(&computing));
+    wait_for("it computes", || computing.g.load(SeqCst) != 0);
+    // A thread outside the runtime puts its goroutine into the global queue.
+    let (handle, second) = (crate::Handle::current(), task(&waiting));
+    let outside = std::thread::spawn(move || handle.spawn(second));
+    wait_for("it is queued", || outside.is_finished());
+    let world = sched.stop_the_world().unwrap();
+    let next = next_of_two(sched);
+    let has_run = waiting.g.load(SeqCst) != 0;
+    drop(world);
+    for hog in [&computing, &waiting] {
+        hog.is_over.store(true, SeqCst);
+    }
+    first.join().unwrap();
+    outside.join().unwrap().join().unwrap();
+    let is_behind = |next: Gp| next.as_ptr() as usize != computing.g.load(SeqCst);
+    next.filter(|_| !has_run).map(is_behind)
+}
+
+/// The goroutine that the global queue gives out next, if two are in it.
+fn next_of_two(sched: &Sched) -> Option<Gp> {
+    let mut core = sched.core.lock();
+    if core.runq.len() != 2 {
+        return None;
+    }
+    let next = core.runq.pop(true).unwrap();
+    core.runq.push_first(next);
+    Some(next)
 }
