@@ -27,16 +27,14 @@ impl Entry for Begin {
         let Some((m, g)) = current_m().and_then(|m| Some((m, m.curg()?))) else {
             crate::base::fatal::throw("a goroutine's entry off an M")
         };
-        let Some(task) = g.take_task() else {
+        // SAFETY: D3, the trampoline calls this function once per goroutine, before its closure runs.
+        let Some(task) = (unsafe { g.take_task() }) else {
             crate::base::fatal::throw("a goroutine without a closure")
         };
         left_switch(m); // a first run does not yield
         settle(m, g);
         assert_user_context();
-        let (vtable, data) = task;
-        // SAFETY: D3, `take_task` gave the closure once, and the G keeps its storage until
-        // `goexit0`.
-        unsafe { (vtable.run)(data) };
+        task.run();
         if let Some(m) = current_m() {
             let m = enter_m(m);
             mcall(m, goexit0);
