@@ -97,9 +97,8 @@ impl Sched {
     pub(crate) fn free_g(&self, w: Worker<'_>, g: Gp) {
         g.cancelled.store(0, Relaxed);
         g.started.store(0, Relaxed);
-        g.locked_ext.set(0);
-        g.locked_int.set(0);
         g.calls.set(0);
+        debug_assert_eq!((g.locked_ext.get(), g.locked_int.get()), (0, 0));
         let gfree = &w.local().gfree;
         gfree.push(g);
         if gfree.len() >= GFREE_MAX {

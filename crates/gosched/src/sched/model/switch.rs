@@ -96,7 +96,7 @@ impl Probe {
     }
 }
 
-/// The room that an answer needs below a suspended goroutine's stack pointer: two frames.
+/// The room that an answer needs below a suspended goroutine's stack pointer: a few small frames.
 const PROBE_ROOM: usize = 1024;
 
 /// Leaves the goroutine's stack for g0's. Returns when the goroutine is resumed, with the M that it
