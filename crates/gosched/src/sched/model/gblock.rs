@@ -59,26 +59,29 @@ impl Deref for Block {
 
 impl Block {
     /// The block in which `g` lies.
+    #[inline]
     fn of(g: Gp) -> Block {
         let header = g.as_ptr().map_addr(|at| at & !(BLOCK - 1)).cast();
         // SAFETY: every G lies in a block (`g_at`), and blocks are aligned to their size.
         Block(unsafe { NonNull::new_unchecked(header) })
     }
 
+    #[inline]
     fn g_at(self, slot: usize) -> Gp {
         debug_assert!((1..PER_BLOCK).contains(&slot));
         // SAFETY: GF, the slots of a block hold Gs (or zeroes, a valid G) while the block is mapped.
         unsafe { Ptr::new(self.0.cast::<G>().add(slot)) }
     }
 
+    #[inline]
     fn is_free(self, slot: usize) -> bool {
         self.free[slot / 64].get() & (1 << (slot % 64)) != 0
     }
 
-    /// Changes whether a slot is free.
-    fn flip(self, slot: usize) {
+    #[inline]
+    fn set_free(self, slot: usize) {
         let word = &self.free[slot / 64];
-        word.set(word.get() ^ 1 << (slot % 64));
+        word.set(word.get() | 1 << (slot % 64));
     }
 
     /// Returns the memory of a wholly free block to the system; false: it is in use or bare.
@@ -142,10 +145,14 @@ impl GBlocks {
     ) -> Result<(), Errno> {
         let mut blocks = self.blocks.lock();
         for taken in 0..n {
-            let g = match blocks.take_one() {
-                Ok(g) => g,
-                Err(errno) => return if taken == 0 { Err(errno) } else { Ok(()) },
+            let block = match blocks.partial {
+                Some(block) => block,
+                None => match blocks.grow() {
+                    Ok(block) => block,
+                    Err(errno) => return if taken == 0 { Err(errno) } else { Ok(()) },
+                },
             };
+            let g = blocks.take_one(block);
             if g.status.get() == Status::Idle {
                 g.init(home);
             }
@@ -245,45 +252,46 @@ impl Blocks {
         block.is_partial.set(true);
         block.is_bare.set(true);
         block.nfree.set(PER_BLOCK - 1);
-        (1..PER_BLOCK).for_each(|slot| block.flip(slot));
+        (1..PER_BLOCK).for_each(|slot| block.set_free(slot));
         Ok(block)
     }
 
-    /// Takes a free G, from a new block if none has one.
-    fn take_one(&mut self) -> Result<Gp, Errno> {
-        let block = match self.partial {
-            Some(block) => block,
-            None => self.grow()?,
-        };
-        if block.nfree.get() == PER_BLOCK - 1 && !block.is_bare.replace(false) {
+    /// Takes a free G of the first partial block.
+    #[inline]
+    fn take_one(&mut self, block: Block) -> Gp {
+        let nfree = block.nfree.get();
+        if nfree == PER_BLOCK - 1 && !block.is_bare.replace(false) {
             self.nfree_blocks -= 1;
         }
-        let found = block.free.iter().position(|word| word.get() != 0);
-        let word = found.unwrap_or_else(|| {
-            crate::base::fatal::throw("a partial block of Gs without a free one")
-        });
-        let slot = word * 64 + block.free[word].get().trailing_zeros() as usize;
-        block.flip(slot);
-        block.nfree.set(block.nfree.get() - 1);
-        if block.nfree.get() == 0 {
+        let word = (0..WORDS)
+            .find(|w| block.free[*w].get() != 0)
+            .unwrap_or_else(|| {
+                crate::base::fatal::throw("a partial block of Gs without a free one")
+            });
+        let free = block.free[word].get();
+        block.free[word].set(free & (free - 1)); // without its lowest bit
+        block.nfree.set(nfree - 1);
+        if nfree == 1 {
             self.partial = block.next_partial.get();
             block.is_partial.set(false);
         }
         self.nout += 1;
-        Ok(block.g_at(slot))
+        block.g_at(word * 64 + free.trailing_zeros() as usize)
     }
 
     fn give_one(&mut self, g: Gp) {
         let block = Block::of(g);
         let slot = (g.as_ptr().addr() & (BLOCK - 1)) / SLOT;
         debug_assert!(!block.is_free(slot));
-        block.flip(slot);
-        block.nfree.set(block.nfree.get() + 1);
+        block.set_free(slot);
+        let nfree = block.nfree.get() + 1;
+        block.nfree.set(nfree);
         self.nout -= 1;
-        if !block.is_partial.replace(true) {
+        if !block.is_partial.get() {
+            block.is_partial.set(true);
             block.next_partial.set(self.partial.replace(block));
         }
-        if block.nfree.get() == PER_BLOCK - 1 {
+        if nfree == PER_BLOCK - 1 {
             self.nfree_blocks += 1;
         }
     }

@@ -4,6 +4,7 @@
 //! **After a switch everything thread-bound is stale**: no value read from `current_m` may be used
 //! across `suspend`.
 
+use std::ptr::NonNull;
 use std::sync::atomic::AtomicUsize;
 
 use crate::arch;
@@ -19,26 +20,26 @@ use crate::sched::model::ptr::{Gp, Mp};
 const PROBE: usize = 1;
 
 /// The word with which a goroutine is resumed.
-enum Resumed<'a> {
+enum Resumed {
     By(Mp),
-    ToAnswer(&'a mut Probe),
+    /// `Probe::collect` lends its probe to the goroutine until the goroutine switches back (G6).
+    ToAnswer(NonNull<Probe>),
 }
 
-impl Resumed<'_> {
+impl Resumed {
     /// # Safety
-    /// [`resume`] passed the word, or [`Probe::collect`], and that still waits.
+    /// [`resume`] or [`Probe::collect`] passed the word.
     #[inline(always)]
-    unsafe fn from_word(word: usize) -> Self {
-        // SAFETY: `resume` passes its M, which is never freed. G6, `collect` lends its probe to the
-        // goroutine until the goroutine switches back.
-        unsafe {
-            if word & PROBE != 0 {
-                return Resumed::ToAnswer(&mut *((word & !PROBE) as *mut Probe));
-            }
-            match Mp::from_raw(word as *mut M) {
-                Some(m) => Resumed::By(m),
-                None => crate::base::fatal::throw("a goroutine was resumed by nobody"),
-            }
+    unsafe fn from_word(word: usize) -> Resumed {
+        if word & PROBE != 0
+            && let Some(probe) = NonNull::new((word & !PROBE) as *mut Probe)
+        {
+            return Resumed::ToAnswer(probe);
+        }
+        // SAFETY: `resume` passes its own M, which is never freed.
+        match unsafe { Mp::from_raw(word as *mut M) } {
+            Some(m) => Resumed::By(m),
+            None => crate::base::fatal::throw("a goroutine was resumed by nobody"),
         }
     }
 }
@@ -104,27 +105,38 @@ const PROBE_ROOM: usize = 1024;
 #[inline(always)]
 pub(crate) fn suspend(m: Mp, g: Gp) -> Mp {
     m.sched().tls.return_malloc(&m.tp);
-    let (mut to, mut left) = (m.g0_sp.get(), asan::leave_g(g));
-    loop {
-        // SAFETY: D5, this code runs on g's stack. At `to` waits what resumed g on this thread: g0
-        // in `resume` or a prober in `collect`. FS stays as it is: g0 touches no thread-local (D6).
-        let resumed = unsafe { Resumed::from_word(arch::leave(g.sp.as_ptr(), to)) };
-        let from = asan::arrive(left);
-        match resumed {
-            Resumed::By(m) => return m,
-            Resumed::ToAnswer(probe) => (to, left) = answer(probe, from),
-        }
+    let left = asan::leave_g(g);
+    // SAFETY: D5, this code runs on g's stack, and g0's frame on this M waits in `resume`. FS stays
+    // as it is: g0 touches no thread-local (D6).
+    let resumed = unsafe { Resumed::from_word(arch::leave(g.sp.as_ptr(), m.g0_sp.get())) };
+    let from = asan::arrive(left);
+    match resumed {
+        Resumed::By(m) => m,
+        Resumed::ToAnswer(probe) => answer(g, probe, from),
     }
 }
 
-/// A probed goroutine unwinds itself, on the prober's stack. Returns where it must switch back to.
+/// A probed goroutine unwinds itself and suspends again, until it is resumed to run.
 #[cold]
 #[inline(never)]
-fn answer(probe: &mut Probe, from: asan::Bounds) -> (usize, asan::Left) {
-    let back = probe.back;
-    // SAFETY: D5, the prober's frames end at `back`, and the prober does not run.
-    let from = unsafe { call_on(back, asan::leave(from), || backtrace_here(probe)) };
-    (back, asan::leave(from))
+fn answer(g: Gp, mut probe: NonNull<Probe>, mut from: asan::Bounds) -> Mp {
+    loop {
+        // SAFETY: G6, `collect` waits until this goroutine switches back. So the probe is this
+        // goroutine's, and the memory below `back`, where the prober's frames end, is free.
+        let (back, left) = unsafe {
+            let probe = probe.as_mut();
+            let back = probe.back;
+            let from = call_on(back, asan::leave(from), || backtrace_here(probe));
+            (back, asan::leave(from))
+        };
+        // SAFETY: D5, `back` is the saved stack pointer of the prober, which waits in `collect`.
+        let resumed = unsafe { Resumed::from_word(arch::leave(g.sp.as_ptr(), back)) };
+        from = asan::arrive(left);
+        match resumed {
+            Resumed::By(m) => return m,
+            Resumed::ToAnswer(again) => probe = again,
+        }
+    }
 }
 
 /// Calls `f` on the stack that ends at `sp`, which `left` announces. Returns that stack's bounds.
