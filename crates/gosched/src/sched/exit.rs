@@ -27,7 +27,7 @@ impl Entry for Begin {
         let Some((m, g)) = current_m().and_then(|m| Some((m, m.curg()?))) else {
             crate::base::fatal::throw("a goroutine's entry off an M")
         };
-        // SAFETY: D3, the trampoline calls this function once per goroutine, before its closure runs.
+        // SAFETY: D3, the trampoline calls this once per goroutine, before its closure runs.
         let Some(task) = (unsafe { g.take_task() }) else {
             crate::base::fatal::throw("a goroutine without a closure")
         };

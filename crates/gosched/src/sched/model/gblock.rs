@@ -69,7 +69,7 @@ impl Block {
     #[inline]
     fn g_at(self, slot: usize) -> Gp {
         debug_assert!((1..PER_BLOCK).contains(&slot));
-        // SAFETY: GF, the slots of a block hold Gs (or zeroes, a valid G) while the block is mapped.
+        // SAFETY: GF, the slots of a block hold Gs, or zeroes, a valid G. The block is mapped.
         unsafe { Ptr::new(self.0.cast::<G>().add(slot)) }
     }
 

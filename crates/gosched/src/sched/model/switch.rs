@@ -150,7 +150,8 @@ unsafe fn call_on(sp: usize, left: asan::Left, f: impl FnOnce()) -> asan::Bounds
         asan::leave(from);
     };
     call_once(there, |callback, data| {
-        // SAFETY: `sp` and `f` are as required (see "Safety"); a callback cannot unwind (extern "C").
+        // SAFETY: `sp` and `f` are as required (see "Safety"). A callback cannot unwind (extern
+        // "C").
         unsafe { arch::call_on(sp, callback, data) };
     });
     asan::arrive(left)
@@ -187,8 +188,8 @@ pub(crate) fn resume(m: Mp, g: Gp, tp: usize) {
     asan::arrive(left);
 }
 
-/// Runs `f`, which does not switch, on g0's stack and returns to the goroutine (Go's `systemstack`).
-/// On g0, and outside a runtime, it is a plain call.
+/// Runs `f`, which does not switch, on g0's stack and returns to the goroutine (Go's
+/// `systemstack`). On g0, and outside a runtime, it is a plain call.
 pub(crate) fn systemstack<R>(f: impl FnOnce() -> R) -> R {
     let Some(m) = current_m() else { return f() };
     if current::on_g0(m) {
