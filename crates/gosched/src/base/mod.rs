@@ -4,6 +4,7 @@
 //! The scheduler may use no lock of std and no malloc (D9). This folder has the replacements.
 
 pub(crate) mod chaos;
+pub(crate) mod closure;
 pub(crate) mod fatal;
 pub(crate) mod lock;
 pub(crate) mod note;

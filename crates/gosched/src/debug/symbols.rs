@@ -320,7 +320,7 @@ mod tests {
             "std::panicking::catch_unwind",
             "__rust_try",
             "gosched::thread::join::spawn_raw::{{closure}}",
-            "gosched::sched::model::g::Vtables<F>::INLINE::{{closure}}",
+            "gosched::base::closure::Table::of::finish",
             "gosched::sched::exit::goroutine_entry",
             "gosched::arch::x86_64::trampoline",
         ]);

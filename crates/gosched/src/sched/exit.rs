@@ -27,16 +27,14 @@ impl Entry for Begin {
         let Some((m, g)) = current_m().and_then(|m| Some((m, m.curg()?))) else {
             crate::base::fatal::throw("a goroutine's entry off an M")
         };
-        let Some(task) = g.take_task() else {
+        // SAFETY: D3, the trampoline calls this once per goroutine, before its closure runs.
+        let Some(task) = (unsafe { g.take_task() }) else {
             crate::base::fatal::throw("a goroutine without a closure")
         };
         left_switch(m); // a first run does not yield
         settle(m, g);
         assert_user_context();
-        let (vtable, data) = task;
-        // SAFETY: D3, `take_task` gave the closure once, and the G keeps its storage until
-        // `goexit0`.
-        unsafe { (vtable.run)(data) };
+        task.run();
         if let Some(m) = current_m() {
             let m = enter_m(m);
             mcall(m, goexit0);
@@ -99,9 +97,8 @@ impl Sched {
     pub(crate) fn free_g(&self, w: Worker<'_>, g: Gp) {
         g.cancelled.store(0, Relaxed);
         g.started.store(0, Relaxed);
-        g.locked_ext.set(0);
-        g.locked_int.set(0);
         g.calls.set(0);
+        debug_assert_eq!((g.locked_ext.get(), g.locked_int.get()), (0, 0));
         let gfree = &w.local().gfree;
         gfree.push(g);
         if gfree.len() >= GFREE_MAX {

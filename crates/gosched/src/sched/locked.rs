@@ -74,12 +74,13 @@ pub(crate) fn bind_if_panicking(m: Mp, g: Gp) {
     }
 }
 
-/// The goroutine is dead: dissolves the pair.
+/// The goroutine is dead: dissolves the pair. A goroutine without one has no lock to forget.
 #[inline]
 pub(crate) fn forget(m: Mp, g: Gp) {
     if m.lockedg.load(Relaxed).is_some() {
-        m.lockedg.store(None, Relaxed);
-        g.lockedm.store(None, Relaxed);
+        g.locked_ext.set(0);
+        g.locked_int.set(0);
+        unbind(m, g);
     }
 }
 

@@ -60,6 +60,7 @@ use std::io;
 use std::sync::atomic::AtomicUsize;
 
 use crate::arch;
+use crate::base::closure::call_once;
 use crate::base::fatal;
 use crate::tls::block::Block;
 pub(crate) use crate::tls::dtv::{Spare, free_surplus, has_surplus};
@@ -288,26 +289,11 @@ pub(crate) fn finish_block(hi: usize, room: &Room) {
 
 /// Calls `f` on another thread pointer. `record` is updated, as long as `f` runs.
 pub(crate) fn call_on_tp<R, F: FnOnce() -> R>(tp: usize, record: *const AtomicUsize, f: F) -> R {
-    struct Call<F, R> {
-        f: Option<F>,
-        out: Option<R>,
-    }
-    unsafe extern "C" fn thunk<F: FnOnce() -> R, R>(data: *mut u8) {
-        // SAFETY: `data` is the `Call` below, which lives until the call returns.
-        let call = unsafe { &mut *data.cast::<Call<F, R>>() };
-        call.out = call.f.take().map(|f| f());
-    }
-    let mut call = Call {
-        f: Some(f),
-        out: None,
-    };
-    // SAFETY: D6, the caller names a whole block that only this thread uses; `thunk` cannot unwind
-    // (extern "C").
-    unsafe { arch::call_with_thread_pointer(tp, record, thunk::<F, R>, (&raw mut call).cast()) };
-    match call.out {
-        Some(out) => out,
-        None => unreachable!("the call has returned"),
-    }
+    call_once(f, |callback, data| {
+        // SAFETY: D6, the caller names a whole block that only this thread uses; a callback cannot
+        // unwind (extern "C").
+        unsafe { arch::call_with_thread_pointer(tp, record, callback, data) };
+    })
 }
 
 /// Keeps what the block owns for another block: the stack that ends at `hi` is free and about to

@@ -276,7 +276,8 @@ fn fate(g: Gp) -> Fate {
 }
 
 fn drop_unstarted(g: Gp) {
-    if let Some(unrun) = g.take_unrun() {
+    // SAFETY: D2, no thread of the dropped runtime starts the goroutine any more.
+    if let Some(unrun) = unsafe { g.take_unrun() } {
         // A destructor that panics does not end this drop.
         std::mem::forget(catch_unwind(AssertUnwindSafe(|| drop(unrun))));
     }

@@ -15,7 +15,6 @@
 //!   right answer.
 
 use std::cell::Cell;
-use std::ptr;
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -32,7 +31,7 @@ const TLS: u8 = 2;
 static MODE: AtomicU8 = AtomicU8::new(UNKNOWN);
 
 thread_local! {
-    static CURRENT: Cell<*mut M> = const { Cell::new(ptr::null_mut()) };
+    static CURRENT: Cell<Option<Mp>> = const { Cell::new(None) };
 }
 
 fn uses_register() -> bool {
@@ -83,29 +82,33 @@ pub(crate) fn interrupted_m() -> Option<Mp> {
     if MODE.load(Relaxed) != REGISTER {
         return slow_current(); // the thread is always on its own block
     }
-    // SAFETY: the register is there by the mode, and holds 0 or an M; Ms are never freed.
-    let m = unsafe { Mp::from_raw(arch::runtime_register() as *mut M) }?;
-    (m.tid.load(Relaxed) == crate::sys::gettid()).then_some(m)
+    registered_m().filter(|m| m.tid.load(Relaxed) == crate::sys::gettid())
+}
+
+/// The M in the register, maybe another thread's; None where programs may not use the register.
+fn registered_m() -> Option<Mp> {
+    if MODE.load(Relaxed) != REGISTER {
+        return None;
+    }
+    // SAFETY: D5, the register is there by the mode, and holds 0 or an M (`set`), which is never
+    // freed.
+    unsafe { Mp::from_raw(arch::runtime_register() as *mut M) }
 }
 
 #[cold]
 #[inline(never)]
 fn slow_current() -> Option<Mp> {
     if uses_register() {
-        // SAFETY: the register is there by the mode, and holds 0 or an M; Ms are never freed.
-        let m = unsafe { Mp::from_raw(arch::runtime_register() as *mut M) }?;
-        return m.tp.is_settled().then_some(m);
+        return registered_m().filter(|m| m.tp.is_settled());
     }
-    let raw = CURRENT.try_with(Cell::get).unwrap_or(ptr::null_mut());
-    // SAFETY: GF, Ms are never freed.
-    unsafe { Mp::from_raw(raw) }
+    CURRENT.try_with(Cell::get).ok().flatten()
 }
 
 /// Makes this thread `m`, before it first schedules.
 pub(crate) fn become_m(m: Mp) {
     m.this.set(m.as_ptr());
     m.tp.begin();
-    set(m.as_ptr());
+    set(Some(m));
     if uses_register() {
         flag::raise();
     }
@@ -115,23 +118,24 @@ pub(crate) fn become_m(m: Mp) {
 pub(crate) fn resign_m(m: Mp) {
     flag::lower();
     m.tp.end();
-    set(ptr::null_mut());
+    set(None);
 }
 
-fn set(raw: *mut M) {
+fn set(m: Option<Mp>) {
     if uses_register() {
+        let word = m.map_or(0, |m| m.as_ptr() as usize);
         // SAFETY: D5, the register is there by the mode; on this thread only the door uses it.
-        unsafe { arch::set_runtime_register(raw as usize) };
+        unsafe { arch::set_runtime_register(word) };
     } else {
-        set_fallback(raw);
+        set_fallback(m);
     }
 }
 
 /// A function of its own, so that no function which switches touches a thread-local (D6).
 #[cold]
 #[inline(never)]
-fn set_fallback(raw: *mut M) {
-    CURRENT.set(raw);
+fn set_fallback(m: Option<Mp>) {
+    CURRENT.set(m);
 }
 
 /// Whether this code runs on `m`'s scheduling stack.

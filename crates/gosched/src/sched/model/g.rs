@@ -8,14 +8,13 @@
 //! Fields that several threads write are atomics. A `Word` belongs to the thread that the status
 //! names: the spawner while Dead, the M while Running, that M's g0 while the goroutine parks.
 
-use std::cell::UnsafeCell;
 use std::ffi::c_void;
-use std::mem::MaybeUninit;
 use std::panic::Location;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64};
 
+use crate::base::closure::{Fitting, Room, Stored, Table};
 use crate::sched::model::current::assert_user_context;
 use crate::sched::model::gstatus::{Status, StatusWord};
 use crate::sched::model::opens::{OpenSend, OpenSends};
@@ -24,9 +23,6 @@ use crate::sched::model::timer::{NOWHERE, TimerWord};
 pub(crate) use crate::sched::model::wait_reason::WaitReason;
 use crate::sched::model::word::Word;
 use crate::stack::Stack;
-
-/// The largest closure that fits into the G itself, in words.
-const INLINE_WORDS: usize = 5;
 
 /// In `G::started`.
 pub(crate) const STARTED: u8 = 1;
@@ -91,63 +87,23 @@ pub(crate) struct G {
     /// The closure's table until the first run; after that its open sends.
     task: OpenSends,
     /// The closure; after that, room for the record of one open send.
-    data: Storage,
-}
-
-struct Storage(UnsafeCell<[MaybeUninit<u64>; INLINE_WORDS]>);
-
-// SAFETY: only the owner of the G uses it: the spawner, the goroutine, or the thread that ends the
-// goroutine (`set_task`, `take_task`, `take_unrun`, `open_slot`).
-unsafe impl Sync for Storage {}
-
-pub(crate) struct TaskVtable {
-    /// Moves the closure out and runs it, once, on the goroutine's stack, outside the runtime.
-    pub(crate) run: unsafe fn(*mut u8),
-    pub(crate) drop: unsafe fn(*mut u8),
+    data: Room,
 }
 
 /// A closure that never runs, moved out of its G. Its drop drops the closure, in user context.
 pub(crate) struct Unrun {
-    vtable: &'static TaskVtable,
-    data: [MaybeUninit<u64>; INLINE_WORDS],
+    _closure: Stored<Room>,
 }
 
 impl Drop for Unrun {
     fn drop(&mut self) {
         assert_user_context();
-        // SAFETY: D3, `take_unrun` moved the closure here, and it has not run.
-        unsafe { (self.vtable.drop)(self.data.as_mut_ptr().cast()) };
     }
 }
 
-struct Vtables<F>(F);
-
-impl<F: FnOnce()> Vtables<F> {
-    const TABLE: TaskVtable = TaskVtable {
-        // The caller passes the closure's only copy and does not use it again (`take_task`,
-        // `Unrun`).
-        run: |data| {
-            // SAFETY: D3, `put` wrote an F to this place, and it is read once.
-            let f = unsafe { data.cast::<F>().read() };
-            f();
-        },
-        drop: |data| {
-            // SAFETY: D3, `put` wrote an F to this place, and it was not run.
-            unsafe { data.cast::<F>().drop_in_place() };
-        },
-    };
-    const FITS: bool = size_of::<F>() <= INLINE_WORDS * 8 && align_of::<F>() <= align_of::<u64>();
-}
-
-/// A closure on its way into a G. A large one is boxed beforehand, so storing it cannot fail and
-/// needs no allocator inside the runtime (D9). It is Send: it runs on another goroutine, and the
-/// thread that drops the runtime may drop it.
-pub(crate) struct Task<F>(Closure<F>);
-
-enum Closure<F> {
-    Inline(F),
-    Boxed(Box<F>),
-}
+/// A closure on its way into a G. It is Send: it runs on another goroutine, and the thread that
+/// drops the runtime may drop it.
+pub(crate) struct Task<F>(Fitting<F>);
 
 impl<F: FnOnce() + Send> Task<F> {
     #[inline]
@@ -155,8 +111,7 @@ impl<F: FnOnce() + Send> Task<F> {
     where
         F: 'static,
     {
-        // SAFETY: a 'static closure borrows nothing that can be freed.
-        unsafe { Task::borrowing(f) }
+        Task(Fitting::new(f))
     }
 
     /// A closure that may borrow.
@@ -166,11 +121,7 @@ impl<F: FnOnce() + Send> Task<F> {
     /// before it ends (D2).
     #[inline]
     pub(crate) unsafe fn borrowing(f: F) -> Task<F> {
-        Task(if Vtables::<F>::FITS {
-            Closure::Inline(f)
-        } else {
-            Closure::Boxed(Box::new(f))
-        })
+        Task(Fitting::new(f))
     }
 }
 
@@ -181,52 +132,26 @@ impl G {
     /// The G is Dead and only the caller has it. Its closure slot is empty.
     #[inline]
     pub(crate) unsafe fn set_task<F: FnOnce()>(&self, task: Task<F>) {
-        match task.0 {
-            // SAFETY: the caller has the G alone, and `Task` checked that F fits (`FITS`).
-            Closure::Inline(f) => unsafe { self.put(f) },
-            Closure::Boxed(f) => {
-                let unboxed = move || {
-                    // The box is freed before the closure runs: the closure's last step ends the
-                    // goroutine's thread-locals, and an allocator may have some.
-                    let f = { *{ f } };
-                    f();
-                };
-                // SAFETY: the caller has the G alone, and a closure that captures a box is a word.
-                unsafe { self.put(unboxed) };
-            }
-        }
-    }
-
-    /// # Safety
-    /// As for [`G::set_task`], and `F` fits into the slot.
-    #[inline]
-    unsafe fn put<F: FnOnce()>(&self, f: F) {
-        const { assert!(align_of::<Storage>() >= align_of::<u64>()) };
-        // SAFETY: D3, the slot is the caller's, and F fits in size and alignment.
-        unsafe { self.data.0.get().cast::<F>().write(f) };
-        self.put_table(&Vtables::<F>::TABLE);
-    }
-
-    /// Takes the closure. The caller runs or drops it, once.
-    pub(crate) fn take_task(&self) -> Option<(&'static TaskVtable, *mut u8)> {
-        self.take_table().map(|vt| (vt, self.data.0.get().cast()))
-    }
-
-    #[inline]
-    fn put_table(&self, vtable: &'static TaskVtable) {
-        let word = ptr::from_ref(vtable).cast_mut().cast();
+        // SAFETY: D3, only the caller has the G, so no other code uses the room.
+        let table = unsafe { self.data.put(task.0) };
+        let word = ptr::from_ref(table).cast_mut().cast();
         // ORDER: Relaxed; the spawner owns the G, and the queue's Release hands it on.
         self.task.word().store(word, Relaxed);
     }
 
-    #[inline]
-    fn take_table(&self) -> Option<&'static TaskVtable> {
+    /// Takes the closure. None: it was taken before.
+    ///
+    /// # Safety
+    /// The goroutine has not run its closure, and the caller owns the G: it is the goroutine
+    /// itself, or no other thread can start the goroutine any more (D3).
+    pub(crate) unsafe fn take_task(&self) -> Option<Stored<&Room>> {
         // ORDER: Relaxed; the caller owns the G.
         let word = self.task.word().load(Relaxed);
         self.task.word().store(ptr::null_mut(), Relaxed);
-        // SAFETY: D3, before the first run the word is null or what `put_table` stored;
-        // `take_unrun` excludes a list of open sends.
-        unsafe { word.cast::<TaskVtable>().as_ref() }
+        // SAFETY: D3, before the first run the word is null or the table of the closure in `data`
+        // (`set_task`), and both are the caller's. `Task` guarantees that the closure is Send and
+        // that its borrows are alive.
+        unsafe { Some(Stored::new(word.cast::<Table>().as_ref()?, &self.data)) }
     }
 
     /// Its open sends: chosen by a select and not completed. For any goroutine, started or not.
@@ -238,22 +163,24 @@ impl G {
     /// Room for the record of one open send, while the goroutine runs and the room is unused.
     #[inline]
     pub(crate) fn open_slot(&self) -> NonNull<OpenSend> {
-        const { assert!(size_of::<OpenSend>() <= INLINE_WORDS * 8) };
-        const { assert!(align_of::<OpenSend>() <= align_of::<u64>()) };
-        // SAFETY: the address of a field is not null.
-        unsafe { NonNull::new_unchecked(self.data.0.get().cast()) }
+        const { assert!(size_of::<OpenSend>() <= size_of::<Room>()) };
+        const { assert!(align_of::<OpenSend>() <= align_of::<Room>()) };
+        NonNull::from(&self.data).cast()
     }
 
-    /// Moves out the closure of a goroutine that never runs. The caller owns the G.
-    pub(crate) fn take_unrun(&self) -> Option<Unrun> {
+    /// Moves out the closure of a goroutine that never runs.
+    ///
+    /// # Safety
+    /// The caller owns the G: no other thread uses its closure or its open sends (D3).
+    pub(crate) unsafe fn take_unrun(&self) -> Option<Unrun> {
         if self.task.is_list() {
             return None;
         }
-        self.take_table().map(|vtable| Unrun {
-            vtable,
-            // SAFETY: D3, the caller owns the slot. The table is gone, so the slot's copy is not
-            // used again.
-            data: unsafe { *self.data.0.get() },
+        // SAFETY: the caller owns the G. The word is no list of open sends, so the goroutine has
+        // not run.
+        let closure = unsafe { self.take_task() }?;
+        Some(Unrun {
+            _closure: closure.move_out(),
         })
     }
 

@@ -4,6 +4,8 @@
 //! bitmap of the free slots. So a free G needs no link in its own memory, and the pages of a wholly
 //! free block can go back to the system. They come back as zeroes, which is state Idle.
 
+use std::cell::Cell;
+use std::ops::Deref;
 use std::ptr::NonNull;
 
 use crate::base::lock::{Lock, Rank};
@@ -26,33 +28,91 @@ const TRIM_MAX: usize = 4;
 /// Blocks that a visit looks at in one hold of the lock.
 const VISIT_BLOCKS: usize = 64;
 
+/// A block of Gs: mapped memory, aligned to its size, that begins with its header. Only the drop of
+/// `GBlocks` unmaps it. Until then a copy of this pointer may be followed.
+#[derive(Clone, Copy)]
+struct Block(NonNull<Header>);
+
+/// Used under the lock. Zeroed memory is a header.
 #[repr(C)]
 struct Header {
-    next: *mut Header,
-    next_partial: *mut Header,
-    is_partial: bool,
+    next: Cell<Option<Block>>,
+    next_partial: Cell<Option<Block>>,
+    is_partial: Cell<bool>,
     /// Its pages were returned to the system and are zero.
-    is_bare: bool,
-    nfree: usize,
+    is_bare: Cell<bool>,
+    nfree: Cell<usize>,
     /// Bit set: the slot is free.
-    free: [u64; WORDS],
+    free: [Cell<u64>; WORDS],
 }
 
 const _: () = assert!(size_of::<Header>() <= SLOT);
 
+impl Deref for Block {
+    type Target = Header;
+    #[inline]
+    fn deref(&self) -> &Header {
+        // SAFETY: the block is mapped (see `Block`), and its header was zeroes at first.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Block {
+    /// The block in which `g` lies.
+    #[inline]
+    fn of(g: Gp) -> Block {
+        let header = g.as_ptr().map_addr(|at| at & !(BLOCK - 1)).cast();
+        // SAFETY: every G lies in a block (`g_at`), and blocks are aligned to their size.
+        Block(unsafe { NonNull::new_unchecked(header) })
+    }
+
+    #[inline]
+    fn g_at(self, slot: usize) -> Gp {
+        debug_assert!((1..PER_BLOCK).contains(&slot));
+        // SAFETY: GF, the slots of a block hold Gs, or zeroes, a valid G. The block is mapped.
+        unsafe { Ptr::new(self.0.cast::<G>().add(slot)) }
+    }
+
+    #[inline]
+    fn is_free(self, slot: usize) -> bool {
+        self.free[slot / 64].get() & (1 << (slot % 64)) != 0
+    }
+
+    #[inline]
+    fn set_free(self, slot: usize) {
+        let word = &self.free[slot / 64];
+        word.set(word.get() | 1 << (slot % 64));
+    }
+
+    /// Returns the memory of a wholly free block to the system; false: it is in use or bare.
+    fn trim(self) -> bool {
+        if self.nfree.get() < PER_BLOCK - 1 || self.is_bare.replace(true) {
+            return false;
+        }
+        let (base, page) = (self.0.cast::<u8>().as_ptr(), sys::page_size());
+        // SAFETY: GF, every G of the block is free, and the header's page stays. The G that lies
+        // across the end of that page would come back torn, so it is set to Idle, all zero, here.
+        unsafe {
+            base.add(page / SLOT * SLOT).write_bytes(0, SLOT);
+            sys::dont_need(base.add(page), BLOCK - page);
+        }
+        true
+    }
+}
+
 struct Blocks {
-    all: *mut Header,
-    partial: *mut Header,
+    all: Option<Block>,
+    partial: Option<Block>,
     /// Where the next trim continues.
-    trim_at: *mut Header,
-    /// Where the next visit continues: the block and the slot in it. Null: at the first block.
-    visit_at: (*mut Header, usize),
+    trim_at: Option<Block>,
+    /// Where the next visit continues: the block and the slot in it. None: at the first block.
+    visit_at: (Option<Block>, usize),
     /// Blocks with memory whose Gs are all free.
     nfree_blocks: usize,
     nout: usize,
 }
 
-// SAFETY: the raw pointers lead into blocks, which only the holder of the lock walks.
+// SAFETY: only the holder of the lock uses headers: it has every `Block`.
 unsafe impl Send for Blocks {}
 
 pub(crate) struct GBlocks {
@@ -65,10 +125,10 @@ impl GBlocks {
             blocks: Lock::new(
                 Rank::GBlocks,
                 Blocks {
-                    all: std::ptr::null_mut(),
-                    partial: std::ptr::null_mut(),
-                    trim_at: std::ptr::null_mut(),
-                    visit_at: (std::ptr::null_mut(), 1),
+                    all: None,
+                    partial: None,
+                    trim_at: None,
+                    visit_at: (None, 1),
                     nfree_blocks: 0,
                     nout: 0,
                 },
@@ -85,12 +145,14 @@ impl GBlocks {
     ) -> Result<(), Errno> {
         let mut blocks = self.blocks.lock();
         for taken in 0..n {
-            if blocks.partial.is_null()
-                && let Err(errno) = blocks.grow()
-            {
-                return if taken == 0 { Err(errno) } else { Ok(()) };
-            }
-            let g = blocks.take_one();
+            let block = match blocks.partial {
+                Some(block) => block,
+                None => match blocks.grow() {
+                    Ok(block) => block,
+                    Err(errno) => return if taken == 0 { Err(errno) } else { Ok(()) },
+                },
+            };
+            let g = blocks.take_one(block);
             if g.status.get() == Status::Idle {
                 g.init(home);
             }
@@ -110,16 +172,10 @@ impl GBlocks {
     /// Calls `f` for every G that is not free in its block: live ones and those in P caches.
     pub(crate) fn for_each(&self, mut f: impl FnMut(Gp)) {
         let blocks = self.blocks.lock();
-        let mut at = blocks.all;
-        while let Some(header) = NonNull::new(at) {
-            // SAFETY: the lock is held, and only Drop unmaps blocks.
-            let h = unsafe { header.as_ref() };
-            for slot in 1..PER_BLOCK {
-                if h.free[slot / 64] & (1 << (slot % 64)) == 0 {
-                    f(g_at(header, slot));
-                }
+        for block in std::iter::successors(blocks.all, |block| block.next.get()) {
+            for slot in (1..PER_BLOCK).filter(|slot| !block.is_free(*slot)) {
+                f(block.g_at(slot));
             }
-            at = h.next;
         }
     }
 
@@ -129,18 +185,14 @@ impl GBlocks {
     pub(crate) fn visit(&self, n: usize, mut f: impl FnMut(Gp)) -> bool {
         let mut blocks = self.blocks.lock();
         let ((mut at, mut slot), mut seen) = (blocks.visit_at, 0);
-        if at.is_null() {
+        if at.is_none() {
             (at, slot) = (blocks.all, 1);
         }
         for _ in 0..VISIT_BLOCKS {
-            let Some(header) = NonNull::new(at) else {
-                break;
-            };
-            // SAFETY: the lock is held, and only Drop unmaps blocks.
-            let h = unsafe { header.as_ref() };
-            while slot < PER_BLOCK && seen < n && h.nfree < PER_BLOCK - 1 {
-                if h.free[slot / 64] & (1 << (slot % 64)) == 0 {
-                    f(g_at(header, slot));
+            let Some(block) = at else { break };
+            while slot < PER_BLOCK && seen < n && block.nfree.get() < PER_BLOCK - 1 {
+                if !block.is_free(slot) {
+                    f(block.g_at(slot));
                     seen += 1;
                 }
                 slot += 1;
@@ -148,10 +200,10 @@ impl GBlocks {
             if seen == n && slot < PER_BLOCK {
                 break;
             }
-            (at, slot) = (h.next, 1);
+            (at, slot) = (block.next.get(), 1);
         }
         blocks.visit_at = (at, slot);
-        !at.is_null()
+        at.is_some()
     }
 
     pub(crate) fn trim_due(&self) -> bool {
@@ -183,111 +235,76 @@ impl GBlocks {
 impl Drop for GBlocks {
     fn drop(&mut self) {
         let mut at = self.blocks.get_mut().all;
-        while let Some(header) = NonNull::new(at) {
+        while let Some(block) = at {
+            at = block.next.get();
             // SAFETY: D2, the runtime's owner frees it only when no G is in use.
-            unsafe {
-                at = header.as_ref().next;
-                sys::unmap(header.as_ptr().cast(), BLOCK);
-            }
+            unsafe { sys::unmap(block.0.as_ptr().cast(), BLOCK) };
         }
     }
-}
-
-fn g_at(header: NonNull<Header>, slot: usize) -> Gp {
-    // SAFETY: GF, the slots of a block hold Gs (or zeroes, a valid G) while the block is mapped.
-    unsafe { Ptr::new(header.cast::<u8>().add(slot * SLOT).cast::<G>()) }
 }
 
 impl Blocks {
-    fn grow(&mut self) -> Result<(), Errno> {
-        let header = sys::map_pages_aligned(BLOCK, BLOCK)?.cast::<Header>();
-        let mut free = [0; WORDS];
-        for slot in 1..PER_BLOCK {
-            free[slot / 64] |= 1 << (slot % 64);
-        }
-        // SAFETY: new memory that no other thread knows.
-        unsafe {
-            header.write(Header {
-                next: self.all,
-                next_partial: self.partial,
-                is_partial: true,
-                is_bare: true,
-                nfree: PER_BLOCK - 1,
-                free,
-            });
-        }
-        self.all = header.as_ptr();
-        self.partial = header.as_ptr();
-        Ok(())
+    #[cold]
+    fn grow(&mut self) -> Result<Block, Errno> {
+        let block = Block(sys::map_pages_aligned(BLOCK, BLOCK)?.cast());
+        block.next.set(self.all.replace(block));
+        block.next_partial.set(self.partial.replace(block));
+        block.is_partial.set(true);
+        block.is_bare.set(true);
+        block.nfree.set(PER_BLOCK - 1);
+        (1..PER_BLOCK).for_each(|slot| block.set_free(slot));
+        Ok(block)
     }
 
-    fn take_one(&mut self) -> Gp {
-        // SAFETY: the lock is held, and the caller has seen that `partial` is not null.
-        let (header, h) = unsafe {
-            let header = NonNull::new_unchecked(self.partial);
-            (header, &mut *header.as_ptr())
-        };
-        if h.nfree == PER_BLOCK - 1 {
-            self.nfree_blocks -= usize::from(!h.is_bare);
-            h.is_bare = false;
+    /// Takes a free G of the first partial block.
+    #[inline]
+    fn take_one(&mut self, block: Block) -> Gp {
+        let nfree = block.nfree.get();
+        if nfree == PER_BLOCK - 1 && !block.is_bare.replace(false) {
+            self.nfree_blocks -= 1;
         }
-        let word = (0..WORDS).find(|w| h.free[*w] != 0).unwrap_or_else(|| {
-            crate::base::fatal::throw("a partial block of Gs without a free one")
-        });
-        let bit = h.free[word].trailing_zeros() as usize;
-        h.free[word] &= !(1 << bit);
-        h.nfree -= 1;
-        if h.nfree == 0 {
-            self.partial = h.next_partial;
-            h.is_partial = false;
+        let word = (0..WORDS)
+            .find(|w| block.free[*w].get() != 0)
+            .unwrap_or_else(|| {
+                crate::base::fatal::throw("a partial block of Gs without a free one")
+            });
+        let free = block.free[word].get();
+        block.free[word].set(free & (free - 1)); // without its lowest bit
+        block.nfree.set(nfree - 1);
+        if nfree == 1 {
+            self.partial = block.next_partial.get();
+            block.is_partial.set(false);
         }
         self.nout += 1;
-        g_at(header, word * 64 + bit)
+        block.g_at(word * 64 + free.trailing_zeros() as usize)
     }
 
     fn give_one(&mut self, g: Gp) {
-        let addr = g.as_ptr() as usize;
-        let header = (addr & !(BLOCK - 1)) as *mut Header;
-        let slot = (addr & (BLOCK - 1)) / SLOT;
-        // SAFETY: the lock is held, and blocks are aligned to their size, so this is g's header.
-        let h = unsafe { &mut *header };
-        debug_assert_eq!(h.free[slot / 64] & (1 << (slot % 64)), 0);
-        h.free[slot / 64] |= 1 << (slot % 64);
-        h.nfree += 1;
+        let block = Block::of(g);
+        let slot = (g.as_ptr().addr() & (BLOCK - 1)) / SLOT;
+        debug_assert!(!block.is_free(slot));
+        block.set_free(slot);
+        let nfree = block.nfree.get() + 1;
+        block.nfree.set(nfree);
         self.nout -= 1;
-        if !h.is_partial {
-            h.is_partial = true;
-            h.next_partial = self.partial;
-            self.partial = header;
+        if !block.is_partial.get() {
+            block.is_partial.set(true);
+            block.next_partial.set(self.partial.replace(block));
         }
-        if h.nfree == PER_BLOCK - 1 {
+        if nfree == PER_BLOCK - 1 {
             self.nfree_blocks += 1;
         }
     }
 
     /// Looks at the next block; returns whether its memory was returned.
     fn trim_next(&mut self) -> bool {
-        if self.trim_at.is_null() {
-            self.trim_at = self.all;
-        }
-        // SAFETY: the lock is held, and the caller has seen that there are blocks.
-        let h = unsafe { &mut *self.trim_at };
-        let is_free = h.nfree == PER_BLOCK - 1 && !h.is_bare;
-        if is_free {
-            h.is_bare = true;
-            self.nfree_blocks -= 1;
-            let page = sys::page_size();
-            let base: *mut u8 = self.trim_at.cast();
-            // SAFETY: GF, every G of the block is free, and the header's page stays. The G that
-            // lies across the end of that page would come back torn, so it is set to Idle, all
-            // zero, here.
-            unsafe {
-                base.add(page / SLOT * SLOT).write_bytes(0, SLOT);
-                sys::dont_need(base.add(page), BLOCK - page);
-            }
-        }
-        self.trim_at = h.next;
-        is_free
+        let Some(block) = self.trim_at.or(self.all) else {
+            return false;
+        };
+        self.trim_at = block.next.get();
+        let is_trimmed = block.trim();
+        self.nfree_blocks -= usize::from(is_trimmed);
+        is_trimmed
     }
 }
 

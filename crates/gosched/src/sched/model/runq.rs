@@ -139,7 +139,10 @@ impl<T> RunQueue<T> {
             return Steal::Empty;
         }
         let last = base.wrapping_add(n - 1);
-        let g = thief.q.slot(last).load(Relaxed);
+        // R2/R4: never null, because `grab` has just copied a published slot to here.
+        let Some(g) = NonNull::new(thief.q.slot(last).load(Relaxed)) else {
+            return Steal::Empty;
+        };
         if n > 1 {
             debug_assert!(
                 last.wrapping_sub(thief.q.head.0.load(Acquire)) < CAP,
@@ -148,9 +151,7 @@ impl<T> RunQueue<T> {
             // ORDER: Release; pairs with the Acquire loads of `tail`: publishes the stolen slots.
             thief.q.tail.0.store(last, Release);
         }
-        // SAFETY: R2/R4, `grab` has just copied a published slot to here, and such a slot is never
-        // null.
-        Steal::Moved(unsafe { NonNull::new_unchecked(g) }, n)
+        Steal::Moved(g, n)
     }
 
     /// Copies the stolen pointers to `to[base..]` and moves the head past them.

@@ -4,10 +4,11 @@
 //! **After a switch everything thread-bound is stale**: no value read from `current_m` may be used
 //! across `suspend`.
 
-use std::mem::{ManuallyDrop, MaybeUninit};
+use std::ptr::NonNull;
 use std::sync::atomic::AtomicUsize;
 
 use crate::arch;
+use crate::base::closure::call_once;
 use crate::sched::model::asan;
 use crate::sched::model::current::{self, current_m};
 use crate::sched::model::m::M;
@@ -17,6 +18,31 @@ use crate::sched::model::ptr::{Gp, Mp};
 /// [`Probe`]. Clear: the word is the M that runs the goroutine from now on, so that the goroutine
 /// need not look it up.
 const PROBE: usize = 1;
+
+/// The word with which a goroutine is resumed.
+enum Resumed {
+    By(Mp),
+    /// `Probe::collect` lends its probe to the goroutine until the goroutine switches back (G6).
+    ToAnswer(NonNull<Probe>),
+}
+
+impl Resumed {
+    /// # Safety
+    /// [`resume`] or [`Probe::collect`] passed the word.
+    #[inline(always)]
+    unsafe fn from_word(word: usize) -> Resumed {
+        if word & PROBE != 0
+            && let Some(probe) = NonNull::new((word & !PROBE) as *mut Probe)
+        {
+            return Resumed::ToAnswer(probe);
+        }
+        // SAFETY: `resume` passes its own M, which is never freed.
+        match unsafe { Mp::from_raw(word as *mut M) } {
+            Some(m) => Resumed::By(m),
+            None => crate::base::fatal::throw("a goroutine was resumed by nobody"),
+        }
+    }
+}
 
 /// Frames of one goroutine that a dump keeps.
 pub(crate) const FRAMES_MAX: usize = 100;
@@ -71,7 +97,7 @@ impl Probe {
     }
 }
 
-/// The room that an answer needs below a suspended goroutine's stack pointer: two frames.
+/// The room that an answer needs below a suspended goroutine's stack pointer: a few small frames.
 const PROBE_ROOM: usize = 1024;
 
 /// Leaves the goroutine's stack for g0's. Returns when the goroutine is resumed, with the M that it
@@ -82,42 +108,53 @@ pub(crate) fn suspend(m: Mp, g: Gp) -> Mp {
     let left = asan::leave_g(g);
     // SAFETY: D5, this code runs on g's stack, and g0's frame on this M waits in `resume`. FS stays
     // as it is: g0 touches no thread-local (D6).
-    let mut command = unsafe { arch::leave(g.sp.as_ptr(), m.g0_sp.get()) };
-    let mut from = asan::arrive(left);
-    while command & PROBE != 0 {
-        (command, from) = answer(g, command, from);
-    }
-    // SAFETY: `resume` passes its own M, which is never freed.
-    match unsafe { Mp::from_raw(command as *mut M) } {
-        Some(m) => m,
-        None => crate::base::fatal::throw("a goroutine was resumed by nobody"),
+    let resumed = unsafe { Resumed::from_word(arch::leave(g.sp.as_ptr(), m.g0_sp.get())) };
+    let from = asan::arrive(left);
+    match resumed {
+        Resumed::By(m) => m,
+        Resumed::ToAnswer(probe) => answer(g, probe, from),
     }
 }
 
 /// A probed goroutine unwinds itself and suspends again, until it is resumed to run.
 #[cold]
 #[inline(never)]
-fn answer(g: Gp, command: usize, from: asan::Bounds) -> (usize, asan::Bounds) {
-    let probe = (command & !PROBE) as *mut Probe;
-    // SAFETY: G6, `collect` waits with the probe on its stack until this goroutine switches back.
-    let back = unsafe { (*probe).back };
-    let left = asan::leave(from);
-    // SAFETY: D5, the prober's frames end at `back`, and the prober does not run. `unwind_for`
-    // cannot unwind (extern "C").
-    unsafe { arch::call_on(back, unwind_for, probe.cast()) };
-    let left = asan::leave(asan::arrive(left));
-    // SAFETY: D5, `back` is the prober's saved stack pointer.
-    let command = unsafe { arch::leave(g.sp.as_ptr(), back) };
-    (command, asan::arrive(left))
+fn answer(g: Gp, mut probe: NonNull<Probe>, mut from: asan::Bounds) -> Mp {
+    loop {
+        // SAFETY: G6, `collect` waits until this goroutine switches back. So the probe is this
+        // goroutine's, and the memory below `back`, where the prober's frames end, is free.
+        let (back, left) = unsafe {
+            let probe = probe.as_mut();
+            let back = probe.back;
+            let from = call_on(back, asan::leave(from), || backtrace_here(probe));
+            (back, asan::leave(from))
+        };
+        // SAFETY: D5, `back` is the saved stack pointer of the prober, which waits in `collect`.
+        let resumed = unsafe { Resumed::from_word(arch::leave(g.sp.as_ptr(), back)) };
+        from = asan::arrive(left);
+        match resumed {
+            Resumed::By(m) => return m,
+            Resumed::ToAnswer(again) => probe = again,
+        }
+    }
 }
 
-/// Writes the return addresses of the goroutine that answers. Runs on the prober's stack.
-unsafe extern "C" fn unwind_for(probe: *mut u8) {
-    let from = asan::arrive(asan::Left::NOTHING);
-    // SAFETY: G6, the prober lends its probe to the goroutine that calls this, until that goroutine
-    // switches back.
-    backtrace_here(unsafe { &mut *probe.cast::<Probe>() });
-    asan::leave(from);
+/// Calls `f` on the stack that ends at `sp`, which `left` announces. Returns that stack's bounds.
+///
+/// # Safety
+/// The memory below `sp` is free to use and large enough. `f` does not switch.
+unsafe fn call_on(sp: usize, left: asan::Left, f: impl FnOnce()) -> asan::Bounds {
+    let there = || {
+        let from = asan::arrive(asan::Left::NOTHING);
+        f();
+        asan::leave(from);
+    };
+    call_once(there, |callback, data| {
+        // SAFETY: `sp` and `f` are as required (see "Safety"). A callback cannot unwind (extern
+        // "C").
+        unsafe { arch::call_on(sp, callback, data) };
+    });
+    asan::arrive(left)
 }
 
 /// Writes the caller's return addresses, innermost first.
@@ -151,41 +188,19 @@ pub(crate) fn resume(m: Mp, g: Gp, tp: usize) {
     asan::arrive(left);
 }
 
-/// Runs `f` on g0's stack and returns to the goroutine (Go's `systemstack`). On g0, and outside a
-/// runtime, it is a plain call.
+/// Runs `f`, which does not switch, on g0's stack and returns to the goroutine (Go's
+/// `systemstack`). On g0, and outside a runtime, it is a plain call.
 pub(crate) fn systemstack<R>(f: impl FnOnce() -> R) -> R {
     let Some(m) = current_m() else { return f() };
     if current::on_g0(m) {
         return f();
     }
     debug_assert!(current::on_curg(m), "systemstack in a signal handler");
-    struct Call<F, R> {
-        f: ManuallyDrop<F>,
-        out: MaybeUninit<R>,
+    let mut out = None;
+    // SAFETY: D5, g0's frames end at `g0_sp` while a goroutine runs.
+    unsafe { call_on(m.g0_sp.get(), asan::leave_for_g0(m), || out = Some(f())) };
+    match out {
+        Some(out) => out,
+        None => unreachable!("the call has returned"),
     }
-    unsafe extern "C" fn thunk<F: FnOnce() -> R, R>(data: *mut u8) {
-        let from = asan::arrive(asan::Left::NOTHING);
-        // SAFETY: `data` is the `Call` below, which outlives `call_on` and which no other code uses
-        // meanwhile.
-        let call = unsafe { &mut *data.cast::<Call<F, R>>() };
-        // SAFETY: `thunk` runs once per `Call`, so `f` is taken once.
-        let f = unsafe { ManuallyDrop::take(&mut call.f) };
-        call.out.write(f());
-        asan::leave(from);
-    }
-    let mut call = Call {
-        f: ManuallyDrop::new(f),
-        out: MaybeUninit::uninit(),
-    };
-    let data: *mut Call<_, R> = &mut call;
-    fn pick<F: FnOnce() -> R, R>(_: *mut Call<F, R>) -> unsafe extern "C" fn(*mut u8) {
-        thunk::<F, R>
-    }
-    let left = asan::leave_for_g0(m);
-    // SAFETY: D5, g0's frames end at `g0_sp` while a goroutine runs. `thunk` cannot unwind (extern
-    // "C").
-    unsafe { arch::call_on(m.g0_sp.get(), pick(data), data.cast()) };
-    asan::arrive(left);
-    // SAFETY: `call_on` has returned, so `thunk` has written `out`.
-    unsafe { call.out.assume_init() }
 }

@@ -16,7 +16,8 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU32};
 /// A type that fits a machine word and has no padding.
 ///
 /// # Safety
-/// The type is `Send`, 1, 2, 4 or 8 bytes large, aligned to its size, and has no padding bytes.
+/// The type has no padding bytes, and any thread may have a copy of a value: it is `Send`, or a raw
+/// pointer, whose user must know anyway that it may follow the pointer.
 pub(crate) unsafe trait Plain: Copy {}
 
 macro_rules! plain {
@@ -34,42 +35,47 @@ plain! {
 #[repr(transparent)]
 pub(crate) struct Word<T: Plain>(UnsafeCell<T>);
 
-// SAFETY: every access is one atomic load or store (`get`, `set`).
+// SAFETY: every access is one atomic load or store (`get`, `set`), and any thread may have a copy
+// of a `Plain` value.
 unsafe impl<T: Plain> Sync for Word<T> {}
-// SAFETY: a `Plain` type is `Send`.
+// SAFETY: any thread may have a `Plain` value.
 unsafe impl<T: Plain> Send for Word<T> {}
 
 impl<T: Plain> Word<T> {
+    /// Whether an atomic of this size can stand for a T.
+    const IS_WORD: bool =
+        matches!(size_of::<T>(), 1 | 2 | 4 | 8) && align_of::<T>() == size_of::<T>();
+
     pub(crate) const fn new(value: T) -> Word<T> {
+        const { assert!(Self::IS_WORD) };
         Word(UnsafeCell::new(value))
     }
 
     #[inline(always)]
     pub(crate) fn get(&self) -> T {
+        const { assert!(Self::IS_WORD) };
         let at = self.0.get();
+        // ORDER: Relaxed; the step that hands the field's ownership on orders the accesses.
         // SAFETY: the place is this field's, aligned for its size and only used atomically. `set`
         // and `new` stored the bits of a T. A word of 8 bytes travels as a pointer: a pointer keeps
         // its provenance that way, and an integer needs none.
-        // ORDER: Relaxed; the step that hands the field's ownership on orders the accesses.
         unsafe {
             match size_of::<T>() {
                 1 => transmute_copy(&AtomicU8::from_ptr(at.cast()).load(Relaxed)),
                 2 => transmute_copy(&AtomicU16::from_ptr(at.cast()).load(Relaxed)),
                 4 => transmute_copy(&AtomicU32::from_ptr(at.cast()).load(Relaxed)),
-                _ => {
-                    const { assert!(size_of::<T>() <= 8) };
-                    transmute_copy(&AtomicPtr::<()>::from_ptr(at.cast()).load(Relaxed))
-                }
+                _ => transmute_copy(&AtomicPtr::<()>::from_ptr(at.cast()).load(Relaxed)),
             }
         }
     }
 
     #[inline(always)]
     pub(crate) fn set(&self, value: T) {
+        const { assert!(Self::IS_WORD) };
         let at = self.0.get();
-        // SAFETY: the place is this field's and only used atomically, and T has the size that each
-        // arm stores.
         // ORDER: Relaxed; the step that hands the field's ownership on orders the accesses.
+        // SAFETY: the place is this field's, aligned for its size and only used atomically, and T
+        // has the size that each arm stores.
         unsafe {
             match size_of::<T>() {
                 1 => AtomicU8::from_ptr(at.cast()).store(transmute_copy(&value), Relaxed),

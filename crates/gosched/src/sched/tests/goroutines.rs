@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use super::*;
 #[cfg(debug_assertions)]
 use crate::base::lock::{Lock, Rank};
-use crate::sched::model::g::WaitReason;
+use crate::sched::model::g::{G, WaitReason};
 use crate::sched::model::gstatus::{StatusWord, edge_exists};
 use crate::sched::model::p::{GFREE_KEEP, GFREE_MAX, PStatus};
+use crate::sched::model::ptr::AtomicRef;
 use crate::sched::park::enter;
 use crate::thread;
 
@@ -224,17 +225,18 @@ fn i10_everything_stolen_is_runnable() {
 #[test]
 fn g4_a_waiting_goroutine_is_woken_by_one_of_two() {
     live(1, |_| {
-        static ADDRESS: AtomicUsize = AtomicUsize::new(0);
+        static SLEEPER: AtomicRef<G> = AtomicRef::none();
         let sleeper = thread::spawn(|| {
-            ADDRESS.store(current_g().unwrap().as_ptr() as usize, SeqCst);
+            SLEEPER.store(current_g(), SeqCst);
             thread::park_timeout(Duration::from_millis(5));
             thread::park(); // the token is there
         });
-        while ADDRESS.load(SeqCst) == 0 {
-            crate::yield_now();
-        }
-        // SAFETY: GF, type-stable while the runtime lives.
-        let g = unsafe { Gp::from_raw(ADDRESS.load(SeqCst) as *mut _) }.unwrap();
+        let g = loop {
+            match SLEEPER.load(SeqCst) {
+                Some(g) => break g,
+                None => crate::yield_now(),
+            }
+        };
         // This goroutine keeps the only P: sysmon runs the timer, and the sleeper stays Runnable.
         wait_for("the timer", || g.status.get() == Status::Runnable);
         sleeper.thread().unpark();
