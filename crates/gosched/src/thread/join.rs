@@ -40,7 +40,7 @@ use crate::sched::model::current::assert_user_context;
 use crate::sched::model::current::{current_g, current_m};
 use crate::sched::model::g::{Task, WaitReason};
 use crate::sched::spawn::Spawn;
-use crate::sched::waiting::handle::{Fate, Inner, InnerVtable};
+use crate::sched::waiting::handle::{Fate, Inner, InnerRef, Whole};
 use crate::sched::waiting::wait_slot::{Awaiter, SlotKind, WaitSlot, Waking, enter_to_wake};
 use crate::stack::class_for;
 
@@ -62,51 +62,44 @@ pub(super) struct Packet<T> {
     scope: Option<Arc<ScopeData>>,
 }
 
-impl<T> Packet<T> {
-    const VTABLE: InnerVtable = InnerVtable {
-        free: |inner| {
-            // SAFETY: `new` made it from a box of this type, and the last reference is gone. The
-            // result is gone too: the joiner took it, or the second of FINISHED and DETACHED
-            // dropped it.
-            drop(unsafe { Box::from_raw(inner.cast::<Packet<T>>().as_ptr()) });
-        },
-        give_up: |inner| {
-            // SAFETY: the caller has a reference, and only a `Packet<T>` has this vtable.
-            let packet = unsafe { inner.cast::<Packet<T>>().as_ref() };
-            // ORDER: AcqRel; pairs with `finish`: a result that is already there stays.
-            let given_up = |flags| (flags & FINISHED == 0).then_some(flags | GIVEN_UP);
-            let _ = packet.inner.flags.fetch_update(AcqRel, Acquire, given_up);
-            let awaiter = packet.slot.complete_awaited(&packet.waking);
-            packet.waking.take().or(awaiter)
-        },
-        tell_scope: |inner, fate| {
-            // SAFETY: the caller has a reference, and only a `Packet<T>` has this vtable.
-            let packet = unsafe { inner.cast::<Packet<T>>().as_ref() };
-            match (fate, &packet.scope) {
-                (Fate::NeverRan, Some(_)) => packet.leave_scope(),
-                (Fate::Lost, Some(scope)) if !packet.has_left() => scope.lose(),
-                _ => {}
-            }
-        },
-        scope: |inner| {
-            // SAFETY: the caller has a reference, and only a `Packet<T>` has this vtable.
-            let packet = unsafe { inner.cast::<Packet<T>>().as_ref() };
-            match &packet.scope {
-                Some(scope) if !packet.has_left() => scope.slot(),
-                _ => ptr::null(),
-            }
-        },
-    };
+// SAFETY: `repr(C)`, and `new` makes the first field with `Inner::new::<Packet<T>>`. Everything but
+// the result may be shared between threads and borrows nothing. The flags give the result to one
+// thread at a time, and it is `Send` (`spawn_raw`). When the packet is dropped the result is gone:
+// the joiner took it, or the second of FINISHED and DETACHED dropped it.
+unsafe impl<T> Whole for Packet<T> {
+    fn give_up(&self) -> Option<Arc<Awaiter>> {
+        // ORDER: AcqRel; pairs with `finish`: a result that is already there stays.
+        let given_up = |flags| (flags & FINISHED == 0).then_some(flags | GIVEN_UP);
+        let _ = self.inner.flags.fetch_update(AcqRel, Acquire, given_up);
+        let awaiter = self.slot.complete_awaited(&self.waking);
+        self.waking.take().or(awaiter)
+    }
 
-    fn new(name: Option<Box<str>>, scope: Option<Arc<ScopeData>>) -> NonNull<Packet<T>> {
-        let packet = Packet {
-            inner: Inner::new(name, &Self::VTABLE),
+    fn tell_scope(&self, fate: Fate) {
+        match (fate, &self.scope) {
+            (Fate::NeverRan(_), Some(_)) => self.leave_scope(),
+            (Fate::Lost, Some(scope)) if !self.has_left() => scope.lose(),
+            _ => {}
+        }
+    }
+
+    fn scope(&self) -> *const WaitSlot {
+        match &self.scope {
+            Some(scope) if !self.has_left() => scope.slot(),
+            _ => ptr::null(),
+        }
+    }
+}
+
+impl<T> Packet<T> {
+    fn new(name: Option<Box<str>>, scope: Option<Arc<ScopeData>>) -> Packet<T> {
+        Packet {
+            inner: Inner::new::<Packet<T>>(name),
             slot: WaitSlot::new(),
             waking: Waking::new(),
             result: UnsafeCell::new(None),
             scope,
-        };
-        NonNull::from(Box::leak(Box::new(packet)))
+        }
     }
 
     /// Stores the result and wakes the waiter. The caller owns the goroutine's reference and keeps
@@ -209,7 +202,7 @@ impl<T> RawHandle<T> {
     fn packet(&self) -> &Packet<T> {
         // SAFETY: `spawn_raw` made the packet that begins with this `Inner`, and `thread` holds a
         // reference to it.
-        unsafe { self.thread.as_ptr().cast::<Packet<T>>().as_ref() }
+        unsafe { self.thread.inner().as_ptr().cast::<Packet<T>>().as_ref() }
     }
 
     pub(super) fn thread(&self) -> &Thread {
@@ -225,7 +218,7 @@ impl<T> RawHandle<T> {
         super::check_cancelled();
         self.stop_awaiting();
         if let Some(g) = current_g()
-            && g.inner() == Some(self.thread.as_ptr())
+            && g.inner() == Some(self.thread.inner().as_ptr())
         {
             panic!("gosched: a goroutine cannot join itself: it would wait for ever");
         }
@@ -447,11 +440,9 @@ where
     F: FnOnce() -> T + Send,
     T: Send,
 {
-    let packet = Packet::<T>::new(name, scope.clone());
-    // SAFETY: just allocated. The first reference passes to the G, this one to the handle.
-    let thread = unsafe { Thread::share(packet.cast()) };
+    let packet = InnerRef::new(Packet::<T>::new(name, scope.clone()));
     let handle = RawHandle {
-        thread,
+        thread: Thread::new(packet),
         awaiter: ptr::null(),
         marker: PhantomData,
     };
@@ -461,7 +452,7 @@ where
     let how = Spawn {
         site,
         class,
-        thread: packet.as_ptr().cast(),
+        thread: Some(handle.thread.inner()),
     };
     let f = move || deliver::<T>(catch_unwind(AssertUnwindSafe(f)));
     // SAFETY: the caller guarantees that the closure's borrows outlive the goroutine.
@@ -473,8 +464,6 @@ where
                 scope.leave();
             }
             drop(task);
-            // SAFETY: no goroutine was started, so its reference is still here.
-            unsafe { Inner::release(packet.cast()) };
             Err(error)
         }
     }
@@ -529,7 +518,7 @@ pub(crate) fn spawn_go<F: FnOnce() + Send + 'static>(
     let how = Spawn {
         site,
         class: None,
-        thread: ptr::null_mut(),
+        thread: None,
     };
     let task = Task::new(move || finish_report(catch_unwind(AssertUnwindSafe(f))));
     sched.spawn(how, task).map_err(|(error, _)| error)

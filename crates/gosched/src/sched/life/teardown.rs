@@ -24,7 +24,7 @@ use crate::sched::model::gstatus::Status;
 use crate::sched::model::m::PreemptOff;
 use crate::sched::model::ptr::Gp;
 use crate::sched::park::{enter, no_preempt, pass_on};
-use crate::sched::waiting::handle::{Fate, Inner};
+use crate::sched::waiting::handle::{Fate, NeverRan};
 use crate::sched::waiting::wait_slot::Awaiters;
 use crate::sched::waiting::waitq::pass_on_withdrawn;
 use crate::sys;
@@ -247,14 +247,10 @@ fn take_dormant(sched: &Sched, gs: &mut PageVec<Gp>) {
 /// Answers the join of a goroutine of a dead runtime. Inside the runtime.
 fn abandon(g: Gp, awaiters: &mut Awaiters) {
     if let Some(inner) = g.share_inner() {
-        // SAFETY: D2, `share_inner` gave this reference, and it is released once.
-        unsafe {
-            if let Some(awaiter) = Inner::give_up(inner) {
-                awaiters.push(awaiter);
-            }
-            Inner::tell_scope(inner, fate(g));
-            Inner::release(inner);
+        if let Some(awaiter) = inner.give_up() {
+            awaiters.push(awaiter);
         }
+        inner.tell_scope(fate(g));
     }
 }
 
@@ -262,11 +258,7 @@ fn abandon(g: Gp, awaiters: &mut Awaiters) {
 /// before or after. Inside the runtime.
 pub(crate) fn tell_scope(g: Gp) {
     if let Some(inner) = g.share_inner() {
-        // SAFETY: D2, `share_inner` gave this reference, and it is released once.
-        unsafe {
-            Inner::tell_scope(inner, fate(g));
-            Inner::release(inner);
-        }
+        inner.tell_scope(fate(g));
     }
 }
 
@@ -285,13 +277,11 @@ fn drop_unstarted(g: Gp) {
         g.take_inner()
     };
     if let Some(inner) = inner {
-        // SAFETY: D2, the goroutine never ran, and `take_inner` gave the G's own reference.
-        unsafe {
-            let awaiter = Inner::give_up(inner);
-            debug_assert!(awaiter.is_none(), "whoever awaits it has been answered");
-            Inner::tell_scope(inner, Fate::NeverRan);
-            Inner::release(inner);
-        }
+        let awaiter = inner.give_up();
+        debug_assert!(awaiter.is_none(), "`answer_joins` took the awaiting task");
+        // SAFETY: D2, the goroutine had not started when its runtime died, and a dead runtime
+        // starts none.
+        inner.tell_scope(Fate::NeverRan(unsafe { NeverRan::new() }));
     }
 }
 
