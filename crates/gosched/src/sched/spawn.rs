@@ -22,7 +22,6 @@ use crate::sys::Errno;
 /// Stack reservations that a P takes at a time, and returns when it has twice as many.
 pub(crate) const CREDITS: usize = 32;
 
-#[derive(Clone, Copy)]
 pub(crate) struct Spawn<'a> {
     pub(crate) site: &'static Location<'static>,
     /// The size class of its stack; None: the runtime's default.

@@ -39,8 +39,9 @@ const SCAVENGE_STEP: usize = 4096;
 /// The first threads could not be started: ends those that were.
 pub(crate) fn abandon_start(sched: &Arc<Sched>) {
     stop_threads(sched);
-    let _rt = enter();
-    registry::remove(sched);
+    let rt = enter();
+    let entry = registry::remove(sched);
+    drop((rt, entry)); // in this order
 }
 
 /// Drops a runtime. In user context, on any thread, also on one of its own goroutines.
@@ -60,8 +61,9 @@ pub(crate) fn drop_runtime(sched: Arc<Sched>) {
     if let Some(driver) = sched.poller.driver() {
         driver.close(left == u32::from(sched.own_m().is_some()));
     }
-    forget_runtime(&sched);
+    let entry = forget_runtime(&sched);
     drop(no_preempt);
+    drop(entry);
     sched.leaked_ms.store(left, Relaxed);
     let started = |g: &&Gp| g.started.load(Acquire) != 0;
     let gave_up = gs.as_slice().iter().filter(started).count();
@@ -80,11 +82,12 @@ pub(crate) fn drop_runtime(sched: Arc<Sched>) {
     tls::free_surplus();
 }
 
-/// Removes the runtime from the registry. Threads that are left may still wake goroutines of other
-/// runtimes, so they count as foreign.
-fn forget_runtime(sched: &Sched) {
+/// Removes the runtime from the registry, and returns its entry. Threads that are left may still
+/// wake goroutines of other runtimes, so they count as foreign.
+#[must_use = "the entry is dropped in user context"]
+fn forget_runtime(sched: &Sched) -> Option<Box<registry::Entry>> {
     let _rt = enter();
-    registry::remove(sched);
+    let entry = registry::remove(sched);
     let mut tids: PageVec<i32> = PageVec::new();
     let core = sched.core.lock();
     for m in std::iter::successors(core.allm, |m| m.alllink.get()) {
@@ -96,6 +99,7 @@ fn forget_runtime(sched: &Sched) {
     }
     sched.close_files();
     while sched.arena.scavenge(SCAVENGE_STEP, || standing(sched)) {}
+    entry
 }
 
 static LEAKED: AtomicU64 = AtomicU64::new(0);
