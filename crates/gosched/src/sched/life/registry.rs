@@ -213,7 +213,6 @@ pub(crate) fn give_m(m: Mp) {
     m.nextp.store(None, Relaxed);
     m.spinning.put(None);
     m.blocked.store(false, Relaxed);
-    m.dying.store(false, Relaxed);
     let mut registry = REGISTRY.lock();
     m.freelink.set(registry.free_ms);
     registry.free_ms = Some(m);
