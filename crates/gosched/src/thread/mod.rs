@@ -5,7 +5,9 @@
 //! threads.
 
 pub(crate) mod ending;
+mod finish;
 mod join;
+mod packet;
 pub(crate) mod park;
 mod scope;
 
@@ -17,10 +19,9 @@ use std::ptr::NonNull;
 use crate::sched::model::current::{current_g, current_m};
 use crate::sched::waiting::handle::{Inner, InnerRef};
 
+pub(crate) use self::finish::{finish_report, report_abort};
 pub use self::join::{Builder, JoinHandle, spawn};
-pub(crate) use self::join::{
-    finish_report, report_abort, spawn_go, spawn_joinable, stack_size_error, with_current,
-};
+pub(crate) use self::join::{spawn_go, spawn_joinable, stack_size_error, with_current};
 pub use self::park::{park, park_timeout, sleep};
 pub use self::scope::{Scope, ScopedJoinHandle, scope};
 pub use crate::sched::waiting::timed::Exited;
