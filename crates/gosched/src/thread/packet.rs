@@ -23,7 +23,7 @@ use std::cell::UnsafeCell;
 use std::io;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
-use std::ptr::{self, NonNull};
+use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::task::{Context, Poll};
@@ -97,32 +97,32 @@ impl<T> Packet<T> {
         }
     }
 
-    /// Stores the result and wakes the waiter. The caller owns the goroutine's reference and keeps
-    /// it. In user context.
-    unsafe fn finish(this: NonNull<Packet<T>>, result: Result<T>) {
-        // SAFETY: the caller's reference keeps the packet alive.
-        let packet = unsafe { this.as_ref() };
-        // SAFETY: before FINISHED only the owner of the goroutine's reference accesses the result.
-        unsafe { *packet.result.get() = Some(result) };
+    /// Stores the result and wakes the waiter. In user context.
+    ///
+    /// # Safety
+    /// The caller is the goroutine, and calls this once.
+    unsafe fn finish(&self, result: Result<T>) {
+        // SAFETY: before FINISHED only the goroutine accesses the result.
+        unsafe { *self.result.get() = Some(result) };
         // ORDER: AcqRel; pairs with the handle's DETACHED: the later side sees the result and drops
         // it.
-        let detached = packet.inner.flags.fetch_or(FINISHED, AcqRel) & DETACHED != 0;
+        let detached = self.inner.flags.fetch_or(FINISHED, AcqRel) & DETACHED != 0;
         if detached {
-            let dropped = at_the_edge(|| packet.drop_result());
-            if let (false, Some(scope)) = (dropped, &packet.scope) {
+            let dropped = at_the_edge(|| self.drop_result());
+            if let (false, Some(scope)) = (dropped, &self.scope) {
                 scope.note_panic();
             }
         }
         thread_locals::end();
         let awaiter = {
             let _rt = enter_to_wake();
-            let awaiter = packet.slot.complete_awaited(&packet.waking);
-            packet.leave_scope();
+            let awaiter = self.slot.complete_awaited(&self.waking);
+            self.leave_scope();
             awaiter
         };
         if let Some(awaiter) = awaiter {
             at_the_edge(|| awaiter.wake());
-            at_the_edge(|| drop((packet.waking.take(), awaiter)));
+            at_the_edge(|| drop((self.waking.take(), awaiter)));
             thread_locals::end();
         }
     }
@@ -305,7 +305,9 @@ fn deliver<T>(result: Result<T>) {
     at_the_edge(|| {
         if let Some(inner) = current_g().and_then(|g| g.inner()) {
             // SAFETY: `spawn_raw::<_, T>` made it as a `Packet<T>`, and the G holds a reference.
-            unsafe { Packet::finish(inner.cast::<Packet<T>>(), result) };
+            let packet = unsafe { inner.cast::<Packet<T>>().as_ref() };
+            // SAFETY: this is the goroutine's last step.
+            unsafe { packet.finish(result) };
         }
     });
     super::release_inner();

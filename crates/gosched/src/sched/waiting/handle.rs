@@ -450,7 +450,8 @@ impl Deref for InnerRef {
     type Target = Inner;
     #[inline]
     fn deref(&self) -> &Inner {
-        // SAFETY: this reference is counted, or borrowed from one that is, so the `Inner` is alive.
+        // SAFETY: this reference is counted, or another owner keeps its counted reference meanwhile
+        // (`borrowed`). So the `Inner` is alive.
         unsafe { self.0.as_ref() }
     }
 }
