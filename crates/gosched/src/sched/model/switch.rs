@@ -90,7 +90,7 @@ pub(crate) fn suspend(m: Mp, g: Gp) -> Mp {
     // SAFETY: `resume` passes its own M, which is never freed.
     match unsafe { Mp::from_raw(command as *mut M) } {
         Some(m) => m,
-        None => crate::base::fatal::throw("a goroutine was resumed by nobody"),
+        None => crate::base::fatal::throw("a goroutine was resumed without an M"),
     }
 }
 
