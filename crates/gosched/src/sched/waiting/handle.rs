@@ -57,9 +57,13 @@ pub(crate) unsafe trait Whole {
     }
 }
 
-// SAFETY: it is the `Inner` itself, it consists of atomics and an immutable name, and it borrows
-// nothing.
-unsafe impl Whole for Inner {}
+/// A handle without a packet.
+#[repr(C)]
+struct Bare(Inner);
+
+// SAFETY: `Inner::bare` makes the field with `Inner::new::<Bare>`. It consists of atomics and an
+// immutable name, and borrows nothing.
+unsafe impl Whole for Bare {}
 
 /// The type of the allocation behind an `Inner`.
 struct Kind {
@@ -205,7 +209,7 @@ impl Inner {
 
     /// Allocates the state of a handle without a packet, with one reference.
     pub(crate) fn bare(name: Option<Box<str>>) -> InnerRef {
-        InnerRef::new(Inner::new::<Inner>(name))
+        InnerRef::new(Bare(Inner::new::<Bare>(name)))
     }
 
     /// Allocates the state of a plain thread's handle.
