@@ -65,12 +65,14 @@ struct Bare(Inner);
 // immutable name, and borrows nothing.
 unsafe impl Whole for Bare {}
 
+type View<'a> = dyn FnMut(*const (dyn Whole + '_)) + 'a;
+
 /// The type of the allocation behind an `Inner`.
 struct Kind {
     /// Frees the allocation; the last reference is gone.
     free: unsafe fn(NonNull<Inner>),
     /// Calls the function with the address of the allocation.
-    view: fn(NonNull<Inner>, &mut dyn FnMut(*const (dyn Whole + '_))),
+    view: fn(NonNull<Inner>, &mut View<'_>),
 }
 
 struct KindOf<W>(PhantomData<W>);
