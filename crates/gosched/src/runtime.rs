@@ -381,7 +381,7 @@ where
     let how = Spawn {
         site: Location::caller(),
         class: Some(sched.config.main_class),
-        thread: inner.as_ptr(),
+        thread: Some(&inner),
     };
     {
         let _rt = enter();
@@ -399,8 +399,6 @@ where
     }
     if let Err((error, task)) = spawned {
         drop(task);
-        // SAFETY: no goroutine was started, so its reference is still here.
-        unsafe { Inner::release(inner) };
         panic!("gosched: cannot start the main goroutine: {error}");
     }
     if current_g().is_some() {

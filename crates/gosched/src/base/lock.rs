@@ -199,7 +199,6 @@ pub(crate) mod ranks {
 
     #[cfg(debug_assertions)]
     mod held {
-        use std::sync::atomic::Ordering::Relaxed;
 
         use std::cell::Cell;
 
@@ -213,7 +212,7 @@ pub(crate) mod ranks {
 
         pub(super) fn get() -> u32 {
             match this_m::locks() {
-                Some(locks) => locks.held.load(Relaxed),
+                Some(locks) => locks.held,
                 None => OUTSIDE.try_with(Cell::get).unwrap_or(0),
             }
         }
@@ -230,9 +229,8 @@ pub(crate) mod ranks {
         }
 
         pub(super) fn set(bits: u32) {
-            match this_m::locks() {
-                Some(locks) => locks.held.store(bits, Relaxed),
-                None => OUTSIDE.try_with(|held| held.set(bits)).unwrap_or(()),
+            if !this_m::set_held(bits) {
+                OUTSIDE.try_with(|held| held.set(bits)).unwrap_or(());
             }
         }
     }

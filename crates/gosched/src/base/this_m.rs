@@ -5,32 +5,28 @@
 //! the scheduler supplies the answers as a table of functions. It sets the table before its first M
 //! begins; until then no thread is an M. This is one of the callbacks that ARCHITECTURE.md lists.
 
-use std::ptr::NonNull;
 use std::sync::atomic::AtomicPtr;
-#[cfg(debug_assertions)]
-use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Release};
-
-/// The address of an M, for code that cannot name the type.
-pub(crate) type AnyM = NonNull<()>;
 
 /// The table of functions that the scheduler supplies.
 pub(crate) struct Answers {
-    /// Enters the runtime. Returns this thread's M at that moment. None: this thread is no M.
-    pub(crate) enter: fn() -> Option<AnyM>,
-    /// Leaves the runtime. The argument is the value that `enter` returned, and this thread is
-    /// still that M.
-    pub(crate) leave: unsafe fn(AnyM),
+    /// Enters the runtime. False: this thread is no M.
+    pub(crate) enter: fn() -> bool,
+    /// Leaves the runtime, after an `enter` that returned true. No switch came between.
+    pub(crate) leave: fn(),
     /// The lock state of this thread's M. None: this thread is no M.
     #[cfg(debug_assertions)]
     pub(crate) locks: fn() -> Option<Locks>,
+    /// Stores the ranks that this thread's M holds. False: this thread is no M.
+    #[cfg(debug_assertions)]
+    pub(crate) set_held: fn(u32) -> bool,
 }
 
 /// An M's state that the internal locks check.
 #[cfg(debug_assertions)]
 pub(crate) struct Locks {
-    /// The ranks that the M holds. Ms are never freed.
-    pub(crate) held: &'static AtomicU32,
+    /// The ranks that the M holds.
+    pub(crate) held: u32,
     /// Whether the M is inside the runtime.
     pub(crate) is_inside: bool,
 }
@@ -50,18 +46,17 @@ fn answers() -> Option<&'static Answers> {
 }
 
 /// Proof that this thread is inside the runtime, until dropped. No switch happens meanwhile.
-pub(crate) struct InRuntime(Option<(AnyM, unsafe fn(AnyM))>);
+pub(crate) struct InRuntime(Option<fn()>);
 
 /// Enters the runtime. On a thread that is no M it does nothing; in the child of a fork it panics.
 pub(crate) fn enter() -> InRuntime {
-    InRuntime(answers().and_then(|answers| Some(((answers.enter)()?, answers.leave))))
+    InRuntime(answers().and_then(|answers| (answers.enter)().then_some(answers.leave)))
 }
 
 impl Drop for InRuntime {
     fn drop(&mut self) {
-        if let Some((m, leave)) = self.0 {
-            // SAFETY: `enter` returned this M to this thread, and no switch came between.
-            unsafe { leave(m) };
+        if let Some(leave) = self.0 {
+            leave();
         }
     }
 }
@@ -70,4 +65,10 @@ impl Drop for InRuntime {
 #[cfg(debug_assertions)]
 pub(crate) fn locks() -> Option<Locks> {
     answers().and_then(|answers| (answers.locks)())
+}
+
+/// Stores the ranks that this thread's M holds. False: this thread is no M.
+#[cfg(debug_assertions)]
+pub(crate) fn set_held(ranks: u32) -> bool {
+    answers().is_some_and(|answers| (answers.set_held)(ranks))
 }

@@ -201,7 +201,7 @@ impl<T> Chan<T> {
         dispatch!(self, chan => Flavor::set_clock(chan, when_ns, period_ns))
     }
 
-    /// No more sends. False: it was closed already, or is one that cannot be closed.
+    /// Ends all sends. False: the channel was closed already, or its flavor cannot be closed.
     pub(super) fn close(&self) -> bool {
         dispatch!(self, chan => chan.close())
     }

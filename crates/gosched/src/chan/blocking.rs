@@ -333,7 +333,7 @@ impl<F: Flavor> Channel<F> {
         }
     }
 
-    /// Whether a sender that comes now must let others go first. Those that can be served are.
+    /// Whether a new sender must let waiting senders go first. Serves the waiters that it can.
     #[inline]
     pub(super) fn is_behind_senders(&self) -> bool {
         self.header.has_senders_waiting() && {

@@ -10,7 +10,7 @@ use crate::sched::waiting::waitq::WakeList;
 use crate::shim::{AcqRel, AtomicUsize, Relaxed, SeqCst};
 
 impl<F: Flavor> Channel<F> {
-    /// No more sends. False: it was closed already, or is one that cannot be closed.
+    /// Ends all sends. False: the channel was closed already, or its flavor cannot be closed.
     pub(super) fn close(&self) -> bool {
         let mut wake = WakeList::new();
         {

@@ -134,7 +134,8 @@ pub(super) trait Flavor: Sized {
     #[inline]
     fn settle(_chan: &Channel<Self>, _q: &mut ChanQueues, _wake: &mut WakeList) {}
 
-    /// No more sends. False: it was closed already, or cannot be closed. Inside the runtime.
+    /// Ends all sends. False: the channel was closed already, or cannot be closed. Inside the
+    /// runtime.
     fn close(&self) -> bool;
 
     fn len(chan: &Channel<Self>) -> usize;

@@ -74,7 +74,7 @@ impl SpareRecord {
         // The room stays until the record is closed, or for ever.
         unsafe {
             at.write(record);
-            g.opens().add(at);
+            g.opens().add(at.as_ref());
         }
         Some(Open { g, at, is_boxed })
     }
@@ -95,7 +95,7 @@ impl Open {
     pub(super) fn close(&self) -> bool {
         // SAFETY: `SpareRecord::open` added the record, and it is closed once. The goroutine runs,
         // so its G is its own.
-        unsafe { self.g.opens().remove(self.at) }
+        unsafe { self.g.opens().remove(self.at.as_ref()) }
     }
 }
 

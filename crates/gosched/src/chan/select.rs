@@ -17,8 +17,9 @@ use crate::thread::{ThreadId, current_id};
 /// Waits for the first of several channel operations, chosen at run time.
 ///
 /// Operations are added with [`send`](Select::send) and [`recv`](Select::recv), which return their
-/// index. Then one that can proceed is chosen, at random among several, and must be completed. The
-/// macro [`select!`](crate::select) does all of that for cases that are known at compile time.
+/// index. Then `Select` chooses an operation that can proceed, at random among several. The caller
+/// must complete it. The macro [`select!`](crate::select) does all of that for cases that are known
+/// at compile time.
 ///
 /// Making one, adding operations and removing them block nothing.
 ///
@@ -67,9 +68,9 @@ struct Added {
 /// channel's values, `Send` or not.
 #[derive(Clone, Copy)]
 pub(super) enum CaseHome {
-    /// The one that runs the select: the cases of a `select!` do not leave its frame.
+    /// The goroutine or thread that runs the select: the cases of a `select!` stay in its frame.
     Here,
-    /// Any. None: a plain thread whose thread-locals had ended.
+    /// The goroutine or thread with this id. None: a plain thread whose thread-locals had ended.
     Of(Option<ThreadId>),
 }
 

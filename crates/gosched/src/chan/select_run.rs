@@ -1,9 +1,9 @@
 //! Select: waiting for the first of several sends and receives.
 //!
-//! 1. Each case is tried, in random order (or in the order given). The first one that can proceed
+//! 1. Each case is tried, in random order (or in the order given). The first case that can proceed
 //!    is chosen.
 //! 2. Otherwise all the channels are locked, by address, each once, and all cases are tried again.
-//!    What is found now is true of one moment, which a `default` needs. Buffers are used without
+//!    The result is true of one moment, which a `default` needs. Buffers are used without
 //!    the lock, so their positions are compared before and after.
 //! 3. Otherwise a node of one [`Waiter`] goes into every channel's queue, the locks are dropped and
 //!    the goroutine parks. The thread that claims the waiter decides the case and hands its value

@@ -273,8 +273,8 @@ impl<T> Clock<T> {
         }
     }
 
-    /// Where a receiver queues itself with `node`, and until when it may sleep. One that was woken
-    /// to look again comes `at` the front, if it sleeps until the next tick. Under the lock.
+    /// Where a receiver queues itself with `node`, and until when it may sleep. A receiver that was
+    /// woken to look again comes `at` the front, if it sleeps until the next tick. Under the lock.
     #[cold]
     fn queue_up(&self, q: &mut ChanQueues, node: &WaitNode, at: QueueEnd) -> (QueueEnd, u64) {
         let due = self.turn(q);

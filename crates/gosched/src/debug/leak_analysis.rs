@@ -40,7 +40,7 @@ use crate::sched::model::gstatus::Status;
 use crate::sched::model::ptr::Gp;
 use crate::sched::model::wait_reason::{WaitClass, WaitReason};
 use crate::sched::park::{WaitArg, WaitOps};
-use crate::sched::waiting::handle::Inner;
+use crate::sched::waiting::handle::{Inner, InnerRef};
 use crate::sched::waiting::owner;
 use crate::sched::waiting::wait_slot::WaitSlot;
 use crate::sched::waiting::waitq::On;
@@ -236,7 +236,7 @@ impl Survey {
                 self.is_incomplete |= self.by_inner.push(key).is_err();
                 // SAFETY: D3, a G holds a reference to its `Inner` until it ends, and no goroutine
                 // ends in a stopped world.
-                let scope = unsafe { Inner::scope(inner) } as usize;
+                let scope = unsafe { InnerRef::borrowed(inner) }.scope() as usize;
                 if scope != 0 {
                     self.is_incomplete |= self.in_scope.push((scope, at as u32)).is_err();
                 }

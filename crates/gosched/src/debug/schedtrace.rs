@@ -7,8 +7,8 @@
 //!
 //! It is one line. The time counts from the first line of the process. The numbers in brackets are
 //! the lengths of the Ps' queues, without `runnext`, and the Ps' time slices. With scheddetail a
-//! line follows for every P, M and live G. Two of Go's words have no counterpart: `locks` of an M
-//! is its depth inside the runtime, and `mallocing` is always 0.
+//! line follows for every P, M and live G. Some of Go's words have no counterpart: `locks` of an M
+//! is its depth inside the runtime, `mallocing` is always 0, and `dying` is left out.
 //!
 //! The numbers are copied under the locks that guard them and printed afterwards. Nothing is
 //! allocated from malloc (D9).
@@ -136,7 +136,6 @@ struct MLine {
     p: OrNil,
     curg: OrNil,
     depth: u32,
-    is_dying: bool,
     is_spinning: bool,
     is_blocked: bool,
     lockedg: OrNil,
@@ -152,7 +151,6 @@ fn list_ms(core: &Core, ms: &mut PageVec<MLine>) {
             p: OrNil(m.p.load(Relaxed).map(|p| p.id.into())),
             curg: goid(&m.curg),
             depth: m.claim.depth(),
-            is_dying: m.dying.load(Relaxed),
             is_spinning: m.is_spinning(),
             is_blocked: m.blocked.load(Relaxed),
             lockedg: goid(&m.lockedg),
@@ -165,15 +163,8 @@ impl fmt::Display for MLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "  M{}: p={} curg={} mallocing=0 throwing=0 preemptoff= locks={} dying={} spinning={} blocked={} lockedg={}",
-            self.id,
-            self.p,
-            self.curg,
-            self.depth,
-            u32::from(self.is_dying),
-            self.is_spinning,
-            self.is_blocked,
-            self.lockedg
+            "  M{}: p={} curg={} mallocing=0 throwing=0 preemptoff= locks={} spinning={} blocked={} lockedg={}",
+            self.id, self.p, self.curg, self.depth, self.is_spinning, self.is_blocked, self.lockedg
         )
     }
 }

@@ -319,7 +319,7 @@ mod tests {
             "<core::panic::unwind_safe::AssertUnwindSafe<F> as core::ops::function::FnOnce<()>>::call_once",
             "std::panicking::catch_unwind",
             "__rust_try",
-            "gosched::thread::join::spawn_raw::{{closure}}",
+            "gosched::thread::packet::spawn_raw::{{closure}}",
             "gosched::base::closure::Table::of::finish",
             "gosched::sched::exit::goroutine_entry",
             "gosched::arch::x86_64::trampoline",

@@ -40,6 +40,7 @@ use crate::sched::model::p::{Counters, P};
 use crate::sched::model::ptr::{AtomicRef, Home, Mp, Pp};
 use crate::sched::model::spin::Spin;
 use crate::sched::model::watch::{CallCounters, Claims, Strays, SysmonState};
+use crate::sched::model::word::Word;
 use crate::sched::sources::poller::Poller;
 use crate::sched::sources::timers::Timers;
 use crate::stack::Arena;
@@ -147,22 +148,21 @@ pub(crate) struct Sched {
     pub(crate) leaked_ms: AtomicU32,
     /// The program's deadlock hook. The creator takes it; the runtime's owner drops it.
     pub(crate) hook: std::sync::Mutex<Option<life::deadlock::Hook>>,
-    /// Registry link, under its lock.
-    pub(crate) registry_next: model::word::Word<*const Sched>,
+}
+
+impl Word<*const Home> {
+    #[inline]
+    fn sched(&self) -> &Sched {
+        // SAFETY: D2, it is the `home` of a G or an M. `GBlocks::take` stored the Sched that owns
+        // the G's memory. `be_m` stored the Sched to which the M's thread holds a reference.
+        unsafe { &*self.get().cast() }
+    }
 }
 
 impl G {
     #[inline]
     pub(crate) fn sched(&self) -> &Sched {
-        // SAFETY: D2, `GBlocks::take` stored the address of the Sched that owns the G's memory.
-        unsafe { &*self.home.get().cast() }
-    }
-}
-
-impl Sched {
-    /// Its address, as Gs and Ms keep it.
-    pub(crate) fn home(&self) -> *const Home {
-        std::ptr::from_ref(self).cast()
+        self.home.sched()
     }
 }
 
@@ -170,9 +170,7 @@ impl M {
     /// Its runtime. Not for an M in the process-wide pool.
     #[inline]
     pub(crate) fn sched(&self) -> &Sched {
-        // SAFETY: D2, `be_m` stored the address of the Sched, and the M's thread holds a reference
-        // to it.
-        unsafe { &*self.home.get().cast() }
+        self.home.sched()
     }
 }
 
@@ -250,7 +248,6 @@ impl Sched {
             leaked_gs: AtomicU32::new(0),
             leaked_ms: AtomicU32::new(0),
             hook,
-            registry_next: model::word::Word::new(std::ptr::null()),
             config,
         }
     }
@@ -275,6 +272,11 @@ impl Sched {
             return Err(error);
         }
         Ok(sched)
+    }
+
+    /// Its address, as Gs and Ms keep it.
+    pub(crate) fn home(&self) -> *const Home {
+        std::ptr::from_ref(self).cast()
     }
 
     /// GOMAXPROCS.

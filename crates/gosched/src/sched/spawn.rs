@@ -6,7 +6,7 @@
 
 use std::io;
 use std::panic::Location;
-use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::Sched;
 use super::park::enter;
@@ -14,7 +14,7 @@ use crate::sched::model::g::Task;
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::p::{GFREE_KEEP, ID_BATCH, Local};
 use crate::sched::model::ptr::Gp;
-use crate::sched::waiting::handle::Inner;
+use crate::sched::waiting::handle::InnerRef;
 use crate::sched::worker::Worker;
 use crate::stack;
 use crate::sys::Errno;
@@ -22,12 +22,12 @@ use crate::sys::Errno;
 /// Stack reservations that a P takes at a time, and returns when it has twice as many.
 pub(crate) const CREDITS: usize = 32;
 
-pub(crate) struct Spawn {
+pub(crate) struct Spawn<'a> {
     pub(crate) site: &'static Location<'static>,
     /// The size class of its stack; None: the runtime's default.
     pub(crate) class: Option<u8>,
-    /// Its thread handle, whose reference passes to the G. Null: it is made when it is asked for.
-    pub(crate) thread: *mut Inner,
+    /// Its thread handle; the G gets a reference of its own. None: it is made when it is asked for.
+    pub(crate) thread: Option<&'a InnerRef>,
 }
 
 /// Why no goroutine was started. It becomes an `io::Error` outside the runtime, because that
@@ -56,7 +56,7 @@ impl Sched {
     #[inline]
     pub(crate) fn spawn<F: FnOnce()>(
         &self,
-        how: Spawn,
+        how: Spawn<'_>,
         task: Task<F>,
     ) -> Result<(), (io::Error, Task<F>)> {
         self.try_spawn(how, task)
@@ -64,7 +64,11 @@ impl Sched {
     }
 
     #[inline]
-    fn try_spawn<F: FnOnce()>(&self, how: Spawn, task: Task<F>) -> Result<(), (Refused, Task<F>)> {
+    fn try_spawn<F: FnOnce()>(
+        &self,
+        how: Spawn<'_>,
+        task: Task<F>,
+    ) -> Result<(), (Refused, Task<F>)> {
         let rt = enter();
         let class = how.class.unwrap_or(self.stack_class);
         let Some(w) = rt.worker_of(self) else {
@@ -91,7 +95,7 @@ impl Sched {
     #[inline(never)]
     fn spawn_outside<F: FnOnce()>(
         &self,
-        how: Spawn,
+        how: Spawn<'_>,
         class: u8,
         task: Task<F>,
     ) -> Result<(), (Refused, Task<F>)> {
@@ -138,7 +142,7 @@ impl Sched {
         let how = Spawn {
             site,
             class: None,
-            thread: std::ptr::null_mut(),
+            thread: None,
         };
         let g = g.store(task);
         self.identify(g, &how, class, parent, id);
@@ -158,23 +162,21 @@ impl Sched {
 
     /// Gives a Dead G its identity and makes it Runnable; the caller queues it.
     #[inline]
-    fn make_runnable(&self, g: Gp, how: &Spawn, class: u8, parent: u64, id: u64) {
+    fn make_runnable(&self, g: Gp, how: &Spawn<'_>, class: u8, parent: u64, id: u64) {
         self.identify(g, how, class, parent, id);
         g.status.transition(Status::Dead, Status::Runnable);
     }
 
     #[inline]
-    fn identify(&self, g: Gp, how: &Spawn, class: u8, parent: u64, id: u64) {
+    fn identify(&self, g: Gp, how: &Spawn<'_>, class: u8, parent: u64, id: u64) {
         g.class.set(class);
         g.site.set(Some(how.site));
         g.parent.store(parent, Relaxed);
         g.id.store(id, Relaxed);
-        if !how.thread.is_null() {
-            // SAFETY: D3, the caller's reference is alive here, and the goroutine has not started.
-            unsafe { &*how.thread }.set_goroutine(self.id, id);
+        if let Some(thread) = how.thread {
+            thread.set_goroutine(self.id, id);
         }
-        // ORDER: Release; pairs with the Acquire in `G::inner`.
-        g.handle.store(how.thread.cast(), Release);
+        g.put_inner(how.thread.cloned());
     }
 
     /// Takes a Dead G and reserves a stack for it.

@@ -1,170 +1,22 @@
 //! Starting goroutines and waiting for their results: `spawn`, `Builder`, `JoinHandle`.
 //!
-//! The goroutine and its handle end in any order, so the result must outlive both. A *packet* holds
-//! it: one allocation, shared by the goroutine, the join handle and the thread handles. Its flags
-//! decide which side drops the result:
-//! ```text
-//!  FINISHED   set by the goroutine after it wrote the result; it drops it if DETACHED was set
-//!  DETACHED   set by the dropped handle; it drops the result if FINISHED was set
-//!  LEFT       the goroutine has left its scope (once)
-//!  GIVEN_UP   the runtime was dropped before FINISHED: answers the join
-//!  TAKEN      a poll of the handle has returned the result
-//! ```
-//! The goroutine's reference is in its G. A goroutine that still runs after GIVEN_UP finishes into
-//! a packet that is never read.
-//!
-//! A goroutine or thread that joins waits in the packet's slot. So does a task of an executor that
-//! has polled the handle, by its waker. Wakers are user code. So the goroutine calls the waker as
-//! the last step on its stack, when the result is available. Its thread-locals are destroyed by
-//! then. Thread-locals that the waker creates again are destroyed after it. If the runtime is
-//! dropped before that step, the drop calls the waker.
+//! The result travels in a packet (`packet.rs`).
 
-use std::any::Any;
-use std::cell::UnsafeCell;
 use std::fmt;
-use std::io::{self, Write};
-use std::marker::PhantomData;
+use std::io;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::pin::Pin;
-use std::ptr::{self, NonNull};
-use std::sync::Arc;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::task::{Context, Poll};
 
 use super::ending::{self, own_home};
-use super::scope::ScopeData;
-use super::{Exited, Result, Thread, exited};
+use super::finish::finish_report;
+use super::packet::{RawHandle, spawn_raw};
+use super::{Result, Thread};
 use crate::sched::Sched;
-use crate::sched::life::thread_locals;
-use crate::sched::model::current::assert_user_context;
-use crate::sched::model::current::{current_g, current_m};
-use crate::sched::model::g::{Task, WaitReason};
+use crate::sched::model::current::current_m;
+use crate::sched::model::g::Task;
 use crate::sched::spawn::Spawn;
-use crate::sched::waiting::handle::{Fate, Inner, InnerVtable};
-use crate::sched::waiting::wait_slot::{Awaiter, SlotKind, WaitSlot, Waking, enter_to_wake};
 use crate::stack::class_for;
-
-static JOIN: SlotKind = SlotKind::new(WaitReason::Join);
-
-const FINISHED: u8 = 1;
-const DETACHED: u8 = 2;
-const LEFT: u8 = 4;
-const GIVEN_UP: u8 = 8;
-const TAKEN: u8 = 16;
-
-/// A goroutine's result, shared with its join handle. Begins with the thread's `Inner`.
-#[repr(C)]
-pub(super) struct Packet<T> {
-    inner: Inner,
-    slot: WaitSlot,
-    waking: Waking,
-    result: UnsafeCell<Option<Result<T>>>,
-    scope: Option<Arc<ScopeData>>,
-}
-
-impl<T> Packet<T> {
-    const VTABLE: InnerVtable = InnerVtable {
-        free: |inner| {
-            // SAFETY: `new` made it from a box of this type, and the last reference is gone. The
-            // result is gone too: the joiner took it, or the second of FINISHED and DETACHED
-            // dropped it.
-            drop(unsafe { Box::from_raw(inner.cast::<Packet<T>>().as_ptr()) });
-        },
-        give_up: |inner| {
-            // SAFETY: the caller has a reference, and only a `Packet<T>` has this vtable.
-            let packet = unsafe { inner.cast::<Packet<T>>().as_ref() };
-            // ORDER: AcqRel; pairs with `finish`: a result that is already there stays.
-            let given_up = |flags| (flags & FINISHED == 0).then_some(flags | GIVEN_UP);
-            let _ = packet.inner.flags.fetch_update(AcqRel, Acquire, given_up);
-            let awaiter = packet.slot.complete_awaited(&packet.waking);
-            packet.waking.take().or(awaiter)
-        },
-        tell_scope: |inner, fate| {
-            // SAFETY: the caller has a reference, and only a `Packet<T>` has this vtable.
-            let packet = unsafe { inner.cast::<Packet<T>>().as_ref() };
-            match (fate, &packet.scope) {
-                (Fate::NeverRan, Some(_)) => packet.leave_scope(),
-                (Fate::Lost, Some(scope)) if !packet.has_left() => scope.lose(),
-                _ => {}
-            }
-        },
-        scope: |inner| {
-            // SAFETY: the caller has a reference, and only a `Packet<T>` has this vtable.
-            let packet = unsafe { inner.cast::<Packet<T>>().as_ref() };
-            match &packet.scope {
-                Some(scope) if !packet.has_left() => scope.slot(),
-                _ => ptr::null(),
-            }
-        },
-    };
-
-    fn new(name: Option<Box<str>>, scope: Option<Arc<ScopeData>>) -> NonNull<Packet<T>> {
-        let packet = Packet {
-            inner: Inner::new(name, &Self::VTABLE),
-            slot: WaitSlot::new(),
-            waking: Waking::new(),
-            result: UnsafeCell::new(None),
-            scope,
-        };
-        NonNull::from(Box::leak(Box::new(packet)))
-    }
-
-    /// Stores the result and wakes the waiter. The caller owns the goroutine's reference and keeps
-    /// it. In user context.
-    unsafe fn finish(this: NonNull<Packet<T>>, result: Result<T>) {
-        // SAFETY: the caller's reference keeps the packet alive.
-        let packet = unsafe { this.as_ref() };
-        // SAFETY: before FINISHED only the owner of the goroutine's reference accesses the result.
-        unsafe { *packet.result.get() = Some(result) };
-        // ORDER: AcqRel; pairs with the handle's DETACHED: the later side sees the result and drops
-        // it.
-        let detached = packet.inner.flags.fetch_or(FINISHED, AcqRel) & DETACHED != 0;
-        if detached {
-            let dropped = at_the_edge(|| packet.drop_result());
-            if let (false, Some(scope)) = (dropped, &packet.scope) {
-                scope.note_panic();
-            }
-        }
-        thread_locals::end();
-        let awaiter = {
-            let _rt = enter_to_wake();
-            let awaiter = packet.slot.complete_awaited(&packet.waking);
-            packet.leave_scope();
-            awaiter
-        };
-        if let Some(awaiter) = awaiter {
-            at_the_edge(|| awaiter.wake());
-            at_the_edge(|| drop((packet.waking.take(), awaiter)));
-            thread_locals::end();
-        }
-    }
-
-    fn has_left(&self) -> bool {
-        self.inner.flags.load(Acquire) & LEFT != 0
-    }
-
-    fn leave_scope(&self) {
-        if let Some(scope) = &self.scope
-            && self.inner.flags.fetch_or(LEFT, AcqRel) & LEFT == 0
-        {
-            scope.leave();
-        }
-    }
-
-    /// Drops a result that is never taken. If it is a panic, the scope reports it.
-    fn drop_result(&self) {
-        // SAFETY: both flags are set and the caller set the second one, so only the caller accesses
-        // the result.
-        let result = unsafe { (*self.result.get()).take() };
-        if let (Some(Err(payload)), Some(scope)) = (&result, &self.scope)
-            && !payload.is::<Exited>()
-        {
-            scope.note_panic();
-        }
-        assert_user_context();
-        drop(result);
-    }
-}
 
 /// A handle to a goroutine, which can be joined; dropping it detaches the goroutine.
 ///
@@ -188,105 +40,6 @@ impl<T> Packet<T> {
 /// # });
 /// ```
 pub struct JoinHandle<T>(pub(super) RawHandle<T>);
-
-/// The common part of `JoinHandle` and `ScopedJoinHandle`.
-pub(super) struct RawHandle<T> {
-    /// The handle's reference. It points to the packet's first field.
-    thread: Thread,
-    /// The awaiter that the last poll left in the slot. It may be freed already, so only its
-    /// address is used.
-    awaiter: *const Awaiter,
-    marker: PhantomData<T>,
-}
-
-// SAFETY: D1: the packet is reference-counted, and the result moves to one taker. Every result is
-// `Send`: only `spawn_raw` makes handles, and it requires that.
-unsafe impl<T> Send for RawHandle<T> {}
-// SAFETY: D1: `&RawHandle` gives no access to the result.
-unsafe impl<T> Sync for RawHandle<T> {}
-
-impl<T> RawHandle<T> {
-    fn packet(&self) -> &Packet<T> {
-        // SAFETY: `spawn_raw` made the packet that begins with this `Inner`, and `thread` holds a
-        // reference to it.
-        unsafe { self.thread.as_ptr().cast::<Packet<T>>().as_ref() }
-    }
-
-    pub(super) fn thread(&self) -> &Thread {
-        &self.thread
-    }
-
-    pub(super) fn is_finished(&self) -> bool {
-        self.packet().slot.is_done()
-    }
-
-    #[track_caller]
-    pub(super) fn join(mut self) -> Result<T> {
-        super::check_cancelled();
-        self.stop_awaiting();
-        if let Some(g) = current_g()
-            && g.inner() == Some(self.thread.as_ptr())
-        {
-            panic!("gosched: a goroutine cannot join itself: it would wait for ever");
-        }
-        if !self.packet().slot.wait(&JOIN) {
-            super::check_cancelled();
-            self.packet().slot.wait_always(&JOIN);
-        }
-        self.take()
-    }
-
-    /// Takes the result, once the slot is complete.
-    #[track_caller]
-    fn take(&mut self) -> Result<T> {
-        // ORDER: Acquire; pairs with the goroutine's AcqRel in `finish`.
-        let flags = self.packet().inner.flags.load(Acquire);
-        if flags & TAKEN != 0 {
-            panic!(
-                "gosched: a JoinHandle gives its result once, and an earlier poll has returned it"
-            );
-        }
-        if flags & GIVEN_UP != 0 {
-            return Err(exited());
-        }
-        // SAFETY: the slot is complete, so the result is written. Only the handle takes it, and it
-        // is borrowed mutably.
-        let result = unsafe { (*self.packet().result.get()).take() };
-        result.unwrap_or_else(|| Err(exited()))
-    }
-
-    #[track_caller]
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<T>> {
-        let mut awaiter = std::mem::replace(&mut self.awaiter, ptr::null());
-        let is_done = self.packet().slot.poll(&mut awaiter, context.waker());
-        self.awaiter = awaiter;
-        if !is_done {
-            return Poll::Pending;
-        }
-        let result = self.take();
-        // ORDER: Relaxed; only this handle reads the flag.
-        self.packet().inner.flags.fetch_or(TAKEN, Relaxed);
-        Poll::Ready(result)
-    }
-
-    /// Removes the waker that a poll left. It is not called any more, unless the goroutine has just
-    /// ended.
-    fn stop_awaiting(&mut self) {
-        let mut awaiter = std::mem::replace(&mut self.awaiter, ptr::null());
-        drop(self.packet().slot.take_back(&mut awaiter));
-    }
-}
-
-impl<T> Drop for RawHandle<T> {
-    fn drop(&mut self) {
-        self.stop_awaiting();
-        // ORDER: AcqRel; pairs with FINISHED in `finish`: the later side sees the result and drops
-        // it.
-        if self.packet().inner.flags.fetch_or(DETACHED, AcqRel) & FINISHED != 0 {
-            self.packet().drop_result();
-        }
-    }
-}
 
 impl<T> JoinHandle<T> {
     /// Waits for the goroutine and returns its value.
@@ -431,94 +184,6 @@ where
     unsafe { spawn_raw(sched, site, name, class, None, f) }.map(JoinHandle)
 }
 
-/// Starts a goroutine with a packet for its result.
-///
-/// # Safety
-/// What `F` and `T` borrow outlives the goroutine. A scope guarantees that by waiting for it.
-pub(super) unsafe fn spawn_raw<F, T>(
-    sched: &Sched,
-    site: &'static Location<'static>,
-    name: Option<Box<str>>,
-    class: Option<u8>,
-    scope: Option<Arc<ScopeData>>,
-    f: F,
-) -> io::Result<RawHandle<T>>
-where
-    F: FnOnce() -> T + Send,
-    T: Send,
-{
-    let packet = Packet::<T>::new(name, scope.clone());
-    // SAFETY: just allocated. The first reference passes to the G, this one to the handle.
-    let thread = unsafe { Thread::share(packet.cast()) };
-    let handle = RawHandle {
-        thread,
-        awaiter: ptr::null(),
-        marker: PhantomData,
-    };
-    if let Some(scope) = &scope {
-        scope.enter();
-    }
-    let how = Spawn {
-        site,
-        class,
-        thread: packet.as_ptr().cast(),
-    };
-    let f = move || deliver::<T>(catch_unwind(AssertUnwindSafe(f)));
-    // SAFETY: the caller guarantees that the closure's borrows outlive the goroutine.
-    let task = unsafe { Task::borrowing(f) };
-    match sched.spawn(how, task) {
-        Ok(()) => Ok(handle),
-        Err((error, task)) => {
-            if let Some(scope) = &scope {
-                scope.leave();
-            }
-            drop(task);
-            // SAFETY: no goroutine was started, so its reference is still here.
-            unsafe { Inner::release(packet.cast()) };
-            Err(error)
-        }
-    }
-}
-
-/// The last step of a joinable goroutine. Its G keeps the reference until the end. So if a
-/// destructor waits and the runtime is dropped meanwhile, the drop finds the packet.
-fn deliver<T>(result: Result<T>) {
-    report_abort(&result);
-    at_the_edge(|| {
-        if let Some(inner) = current_g().and_then(|g| g.inner()) {
-            // SAFETY: `spawn_raw::<_, T>` made it as a `Packet<T>`, and the G holds a reference.
-            unsafe { Packet::finish(inner.cast::<Packet<T>>(), result) };
-        }
-    });
-    super::release_inner();
-}
-
-/// Runs the last destructors of a goroutine. The hook reports a panic in them, and it ends here.
-/// Returns false then.
-fn at_the_edge(f: impl FnOnce()) -> bool {
-    let result = catch_unwind(AssertUnwindSafe(f));
-    let ok = result.is_ok();
-    if !ok {
-        report_panic();
-        std::mem::forget(result); // dropping the payload might panic again
-    }
-    ok
-}
-
-/// With `panic_abort` any panic ends the process, as in Go. Exception: goroutines that outlive the
-/// drop of their runtime.
-pub(crate) fn report_abort<T>(result: &Result<T>) {
-    if let Err(payload) = result
-        && !payload.is::<Exited>()
-        && let Some(m) = current_m()
-        && m.sched().config.panic_abort
-        && !m.sched().is_dead()
-    {
-        report_panic();
-        crate::sys::exit_process(2);
-    }
-}
-
 /// Starts a goroutine without a handle.
 #[inline]
 pub(crate) fn spawn_go<F: FnOnce() + Send + 'static>(
@@ -529,36 +194,10 @@ pub(crate) fn spawn_go<F: FnOnce() + Send + 'static>(
     let how = Spawn {
         site,
         class: None,
-        thread: ptr::null_mut(),
+        thread: None,
     };
     let task = Task::new(move || finish_report(catch_unwind(AssertUnwindSafe(f))));
     sched.spawn(how, task).map_err(|(error, _)| error)
-}
-
-/// The last step of a goroutine without a handle: reports its panic.
-pub(crate) fn finish_report(result: std::result::Result<(), Box<dyn Any + Send>>) {
-    report_abort(&result);
-    if let Err(payload) = &result
-        && !payload.is::<Exited>()
-    {
-        report_panic();
-    }
-    at_the_edge(|| drop(result));
-    thread_locals::end();
-    super::release_inner();
-}
-
-fn report_panic() {
-    if let Some(g) = current_g().filter(|g| !g.sched().is_dead()) {
-        let name = g
-            .name()
-            .map(|name| format!(" [{name}]"))
-            .unwrap_or_default();
-        let site = g.site.get().map(|site| format!(", spawned at {site}"));
-        let site = site.unwrap_or_default();
-        // A closed stderr is not an error.
-        let _ = writeln!(io::stderr(), "goroutine {}{name}{site}", g.id());
-    }
 }
 
 /// A builder that configures a new goroutine.

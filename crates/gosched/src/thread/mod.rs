@@ -5,22 +5,23 @@
 //! threads.
 
 pub(crate) mod ending;
+mod finish;
 mod join;
+mod packet;
 pub(crate) mod park;
 mod scope;
 
+use std::cell::OnceCell;
 use std::fmt;
 use std::num::NonZero;
-use std::ptr::{self, NonNull};
-use std::sync::atomic::Ordering::{AcqRel, Acquire};
+use std::ptr::NonNull;
 
 use crate::sched::model::current::{current_g, current_m};
-use crate::sched::waiting::handle::{Inner, OwnInner};
+use crate::sched::waiting::handle::{Inner, InnerRef};
 
+pub(crate) use self::finish::{finish_report, report_abort};
 pub use self::join::{Builder, JoinHandle, spawn};
-pub(crate) use self::join::{
-    finish_report, report_abort, spawn_go, spawn_joinable, stack_size_error, with_current,
-};
+pub(crate) use self::join::{spawn_go, spawn_joinable, stack_size_error, with_current};
 pub use self::park::{park, park_timeout, sleep};
 pub use self::scope::{Scope, ScopedJoinHandle, scope};
 pub use crate::sched::waiting::timed::Exited;
@@ -46,33 +47,19 @@ pub type Result<T> = std::thread::Result<T>;
 /// assert_eq!(worker.join().unwrap().as_deref(), Some("worker"));
 /// # });
 /// ```
+#[derive(Clone)]
 pub struct Thread {
-    inner: NonNull<Inner>,
+    inner: InnerRef,
 }
 
-// SAFETY: D1: an `Inner` consists of atomics and an immutable name, and is reference-counted.
-unsafe impl Send for Thread {}
-// SAFETY: D1: an `Inner` consists of atomics and an immutable name, so `&Thread` can be shared.
-unsafe impl Sync for Thread {}
-
 impl Thread {
-    /// Makes a handle that shares the state behind `inner`.
-    ///
-    /// # Safety
-    /// An existing reference keeps `inner` alive during the call.
-    pub(crate) unsafe fn share(inner: NonNull<Inner>) -> Thread {
-        // SAFETY: the caller guarantees that a reference keeps `inner` alive.
-        unsafe { inner.as_ref() }.retain();
+    /// A handle with this reference.
+    pub(crate) fn new(inner: InnerRef) -> Thread {
         Thread { inner }
     }
 
-    pub(crate) fn as_ptr(&self) -> NonNull<Inner> {
-        self.inner
-    }
-
-    pub(crate) fn inner(&self) -> &Inner {
-        // SAFETY: the handle owns a reference, so the `Inner` is alive.
-        unsafe { self.inner.as_ref() }
+    pub(crate) fn inner(&self) -> &InnerRef {
+        &self.inner
     }
 
     /// Makes the token of the goroutine or thread available, so that its [`park`] returns.
@@ -116,20 +103,6 @@ impl Thread {
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.inner().name()
-    }
-}
-
-impl Clone for Thread {
-    fn clone(&self) -> Thread {
-        self.inner().retain();
-        Thread { inner: self.inner }
-    }
-}
-
-impl Drop for Thread {
-    fn drop(&mut self) {
-        // SAFETY: the handle's own reference, which it does not use again.
-        unsafe { Inner::release(self.inner) };
     }
 }
 
@@ -180,7 +153,8 @@ impl ThreadId {
 }
 
 thread_local! {
-    static OWN: OwnInner = const { OwnInner::new() };
+    /// A plain thread's reference to its own handle, kept while the thread lives.
+    static OWN: OnceCell<InnerRef> = const { OnceCell::new() };
 }
 
 /// Returns the handle of the calling goroutine or plain thread.
@@ -193,21 +167,14 @@ thread_local! {
 /// ```
 #[must_use]
 pub fn current() -> Thread {
-    let inner = match current_g() {
-        Some(_) => current_inner(),
-        None => match OWN.try_with(OwnInner::get) {
-            Ok(inner) => inner,
-            // The thread is ending and its thread-local is gone. Return a handle with a new
-            // `Inner`.
-            Err(_) => {
-                return Thread {
-                    inner: Inner::for_thread(),
-                };
-            }
-        },
-    };
-    // SAFETY: the calling goroutine or thread holds a reference to its `Inner` while it runs.
-    unsafe { Thread::share(inner) }
+    if current_g().is_some() {
+        // SAFETY: the goroutine holds a reference to its own `Inner` while it runs.
+        let own = unsafe { InnerRef::borrowed(current_inner()) };
+        return Thread::new(InnerRef::clone(&own));
+    }
+    let own = OWN.try_with(|own| own.get_or_init(Inner::for_thread).clone());
+    // The thread is ending and its thread-local is gone: a handle with a new `Inner`.
+    Thread::new(own.unwrap_or_else(|_| Inner::for_thread()))
 }
 
 /// Returns the id of the calling goroutine or plain thread. Allocates no handle for a goroutine.
@@ -217,8 +184,7 @@ pub(crate) fn current_id() -> Option<ThreadId> {
         let runtime = g.sched().id;
         return NonZero::new(g.id()).map(|id| ThreadId { runtime, id });
     }
-    // SAFETY: the thread-local holds a reference while it exists.
-    OWN.try_with(|own| ThreadId::of(unsafe { own.get().as_ref() }))
+    OWN.try_with(|own| ThreadId::of(own.get_or_init(Inner::for_thread)))
         .ok()
 }
 
@@ -231,14 +197,11 @@ fn current_inner() -> NonNull<Inner> {
         return inner;
     }
     let inner = Inner::bare(None);
-    // SAFETY: just allocated, and `inner` is its only reference.
-    unsafe { inner.as_ref() }.set_goroutine(g.sched().id, g.id());
+    inner.set_goroutine(g.sched().id, g.id());
+    let at = inner.as_ptr();
     // Only the goroutine itself stores here while the pointer is null.
-    let stored = g
-        .handle
-        .compare_exchange(ptr::null_mut(), inner.as_ptr().cast(), AcqRel, Acquire);
-    debug_assert!(stored.is_ok());
-    inner
+    g.put_inner(Some(inner));
+    at
 }
 
 /// Yields to other goroutines.
@@ -280,14 +243,9 @@ pub(crate) fn release_inner() {
         let rt = crate::sched::park::enter();
         rt.m().and_then(|m| m.curg()).and_then(|g| g.take_inner())
     };
-    if let Some(inner) = inner {
-        // SAFETY: `take_inner` has given the goroutine's reference to this function. The
-        // goroutine's thread-locals are destroyed, and the allocator may use some. So the last
+    if let Some(last) = inner.and_then(InnerRef::into_last) {
+        // The goroutine's thread-locals are destroyed, and the allocator may use some. So the last
         // reference is freed with the thread-locals of the thread.
-        unsafe {
-            Inner::release_with(inner, |free| {
-                crate::sched::life::thread_locals::on_thread(free)
-            })
-        };
+        crate::sched::life::thread_locals::on_thread(|| drop(last));
     }
 }

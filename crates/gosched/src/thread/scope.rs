@@ -15,7 +15,8 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use super::ending;
-use super::join::{RawHandle, spawn_raw, with_current};
+use super::join::with_current;
+use super::packet::{RawHandle, spawn_raw};
 use super::{Result, Thread};
 use crate::sched::model::current::current_g;
 use crate::sched::model::g::WaitReason;

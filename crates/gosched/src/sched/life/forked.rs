@@ -5,10 +5,11 @@
 //! whose parent had no runtime at the fork may make its own.
 
 use std::io;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicPtr};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, PoisonError};
 
+use crate::base::upcall::Upcall;
 use crate::sched::life::registry;
 use crate::sched::model::current::current_m;
 
@@ -58,24 +59,18 @@ pub(crate) enum Restore {
     ProgramSignals,
 }
 
-static RESTORE: [AtomicPtr<()>; 2] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 2];
+static RESTORE: [Upcall<fn()>; 2] = [const { Upcall::new() }; 2];
 
-/// Registers `f`, which the child of a fork calls. It must be async-signal-safe.
+/// Registers `f`, which the child of a fork calls. It must be async-signal-safe. In user context.
 pub(crate) fn restore_in_child(what: Restore, f: fn()) {
-    // ORDER: Release; pairs with the Acquire in `in_child`.
-    RESTORE[what as usize].store(f as *mut (), Release);
+    RESTORE[what as usize].set(f);
 }
 
 /// Runs in the child, on its only thread, before fork returns.
 extern "C" fn in_child() {
     // The preemption handler first: a handler of `signal` may be below it.
-    for restore in &RESTORE {
-        // ORDER: Acquire; pairs with the Release in `restore_in_child`.
-        let restore = restore.load(Acquire);
-        // SAFETY: only `restore_in_child` stores here: null or a `fn()`.
-        if let Some(restore) = unsafe { std::mem::transmute::<*mut (), Option<fn()>>(restore) } {
-            restore();
-        }
+    for restore in RESTORE.iter().filter_map(Upcall::get) {
+        restore();
     }
     if registry::has_runtimes() {
         FORKED.store(true, Relaxed);

@@ -4,11 +4,11 @@
 
 #[cfg(debug_assertions)]
 use crate::base::this_m::Locks;
-use crate::base::this_m::{self, Answers, AnyM};
-#[cfg(debug_assertions)]
+use crate::base::this_m::{self, Answers};
 use crate::sched::model::current::current_m;
-use crate::sched::model::ptr::Mp;
 use crate::sched::park;
+#[cfg(debug_assertions)]
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Sets the table. Called before a runtime is built.
 pub(crate) fn install() {
@@ -17,29 +17,35 @@ pub(crate) fn install() {
         leave,
         #[cfg(debug_assertions)]
         locks,
+        #[cfg(debug_assertions)]
+        set_held,
     };
     this_m::set(&ANSWERS);
 }
 
-fn enter() -> Option<AnyM> {
+fn enter() -> bool {
     let entered = park::enter();
-    let m = entered.m();
+    let is_m = entered.m().is_some();
     std::mem::forget(entered); // `leave` follows
-    m.map(|m| m.non_null().cast())
+    is_m
 }
 
-/// # Safety
-/// `enter` returned `m` to this thread, and no switch came between.
-unsafe fn leave(m: AnyM) {
-    // SAFETY: GF, `enter` returned the address of an M, and Ms are never freed.
-    park::leave(unsafe { Mp::new(m.cast()) });
+fn leave() {
+    if let Some(m) = current_m() {
+        park::leave(m);
+    }
 }
 
 #[cfg(debug_assertions)]
 fn locks() -> Option<Locks> {
     current_m().map(|m| Locks {
-        // SAFETY: GF, Ms are never freed. Only the M's own thread uses the cell.
-        held: unsafe { &(*m.as_ptr()).held },
+        held: m.held.load(Relaxed),
         is_inside: m.claim.depth() != 0,
     })
+}
+
+#[cfg(debug_assertions)]
+fn set_held(ranks: u32) -> bool {
+    let m = current_m();
+    m.inspect(|m| m.held.store(ranks, Relaxed)).is_some()
 }

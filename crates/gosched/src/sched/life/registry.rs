@@ -28,21 +28,28 @@ struct Thread {
     waits_on: *const WaitSlot,
 }
 
+// SAFETY: a slot may be used by any thread. `while_blocked` removes the entry, under the lock, before
+// the slot is freed.
+unsafe impl Send for Thread {}
+
+/// A runtime, in the list of runtimes.
+pub(crate) struct Entry {
+    sched: Arc<Sched>,
+    next: Option<Box<Entry>>,
+}
+
 pub(crate) struct Registry {
-    runtimes: *const Sched,
+    /// Newest first.
+    runtimes: Option<Box<Entry>>,
     /// Sorted by id: a lookup takes a few steps among thousands.
     threads: PageVec<Thread>,
     free_ms: Option<Mp>,
 }
 
-// SAFETY: the pointers are followed only under the lock. Runtimes and slots are removed under it
-// before they are freed.
-unsafe impl Send for Registry {}
-
 static REGISTRY: Lock<Registry> = Lock::new(
     Rank::Registry,
     Registry {
-        runtimes: ptr::null(),
+        runtimes: None,
         threads: PageVec::new(),
         free_ms: None,
     },
@@ -60,28 +67,32 @@ pub(crate) fn lock() -> Held<'static, Registry> {
     REGISTRY.lock()
 }
 
+/// Adds a runtime. In user context, because it allocates.
 pub(crate) fn add(sched: &Arc<Sched>) {
+    let mut entry = Box::new(Entry {
+        sched: Arc::clone(sched),
+        next: None,
+    });
     let _rt = enter();
     let mut registry = REGISTRY.lock();
-    sched.registry_next.set(registry.runtimes);
-    registry.runtimes = Arc::as_ptr(sched);
+    entry.next = registry.runtimes.take();
+    registry.runtimes = Some(entry);
     RUNTIMES.fetch_add(1, Relaxed);
 }
 
-/// Removes a runtime; afterwards no check looks at it. Inside the runtime.
-pub(crate) fn remove(sched: &Sched) {
+/// Removes a runtime; afterwards no check looks at it. Inside the runtime. The caller drops the
+/// entry in user context: its memory is malloc's (D9).
+#[must_use = "the entry is dropped in user context"]
+pub(crate) fn remove(sched: &Sched) -> Option<Box<Entry>> {
     let mut registry = REGISTRY.lock();
     RUNTIMES.fetch_sub(1, Relaxed);
-    if ptr::eq(registry.runtimes, sched) {
-        registry.runtimes = sched.registry_next.get();
-        return;
+    let mut link = &mut registry.runtimes;
+    while link.as_ref().is_some_and(|e| !ptr::eq(&*e.sched, sched)) {
+        link = &mut link.as_mut()?.next;
     }
-    let before = registry
-        .runtimes()
-        .find(|r| ptr::eq(r.registry_next.get(), sched));
-    if let Some(before) = before {
-        before.registry_next.set(sched.registry_next.get());
-    }
+    let mut entry = link.take()?;
+    *link = entry.next.take();
+    Some(entry)
 }
 
 /// The calling thread is a runtime's own.
@@ -110,9 +121,15 @@ pub(crate) fn disown(tid: i32) {
 
 /// Calls `wait`. Meanwhile the calling thread counts as blocked in `run`, until `slot` is done.
 pub(crate) fn while_blocked(slot: &WaitSlot, wait: impl FnOnce()) {
+    struct Blocked;
+    impl Drop for Blocked {
+        fn drop(&mut self) {
+            remove_thread(); // also if `wait` panics: the slot goes
+        }
+    }
     insert(slot);
+    let _blocked = Blocked;
     wait();
-    remove_thread();
 }
 
 fn insert(waits_on: *const WaitSlot) {
@@ -125,11 +142,9 @@ fn insert(waits_on: *const WaitSlot) {
 }
 
 impl Registry {
-    pub(crate) fn runtimes(&self) -> impl Iterator<Item = &Sched> + '_ {
-        // SAFETY: D2, a runtime leaves the list, under this lock, before it is freed.
-        std::iter::successors(unsafe { self.runtimes.as_ref() }, |s| unsafe {
-            s.registry_next.get().as_ref()
-        })
+    pub(crate) fn runtimes(&self) -> impl Iterator<Item = &Arc<Sched>> + '_ {
+        let entries = std::iter::successors(self.runtimes.as_deref(), |e| e.next.as_deref());
+        entries.map(|entry| &entry.sched)
     }
 
     /// The index of the thread, or where to insert it.
@@ -153,14 +168,7 @@ pub(crate) fn snapshot() -> Vec<Arc<Sched>> {
     let mut found = Vec::with_capacity(SNAPSHOT_MAX);
     let _rt = enter();
     let registry = REGISTRY.lock();
-    for sched in registry.runtimes().take(found.capacity()) {
-        // SAFETY: D2, a runtime on the list has its owner's reference, and leaves the list before
-        // the owner drops it.
-        found.push(unsafe {
-            Arc::increment_strong_count(sched);
-            Arc::from_raw(sched)
-        });
-    }
+    found.extend(registry.runtimes().take(SNAPSHOT_MAX).map(Arc::clone));
     found
 }
 
@@ -174,8 +182,7 @@ pub(crate) fn take_m() -> Mp {
         return m;
     }
     drop(registry);
-    // SAFETY: GF, the M is leaked, so it lives for ever.
-    let m = unsafe { Ptr::new(ptr::NonNull::from(Box::leak(Box::new(M::new())))) };
+    let m = Ptr::leak(Box::new(M::new()));
     let _registry = REGISTRY.lock();
     m.everylink.store(EVERY_M.load(Relaxed), Relaxed);
     // ORDER: Release; pairs with the Acquire in `every_m`.
@@ -206,7 +213,6 @@ pub(crate) fn give_m(m: Mp) {
     m.nextp.store(None, Relaxed);
     m.spinning.put(None);
     m.blocked.store(false, Relaxed);
-    m.dying.store(false, Relaxed);
     let mut registry = REGISTRY.lock();
     m.freelink.set(registry.free_ms);
     registry.free_ms = Some(m);

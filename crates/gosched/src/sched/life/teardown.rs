@@ -24,7 +24,7 @@ use crate::sched::model::gstatus::Status;
 use crate::sched::model::m::PreemptOff;
 use crate::sched::model::ptr::Gp;
 use crate::sched::park::{enter, no_preempt, pass_on};
-use crate::sched::waiting::handle::{Fate, Inner};
+use crate::sched::waiting::handle::{Fate, NeverRan};
 use crate::sched::waiting::wait_slot::Awaiters;
 use crate::sched::waiting::waitq::pass_on_withdrawn;
 use crate::sys;
@@ -39,8 +39,9 @@ const SCAVENGE_STEP: usize = 4096;
 /// The first threads could not be started: ends those that were.
 pub(crate) fn abandon_start(sched: &Arc<Sched>) {
     stop_threads(sched);
-    let _rt = enter();
-    registry::remove(sched);
+    let rt = enter();
+    let entry = registry::remove(sched);
+    drop((rt, entry)); // in this order
 }
 
 /// Drops a runtime. In user context, on any thread, also on one of its own goroutines.
@@ -60,8 +61,9 @@ pub(crate) fn drop_runtime(sched: Arc<Sched>) {
     if let Some(driver) = sched.poller.driver() {
         driver.close(left == u32::from(sched.own_m().is_some()));
     }
-    forget_runtime(&sched);
+    let entry = forget_runtime(&sched);
     drop(no_preempt);
+    drop(entry);
     sched.leaked_ms.store(left, Relaxed);
     let started = |g: &&Gp| g.started.load(Acquire) != 0;
     let gave_up = gs.as_slice().iter().filter(started).count();
@@ -80,11 +82,12 @@ pub(crate) fn drop_runtime(sched: Arc<Sched>) {
     tls::free_surplus();
 }
 
-/// Removes the runtime from the registry. Threads that are left may still wake goroutines of other
-/// runtimes, so they count as foreign.
-fn forget_runtime(sched: &Sched) {
+/// Removes the runtime from the registry, and returns its entry. Threads that are left may still
+/// wake goroutines of other runtimes, so they count as foreign.
+#[must_use = "the entry is dropped in user context"]
+fn forget_runtime(sched: &Sched) -> Option<Box<registry::Entry>> {
     let _rt = enter();
-    registry::remove(sched);
+    let entry = registry::remove(sched);
     let mut tids: PageVec<i32> = PageVec::new();
     let core = sched.core.lock();
     for m in std::iter::successors(core.allm, |m| m.alllink.get()) {
@@ -96,6 +99,7 @@ fn forget_runtime(sched: &Sched) {
     }
     sched.close_files();
     while sched.arena.scavenge(SCAVENGE_STEP, || standing(sched)) {}
+    entry
 }
 
 static LEAKED: AtomicU64 = AtomicU64::new(0);
@@ -247,14 +251,10 @@ fn take_dormant(sched: &Sched, gs: &mut PageVec<Gp>) {
 /// Answers the join of a goroutine of a dead runtime. Inside the runtime.
 fn abandon(g: Gp, awaiters: &mut Awaiters) {
     if let Some(inner) = g.share_inner() {
-        // SAFETY: D2, `share_inner` gave this reference, and it is released once.
-        unsafe {
-            if let Some(awaiter) = Inner::give_up(inner) {
-                awaiters.push(awaiter);
-            }
-            Inner::tell_scope(inner, fate(g));
-            Inner::release(inner);
+        if let Some(awaiter) = inner.give_up() {
+            awaiters.push(awaiter);
         }
+        inner.tell_scope(fate(g));
     }
 }
 
@@ -262,11 +262,7 @@ fn abandon(g: Gp, awaiters: &mut Awaiters) {
 /// before or after. Inside the runtime.
 pub(crate) fn tell_scope(g: Gp) {
     if let Some(inner) = g.share_inner() {
-        // SAFETY: D2, `share_inner` gave this reference, and it is released once.
-        unsafe {
-            Inner::tell_scope(inner, fate(g));
-            Inner::release(inner);
-        }
+        inner.tell_scope(fate(g));
     }
 }
 
@@ -286,13 +282,11 @@ fn drop_unstarted(g: Gp) {
         g.take_inner()
     };
     if let Some(inner) = inner {
-        // SAFETY: D2, the goroutine never ran, and `take_inner` gave the G's own reference.
-        unsafe {
-            let awaiter = Inner::give_up(inner);
-            debug_assert!(awaiter.is_none(), "whoever awaits it has been answered");
-            Inner::tell_scope(inner, Fate::NeverRan);
-            Inner::release(inner);
-        }
+        let awaiter = inner.give_up();
+        debug_assert!(awaiter.is_none(), "`answer_joins` took the awaiting task");
+        // SAFETY: D2, the goroutine had not started when its runtime died, and a dead runtime
+        // starts none.
+        inner.tell_scope(Fate::NeverRan(unsafe { NeverRan::new() }));
     }
 }
 

@@ -87,8 +87,6 @@ pub(crate) struct M {
     pub(crate) is_guest: AtomicBool,
     /// Asleep on `park` (M1).
     pub(crate) blocked: AtomicBool,
-    /// Asked to end, or ending.
-    pub(crate) dying: AtomicBool,
     /// Ranks of the internal locks held, in debug builds. Scheduling asserts that there are none.
     pub(crate) held: AtomicU32,
     pub(crate) id: Word<u32>,
@@ -140,7 +138,6 @@ impl M {
             spinning: SpinningSlot::new(),
             is_guest: AtomicBool::new(false),
             blocked: AtomicBool::new(false),
-            dying: AtomicBool::new(false),
             held: AtomicU32::new(0),
             id: Word::new(0),
             tid: AtomicI32::new(0),

@@ -22,7 +22,7 @@
 //! operation that was forgotten (`mem::forget`) leaves its record, and no longer borrows its
 //! channel: `chan::open` explains why the channel is there nevertheless.
 
-use std::ptr::{self, NonNull};
+use std::ptr;
 
 use crate::shim::{AcqRel, Acquire, AtomicPtr, Cell, Relaxed, Release, snooze};
 
@@ -92,8 +92,8 @@ impl OpenSends {
     /// Whether there is none. By the goroutine itself, which alone adds some.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        // ORDER: Acquire; pairs with the Release in `refuse_all`: if some were refused the runtime
-        // is seen to be dead.
+        // ORDER: Acquire; pairs with the Release of `HeldSends`: if some were refused the runtime is
+        // seen to be dead.
         self.0.load(Acquire).is_null()
     }
 
@@ -103,9 +103,7 @@ impl OpenSends {
     /// The record is in no list, and stays where it is until [`OpenSends::remove`] has returned.
     /// Its `refuse` may be called until then.
     #[inline]
-    pub(crate) unsafe fn add(&self, record: NonNull<OpenSend>) {
-        // SAFETY: the record is there and the caller's, as it promises.
-        let next = unsafe { &record.as_ref().next };
+    pub(crate) unsafe fn add(&self, record: &OpenSend) {
         let mut turns = 0;
         loop {
             let head = self.0.load(Relaxed);
@@ -113,8 +111,8 @@ impl OpenSends {
                 snooze(&mut turns);
                 continue;
             }
-            next.set(with_tag(head, 0));
-            let new = with_tag(record.as_ptr(), OPEN);
+            record.next.set(with_tag(head, 0));
+            let new = with_tag(ptr::from_ref(record).cast_mut(), OPEN);
             if head.is_null() {
                 // ORDER: Release; pairs with the Acquire in `hold`: the record is written. Only the
                 // goroutine changes a word that is null.
@@ -135,48 +133,35 @@ impl OpenSends {
     /// The record was added here and not removed, and no other one has been in its place since.
     #[inline]
     #[must_use = "what was refused must not be kept"]
-    pub(crate) unsafe fn remove(&self, record: NonNull<OpenSend>) -> bool {
-        let head = with_tag(record.as_ptr(), OPEN);
-        // SAFETY: the record is in the list, so it is there. Only the goroutine changes links.
-        let next = with_tag(unsafe { record.as_ref() }.next.get(), OPEN);
-        // ORDER: AcqRel; pairs with the swap and with the Release in `refuse_all`: one of the two
-        // has the record, and if it is not this one, the other has finished with it.
+    pub(crate) unsafe fn remove(&self, record: &OpenSend) -> bool {
+        let head = with_tag(ptr::from_ref(record).cast_mut(), OPEN);
+        let next = with_tag(record.next.get(), OPEN);
+        // ORDER: AcqRel; pairs with the swap in `hold` and the Release of its `HeldSends`. One of
+        // the two has the record; if it is not this one, the other has finished with it.
         match self.0.compare_exchange(head, next, AcqRel, Acquire) {
             Ok(_) => true,
-            // SAFETY: the record was added here and not removed, as the caller promises.
-            Err(_) => unsafe { self.remove_slow(record) },
+            Err(_) => self.remove_slow(record),
         }
     }
 
     /// As [`OpenSends::remove`], when it is not the first, or no longer there.
     #[cold]
     #[inline(never)]
-    unsafe fn remove_slow(&self, record: NonNull<OpenSend>) -> bool {
-        let Some(head) = self.hold() else {
+    fn remove_slow(&self, record: &OpenSend) -> bool {
+        let Some(mut held) = self.hold() else {
             return false;
         };
-        let mut first = head;
-        let mut link: Option<&Cell<*mut OpenSend>> = None;
-        let mut at = head;
-        // SAFETY: records stay until they are removed; HELD makes the list this thread's.
-        while let Some(found) = unsafe { at.as_ref() } {
-            if ptr::eq(found, record.as_ptr()) {
-                match link {
-                    Some(link) => link.set(found.next.get()),
-                    None => first = found.next.get(),
-                }
-                break;
-            }
-            link = Some(&found.next);
-            at = found.next.get();
+        let next = record.next.get();
+        if held.first == ptr::from_ref(record).cast_mut() {
+            held.first = next;
+            return true;
         }
-        // ORDER: Release; pairs with the Acquire in `hold`: the links.
-        self.0.store(with_tag(first, OPEN), Release);
-        !at.is_null()
+        let before = held.records().find(|r| ptr::eq(r.next.get(), record));
+        before.inspect(|before| before.next.set(next)).is_some()
     }
 
     /// Sets HELD, after another thread has cleared it; None: there is no list.
-    fn hold(&self) -> Option<*mut OpenSend> {
+    fn hold(&self) -> Option<HeldSends<'_>> {
         let mut turns = 0;
         loop {
             // ORDER: Acquire; pairs with the Release of the last holder, and of `add`.
@@ -184,10 +169,10 @@ impl OpenSends {
             match tag_of(word) {
                 OPEN => {
                     let held = with_tag(word, HELD);
-                    // ORDER: AcqRel; pairs with the swap in `remove`: one of the two has the
-                    // record.
+                    // ORDER: AcqRel; pairs with `remove`: one of the two has the record.
                     if self.0.compare_exchange(word, held, AcqRel, Relaxed).is_ok() {
-                        return Some(with_tag(word, 0));
+                        let first = with_tag(word, 0);
+                        return Some(HeldSends { list: self, first });
                     }
                 }
                 HELD => snooze(&mut turns),
@@ -200,17 +185,35 @@ impl OpenSends {
     /// runtime is being dropped.
     #[cold]
     pub(crate) fn refuse_all(&self) {
-        let Some(mut at) = self.hold() else {
+        let Some(mut held) = self.hold() else {
             return;
         };
-        // SAFETY: what is in the list is there, and stays until the word is null.
-        while let Some(record) = unsafe { at.as_ref() } {
-            at = record.next.get();
-            // SAFETY: the record is in the list, so its promise is not kept; HELD keeps the
-            // goroutine from keeping it.
+        for record in held.records() {
+            // SAFETY: the promise is open: the record is listed, and HELD holds `remove` up.
             unsafe { (record.refuse)(record) };
         }
-        // ORDER: Release; pairs with the Acquire in `remove` and `hold`: the records are free.
-        self.0.store(ptr::null_mut(), Release);
+        held.first = ptr::null_mut();
+    }
+}
+
+/// The list while HELD is set: it is this thread's. Its drop stores the list and clears HELD.
+struct HeldSends<'a> {
+    list: &'a OpenSends,
+    first: *mut OpenSend,
+}
+
+impl HeldSends<'_> {
+    fn records(&self) -> impl Iterator<Item = &OpenSend> {
+        // SAFETY: a record stays where it is until it is removed (`add`). `remove` waits for HELD.
+        let at = |record: *mut OpenSend| unsafe { record.as_ref() };
+        std::iter::successors(at(self.first), move |record| at(record.next.get()))
+    }
+}
+
+impl Drop for HeldSends<'_> {
+    fn drop(&mut self) {
+        // ORDER: Release; pairs with the Acquire in `remove` and `hold`: the holder has finished
+        // with the links and with the records that it took out.
+        self.list.0.store(with_tag(self.first, OPEN), Release);
     }
 }

@@ -37,6 +37,11 @@ impl<T> Ptr<T> {
         NonNull::new(raw).map(Ptr)
     }
 
+    /// A pointer to a boxed object, which is never freed.
+    pub(crate) fn leak(object: Box<T>) -> Ptr<T> {
+        Ptr(NonNull::from(Box::leak(object)))
+    }
+
     #[inline]
     pub(crate) fn as_ptr(self) -> *mut T {
         self.0.as_ptr()

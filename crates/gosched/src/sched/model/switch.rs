@@ -39,7 +39,7 @@ impl Resumed {
         // SAFETY: `resume` passes its own M, which is never freed.
         match unsafe { Mp::from_raw(word as *mut M) } {
             Some(m) => Resumed::By(m),
-            None => crate::base::fatal::throw("a goroutine was resumed by nobody"),
+            None => crate::base::fatal::throw("a goroutine was resumed without an M"),
         }
     }
 }

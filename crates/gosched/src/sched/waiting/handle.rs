@@ -12,8 +12,10 @@
 //!  sleeper  parked: a G, or a note   EMPTY (unpark, timeout or withdrawal; it owns the wake-up)
 //! ```
 
-use std::cell::Cell;
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::num::NonZero;
+use std::ops::Deref;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -32,18 +34,57 @@ const HELD: usize = 1;
 const EMPTY: usize = 0;
 const TOKEN: usize = 1;
 
-/// The operations that differ between a bare handle and a packet.
-pub(crate) struct InnerVtable {
-    /// Frees the allocation; the last reference is gone.
-    pub(crate) free: unsafe fn(NonNull<Inner>),
+/// An allocation that begins with an `Inner`: a bare handle, or the packet of a result.
+///
+/// # Safety
+/// - The type is `repr(C)`, and its first field is an `Inner` of `Inner::new::<Self>`.
+/// - Any thread may use it through a shared reference, and may drop it.
+/// - It may be used and dropped after the end of what it borrows.
+pub(crate) unsafe trait Whole {
     /// The goroutine will never have a result: wakes the joining goroutine or thread. Returns a
     /// task that awaits the result, which the caller must wake.
-    pub(crate) give_up: unsafe fn(NonNull<Inner>) -> Option<Arc<Awaiter>>,
+    fn give_up(&self) -> Option<Arc<Awaiter>> {
+        None
+    }
+
     /// Reports the goroutine's fate to its scope, if any.
-    pub(crate) tell_scope: unsafe fn(NonNull<Inner>, Fate),
+    fn tell_scope(&self, _fate: Fate) {}
+
     /// The slot in which the end of its scope is waited for. Null if the goroutine is in no scope,
     /// or has left it.
-    pub(crate) scope: unsafe fn(NonNull<Inner>) -> *const WaitSlot,
+    fn scope(&self) -> *const WaitSlot {
+        ptr::null()
+    }
+}
+
+/// A handle without a packet.
+#[repr(C)]
+struct Bare(Inner);
+
+// SAFETY: `Inner::bare` makes the field with `Inner::new::<Bare>`. It consists of atomics and an
+// immutable name, and borrows nothing.
+unsafe impl Whole for Bare {}
+
+type View<'a> = dyn FnMut(*const (dyn Whole + '_)) + 'a;
+
+/// The type of the allocation behind an `Inner`.
+struct Kind {
+    /// Frees the allocation; the last reference is gone.
+    free: unsafe fn(NonNull<Inner>),
+    /// Calls the function with the address of the allocation.
+    view: fn(NonNull<Inner>, &mut View<'_>),
+}
+
+struct KindOf<W>(PhantomData<W>);
+
+impl<W: Whole> KindOf<W> {
+    const KIND: Kind = Kind {
+        free: |inner| {
+            // SAFETY: `InnerRef::new` leaked a box of this type, and the last reference is gone.
+            drop(unsafe { Box::from_raw(inner.cast::<W>().as_ptr()) });
+        },
+        view: |inner, f| f(inner.cast::<W>().as_ptr()),
+    };
 }
 
 /// The fate of a goroutine after the drop of its runtime.
@@ -52,10 +93,22 @@ pub(crate) enum Fate {
     /// The goroutine runs, or its closure still exists. It may yet leave its scope.
     Open,
     /// The goroutine never ran, and its closure is dropped. A scope need not wait for it.
-    NeverRan,
+    NeverRan(NeverRan),
     /// The goroutine waits for ever. Other goroutines may still use, through it, what it borrows.
     /// So its scope can never end.
     Lost,
+}
+
+/// Evidence that a goroutine has not run and never will.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct NeverRan(());
+
+impl NeverRan {
+    /// # Safety
+    /// This is passed only to the handle of a goroutine that has not run and never will.
+    pub(crate) unsafe fn new() -> NeverRan {
+        NeverRan(())
+    }
 }
 
 impl G {
@@ -63,28 +116,36 @@ impl G {
     /// end (the world is stopped).
     #[inline]
     pub(crate) fn inner(&self) -> Option<NonNull<Inner>> {
-        // ORDER: Acquire; pairs with the Release that stored the pointer (`identify`,
-        // `share_inner`, `thread`).
+        // ORDER: Acquire; pairs with the Release that stored the pointer (`put_inner`,
+        // `share_inner`).
         NonNull::new(self.handle.load(Acquire).map_addr(|a| a & !HELD).cast())
     }
 
+    /// Stores the G's own reference, before another thread can ask for it.
+    #[inline]
+    pub(crate) fn put_inner(&self, inner: Option<InnerRef>) {
+        let inner = inner.map_or(ptr::null_mut(), |inner| inner.into_raw().as_ptr());
+        // ORDER: Release; pairs with the Acquire in `G::inner`.
+        self.handle.store(inner.cast(), Release);
+    }
+
     /// A reference to its `Inner`, for another thread at any time. Inside the runtime.
-    pub(crate) fn share_inner(&self) -> Option<NonNull<Inner>> {
-        let inner = self.hold_inner(|inner| inner.map_addr(|a| a | HELD))?;
-        // SAFETY: D3, while HELD is set the goroutine cannot give its own reference up.
-        unsafe { inner.as_ref() }.retain();
+    pub(crate) fn share_inner(&self) -> Option<InnerRef> {
+        let own = self.hold_inner(|inner| inner.map_addr(|a| a | HELD))?;
+        let shared = own.clone();
         // ORDER: Release; pairs with the Acquire of a thread that waits for the bit.
-        self.handle.store(inner.as_ptr().cast(), Release);
-        Some(inner)
+        self.handle.store(own.into_raw().as_ptr().cast(), Release);
+        Some(shared)
     }
 
     /// Takes the G's own reference, for the thread that ends the goroutine. Inside the runtime.
-    pub(crate) fn take_inner(&self) -> Option<NonNull<Inner>> {
+    pub(crate) fn take_inner(&self) -> Option<InnerRef> {
         self.hold_inner(|_| ptr::null_mut())
     }
 
-    /// Replaces the word once HELD is clear; returns the old pointer.
-    fn hold_inner(&self, next: impl Fn(*mut ()) -> *mut ()) -> Option<NonNull<Inner>> {
+    /// Replaces the word by null or by a word with HELD, once HELD is clear. Returns the G's own
+    /// reference, which the caller drops or puts back.
+    fn hold_inner(&self, next: impl Fn(*mut ()) -> *mut ()) -> Option<InnerRef> {
         loop {
             let word = self.handle.load(Acquire);
             if word.addr() & HELD != 0 {
@@ -98,7 +159,9 @@ impl G {
                 .handle
                 .compare_exchange(word, next(word), AcqRel, Acquire);
             if swapped.is_ok() {
-                return Some(inner.cast());
+                // SAFETY: D3, the word was the G's own reference (`put_inner`). The swap took
+                // it: a thread that finds HELD or null gets none.
+                return Some(unsafe { InnerRef::from_raw(inner.cast()) });
             }
         }
     }
@@ -125,24 +188,14 @@ pub(crate) struct Inner {
     id: AtomicU64,
     /// Boxed twice: names are rare, and the handle then needs one word instead of two.
     name: Option<Box<Box<str>>>,
-    vtable: &'static InnerVtable,
+    kind: &'static Kind,
 }
 
 static NEXT_THREAD: AtomicU64 = AtomicU64::new(1);
 
-static BARE: InnerVtable = InnerVtable {
-    free: |inner| {
-        // SAFETY: `bare` made it from a box, and the last reference is gone.
-        drop(unsafe { Box::from_raw(inner.as_ptr()) });
-    },
-    give_up: |_| None,
-    tell_scope: |_, _| {},
-    scope: |_| ptr::null(),
-};
-
 impl Inner {
-    /// Makes the state with one reference, for the caller.
-    pub(crate) fn new(name: Option<Box<str>>, vtable: &'static InnerVtable) -> Inner {
+    /// Makes the state for an allocation of type `W`, with one reference ([`InnerRef::new`]).
+    pub(crate) fn new<W: Whole>(name: Option<Box<str>>) -> Inner {
         Inner {
             refs: AtomicUsize::new(1),
             token: AtomicUsize::new(EMPTY),
@@ -152,22 +205,21 @@ impl Inner {
             is_stack_lent: AtomicBool::new(false),
             id: AtomicU64::new(0),
             name: name.map(Box::new),
-            vtable,
+            kind: &KindOf::<W>::KIND,
         }
     }
 
     /// Allocates the state of a handle without a packet, with one reference.
-    pub(crate) fn bare(name: Option<Box<str>>) -> NonNull<Inner> {
-        NonNull::from(Box::leak(Box::new(Inner::new(name, &BARE))))
+    pub(crate) fn bare(name: Option<Box<str>>) -> InnerRef {
+        InnerRef::new(Bare(Inner::new::<Bare>(name)))
     }
 
     /// Allocates the state of a plain thread's handle.
-    pub(crate) fn for_thread() -> NonNull<Inner> {
+    pub(crate) fn for_thread() -> InnerRef {
         let name = std::thread::current().name().map(Box::from);
         let inner = Inner::bare(name);
         let id = NEXT_THREAD.fetch_add(1, Relaxed);
-        // SAFETY: just allocated, and `inner` is its only reference.
-        unsafe { inner.as_ref() }.id.store(id, Relaxed);
+        inner.id.store(id, Relaxed);
         inner
     }
 
@@ -187,70 +239,6 @@ impl Inner {
 
     pub(crate) fn name(&self) -> Option<&str> {
         self.name.as_ref().map(|name| &***name)
-    }
-
-    pub(crate) fn retain(&self) {
-        self.refs.fetch_add(1, Relaxed);
-    }
-
-    /// Drops a reference, and frees the state with the last one.
-    ///
-    /// # Safety
-    /// The caller owned a reference and does not use it again.
-    #[inline]
-    pub(crate) unsafe fn release(inner: NonNull<Inner>) {
-        // SAFETY: the caller owns a reference and does not use it again; the closure calls its
-        // argument.
-        unsafe { Inner::release_with(inner, |free| free()) };
-    }
-
-    /// As [`Inner::release`], but the last reference is freed through `with`.
-    ///
-    /// # Safety
-    /// The caller owned a reference and does not use it again; `with` calls its argument.
-    #[inline]
-    pub(crate) unsafe fn release_with(inner: NonNull<Inner>, with: impl FnOnce(&mut dyn FnMut())) {
-        // SAFETY: the caller's reference keeps it alive.
-        let this = unsafe { inner.as_ref() };
-        // ORDER: Release; pairs with the Acquire fence of the last release, as in every reference
-        // count.
-        if this.refs.fetch_sub(1, Release) == 1 {
-            fence(Acquire);
-            let free = this.vtable.free;
-            // SAFETY: this was the last reference.
-            with(&mut || unsafe { free(inner) });
-        }
-    }
-
-    /// The goroutine will never have a result. Returns a task that awaits the result, which the
-    /// caller must wake in user context.
-    ///
-    /// # Safety
-    /// The caller has a reference.
-    #[must_use = "the awaiting task must be woken"]
-    pub(crate) unsafe fn give_up(inner: NonNull<Inner>) -> Option<Arc<Awaiter>> {
-        // SAFETY: the caller's reference keeps it alive.
-        unsafe { (inner.as_ref().vtable.give_up)(inner) }
-    }
-
-    /// Reports the goroutine's fate to its scope, if any, after a drop of the runtime.
-    ///
-    /// # Safety
-    /// The caller has a reference. `NeverRan` is passed only for a goroutine that has not run and
-    /// never will.
-    pub(crate) unsafe fn tell_scope(inner: NonNull<Inner>, fate: Fate) {
-        // SAFETY: the caller's reference keeps it alive, and the caller guarantees the fate.
-        unsafe { (inner.as_ref().vtable.tell_scope)(inner, fate) };
-    }
-
-    /// The slot in which the end of its scope is waited for. Null if the goroutine is in no scope,
-    /// or has left it.
-    ///
-    /// # Safety
-    /// An existing reference keeps `inner` alive.
-    pub(crate) unsafe fn scope(inner: NonNull<Inner>) -> *const WaitSlot {
-        // SAFETY: the caller guarantees that a reference keeps `inner` alive.
-        unsafe { (inner.as_ref().vtable.scope)(inner) }
     }
 
     /// The number of references. If only the goroutine itself has one, only the goroutine can make
@@ -371,29 +359,132 @@ impl Inner {
     }
 }
 
-/// A plain thread's reference to its own handle, kept while the thread lives.
-pub(crate) struct OwnInner(Cell<Option<NonNull<Inner>>>);
+/// A counted reference to an `Inner`. The last one frees the allocation that the `Inner` begins.
+pub(crate) struct InnerRef(NonNull<Inner>);
 
-impl OwnInner {
-    pub(crate) const fn new() -> OwnInner {
-        OwnInner(Cell::new(None))
+// SAFETY: D1, the count is atomic, and any thread may use and drop the allocation (`Whole`).
+unsafe impl Send for InnerRef {}
+// SAFETY: D1, `&InnerRef` leads to a `&Inner`, a `&dyn Whole` and a new reference. Any thread may
+// use these (`Whole`).
+unsafe impl Sync for InnerRef {}
+
+impl InnerRef {
+    /// Allocates `whole`, whose `Inner` is made with one reference.
+    pub(crate) fn new<W: Whole>(whole: W) -> InnerRef {
+        InnerRef(NonNull::from(Box::leak(Box::new(whole))).cast())
     }
 
-    pub(crate) fn get(&self) -> NonNull<Inner> {
-        if let Some(inner) = self.0.get() {
-            return inner;
-        }
-        let inner = Inner::for_thread();
-        self.0.set(Some(inner));
-        inner
+    /// Takes over a reference.
+    ///
+    /// # Safety
+    /// [`InnerRef::into_raw`] returned the pointer, and the caller owns that reference.
+    #[inline]
+    pub(crate) unsafe fn from_raw(inner: NonNull<Inner>) -> InnerRef {
+        InnerRef(inner)
+    }
+
+    /// Uses the reference of another owner.
+    ///
+    /// # Safety
+    /// [`InnerRef::into_raw`] returned the pointer, and its owner keeps that reference while the
+    /// result is in use.
+    #[inline]
+    pub(crate) unsafe fn borrowed(inner: NonNull<Inner>) -> ManuallyDrop<InnerRef> {
+        ManuallyDrop::new(InnerRef(inner))
+    }
+
+    /// Gives up ownership without dropping the reference.
+    #[inline]
+    pub(crate) fn into_raw(self) -> NonNull<Inner> {
+        ManuallyDrop::new(self).0
+    }
+
+    #[inline]
+    pub(crate) fn as_ptr(&self) -> NonNull<Inner> {
+        self.0
+    }
+
+    /// Drops the reference. If it was the last one, returns the right to free the allocation.
+    #[inline]
+    pub(crate) fn into_last(self) -> Option<LastInner> {
+        ManuallyDrop::new(self).release()
+    }
+
+    #[inline]
+    fn release(&self) -> Option<LastInner> {
+        // ORDER: Release; pairs with the Acquire fence of the last release, as in every reference
+        // count.
+        (self.refs.fetch_sub(1, Release) == 1).then(|| {
+            fence(Acquire);
+            LastInner(self.0)
+        })
+    }
+
+    /// The goroutine will never have a result. Returns a task that awaits the result, which the
+    /// caller must wake in user context.
+    #[must_use = "the awaiting task must be woken"]
+    pub(crate) fn give_up(&self) -> Option<Arc<Awaiter>> {
+        let mut awaiter = None;
+        self.view(&mut |whole| awaiter = whole.give_up());
+        awaiter
+    }
+
+    /// Reports the goroutine's fate to its scope, if any, after a drop of the runtime.
+    pub(crate) fn tell_scope(&self, fate: Fate) {
+        self.view(&mut |whole| whole.tell_scope(fate));
+    }
+
+    /// The slot in which the end of its scope is waited for. Null if the goroutine is in no scope,
+    /// or has left it.
+    pub(crate) fn scope(&self) -> *const WaitSlot {
+        let mut slot = ptr::null();
+        self.view(&mut |whole| slot = whole.scope());
+        slot
+    }
+
+    /// Calls `f` with the whole allocation.
+    fn view(&self, f: &mut dyn FnMut(&dyn Whole)) {
+        (self.kind.view)(self.0, &mut |whole| {
+            // SAFETY: this reference keeps the allocation alive. `Inner::new` stored the `Kind` of
+            // its type (`Whole`).
+            f(unsafe { &*whole });
+        });
     }
 }
 
-impl Drop for OwnInner {
+impl Deref for InnerRef {
+    type Target = Inner;
+    #[inline]
+    fn deref(&self) -> &Inner {
+        // SAFETY: this reference is counted, or another owner keeps its counted reference meanwhile
+        // (`borrowed`). So the `Inner` is alive.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Clone for InnerRef {
+    #[inline]
+    fn clone(&self) -> InnerRef {
+        self.refs.fetch_add(1, Relaxed);
+        InnerRef(self.0)
+    }
+}
+
+impl Drop for InnerRef {
+    #[inline]
     fn drop(&mut self) {
-        if let Some(inner) = self.0.take() {
-            // SAFETY: the thread's own reference, which is not used again.
-            unsafe { Inner::release(inner) };
-        }
+        drop(self.release());
+    }
+}
+
+/// The right to free an allocation whose references are all gone. Its drop frees.
+pub(crate) struct LastInner(NonNull<Inner>);
+
+impl Drop for LastInner {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: only `InnerRef::release` makes this, once, when the last reference is gone. The
+        // `Kind` is that of the allocation's type (`Whole`).
+        unsafe { (self.0.as_ref().kind.free)(self.0) };
     }
 }
