@@ -3,7 +3,6 @@
 //! `join`, `scope` and `run` wait on one, as goroutines and as plain threads; a task of an executor
 //! awaits a goroutine on one. The protocol is that of a [`WaitWord`] with one case.
 
-use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::Arc;
@@ -13,9 +12,10 @@ use std::task::Waker;
 
 use crate::sched::model::current::{assert_user_context, current_g};
 use crate::sched::model::g::WaitReason;
-use crate::sched::park::{Entered, WaitArg, WaitOps, enter, park, ready};
+use crate::sched::park::{Entered, enter, park, ready};
 pub(crate) use crate::sched::waiting::sleeper::Awaiter;
 use crate::sched::waiting::sleeper::Sleeper;
+use crate::sched::waiting::wait_ops::{WaitOps, WaitView};
 use crate::sched::waiting::wait_word::WaitWord;
 
 impl Awaiter {
@@ -149,9 +149,7 @@ impl WaitSlot {
     }
 
     fn park(&self, kind: &'static SlotKind) {
-        // SAFETY: PK, `kind`'s functions take a WaitSlot, and `self` is borrowed for the whole
-        // wait.
-        unsafe { park(&kind.0, (&raw const *self).cast()) };
+        park(&kind.0, self);
     }
 
     /// Has `waker` called when it happens, in place of the waker of the last poll, whose task is at
@@ -229,24 +227,18 @@ impl WaitSlot {
 }
 
 /// A reason to wait on a slot.
-pub(crate) struct SlotKind(WaitOps);
+pub(crate) struct SlotKind(WaitOps<WaitSlot>);
 
 impl SlotKind {
     pub(crate) const fn new(reason: WaitReason) -> SlotKind {
         SlotKind(WaitOps {
             reason,
-            arg: WaitArg::Slot,
             is_open: true,
-            commit: |g, slot| word_of(&slot).commit(Sleeper::goroutine(g)).is_ok(),
-            withdraw: |g, slot| word_of(&slot).withdraw(&Sleeper::goroutine(g)),
+            commit: |g, slot| slot.word.commit(Sleeper::goroutine(g)).is_ok(),
+            withdraw: |g, slot| slot.word.withdraw(&Sleeper::goroutine(g)),
+            time_out: |_, _| false,
+            view: |slot| WaitView::Slot(slot),
             pass_on: None,
         })
     }
-}
-
-fn word_of(arg: &*const c_void) -> &WaitWord {
-    // SAFETY: PK, the argument of a park through a `SlotKind` is a WaitSlot that its waiter borrows
-    // for the whole wait. The waiter is not resumed meanwhile: until its commit nothing can end its
-    // wait, and during a withdrawal the Scan bit holds it (G6).
-    &unsafe { &*arg.cast::<WaitSlot>() }.word
 }

@@ -26,15 +26,17 @@
 use std::ffi::c_void;
 use std::marker::PhantomPinned;
 use std::ptr;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 
 use crate::base::note::Note;
 use crate::sched::model::current::current_g;
 use crate::sched::model::g::WaitReason;
 use crate::sched::model::ptr::Gp;
-use crate::sched::park::{Entered, WaitArg, WaitOps, enter, park_in};
+use crate::sched::park::{Entered, enter, park_in};
 use crate::sched::waiting::sleeper::Sleeper;
 use crate::sched::waiting::timed::{arm, wait_timed_in};
+use crate::sched::waiting::wait_ops::{WaitOps, WaitView};
 use crate::sched::waiting::wait_word::{CASE_SHIFT, ClaimResult, WaitWord};
 pub(crate) use crate::sched::waiting::wakelist::WakeList;
 use crate::shim::{Cell, LATE_TURNS};
@@ -63,15 +65,20 @@ pub(crate) struct Waiter {
     word: WaitWord,
     note: Note,
     /// Link of a [`WakeList`].
-    pub(crate) next: Cell<*const Waiter>,
+    pub(super) next: Cell<*const Waiter>,
     /// The sleeper that the list wakes, or that sleeps late.
-    pub(crate) asleep: Cell<Option<Sleeper>>,
+    pub(super) asleep: Cell<Option<Sleeper>>,
     /// The node by which the wait was claimed.
     by: Cell<*const WaitNode>,
     /// What it waits on, for dumps.
-    pub(crate) on: Cell<On>,
+    pub(crate) on: OnCell,
     _pin: PhantomPinned,
 }
+
+// SAFETY: G4, a `Cell` of a waiter is used by one thread at a time, and only by the room `waiting`.
+// The waiter uses it while no claim is made, the claimer from then on, and the waiter again after
+// the finish or the wake-up. The wait word orders these steps.
+unsafe impl Sync for Waiter {}
 
 /// What a waiter waits on. Dumps and the leak check read it while the waiter is held asleep.
 #[derive(Clone, Copy)]
@@ -102,6 +109,43 @@ impl On {
     };
 }
 
+/// An [`On`] that any thread may read at any time. The waiter stores it, before it sleeps.
+pub(crate) struct OnCell {
+    object: AtomicUsize,
+    holder: AtomicPtr<AtomicU64>,
+    cases_at: AtomicPtr<c_void>,
+    cases: AtomicU32,
+}
+
+// ORDER: Relaxed; the commit and the Scan bit order the accesses.
+impl OnCell {
+    const fn new(on: On) -> OnCell {
+        OnCell {
+            object: AtomicUsize::new(on.object),
+            holder: AtomicPtr::new(on.holder.cast_mut()),
+            cases_at: AtomicPtr::new(on.cases_at.cast_mut()),
+            cases: AtomicU32::new(on.cases),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn set(&self, on: On) {
+        self.object.store(on.object, Relaxed);
+        self.holder.store(on.holder.cast_mut(), Relaxed);
+        self.cases_at.store(on.cases_at.cast_mut(), Relaxed);
+        self.cases.store(on.cases, Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> On {
+        On {
+            object: self.object.load(Relaxed),
+            holder: self.holder.load(Relaxed),
+            cases_at: self.cases_at.load(Relaxed),
+            cases: self.cases.load(Relaxed),
+        }
+    }
+}
+
 impl Waiter {
     #[inline]
     pub(crate) fn new() -> Waiter {
@@ -111,7 +155,7 @@ impl Waiter {
             next: Cell::new(ptr::null()),
             asleep: Cell::new(None),
             by: Cell::new(ptr::null()),
-            on: Cell::new(On::NOTHING),
+            on: OnCell::new(On::NOTHING),
             _pin: PhantomPinned,
         }
     }
@@ -138,19 +182,11 @@ impl Waiter {
         deadline_ns: u64,
     ) -> Outcome {
         if deadline_ns == u64::MAX && rt.g().is_some() {
-            self.park(rt, &kind.untimed);
+            park_in(rt, &kind.untimed, self);
         } else {
             self.wait_otherwise(rt, kind, deadline_ns);
         }
         self.outcome(kind)
-    }
-
-    /// Parks the calling goroutine; `ops` is one of a [`WaitKind`].
-    #[inline]
-    fn park(&self, rt: Entered, ops: &'static WaitOps) {
-        // SAFETY: PK, the functions of a `WaitKind` take a Waiter, and `self` is borrowed for the
-        // whole wait.
-        unsafe { park_in(rt, ops, (&raw const *self).cast()) };
     }
 
     /// With a deadline, or on a plain thread.
@@ -159,7 +195,7 @@ impl Waiter {
         if rt.g().is_none() {
             drop(rt);
             self.wait_thread(deadline_ns);
-        } else if !wait_timed_in(rt, &kind.timed, (&raw const *self).cast(), deadline_ns) {
+        } else if !wait_timed_in(rt, &kind.timed, self, deadline_ns) {
             crate::sched::waiting::timed::yield_until(deadline_ns, || self.word.is_claimed());
             self.give_up(TIMED_OUT);
         }
@@ -202,6 +238,13 @@ impl Waiter {
         found
     }
 
+    /// Ends the wait of a goroutine whose time has come, or that is to unwind. True: its wake-up is
+    /// the caller's. A goroutine that is Waiting but not committed is refused by its word and runs
+    /// on by itself.
+    fn end_asleep(&self, case: usize) -> bool {
+        matches!(self.give_up(case), ClaimResult::Asleep(_))
+    }
+
     /// How the wait ended. The claimer may still be handing over.
     #[inline]
     fn outcome(&self, kind: &'static WaitKind) -> Outcome {
@@ -225,7 +268,7 @@ impl Waiter {
     #[cold]
     fn sleep_late(&self, kind: &'static WaitKind) {
         if current_g().is_some() {
-            return self.park(enter(), &kind.late);
+            return park_in(enter(), &kind.late, self);
         }
         self.asleep.set(Some(self.thread()));
         if self.word.commit_late() {
@@ -236,10 +279,10 @@ impl Waiter {
 
 /// A reason to wait in queues.
 pub(crate) struct WaitKind {
-    untimed: WaitOps,
-    timed: WaitOps,
+    untimed: WaitOps<Waiter>,
+    timed: WaitOps<Waiter>,
     /// Claimed already.
-    late: WaitOps,
+    late: WaitOps<Waiter>,
 }
 
 impl WaitKind {
@@ -272,26 +315,29 @@ impl WaitKind {
         WaitKind {
             untimed: WaitOps {
                 reason,
-                arg: WaitArg::Waiter,
                 is_open: true,
                 commit,
-                withdraw,
+                withdraw: |_, waiter| waiter.end_asleep(CANCELLED),
+                time_out: |_, waiter| waiter.end_asleep(TIMED_OUT),
+                view: |waiter| WaitView::Waiter(waiter),
                 pass_on: None,
             },
             timed: WaitOps {
                 reason,
-                arg: WaitArg::Waiter,
                 is_open: false,
-                commit: |g, waiter| arm(g, time_out, || commit_g(g, waiter)),
-                withdraw,
+                commit: |g, waiter| arm(g, || commit(g, waiter)),
+                withdraw: |_, waiter| waiter.end_asleep(CANCELLED),
+                time_out: |_, waiter| waiter.end_asleep(TIMED_OUT),
+                view: |waiter| WaitView::Waiter(waiter),
                 pass_on: None,
             },
             late: WaitOps {
                 reason,
-                arg: WaitArg::Waiter,
                 is_open: false,
                 commit: commit_late,
                 withdraw: |_, _| false,
+                time_out: |_, _| false,
+                view: |waiter| WaitView::Waiter(waiter),
                 pass_on: None,
             },
         }
@@ -307,70 +353,50 @@ impl WaitKind {
 /// (D2).
 pub(crate) type PassOn = unsafe fn(&Waiter, Option<&WaitNode>);
 
-/// The goroutine that waits by `ops` never runs again. Its wait has ended, or is about to be ended
-/// by a caller that passes on as well.
-///
-/// # Safety
-/// `arg` belongs to `ops`, whose goroutine does not run any more (D2).
-pub(crate) unsafe fn pass_on_given(ops: &WaitOps, arg: *const c_void) {
-    if let Some(pass_on) = ops.pass_on {
-        let waiter = waiter_of(&arg);
-        if let Some(case) = waiter.word.revoke(REVOKED) {
-            let by = match case < REVOKED {
-                true => waiter.by.get(),
-                // Timed out or cancelled: it got nothing, and may have had something.
-                false => ptr::null(),
-            };
-            // SAFETY: G4, the wait was ended by a claim, which stored its node; both are on the
-            // stack of the abandoned goroutine, which is never freed (D2).
-            unsafe { pass_on(waiter, by.as_ref()) };
+/// How the wait of a goroutine that never runs again has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum WaitEnd {
+    /// By an event, which may have given something to the waiter. Or such an event is about to
+    /// happen, and its thread passes on as well.
+    Woken,
+    /// The drop of the runtime has withdrawn the goroutine from its wait.
+    Withdrawn,
+}
+
+/// The goroutine's wait has ended, and its runtime is being dropped: it never continues. What it
+/// was given goes to the next waiter. The waker and the drop both call this, and the first of them
+/// does it. Inside the runtime, without locks.
+#[cold]
+#[inline(never)]
+pub(crate) fn pass_on(g: Gp, end: WaitEnd) {
+    // SAFETY: D2, the goroutine is Waiting, or Runnable since its last wait, on a stack that is
+    // never freed, and no M runs it.
+    let Some(wait) = (unsafe { g.wait() }) else {
+        return;
+    };
+    let (Some(pass_on), WaitView::Waiter(waiter)) = (wait.way_to_pass_on(), wait.view()) else {
+        return;
+    };
+    let mut by = ptr::null();
+    if end == WaitEnd::Woken {
+        match waiter.word.revoke(REVOKED) {
+            None => return,
+            Some(case) if case < REVOKED => by = waiter.by.get(),
+            Some(_) => {} // timed out or cancelled: it got nothing, and may have had something
         }
     }
+    // SAFETY: G4, the wait was ended by a claim, which stored its node. The waiter and the node are
+    // on the stack of the abandoned goroutine, which is never freed (D2).
+    unsafe { pass_on(waiter, by.as_ref()) };
 }
 
-/// The drop of its runtime has withdrawn the goroutine that waits by `ops`.
-///
-/// # Safety
-/// As for [`pass_on_given`].
-pub(crate) unsafe fn pass_on_withdrawn(ops: &WaitOps, arg: *const c_void) {
-    if let Some(pass_on) = ops.pass_on {
-        // SAFETY: D2, the goroutine was abandoned, so its waiter stays.
-        unsafe { pass_on(waiter_of(&arg), None) };
-    }
+fn commit(g: Gp, waiter: &Waiter) -> bool {
+    waiter.word.commit(Sleeper::goroutine(g)).is_ok()
 }
 
-fn waiter_of(arg: &*const c_void) -> &Waiter {
-    // SAFETY: PK, G6: the argument of a park through `WaitKind` is a Waiter on the stack of a
-    // goroutine that waits.
-    unsafe { &*arg.cast::<Waiter>() }
-}
-
-fn commit_g(g: Gp, waiter: *const c_void) -> bool {
-    let word = &waiter_of(&waiter).word;
-    word.commit(Sleeper::goroutine(g)).is_ok()
-}
-
-unsafe fn commit(g: Gp, waiter: *const c_void) -> bool {
-    commit_g(g, waiter)
-}
-
-unsafe fn commit_late(g: Gp, waiter: *const c_void) -> bool {
-    let waiter = waiter_of(&waiter);
+fn commit_late(g: Gp, waiter: &Waiter) -> bool {
     waiter.asleep.set(Some(Sleeper::goroutine(g)));
     waiter.word.commit_late()
-}
-
-/// The goroutine's time has come. True: its wake-up is the caller's.
-unsafe fn time_out(g: Gp) -> bool {
-    let found = waiter_of(&g.wait_arg.get()).give_up(TIMED_OUT);
-    matches!(found, ClaimResult::Asleep(_))
-}
-
-/// Ends the wait of a goroutine that is to unwind. One that is Waiting but not committed is refused
-/// by its word and runs on by itself: only the wake-up of one that sleeps is the caller's.
-unsafe fn withdraw(_: Gp, waiter: *const c_void) -> bool {
-    let found = waiter_of(&waiter).give_up(CANCELLED);
-    matches!(found, ClaimResult::Asleep(_))
 }
 
 /// A link of a queue: to a node that is in the queue, or to none.

@@ -9,9 +9,9 @@ use std::ptr;
 use crate::sched::Sched;
 use crate::sched::model::g::GQueue;
 use crate::sched::model::gstatus::Status;
-use crate::sched::park::{Entered, enter, pass_on, ready_in};
+use crate::sched::park::{Entered, enter, ready_in};
 use crate::sched::waiting::sleeper::Sleeper;
-use crate::sched::waiting::waitq::Waiter;
+use crate::sched::waiting::waitq::{WaitEnd, Waiter, pass_on};
 
 /// The sleepers to be woken, in the order in which they were claimed.
 #[must_use = "the sleepers must be woken"]
@@ -92,7 +92,7 @@ impl WakeList {
                     return ready_in(rt, g);
                 }
                 if sched.is_dead() {
-                    return pass_on(g);
+                    return pass_on(g, WaitEnd::Woken);
                 }
                 g.status.transition(Status::Waiting, Status::Runnable);
                 due.push_back(g);
