@@ -130,7 +130,7 @@ pub(super) fn lock_beside(
 /// As for [`sema::word_of`].
 pub(super) unsafe fn pass_on(
     waiter: &Waiter,
-    by: Option<&WaitNode>,
+    by: Option<&WaitNode<'_>>,
     unlock: impl FnOnce(&LockWord),
 ) {
     let Some(node) = by else { return };

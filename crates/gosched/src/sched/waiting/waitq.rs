@@ -25,14 +25,15 @@
 
 use std::ffi::c_void;
 use std::marker::PhantomPinned;
-use std::ptr;
+use std::ops::Deref;
+use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 
 use crate::base::note::Note;
 use crate::sched::model::current::current_g;
 use crate::sched::model::g::WaitReason;
-use crate::sched::model::ptr::Gp;
+use crate::sched::model::ptr::{Gp, Ptr};
 use crate::sched::park::{Entered, enter, park_in};
 use crate::sched::waiting::sleeper::Sleeper;
 use crate::sched::waiting::timed::{arm, wait_timed_in};
@@ -64,12 +65,10 @@ pub(crate) enum Outcome {
 pub(crate) struct Waiter {
     word: WaitWord,
     note: Note,
-    /// Link of a [`WakeList`].
-    pub(super) next: Cell<*const Waiter>,
     /// The sleeper that the list wakes, or that sleeps late.
     pub(super) asleep: Cell<Option<Sleeper>>,
     /// The node by which the wait was claimed.
-    by: Cell<*const WaitNode>,
+    by: Cell<Link>,
     /// What it waits on, for dumps.
     pub(crate) on: OnCell,
     _pin: PhantomPinned,
@@ -152,9 +151,8 @@ impl Waiter {
         Waiter {
             word: WaitWord::new(),
             note: Note::new(),
-            next: Cell::new(ptr::null()),
             asleep: Cell::new(None),
-            by: Cell::new(ptr::null()),
+            by: Cell::new(None),
             on: OnCell::new(On::NOTHING),
             _pin: PhantomPinned,
         }
@@ -351,7 +349,7 @@ impl WaitKind {
 /// # Safety
 /// The waiter, its nodes and what it waits on stay: they belong to a goroutine that was abandoned
 /// (D2).
-pub(crate) type PassOn = unsafe fn(&Waiter, Option<&WaitNode>);
+pub(crate) type PassOn = unsafe fn(&Waiter, Option<&WaitNode<'_>>);
 
 /// How the wait of a goroutine that never runs again has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -377,7 +375,7 @@ pub(crate) fn pass_on(g: Gp, end: WaitEnd) {
     let (Some(pass_on), WaitView::Waiter(waiter)) = (wait.way_to_pass_on(), wait.view()) else {
         return;
     };
-    let mut by = ptr::null();
+    let mut by = None;
     if end == WaitEnd::Woken {
         match waiter.word.revoke(REVOKED) {
             None => return,
@@ -387,7 +385,7 @@ pub(crate) fn pass_on(g: Gp, end: WaitEnd) {
     }
     // SAFETY: G4, the wait was ended by a claim, which stored its node. The waiter and the node are
     // on the stack of the abandoned goroutine, which is never freed (D2).
-    unsafe { pass_on(waiter, by.as_ref()) };
+    unsafe { pass_on(waiter, by.as_deref()) };
 }
 
 fn commit(g: Gp, waiter: &Waiter) -> bool {
@@ -399,36 +397,27 @@ fn commit_late(g: Gp, waiter: &Waiter) -> bool {
     waiter.word.commit_late()
 }
 
-/// A link of a queue: to a node that is in the queue, or to none.
-///
-/// Following one is safe (G4), for these reasons:
-/// - Links to a node are made by [`WaitQueue::push`] alone. Its caller promises that neither the
-///   node nor its waiter moves or ends before the node is out of the queue.
+/// A node that stays where it is while this pointer is in use (G4), for these reasons:
+/// - [`WaitQueue::push`] makes it. Its caller promises that neither the node nor its waiter moves or
+///   ends before the node is out of the queue.
 /// - [`WaitQueue::remove`] replaces every link to the node: in the queue and in the node's
 ///   neighbours.
 /// - Links are read through a borrow of the queue, so under the lock that guards it (D9). The links
 ///   of a node that is in no queue are not read.
-#[derive(Clone, Copy)]
-struct Link(*const WaitNode);
+/// - A node that was popped stays until its claim is finished. If its waiter sleeps, the node stays
+///   until the waiter is woken ([`ClaimedWaiter`], [`WakeList`]).
+pub(crate) type NodePtr = Ptr<WaitNode<'static>>;
 
-impl Link {
-    const NONE: Link = Link(ptr::null());
-
-    /// The node, which outlives the caller's use of it: until the lock is dropped if it stays in
-    /// the queue, until its claim is finished if it was popped.
-    #[inline]
-    fn get<'a>(self) -> Option<&'a WaitNode> {
-        // SAFETY: G4, a linked node is alive; see the type.
-        unsafe { self.0.as_ref() }
-    }
-}
+/// A link to a node, or to none.
+pub(super) type Link = Option<NodePtr>;
 
 /// A waiter's place in one queue. Does not move while it is in.
-pub(crate) struct WaitNode {
-    next: Cell<Link>,
+pub(crate) struct WaitNode<'w> {
+    /// In a queue the next node, in a wake list the next node of that.
+    pub(super) next: Cell<Link>,
     prev: Cell<Link>,
     is_queued: Cell<bool>,
-    waiter: *const Waiter,
+    pub(super) waiter: &'w Waiter,
     /// The waiter's outcome if this node ends its wait.
     case: usize,
     /// For the owner of the queue: where the value lies or goes.
@@ -440,14 +429,13 @@ pub(crate) struct WaitNode {
     _pin: PhantomPinned,
 }
 
-impl WaitNode {
-    /// The waiter outlives the node's time in queues.
+impl<'w> WaitNode<'w> {
     #[inline]
-    pub(crate) fn new(waiter: &Waiter, case: usize) -> WaitNode {
+    pub(crate) fn new(waiter: &'w Waiter, case: usize) -> WaitNode<'w> {
         debug_assert!(case < CANCELLED);
         WaitNode {
-            next: Cell::new(Link::NONE),
-            prev: Cell::new(Link::NONE),
+            next: Cell::new(None),
+            prev: Cell::new(None),
             is_queued: Cell::new(false),
             waiter,
             case,
@@ -468,62 +456,10 @@ impl WaitNode {
         self.is_queued.get()
     }
 
-    #[inline]
-    fn waiter(&self) -> &Waiter {
-        // SAFETY: G4, the waiter outlives the node's time in queues (`new`, `push`). This is asked
-        // of nodes that are in a queue or were just popped, and by `claim`, whose caller knows that
-        // the waiter still waits.
-        unsafe { &*self.waiter }
-    }
-
-    /// Ends the wait of a node that is in no queue, if no other event has. The waiter keeps the
-    /// node alive until then.
-    ///
-    /// A drop of its runtime may be under way: the waiter relies on this claim, and what it is
-    /// given is passed on.
-    pub(crate) fn claim(&self) -> Option<ClaimedWaiter> {
-        self.claimed(self.waiter().word.claim(self.case))
-    }
-
-    /// Ends the wait of a node that was in a queue, if no other event has. Under the queue's lock.
-    #[inline]
-    fn claim_popped(&self) -> Option<ClaimedWaiter> {
-        let word = &self.waiter().word;
-        self.claimed(word.claim_unless(self.case, is_gone))
-    }
-
-    #[inline]
-    fn claimed(&self, found: ClaimResult) -> Option<ClaimedWaiter> {
-        let asleep = match found {
-            ClaimResult::Lost => return None,
-            ClaimResult::Awake => None,
-            ClaimResult::Asleep(sleeper) => Some(sleeper),
-        };
-        self.waiter().by.set(self);
-        Some(ClaimedWaiter {
-            waiter: self.waiter,
-            case: self.case,
-            asleep,
-        })
-    }
-
     /// Whether the wait is not over. It may be at once. Under the queue's lock.
     fn is_waiting(&self) -> bool {
-        let word = &self.waiter().word;
+        let word = &self.waiter.word;
         !word.is_claimed() && !word.has_sleeper(is_gone)
-    }
-
-    /// A claim of this node, made again from what [`ClaimedWaiter::asleep`] returned.
-    ///
-    /// # Safety
-    /// The claim is not finished, and only the returned one will be.
-    pub(crate) unsafe fn claim_again(&self, asleep: usize) -> ClaimedWaiter {
-        ClaimedWaiter {
-            waiter: self.waiter,
-            case: self.case,
-            // SAFETY: `asleep` is the word of the claim's sleeper, which that claim does not use.
-            asleep: unsafe { Sleeper::from_word(asleep) },
-        }
     }
 }
 
@@ -536,15 +472,65 @@ fn is_gone(sleeper: &Sleeper) -> bool {
     unsafe { sleeper.peek_goroutine() }.is_some_and(|g| g.sched().is_dead())
 }
 
-/// A claimed waiter: what it waited for is handed over now.
+/// A node whose waiter is claimed: what it waited for is handed over now. The waiter keeps the node
+/// until the claim is finished.
 #[must_use = "a claim must be finished"]
 pub(crate) struct ClaimedWaiter {
-    waiter: *const Waiter,
-    case: usize,
+    node: NodePtr,
     asleep: Option<Sleeper>,
 }
 
+impl Deref for ClaimedWaiter {
+    type Target = WaitNode<'static>;
+
+    #[inline]
+    fn deref(&self) -> &WaitNode<'static> {
+        &self.node
+    }
+}
+
 impl ClaimedWaiter {
+    /// Ends the wait of a node that is in no queue, if no other event has.
+    ///
+    /// A drop of its runtime may be under way: the waiter relies on this claim, and what it is
+    /// given is passed on.
+    pub(crate) fn claim(node: NodePtr) -> Option<ClaimedWaiter> {
+        ClaimedWaiter::found(node, node.waiter.word.claim(node.case))
+    }
+
+    /// Ends the wait of a node that was in a queue, if no other event has. Under the queue's lock.
+    #[inline]
+    fn claim_popped(node: NodePtr) -> Option<ClaimedWaiter> {
+        let word = &node.waiter.word;
+        ClaimedWaiter::found(node, word.claim_unless(node.case, is_gone))
+    }
+
+    #[inline]
+    fn found(node: NodePtr, found: ClaimResult) -> Option<ClaimedWaiter> {
+        let asleep = match found {
+            ClaimResult::Lost => return None,
+            ClaimResult::Awake => None,
+            ClaimResult::Asleep(sleeper) => Some(sleeper),
+        };
+        node.waiter.by.set(Some(node));
+        Some(ClaimedWaiter { node, asleep })
+    }
+
+    /// A claim of `node`, made again from what [`ClaimedWaiter::asleep`] returned.
+    ///
+    /// # Safety
+    /// The claim is not finished, and only the returned one will be.
+    pub(crate) unsafe fn again(node: NodePtr, asleep: usize) -> ClaimedWaiter {
+        // SAFETY: `asleep` is the word of the claim's sleeper, which that claim does not use.
+        let asleep = unsafe { Sleeper::from_word(asleep) };
+        ClaimedWaiter { node, asleep }
+    }
+
+    /// The address of the node, for [`ClaimedWaiter::again`].
+    pub(crate) fn node_at(&self) -> *mut WaitNode<'static> {
+        self.node.as_ptr()
+    }
+
     /// The word of the sleeper that was claimed; 0: the waiter was awake.
     pub(crate) fn asleep(&self) -> usize {
         self.asleep.as_ref().map_or(0, Sleeper::word)
@@ -553,15 +539,14 @@ impl ClaimedWaiter {
     /// What the waiter waited for is there; the list wakes it.
     #[inline]
     pub(crate) fn finish(self, wake: &mut WakeList) {
-        // SAFETY: G4, the waiter leaves its wait only when it is finished, or woken if it sleeps.
-        let (waiter, case) = (unsafe { &*self.waiter }, self.case);
+        let (waiter, case) = (self.node.waiter, self.node.case);
         if let Some(sleeper) = self.asleep {
             waiter.word.finish_asleep(case);
-            wake.push(waiter, sleeper);
+            wake.push(self.node, sleeper);
         } else if waiter.word.finish_awake(case)
             && let Some(sleeper) = waiter.asleep.replace(None)
         {
-            wake.push(waiter, sleeper);
+            wake.push(self.node, sleeper);
         }
     }
 }
@@ -597,36 +582,39 @@ unsafe impl Send for WaitQueue {}
 impl WaitQueue {
     pub(crate) const fn new() -> WaitQueue {
         WaitQueue {
-            head: Link::NONE,
-            tail: Link::NONE,
+            head: None,
+            tail: None,
         }
     }
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.head.0.is_null()
+        self.head.is_none()
     }
 
     /// Puts a node in.
     ///
     /// # Safety
     /// The node is in no queue, and neither it nor its waiter moves or ends before it is out of
-    /// this one.
+    /// this one. If a pop claims its waiter, neither does so before the claim is finished.
     #[inline]
-    pub(crate) unsafe fn push(&mut self, node: &WaitNode, at: QueueEnd) {
+    pub(crate) unsafe fn push(&mut self, node: &WaitNode<'_>, at: QueueEnd) {
         debug_assert!(!node.is_queued.get(), "G4: a node in two queues");
         let (prev, next) = match at {
-            QueueEnd::Back => (self.tail, Link::NONE),
-            QueueEnd::Front => (Link::NONE, self.head),
+            QueueEnd::Back => (self.tail, None),
+            QueueEnd::Front => (None, self.head),
         };
         node.is_queued.set(true);
-        self.join(prev, Link(node));
-        self.join(Link(node), next);
+        // SAFETY: G4, the node stays while it is in the queue or claimed, as the caller promises;
+        // see the type.
+        let node: NodePtr = unsafe { Ptr::new(NonNull::from(node).cast()) };
+        self.join(prev, Some(node));
+        self.join(Some(node), next);
     }
 
     /// Takes a node out; false if it is out already.
     #[inline]
-    pub(crate) fn remove(&mut self, node: &WaitNode) -> bool {
+    pub(crate) fn remove(&mut self, node: &WaitNode<'_>) -> bool {
         if !node.is_queued.replace(false) {
             return false;
         }
@@ -637,67 +625,69 @@ impl WaitQueue {
     /// Makes the two neighbours. None stands for the end of the queue.
     #[inline]
     fn join(&mut self, left: Link, right: Link) {
-        match left.get() {
+        match left {
             Some(left) => left.next.set(right),
             None => self.head = right,
         }
-        match right.get() {
+        match right {
             Some(right) => right.prev.set(left),
             None => self.tail = left,
         }
     }
 
-    /// Takes the first node out as it is: its wait is over, or not to be ended.
-    pub(crate) fn take_first<'a>(&mut self) -> Option<&'a WaitNode> {
-        let node = self.head.get()?;
-        self.remove(node);
-        Some(node)
+    /// Takes the first node out as it is: its wait is over, or not to be ended. Returns its `elem`.
+    pub(crate) fn take_first(&mut self) -> Option<*mut u8> {
+        let node = self.head?;
+        self.remove(&node);
+        Some(node.elem.get())
     }
 
     /// Claims the first waiter whose wait is not over and takes its node out. Takes out as well,
     /// before it, the nodes of waits that are over and of goroutines whose runtime is being
     /// dropped.
-    ///
-    /// The node is good until the claim is finished (and, if the waiter sleeps, until it is woken).
     #[inline]
-    pub(crate) fn pop<'a>(&mut self) -> Option<(&'a WaitNode, ClaimedWaiter)> {
-        while let Some(node) = self.head.get() {
-            self.remove(node);
-            if let Some(claim) = node.claim_popped() {
-                return Some((node, claim));
+    pub(crate) fn pop(&mut self) -> Option<ClaimedWaiter> {
+        while let Some(node) = self.head {
+            self.remove(&node);
+            if let Some(claim) = ClaimedWaiter::claim_popped(node) {
+                return Some(claim);
             }
         }
         None
     }
 
     /// Whether a wait is not over whose node is wanted. It may be over at once.
-    pub(crate) fn has(&self, wanted: impl Fn(&WaitNode) -> bool) -> bool {
-        self.iter().any(|node| wanted(node) && node.is_waiting())
+    pub(crate) fn has(&self, wanted: impl Fn(&WaitNode<'_>) -> bool) -> bool {
+        self.nodes().any(|node| wanted(&node) && node.is_waiting())
     }
 
     /// The node that [`WaitQueue::pop`] would take; it stays. Takes out those before it, as `pop`
     /// does. Its wait may be over at once.
-    pub(crate) fn first(&mut self) -> Option<&WaitNode> {
-        while let Some(node) = self.head.get() {
-            if node.is_waiting() {
-                return Some(node);
-            }
-            self.remove(node);
+    pub(crate) fn first(&mut self) -> Option<&WaitNode<'_>> {
+        while let Some(node) = self.head
+            && !node.is_waiting()
+        {
+            self.remove(&node);
         }
-        None
+        self.head()
+    }
+
+    /// The first node, be its wait over or not.
+    pub(crate) fn head(&self) -> Option<&WaitNode<'_>> {
+        self.head.as_deref()
     }
 
     /// The last node, be its wait over or not.
-    pub(crate) fn last(&self) -> Option<&WaitNode> {
-        self.tail.get()
+    pub(crate) fn last(&self) -> Option<&WaitNode<'_>> {
+        self.tail.as_deref()
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.iter().count()
+        self.nodes().count()
     }
 
     /// The nodes, in order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &WaitNode> {
-        std::iter::successors(self.head.get(), |node| node.next.get().get())
+    fn nodes(&self) -> impl Iterator<Item = NodePtr> {
+        std::iter::successors(self.head, |node| node.next.get())
     }
 }
