@@ -41,7 +41,8 @@ use crate::sched::model::current::{current_g, current_m};
 use crate::sched::model::g::{Task, WaitReason};
 use crate::sched::spawn::Spawn;
 use crate::sched::waiting::handle::{Fate, Inner, InnerVtable};
-use crate::sched::waiting::wait_slot::{Awaiter, SlotKind, WaitSlot, Waking, enter_to_wake};
+use crate::sched::waiting::sleeper::SleeperMark;
+use crate::sched::waiting::wait_slot::{SlotKind, WaitSlot, Waking, enter_to_wake};
 use crate::stack::class_for;
 
 static JOIN: SlotKind = SlotKind::new(WaitReason::Join);
@@ -193,9 +194,8 @@ pub struct JoinHandle<T>(pub(super) RawHandle<T>);
 pub(super) struct RawHandle<T> {
     /// The handle's reference. It points to the packet's first field.
     thread: Thread,
-    /// The awaiter that the last poll left in the slot. It may be freed already, so only its
-    /// address is used.
-    awaiter: *const Awaiter,
+    /// The awaiter that the last poll left in the slot. It may be freed already.
+    awaiter: Option<SleeperMark>,
     marker: PhantomData<T>,
 }
 
@@ -257,7 +257,7 @@ impl<T> RawHandle<T> {
 
     #[track_caller]
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<T>> {
-        let mut awaiter = std::mem::replace(&mut self.awaiter, ptr::null());
+        let mut awaiter = self.awaiter.take();
         let is_done = self.packet().slot.poll(&mut awaiter, context.waker());
         self.awaiter = awaiter;
         if !is_done {
@@ -272,7 +272,7 @@ impl<T> RawHandle<T> {
     /// Removes the waker that a poll left. It is not called any more, unless the goroutine has just
     /// ended.
     fn stop_awaiting(&mut self) {
-        let mut awaiter = std::mem::replace(&mut self.awaiter, ptr::null());
+        let mut awaiter = self.awaiter.take();
         drop(self.packet().slot.take_back(&mut awaiter));
     }
 }
@@ -452,7 +452,7 @@ where
     let thread = unsafe { Thread::share(packet.cast()) };
     let handle = RawHandle {
         thread,
-        awaiter: ptr::null(),
+        awaiter: None,
         marker: PhantomData,
     };
     if let Some(scope) = &scope {
