@@ -141,16 +141,11 @@ impl Sleeper {
         }
     }
 
-    /// The goroutine, if the sleeper is one; it sleeps on.
-    ///
-    /// # Safety
-    /// Something keeps the sleeper from being woken and ending meanwhile.
+    /// The address of the goroutine, if the sleeper is one; it sleeps on. The goroutine may be woken
+    /// and end meanwhile, unless the caller knows what prevents that.
     #[inline]
-    pub(crate) unsafe fn peek_goroutine(&self) -> Option<Gp> {
-        let is_goroutine = self.word() & (THREAD | TASK) == 0;
-        // SAFETY: GF, the word is the address of a G; by the caller's promise its goroutine has not
-        // ended, so neither has its runtime.
-        is_goroutine.then(|| unsafe { Ptr::new(self.g()) })
+    pub(crate) fn peek_goroutine(&self) -> Option<NonNull<G>> {
+        (self.word() & (THREAD | TASK) == 0).then(|| self.g())
     }
 
     #[inline]

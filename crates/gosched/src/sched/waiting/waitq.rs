@@ -467,9 +467,12 @@ impl<'w> WaitNode<'w> {
 /// that its node was in.
 #[inline]
 fn is_gone(sleeper: &Sleeper) -> bool {
-    // SAFETY: the sleeper's node was in a queue whose lock is held. Its goroutine takes that lock
-    // before it leaves its wait, so it has not ended.
-    unsafe { sleeper.peek_goroutine() }.is_some_and(|g| g.sched().is_dead())
+    sleeper.peek_goroutine().is_some_and(|g| {
+        // SAFETY: GF, the sleeper's node was in a queue whose lock is held. Its goroutine takes that
+        // lock before it leaves its wait, so it has not ended, and neither has its runtime.
+        let g: Gp = unsafe { Ptr::new(g) };
+        g.sched().is_dead()
+    })
 }
 
 /// A node whose waiter is claimed: what it waited for is handed over now. The waiter keeps the node
