@@ -35,12 +35,13 @@
 //! waiter too many because of it.
 
 use std::cell::Cell;
-use std::ffi::c_void;
-use std::marker::PhantomPinned;
+use std::marker::{PhantomData, PhantomPinned};
 use std::ptr::{self, NonNull};
+use std::sync::atomic::AtomicU32;
 
 use crate::base::lock::{Held, Lock, Rank};
 use crate::sched::model::current::current_g;
+use crate::sched::model::g::WaitReason;
 use crate::sched::model::ptr::Ptr;
 use crate::sched::park::{Entered, enter};
 use crate::sched::waiting::waitq::{
@@ -292,29 +293,85 @@ pub(crate) struct QueueLeft {
     pub(crate) are_more: bool,
 }
 
+/// What the waiters of one kind are given, and how it is passed on if a waiter never runs again.
+pub(crate) trait Grant {
+    /// The word that they wait on.
+    type Word: Sync + 'static;
+
+    /// Passes on what a waiter was given that was abandoned with its runtime (D2). A pop has ended
+    /// its wait with this token; None: the drop of the runtime has ended it. `beside` is
+    /// [`KeyWait::beside`]. Inside the runtime, without locks.
+    fn pass_on(word: &Self::Word, token: Option<usize>, beside: Option<&AtomicU32>);
+}
+
+/// A kind of wait on the keys of a `W`.
+pub(crate) struct KeyKind<W: 'static>(WaitKind, PhantomData<&'static W>);
+
+impl<W: Sync + 'static> KeyKind<W> {
+    pub(crate) const fn granting<G: Grant<Word = W>>(reason: WaitReason) -> KeyKind<W> {
+        let kind = WaitKind::new(reason).passing_on(|waiter, by| {
+            let on = waiter.on.get();
+            let object = ptr::with_exposed_provenance::<W>(on.object);
+            let beside = on.cases_at.cast::<AtomicU32>();
+            // SAFETY: only a `KeyWait` made by `on` waits with this kind. The object is the W that
+            // it has borrowed for the wait, and `cases_at` its `beside`. The goroutine was
+            // abandoned in this wait, so both stay (D2).
+            let (word, beside) = unsafe { (&*object, beside.as_ref()) };
+            G::pass_on(word, by.map(|node| node.word.get()), beside);
+        });
+        KeyKind(kind, PhantomData)
+    }
+}
+
+/// A key and the kind of wait on it.
+pub(crate) struct KeyTarget<'a> {
+    key: usize,
+    kind: &'static WaitKind,
+    word: PhantomData<&'a ()>,
+}
+
 /// One way to wait on a key.
 pub(crate) struct KeyWait<'a> {
-    pub(crate) key: usize,
-    pub(crate) kind: &'static WaitKind,
+    pub(crate) target: KeyTarget<'a>,
     pub(crate) deadline_ns: u64,
     /// First in the queue instead of last.
     pub(crate) at: QueueEnd,
     /// The word with the owner, where there is one (`owner`).
     pub(crate) owner: Option<&'a super::owner::Owner>,
-    /// Something else that the kind's way to pass on needs; null: nothing.
-    pub(crate) beside: *const c_void,
+    /// Something else that the kind's way to pass on needs: the condvar of a waiter that locks its
+    /// mutex again.
+    pub(crate) beside: Option<&'a AtomicU32>,
 }
 
-impl KeyWait<'_> {
-    pub(crate) fn new(key: usize, kind: &'static WaitKind) -> KeyWait<'static> {
+impl<'a> KeyTarget<'a> {
+    fn plainly(self) -> KeyWait<'a> {
         KeyWait {
-            key,
-            kind,
+            target: self,
             deadline_ns: NEVER,
             at: QueueEnd::Back,
             owner: None,
-            beside: ptr::null(),
+            beside: None,
         }
+    }
+}
+
+impl<'a> KeyWait<'a> {
+    /// With a kind of wait in which nothing is given.
+    pub(crate) fn new(key: usize, kind: &'static WaitKind) -> KeyWait<'static> {
+        let word = PhantomData;
+        KeyTarget { key, kind, word }.plainly()
+    }
+
+    /// On the key of `word` with this number, below 4.
+    pub(crate) fn on<W: Sync>(word: &'a W, number: usize, kind: &'static KeyKind<W>) -> Self {
+        const { assert!(align_of::<W>() >= 4) }; // `park` finds the word by its key
+        assert!(number < 4);
+        let target = KeyTarget {
+            key: key_of(word) + number,
+            kind: &kind.0,
+            word: PhantomData,
+        };
+        target.plainly()
     }
 
     /// Waits on the key. Blocks the goroutine, or the plain thread it is called on.
@@ -332,17 +389,20 @@ impl KeyWait<'_> {
         before_sleep: impl FnOnce(),
         left: impl FnOnce(QueueLeft),
     ) -> ParkResult {
+        let KeyTarget { key, kind, .. } = self.target;
         let waiter = Waiter::new();
         waiter.on.set(On {
-            object: self.key & !3,
+            object: key & !3,
             holder: self.owner.map_or(ptr::null(), |owner| owner.word()),
-            cases_at: self.beside,
+            cases_at: self
+                .beside
+                .map_or(ptr::null(), |beside| ptr::from_ref(beside).cast()),
             ..On::NOTHING
         });
-        let place = place(&waiter, self.key);
+        let place = place(&waiter, key);
         let rt = enter(); // until it sleeps: a pop relies on it (`waitq`)
         {
-            let mut table = lock(self.key);
+            let mut table = lock(key);
             if !queue_up(&mut table) {
                 return ParkResult::Refused;
             }
@@ -352,14 +412,14 @@ impl KeyWait<'_> {
             table.push(place, self.at);
         }
         before_sleep();
-        let outcome = waiter.wait_in(rt, self.kind, self.deadline_ns);
+        let outcome = waiter.wait_in(rt, kind, self.deadline_ns);
         if let Outcome::Case(_) = outcome {
             return ParkResult::Got(place.node.word.get());
         }
-        let mut table = lock(self.key);
+        let mut table = lock(key);
         left(QueueLeft {
             was_in: table.remove(&place),
-            are_more: table.has(self.key),
+            are_more: table.has(key),
         });
         match outcome {
             Outcome::TimedOut => ParkResult::TimedOut,
@@ -386,19 +446,6 @@ pub(crate) fn must_unwind() -> bool {
     cfg!(panic = "unwind")
         && current_g().is_some_and(|g| g.must_unwind())
         && !std::thread::panicking()
-}
-
-/// The word that `waiter` waits on. For a `WaitKind` that passes on, with a waiter that never runs
-/// again.
-///
-/// # Safety
-/// [`KeyWait::park`] parked `waiter` on a key of a `T`'s word, and the goroutine was abandoned: the
-/// `T` stays (D2).
-pub(crate) unsafe fn word_of<T>(waiter: &Waiter) -> &T {
-    let object = ptr::with_exposed_provenance::<T>(waiter.on.get().object);
-    // SAFETY: `KeyWait::park` stored the word's address as the object of `On`. The `T` stays, as
-    // the caller promises.
-    unsafe { &*object }
 }
 
 /// An object's key: the address of its word.
