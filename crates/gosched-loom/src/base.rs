@@ -2,6 +2,10 @@
 
 pub(crate) use crate::note;
 
+#[path = "../../gosched/src/base/arc_cell.rs"]
+#[allow(dead_code, reason = "no task waits here")]
+pub(crate) mod arc_cell;
+
 pub(crate) mod fatal {
     //! Fatal errors.
 

@@ -14,7 +14,6 @@ pub(crate) mod model {
         //! A goroutine.
 
         use std::cell::UnsafeCell;
-        use std::ffi::c_void;
         use std::mem::MaybeUninit;
         use std::ptr::NonNull;
         use std::sync::Arc;
@@ -23,13 +22,14 @@ pub(crate) mod model {
         pub(crate) use super::wait_reason::WaitReason;
         use crate::gstatus::{Status, StatusWord};
         use crate::note::Note;
-        use crate::sched::park::WaitOps;
+        use crate::sched::waiting::wait_ops::{Wait, WaitOps};
+        use crate::sched::waiting::waitq::Waiter;
         use crate::shim::Cell;
 
         pub(crate) struct G {
             pub(crate) status: StatusWord,
-            pub(crate) wait_arg: Cell<*const c_void>,
-            pub(in crate::sched) wait_ops: Cell<Option<&'static WaitOps>>,
+            /// How it waits, and on what.
+            wait: Cell<Option<(&'static WaitOps<Waiter>, *const Waiter)>>,
             /// Whether an M has it (G2).
             pub(in crate::sched) has_m: Cell<bool>,
             /// It was made ready.
@@ -58,13 +58,29 @@ pub(crate) mod model {
                     is_parked: Cell::new(false),
                     end: Note::new(),
                     status: StatusWord::new(Status::Running),
-                    wait_arg: Cell::new(std::ptr::null()),
-                    wait_ops: Cell::new(None),
+                    wait: Cell::new(None),
                     has_m: Cell::new(true),
                     resume: Note::new(),
                     opens: OpenSends::new(),
                     open_slot: UnsafeCell::new(MaybeUninit::uninit()),
                 }
+            }
+
+            pub(in crate::sched) fn set_wait(
+                &self,
+                ops: &'static WaitOps<Waiter>,
+                waiter: &Waiter,
+            ) {
+                self.wait.set(Some((ops, waiter)));
+            }
+
+            /// As the library's, with its contract.
+            pub(crate) unsafe fn wait<'a>(&self) -> Option<Wait<'a>> {
+                let (ops, waiter) = self.wait.get()?;
+                // SAFETY: the goroutine is in its wait, as the caller promises, and the waiter on
+                // its stack.
+                let waiter = unsafe { &*waiter };
+                Some(Wait { ops, waiter })
             }
 
             pub(crate) fn opens(&self) -> &OpenSends {
@@ -164,6 +180,52 @@ pub(crate) mod waiting {
 
     #[allow(unused_imports, reason = "the library takes what it needs")]
     pub(crate) use crate::{sleeper, thread::park as timed, wait_word, waitq, wakelist};
+
+    pub(crate) mod wait_ops {
+        //! Kinds of waits. Here a goroutine waits in queues only.
+
+        use crate::sched::model::g::WaitReason;
+        use crate::sched::model::ptr::Gp;
+        use crate::waitq::{PassOn, Waiter};
+
+        #[allow(dead_code, reason = "not all of it is read here")]
+        pub(crate) struct WaitOps<T> {
+            pub(crate) reason: WaitReason,
+            pub(crate) is_open: bool,
+            pub(crate) commit: fn(Gp, &T) -> bool,
+            pub(crate) withdraw: fn(Gp, &T) -> bool,
+            pub(crate) time_out: fn(Gp, &T) -> bool,
+            pub(crate) view: fn(&T) -> WaitView<'_>,
+            pub(crate) pass_on: Option<PassOn>,
+        }
+
+        #[derive(Clone, Copy)]
+        pub(crate) enum WaitView<'a> {
+            Waiter(&'a Waiter),
+            #[allow(dead_code, reason = "the library has other waits")]
+            Nothing,
+        }
+
+        #[derive(Clone, Copy)]
+        pub(crate) struct Wait<'a> {
+            pub(in crate::sched) ops: &'static WaitOps<Waiter>,
+            pub(in crate::sched) waiter: &'a Waiter,
+        }
+
+        impl<'a> Wait<'a> {
+            pub(crate) fn time_out(self, g: Gp) -> bool {
+                (self.ops.time_out)(g, self.waiter)
+            }
+
+            pub(crate) fn view(self) -> WaitView<'a> {
+                (self.ops.view)(self.waiter)
+            }
+
+            pub(crate) fn way_to_pass_on(self) -> Option<PassOn> {
+                self.ops.pass_on
+            }
+        }
+    }
 }
 
 pub(crate) mod sources {
@@ -205,31 +267,13 @@ impl Sched {
 pub(crate) mod park {
     //! Parking, and being made ready (PK, RD).
 
-    use std::ffi::c_void;
-
-    use super::model::g::WaitReason;
     use super::model::ptr::Gp;
     use super::teardown;
-    use super::waiting::waitq::{PassOn, pass_on_given};
+    use super::waiting::wait_ops::WaitOps;
+    use super::waiting::waitq::{WaitEnd, Waiter, pass_on};
     use crate::current::{M, current_g};
     use crate::gstatus::Status;
     use crate::thread;
-
-    /// What the goroutine waits with; not read here.
-    #[derive(Clone, Copy)]
-    pub(crate) enum WaitArg {
-        Waiter,
-    }
-
-    #[allow(dead_code, reason = "not all of it is read here")]
-    pub(crate) struct WaitOps {
-        pub(crate) reason: WaitReason,
-        pub(crate) arg: WaitArg,
-        pub(crate) is_open: bool,
-        pub(crate) commit: unsafe fn(Gp, *const c_void) -> bool,
-        pub(crate) withdraw: unsafe fn(Gp, *const c_void) -> bool,
-        pub(crate) pass_on: Option<PassOn>,
-    }
 
     /// There is no runtime to enter.
     pub(crate) struct Entered;
@@ -259,18 +303,15 @@ pub(crate) mod park {
     }
 
     /// The library's `park` and `park_m`. The M then checks the timers.
-    pub(crate) unsafe fn park(ops: &'static WaitOps, arg: *const c_void) {
+    pub(crate) fn park(ops: &'static WaitOps<Waiter>, arg: &Waiter) {
         let Some(g) = current_g() else {
             panic!("park off a goroutine")
         };
-        g.wait_arg.set(arg);
-        g.wait_ops.set(Some(ops));
+        g.set_wait(ops, arg);
         g.resume.clear();
         g.status.transition(Status::Running, Status::Waiting);
         g.has_m.set(false);
-        // SAFETY: PK. `arg` belongs to `ops`: the caller of `park` passes both together, as the
-        // library does.
-        if unsafe { (ops.commit)(g, arg) } {
+        if (ops.commit)(g, arg) {
             thread::expire();
             teardown::sleep(g, execute);
         } else {
@@ -286,10 +327,9 @@ pub(crate) mod park {
     }
 
     #[allow(dead_code, reason = "the library takes what it needs")]
-    pub(crate) unsafe fn park_in(rt: Entered, ops: &'static WaitOps, arg: *const c_void) {
+    pub(crate) fn park_in(rt: Entered, ops: &'static WaitOps<Waiter>, arg: &Waiter) {
         drop(rt);
-        // SAFETY: `arg` belongs to `ops`: the caller passes both together, as for `park`.
-        unsafe { park(ops, arg) };
+        park(ops, arg);
     }
 
     #[allow(dead_code, reason = "the library takes what it needs")]
@@ -300,20 +340,11 @@ pub(crate) mod park {
     /// The library's `ready_in` and `inject`.
     pub(crate) fn ready(g: Gp) {
         if g.sched().is_dead() {
-            return pass_on(g);
+            return pass_on(g, WaitEnd::Woken);
         }
         g.status.transition(Status::Waiting, Status::Runnable);
         if !teardown::inject(g) {
-            pass_on(g);
-        }
-    }
-
-    /// The library's `pass_on`.
-    pub(crate) fn pass_on(g: Gp) {
-        if let Some(ops) = g.wait_ops.get() {
-            // SAFETY: D2. The goroutine does not continue, and its stack stays until the story is
-            // over.
-            unsafe { pass_on_given(ops, g.wait_arg.get()) };
+            pass_on(g, WaitEnd::Woken);
         }
     }
 
@@ -333,8 +364,7 @@ pub(crate) mod teardown {
 
     use super::Mortal;
     use super::model::ptr::Gp;
-    use super::park::pass_on;
-    use super::waiting::waitq::pass_on_withdrawn;
+    use super::waiting::waitq::{WaitEnd, pass_on};
     use crate::gstatus::Status;
     use crate::shim::Relaxed;
 
@@ -402,13 +432,9 @@ pub(crate) mod teardown {
     fn take_back(g: Gp, is_queued: bool) {
         g.opens().refuse_all();
         if withdraw(g) {
-            if let Some(ops) = g.wait_ops.get() {
-                // SAFETY: D2. The goroutine stays Waiting, and its stack stays until the story is
-                // over.
-                unsafe { pass_on_withdrawn(ops, g.wait_arg.get()) };
-            }
+            pass_on(g, WaitEnd::Withdrawn);
         } else if is_queued {
-            pass_on(g);
+            pass_on(g, WaitEnd::Woken);
         }
     }
 
@@ -417,12 +443,9 @@ pub(crate) mod teardown {
         if !g.status.begin_scan(Status::Waiting) {
             return false;
         }
-        let is_ours = match g.wait_ops.get() {
-            // SAFETY: G6. While the Scan bit is held the goroutine waits with its `wait_ops` and
-            // `wait_arg`.
-            Some(ops) => unsafe { (ops.withdraw)(g, g.wait_arg.get()) },
-            None => false,
-        };
+        // SAFETY: G6. While the Scan bit is held the goroutine stays in its wait.
+        let wait = unsafe { g.wait() };
+        let is_ours = wait.is_some_and(|wait| (wait.ops.withdraw)(g, wait.waiter));
         g.status.end_scan(Status::Waiting);
         is_ours
     }

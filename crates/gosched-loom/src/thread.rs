@@ -6,9 +6,7 @@ use crate::sched::model::ptr::Gp;
 use crate::sched::park::ready;
 use crate::shim::has_time_passed;
 
-type Claim = unsafe fn(Gp) -> bool;
-
-struct Armed(Vec<(Gp, Claim)>);
+struct Armed(Vec<Gp>);
 
 // SAFETY: GF. The test keeps every G until all threads have ended, and a G may be used from any
 // thread.
@@ -32,10 +30,11 @@ pub(crate) fn expire() {
         if timers.0.is_empty() || !has_time_passed() {
             return;
         }
-        for (g, claim) in timers.0.drain(..) {
-            // SAFETY: G4. The goroutine is Waiting and in the list. The lock is held, so its wait
-            // cannot have ended.
-            if unsafe { claim(g) } {
+        for g in timers.0.drain(..) {
+            // SAFETY: G4. The goroutine is Waiting and in the list. The lock is held, so it has not
+            // returned from its wait.
+            let wait = unsafe { g.wait() };
+            if wait.is_some_and(|wait| wait.time_out(g)) {
                 due.push(g);
             }
         }
@@ -46,35 +45,33 @@ pub(crate) fn expire() {
 pub(crate) mod park {
     //! The part of the library's `thread/park.rs` that waiters use.
 
-    use std::ffi::c_void;
-
-    use super::{Claim, TIMERS};
+    use super::TIMERS;
     use crate::current::current_g;
     use crate::sched::model::ptr::Gp;
-    use crate::sched::park::{Entered, WaitOps, park};
+    use crate::sched::park::{Entered, park};
+    use crate::sched::waiting::wait_ops::WaitOps;
+    use crate::sched::waiting::waitq::Waiter;
 
-    pub(crate) fn arm(g: Gp, claim: Claim, publish: impl FnOnce() -> bool) -> bool {
+    pub(crate) fn arm(g: Gp, publish: impl FnOnce() -> bool) -> bool {
         let mut timers = TIMERS.lock().unwrap();
         let is_published = publish();
         if is_published {
-            timers.0.push((g, claim));
+            timers.0.push(g);
         }
         is_published
     }
 
     pub(crate) fn wait_timed_in(
         rt: Entered,
-        ops: &'static WaitOps,
-        arg: *const c_void,
+        ops: &'static WaitOps<Waiter>,
+        arg: &Waiter,
         _deadline: u64,
     ) -> bool {
         drop(rt);
         let Some(g) = current_g() else { return true };
-        // SAFETY: PK. The caller passes an `arg` that belongs to `ops`, as for the library's
-        // `park_until`.
-        unsafe { park(ops, arg) };
+        park(ops, arg);
         let mut timers = TIMERS.lock().unwrap();
-        timers.0.retain(|(armed, _)| armed.as_ptr() != g.as_ptr());
+        timers.0.retain(|armed| armed.as_ptr() != g.as_ptr());
         true
     }
 

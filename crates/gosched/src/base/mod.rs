@@ -3,6 +3,7 @@
 //!
 //! The scheduler may use no lock of std and no malloc (D9). This folder has the replacements.
 
+pub(crate) mod arc_cell;
 pub(crate) mod chaos;
 pub(crate) mod closure;
 pub(crate) mod fatal;

@@ -266,7 +266,7 @@ impl<T> Chan<T> {
         unsafe { Chan::<T>::of_header(header) }.snapshot()
     }
 
-    unsafe fn take_back(header: *const ChanHeader, node: Option<&WaitNode>) {
+    unsafe fn take_back(header: *const ChanHeader, node: Option<&WaitNode<'_>>) {
         // SAFETY: the vtable's promise: a channel of `T`s that a handle keeps.
         let chan = unsafe { Chan::<T>::of_header(header) };
         // SAFETY: the vtable's promise: the node was in a queue of this channel, and stays.
@@ -314,7 +314,7 @@ impl<T> SelectHandle for Chan<T> {
     unsafe fn poll_recv_locked(
         &self,
         to: *mut u8,
-        promised: &WaitNode,
+        promised: &WaitNode<'_>,
         wake: &mut WakeList,
     ) -> Option<Polled> {
         // SAFETY: the caller holds the lock, and `to` is room for a T, as it promises.
@@ -327,7 +327,7 @@ impl<T> SelectHandle for Chan<T> {
         dispatch!(self, chan => Flavor::promise_locked(chan, q, wake))
     }
 
-    unsafe fn recv_in_turn(&self, node: &WaitNode, to: *mut u8) -> bool {
+    unsafe fn recv_in_turn(&self, node: &WaitNode<'_>, to: *mut u8) -> bool {
         // SAFETY: the node waited here, and `to` is room for a T, as the caller promises.
         dispatch!(self, chan => unsafe { Flavor::take_in_turn(chan, node, to.cast()) })
     }
@@ -342,7 +342,7 @@ impl<T> SelectHandle for Chan<T> {
         dispatch!(self, chan => chan.would_not_wait(q, is_send))
     }
 
-    fn turn(&self, q: &mut ChanQueues, node: &WaitNode) -> u64 {
+    fn turn(&self, q: &mut ChanQueues, node: &WaitNode<'_>) -> u64 {
         dispatch!(self, chan => Flavor::turn(chan, q, node))
     }
 
@@ -362,7 +362,7 @@ impl<T> SelectHandle for Chan<T> {
         dispatch!(self, chan => chan.refuse(promise, open, may_drop));
     }
 
-    unsafe fn take_back(&self, node: Option<&WaitNode>) {
+    unsafe fn take_back(&self, node: Option<&WaitNode<'_>>) {
         // SAFETY: the node was in a queue of this channel, and stays (see the trait).
         dispatch!(self, chan => unsafe { chan.take_back(node) });
     }

@@ -269,7 +269,7 @@ impl<F: Flavor> Channel<F> {
     #[cold]
     unsafe fn take_due(
         &self,
-        node: &WaitNode,
+        node: &WaitNode<'_>,
         to: *mut F::Value,
         due: u64,
         deadline_ns: u64,
@@ -290,7 +290,7 @@ impl<F: Flavor> Channel<F> {
     fn finish_wait(
         &self,
         outcome: Outcome,
-        node: &WaitNode,
+        node: &WaitNode<'_>,
         queue: fn(&mut ChanQueues) -> &mut WaitQueue,
     ) -> Slow {
         if let Outcome::Case(_) = outcome {
@@ -310,7 +310,7 @@ impl<F: Flavor> Channel<F> {
     /// Takes a node out of its queue after a timeout or a request to unwind.
     #[cold]
     #[inline(never)]
-    fn unqueue(&self, node: &WaitNode, queue: fn(&mut ChanQueues) -> &mut WaitQueue) {
+    fn unqueue(&self, node: &WaitNode<'_>, queue: fn(&mut ChanQueues) -> &mut WaitQueue) {
         let mut wake = WakeList::new();
         let rt = enter();
         let mut q = self.header.queues.lock();

@@ -109,7 +109,7 @@ impl<T> Flavor for Ring<T> {
         chan: &Channel<Self>,
         q: &mut ChanQueues,
         to: *mut T,
-        _promised: &WaitNode,
+        _promised: &WaitNode<'_>,
         wake: &mut WakeList,
     ) -> Result<Polled, No> {
         // SAFETY: `to` is a place for a value, as the caller promises.
@@ -153,7 +153,7 @@ fn reserve<T>(ring: &Ring<T>) -> Option<Promise> {
 fn settle_senders<T>(q: &mut ChanQueues, wake: &mut WakeList, ring: &Ring<T>) -> bool {
     let mut any = false;
     while !q.sendq.is_empty() && !ring.is_closed() && ring.is_ready_to_push() {
-        let Some((node, claim)) = q.sendq.pop() else {
+        let Some(node) = q.sendq.pop() else {
             break;
         };
         let got = match node.word.get() {
@@ -169,7 +169,7 @@ fn settle_senders<T>(q: &mut ChanQueues, wake: &mut WakeList, ring: &Ring<T>) ->
         });
         any |= got == word::MOVED;
         node.word.set(got);
-        claim.finish(wake);
+        node.finish(wake);
     }
     any
 }

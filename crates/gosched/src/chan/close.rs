@@ -25,9 +25,9 @@ impl<F: Flavor> Channel<F> {
                 return false;
             }
             self.settle(&mut q, &mut wake);
-            while let Some((node, claim)) = q.sendq.pop() {
+            while let Some(node) = q.sendq.pop() {
                 node.word.set(word::CLOSED);
-                claim.finish(&mut wake);
+                node.finish(&mut wake);
             }
             // Receivers look again: a select's sender may have a place in the buffer that it has
             // yet to fill.

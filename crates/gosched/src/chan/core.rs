@@ -99,7 +99,7 @@ pub(super) struct ChanVtable {
     /// How dumps see the channel: [`Chan::see`].
     pub(super) see: unsafe fn(*const ChanHeader) -> ChanSnapshot,
     /// Takes back what was given to a goroutine that never runs again: [`Chan::take_back`].
-    pub(super) take_back: unsafe fn(*const ChanHeader, Option<&WaitNode>),
+    pub(super) take_back: unsafe fn(*const ChanHeader, Option<&WaitNode<'_>>),
     /// Gives up the place of a select's send whose goroutine never runs again:
     /// [`Chan::refuse_open_place`].
     pub(super) refuse_place: unsafe fn(*const ChanHeader, ReservedPlace),
@@ -191,9 +191,9 @@ impl ChanHeader {
 
     /// Wakes every receiver to look again. Under the lock.
     pub(super) fn look_again(&self, q: &mut ChanQueues, wake: &mut WakeList) {
-        while let Some((node, claim)) = q.recvq.pop() {
+        while let Some(node) = q.recvq.pop() {
             node.word.set(word::AGAIN);
-            claim.finish(wake);
+            node.finish(wake);
         }
         self.note_queues(q);
     }

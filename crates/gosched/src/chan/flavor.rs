@@ -123,7 +123,7 @@ pub(super) trait Flavor: Sized {
         _chan: &Channel<Self>,
         _q: &mut ChanQueues,
         _to: *mut Self::Value,
-        _node: &WaitNode,
+        _node: &WaitNode<'_>,
         (at, due): (QueueEnd, u64),
         _wake: &mut WakeList,
     ) -> BeforeWait {
@@ -157,7 +157,7 @@ pub(super) trait Flavor: Sized {
 
     /// Until when a select that queues itself with `node` may sleep for the channel's own sake.
     #[inline]
-    fn turn(chan: &Channel<Self>, _q: &mut ChanQueues, _node: &WaitNode) -> u64 {
+    fn turn(chan: &Channel<Self>, _q: &mut ChanQueues, _node: &WaitNode<'_>) -> u64 {
         chan.flavor.next_due()
     }
 
@@ -172,7 +172,11 @@ pub(super) trait Flavor: Sized {
     /// `node` waited in the channel's queue until now. `to` is a place for a value; it is
     /// initialised if true is returned.
     #[inline]
-    unsafe fn take_in_turn(_chan: &Channel<Self>, _node: &WaitNode, _to: *mut Self::Value) -> bool {
+    unsafe fn take_in_turn(
+        _chan: &Channel<Self>,
+        _node: &WaitNode<'_>,
+        _to: *mut Self::Value,
+    ) -> bool {
         false
     }
 
@@ -209,7 +213,7 @@ pub(super) trait Flavor: Sized {
         chan: &Channel<Self>,
         q: &mut ChanQueues,
         to: *mut Self::Value,
-        promised: &WaitNode,
+        promised: &WaitNode<'_>,
         wake: &mut WakeList,
     ) -> Result<Polled, No>;
 

@@ -24,7 +24,7 @@ use crate::sched::model::current::current_g;
 use crate::sched::model::opens::OpenSend;
 use crate::sched::model::ptr::Gp;
 use crate::sched::park::{Entered, enter};
-use crate::sched::waiting::waitq::{ClaimedWaiter, WaitNode, WakeList};
+use crate::sched::waiting::waitq::{ClaimedWaiter, NodePtr, WakeList};
 use crate::shim::{AcqRel, Relaxed};
 
 /// Room for the record of a send that may be chosen. It is made before that, for the runtime does
@@ -58,8 +58,8 @@ impl SpareRecord {
             Promise::Place(place) => {
                 OpenSend::new(refuse_place, ptr::from_ref(header).cast(), place.0)
             }
-            Promise::Claimed(node, claim) => {
-                OpenSend::new(refuse_claimed, ptr::from_ref(*node).cast(), claim.asleep())
+            Promise::Claimed(claim) => {
+                OpenSend::new(refuse_claimed, claim.node_at().cast(), claim.asleep())
             }
             Promise::Receiver(node) => OpenSend::new(refuse_receiver, node.cast(), 0),
             _ => return None,
@@ -119,24 +119,26 @@ unsafe fn refuse_place(record: &OpenSend) {
 
 unsafe fn refuse_claimed(record: &OpenSend) {
     // SAFETY: G4, the receiver waits until its claim is finished, which only this does.
-    let node = unsafe { &*record.object.cast::<WaitNode>() };
+    let Some(node) = (unsafe { NodePtr::from_raw(record.object.cast_mut().cast()) }) else {
+        return;
+    };
     // SAFETY: the claim was the goroutine's, which will not finish it: the drop has taken its
     // record.
-    look_again(node, unsafe { node.claim_again(record.number) });
+    look_again(unsafe { ClaimedWaiter::again(node, record.number) });
 }
 
 unsafe fn refuse_receiver(record: &OpenSend) {
-    let promise = Promise::Receiver(record.object.cast());
-    if let Some((node, claim)) = promise.receiver() {
-        look_again(node, claim);
+    let promise = Promise::Receiver(record.object.cast_mut().cast());
+    if let Some(node) = promise.receiver() {
+        look_again(node);
     }
 }
 
-fn look_again(node: &WaitNode, claim: ClaimedWaiter) {
+fn look_again(node: ClaimedWaiter) {
     let mut wake = WakeList::new();
     let rt = enter();
     node.word.set(word::AGAIN);
-    claim.finish(&mut wake);
+    node.finish(&mut wake);
     wake.wake_in(&rt);
 }
 

@@ -21,7 +21,7 @@ use crate::shim::Relaxed;
 ///
 /// # Safety
 /// As for `waitq::PassOn`.
-pub(super) unsafe fn pass_on_received(waiter: &Waiter, by: Option<&WaitNode>) {
+pub(super) unsafe fn pass_on_received(waiter: &Waiter, by: Option<&WaitNode<'_>>) {
     let header = std::ptr::with_exposed_provenance::<ChanHeader>(waiter.on.get().object);
     // Nothing was given on a channel on which nothing ever happens.
     if !header.is_null() {
@@ -35,7 +35,7 @@ pub(super) unsafe fn pass_on_received(waiter: &Waiter, by: Option<&WaitNode>) {
 ///
 /// # Safety
 /// As for `waitq::PassOn`.
-pub(super) unsafe fn pass_on_selected(waiter: &Waiter, by: Option<&WaitNode>) {
+pub(super) unsafe fn pass_on_selected(waiter: &Waiter, by: Option<&WaitNode<'_>>) {
     // SAFETY: D2, the waiter is a select's, and its cases lie on the abandoned stack.
     for (at, case) in unsafe { cases_of(waiter) }.iter().enumerate() {
         let by = by.filter(|node| node.case() == at);
@@ -68,7 +68,7 @@ impl<F: Flavor> Channel<F> {
     ///
     /// # Safety
     /// As there.
-    pub(super) unsafe fn take_back(&self, node: Option<&WaitNode>) {
+    pub(super) unsafe fn take_back(&self, node: Option<&WaitNode<'_>>) {
         match node.map(|node| (node, node.word.get())) {
             // A select's sender never gets this word.
             // SAFETY: the node stays, as the caller promises, and was popped to get this word.
@@ -96,7 +96,7 @@ impl<F: Flavor> Channel<F> {
     ///
     /// # Safety
     /// The node is in no queue, and stays for ever.
-    unsafe fn put_back(&self, node: &WaitNode) {
+    unsafe fn put_back(&self, node: &WaitNode<'_>) {
         let mut wake = WakeList::new();
         let rt = enter();
         let mut q = self.header.queues.lock();
@@ -113,14 +113,14 @@ impl<F: Flavor> Channel<F> {
     #[cold]
     pub(super) fn settle_returned(&self, q: &mut ChanQueues, wake: &mut WakeList) {
         while !q.returned.is_empty()
-            && let Some((node, claim)) = q.recvq.pop()
+            && let Some(node) = q.recvq.pop()
         {
             if node.word.get() == word::VALUE {
                 // SAFETY: a waiting receiver's `elem` is a place for a value.
                 unsafe { self.take_returned(q, node.elem.get().cast()) };
                 node.word.set(word::MOVED);
             }
-            claim.finish(wake);
+            node.finish(wake);
         }
         F::look_after(self, q, wake);
     }
@@ -138,12 +138,12 @@ impl<F: Flavor> Channel<F> {
     #[cold]
     #[inline(never)]
     unsafe fn take_returned_slow(&self, q: &mut ChanQueues, to: *mut F::Value) -> bool {
-        let Some(node) = q.returned.take_first() else {
+        let Some(value) = q.returned.take_first() else {
             return false;
         };
         // SAFETY: D1, the value was moved to `elem` for a receiver that never sees it. The node
         // leaves the queue with it.
-        unsafe { to.copy_from_nonoverlapping(node.elem.get().cast(), 1) };
+        unsafe { to.copy_from_nonoverlapping(value.cast(), 1) };
         self.header.returned.store(q.returned.len() as u32, Relaxed);
         self.header.note_queues(q);
         true

@@ -12,7 +12,7 @@ use crate::chan::open::Open;
 use crate::chan::ring::{No, ReservedPlace};
 use crate::chan::snapshot::ChanSnapshot;
 use crate::sched::park::{Entered, enter};
-use crate::sched::waiting::waitq::{ClaimedWaiter, WaitNode, WakeList};
+use crate::sched::waiting::waitq::{ClaimedWaiter, NodePtr, WaitNode, WakeList};
 
 /// What a select's case has when it is chosen. A send has yet to be completed.
 pub(super) enum Promise {
@@ -27,21 +27,21 @@ pub(super) enum Promise {
     /// A send's place in the buffer.
     Place(ReservedPlace),
     /// A send's receiver, claimed. It waits until the claim is finished.
-    Claimed(&'static WaitNode, ClaimedWaiter),
+    Claimed(ClaimedWaiter),
     /// A send's receiver, which has claimed this select and waits for the value only.
-    Receiver(*const WaitNode),
+    Receiver(*mut WaitNode<'static>),
 }
 
 impl Promise {
     /// The receiver that the promise is about, to be given a value or refused.
-    pub(super) fn receiver(self) -> Option<(&'static WaitNode, ClaimedWaiter)> {
+    pub(super) fn receiver(self) -> Option<ClaimedWaiter> {
         match self {
-            Promise::Claimed(node, claim) => Some((node, claim)),
+            Promise::Claimed(node) => Some(node),
             Promise::Receiver(node) => {
                 // SAFETY: G4, no timeout and no shutdown ends the receiver's wait before its node
                 // is claimed, which only this does.
-                let node = unsafe { &*node };
-                node.claim().map(|claim| (node, claim))
+                let node = unsafe { NodePtr::from_raw(node) };
+                node.and_then(ClaimedWaiter::claim)
             }
             _ => None,
         }
@@ -92,7 +92,7 @@ pub(super) trait SelectHandle {
     unsafe fn poll_recv_locked(
         &self,
         to: *mut u8,
-        promised: &WaitNode,
+        promised: &WaitNode<'_>,
         wake: &mut WakeList,
     ) -> Option<Polled>;
 
@@ -108,7 +108,7 @@ pub(super) trait SelectHandle {
     /// # Safety
     /// `to` is room for a value; it is initialised if true is returned. `node` waited in the
     /// channel's queue until now.
-    unsafe fn recv_in_turn(&self, node: &WaitNode, to: *mut u8) -> bool;
+    unsafe fn recv_in_turn(&self, node: &WaitNode<'_>, to: *mut u8) -> bool;
 
     /// Whether the case would not have to wait.
     fn is_ready(&self, is_send: bool) -> bool;
@@ -121,7 +121,7 @@ pub(super) trait SelectHandle {
 
     /// Until when a select that queues itself with `node` may sleep for the channel's own sake.
     /// Under the lock.
-    fn turn(&self, q: &mut ChanQueues, node: &WaitNode) -> u64;
+    fn turn(&self, q: &mut ChanQueues, node: &WaitNode<'_>) -> u64;
 
     /// A select that waited for the clock has left. Under the lock.
     fn look_after(&self, q: &mut ChanQueues, wake: &mut WakeList);
@@ -143,7 +143,7 @@ pub(super) trait SelectHandle {
     /// # Safety
     /// The node was in one of this channel's queues, and was ended for a goroutine that was
     /// abandoned: it stays for ever (D2).
-    unsafe fn take_back(&self, node: Option<&WaitNode>);
+    unsafe fn take_back(&self, node: Option<&WaitNode<'_>>);
 
     fn snapshot(&self) -> ChanSnapshot;
 }
@@ -166,7 +166,7 @@ impl<F: Flavor> Channel<F> {
     pub(super) unsafe fn poll_recv_locked(
         &self,
         to: *mut F::Value,
-        promised: &WaitNode,
+        promised: &WaitNode<'_>,
         wake: &mut WakeList,
     ) -> Option<Polled> {
         // SAFETY: the caller holds the lock, as it promises.
@@ -185,7 +185,7 @@ impl<F: Flavor> Channel<F> {
         &self,
         q: &mut ChanQueues,
         to: *mut F::Value,
-        promised: &WaitNode,
+        promised: &WaitNode<'_>,
         wake: &mut WakeList,
     ) -> Result<Polled, No> {
         if F::HAS_BUFFER && !q.recvq.is_empty() {
@@ -234,9 +234,9 @@ impl<F: Flavor> Channel<F> {
         if let Promise::Place(place) = promise {
             self.flavor.void(place);
             self.serve();
-        } else if let Some((node, claim)) = promise.receiver() {
+        } else if let Some(node) = promise.receiver() {
             node.word.set(word::AGAIN);
-            claim.finish(wake);
+            node.finish(wake);
         }
     }
 
@@ -268,7 +268,7 @@ impl<F: Flavor> Channel<F> {
             self.drain_if_deserted();
             return Ok(());
         }
-        let Some((node, claim)) = promise.receiver() else {
+        let Some(node) = promise.receiver() else {
             throw("a select's receiver was claimed by somebody else")
         };
         // SAFETY: D1, the receiver waits with room for a value at `elem`; the value is forgotten
@@ -280,7 +280,7 @@ impl<F: Flavor> Channel<F> {
                 .copy_from_nonoverlapping(&raw const *msg, 1)
         };
         node.word.set(word::MOVED);
-        claim.finish(&mut wake);
+        node.finish(&mut wake);
         wake.wake_in(&rt);
         Ok(())
     }

@@ -102,17 +102,17 @@ pub(super) fn with_nodes<S, R>(
     cases: &[Case<'_>],
     waiter: &Waiter,
     with: S,
-    f: impl FnOnce(S, &[WaitNode]) -> R,
+    f: impl FnOnce(S, &[WaitNode<'_>]) -> R,
 ) -> R {
     let n = cases.len();
     if n <= INLINE {
-        let few: [MaybeUninit<WaitNode>; INLINE] =
+        let few: [MaybeUninit<WaitNode<'_>>; INLINE] =
             std::array::from_fn(|at| MaybeUninit::new(WaitNode::new(waiter, at)));
         // SAFETY: all of them were just written.
         return f(with, unsafe {
-            &*(&raw const few[..n] as *const [WaitNode])
+            &*(&raw const few[..n] as *const [WaitNode<'_>])
         });
     }
-    let many: Vec<WaitNode> = (0..n).map(|at| WaitNode::new(waiter, at)).collect();
+    let many: Vec<WaitNode<'_>> = (0..n).map(|at| WaitNode::new(waiter, at)).collect();
     f(with, &many)
 }

@@ -292,7 +292,7 @@ impl SelectRun<'_, '_> {
         rt: Entered,
         at: usize,
         waiter: &Waiter,
-        node: &WaitNode,
+        node: &WaitNode<'_>,
     ) -> LockedOutcome {
         if let Some(chan) = self.cases[at].chan {
             waiter.on.set(chan.header().on());
@@ -309,7 +309,7 @@ impl SelectRun<'_, '_> {
     fn look(
         &self,
         order: &[usize],
-        promised: &WaitNode,
+        promised: &WaitNode<'_>,
         is_default: bool,
         wake: &mut WakeList,
     ) -> Option<(usize, Polled)> {
@@ -356,8 +356,8 @@ impl SelectRun<'_, '_> {
 
     /// Until when the select may sleep for the sake of channels that have something by themselves.
     /// With all locks held, before [`SelectRun::queue`].
-    fn turns(&self, nodes: &[WaitNode]) -> u64 {
-        let turn = |(case, node): (&Case<'_>, &WaitNode)| match case.chan {
+    fn turns(&self, nodes: &[WaitNode<'_>]) -> u64 {
+        let turn = |(case, node): (&Case<'_>, &WaitNode<'_>)| match case.chan {
             Some(chan) if !case.is_send => {
                 // SAFETY: `LockAll` holds the lock of every case.
                 chan.turn(unsafe { chan.header().queues.get_held() }, node)
@@ -373,7 +373,7 @@ impl SelectRun<'_, '_> {
     }
 
     /// Puts the nodes into the queues, with all locks held.
-    fn queue(&self, order: &[usize], nodes: &[WaitNode], is_told: bool, wake: &mut WakeList) {
+    fn queue(&self, order: &[usize], nodes: &[WaitNode<'_>], is_told: bool, wake: &mut WakeList) {
         // In the order of the tries: of several cases on one channel, none is always the first in
         // its queue.
         for at in order {
@@ -411,7 +411,7 @@ impl SelectRun<'_, '_> {
         &self,
         rt: Entered,
         waiter: &Waiter,
-        nodes: &[WaitNode],
+        nodes: &[WaitNode<'_>],
         deadline_ns: u64,
         due: u64,
         spare: &mut Option<SpareRecord>,
@@ -455,7 +455,7 @@ impl SelectRun<'_, '_> {
     }
 
     /// Receives from the channel whose time came first.
-    fn take_due(&self, nodes: &[WaitNode]) -> Option<usize> {
+    fn take_due(&self, nodes: &[WaitNode<'_>]) -> Option<usize> {
         let receives = (0..self.cases.len()).filter(|at| !self.cases[*at].is_send);
         let at = receives.min_by_key(|at| {
             self.cases[*at]
@@ -473,7 +473,7 @@ impl SelectRun<'_, '_> {
     }
 
     /// Takes out every node that its channel has not popped.
-    fn unqueue(&self, nodes: &[WaitNode], outcome: Outcome) {
+    fn unqueue(&self, nodes: &[WaitNode<'_>], outcome: Outcome) {
         let mut wake = WakeList::new();
         let rt = enter();
         for (at, (case, node)) in self.cases.iter().zip(nodes).enumerate() {

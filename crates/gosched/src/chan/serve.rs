@@ -75,7 +75,7 @@ pub(super) fn settle_receivers<T>(
 ) -> bool {
     let mut any = false;
     while !q.recvq.is_empty() && is_ready() {
-        let Some((node, claim)) = q.recvq.pop() else {
+        let Some(node) = q.recvq.pop() else {
             break;
         };
         if node.word.get() == word::VALUE {
@@ -89,7 +89,7 @@ pub(super) fn settle_receivers<T>(
             node.word.set(got);
             any |= got == word::MOVED;
         }
-        claim.finish(wake);
+        node.finish(wake);
     }
     any
 }

@@ -90,7 +90,7 @@ impl<T> Flavor for Clock<T> {
         chan: &Channel<Self>,
         q: &mut ChanQueues,
         _to: *mut T,
-        node: &WaitNode,
+        node: &WaitNode<'_>,
         (at, due): (QueueEnd, u64),
         _wake: &mut WakeList,
     ) -> BeforeWait {
@@ -119,7 +119,7 @@ impl<T> Flavor for Clock<T> {
     }
 
     #[inline]
-    fn turn(chan: &Channel<Self>, q: &mut ChanQueues, node: &WaitNode) -> u64 {
+    fn turn(chan: &Channel<Self>, q: &mut ChanQueues, node: &WaitNode<'_>) -> u64 {
         let due = chan.flavor.turn(q);
         node.due.set(due);
         due
@@ -130,7 +130,7 @@ impl<T> Flavor for Clock<T> {
         chan.flavor.look_after(&chan.header, q, wake);
     }
 
-    unsafe fn take_in_turn(chan: &Channel<Self>, node: &WaitNode, to: *mut T) -> bool {
+    unsafe fn take_in_turn(chan: &Channel<Self>, node: &WaitNode<'_>, to: *mut T) -> bool {
         // SAFETY: the node waited here until now, and `to` is a place for a value, as the caller
         // promises.
         unsafe { chan.flavor.take_in_turn(&chan.header, node, to) }
@@ -156,7 +156,7 @@ impl<T> Flavor for Clock<T> {
         chan: &Channel<Self>,
         q: &mut ChanQueues,
         to: *mut T,
-        _promised: &WaitNode,
+        _promised: &WaitNode<'_>,
         wake: &mut WakeList,
     ) -> Result<Polled, No> {
         let clock = &chan.flavor;
@@ -240,7 +240,7 @@ impl<T> Clock<T> {
     /// however late the receiver gets it: so this makes no tick a missed one. Under the lock.
     fn serve(&self, header: &ChanHeader, q: &mut ChanQueues, now: u64, wake: &mut WakeList) {
         while self.when() <= now
-            && let Some((node, claim)) = q.recvq.pop()
+            && let Some(node) = q.recvq.pop()
         {
             if node.word.get() == word::VALUE {
                 let when = self.when();
@@ -250,7 +250,7 @@ impl<T> Clock<T> {
                 unsafe { node.elem.get().cast::<T>().write(self.value(when)) };
                 node.word.set(word::MOVED);
             }
-            claim.finish(wake); // a receiver that only wants to know is woken
+            node.finish(wake); // a receiver that only wants to know is woken
         }
         header.note_queues(q);
     }
@@ -276,7 +276,7 @@ impl<T> Clock<T> {
     /// Where a receiver queues itself with `node`, and until when it may sleep. A receiver that was
     /// woken to look again comes `at` the front, if it sleeps until the next tick. Under the lock.
     #[cold]
-    fn queue_up(&self, q: &mut ChanQueues, node: &WaitNode, at: QueueEnd) -> (QueueEnd, u64) {
+    fn queue_up(&self, q: &mut ChanQueues, node: &WaitNode<'_>, at: QueueEnd) -> (QueueEnd, u64) {
         let due = self.turn(q);
         node.due.set(due);
         let is_told = at == QueueEnd::Front;
@@ -294,10 +294,10 @@ impl<T> Clock<T> {
     /// sleeps past the next value. Under the lock.
     fn look_after(&self, header: &ChanHeader, q: &mut ChanQueues, wake: &mut WakeList) {
         if !self.is_looked_for(q)
-            && let Some((node, claim)) = q.recvq.pop()
+            && let Some(node) = q.recvq.pop()
         {
             node.word.set(word::AGAIN);
-            claim.finish(wake);
+            node.finish(wake);
             header.note_queues(q);
         }
     }
@@ -320,7 +320,7 @@ impl<T> Clock<T> {
     /// # Safety
     /// `node` waited in the channel's queue until now. `to` is a place for a `T`; it is initialised
     /// if true is returned.
-    unsafe fn take_in_turn(&self, header: &ChanHeader, node: &WaitNode, to: *mut T) -> bool {
+    unsafe fn take_in_turn(&self, header: &ChanHeader, node: &WaitNode<'_>, to: *mut T) -> bool {
         let mut wake = WakeList::new();
         let _rt = enter();
         let mut q = header.queues.lock();

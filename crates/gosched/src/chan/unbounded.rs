@@ -122,7 +122,7 @@ impl<T> Flavor for List<T> {
         chan: &Channel<Self>,
         _q: &mut ChanQueues,
         to: *mut T,
-        _promised: &WaitNode,
+        _promised: &WaitNode<'_>,
         _wake: &mut WakeList,
     ) -> Result<Polled, No> {
         let mut emptied = Emptied::new();

@@ -57,7 +57,7 @@ impl Took {
         rt: Entered,
         header: &ChanHeader,
         waiter: &Waiter,
-        node: &WaitNode,
+        node: &WaitNode<'_>,
     ) -> Slow {
         if self == Took::Value {
             return Slow::Moved;
@@ -79,7 +79,7 @@ impl<T> Channel<Zero<T>> {
     /// `from` is a value that the caller forgets if it was given.
     #[inline]
     unsafe fn give(&self, q: &mut ChanQueues, from: *const T, wake: &mut WakeList) -> bool {
-        let Some((node, claim)) = next_receiver(q, wake) else {
+        let Some(node) = next_receiver(q, wake) else {
             return false;
         };
         // SAFETY: a waiting receiver's `elem` is a place for a T; it is claimed, so it waits.
@@ -90,7 +90,7 @@ impl<T> Channel<Zero<T>> {
                 .copy_from_nonoverlapping(from, 1)
         };
         node.word.set(word::MOVED);
-        claim.finish(wake);
+        node.finish(wake);
         true
     }
 
@@ -104,7 +104,7 @@ impl<T> Channel<Zero<T>> {
         &self,
         q: &mut ChanQueues,
         to: *mut T,
-        node: &WaitNode,
+        node: &WaitNode<'_>,
         wake: &mut WakeList,
     ) -> Option<Took> {
         // SAFETY: `to` is a place for a value, as the caller promises.
@@ -112,7 +112,7 @@ impl<T> Channel<Zero<T>> {
             return Some(Took::Value);
         }
         loop {
-            let (sender, claim) = q.sendq.pop()?;
+            let sender = q.sendq.pop()?;
             let took = match sender.word.get() {
                 word::VALUE => {
                     // SAFETY: a waiting sender's `elem` is its value, which it forgets if the word
@@ -128,7 +128,7 @@ impl<T> Channel<Zero<T>> {
                 }
                 _ => None,
             };
-            claim.finish(wake);
+            sender.finish(wake);
             if took.is_some() {
                 return took;
             }
@@ -139,16 +139,13 @@ impl<T> Channel<Zero<T>> {
 /// Claims the first receiver that takes a value. Receivers before it that only wait for the channel
 /// to be ready are woken. Under the lock.
 #[inline]
-fn next_receiver<'a>(
-    q: &mut ChanQueues,
-    wake: &mut WakeList,
-) -> Option<(&'a WaitNode, ClaimedWaiter)> {
+fn next_receiver(q: &mut ChanQueues, wake: &mut WakeList) -> Option<ClaimedWaiter> {
     loop {
-        let (node, claim) = q.recvq.pop()?;
+        let node = q.recvq.pop()?;
         if node.word.get() == word::VALUE {
-            return Some((node, claim));
+            return Some(node);
         }
-        claim.finish(wake);
+        node.finish(wake);
     }
 }
 
@@ -160,8 +157,7 @@ fn claim_receiver(
     if q.is_closed {
         return Some(Promise::Closed);
     }
-    let (node, claim) = next_receiver(&mut q, wake)?;
-    Some(Promise::Claimed(node, claim))
+    next_receiver(&mut q, wake).map(Promise::Claimed)
 }
 
 impl<T> Flavor for Zero<T> {
@@ -223,7 +219,7 @@ impl<T> Flavor for Zero<T> {
         chan: &Channel<Self>,
         q: &mut ChanQueues,
         to: *mut T,
-        node: &WaitNode,
+        node: &WaitNode<'_>,
         (at, due): (QueueEnd, u64),
         wake: &mut WakeList,
     ) -> BeforeWait {
@@ -276,7 +272,7 @@ impl<T> Flavor for Zero<T> {
         chan: &Channel<Self>,
         q: &mut ChanQueues,
         to: *mut T,
-        promised: &WaitNode,
+        promised: &WaitNode<'_>,
         wake: &mut WakeList,
     ) -> Result<Polled, No> {
         // SAFETY: `to` is a place for a value and the `elem` of `promised`, as the caller promises.
@@ -290,7 +286,7 @@ impl<T> Flavor for Zero<T> {
     }
 
     fn is_ready(chan: &Channel<Self>, q: &ChanQueues, is_send: bool) -> bool {
-        let wants_more = |node: &WaitNode| node.word.get() != word::READY;
+        let wants_more = |node: &WaitNode<'_>| node.word.get() != word::READY;
         match is_send {
             true => q.is_closed || q.recvq.has(wants_more),
             false => q.is_closed || q.sendq.has(wants_more) || chan.flavor.has_expired(),

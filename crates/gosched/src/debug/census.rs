@@ -274,7 +274,7 @@ fn judge_place(tally: &Tally, report: &mut Report) {
     );
     if matches!(status, Status::Waiting | Status::Leaked) {
         let g = tally.g;
-        let has_way = g.wait_ops().is_some() && g.wait_reason() != WaitReason::None;
+        let has_way = g.has_wait() && g.wait_reason() != WaitReason::None;
         report.expect(
             has_way,
             "G4",

@@ -30,20 +30,20 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::ptr;
 
 use crate::chan::snapshot;
 use crate::chan::snapshot::Operation;
-use crate::debug::wait_target::waiter_of;
 use crate::sched::Sched;
 use crate::sched::life::deadlock;
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::ptr::Gp;
 use crate::sched::model::wait_reason::{WaitClass, WaitReason};
-use crate::sched::park::{WaitArg, WaitOps};
 use crate::sched::waiting::handle::{Inner, InnerRef};
 use crate::sched::waiting::owner;
+use crate::sched::waiting::wait_ops::{Asleep, WaitView};
 use crate::sched::waiting::wait_slot::WaitSlot;
-use crate::sched::waiting::waitq::On;
+use crate::sched::waiting::waitq::{On, Waiter};
 use crate::sys::PageVec;
 
 /// The name of main goroutines. They may wait for ever: programs do so to stay alive.
@@ -241,9 +241,9 @@ impl Survey {
                     self.is_incomplete |= self.in_scope.push((scope, at as u32)).is_err();
                 }
             }
-            if g.status.begin_scan(Status::Waiting) {
-                let ties = self.ties(sched, g, at as u32);
-                g.status.end_scan(Status::Waiting);
+            if let Some(asleep) = Asleep::hold(g) {
+                let ties = self.ties(sched, g, &asleep, at as u32);
+                drop(asleep);
                 self.live.as_mut_slice()[at].ties = ties;
             }
         }
@@ -253,22 +253,18 @@ impl Survey {
     }
 
     /// What would wake `g`, which is held by its Scan bit.
-    fn ties(&mut self, sched: &Sched, g: Gp, at: u32) -> Ties {
-        let Some(ops) = g.wait_ops().filter(|ops| ops.is_open) else {
+    fn ties(&mut self, sched: &Sched, g: Gp, asleep: &Asleep, at: u32) -> Ties {
+        let Some(wait) = asleep.wait().filter(|wait| wait.is_open()) else {
             return Ties::Free;
         };
         if g.is_cancelled() {
             return Ties::Free; // `g` is about to unwind
         }
         let is_main = g.name() == Some(MAIN);
-        match ops.arg {
-            WaitArg::Inner if !is_main => g.inner().map_or(Ties::Free, |inner| {
-                // SAFETY: D3, a G holds a reference to its `Inner` until it ends, and no goroutine
-                // ends in a stopped world.
-                Ties::Handles(unsafe { inner.as_ref() }.refs() - 1)
-            }),
-            WaitArg::Slot => slot_ties(ops, g),
-            WaitArg::Waiter => match self.queue_ties(sched, g, at) {
+        match wait.view() {
+            WaitView::Inner(inner) if !is_main => Ties::Handles(inner.refs() - 1),
+            WaitView::Slot(slot) => slot_ties(wait.reason(), slot),
+            WaitView::Waiter(waiter) => match self.queue_ties(sched, g, waiter, at) {
                 Ties::Nothing(_) if is_main => Ties::Free,
                 ties => ties,
             },
@@ -277,11 +273,10 @@ impl Survey {
     }
 
     /// What would wake `g`, which waits in queues and is held by its Scan bit.
-    fn queue_ties(&mut self, sched: &Sched, g: Gp, at: u32) -> Ties {
-        // SAFETY: G6, the Scan bit over Waiting keeps `g` asleep until the caller clears it.
-        let Some(waiter) = (unsafe { waiter_of(g) }).filter(|waiter| !waiter.is_claimed()) else {
+    fn queue_ties(&mut self, sched: &Sched, g: Gp, waiter: &Waiter, at: u32) -> Ties {
+        if waiter.is_claimed() {
             return Ties::Free;
-        };
+        }
         let on = waiter.on.get();
         match g.wait_reason().class() {
             WaitClass::Never => Ties::Nothing(Why::NoCases),
@@ -324,18 +319,16 @@ impl Survey {
     }
 }
 
-/// What would wake `g`, which waits on a slot and is held by its Scan bit.
-fn slot_ties(ops: &WaitOps, g: Gp) -> Ties {
-    let slot = g.wait_arg.get().cast::<WaitSlot>();
-    // SAFETY: PK, the argument of a wait with `WaitArg::Slot` is a slot, which the waiter keeps
-    // alive. G6, the Scan bit keeps the waiter asleep.
-    if unsafe { &*slot }.is_done() {
-        return Ties::Free; // the event has happened, and `g` is being woken
+/// What would wake a goroutine that waits on `slot`.
+fn slot_ties(reason: WaitReason, slot: &WaitSlot) -> Ties {
+    if slot.is_done() {
+        return Ties::Free; // the event has happened, and the goroutine is being woken
     }
-    match ops.reason.class() {
+    let at = ptr::from_ref(slot).addr();
+    match reason.class() {
         // The slot is in the packet, right behind the `Inner`.
-        WaitClass::End => Ties::End((slot as usize).wrapping_sub(size_of::<Inner>())),
-        WaitClass::Scope => Ties::Scope(slot as usize),
+        WaitClass::End => Ties::End(at.wrapping_sub(size_of::<Inner>())),
+        WaitClass::Scope => Ties::Scope(at),
         _ => Ties::Free,
     }
 }

@@ -9,8 +9,8 @@ use crate::chan::snapshot;
 use crate::chan::snapshot::{ChanSnapshot, Operation};
 use crate::sched::model::ptr::Gp;
 use crate::sched::model::wait_reason::WaitClass;
-use crate::sched::park::WaitArg;
 use crate::sched::waiting::owner;
+use crate::sched::waiting::wait_ops::WaitView;
 use crate::sched::waiting::waitq::Waiter;
 use crate::sys::PageVec;
 
@@ -39,11 +39,12 @@ pub(super) enum WaitTarget {
 /// # Safety
 /// `g` is held asleep, by the Scan bit over Waiting or Leaked or by a stopped world, for as long as
 /// the reference is used.
-pub(super) unsafe fn waiter_of<'a>(g: Gp) -> Option<&'a Waiter> {
-    let is_waiter = g.wait_ops()?.arg == WaitArg::Waiter;
-    // SAFETY: PK, the argument of a wait with `WaitArg::Waiter` is a `Waiter` on the stack of `g`.
-    // The caller promises that `g` stays asleep, so it stays there.
-    is_waiter.then(|| unsafe { &*g.wait_arg.get().cast::<Waiter>() })
+unsafe fn waiter_of<'a>(g: Gp) -> Option<&'a Waiter> {
+    // SAFETY: the caller promises that `g` stays asleep, so it does not return from its wait.
+    match unsafe { g.wait() }?.view() {
+        WaitView::Waiter(waiter) => Some(waiter),
+        _ => None,
+    }
 }
 
 /// Adds what `g` waits on to `targets`, as far as there is memory; returns how many cases its wait

@@ -26,33 +26,28 @@
 //!
 //! [`tokio::runtime::Handle::enter`]: https://docs.rs/tokio/latest/tokio/runtime/struct.Handle.html
 
-use std::ffi::c_void;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
 use crate::sched::model::current::current_g;
 use crate::sched::model::g::WaitReason;
-use crate::sched::park::{WaitArg, WaitOps, enter, park, ready};
+use crate::sched::park::{enter, park, ready};
 use crate::sched::waiting::sleeper::Sleeper;
+use crate::sched::waiting::wait_ops::{WaitOps, WaitView};
 use crate::sched::waiting::wait_slot::enter_to_wake;
 use crate::sched::waiting::wait_word::WaitWord;
 use crate::thread::check_cancelled;
 
-static FUTURE: WaitOps = WaitOps {
+static FUTURE: WaitOps<WaitWord> = WaitOps {
     reason: WaitReason::Future,
-    arg: WaitArg::Nothing,
     is_open: true,
-    commit: |g, word| word_of(&word).commit(Sleeper::goroutine(g)).is_ok(),
-    withdraw: |g, word| word_of(&word).withdraw(&Sleeper::goroutine(g)),
+    commit: |g, word| word.commit(Sleeper::goroutine(g)).is_ok(),
+    withdraw: |g, word| word.withdraw(&Sleeper::goroutine(g)),
+    time_out: |_, _| false,
+    view: |_| WaitView::Nothing,
     pass_on: None,
 };
-
-fn word_of(arg: &*const c_void) -> &WaitWord {
-    // SAFETY: PK, G6: the argument of a park through `FUTURE` is the word of a `BlockOn` that the
-    // waiting goroutine has a share of.
-    unsafe { &*arg.cast::<WaitWord>() }
-}
 
 /// What one call of [`block_on`] shares with its wakers: a word with one case.
 ///
@@ -72,8 +67,7 @@ impl BlockOn {
         }
         loop {
             if current_g().is_some() {
-                // SAFETY: PK, `FUTURE` takes a word, and `self` is borrowed for the whole wait.
-                unsafe { park(&FUTURE, (&raw const self.0).cast()) };
+                park(&FUTURE, &self.0);
             } else {
                 self.0.sleep_thread();
             }

@@ -10,7 +10,6 @@
 //! is detached from its M, and the commit runs (Go's unlock function). From that moment another
 //! thread may resume it. So g0 does not touch it any more, unless the commit refused.
 
-use std::ffi::c_void;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use super::schedule::Next;
@@ -18,12 +17,12 @@ use crate::base::chaos;
 use crate::base::lock::{Held, ranks};
 use crate::sched::life::thread_locals::is_home;
 use crate::sched::model::current::current_m;
-use crate::sched::model::g::{G, WaitReason};
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::m::{BLOCK, LET_GO, M, PreemptOff, YIELD};
 use crate::sched::model::ptr::{Gp, Mp};
 use crate::sched::model::switch;
-use crate::sched::waiting::waitq::{PassOn, pass_on_given};
+use crate::sched::waiting::wait_ops::WaitOps;
+use crate::sched::waiting::waitq::{WaitEnd, pass_on};
 use crate::sched::worker::{G0, Inside, Worker};
 use crate::sched::{Core, Sched};
 
@@ -42,51 +41,6 @@ impl M {
         // SAFETY: only `set_mcall` stores here: null or an `Mcall`, which has the size of a
         // pointer.
         unsafe { std::mem::transmute::<*const (), Option<Mcall>>(f) }
-    }
-}
-
-/// What the argument of a wait points to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum WaitArg {
-    /// Nothing that can be inspected.
-    Nothing,
-    /// The goroutine's own `Inner`: a park.
-    Inner,
-    Slot,
-    Waiter,
-}
-
-/// One kind of wait: what the runtime does with a goroutine that waits so, and with what it waits
-/// on. Its functions run while the goroutine is off its stack. They may not block or run user code.
-pub(crate) struct WaitOps {
-    pub(crate) reason: WaitReason,
-    /// What the argument points to, for dumps and the leak check.
-    pub(crate) arg: WaitArg,
-    /// Whether only another thread or goroutine ends the wait: it has no deadline, and no thread is
-    /// about to end it.
-    pub(crate) is_open: bool,
-    /// Go's unlock function: publishes the parked goroutine to its waker. False: what it waits for
-    /// has happened, and it continues at once.
-    pub(crate) commit: unsafe fn(Gp, *const c_void) -> bool,
-    /// Takes the goroutine back from what it waits on. True: the caller owns the wake-up. Called
-    /// with the Scan bit held, when the goroutine is to unwind or its runtime is dropped (D2).
-    pub(crate) withdraw: unsafe fn(Gp, *const c_void) -> bool,
-    /// For a wait in queues: passes on what the goroutine was given, if its runtime is dropped
-    /// before it continues.
-    pub(crate) pass_on: Option<PassOn>,
-}
-
-impl G {
-    #[inline]
-    pub(crate) fn wait_ops(&self) -> Option<&'static WaitOps> {
-        // SAFETY: only `set_wait_ops` stores here: null or a static `WaitOps`.
-        unsafe { self.wait_way.get().cast::<WaitOps>().as_ref() }
-    }
-
-    #[inline]
-    pub(crate) fn set_wait_ops(&self, ops: Option<&'static WaitOps>) {
-        let way = ops.map_or(std::ptr::null(), std::ptr::from_ref);
-        self.wait_way.set(way.cast());
     }
 }
 
@@ -257,19 +211,15 @@ pub(crate) fn mcall(m: Mp, f: Mcall) -> Mp {
 /// Parks the calling goroutine until [`ready`], or not at all if the commit refuses. From outside
 /// the runtime.
 ///
-/// # Safety
-/// `arg` is what `ops` works on and outlives the wait.
-pub(crate) unsafe fn park(ops: &'static WaitOps, arg: *const c_void) {
-    // SAFETY: this function has the same contract on `ops` and `arg`.
-    unsafe { park_in(enter(), ops, arg) };
+/// The goroutine does not return from here before its wait has ended. If its runtime is dropped, it
+/// never returns, and its stack is never freed (D2). So what it waits on stays during the wait.
+pub(crate) fn park<T: Sync>(ops: &'static WaitOps<T>, arg: &T) {
+    park_in(enter(), ops, arg);
 }
 
 /// As [`park`], from inside the runtime; on return the goroutine is outside.
-///
-/// # Safety
-/// As for [`park`].
 #[inline]
-pub(crate) unsafe fn park_in(rt: Entered, ops: &'static WaitOps, arg: *const c_void) {
+pub(crate) fn park_in<T: Sync>(rt: Entered, ops: &'static WaitOps<T>, arg: &T) {
     let Some(m) = rt.m() else {
         crate::base::fatal::throw("park off an M")
     };
@@ -279,8 +229,7 @@ pub(crate) unsafe fn park_in(rt: Entered, ops: &'static WaitOps, arg: *const c_v
     std::mem::forget(rt); // `left_switch` leaves in its place
     super::locked::bind_if_panicking(m, g);
     g.set_waiting(ops.reason, m.sched().coarse_ms());
-    g.wait_arg.set(arg);
-    g.set_wait_ops(Some(ops));
+    g.set_wait(ops, arg);
     left_switch(mcall(m, park_m));
 }
 
@@ -289,14 +238,13 @@ fn park_m(_: &Sched, g0: &mut G0, g: Gp) -> Next {
     if let Some(w) = g0.worker() {
         w.p().counters.parks.add(1);
     }
-    let Some(ops) = g.wait_ops() else {
+    // SAFETY: PK, the goroutine has called `park_in` and does not return before this commit.
+    let Some(wait) = (unsafe { g.wait() }) else {
         crate::base::fatal::throw("park without a way to wait")
     };
-    let arg = g.wait_arg.get();
     g.status.transition(Status::Running, Status::Waiting);
     drop_g(g0.m(), g);
-    // SAFETY: PK, the caller of `park` guarantees that `arg` belongs to `ops`.
-    if unsafe { (ops.commit)(g, arg) } {
+    if wait.commit(g) {
         return Next::Schedule;
     }
     g.set_not_waiting(); // it continues here: a drop must not pass on what it was given
@@ -324,7 +272,7 @@ pub(crate) fn ready(g: Gp) {
 pub(crate) fn ready_in(rt: &Entered, g: Gp) {
     let sched = g.sched();
     if sched.is_dead() {
-        return pass_on(g); // D2: no goroutine runs there any more
+        return pass_on(g, WaitEnd::Woken); // D2: no goroutine runs there any more
     }
     g.status.transition(Status::Waiting, Status::Runnable);
     match rt.worker_of(sched) {
@@ -338,19 +286,6 @@ pub(crate) fn ready_in(rt: &Entered, g: Gp) {
             sched.outside.readies.add_shared(1);
             sched.inject(g);
         }
-    }
-}
-
-/// The goroutine's wait has ended, and its runtime is being dropped: it never continues. What it
-/// was given goes to the next waiter. The waker and the drop both call this, and the first of them
-/// does it. Inside the runtime, without locks.
-#[cold]
-#[inline(never)]
-pub(crate) fn pass_on(g: Gp) {
-    if let Some(ops) = g.wait_ops() {
-        // SAFETY: D2, the goroutine is Waiting, or Runnable since its last wait, on a stack that is
-        // never freed, and no M runs it.
-        unsafe { pass_on_given(ops, g.wait_arg.get()) };
     }
 }
 
@@ -368,7 +303,7 @@ impl Sched {
         let mut core = self.core.lock();
         if self.is_dead() {
             drop(core);
-            return pass_on(g); // the drop may have looked before it was Runnable
+            return pass_on(g, WaitEnd::Woken); // the drop may have looked before it was Runnable
         }
         self.global_put(&mut core, g);
         self.wake_after_put(core);

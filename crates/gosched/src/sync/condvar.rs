@@ -28,19 +28,25 @@ use super::mutex::MutexGuard;
 use super::{LockResult, PoisonError};
 use crate::sched::model::g::WaitReason;
 use crate::sched::park::enter;
-use crate::sched::waiting::sema::{self, KeyWait, NEVER, ParkResult, key_of};
-use crate::sched::waiting::waitq::{WaitKind, WakeList};
+use crate::sched::waiting::sema::{self, Grant, KeyKind, KeyWait, NEVER, ParkResult, key_of};
+use crate::sched::waiting::waitq::WakeList;
 use crate::shim::Relaxed;
 use crate::sys;
 use crate::thread::check_cancelled;
 
-static KIND: WaitKind = WaitKind::new(WaitReason::Condvar).passing_on(|waiter, by| {
-    if by.is_some() {
-        // SAFETY: the contract of `PassOn`: the waiter's goroutine was abandoned, so its condvar
-        // stays (D2). Only `wait_until` waits with this kind, on a condvar's word.
-        notify_one(unsafe { sema::word_of::<AtomicU32>(waiter) });
+static KIND: KeyKind<AtomicU32> = KeyKind::granting::<Notification>(WaitReason::Condvar);
+
+struct Notification;
+
+impl Grant for Notification {
+    type Word = AtomicU32;
+
+    fn pass_on(word: &AtomicU32, token: Option<usize>, _: Option<&AtomicU32>) {
+        if token.is_some() {
+            notify_one(word);
+        }
     }
-});
+}
 
 /// Wakes the waiter that has waited longest.
 pub(super) fn notify_one(word: &AtomicU32) {
@@ -276,7 +282,7 @@ impl Condvar {
             }
             let wait = KeyWait {
                 deadline_ns,
-                ..KeyWait::new(key_of(&self.word), &KIND)
+                ..KeyWait::on(&self.word, 0, &KIND)
             };
             let parked = wait.park(
                 |_| {

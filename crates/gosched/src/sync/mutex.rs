@@ -23,7 +23,6 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::panic::{RefUnwindSafe, UnwindSafe};
-use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicUsize};
 
 use super::condvar::notify_one;
@@ -31,32 +30,39 @@ use super::mutex_word::{LOCKED, LockWord, Locker, OWN};
 use super::{LockResult, PoisonError, TryLockError, TryLockResult};
 use crate::sched::model::g::WaitReason;
 use crate::sched::waiting::owner::Owner;
-use crate::sched::waiting::waitq::WaitKind;
+use crate::sched::waiting::sema::{Grant, KeyKind};
 use crate::shim::Relaxed;
 use crate::sync::mutex_slow;
 
-static KIND: WaitKind = WaitKind::new(WaitReason::Mutex).passing_on(|waiter, by| {
-    // SAFETY: the contract of `PassOn`: the waiter's goroutine was abandoned, so its lock stays
-    // (D2). Only `RawMutex::lock` waits with this kind, so the object is a `LockWord`.
-    unsafe {
-        mutex_slow::pass_on(waiter, by, |word| {
-            mutex_slow::unlock_slow(word, 0, |_, _| {})
-        })
-    };
-});
-/// The wait of a notified condvar waiter that locks its mutex again. Passes on the notification
-/// too.
-static RELOCK: WaitKind = WaitKind::new(WaitReason::Mutex).passing_on(|waiter, by| {
-    // SAFETY: the contract of `PassOn`: the waiter's goroutine was abandoned, so lock and condvar
-    // stay (D2). Only `relock` waits with this kind, and it stores the condvar's word in
-    // `cases_at`.
-    unsafe {
-        mutex_slow::pass_on(waiter, by, |word| {
+static KIND: KeyKind<LockWord> = KeyKind::granting::<MutexLock>(WaitReason::Mutex);
+static RELOCK: KeyKind<LockWord> = KeyKind::granting::<MutexRelock>(WaitReason::Mutex);
+
+struct MutexLock;
+
+impl Grant for MutexLock {
+    type Word = LockWord;
+
+    fn pass_on(word: &LockWord, token: Option<usize>, _: Option<&AtomicU32>) {
+        mutex_slow::pass_on(word, token, |word| {
             mutex_slow::unlock_slow(word, 0, |_, _| {})
         });
-        notify_one(&*waiter.on.get().cases_at.cast::<AtomicU32>());
     }
-});
+}
+
+/// The wait of a notified condvar waiter that locks its mutex again. Passes on the notification
+/// too.
+struct MutexRelock;
+
+impl Grant for MutexRelock {
+    type Word = LockWord;
+
+    fn pass_on(word: &LockWord, token: Option<usize>, condvar: Option<&AtomicU32>) {
+        MutexLock::pass_on(word, token, None);
+        if let Some(condvar) = condvar {
+            notify_one(condvar);
+        }
+    }
+}
 
 /// A notification owned by a waiter that has not locked its mutex again. Dropping it notifies the
 /// next waiter.
@@ -104,7 +110,7 @@ impl RawMutex {
             0
         } else {
             let notified = Notified(condvar);
-            let beside = ptr::from_ref(condvar).cast();
+            let beside = Some(condvar);
             let before = mutex_slow::lock_beside(&self.word, &self.owner, &RELOCK, beside);
             std::mem::forget(notified);
             before

@@ -1,16 +1,15 @@
 //! The slow paths of a Mutex and of the writers' side of a RwLock: spin a little, wait, wake (see
 //! `mutex_word`).
 
-use std::ffi::c_void;
-use std::ptr;
+use std::sync::atomic::AtomicU32;
 
 use crate::sched::model::current::current_m;
 use crate::sched::model::m::PreemptOff;
 use crate::sched::park::{enter, no_preempt};
 use crate::sched::waiting::owner::Owner;
 use crate::sched::waiting::sema;
-use crate::sched::waiting::sema::{KeyWait, LockedBucket, ParkResult, key_of};
-use crate::sched::waiting::waitq::{QueueEnd, WaitKind, WaitNode, Waiter, WakeList};
+use crate::sched::waiting::sema::{KeyKind, KeyWait, LockedBucket, ParkResult, key_of};
+use crate::sched::waiting::waitq::{QueueEnd, WakeList};
 use crate::shim::Relaxed;
 use crate::sync::mutex_word::{LOCKED, LockWord, Locker, STARVING};
 use crate::sys::monotonic_ns;
@@ -49,8 +48,8 @@ pub(super) fn spin() {
 /// Waits for a lock that was not free. Blocks the goroutine, or the plain thread it is called on.
 #[cold]
 #[inline(never)]
-pub(super) fn lock_slow(word: &LockWord, owner: &Owner, kind: &'static WaitKind) -> usize {
-    lock_beside(word, owner, kind, ptr::null())
+pub(super) fn lock_slow(word: &LockWord, owner: &Owner, kind: &'static KeyKind<LockWord>) -> usize {
+    lock_beside(word, owner, kind, None)
 }
 
 /// As [`lock_slow`], for a kind that needs something beside the lock to pass on.
@@ -58,8 +57,8 @@ pub(super) fn lock_slow(word: &LockWord, owner: &Owner, kind: &'static WaitKind)
 pub(super) fn lock_beside(
     word: &LockWord,
     owner: &Owner,
-    kind: &'static WaitKind,
-    beside: *const c_void,
+    kind: &'static KeyKind<LockWord>,
+    beside: Option<&AtomicU32>,
 ) -> usize {
     let mut me = Locker::default();
     let mut began = None;
@@ -85,7 +84,7 @@ pub(super) fn lock_beside(
             at: QueueEnd::front_if(began.is_some()),
             owner: Some(owner),
             beside,
-            ..KeyWait::new(key_of(word), kind)
+            ..KeyWait::on(word, 0, kind)
         };
         let since = *began.get_or_insert_with(monotonic_ns);
         drop(whole.take()); // it may have to wait for a P
@@ -125,20 +124,11 @@ pub(super) fn lock_beside(
 
 /// Passes on what was given to a locker that never runs again: the lock itself, by `unlock`, or the
 /// turn to compete for it.
-///
-/// # Safety
-/// As for [`sema::word_of`].
-pub(super) unsafe fn pass_on(
-    waiter: &Waiter,
-    by: Option<&WaitNode>,
-    unlock: impl FnOnce(&LockWord),
-) {
-    let Some(node) = by else { return };
-    // SAFETY: the waiter was parked on a lock's word, which stays, as the caller promises.
-    let word = unsafe { sema::word_of::<LockWord>(waiter) };
-    match node.word.get() {
-        HANDED_OVER => unlock(word),
-        _ => leave(
+pub(super) fn pass_on(word: &LockWord, token: Option<usize>, unlock: impl FnOnce(&LockWord)) {
+    match token {
+        None => {}
+        Some(HANDED_OVER) => unlock(word),
+        Some(_) => leave(
             word,
             Locker {
                 is_woken: true,

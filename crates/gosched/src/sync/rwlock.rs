@@ -29,7 +29,7 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU32, AtomicUsize};
 
 use super::mutex::result_of;
 use super::mutex_word::{LOCKED, LockWord, Locker};
@@ -38,44 +38,64 @@ use super::{LockResult, PoisonError, TryLockError, TryLockResult};
 use crate::sched::model::g::WaitReason;
 use crate::sched::park::enter;
 use crate::sched::waiting::owner::Owner;
-use crate::sched::waiting::sema::{self, KeyWait, ParkResult, key_of};
-use crate::sched::waiting::waitq::{WaitKind, WakeList};
+use crate::sched::waiting::sema::{self, Grant, KeyKind, KeyWait, ParkResult, key_of};
+use crate::sched::waiting::waitq::WakeList;
 use crate::shim::Relaxed;
 use crate::sync::mutex_slow;
 use crate::thread::check_cancelled;
 
-static READ: WaitKind = WaitKind::new(WaitReason::RwLockRead).passing_on(|waiter, by| {
-    if by.is_some() {
-        // SAFETY: the contract of `PassOn`: the waiter's goroutine was abandoned, so its lock stays
-        // (D2). Only `read_slow` waits with this kind, on a key of its `LockWord`.
-        unlock_read(unsafe { sema::word_of::<LockWord>(waiter) });
-    }
-});
-static WRITE: WaitKind = WaitKind::new(WaitReason::RwLockWrite).passing_on(|waiter, by| {
-    // SAFETY: the contract of `PassOn`: the waiter's goroutine was abandoned, so its lock stays
-    // (D2). Only `write_slow` waits with this kind, on a `LockWord`.
-    unsafe { mutex_slow::pass_on(waiter, by, unlock_write_slow) };
-});
-/// The wait of a writer that holds LOCKED. Passes on LOCKED, whether the readers have left or not.
-static DRAIN: WaitKind = WaitKind::new(WaitReason::RwLockWrite).passing_on(|waiter, _| {
-    // SAFETY: the contract of `PassOn`: the waiter's goroutine was abandoned, so its lock stays
-    // (D2). Only `drain` waits with this kind, on a key of its `LockWord`.
-    let word = unsafe { sema::word_of::<LockWord>(waiter) };
-    {
-        let _table = sema::lock(key_of(word));
-        word.drain_left();
-    }
-    unlock_write_slow(word);
-});
+static READ: KeyKind<LockWord> = KeyKind::granting::<ReadLock>(WaitReason::RwLockRead);
+static WRITE: KeyKind<LockWord> = KeyKind::granting::<WriteLock>(WaitReason::RwLockWrite);
+static DRAIN: KeyKind<LockWord> = KeyKind::granting::<DrainedLock>(WaitReason::RwLockWrite);
 
-/// The key of waiting readers.
-fn readers_key(word: &LockWord) -> usize {
-    key_of(word) + 1
+struct ReadLock;
+
+impl Grant for ReadLock {
+    type Word = LockWord;
+
+    fn pass_on(word: &LockWord, token: Option<usize>, _: Option<&AtomicU32>) {
+        if token.is_some() {
+            unlock_read(word);
+        }
+    }
 }
 
-/// The key of the writer that waits for readers to unlock.
+struct WriteLock;
+
+impl Grant for WriteLock {
+    type Word = LockWord;
+
+    fn pass_on(word: &LockWord, token: Option<usize>, _: Option<&AtomicU32>) {
+        mutex_slow::pass_on(word, token, unlock_write_slow);
+    }
+}
+
+/// The wait of a writer that holds LOCKED. Passes on LOCKED, whether the readers have left or not.
+struct DrainedLock;
+
+impl Grant for DrainedLock {
+    type Word = LockWord;
+
+    fn pass_on(word: &LockWord, _: Option<usize>, _: Option<&AtomicU32>) {
+        {
+            let _table = sema::lock(key_of(word));
+            word.drain_left();
+        }
+        unlock_write_slow(word);
+    }
+}
+
+/// The number of the key of waiting readers.
+const READERS_KEY: usize = 1;
+/// The number of the key of the writer that waits for readers to unlock.
+const DRAIN_KEY: usize = 2;
+
+fn readers_key(word: &LockWord) -> usize {
+    key_of(word) + READERS_KEY
+}
+
 fn drain_key(word: &LockWord) -> usize {
-    key_of(word) + 2
+    key_of(word) + DRAIN_KEY
 }
 
 #[inline]
@@ -145,7 +165,7 @@ impl RawRwLock {
             check_cancelled();
             let wait = KeyWait {
                 owner: Some(&self.owner),
-                ..KeyWait::new(readers_key(&self.word), &READ)
+                ..KeyWait::on(&self.word, READERS_KEY, &READ)
             };
             let parked = wait.park(
                 |_| self.word.queue_reader(),
@@ -203,7 +223,7 @@ impl RawRwLock {
                 return false;
             }
             // However the wait ends, the loop checks the word for readers.
-            KeyWait::new(drain_key(&self.word), &DRAIN).park(
+            KeyWait::on(&self.word, DRAIN_KEY, &DRAIN).park(
                 |_| self.word.queue_drain(),
                 || {},
                 |_| self.word.drain_left(),

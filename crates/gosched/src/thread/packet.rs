@@ -37,6 +37,7 @@ use crate::sched::model::current::{assert_user_context, current_g};
 use crate::sched::model::g::{Task, WaitReason};
 use crate::sched::spawn::Spawn;
 use crate::sched::waiting::handle::{Fate, Inner, InnerRef, Whole};
+use crate::sched::waiting::sleeper::SleeperMark;
 use crate::sched::waiting::wait_slot::{Awaiter, SlotKind, WaitSlot, Waking, enter_to_wake};
 
 static JOIN: SlotKind = SlotKind::new(WaitReason::Join);
@@ -158,9 +159,8 @@ impl<T> Packet<T> {
 pub(super) struct RawHandle<T> {
     /// The handle's reference. It points to the packet's first field.
     thread: Thread,
-    /// The awaiter that the last poll left in the slot. It may be freed already, so only its
-    /// address is used.
-    awaiter: *const Awaiter,
+    /// The awaiter that the last poll left in the slot. It may be freed already.
+    awaiter: Option<SleeperMark>,
     marker: PhantomData<T>,
 }
 
@@ -222,7 +222,7 @@ impl<T> RawHandle<T> {
 
     #[track_caller]
     pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<T>> {
-        let mut awaiter = std::mem::replace(&mut self.awaiter, ptr::null());
+        let mut awaiter = self.awaiter.take();
         let is_done = self.packet().slot.poll(&mut awaiter, context.waker());
         self.awaiter = awaiter;
         if !is_done {
@@ -237,7 +237,7 @@ impl<T> RawHandle<T> {
     /// Removes the waker that a poll left. It is not called any more, unless the goroutine has just
     /// ended.
     fn stop_awaiting(&mut self) {
-        let mut awaiter = std::mem::replace(&mut self.awaiter, ptr::null());
+        let mut awaiter = self.awaiter.take();
         drop(self.packet().slot.take_back(&mut awaiter));
     }
 }
@@ -272,7 +272,7 @@ where
     let packet = InnerRef::new(Packet::<T>::new(name, scope.clone()));
     let handle = RawHandle {
         thread: Thread::new(packet),
-        awaiter: ptr::null(),
+        awaiter: None,
         marker: PhantomData,
     };
     if let Some(scope) = &scope {

@@ -2,49 +2,41 @@
 //!
 //! It implements [`park`], [`park_timeout`] and [`sleep`].
 
-use std::ffi::c_void;
 use std::time::Duration;
 
 use super::current_inner;
 use crate::sched::model::current::current_g;
 use crate::sched::model::g::WaitReason;
 use crate::sched::model::ptr::Gp;
-use crate::sched::park::{WaitArg, WaitOps, park as park_g};
+use crate::sched::park::park as park_g;
 use crate::sched::waiting::handle::Inner;
 pub(crate) use crate::sched::waiting::timed::check_cancelled;
 use crate::sched::waiting::timed::{SLEEP, arm, wait_timed, yield_until};
+use crate::sched::waiting::wait_ops::{WaitOps, WaitView};
 use crate::sys;
 
-static PARK: WaitOps = WaitOps {
+static PARK: WaitOps<Inner> = WaitOps {
     reason: WaitReason::Park,
-    arg: WaitArg::Inner,
     is_open: true,
-    commit: |g, inner| inner_of(inner).commit_g(g),
-    withdraw: |g, inner| inner_of(inner).withdraw_g(g),
+    commit: |g, inner| inner.commit_g(g),
+    withdraw: |g, inner| inner.withdraw_g(g),
+    time_out: |_, _| false,
+    view: |inner| WaitView::Inner(inner),
     pass_on: None,
 };
 
-static PARK_TIMEOUT: WaitOps = WaitOps {
+static PARK_TIMEOUT: WaitOps<Inner> = WaitOps {
     reason: WaitReason::Park,
-    arg: WaitArg::Inner,
     is_open: false,
-    commit: |g, inner| {
-        let inner = inner_of(inner);
-        arm(g, claim_parked, || inner.commit_g(g))
-    },
-    withdraw: |g, inner| inner_of(inner).withdraw_g(g),
+    commit: |g, inner| arm(g, || inner.commit_g(g)),
+    withdraw: |g, inner| inner.withdraw_g(g),
+    time_out: claim_parked,
+    view: |inner| WaitView::Inner(inner),
     pass_on: None,
 };
 
-/// The `Inner` that a parked goroutine waits on.
-fn inner_of(arg: *const c_void) -> &'static Inner {
-    // SAFETY: PK: the argument is the parked goroutine's own `Inner`, and the goroutine holds a
-    // reference to it.
-    unsafe { &*arg.cast::<Inner>() }
-}
-
-unsafe fn claim_parked(g: Gp) -> bool {
-    inner_of(g.wait_arg.get()).withdraw_g(g)
+fn claim_parked(g: Gp, parked: &Inner) -> bool {
+    parked.withdraw_g(g)
 }
 
 /// Blocks until the token of the calling goroutine or thread is available, and takes it.
@@ -65,12 +57,12 @@ pub fn park() {
         return;
     }
     let inner = current_inner();
-    // SAFETY: the goroutine holds a reference to its own `Inner`.
-    if unsafe { inner.as_ref() }.take_token() {
+    // SAFETY: the goroutine holds a reference to its own `Inner` until it ends.
+    let inner = unsafe { inner.as_ref() };
+    if inner.take_token() {
         return;
     }
-    // SAFETY: PK: the argument of `PARK` is the goroutine's own `Inner`, alive while it waits.
-    unsafe { park_g(&PARK, inner.as_ptr().cast()) };
+    park_g(&PARK, inner);
     check_cancelled();
 }
 
@@ -94,14 +86,13 @@ pub fn park_timeout(dur: Duration) {
         return;
     }
     let inner = current_inner();
-    // SAFETY: the goroutine holds a reference to its own `Inner`.
-    if unsafe { inner.as_ref() }.take_token() {
+    // SAFETY: the goroutine holds a reference to its own `Inner` until it ends.
+    let inner = unsafe { inner.as_ref() };
+    if inner.take_token() {
         return;
     }
-    if !wait_timed(&PARK_TIMEOUT, inner.as_ptr().cast(), deadline) {
-        // SAFETY: the goroutine holds a reference to its own `Inner`.
-        let has_token = || unsafe { inner.as_ref() }.take_token();
-        yield_until(deadline, || has_token() || is_cancelled());
+    if !wait_timed(&PARK_TIMEOUT, inner, deadline) {
+        yield_until(deadline, || inner.take_token() || is_cancelled());
     }
     check_cancelled();
 }
@@ -125,7 +116,7 @@ pub fn sleep(dur: Duration) {
         return std::thread::sleep(dur);
     }
     let deadline = sys::deadline_after(dur);
-    if !wait_timed(&SLEEP, std::ptr::null(), deadline) {
+    if !wait_timed(&SLEEP, &(), deadline) {
         yield_until(deadline, is_cancelled);
     }
     check_cancelled();

@@ -1,7 +1,6 @@
 //! The check must find what is broken. Each test stops a scheduler without threads, breaks one
 //! thing in it by hand, and expects that the check names the clause.
 
-use std::ffi::c_void;
 use std::sync::atomic::AtomicU64;
 
 use super::*;
@@ -9,7 +8,7 @@ use crate::sched::model::g::WaitReason;
 use crate::sched::model::m::M;
 use crate::sched::model::ptr::{Gp, Mp, Pp, Ptr};
 use crate::sched::model::timer::NOWHERE;
-use crate::sched::park::{WaitArg, WaitOps};
+use crate::sched::waiting::wait_ops::{WaitOps, WaitView};
 use crate::sched::worker::Worker;
 use crate::tests::{self, dead_g};
 use std::ptr::NonNull;
@@ -33,17 +32,18 @@ fn runnable_g(sched: &Sched) -> Gp {
 
 /// A Waiting G that violates no clause.
 fn waiting_g(sched: &Sched) -> Gp {
-    static WAYS: WaitOps = WaitOps {
+    static WAYS: WaitOps<()> = WaitOps {
         reason: WaitReason::Park,
-        arg: WaitArg::Nothing,
         is_open: false,
-        commit: |_: Gp, _: *const c_void| true,
-        withdraw: |_: Gp, _: *const c_void| true,
+        commit: |_, ()| true,
+        withdraw: |_, ()| true,
+        time_out: |_, ()| true,
+        view: |()| WaitView::Nothing,
         pass_on: None,
     };
     let g = runnable_g(sched);
     g.set_waiting(WaitReason::Park, 0);
-    g.set_wait_ops(Some(&WAYS));
+    g.set_wait(&WAYS, &());
     g.set_stack(Some(sched.arena.take(sched.stack_class)));
 
     g.status.transition(Status::Runnable, Status::Running);
@@ -292,7 +292,7 @@ fn i2_one_that_is_not_runnable_is_queued() {
 
 #[test]
 fn g4_it_waits_on_nothing() {
-    assert_eq!(stopped(|sched| waiting_g(sched).set_wait_ops(None)), ["G4"]);
+    assert_eq!(stopped(|sched| waiting_g(sched).forget_wait()), ["G4"]);
     let found = stopped(|sched| waiting_g(sched).set_waiting(WaitReason::Sleep, 0));
     assert_eq!(found, ["G4"], "asleep without a timer");
 }

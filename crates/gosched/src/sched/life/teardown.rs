@@ -23,10 +23,11 @@ use crate::sched::model::g::WaitReason;
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::m::PreemptOff;
 use crate::sched::model::ptr::Gp;
-use crate::sched::park::{enter, no_preempt, pass_on};
+use crate::sched::park::{enter, no_preempt};
 use crate::sched::waiting::handle::{Fate, NeverRan};
+use crate::sched::waiting::wait_ops::Asleep;
 use crate::sched::waiting::wait_slot::Awaiters;
-use crate::sched::waiting::waitq::pass_on_withdrawn;
+use crate::sched::waiting::waitq::{WaitEnd, pass_on};
 use crate::sys;
 use crate::sys::PageVec;
 use crate::tls;
@@ -297,19 +298,14 @@ pub(crate) fn take_back(g: Gp) {
     // It may still run: it then finds that the promises of its open sends are refused.
     g.opens().refuse_all();
     if withdraw(g) {
-        if let Some(ops) = g.wait_ops() {
-            // SAFETY: D2, the goroutine stays Waiting for ever, because its wake-up was the
-            // caller's.
-            unsafe { pass_on_withdrawn(ops, g.wait_arg.get()) };
-        }
-        return;
+        return pass_on(g, WaitEnd::Withdrawn); // it stays Waiting for ever
     }
     // Its wait has ended. Its waker sees that the runtime is dead, or queued the goroutine before.
     // The thread of such a goroutine may have been left in user code and come back to wait. The
     // Scan bit keeps the goroutine where it is.
     if g.status.begin_scan(Status::Runnable) {
         if g.started.load(Acquire) != 0 && g.wait_reason() != WaitReason::None {
-            pass_on(g);
+            pass_on(g, WaitEnd::Woken);
         }
         g.status.end_scan(Status::Runnable);
     }
@@ -318,14 +314,7 @@ pub(crate) fn take_back(g: Gp) {
 /// Withdraws a waiting goroutine from what it waits on. True: the caller owns its wake-up.
 pub(crate) fn withdraw(g: Gp) -> bool {
     g.status.restore();
-    if !g.status.begin_scan(Status::Waiting) {
-        return false;
-    }
-    let (ops, arg) = (g.wait_ops(), g.wait_arg.get());
-    // SAFETY: G6, the Scan bit keeps the goroutine Waiting, so what it waits on stays.
-    let ours = ops.is_some_and(|ops| unsafe { (ops.withdraw)(g, arg) });
-    g.status.end_scan(Status::Waiting);
-    ours
+    Asleep::hold(g).is_some_and(|asleep| asleep.wait().is_some_and(|wait| wait.withdraw(g)))
 }
 
 /// Values of `G::cancelled`: asked to unwind; woken to unwind.

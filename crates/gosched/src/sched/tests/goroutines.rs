@@ -255,7 +255,7 @@ fn g4_a_waiting_goroutine_says_where_it_waits() {
             seen.clear();
             sched.blocks.for_each(|g| {
                 if g.status.get() == Status::Waiting {
-                    assert!(g.wait_ops().is_some());
+                    assert!(g.has_wait());
                     assert!(g.m.load(Relaxed).is_none(), "PK: detached");
                     seen.push(g.wait_reason());
                 }

@@ -1,6 +1,5 @@
 //! N, SC, FR, PK, RD, WK, L1, L4, F3, F4: spawn, schedule, find-runnable, park, ready, wake.
 
-use std::ffi::c_void;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
@@ -10,7 +9,8 @@ use crate::sched::model::current;
 use crate::sched::model::current::current_m;
 use crate::sched::model::g::WaitReason;
 use crate::sched::model::p::FAIR_EVERY;
-use crate::sched::park::{WaitArg, WaitOps, enter, park, ready};
+use crate::sched::park::{enter, park, ready};
+use crate::sched::waiting::wait_ops::{WaitOps, WaitView};
 use crate::{go, thread};
 
 /// A log of which goroutine ran when.
@@ -218,11 +218,10 @@ fn fr_an_idle_p_steals_what_a_busy_one_cannot_run() {
 static COMMITS: AtomicU32 = AtomicU32::new(0);
 
 /// What a park's unlock function finds; it refuses the first time.
-static PROBE: WaitOps = WaitOps {
+static PROBE: WaitOps<AtomicUsize> = WaitOps {
     reason: WaitReason::Park,
-    arg: WaitArg::Nothing,
     is_open: false,
-    commit: |g, arg| {
+    commit: |g, word| {
         let m = current_m().unwrap();
         assert_eq!(g.status.get(), Status::Waiting, "PK");
         assert_eq!(g.wait_reason(), WaitReason::Park, "PK");
@@ -233,12 +232,13 @@ static PROBE: WaitOps = WaitOps {
         assert!(current::on_g0(m), "PK: on g0");
         let refused = COMMITS.fetch_add(1, SeqCst) == 0;
         if !refused {
-            // SAFETY: the parked test's own word.
-            unsafe { &*arg.cast::<AtomicUsize>() }.store(g.as_ptr() as usize, SeqCst);
+            word.store(g.as_ptr() as usize, SeqCst);
         }
         !refused
     },
     withdraw: |_, _| false,
+    time_out: |_, _| false,
+    view: |_| WaitView::Nothing,
     pass_on: None,
 };
 
@@ -246,10 +246,8 @@ static PROBE: WaitOps = WaitOps {
 fn pk_the_unlock_function_runs_on_g0_and_may_refuse() {
     live(1, |_| {
         let word = AtomicUsize::new(0);
-        let arg: *const c_void = (&raw const word).cast();
         let before = here().1.schedtick.load(Relaxed);
-        // SAFETY: PK, the word outlives the wait.
-        unsafe { park(&PROBE, arg) };
+        park(&PROBE, &word);
         // Refused: the goroutine continued at once, in the same slice, and is on no queue.
         assert_eq!((COMMITS.load(SeqCst), word.load(SeqCst)), (1, 0));
         assert_eq!(here().1.schedtick.load(Relaxed), before);
@@ -264,8 +262,7 @@ fn pk_the_unlock_function_runs_on_g0_and_may_refuse() {
                 assert_eq!(g.status.get(), Status::Waiting);
                 ready(g);
             });
-            // SAFETY: PK, the word outlives the wait.
-            unsafe { park(&PROBE, arg) };
+            park(&PROBE, &word);
         });
         assert_eq!(COMMITS.load(SeqCst), 2);
     });

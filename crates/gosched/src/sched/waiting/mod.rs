@@ -9,6 +9,7 @@ pub(crate) mod semaphore;
 pub(crate) mod semaphore_word;
 pub(crate) mod sleeper;
 pub(crate) mod timed;
+pub(crate) mod wait_ops;
 pub(crate) mod wait_slot;
 pub(crate) mod wait_word;
 pub(crate) mod waitq;

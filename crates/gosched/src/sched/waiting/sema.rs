@@ -35,12 +35,14 @@
 //! waiter too many because of it.
 
 use std::cell::Cell;
-use std::ffi::c_void;
-use std::marker::PhantomPinned;
-use std::ptr;
+use std::marker::{PhantomData, PhantomPinned};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::AtomicU32;
 
 use crate::base::lock::{Held, Lock, Rank};
 use crate::sched::model::current::current_g;
+use crate::sched::model::g::WaitReason;
+use crate::sched::model::ptr::Ptr;
 use crate::sched::park::{Entered, enter};
 use crate::sched::waiting::waitq::{
     ClaimedWaiter, On, Outcome, QueueEnd, WaitKind, WaitNode, WaitQueue, Waiter, WakeList,
@@ -56,20 +58,27 @@ const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
 pub(crate) const NEVER: u64 = u64::MAX;
 
 /// One waiter's place in the table.
-struct ParkedWaiter {
-    node: WaitNode,
+struct ParkedWaiter<'w> {
+    node: WaitNode<'w>,
     key: usize,
     /// While it is the first of its key: the two trees below it, and the key's queue.
-    below: [Cell<*const ParkedWaiter>; 2],
+    below: [Cell<Link>; 2],
     queue: Cell<WaitQueue>,
     _pin: PhantomPinned,
 }
 
-fn place(waiter: &Waiter, key: usize) -> ParkedWaiter {
+/// A place that stays where it is while this pointer is in use (G4). [`KeyWait::park`] makes it and
+/// leaves only after the place is out of the tree. Pointers are read under the bucket's lock (D9).
+type PlacePtr = Ptr<ParkedWaiter<'static>>;
+
+/// A link of the tree.
+type Link = Option<PlacePtr>;
+
+fn place(waiter: &Waiter, key: usize) -> ParkedWaiter<'_> {
     ParkedWaiter {
         node: WaitNode::new(waiter, 0),
         key,
-        below: [const { Cell::new(ptr::null()) }; 2],
+        below: [const { Cell::new(None) }; 2],
         queue: Cell::new(WaitQueue::new()),
         _pin: PhantomPinned,
     }
@@ -77,7 +86,51 @@ fn place(waiter: &Waiter, key: usize) -> ParkedWaiter {
 
 /// The top of a bucket's tree.
 struct Bucket {
-    top: Cell<*const ParkedWaiter>,
+    top: Cell<Link>,
+}
+
+/// Where a link is: at the top, or below a place on one of its two sides.
+#[derive(Clone, Copy)]
+enum LinkAt {
+    Top,
+    Below(PlacePtr, usize),
+}
+
+impl Bucket {
+    fn get(&self, at: LinkAt) -> Link {
+        match at {
+            LinkAt::Top => self.top.get(),
+            LinkAt::Below(place, side) => place.below[side].get(),
+        }
+    }
+
+    fn set(&self, at: LinkAt, link: Link) {
+        match at {
+            LinkAt::Top => self.top.set(link),
+            LinkAt::Below(place, side) => place.below[side].set(link),
+        }
+    }
+
+    /// Takes the place that is linked at `at` out of the tree; a leaf below it takes its position.
+    fn unhang(&self, at: LinkAt, place: PlacePtr) {
+        let (mut leaf_at, mut leaf) = (at, place);
+        while let Some(side) = leaf.below.iter().position(|below| below.get().is_some())
+            && let Some(lower) = leaf.below[side].get()
+        {
+            (leaf_at, leaf) = (LinkAt::Below(leaf, side), lower);
+        }
+        self.set(leaf_at, None);
+        if leaf != place {
+            self.replace(at, place, leaf);
+        }
+    }
+
+    /// Puts `new` where `old` is linked, with the trees below it.
+    fn replace(&self, at: LinkAt, old: PlacePtr, new: PlacePtr) {
+        new.below[0].set(old.below[0].get());
+        new.below[1].set(old.below[1].get());
+        self.set(at, Some(new));
+    }
 }
 
 // SAFETY: G4, D9: places are reached only under the bucket's lock, and stay until they are taken
@@ -91,7 +144,7 @@ static TABLE: [BucketLine; BUCKETS] = [const {
     BucketLine(Lock::new(
         Rank::Sema,
         Bucket {
-            top: Cell::new(ptr::null()),
+            top: Cell::new(None),
         },
     ))
 }; BUCKETS];
@@ -120,139 +173,102 @@ fn path_of(key: usize) -> u64 {
 }
 
 /// A waiter that was popped: claimed, and still in its wait.
-pub(crate) struct Popped {
-    node: &'static WaitNode,
-    claim: ClaimedWaiter,
-}
+pub(crate) struct Popped(ClaimedWaiter);
 
 impl Popped {
     /// Ends its wait; [`park`] returns `token`. It is woken with the list.
     pub(crate) fn finish(self, token: usize, wake: &mut WakeList) {
-        self.node.word.set(token);
-        self.claim.finish(wake);
+        self.0.word.set(token);
+        self.0.finish(wake);
     }
 }
 
 impl LockedBucket {
-    /// The link to the first place of `key`, or the link where it belongs.
-    fn slot(&self, key: usize) -> &Cell<*const ParkedWaiter> {
-        let mut slot = &self.bucket.top;
-        let mut path = path_of(key);
-        // SAFETY: G4, a place in the tree is alive, and the bucket's lock is held.
-        while let Some(place) = unsafe { slot.get().as_ref() }
+    /// Where the first place of `key` is linked, or belongs.
+    fn find(&self, key: usize) -> LinkAt {
+        let (mut at, mut path) = (LinkAt::Top, path_of(key));
+        while let Some(place) = self.bucket.get(at)
             && place.key != key
         {
-            slot = &place.below[(path >> (u64::BITS - 1)) as usize];
+            at = LinkAt::Below(place, (path >> (u64::BITS - 1)) as usize);
             path <<= 1;
         }
-        slot
+        at
     }
 
-    /// Works on the queue of the key whose first place is linked at `slot`, then links the place
-    /// that is first afterwards.
-    fn with_queue<R>(
-        slot: &Cell<*const ParkedWaiter>,
-        work: impl FnOnce(&mut WaitQueue) -> R,
-    ) -> R {
-        // SAFETY: G4, a place in the tree is alive. One that leaves its queue in `work` stays until
-        // the lock is dropped.
-        let old = unsafe { &*slot.get() };
+    /// Works on the queue of the key whose first place is linked at `at`, then links the place that
+    /// is first afterwards. None: the key has no queue.
+    fn with_queue<R>(&mut self, at: LinkAt, work: impl FnOnce(&mut WaitQueue) -> R) -> Option<R> {
+        let old = self.bucket.get(at)?;
         let mut queue = old.queue.replace(WaitQueue::new());
         let result = work(&mut queue);
-        let first = queue.iter().next().map(|node| node.elem.get().cast_const());
-        let Some(first) = first.map(<*const u8>::cast::<ParkedWaiter>) else {
-            unhang(slot, old);
-            return result;
+        let first = queue.head().and_then(|node| {
+            // SAFETY: G4, the node is in the queue, so its place stays. `push` stored the place's
+            // address as the `elem` of its node.
+            unsafe { PlacePtr::from_raw(node.elem.get().cast()) }
+        });
+        let Some(first) = first else {
+            self.bucket.unhang(at, old);
+            return Some(result);
         };
-        // SAFETY: G4, the place is in the queue. `elem` of its node is the place that the node is
-        // in.
-        let first = unsafe { &*first };
-        if !ptr::eq(first, old) {
-            first.below[0].set(old.below[0].get());
-            first.below[1].set(old.below[1].get());
-            slot.set(first);
+        if first != old {
+            self.bucket.replace(at, old, first);
         }
         first.queue.set(queue);
-        result
+        Some(result)
     }
 
-    /// Puts a place into the queue of its key.
-    ///
-    /// # Safety
-    /// The place is in no queue, and neither it nor its waiter moves or ends before it is out
-    /// again.
-    unsafe fn push(&mut self, place: &ParkedWaiter, at: QueueEnd) {
-        place.node.elem.set(ptr::from_ref(place).cast_mut().cast());
-        let slot = self.slot(place.key);
-        if slot.get().is_null() {
-            place.below[0].set(ptr::null());
-            place.below[1].set(ptr::null());
-            slot.set(place);
+    /// Puts a place into the queue of its key. The place is in no queue.
+    fn push(&mut self, place: PlacePtr, end: QueueEnd) {
+        assert!(!place.node.is_queued(), "G4: a place in two queues");
+        place.node.elem.set(place.as_ptr().cast());
+        let at = self.find(place.key);
+        if self.bucket.get(at).is_none() {
+            place.below[0].set(None);
+            place.below[1].set(None);
+            self.bucket.set(at, Some(place));
         }
-        Self::with_queue(slot, |queue| {
-            // SAFETY: the place is in no queue, and stays until it is out again, as the caller
-            // promises.
-            unsafe { queue.push(&place.node, at) };
+        self.with_queue(at, |queue| {
+            // SAFETY: the node is in no queue, and is a part of the place, which stays until it is
+            // out again (`PlacePtr`).
+            unsafe { queue.push(&place.node, end) };
         });
     }
 
     /// Claims the first waiter of `key` and takes it out. The caller changes the word before it
     /// finishes the popped waiter.
     pub(crate) fn pop(&mut self, key: usize) -> Option<Popped> {
-        let slot = self.slot(key);
-        if slot.get().is_null() {
-            return None;
-        }
-        let (node, claim) = Self::with_queue(slot, WaitQueue::pop)?;
-        Some(Popped { node, claim })
+        let at = self.find(key);
+        self.with_queue(at, WaitQueue::pop)?.map(Popped)
     }
 
     /// Ends the waits of all waiters that are queued on `key`, in order. Calls `admit` before each,
     /// so that the object counts the waiter in.
     pub(crate) fn pop_all(&mut self, key: usize, mut admit: impl FnMut(), wake: &mut WakeList) {
-        let slot = self.slot(key);
-        // SAFETY: G4, a place in the tree is alive, and the bucket's lock is held.
-        let Some(first) = (unsafe { slot.get().as_ref() }) else {
+        let at = self.find(key);
+        let Some(first) = self.bucket.get(at) else {
             return;
         };
         let mut queue = first.queue.replace(WaitQueue::new());
-        unhang(slot, first);
-        while let Some((node, claim)) = queue.pop() {
+        self.bucket.unhang(at, first);
+        while let Some(claim) = queue.pop() {
             admit();
-            Popped { node, claim }.finish(0, wake);
+            Popped(claim).finish(0, wake);
         }
     }
 
     /// Whether a waiter is queued on `key`.
     pub(crate) fn has(&self, key: usize) -> bool {
-        !self.slot(key).get().is_null()
+        self.bucket.get(self.find(key)).is_some()
     }
 
     /// Takes a place out. False: it is out already, removed by a pop.
-    fn remove(&mut self, place: &ParkedWaiter) -> bool {
+    fn remove(&mut self, place: &ParkedWaiter<'_>) -> bool {
         place.node.is_queued() && {
-            let slot = self.slot(place.key);
-            Self::with_queue(slot, |queue| queue.remove(&place.node))
+            let at = self.find(place.key);
+            let removed = self.with_queue(at, |queue| queue.remove(&place.node));
+            removed == Some(true)
         }
-    }
-}
-
-/// Takes the place at `slot` out of the tree; a leaf below it takes its position.
-fn unhang(slot: &Cell<*const ParkedWaiter>, place: &ParkedWaiter) {
-    let mut leaf_slot = slot;
-    let mut leaf = place;
-    loop {
-        let lower = leaf.below.iter().find(|below| !below.get().is_null());
-        let Some(lower) = lower else { break };
-        leaf_slot = lower;
-        // SAFETY: G4, a place in the tree is alive, and the bucket's lock is held.
-        leaf = unsafe { &*lower.get() };
-    }
-    leaf_slot.set(ptr::null());
-    if !ptr::eq(leaf, place) {
-        leaf.below[0].set(place.below[0].get());
-        leaf.below[1].set(place.below[1].get());
-        slot.set(leaf);
     }
 }
 
@@ -277,29 +293,85 @@ pub(crate) struct QueueLeft {
     pub(crate) are_more: bool,
 }
 
+/// What the waiters of one kind are given, and how it is passed on if a waiter never runs again.
+pub(crate) trait Grant {
+    /// The word that they wait on.
+    type Word: Sync + 'static;
+
+    /// Passes on what a waiter was given that was abandoned with its runtime (D2). A pop has ended
+    /// its wait with this token; None: the drop of the runtime has ended it. `beside` is
+    /// [`KeyWait::beside`]. Inside the runtime, without locks.
+    fn pass_on(word: &Self::Word, token: Option<usize>, beside: Option<&AtomicU32>);
+}
+
+/// A kind of wait on the keys of a `W`.
+pub(crate) struct KeyKind<W: 'static>(WaitKind, PhantomData<&'static W>);
+
+impl<W: Sync + 'static> KeyKind<W> {
+    pub(crate) const fn granting<G: Grant<Word = W>>(reason: WaitReason) -> KeyKind<W> {
+        let kind = WaitKind::new(reason).passing_on(|waiter, by| {
+            let on = waiter.on.get();
+            let object = ptr::with_exposed_provenance::<W>(on.object);
+            let beside = on.cases_at.cast::<AtomicU32>();
+            // SAFETY: only a `KeyWait` made by `on` waits with this kind. The object is the W that
+            // it has borrowed for the wait, and `cases_at` its `beside`. The goroutine was
+            // abandoned in this wait, so both stay (D2).
+            let (word, beside) = unsafe { (&*object, beside.as_ref()) };
+            G::pass_on(word, by.map(|node| node.word.get()), beside);
+        });
+        KeyKind(kind, PhantomData)
+    }
+}
+
+/// A key and the kind of wait on it.
+pub(crate) struct KeyTarget<'a> {
+    key: usize,
+    kind: &'static WaitKind,
+    word: PhantomData<&'a ()>,
+}
+
 /// One way to wait on a key.
 pub(crate) struct KeyWait<'a> {
-    pub(crate) key: usize,
-    pub(crate) kind: &'static WaitKind,
+    pub(crate) target: KeyTarget<'a>,
     pub(crate) deadline_ns: u64,
     /// First in the queue instead of last.
     pub(crate) at: QueueEnd,
     /// The word with the owner, where there is one (`owner`).
     pub(crate) owner: Option<&'a super::owner::Owner>,
-    /// Something else that the kind's way to pass on needs; null: nothing.
-    pub(crate) beside: *const c_void,
+    /// Something else that the kind's way to pass on needs: the condvar of a waiter that locks its
+    /// mutex again.
+    pub(crate) beside: Option<&'a AtomicU32>,
 }
 
-impl KeyWait<'_> {
-    pub(crate) fn new(key: usize, kind: &'static WaitKind) -> KeyWait<'static> {
+impl<'a> KeyTarget<'a> {
+    fn plainly(self) -> KeyWait<'a> {
         KeyWait {
-            key,
-            kind,
+            target: self,
             deadline_ns: NEVER,
             at: QueueEnd::Back,
             owner: None,
-            beside: ptr::null(),
+            beside: None,
         }
+    }
+}
+
+impl<'a> KeyWait<'a> {
+    /// With a kind of wait in which nothing is given.
+    pub(crate) fn new(key: usize, kind: &'static WaitKind) -> KeyWait<'static> {
+        let word = PhantomData;
+        KeyTarget { key, kind, word }.plainly()
+    }
+
+    /// On the key of `word` with this number, below 4.
+    pub(crate) fn on<W: Sync>(word: &'a W, number: usize, kind: &'static KeyKind<W>) -> Self {
+        const { assert!(align_of::<W>() >= 4) }; // `park` finds the word by its key
+        assert!(number < 4);
+        let target = KeyTarget {
+            key: key_of(word) + number,
+            kind: &kind.0,
+            word: PhantomData,
+        };
+        target.plainly()
     }
 
     /// Waits on the key. Blocks the goroutine, or the plain thread it is called on.
@@ -317,33 +389,37 @@ impl KeyWait<'_> {
         before_sleep: impl FnOnce(),
         left: impl FnOnce(QueueLeft),
     ) -> ParkResult {
+        let KeyTarget { key, kind, .. } = self.target;
         let waiter = Waiter::new();
         waiter.on.set(On {
-            object: self.key & !3,
+            object: key & !3,
             holder: self.owner.map_or(ptr::null(), |owner| owner.word()),
-            cases_at: self.beside,
+            cases_at: self
+                .beside
+                .map_or(ptr::null(), |beside| ptr::from_ref(beside).cast()),
             ..On::NOTHING
         });
-        let place = place(&waiter, self.key);
+        let place = place(&waiter, key);
         let rt = enter(); // until it sleeps: a pop relies on it (`waitq`)
         {
-            let mut table = lock(self.key);
+            let mut table = lock(key);
             if !queue_up(&mut table) {
                 return ParkResult::Refused;
             }
             // SAFETY: G4, the place and the waiter do not move. Both stay until the wait has ended
             // by a pop or by the removal below.
-            unsafe { table.push(&place, self.at) };
+            let place: PlacePtr = unsafe { Ptr::new(NonNull::from(&place).cast()) };
+            table.push(place, self.at);
         }
         before_sleep();
-        let outcome = waiter.wait_in(rt, self.kind, self.deadline_ns);
+        let outcome = waiter.wait_in(rt, kind, self.deadline_ns);
         if let Outcome::Case(_) = outcome {
             return ParkResult::Got(place.node.word.get());
         }
-        let mut table = lock(self.key);
+        let mut table = lock(key);
         left(QueueLeft {
             was_in: table.remove(&place),
-            are_more: table.has(self.key),
+            are_more: table.has(key),
         });
         match outcome {
             Outcome::TimedOut => ParkResult::TimedOut,
@@ -370,19 +446,6 @@ pub(crate) fn must_unwind() -> bool {
     cfg!(panic = "unwind")
         && current_g().is_some_and(|g| g.must_unwind())
         && !std::thread::panicking()
-}
-
-/// The word that `waiter` waits on. For a `WaitKind` that passes on, with a waiter that never runs
-/// again.
-///
-/// # Safety
-/// [`KeyWait::park`] parked `waiter` on a key of a `T`'s word, and the goroutine was abandoned: the
-/// `T` stays (D2).
-pub(crate) unsafe fn word_of<T>(waiter: &Waiter) -> &T {
-    let object = ptr::with_exposed_provenance::<T>(waiter.on.get().object);
-    // SAFETY: `KeyWait::park` stored the word's address as the object of `On`. The `T` stays, as
-    // the caller promises.
-    unsafe { &*object }
 }
 
 /// An object's key: the address of its word.

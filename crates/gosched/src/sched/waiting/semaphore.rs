@@ -3,24 +3,30 @@
 //! It limits how many goroutines do something at the same time. `semaphore_word` has its word.
 
 use std::fmt;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU32, AtomicUsize};
 use std::time::Duration;
 
-use super::sema::{self, KeyWait, NEVER, ParkResult, key_of};
+use super::sema::{self, Grant, KeyKind, KeyWait, NEVER, ParkResult, key_of};
 use super::semaphore_word::{PERMITS_MAX, SemaphoreWord};
 use crate::sched::model::g::WaitReason;
 use crate::sched::park::enter;
 use crate::sched::waiting::timed::check_cancelled;
-use crate::sched::waiting::waitq::{WaitKind, WakeList};
+use crate::sched::waiting::waitq::WakeList;
 use crate::sys;
 
-static KIND: WaitKind = WaitKind::new(WaitReason::Semaphore).passing_on(|waiter, by| {
-    if by.is_some() {
-        // SAFETY: the contract of `PassOn`: the waiter's goroutine was abandoned, so its semaphore
-        // stays (D2). Only `acquire_slow` waits with this kind, on a `SemaphoreWord`.
-        release(unsafe { sema::word_of::<SemaphoreWord>(waiter) });
+static KIND: KeyKind<SemaphoreWord> = KeyKind::granting::<Permit>(WaitReason::Semaphore);
+
+struct Permit;
+
+impl Grant for Permit {
+    type Word = SemaphoreWord;
+
+    fn pass_on(word: &SemaphoreWord, token: Option<usize>, _: Option<&AtomicU32>) {
+        if token.is_some() {
+            release(word);
+        }
     }
-});
+}
 
 /// Returns a permit.
 #[inline]
@@ -143,7 +149,7 @@ impl Semaphore {
             check_cancelled();
             let wait = KeyWait {
                 deadline_ns,
-                ..KeyWait::new(key_of(&self.word), &KIND)
+                ..KeyWait::on(&self.word, 0, &KIND)
             };
             let parked = wait.park(
                 |_| self.word.queue_up(),

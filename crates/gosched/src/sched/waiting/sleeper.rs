@@ -18,9 +18,9 @@
 use std::num::NonZero;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::AtomicPtr;
 use std::task::Waker;
 
+use crate::base::arc_cell::ArcCell;
 use crate::base::fatal::throw;
 use crate::base::note::Note;
 use crate::sched::model::g::G;
@@ -35,13 +35,31 @@ const TASK: usize = 4;
 pub(crate) struct Awaiter {
     pub(crate) waker: Waker,
     /// Link of `sched::waiting::wait_slot::Awaiters`.
-    pub(crate) next: AtomicPtr<Awaiter>,
+    pub(crate) next: ArcCell<Awaiter>,
 }
 
 /// A goroutine, a thread or a task that sleeps, and the right to wake it.
 #[must_use = "a sleeper must be woken"]
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct Sleeper(NonZero<usize>);
+
+/// The word of a sleeper without the right to wake it: it tells whether that sleeper is still in a
+/// wait word (`WaitWord::take_back`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SleeperMark(NonZero<usize>);
+
+impl SleeperMark {
+    pub(crate) fn word(self) -> usize {
+        self.0.get()
+    }
+}
+
+/// A sleeper, decoded.
+enum Kind<'a> {
+    Goroutine(Gp),
+    Thread(&'a Note),
+    Task(Arc<Awaiter>),
+}
 
 impl Sleeper {
     #[inline]
@@ -57,19 +75,14 @@ impl Sleeper {
         Sleeper(NonNull::from(note).expose_provenance() | THREAD)
     }
 
+    /// The word owns the reference.
     pub(crate) fn task(awaiter: Arc<Awaiter>) -> Sleeper {
-        // SAFETY: the word owns the reference that this call gives away.
-        unsafe { Sleeper::task_at(Arc::into_raw(awaiter)) }
+        let tag = const { NonZero::new(TASK).unwrap() };
+        Sleeper(tag | Arc::into_raw(awaiter).expose_provenance())
     }
 
-    /// The task at `awaiter`, by its address alone.
-    ///
-    /// # Safety
-    /// The caller owns a reference to the task, which it gives away. Or it takes the task out of a
-    /// word by this sleeper, and drops the sleeper if the task is not there.
-    pub(crate) unsafe fn task_at(awaiter: *const Awaiter) -> Sleeper {
-        let tag = const { NonZero::new(TASK).unwrap() };
-        Sleeper(tag | awaiter.expose_provenance())
+    pub(crate) fn mark(&self) -> SleeperMark {
+        SleeperMark(self.0)
     }
 
     /// The word to be stored.
@@ -87,43 +100,52 @@ impl Sleeper {
         NonZero::new(word).map(Sleeper)
     }
 
+    /// What sleeps. The sleeper ends here: the caller wakes it, or owns the task.
+    #[inline]
+    fn into_kind<'a>(self) -> Kind<'a> {
+        let word = self.word();
+        // SAFETY: the word is the address of what its tag names (the table above), and that is
+        // alive:
+        // - GF: a goroutine is parked, and its wake-up is this caller's (G4). So its runtime has
+        //   not freed the G.
+        // - `thread` promises that the note stays until the wake-up, which is this caller's.
+        // - `task` gave a reference to the word, which passes to the caller here.
+        unsafe {
+            if word & (THREAD | TASK) == 0 {
+                Kind::Goroutine(Ptr::new(self.g()))
+            } else if word & THREAD != 0 {
+                Kind::Thread(&*((word & !THREAD) as *const Note))
+            } else {
+                Kind::Task(Arc::from_raw((word & !TASK) as *const Awaiter))
+            }
+        }
+    }
+
     /// Wakes a goroutine, by `ready`, or a thread. A task has to be woken in user context
     /// ([`Sleeper::into_task`]).
     #[inline]
     pub(crate) fn wake(self, ready: impl FnOnce(Gp)) {
-        let word = self.word();
-        if word & (THREAD | TASK) == 0 {
-            // SAFETY: GF, the word is the address of a G (the table above). Its goroutine is parked
-            // and its wake-up is this caller's (G4), so its runtime has not freed it.
-            ready(unsafe { Ptr::new(self.g()) });
-        } else if word & THREAD != 0 {
-            // SAFETY: `thread` promises that the note stays until this wake-up.
-            unsafe { &*((word & !THREAD) as *const Note) }.wakeup();
-        } else {
-            throw("a task where none can be");
+        match self.into_kind() {
+            Kind::Goroutine(g) => ready(g),
+            Kind::Thread(note) => note.wakeup(),
+            Kind::Task(_) => throw("a task where none can be"),
         }
     }
 
     /// The task that sleeps; or the sleeper, if it is no task.
     pub(crate) fn into_task(self) -> Result<Arc<Awaiter>, Sleeper> {
-        let word = self.word();
-        if word & THREAD != 0 || word & TASK == 0 {
-            return Err(self);
+        let word = self.0;
+        match self.into_kind() {
+            Kind::Task(task) => Ok(task),
+            Kind::Goroutine(_) | Kind::Thread(_) => Err(Sleeper(word)),
         }
-        // SAFETY: `task` gave this reference to the word, and the sleeper ends here.
-        Ok(unsafe { Arc::from_raw((word & !TASK) as *const Awaiter) })
     }
 
-    /// The goroutine, if the sleeper is one; it sleeps on.
-    ///
-    /// # Safety
-    /// Something keeps the sleeper from being woken and ending meanwhile.
+    /// The address of the goroutine, if the sleeper is one; it sleeps on. The goroutine may be woken
+    /// and end meanwhile, unless the caller knows what prevents that.
     #[inline]
-    pub(crate) unsafe fn peek_goroutine(&self) -> Option<Gp> {
-        let is_goroutine = self.word() & (THREAD | TASK) == 0;
-        // SAFETY: GF, the word is the address of a G; by the caller's promise its goroutine has not
-        // ended, so neither has its runtime.
-        is_goroutine.then(|| unsafe { Ptr::new(self.g()) })
+    pub(crate) fn peek_goroutine(&self) -> Option<NonNull<G>> {
+        (self.word() & (THREAD | TASK) == 0).then(|| self.g())
     }
 
     #[inline]

@@ -4,7 +4,6 @@
 //! that publishes the goroutine to its wakers.
 
 use std::any::Any;
-use std::ffi::c_void;
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -14,16 +13,18 @@ use crate::sched::model::current::{current_g, current_m};
 use crate::sched::model::g::WaitReason;
 use crate::sched::model::m::PreemptOff;
 use crate::sched::model::ptr::{Gp, Pp};
-use crate::sched::park::{Entered, WaitArg, WaitOps, enter, no_preempt, park_in, yield_now};
+use crate::sched::park::{Entered, enter, no_preempt, park_in, yield_now};
 use crate::sched::sources::timers::{Armed, Claim};
+use crate::sched::waiting::wait_ops::{WaitOps, WaitView};
 use crate::sys;
 
-pub(crate) static SLEEP: WaitOps = WaitOps {
+pub(crate) static SLEEP: WaitOps<()> = WaitOps {
     reason: WaitReason::Sleep,
-    arg: WaitArg::Nothing,
     is_open: false,
-    commit: |g, _| arm(g, |_| true, || true),
-    withdraw: |g, _| g.sched().disarm(g),
+    commit: |g, ()| arm_with(g, |_| true, || true),
+    withdraw: |g, ()| g.sched().disarm(g),
+    time_out: |_, ()| true,
+    view: |()| WaitView::Nothing,
     pass_on: None,
 };
 
@@ -55,7 +56,21 @@ pub(crate) fn exited() -> Box<dyn Any + Send> {
 /// The commit of a wait with a deadline. It publishes the Waiting goroutine and its timer in one
 /// step, so that a waker can remove the timer. Without memory for a timer it refuses the wait, and
 /// [`wait_timed`] returns false.
-pub(crate) fn arm(g: Gp, claim: Claim, publish: impl FnOnce() -> bool) -> bool {
+pub(crate) fn arm(g: Gp, publish: impl FnOnce() -> bool) -> bool {
+    arm_with(g, time_out, publish)
+}
+
+/// The deadline of the goroutine has passed. True: its wake-up is the caller's.
+///
+/// # Safety
+/// As `timers` promises for every [`Claim`]: the goroutine has not returned from the wait in which
+/// its timer was set, and does not meanwhile.
+unsafe fn time_out(g: Gp) -> bool {
+    // SAFETY: the goroutine stays in its wait, as the caller promises.
+    unsafe { g.wait() }.is_some_and(|wait| wait.time_out(g))
+}
+
+fn arm_with(g: Gp, claim: Claim, publish: impl FnOnce() -> bool) -> bool {
     let sched = g.sched();
     let Some(p) = current_m().and_then(|m| m.p.load(Relaxed)) else {
         return publish(); // the runtime is dead, so no timer fires
@@ -110,7 +125,7 @@ pub(crate) fn rest(dur: Duration) {
     let deadline = sys::deadline_after(dur);
     if current_g().is_none() {
         std::thread::sleep(dur);
-    } else if !wait_timed(&SLEEP, std::ptr::null(), deadline) {
+    } else if !wait_timed(&SLEEP, &(), deadline) {
         yield_until(deadline, || false);
     }
 }
@@ -126,22 +141,20 @@ pub(crate) fn yield_until(deadline: u64, is_done: impl Fn() -> bool) {
 }
 
 /// Waits with `ops`, at most until the deadline. False: there is no memory for a timer.
-pub(crate) fn wait_timed(ops: &'static WaitOps, arg: *const c_void, deadline: u64) -> bool {
+pub(crate) fn wait_timed<T: Sync>(ops: &'static WaitOps<T>, arg: &T, deadline: u64) -> bool {
     wait_timed_in(enter(), ops, arg, deadline)
 }
 
 /// As [`wait_timed`], from inside the runtime.
-pub(crate) fn wait_timed_in(
+pub(crate) fn wait_timed_in<T: Sync>(
     rt: Entered,
-    ops: &'static WaitOps,
-    arg: *const c_void,
+    ops: &'static WaitOps<T>,
+    arg: &T,
     deadline: u64,
 ) -> bool {
     let Some(g) = rt.g() else { return true };
     g.set_deadline(deadline.max(NO_MEMORY + 1));
-    // SAFETY: PK: `arg` is of the kind that `ops.arg` names and outlives the wait. Every caller
-    // passes such a pair: this file, `waitq` and `thread::park`.
-    unsafe { park_in(rt, ops, arg) };
+    park_in(rt, ops, arg);
     if g.has_timer() {
         // The goroutine has not seen the result of its wait yet. If it yielded here, a drop of its
         // runtime would abandon it in a run queue, together with that result (D2).

@@ -3,19 +3,17 @@
 //! `join`, `scope` and `run` wait on one, as goroutines and as plain threads; a task of an executor
 //! awaits a goroutine on one. The protocol is that of a [`WaitWord`] with one case.
 
-use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicPtr;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::task::Waker;
 
+use crate::base::arc_cell::ArcCell;
 use crate::sched::model::current::{assert_user_context, current_g};
 use crate::sched::model::g::WaitReason;
-use crate::sched::park::{Entered, WaitArg, WaitOps, enter, park, ready};
+use crate::sched::park::{Entered, enter, park, ready};
 pub(crate) use crate::sched::waiting::sleeper::Awaiter;
-use crate::sched::waiting::sleeper::Sleeper;
+use crate::sched::waiting::sleeper::{Sleeper, SleeperMark};
+use crate::sched::waiting::wait_ops::{WaitOps, WaitView};
 use crate::sched::waiting::wait_word::WaitWord;
 
 impl Awaiter {
@@ -27,33 +25,26 @@ impl Awaiter {
 }
 
 /// Tasks that are woken when this is dropped, in user context.
-pub(crate) struct Awaiters(*mut Awaiter);
-
-// SAFETY: D9, it owns a reference to each of its awaiters, which are Send and Sync.
-unsafe impl Send for Awaiters {}
+pub(crate) struct Awaiters(Option<Arc<Awaiter>>);
 
 impl Awaiters {
     pub(crate) const fn new() -> Awaiters {
-        Awaiters(ptr::null_mut())
+        Awaiters(None)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_null()
+        self.0.is_none()
     }
 
     /// Adds a task that is in no other list.
     pub(crate) fn push(&mut self, awaiter: Arc<Awaiter>) {
-        awaiter.next.store(self.0, Relaxed);
-        self.0 = Arc::into_raw(awaiter).cast_mut();
+        awaiter.next.replace(self.0.take());
+        self.0 = Some(awaiter);
     }
 
     fn pop(&mut self) -> Option<Arc<Awaiter>> {
-        if self.is_empty() {
-            return None;
-        }
-        // SAFETY: D9, `push` gave this reference to the list.
-        let awaiter = unsafe { Arc::from_raw(self.0) };
-        self.0 = awaiter.next.load(Relaxed);
+        let awaiter = self.0.take()?;
+        self.0 = awaiter.next.take();
         Some(awaiter)
     }
 }
@@ -73,24 +64,20 @@ impl Drop for Awaiters {
 
 /// Where the task that a goroutine wakes is kept until it is woken. The goroutine may be abandoned
 /// before that: then the drop of its runtime finds the task here. A second wake-up does no harm.
-pub(crate) struct Waking(AtomicPtr<Awaiter>);
+pub(crate) struct Waking(ArcCell<Awaiter>);
 
 impl Waking {
     pub(crate) const fn new() -> Waking {
-        Waking(AtomicPtr::new(ptr::null_mut()))
+        Waking(ArcCell::new())
     }
 
     fn keep(&self, awaiter: &Arc<Awaiter>) {
-        let awaiter = Arc::into_raw(Arc::clone(awaiter));
-        // ORDER: Release; pairs with the Acquire of `take`.
-        self.0.store(awaiter.cast_mut(), Release);
+        let old = self.0.replace(Some(Arc::clone(awaiter)));
+        debug_assert!(old.is_none(), "an event happens once");
     }
 
     pub(crate) fn take(&self) -> Option<Arc<Awaiter>> {
-        // ORDER: Acquire; pairs with the Release of `keep`.
-        let awaiter = self.0.swap(ptr::null_mut(), Acquire);
-        // SAFETY: D2, the reference that `keep` made; the swap made it the caller's.
-        (!awaiter.is_null()).then(|| unsafe { Arc::from_raw(awaiter) })
+        self.0.take()
     }
 }
 
@@ -149,35 +136,34 @@ impl WaitSlot {
     }
 
     fn park(&self, kind: &'static SlotKind) {
-        // SAFETY: PK, `kind`'s functions take a WaitSlot, and `self` is borrowed for the whole
-        // wait.
-        unsafe { park(&kind.0, (&raw const *self).cast()) };
+        park(&kind.0, self);
     }
 
-    /// Has `waker` called when it happens, in place of the waker of the last poll, whose task is at
-    /// `awaiter`. True: it has happened, and no waker is called. In user context.
-    pub(crate) fn poll(&self, awaiter: &mut *const Awaiter, waker: &Waker) -> bool {
+    /// Has `waker` called when it happens, in place of the waker of the last poll, whose task is
+    /// `left`. True: it has happened, and no waker is called. In user context.
+    pub(crate) fn poll(&self, left: &mut Option<SleeperMark>, waker: &Waker) -> bool {
         if self.is_done() {
-            *awaiter = ptr::null(); // the event took it
+            *left = None; // the event took it
             return true;
         }
-        let mut task = self.take_back(awaiter);
+        let mut task = self.take_back(left);
         match task.as_mut().and_then(Arc::get_mut) {
             Some(task) => task.waker.clone_from(waker),
             None => {
                 task = Some(Arc::new(Awaiter {
                     waker: waker.clone(),
-                    next: AtomicPtr::new(ptr::null_mut()),
+                    next: ArcCell::new(),
                 }));
             }
         }
         let Some(task) = task else {
             unreachable!("there is one")
         };
-        let at = Arc::as_ptr(&task);
-        match self.word.commit(Sleeper::task(task)) {
+        let sleeper = Sleeper::task(task);
+        let mark = sleeper.mark();
+        match self.word.commit(sleeper) {
             Ok(()) => {
-                *awaiter = at;
+                *left = Some(mark);
                 false
             }
             Err(refused) => {
@@ -188,18 +174,8 @@ impl WaitSlot {
     }
 
     /// Takes back the task that [`WaitSlot::poll`] left, if the event has not taken it.
-    pub(crate) fn take_back(&self, awaiter: &mut *const Awaiter) -> Option<Arc<Awaiter>> {
-        let at = std::mem::replace(awaiter, ptr::null());
-        if at.is_null() {
-            return None;
-        }
-        // SAFETY: `poll` committed the task at this address. It is used only if `withdraw` took it
-        // out of the word.
-        let task = unsafe { Sleeper::task_at(at) };
-        match self.word.withdraw(&task) {
-            true => task.into_task().ok(),
-            false => None,
-        }
+    pub(crate) fn take_back(&self, left: &mut Option<SleeperMark>) -> Option<Arc<Awaiter>> {
+        self.word.take_back(left.take()?)?.into_task().ok()
     }
 
     /// It happens: the waiter is woken. The slot may be freed by then. For slots that no task
@@ -229,24 +205,18 @@ impl WaitSlot {
 }
 
 /// A reason to wait on a slot.
-pub(crate) struct SlotKind(WaitOps);
+pub(crate) struct SlotKind(WaitOps<WaitSlot>);
 
 impl SlotKind {
     pub(crate) const fn new(reason: WaitReason) -> SlotKind {
         SlotKind(WaitOps {
             reason,
-            arg: WaitArg::Slot,
             is_open: true,
-            commit: |g, slot| word_of(&slot).commit(Sleeper::goroutine(g)).is_ok(),
-            withdraw: |g, slot| word_of(&slot).withdraw(&Sleeper::goroutine(g)),
+            commit: |g, slot| slot.word.commit(Sleeper::goroutine(g)).is_ok(),
+            withdraw: |g, slot| slot.word.withdraw(&Sleeper::goroutine(g)),
+            time_out: |_, _| false,
+            view: |slot| WaitView::Slot(slot),
             pass_on: None,
         })
     }
-}
-
-fn word_of(arg: &*const c_void) -> &WaitWord {
-    // SAFETY: PK, the argument of a park through a `SlotKind` is a WaitSlot that its waiter borrows
-    // for the whole wait. The waiter is not resumed meanwhile: until its commit nothing can end its
-    // wait, and during a withdrawal the Scan bit holds it (G6).
-    &unsafe { &*arg.cast::<WaitSlot>() }.word
 }

@@ -33,7 +33,7 @@
 //! the next one.
 
 use crate::base::note::Note;
-use crate::sched::waiting::sleeper::Sleeper;
+use crate::sched::waiting::sleeper::{Sleeper, SleeperMark};
 use crate::shim::{AcqRel, Acquire, AtomicUsize, Relaxed, Release};
 
 const PENDING: usize = 0;
@@ -229,11 +229,17 @@ impl WaitWord {
     /// Takes the sleeper back, which may be committed again. True: the caller has it now. False:
     /// the event has happened, and its wake-up is under way.
     pub(crate) fn withdraw(&self, sleeper: &Sleeper) -> bool {
+        self.take_back(sleeper.mark()).is_some()
+    }
+
+    /// As [`WaitWord::withdraw`], and returns the sleeper that was committed with this mark.
+    pub(crate) fn take_back(&self, mark: SleeperMark) -> Option<Sleeper> {
         // ORDER: AcqRel; the thread that takes the sleeper out owns its wake-up. Acquire on
         // failure, as in `commit`.
-        self.0
-            .compare_exchange(sleeper.word(), PENDING, AcqRel, Acquire)
-            .is_ok()
+        let swapped = self
+            .0
+            .compare_exchange(mark.word(), PENDING, AcqRel, Acquire);
+        swapped.ok().and_then(taken_out)
     }
 
     /// Takes the event, so that the word can wait for the next one. False: it has not happened. By

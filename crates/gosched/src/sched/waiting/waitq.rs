@@ -25,16 +25,19 @@
 
 use std::ffi::c_void;
 use std::marker::PhantomPinned;
-use std::ptr;
-use std::sync::atomic::AtomicU64;
+use std::ops::Deref;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 
 use crate::base::note::Note;
 use crate::sched::model::current::current_g;
 use crate::sched::model::g::WaitReason;
-use crate::sched::model::ptr::Gp;
-use crate::sched::park::{Entered, WaitArg, WaitOps, enter, park_in};
+use crate::sched::model::ptr::{Gp, Ptr};
+use crate::sched::park::{Entered, enter, park_in};
 use crate::sched::waiting::sleeper::Sleeper;
 use crate::sched::waiting::timed::{arm, wait_timed_in};
+use crate::sched::waiting::wait_ops::{WaitOps, WaitView};
 use crate::sched::waiting::wait_word::{CASE_SHIFT, ClaimResult, WaitWord};
 pub(crate) use crate::sched::waiting::wakelist::WakeList;
 use crate::shim::{Cell, LATE_TURNS};
@@ -62,16 +65,19 @@ pub(crate) enum Outcome {
 pub(crate) struct Waiter {
     word: WaitWord,
     note: Note,
-    /// Link of a [`WakeList`].
-    pub(crate) next: Cell<*const Waiter>,
     /// The sleeper that the list wakes, or that sleeps late.
-    pub(crate) asleep: Cell<Option<Sleeper>>,
+    pub(super) asleep: Cell<Option<Sleeper>>,
     /// The node by which the wait was claimed.
-    by: Cell<*const WaitNode>,
+    by: Cell<Link>,
     /// What it waits on, for dumps.
-    pub(crate) on: Cell<On>,
+    pub(crate) on: OnCell,
     _pin: PhantomPinned,
 }
+
+// SAFETY: G4, a `Cell` of a waiter is used by one thread at a time, and only by the room `waiting`.
+// The waiter uses it while no claim is made, the claimer from then on, and the waiter again after
+// the finish or the wake-up. The wait word orders these steps.
+unsafe impl Sync for Waiter {}
 
 /// What a waiter waits on. Dumps and the leak check read it while the waiter is held asleep.
 #[derive(Clone, Copy)]
@@ -102,16 +108,52 @@ impl On {
     };
 }
 
+/// An [`On`] that any thread may read at any time. The waiter stores it, before it sleeps.
+pub(crate) struct OnCell {
+    object: AtomicUsize,
+    holder: AtomicPtr<AtomicU64>,
+    cases_at: AtomicPtr<c_void>,
+    cases: AtomicU32,
+}
+
+// ORDER: Relaxed; the commit and the Scan bit order the accesses.
+impl OnCell {
+    const fn new(on: On) -> OnCell {
+        OnCell {
+            object: AtomicUsize::new(on.object),
+            holder: AtomicPtr::new(on.holder.cast_mut()),
+            cases_at: AtomicPtr::new(on.cases_at.cast_mut()),
+            cases: AtomicU32::new(on.cases),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn set(&self, on: On) {
+        self.object.store(on.object, Relaxed);
+        self.holder.store(on.holder.cast_mut(), Relaxed);
+        self.cases_at.store(on.cases_at.cast_mut(), Relaxed);
+        self.cases.store(on.cases, Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> On {
+        On {
+            object: self.object.load(Relaxed),
+            holder: self.holder.load(Relaxed),
+            cases_at: self.cases_at.load(Relaxed),
+            cases: self.cases.load(Relaxed),
+        }
+    }
+}
+
 impl Waiter {
     #[inline]
     pub(crate) fn new() -> Waiter {
         Waiter {
             word: WaitWord::new(),
             note: Note::new(),
-            next: Cell::new(ptr::null()),
             asleep: Cell::new(None),
-            by: Cell::new(ptr::null()),
-            on: Cell::new(On::NOTHING),
+            by: Cell::new(None),
+            on: OnCell::new(On::NOTHING),
             _pin: PhantomPinned,
         }
     }
@@ -138,19 +180,11 @@ impl Waiter {
         deadline_ns: u64,
     ) -> Outcome {
         if deadline_ns == u64::MAX && rt.g().is_some() {
-            self.park(rt, &kind.untimed);
+            park_in(rt, &kind.untimed, self);
         } else {
             self.wait_otherwise(rt, kind, deadline_ns);
         }
         self.outcome(kind)
-    }
-
-    /// Parks the calling goroutine; `ops` is one of a [`WaitKind`].
-    #[inline]
-    fn park(&self, rt: Entered, ops: &'static WaitOps) {
-        // SAFETY: PK, the functions of a `WaitKind` take a Waiter, and `self` is borrowed for the
-        // whole wait.
-        unsafe { park_in(rt, ops, (&raw const *self).cast()) };
     }
 
     /// With a deadline, or on a plain thread.
@@ -159,7 +193,7 @@ impl Waiter {
         if rt.g().is_none() {
             drop(rt);
             self.wait_thread(deadline_ns);
-        } else if !wait_timed_in(rt, &kind.timed, (&raw const *self).cast(), deadline_ns) {
+        } else if !wait_timed_in(rt, &kind.timed, self, deadline_ns) {
             crate::sched::waiting::timed::yield_until(deadline_ns, || self.word.is_claimed());
             self.give_up(TIMED_OUT);
         }
@@ -202,6 +236,13 @@ impl Waiter {
         found
     }
 
+    /// Ends the wait of a goroutine whose time has come, or that is to unwind. True: its wake-up is
+    /// the caller's. A goroutine that is Waiting but not committed is refused by its word and runs
+    /// on by itself.
+    fn end_asleep(&self, case: usize) -> bool {
+        matches!(self.give_up(case), ClaimResult::Asleep(_))
+    }
+
     /// How the wait ended. The claimer may still be handing over.
     #[inline]
     fn outcome(&self, kind: &'static WaitKind) -> Outcome {
@@ -225,7 +266,7 @@ impl Waiter {
     #[cold]
     fn sleep_late(&self, kind: &'static WaitKind) {
         if current_g().is_some() {
-            return self.park(enter(), &kind.late);
+            return park_in(enter(), &kind.late, self);
         }
         self.asleep.set(Some(self.thread()));
         if self.word.commit_late() {
@@ -236,10 +277,10 @@ impl Waiter {
 
 /// A reason to wait in queues.
 pub(crate) struct WaitKind {
-    untimed: WaitOps,
-    timed: WaitOps,
+    untimed: WaitOps<Waiter>,
+    timed: WaitOps<Waiter>,
     /// Claimed already.
-    late: WaitOps,
+    late: WaitOps<Waiter>,
 }
 
 impl WaitKind {
@@ -272,26 +313,29 @@ impl WaitKind {
         WaitKind {
             untimed: WaitOps {
                 reason,
-                arg: WaitArg::Waiter,
                 is_open: true,
                 commit,
-                withdraw,
+                withdraw: |_, waiter| waiter.end_asleep(CANCELLED),
+                time_out: |_, waiter| waiter.end_asleep(TIMED_OUT),
+                view: |waiter| WaitView::Waiter(waiter),
                 pass_on: None,
             },
             timed: WaitOps {
                 reason,
-                arg: WaitArg::Waiter,
                 is_open: false,
-                commit: |g, waiter| arm(g, time_out, || commit_g(g, waiter)),
-                withdraw,
+                commit: |g, waiter| arm(g, || commit(g, waiter)),
+                withdraw: |_, waiter| waiter.end_asleep(CANCELLED),
+                time_out: |_, waiter| waiter.end_asleep(TIMED_OUT),
+                view: |waiter| WaitView::Waiter(waiter),
                 pass_on: None,
             },
             late: WaitOps {
                 reason,
-                arg: WaitArg::Waiter,
                 is_open: false,
                 commit: commit_late,
                 withdraw: |_, _| false,
+                time_out: |_, _| false,
+                view: |waiter| WaitView::Waiter(waiter),
                 pass_on: None,
             },
         }
@@ -305,104 +349,75 @@ impl WaitKind {
 /// # Safety
 /// The waiter, its nodes and what it waits on stay: they belong to a goroutine that was abandoned
 /// (D2).
-pub(crate) type PassOn = unsafe fn(&Waiter, Option<&WaitNode>);
+pub(crate) type PassOn = unsafe fn(&Waiter, Option<&WaitNode<'_>>);
 
-/// The goroutine that waits by `ops` never runs again. Its wait has ended, or is about to be ended
-/// by a caller that passes on as well.
-///
-/// # Safety
-/// `arg` belongs to `ops`, whose goroutine does not run any more (D2).
-pub(crate) unsafe fn pass_on_given(ops: &WaitOps, arg: *const c_void) {
-    if let Some(pass_on) = ops.pass_on {
-        let waiter = waiter_of(&arg);
-        if let Some(case) = waiter.word.revoke(REVOKED) {
-            let by = match case < REVOKED {
-                true => waiter.by.get(),
-                // Timed out or cancelled: it got nothing, and may have had something.
-                false => ptr::null(),
-            };
-            // SAFETY: G4, the wait was ended by a claim, which stored its node; both are on the
-            // stack of the abandoned goroutine, which is never freed (D2).
-            unsafe { pass_on(waiter, by.as_ref()) };
+/// How the wait of a goroutine that never runs again has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum WaitEnd {
+    /// By an event, which may have given something to the waiter. Or such an event is about to
+    /// happen, and its thread passes on as well.
+    Woken,
+    /// The drop of the runtime has withdrawn the goroutine from its wait.
+    Withdrawn,
+}
+
+/// The goroutine's wait has ended, and its runtime is being dropped: it never continues. What it
+/// was given goes to the next waiter. The waker and the drop both call this, and the first of them
+/// does it. Inside the runtime, without locks.
+#[cold]
+#[inline(never)]
+pub(crate) fn pass_on(g: Gp, end: WaitEnd) {
+    // SAFETY: D2, the goroutine is Waiting, or Runnable since its last wait, on a stack that is
+    // never freed, and no M runs it.
+    let Some(wait) = (unsafe { g.wait() }) else {
+        return;
+    };
+    let (Some(pass_on), WaitView::Waiter(waiter)) = (wait.way_to_pass_on(), wait.view()) else {
+        return;
+    };
+    let mut by = None;
+    if end == WaitEnd::Woken {
+        match waiter.word.revoke(REVOKED) {
+            None => return,
+            Some(case) if case < REVOKED => by = waiter.by.get(),
+            Some(_) => {} // timed out or cancelled: it got nothing, and may have had something
         }
     }
+    // SAFETY: G4, the wait was ended by a claim, which stored its node. The waiter and the node are
+    // on the stack of the abandoned goroutine, which is never freed (D2).
+    unsafe { pass_on(waiter, by.as_deref()) };
 }
 
-/// The drop of its runtime has withdrawn the goroutine that waits by `ops`.
-///
-/// # Safety
-/// As for [`pass_on_given`].
-pub(crate) unsafe fn pass_on_withdrawn(ops: &WaitOps, arg: *const c_void) {
-    if let Some(pass_on) = ops.pass_on {
-        // SAFETY: D2, the goroutine was abandoned, so its waiter stays.
-        unsafe { pass_on(waiter_of(&arg), None) };
-    }
+fn commit(g: Gp, waiter: &Waiter) -> bool {
+    waiter.word.commit(Sleeper::goroutine(g)).is_ok()
 }
 
-fn waiter_of(arg: &*const c_void) -> &Waiter {
-    // SAFETY: PK, G6: the argument of a park through `WaitKind` is a Waiter on the stack of a
-    // goroutine that waits.
-    unsafe { &*arg.cast::<Waiter>() }
-}
-
-fn commit_g(g: Gp, waiter: *const c_void) -> bool {
-    let word = &waiter_of(&waiter).word;
-    word.commit(Sleeper::goroutine(g)).is_ok()
-}
-
-unsafe fn commit(g: Gp, waiter: *const c_void) -> bool {
-    commit_g(g, waiter)
-}
-
-unsafe fn commit_late(g: Gp, waiter: *const c_void) -> bool {
-    let waiter = waiter_of(&waiter);
+fn commit_late(g: Gp, waiter: &Waiter) -> bool {
     waiter.asleep.set(Some(Sleeper::goroutine(g)));
     waiter.word.commit_late()
 }
 
-/// The goroutine's time has come. True: its wake-up is the caller's.
-unsafe fn time_out(g: Gp) -> bool {
-    let found = waiter_of(&g.wait_arg.get()).give_up(TIMED_OUT);
-    matches!(found, ClaimResult::Asleep(_))
-}
-
-/// Ends the wait of a goroutine that is to unwind. One that is Waiting but not committed is refused
-/// by its word and runs on by itself: only the wake-up of one that sleeps is the caller's.
-unsafe fn withdraw(_: Gp, waiter: *const c_void) -> bool {
-    let found = waiter_of(&waiter).give_up(CANCELLED);
-    matches!(found, ClaimResult::Asleep(_))
-}
-
-/// A link of a queue: to a node that is in the queue, or to none.
-///
-/// Following one is safe (G4), for these reasons:
-/// - Links to a node are made by [`WaitQueue::push`] alone. Its caller promises that neither the
-///   node nor its waiter moves or ends before the node is out of the queue.
+/// A node that stays where it is while this pointer is in use (G4), for these reasons:
+/// - [`WaitQueue::push`] makes it. Its caller promises that neither the node nor its waiter moves or
+///   ends before the node is out of the queue.
 /// - [`WaitQueue::remove`] replaces every link to the node: in the queue and in the node's
 ///   neighbours.
 /// - Links are read through a borrow of the queue, so under the lock that guards it (D9). The links
 ///   of a node that is in no queue are not read.
-#[derive(Clone, Copy)]
-struct Link(*const WaitNode);
+/// - A node that was popped stays until its claim is finished. If its waiter sleeps, the node stays
+///   until the waiter is woken ([`ClaimedWaiter`], [`WakeList`]).
+pub(crate) type NodePtr = Ptr<WaitNode<'static>>;
 
-impl Link {
-    const NONE: Link = Link(ptr::null());
-
-    /// The node, which outlives the caller's use of it: until the lock is dropped if it stays in
-    /// the queue, until its claim is finished if it was popped.
-    #[inline]
-    fn get<'a>(self) -> Option<&'a WaitNode> {
-        // SAFETY: G4, a linked node is alive; see the type.
-        unsafe { self.0.as_ref() }
-    }
-}
+/// A link to a node, or to none.
+pub(super) type Link = Option<NodePtr>;
 
 /// A waiter's place in one queue. Does not move while it is in.
-pub(crate) struct WaitNode {
-    next: Cell<Link>,
+pub(crate) struct WaitNode<'w> {
+    /// In a queue the next node, in a wake list the next node of that.
+    pub(super) next: Cell<Link>,
     prev: Cell<Link>,
     is_queued: Cell<bool>,
-    waiter: *const Waiter,
+    pub(super) waiter: &'w Waiter,
     /// The waiter's outcome if this node ends its wait.
     case: usize,
     /// For the owner of the queue: where the value lies or goes.
@@ -414,14 +429,13 @@ pub(crate) struct WaitNode {
     _pin: PhantomPinned,
 }
 
-impl WaitNode {
-    /// The waiter outlives the node's time in queues.
+impl<'w> WaitNode<'w> {
     #[inline]
-    pub(crate) fn new(waiter: &Waiter, case: usize) -> WaitNode {
+    pub(crate) fn new(waiter: &'w Waiter, case: usize) -> WaitNode<'w> {
         debug_assert!(case < CANCELLED);
         WaitNode {
-            next: Cell::new(Link::NONE),
-            prev: Cell::new(Link::NONE),
+            next: Cell::new(None),
+            prev: Cell::new(None),
             is_queued: Cell::new(false),
             waiter,
             case,
@@ -442,62 +456,10 @@ impl WaitNode {
         self.is_queued.get()
     }
 
-    #[inline]
-    fn waiter(&self) -> &Waiter {
-        // SAFETY: G4, the waiter outlives the node's time in queues (`new`, `push`). This is asked
-        // of nodes that are in a queue or were just popped, and by `claim`, whose caller knows that
-        // the waiter still waits.
-        unsafe { &*self.waiter }
-    }
-
-    /// Ends the wait of a node that is in no queue, if no other event has. The waiter keeps the
-    /// node alive until then.
-    ///
-    /// A drop of its runtime may be under way: the waiter relies on this claim, and what it is
-    /// given is passed on.
-    pub(crate) fn claim(&self) -> Option<ClaimedWaiter> {
-        self.claimed(self.waiter().word.claim(self.case))
-    }
-
-    /// Ends the wait of a node that was in a queue, if no other event has. Under the queue's lock.
-    #[inline]
-    fn claim_popped(&self) -> Option<ClaimedWaiter> {
-        let word = &self.waiter().word;
-        self.claimed(word.claim_unless(self.case, is_gone))
-    }
-
-    #[inline]
-    fn claimed(&self, found: ClaimResult) -> Option<ClaimedWaiter> {
-        let asleep = match found {
-            ClaimResult::Lost => return None,
-            ClaimResult::Awake => None,
-            ClaimResult::Asleep(sleeper) => Some(sleeper),
-        };
-        self.waiter().by.set(self);
-        Some(ClaimedWaiter {
-            waiter: self.waiter,
-            case: self.case,
-            asleep,
-        })
-    }
-
     /// Whether the wait is not over. It may be at once. Under the queue's lock.
     fn is_waiting(&self) -> bool {
-        let word = &self.waiter().word;
+        let word = &self.waiter.word;
         !word.is_claimed() && !word.has_sleeper(is_gone)
-    }
-
-    /// A claim of this node, made again from what [`ClaimedWaiter::asleep`] returned.
-    ///
-    /// # Safety
-    /// The claim is not finished, and only the returned one will be.
-    pub(crate) unsafe fn claim_again(&self, asleep: usize) -> ClaimedWaiter {
-        ClaimedWaiter {
-            waiter: self.waiter,
-            case: self.case,
-            // SAFETY: `asleep` is the word of the claim's sleeper, which that claim does not use.
-            asleep: unsafe { Sleeper::from_word(asleep) },
-        }
     }
 }
 
@@ -505,20 +467,73 @@ impl WaitNode {
 /// that its node was in.
 #[inline]
 fn is_gone(sleeper: &Sleeper) -> bool {
-    // SAFETY: the sleeper's node was in a queue whose lock is held. Its goroutine takes that lock
-    // before it leaves its wait, so it has not ended.
-    unsafe { sleeper.peek_goroutine() }.is_some_and(|g| g.sched().is_dead())
+    sleeper.peek_goroutine().is_some_and(|g| {
+        // SAFETY: GF, the sleeper's node was in a queue whose lock is held. Its goroutine takes that
+        // lock before it leaves its wait, so it has not ended, and neither has its runtime.
+        let g: Gp = unsafe { Ptr::new(g) };
+        g.sched().is_dead()
+    })
 }
 
-/// A claimed waiter: what it waited for is handed over now.
+/// A node whose waiter is claimed: what it waited for is handed over now. The waiter keeps the node
+/// until the claim is finished.
 #[must_use = "a claim must be finished"]
 pub(crate) struct ClaimedWaiter {
-    waiter: *const Waiter,
-    case: usize,
+    node: NodePtr,
     asleep: Option<Sleeper>,
 }
 
+impl Deref for ClaimedWaiter {
+    type Target = WaitNode<'static>;
+
+    #[inline]
+    fn deref(&self) -> &WaitNode<'static> {
+        &self.node
+    }
+}
+
 impl ClaimedWaiter {
+    /// Ends the wait of a node that is in no queue, if no other event has.
+    ///
+    /// A drop of its runtime may be under way: the waiter relies on this claim, and what it is
+    /// given is passed on.
+    pub(crate) fn claim(node: NodePtr) -> Option<ClaimedWaiter> {
+        ClaimedWaiter::found(node, node.waiter.word.claim(node.case))
+    }
+
+    /// Ends the wait of a node that was in a queue, if no other event has. Under the queue's lock.
+    #[inline]
+    fn claim_popped(node: NodePtr) -> Option<ClaimedWaiter> {
+        let word = &node.waiter.word;
+        ClaimedWaiter::found(node, word.claim_unless(node.case, is_gone))
+    }
+
+    #[inline]
+    fn found(node: NodePtr, found: ClaimResult) -> Option<ClaimedWaiter> {
+        let asleep = match found {
+            ClaimResult::Lost => return None,
+            ClaimResult::Awake => None,
+            ClaimResult::Asleep(sleeper) => Some(sleeper),
+        };
+        node.waiter.by.set(Some(node));
+        Some(ClaimedWaiter { node, asleep })
+    }
+
+    /// A claim of `node`, made again from what [`ClaimedWaiter::asleep`] returned.
+    ///
+    /// # Safety
+    /// The claim is not finished, and only the returned one will be.
+    pub(crate) unsafe fn again(node: NodePtr, asleep: usize) -> ClaimedWaiter {
+        // SAFETY: `asleep` is the word of the claim's sleeper, which that claim does not use.
+        let asleep = unsafe { Sleeper::from_word(asleep) };
+        ClaimedWaiter { node, asleep }
+    }
+
+    /// The address of the node, for [`ClaimedWaiter::again`].
+    pub(crate) fn node_at(&self) -> *mut WaitNode<'static> {
+        self.node.as_ptr()
+    }
+
     /// The word of the sleeper that was claimed; 0: the waiter was awake.
     pub(crate) fn asleep(&self) -> usize {
         self.asleep.as_ref().map_or(0, Sleeper::word)
@@ -527,15 +542,14 @@ impl ClaimedWaiter {
     /// What the waiter waited for is there; the list wakes it.
     #[inline]
     pub(crate) fn finish(self, wake: &mut WakeList) {
-        // SAFETY: G4, the waiter leaves its wait only when it is finished, or woken if it sleeps.
-        let (waiter, case) = (unsafe { &*self.waiter }, self.case);
+        let (waiter, case) = (self.node.waiter, self.node.case);
         if let Some(sleeper) = self.asleep {
             waiter.word.finish_asleep(case);
-            wake.push(waiter, sleeper);
+            wake.push(self.node, sleeper);
         } else if waiter.word.finish_awake(case)
             && let Some(sleeper) = waiter.asleep.replace(None)
         {
-            wake.push(waiter, sleeper);
+            wake.push(self.node, sleeper);
         }
     }
 }
@@ -571,36 +585,39 @@ unsafe impl Send for WaitQueue {}
 impl WaitQueue {
     pub(crate) const fn new() -> WaitQueue {
         WaitQueue {
-            head: Link::NONE,
-            tail: Link::NONE,
+            head: None,
+            tail: None,
         }
     }
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.head.0.is_null()
+        self.head.is_none()
     }
 
     /// Puts a node in.
     ///
     /// # Safety
     /// The node is in no queue, and neither it nor its waiter moves or ends before it is out of
-    /// this one.
+    /// this one. If a pop claims its waiter, neither does so before the claim is finished.
     #[inline]
-    pub(crate) unsafe fn push(&mut self, node: &WaitNode, at: QueueEnd) {
+    pub(crate) unsafe fn push(&mut self, node: &WaitNode<'_>, at: QueueEnd) {
         debug_assert!(!node.is_queued.get(), "G4: a node in two queues");
         let (prev, next) = match at {
-            QueueEnd::Back => (self.tail, Link::NONE),
-            QueueEnd::Front => (Link::NONE, self.head),
+            QueueEnd::Back => (self.tail, None),
+            QueueEnd::Front => (None, self.head),
         };
         node.is_queued.set(true);
-        self.join(prev, Link(node));
-        self.join(Link(node), next);
+        // SAFETY: G4, the node stays while it is in the queue or claimed, as the caller promises;
+        // see the type.
+        let node: NodePtr = unsafe { Ptr::new(NonNull::from(node).cast()) };
+        self.join(prev, Some(node));
+        self.join(Some(node), next);
     }
 
     /// Takes a node out; false if it is out already.
     #[inline]
-    pub(crate) fn remove(&mut self, node: &WaitNode) -> bool {
+    pub(crate) fn remove(&mut self, node: &WaitNode<'_>) -> bool {
         if !node.is_queued.replace(false) {
             return false;
         }
@@ -611,67 +628,69 @@ impl WaitQueue {
     /// Makes the two neighbours. None stands for the end of the queue.
     #[inline]
     fn join(&mut self, left: Link, right: Link) {
-        match left.get() {
+        match left {
             Some(left) => left.next.set(right),
             None => self.head = right,
         }
-        match right.get() {
+        match right {
             Some(right) => right.prev.set(left),
             None => self.tail = left,
         }
     }
 
-    /// Takes the first node out as it is: its wait is over, or not to be ended.
-    pub(crate) fn take_first<'a>(&mut self) -> Option<&'a WaitNode> {
-        let node = self.head.get()?;
-        self.remove(node);
-        Some(node)
+    /// Takes the first node out as it is: its wait is over, or not to be ended. Returns its `elem`.
+    pub(crate) fn take_first(&mut self) -> Option<*mut u8> {
+        let node = self.head?;
+        self.remove(&node);
+        Some(node.elem.get())
     }
 
     /// Claims the first waiter whose wait is not over and takes its node out. Takes out as well,
     /// before it, the nodes of waits that are over and of goroutines whose runtime is being
     /// dropped.
-    ///
-    /// The node is good until the claim is finished (and, if the waiter sleeps, until it is woken).
     #[inline]
-    pub(crate) fn pop<'a>(&mut self) -> Option<(&'a WaitNode, ClaimedWaiter)> {
-        while let Some(node) = self.head.get() {
-            self.remove(node);
-            if let Some(claim) = node.claim_popped() {
-                return Some((node, claim));
+    pub(crate) fn pop(&mut self) -> Option<ClaimedWaiter> {
+        while let Some(node) = self.head {
+            self.remove(&node);
+            if let Some(claim) = ClaimedWaiter::claim_popped(node) {
+                return Some(claim);
             }
         }
         None
     }
 
     /// Whether a wait is not over whose node is wanted. It may be over at once.
-    pub(crate) fn has(&self, wanted: impl Fn(&WaitNode) -> bool) -> bool {
-        self.iter().any(|node| wanted(node) && node.is_waiting())
+    pub(crate) fn has(&self, wanted: impl Fn(&WaitNode<'_>) -> bool) -> bool {
+        self.nodes().any(|node| wanted(&node) && node.is_waiting())
     }
 
     /// The node that [`WaitQueue::pop`] would take; it stays. Takes out those before it, as `pop`
     /// does. Its wait may be over at once.
-    pub(crate) fn first(&mut self) -> Option<&WaitNode> {
-        while let Some(node) = self.head.get() {
-            if node.is_waiting() {
-                return Some(node);
-            }
-            self.remove(node);
+    pub(crate) fn first(&mut self) -> Option<&WaitNode<'_>> {
+        while let Some(node) = self.head
+            && !node.is_waiting()
+        {
+            self.remove(&node);
         }
-        None
+        self.head()
+    }
+
+    /// The first node, be its wait over or not.
+    pub(crate) fn head(&self) -> Option<&WaitNode<'_>> {
+        self.head.as_deref()
     }
 
     /// The last node, be its wait over or not.
-    pub(crate) fn last(&self) -> Option<&WaitNode> {
-        self.tail.get()
+    pub(crate) fn last(&self) -> Option<&WaitNode<'_>> {
+        self.tail.as_deref()
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.iter().count()
+        self.nodes().count()
     }
 
     /// The nodes, in order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &WaitNode> {
-        std::iter::successors(self.head.get(), |node| node.next.get().get())
+    fn nodes(&self) -> impl Iterator<Item = NodePtr> {
+        std::iter::successors(self.head, |node| node.next.get())
     }
 }

@@ -9,26 +9,27 @@ use std::ptr;
 use crate::sched::Sched;
 use crate::sched::model::g::GQueue;
 use crate::sched::model::gstatus::Status;
-use crate::sched::park::{Entered, enter, pass_on, ready_in};
+use crate::sched::park::{Entered, enter, ready_in};
 use crate::sched::waiting::sleeper::Sleeper;
-use crate::sched::waiting::waitq::Waiter;
+use crate::sched::waiting::waitq::{Link, NodePtr, WaitEnd, pass_on};
 
 /// The sleepers to be woken, in the order in which they were claimed.
 #[must_use = "the sleepers must be woken"]
 pub(crate) struct WakeList {
     /// The first one, apart: mostly there is no other.
     first: Option<Sleeper>,
-    /// The others, linked through their waiters.
-    head: *const Waiter,
-    tail: *const Waiter,
+    /// The others, linked through the nodes that they were claimed by. They sleep until the list
+    /// wakes them, so these nodes stay (G4).
+    head: Link,
+    tail: Link,
 }
 
 impl WakeList {
     pub(crate) const fn new() -> WakeList {
         WakeList {
             first: None,
-            head: ptr::null(),
-            tail: ptr::null(),
+            head: None,
+            tail: None,
         }
     }
 
@@ -37,28 +38,25 @@ impl WakeList {
     }
 
     #[inline]
-    pub(crate) fn push(&mut self, waiter: &Waiter, sleeper: Sleeper) {
+    pub(super) fn push(&mut self, node: NodePtr, sleeper: Sleeper) {
         if self.first.is_none() {
             self.first = Some(sleeper);
             return;
         }
-        waiter.asleep.set(Some(sleeper));
-        waiter.next.set(ptr::null());
-        // SAFETY: G4, waiters in the list sleep until the list wakes them, so they are there.
-        match unsafe { self.tail.as_ref() } {
-            Some(tail) => tail.next.set(waiter),
-            None => self.head = waiter,
+        node.waiter.asleep.set(Some(sleeper));
+        node.next.set(None);
+        match self.tail {
+            Some(tail) => tail.next.set(Some(node)),
+            None => self.head = Some(node),
         }
-        self.tail = waiter;
+        self.tail = Some(node);
     }
 
     /// Takes the next one out, after the first.
     fn pop_other(&mut self) -> Option<Sleeper> {
-        // SAFETY: G4, waiters in the list sleep until the list wakes them. This one leaves the list
-        // before it is woken.
-        let waiter = unsafe { self.head.as_ref() }?;
-        self.head = waiter.next.get();
-        waiter.asleep.replace(None)
+        let node = self.head?;
+        self.head = node.next.get();
+        node.waiter.asleep.replace(None)
     }
 
     /// Wakes them. Without locks; inside or outside the runtime.
@@ -77,7 +75,7 @@ impl WakeList {
             return;
         };
         wake_one(rt, first);
-        if !list.head.is_null() {
+        if list.head.is_some() {
             list.wake_others(rt);
         }
     }
@@ -92,7 +90,7 @@ impl WakeList {
                     return ready_in(rt, g);
                 }
                 if sched.is_dead() {
-                    return pass_on(g);
+                    return pass_on(g, WaitEnd::Woken);
                 }
                 g.status.transition(Status::Waiting, Status::Runnable);
                 due.push_back(g);

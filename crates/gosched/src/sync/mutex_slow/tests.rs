@@ -8,10 +8,19 @@ use crate::sched::model::current::current_g;
 use crate::sched::model::g::{G, WaitReason};
 use crate::sched::model::m::YIELD;
 use crate::sched::model::ptr::{Gp, Ptr};
+use crate::sched::waiting::sema::Grant;
 use crate::sync::mutex_slow::*;
 use crate::tests::eventually;
 
-static KIND: WaitKind = WaitKind::new(WaitReason::Mutex);
+static KIND: KeyKind<LockWord> = KeyKind::granting::<NothingToPassOn>(WaitReason::Mutex);
+
+struct NothingToPassOn;
+
+impl Grant for NothingToPassOn {
+    type Word = LockWord;
+
+    fn pass_on(_: &LockWord, _: Option<usize>, _: Option<&AtomicU32>) {}
+}
 
 /// Starts a goroutine that holds the only P of its runtime until it is released.
 fn hog(runtime: &Runtime) -> (Arc<AtomicBool>, Arc<AtomicBool>) {
@@ -39,10 +48,8 @@ fn no_room_before_the_lock(is_notified: bool) {
     let key = key_of(word);
     let table = is_notified.then(|| sema::lock(key));
     runtime.go(move || {
-        let beside = match is_notified {
-            true => ptr::from_ref(word).cast(),
-            false => ptr::null(),
-        };
+        static CONDVAR: AtomicU32 = AtomicU32::new(0);
+        let beside = is_notified.then_some(&CONDVAR);
         locker.store(current_g().unwrap().as_ptr(), SeqCst);
         lock_beside(word, &Owner::new(), &KIND, beside);
         has_locked.store(true, SeqCst);

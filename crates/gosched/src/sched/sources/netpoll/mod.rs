@@ -57,7 +57,7 @@ static WRITE: WaitKind = WaitKind::expecting(WaitReason::IoWrite).passing_on(|wa
 ///
 /// # Safety
 /// As `waitq::PassOn` requires; the waiter was parked by [`Desc::wait`].
-unsafe fn end_abandoned(waiter: &Waiter, by: Option<&WaitNode>, side: Side) {
+unsafe fn end_abandoned(waiter: &Waiter, by: Option<&WaitNode<'_>>, side: Side) {
     let socket = waiter.on.get().cases_at.cast::<Parked>();
     // SAFETY: D2. `Desc::wait` stored the address of its own `Parked`, which is on the abandoned
     // stack beside the waiter. That stack is not reused before this call returns.

@@ -142,7 +142,7 @@ impl Slot {
         let rt = enter();
         let mut wake = WakeList::new();
         let mut queues = self.queues.lock();
-        if let Some((_, claim)) = queues.of(side).pop() {
+        if let Some(claim) = queues.of(side).pop() {
             claim.finish(&mut wake);
         }
         drop(queues);
@@ -151,7 +151,7 @@ impl Slot {
 
     /// Wakes all waiters of this direction. The caller holds the lock.
     pub(super) fn wake_all(queue: &mut WaitQueue, wake: &mut WakeList) {
-        while let Some((_, claim)) = queue.pop() {
+        while let Some(claim) = queue.pop() {
             claim.finish(wake);
         }
     }
@@ -252,7 +252,7 @@ pub(super) fn dispatch(data: u64, what: u32, wake: &mut WakeList) {
         let queue = queues.of(side);
         if is_end {
             Slot::wake_all(queue, wake);
-        } else if let Some((_, claim)) = queue.pop() {
+        } else if let Some(claim) = queue.pop() {
             claim.finish(wake); // this waiter wakes the next one when it is done
         }
     }

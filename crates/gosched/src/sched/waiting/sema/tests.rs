@@ -8,18 +8,24 @@ use crate::sched::waiting::sema::*;
 
 /// A waiter in the table without a goroutine or thread behind it.
 struct Dummy {
-    waiter: Waiter,
-    place: ParkedWaiter,
+    place: ParkedWaiter<'static>,
+    _waiter: Box<Waiter>,
 }
 
 impl Dummy {
     fn new(key: usize) -> Box<Dummy> {
-        let mut dummy = Box::new(Dummy {
-            waiter: Waiter::new(),
-            place: place(&Waiter::new(), key),
-        });
-        dummy.place = place(&dummy.waiter, key);
-        dummy
+        let waiter = Box::new(Waiter::new());
+        // SAFETY: the waiter is boxed and dropped after the place.
+        let place = place(unsafe { NonNull::from(&*waiter).as_ref() }, key);
+        let _waiter = waiter;
+        Box::new(Dummy { place, _waiter })
+    }
+
+    /// # Safety
+    /// The dummy is out of the table before it is dropped.
+    unsafe fn at(&self) -> PlacePtr {
+        // SAFETY: the dummy is boxed, so its place does not move. The caller promises the rest.
+        unsafe { Ptr::new(NonNull::from(&self.place)) }
     }
 }
 
@@ -58,7 +64,7 @@ fn g4_each_key_has_its_own_queue() {
                     let at_front = random(&mut rng).is_multiple_of(2);
                     // SAFETY: the dummy is boxed, and the model keeps it until it is out of the
                     // table.
-                    unsafe { table.push(&dummy.place, QueueEnd::front_if(at_front)) };
+                    table.push(unsafe { dummy.at() }, QueueEnd::front_if(at_front));
                     match at_front {
                         true => queue.push_front(dummy),
                         false => queue.push_back(dummy),
@@ -69,7 +75,7 @@ fn g4_each_key_has_its_own_queue() {
                     let expected = queue.pop_front();
                     assert_eq!(popped.is_some(), expected.is_some(), "seed {seed}");
                     if let (Some(popped), Some(expected)) = (popped, expected) {
-                        assert!(ptr::eq(popped.node, &expected.place.node), "seed {seed}");
+                        assert!(ptr::eq(&*popped.0, &expected.place.node), "seed {seed}");
                         popped.finish(7, &mut wake);
                         assert_eq!(expected.place.node.word.get(), 7);
                     }
@@ -108,15 +114,17 @@ fn g4_a_wait_that_is_over_is_passed_by() {
     let mut table = lock(key);
     for dummy in &all {
         // SAFETY: the dummies are boxed, and out of the table before they are dropped.
-        unsafe { table.push(&dummy.place, QueueEnd::Back) };
+        table.push(unsafe { dummy.at() }, QueueEnd::Back);
     }
     // The first and the third waiter are claimed by another event.
     for over in [0, 2] {
-        all[over].place.node.claim().unwrap().finish(&mut wake);
+        // SAFETY: the dummies are boxed, and dropped after all claims are finished.
+        let node = unsafe { Ptr::new(NonNull::from(&all[over].place.node)) };
+        ClaimedWaiter::claim(node).unwrap().finish(&mut wake);
     }
     for waits in [1, 3] {
         let popped = table.pop(key).unwrap();
-        assert!(ptr::eq(popped.node, &all[waits].place.node));
+        assert!(ptr::eq(&*popped.0, &all[waits].place.node));
         popped.finish(0, &mut wake);
         assert!(!table.remove(&all[waits - 1].place), "it is out already");
     }
@@ -128,9 +136,8 @@ fn g4_a_wait_that_is_over_is_passed_by() {
 /// The tree stays shallow with many keys.
 #[test]
 fn the_tree_does_not_degenerate() {
-    fn depth(place: *const ParkedWaiter) -> usize {
-        // SAFETY: the test holds the bucket's lock, so the places in the tree are alive.
-        match unsafe { place.as_ref() } {
+    fn depth(place: Link) -> usize {
+        match place {
             Some(place) => 1 + depth(place.below[0].get()).max(depth(place.below[1].get())),
             None => 0,
         }
@@ -140,7 +147,7 @@ fn the_tree_does_not_degenerate() {
     let mut table = lock(keys[0]);
     for dummy in &all {
         // SAFETY: the dummies are boxed, and out of the table before they are dropped.
-        unsafe { table.push(&dummy.place, QueueEnd::Back) };
+        table.push(unsafe { dummy.at() }, QueueEnd::Back);
     }
     let depth = depth(table.bucket.top.get());
     assert!(depth <= 40, "4096 keys are {depth} deep");

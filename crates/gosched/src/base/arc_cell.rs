@@ -1,0 +1,40 @@
+//! [`ArcCell`]: a place for one `Arc`, which threads put in and take out without a lock.
+//!
+//! It keeps an `Arc` in one word.
+
+use std::marker::PhantomData;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicPtr;
+use std::sync::atomic::Ordering::AcqRel;
+
+/// Owns the `Arc` that is in it. The cell itself does not drop it: where the last reference may be
+/// dropped is for its users to decide, and they take it out first.
+pub(crate) struct ArcCell<T> {
+    at: AtomicPtr<T>,
+    owns: PhantomData<Arc<T>>,
+}
+
+impl<T> ArcCell<T> {
+    pub(crate) const fn new() -> ArcCell<T> {
+        ArcCell {
+            at: AtomicPtr::new(ptr::null_mut()),
+            owns: PhantomData,
+        }
+    }
+
+    /// Puts `value` in and returns what was there.
+    pub(crate) fn replace(&self, value: Option<Arc<T>>) -> Option<Arc<T>> {
+        let value = value.map_or(ptr::null(), Arc::into_raw).cast_mut();
+        // ORDER: AcqRel; pairs with itself: the thread that takes a value out sees what preceded
+        // the `replace` that put it in.
+        let old = self.at.swap(value, AcqRel);
+        // SAFETY: only this function stores here: null, or a pointer of `Arc::into_raw`. The swap
+        // has taken it out, so its reference is this caller's.
+        (!old.is_null()).then(|| unsafe { Arc::from_raw(old) })
+    }
+
+    pub(crate) fn take(&self) -> Option<Arc<T>> {
+        self.replace(None)
+    }
+}
