@@ -8,5 +8,6 @@ pub(crate) mod fatal;
 pub(crate) mod lock;
 pub(crate) mod note;
 pub(crate) mod signals;
+pub(crate) mod static_ref;
 pub(crate) mod this_m;
 pub(crate) mod upcall;
