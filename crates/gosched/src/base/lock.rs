@@ -43,6 +43,7 @@ lock_ranks! {
     GBlocks    "one per runtime"  "the blocks that Gs come from";
     Stacks     "one per class"    "the lists of the stack arena for one size of stacks";
     Dtvs       "one per process"  "the spare tables of thread blocks";
+    Probe      "one per M"        "the stack that its thread has unwound for a dump";
 }
 
 const SPINS: u32 = 40;
