@@ -1,4 +1,5 @@
-//! Stand-ins for the library's `base`: its lock, its note and its fatal errors.
+//! Stand-ins for the library's `base`: its lock, its note, its atomic references and its fatal
+//! errors.
 
 pub(crate) use crate::note;
 
@@ -11,6 +12,35 @@ pub(crate) mod fatal {
 
     pub(crate) fn throw(text: &str) -> ! {
         panic!("{text}")
+    }
+}
+
+pub(crate) mod static_ref {
+    //! An atomic `Option<&'static T>`, made of loom's atomic.
+
+    use std::ptr;
+
+    use crate::shim::{Acquire, AtomicPtr, SeqCst};
+
+    pub(crate) struct StaticRef<T: 'static>(AtomicPtr<T>);
+
+    impl<T: 'static> StaticRef<T> {
+        pub(crate) fn none() -> StaticRef<T> {
+            StaticRef(AtomicPtr::new(ptr::null_mut()))
+        }
+
+        pub(crate) fn load(&self) -> Option<&'static T> {
+            // SAFETY: only `set_once` stores here, the address of a `&'static T`.
+            unsafe { self.0.load(Acquire).as_ref() }
+        }
+
+        pub(crate) fn set_once(&self, value: &'static T) -> &'static T {
+            let new = ptr::from_ref(value).cast_mut();
+            _ = self
+                .0
+                .compare_exchange(ptr::null_mut(), new, SeqCst, SeqCst);
+            self.load().unwrap_or(value)
+        }
     }
 }
 

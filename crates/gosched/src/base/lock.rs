@@ -43,6 +43,7 @@ lock_ranks! {
     GBlocks    "one per runtime"  "the blocks that Gs come from";
     Stacks     "one per class"    "the lists of the stack arena for one size of stacks";
     Dtvs       "one per process"  "the spare tables of thread blocks";
+    Probe      "one per M"        "the stack that its thread has unwound for a dump";
 }
 
 const SPINS: u32 = 40;
@@ -62,7 +63,11 @@ unsafe impl<T: Send> Send for Lock<T> {}
 
 /// Proof that this thread holds a [`Lock`]; dropping it unlocks.
 #[must_use = "dropping the guard unlocks"]
-pub(crate) struct Held<'a, T> {
+pub(crate) struct Held<'a, T>(HeldToo<'a, T>);
+
+/// As [`Held`], for one more lock of the same rank.
+#[must_use = "dropping the guard unlocks"]
+pub(crate) struct HeldToo<'a, T> {
     lock: &'a Lock<T>,
 }
 
@@ -88,7 +93,14 @@ impl<T> Lock<T> {
         {
             self.lock_slow();
         }
-        Held { lock: self }
+        Held(HeldToo { lock: self })
+    }
+
+    /// Takes one more lock of the rank of `_first`, which the caller releases last. All callers take
+    /// locks of this rank in one order.
+    pub(crate) fn lock_beside(&self, _first: &Held<'_, T>) -> HeldToo<'_, T> {
+        self.lock_of_several(false);
+        HeldToo { lock: self }
     }
 
     /// Takes the lock as one of several of its rank. The caller takes them in the order of their
@@ -159,24 +171,46 @@ impl<T> Deref for Held<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: D9, the guard exists only while this thread holds the lock (`lock`).
-        unsafe { &*self.lock.value.get() }
+        &self.0
     }
 }
 
 impl<T> DerefMut for Held<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: D9, the guard exists only while this thread holds the lock (`lock`); `&mut self`
-        // makes this the only reference.
-        unsafe { &mut *self.lock.value.get() }
+        &mut self.0
     }
 }
 
 impl<T> Drop for Held<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        ranks::released(self.lock.rank);
+        ranks::released(self.0.lock.rank);
+    }
+}
+
+impl<T> Deref for HeldToo<'_, T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: D9, the guard exists only while this thread holds the lock (`lock`,
+        // `lock_beside`).
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T> DerefMut for HeldToo<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: D9, the guard exists only while this thread holds the lock (`lock`,
+        // `lock_beside`); `&mut self` makes this the only reference.
+        unsafe { &mut *self.lock.value.get() }
+    }
+}
+
+impl<T> Drop for HeldToo<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
         self.lock.unlock();
     }
 }

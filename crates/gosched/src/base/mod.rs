@@ -9,6 +9,8 @@ pub(crate) mod closure;
 pub(crate) mod fatal;
 pub(crate) mod lock;
 pub(crate) mod note;
+pub(crate) mod once_box;
 pub(crate) mod signals;
+pub(crate) mod static_ref;
 pub(crate) mod this_m;
 pub(crate) mod upcall;

@@ -21,13 +21,14 @@
 //! CONTEXT: signal, for everything the handler calls: no allocation, no lock, no thread-local, no
 //! `errno`.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::ptr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize};
 
 use crate::shim::Futex;
 use crate::sys;
+use crate::sys::{Action, Context, Info};
 
 /// One more than the highest signal number.
 pub(crate) const SIGNALS: usize = 65;
@@ -44,7 +45,7 @@ pub(crate) struct Slot {
     /// threads that still run our handler.
     pub(crate) below: AtomicUsize,
     /// The action before ours, in a box. Null: ours is not installed.
-    pub(crate) before: AtomicPtr<libc::sigaction>,
+    pub(crate) before: AtomicPtr<Action>,
 }
 
 pub(crate) static SLOTS: [Slot; SIGNALS] = [const {
@@ -62,11 +63,7 @@ static ARRIVALS: AtomicU64 = AtomicU64::new(0);
 /// 1: the dispatcher has work.
 static BELL: Futex = Futex::new(0);
 
-pub(crate) extern "C" fn on_signal(
-    signal: c_int,
-    info: *mut libc::siginfo_t,
-    context: *mut c_void,
-) {
+pub(crate) extern "C" fn on_signal(signal: c_int, info: Info<'_>, mut context: Context<'_>) {
     note(signal);
     let Some(slot) = SLOTS.get(signal as usize) else {
         return;
@@ -79,9 +76,9 @@ pub(crate) extern "C" fn on_signal(
     if below & THREE_ARGUMENTS != 0 {
         action.sa_flags = libc::SA_SIGINFO;
     }
-    // SAFETY: D7: the handler that the process had, with the arguments that the kernel passed to
-    // ours. With 0, the default action, nothing is called.
-    unsafe { sys::call_handler(&action, signal, info, context) };
+    // SAFETY: D7: the handler that the process had for this signal. With 0, the default action,
+    // nothing is called.
+    unsafe { sys::call_handler(&action, info, &mut context) };
 }
 
 /// Notes a signal that is not the runtime's own. CONTEXT: signal.
@@ -108,20 +105,11 @@ pub(crate) fn note(signal: c_int) {
 }
 
 /// As [`note`], for a handler of the runtime that then calls the action before its own.
-///
-/// # Safety
-/// The requirements of [`sys::call_handler`] hold for all arguments.
-pub(crate) unsafe fn note_and_pass_on(
-    before: &libc::sigaction,
-    signal: c_int,
-    info: *mut libc::siginfo_t,
-    context: *mut c_void,
-) {
-    if before.sa_sigaction != address() {
-        note(signal);
+pub(crate) fn note_and_pass_on(before: &Action, info: Info<'_>, context: &mut Context<'_>) {
+    if before.handler() != address() {
+        note(info.number());
     }
-    // SAFETY: the caller guarantees the requirements of `call_handler`.
-    unsafe { sys::call_handler(before, signal, info, context) };
+    before.call(info, context);
 }
 
 /// Wakes the dispatcher. CONTEXT: any.

@@ -12,7 +12,7 @@ use crate::sched::Sched;
 use crate::sched::model::g::{G, WaitReason};
 use crate::sched::model::global_queue::GlobalQueue;
 use crate::sched::model::gstatus::Status;
-use crate::sched::model::p::GFREE_MAX;
+use crate::sched::model::p::{GFREE_MAX, HeldP};
 use crate::sched::model::ptr::{Gp, Mp, Pp};
 use crate::sched::model::timer::heap::Heap;
 use crate::sched::model::wait_reason::WaitClass;
@@ -130,7 +130,7 @@ impl Census {
     pub(super) fn visit_p(&mut self, p: Pp, report: &mut Report) {
         // SAFETY: R2, only the P's holder may put and get. All Ps of a stopped world belong to its
         // leader, which is the caller.
-        let queue = unsafe { p.queue() };
+        let queue = unsafe { HeldP::new(&p) }.queue();
         // Empties the ring and fills it again, in order. The array has room for one G more than the
         // ring, so that too many are noticed.
         let mut ring = [None; RING + 1];
@@ -175,7 +175,7 @@ impl Census {
         }
         // SAFETY: PL, only the P's holder may use its caches. All Ps of a stopped world belong to
         // its leader, which is the caller. The caller has no other reference to them.
-        let gfree = unsafe { &p.local().gfree };
+        let gfree = &unsafe { HeldP::new(&p) }.local().gfree;
         for g in gfree.iter().take(GFREE_MAX + 1) {
             if let Some(tally) = self.find(g.non_null(), "a free list", report) {
                 tally.free += 1;

@@ -33,8 +33,10 @@ use std::iter::successors;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use super::census::Census;
+use crate::base::once_box::OnceBox;
+use crate::sched::life::p_list::PList;
 use crate::sched::model::gstatus::Status;
-use crate::sched::model::p::{GFREE_MAX, PStatus, STACKS_MAX};
+use crate::sched::model::p::{GFREE_MAX, HeldP, PStatus, STACKS_MAX};
 use crate::sched::model::ptr::{Mp, Pp};
 use crate::sched::model::switch;
 use crate::sched::park::enter;
@@ -198,7 +200,7 @@ fn all_ms(core: &Core) -> impl Iterator<Item = Mp> {
 fn check_lists(sched: &Sched, report: &mut Report) {
     let core = sched.core.lock();
     let nprocs = sched.nprocs();
-    let idle = count_ps(core.pidle, nprocs, |p| {
+    let idle = count_ps(&core.pidle, nprocs, |p| {
         let is_idle = p.status() == PStatus::Idle && p.m.load(Relaxed).is_none();
         report.expect(
             is_idle,
@@ -232,7 +234,7 @@ fn check_lists(sched: &Sched, report: &mut Report) {
         "P6",
         format_args!("{idle} Ps on the idle list, {bits} bits in the mask"),
     );
-    let pending = count_ps(core.pending, nprocs, |p| {
+    let pending = count_ps(&core.pending, nprocs, |p| {
         let is_free = p.status() == PStatus::Idle && p.m.load(Relaxed).is_none();
         report.expect(
             is_free,
@@ -313,9 +315,9 @@ fn is_masked(sched: &Sched, p: Pp) -> bool {
 }
 
 /// Calls `f` for each P of a list; returns how many there are. In a cycle it counts one P too many.
-fn count_ps(first: Option<Pp>, nprocs: u32, mut f: impl FnMut(Pp)) -> u32 {
+fn count_ps(list: &PList, nprocs: u32, mut f: impl FnMut(Pp)) -> u32 {
     let mut count = 0;
-    for p in successors(first, |p| p.link.get()).take(nprocs as usize + 1) {
+    for p in list.iter().take(nprocs as usize + 1) {
         f(p);
         count += 1;
     }
@@ -556,16 +558,16 @@ fn check_calls(sched: &Sched, core: &Core, report: &mut Report) {
 
 /// P1, P4, P5, P6: the Ps of a stopped world, and their caches.
 fn check_stopped_ps(sched: &Sched, core: &Core, leader: Option<Mp>, report: &mut Report) {
-    let lists_are_empty = core.pidle.is_none() && core.pending.is_none();
+    let lists_are_empty = core.pidle.is_empty() && core.pending.is_empty();
     report.expect(
         lists_are_empty && sched.npidle.load(Relaxed) == 0 && core.npending == 0,
         "P4",
         format_args!("a P is idle or waits for a thread in a stopped world"),
     );
     let own = leader.and_then(|m| m.p.load(Relaxed));
-    for slot in &sched.allp {
-        let Some(p) = slot.load(Relaxed) else { break };
-        let (id, status) = (p.id, p.status());
+    for (id, _) in (0..).zip(sched.allp.iter().map_while(OnceBox::get)) {
+        let p = sched.p(id);
+        let status = p.status();
         let expected = if id < sched.nprocs() {
             PStatus::GcStop
         } else {
@@ -590,7 +592,7 @@ fn check_stopped_ps(sched: &Sched, core: &Core, leader: Option<Mp>, report: &mut
         );
         // SAFETY: PL, only the P's holder may use its caches. All Ps of a stopped world belong to
         // its leader, which is the caller. The caller has no other reference to them.
-        let local = unsafe { p.local() };
+        let local = unsafe { HeldP::new(&p) }.local();
         report.expect(
             local.gfree.iter().take(GFREE_MAX + 1).count() == local.gfree.len()
                 && local.gfree.len() <= GFREE_MAX,
@@ -637,7 +639,7 @@ fn check_counts(sched: &Sched, census: &Census, report: &mut Report) {
     for p in sched.procs() {
         // SAFETY: PL, only the P's holder may use its caches. All Ps of a stopped world belong to
         // its leader, which is the caller. The caller has no other reference to them.
-        let local = unsafe { p.local() };
+        let local = unsafe { HeldP::new(&p) }.local();
         cached += local.stacks.len();
         credits += local.credits.get();
     }

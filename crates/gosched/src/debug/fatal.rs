@@ -10,7 +10,7 @@
 //! Two watchdogs end a report that hangs: an alarm signal, which needs no thread, and sysmon, in
 //! case the program blocks that signal everywhere.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use super::collect::{Record, Snapshot, View};
@@ -67,7 +67,7 @@ fn set_alarm() {
     }
 }
 
-extern "C" fn on_alarm(_: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
+extern "C" fn on_alarm(_: c_int, _: sys::Info<'_>, _: sys::Context<'_>) {
     sys::write_stderr(b"\n(the report was cut short: it took too long)\n");
     sys::exit_process(2)
 }

@@ -13,6 +13,7 @@
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 
+use crate::base::once_box::OnceBox;
 use crate::sched::Sched;
 use crate::sched::life::teardown;
 use crate::sched::model::p::{Count, Counters, P, PStatus};
@@ -484,7 +485,7 @@ impl Sources<'_> {
 
     /// The sum of a counter over all Ps, and over what happened outside of every P.
     fn sum(&self, pick: fn(&Counters) -> &Count) -> u64 {
-        let ps = self.sched.allp.iter().map_while(|p| p.load(Relaxed));
+        let ps = self.sched.allp.iter().map_while(OnceBox::get);
         let on_ps: u64 = ps.map(|p| pick(&p.counters).get()).sum();
         on_ps + pick(&self.sched.outside).get()
     }

@@ -100,7 +100,6 @@ impl Sched {
             all.push_back(gp(g));
         }
         self.global_put_from_ring(core, &mut all);
-        self.mirror_len(core);
     }
 
     /// Takes one goroutine. At the limit those that have not begun come after all others.

@@ -100,8 +100,7 @@ impl Sched {
             return self.end_spinning(spinning); // that thread has a goroutine and does not search
         };
         p.spinning.put(spinning);
-        p.link.set(core.pending);
-        core.pending = Some(p.into_p());
+        core.pending.put(p);
         core.npending += 1;
         if self.poller.is_watching() {
             self.poller.wake(); // that M takes the P; a new thread may be slow, or refused
@@ -137,11 +136,10 @@ impl Sched {
         &self,
         core: &mut Held<'_, Core>,
     ) -> Option<(IdleP, Option<Spinning>)> {
-        let p = core.pending?;
-        core.pending = p.link.take();
+        let p = core.pending.take()?;
         core.npending -= 1;
-        // SAFETY: the P was on the list of pending Ps, under the scheduler lock, and is off it now.
-        Some((unsafe { IdleP::new(p) }, p.spinning.take()))
+        let spinning = p.spinning.take();
+        Some((p, spinning))
     }
 
     /// Puts the M to sleep until it is given a P. False: it must end. Without a P, not spinning.
@@ -213,7 +211,7 @@ impl Sched {
             self.start_m(core, p, None);
             return;
         }
-        let nobody_looks = self.spin.count() == 0 && core.pidle.is_none();
+        let nobody_looks = self.spin.count() == 0 && core.pidle.is_empty();
         if (nobody_looks || self.nobody_watches())
             && let Some(spinning) = self.spin.claim_wake()
         {
@@ -301,21 +299,18 @@ impl Sched {
     pub(crate) fn put_idle_p(&self, core: &mut Held<'_, Core>, p: IdleP) {
         debug_assert!(p.runq.is_empty(), "P2: an idle P has no work");
         debug_assert_eq!(p.status(), PStatus::Idle);
-        let p = p.into_p();
-        p.link.set(core.pidle);
-        core.pidle = Some(p);
-        self.idle_mask[p.id as usize / 64].fetch_or(1 << (p.id % 64), Relaxed);
+        let id = p.id;
+        core.pidle.put(p);
+        self.idle_mask[id as usize / 64].fetch_or(1 << (id % 64), Relaxed);
         self.npidle.fetch_add(1, SeqCst);
     }
 
     pub(crate) fn get_idle_p(&self, core: &mut Held<'_, Core>) -> Option<IdleP> {
-        let p = core.pidle?;
-        core.pidle = p.link.take();
+        let p = core.pidle.take()?;
         core.activity += 1;
         self.idle_mask[p.id as usize / 64].fetch_and(!(1 << (p.id % 64)), Relaxed);
         self.npidle.fetch_sub(1, SeqCst);
-        // SAFETY: the P was on the list of idle Ps, under the scheduler lock, and is off it now.
-        Some(unsafe { IdleP::new(p) })
+        Some(p)
     }
 
     /// An idle P: `wanted` if it is idle, otherwise any.
@@ -325,12 +320,7 @@ impl Sched {
         wanted: Option<Pp>,
     ) -> Option<IdleP> {
         if let Some(wanted) = wanted.filter(|p| self.is_idle(*p)) {
-            let before = std::iter::successors(core.pidle, |p| p.link.get())
-                .find(|p| p.link.get() == Some(wanted));
-            if let Some(before) = before {
-                before.link.set(wanted.link.replace(core.pidle));
-                core.pidle = Some(wanted);
-            }
+            core.pidle.raise(wanted);
         }
         self.get_idle_p(core)
     }
@@ -392,7 +382,7 @@ impl Sched {
 
     /// Stops a P that its M gave up, because the world stops or the runtime ends.
     pub(crate) fn stop_p(&self, core: &mut Held<'_, Core>, p: IdleP) {
-        p.into_p().set_status(PStatus::GcStop);
+        p.stop();
         if self.gcwaiting.load(Relaxed) {
             core.stopwait -= 1;
             if core.stopwait == 0 {

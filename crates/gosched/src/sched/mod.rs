@@ -29,15 +29,17 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use crossbeam_utils::CachePadded;
 
 use crate::base::lock::{Lock, Rank};
+use crate::base::once_box::OnceBox;
 use crate::sched::calls::lookups::Lookups;
 use crate::sched::calls::room::CallRoom;
 use crate::sched::life::config::Config;
+use crate::sched::life::p_list::PList;
 use crate::sched::model::g::G;
 use crate::sched::model::gblock::GBlocks;
 use crate::sched::model::global_queue::GlobalQueue;
 use crate::sched::model::m::M;
 use crate::sched::model::p::{Counters, P};
-use crate::sched::model::ptr::{AtomicRef, Home, Mp, Pp};
+use crate::sched::model::ptr::{Home, Mp, Pp};
 use crate::sched::model::spin::Spin;
 use crate::sched::model::watch::{CallCounters, Claims, Strays, SysmonState};
 use crate::sched::model::word::Word;
@@ -61,9 +63,9 @@ pub(crate) struct Core {
     /// Of these, the bound ones: threads with the frames of a goroutine that waits (D7).
     pub(crate) nparked: u32,
     /// Idle Ps, last in first out (P2).
-    pub(crate) pidle: Option<Pp>,
+    pub(crate) pidle: PList,
     /// Pending Ps: the next M that stops, or is born, takes one.
-    pub(crate) pending: Option<Pp>,
+    pub(crate) pending: PList,
     pub(crate) npending: u32,
     /// Ms alive or being born.
     pub(crate) mcount: u32,
@@ -103,7 +105,7 @@ pub(crate) struct Sched {
     pub(crate) spin: CachePadded<Spin>,
     /// GOMAXPROCS.
     pub(crate) nprocs: AtomicU32,
-    pub(crate) allp: Box<[AtomicRef<P>]>,
+    pub(crate) allp: Box<[OnceBox<P>]>,
     /// The world is stopping or stopped: every M stops in `find_runnable`.
     pub(crate) gcwaiting: AtomicBool,
     /// The runtime is being dropped: Ms end, and no goroutine starts any more.
@@ -196,8 +198,8 @@ impl Sched {
                     nmidle: 0,
                     nmidlelocked: 0,
                     nparked: 0,
-                    pidle: None,
-                    pending: None,
+                    pidle: PList::default(),
+                    pending: PList::default(),
                     npending: 0,
                     mcount: 0,
                     creating: 0,
@@ -218,7 +220,7 @@ impl Sched {
             idle_mask: std::array::from_fn(|_| AtomicU64::new(0)),
             spin: CachePadded::new(Spin::new()),
             nprocs: AtomicU32::new(0),
-            allp: (0..PROCS_MAX).map(|_| AtomicRef::none()).collect(),
+            allp: (0..PROCS_MAX).map(|_| OnceBox::new()).collect(),
             gcwaiting: AtomicBool::new(false),
             dead: AtomicBool::new(false),
             closed: AtomicBool::new(false),
@@ -288,8 +290,10 @@ impl Sched {
     /// P number `id`. It exists for every id below the largest GOMAXPROCS so far.
     #[inline]
     pub(crate) fn p(&self, id: u32) -> Pp {
-        match self.allp[id as usize].load(Relaxed) {
-            Some(p) => p,
+        match self.allp[id as usize].get() {
+            // SAFETY: GF, the Ps live as long as the runtime, and a pointer to one is followed only
+            // by its threads and by holders of a reference to it (D2).
+            Some(p) => unsafe { Pp::new(p.into()) },
             None => crate::base::fatal::throw("no P of that number"),
         }
     }
@@ -302,7 +306,7 @@ impl Sched {
     pub(crate) fn goroutines(&self) -> u64 {
         // Ends are read before spawns. So a goroutine that ends in between is counted as alive.
         let all = |pick: fn(&Counters) -> u64| -> u64 {
-            let ps = self.allp.iter().map_while(|p| p.load(Relaxed));
+            let ps = self.allp.iter().map_while(OnceBox::get);
             ps.map(|p| pick(&p.counters)).sum::<u64>() + pick(&self.outside)
         };
         let ends = all(|c| c.ends.get());
@@ -325,12 +329,5 @@ impl Sched {
 impl Drop for Sched {
     fn drop(&mut self) {
         self.retire_all();
-        for slot in &self.allp {
-            if let Some(p) = slot.load(Relaxed) {
-                // SAFETY: S3/D2, `add_procs` boxed the Ps, and the last reference to the runtime is
-                // going.
-                drop(unsafe { Box::from_raw(p.as_ptr()) });
-            }
-        }
     }
 }

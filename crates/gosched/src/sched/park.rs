@@ -84,6 +84,12 @@ impl Entered {
         inside.worker()
     }
 
+    /// This thread as an M of `sched`'s that holds a P, if it is one.
+    pub(crate) fn holder_of(&mut self, sched: &Sched) -> Option<&mut Inside> {
+        self.worker_of(sched)?;
+        self.0.as_mut()
+    }
+
     /// The calling goroutine, if there is one.
     #[inline]
     pub(crate) fn g(&self) -> Option<Gp> {

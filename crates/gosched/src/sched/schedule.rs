@@ -467,7 +467,7 @@ impl Sched {
         let core = self.core.lock();
         // At the last threads an idle M is worth more than a watcher, because sysmon watches, too.
         let is_wanted = core.runq.has_well_behaved() && self.is_at_last_threads(&core);
-        core.pending.is_none()
+        core.pending.is_empty()
             && !is_wanted
             && !self.dead.load(Relaxed)
             && (self.has_timers() || self.has_net_waiters())

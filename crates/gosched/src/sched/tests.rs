@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 use super::Sched;
 use super::park;
 use crate::runtime::Runtime;
+use crate::sched::life::p_list::PList;
 use crate::sched::model::current::current_g;
 use crate::sched::model::g::GQueue;
 use crate::sched::model::gstatus::Status;
@@ -125,8 +126,8 @@ fn assert_each_once(found: &[Gp], expected: &[Gp]) {
 }
 
 /// The members of a list linked through the Ps.
-fn list_of_ps(first: Option<Pp>) -> Vec<Pp> {
-    std::iter::successors(first, |p| p.link.get()).collect()
+fn list_of_ps(list: &PList) -> Vec<Pp> {
+    list.iter().collect()
 }
 
 /// The members of the global queue, in the order in which they are taken.

@@ -1,4 +1,4 @@
-//! Evidence about this thread: `G0`, `Inside`, `Worker`.
+//! Evidence about this thread and its P: `Inside`, `G0`, `Worker`, `IdleP`.
 //!
 //! Only the M that holds a P adds to its run queue (R2) and uses its caches (PL). Values of these
 //! types prove that the caller is that M. So the functions that need it are safe, and a call from
@@ -9,9 +9,10 @@
 //!  Inside       this thread is M m, inside the runtime   `park::enter`, the signal handler
 //!  G0           the same, on the scheduling stack of m   `threads::be_m`, once per thread
 //!  Worker<'_>   the same, and m holds P p                `Inside::worker`
+//!  IdleP        no M holds P p, and the caller has it    `release_p`, `PList::take`, a claim
 //! ```
 //!
-//! None of them can go to another thread. A `Worker` borrows the `Inside` that it comes from, and
+//! None of the first three can go to another thread. A `Worker` borrows the `Inside` that it comes from, and
 //! g0 gives its P up through `&mut G0`. So no `Worker` outlives the hold of its P.
 
 use std::marker::PhantomData;
@@ -20,7 +21,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::sched::model::g::G;
 use crate::sched::model::m::M;
-use crate::sched::model::p::{Local, P, PStatus};
+use crate::sched::model::p::{HeldP, Local, P, PStatus};
 use crate::sched::model::ptr::{Mp, Pp};
 use crate::sched::model::runq::Owner;
 
@@ -141,24 +142,20 @@ impl<'a> Worker<'a> {
     /// The P's caches and counts.
     #[inline]
     pub(crate) fn local(self) -> &'a Local {
-        // SAFETY: PL, this thread holds the P while the `Worker` lives, and the `Worker` stays on
-        // it.
-        unsafe { self.processor().local() }
+        self.hold().local()
     }
 
     /// The producer's side of the P's run queue.
     #[inline]
     pub(crate) fn queue(self) -> Owner<'a, G> {
-        // SAFETY: R2, this thread holds the P while the `Worker` lives, and the `Worker` stays on
-        // it.
-        unsafe { self.processor().queue() }
+        self.hold().queue()
     }
 
     #[inline]
-    fn processor(self) -> &'a P {
-        // SAFETY: GF, a P lives as long as its runtime, and the M's thread keeps the runtime alive
-        // (D2).
-        unsafe { self.p.non_null().as_ref() }
+    fn hold(self) -> HeldP<'a> {
+        // SAFETY: PL/R2, this thread holds the P during `'a`, and the `Worker` stays on it. GF, the
+        // M's thread keeps the runtime alive, and with it the P (D2).
+        unsafe { HeldP::new(self.p.non_null().as_ref()) }
     }
 }
 
@@ -169,8 +166,8 @@ pub(crate) struct IdleP(Pp);
 
 impl IdleP {
     /// # Safety
-    /// No M holds `p`, and the caller has taken it from where it was: a list under the scheduler
-    /// lock, a blocked M by a claim, or a stopped world.
+    /// No M holds `p`, and the caller has taken it from where it was: a list, a blocked M by a
+    /// claim, or a stopped world.
     #[inline]
     pub(crate) unsafe fn new(p: Pp) -> IdleP {
         IdleP(p)
@@ -183,22 +180,21 @@ impl IdleP {
         p.status.retake(PStatus::Idle).then_some(IdleP(p))
     }
 
-    /// The P, for the list or the M that gets it.
+    /// Leaves the P to the stopped world, or to a runtime that ends (P4).
+    pub(crate) fn stop(self) {
+        self.set_status(PStatus::GcStop);
+    }
+
+    /// The P, for the M that gets it.
     #[inline]
     pub(crate) fn into_p(self) -> Pp {
         self.0
     }
 
-    /// The P's caches and counts.
-    pub(crate) fn local(&self) -> &Local {
-        // SAFETY: PL, no M holds the P, and the holder of this value alone has it.
-        unsafe { self.0.local() }
-    }
-
-    /// The producer's side of the P's run queue.
-    pub(crate) fn queue(&self) -> Owner<'_, G> {
-        // SAFETY: R2, no M holds the P, and the holder of this value alone has it.
-        unsafe { self.0.queue() }
+    /// The holder's side of the P.
+    pub(crate) fn hold(&self) -> HeldP<'_> {
+        // SAFETY: PL/R2, no M holds the P, and the holder of this value alone has it.
+        unsafe { HeldP::new(&self.0) }
     }
 }
 

@@ -14,7 +14,7 @@ use super::quit;
 use crate::base::signals;
 use crate::base::signals::{SLOTS, Slot, THREE_ARGUMENTS};
 use crate::sys;
-use crate::sys::Errno;
+use crate::sys::{Action, Errno};
 
 /// Whether the current handler of a signal calls [`note`](signals::note).
 fn is_heard(signal: c_int) -> bool {
@@ -41,7 +41,7 @@ pub(super) fn want(signal: c_int) -> Result<(), Errno> {
 
 fn put_in_place(signal: c_int, slot: &Slot) -> Result<(), Errno> {
     // `on_signal` reads `below`, so store it before the handler can run.
-    let before = sys::read_action(signal)?;
+    let before = Action::read(signal)?;
     // ORDER: Release; pairs with the Acquire in `on_signal`.
     slot.below.store(below(&before), Release);
     // SAFETY: D7: the handler is async-signal-safe, and the M's alternate stack is large enough for
@@ -54,22 +54,22 @@ fn put_in_place(signal: c_int, slot: &Slot) -> Result<(), Errno> {
 }
 
 /// The program's own handler, encoded in one word.
-fn below(action: &libc::sigaction) -> usize {
-    match action.sa_sigaction {
+fn below(action: &Action) -> usize {
+    match action.handler() {
         libc::SIG_DFL | libc::SIG_IGN => 0,
-        handler if action.sa_flags & libc::SA_SIGINFO != 0 => handler | THREE_ARGUMENTS,
+        handler if action.flags() & libc::SA_SIGINFO != 0 => handler | THREE_ARGUMENTS,
         handler => handler,
     }
 }
 
 /// Keeps the program's choices: whether calls are restarted, and what becomes of children that end.
-fn flags(signal: c_int, before: &libc::sigaction) -> c_int {
-    let kept = before.sa_flags & (libc::SA_NOCLDSTOP | libc::SA_NOCLDWAIT);
+fn flags(signal: c_int, before: &Action) -> c_int {
+    let kept = before.flags() & (libc::SA_NOCLDSTOP | libc::SA_NOCLDWAIT);
     let restart = match below(before) {
         0 => libc::SA_RESTART,
-        _ => before.sa_flags & libc::SA_RESTART,
+        _ => before.flags() & libc::SA_RESTART,
     };
-    let reaped = match (signal, before.sa_sigaction) {
+    let reaped = match (signal, before.handler()) {
         (libc::SIGCHLD, libc::SIG_IGN) => libc::SA_NOCLDWAIT,
         _ => 0,
     };
@@ -82,12 +82,11 @@ pub(super) fn unwant(signal: c_int) {
     let slot = &SLOTS[signal as usize];
     let before = slot.before.load(Acquire);
     if !before.is_null() && sys::current_handler(signal) == Some(signals::address()) {
-        // SAFETY: D7: the process had this action before, so it is valid.
-        let restored = unsafe { sys::sigaction_restore(signal, &*before) };
-        debug_assert!(restored.is_ok());
-        slot.before.store(ptr::null_mut(), Release);
         // SAFETY: `put_in_place` made it from a box, and the handler never reads it.
-        drop(unsafe { Box::from_raw(before) });
+        let before = unsafe { Box::from_raw(before) };
+        let restored = before.restore();
+        debug_assert!(restored);
+        slot.before.store(ptr::null_mut(), Release);
     }
     slot.is_wanted.store(false, Relaxed);
 }
@@ -100,9 +99,7 @@ pub(super) fn reset_in_child() {
         if let Some(before) = unsafe { slot.before.load(Acquire).as_ref() }
             && sys::current_handler(signal as c_int) == Some(signals::address())
         {
-            // SAFETY: D7: the process had this action before, so it is valid; the call is
-            // async-signal-safe.
-            unsafe { libc::sigaction(signal as c_int, before, ptr::null_mut()) };
+            before.restore();
             // Not freed: malloc's lock may be held by a thread that the child does not have.
             slot.before.store(ptr::null_mut(), Relaxed);
         }

@@ -6,7 +6,7 @@
 //! CONTEXT: signal, for everything the handler calls: no allocation, no lock, no thread-local, no
 //! `errno`.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use crate::base::signals;
@@ -30,7 +30,7 @@ pub(super) fn address() -> usize {
     on_quit as *const () as usize
 }
 
-extern "C" fn on_quit(signal: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
+extern "C" fn on_quit(signal: c_int, _: sys::Info<'_>, _: sys::Context<'_>) {
     signals::note(signal);
     ASKED.0.fetch_add(1, SeqCst);
     Futex::wake_one(&ASKED);

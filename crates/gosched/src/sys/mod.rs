@@ -20,18 +20,18 @@
 //! |         | `sched_yield`, `sleep_ns`, `exit_process`, `stack_bounds` |
 //! | barrier | `membarrier_register`, `membarrier` |
 //! | cpu_timer | `CpuTimer`, `pending_signals_max` |
-//! | task    | `thread_cpu_ns`, `voluntary_switches`, `signal_thread`, `is_marked` |
-//! |         | `is_marked_timer`, `TaskFile`, `Doing`, `set_timer_slack_ns`, `set_slice_ns` |
-//! | signal  | `SigStack`, `sigaction_install`, `read_action`, `sigaction_restore` |
-//! |         | `call_handler`, `current_handler`, `unblock_signal`, `block_signal` |
-//! |         | `hold_back_all_but` |
+//! | task    | `thread_cpu_ns`, `voluntary_switches`, `signal_thread`, `TaskFile` |
+//! |         | `Doing`, `set_timer_slack_ns`, `set_slice_ns` |
+//! | signal  | `SigStack`, `Handler`, `sigaction_install`, `Action`, `call_handler` |
+//! |         | `current_handler`, `unblock_signal`, `block_signal`, `hold_back_all_but` |
+//! | frame   | `Info`, `Context` |
 //! | sysname | `syscall_name` |
 //! | cpus    | `default_procs` |
 //! | proc    | `for_each_task`, `task_state` |
 //! | io      | `write_stderr`, `eprint_raw`, `FixedBuf` |
 //! | env     | `env_usize`, `DebugEnv` |
 //! | epoll   | `Epoll`, `Event`, `event`, `BELL` |
-//! | interrupted | `Interrupted` |
+//! | interrupted | `Interrupted`, which `Context` gives |
 //! | inject  | `FAIL_MAP_AFTER`, `FAIL_THREAD_AFTER`, `FAIL_EPOLL_AFTER` |
 //! |         | `FAIL_SIGSTACK_AFTER`, `REFUSE_OWN_TLS`, `REFUSE_MEMBARRIER`, `REFUSE_PROC` |
 //! |         | `UNWINDER_ASKS`, `REFUSE_CPU_TIMERS`, `INTERRUPT_CLOCK` |

@@ -388,7 +388,7 @@ fn p1_a_p_and_an_m_are_bound_one_way() {
 
 #[test]
 fn p2_p6_the_idle_list_its_count_and_the_mask_differ() {
-    let first = |sched: &Sched| sched.core.lock().pidle.expect("idle");
+    let first = |sched: &Sched| sched.core.lock().pidle.iter().next().expect("idle");
     let found = running(|sched| sched.npidle.fetch_sub(1, Relaxed));
     assert_eq!(found, ["P2"]);
     let found = running(|sched| sched.idle_mask[0].fetch_and(!1, Relaxed));
@@ -481,9 +481,8 @@ fn s3_a_p_is_in_two_places() {
     assert_eq!(found, ["S3"]);
     let found = running(|sched| {
         let mut core = sched.core.lock();
-        let p = core.pidle.expect("idle");
-        core.pidle = p.link.take();
-        core.pending = Some(p);
+        let p = core.pidle.take().expect("idle");
+        core.pending.put(p);
         core.npending = 1;
     });
     assert_names(&found, "S3");

@@ -168,7 +168,7 @@ impl Sched {
             && !self.has_timers()
             && !self.has_net_waiters()
             && core.starting == 0
-            && core.pending.is_none()
+            && core.pending.is_empty()
             && core.runq.is_empty()
             && !self.gcwaiting.load(SeqCst)
             && !self.is_carrying.load(SeqCst)

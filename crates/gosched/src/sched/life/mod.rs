@@ -8,6 +8,7 @@ pub(crate) mod deadlock;
 pub(crate) mod forked;
 pub(crate) mod m_answers;
 pub(crate) mod overflow;
+pub(crate) mod p_list;
 pub(crate) mod registry;
 pub(crate) mod shrink;
 pub(crate) mod teardown;

@@ -8,19 +8,21 @@
 //!
 //! CONTEXT: signal. Nothing here allocates or takes a lock.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::io;
-use std::sync::atomic::Ordering::{Acquire, Release};
-use std::sync::atomic::{AtomicBool, AtomicPtr};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Acquire;
 use std::sync::{Mutex, PoisonError};
 
+use crate::base::static_ref::StaticRef;
 use crate::sched::model::current::current_m;
 use crate::sched::model::ptr::Gp;
 use crate::stack::{Arena, class_size};
 use crate::sys;
+use crate::sys::{Action, Context, Info};
 
 /// The actions before ours, for SIGSEGV and SIGBUS.
-static OLD: [AtomicPtr<libc::sigaction>; 2] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 2];
+static OLD: [StaticRef<Action>; 2] = [const { StaticRef::none() }; 2];
 /// The name that `run` gives to a main goroutine.
 const MAIN: &str = "main";
 const SIGNALS: [c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
@@ -32,9 +34,7 @@ pub(crate) fn install() -> io::Result<()> {
     if !*done {
         for (signal, old) in SIGNALS.into_iter().zip(&OLD) {
             // The old action must be stored before ours can run, so it is read first.
-            let before = Box::into_raw(Box::new(sys::read_action(signal)?));
-            // ORDER: Release; pairs with the Acquire in `pass_on`.
-            old.store(before, Release);
+            old.store(Some(Box::leak(Box::new(Action::read(signal)?))));
             // SAFETY: D4, the handler is async-signal-safe and runs on the alternate stack.
             unsafe { sys::sigaction_install(signal, on_fault, libc::SA_ONSTACK)? };
         }
@@ -43,14 +43,12 @@ pub(crate) fn install() -> io::Result<()> {
     Ok(())
 }
 
-extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel passes a valid siginfo.
-    let addr = unsafe { (*info).si_addr() } as usize;
+extern "C" fn on_fault(signal: c_int, info: Info<'_>, mut context: Context<'_>) {
+    let addr = info.fault_address();
     if let Some(g) = current_m().and_then(|m| m.curg())
         && let Some(stack) = g.stack()
     {
-        // SAFETY: D4, the kernel passed this context, and the handler is still running.
-        let sp = unsafe { sys::Interrupted::new(context) }.sp();
+        let sp = context.interrupted().sp();
         let (lo, hi) = Arena::guard_range(&stack);
         // A large frame may begin below the guard that it has touched.
         let is_below = (lo.saturating_sub(class_size(stack.class))..hi).contains(&sp);
@@ -58,7 +56,7 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
             report(g, addr);
         }
     }
-    pass_on(signal, info, context);
+    pass_on(signal, info, &mut context);
 }
 
 fn report(g: Gp, addr: usize) -> ! {
@@ -98,20 +96,13 @@ fn report(g: Gp, addr: usize) -> ! {
 }
 
 /// The fault is not ours: calls the handler before.
-fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+fn pass_on(signal: c_int, info: Info<'_>, context: &mut Context<'_>) {
     let old = SIGNALS.iter().zip(&OLD).find(|(s, _)| **s == signal);
-    // ORDER: Acquire; pairs with the Release in `install`.
-    let Some(old) = old.map(|(_, old)| old.load(Acquire)) else {
+    let Some(old) = old.and_then(|(_, old)| old.load()) else {
         return;
     };
-    // SAFETY: `install` stored it, and it is never freed.
-    let Some(old) = (unsafe { old.as_ref() }) else {
-        return;
-    };
-    // SAFETY: D4, the process's own action, with what the kernel passed to this handler.
-    if !unsafe { sys::call_handler(old, signal, info, context) } {
+    if !old.call(info, context) {
         // Restore the old action: the faulting instruction runs again and meets it.
-        // SAFETY: D4, `old` is the action that the process had.
-        unsafe { libc::sigaction(signal, old, std::ptr::null_mut()) };
+        old.restore();
     }
 }

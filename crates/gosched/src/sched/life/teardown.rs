@@ -14,6 +14,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::time::Duration;
 
+use crate::base::once_box::OnceBox;
 use crate::sched::Sched;
 use crate::sched::life::deadlock::Hook;
 use crate::sched::life::registry;
@@ -22,6 +23,7 @@ use crate::sched::model::current::assert_user_context;
 use crate::sched::model::g::WaitReason;
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::m::PreemptOff;
+use crate::sched::model::p::HeldP;
 use crate::sched::model::ptr::Gp;
 use crate::sched::park::{enter, no_preempt};
 use crate::sched::waiting::handle::{Fate, NeverRan};
@@ -358,13 +360,12 @@ fn cancel_all(sched: &Sched) {
 
 impl Sched {
     /// Every thread is gone: the Ps return their stacks and Gs, so that all memory can be freed.
-    pub(in crate::sched) fn retire_all(&self) {
+    pub(in crate::sched) fn retire_all(&mut self) {
+        let mut allp = std::mem::take(&mut self.allp); // freed outside the runtime
         let _rt = enter();
         let mut core = self.core.lock();
-        for slot in &self.allp {
-            if let Some(p) = slot.load(Relaxed) {
-                self.retire_p(&mut core, p);
-            }
+        for p in allp.iter_mut().filter_map(OnceBox::get_mut) {
+            self.retire_p(&mut core, HeldP::alone(p));
         }
     }
 }

@@ -16,13 +16,14 @@ use std::time::Duration;
 
 use crate::base::lock::Held;
 use crate::base::note::Note;
+use crate::sched::life::p_list::PList;
 use crate::sched::model::current::current_m;
 use crate::sched::model::g::GQueue;
 use crate::sched::model::m::{PreemptOff, YIELD};
-use crate::sched::model::p::{P, PStatus, STACKS_MAX, gp};
-use crate::sched::model::ptr::{Mp, Pp, Ptr};
+use crate::sched::model::p::{HeldP, P, PStatus, STACKS_MAX, gp};
+use crate::sched::model::ptr::{Mp, Pp};
 use crate::sched::park::{Entered, NoPreempt, enter, no_preempt};
-use crate::sched::worker::{IdleP, acquire_p, release_p};
+use crate::sched::worker::{IdleP, Inside};
 use crate::sched::{Core, Sched};
 use crate::sys;
 
@@ -85,7 +86,7 @@ pub(crate) struct Stopped<'a> {
     /// The number of Ps when the world starts.
     procs: u32,
     /// The leader stays inside the runtime until the world runs again.
-    _inside: Entered,
+    inside: Entered,
     /// Given back last.
     _right: Right,
 }
@@ -113,12 +114,12 @@ impl Sched {
             core.stopwait -= 1;
         }
         while let Some(p) = self.get_idle_p(&mut core) {
-            p.into_p().set_status(PStatus::GcStop);
+            p.stop();
             core.stopwait -= 1;
         }
         while let Some((p, spinning)) = self.take_pending(&mut core) {
             self.end_spinning(spinning);
-            p.into_p().set_status(PStatus::GcStop);
+            p.stop();
             core.stopwait -= 1;
         }
         // FENCE: stop/2 — `gcwaiting` before the look at the Ps in marked calls; meets stop/1 in
@@ -140,7 +141,7 @@ impl Sched {
         Some(Stopped {
             sched: self,
             procs: self.nprocs(),
-            _inside: inside,
+            inside,
             _right: right,
         })
     }
@@ -208,9 +209,8 @@ impl Sched {
         let mut core = self.core.lock();
         self.nprocs.store(n, Relaxed);
         for p in self.procs() {
-            p.set_status(PStatus::Idle);
-            // SAFETY: the P is new, and on no list yet.
-            self.put_idle_p(&mut core, unsafe { IdleP::new(p) });
+            let p = take(&mut core, p);
+            self.put_idle_p(&mut core, p);
         }
         Ok(())
     }
@@ -227,14 +227,8 @@ impl Sched {
         self.timers.grow_to(n);
         for id in 0..n {
             let slot = &self.allp[id as usize];
-            if slot.load(Acquire).is_none() {
-                let new = Box::into_raw(Box::new(P::new(id)));
-                // SAFETY: GF, the P is freed only with the Sched, or below.
-                let p = unsafe { Ptr::new(ptr::NonNull::new_unchecked(new)) };
-                if !slot.set_if_none(p) {
-                    // SAFETY: GF, another thread stored its P first, and no thread knows this one.
-                    drop(unsafe { Box::from_raw(new) });
-                }
+            if slot.get().is_none() {
+                slot.set_if_none(Box::new(P::new(id))); // unless another thread was faster
             }
         }
     }
@@ -287,27 +281,21 @@ impl Drop for Stopped<'_> {
         let mut core = sched.core.lock();
         // Until an M is woken: the leader may be no M, and nothing else shows its intention.
         core.starting += 1;
-        sched.resize(&mut core, self.procs);
-        // SAFETY: no M holds a P in a stopped world, and the leader has all of them. Below, each
-        // goes to the idle list, or to `busy` and from there to an M.
-        let take = |p| unsafe { IdleP::new(p) };
-        let mut busy: Option<Pp> = None;
+        sched.resize(&mut core, self.inside.holder_of(sched), self.procs);
+        let mut busy = PList::default();
         for p in sched.procs().filter(|p| p.status() == PStatus::GcStop) {
-            p.set_status(PStatus::Idle);
-            let p = take(p);
-            p.local().owes_turn.set(true);
+            let p = take(&mut core, p);
+            p.hold().local().owes_turn.set(true);
             if p.runq.is_empty() {
                 sched.put_idle_p(&mut core, p);
             } else {
-                p.link.set(busy);
-                busy = Some(p.into_p());
+                busy.put(p);
             }
         }
         sched.gcwaiting.store(false, Relaxed);
         drop(core);
-        while let Some(p) = busy {
-            busy = p.link.take();
-            sched.start_m(sched.core.lock(), take(p), None);
+        while let Some(p) = busy.take() {
+            sched.start_m(sched.core.lock(), p, None);
         }
         // As for any P that goes idle (need/2): a submitter that found none meanwhile has set
         // `need`.
@@ -323,11 +311,14 @@ impl Drop for Stopped<'_> {
 impl Sched {
     /// Go's `procresize`: the Ps beyond `n` return everything, and new ones join. The leader's M
     /// keeps a P.
-    fn resize(&self, core: &mut Held<'_, Core>, n: u32) {
+    fn resize(&self, core: &mut Held<'_, Core>, mut leader: Option<&mut Inside>, n: u32) {
         let old = self.nprocs();
-        let m = self.own_m().filter(|m| m.p.load(Relaxed).is_some());
+        let mut own = leader.as_mut().map(|leader| leader.release_p());
         for id in n..old {
-            self.retire_p(core, self.p(id));
+            let own = own.take_if(|own| own.id == id);
+            let p = own.unwrap_or_else(|| take(core, self.p(id)));
+            self.retire_p(core, p.hold());
+            p.into_p().set_status(PStatus::Dead);
         }
         self.nprocs.store(n, Relaxed);
         self.mirror_limit(core);
@@ -337,27 +328,16 @@ impl Sched {
         for id in old..n {
             self.p(id).set_status(PStatus::GcStop);
         }
-        let Some(m) = m else { return };
-        // SAFETY: the M is the leader's own, on its thread, and there is no `Worker` while the
-        // world is stopped.
-        let p = unsafe { release_p(m) };
-        if p.id < n {
-            acquire_p(m, p);
-        } else {
-            p.into_p().set_status(PStatus::Dead);
-            let first = self.p(0);
-            first.set_status(PStatus::Idle);
-            // SAFETY: the world is stopped, so no M holds the first P, and the leader takes it.
-            acquire_p(m, unsafe { IdleP::new(first) });
+        if let Some(leader) = leader {
+            leader.acquire_p(own.unwrap_or_else(|| take(core, self.p(0))));
         }
     }
 
     /// Takes everything from a P that is removed. Its queue goes to the global one, in order,
     /// `next` first.
-    pub(in crate::sched) fn retire_p(&self, core: &mut Held<'_, Core>, p: Pp) {
+    pub(in crate::sched) fn retire_p(&self, core: &mut Held<'_, Core>, p: HeldP<'_>) {
         let mut queue = GQueue::new();
-        // SAFETY: R2/PL, the world is stopped, so no M holds the P.
-        let (owner, local) = unsafe { (p.queue(), p.local()) };
+        let (owner, local) = (p.queue(), p.local());
         while let Some((g, _)) = owner.get() {
             queue.push_back(gp(g));
         }
@@ -366,6 +346,19 @@ impl Sched {
         local.stacks.empty(|stacks| self.arena.give_batch(stacks));
         let credits = local.credits.replace(0);
         self.arena.unreserve(self.stack_class, credits);
-        p.set_status(PStatus::Dead);
     }
+}
+
+/// Takes a P of a stopped world, or one that is not in use yet. Its status is then `Idle`, so the
+/// lock admits one caller that gets it.
+fn take(_core: &mut Held<'_, Core>, p: Pp) -> IdleP {
+    let is_free = matches!(p.status(), PStatus::GcStop | PStatus::Dead);
+    if !is_free || p.m.load(Relaxed).is_some() {
+        crate::base::fatal::throw("P4: the leader takes a P that is not stopped");
+    }
+    p.set_status(PStatus::Idle);
+    // SAFETY: P4/P5. No M holds the P, and the P is on no list: its last owner left it to the
+    // stopped world (`IdleP::stop`, a swap in `stop_with`), or it was retired, or is new. The status
+    // has changed under the lock, so no other caller gets here with it.
+    unsafe { IdleP::new(p) }
 }

@@ -1,8 +1,10 @@
 //! P: a processor, the permit to run user code, with the resources that come with it (PL).
 //!
-//! `pstatus` has its states. Only the M that holds the P uses `local`, without a lock.
+//! `pstatus` has its states. Only the M that holds the P uses `local`, without a lock: `HeldP` is
+//! the proof.
 
 use std::cell::Cell;
+use std::marker::PhantomData;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -269,7 +271,7 @@ pub(crate) struct P {
     pub(crate) runq: RunQueue<G>,
     /// Goroutines that began a wait with a deadline here (PL). Other threads expire them, too.
     pub(crate) timers: PTimers,
-    /// Link of the idle list or of the pending list; under the scheduler lock.
+    /// Link of a list of Ps; only `PList` changes it.
     pub(crate) link: Word<Option<Pp>>,
     /// For a pending P: whether its next M begins to spin.
     pub(crate) spinning: SpinningSlot,
@@ -278,7 +280,7 @@ pub(crate) struct P {
 
 struct HolderOnly(Local);
 
-// SAFETY: PL, only the M that holds the P uses it: the contract of `P::local`.
+// SAFETY: PL, only the M that holds the P uses it: the contract of `HeldP::new`.
 unsafe impl Sync for HolderOnly {}
 
 impl P {
@@ -320,33 +322,43 @@ impl P {
         self.status.set(status);
     }
 
-    /// The holder's fields. An M gets them through its `Worker`.
-    ///
-    /// # Safety
-    /// The M of this thread holds the P (P1). Or no M does, and the caller has it: from a list,
-    /// under the scheduler lock, or because the world is stopped.
-    #[inline]
-    pub(crate) unsafe fn local(&self) -> &Local {
-        &self.local.0
-    }
-
-    /// The producer's side of its queue.
-    ///
-    /// # Safety
-    /// As for [`P::local`] (R2).
-    #[inline]
-    pub(crate) unsafe fn queue(&self) -> Owner<'_, G> {
-        // SAFETY: R2, only the caller holds the P or has it, by this function's own contract.
-        unsafe { self.runq.owner() }
-    }
-}
-
-impl P {
     /// Begins a time slice. Only the holder calls this.
     #[inline]
     pub(crate) fn begin_slice(&self) {
         self.schedtick
             .store(self.schedtick.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+}
+
+/// Proof that only this thread uses the holder's side of a P. `Worker` and `IdleP` give it.
+#[derive(Clone, Copy)]
+pub(crate) struct HeldP<'a>(&'a P, PhantomData<*const ()>);
+
+impl<'a> HeldP<'a> {
+    /// # Safety
+    /// During `'a` the M of this thread holds the P (P1). Or no M does, and the caller has it: from
+    /// a list, under the scheduler lock, or because the world is stopped.
+    #[inline]
+    pub(crate) unsafe fn new(p: &'a P) -> HeldP<'a> {
+        HeldP(p, PhantomData)
+    }
+
+    /// The P of a runtime without threads: the exclusive borrow is the proof.
+    pub(crate) fn alone(p: &'a mut P) -> HeldP<'a> {
+        HeldP(p, PhantomData)
+    }
+
+    /// The holder's fields: caches and counts (PL).
+    #[inline]
+    pub(crate) fn local(self) -> &'a Local {
+        &self.0.local.0
+    }
+
+    /// The producer's side of the run queue.
+    #[inline]
+    pub(crate) fn queue(self) -> Owner<'a, G> {
+        // SAFETY: R2, only this thread uses the holder's side of the P (`HeldP::new`).
+        unsafe { self.0.runq.owner() }
     }
 }
 

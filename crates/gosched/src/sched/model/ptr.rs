@@ -105,19 +105,6 @@ impl<T> AtomicRef<T> {
         self.0.store(raw(value), order);
     }
 
-    /// Stores `value` if there is none; returns whether it did.
-    pub(crate) fn set_if_none(&self, value: Ptr<T>) -> bool {
-        // ORDER: AcqRel; publishes the object to threads that load the pointer with Acquire.
-        self.0
-            .compare_exchange(
-                ptr::null_mut(),
-                value.as_ptr(),
-                Ordering::AcqRel,
-                Ordering::Acquire,
-            )
-            .is_ok()
-    }
-
     #[inline]
     pub(crate) fn swap(&self, value: Option<Ptr<T>>, order: Ordering) -> Option<Ptr<T>> {
         NonNull::new(self.0.swap(raw(value), order)).map(Ptr)

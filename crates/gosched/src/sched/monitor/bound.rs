@@ -186,7 +186,7 @@ impl Sched {
 
     /// Takes a goroutine with a thread of its own out of p's queue. The others keep their order.
     fn runq_take_owned(&self, p: &IdleP) -> Option<(Gp, Mp)> {
-        let queue = p.queue();
+        let queue = p.hold().queue();
         let owned = |g: Gp| g.owner().map(|owner| (g, owner));
         let next = queue.take_own_next();
         let mut found = next.map(gp).and_then(owned);

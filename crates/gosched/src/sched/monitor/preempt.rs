@@ -30,15 +30,15 @@
 //!
 //! The signal is sent to a thread that computes (`retake`). The thread may have begun a system call
 //! by the time the signal arrives. If that call would return EINTR, the handler restarts it
-//! (`sys::Interrupted`).
+//! (`Interrupted` in `sys`).
 //!
 //! CONTEXT: signal, for everything the handler calls: no allocation, no thread-local, no `errno`.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::io;
-use std::sync::atomic::AtomicPtr;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
+use crate::base::static_ref::StaticRef;
 use crate::base::{chaos, signals};
 use crate::sched::Sched;
 use crate::sched::calls::syscall;
@@ -52,6 +52,7 @@ use crate::sched::model::watch::claim::Found;
 use crate::sched::monitor::bound::Exchange;
 use crate::sched::worker::Inside;
 use crate::sys;
+use crate::sys::{Action, Context, Info};
 use crate::tls::scope;
 
 /// The default signal: its default action is to be ignored, and debuggers pass it on silently.
@@ -61,8 +62,7 @@ pub(crate) const SIGNAL: c_int = libc::SIGURG;
 const SIGNALS: usize = 65;
 
 /// The program's actions, from before ours were installed.
-static OLD: [AtomicPtr<libc::sigaction>; SIGNALS] =
-    [const { AtomicPtr::new(std::ptr::null_mut()) }; SIGNALS];
+static OLD: [StaticRef<Action>; SIGNALS] = [const { StaticRef::none() }; SIGNALS];
 
 /// Installs the handler for `signal`, once per process. In user context, under `signal::turn`.
 pub(crate) fn install(signal: c_int) -> io::Result<()> {
@@ -70,18 +70,16 @@ pub(crate) fn install(signal: c_int) -> io::Result<()> {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     };
     forked::restore_in_child(Restore::PreemptionSignal, restore_in_child);
-    if old.load(Acquire).is_null() {
+    if old.load().is_none() {
         // The old action must be known before our handler can run, so it is read first.
-        let before = Box::into_raw(Box::new(sys::read_action(signal)?));
-        // ORDER: Release; pairs with the Acquire in `pass_on`.
-        old.store(before, Release);
+        old.store(Some(Box::leak(Box::new(Action::read(signal)?))));
         // SAFETY: D7. `on_signal` and all it calls are async-signal-safe (CONTEXT: signal). It runs
         // on the alternate stack that each M installs before its thread unblocks the signal.
         let installed = unsafe {
             sys::sigaction_install(signal, on_signal, libc::SA_ONSTACK | libc::SA_RESTART)
         };
         if let Err(errno) = installed {
-            old.store(std::ptr::null_mut(), Release);
+            old.store(None);
             return Err(errno.into());
         }
     }
@@ -100,38 +98,30 @@ pub(crate) fn is_installed(signal: c_int) -> bool {
 
 /// Restores the program's own mask and action in the child of a fork.
 pub(crate) fn restore_in_child() {
-    for (signal, old) in OLD.iter().enumerate() {
-        // SAFETY: D7. The pointer is null or comes from `Box::into_raw` in `install`; the box is
-        // never freed.
-        let Some(old) = (unsafe { old.load(Acquire).as_ref() }) else {
+    for (signal, slot) in OLD.iter().enumerate() {
+        let Some(old) = slot.load() else {
             continue;
         };
         if is_installed(signal as c_int) {
-            // SAFETY: D7. `old` is the action that `install` read from the kernel, so it is valid.
-            // `sigaction` is async-signal-safe.
-            unsafe { libc::sigaction(signal as c_int, old, std::ptr::null_mut()) };
+            old.restore();
         }
         // A new runtime in the child, if it may have one, installs the handler again.
-        OLD[signal].store(std::ptr::null_mut(), Release);
+        slot.store(None);
         if threads::WAS_BLOCKED.load(Relaxed) && current_m().is_some() {
             sys::block_signal(signal as c_int);
         }
     }
 }
 
-extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: D7. `info` is the kernel's argument to this handler (SA_SIGINFO), valid until it
-    // returns.
-    let is_timer = unsafe { sys::is_marked_timer(info) };
+extern "C" fn on_signal(signal: c_int, info: Info<'_>, mut context: Context<'_>) {
+    let is_timer = info.is_marked_timer();
     let m = interrupted_m();
     let is_sent = m.is_some_and(|m| m.signalled.swap(false, Acquire));
     if !is_timer && !is_from_us(info, is_sent) {
-        pass_on(signal, info, context);
+        pass_on(signal, info, &mut context);
     }
     if let Some(m) = m.filter(|_| is_sent || is_timer) {
-        // SAFETY: D7. `context` is the kernel's argument to this handler, valid until it returns.
-        // No other reference to it exists.
-        let mut interrupted = unsafe { sys::Interrupted::new(context) };
+        let mut interrupted = context.interrupted();
         // The thread began a call after sysmon read its state.
         if interrupted.is_call_cut_short() {
             let calls = &m.sched().calls;
@@ -153,13 +143,8 @@ extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut
 /// Whether the signal is ours. It carries our mark; or, where the kernel refuses marks, it comes
 /// from this process and is expected. A marked signal that arrives late, for want of a CPU, is ours
 /// too.
-fn is_from_us(info: *mut libc::siginfo_t, is_expected: bool) -> bool {
-    // SAFETY: D7. `info` is the kernel's argument to the handler, valid until it returns. With
-    // SI_TKILL the kernel has filled in the sender.
-    unsafe {
-        sys::is_marked(info)
-            || is_expected && (*info).si_code == libc::SI_TKILL && (*info).si_pid() == sys::getpid()
-    }
+fn is_from_us(info: Info<'_>, is_expected: bool) -> bool {
+    info.is_marked() || is_expected && info.is_from_this_process()
 }
 
 /// Does what the signal asks of the M. A signal that sysmon did not send concerns a stray
@@ -273,15 +258,8 @@ impl Sched {
 
 /// Passes the signal to its receivers and to the program's own handler: it is not ours, or not ours
 /// alone.
-fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // ORDER: Acquire; pairs with the Release in `install`.
-    let old = OLD.get(signal as usize).map(|old| old.load(Acquire));
-    // SAFETY: D7. The pointer is null or comes from `Box::into_raw` in `install`; the box is never
-    // freed.
-    let Some(old) = old.and_then(|old| unsafe { old.as_ref() }) else {
-        return;
-    };
-    // SAFETY: D7. `old` is the program's action as `install` read it from the kernel. The other
-    // arguments are the kernel's to our own handler.
-    unsafe { signals::note_and_pass_on(old, signal, info, context) };
+fn pass_on(signal: c_int, info: Info<'_>, context: &mut Context<'_>) {
+    if let Some(old) = OLD.get(signal as usize).and_then(StaticRef::load) {
+        signals::note_and_pass_on(old, info, context);
+    }
 }

@@ -386,8 +386,8 @@ fn rescue(sched: &Sched, seen: &mut Seen) {
     let core = sched.core.lock();
     let work = !core.runq.is_empty() || sched.procs().any(|p| !p.runq.is_empty());
     let is_stranded = work
-        && core.pidle.is_some()
-        && core.pending.is_none()
+        && !core.pidle.is_empty()
+        && core.pending.is_empty()
         && core.starting == 0
         && sched.spin.count() == 0
         && !core.somebody_is_inside();

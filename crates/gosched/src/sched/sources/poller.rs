@@ -18,12 +18,11 @@
 //! A thread that needs the watcher back sets its note, and rings the bell if the watcher is in the
 //! poller. The watcher stores that it goes there and then loads its note (bell/1, bell/2).
 
-use std::ptr;
-
 use crate::base::note::Note;
+use crate::base::static_ref::StaticRef;
 use crate::sched::sources::netpoll::driver::Driver;
 use crate::sched::waiting::waitq::WakeList;
-use crate::shim::{self, Acquire, AtomicBool, AtomicPtr, AtomicU64, Relaxed, SeqCst, fence};
+use crate::shim::{self, AtomicBool, AtomicU64, Relaxed, SeqCst, fence};
 use crate::sys;
 
 const NOBODY: u64 = 0;
@@ -43,8 +42,8 @@ const LATE_NS: u64 = 20_000;
 pub(crate) struct Poller {
     until: AtomicU64,
     note: Note,
-    /// The network driver; null: not in use yet. Once set it stays.
-    driver: AtomicPtr<Driver>,
+    /// The network driver; None: not in use yet. Once set it stays.
+    driver: StaticRef<Driver>,
     /// The watcher is in the driver, or about to be.
     is_inside: AtomicBool,
 }
@@ -54,32 +53,22 @@ impl Poller {
         Poller {
             until: AtomicU64::new(NOBODY),
             note: Note::new(),
-            driver: AtomicPtr::new(ptr::null_mut()),
+            driver: StaticRef::none(),
             is_inside: AtomicBool::new(false),
         }
     }
 
     #[inline]
     pub(crate) fn driver(&self) -> Option<&'static Driver> {
-        // ORDER: Acquire; pairs with the SeqCst in `set_driver`. SAFETY: GF. The pointer is null or
-        // comes from `Driver::new`, which leaks its drivers.
-        unsafe { self.driver.load(Acquire).as_ref() }
+        self.driver.load()
     }
 
     /// Puts the network into use; returns the first driver set, perhaps by another thread. A
     /// watcher that sleeps without it comes back.
     pub(crate) fn set_driver(&self, driver: &'static Driver) -> &'static Driver {
-        let new = ptr::from_ref(driver).cast_mut();
-        let set = self
-            .driver
-            .compare_exchange(ptr::null_mut(), new, SeqCst, SeqCst);
+        let first = self.driver.set_once(driver);
         self.wake();
-        match set {
-            Ok(_) => driver,
-            // SAFETY: GF. `set_driver` stored the pointer from a `&'static Driver`, and it is not
-            // null here.
-            Err(faster) => unsafe { &*faster },
-        }
+        first
     }
 
     pub(crate) fn is_watching(&self) -> bool {

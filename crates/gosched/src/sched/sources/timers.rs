@@ -56,9 +56,12 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::arch;
-use crate::base::lock::{Held, Lock};
+use crate::base::fatal;
+use crate::base::lock::Held;
+use crate::base::once_box::OnceBox;
 use crate::sched::model::g::{G, GQueue};
 use crate::sched::model::gstatus::Status;
+use crate::sched::model::p::P;
 use crate::sched::model::ptr::{Gp, Pp};
 pub(crate) use crate::sched::model::timer::Claim;
 use crate::sched::model::timer::heap::Heap;
@@ -119,7 +122,7 @@ impl Timers {
 
     /// Publishes what p's heap holds to readers without its lock. In the hold that changed it.
     #[inline]
-    fn publish(&self, p: Pp, heap: &Heap) {
+    fn publish(&self, p: &P, heap: &Heap) {
         let next = heap.next_ns();
         let old = p.timers.next.load(Relaxed);
         if next == old {
@@ -180,7 +183,7 @@ impl Sched {
 
     /// The number of pending timers, also those that never come.
     pub(crate) fn pending_timers(&self) -> usize {
-        let ps = self.allp.iter().map_while(|p| p.load(Relaxed));
+        let ps = self.allp.iter().map_while(OnceBox::get);
         ps.map(|p| p.timers.len()).sum()
     }
 
@@ -199,7 +202,7 @@ impl Sched {
             return Armed::Refused;
         }
         let is_first = heap.insert(g, when);
-        self.timers.publish(p, &heap);
+        self.timers.publish(&p, &heap);
         Armed::Set { is_first }
     }
 
@@ -238,30 +241,26 @@ impl Sched {
     }
 
     /// The heap that holds g, locked; None: none does.
-    fn lock_heap_of(&self, g: Gp) -> Option<(Pp, Held<'_, Heap>)> {
+    fn lock_heap_of(&self, g: Gp) -> Option<(&P, Held<'_, Heap>)> {
         loop {
             // ORDER: Acquire; pairs with the Release in `take_due` and `disarm_if`.
             let id = g.timer_p.load(Acquire);
             if id == NOWHERE {
                 return None;
             }
-            let heap = self.heap_of(id).lock();
+            let Some(p) = self.allp[id as usize].get() else {
+                fatal::throw("a timer in the heap of no P");
+            };
+            let heap = p.timers.heap.lock();
             if g.timer_p.load(Relaxed) == id {
-                return Some((self.p(id), heap));
+                return Some((p, heap));
             }
         }
     }
 
-    /// The heap of P number `id`.
-    fn heap_of(&self, id: u32) -> &Lock<Heap> {
-        // SAFETY: GF. `Sched` owns its Ps and frees them only in its own drop, so they outlive
-        // `&self`.
-        unsafe { &(*self.p(id).as_ptr()).timers.heap }
-    }
-
     /// Empties every heap of a dead runtime.
     pub(crate) fn drain_timers(&self, mut each: impl FnMut(Gp)) {
-        for p in self.allp.iter().map_while(|p| p.load(Relaxed)) {
+        for p in self.allp.iter().map_while(OnceBox::get) {
             let mut heap = p.timers.heap.lock();
             while let Some((_, g)) = heap.take_any() {
                 each(g);
@@ -298,12 +297,10 @@ impl Sched {
             && heap.next_ns() <= now
             && let Some(g) = heap.pop()
         {
-            // SAFETY: PL. The goroutine was in this heap, so the word is the claim that `arm`
-            // stored under this lock.
-            let claim = unsafe { g.timer.get().claim };
-            // SAFETY: G4. The goroutine is Waiting, or has been woken and waits for this lock in
-            // `disarm`. So its G and its wait live.
-            if unsafe { claim(g) } {
+            // SAFETY: PL/G4. The goroutine was in this heap, so the word is the claim that `arm`
+            // stored under this lock. It is Waiting, or has been woken and waits for this lock in
+            // `disarm`. So its G and its wait live, as the claim requires.
+            if unsafe { (g.timer.get().claim)(g) } {
                 due.push_back(g);
             }
             // ORDER: Release; pairs with the Acquire in `lock_heap_of` and `G::has_timer`.
@@ -312,7 +309,7 @@ impl Sched {
                 prefetch_g(next);
             }
         }
-        self.timers.publish(p, &heap);
+        self.timers.publish(&p, &heap);
     }
 
     /// As `expire`, for every P for which `leave` returns false, one batch each.
@@ -333,20 +330,10 @@ impl Sched {
         if !self.timers.has(from.id) {
             return;
         }
-        let (into, out) = (&to.timers.heap, &from.timers.heap);
-        into.lock_of_several(true);
-        out.lock_of_several(false);
-        // SAFETY: D9. Both locks were taken above, in the order of the Ps' numbers, and these are
-        // the only references to what they guard.
-        self.pour(from, unsafe { out.get_held() }, to, unsafe {
-            into.get_held()
-        });
-        // SAFETY: D9. This thread took both locks above; it releases them in reverse order, and the
-        // references are gone.
-        unsafe {
-            out.unlock_of_several(false);
-            into.unlock_of_several(true);
-        }
+        // In the order of the Ps' numbers.
+        let mut into = to.timers.heap.lock();
+        let mut out = from.timers.heap.lock_beside(&into);
+        self.pour(from, &mut out, to, &mut into);
     }
 
     fn pour(&self, from: Pp, out: &mut Heap, to: Pp, into: &mut Heap) {
@@ -359,8 +346,8 @@ impl Sched {
             // number and tries again.
             g.timer_p.store(to.id, Relaxed);
         }
-        self.timers.publish(from, out);
-        self.timers.publish(to, into);
+        self.timers.publish(&from, out);
+        self.timers.publish(&to, into);
     }
 }
 
@@ -372,7 +359,7 @@ pub(crate) struct AllHeaps<'a> {
 
 impl<'a> AllHeaps<'a> {
     pub(crate) fn lock(sched: &'a Sched) -> AllHeaps<'a> {
-        let ps = sched.allp.iter().map_while(|p| p.load(Relaxed));
+        let ps = sched.allp.iter().map_while(OnceBox::get);
         let mut len = 0;
         for p in ps {
             p.timers.heap.lock_of_several(len == 0);

@@ -286,7 +286,7 @@ fn u2_u7_the_queue_of_a_p_that_goes_waits_for_its_turn() {
     sched.runq_put(worker(p), gs[1]);
     sched.runq_put(worker(p), gs[2]);
     sched.runq_put_next(worker(p), gs[3]);
-    sched.retire_p(&mut sched.core.lock(), p);
+    sched.retire_p(&mut sched.core.lock(), idle(p).hold());
     assert_eq!(drain_global(&sched), [gs[0], gs[3], gs[1], gs[2]]);
 }
 

@@ -209,7 +209,7 @@ fn take_away(sched: &Sched, p: Pp) {
             return true;
         }
         let mut core = sched.core.lock();
-        let is_idle = list_of_ps(core.pidle).contains(&p);
+        let is_idle = list_of_ps(&core.pidle).contains(&p);
         is_idle && sched.get_idle_p_like(&mut core, Some(p)).map(IdleP::into_p) == Some(p)
     });
 }
@@ -275,7 +275,7 @@ fn sy_an_idle_p_is_the_old_one_if_it_is_there() {
         assert_ne!(other, wanted);
         sched.put_idle_p(&mut core, idle(other));
         sched.put_idle_p(&mut core, idle(wanted));
-        let listed = std::iter::successors(core.pidle, |p| p.link.get()).count();
+        let listed = core.pidle.iter().count();
         assert_eq!(listed, 4, "P2: none is lost");
     }
 }

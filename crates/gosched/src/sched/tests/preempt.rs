@@ -145,7 +145,7 @@ fn d9_a_p_without_an_idle_m_goes_to_one_that_waits_with_its_goroutine() {
         sched.start_m(sched.core.lock(), idle(p), None);
         assert_eq!(m.nextp.load(Relaxed), Some(p));
         let core = sched.core.lock();
-        assert!(core.pending.is_none() && core.nparked == 0);
+        assert!(core.pending.is_empty() && core.nparked == 0);
     }
 }
 

@@ -13,7 +13,7 @@ use crate::thread;
 /// P6, P2: mask, count and list say the same.
 fn assert_idle_agrees(sched: &Sched) {
     let core = sched.core.lock();
-    let idle = list_of_ps(core.pidle);
+    let idle = list_of_ps(&core.pidle);
     assert_eq!(sched.npidle.load(Relaxed) as usize, idle.len(), "P6");
     for id in 0..PROCS_MAX {
         let bit = sched.idle_mask[id / 64].load(Relaxed) >> (id % 64) & 1 == 1;
@@ -32,8 +32,8 @@ fn assert_idle_agrees(sched: &Sched) {
 /// S3: the places of every P, each in exactly one.
 fn assert_one_place(sched: &Sched) {
     let core = sched.core.lock();
-    let mut places = list_of_ps(core.pidle);
-    places.extend(list_of_ps(core.pending));
+    let mut places = list_of_ps(&core.pidle);
+    places.extend(list_of_ps(&core.pending));
     for m in std::iter::successors(core.allm, |m| m.alllink.get()) {
         places.extend(m.p.load(Relaxed));
         places.extend(m.nextp.load(Relaxed));
@@ -89,7 +89,7 @@ fn p2_p6_the_idle_list_and_its_mask_agree() {
         assert_idle_agrees(&sched);
         for (m, p) in held {
             sched.put_idle_p(&mut sched.core.lock(), idle(g0(m).release_p().into_p()));
-            assert!(list_of_ps(sched.core.lock().pidle).contains(&p));
+            assert!(list_of_ps(&sched.core.lock().pidle).contains(&p));
             assert_idle_agrees(&sched);
         }
     }
@@ -120,12 +120,12 @@ fn p6_the_mask_agrees_while_it_changes() {
 #[test]
 fn s3_every_p_is_in_one_place() {
     let sched = still(4);
-    assert_eq!(list_of_ps(sched.core.lock().pidle).len(), 4);
+    assert_eq!(list_of_ps(&sched.core.lock().pidle).len(), 4);
     let p = sched.get_idle_p(&mut sched.core.lock()).unwrap().into_p();
     sched.start_m(sched.core.lock(), idle(p), None);
     {
         let core = sched.core.lock();
-        let (idle, pending) = (list_of_ps(core.pidle), list_of_ps(core.pending));
+        let (idle, pending) = (list_of_ps(&core.pidle), list_of_ps(&core.pending));
         assert!(pending == [p] && !idle.contains(&p) && idle.len() == 3);
     }
     live(3, |sched| {

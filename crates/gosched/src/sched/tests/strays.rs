@@ -1,7 +1,7 @@
 //! U3, SM: Ms whose P was taken in an unmarked call cost nothing while they sleep, and sysmon
 //! notices when they compute.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Condvar, Mutex};
@@ -9,7 +9,7 @@ use std::sync::{Condvar, Mutex};
 use super::calls::compute;
 use super::*;
 use crate::sched::model::current::current_m;
-use crate::sys::REFUSE_CPU_TIMERS;
+use crate::sys::{Context, Info, REFUSE_CPU_TIMERS};
 use crate::thread;
 
 /// So many sleepers are far beyond what one look can see to.
@@ -121,7 +121,7 @@ fn u3_a_stray_without_a_timer_is_noticed_too() {
 
 static PROGRAMS_OWN: AtomicU32 = AtomicU32::new(0);
 
-extern "C" fn count_programs_own(_: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
+extern "C" fn count_programs_own(_: c_int, _: Info<'_>, _: Context<'_>) {
     PROGRAMS_OWN.fetch_add(1, SeqCst);
 }
 

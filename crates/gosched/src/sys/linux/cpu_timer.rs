@@ -93,10 +93,10 @@ pub(crate) fn pending_signals_max() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::linux::signal::{sigaction_install, sigaction_restore};
-    use crate::sys::linux::task::is_marked_timer;
+    use crate::sys::linux::frame::{Context, Info};
+    use crate::sys::linux::signal::sigaction_install;
     use crate::sys::linux::thread::gettid;
-    use core::ffi::{c_int, c_void};
+    use core::ffi::c_int;
     use core::sync::atomic::Ordering::SeqCst;
     use core::sync::atomic::{AtomicBool, AtomicI32};
     use std::sync::mpsc;
@@ -104,9 +104,8 @@ mod tests {
 
     static STRUCK: AtomicI32 = AtomicI32::new(0);
 
-    extern "C" fn note(_: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
-        // SAFETY: D7. `info` is the kernel's argument to this handler, valid until it returns.
-        if unsafe { is_marked_timer(info) } {
+    extern "C" fn note(_: c_int, info: Info<'_>, _: Context<'_>) {
+        if info.is_marked_timer() {
             STRUCK.store(gettid(), SeqCst);
         }
     }
@@ -143,8 +142,7 @@ mod tests {
         timer.delete();
         assert_eq!(timer.set(0), Err(Errno(libc::EINVAL)), "deleted");
         assert!(CpuTimer::new(0, sig).is_err() && CpuTimer::new(tid, sig).is_err());
-        // SAFETY: D7. The kernel returned `old` when this test installed its handler.
-        unsafe { sigaction_restore(sig, &old).expect("restore") };
+        assert!(old.restore());
     }
 
     #[test]

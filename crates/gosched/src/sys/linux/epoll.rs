@@ -37,7 +37,7 @@ pub(crate) mod event {
     const PRI: u32 = libc::EPOLLPRI as u32;
 }
 
-/// An epoll and its bell. There is no `Drop`: other threads may be about to use it.
+/// An epoll and its bell. Dropping it closes both.
 pub(crate) struct Epoll {
     epoll: i32,
     bell: i32,
@@ -62,10 +62,6 @@ impl Epoll {
         };
         let ready = bell
             .and_then(|_| this.control(libc::EPOLL_CTL_ADD, this.bell, BELL, libc::EPOLLIN as u32));
-        if ready.is_err() {
-            // SAFETY: `this` is local, so no other thread uses its descriptors.
-            unsafe { this.close() };
-        }
         ready.map(|()| this)
     }
 
@@ -197,10 +193,10 @@ impl Epoll {
         }
     }
 
-    /// Closes the descriptors; CONTEXT: any.
+    /// Closes the descriptors of an epoll that is never dropped; CONTEXT: any.
     ///
     /// # Safety
-    /// No thread uses this epoll any more.
+    /// No thread uses this epoll any more, and it is not dropped.
     pub(crate) unsafe fn close(&self) {
         for fd in [self.bell, self.epoll] {
             // SAFETY: both descriptors were made by `new`, and no thread uses them any more (see
@@ -221,6 +217,13 @@ impl Epoll {
                 8,
             )
         };
+    }
+}
+
+impl Drop for Epoll {
+    fn drop(&mut self) {
+        // SAFETY: `&mut self` proves that no other thread uses the epoll, and this is its one drop.
+        unsafe { self.close() };
     }
 }
 
@@ -257,8 +260,6 @@ mod tests {
         let told = wait(&epoll, u64::MAX);
         assert!(told[0].1 & event::END != 0 && told[0].1 & event::ODD != 0);
         epoll.remove(a.as_raw_fd());
-        // SAFETY: the test uses it no more.
-        unsafe { epoll.close() };
     }
 
     #[test]

@@ -11,24 +11,29 @@
 //! the remaining time. The kernel has stored that time, so the call sleeps only for the rest.
 
 use core::ffi::c_void;
+use core::marker::PhantomData;
 
 use crate::arch::Registers;
 use crate::sys::linux::syscall::{check, syscall5};
 
 /// The code that a signal interrupted and that the handler returns to.
-pub(crate) struct Interrupted {
+pub(crate) struct Interrupted<'a> {
     registers: Registers,
+    _handler: PhantomData<&'a mut c_void>,
 }
 
-impl Interrupted {
+impl<'a> Interrupted<'a> {
     /// # Safety
-    /// `context` is the argument that the kernel passed to an SA_SIGINFO handler. The handler runs
-    /// as long as this value is used.
-    pub(crate) unsafe fn new(context: *mut c_void) -> Interrupted {
+    /// `context` is the argument that the kernel passed to an SA_SIGINFO handler. The handler runs,
+    /// and no other code uses the context, during `'a`.
+    pub(super) unsafe fn new(context: *mut c_void) -> Interrupted<'a> {
         // SAFETY: D7, `context` is the kernel's and stays valid while the handler runs (see
         // "Safety").
         let registers = unsafe { Registers::new(context) };
-        Interrupted { registers }
+        Interrupted {
+            registers,
+            _handler: PhantomData,
+        }
     }
 
     /// The instruction at which the code continues; CONTEXT: signal.
@@ -126,11 +131,10 @@ fn has_timeout(fd: usize, option: i32) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::arch::numbered::{Call, call, cancellable, on_the_stack};
-    use crate::sys::linux::signal::{sigaction_install, sigaction_restore};
+    use crate::sys::linux::signal::sigaction_install;
     use crate::sys::linux::thread::gettid;
-    use crate::sys::linux::{Doing, TaskFile, signal_thread};
+    use crate::sys::linux::{Context, Doing, Info, TaskFile, signal_thread};
     use core::ffi::c_int;
     use core::sync::atomic::AtomicI32;
     use core::sync::atomic::Ordering::SeqCst;
@@ -138,9 +142,8 @@ mod tests {
 
     static CUT: AtomicI32 = AtomicI32::new(0);
 
-    extern "C" fn put_back(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
-        // SAFETY: D7, the kernel passed `context` to this handler, which runs.
-        let mut interrupted = unsafe { Interrupted::new(context) };
+    extern "C" fn put_back(_: c_int, _: Info<'_>, mut context: Context<'_>) {
+        let mut interrupted = context.interrupted();
         if interrupted.is_call_cut_short() {
             CUT.fetch_add(1, SeqCst);
             interrupted.restart_call();
@@ -163,8 +166,7 @@ mod tests {
                 break;
             }
         }
-        // SAFETY: D7, the action was installed before this test, so it is sound to restore.
-        unsafe { sigaction_restore(sig, &old).expect("restore") };
+        assert!(old.restore());
         seen
     }
 

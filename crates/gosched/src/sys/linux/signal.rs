@@ -4,10 +4,11 @@
 //! be the one that just overflowed (D4). A handler also finds its M by the base of that stack (D7).
 //! So a `SigStack` keeps its addresses until it is uninstalled.
 
-use core::ffi::{c_int, c_void};
+use core::ffi::c_int;
 use core::mem::MaybeUninit;
 use core::ptr;
 
+use crate::sys::linux::frame::{Context, Info};
 use crate::sys::linux::inject::{FAIL_SIGSTACK_AFTER, refuses};
 use crate::sys::linux::mem::{map_pages, page_size, protect_none, round_up_page, unmap};
 use crate::sys::linux::syscall::{Errno, check, syscall2, syscall4};
@@ -95,8 +96,8 @@ fn alternate_stack(stack: &libc::stack_t) -> Result<libc::stack_t, Errno> {
     Ok(unsafe { previous.assume_init() })
 }
 
-/// A handler that takes three arguments.
-pub(crate) type Handler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
+/// A handler that takes three arguments, which only the kernel makes.
+pub(crate) type Handler = for<'a> extern "C" fn(c_int, Info<'a>, Context<'a>);
 
 /// Installs `handler` for `sig` and returns the action that it replaces. All other signals are
 /// blocked while the handler runs. CONTEXT: user, at process start.
@@ -108,52 +109,93 @@ pub(crate) unsafe fn sigaction_install(
     sig: c_int,
     handler: Handler,
     flags: c_int,
-) -> Result<libc::sigaction, Errno> {
+) -> Result<Action, Errno> {
     // SAFETY: all zeros is a valid sigaction, and every field is set below.
     let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
     action.sa_sigaction = handler as usize;
     action.sa_flags = flags | libc::SA_SIGINFO;
     // SAFETY: the set is in this frame.
     unsafe { libc::sigfillset(&mut action.sa_mask) };
-    let mut previous = MaybeUninit::uninit();
-    // SAFETY: the handler is sound wherever the signal may arrive (see "Safety"). Both structs are
-    // in this frame.
-    let answer = unsafe { libc::sigaction(sig, &action, previous.as_mut_ptr()) };
-    if answer != 0 {
-        return Err(last_errno());
-    }
-    // SAFETY: the call succeeded, so libc has written the whole struct.
-    Ok(unsafe { previous.assume_init() })
+    // SAFETY: the handler is sound wherever the signal may arrive (see "Safety"). The kernel calls
+    // it with the arguments that its type names, because of SA_SIGINFO.
+    unsafe { exchange(sig, &action) }
 }
 
-/// The installed action for `sig`; CONTEXT: user.
-pub(crate) fn read_action(sig: c_int) -> Result<libc::sigaction, Errno> {
-    let mut action = MaybeUninit::uninit();
-    // SAFETY: without a new action libc only writes the present one to the struct in this frame.
-    if unsafe { libc::sigaction(sig, ptr::null(), action.as_mut_ptr()) } != 0 {
+/// An action that a signal of this process has or had, as the kernel reported it.
+///
+/// Its handler may be called, and the action restored, at any time: the program keeps the code that
+/// its signal actions name, also below handlers that were installed later.
+pub(crate) struct Action {
+    signal: c_int,
+    action: libc::sigaction,
+}
+
+impl Action {
+    /// The installed action of `signal`; CONTEXT: user.
+    pub(crate) fn read(signal: c_int) -> Result<Action, Errno> {
+        // SAFETY: without a new action libc changes nothing.
+        unsafe { exchange(signal, ptr::null()) }
+    }
+
+    /// The address of its handler, or `SIG_DFL` or `SIG_IGN`.
+    pub(crate) fn handler(&self) -> usize {
+        self.action.sa_sigaction
+    }
+
+    pub(crate) fn flags(&self) -> c_int {
+        self.action.sa_flags
+    }
+
+    /// Calls the action's handler as the kernel would, for a handler that replaced it. Returns
+    /// false if there is none (default or ignore), or if this is another signal. CONTEXT: signal.
+    pub(crate) fn call(&self, info: Info<'_>, context: &mut Context<'_>) -> bool {
+        // SAFETY: the action was installed for this signal, as compared here.
+        info.number() == self.signal && unsafe { call_handler(&self.action, info, context) }
+    }
+
+    /// Installs the action again. Returns whether the kernel accepted it. CONTEXT: any.
+    pub(crate) fn restore(&self) -> bool {
+        // SAFETY: the process had this action for this signal, so it is sound to have it again. The
+        // struct is borrowed, and libc's function is async-signal-safe.
+        unsafe { libc::sigaction(self.signal, &self.action, ptr::null_mut()) == 0 }
+    }
+}
+
+/// Sets the action of `sig`, unless `new` is null, and returns the previous one.
+///
+/// # Safety
+/// `new` is null, or valid and sound to install for `sig`.
+unsafe fn exchange(sig: c_int, new: *const libc::sigaction) -> Result<Action, Errno> {
+    let mut previous = MaybeUninit::uninit();
+    // SAFETY: `new` is null or sound to install (see "Safety"); libc writes the previous action to
+    // the struct in this frame.
+    if unsafe { libc::sigaction(sig, new, previous.as_mut_ptr()) } != 0 {
         return Err(last_errno());
     }
     // SAFETY: the call succeeded, so libc has written the whole struct.
-    Ok(unsafe { action.assume_init() })
+    let action = unsafe { previous.assume_init() };
+    Ok(Action {
+        signal: sig,
+        action,
+    })
 }
 
 /// Calls the function that `action` names, as the kernel would. Returns false if it names none
 /// (default or ignore). CONTEXT: signal.
 ///
 /// # Safety
-/// `action` was installed for `sig`. `info` and `context` are the arguments that the kernel passed
-/// to the handler that replaced it.
+/// `action` was installed for the signal of `info`.
 pub(crate) unsafe fn call_handler(
     action: &libc::sigaction,
-    sig: c_int,
-    info: *mut libc::siginfo_t,
-    context: *mut c_void,
+    info: Info<'_>,
+    context: &mut Context<'_>,
 ) -> bool {
+    let sig = info.number();
     match action.sa_sigaction {
         libc::SIG_DFL | libc::SIG_IGN => return false,
         handler if action.sa_flags & libc::SA_SIGINFO != 0 => {
             // SAFETY: D7, with SA_SIGINFO the address is a function of this type.
-            unsafe { core::mem::transmute::<usize, Handler>(handler)(sig, info, context) };
+            unsafe { core::mem::transmute::<usize, Handler>(handler)(sig, info, context.again()) };
         }
         handler => {
             // SAFETY: D7, without SA_SIGINFO the address is a function of this type.
@@ -161,18 +203,6 @@ pub(crate) unsafe fn call_handler(
         }
     }
     true
-}
-
-/// Restores an action that `sigaction_install` returned; CONTEXT: user.
-///
-/// # Safety
-/// `action` is still sound to install: its handler has not been unloaded.
-pub(crate) unsafe fn sigaction_restore(sig: c_int, action: &libc::sigaction) -> Result<(), Errno> {
-    // SAFETY: the action is still sound to install (see "Safety"), and the struct is borrowed.
-    match unsafe { libc::sigaction(sig, action, ptr::null_mut()) } {
-        0 => Ok(()),
-        _ => Err(last_errno()),
-    }
 }
 
 /// Bytes of the kernel's signal set, which holds signals 1 to 64.
@@ -265,7 +295,7 @@ mod tests {
 
     static STACK_SEEN: AtomicUsize = AtomicUsize::new(0);
 
-    extern "C" fn note_stack(_: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
+    extern "C" fn note_stack(_: c_int, _: Info<'_>, _: Context<'_>) {
         let local = 0u8;
         STACK_SEEN.store(ptr::from_ref(&local) as usize, SeqCst);
     }
@@ -292,8 +322,7 @@ mod tests {
             raise(sig);
             let seen = STACK_SEEN.load(SeqCst);
             assert!(seen < base || top <= seen);
-            // SAFETY: the action was installed before this test, so it is sound to restore.
-            unsafe { sigaction_restore(sig, &old).expect("restore") };
+            assert!(old.restore());
         })
         .join()
         .expect("no panic");
@@ -313,8 +342,7 @@ mod tests {
         // SAFETY: the handler only stores to an atomic (D7).
         let old = unsafe { sigaction_install(sig, note_stack, 0) }.expect("action");
         assert_eq!(current_handler(sig), Some(note_stack as Handler as usize));
-        // SAFETY: the action was installed before this test, so it is sound to restore.
-        unsafe { sigaction_restore(sig, &old).expect("restore") };
+        assert!(old.restore());
         assert_eq!(current_handler(sig), Some(libc::SIG_DFL));
         // std ignores SIGPIPE in every program.
         assert_eq!(current_handler(libc::SIGPIPE), Some(libc::SIG_IGN));
@@ -326,7 +354,7 @@ mod tests {
     #[test]
     fn a_blocked_signal_waits_until_it_is_unblocked() {
         static STRUCK: AtomicUsize = AtomicUsize::new(0);
-        extern "C" fn count(_: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
+        extern "C" fn count(_: c_int, _: Info<'_>, _: Context<'_>) {
             STRUCK.fetch_add(1, SeqCst);
         }
         let sig = libc::SIGRTMIN() + 6;
@@ -352,7 +380,6 @@ mod tests {
         })
         .join()
         .expect("no panic");
-        // SAFETY: the action was installed before this test, so it is sound to restore.
-        unsafe { sigaction_restore(sig, &old).expect("restore") };
+        assert!(old.restore());
     }
 }

@@ -58,14 +58,14 @@ pub(crate) fn thread_cpu_ns(tid: i32) -> Option<u64> {
 
 /// The kernel's `siginfo_t` of a signal that carries a value.
 #[repr(C)]
-struct SignalInfo {
-    signal: i32,
+pub(super) struct SignalInfo {
+    pub(super) signal: i32,
     errno: i32,
-    code: i32,
+    pub(super) code: i32,
     gap: i32,
-    pid: i32,
+    pub(super) pid: i32,
     uid: u32,
-    value: usize,
+    pub(super) value: usize,
     rest: [usize; 12],
 }
 
@@ -101,29 +101,6 @@ pub(crate) fn signal_thread(tid: i32, signal: i32) -> Result<(), Errno> {
         }
         answer => answer.map(drop),
     }
-}
-
-/// Whether [`signal_thread`] sent a signal; CONTEXT: signal.
-///
-/// # Safety
-/// `info` is what the kernel passed to the handler.
-pub(crate) unsafe fn is_marked(info: *const libc::siginfo_t) -> bool {
-    // SAFETY: D7. `info` is the kernel's argument to the handler (see "Safety"). `SignalInfo` has
-    // its layout and size, and all fields are plain numbers. With SI_QUEUE the value is set.
-    let info = unsafe { &*info.cast::<SignalInfo>() };
-    info.code == libc::SI_QUEUE && info.value == (&raw const MARK).addr()
-}
-
-/// Whether a signal comes from a [`CpuTimer`](crate::sys::linux::CpuTimer); CONTEXT: signal.
-///
-/// # Safety
-/// `info` is what the kernel passed to the handler.
-pub(crate) unsafe fn is_marked_timer(info: *const libc::siginfo_t) -> bool {
-    // SAFETY: D7. `info` is the kernel's argument to the handler (see "Safety"). `SignalInfo` has
-    // its layout and size, and all fields are plain numbers. With SI_TIMER the value is at the same
-    // offset.
-    let info = unsafe { &*info.cast::<SignalInfo>() };
-    info.code == libc::SI_TIMER && info.value == (&raw const MARK).addr()
 }
 
 /// More bytes than a thread's `status` file.

@@ -7,11 +7,13 @@
 //!  1 store WANTED, nudge the note              1 nudged: sees WANTED, unwinds itself, stores DONE
 //!  2 wait for DONE, copy                       2 sleep on
 //! ```
+//!
+//! Neither thread waits for the lock around the result: the states let one of them use it at a time.
 
-use std::cell::UnsafeCell;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use crate::base::lock::{Lock, Rank};
 use crate::sched::model::ptr::Mp;
 use crate::sched::model::switch::{FRAMES_MAX, Probe, backtrace_here};
 use crate::shim::Futex;
@@ -35,12 +37,8 @@ pub(crate) struct Trace {
     pub(crate) interrupted_at: AtomicUsize,
     /// The stack pointer of the interrupted frame.
     pub(crate) interrupted_sp: AtomicUsize,
-    probe: UnsafeCell<Probe>,
+    probe: Lock<Probe>,
 }
-
-// SAFETY: D7, `state` decides which thread may use the probe: between WANTED and DONE the M's,
-// otherwise the thread that asks.
-unsafe impl Sync for Trace {}
 
 impl Trace {
     pub(crate) fn new() -> Trace {
@@ -48,7 +46,7 @@ impl Trace {
             state: Futex::new(IDLE),
             interrupted_at: AtomicUsize::new(0),
             interrupted_sp: AtomicUsize::new(0),
-            probe: UnsafeCell::new(Probe::new()),
+            probe: Lock::new(Rank::Probe, Probe::new()),
         }
     }
 
@@ -64,14 +62,13 @@ impl Trace {
     #[cold]
     #[inline(never)]
     fn unwind(&self) {
-        // SAFETY: D7. Only this thread touches the probe between WANTED, which the caller has
-        // loaded, and DONE, which is stored below.
-        let probe = unsafe { &mut *self.probe.get() };
-        trace_below(probe, self.interrupted_at.load(Relaxed));
+        let mut probe = self.probe.lock();
+        trace_below(&mut probe, self.interrupted_at.load(Relaxed));
         probe.sp = self.interrupted_sp.load(Relaxed);
         if probe.len == 0 {
-            backtrace_here(probe); // it waits in a call into the runtime, not in the handler
+            backtrace_here(&mut probe); // it waits in a call into the runtime, not in the handler
         }
+        drop(probe);
         // ORDER: Release; pairs with the Acquire in `ask`.
         self.state.0.store(DONE, Release);
         Futex::wake_one(&self.state);
@@ -118,9 +115,7 @@ pub(crate) fn ask(m: Mp, use_it: impl FnOnce(&Probe)) -> bool {
         m.park.nudge(); // misses a thread that is about to sleep: hence the loop
         trace.state.wait(WANTED, Some(now + NUDGE_NS));
     }
-    // SAFETY: D7. After DONE, loaded with Acquire, the thread does not touch the probe until it is
-    // asked again. One thread asks at a time: the leader of the stopped world.
-    use_it(unsafe { &*trace.probe.get() });
+    use_it(&trace.probe.lock());
     trace.state.0.store(IDLE, Relaxed);
     true
 }

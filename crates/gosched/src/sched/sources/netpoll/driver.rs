@@ -45,13 +45,17 @@ impl Driver {
     /// Makes a driver. It is never freed, as the structs of threads are not: a waiter may use it
     /// after its runtime is gone.
     pub(crate) fn new() -> io::Result<&'static Driver> {
-        Ok(Box::leak(Box::new(Driver {
-            epoll: Epoll::new()?,
+        Ok(Driver::of(Epoll::new()?))
+    }
+
+    fn of(epoll: Epoll) -> &'static Driver {
+        Box::leak(Box::new(Driver {
+            epoll,
             waiters: AtomicU32::new(0),
             is_closed: AtomicBool::new(false),
             is_polling: AtomicBool::new(false),
             looked_ns: AtomicU64::new(0),
-        })))
+        }))
     }
 
     #[inline]
@@ -129,7 +133,7 @@ impl Driver {
         if is_last {
             // SAFETY: D2. Only goroutines of this runtime register descriptors here, and none of
             // them runs any more. The loop above removed this driver from every slot, so no thread
-            // finds it.
+            // finds it. A driver is never dropped (`Driver::of`).
             unsafe { self.epoll.close() };
         }
     }
@@ -181,14 +185,10 @@ fn outside() -> io::Result<&'static Driver> {
         return Ok(driver);
     }
     forked::watch()?;
-    let driver = Driver::new()?;
+    let epoll = Epoll::new()?; // closed again if there is no thread
     let thread = std::thread::Builder::new().name("gosched-net".into());
-    thread.spawn(move || serve(driver)).inspect_err(|_| {
-        // SAFETY: the driver is not in `OUTSIDE` and its thread did not start, so no other thread
-        // knows it.
-        unsafe { driver.epoll.close() };
-    })?;
-    Ok(OUTSIDE.get_or_init(|| driver))
+    thread.spawn(|| serve(OUTSIDE.wait()))?;
+    Ok(OUTSIDE.get_or_init(|| Driver::of(epoll)))
 }
 
 /// The thread that polls the process's own driver.

@@ -41,38 +41,32 @@ use crate::sched::waiting::timed::check_cancelled;
 use crate::sched::waiting::waitq::{On, Outcome, QueueEnd, WaitKind, WaitNode, Waiter, WakeList};
 use crate::sys;
 
-static READ: WaitKind = WaitKind::expecting(WaitReason::IoRead).passing_on(|waiter, by| {
-    // SAFETY: `PassOn` gives a waiter of this kind that is abandoned. Waiters of this kind are
-    // parked only by `Desc::wait`, with `Side::Read`.
-    unsafe { end_abandoned(waiter, by, Side::Read) };
-});
-static WRITE: WaitKind = WaitKind::expecting(WaitReason::IoWrite).passing_on(|waiter, by| {
-    // SAFETY: `PassOn` gives a waiter of this kind that is abandoned. Waiters of this kind are
-    // parked only by `Desc::wait`, with `Side::Write`.
-    unsafe { end_abandoned(waiter, by, Side::Write) };
-});
+static READ: WaitKind = WaitKind::expecting(WaitReason::IoRead).passing_on(end_abandoned);
+static WRITE: WaitKind = WaitKind::expecting(WaitReason::IoWrite).passing_on(end_abandoned);
 
 /// Ends the wait of a waiter that never continues. Its home counts it no more, and if it was woken
 /// it wakes the next waiter.
 ///
 /// # Safety
-/// As `waitq::PassOn` requires; the waiter was parked by [`Desc::wait`].
-unsafe fn end_abandoned(waiter: &Waiter, by: Option<&WaitNode<'_>>, side: Side) {
+/// As `waitq::PassOn` requires; the waiter was parked by [`Desc::wait`], as every waiter of the
+/// kinds `READ` and `WRITE` is.
+unsafe fn end_abandoned(waiter: &Waiter, by: Option<&WaitNode<'_>>) {
     let socket = waiter.on.get().cases_at.cast::<Parked>();
     // SAFETY: D2. `Desc::wait` stored the address of its own `Parked`, which is on the abandoned
     // stack beside the waiter. That stack is not reused before this call returns.
-    let Parked { slot, home } = unsafe { *socket };
+    let Parked { slot, home, side } = unsafe { *socket };
     home.end_wait();
     if by.is_some() {
         slot.wake_next(side);
     }
 }
 
-/// The socket that a waiter waits on.
+/// What a waiter waits on.
 #[derive(Clone, Copy)]
 struct Parked {
     slot: &'static Slot,
     home: &'static Driver,
+    side: Side,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -243,7 +237,8 @@ impl Desc {
         let Some(home) = self.0.home().filter(|_| flow.changes.seq() == seq) else {
             return Ok(());
         };
-        let parked = Parked { slot: self.0, home };
+        let slot = self.0;
+        let parked = Parked { slot, home, side };
         let deadline = flow.deadline.load(Relaxed);
         waiter.on.set(On {
             object: self.0.fd.load(Relaxed) as usize,

@@ -8,11 +8,12 @@
 //!
 //! The events of each direction are counted in `changes`.
 
-use std::ptr;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
 
+use crate::base::fatal;
 use crate::base::lock::{Lock, Rank};
+use crate::base::static_ref::StaticRef;
 use crate::sched::park::enter;
 use crate::sched::sources::netpoll::Side;
 use crate::sched::sources::netpoll::changes::Changes;
@@ -68,13 +69,13 @@ pub(super) struct Slot {
     pub(super) is_plain: AtomicBool,
     /// The descriptor's number, for dumps.
     pub(super) fd: AtomicI32,
-    /// The driver that gets the kernel's events for the descriptor; null: none yet. Changes under
+    /// The driver that gets the kernel's events for the descriptor; None: none yet. Changes under
     /// the slot's lock.
-    home: AtomicPtr<Driver>,
+    home: StaticRef<Driver>,
     pub(super) queues: Lock<Queues>,
     pub(super) flows: [Flow; 2],
     /// The next slot in the list of free slots, under the list's lock.
-    next_free: AtomicPtr<Slot>,
+    next_free: StaticRef<Slot>,
 }
 
 impl Slot {
@@ -86,10 +87,10 @@ impl Slot {
             is_nonblocking: AtomicBool::new(false),
             is_plain: AtomicBool::new(false),
             fd: AtomicI32::new(-1),
-            home: AtomicPtr::new(ptr::null_mut()),
+            home: StaticRef::none(),
             queues: Lock::new(Rank::Net, Queues([WaitQueue::new(), WaitQueue::new()])),
             flows: [Flow::new(), Flow::new()],
-            next_free: AtomicPtr::new(ptr::null_mut()),
+            next_free: StaticRef::none(),
         }
     }
 
@@ -100,16 +101,12 @@ impl Slot {
     }
 
     pub(super) fn home(&self) -> Option<&'static Driver> {
-        // ORDER: Acquire; pairs with the Release in `set_home`.
-        // SAFETY: GF, drivers are never freed, and only `set_home` stores here: null or a driver.
-        unsafe { self.home.load(Acquire).as_ref() }
+        self.home.load()
     }
 
     /// The caller holds the lock.
     pub(super) fn set_home(&self, home: Option<&'static Driver>) {
-        let home = home.map_or(ptr::null(), ptr::from_ref);
-        // ORDER: Release; pairs with the Acquire in `home`.
-        self.home.store(home.cast_mut(), Release);
+        self.home.store(home);
     }
 
     pub(super) fn retain(&self) {
@@ -132,8 +129,7 @@ impl Slot {
             self.is_plain.store(false, Relaxed);
             drop(queues);
             let mut free = FREE.lock();
-            self.next_free.store(free.0, Relaxed);
-            free.0 = ptr::from_ref(self).cast_mut();
+            self.next_free.store(free.replace(self));
         }
     }
 
@@ -158,16 +154,10 @@ impl Slot {
 }
 
 /// The list of free slots. It is changed under its lock.
-struct Free(*mut Slot);
-
-// SAFETY: GF, slots are never freed, and the list is followed only under its lock.
-unsafe impl Send for Free {}
-
-static FREE: Lock<Free> = Lock::new(Rank::Net, Free(ptr::null_mut()));
+static FREE: Lock<Option<&'static Slot>> = Lock::new(Rank::Net, None);
 
 /// All slots, in blocks.
-static SLOTS: [AtomicPtr<[Slot; BLOCK]>; BLOCKS] =
-    [const { AtomicPtr::new(ptr::null_mut()) }; BLOCKS];
+static SLOTS: [StaticRef<[Slot; BLOCK]>; BLOCKS] = [const { StaticRef::none() }; BLOCKS];
 
 /// The number of blocks that were begun.
 static MADE: AtomicU32 = AtomicU32::new(0);
@@ -186,9 +176,8 @@ pub(super) fn take() -> &'static Slot {
 fn take_free() -> Option<&'static Slot> {
     let _rt = enter();
     let mut free = FREE.lock();
-    // SAFETY: GF, slots are never freed.
-    let slot = unsafe { free.0.as_ref() }?;
-    free.0 = slot.next_free.load(Relaxed);
+    let slot = (*free)?;
+    *free = slot.next_free.load();
     Some(slot)
 }
 
@@ -197,36 +186,27 @@ fn make_block() {
     let number = MADE.fetch_add(1, Relaxed) as usize;
     assert!(number < BLOCKS, "gosched: too many open sockets");
     let block = new_block(number * BLOCK);
-    // ORDER: Release; pairs with the Acquire in `get`.
-    SLOTS[number].store(ptr::from_ref(block).cast_mut(), Release);
+    SLOTS[number].store(Some(block));
     let _rt = enter();
     let mut free = FREE.lock();
     for slot in block {
-        slot.next_free.store(free.0, Relaxed);
-        free.0 = ptr::from_ref(slot).cast_mut();
+        slot.next_free.store(free.replace(slot));
     }
 }
 
 /// The slots from the index `first` on. They are written where they stay, because a block is larger
 /// than a goroutine's stack may be.
 fn new_block(first: usize) -> &'static [Slot; BLOCK] {
-    let mut block = Box::<[Slot; BLOCK]>::new_uninit();
-    let slots = block.as_mut_ptr().cast::<Slot>();
-    for n in 0..BLOCK {
-        // SAFETY: `n` is below `BLOCK`, so the slot is inside the allocation, and this function
-        // alone has the allocation.
-        unsafe { slots.add(n).write(Slot::new((first + n) as u32)) };
+    let slots: Box<[Slot]> = (0..BLOCK).map(|n| Slot::new((first + n) as u32)).collect();
+    match slots.try_into() {
+        Ok(block) => Box::<[Slot; BLOCK]>::leak(block),
+        Err(_) => fatal::throw("a block of slots of another length"),
     }
-    // SAFETY: the loop has written every slot.
-    Box::leak(unsafe { block.assume_init() })
 }
 
 fn get(index: u32) -> Option<&'static Slot> {
-    // ORDER: Acquire; pairs with the Release in `make_block`.
-    let block = SLOTS.get(index as usize / BLOCK)?.load(Acquire);
-    // SAFETY: GF, blocks are never freed, and `make_block` stores a block whose slots are all
-    // written.
-    unsafe { block.as_ref() }.map(|block| &block[index as usize % BLOCK])
+    let block = SLOTS.get(index as usize / BLOCK)?.load()?;
+    Some(&block[index as usize % BLOCK])
 }
 
 /// Every slot, also the free ones. A block that was begun and is not stored yet is skipped.

@@ -1,12 +1,13 @@
 //! Threads with known behaviour, watched by another thread.
 
 use crate::sys::linux::task::*;
-use crate::sys::{Wait, futex_wait, futex_wake_ptr, gettid, sigaction_install, sleep_ns};
+use crate::sys::{
+    Context, Info, Wait, futex_wait, futex_wake_ptr, gettid, sigaction_install, sleep_ns,
+};
 
-use crate::sys::linux::signal::sigaction_restore;
 use crate::tests::child;
 
-use core::ffi::{c_int, c_void};
+use core::ffi::c_int;
 use core::sync::atomic::Ordering::SeqCst;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize};
 use std::io::{Read, Write as _};
@@ -95,9 +96,8 @@ fn cpu_time_is_of_living_threads_of_this_process_only() {
 fn a_signal_reaches_the_thread_it_names() {
     static STRUCK: AtomicI32 = AtomicI32::new(0);
     static MARKED: AtomicBool = AtomicBool::new(false);
-    extern "C" fn note_thread(_: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
-        // SAFETY: `info` is the kernel's argument to this handler.
-        MARKED.store(unsafe { is_marked(info) }, SeqCst);
+    extern "C" fn note_thread(_: c_int, info: Info<'_>, _: Context<'_>) {
+        MARKED.store(info.is_marked(), SeqCst);
         STRUCK.store(gettid(), SeqCst);
     }
     let signal = libc::SIGRTMIN() + 5;
@@ -126,8 +126,7 @@ fn a_signal_reaches_the_thread_it_names() {
     ));
     assert_eq!(signal_thread(-1, signal), Err(Errno(libc::EINVAL)));
     assert_eq!(signal_thread(gettid(), 1000), Err(Errno(libc::EINVAL)));
-    // SAFETY: the kernel returned this action when the test installed its handler.
-    unsafe { sigaction_restore(signal, &old.expect("action")).expect("restore") };
+    assert!(old.expect("action").restore());
 }
 
 #[test]
