@@ -257,12 +257,12 @@ fn a_poller_does_not_take_the_room_that_somebody_waits_for() {
     }
 }
 
-/// Receivers that are on their way to sleep when a select's send chooses them do sleep, while its
-/// message is evaluated. With chaos every eighth waiter with a timeout is in that state.
+/// Receivers that a select's send has chosen sleep while its message is evaluated, also under
+/// chaos.
 #[test]
-fn who_is_chosen_on_its_way_to_sleep_sleeps() {
+fn a_receiver_that_a_select_has_chosen_sleeps() {
     const PAIRS: usize = 64;
-    let name = "found::who_is_chosen_on_its_way_to_sleep_sleeps";
+    let name = "found::a_receiver_that_a_select_has_chosen_sleeps";
     let out = child_with(name, "", chaos(5), |_| {
         let (chosen, go_on) = (AtomicUsize::new(0), AtomicUsize::new(0));
         runtime(1).run(|| {

@@ -336,7 +336,7 @@ impl Sched {
         self.pour(from, &mut out, to, &mut into);
     }
 
-    fn pour(&self, from: Pp, out: &mut Heap, to: Pp, into: &mut Heap) {
+    pub(in crate::sched) fn pour(&self, from: Pp, out: &mut Heap, to: Pp, into: &mut Heap) {
         if into.reserve(out.len()).is_err() {
             return;
         }

@@ -12,6 +12,9 @@ use crate::sched::model::gstatus::{StatusWord, edge_exists};
 use crate::sched::model::p::{GFREE_KEEP, GFREE_MAX, PStatus};
 use crate::sched::model::ptr::AtomicRef;
 use crate::sched::park::enter;
+use crate::sched::waiting::waitq::{Outcome, QueueEnd, WaitKind, WaitNode, WaitQueue, Waiter};
+use crate::sched::waiting::wakelist::WakeList;
+use crate::tests::eventually;
 use crate::thread;
 
 const ALL: [Status; 9] = [
@@ -436,4 +439,75 @@ fn gf_a_g_knows_its_parent_and_where_it_was_spawned() {
         crate::yield_now();
         assert_eq!(rx.recv().unwrap(), expect(line));
     });
+}
+
+/// PK: a waiter that is claimed before it sleeps does sleep while its claimer takes its time, as a
+/// select's sender does that evaluates its message.
+#[test]
+fn pk_a_waiter_that_was_claimed_early_sleeps_until_the_claim_is_finished() {
+    static KIND: WaitKind = WaitKind::new(WaitReason::Semaphore);
+    live(2, |_| {
+        let queue = Mutex::new(WaitQueue::new());
+        let (at, is_claimed) = (AtomicUsize::new(0), AtomicBool::new(false));
+        thread::scope(|s| {
+            let waits = s.spawn(|| {
+                let waiter = Waiter::new();
+                let node = WaitNode::new(&waiter, 7);
+                // SAFETY: G4, the claimer takes the node out before it finishes the claim.
+                unsafe { queue.lock().unwrap().push(&node, QueueEnd::Back) };
+                at.store(current_g().unwrap().as_ptr() as usize, SeqCst);
+                wait_for("it is claimed", || is_claimed.load(SeqCst));
+                waiter.wait(&KIND, u64::MAX)
+            });
+            wait_for("it is queued", || at.load(SeqCst) != 0);
+            let claim = queue.lock().unwrap().pop().unwrap();
+            is_claimed.store(true, SeqCst);
+            let is_asleep = eventually(|| status_at(&at) == Status::Waiting);
+            let mut wake = WakeList::new();
+            claim.finish(&mut wake);
+            wake.wake();
+            assert_eq!(waits.join().unwrap(), Outcome::Case(7));
+            assert!(is_asleep, "PK: it used its P until the claim was finished");
+        });
+    });
+}
+
+/// D2: a goroutine that has returned from its wait is in none while it is queued again, so a drop
+/// passes nothing on.
+#[test]
+fn d2_a_goroutine_that_yields_is_in_no_wait() {
+    live(1, |_| {
+        let (sender, receiver) = crate::chan::bounded(0);
+        let (at, has_got) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let is_over = AtomicBool::new(false);
+        thread::scope(|s| {
+            s.spawn(|| {
+                at.store(current_g().unwrap().as_ptr() as usize, SeqCst);
+                receiver.recv().unwrap();
+                has_got.store(true, SeqCst);
+                while !is_over.load(SeqCst) {
+                    crate::yield_now();
+                }
+            });
+            wait_yielding("it waits", || {
+                at.load(SeqCst) != 0 && status_at(&at) == Status::Waiting
+            });
+            sender.send(()).unwrap();
+            wait_yielding("it yields", || has_got.load(SeqCst));
+            let _keeps_p = park::no_preempt(PreemptOff::StoppingTheWorld);
+            let seen = (status_at(&at), g_at(&at).wait_reason());
+            is_over.store(true, SeqCst);
+            assert_eq!(seen, (Status::Runnable, WaitReason::None), "D2");
+        });
+    });
+}
+
+/// The G whose address is stored there.
+fn g_at(at: &AtomicUsize) -> Gp {
+    // SAFETY: GF, a goroutine stored the address of its own G, and its runtime is alive.
+    unsafe { Gp::new(std::ptr::NonNull::new(at.load(SeqCst) as *mut G).unwrap()) }
+}
+
+fn status_at(at: &AtomicUsize) -> Status {
+    g_at(at).status.get()
 }

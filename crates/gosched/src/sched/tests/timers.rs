@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize};
 use std::time::{Duration, Instant};
 
 use super::*;
 use crate::sched::sources::timers::{Armed, EXPIRE_MAX};
+use crate::sys::{Doing, TaskFile};
 use crate::thread;
 
 /// A G that waits and has no timer yet.
@@ -132,6 +133,34 @@ fn u7_p5_a_removed_p_gives_its_timers_away() {
     }
     let expected: Vec<_> = kept.iter().map(|(_, g)| *g).collect();
     assert_each_once(&fired, &expected);
+}
+
+/// PL: a stop has loaded the number of its timer's P and waits for the lock of that heap. Meanwhile
+/// the timer moves. The stop follows it into the other heap.
+#[test]
+fn pl_a_stop_follows_a_timer_that_moves_meanwhile() {
+    let sched = still(2);
+    let sched: &Sched = &sched;
+    let (to, from) = (sched.p(0), sched.p(1));
+    let g = waiting_g(sched);
+    arm(sched, from, g, 1000);
+    let waits_in = AtomicI32::new(0);
+    std::thread::scope(|s| {
+        let mut into = to.timers.heap.lock();
+        let mut out = from.timers.heap.lock_beside(&into);
+        let stop = s.spawn(|| {
+            waits_in.store(tid(), SeqCst);
+            sched.disarm(g)
+        });
+        wait_for("it waits for the lock", || {
+            let file = TaskFile::open(waits_in.load(SeqCst));
+            file.is_ok_and(|file| matches!(file.doing(), Doing::Blocked(libc::SYS_futex)))
+        });
+        sched.pour(from, &mut out, to, &mut into);
+        drop((out, into));
+        assert!(stop.join().unwrap(), "PL: it was stopped in no heap");
+    });
+    assert!(!sched.has_timers(), "PL: it is still in a heap");
 }
 
 /// The fourth sweep takes what is due on other Ps, on idle ones too: the first to run, the others
