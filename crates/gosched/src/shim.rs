@@ -42,7 +42,7 @@ pub(crate) fn yield_thread() {
 
 /// One turn of a wait for a thread that is about to finish, but may be descheduled by the kernel.
 #[inline]
-pub(crate) fn snooze(turns: &mut u32) {
+pub(crate) fn spin_or_yield(turns: &mut u32) {
     if *turns < 64 {
         *turns += 1;
         spin_hint();

@@ -52,7 +52,7 @@ struct M {
 }
 
 /// The result of giving up the P.
-enum Gave {
+enum IdleResult {
     Found(NonNull<Plain>),
     LookAgain,
     Parked,
@@ -125,7 +125,7 @@ impl World {
 
     fn wake_after_put(&self, core: MutexGuard<'_, Core>) {
         spin::submitted();
-        if self.spin.is_nobody_spinning()
+        if self.spin.has_no_spinner()
             && let Some(spinning) = self.spin.claim_wake()
         {
             self.start_claimed(core, spinning);
@@ -151,15 +151,15 @@ impl World {
     // idle.rs
 
     fn wake_p(&self) {
-        if self.spin.is_nobody_spinning()
-            && self.has_idle_p_or_says_so()
+        if self.spin.has_no_spinner()
+            && self.has_idle_p_or_tells_sysmon()
             && let Some(spinning) = self.spin.claim_wake()
         {
             self.start_claimed(self.lock(), spinning);
         }
     }
 
-    fn has_idle_p_or_says_so(&self) -> bool {
+    fn has_idle_p_or_tells_sysmon(&self) -> bool {
         self.spin.has_idle_p_or_sets_need(&self.npidle)
     }
 
@@ -237,11 +237,11 @@ impl World {
     fn drop_p(&self, p: usize) {
         let mut m = self.quiet_m(p);
         match self.give_up_p(&mut m) {
-            Gave::Found(item) => {
+            IdleResult::Found(item) => {
                 self.items.run(item);
             }
-            Gave::LookAgain => self.look(m),
-            Gave::Parked => {}
+            IdleResult::LookAgain => self.look(m),
+            IdleResult::Parked => {}
         }
     }
 
@@ -259,9 +259,9 @@ impl World {
             return Some(Some(item));
         }
         match self.give_up_p(m) {
-            Gave::Found(item) => Some(Some(item)),
-            Gave::LookAgain => Some(None),
-            Gave::Parked => None,
+            IdleResult::Found(item) => Some(Some(item)),
+            IdleResult::LookAgain => Some(None),
+            IdleResult::Parked => None,
         }
     }
 
@@ -291,29 +291,29 @@ impl World {
         None
     }
 
-    fn give_up_p(&self, m: &mut M) -> Gave {
+    fn give_up_p(&self, m: &mut M) -> IdleResult {
         let mut core = self.lock();
         if let Some(item) = self.global_get(&mut core) {
-            return Gave::Found(item);
+            return IdleResult::Found(item);
         }
         if m.spinning.is_none() && self.spin.is_needed() {
             drop(core);
             self.begin_spinning(m);
-            return Gave::LookAgain;
+            return IdleResult::LookAgain;
         }
         self.put_idle_p(&mut core, m.p);
         drop(core);
         if let Some(spinning) = m.spinning.take() {
             self.spin.end(spinning);
             if self.has_work() && self.take_idle_p_spinning(m) {
-                return Gave::LookAgain;
+                return IdleResult::LookAgain;
             }
         }
         spin::idle_p_added();
         if self.spin.is_needed() && self.take_idle_p_spinning(m) {
-            return Gave::LookAgain;
+            return IdleResult::LookAgain;
         }
-        Gave::Parked
+        IdleResult::Parked
     }
 
     fn has_work(&self) -> bool {

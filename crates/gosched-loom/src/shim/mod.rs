@@ -36,7 +36,7 @@ pub(crate) fn yield_thread() {
 }
 
 /// As [`spin_hint`].
-pub(crate) fn snooze(_turns: &mut u32) {
+pub(crate) fn spin_or_yield(_turns: &mut u32) {
     atomic::spin();
 }
 

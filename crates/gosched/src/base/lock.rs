@@ -96,8 +96,8 @@ impl<T> Lock<T> {
         Held(HeldToo { lock: self })
     }
 
-    /// Takes one more lock of the rank of `_first`, which the caller releases last. All callers take
-    /// locks of this rank in one order.
+    /// Takes one more lock of the rank of `_first`, which the caller releases last. All callers
+    /// take locks of this rank in one order.
     pub(crate) fn lock_beside(&self, _first: &Held<'_, T>) -> HeldToo<'_, T> {
         self.lock_of_several(false);
         HeldToo { lock: self }

@@ -20,7 +20,7 @@ use crossbeam_utils::CachePadded;
 use super::ring::No;
 use crate::shim::{
     AcqRel, Acquire, AtomicPtr, AtomicUsize, BLOCK_LAP, Relaxed, Release, SeqCst, UnsafeCell,
-    fence, fence_after_rmw, snooze,
+    fence, fence_after_rmw, spin_or_yield,
 };
 
 /// Positions of one block, its link included.
@@ -234,7 +234,7 @@ impl<T> List<T> {
             }
             let place = place_of(tail);
             if place == BLOCK {
-                snooze(&mut turns);
+                spin_or_yield(&mut turns);
                 continue;
             }
             if place == BLOCK - 1 && spare.is_none() {
@@ -327,7 +327,7 @@ impl<T> List<T> {
             let block = self.head.block.load(Acquire);
             let place = place_of(head);
             if place == BLOCK {
-                snooze(&mut turns);
+                spin_or_yield(&mut turns);
                 continue;
             }
             let new = match self.after(head) {
@@ -415,7 +415,7 @@ impl<T> List<T> {
             if !next.is_null() {
                 break next;
             }
-            snooze(&mut turns);
+            spin_or_yield(&mut turns);
         };
         let mut position = (new & !FLAG) + ONE;
         // SAFETY: the head is not in the next block yet, so its values were not read, and it is not
@@ -444,7 +444,7 @@ impl<T> List<T> {
         let mut turns = 0;
         // ORDER: Acquire; pairs with the Release in `put`.
         while slot.state.load(Acquire) == 0 {
-            snooze(&mut turns);
+            spin_or_yield(&mut turns);
         }
         // SAFETY: the value is written, and the place is this thread's.
         unsafe { to.copy_from_nonoverlapping((*slot.value.get()).as_ptr(), 1) };

@@ -29,7 +29,8 @@ use std::mem::MaybeUninit;
 use crossbeam_utils::CachePadded;
 
 use crate::shim::{
-    Acquire, AtomicUsize, Relaxed, Release, SeqCst, UnsafeCell, fence, fence_after_rmw, snooze,
+    Acquire, AtomicUsize, Relaxed, Release, SeqCst, UnsafeCell, fence, fence_after_rmw,
+    spin_or_yield,
 };
 
 /// In `tail`: the channel is closed.
@@ -152,7 +153,7 @@ impl<T> Ring<T> {
                 return Err(No::NotNow);
             }
             // A receiver is about to free the slot, or the tail that was read is old.
-            snooze(&mut turns);
+            spin_or_yield(&mut turns);
             tail = self.tail.load(Relaxed);
         }
     }
@@ -364,7 +365,7 @@ impl<T> Ring<T> {
                 });
             }
             // A sender is about to publish its value, or the head that was read is old.
-            snooze(&mut turns);
+            spin_or_yield(&mut turns);
             head = self.head.load(Relaxed);
         }
     }

@@ -27,8 +27,8 @@ impl Sched {
     /// caller has published its work and passed its barrier (wake/1).
     #[inline]
     pub(crate) fn wake_p(&self) {
-        if self.spin.is_nobody_spinning()
-            && self.has_idle_p_or_says_so()
+        if self.spin.has_no_spinner()
+            && self.has_idle_p_or_tells_sysmon()
             && let Some(spinning) = self.spin.claim_wake()
         {
             self.wake_p_slow(spinning);
@@ -37,7 +37,7 @@ impl Sched {
 
     /// Whether a P is idle. If none is, sets `need`, so that the next P to go idle is used.
     #[inline]
-    fn has_idle_p_or_says_so(&self) -> bool {
+    fn has_idle_p_or_tells_sysmon(&self) -> bool {
         let is_idle = self.spin.has_idle_p_or_sets_need(&self.npidle);
         if !is_idle {
             self.sysmon.work_waits();
@@ -49,7 +49,7 @@ impl Sched {
     /// preempts the goroutine that has run longest.
     #[inline]
     pub(crate) fn press_if_busy(&self) {
-        if self.npidle.load(Relaxed) == 0 && self.spin.is_nobody_spinning() {
+        if self.npidle.load(Relaxed) == 0 && self.spin.has_no_spinner() {
             self.sysmon.press();
         }
     }
@@ -120,13 +120,13 @@ impl Sched {
     pub(crate) fn is_out_of_threads(&self, core: &Core) -> bool {
         core.mcount >= self.config.max_threads
             && !self.poller.is_watching()
-            && !self.somebody_comes_back(core)
+            && !self.has_returning_m(core)
     }
 
     /// Whether an M without a P is awake or being born: it passes `stop_m` and takes a pending P.
     /// An M in a marked call does not count, because it may return late or never. An M that lost
     /// its P in an unmarked call does count.
-    fn somebody_comes_back(&self, core: &Core) -> bool {
+    fn has_returning_m(&self, core: &Core) -> bool {
         let bound = self.procs().filter(|p| p.m.load(Relaxed).is_some()).count() as i32;
         core.awake() - self.ms_in_calls() - bound >= core.npending as i32
     }
@@ -212,7 +212,7 @@ impl Sched {
             return;
         }
         let nobody_looks = self.spin.count() == 0 && core.pidle.is_empty();
-        if (nobody_looks || self.nobody_watches())
+        if (nobody_looks || self.needs_watcher())
             && let Some(spinning) = self.spin.claim_wake()
         {
             self.start_m(core, p, Some(spinning));
@@ -227,7 +227,7 @@ impl Sched {
     }
 
     /// Whether timers are set or the network is waited for, and no M watches them.
-    pub(crate) fn nobody_watches(&self) -> bool {
+    pub(crate) fn needs_watcher(&self) -> bool {
         (self.has_timers() || self.has_net_waiters()) && !self.poller.is_watching()
     }
 

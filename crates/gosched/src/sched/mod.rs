@@ -156,7 +156,7 @@ impl Word<*const Home> {
     #[inline]
     fn sched(&self) -> &Sched {
         // SAFETY: D2, it is the `home` of a G or an M. `GBlocks::take` stored the Sched that owns
-        // the G's memory. `be_m` stored the Sched to which the M's thread holds a reference.
+        // the G's memory. `run_as_m` stored the Sched to which the M's thread holds a reference.
         unsafe { &*self.get().cast() }
     }
 }

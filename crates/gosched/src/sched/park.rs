@@ -18,7 +18,7 @@ use crate::base::lock::{Held, ranks};
 use crate::sched::life::thread_locals::is_home;
 use crate::sched::model::current::current_m;
 use crate::sched::model::gstatus::Status;
-use crate::sched::model::m::{BLOCK, LET_GO, M, PreemptOff, YIELD};
+use crate::sched::model::m::{BLOCK, GIVE_UP_P, M, PreemptOff, YIELD};
 use crate::sched::model::ptr::{Gp, Mp};
 use crate::sched::model::switch;
 use crate::sched::waiting::wait_ops::WaitOps;
@@ -137,8 +137,8 @@ fn leave_slow() {
     let Some((m, g)) = current_m().and_then(|m| Some((m, m.curg()?))) else {
         return;
     };
-    if m.asked.load(Relaxed) & LET_GO != 0 {
-        m.unask(LET_GO); // it has left the call in which it slept
+    if m.asked.load(Relaxed) & GIVE_UP_P != 0 {
+        m.unask(GIVE_UP_P); // it has left the call in which it slept
     }
     if m.asked.load(Relaxed) & BLOCK != 0 {
         let m = enter_m(m);
@@ -318,7 +318,7 @@ impl Sched {
     /// The wake-up after a `global_put` in the same hold of the lock.
     pub(crate) fn wake_after_put(&self, core: Held<'_, Core>) {
         crate::sched::model::spin::submitted();
-        if self.spin.is_nobody_spinning()
+        if self.spin.has_no_spinner()
             && let Some(spinning) = self.spin.claim_wake()
         {
             self.start_claimed(core, spinning);

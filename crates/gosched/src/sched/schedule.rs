@@ -46,13 +46,13 @@ pub(crate) enum Next {
     End,
 }
 
-pub(super) enum Gave {
+pub(super) enum IdleResult {
     Found(Gp),
     LookAgain,
     Die,
 }
 
-pub(super) enum Watched {
+pub(super) enum WatchResult {
     NothingDue,
     /// Run this goroutine; the others are queued.
     Found(Gp),
@@ -69,7 +69,7 @@ impl Sched {
                 Next::Run(g) => (g, true),
                 Next::Schedule => match self.schedule(g0) {
                     Some(found) => found,
-                    None => return self.leave_behind(last),
+                    None => return self.abandon_last(last),
                 },
                 Next::EndThread => {
                     g0.m().tp.to_own();
@@ -78,7 +78,7 @@ impl Sched {
                     }
                     return;
                 }
-                Next::End => return self.leave_behind(last),
+                Next::End => return self.abandon_last(last),
             };
             last = Some(g);
             self.execute(g0, g, inherits);
@@ -90,7 +90,7 @@ impl Sched {
     }
 
     /// The M ends. If its runtime was dropped, the goroutine that it ran last never runs again.
-    fn leave_behind(&self, last: Option<Gp>) {
+    fn abandon_last(&self, last: Option<Gp>) {
         if let Some(g) = last
             && self.is_given_up.load(Relaxed)
             && !matches!(g.status.get(), Status::Dead | Status::Idle)
@@ -206,9 +206,9 @@ impl Sched {
                 continue;
             }
             match self.give_up_p(g0) {
-                Gave::Found(g) => return Some((g, false)),
-                Gave::LookAgain => {}
-                Gave::Die => return None,
+                IdleResult::Found(g) => return Some((g, false)),
+                IdleResult::LookAgain => {}
+                IdleResult::Die => return None,
             }
         }
     }
@@ -275,7 +275,7 @@ impl Sched {
     #[cold]
     #[inline(never)]
     pub(super) fn decide_fairly(&self, w: Worker<'_>) -> Option<Gp> {
-        w.local().owes_turn.set(false); // decisions are being made
+        w.local().has_yet_to_decide.set(false); // decisions are being made
         let fair = w.local().fairness.begin_fair();
         let is_global_due = matches!(fair, Fair::Counted) && !self.runq_is_empty();
         if is_global_due || !w.p().runq.is_ring_empty() {
@@ -295,7 +295,7 @@ impl Sched {
     /// to yield from the start, and the leader waits for it.
     #[cold]
     fn turn_between_stops(&self, w: Worker<'_>) -> Option<Gp> {
-        if !w.local().owes_turn.take() || self.dead.load(Relaxed) {
+        if !w.local().has_yet_to_decide.take() || self.dead.load(Relaxed) {
             return None;
         }
         let g = if self.is_at_limit() {
@@ -407,44 +407,44 @@ impl Sched {
 
     /// Nothing was found: drops the P, re-checks by the wake protocol, watches the timers, or
     /// sleeps.
-    pub(super) fn give_up_p(&self, g0: &mut G0) -> Gave {
+    pub(super) fn give_up_p(&self, g0: &mut G0) -> IdleResult {
         let m = g0.m();
         let mut core = self.core.lock();
         if self.is_stopping() {
-            return Gave::LookAgain;
+            return IdleResult::LookAgain;
         }
         if !core.runq.is_empty() {
             let found = self.global_get_batch(&mut core, g0.held());
-            return found.map_or(Gave::LookAgain, Gave::Found);
+            return found.map_or(IdleResult::LookAgain, IdleResult::Found);
         }
         if !m.is_spinning() && self.spin.is_needed() {
             drop(core);
             self.begin_spinning(m);
-            return Gave::LookAgain;
+            return IdleResult::LookAgain;
         }
         self.put_idle_p(&mut core, g0.relinquish_p());
         drop(core);
         if let Some(spinning) = m.spinning.take() {
             self.spin.end(spinning);
             if self.has_work() && self.take_idle_p_spinning(g0) {
-                return Gave::LookAgain;
+                return IdleResult::LookAgain;
             }
         }
         spin::idle_p_added();
         if self.spin.is_needed() && self.take_idle_p_spinning(g0) {
-            return Gave::LookAgain;
+            return IdleResult::LookAgain;
         }
         while self.begin_watch() {
             match self.watch(g0) {
-                Watched::NothingDue => {}
-                Watched::Found(g) => return Gave::Found(g),
-                Watched::NoP => break,
+                WatchResult::NothingDue => {}
+                WatchResult::Found(g) => return IdleResult::Found(g),
+                WatchResult::NoP => break,
             }
         }
         if self.stop_m(g0) {
-            Gave::LookAgain
+            IdleResult::LookAgain
         } else {
-            Gave::Die
+            IdleResult::Die
         }
     }
 
@@ -466,7 +466,7 @@ impl Sched {
     pub(super) fn begin_watch(&self) -> bool {
         let core = self.core.lock();
         // At the last threads an idle M is worth more than a watcher, because sysmon watches, too.
-        let is_wanted = core.runq.has_well_behaved() && self.is_at_last_threads(&core);
+        let is_wanted = core.runq.has_begun_and_unbound() && self.is_at_last_threads(&core);
         core.pending.is_empty()
             && !is_wanted
             && !self.dead.load(Relaxed)
@@ -475,7 +475,7 @@ impl Sched {
     }
 
     /// Watches the timers and the network, without a P, until something is due.
-    pub(super) fn watch(&self, g0: &mut G0) -> Watched {
+    pub(super) fn watch(&self, g0: &mut G0) -> WatchResult {
         let m = g0.m();
         m.blocked.store(true, Relaxed);
         let wake = self.poller.sleep(|| self.next_timer());
@@ -484,7 +484,7 @@ impl Sched {
         self.collect(wake, &mut due);
         if due.is_empty() {
             // Woken for a pending P or an earlier timer, or another thread was faster.
-            return Watched::NothingDue;
+            return WatchResult::NothingDue;
         }
         self.take_any_p(g0);
         // The first goroutine stays here, so no M is woken for a single one.
@@ -495,8 +495,8 @@ impl Sched {
         // No M watches the other timers from here on, until an M finds nothing to do.
         self.sysmon.timer_set(self.next_timer());
         match own {
-            Some(g) => Watched::Found(g),
-            None => Watched::NoP, // every P is busy and checks its own timers
+            Some(g) => WatchResult::Found(g),
+            None => WatchResult::NoP, // every P is busy and checks its own timers
         }
     }
 

@@ -7,13 +7,13 @@
 //! ```text
 //!  type         proves                                   made by
 //!  Inside       this thread is M m, inside the runtime   `park::enter`, the signal handler
-//!  G0           the same, on the scheduling stack of m   `threads::be_m`, once per thread
+//!  G0           the same, on the scheduling stack of m   `threads::run_as_m`, once per thread
 //!  Worker<'_>   the same, and m holds P p                `Inside::worker`
 //!  IdleP        no M holds P p, and the caller has it    `release_p`, `PList::take`, a claim
 //! ```
 //!
-//! None of the first three can go to another thread. A `Worker` borrows the `Inside` that it comes from, and
-//! g0 gives its P up through `&mut G0`. So no `Worker` outlives the hold of its P.
+//! None of the first three can go to another thread. A `Worker` borrows the `Inside` that it comes
+//! from, and g0 gives its P up through `&mut G0`. So no `Worker` outlives the hold of its P.
 
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};

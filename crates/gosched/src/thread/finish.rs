@@ -10,7 +10,7 @@ use crate::sched::model::current::{current_g, current_m};
 
 /// Runs the last destructors of a goroutine. The hook reports a panic in them, and it ends here.
 /// Returns false then.
-pub(super) fn at_the_edge(f: impl FnOnce()) -> bool {
+pub(super) fn catch_last_panic(f: impl FnOnce()) -> bool {
     let result = catch_unwind(AssertUnwindSafe(f));
     let ok = result.is_ok();
     if !ok {
@@ -42,7 +42,7 @@ pub(crate) fn finish_report(result: std::result::Result<(), Box<dyn Any + Send>>
     {
         report_panic();
     }
-    at_the_edge(|| drop(result));
+    catch_last_panic(|| drop(result));
     thread_locals::end();
     super::release_inner();
 }

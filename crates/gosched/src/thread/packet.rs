@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::task::{Context, Poll};
 
-use super::finish::{at_the_edge, report_abort};
+use super::finish::{catch_last_panic, report_abort};
 use super::scope::ScopeData;
 use super::{Exited, Result, Thread, exited};
 use crate::sched::Sched;
@@ -109,7 +109,7 @@ impl<T> Packet<T> {
         // it.
         let detached = self.inner.flags.fetch_or(FINISHED, AcqRel) & DETACHED != 0;
         if detached {
-            let dropped = at_the_edge(|| self.drop_result());
+            let dropped = catch_last_panic(|| self.drop_result());
             if let (false, Some(scope)) = (dropped, &self.scope) {
                 scope.note_panic();
             }
@@ -122,8 +122,8 @@ impl<T> Packet<T> {
             awaiter
         };
         if let Some(awaiter) = awaiter {
-            at_the_edge(|| awaiter.wake());
-            at_the_edge(|| drop((self.waking.take(), awaiter)));
+            catch_last_panic(|| awaiter.wake());
+            catch_last_panic(|| drop((self.waking.take(), awaiter)));
             thread_locals::end();
         }
     }
@@ -302,7 +302,7 @@ where
 /// destructor waits and the runtime is dropped meanwhile, the drop finds the packet.
 fn deliver<T>(result: Result<T>) {
     report_abort(&result);
-    at_the_edge(|| {
+    catch_last_panic(|| {
         if let Some(inner) = current_g().and_then(|g| g.inner()) {
             // SAFETY: `spawn_raw::<_, T>` made it as a `Packet<T>`, and the G holds a reference.
             let packet = unsafe { inner.cast::<Packet<T>>().as_ref() };

@@ -213,8 +213,8 @@ pub(crate) fn announce(sched: &Sched, p: Option<Pp>, when: u64) {
 /// Returns the G of a goroutine that is not started. The caller drops the closure, outside the
 /// runtime. The G is back before, so a check of the runtime finds it in place.
 fn give_back(sched: &Sched, rt: &Entered, g: Gp) -> Option<Unrun> {
-    // SAFETY: the goroutine is in no heap and no queue. The caller took it out of its heap, or never
-    // put it there, so no other thread has it.
+    // SAFETY: the goroutine is in no heap and no queue. The caller took it out of its heap, or
+    // never put it there, so no other thread has it.
     let unrun = unsafe { g.take_unrun() };
     sched.unprepare(rt.worker_of(sched), g);
     unrun

@@ -194,12 +194,12 @@ fn come_back(m: Mp) -> Mp {
 #[inline]
 pub(crate) fn run_again(m: Mp, g: Gp) {
     g.status.transition(Status::Syscall, Status::Running);
-    come_to_rest(m, g);
+    finish_return(m, g);
 }
 
 /// Ends the return from a call. An enclosing marked call begins again at the next exit (`BLOCK`).
 #[inline]
-fn come_to_rest(m: Mp, g: Gp) {
+fn finish_return(m: Mp, g: Gp) {
     if g.calls.get() > 0 {
         m.ask(BLOCK);
     }
@@ -248,7 +248,7 @@ pub(crate) fn wait_here(sched: &Sched, m: Mp, g: Gp) {
     sched.global_put_urgent(&mut core, g);
     sched.wake_after_put(core);
     sched.wait_bound(m, g);
-    come_to_rest(m, g);
+    finish_return(m, g);
     sched.stray_is_back(m);
 }
 

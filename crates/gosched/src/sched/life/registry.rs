@@ -28,8 +28,8 @@ struct Thread {
     waits_on: *const WaitSlot,
 }
 
-// SAFETY: a slot may be used by any thread. `while_blocked` removes the entry, under the lock, before
-// the slot is freed.
+// SAFETY: a slot may be used by any thread. `while_blocked` removes the entry, under the lock,
+// before the slot is freed.
 unsafe impl Send for Thread {}
 
 /// A runtime, in the list of runtimes.

@@ -128,7 +128,7 @@ fn stop_threads(sched: &Sched) -> u32 {
         let is_late = sys::monotonic_ns() > deadline;
         let alive = {
             let _rt = enter();
-            wake_everybody(sched);
+            wake_all_threads(sched);
             let alive = sched.creator.alive.0.load(Acquire);
             if alive <= own || is_late && only_user_code_is_left(sched) {
                 return alive;
@@ -140,7 +140,7 @@ fn stop_threads(sched: &Sched) -> u32 {
     }
 }
 
-fn wake_everybody(sched: &Sched) {
+fn wake_all_threads(sched: &Sched) {
     sched.sysmon.wake();
     sched.creator.kick();
     sched.poller.wake();
@@ -164,7 +164,7 @@ fn only_user_code_is_left(sched: &Sched) -> bool {
     let core = sched.core.lock();
     let mut ms = std::iter::successors(core.allm, |m| m.alllink.get());
     let own = sched.own_m();
-    let inside = ms.any(|m| m.claim.depth() > 0 && !m.is_elsewhere() && Some(m) != own);
+    let inside = ms.any(|m| m.claim.depth() > 0 && !m.may_stay_inside() && Some(m) != own);
     !inside && core.creating == 0 && sched.creator.alive.0.load(Acquire) == core.mcount
 }
 

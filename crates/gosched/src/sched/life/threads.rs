@@ -249,8 +249,8 @@ impl sys::Run<Sched> for MMain {
         sys::set_thread_name(c"gosched-m");
         registry::add_thread();
         match sys::SigStack::install() {
-            Ok(signal_stack) => be_m(sched, signal_stack),
-            Err(errno) => be_no_m(sched, errno),
+            Ok(signal_stack) => run_as_m(sched, signal_stack),
+            Err(errno) => give_up_thread(sched, errno),
         }
         registry::remove_thread();
         thread_ended(sched);
@@ -282,14 +282,14 @@ impl Core {
 
 /// This thread got no signal stack, so it becomes no M. Without one a handler would run on the
 /// goroutine's stack, which may be too small, or have just overflowed.
-fn be_no_m(sched: &Sched, errno: Errno) {
+fn give_up_thread(sched: &Sched, errno: Errno) {
     sched.say_refused(errno);
     sys::sleep_ns(RETRY_MIN_NS);
     sched.count_refused_m();
     sched.creator.kick();
 }
 
-fn be_m(sched: &Arc<Sched>, signal_stack: sys::SigStack) {
+fn run_as_m(sched: &Arc<Sched>, signal_stack: sys::SigStack) {
     let m = registry::take_m();
     m.home.set(sched.home());
     m.signal_lo.set(signal_stack.base());

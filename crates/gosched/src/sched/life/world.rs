@@ -285,7 +285,7 @@ impl Drop for Stopped<'_> {
         let mut busy = PList::default();
         for p in sched.procs().filter(|p| p.status() == PStatus::GcStop) {
             let p = take(&mut core, p);
-            p.hold().local().owes_turn.set(true);
+            p.hold().local().has_yet_to_decide.set(true);
             if p.runq.is_empty() {
                 sched.put_idle_p(&mut core, p);
             } else {
@@ -301,7 +301,7 @@ impl Drop for Stopped<'_> {
         // `need`.
         crate::sched::model::spin::idle_p_added();
         let is_interrupted = sched.scavenge_now.load(Relaxed);
-        if sched.spin.is_needed() || sched.has_work() || sched.nobody_watches() || is_interrupted {
+        if sched.spin.is_needed() || sched.has_work() || sched.needs_watcher() || is_interrupted {
             sched.wake_p();
         }
         sched.core.lock().starting -= 1;
@@ -358,7 +358,7 @@ fn take(_core: &mut Held<'_, Core>, p: Pp) -> IdleP {
     }
     p.set_status(PStatus::Idle);
     // SAFETY: P4/P5. No M holds the P, and the P is on no list: its last owner left it to the
-    // stopped world (`IdleP::stop`, a swap in `stop_with`), or it was retired, or is new. The status
-    // has changed under the lock, so no other caller gets here with it.
+    // stopped world (`IdleP::stop`, a swap in `stop_with`), or it was retired, or is new. The
+    // status has changed under the lock, so no other caller gets here with it.
     unsafe { IdleP::new(p) }
 }

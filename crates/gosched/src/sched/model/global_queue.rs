@@ -123,12 +123,12 @@ pub(crate) struct GlobalQueue {
     urgent: usize,
     /// Fresh members taken in a row while a spent one waited, and urgent ones while a fresh one
     /// waited.
-    streak: u32,
-    rush: u32,
+    fresh_in_a_row: u32,
+    urgent_in_a_row: u32,
     /// The next `pop_in_turn` takes a fresh member.
     is_fresh_next: bool,
     /// The last `pop_owned` preferred the spent half.
-    is_spent_owned_next: bool,
+    preferred_spent_owned: bool,
 }
 
 impl GlobalQueue {
@@ -140,10 +140,10 @@ impl GlobalQueue {
             spent: Line::new(),
             others: 0,
             urgent: 0,
-            streak: 0,
-            rush: 0,
+            fresh_in_a_row: 0,
+            urgent_in_a_row: 0,
             is_fresh_next: false,
-            is_spent_owned_next: true,
+            preferred_spent_owned: true,
         }
     }
 
@@ -169,7 +169,7 @@ impl GlobalQueue {
     }
 
     /// Whether a goroutine waits that has begun and is on no thread.
-    pub(crate) fn has_well_behaved(&self) -> bool {
+    pub(crate) fn has_begun_and_unbound(&self) -> bool {
         !self.fresh.free.is_empty() || !self.spent.free.is_empty()
     }
 
@@ -260,19 +260,19 @@ impl GlobalQueue {
 
     #[inline(never)]
     fn pop_slow(&mut self, may_begin: bool) -> Option<Gp> {
-        let is_rush = self.urgent > 0 && self.rush < STREAK_MAX;
-        if (is_rush || self.streak >= STREAK_MAX)
+        let takes_urgent = self.urgent > 0 && self.urgent_in_a_row < STREAK_MAX;
+        if (takes_urgent || self.fresh_in_a_row >= STREAK_MAX)
             && let Some(g) = self.pop_spent()
         {
-            self.rush += u32::from(is_rush && self.has_fresh(may_begin));
+            self.urgent_in_a_row += u32::from(takes_urgent && self.has_fresh(may_begin));
             return Some(g);
         }
         if let Some(g) = self.pop_fresh(may_begin) {
-            self.rush = 0;
-            self.streak += u32::from(self.spent.len() > 0);
+            self.urgent_in_a_row = 0;
+            self.fresh_in_a_row += u32::from(self.spent.len() > 0);
             return Some(g);
         }
-        self.rush = 0;
+        self.urgent_in_a_row = 0;
         self.pop_spent().or_else(|| self.pop_new())
     }
 
@@ -296,7 +296,7 @@ impl GlobalQueue {
 
     #[inline(never)]
     fn pop_for_ring_slow(&mut self) -> Option<Gp> {
-        if self.urgent > 0 || self.streak >= STREAK_MAX {
+        if self.urgent > 0 || self.fresh_in_a_row >= STREAK_MAX {
             return None;
         }
         match self.first_fresh(true) {
@@ -310,9 +310,9 @@ impl GlobalQueue {
     pub(crate) fn pop_owned(&mut self) -> Option<(Gp, Mp)> {
         // The halves alternate, because one of them may get new members without end. Urgent ones
         // come first, for a limited time.
-        self.is_spent_owned_next = !self.is_spent_owned_next;
-        let is_rush = self.urgent > 0 && self.rush < STREAK_MAX;
-        let is_spent_first = is_rush || self.is_spent_owned_next;
+        self.preferred_spent_owned = !self.preferred_spent_owned;
+        let takes_urgent = self.urgent > 0 && self.urgent_in_a_row < STREAK_MAX;
+        let is_spent_first = takes_urgent || self.preferred_spent_owned;
         let is_spent =
             !self.spent.owned.is_empty() && (is_spent_first || self.fresh.owned.is_empty());
         let g = match is_spent {
@@ -321,7 +321,7 @@ impl GlobalQueue {
         };
         self.others -= 1;
         if is_spent {
-            self.rush += u32::from(is_rush && !self.fresh.owned.is_empty());
+            self.urgent_in_a_row += u32::from(takes_urgent && !self.fresh.owned.is_empty());
             self.urgent = self.urgent.saturating_sub(1);
             self.trim_urgent();
         }
@@ -330,12 +330,12 @@ impl GlobalQueue {
 
     /// Takes the next goroutine if it is spent and has a thread of its own.
     pub(crate) fn pop_if_owned(&mut self) -> Option<(Gp, Mp)> {
-        let is_rush = self.urgent > 0 && self.rush < STREAK_MAX;
+        let takes_urgent = self.urgent > 0 && self.urgent_in_a_row < STREAK_MAX;
         let has_fresh = self.has_fresh(true);
-        let is_next = (is_rush || !has_fresh) && self.spent.is_owned_first();
+        let is_next = (takes_urgent || !has_fresh) && self.spent.is_owned_first();
         let owner = is_next.then(|| self.spent.owned.front()?.owner())??;
         let g = self.pop_spent()?;
-        self.rush += u32::from(has_fresh);
+        self.urgent_in_a_row += u32::from(has_fresh);
         Some((g, owner))
     }
 
@@ -346,7 +346,7 @@ impl GlobalQueue {
     }
 
     fn pop_spent(&mut self) -> Option<Gp> {
-        self.streak = 0;
+        self.fresh_in_a_row = 0;
         let g = self.spent.pop()?;
         self.others -= 1;
         self.urgent = self.urgent.saturating_sub(1);

@@ -106,7 +106,7 @@ fn is_leaked(from: Status, word: u32) -> bool {
     from as u32 == Status::Waiting as u32 && word & !SCAN == Status::Leaked as u32
 }
 
-fn snooze(turns: &mut u32) {
+fn spin_or_yield(turns: &mut u32) {
     *turns += 1;
     if *turns < SCAN_SPINS {
         shim::spin_hint();
@@ -163,7 +163,7 @@ impl StatusWord {
             } else if word != from as u32 | SCAN && !is_passing(from, word) {
                 shim::illegal_edge(from as u32, to as u32, word);
             }
-            snooze(&mut turns);
+            spin_or_yield(&mut turns);
         }
     }
 
@@ -187,7 +187,7 @@ impl StatusWord {
         while let Err(found) = self.0.compare_exchange(leaked, waiting, AcqRel, Acquire)
             && found == leaked | SCAN
         {
-            snooze(&mut turns);
+            spin_or_yield(&mut turns);
         }
     }
 

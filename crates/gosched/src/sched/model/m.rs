@@ -25,7 +25,7 @@ pub(crate) const YIELD: u8 = 1;
 /// In `M::asked`: the goroutine is in a marked call, to which it goes back.
 pub(crate) const BLOCK: u8 = 2;
 /// In `M::asked`: the handler gives the P up, because the thread sleeps in a call.
-pub(crate) const LET_GO: u8 = 4;
+pub(crate) const GIVE_UP_P: u8 = 4;
 
 /// Why an M may not be preempted (Go's `preemptoff`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,7 +48,7 @@ pub(crate) struct M {
     /// Whether this thread is inside the runtime, and whether its P is still its own (D8, D9).
     pub(crate) claim: Claim,
     /// What to do at the next exit from the runtime, or in the handler: [`YIELD`], [`BLOCK`],
-    /// [`LET_GO`].
+    /// [`GIVE_UP_P`].
     pub(crate) asked: AtomicU8,
     /// A [`PreemptOff`]: why it may not be preempted.
     pub(crate) preempt_off: AtomicU8,
@@ -173,7 +173,7 @@ impl M {
 
     /// Whether the thread may stay inside the runtime for long. It is a guest in another runtime's
     /// world, or a goroutine waits for a P on it.
-    pub(crate) fn is_elsewhere(&self) -> bool {
+    pub(crate) fn may_stay_inside(&self) -> bool {
         // ORDER: Acquire; pairs with the Release in `wait_until_stopped`. `bound` is set under the
         // scheduler lock, which the caller holds.
         self.is_guest.load(Acquire) || self.bound.load(Acquire).is_some()

@@ -24,7 +24,7 @@
 
 use std::ptr;
 
-use crate::shim::{AcqRel, Acquire, AtomicPtr, Cell, Relaxed, Release, snooze};
+use crate::shim::{AcqRel, Acquire, AtomicPtr, Cell, Relaxed, Release, spin_or_yield};
 
 const OPEN: usize = 1;
 const HELD: usize = 2;
@@ -92,8 +92,8 @@ impl OpenSends {
     /// Whether there is none. By the goroutine itself, which alone adds some.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        // ORDER: Acquire; pairs with the Release of `HeldSends`: if some were refused the runtime is
-        // seen to be dead.
+        // ORDER: Acquire; pairs with the Release of `HeldSends`: if some were refused the runtime
+        // is seen to be dead.
         self.0.load(Acquire).is_null()
     }
 
@@ -108,7 +108,7 @@ impl OpenSends {
         loop {
             let head = self.0.load(Relaxed);
             if tag_of(head) == HELD {
-                snooze(&mut turns);
+                spin_or_yield(&mut turns);
                 continue;
             }
             record.next.set(with_tag(head, 0));
@@ -175,7 +175,7 @@ impl OpenSends {
                         return Some(HeldSends { list: self, first });
                     }
                 }
-                HELD => snooze(&mut turns),
+                HELD => spin_or_yield(&mut turns),
                 _ => return None,
             }
         }

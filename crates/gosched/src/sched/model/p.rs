@@ -88,7 +88,7 @@ pub(crate) struct Local {
     /// When the next fair decision comes.
     pub(crate) fairness: Fairness,
     /// The world was started and this P has made no decision since.
-    pub(crate) owes_turn: Cell<bool>,
+    pub(crate) has_yet_to_decide: Cell<bool>,
 }
 
 /// Dead Gs, linked through `schedlink`: last in, first out.
@@ -302,7 +302,7 @@ impl P {
                 last_id: Cell::new(0),
                 pace: Pace::new(),
                 fairness: Fairness::new(),
-                owes_turn: Cell::new(false),
+                has_yet_to_decide: Cell::new(false),
             }),
             counters: Counters::default(),
             runq: RunQueue::new(),

@@ -133,7 +133,7 @@ impl Spin {
 
     /// Whether no M spins: the cheap half of `claim_wake`.
     #[inline]
-    pub(crate) fn is_nobody_spinning(&self) -> bool {
+    pub(crate) fn has_no_spinner(&self) -> bool {
         self.spinning.load(SeqCst) == 0
     }
 

@@ -76,7 +76,7 @@ impl Sched {
         }
         self.ask_for_threads(core);
         self.global_take_over(core, w);
-        if core.runq.has_well_behaved() {
+        if core.runq.has_begun_and_unbound() {
             if core.nmidle > 0 {
                 return Exchange::Nobody;
             }

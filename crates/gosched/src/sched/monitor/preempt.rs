@@ -3,7 +3,7 @@
 //! It exists because a goroutine may compute for ever without calling the runtime.
 //!
 //! sysmon first *asks*: it sets a flag that the goroutine sees when it next leaves the runtime. If
-//! the goroutine never enters the runtime, sysmon *insists*: it sends SIGURG to the thread. The
+//! the goroutine never enters the runtime, sysmon *signals*: it sends SIGURG to the thread. The
 //! handler does not switch stacks. Whatever the goroutine was doing (allocating, printing, holding
 //! a lock of libc) depends on its thread. So the goroutine stays on the thread and is queued like
 //! any other. The thread gives its P away and waits inside the handler until another M brings one
@@ -46,7 +46,7 @@ use crate::sched::life::forked::{self, Restore};
 use crate::sched::life::threads;
 use crate::sched::model::current::{current_m, interrupted_m, is_settled};
 use crate::sched::model::gstatus::Status;
-use crate::sched::model::m::{LET_GO, YIELD};
+use crate::sched::model::m::{GIVE_UP_P, YIELD};
 use crate::sched::model::ptr::{Gp, Mp};
 use crate::sched::model::watch::claim::Found;
 use crate::sched::monitor::bound::Exchange;
@@ -170,9 +170,9 @@ fn answer(m: Mp, is_sent: bool) {
     let mut inside = unsafe { Inside::new(m) };
     if let Some(g) = m.curg() {
         match found {
-            Found::Kept if is_sent && m.asked.load(Relaxed) & LET_GO != 0 => {
-                m.unask(LET_GO);
-                sched.let_go(&mut inside);
+            Found::Kept if is_sent && m.asked.load(Relaxed) & GIVE_UP_P != 0 => {
+                m.unask(GIVE_UP_P);
+                sched.give_up_p_in_call(&mut inside);
             }
             Found::Kept if is_sent && m.asked.load(Relaxed) & YIELD != 0 => {
                 sched.park_here(&mut inside, g);

@@ -47,7 +47,7 @@ use crate::base::chaos;
 use crate::base::lock::Held;
 use crate::sched::Sched;
 use crate::sched::model::gstatus::Status;
-use crate::sched::model::m::{LET_GO, YIELD};
+use crate::sched::model::m::{GIVE_UP_P, YIELD};
 use crate::sched::model::p::PStatus;
 use crate::sched::model::ptr::{Mp, Pp};
 use crate::sched::model::watch::Claims;
@@ -68,7 +68,7 @@ const BUSY_NS: u64 = 200_000;
 /// ... until it has held the P for this long.
 const PATIENCE_NS: u64 = 100_000_000;
 /// Between the request and the signal.
-pub(crate) const INSIST_NS: u64 = 50_000;
+pub(crate) const SIGNAL_AFTER_NS: u64 = 50_000;
 /// A thread that has used this much CPU time without going to sleep computes.
 const PULSE_NS: u64 = 200_000;
 /// A signal that has not arrived after this time counts as lost.
@@ -212,7 +212,7 @@ impl Sched {
                 (0, PACE_READY_NS)
             }
             true if is_due => {
-                let soon = self.ask_then_insist(claims, p, m, now);
+                let soon = self.ask_then_signal(claims, p, m, now);
                 (age, soon.min(PACE_STUCK_NS))
             }
             true => (age, PACE_STUCK_NS),
@@ -268,7 +268,7 @@ impl Sched {
         // Without membarrier the M must release the P itself, in the handler. The signal cuts its
         // call short.
         if self.config.preemption && !m.signalled.load(Acquire) {
-            m.ask(LET_GO);
+            m.ask(GIVE_UP_P);
             self.send(claims, m, sys::monotonic_ns());
         }
         false
@@ -327,18 +327,18 @@ impl Sched {
             return u64::MAX;
         }
         match oldest {
-            Some((age, p, m)) if age >= PRESS_NS => self.ask_then_insist(claims, p, m, now),
+            Some((age, p, m)) if age >= PRESS_NS => self.ask_then_signal(claims, p, m, now),
             Some((age, ..)) => PRESS_NS - age,
             None => u64::MAX, // all slices have just begun
         }
     }
 
-    fn ask_then_insist(&self, claims: &mut Held<'_, Claims>, p: Pp, m: Mp, now: u64) -> u64 {
+    fn ask_then_signal(&self, claims: &mut Held<'_, Claims>, p: Pp, m: Mp, now: u64) -> u64 {
         let asked = p.seen.asked_ns.get();
         if asked == 0 {
             p.seen.asked_ns.set(now);
             m.ask(YIELD);
-            return INSIST_NS;
+            return SIGNAL_AFTER_NS;
         }
         m.ask(YIELD); // leaving the runtime may have cleared it
         let used = p
@@ -347,15 +347,15 @@ impl Sched {
             .get()
             .saturating_sub(p.seen.first_cpu_ns.get());
         let has_had_it = used >= BUSY_NS || now - p.seen.since_ns.get() >= PATIENCE_NS;
-        if now - asked >= INSIST_NS && has_had_it {
-            self.insist(claims, m, now, p.seen.is_busy.get());
+        if now - asked >= SIGNAL_AFTER_NS && has_had_it {
+            self.signal_if_computing(claims, m, now, p.seen.is_busy.get());
         }
-        INSIST_NS * 2
+        SIGNAL_AFTER_NS * 2
     }
 
     /// Sends the signal to an M that computes, never to one that is blocked in a call. `is_busy`:
     /// its thread has used its CPU for 3/4 of the time between two scans.
-    pub(in crate::sched) fn insist(
+    pub(in crate::sched) fn signal_if_computing(
         &self,
         claims: &mut Held<'_, Claims>,
         m: Mp,
@@ -499,7 +499,7 @@ impl Sched {
                             self.take_blocked(&mut claims, m, p, tick);
                         }
                         Doing::Blocked(_) => {}
-                        _ => self.insist(&mut claims, m, now, false),
+                        _ => self.signal_if_computing(&mut claims, m, now, false),
                     }
                 }
                 _ => {}
@@ -509,7 +509,7 @@ impl Sched {
 
     /// The M gives up its P in the middle of a call that is about to be restarted. In the handler,
     /// inside the runtime.
-    pub(crate) fn let_go(&self, inside: &mut Inside) {
+    pub(crate) fn give_up_p_in_call(&self, inside: &mut Inside) {
         let m = inside.m();
         let Some(g) = m.curg() else { return };
         g.status.transition(Status::Running, Status::Syscall);

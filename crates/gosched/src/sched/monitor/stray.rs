@@ -209,7 +209,7 @@ impl Sched {
         };
         if cpu.saturating_sub(m.stray.looked_cpu_ns.get()) >= BURN_NS {
             m.stray.looked_cpu_ns.set(cpu);
-            self.insist(claims, m, sys::monotonic_ns(), false);
+            self.signal_if_computing(claims, m, sys::monotonic_ns(), false);
         }
     }
 

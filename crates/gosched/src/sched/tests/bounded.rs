@@ -373,7 +373,7 @@ fn u2_d9_owned_goroutines_of_both_halves_take_turns() {
 fn u7_a_turn_between_stops_is_owed_until_decisions_are_made() {
     let sched = still(1);
     let (_, p) = m_with_p(&sched);
-    worker(p).local().owes_turn.set(true);
+    worker(p).local().has_yet_to_decide.set(true);
     decide_61st(&sched, p);
-    assert!(!worker(p).local().owes_turn.get());
+    assert!(!worker(p).local().has_yet_to_decide.get());
 }

@@ -5,7 +5,7 @@
 use super::timers::{arm, waiting_g};
 use super::*;
 use crate::sched::model::watch::nap::{ASLEEP, CALLED, REST};
-use crate::sched::schedule::{Gave, Watched};
+use crate::sched::schedule::{IdleResult, WatchResult};
 use crate::sched::waiting::timed::announce;
 use crate::sys;
 
@@ -26,7 +26,7 @@ fn wk_an_m_that_drops_its_p_looks_at_need_again() {
     let pending = pend_a_p(&sched);
     sched.begin_spinning(m); // a spinning M has no first look
     sched.spin.set_needed();
-    assert!(matches!(sched.give_up_p(&mut g0(m)), Gave::LookAgain));
+    assert!(matches!(sched.give_up_p(&mut g0(m)), IdleResult::LookAgain));
     assert!(m.p() == p && m.p() != pending, "WK: it stopped");
     assert!(m.is_spinning() && !sched.spin.is_needed());
     assert_eq!(sched.core.lock().npending, 1);
@@ -40,7 +40,7 @@ fn wk_an_m_that_has_not_spun_looks_at_need_too() {
     let (m, p) = m_with_p(&sched);
     pend_a_p(&sched);
     sched.spin.set_needed();
-    assert!(matches!(sched.give_up_p(&mut g0(m)), Gave::LookAgain));
+    assert!(matches!(sched.give_up_p(&mut g0(m)), IdleResult::LookAgain));
     assert!(m.p() == p && m.is_spinning() && !sched.spin.is_needed());
 }
 
@@ -169,7 +169,7 @@ fn sm_a_watcher_without_a_p_leaves_the_timers_to_sysmon() {
     let m = new_m(&sched);
     assert!(sched.poller.begin());
     ends_a_rest(&sched, || {
-        assert!(matches!(sched.watch(&mut g0(m)), Watched::NoP))
+        assert!(matches!(sched.watch(&mut g0(m)), WatchResult::NoP))
     });
     assert_eq!(drain_global(&sched).len(), 1);
 }

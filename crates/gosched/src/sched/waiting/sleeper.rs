@@ -141,8 +141,8 @@ impl Sleeper {
         }
     }
 
-    /// The address of the goroutine, if the sleeper is one; it sleeps on. The goroutine may be woken
-    /// and end meanwhile, unless the caller knows what prevents that.
+    /// The address of the goroutine, if the sleeper is one; it sleeps on. The goroutine may be
+    /// woken and end meanwhile, unless the caller knows what prevents that.
     #[inline]
     pub(crate) fn peek_goroutine(&self) -> Option<NonNull<G>> {
         (self.word() & (THREAD | TASK) == 0).then(|| self.g())

@@ -398,8 +398,8 @@ fn commit_late(g: Gp, waiter: &Waiter) -> bool {
 }
 
 /// A node that stays where it is while this pointer is in use (G4), for these reasons:
-/// - [`WaitQueue::push`] makes it. Its caller promises that neither the node nor its waiter moves or
-///   ends before the node is out of the queue.
+/// - [`WaitQueue::push`] makes it. Its caller promises that neither the node nor its waiter moves
+///   or ends before the node is out of the queue.
 /// - [`WaitQueue::remove`] replaces every link to the node: in the queue and in the node's
 ///   neighbours.
 /// - Links are read through a borrow of the queue, so under the lock that guards it (D9). The links
@@ -468,8 +468,8 @@ impl<'w> WaitNode<'w> {
 #[inline]
 fn is_gone(sleeper: &Sleeper) -> bool {
     sleeper.peek_goroutine().is_some_and(|g| {
-        // SAFETY: GF, the sleeper's node was in a queue whose lock is held. Its goroutine takes that
-        // lock before it leaves its wait, so it has not ended, and neither has its runtime.
+        // SAFETY: GF, the sleeper's node was in a queue whose lock is held. Its goroutine takes
+        // that lock before it leaves its wait, so it has not ended, and neither has its runtime.
         let g: Gp = unsafe { Ptr::new(g) };
         g.sched().is_dead()
     })

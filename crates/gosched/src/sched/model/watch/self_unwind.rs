@@ -8,7 +8,8 @@
 //!  2 wait for DONE, copy                       2 sleep on
 //! ```
 //!
-//! Neither thread waits for the lock around the result: the states let one of them use it at a time.
+//! Neither thread waits for the lock around the result: the states let one of them use it at a
+//! time.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
