@@ -138,6 +138,14 @@ mod runq;
 mod opens;
 
 #[cfg(test)]
+#[path = "../../gosched/src/sched/waiting/pinned.rs"]
+#[allow(
+    dead_code,
+    reason = "pointers made from addresses are not in the models"
+)]
+mod pinned;
+
+#[cfg(test)]
 #[path = "../../gosched/src/sched/waiting/sleeper.rs"]
 #[allow(dead_code, reason = "tasks are not in the models")]
 mod sleeper;

@@ -391,6 +391,7 @@ where
         core.starting += 1;
     }
     let spawned = sched.spawn(how, task);
+    drop(inner); // the goroutine has its own reference
     {
         let _rt = enter();
         let mut core = sched.core.lock();

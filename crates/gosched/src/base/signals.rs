@@ -78,7 +78,7 @@ pub(crate) extern "C" fn on_signal(signal: c_int, info: Info<'_>, mut context: C
     }
     // SAFETY: D7: the handler that the process had for this signal. With 0, the default action,
     // nothing is called.
-    unsafe { sys::call_handler(&action, info, &mut context) };
+    unsafe { sys::call_handler(&action, signal, info, &mut context) };
 }
 
 /// Notes a signal that is not the runtime's own. CONTEXT: signal.
@@ -105,11 +105,16 @@ pub(crate) fn note(signal: c_int) {
 }
 
 /// As [`note`], for a handler of the runtime that then calls the action before its own.
-pub(crate) fn note_and_pass_on(before: &Action, info: Info<'_>, context: &mut Context<'_>) {
+pub(crate) fn note_and_pass_on(
+    before: &Action,
+    signal: c_int,
+    info: Info<'_>,
+    context: &mut Context<'_>,
+) {
     if before.handler() != address() {
-        note(info.number());
+        note(signal);
     }
-    before.call(info, context);
+    before.call(signal, info, context);
 }
 
 /// Wakes the dispatcher. CONTEXT: any.

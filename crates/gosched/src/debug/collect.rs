@@ -216,7 +216,7 @@ impl Snapshot {
             record.inner = g.inner().map_or(0, |inner| inner.as_ptr() as usize);
         }
         if matches!(held, Some(Status::Waiting | Status::Leaked)) {
-            record.wait_arg = g.wait_arg.get() as usize;
+            record.wait_arg = g.wait_address();
             let start = self.targets.len();
             // SAFETY: G6, `hold` has set the Scan bit over Waiting or Leaked, so the goroutine
             // stays asleep.

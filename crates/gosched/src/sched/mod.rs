@@ -42,7 +42,6 @@ use crate::sched::model::p::{Counters, P};
 use crate::sched::model::ptr::{Home, Mp, Pp};
 use crate::sched::model::spin::Spin;
 use crate::sched::model::watch::{CallCounters, Claims, Strays, SysmonState};
-use crate::sched::model::word::Word;
 use crate::sched::sources::poller::Poller;
 use crate::sched::sources::timers::Timers;
 use crate::stack::Arena;
@@ -152,19 +151,11 @@ pub(crate) struct Sched {
     pub(crate) hook: std::sync::Mutex<Option<life::deadlock::Hook>>,
 }
 
-impl Word<*const Home> {
-    #[inline]
-    fn sched(&self) -> &Sched {
-        // SAFETY: D2, it is the `home` of a G or an M. `GBlocks::take` stored the Sched that owns
-        // the G's memory. `run_as_m` stored the Sched to which the M's thread holds a reference.
-        unsafe { &*self.get().cast() }
-    }
-}
-
 impl G {
     #[inline]
     pub(crate) fn sched(&self) -> &Sched {
-        self.home.sched()
+        // SAFETY: D2, `GBlocks::take` stored the address of the Sched that owns the G's memory.
+        unsafe { &*self.home.get().cast() }
     }
 }
 
@@ -172,7 +163,9 @@ impl M {
     /// Its runtime. Not for an M in the process-wide pool.
     #[inline]
     pub(crate) fn sched(&self) -> &Sched {
-        self.home.sched()
+        // SAFETY: D2, `run_as_m` stored the address of the Sched to which the M's thread holds a
+        // reference.
+        unsafe { &*self.home.get().cast() }
     }
 }
 

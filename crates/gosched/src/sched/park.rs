@@ -84,8 +84,12 @@ impl Entered {
         inside.worker()
     }
 
-    /// This thread as an M of `sched`'s that holds a P, if it is one.
-    pub(crate) fn holder_of(&mut self, sched: &Sched) -> Option<&mut Inside> {
+    /// This thread as an M of `sched`'s that holds a P, if it is one. The P can be released through
+    /// the result.
+    ///
+    /// # Safety
+    /// No other `Entered` of this thread lends a `Worker` while the result lives.
+    pub(crate) unsafe fn holder_of(&mut self, sched: &Sched) -> Option<&mut Inside> {
         self.worker_of(sched)?;
         self.0.as_mut()
     }
@@ -235,7 +239,9 @@ pub(crate) fn park_in<T: Sync>(rt: Entered, ops: &'static WaitOps<T>, arg: &T) {
     std::mem::forget(rt); // `left_switch` leaves in its place
     super::locked::bind_if_panicking(m, g);
     g.set_waiting(ops.reason, m.sched().coarse_ms());
-    g.set_wait(ops, arg);
+    // SAFETY: `arg` is borrowed until this function returns, after the wait. If the goroutine never
+    // continues, its stack is never freed (D2), and neither is what it has borrowed.
+    unsafe { g.set_wait(ops, arg) };
     left_switch(mcall(m, park_m));
 }
 

@@ -9,11 +9,13 @@
 //!  Inside       this thread is M m, inside the runtime   `park::enter`, the signal handler
 //!  G0           the same, on the scheduling stack of m   `threads::run_as_m`, once per thread
 //!  Worker<'_>   the same, and m holds P p                `Inside::worker`
-//!  IdleP        no M holds P p, and the caller has it    `release_p`, `PList::take`, a claim
+//!  IdleP        no M holds P p, and the caller has it    `release_p`, `PList::take`, a claim,
+//!                                                        `IdleP::retake`, a stopped world
 //! ```
 //!
 //! None of the first three can go to another thread. A `Worker` borrows the `Inside` that it comes
-//! from, and g0 gives its P up through `&mut G0`. So no `Worker` outlives the hold of its P.
+//! from, and g0 gives its P up through `&mut G0`. So no `Worker` outlives the hold of its P. The
+//! leader of a stopped world gives its own P up, too (`Entered::holder_of`, which is unsafe).
 
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
@@ -185,7 +187,7 @@ impl IdleP {
         self.set_status(PStatus::GcStop);
     }
 
-    /// The P, for the M that gets it.
+    /// The P, for the M or the list that gets it, or to retire it.
     #[inline]
     pub(crate) fn into_p(self) -> Pp {
         self.0

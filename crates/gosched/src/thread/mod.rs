@@ -172,7 +172,7 @@ pub fn current() -> Thread {
         let own = unsafe { InnerRef::borrowed(current_inner()) };
         return Thread::new(InnerRef::clone(&own));
     }
-    let own = OWN.try_with(|own| own.get_or_init(Inner::for_thread).clone());
+    let own = OWN.try_with(|own| own_inner(own).clone());
     // The thread is ending and its thread-local is gone: a handle with a new `Inner`.
     Thread::new(own.unwrap_or_else(|_| Inner::for_thread()))
 }
@@ -184,8 +184,17 @@ pub(crate) fn current_id() -> Option<ThreadId> {
         let runtime = g.sched().id;
         return NonZero::new(g.id()).map(|id| ThreadId { runtime, id });
     }
-    OWN.try_with(|own| ThreadId::of(own.get_or_init(Inner::for_thread)))
-        .ok()
+    OWN.try_with(|own| ThreadId::of(own_inner(own))).ok()
+}
+
+/// The thread's own `Inner`, which is allocated on first use. The program's allocator may ask for
+/// the current thread itself: the first `Inner` that is stored stays.
+fn own_inner(own: &OnceCell<InnerRef>) -> &InnerRef {
+    if let Some(inner) = own.get() {
+        return inner;
+    }
+    let new = Inner::for_thread();
+    own.get_or_init(|| new)
 }
 
 /// Returns the calling goroutine's `Inner`, and allocates it on first use.
@@ -196,11 +205,15 @@ fn current_inner() -> NonNull<Inner> {
     if let Some(inner) = g.inner() {
         return inner;
     }
-    let inner = Inner::bare(None);
-    inner.set_goroutine(g.sched().id, g.id());
-    let at = inner.as_ptr();
+    let new = Inner::bare(None);
+    // The program's allocator may have asked for the current goroutine meanwhile.
+    if let Some(inner) = g.inner() {
+        return inner;
+    }
+    new.set_goroutine(g.sched().id, g.id());
+    let at = new.as_ptr();
     // Only the goroutine itself stores here while the pointer is null.
-    g.put_inner(Some(inner));
+    g.put_inner(Some(new));
     at
 }
 

@@ -43,7 +43,8 @@ fn waiting_g(sched: &Sched) -> Gp {
     };
     let g = runnable_g(sched);
     g.set_waiting(WaitReason::Park, 0);
-    g.set_wait(&WAYS, &());
+    // SAFETY: the argument is a static.
+    unsafe { g.set_wait(&WAYS, &()) };
     g.set_stack(Some(sched.arena.take(sched.stack_class)));
 
     g.status.transition(Status::Runnable, Status::Running);
@@ -404,7 +405,7 @@ fn p2_p6_the_idle_list_its_count_and_the_mask_differ() {
     assert_eq!(found, ["P2"]);
     let found = running(|sched| {
         let p = first(sched);
-        p.link.set(Some(p)); // a circle
+        p.link_to_itself();
     });
     assert_names(&found, "P2");
     assert_names(

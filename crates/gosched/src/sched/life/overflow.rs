@@ -101,7 +101,7 @@ fn pass_on(signal: c_int, info: Info<'_>, context: &mut Context<'_>) {
     let Some(old) = old.and_then(|(_, old)| old.load()) else {
         return;
     };
-    if !old.call(info, context) {
+    if !old.call(signal, info, context) {
         // Restore the old action: the faulting instruction runs again and meets it.
         old.restore();
     }

@@ -281,7 +281,9 @@ impl Drop for Stopped<'_> {
         let mut core = sched.core.lock();
         // Until an M is woken: the leader may be no M, and nothing else shows its intention.
         core.starting += 1;
-        sched.resize(&mut core, self.inside.holder_of(sched), self.procs);
+        // SAFETY: the leader is here and nowhere else: it uses no `Worker` until the world runs.
+        let leader = unsafe { self.inside.holder_of(sched) };
+        sched.resize(&mut core, leader, self.procs);
         let mut busy = PList::default();
         for p in sched.procs().filter(|p| p.status() == PStatus::GcStop) {
             let p = take(&mut core, p);

@@ -82,7 +82,7 @@ pub(crate) struct G {
     pub(crate) calls: Word<u16>,
     /// While Waiting: how to withdraw it (a `WaitOps`, or null), and what it waits on.
     pub(in crate::sched) wait_way: Word<*const ()>,
-    pub(crate) wait_arg: Word<*const c_void>,
+    pub(in crate::sched) wait_arg: Word<*const c_void>,
 
     /// The closure's table until the first run; after that its open sends.
     task: OpenSends,
@@ -194,6 +194,11 @@ impl G {
     #[inline]
     pub(crate) fn set_not_waiting(&self) {
         self.wait_reason.store(WaitReason::None as u8, Relaxed);
+    }
+
+    /// The address of what it waits on, for dumps.
+    pub(crate) fn wait_address(&self) -> usize {
+        self.wait_arg.get() as usize
     }
 
     pub(crate) fn wait_reason(&self) -> WaitReason {

@@ -272,7 +272,7 @@ pub(crate) struct P {
     /// Goroutines that began a wait with a deadline here (PL). Other threads expire them, too.
     pub(crate) timers: PTimers,
     /// Link of a list of Ps; only `PList` changes it.
-    pub(crate) link: Word<Option<Pp>>,
+    pub(in crate::sched) link: Word<Option<Pp>>,
     /// For a pending P: whether its next M begins to spin.
     pub(crate) spinning: SpinningSlot,
     pub(crate) seen: SeenP,
@@ -322,6 +322,14 @@ impl P {
         self.status.set(status);
     }
 
+    /// Breaks the list that the P is on, for a test of the checks.
+    #[cfg(test)]
+    pub(crate) fn link_to_itself(&self) {
+        // SAFETY: GF, a P of a runtime under test.
+        self.link
+            .set(Some(unsafe { Pp::new(std::ptr::NonNull::from(self)) }));
+    }
+
     /// Begins a time slice. Only the holder calls this.
     #[inline]
     pub(crate) fn begin_slice(&self) {
@@ -336,8 +344,8 @@ pub(crate) struct HeldP<'a>(&'a P, PhantomData<*const ()>);
 
 impl<'a> HeldP<'a> {
     /// # Safety
-    /// During `'a` the M of this thread holds the P (P1). Or no M does, and the caller has it: from
-    /// a list, under the scheduler lock, or because the world is stopped.
+    /// During `'a` the M of this thread holds the P (P1). Or no M does, and the caller alone has it
+    /// (`IdleP`).
     #[inline]
     pub(crate) unsafe fn new(p: &'a P) -> HeldP<'a> {
         HeldP(p, PhantomData)

@@ -1,6 +1,6 @@
 //! Pointers to G, M and P: `Gp`, `Mp` and `Pp` are Go's `gp`, `mp` and `pp`.
 //!
-//! The three kinds of object are type-stable (GF). Their memory keeps its type while the runtime
+//! The three kinds of object are `Sync` and type-stable (GF). Their memory keeps its type while the runtime
 //! lives. A runtime that cannot free everything safely leaks it instead (D2). So a pointer may be
 //! followed at any time. What it reads may be stale; the status words and protocols deal with that.
 
@@ -22,7 +22,7 @@ pub(crate) type Mp = Ptr<crate::sched::model::m::M>;
 /// A processor: the permit to run user code, with its local resources.
 pub(crate) type Pp = Ptr<crate::sched::model::p::P>;
 
-impl<T> Ptr<T> {
+impl<T: Sync> Ptr<T> {
     /// # Safety
     /// `raw` points to an object that keeps its memory and type while any copy is in use (GF).
     #[inline]
@@ -41,7 +41,9 @@ impl<T> Ptr<T> {
     pub(crate) fn leak(object: Box<T>) -> Ptr<T> {
         Ptr(NonNull::from(Box::leak(object)))
     }
+}
 
+impl<T> Ptr<T> {
     #[inline]
     pub(crate) fn as_ptr(self) -> *mut T {
         self.0.as_ptr()

@@ -123,6 +123,7 @@ fn answer(g: Gp, mut probe: NonNull<Probe>, mut from: asan::Bounds) -> Mp {
     loop {
         // SAFETY: G6, `collect` waits until this goroutine switches back. So the probe is this
         // goroutine's, and the memory below `back`, where the prober's frames end, is free.
+        // `collect` has made sure that it is large enough. `backtrace_here` does not switch.
         let (back, left) = unsafe {
             let probe = probe.as_mut();
             let back = probe.back;

@@ -260,6 +260,6 @@ impl Sched {
 /// alone.
 fn pass_on(signal: c_int, info: Info<'_>, context: &mut Context<'_>) {
     if let Some(old) = OLD.get(signal as usize).and_then(StaticRef::load) {
-        signals::note_and_pass_on(old, info, context);
+        signals::note_and_pass_on(old, signal, info, context);
     }
 }

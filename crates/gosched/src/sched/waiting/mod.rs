@@ -4,6 +4,7 @@
 
 pub(crate) mod handle;
 pub(crate) mod owner;
+pub(crate) mod pinned;
 pub(crate) mod sema;
 pub(crate) mod semaphore;
 pub(crate) mod semaphore_word;

@@ -42,8 +42,8 @@ use std::sync::atomic::AtomicU32;
 use crate::base::lock::{Held, Lock, Rank};
 use crate::sched::model::current::current_g;
 use crate::sched::model::g::WaitReason;
-use crate::sched::model::ptr::Ptr;
 use crate::sched::park::{Entered, enter};
+use crate::sched::waiting::pinned::Pinned;
 use crate::sched::waiting::waitq::{
     ClaimedWaiter, On, Outcome, QueueEnd, WaitKind, WaitNode, WaitQueue, Waiter, WakeList,
 };
@@ -69,7 +69,7 @@ struct ParkedWaiter<'w> {
 
 /// A place that stays where it is while this pointer is in use (G4). [`KeyWait::park`] makes it and
 /// leaves only after the place is out of the tree. Pointers are read under the bucket's lock (D9).
-type PlacePtr = Ptr<ParkedWaiter<'static>>;
+type PlacePtr = Pinned<ParkedWaiter<'static>>;
 
 /// A link of the tree.
 type Link = Option<PlacePtr>;
@@ -408,7 +408,7 @@ impl<'a> KeyWait<'a> {
             }
             // SAFETY: G4, the place and the waiter do not move. Both stay until the wait has ended
             // by a pop or by the removal below.
-            let place: PlacePtr = unsafe { Ptr::new(NonNull::from(&place).cast()) };
+            let place: PlacePtr = unsafe { Pinned::new(NonNull::from(&place).cast()) };
             table.push(place, self.at);
         }
         before_sleep();

@@ -76,8 +76,11 @@ pub(crate) struct Wait<'a> {
 
 impl G {
     /// Stores the wait that the goroutine is about to begin.
+    ///
+    /// # Safety
+    /// The T stays where it is until the goroutine has returned from that wait.
     #[inline]
-    pub(crate) fn set_wait<T: Sync>(&self, ops: &'static WaitOps<T>, arg: &T) {
+    pub(crate) unsafe fn set_wait<T: Sync>(&self, ops: &'static WaitOps<T>, arg: &T) {
         self.wait_arg.set(std::ptr::from_ref(arg).cast());
         self.wait_way.set(std::ptr::from_ref(ops).cast());
     }

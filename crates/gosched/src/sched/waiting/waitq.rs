@@ -35,6 +35,7 @@ use crate::sched::model::current::current_g;
 use crate::sched::model::g::WaitReason;
 use crate::sched::model::ptr::{Gp, Ptr};
 use crate::sched::park::{Entered, enter, park_in};
+use crate::sched::waiting::pinned::Pinned;
 use crate::sched::waiting::sleeper::Sleeper;
 use crate::sched::waiting::timed::{arm, wait_timed_in};
 use crate::sched::waiting::wait_ops::{WaitOps, WaitView};
@@ -75,8 +76,10 @@ pub(crate) struct Waiter {
 }
 
 // SAFETY: G4, a `Cell` of a waiter is used by one thread at a time, and only by the room `waiting`.
-// The waiter uses it while no claim is made, the claimer from then on, and the waiter again after
-// the finish or the wake-up. The wait word orders these steps.
+// The owner of the waiter, which alone calls `wait`, uses `asleep` until it sleeps, also late. A
+// claimer that found it asleep uses `asleep` from the claim on; one that found it awake does so
+// only after `finish_awake` has seen that it sleeps late. The claimer sets `by`. The owner uses
+// both again after the finish or the wake-up. The wait word orders these steps.
 unsafe impl Sync for Waiter {}
 
 /// What a waiter waits on. Dumps and the leak check read it while the waiter is held asleep.
@@ -372,7 +375,10 @@ pub(crate) fn pass_on(g: Gp, end: WaitEnd) {
     let Some(wait) = (unsafe { g.wait() }) else {
         return;
     };
-    let (Some(pass_on), WaitView::Waiter(waiter)) = (wait.way_to_pass_on(), wait.view()) else {
+    let Some(pass_on) = wait.way_to_pass_on() else {
+        return;
+    };
+    let WaitView::Waiter(waiter) = wait.view() else {
         return;
     };
     let mut by = None;
@@ -399,14 +405,15 @@ fn commit_late(g: Gp, waiter: &Waiter) -> bool {
 
 /// A node that stays where it is while this pointer is in use (G4), for these reasons:
 /// - [`WaitQueue::push`] makes it. Its caller promises that neither the node nor its waiter moves
-///   or ends before the node is out of the queue.
+///   or ends before the node is out of the queue. A channel makes it again from an address, for a
+///   node whose claim is not finished.
 /// - [`WaitQueue::remove`] replaces every link to the node: in the queue and in the node's
 ///   neighbours.
-/// - Links are read through a borrow of the queue, so under the lock that guards it (D9). The links
-///   of a node that is in no queue are not read.
+/// - Links are read through a borrow of the queue, so under the lock that guards it (D9). A node
+///   that was popped may be in a [`WakeList`], and the thread that has the list uses its link.
 /// - A node that was popped stays until its claim is finished. If its waiter sleeps, the node stays
 ///   until the waiter is woken ([`ClaimedWaiter`], [`WakeList`]).
-pub(crate) type NodePtr = Ptr<WaitNode<'static>>;
+pub(crate) type NodePtr = Pinned<WaitNode<'static>>;
 
 /// A link to a node, or to none.
 pub(super) type Link = Option<NodePtr>;
@@ -417,7 +424,7 @@ pub(crate) struct WaitNode<'w> {
     pub(super) next: Cell<Link>,
     prev: Cell<Link>,
     is_queued: Cell<bool>,
-    pub(super) waiter: &'w Waiter,
+    waiter: &'w Waiter,
     /// The waiter's outcome if this node ends its wait.
     case: usize,
     /// For the owner of the queue: where the value lies or goes.
@@ -444,6 +451,12 @@ impl<'w> WaitNode<'w> {
             due: Cell::new(u64::MAX),
             _pin: PhantomPinned,
         }
+    }
+
+    /// Its waiter, for as long as the node is borrowed.
+    #[inline]
+    pub(super) fn waiter(&self) -> &Waiter {
+        self.waiter
     }
 
     /// The waiter's outcome if this node ends its wait.
@@ -610,7 +623,7 @@ impl WaitQueue {
         node.is_queued.set(true);
         // SAFETY: G4, the node stays while it is in the queue or claimed, as the caller promises;
         // see the type.
-        let node: NodePtr = unsafe { Ptr::new(NonNull::from(node).cast()) };
+        let node: NodePtr = unsafe { Pinned::new(NonNull::from(node).cast()) };
         self.join(prev, Some(node));
         self.join(Some(node), next);
     }

@@ -43,7 +43,7 @@ impl WakeList {
             self.first = Some(sleeper);
             return;
         }
-        node.waiter.asleep.set(Some(sleeper));
+        node.waiter().asleep.set(Some(sleeper));
         node.next.set(None);
         match self.tail {
             Some(tail) => tail.next.set(Some(node)),
@@ -56,7 +56,7 @@ impl WakeList {
     fn pop_other(&mut self) -> Option<Sleeper> {
         let node = self.head?;
         self.head = node.next.get();
-        node.waiter.asleep.replace(None)
+        node.waiter().asleep.replace(None)
     }
 
     /// Wakes them. Without locks; inside or outside the runtime.

@@ -193,10 +193,11 @@ impl Epoll {
         }
     }
 
-    /// Closes the descriptors of an epoll that is never dropped; CONTEXT: any.
+    /// Closes the descriptors; CONTEXT: any.
     ///
     /// # Safety
-    /// No thread uses this epoll any more, and it is not dropped.
+    /// No thread uses this epoll any more, and no other call closes it: its drop does, unless the
+    /// epoll is leaked.
     pub(crate) unsafe fn close(&self) {
         for fd in [self.bell, self.epoll] {
             // SAFETY: both descriptors were made by `new`, and no thread uses them any more (see

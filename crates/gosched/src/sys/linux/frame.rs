@@ -3,10 +3,12 @@
 //! A handler of the runtime takes an [`Info`] and a [`Context`] where C has two pointers. Neither
 //! type has a constructor, and neither outlives the handler. So a function that has one runs in a
 //! handler, and what it reads is valid.
+//!
+//! A program may call a handler of ours itself, as the handler that it has replaced, perhaps without
+//! these two arguments. So a handler of a signal that belongs to the program reads neither.
 
 use core::ffi::{c_int, c_void};
 use core::marker::PhantomData;
-use core::ptr::NonNull;
 
 use crate::sys::linux::interrupted::Interrupted;
 use crate::sys::linux::task::{MARK, SignalInfo};
@@ -15,19 +17,14 @@ use crate::sys::linux::thread::getpid;
 /// The kernel's `siginfo_t *` argument of a running handler; CONTEXT: signal, for all methods.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub(crate) struct Info<'a>(NonNull<SignalInfo>, PhantomData<&'a SignalInfo>);
+pub(crate) struct Info<'a>(*const SignalInfo, PhantomData<&'a SignalInfo>);
 
 impl Info<'_> {
     fn get(&self) -> &SignalInfo {
         // SAFETY: D7. The kernel passed the pointer to a handler that still runs, because the type
         // has no constructor and a handler is generic over its lifetime. All fields are plain
         // numbers, of which the kernel writes every byte.
-        unsafe { self.0.as_ref() }
-    }
-
-    /// The signal's number.
-    pub(crate) fn number(self) -> c_int {
-        self.get().signal
+        unsafe { &*self.0 }
     }
 
     /// Whether [`signal_thread`](crate::sys::signal_thread) sent the signal with its mark.
@@ -54,21 +51,21 @@ impl Info<'_> {
     pub(crate) fn fault_address(self) -> usize {
         // SAFETY: D7. As in `get`; the type is libc's name for the same struct. `si_addr` reads a
         // word of it, and any bits are a valid pointer.
-        unsafe { self.0.cast::<libc::siginfo_t>().as_ref().si_addr() }.addr()
+        unsafe { (*self.0.cast::<libc::siginfo_t>()).si_addr() }.addr()
     }
 }
 
 /// The kernel's `ucontext_t *` argument of a running handler: the registers that the handler
 /// returns with.
 #[repr(transparent)]
-pub(crate) struct Context<'a>(NonNull<c_void>, PhantomData<&'a mut c_void>);
+pub(crate) struct Context<'a>(*mut c_void, PhantomData<&'a mut c_void>);
 
 impl Context<'_> {
     /// The interrupted code; CONTEXT: signal.
     pub(crate) fn interrupted(&mut self) -> Interrupted<'_> {
         // SAFETY: D7. The kernel passed the pointer to a handler that still runs. `&mut self` keeps
         // every other user of the context away while the result lives.
-        unsafe { Interrupted::new(self.0.as_ptr()) }
+        unsafe { Interrupted::new(self.0) }
     }
 
     /// The same argument, for one more call.

@@ -148,9 +148,9 @@ impl Action {
 
     /// Calls the action's handler as the kernel would, for a handler that replaced it. Returns
     /// false if there is none (default or ignore), or if this is another signal. CONTEXT: signal.
-    pub(crate) fn call(&self, info: Info<'_>, context: &mut Context<'_>) -> bool {
+    pub(crate) fn call(&self, signal: c_int, info: Info<'_>, context: &mut Context<'_>) -> bool {
         // SAFETY: the action was installed for this signal, as compared here.
-        info.number() == self.signal && unsafe { call_handler(&self.action, info, context) }
+        signal == self.signal && unsafe { call_handler(&self.action, signal, info, context) }
     }
 
     /// Installs the action again. Returns whether the kernel accepted it. CONTEXT: any.
@@ -184,13 +184,13 @@ unsafe fn exchange(sig: c_int, new: *const libc::sigaction) -> Result<Action, Er
 /// (default or ignore). CONTEXT: signal.
 ///
 /// # Safety
-/// `action` was installed for the signal of `info`.
+/// `action` was installed for the signal `sig`.
 pub(crate) unsafe fn call_handler(
     action: &libc::sigaction,
+    sig: c_int,
     info: Info<'_>,
     context: &mut Context<'_>,
 ) -> bool {
-    let sig = info.number();
     match action.sa_sigaction {
         libc::SIG_DFL | libc::SIG_IGN => return false,
         handler if action.sa_flags & libc::SA_SIGINFO != 0 => {

@@ -2,6 +2,7 @@
 
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::Command;
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
@@ -116,6 +117,44 @@ fn a_later_handler_stays() {
         assert_eq!(action(USR1).sa_sigaction, one as usize);
     })
     .succeeded();
+}
+
+static BEFORE: AtomicUsize = AtomicUsize::new(0);
+
+/// A handler in the manner of C's `signal`: it calls the one before it, with one argument.
+extern "C" fn calls_the_one_before(signal: i32) {
+    // SAFETY: the address of the handler before. C calls it like this if it was installed by
+    // `signal`, and its other two arguments are then whatever the registers hold.
+    let before = unsafe {
+        std::mem::transmute::<usize, extern "C" fn(i32, usize, usize)>(BEFORE.load(SeqCst))
+    };
+    before(signal, 0, 1);
+}
+
+/// A later handler may call ours without its second and third argument.
+#[test]
+fn a_later_handler_calls_ours_with_one_argument() {
+    for below in ["ignored", "handled"] {
+        let name = "actions::a_later_handler_calls_ours_with_one_argument";
+        let out = child_of(name, below, |below| {
+            let one: extern "C" fn(i32) = one_argument;
+            let chained: extern "C" fn(i32) = calls_the_one_before;
+            let is_handled = below == "handled";
+            let before = if is_handled {
+                one as usize
+            } else {
+                libc::SIG_IGN
+            };
+            set_action(USR1, before, 0);
+            let signals = notify(&[USR1]);
+            BEFORE.store(action(USR1).sa_sigaction, SeqCst);
+            set_action(USR1, chained as usize, 0);
+            raise(USR1);
+            assert_eq!(next(&signals), USR1);
+            assert_eq!(CALLS.load(SeqCst), usize::from(is_handled));
+        });
+        out.succeeded();
+    }
 }
 
 /// Held back by every thread of the program: one thread hears it nevertheless, and not a moment

@@ -25,7 +25,7 @@ impl Dummy {
     /// The dummy is out of the table before it is dropped.
     unsafe fn at(&self) -> PlacePtr {
         // SAFETY: the dummy is boxed, so its place does not move. The caller promises the rest.
-        unsafe { Ptr::new(NonNull::from(&self.place)) }
+        unsafe { Pinned::new(NonNull::from(&self.place)) }
     }
 }
 
@@ -119,7 +119,7 @@ fn g4_a_wait_that_is_over_is_passed_by() {
     // The first and the third waiter are claimed by another event.
     for over in [0, 2] {
         // SAFETY: the dummies are boxed, and dropped after all claims are finished.
-        let node = unsafe { Ptr::new(NonNull::from(&all[over].place.node)) };
+        let node = unsafe { Pinned::new(NonNull::from(&all[over].place.node)) };
         ClaimedWaiter::claim(node).unwrap().finish(&mut wake);
     }
     for waits in [1, 3] {
