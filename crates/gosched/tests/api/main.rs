@@ -1,5 +1,5 @@
 //! The public modules apart from channels: locks, sockets, timers, contexts, signals, futures,
-//! macros, and the examples.
+//! macros, the current thread, and the examples.
 //!
 //! `builds` runs the compiler on programs that must build or must not, `soundness` and `sizes` compare
 //! types with std's.
@@ -13,6 +13,7 @@ mod clock;
 #[path = "../common/mod.rs"]
 mod common;
 mod contexts;
+mod current;
 mod examples;
 mod futures;
 mod macros;

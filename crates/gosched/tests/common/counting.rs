@@ -6,7 +6,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicIsize, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicUsize};
 
 /// The system's allocator with counts. A test binary that needs the counts declares it as its
 /// `#[global_allocator]`.
@@ -15,11 +15,17 @@ pub struct Counting;
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 static BYTES: AtomicIsize = AtomicIsize::new(0);
 
-// SAFETY: every call goes to the system's allocator unchanged; the counters touch no allocated
-// memory.
+/// The next allocation asks for the current thread, as an allocator with a profile by thread does.
+pub static ASKS_FOR_THE_THREAD: AtomicBool = AtomicBool::new(false);
+
+// SAFETY: every call goes to the system's allocator unchanged; the counters and the question for
+// the thread touch none of the caller's memory.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Relaxed);
+        if ASKS_FOR_THE_THREAD.load(Relaxed) && ASKS_FOR_THE_THREAD.swap(false, SeqCst) {
+            drop(gosched::thread::current());
+        }
         BYTES.fetch_add(layout.size() as isize, Relaxed);
         // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc`, which is that of `System`
         // as well.
