@@ -225,7 +225,6 @@ impl<F: Flavor> Channel<F> {
     /// `to` is a place for a value; it is initialised if `Moved` is returned.
     #[inline]
     unsafe fn recv_slow(&self, to: *mut F::Value, deadline_ns: u64, history: WaitHistory) -> Slow {
-        let due = self.flavor.next_due();
         let waiter = Waiter::new();
         let node = WaitNode::new(&waiter, 0);
         node.elem.set(to.cast());
@@ -235,9 +234,9 @@ impl<F: Flavor> Channel<F> {
         }
         let mut wake = WakeList::new();
         let mut q = self.header.queues.lock();
-        let place = (QueueEnd::front_if(history.has_waited), due);
+        let end = QueueEnd::front_if(history.has_waited);
         // SAFETY: `to` is a place for a value, as the caller promises, and the new node's `elem`.
-        let (at, due) = match unsafe { F::before_wait(self, &mut q, to, &node, place, &mut wake) } {
+        let (at, due) = match unsafe { F::before_wait(self, &mut q, to, &node, end, &mut wake) } {
             BeforeWait::Queue(at, due) => (at, due),
             BeforeWait::Took(took) => {
                 drop(q);

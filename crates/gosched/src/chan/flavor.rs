@@ -113,8 +113,7 @@ pub(super) trait Flavor: Sized {
         false
     }
 
-    /// What a receiver does that is about to wait with `node`, at the end `at` of the queue. `due`
-    /// is what [`Flavor::next_due`] returned before the lock was taken.
+    /// What a receiver does that is about to wait with `node`, at the end `at` of the queue.
     ///
     /// # Safety
     /// `to` is a place for a value and the `elem` of the node, which is in no queue.
@@ -124,10 +123,10 @@ pub(super) trait Flavor: Sized {
         _q: &mut ChanQueues,
         _to: *mut Self::Value,
         _node: &WaitNode<'_>,
-        (at, due): (QueueEnd, u64),
+        at: QueueEnd,
         _wake: &mut WakeList,
     ) -> BeforeWait {
-        BeforeWait::Queue(at, due)
+        BeforeWait::Queue(at, u64::MAX)
     }
 
     /// Serves waiters, as far as the buffer allows.

@@ -26,7 +26,6 @@ use super::Receiver;
 use super::core::{ChanHeader, ChanQueues, Channel, word};
 use super::flavor::{BeforeWait, Flavor, FlavorTag};
 use super::ring::No;
-use crate::chan::blocking::Slow;
 use crate::chan::select_handle::{Polled, Promise};
 use crate::sched::park::{Entered, enter};
 use crate::sched::waiting::waitq::{QueueEnd, WaitNode, WakeList};
@@ -91,12 +90,9 @@ impl<T> Flavor for Clock<T> {
         q: &mut ChanQueues,
         _to: *mut T,
         node: &WaitNode<'_>,
-        (at, due): (QueueEnd, u64),
+        at: QueueEnd,
         _wake: &mut WakeList,
     ) -> BeforeWait {
-        if chan.flavor.when() != due {
-            return BeforeWait::Leave(Slow::Again);
-        }
         let (at, due) = chan.flavor.queue_up(q, node, at);
         BeforeWait::Queue(at, due)
     }

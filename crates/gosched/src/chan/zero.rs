@@ -220,7 +220,7 @@ impl<T> Flavor for Zero<T> {
         q: &mut ChanQueues,
         to: *mut T,
         node: &WaitNode<'_>,
-        (at, due): (QueueEnd, u64),
+        at: QueueEnd,
         wake: &mut WakeList,
     ) -> BeforeWait {
         if !(q.sendq.is_empty() && q.returned.is_empty())
@@ -230,9 +230,10 @@ impl<T> Flavor for Zero<T> {
         {
             return BeforeWait::Took(took);
         }
-        match q.is_closed || sys::has_passed(due) {
+        let closes_at = chan.flavor.closes_at;
+        match q.is_closed || sys::has_passed(closes_at) {
             true => BeforeWait::Leave(Slow::Closed),
-            false => BeforeWait::Queue(at, due),
+            false => BeforeWait::Queue(at, closes_at),
         }
     }
 
