@@ -138,7 +138,7 @@ impl<T> Channel<Zero<T>> {
 
 /// Claims the first receiver that takes a value. Receivers before it that only wait for the channel
 /// to be ready are woken. Under the lock.
-#[inline]
+#[inline(always)]
 fn next_receiver(q: &mut ChanQueues, wake: &mut WakeList) -> Option<ClaimedWaiter> {
     loop {
         let node = q.recvq.pop()?;

@@ -202,7 +202,7 @@ impl Drop for NoPreempt {
 
 /// Leaves the goroutine's stack for g0, which calls `f` with the goroutine. Returns when the
 /// goroutine runs again, with its M at that time.
-#[inline]
+#[inline(always)]
 pub(crate) fn mcall(m: Mp, f: Mcall) -> Mp {
     let Some(g) = m.curg() else {
         crate::base::fatal::throw("mcall on g0")

@@ -257,6 +257,7 @@ impl<T> Drop for RawHandle<T> {
 ///
 /// # Safety
 /// What `F` and `T` borrow outlives the goroutine. A scope guarantees that by waiting for it.
+#[inline]
 pub(super) unsafe fn spawn_raw<F, T>(
     sched: &Sched,
     site: &'static Location<'static>,

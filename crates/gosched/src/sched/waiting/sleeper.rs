@@ -15,6 +15,7 @@
 //! out of a word with a swap that no other thread can win as well. So each sleep ends by one
 //! wake-up (G4).
 
+use std::mem::ManuallyDrop;
 use std::num::NonZero;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -58,7 +59,8 @@ impl SleeperMark {
 enum Kind<'a> {
     Goroutine(Gp),
     Thread(&'a Note),
-    Task(Arc<Awaiter>),
+    /// Not dropped here: a wake-up has no task, and so needs no code for its drop.
+    Task(ManuallyDrop<Arc<Awaiter>>),
 }
 
 impl Sleeper {
@@ -116,7 +118,8 @@ impl Sleeper {
             } else if word & THREAD != 0 {
                 Kind::Thread(&*((word & !THREAD) as *const Note))
             } else {
-                Kind::Task(Arc::from_raw((word & !TASK) as *const Awaiter))
+                let task = Arc::from_raw((word & !TASK) as *const Awaiter);
+                Kind::Task(ManuallyDrop::new(task))
             }
         }
     }
@@ -136,7 +139,7 @@ impl Sleeper {
     pub(crate) fn into_task(self) -> Result<Arc<Awaiter>, Sleeper> {
         let word = self.0;
         match self.into_kind() {
-            Kind::Task(task) => Ok(task),
+            Kind::Task(task) => Ok(ManuallyDrop::into_inner(task)),
             Kind::Goroutine(_) | Kind::Thread(_) => Err(Sleeper(word)),
         }
     }
