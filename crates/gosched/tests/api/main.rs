@@ -1,8 +1,8 @@
 //! The public modules apart from channels: locks, sockets, timers, contexts, signals, futures,
 //! macros, the current thread, and the examples.
 //!
-//! `builds` runs the compiler on programs that must build or must not, `soundness` and `sizes` compare
-//! types with std's.
+//! `builds` runs the compiler on programs that must build or must not, `soundness` and `sizes`
+//! compare types with std's.
 //!
 //! A binary of its own because: it counts allocations (`contexts`, `futures`), so it replaces the
 //! allocator. Tests that assert on these counts, or that need a process of their own for another

@@ -1,8 +1,9 @@
 //! Pointers to G, M and P: `Gp`, `Mp` and `Pp` are Go's `gp`, `mp` and `pp`.
 //!
-//! The three kinds of object are `Sync` and type-stable (GF). Their memory keeps its type while the runtime
-//! lives. A runtime that cannot free everything safely leaks it instead (D2). So a pointer may be
-//! followed at any time. What it reads may be stale; the status words and protocols deal with that.
+//! The three kinds of object are `Sync` and type-stable (GF). Their memory keeps its type while the
+//! runtime lives. A runtime that cannot free everything safely leaks it instead (D2). So a pointer
+//! may be followed at any time. What it reads may be stale; the status words and protocols deal
+//! with that.
 
 use std::fmt;
 use std::ops::Deref;

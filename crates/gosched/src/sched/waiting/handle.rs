@@ -121,8 +121,8 @@ impl G {
         NonNull::new(self.handle.load(Acquire).map_addr(|a| a & !HELD).cast())
     }
 
-    /// Stores the G's own reference. By the owner of the G, which has none: another thread that asks
-    /// for it meanwhile finds null.
+    /// Stores the G's own reference. By the owner of the G, which has none: another thread that
+    /// asks for it meanwhile finds null.
     #[inline]
     pub(crate) fn put_inner(&self, inner: Option<InnerRef>) {
         let inner = inner.map_or(ptr::null_mut(), |inner| inner.into_raw().as_ptr());

@@ -102,7 +102,8 @@ impl Sleeper {
         NonZero::new(word).map(Sleeper)
     }
 
-    /// What sleeps. The caller wakes it, or owns the task, or makes the sleeper again from its word.
+    /// What sleeps. The caller wakes it, or owns the task, or makes the sleeper again from its
+    /// word.
     #[inline]
     fn into_kind<'a>(self) -> Kind<'a> {
         let word = self.word();

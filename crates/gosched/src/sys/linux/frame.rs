@@ -4,8 +4,8 @@
 //! type has a constructor, and neither outlives the handler. So a function that has one runs in a
 //! handler, and what it reads is valid.
 //!
-//! A program may call a handler of ours itself, as the handler that it has replaced, perhaps without
-//! these two arguments. So a handler of a signal that belongs to the program reads neither.
+//! A program may call a handler of ours itself, as the handler that it has replaced, perhaps
+//! without these two arguments. So a handler of a signal that belongs to the program reads neither.
 
 use core::ffi::{c_int, c_void};
 use core::marker::PhantomData;
