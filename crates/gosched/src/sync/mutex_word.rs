@@ -36,8 +36,8 @@
 //!   own unlock wakes. Or it queues while the lock is held, and that holder's unlock wakes. Or it
 //!   wakes a waiter in its place (`passed_on`). Two lockers may set WOKEN and one of them clear it
 //!   for both: then an unlock wakes one waiter too many.
-//! - The awake locker may have been abandoned with its runtime. So after PASSES_MAX other lockers
-//!   got the lock before it, the next unlock wakes another waiter.
+//! - The awake locker may get no P for long, in a runtime of its own. So after PASSES_MAX other
+//!   lockers got the lock before it, the next unlock wakes another waiter.
 //! - The swap that clears LOCKED, or that hands the lock over, is the holder's last access to the
 //!   word.
 

@@ -317,10 +317,22 @@ fn waits_without_a_p(mutex: &Arc<Mutex<usize>>, is_over: &Arc<AtomicBool>) -> Ru
     runtime
 }
 
-/// A goroutine that was woken for a lock and abandoned before it ran does not come for it: after a
-/// while others are woken.
+/// A goroutine that was woken for a lock and gets no P does not come for it: after a while others
+/// are woken.
+#[test]
+fn f2_a_wake_up_that_went_to_a_goroutine_without_a_p_is_made_up_for() {
+    lock_passes_by(|ends| ends, drop);
+}
+
+/// The same for one that was abandoned before it ran.
 #[test]
 fn d2_a_wake_up_that_went_to_an_abandoned_goroutine_is_made_up_for() {
+    lock_passes_by(drop, |()| {});
+}
+
+/// A goroutine is woken for a lock and cannot run. `before` and `after` are applied to its runtime
+/// before and after another goroutine gets the lock.
+fn lock_passes_by<R>(before: fn(Runtime) -> R, after: fn(R)) {
     let mutex = Arc::new(Mutex::new(0));
     let is_over = Arc::new(AtomicBool::new(false));
     let guard = mutex.lock().unwrap();
@@ -330,7 +342,7 @@ fn d2_a_wake_up_that_went_to_an_abandoned_goroutine_is_made_up_for() {
     let behind = stays.spawn(move || *other.lock().unwrap() += 1);
     assert!(eventually(|| waiting(&stays) == 1));
     drop(guard); // for the first one, which cannot run
-    drop(ends);
+    let rest = before(ends);
     within(LONG, "the one behind", || {
         for _ in 0..1000 {
             *mutex.lock().unwrap() += 1;
@@ -339,6 +351,7 @@ fn d2_a_wake_up_that_went_to_an_abandoned_goroutine_is_made_up_for() {
     });
     assert_eq!(*mutex.lock().unwrap(), 1001);
     is_over.store(true, SeqCst);
+    after(rest);
 }
 
 /// A goroutine that was woken for a lock and is to unwind when it runs wakes the next one in its
