@@ -327,7 +327,7 @@ fn d9_a_p_is_searched_for_an_owned_goroutine_whatever_it_holds() {
             gs[at].m.store(Some(m), Relaxed);
             sched.bind_here(&mut sched.core.lock(), m, gs[at]);
         } else {
-            sched.core.lock().nmidlelocked = 1; // somebody waits so, and lies elsewhere
+            sched.core.lock().nmidlelocked = 1; // one M waits so, and its goroutine is not in this queue
         }
         gs[..RING]
             .iter()

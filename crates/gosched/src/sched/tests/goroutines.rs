@@ -109,7 +109,7 @@ fn g1_one_of_several_swaps_wins() {
                 for _ in 0..ROUNDS {
                     if word.begin_scan(Status::Waiting) {
                         wins.fetch_add(1, Relaxed);
-                        word.end_scan(Status::Waiting); // fatal if somebody else cleared it
+                        word.end_scan(Status::Waiting); // fatal if another thread cleared it
                     }
                 }
             });

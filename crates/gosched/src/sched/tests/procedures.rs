@@ -373,7 +373,7 @@ fn fr_wk_whoever_stops_spinning_looks_at_every_queue_again() {
         let hidden = sched.get_idle_p(&mut sched.core.lock()).unwrap().into_p();
         let bit = &sched.idle_mask[hidden.id as usize / 64];
         let other = sched.get_idle_p(&mut sched.core.lock()).unwrap().into_p();
-        go(move || flag.store(true, SeqCst)); // wakes nobody: no P is idle
+        go(move || flag.store(true, SeqCst)); // wakes no M: no P is idle
         let g = drain_p(here().1);
         bit.fetch_or(1 << (hidden.id % 64), Relaxed);
         sched.runq_put(worker(hidden), g[0]);
