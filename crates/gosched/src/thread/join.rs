@@ -47,7 +47,7 @@ impl<T> JoinHandle<T> {
     /// Blocks the calling goroutine or plain thread. See [`std::thread::JoinHandle::join`].
     ///
     /// # Errors
-    /// The payload of the goroutine's panic. It is [`Exited`] if the goroutine called
+    /// The payload of the goroutine's panic. It is [`Exited`](super::Exited) if the goroutine called
     /// [`goexit`](crate::goexit), or if its runtime was dropped.
     ///
     /// # Panics
@@ -307,8 +307,8 @@ impl Builder {
     ///
     /// # Safety
     /// The goroutine must have ended before anything that it borrows is freed. Nothing checks that.
-    /// A join that returns [`Exited`] because the runtime was dropped is not enough: the goroutine
-    /// may still run until it waits.
+    /// A join that returns [`Exited`](super::Exited) because the runtime was dropped is not enough:
+    /// the goroutine may still run until it waits.
     ///
     /// # Errors
     /// As for [`Builder::spawn`].

@@ -7,4 +7,5 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod scheduler;
+#[cfg(panic = "unwind")] // its goroutines end by panics and by `goexit`
 mod thread_locals;
