@@ -34,6 +34,13 @@ impl<T> ArcCell<T> {
         (!old.is_null()).then(|| unsafe { Arc::from_raw(old) })
     }
 
+    /// Puts `value` into the cell, which is empty. Drops nothing, so it needs no user context (D9).
+    pub(crate) fn put(&self, value: Option<Arc<T>>) {
+        let old = self.replace(value);
+        debug_assert!(old.is_none(), "the cell was not empty");
+        std::mem::forget(old);
+    }
+
     pub(crate) fn take(&self) -> Option<Arc<T>> {
         self.replace(None)
     }

@@ -38,13 +38,13 @@ impl Awaiters {
 
     /// Adds a task that is in no other list.
     pub(crate) fn push(&mut self, awaiter: Arc<Awaiter>) {
-        awaiter.next.replace(self.0.take());
-        self.0 = Some(awaiter);
+        awaiter.next.put(self.0.take());
+        std::mem::forget(self.0.replace(awaiter)); // None: nothing is dropped here (D9)
     }
 
     fn pop(&mut self) -> Option<Arc<Awaiter>> {
         let awaiter = self.0.take()?;
-        self.0 = awaiter.next.take();
+        std::mem::forget(std::mem::replace(&mut self.0, awaiter.next.take()));
         Some(awaiter)
     }
 }
@@ -72,8 +72,7 @@ impl Waking {
     }
 
     fn keep(&self, awaiter: &Arc<Awaiter>) {
-        let old = self.0.replace(Some(Arc::clone(awaiter)));
-        debug_assert!(old.is_none(), "an event happens once");
+        self.0.put(Some(Arc::clone(awaiter))); // an event happens once
     }
 
     pub(crate) fn take(&self) -> Option<Arc<Awaiter>> {
