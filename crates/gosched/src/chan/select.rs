@@ -84,11 +84,12 @@ impl CaseHome {
     }
 }
 
-// SAFETY: D1, a Select holds no values, only borrows of channels whose handles may be neither Send
-// nor Sync. On another thread it takes locks, queues waiters, and moves the bytes of values between
-// buffers, stacks and its value slot. It never reads, drops or hands out a value there.
+// A Select borrows channels whose handles may be neither Send nor Sync. On another thread it takes
+// locks, queues waiters, and moves the bytes of values between buffers, stacks and its value slot.
 // `SelectedOperation`, which is not Send, hands a value out only to a caller that has a handle of
-// the channel, and drops one only on the thread that added its case (`CaseHome`).
+// the channel. It drops a value only on the thread that added its case (`CaseHome`).
+// SAFETY: D1, a Select holds no values, and on another thread it never reads, drops or hands out a
+// value.
 unsafe impl Send for Select<'_> {}
 // SAFETY: D1, a shared Select can be cloned, which copies borrows and ids. What holds for Send
 // holds for the clone.

@@ -58,10 +58,10 @@ pub(super) struct Packet<T> {
     scope: Option<Arc<ScopeData>>,
 }
 
-// SAFETY: `repr(C)`, and `new` makes the first field with `Inner::new::<Packet<T>>`. Everything but
-// the result may be shared between threads and borrows nothing. The flags give the result to one
-// thread at a time, and it is `Send` (`spawn_raw`). When the packet is dropped the result is gone:
-// the joiner took it, or the second of FINISHED and DETACHED dropped it.
+// Everything but the result may be shared between threads and borrows nothing. When the packet is
+// dropped the result is gone: the joiner took it, or the second of FINISHED and DETACHED dropped it.
+// SAFETY: `repr(C)`, and `new` makes the first field with `Inner::new::<Packet<T>>`. The flags give
+// the result to one thread at a time, and the result is `Send` (`spawn_raw`).
 unsafe impl<T> Whole for Packet<T> {
     fn give_up(&self) -> Option<Arc<Awaiter>> {
         // ORDER: AcqRel; pairs with `finish`: a result that is already there stays.

@@ -351,7 +351,7 @@ impl Sched {
     }
 }
 
-/// Takes a P of a stopped world, or one that is not in use yet. Its status is then `Idle`, so the
+/// Takes a P of a stopped world, or a P that is not in use yet. Its status is then `Idle`, so the
 /// lock admits one caller that gets it.
 fn take(_core: &mut Held<'_, Core>, p: Pp) -> IdleP {
     let is_free = matches!(p.status(), PStatus::GcStop | PStatus::Dead);

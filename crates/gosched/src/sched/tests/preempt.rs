@@ -218,7 +218,7 @@ fn d7_who_waits_in_the_handler_is_queued_and_has_no_p() {
 }
 
 /// U2, U7: a stop of the world interrupts a goroutine in the middle of its slice. The goroutine
-/// queues behind one that has not run at all; otherwise it would be the first to run again after
+/// queues behind a goroutine that has not run. Otherwise it would be the first to run again after
 /// each stop.
 #[test]
 fn u2_u7_a_stop_of_the_world_queues_the_running_goroutine_at_the_tail() {

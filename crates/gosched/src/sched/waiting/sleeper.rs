@@ -104,15 +104,16 @@ impl Sleeper {
 
     /// What sleeps. The caller wakes it, or owns the task, or makes the sleeper again from its
     /// word.
+    ///
+    /// Until the wake-up, which is the caller's, each kind stays where it is:
+    /// - A goroutine is parked (G4), so its runtime has not freed the G (GF).
+    /// - The caller of `thread` has promised that the note stays.
+    /// - `task` gave a reference to the word. The reference passes to the caller here.
     #[inline]
     fn into_kind<'a>(self) -> Kind<'a> {
         let word = self.word();
-        // SAFETY: the word is the address of what its tag names (the table above), and that is
-        // alive:
-        // - GF: a goroutine is parked, and its wake-up is this caller's (G4). So its runtime has
-        //   not freed the G.
-        // - `thread` promises that the note stays until the wake-up, which is this caller's.
-        // - `task` gave a reference to the word, which passes to the caller here.
+        // SAFETY: the word is the address of what its tag names (the table above). That object is
+        // alive until the wake-up, for the reasons above.
         unsafe {
             if word & (THREAD | TASK) == 0 {
                 Kind::Goroutine(Ptr::new(self.g()))

@@ -66,20 +66,20 @@ pub(crate) enum Outcome {
 pub(crate) struct Waiter {
     word: WaitWord,
     note: Note,
-    /// The sleeper that the list wakes, or that sleeps late.
+    /// The sleeper that the list wakes, or that sleeps late. The owner of the waiter uses it until
+    /// the owner sleeps, also late. The claimer uses it from the claim on if the claim found the
+    /// owner asleep. Otherwise the claimer uses it once `finish_awake` has seen that the owner
+    /// sleeps late. The owner uses it again after the finish or the wake-up.
     pub(super) asleep: Cell<Option<Sleeper>>,
-    /// The node by which the wait was claimed.
+    /// The node by which the wait was claimed. The claimer sets it, before the finish.
     by: Cell<Link>,
     /// What it waits on, for dumps.
     pub(crate) on: OnCell,
     _pin: PhantomPinned,
 }
 
-// SAFETY: G4, a `Cell` of a waiter is used by one thread at a time, and only by the room `waiting`.
-// The owner of the waiter, which alone calls `wait`, uses `asleep` until it sleeps, also late. A
-// claimer that found it asleep uses `asleep` from the claim on; one that found it awake does so
-// only after `finish_awake` has seen that it sleeps late. The claimer sets `by`. The owner uses
-// both again after the finish or the wake-up. The wait word orders these steps.
+// SAFETY: G4, one thread at a time uses a `Cell` of a waiter, as the fields say. Only the owner
+// calls `wait`, and only the room `waiting` uses the cells. The wait word orders the steps.
 unsafe impl Sync for Waiter {}
 
 /// What a waiter waits on. Dumps and the leak check read it while the waiter is held asleep.

@@ -324,7 +324,7 @@ fn f2_a_wake_up_that_went_to_a_goroutine_without_a_p_is_made_up_for() {
     lock_passes_by(|ends| ends, drop);
 }
 
-/// The same for one that was abandoned before it ran.
+/// The same for a goroutine that was abandoned before it ran.
 #[test]
 fn d2_a_wake_up_that_went_to_an_abandoned_goroutine_is_made_up_for() {
     lock_passes_by(drop, |()| {});
