@@ -138,6 +138,11 @@ mod runq;
 mod opens;
 
 #[cfg(test)]
+#[path = "../../gosched/src/sched/waiting/on.rs"]
+#[allow(dead_code, reason = "dumps are not in the models")]
+mod on;
+
+#[cfg(test)]
 #[path = "../../gosched/src/sched/waiting/pinned.rs"]
 #[allow(
     dead_code,

@@ -179,7 +179,9 @@ pub(crate) mod waiting {
     //! How goroutines wait.
 
     #[allow(unused_imports, reason = "the library takes what it needs")]
-    pub(crate) use crate::{pinned, sleeper, thread::park as timed, wait_word, waitq, wakelist};
+    pub(crate) use crate::{
+        on, pinned, sleeper, thread::park as timed, wait_word, waitq, wakelist,
+    };
 
     pub(crate) mod wait_ops {
         //! Kinds of waits. Here a goroutine waits in queues only.

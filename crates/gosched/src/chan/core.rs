@@ -32,7 +32,8 @@ use super::ring::ReservedPlace;
 use crate::base::lock::{Lock, Rank};
 use crate::chan::snapshot::ChanSnapshot;
 use crate::sched::model::g::WaitReason;
-use crate::sched::waiting::waitq::{On, WaitKind, WaitNode, WaitQueue, WakeList};
+use crate::sched::waiting::on::On;
+use crate::sched::waiting::waitq::{WaitKind, WaitNode, WaitQueue, WakeList};
 use crate::shim::{AtomicBool, AtomicU32, AtomicUsize, Relaxed};
 
 pub(super) static RECV: WaitKind =

@@ -13,7 +13,8 @@ use super::blocking::Slow;
 use super::core::RECV;
 use super::err::{RecvError, RecvTimeoutError, TryRecvError};
 use super::iter::{Iter, TryIter};
-use crate::sched::waiting::waitq::{On, Outcome, Waiter};
+use crate::sched::waiting::on::On;
+use crate::sched::waiting::waitq::{Outcome, Waiter};
 use crate::sys;
 use crate::thread::park::check_cancelled;
 

@@ -29,7 +29,8 @@ use crate::chan::value_slot::{SmallSlot, ValueSlot};
 use crate::sched::model::g::WaitReason;
 use crate::sched::model::m::PreemptOff;
 use crate::sched::park::{Entered, enter, no_preempt};
-use crate::sched::waiting::waitq::{On, Outcome, QueueEnd, WaitKind, WaitNode, Waiter, WakeList};
+use crate::sched::waiting::on::On;
+use crate::sched::waiting::waitq::{Outcome, QueueEnd, WaitKind, WaitNode, Waiter, WakeList};
 use crate::thread::park::check_cancelled;
 
 static SELECT: WaitKind = WaitKind::new(WaitReason::Select).passing_on(returned::pass_on_selected);

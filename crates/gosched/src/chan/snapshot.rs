@@ -12,7 +12,7 @@ use crate::chan::select_case::Case;
 use crate::chan::select_handle::SelectHandle;
 use crate::sched::model::g::WaitReason;
 use crate::sched::model::wait_reason::WaitClass;
-use crate::sched::waiting::waitq::On;
+use crate::sched::waiting::on::On;
 use crate::shim::Relaxed;
 
 /// A channel.

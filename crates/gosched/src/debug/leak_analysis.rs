@@ -40,10 +40,11 @@ use crate::sched::model::gstatus::Status;
 use crate::sched::model::ptr::Gp;
 use crate::sched::model::wait_reason::{WaitClass, WaitReason};
 use crate::sched::waiting::handle::{Inner, InnerRef};
+use crate::sched::waiting::on::On;
 use crate::sched::waiting::owner;
 use crate::sched::waiting::wait_ops::{Asleep, WaitView};
 use crate::sched::waiting::wait_slot::WaitSlot;
-use crate::sched::waiting::waitq::{On, Waiter};
+use crate::sched::waiting::waitq::Waiter;
 use crate::sys::PageVec;
 
 /// The name of main goroutines. They may wait for ever: programs do so to stay alive.

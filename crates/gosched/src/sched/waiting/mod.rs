@@ -3,6 +3,7 @@
 //! Channels, locks, joins and sockets are built on this room.
 
 pub(crate) mod handle;
+pub(crate) mod on;
 pub(crate) mod owner;
 pub(crate) mod pinned;
 pub(crate) mod sema;

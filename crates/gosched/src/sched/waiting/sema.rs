@@ -43,9 +43,10 @@ use crate::base::lock::{Held, Lock, Rank};
 use crate::sched::model::current::current_g;
 use crate::sched::model::g::WaitReason;
 use crate::sched::park::{Entered, enter};
+use crate::sched::waiting::on::On;
 use crate::sched::waiting::pinned::Pinned;
 use crate::sched::waiting::waitq::{
-    ClaimedWaiter, On, Outcome, QueueEnd, WaitKind, WaitNode, WaitQueue, Waiter, WakeList,
+    ClaimedWaiter, Outcome, QueueEnd, WaitKind, WaitNode, WaitQueue, Waiter, WakeList,
 };
 
 const BUCKET_BITS: u32 = 10;

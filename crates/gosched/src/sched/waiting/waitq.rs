@@ -23,18 +23,16 @@
 //! From the moment its node is in a queue until its commit a goroutine stays inside the runtime. So
 //! a drop of the runtime finds no goroutine that is in a queue and neither asleep nor running.
 
-use std::ffi::c_void;
 use std::marker::PhantomPinned;
 use std::ops::Deref;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 
 use crate::base::note::Note;
 use crate::sched::model::current::current_g;
 use crate::sched::model::g::WaitReason;
 use crate::sched::model::ptr::{Gp, Ptr};
 use crate::sched::park::{Entered, enter, park_in};
+use crate::sched::waiting::on::{On, OnCell};
 use crate::sched::waiting::pinned::Pinned;
 use crate::sched::waiting::sleeper::Sleeper;
 use crate::sched::waiting::timed::{arm, wait_timed_in};
@@ -81,72 +79,6 @@ pub(crate) struct Waiter {
 // SAFETY: G4, one thread at a time uses a `Cell` of a waiter, as the fields say. Only the owner
 // calls `wait`, and only the room `waiting` uses the cells. The wait word orders the steps.
 unsafe impl Sync for Waiter {}
-
-/// What a waiter waits on. Dumps and the leak check read it while the waiter is held asleep.
-#[derive(Clone, Copy)]
-pub(crate) struct On {
-    /// The channel, lock or group; 0: none is known, or a select has them.
-    pub(crate) object: usize,
-    /// The word with the goroutine that holds it (`sync::owner`); null: there is none.
-    pub(crate) holder: *const AtomicU64,
-    /// The cases of a select. Or the socket and its home of a wait for the network (`netpoll`). Or
-    /// the condvar of a waiter that locks its mutex again.
-    pub(crate) cases_at: *const c_void,
-    /// How many cases. A single operation has one, even on a channel that does not exist (`never`).
-    pub(crate) cases: u32,
-}
-
-impl On {
-    pub(crate) const NOTHING: On = On {
-        object: 0,
-        holder: ptr::null(),
-        cases_at: ptr::null(),
-        cases: 0,
-    };
-
-    /// The wait on a channel on which nothing ever happens.
-    pub(crate) const NEVER: On = On {
-        cases: 1,
-        ..On::NOTHING
-    };
-}
-
-/// An [`On`] that any thread may read at any time. The waiter stores it, before it sleeps.
-pub(crate) struct OnCell {
-    object: AtomicUsize,
-    holder: AtomicPtr<AtomicU64>,
-    cases_at: AtomicPtr<c_void>,
-    cases: AtomicU32,
-}
-
-// ORDER: Relaxed; the commit and the Scan bit order the accesses.
-impl OnCell {
-    const fn new(on: On) -> OnCell {
-        OnCell {
-            object: AtomicUsize::new(on.object),
-            holder: AtomicPtr::new(on.holder.cast_mut()),
-            cases_at: AtomicPtr::new(on.cases_at.cast_mut()),
-            cases: AtomicU32::new(on.cases),
-        }
-    }
-
-    #[inline]
-    pub(crate) fn set(&self, on: On) {
-        self.object.store(on.object, Relaxed);
-        self.holder.store(on.holder.cast_mut(), Relaxed);
-        self.cases_at.store(on.cases_at.cast_mut(), Relaxed);
-        self.cases.store(on.cases, Relaxed);
-    }
-
-    pub(crate) fn get(&self) -> On {
-        On {
-            object: self.object.load(Relaxed),
-            holder: self.holder.load(Relaxed),
-            cases_at: self.cases_at.load(Relaxed),
-            cases: self.cases.load(Relaxed),
-        }
-    }
-}
 
 impl Waiter {
     #[inline]

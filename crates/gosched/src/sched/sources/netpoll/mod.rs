@@ -37,8 +37,9 @@ use crate::sched::model::g::WaitReason;
 use crate::sched::park::{Entered, enter};
 use crate::sched::sources::netpoll::driver::Driver;
 use crate::sched::sources::netpoll::slot::{Flow, Slot};
+use crate::sched::waiting::on::On;
 use crate::sched::waiting::timed::check_cancelled;
-use crate::sched::waiting::waitq::{On, Outcome, QueueEnd, WaitKind, WaitNode, Waiter, WakeList};
+use crate::sched::waiting::waitq::{Outcome, QueueEnd, WaitKind, WaitNode, Waiter, WakeList};
 use crate::sys;
 
 static READ: WaitKind = WaitKind::expecting(WaitReason::IoRead).passing_on(end_abandoned);
