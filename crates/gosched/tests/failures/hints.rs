@@ -178,11 +178,10 @@ fn d4_a_main_goroutine_fits_with_a_smaller_stack() {
     let out = child("d4_a_main_goroutine_fits_with_a_smaller_stack", || {
         let build = |size| Runtime::builder().procs(1).stack_size(size).build();
         let small = build(16 << 10).unwrap();
-        // Other sizes than the goroutines' have no stacks yet.
-        let plain = Runtime::builder().procs(1).build().unwrap();
-        // Room for threads that are being made, and not for the main goroutine's 8 MiB.
-        let before = limit_address_space(6 << 20);
-        let text = panic_text(|| plain.run(|| ()));
+        let large = build(1 << 30).unwrap();
+        // Room for every thread that is being made, and not for the main goroutine's 1 GiB.
+        let before = limit_address_space(800 << 20);
+        let text = panic_text(|| large.run(|| ()));
         assert_says(
             &text,
             &[
@@ -193,7 +192,7 @@ fn d4_a_main_goroutine_fits_with_a_smaller_stack() {
         assert_eq!(small.run(|| 42), 42);
         // SAFETY: the limit as it was.
         unsafe { libc::setrlimit(libc::RLIMIT_AS, &before) };
-        assert_eq!(plain.run(|| 42), 42);
+        assert_eq!(large.run(|| 42), 42);
     });
     out.succeeded();
 }
