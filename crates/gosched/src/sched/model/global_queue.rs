@@ -4,14 +4,19 @@
 //! constant time, whatever the number of goroutines (`global` has the scheduler's operations).
 //!
 //! ```text
-//!  fresh   free    have begun, any M may run them
+//!  fresh   woken   have begun, did not leave by themselves, any M may run them
+//!          free    have yielded, any M may run them
 //!          owned   one M alone may run them: locked to it, or interrupted on it (bound)
 //!          new     have not begun
 //!  spent   free    had to leave at the end of their slice, any M may run them
 //!          owned   the same, interrupted (bound)
 //! ```
 //!
-//! Each half is first in, first out. A member of a list other than `free` has a *stamp*. It counts
+//! A woken goroutine comes before the other fresh ones. So a burst of spawns does not make sleepers
+//! late, and a goroutine that is about to end does not keep its memory for long. At most 15 in a
+//! row come so while another fresh one waits.
+//!
+//! The others of a half are first in, first out. A member of `owned` or `new` has a *stamp*. It counts
 //! the goroutines that had left `free` or were in it when the member came. The member's turn comes
 //! once that many have left `free`. `free` itself needs no stamps, so a goroutine that yields pays
 //! nothing. The stamp of a goroutine that has not begun is in its `stack_lo`, which is unused until
@@ -19,10 +24,12 @@
 //! stamp, which counts `new` in the same way (`M::queued_behind_new`). The second stamp decides
 //! between `new` and `fresh.owned`.
 //!
-//! Bound, in calls of [`GlobalQueue::pop`]: a goroutine with k before it in its half is taken by
-//! call 123 (k + 1) at the latest. At most 122 of the other half come between two of its own half.
-//! Fresh ones always may; spent ones may when they are *urgent*. `new` is exempt while `may_begin`
-//! is false.
+//! Bounds, in calls of [`GlobalQueue::pop`]. At most 122 of the other half come between two of one
+//! half. Fresh ones always may; spent ones may when they are *urgent*. With k before it in its order
+//!
+//! - a spent goroutine is taken by call 123 (k + 1) at the latest,
+//! - a woken one by call 123 (k + k / 15 + 2),
+//! - another fresh one by call 123 · 16 (k + 1); `new` is exempt while `may_begin` is false.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -32,6 +39,9 @@ use crate::sched::model::ptr::{Gp, Mp};
 
 /// So many of one half in a row may be taken while the other half waits.
 const STREAK_MAX: u32 = 2 * FAIR_EVERY;
+
+/// So many woken members may be taken in a row while another fresh one waits.
+const WOKEN_MAX: u32 = 15;
 
 /// The first value of `Line::left` and `new_left`. A member put at the head lowers them.
 const ORIGIN: u64 = 1 << 40;
@@ -104,12 +114,14 @@ impl Line {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum First {
+    Woken,
     Free,
     Owned,
     New,
 }
 
 pub(crate) struct GlobalQueue {
+    woken: GQueue,
     fresh: Line,
     /// Fresh members that have not begun. Their stamps count the same `free` as those of
     /// `fresh.owned`.
@@ -125,6 +137,8 @@ pub(crate) struct GlobalQueue {
     /// waited.
     fresh_in_a_row: u32,
     urgent_in_a_row: u32,
+    /// Woken members taken in a row while another fresh one waited.
+    woken_in_a_row: u32,
     /// The next `pop_in_turn` takes a fresh member.
     is_fresh_next: bool,
     /// The last `pop_owned` preferred the spent half.
@@ -134,6 +148,7 @@ pub(crate) struct GlobalQueue {
 impl GlobalQueue {
     pub(crate) const fn new() -> GlobalQueue {
         GlobalQueue {
+            woken: GQueue::new(),
             fresh: Line::new(),
             new: GQueue::new(),
             new_left: ORIGIN,
@@ -142,6 +157,7 @@ impl GlobalQueue {
             urgent: 0,
             fresh_in_a_row: 0,
             urgent_in_a_row: 0,
+            woken_in_a_row: 0,
             is_fresh_next: false,
             preferred_spent_owned: true,
         }
@@ -170,26 +186,29 @@ impl GlobalQueue {
 
     /// Whether a goroutine waits that has begun and is on no thread.
     pub(crate) fn has_begun_and_unbound(&self) -> bool {
-        !self.fresh.free.is_empty() || !self.spent.free.is_empty()
+        let free = [&self.woken, &self.fresh.free, &self.spent.free];
+        free.into_iter().any(|list| !list.is_empty())
     }
 
     /// The members, for checks; each list in its order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Gp> + '_ {
         let fresh = self.fresh.iter().chain(self.new.iter());
+        let fresh = self.woken.iter().chain(fresh);
         fresh.chain(self.spent.iter())
     }
 
-    /// Puts `g` at the tail of the fresh half.
-    #[inline]
+    /// Puts `g` at the tail of its order in the fresh half.
+    #[inline(never)]
     pub(crate) fn push(&mut self, g: Gp) {
         if g.has_started() && g.owner().is_none() {
-            self.fresh.push_free(g);
+            self.others += 1;
+            self.woken.push_back(g);
         } else {
             self.push_other(g);
         }
     }
 
-    /// The same for a goroutine that has begun and is on no thread.
+    /// The same for a goroutine that has begun, is on no thread and has left by itself.
     #[inline]
     pub(crate) fn push_left(&mut self, g: Gp) {
         debug_assert!(g.has_started() && g.boundm().is_none());
@@ -216,16 +235,11 @@ impl GlobalQueue {
         }
     }
 
-    /// Puts a senior goroutine back, before all fresh ones.
+    /// Puts a senior goroutine back, before all others of its order.
     pub(crate) fn push_first(&mut self, g: Gp) {
-        let owner = g.owner();
-        if owner.is_none() && g.has_started() {
-            self.fresh.free.push_front(g);
-            self.fresh.left -= 1;
-            return;
-        }
         self.others += 1;
-        match owner {
+        match g.owner() {
+            None if g.has_started() => self.woken.push_front(g),
             Some(owner) => {
                 owner.queued_at.set(self.fresh.left);
                 owner.queued_behind_new.set(self.new_left);
@@ -301,8 +315,7 @@ impl GlobalQueue {
         }
         match self.first_fresh(true) {
             First::Owned => None,
-            First::New => self.pop_new(),
-            First::Free => self.fresh.pop_free(),
+            first => self.pop_as(first, true),
         }
     }
 
@@ -367,17 +380,37 @@ impl GlobalQueue {
     }
 
     fn pop_fresh(&mut self, may_begin: bool) -> Option<Gp> {
-        match self.first_fresh(may_begin) {
-            First::Free => self.fresh.pop_free(),
+        self.pop_as(self.first_fresh(may_begin), may_begin)
+    }
+
+    fn pop_as(&mut self, first: First, may_begin: bool) -> Option<Gp> {
+        if first == First::Woken {
+            self.others -= 1;
+            self.woken_in_a_row += u32::from(self.has_behind_woken(may_begin));
+            return self.woken.pop_front();
+        }
+        self.woken_in_a_row = 0;
+        match first {
             First::New => self.pop_new(),
             First::Owned => {
                 self.others -= 1;
                 self.fresh.owned.pop_front()
             }
+            First::Woken | First::Free => self.fresh.pop_free(),
         }
     }
 
+    /// Whether a fresh goroutine waits that was not woken.
+    fn has_behind_woken(&self, may_begin: bool) -> bool {
+        self.fresh.len() > 0 || may_begin && !self.new.is_empty()
+    }
+
     fn first_fresh(&self, may_begin: bool) -> First {
+        let is_turn_of_others =
+            self.woken_in_a_row >= WOKEN_MAX && self.has_behind_woken(may_begin);
+        if !self.woken.is_empty() && !is_turn_of_others {
+            return First::Woken;
+        }
         let owned = self.fresh.owned_stamp();
         let new = self.new.front().filter(|_| may_begin);
         let new = new.map(|g| g.stack_lo.get() as u64);
@@ -401,12 +434,16 @@ impl GlobalQueue {
 
     /// Whether counts and stamps agree. For checks: it visits every member.
     pub(crate) fn is_sound(&self) -> bool {
-        let others = self.fresh.owned.len() + self.new.len() + self.spent.len();
+        let others = self.woken.len() + self.fresh.owned.len() + self.new.len() + self.spent.len();
         let last = self.fresh.stamp();
         let is_stamped = |g: Gp| g.stack_lo.get() as u64 <= last;
         others == self.others
             && self.urgent <= self.spent.len()
             && self.new.iter().all(|g| !g.has_started() && is_stamped(g))
+            && self
+                .woken
+                .iter()
+                .all(|g| g.has_started() && g.owner().is_none())
             && self.fresh.free.iter().all(|g| g.owner().is_none())
     }
 }

@@ -6,8 +6,6 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use super::*;
-use crate::base::lock::Held;
-use crate::sched::Core;
 use crate::sched::model::g::STARTED;
 use crate::sched::model::runq::{OVERFLOW, RunQueue, Steal};
 use crate::shim::RING;
@@ -252,12 +250,31 @@ fn locked_g(sched: &Sched) -> Gp {
     g
 }
 
-/// The lists of the queue form one order: goroutines come out as from a single list, wherever they
-/// were put in.
+/// What the queue promises, in two plain lists: woken goroutines, and all other fresh ones. Of 16
+/// that are taken while both kinds wait, one was not woken.
+#[derive(Default)]
+struct Orders {
+    woken: VecDeque<Gp>,
+    others: VecDeque<Gp>,
+    woken_in_a_row: u32,
+}
+
+impl Orders {
+    fn pop(&mut self) -> Option<Gp> {
+        if !self.others.is_empty() && (self.woken.is_empty() || self.woken_in_a_row == 15) {
+            self.woken_in_a_row = 0;
+            return self.others.pop_front();
+        }
+        self.woken_in_a_row += u32::from(!self.others.is_empty());
+        self.woken.pop_front()
+    }
+}
+
+/// Goroutines come out as from these lists, wherever they were put in.
 #[test]
-fn r7_begun_new_and_owned_goroutines_keep_one_order() {
+fn r7_woken_goroutines_have_one_order_and_the_others_another() {
     let sched = still(1);
-    let (mut model, mut random) = (VecDeque::new(), 12345u64);
+    let (mut model, mut random) = (Orders::default(), 12345u64);
     let mut core = sched.core.lock();
     for step in 0..20_000 {
         random = random.wrapping_mul(6364136223846793005).wrapping_add(1);
@@ -266,34 +283,75 @@ fn r7_begun_new_and_owned_goroutines_keep_one_order() {
             1 => begun_g(&sched),
             _ => locked_g(&sched),
         };
-        match (random >> 50) % 5 {
+        let is_woken = g.has_started() && g.owner().is_none();
+        let list = match is_woken {
+            true => &mut model.woken,
+            false => &mut model.others,
+        };
+        match (random >> 50) % 6 {
             0 => {
                 core.runq.push_first(g);
-                sched.global_put_batch(&mut core, &mut GQueue::new());
-                model.push_front(g);
+                list.push_front(g);
             }
-            1 | 2 => {
-                sched.global_put(&mut core, g);
-                model.push_back(g);
+            1 => {
+                core.runq.push(g);
+                list.push_back(g);
             }
-            _ => assert_first(&sched, &mut core, &mut model, step),
+            2 if g.has_started() => {
+                core.runq.push_left(g);
+                model.others.push_back(g);
+            }
+            _ => assert_eq!(core.runq.pop(true), model.pop(), "step {step}"),
         }
         assert!(core.runq.is_sound(), "step {step}");
-        assert_eq!(core.runq.len(), model.len());
+        assert_eq!(core.runq.len(), model.woken.len() + model.others.len());
     }
-    while !model.is_empty() {
-        assert_first(&sched, &mut core, &mut model, usize::MAX);
+    while let Some(g) = model.pop() {
+        assert_eq!(core.runq.pop(true), Some(g));
     }
-    assert_eq!(sched.global_get(&mut core), None);
+    assert_eq!(core.runq.pop(true), None);
 }
 
-/// Takes one, which must be the first of the model.
-fn assert_first(sched: &Sched, core: &mut Held<'_, Core>, model: &mut VecDeque<Gp>, step: usize) {
-    let taken = sched.global_get(core);
-    assert_eq!(taken, model.pop_front(), "step {step}");
+/// A burst of spawns does not delay a goroutine that was woken: it comes next, in a batch too.
+#[test]
+fn f2_a_woken_goroutine_comes_before_those_that_have_not_begun() {
+    let sched = still(1);
+    let (_, p) = m_with_p(&sched);
+    let woken = begun_g(&sched);
+    let mut core = sched.core.lock();
+    for g in runnable_gs(&sched, 1_000) {
+        sched.global_put(&mut core, g);
+    }
+    sched.global_put(&mut core, woken);
+    assert_eq!(sched.global_get_batch(&mut core, worker(p)), Some(woken));
+    drop(core);
+    drain_p(p);
 }
 
-/// While no goroutine may begin, those that have not begun come last, and first afterwards.
+/// And the others are not kept out, however many are woken.
+#[test]
+fn f2_a_fresh_goroutine_waits_for_at_most_15_woken_ones() {
+    for make in [runnable_g, locked_g] {
+        let sched = still(1);
+        let others = [(); 3].map(|()| make(&sched));
+        let mut core = sched.core.lock();
+        for g in others {
+            sched.global_put(&mut core, g);
+        }
+        for g in others {
+            for waited in 0.. {
+                sched.global_put(&mut core, begun_g(&sched));
+                if sched.global_get(&mut core) == Some(g) {
+                    assert_eq!(waited, 15);
+                    break;
+                }
+                assert!(waited < 15, "starved");
+            }
+        }
+    }
+}
+
+/// While no goroutine may begin, those that have not begun come last, even behind the spent ones.
 #[test]
 fn d7_at_the_limit_new_goroutines_come_last_and_keep_their_place() {
     let sched = still(1);
@@ -312,9 +370,11 @@ fn d7_at_the_limit_new_goroutines_come_last_and_keep_their_place() {
         assert_eq!(sched.global_get(&mut core), Some(expected));
     }
     sched.at_limit.store(false, Relaxed);
-    assert_eq!(sched.global_get(&mut core), Some(new[0]));
+    for expected in [begun[2], new[0]] {
+        assert_eq!(sched.global_get(&mut core), Some(expected));
+    }
     sched.at_limit.store(true, Relaxed);
-    for expected in [begun[2], locked, spent, new[1], new[2]] {
+    for expected in [locked, spent, new[1], new[2]] {
         assert_eq!(sched.global_get(&mut core), Some(expected));
     }
     assert_eq!(sched.global_get(&mut core), None);
