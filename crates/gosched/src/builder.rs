@@ -63,6 +63,7 @@ pub struct Builder {
     panic_abort: bool,
     mprotect_guards: bool,
     shared_thread_locals: bool,
+    keep_static_tls: bool,
     dump_on_sigquit: bool,
     no_preemption: bool,
     preemption_signal: Option<i32>,
@@ -221,6 +222,29 @@ impl Builder {
         self
     }
 
+    /// Sets whether libc keeps room for libraries with initial-exec thread-locals that the program
+    /// loads later (`dlopen`).
+    ///
+    /// The default is false: goroutines use that room for their stacks, so that a waiting goroutine
+    /// needs one page of memory instead of two. libc then refuses such a library with the error
+    /// `cannot allocate memory in static TLS block`. Graphics drivers, OpenMP and some allocators
+    /// are such libraries. Set it to true if the program loads one of them while it runs, or calls
+    /// `dlmopen`. Most libraries have no such thread-locals, and libraries that the program is
+    /// linked with are not concerned.
+    ///
+    /// The environment variable `GOSCHED_DEBUG=keepstatictls=1` does the same. The first runtime of
+    /// the process with thread-locals of the goroutines' own decides for all.
+    /// [`Metrics::static_tls`](crate::debug::Metrics::static_tls) shows the result.
+    ///
+    /// ```
+    /// let builder = gosched::Runtime::builder().keep_static_tls(true);
+    /// # let _ = builder;
+    /// ```
+    pub fn keep_static_tls(mut self, keep: bool) -> Builder {
+        self.keep_static_tls = keep;
+        self
+    }
+
     /// Sets whether a signal (SIGURG) preempts goroutines that compute for long without a call into
     /// this library.
     ///
@@ -341,7 +365,7 @@ impl Builder {
             tls: if self.shared_thread_locals || SHARED_BY_DEFAULT {
                 Room::SHARED
             } else {
-                own_room()?
+                own_room(self.keep_static_tls || env.keepstatictls)?
             },
             schedtrace_ms: env.schedtrace_ms,
             scheddetail: env.scheddetail,

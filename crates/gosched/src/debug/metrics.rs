@@ -21,6 +21,7 @@ use crate::sched::model::ptr::{Mp, Pp};
 use crate::sched::model::watch::CallCounters;
 use crate::sched::park::enter;
 use crate::stack::{ArenaStats, Guard};
+use crate::tls::{Room, Surplus};
 
 /// A struct of metrics, from a table with one line for each:
 ///
@@ -102,6 +103,9 @@ metrics! {
     /// Whether goroutines have their own thread-locals; false under
     /// [`shared_thread_locals`](crate::Builder::shared_thread_locals).
     Setting own_thread_locals: bool = |s| s.sched.tls.is_own();
+    /// Whether goroutines use libc's room for static thread-locals of libraries that are loaded
+    /// later.
+    Setting static_tls: StaticTls = |s| StaticTls::new(&s.sched.tls);
     /// Whether goroutines that compute without a call are preempted; false under
     /// [`preemption(false)`](crate::Builder::preemption) and `GOSCHED_DEBUG=asyncpreemptoff=1`.
     Setting preemption: bool = |s| s.sched.config.preemption;
@@ -333,6 +337,34 @@ words! {
 }
 
 words! {
+    /// Who uses the room that libc keeps for libraries with initial-exec thread-locals; part of
+    /// [`Metrics`].
+    ///
+    /// ```
+    /// use gosched::debug::StaticTls;
+    /// gosched::run(|| {
+    ///     match gosched::debug::metrics().static_tls {
+    ///         StaticTls::Reserved => {}
+    ///         other => println!("a waiting goroutine needs two pages: {other}"),
+    ///     }
+    /// });
+    /// ```
+    pub enum StaticTls {
+        /// Goroutines, for their stacks. A waiting goroutine needs one page.
+        Reserved "reserved for goroutines",
+        /// Libraries: [`keep_static_tls`](crate::Builder::keep_static_tls) or
+        /// `GOSCHED_DEBUG=keepstatictls=1`.
+        Kept "kept for libraries",
+        /// Libraries: this crate is part of a library itself, and the room is its host's.
+        Hosts "the host's",
+        /// Libraries: no memfd, no `/proc`, or libc did not give all of it.
+        Unavailable "not available",
+        /// Libraries: goroutines have no thread-locals of their own.
+        Shared "not needed: shared thread-locals",
+    }
+}
+
+words! {
     /// How stack overflows are caught; part of [`StackMetrics`].
     ///
     /// ```
@@ -383,6 +415,18 @@ impl ProcStatus {
             PStatus::Syscall => ProcStatus::Syscall,
             PStatus::GcStop => ProcStatus::GcStop,
             PStatus::Dead => ProcStatus::Dead,
+        }
+    }
+}
+
+impl StaticTls {
+    fn new(room: &Room) -> StaticTls {
+        match room.surplus {
+            _ if !room.is_own() => StaticTls::Shared,
+            Surplus::Reserved => StaticTls::Reserved,
+            Surplus::Wanted => StaticTls::Kept,
+            Surplus::Hosts => StaticTls::Hosts,
+            Surplus::Unavailable => StaticTls::Unavailable,
         }
     }
 }

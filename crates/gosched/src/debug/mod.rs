@@ -37,7 +37,9 @@ mod wait_target;
 pub use check::Violations;
 pub use dump::{Dump, Goroutine};
 pub use leaks::{Leak, Leaks};
-pub use metrics::{BlockDetection, Metrics, ProcMetrics, ProcStatus, StackGuard, StackMetrics};
+pub use metrics::{
+    BlockDetection, Metrics, ProcMetrics, ProcStatus, StackGuard, StackMetrics, StaticTls,
+};
 pub use symbols::Frame;
 
 use crate::sched::Sched;

@@ -21,9 +21,10 @@ use std::io;
 pub(crate) use self::dlopen::wait_for_goroutines;
 use crate::tls::{Reason, Room};
 
-/// Room for thread-locals of a goroutine's own, if that is possible here. In user context.
-pub(crate) fn own_room() -> io::Result<Room> {
-    Room::own(install)
+/// Room for thread-locals of a goroutine's own, if that is possible here. `keeps_surplus` leaves
+/// libc's surplus to libraries that are loaded later. In user context.
+pub(crate) fn own_room(keeps_surplus: bool) -> io::Result<Room> {
+    Room::own(keeps_surplus, install)
 }
 
 /// Puts the replacements in place; once, after libc has made its first thread.

@@ -8,7 +8,7 @@
 //! ```text
 //!  chunk   slot 0                slot 1                slot 2 …
 //!          ├───────┬────────┬─────┬┼───────┬────────┬─────┬┤
-//!          │ guard │ usable │ tls ▒│ guard │ usable │ tls ▒│      ▒ 0…31 cache lines of colour
+//!          │ guard │ usable │ tls ▒│ guard │ usable │ tls ▒│      ▒ cache lines of colour
 //!          └───────┴────────┴─────┴┴───────┴────────┴─────┴┘
 //!            16 KiB lo      hi
 //! ```
@@ -16,11 +16,12 @@
 //! Above `hi` lies the goroutine's thread block, if goroutines have their own thread-locals (see
 //! `tls`).
 //!
-//! The stride is guard + size + one page, and an even number of pages for the thread block. That is
+//! The stride is guard + size + an odd number of pages for the thread block and the colour. That is
 //! an odd number of pages for every class, so the tops of consecutive slots visit all 16 page
 //! offsets within 64 KiB before one repeats. Caches and TLBs that index by low address bits see a
-//! thousand stacks as a thousand places (D4). The extra page is the slot's top page and pays for
-//! the colour: the usable part is never smaller than the class's size.
+//! thousand stacks as a thousand places (D4). The colour is 0 to 31 lines. It is less where thread
+//! block and first frames would fit into one page without it ([`colours`]). The usable part is
+//! never smaller than the class's size.
 //!
 //! A slot's life:
 //!
@@ -60,7 +61,7 @@ use crate::stack::class::{Class, Step};
 use crate::stack::guards::Guards;
 use crate::sys;
 use crate::sys::Errno;
-use crate::tls::Room;
+use crate::tls::{Room, Surplus};
 
 /// The number of size classes: 16 KiB << k, up to 1 GiB.
 pub(crate) const CLASSES: usize = 17;
@@ -70,7 +71,10 @@ const SIZE_MIN: usize = 16 << 10;
 /// Bytes below a stack that no code may touch. C code has no probes and may skip up to three pages.
 const GUARD: usize = 16 << 10;
 const LINE: usize = 64;
-const COLOURS: u32 = 32;
+const COLOURS: usize = 32;
+/// What the colour leaves of a stack's top page to frames, where the thread block leaves as much:
+/// enough for a goroutine that waits.
+const FRAMES: usize = 1 << 10;
 
 /// The class of the smallest stack with at least `size` bytes; `None` for 0 and above 1 GiB.
 pub(crate) const fn class_for(size: usize) -> Option<u8> {
@@ -89,7 +93,19 @@ pub(crate) const fn class_size(class: u8) -> usize {
 /// The distance between two slots of a class.
 const fn stride(class: u8, room: &Room) -> usize {
     let slack = if room.align > LINE { room.align } else { 0 };
-    GUARD + class_size(class) + PAGE + (room.total + slack).next_multiple_of(2 * PAGE)
+    let top = (room.total + slack + (colours(room) - 1) * LINE).div_ceil(PAGE) | 1;
+    GUARD + class_size(class) + top * PAGE
+}
+
+/// The number of colours, a power of two: as many as leave [`FRAMES`] in the page where the thread
+/// block begins. All of them where the block leaves less in any case.
+const fn colours(room: &Room) -> usize {
+    let free = PAGE - room.total % PAGE;
+    if !matches!(room.surplus, Surplus::Reserved) || free < FRAMES {
+        return COLOURS;
+    }
+    let fitting = 1 + (free - FRAMES) / LINE;
+    1 << if fitting < COLOURS { fitting } else { COLOURS }.ilog2()
 }
 
 /// Advice to the user about a stack that was refused.
@@ -117,12 +133,13 @@ pub(crate) struct Stack {
 }
 
 impl Stack {
-    /// The stack in the slot at `base`. Page offsets repeat every 16 slots; the colour steps
-    /// through all 32 lines at each of them, so 512 slots in a row have their tops in 512 different
-    /// places.
+    /// The stack in the slot at `base`. Page offsets repeat every 16 slots. The colour steps through
+    /// all its lines at each of them. So 512 slots in a row have their tops in 512 different places
+    /// if there are 32 colours.
     fn in_slot(class: u8, index: u32, base: usize, room: &Room) -> Stack {
-        let colour = (13 * (index % COLOURS) + 11 * (index / 16 % COLOURS)) % COLOURS;
-        let top = base + stride(class, room) - colour as usize * LINE;
+        let (index, colours) = (index as usize, colours(room));
+        let colour = (13 * (index % colours) + 11 * (index / 16 % colours)) % colours;
+        let top = base + stride(class, room) - colour * LINE;
         let tp = (top - (room.total - room.above)) & !(room.align - 1);
         Stack {
             lo: base + GUARD,

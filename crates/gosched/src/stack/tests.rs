@@ -196,7 +196,7 @@ fn tops_spread_over_pages_and_lines() {
             places.insert(stack.hi % (64 << 10));
             colours.insert(colour);
         }
-        assert_eq!(colours.len(), COLOURS as usize);
+        assert_eq!(colours.len(), COLOURS);
         assert_eq!(places.len(), 512, "class {class}");
         let neighbours = (0..100).map(|i| Stack::in_slot(class, i, 0, &Room::SHARED).hi);
         let differ = neighbours

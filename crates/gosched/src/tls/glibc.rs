@@ -18,7 +18,8 @@ use crate::arch::{can_set_thread_pointer, thread_pointer};
 use crate::sys;
 use crate::tls::image;
 use crate::tls::image::Image;
-use crate::tls::{Room, bounds, modules, scope, selftest};
+use crate::tls::surplus::Surplus;
+use crate::tls::{Room, bounds, modules, scope, selftest, surplus};
 
 /// Bytes of our own between a stack's top and its block. So few that they lie in the cache line of
 /// the first frame.
@@ -53,8 +54,13 @@ pub(super) struct Glibc {
     pub(super) res_nclose: unsafe extern "C" fn(*mut c_void),
     malloc_trim: Option<unsafe extern "C" fn(usize) -> c_int>,
     pub(super) keys: *const Key,
-    /// Bytes of thread-locals and surplus, below the thread pointer.
+    /// Bytes of thread-locals and surplus, below the thread pointer of a thread that libc made.
     pub(super) below: usize,
+    /// The same in a goroutine's block. Less by the size of the reservation, if there is one.
+    pub(super) kept: usize,
+    /// The number of the reservation among the objects with thread-locals; 0: there is none.
+    pub(super) reservation: usize,
+    pub(super) surplus: Surplus,
     pub(super) align: usize,
     /// Bytes of the thread block, from the thread pointer on.
     pub(super) pthread: usize,
@@ -102,9 +108,13 @@ static SUPPORT: OnceLock<Glibc> = OnceLock::new();
 pub(super) const NO_THREAD: Reason = "no thread could be started to look at";
 pub(super) const NO_MEMORY: Reason = "there is no memory for a thread block";
 
-/// What was found; once found it stays. `install` is called when it is first found, and may refuse.
+/// What was found; once found it stays. `keeps_surplus` leaves libc's surplus to libraries that are
+/// loaded later; it has an effect only if nothing was found before. `install` is called when it is first found, and may refuse.
 /// In user context.
-pub(super) fn support(install: fn() -> Result<(), Reason>) -> Result<&'static Glibc, Reason> {
+pub(super) fn support(
+    keeps_surplus: bool,
+    install: fn() -> Result<(), Reason>,
+) -> Result<&'static Glibc, Reason> {
     if sys::REFUSE_OWN_TLS.load(Relaxed) {
         return Err("a test has refused it");
     }
@@ -113,11 +123,11 @@ pub(super) fn support(install: fn() -> Result<(), Reason>) -> Result<&'static Gl
     if let Some(glibc) = SUPPORT.get() {
         return Ok(glibc);
     }
-    let found = look(install)?;
+    let found = look(keeps_surplus, install)?;
     Ok(SUPPORT.get_or_init(|| found))
 }
 
-fn look(install: fn() -> Result<(), Reason>) -> Result<Glibc, Reason> {
+fn look(keeps_surplus: bool, install: fn() -> Result<(), Reason>) -> Result<Glibc, Reason> {
     let sanitizers = [
         c"__asan_init",
         c"__tsan_init",
@@ -132,7 +142,7 @@ fn look(install: fn() -> Result<(), Reason>) -> Result<Glibc, Reason> {
             "this CPU or kernel does not let programs change FS (no FSGSBASE: before Linux 5.9, or under valgrind)",
         );
     }
-    let glibc = on_fresh_thread()?;
+    let glibc = on_fresh_thread(keeps_surplus)?;
     install()?;
     Ok(glibc)
 }
@@ -140,13 +150,14 @@ fn look(install: fn() -> Result<(), Reason>) -> Result<Glibc, Reason> {
 impl Glibc {
     pub(super) fn room(&self) -> Room {
         let align = self.align.max(64);
-        let above = HEADER + self.below.next_multiple_of(16);
+        let above = HEADER + self.kept.next_multiple_of(16);
         Room {
             above,
             total: above + self.pthread.next_multiple_of(64),
             align,
             words: self.malloc_words.unwrap_or([0; 2]),
             shares_malloc: self.malloc_words.is_some(),
+            surplus: self.surplus,
         }
     }
 }
@@ -190,6 +201,8 @@ unsafe fn function<F: Copy>(name: &CStr) -> Option<F> {
 
 /// What the fresh thread works on and answers with.
 struct Look {
+    /// Whether libc's surplus is left to libraries that are loaded later.
+    keeps_surplus: bool,
     /// Its thread-locals before it first allocated.
     locals: Watch,
     /// Its whole block before it first asked for random bytes.
@@ -257,11 +270,12 @@ impl Watch {
 }
 
 /// Inspects a thread that libc has just made, before any other code ran on it.
-fn on_fresh_thread() -> Result<Glibc, Reason> {
+fn on_fresh_thread(keeps_surplus: bool) -> Result<Glibc, Reason> {
     let (below, _) = static_tls().ok_or(NO_INTERFACE)?;
     let pthread = size(c"_thread_db_sizeof_pthread").ok_or(NO_INTERFACE)?;
     let below = below as isize / 8 * 8;
     let mut look = Look {
+        keeps_surplus,
         locals: Watch::new(-below, 0),
         block: Watch::new(-below, pthread as isize),
         glibc: Err(NO_THREAD),
@@ -306,8 +320,9 @@ extern "C" fn inspect(arg: *mut c_void) -> *mut c_void {
     use_random();
     look.block.note();
     look.glibc = describe(look);
-    if let Ok(glibc) = &look.glibc {
+    if let Ok(glibc) = &mut look.glibc {
         scope::find();
+        surplus::reserve(glibc, look.keeps_surplus);
         look.glibc = rehearse(glibc).map(|()| *glibc);
     }
     ptr::null_mut()
@@ -449,6 +464,9 @@ fn look_up(tp: usize, below: usize, align: usize) -> Option<Glibc> {
             malloc_trim: function(c"malloc_trim"),
             keys: symbol(c"__pthread_keys")?.cast_const().cast(),
             below,
+            kept: below,
+            reservation: 0,
+            surplus: Surplus::Unavailable,
             align,
             pthread,
             tid: field(c"_thread_db_pthread_tid")?.offset,

@@ -168,6 +168,9 @@ impl Image {
         let used = modules
             .used()
             .max(usize::try_from(-glibc.rseq).unwrap_or(0));
+        if used > glibc.kept.next_multiple_of(8) {
+            return None; // libc has placed an object where it had no place left
+        }
         let mut image = Image {
             glibc: *glibc,
             used: used.next_multiple_of(8),

@@ -6,14 +6,17 @@
 //! pointer is its address whenever the goroutine runs.
 //!
 //! ```text
-//!  slot    guard │ frames ◄─── sp │ hi                                            ▒ colour
-//!          ──────┴────────────────┼────────┬─────────┬──────────────┬─────────────┼──
-//!                                 │ header │ surplus │ thread-locals│ thread block│
-//!          ───────────────────────┴────────┴─────────┴──────────────┴─────────────┴──
-//!                                 ◄────────── above ───────────────► tp: words 0 and 2 point here
+//!  slot    guard │ frames ◄─── sp │ hi                                  ▒ colour
+//!          ──────┴────────────────┼────────┬──────────────┬─────────────┼──
+//!                                 │ header │ thread-locals│ thread block│
+//!          ───────────────────────┴────────┴──────────────┴─────────────┴──
+//!                                 ◄─────── above ────────► tp: words 0 and 2 point here
 //! ```
 //!
-//! *Surplus* is libc's reserve for libraries loaded later; it stays zero until a library takes it.
+//! *Surplus* is libc's reserve below the thread-locals for libraries that are loaded later.
+//! Goroutines' frames begin in it, because it is reserved for them (`surplus.rs`). Where that is
+//! not possible, it lies between the header and the thread-locals and stays zero until a library
+//! takes it.
 //!
 //! Which code is on which block:
 //! ```text
@@ -52,6 +55,8 @@ mod modules;
 mod pointers;
 pub(crate) mod scope;
 mod selftest;
+mod static_object;
+mod surplus;
 
 #[cfg(test)]
 mod tests;
@@ -66,6 +71,7 @@ use crate::tls::block::Block;
 pub(crate) use crate::tls::dtv::{Spare, free_surplus, has_surplus};
 pub(crate) use crate::tls::glibc::Reason;
 pub(crate) use crate::tls::pointers::ThreadPointers;
+pub(crate) use crate::tls::surplus::Surplus;
 
 /// What lies above every stack of a runtime, and how the goroutines' blocks are found in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,6 +87,8 @@ pub(crate) struct Room {
     words: [isize; 2],
     /// Whether goroutines share malloc's words with the M.
     shares_malloc: bool,
+    /// Whose libc's surplus is.
+    pub(crate) surplus: Surplus,
 }
 
 impl Room {
@@ -91,13 +99,18 @@ impl Room {
         align: 64,
         words: [0; 2],
         shares_malloc: false,
+        surplus: Surplus::Wanted,
     };
 
     /// Room for thread-locals of a goroutine's own, if that is possible here. `install` is called
     /// once, when libc's blocks are known: it replaces the functions of libc that treat all threads
-    /// alike and do not know goroutines. In user context.
-    pub(crate) fn own(install: fn() -> Result<(), Reason>) -> io::Result<Room> {
-        match glibc::support(install) {
+    /// alike and do not know goroutines. `keeps_surplus`: see [`Surplus::Wanted`]; the first call of
+    /// the process decides. In user context.
+    pub(crate) fn own(
+        keeps_surplus: bool,
+        install: fn() -> Result<(), Reason>,
+    ) -> io::Result<Room> {
+        match glibc::support(keeps_surplus, install) {
             Ok(glibc) => Ok(glibc.room()),
             Err(reason @ (glibc::NO_THREAD | glibc::NO_MEMORY)) => {
                 Err(io::Error::new(io::ErrorKind::OutOfMemory, reason))

@@ -1,4 +1,5 @@
-//! Which loaded objects have thread-locals with a place in every block.
+//! Which loaded objects have thread-locals with a place in every block. The reservation
+//! (`surplus.rs`) is left out: goroutines' blocks have no place for it.
 //!
 //! The place is a field of the loader's own record of each object; it is 0 or -1 for objects whose
 //! thread-locals get memory when they are first used. The loader's public interface gives only the
@@ -121,6 +122,9 @@ impl Look<'_> {
             return;
         }
         self.found.last = self.found.last.max(info.dlpi_tls_modid);
+        if info.dlpi_tls_modid == self.glibc.reservation {
+            return; // its place in a goroutine's block is part of the stack
+        }
         // SAFETY: the loader's own list of this object's headers, with its length.
         let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
         let tls = headers.iter().find(|header| header.p_type == libc::PT_TLS);
@@ -180,9 +184,14 @@ impl Look<'_> {
 }
 
 impl Modules {
-    /// Bytes below the thread pointer that the objects use.
+    /// Bytes below the thread pointer that the objects use, in whole words.
     pub(super) fn used(&self) -> usize {
-        let used = self.fixed.iter().map(|module| module.offset).max();
-        used.unwrap_or(0).next_multiple_of(8)
+        self.lowest().next_multiple_of(8)
+    }
+
+    /// The distance from the thread pointer to the lowest byte of the objects.
+    pub(super) fn lowest(&self) -> usize {
+        let offsets = self.fixed.iter().map(|module| module.offset);
+        offsets.max().unwrap_or(0)
     }
 }

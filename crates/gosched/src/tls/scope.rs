@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn d6_the_loaders_flag_is_where_it_is_looked_for() {
-        crate::interpose::own_room().unwrap();
+        crate::interpose::own_room(false).unwrap();
         assert_eq!(FLAG.load(SeqCst), LOOKS_UP);
         assert!(!is_looking_up());
     }

@@ -18,7 +18,7 @@ use crate::tls::*;
 
 /// What is known of this libc.
 fn support() -> &'static glibc::Glibc {
-    glibc::support(crate::interpose::install).unwrap()
+    glibc::support(false, crate::interpose::install).unwrap()
 }
 
 /// A block outside any stack, and what it was made from.
@@ -31,13 +31,13 @@ struct Alone {
 
 impl Alone {
     fn new() -> Alone {
-        crate::interpose::own_room().expect("this machine has what it takes");
+        crate::interpose::own_room(false).expect("this machine has what it takes");
         // SAFETY: `own_room` has published one, and images are never freed.
         Alone::of(unsafe { &*image::current() })
     }
 
     fn of(image: &'static Image) -> Alone {
-        let room = crate::interpose::own_room().expect("this machine has what it takes");
+        let room = crate::interpose::own_room(false).expect("this machine has what it takes");
         let layout = Layout::from_size_align(room.total + room.align, room.align).unwrap();
         // SAFETY: the layout is not empty.
         let memory = unsafe { alloc_zeroed(layout) };
@@ -78,9 +78,9 @@ impl Drop for Alone {
 
 #[test]
 fn d6_a_block_lies_above_its_stack_and_below_the_next_guard() {
-    let room = crate::interpose::own_room().unwrap();
+    let room = crate::interpose::own_room(false).unwrap();
     let glibc = support();
-    assert!(room.above >= glibc.below + glibc::HEADER);
+    assert!(room.above >= glibc.kept + glibc::HEADER);
     assert!(room.total >= room.above + glibc.pthread);
     let arena = Arena::new(false, room);
     for class in [0, 4, 9] {
@@ -97,6 +97,20 @@ fn d6_a_block_lies_above_its_stack_and_below_the_next_guard() {
         stacks.into_iter().for_each(|stack| arena.give(stack));
         arena.unreserve(class, 40);
     }
+}
+
+/// libc has given all of its surplus. Blocks have no place for it.
+#[test]
+fn d6_the_surplus_is_reserved_to_its_last_byte() {
+    let (room, glibc) = (crate::interpose::own_room(false).unwrap(), support());
+    assert_eq!(glibc.surplus, Surplus::Reserved);
+    assert!(glibc.kept < glibc.below && glibc.reservation != 0);
+    assert!(room.above < glibc.below, "frames begin in the reservation");
+    let image = Alone::new().image;
+    assert!(image.used <= glibc.kept.next_multiple_of(8));
+    let is_reservation = |module: &modules::Module| module.offset > glibc.kept;
+    assert!(!image.modules.iter().any(is_reservation));
+    assert!(surplus::is_used_up(glibc));
 }
 
 #[test]
@@ -266,7 +280,7 @@ fn d6_what_a_block_owns_survives_its_stack() {
     const MANY: usize = 200;
     // Few large stacks stay hot, so most of these lose their memory.
     const LARGE: u8 = 9;
-    let room = crate::interpose::own_room().unwrap();
+    let room = crate::interpose::own_room(false).unwrap();
     let arena = Arena::new(false, room);
     // SAFETY: `own_room` has published one, and images are never freed.
     let image = unsafe { &*image::current() };
@@ -311,7 +325,7 @@ fn d6_a_stack_whose_block_an_m_is_on_keeps_its_memory() {
     const MANY: usize = 400;
     // Few large stacks stay hot, so most of these lose their memory.
     const LARGE: u8 = 9;
-    let room = crate::interpose::own_room().unwrap();
+    let room = crate::interpose::own_room(false).unwrap();
     let arena = Arena::new(false, room);
     arena.reserve(LARGE, MANY).unwrap();
     let stacks: Vec<_> = (0..MANY).map(|_| arena.take(LARGE)).collect();

@@ -10,7 +10,8 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use crate::common::LONG;
+use crate::common::{LONG, child_with};
+use crate::tools::keep_static_tls;
 use gosched::{Runtime, thread};
 
 /// Waits when it is dropped.
@@ -99,7 +100,7 @@ fn companion(first: &std::path::Path, name: &str, source: &str) -> CString {
 #[test]
 fn d6_a_library_that_comes_by_itself_begins_anew_in_new_goroutines() {
     let name = "d6_a_library_that_comes_by_itself_begins_anew_in_new_goroutines";
-    let out = crate::common::child(name, || {
+    let out = child_with(name, "", keep_static_tls, |_| {
         let library = library();
         let loader = companion(
             &library,
@@ -139,7 +140,7 @@ fn d6_a_library_that_comes_by_itself_begins_anew_in_new_goroutines() {
 #[test]
 fn d6_a_library_is_loaded_under_a_lock_that_others_wait_for() {
     let name = "d6_a_library_is_loaded_under_a_lock_that_others_wait_for";
-    let out = crate::common::child(name, || {
+    let out = child_with(name, "", keep_static_tls, |_| {
         let library = library();
         let path = CString::new(library.to_str().unwrap()).unwrap();
         let lock = std::sync::Mutex::new(());
@@ -216,7 +217,7 @@ fn load(path: &CString) -> (*mut c_void, extern "C" fn() -> *mut c_long) {
 #[test]
 fn d6_a_library_loaded_again_begins_anew_in_goroutines_that_knew_it() {
     let name = "d6_a_library_loaded_again_begins_anew_in_goroutines_that_knew_it";
-    let out = crate::common::child(name, || {
+    let out = child_with(name, "", keep_static_tls, |_| {
         let library = library();
         let path = CString::new(library.to_str().unwrap()).unwrap();
         let runtime = Runtime::builder().procs(2).build().unwrap();

@@ -12,8 +12,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
 
-use crate::common::{child_of, rss_kib};
-use crate::tools::{own, tid, until};
+use crate::common::{child_of, child_with, rss_kib};
+use crate::tools::{keep_static_tls, own, tid, until};
 use gosched::thread;
 
 /// Values that begin as zero and values that do not, and room to notice when it is not given back.
@@ -291,6 +291,11 @@ fn load_late(model: &str) {
 fn late_libraries_reach_every_goroutine() {
     const NAME: &str = "libraries::late_libraries_reach_every_goroutine";
     for model in [INITIAL_EXEC, GENERAL_DYNAMIC, DESCRIPTORS] {
+        let output = child_with(NAME, model, keep_static_tls, load_late);
+        assert!(output.status.success(), "{model}: {output:#?}");
+    }
+    // Goroutines use libc's room for the first kind.
+    for model in [GENERAL_DYNAMIC, DESCRIPTORS] {
         let output = child_of(NAME, model, load_late);
         assert!(output.status.success(), "{model}: {output:#?}");
     }
@@ -300,7 +305,8 @@ fn late_libraries_reach_every_goroutine() {
 /// finds.
 #[test]
 fn libraries_come_and_go() {
-    let output = child_of("libraries::libraries_come_and_go", "", |_| {
+    const NAME: &str = "libraries::libraries_come_and_go";
+    let output = child_with(NAME, "", keep_static_tls, |_| {
         end_at_failure("come and go");
         let place = Place::new("come-and-go");
         let paths = [

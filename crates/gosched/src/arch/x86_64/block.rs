@@ -14,3 +14,9 @@ pub(crate) const STACK_GUARD: usize = 0x28;
 pub(crate) const POINTER_GUARD: usize = 0x30;
 /// 32 bits: features of the CPU that the thread uses.
 pub(crate) const FEATURES: usize = 0x48;
+
+/// The number of this architecture in ELF files.
+pub(crate) const ELF_MACHINE: u16 = libc::EM_X86_64;
+/// The relocation that writes a thread-local's distance from the thread pointer
+/// (`R_X86_64_TPOFF64`, with symbol 0).
+pub(crate) const ELF_THREAD_OFFSET: u64 = 18;

@@ -1,0 +1,271 @@
+//! Reserves libc's surplus, so that a waiting goroutine needs one page instead of two.
+//!
+//! libc keeps some 1,700 bytes below the thread-locals of every thread for libraries that are
+//! loaded later and want a fixed place (*initial-exec*). In a goroutine's block these bytes would
+//! lie between the thread-locals and the first frame. So this file takes them, by libc's own rules:
+//! it loads an object whose only thread-local has the size of the whole surplus
+//! (`static_object.rs`). From then on the bytes are ours in every block, and the frames of a
+//! goroutine begin there.
+//!
+//! **All or nothing.** libc places each later thread-local *below* the ones it has placed. Below
+//! the reservation are the frames of goroutines. So the reservation is kept only if these hold:
+//! 1. It ends at the last byte that libc's blocks have. Nothing can be placed below it.
+//! 2. Every other thread-local in a fixed place lies above it.
+//! 3. libc refuses an object with a thread-local of one byte.
+//!
+//! The three stay true: libc never moves a thread-local, and takes bytes back only from the low end
+//! of what is in use. The reservation is that end, and its handle is never closed. If one of the
+//! three fails, the object is unloaded, and blocks keep the surplus.
+//!
+//! libc initialises the reservation of every thread, as it does for any library. It does not know
+//! goroutines' blocks and writes to none of them. The table of a block (`dtv.rs`) has the address
+//! of the reservation, and no code asks for it.
+//!
+//! It is done once per process, before the first image is made. A library with initial-exec
+//! thread-locals that is loaded later is refused, with libc's own error `cannot allocate memory in
+//! static TLS block`. `Builder::keep_static_tls` leaves the surplus alone.
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+use crate::tls::glibc::Glibc;
+use crate::tls::modules;
+use crate::tls::static_object::{Object, ObjectFile};
+
+/// Whose libc's surplus is, and why.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Surplus {
+    /// The frames of goroutines begin in it.
+    Reserved,
+    /// Libraries that are loaded later: the program has asked for that.
+    Wanted,
+    /// The program's: this library is part of a plugin.
+    Hosts,
+    /// Libraries that are loaded later: it could not be reserved, or there is none.
+    Unavailable,
+}
+
+/// The number of sizes that are tried. Two objects are loaded if the first size is right.
+const TRIES: usize = 14;
+
+/// Reserves the surplus and notes the result in `glibc`. On a thread that libc made, in user
+/// context, before the first image is made.
+pub(super) fn reserve(glibc: &mut Glibc, is_wanted: bool) {
+    glibc.surplus = match (is_wanted, is_in_program(reserve as *const ())) {
+        (true, _) => Surplus::Wanted,
+        (_, false) => Surplus::Hosts,
+        _ => find(glibc).map_or(Surplus::Unavailable, |mut reservation| {
+            glibc.reservation = reservation.number;
+            glibc.kept = glibc.below - reservation.size;
+            reservation.file = None;
+            std::mem::forget(reservation); // never closed: see the top
+            Surplus::Reserved
+        }),
+    };
+}
+
+/// Loads the object that takes every byte. The first guess is what the loader's records leave.
+fn find(glibc: &Glibc) -> Option<Reservation> {
+    let free = glibc.below.checked_sub(lowest_used(glibc, 0))?;
+    search(glibc.below, free, |size| {
+        Some(match Reservation::load(glibc, size)? {
+            None => Tried::Refused,
+            Some(it) if it.is_all(glibc) => Tried::All(it),
+            Some(it) => Tried::Part(glibc.below.saturating_sub(it.offset)),
+        })
+    })
+}
+
+/// What became of an object of some size.
+enum Tried<R> {
+    /// It does not fit.
+    Refused,
+    /// It fits, and so many bytes are left at least. It is unloaded again.
+    Part(usize),
+    /// It takes every byte.
+    All(R),
+}
+
+/// Finds the size, from 1 to `most`, of which an object takes every byte. Begins with `guess`; 0:
+/// there is nothing to take. Halves the sizes that are left after each wrong guess, because the
+/// loader's records may not show everything. `attempt` returns None if no attempt can succeed.
+fn search<R>(
+    most: usize,
+    guess: usize,
+    mut attempt: impl FnMut(usize) -> Option<Tried<R>>,
+) -> Option<R> {
+    if guess == 0 {
+        return None;
+    }
+    let (mut fits, mut too_much) = (0, most + 1);
+    let mut size = guess;
+    for _ in 0..TRIES {
+        if size <= fits || size >= too_much {
+            size = fits + (too_much - fits) / 2;
+        }
+        if size == fits {
+            return None;
+        }
+        match attempt(size)? {
+            Tried::All(all) => return Some(all),
+            Tried::Refused => too_much = size,
+            Tried::Part(left) => {
+                fits = size;
+                size += left;
+            }
+        }
+    }
+    None
+}
+
+/// The distance from the thread pointer to the lowest byte in use, apart from the object with this
+/// number.
+fn lowest_used(glibc: &Glibc, except: usize) -> usize {
+    let rseq = usize::try_from(-glibc.rseq).unwrap_or(0);
+    let mut others = *glibc;
+    others.reservation = except;
+    modules::list(&others).lowest().max(rseq)
+}
+
+/// A loaded object with a thread-local in the surplus. Unloaded when dropped.
+struct Reservation {
+    handle: *mut c_void,
+    /// Its number among the objects with thread-locals.
+    number: usize,
+    /// From its first byte up to the thread pointer.
+    offset: usize,
+    size: usize,
+    /// Open as long as other objects may be loaded, so that none of them gets the same name.
+    file: Option<ObjectFile>,
+}
+
+impl Reservation {
+    /// Loads an object with a thread-local of `size` bytes. `Some(None)`: libc refuses it. `None`:
+    /// the object cannot be loaded here at all.
+    fn load(glibc: &Glibc, size: usize) -> Option<Option<Reservation>> {
+        let file = Object::new(size).into_file().ok()?;
+        // SAFETY: an object without code.
+        let handle = unsafe { libc::dlopen(file.path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        if handle.is_null() {
+            return Some(None);
+        }
+        let (mut map, mut number) = (ptr::null::<u8>(), 0usize);
+        // SAFETY: D6, libc writes one pointer and one number for an object that is loaded. The
+        // loader's record has a word at this place, by its own tables.
+        let offset = unsafe {
+            let out = (&raw mut map).cast();
+            let has_map = libc::dlinfo(handle, libc::RTLD_DI_LINKMAP, out) == 0;
+            let out = (&raw mut number).cast();
+            let has_number = libc::dlinfo(handle, libc::RTLD_DI_TLS_MODID, out) == 0;
+            let is_known = has_map && has_number && !map.is_null();
+            is_known.then(|| *map.add(glibc.offset).cast::<usize>())
+        };
+        Some(Some(Reservation {
+            handle,
+            number,
+            offset: offset.unwrap_or(0),
+            size,
+            file: Some(file),
+        }))
+    }
+
+    /// Whether no byte of the surplus is left, and none is in use below this object. The comment at
+    /// the top numbers the conditions.
+    fn is_all(&self, glibc: &Glibc) -> bool {
+        let is_last = self.offset == glibc.below && self.number != 0;
+        let is_lowest = lowest_used(glibc, self.number) + self.size <= glibc.below;
+        is_last && is_lowest && is_used_up(glibc)
+    }
+}
+
+/// Whether libc refuses an object with a thread-local of one byte.
+pub(super) fn is_used_up(glibc: &Glibc) -> bool {
+    matches!(Reservation::load(glibc, 1), Some(None))
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        // SAFETY: loaded by `load`, closed once. No code uses it.
+        unsafe { libc::dlclose(self.handle) };
+    }
+}
+
+/// Whether a function is part of the program itself, and not of a library that the program loads.
+fn is_in_program(function: *const ()) -> bool {
+    struct Question {
+        address: u64,
+        is_inside: bool,
+    }
+    unsafe extern "C" fn ask(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_void) -> c_int {
+        // SAFETY: dl_iterate_phdr passes its own record with the list of headers, and the question
+        // below, which lives until it returns.
+        let (info, question, headers) = unsafe {
+            let count = (*info).dlpi_phnum.into();
+            let headers = std::slice::from_raw_parts((*info).dlpi_phdr, count);
+            (&*info, &mut *data.cast::<Question>(), headers)
+        };
+        question.is_inside = headers.iter().any(|header| {
+            let from = info.dlpi_addr + header.p_vaddr;
+            let addresses = from..from + header.p_memsz;
+            header.p_type == libc::PT_LOAD && addresses.contains(&question.address)
+        });
+        1 // the program comes first
+    }
+    let mut question = Question {
+        address: function.addr() as u64,
+        is_inside: false,
+    };
+    // SAFETY: `ask` takes these arguments.
+    unsafe { libc::dl_iterate_phdr(Some(ask), (&raw mut question).cast()) };
+    question.is_inside
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An imagined libc with this many free bytes; returns the size that was found and the number
+    /// of objects that were loaded for it.
+    fn search_in(free: usize, most: usize, guess: usize) -> (Option<usize>, usize) {
+        let mut loads = 0;
+        let found = search(most, guess, |size| {
+            loads += 1;
+            Some(match size {
+                _ if size > free => Tried::Refused,
+                _ if size == free => Tried::All(size),
+                // Of what is left only a part may be known.
+                _ => Tried::Part((free - size) / 2),
+            })
+        });
+        (found, loads)
+    }
+
+    #[test]
+    fn the_surplus_is_found_from_any_guess() {
+        for free in 1..=1_900 {
+            assert_eq!(search_in(free, 1_900, free), (Some(free), 1));
+            for guess in [1, 7, 250, 1_000, 1_664, 1_900, 5_000] {
+                let (found, loads) = search_in(free, 1_900, guess);
+                assert!(found == Some(free) && loads <= TRIES, "{free}: {guess}");
+            }
+        }
+        assert_eq!(search_in(0, 1_900, 0), (None, 0));
+        assert_eq!(search_in(0, 1_900, 1_664).0, None);
+    }
+
+    #[test]
+    fn a_search_ends_when_no_attempt_can_succeed() {
+        let mut attempts = 0;
+        let found = search(1_900, 1_664, |_| -> Option<Tried<()>> {
+            attempts += 1;
+            None
+        });
+        assert!(found.is_none() && attempts == 1);
+    }
+
+    #[test]
+    fn a_function_of_a_library_is_not_the_programs() {
+        assert!(is_in_program(search_in as *const ()));
+        assert!(!is_in_program(libc::getpid as *const ()));
+    }
+}

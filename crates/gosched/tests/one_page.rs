@@ -1,0 +1,318 @@
+//! libc's room for libraries with initial-exec thread-locals belongs to goroutines: a goroutine that
+//! waits needs one page of memory. Each case is a process of its own, because the first runtime
+//! decides for all.
+//!
+//! A binary of its own because: its blocks must be small. Other test binaries have large
+//! thread-locals.
+
+mod common;
+
+use std::ffi::{CStr, CString};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use common::{HOUR, child, child_of, child_with, fd_count, until};
+use gosched::debug::{StaticTls, metrics};
+use gosched::{Runtime, chan, thread};
+
+const PAGE: usize = 4096;
+
+fn own(procs: usize) -> Runtime {
+    Runtime::builder().procs(procs).build().unwrap()
+}
+
+/// For [`child_with`].
+fn keep_static_tls(child: &mut Command) {
+    child.env("GOSCHED_DEBUG", "keepstatictls=1");
+}
+
+/// Makes a library with one thread-local, and returns its path.
+fn library(name: &str, model: &str) -> PathBuf {
+    let place = std::env::temp_dir().join(format!("gosched-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&place).unwrap();
+    let (source, library) = (place.join("value.c"), place.join("value.so"));
+    let text = "static __thread char value[SIZE] = { 77 }; char *value_at(void) { return value; }";
+    std::fs::write(&source, text).unwrap();
+    let built = Command::new("cc")
+        .args(["-shared", "-fPIC", "-DSIZE=1", model, "-o"])
+        .args([&library, &source])
+        .status()
+        .expect("a C compiler: rustc links with it");
+    assert!(built.success());
+    library
+}
+
+/// Loads a library; the error is libc's own.
+fn load(path: &str) -> Result<extern "C" fn() -> *mut u8, String> {
+    let path = CString::new(path).unwrap();
+    // SAFETY: our own library, which does nothing when it is loaded and has this function. The text
+    // of the error is this goroutine's.
+    unsafe {
+        let handle = libc::dlopen(path.as_ptr(), libc::RTLD_NOW);
+        if handle.is_null() {
+            let text = CStr::from_ptr(libc::dlerror());
+            return Err(text.to_string_lossy().into_owned());
+        }
+        let found = libc::dlsym(handle, c"value_at".as_ptr());
+        assert!(!found.is_null());
+        Ok(std::mem::transmute::<*mut _, extern "C" fn() -> *mut u8>(
+            found,
+        ))
+    }
+}
+
+/// Asserts the layout of the present runtime, and that goroutines work in it.
+fn assert_layout(layout: StaticTls) {
+    let found = own(2).run(|| {
+        let all = (0..300).map(|n| {
+            thread::spawn(move || {
+                thread::sleep(Duration::from_millis(1));
+                format!("{n}").parse::<usize>().unwrap()
+            })
+        });
+        let all: Vec<_> = all.collect();
+        let sum: usize = all.into_iter().map(|one| one.join().unwrap()).sum();
+        assert_eq!(sum, 299 * 300 / 2);
+        metrics().static_tls
+    });
+    assert_eq!(found, layout);
+}
+
+/// How many pages have memory around an address of a stack: that of the address, seven below it and
+/// one above.
+fn pages_around(address: usize) -> usize {
+    let start = (address & !(PAGE - 1)) - 7 * PAGE;
+    let mut pages = [0u8; 9];
+    let from = std::ptr::with_exposed_provenance_mut(start);
+    // SAFETY: the kernel writes one byte for each page.
+    let asked = unsafe { libc::mincore(from, pages.len() * PAGE, pages.as_mut_ptr()) };
+    assert_eq!(asked, 0, "{}", std::io::Error::last_os_error());
+    pages.iter().filter(|page| **page & 1 != 0).count()
+}
+
+/// Where each goroutine of [`most_pages`] has its first frame.
+static PLACES: [AtomicUsize; 200] = [const { AtomicUsize::new(0) }; 200];
+
+/// Starts goroutines that wait by `wait`, and returns the number of pages that 95 % of them have at
+/// most. malloc asks the system for memory from time to time, on the stack of some goroutine that
+/// makes its block. That goroutine needs more pages.
+fn most_pages(wait: impl Fn() + Copy + Send + 'static) -> usize {
+    for place in &PLACES {
+        gosched::go(move || {
+            let here = 0u8;
+            place.store((&raw const here).expose_provenance(), SeqCst);
+            wait();
+        });
+    }
+    // There is one P: a goroutine that has stored its place waits when this one runs again. A dump
+    // would touch more pages.
+    until(|| PLACES.iter().all(|place| place.load(SeqCst) != 0));
+    (0..1_000).for_each(|_| thread::yield_now());
+    let mut pages = PLACES
+        .each_ref()
+        .map(|place| pages_around(place.load(SeqCst)));
+    pages.sort_unstable();
+    pages[PLACES.len() * 19 / 20]
+}
+
+/// Unoptimised frames are larger.
+const PAGES: usize = if cfg!(debug_assertions) { 2 } else { 1 };
+
+#[test]
+fn a_waiting_goroutine_needs_one_page() {
+    const NAME: &str = "a_waiting_goroutine_needs_one_page";
+    let body = |way: &str| {
+        let runtime = Runtime::builder().procs(1).stack_size(64 << 10);
+        runtime.build().unwrap().run(|| {
+            assert_eq!(metrics().static_tls, StaticTls::Reserved);
+            let pages = match way {
+                "sleep" => most_pages(|| thread::sleep(HOUR)),
+                "park" => most_pages(thread::park),
+                _ => {
+                    let (tx, rx) = chan::bounded::<u32>(1);
+                    let kept: &'static _ = Box::leak(Box::new((tx, rx)));
+                    most_pages(|| assert!(kept.1.recv().is_ok()))
+                }
+            };
+            assert!(pages <= PAGES, "{way}: {pages} pages");
+            std::process::exit(0);
+        });
+    };
+    for way in ["sleep", "park", "recv"] {
+        child_of(NAME, way, body).succeeded();
+    }
+}
+
+/// The same by the memory of the process.
+#[test]
+fn ten_thousand_sleepers_need_ten_thousand_pages() {
+    const COUNT: usize = 10_000;
+    let out = child("ten_thousand_sleepers_need_ten_thousand_pages", || {
+        let runtime = Runtime::builder().procs(2).stack_size(64 << 10);
+        runtime.build().unwrap().run(|| {
+            let before = common::rss_kib();
+            (0..COUNT).for_each(|_| gosched::go(|| thread::sleep(HOUR)));
+            until(|| metrics().timers == COUNT);
+            let each = (common::rss_kib() - before) * 1024 / COUNT;
+            // A page, the G and the table of thread-locals.
+            assert!(each < PAGES * PAGE + 1_024, "{each} bytes each");
+            std::process::exit(0);
+        });
+    });
+    out.succeeded();
+}
+
+/// Every byte is taken: libc refuses a library with a single one, as it documents it. Other
+/// libraries load as before.
+#[test]
+fn libc_refuses_late_libraries_with_initial_exec_thread_locals() {
+    const NAME: &str = "libc_refuses_late_libraries_with_initial_exec_thread_locals";
+    let path = library("late", "-ftls-model=initial-exec");
+    let out = child_of(NAME, path.to_str().unwrap(), |path| {
+        own(2).run(|| {
+            assert_eq!(metrics().static_tls, StaticTls::Reserved);
+            for _ in 0..3 {
+                let error = load(path).unwrap_err();
+                let text = "cannot allocate memory in static TLS block";
+                assert!(error.contains(text), "{error}");
+                thread::yield_now();
+            }
+        });
+        // A plain thread gets the same answer, and later runtimes the same layout.
+        assert!(load(path).is_err());
+        let kept = Runtime::builder().keep_static_tls(true).build().unwrap();
+        assert_eq!(kept.run(|| metrics().static_tls), StaticTls::Reserved);
+        assert_layout(StaticTls::Reserved);
+    });
+    out.succeeded();
+    std::fs::remove_dir_all(path.parent().unwrap()).unwrap();
+}
+
+#[test]
+fn a_setting_keeps_the_room_for_libraries() {
+    const NAME: &str = "a_setting_keeps_the_room_for_libraries";
+    let path = library("kept", "-ftls-model=initial-exec");
+    let variant = |way: &str| format!("{way}:{}", path.to_str().unwrap());
+    let body = |variant: &str| {
+        let (way, path) = variant.split_once(':').unwrap();
+        let builder = Runtime::builder().procs(2);
+        let runtime = builder.keep_static_tls(way == "builder").build().unwrap();
+        runtime.run(|| {
+            assert_eq!(metrics().static_tls, StaticTls::Kept);
+            let waits = thread::spawn(thread::park);
+            let value_at = load(path).unwrap();
+            // SAFETY: the goroutine's own copy.
+            assert_eq!(unsafe { *value_at() }, 77);
+            let value = thread::spawn(move || unsafe { *value_at() });
+            assert_eq!(value.join().unwrap(), 77);
+            waits.thread().unpark();
+            waits.join().unwrap();
+        });
+        drop(runtime);
+        assert_layout(StaticTls::Kept);
+    };
+    child_of(NAME, &variant("builder"), body).succeeded();
+    child_with(NAME, &variant("environment"), keep_static_tls, body).succeeded();
+    std::fs::remove_dir_all(path.parent().unwrap()).unwrap();
+}
+
+/// Mappings of this process that are both writable and executable, and executable stacks.
+fn executable_data() -> Vec<String> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let is_bad = |line: &&str| {
+        let rights = line.split_whitespace().nth(1).unwrap();
+        rights.contains('x') && (rights.contains('w') || line.ends_with("[stack]"))
+    };
+    maps.lines().filter(is_bad).map(str::to_owned).collect()
+}
+
+#[test]
+fn no_stack_becomes_executable_and_no_file_stays_open() {
+    let name = "no_stack_becomes_executable_and_no_file_stays_open";
+    let out = child(name, || {
+        assert_eq!(executable_data(), [""; 0]);
+        let files = fd_count();
+        let runtime = own(2);
+        runtime.run(|| {
+            assert_eq!(metrics().static_tls, StaticTls::Reserved);
+            assert_eq!(executable_data(), [""; 0]);
+            let thread = std::thread::spawn(executable_data);
+            assert_eq!(thread.join().unwrap(), [""; 0]);
+            // The object is there, and nothing of it can be executed.
+            let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+            let is_object = |line: &&str| line.contains("gosched-static-tls");
+            let object: Vec<_> = maps.lines().filter(is_object).collect();
+            assert!(
+                object.len() == 1 && object[0].contains(" rw-p "),
+                "{object:?}"
+            );
+        });
+        drop(runtime);
+        assert!(fd_count() <= files, "a file is left open");
+    });
+    out.succeeded();
+}
+
+/// Without a file in memory, or without `/proc` to name it, blocks keep libc's room.
+#[test]
+fn where_it_cannot_be_reserved_the_room_stays() {
+    const NAME: &str = "where_it_cannot_be_reserved_the_room_stays";
+    let body = |way: &str| {
+        match way {
+            "no memfd" => refuse(libc::SYS_memfd_create),
+            root => hide_proc(root),
+        }
+        assert_layout(StaticTls::Unavailable);
+    };
+    child_of(NAME, "no memfd", body).succeeded();
+    let root = std::env::temp_dir().join(format!("gosched-root-{}", std::process::id()));
+    std::fs::create_dir_all(&root).unwrap();
+    child_of(NAME, root.to_str().unwrap(), body).succeeded();
+    std::fs::remove_dir_all(&root).unwrap();
+}
+
+/// From now on this system call fails as on a kernel that does not know it.
+fn refuse(call: i64) {
+    let op = |code: u32, jt: u8, k: u32| libc::sock_filter {
+        code: code as u16,
+        jt,
+        jf: 0,
+        k,
+    };
+    let give = libc::BPF_RET | libc::BPF_K;
+    let mut program = [
+        op(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+        op(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, call as u32),
+        op(give, 0, libc::SECCOMP_RET_ALLOW),
+        op(give, 0, libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32),
+    ];
+    let filter = libc::sock_fprog {
+        len: program.len() as u16,
+        filter: program.as_mut_ptr(),
+    };
+    // SAFETY: settings of this process; the kernel copies the program.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        let mode = libc::SECCOMP_SET_MODE_FILTER;
+        assert_eq!(
+            libc::syscall(libc::SYS_seccomp, mode, 0, &raw const filter),
+            0
+        );
+    }
+}
+
+/// Changes to an empty root, which has no `/proc`.
+fn hide_proc(root: &str) {
+    let path = CString::new(root).unwrap();
+    // SAFETY: settings of this process, which has one thread. A user without rights has them in a
+    // name space of its own.
+    let is_changed = unsafe {
+        libc::chroot(path.as_ptr()) == 0
+            || libc::unshare(libc::CLONE_NEWUSER) == 0 && libc::chroot(path.as_ptr()) == 0
+    };
+    assert!(is_changed, "{}", std::io::Error::last_os_error());
+    assert!(!std::path::Path::new("/proc").exists());
+}
