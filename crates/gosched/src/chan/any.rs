@@ -94,29 +94,30 @@ impl<T> Chan<T> {
     #[track_caller]
     pub(super) fn bounded(cap: usize, ending: Ending) -> NonNull<Chan<T>> {
         if cap == 0 {
-            return Channel::allocate(Zero::new(u64::MAX), 1, ending);
+            return Channel::allocate_small(Zero::new(u64::MAX), 1, ending);
         }
-        let Some(ring) = Ring::new(cap) else {
+        let made = Ring::new(cap).and_then(|ring| Channel::allocate(ring, 1, ending));
+        let Some(chan) = made else {
             panic!(
                 "gosched::chan::bounded({cap}): a buffer of that size does not fit into memory; \
                  use a smaller capacity, or unbounded()"
             );
         };
-        Channel::allocate(ring, 1, ending)
+        chan
     }
 
     pub(super) fn unbounded() -> NonNull<Chan<T>> {
-        Channel::allocate(List::new(), 1, Ending::Usual)
+        Channel::allocate_small(List::new(), 1, Ending::USUAL)
     }
 
     /// One receiver, no sender: the clock sends.
     pub(super) fn timer(when_ns: u64, period_ns: u64, make: fn(Instant) -> T) -> NonNull<Chan<T>> {
-        Channel::allocate(Clock::new(when_ns, period_ns, make), 0, Ending::Usual)
+        Channel::allocate_small(Clock::new(when_ns, period_ns, make), 0, Ending::USUAL)
     }
 
     /// Carries nothing. It is closed at this moment, if its sender does not close it earlier.
     pub(super) fn closing_at(closes_at: u64) -> NonNull<Chan<T>> {
-        Channel::allocate(Zero::new(closes_at), 1, Ending::SendersOnly)
+        Channel::allocate_small(Zero::new(closes_at), 1, Ending::SENDERS_ONLY)
     }
 
     /// Sends, waiting until the deadline at most.
@@ -208,7 +209,7 @@ impl<T> Chan<T> {
 
     /// As [`Chan::close`], for a receiver.
     pub(super) fn close_by_receiver(&self) -> bool {
-        !matches!(self.header.ending, Ending::SendersOnly) && self.close()
+        self.header.ending.is_for_receivers() && self.close()
     }
 
     pub(super) fn len(&self) -> usize {

@@ -1,5 +1,8 @@
 //! The flavour of `bounded(n)`: a [`Ring`] of `n` slots.
 
+use std::alloc::Layout;
+use std::ptr::NonNull;
+
 use crate::chan::core::{ChanQueues, Channel, word};
 use crate::chan::flavor::{Flavor, FlavorTag};
 use crate::chan::ring::{No, ReservedPlace, Ring};
@@ -12,6 +15,15 @@ impl<T> Flavor for Ring<T> {
     type Value = T;
     const TAG: FlavorTag = FlavorTag::Bounded;
     const HAS_BUFFER: bool = true;
+
+    fn more_memory(&self) -> Layout {
+        self.slots_layout()
+    }
+
+    unsafe fn take_memory(&mut self, at: NonNull<u8>) {
+        // SAFETY: the memory is the ring's, as the caller promises.
+        unsafe { self.place_slots(at) };
+    }
 
     #[inline]
     unsafe fn send_at_once(&self, from: *const T) -> bool {

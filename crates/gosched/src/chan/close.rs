@@ -3,7 +3,7 @@
 
 use std::ptr::{self, NonNull};
 
-use crate::chan::core::{ChanHeader, Channel, Ending, word};
+use crate::chan::core::{ChanHeader, Channel, word};
 use crate::chan::flavor::Flavor;
 use crate::sched::park::enter;
 use crate::sched::waiting::waitq::WakeList;
@@ -35,9 +35,7 @@ impl<F: Flavor> Channel<F> {
             drop(q);
             wake.wake();
         }
-        if let Ending::Told(tell, whom) = self.header.ending {
-            tell(whom);
-        }
+        self.header.ending.tell();
         true
     }
 
@@ -93,9 +91,9 @@ impl<F: Flavor> Channel<F> {
         // has the only reference (D1).
         if was && !chan.flavor.has_reserved() {
             let at = ptr::with_exposed_provenance_mut::<Channel<F>>(this.as_ptr().addr());
-            // SAFETY: `Channel::allocate` made it from a box and exposed the provenance of all of
-            // it. Both sides are gone.
-            drop(unsafe { Box::from_raw(at) });
+            // SAFETY: `Channel::allocate` made it and exposed the provenance of all of it. Both sides
+            // are gone.
+            unsafe { Channel::free(NonNull::new_unchecked(at)) };
         }
     }
 }

@@ -23,6 +23,7 @@
 //! A channel without capacity has no buffer: everything happens under the lock, and the value goes
 //! from stack to stack.
 
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::{self, NonNull};
 
 use super::any::Chan;
@@ -106,14 +107,41 @@ pub(super) struct ChanVtable {
     pub(super) refuse_place: unsafe fn(*const ChanHeader, ReservedPlace),
 }
 
-/// What is special about the end of a channel.
+/// What is special about the end of a channel. Two words: an enum would take three.
 #[derive(Clone, Copy)]
-pub(super) enum Ending {
-    Usual,
-    /// A thread that closes it, or drops the last receiver, calls this function with this argument.
-    Told(fn(usize), usize),
+pub(super) struct Ending {
+    tell: Option<fn(usize)>,
+    whom: usize,
+}
+
+impl Ending {
+    pub(super) const USUAL: Ending = Ending {
+        tell: None,
+        whom: 0,
+    };
+
     /// Receivers cannot close it.
-    SendersOnly,
+    pub(super) const SENDERS_ONLY: Ending = Ending {
+        tell: None,
+        whom: 1,
+    };
+
+    /// A thread that closes it, or drops the last receiver, calls `tell(whom)`.
+    pub(super) fn told(tell: fn(usize), whom: usize) -> Ending {
+        let tell = Some(tell);
+        Ending { tell, whom }
+    }
+
+    pub(super) fn is_for_receivers(self) -> bool {
+        self.tell.is_some() || self.whom == 0
+    }
+
+    /// The channel was closed. Without locks.
+    pub(super) fn tell(self) {
+        if let Some(tell) = self.tell {
+            tell(self.whom);
+        }
+    }
 }
 
 /// A channel of a known flavour. Its handles have it as a [`Chan`].
@@ -125,38 +153,94 @@ pub(super) struct Channel<F> {
 
 impl<F: Flavor> Channel<F> {
     /// A channel with one receiver and so many senders. It has one allocation, of its flavour's
-    /// size.
-    pub(super) fn allocate(flavor: F, senders: usize, ending: Ending) -> NonNull<Chan<F::Value>> {
-        let chan = Box::leak(Box::new(Channel {
-            header: ChanHeader {
-                queues: Lock::new(
-                    Rank::Chan,
-                    ChanQueues {
-                        sendq: WaitQueue::new(),
-                        recvq: WaitQueue::new(),
-                        returned: WaitQueue::new(),
-                        is_closed: false,
-                    },
-                ),
-                recv_waits: AtomicBool::new(false),
-                send_waits: AtomicBool::new(false),
-                returned: AtomicU32::new(0),
-                senders: AtomicUsize::new(senders),
-                receivers: AtomicUsize::new(1),
-                is_half_gone: AtomicBool::new(senders == 0),
-                flavor: F::TAG,
-                ending,
-                vtable: &Chan::<F::Value>::VTABLE,
-            },
-            flavor,
-        }));
-        let chan = NonNull::from(chan);
+    /// size. None: there is no memory for it.
+    pub(super) fn allocate(
+        flavor: F,
+        senders: usize,
+        ending: Ending,
+    ) -> Option<NonNull<Chan<F::Value>>> {
+        let (layout, more) = Channel::layout(&flavor)?;
+        // SAFETY: the size is not zero: there is a header.
+        let at = NonNull::new(unsafe { alloc(layout) })?;
+        let chan = at.cast::<Channel<F>>();
+        // SAFETY: the memory is large enough for the channel, and at `more` for what its flavour
+        // needs besides.
+        unsafe {
+            chan.write(Channel {
+                header: ChanHeader::new::<F>(senders, ending),
+                flavor,
+            });
+            (*chan.as_ptr()).flavor.take_memory(at.byte_add(more));
+        }
         chan.expose_provenance(); // of the whole channel: see `Chan::of`
-        chan.cast()
+        Some(chan.cast())
+    }
+
+    /// As [`Channel::allocate`]. Without memory it ends the process, as a box does.
+    pub(super) fn allocate_small(
+        flavor: F,
+        senders: usize,
+        ending: Ending,
+    ) -> NonNull<Chan<F::Value>> {
+        let chan = Channel::allocate(flavor, senders, ending);
+        chan.unwrap_or_else(|| handle_alloc_error(Layout::new::<Channel<F>>()))
+    }
+
+    /// The layout of a channel, and where the memory begins that its flavour needs besides. None:
+    /// it does not fit into any memory.
+    fn layout(flavor: &F) -> Option<(Layout, usize)> {
+        Layout::new::<Channel<F>>()
+            .extend(flavor.more_memory())
+            .ok()
+    }
+
+    /// Drops the channel and frees its memory.
+    ///
+    /// # Safety
+    /// [`Channel::allocate`] made it, and nothing refers to it any more.
+    pub(super) unsafe fn free(at: NonNull<Channel<F>>) {
+        struct Memory(NonNull<u8>, Layout);
+        impl Drop for Memory {
+            fn drop(&mut self) {
+                // SAFETY: `allocate` allocated it with this layout, and the channel in it is gone.
+                unsafe { dealloc(self.0.as_ptr(), self.1) };
+            }
+        }
+        // SAFETY: the channel is there, as the caller promises.
+        let flavor = unsafe { &(*at.as_ptr()).flavor };
+        let Some((layout, _)) = Channel::layout(flavor) else {
+            unreachable!("it was allocated")
+        };
+        let _memory = Memory(at.cast(), layout); // freed also if a value's destructor unwinds
+        // SAFETY: nothing refers to the channel any more, as the caller promises.
+        unsafe { at.drop_in_place() };
     }
 }
 
 impl ChanHeader {
+    fn new<F: Flavor>(senders: usize, ending: Ending) -> ChanHeader {
+        ChanHeader {
+            queues: Lock::new(
+                Rank::Chan,
+                ChanQueues {
+                    sendq: WaitQueue::new(),
+                    recvq: WaitQueue::new(),
+                    returned: WaitQueue::new(),
+                    is_closed: false,
+                },
+            ),
+            recv_waits: AtomicBool::new(false),
+            send_waits: AtomicBool::new(false),
+            returned: AtomicU32::new(0),
+            senders: AtomicUsize::new(senders),
+            receivers: AtomicUsize::new(1),
+            is_half_gone: AtomicBool::new(senders == 0),
+            flavor: F::TAG,
+            ending,
+            vtable: &Chan::<F::Value>::VTABLE,
+        }
+    }
+
     /// Mirrors the queues for threads that use the buffer without the lock. Under the lock.
     #[inline]
     pub(super) fn note_queues(&self, q: &ChanQueues) {

@@ -2,9 +2,10 @@
 //! without a lock.
 //!
 //! `tail` and `head` are positions, one per value, with the block that each is in. A position's
-//! place in its block is its number modulo [`LAP`]. The last position of a lap is no place: while a
+//! place in its block is its number modulo a lap. The last position of a lap is no place: while a
 //! tail or head stands there, the thread that took the place before it is linking to the next
-//! block. The thread that reads the last value of a block frees the block. No other thread follows
+//! block. Both ends stand there at first, without a block: the first sender brings one (`begin`).
+//! The thread that reads the last value of a block frees the block. No other thread follows
 //! a pointer to it then, for only a thread that has won a place in a block follows a pointer to it.
 //!
 //! Blocks are not allocated or freed inside the runtime: a goroutine that waits for this P may hold
@@ -12,8 +13,9 @@
 //! freed outside. One of them is kept for the next sender that needs a block. So a channel whose
 //! values come and go uses the same few blocks.
 
-use std::mem::MaybeUninit;
-use std::ptr;
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::mem::{MaybeUninit, offset_of};
+use std::ptr::{self, NonNull};
 
 use crossbeam_utils::CachePadded;
 
@@ -23,10 +25,8 @@ use crate::shim::{
     fence, fence_after_rmw, spin_or_yield,
 };
 
-/// Positions of one block, its link included.
-const LAP: usize = BLOCK_LAP;
-/// Values of one block.
-const BLOCK: usize = LAP - 1;
+/// Bytes of values in one block, at most, if that are three values or more.
+const BLOCK_BYTES: usize = 4096;
 /// Positions are counted above the flag.
 const ONE: usize = 2;
 /// In `tail`: the channel is closed. In `head`: this block is not the last one.
@@ -39,45 +39,139 @@ struct ListSlot<T> {
 }
 
 /// Some values, and the link to the block after them.
+#[repr(C)]
 pub(super) struct ListBlock<T> {
     next: AtomicPtr<ListBlock<T>>,
     reads: AtomicUsize,
-    slots: [ListSlot<T>; BLOCK],
+    /// Where the slots begin: there are `PLACES` of them.
+    slots: [ListSlot<T>; 0],
 }
 
 impl<T> ListBlock<T> {
-    fn new() -> Box<ListBlock<T>> {
-        ListBlock::clear(Box::new_uninit())
+    /// Positions of one block, its link included: a power of two. A block of small values has room
+    /// for many of them, a block of large ones is not much larger.
+    const LAP: usize = {
+        let mut lap = BLOCK_LAP;
+        while lap > 4 && (lap - 1).saturating_mul(size_of::<T>()) > BLOCK_BYTES {
+            lap /= 2;
+        }
+        lap
+    };
+    /// Values of one block.
+    const PLACES: usize = ListBlock::<T>::LAP - 1;
+
+    const LAYOUT: Layout = {
+        let slots = ListBlock::<T>::PLACES * size_of::<ListSlot<T>>();
+        let size = offset_of!(ListBlock<T>, slots) + slots;
+        match Layout::from_size_align(size, align_of::<ListBlock<T>>()) {
+            Ok(layout) => layout,
+            Err(_) => panic!("a message is too large for a channel"),
+        }
+    };
+
+    /// A slot of a block.
+    ///
+    /// # Safety
+    /// The block is not freed while the slot is used. The place is below `PLACES`.
+    #[inline]
+    unsafe fn slot<'b>(block: *mut ListBlock<T>, place: usize) -> &'b ListSlot<T> {
+        debug_assert!(place < ListBlock::<T>::PLACES);
+        // SAFETY: `OwnedBlock::new` allocated so many slots there and wrote them. The block stays,
+        // as the caller promises.
+        unsafe {
+            &*block
+                .byte_add(offset_of!(ListBlock<T>, slots))
+                .cast::<ListSlot<T>>()
+                .add(place)
+        }
+    }
+}
+
+/// A block that no other thread has a pointer to.
+pub(super) struct OwnedBlock<T>(NonNull<ListBlock<T>>);
+
+impl<T> OwnedBlock<T> {
+    fn new() -> OwnedBlock<T> {
+        let layout = ListBlock::<T>::LAYOUT;
+        // SAFETY: the size is not zero: a block has a link.
+        let at = unsafe { alloc(layout) }.cast::<ListBlock<T>>();
+        let Some(at) = NonNull::new(at) else {
+            handle_alloc_error(layout);
+        };
+        let block = at.as_ptr();
+        // SAFETY: the memory is the block's. Every field of it is written, except the values, which
+        // may be uninitialised.
+        unsafe {
+            (&raw mut (*block).next).write(AtomicPtr::new(ptr::null_mut()));
+            (&raw mut (*block).reads).write(AtomicUsize::new(0));
+            let slots = (&raw mut (*block).slots).cast::<ListSlot<T>>();
+            for place in 0..ListBlock::<T>::PLACES {
+                slots.add(place).write(ListSlot {
+                    value: UnsafeCell::new(MaybeUninit::uninit()),
+                    state: AtomicUsize::new(0),
+                });
+            }
+        }
+        OwnedBlock(at)
     }
 
-    /// Writes in place: a block of large values does not fit on a goroutine's stack.
-    fn clear(mut block: Box<MaybeUninit<ListBlock<T>>>) -> Box<ListBlock<T>> {
-        let at = block.as_mut_ptr();
-        // SAFETY: every field of the block is written, except the values, which may be
-        // uninitialised.
+    /// A block whose values have been read becomes a new one.
+    fn cleared(self) -> OwnedBlock<T> {
+        self.next().store(ptr::null_mut(), Relaxed);
+        // SAFETY: the block is this one's alone.
+        unsafe { self.0.as_ref() }.reads.store(0, Relaxed);
+        for place in 0..ListBlock::<T>::PLACES {
+            // SAFETY: the block is this one's alone.
+            let slot = unsafe { ListBlock::slot(self.0.as_ptr(), place) };
+            slot.state.store(0, Relaxed);
+        }
+        self
+    }
+
+    fn next(&self) -> &AtomicPtr<ListBlock<T>> {
+        // SAFETY: the block is this one's alone.
+        &unsafe { self.0.as_ref() }.next
+    }
+
+    fn into_raw(self) -> *mut ListBlock<T> {
+        std::mem::ManuallyDrop::new(self).0.as_ptr()
+    }
+
+    /// # Safety
+    /// [`OwnedBlock::into_raw`] returned it, and no thread follows another pointer to it. None:
+    /// null.
+    unsafe fn from_raw(at: *mut ListBlock<T>) -> Option<OwnedBlock<T>> {
+        NonNull::new(at).map(OwnedBlock)
+    }
+}
+
+impl<T> Drop for OwnedBlock<T> {
+    fn drop(&mut self) {
+        let block = self.0.as_ptr();
+        // SAFETY: `new` allocated and wrote the block, with this layout, and no other thread has a
+        // pointer to it. Its values have been read.
         unsafe {
-            (&raw mut (*at).next).write(AtomicPtr::new(ptr::null_mut()));
-            (&raw mut (*at).reads).write(AtomicUsize::new(0));
-            for n in 0..BLOCK {
-                (&raw mut (*at).slots[n].state).write(AtomicUsize::new(0));
-            }
-            block.assume_init()
+            let slots = (&raw mut (*block).slots).cast::<ListSlot<T>>();
+            ptr::slice_from_raw_parts_mut(slots, ListBlock::<T>::PLACES).drop_in_place();
+            block.drop_in_place();
+            dealloc(block.cast(), ListBlock::<T>::LAYOUT);
         }
     }
 }
 
 struct ListEnd<T> {
     position: AtomicUsize,
+    /// Null before the first send.
     block: AtomicPtr<ListBlock<T>>,
+    /// At the tail: an emptied block for the next sender that needs one; several if they were
+    /// emptied inside the runtime.
+    kept: AtomicPtr<ListBlock<T>>,
 }
 
 /// An unbounded queue.
 pub(super) struct List<T> {
     head: CachePadded<ListEnd<T>>,
     tail: CachePadded<ListEnd<T>>,
-    /// An emptied block for the next sender that needs one; several if they were emptied inside the
-    /// runtime.
-    kept: AtomicPtr<ListBlock<T>>,
 }
 
 // SAFETY: D1, U10: values go from the sender's thread to the receiver's. Each place belongs to one
@@ -88,7 +182,7 @@ unsafe impl<T: Send> Send for List<T> {}
 unsafe impl<T: Send> Sync for List<T> {}
 
 /// A block that a sender brings along.
-pub(super) type SpareBlock<T> = Option<Box<ListBlock<T>>>;
+pub(super) type SpareBlock<T> = Option<OwnedBlock<T>>;
 
 /// Emptied blocks, to be freed outside the runtime.
 pub(super) struct Emptied<T>(*mut ListBlock<T>);
@@ -108,13 +202,10 @@ impl<T> Emptied<T> {
 
 impl<T> Emptied<T> {
     #[inline]
-    fn pop(&mut self) -> Option<Box<ListBlock<T>>> {
-        if self.0.is_null() {
-            return None;
-        }
-        // SAFETY: the list owns its blocks, which came from boxes.
-        let block = unsafe { Box::from_raw(self.0) };
-        self.0 = block.next.load(Relaxed);
+    fn pop(&mut self) -> Option<OwnedBlock<T>> {
+        // SAFETY: the list owns its blocks.
+        let block = unsafe { OwnedBlock::from_raw(self.0)? };
+        self.0 = block.next().load(Relaxed);
         Some(block)
     }
 }
@@ -134,24 +225,28 @@ pub(super) enum NoPush {
     NeedsBlock,
 }
 
-fn place_of(position: usize) -> usize {
-    (position / ONE) % LAP
-}
-
 impl<T> List<T> {
+    const LAP: usize = ListBlock::<T>::LAP;
+    const BLOCK: usize = ListBlock::<T>::PLACES;
+
+    /// An empty list without a block.
     pub(super) fn new() -> List<T> {
-        let first = Box::into_raw(ListBlock::new());
         let end = || {
             CachePadded::new(ListEnd {
-                position: AtomicUsize::new(0),
-                block: AtomicPtr::new(first),
+                position: AtomicUsize::new(List::<T>::BLOCK * ONE),
+                block: AtomicPtr::new(ptr::null_mut()),
+                kept: AtomicPtr::new(ptr::null_mut()),
             })
         };
         List {
             head: end(),
             tail: end(),
-            kept: AtomicPtr::new(ptr::null_mut()),
         }
+    }
+
+    #[inline]
+    fn place_of(position: usize) -> usize {
+        (position / ONE) % List::<T>::LAP
     }
 
     /// Keeps emptied blocks until a call from outside takes them. Inside or outside the runtime.
@@ -161,12 +256,13 @@ impl<T> List<T> {
             // SAFETY: `emptied` owns its blocks.
             let link = &unsafe { &*block }.next;
             emptied.0 = link.load(Relaxed);
-            let mut top = self.kept.load(Relaxed);
+            let mut top = self.tail.kept.load(Relaxed);
             loop {
                 link.store(top, Relaxed);
                 // ORDER: Release; pairs with the Acquire in `take_kept`. No thread pops a single
                 // block, so there is no ABA.
                 match self
+                    .tail
                     .kept
                     .compare_exchange_weak(top, block, Release, Relaxed)
                 {
@@ -180,7 +276,7 @@ impl<T> List<T> {
     /// Takes what was kept. Outside the runtime, for the caller may free it.
     fn take_kept(&self) -> Emptied<T> {
         // ORDER: Acquire; pairs with the Release in `keep`.
-        Emptied(self.kept.swap(ptr::null_mut(), Acquire))
+        Emptied(self.tail.kept.swap(ptr::null_mut(), Acquire))
     }
 
     /// Keeps one block and frees the others. Outside the runtime.
@@ -189,27 +285,26 @@ impl<T> List<T> {
         if let Some(one) = emptied.pop() {
             drop(emptied);
             drop(self.take_kept());
-            self.keep(Emptied(Box::into_raw(one)));
+            self.keep(Emptied(one.into_raw()));
         }
     }
 
     /// A block if the next push may need one. Outside the runtime.
     #[inline]
     pub(super) fn spare(&self) -> SpareBlock<T> {
-        (place_of(self.tail.position.load(Relaxed)) == BLOCK - 1).then(|| self.fetch_spare())
+        (Self::place_of(self.tail.position.load(Relaxed)) == Self::BLOCK - 1)
+            .then(|| self.fetch_spare())
     }
 
     /// A block for a push that needs one. Outside the runtime.
     #[inline(never)]
-    pub(super) fn fetch_spare(&self) -> Box<ListBlock<T>> {
-        if self.kept.load(Relaxed).is_null() {
-            return ListBlock::new();
+    pub(super) fn fetch_spare(&self) -> OwnedBlock<T> {
+        if self.tail.kept.load(Relaxed).is_null() {
+            return OwnedBlock::new();
         }
         match self.take_kept().pop() {
-            // SAFETY: a box of the same memory, whose fields need no destructor. Its values have
-            // been read.
-            Some(block) => ListBlock::clear(unsafe { Box::from_raw(Box::into_raw(block).cast()) }),
-            None => ListBlock::new(),
+            Some(block) => block.cleared(),
+            None => OwnedBlock::new(),
         }
     }
 
@@ -232,12 +327,19 @@ impl<T> List<T> {
             if tail & FLAG != 0 {
                 return Err(NoPush::Closed);
             }
-            let place = place_of(tail);
-            if place == BLOCK {
-                spin_or_yield(&mut turns);
+            let place = Self::place_of(tail);
+            if place == Self::BLOCK {
+                if block.is_null() {
+                    *spare = match spare.take() {
+                        Some(first) => self.begin(first),
+                        None => return Err(NoPush::NeedsBlock),
+                    };
+                } else {
+                    spin_or_yield(&mut turns);
+                }
                 continue;
             }
-            if place == BLOCK - 1 && spare.is_none() {
+            if place == Self::BLOCK - 1 && spare.is_none() {
                 return Err(NoPush::NeedsBlock);
             }
             // ORDER: SeqCst; a receiver that has queued itself sees the new tail, or this thread
@@ -250,15 +352,40 @@ impl<T> List<T> {
                 crate::shim::spin_hint();
                 continue;
             }
-            if place == BLOCK - 1
+            if place == Self::BLOCK - 1
                 && let Some(next) = spare.take()
             {
-                self.link(block, Box::into_raw(next), tail);
+                self.link(block, next.into_raw(), tail);
             }
             // SAFETY: the place was won, and the caller gives away the value at `from`.
             unsafe { self.put(block, place, from) };
             return Ok(());
         }
+    }
+
+    /// The first send brings the first block, to which both ends move. Returns the block if another
+    /// sender was faster. Inside the runtime.
+    #[cold]
+    #[inline(never)]
+    fn begin(&self, first: OwnedBlock<T>) -> SpareBlock<T> {
+        let first = first.into_raw();
+        // ORDER: Release; pairs with the Acquire load in `push`: the block is whole.
+        let begun = self
+            .tail
+            .block
+            .compare_exchange(ptr::null_mut(), first, Release, Relaxed);
+        if begun.is_err() {
+            // SAFETY: `into_raw` has just returned it, and it was not published.
+            return unsafe { OwnedBlock::from_raw(first) };
+        }
+        // ORDER: Release; pairs with the Acquire loads in `push` and `after`. An addition: the
+        // channel may be closed at this moment, which sets the flag. The tail comes first: a head
+        // beyond the tail would look like a value. Receivers wait while only the head is behind.
+        self.tail.position.fetch_add(ONE, Release);
+        // ORDER: Release; both pair with the Acquire loads in `pop`. The block is stored first.
+        self.head.block.store(first, Release);
+        self.head.position.store((Self::BLOCK + 1) * ONE, Release);
+        None
     }
 
     /// The common case of [`List::push`]: no other thread is at the end, and the block has room.
@@ -271,9 +398,9 @@ impl<T> List<T> {
         // ORDER: as in `push`, all three.
         let tail = self.tail.position.load(Acquire);
         let block = self.tail.block.load(Acquire);
-        let place = place_of(tail);
+        let place = Self::place_of(tail);
         let taken = tail & FLAG == 0
-            && place < BLOCK - 1
+            && place < Self::BLOCK - 1
             && self
                 .tail
                 .position
@@ -293,7 +420,7 @@ impl<T> List<T> {
         // SAFETY: the place is this thread's alone until its state marks it as written. So its
         // block is not freed.
         unsafe {
-            let slot = &(&(*block).slots)[place];
+            let slot = ListBlock::slot(block, place);
             (*slot.value.get())
                 .as_mut_ptr()
                 .copy_from_nonoverlapping(from, 1);
@@ -309,7 +436,7 @@ impl<T> List<T> {
         self.tail.block.store(next, Release);
         // An addition: the channel may be closed at this moment, which sets the flag.
         self.tail.position.fetch_add(ONE, Release);
-        debug_assert_eq!(place_of(tail), BLOCK - 1);
+        debug_assert_eq!(Self::place_of(tail), Self::BLOCK - 1);
         // SAFETY: this thread's place in the block is not written yet, so the block is not freed.
         unsafe { &*block }.next.store(next, Release);
     }
@@ -325,8 +452,12 @@ impl<T> List<T> {
             // ORDER: Acquire; pairs with the Release in `unlink`.
             let head = self.head.position.load(Acquire);
             let block = self.head.block.load(Acquire);
-            let place = place_of(head);
-            if place == BLOCK {
+            let place = Self::place_of(head);
+            if place == Self::BLOCK {
+                if block.is_null() {
+                    fence(SeqCst); // an old tail proves nothing
+                    self.after(head)?;
+                }
                 spin_or_yield(&mut turns);
                 continue;
             }
@@ -346,7 +477,7 @@ impl<T> List<T> {
                 crate::shim::spin_hint();
                 continue;
             }
-            if place == BLOCK - 1 {
+            if place == Self::BLOCK - 1 {
                 self.unlink(block, new);
             }
             // SAFETY: this thread won the place. The block stays until the place has been read.
@@ -365,8 +496,8 @@ impl<T> List<T> {
         // ORDER: as in `pop`, all three.
         let head = self.head.position.load(Acquire);
         let block = self.head.block.load(Acquire);
-        let place = place_of(head);
-        let taken = place < BLOCK - 1
+        let place = Self::place_of(head);
+        let taken = place < Self::BLOCK - 1
             && self.after(head).is_ok_and(|new| {
                 self.head
                     .position
@@ -400,7 +531,7 @@ impl<T> List<T> {
                 false => No::NotNow,
             });
         }
-        let is_last = head / ONE / LAP == tail / ONE / LAP;
+        let is_last = head / ONE / Self::LAP == tail / ONE / Self::LAP;
         Ok(if is_last { new } else { new | FLAG })
     }
 
@@ -439,8 +570,7 @@ impl<T> List<T> {
         emptied: &mut Emptied<T>,
     ) {
         // SAFETY: the block is freed only when all its places have been read, and this one was not.
-        let owned = unsafe { &*block };
-        let slot = &owned.slots[place];
+        let (owned, slot) = unsafe { (&*block, ListBlock::slot(block, place)) };
         let mut turns = 0;
         // ORDER: Acquire; pairs with the Release in `put`.
         while slot.state.load(Acquire) == 0 {
@@ -449,7 +579,7 @@ impl<T> List<T> {
         // SAFETY: the value is written, and the place is this thread's.
         unsafe { to.copy_from_nonoverlapping((*slot.value.get()).as_ptr(), 1) };
         // ORDER: AcqRel; the thread that reads last sees that all others are done with the block.
-        if owned.reads.fetch_add(1, AcqRel) + 1 == BLOCK {
+        if owned.reads.fetch_add(1, AcqRel) + 1 == Self::BLOCK {
             emptied.push(block);
         }
     }
@@ -490,7 +620,7 @@ impl<T> List<T> {
             // stands for the next place.
             let values = |position: usize| {
                 let n = position / ONE;
-                n / LAP * BLOCK + (n % LAP).min(BLOCK)
+                n / Self::LAP * Self::BLOCK + (n % Self::LAP).min(Self::BLOCK)
             };
             return values(tail).saturating_sub(values(head));
         }
@@ -507,7 +637,8 @@ impl<T> Drop for List<T> {
             unsafe { value.assume_init_drop() };
         }
         drop(self.take_kept());
-        // SAFETY: the block of both ends is the only one left, and only the list owns it.
-        drop(unsafe { Box::from_raw(self.head.block.load(Relaxed)) });
+        // SAFETY: the block of both ends is the only one left, if there was a send, and only the
+        // list owns it.
+        drop(unsafe { OwnedBlock::from_raw(self.head.block.load(Relaxed)) });
     }
 }

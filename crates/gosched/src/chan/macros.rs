@@ -4,8 +4,8 @@
 //! step. So 32 arms and a default need 36 levels of expansion. An arm in the list is
 //!
 //! ```text
-//!  [0 recv receiver recv_case (r)  () (msg) { body }]
-//!  [1 send sender   send_case (s) (m) (res) { body }]
+//!  [0 recv receiver recv_case_for (r)  () (msg) { body }]
+//!  [1 send sender   send_case_for (s) (m) (res) { body }]
 //! ```
 //!
 //! its place, the operation, the functions that begin it, the channel, the message if there is one,
@@ -19,11 +19,16 @@
 //!
 //! If no rule takes the next arm, `@wrong` finds the mistake in it.
 
-use std::mem::ManuallyDrop;
+use std::marker::PhantomData;
+use std::mem::{ManuallyDrop, MaybeUninit};
 
-use super::internal::{Case, SelectWait, SmallSlot};
-use super::{Receiver, RecvError, SelectedOperation, Sender};
-use crate::chan::select_run::{pick, run, try_small};
+use super::internal::{CaseFor, RoomOf, SelectWait};
+use super::{Receiver, RecvError, SendError, Sender};
+use crate::chan::select::Uncompleted;
+use crate::chan::select_case::Case;
+use crate::chan::select_handle::Promise;
+use crate::chan::select_run::{SelectRun, pick, try_recv};
+use crate::chan::value_slot::Either;
 
 /// The channel of a `recv` arm, through any references and smart pointers.
 #[doc(hidden)]
@@ -39,6 +44,20 @@ pub fn sender<T>(s: &Sender<T>) -> &Sender<T> {
     s
 }
 
+/// The room of a `select!` with one more `recv` arm: its message fits as well.
+#[doc(hidden)]
+#[inline]
+pub fn room_for_recv<T, R>(_: &Receiver<T>, room: RoomOf<R>) -> RoomOf<Either<T, R>> {
+    room.or()
+}
+
+/// The room of a `select!` with one more `send` arm: the same.
+#[doc(hidden)]
+#[inline]
+pub fn room_for_send<T, R>(_: &Sender<T>, room: RoomOf<R>) -> RoomOf<R> {
+    room
+}
+
 /// The result of a select. It has no destructor, which would keep the channels borrowed in the
 /// bodies: the arm that is taken asks for the operation.
 #[doc(hidden)]
@@ -48,36 +67,63 @@ pub struct Chosen<'a, 'r> {
 }
 
 enum How<'a, 'r> {
-    /// A receive that is done: the value is in the slot, or the channel has ended.
-    Received(Case<'a>, Result<&'r SmallSlot, RecvError>),
-    /// An operation that is to be completed, or the default.
-    Open(ManuallyDrop<Option<SelectedOperation<'a>>>),
+    /// A receive that is done: the value is in the room, or the channel has ended.
+    Received(
+        Case<'a>,
+        Result<*mut u8, RecvError>,
+        PhantomData<&'r mut ()>,
+    ),
+    /// A send that is to be completed.
+    Send(ManuallyDrop<Uncompleted<'a>>),
+    Default,
 }
 
 /// Waits for one of the cases.
 #[doc(hidden)]
 #[inline]
-pub fn choose<'a, 'r>(
-    cases: &[Case<'a>],
+pub fn choose<'a, 'r, R, const N: usize>(
+    cases: &[CaseFor<'a, R>; N],
     is_biased: bool,
     wait: SelectWait,
-    room: &'r mut SmallSlot,
+    room: &'r mut MaybeUninit<R>,
 ) -> Chosen<'a, 'r> {
+    let cases = CaseFor::cases(cases);
+    let room = room.as_mut_ptr().cast::<u8>();
     let picked = pick(cases, is_biased);
-    let small = cases.get(picked).filter(|case| case.is_small());
-    if let Some(case) = small
-        && let Some(got) = try_small(case, room)
+    let first = cases.get(picked).filter(|case| !case.is_send);
+    if let Some(case) = first
+        // SAFETY: a value of each case fits into an `R`: the case says so by its type.
+        && let Some(got) = unsafe { try_recv(case, room) }
     {
         return Chosen {
             index: Some(picked),
-            how: How::Received(*case, got.map(|()| &*room)),
+            how: How::Received(*case, got.map(|()| room), PhantomData),
         };
     }
-    let first = small.is_none().then_some(picked);
-    let open = run(cases, first, is_biased, wait);
-    Chosen {
-        index: open.as_ref().map(SelectedOperation::index),
-        how: How::Open(ManuallyDrop::new(open)),
+    // SAFETY: a value of each case fits into an `R`: the case says so by its type. The room is
+    // borrowed by the result.
+    let run = unsafe { SelectRun::new(cases, is_biased, room) };
+    let picked = first.is_none().then_some(picked);
+    match run.run::<N>(picked, wait) {
+        None => Chosen {
+            index: None,
+            how: How::Default,
+        },
+        Some(chosen) if cases[chosen.at].is_send => Chosen {
+            index: Some(chosen.at),
+            how: How::Send(ManuallyDrop::new(Uncompleted::new(cases, chosen))),
+        },
+        Some(chosen) => Chosen {
+            index: Some(chosen.at),
+            how: How::Received(
+                cases[chosen.at],
+                match chosen.promise {
+                    Promise::Value => Ok(room),
+                    _ => Err(RecvError),
+                },
+                PhantomData,
+            ),
+        },
     }
 }
 
@@ -92,30 +138,43 @@ impl<'a> Chosen<'a, '_> {
     #[inline]
     pub fn recv<T>(self, r: &Receiver<T>) -> Result<T, RecvError> {
         match self.how {
-            How::Received(case, got) if case.is_of(r.chan) => {
+            How::Received(case, got, _) if case.is_of(r.chan) => {
                 // SAFETY: D1, the receive has put a value of this channel's type there. It is taken
                 // once.
-                got.map(|room| unsafe { room.get().cast::<T>().read() })
+                got.map(|room| unsafe { room.cast::<T>().read() })
             }
-            _ => self.recv_open(r),
+            _ => no_such_arm(),
         }
     }
 
-    /// As [`Chosen::recv`], for an operation that is to be completed. Apart, so that a receive that
-    /// is done stays in line.
-    #[inline(never)]
-    fn recv_open<T>(self, r: &Receiver<T>) -> Result<T, RecvError> {
-        self.open().recv(r)
-    }
-
-    /// The operation, which is to be completed.
-    pub fn open(self) -> SelectedOperation<'a> {
-        if let How::Open(open) = self.how
-            && let Some(open) = ManuallyDrop::into_inner(open)
-        {
-            return open;
+    /// The send that is to be completed.
+    #[inline]
+    pub fn begin_send(self) -> ChosenSend<'a> {
+        match self.how {
+            How::Send(operation) => ChosenSend(ManuallyDrop::into_inner(operation)),
+            _ => no_such_arm(),
         }
-        no_such_arm()
+    }
+}
+
+/// A send that is to be completed. It is given up if its message unwinds.
+#[doc(hidden)]
+pub struct ChosenSend<'a>(Uncompleted<'a>);
+
+impl ChosenSend<'_> {
+    /// Completes the send.
+    #[inline]
+    pub fn send<T>(mut self, s: &Sender<T>, msg: T) -> Result<(), SendError<T>> {
+        self.0.send(s, msg)
+    }
+}
+
+impl Drop for ChosenSend<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // A send has no value in the room. The cases of a `select!` stay in its frame, so this is
+        // the goroutine or thread that has the handles.
+        self.0.give_up(std::ptr::null_mut, || true);
     }
 }
 
@@ -295,43 +354,43 @@ macro_rules! __select {
     (@arms $biased:tt ($i:tt $($places:tt)*) ($($done:tt)*) $default:tt
         recv($r:expr $(,)?) -> $res:pat => { $($body:tt)* }, $($rest:tt)*) => {
         $crate::__select!(@arms $biased ($($places)*)
-            ($($done)* [$i recv receiver recv_case ($r) () ($res) { $($body)* }]) $default $($rest)*)
+            ($($done)* [$i recv receiver recv_case_for ($r) () ($res) { $($body)* }]) $default $($rest)*)
     };
     (@arms $biased:tt ($i:tt $($places:tt)*) ($($done:tt)*) $default:tt
         recv($r:expr $(,)?) -> $res:pat => $body:expr, $($rest:tt)*) => {
         $crate::__select!(@arms $biased ($($places)*)
-            ($($done)* [$i recv receiver recv_case ($r) () ($res) { $body }]) $default $($rest)*)
+            ($($done)* [$i recv receiver recv_case_for ($r) () ($res) { $body }]) $default $($rest)*)
     };
     (@arms $biased:tt ($i:tt $($places:tt)*) ($($done:tt)*) $default:tt
         recv($r:expr $(,)?) -> $res:pat => { $($body:tt)* } $($rest:tt)*) => {
         $crate::__select!(@arms $biased ($($places)*)
-            ($($done)* [$i recv receiver recv_case ($r) () ($res) { $($body)* }]) $default $($rest)*)
+            ($($done)* [$i recv receiver recv_case_for ($r) () ($res) { $($body)* }]) $default $($rest)*)
     };
     (@arms $biased:tt ($i:tt $($places:tt)*) ($($done:tt)*) $default:tt
         recv($r:expr $(,)?) -> $res:pat => $body:expr) => {
         $crate::__select!(@arms $biased ($($places)*)
-            ($($done)* [$i recv receiver recv_case ($r) () ($res) { $body }]) $default)
+            ($($done)* [$i recv receiver recv_case_for ($r) () ($res) { $body }]) $default)
     };
 
     (@arms $biased:tt ($i:tt $($places:tt)*) ($($done:tt)*) $default:tt
         send($s:expr, $msg:expr $(,)?) -> $res:pat => { $($body:tt)* }, $($rest:tt)*) => {
         $crate::__select!(@arms $biased ($($places)*)
-            ($($done)* [$i send sender send_case ($s) ($msg) ($res) { $($body)* }]) $default $($rest)*)
+            ($($done)* [$i send sender send_case_for ($s) ($msg) ($res) { $($body)* }]) $default $($rest)*)
     };
     (@arms $biased:tt ($i:tt $($places:tt)*) ($($done:tt)*) $default:tt
         send($s:expr, $msg:expr $(,)?) -> $res:pat => $body:expr, $($rest:tt)*) => {
         $crate::__select!(@arms $biased ($($places)*)
-            ($($done)* [$i send sender send_case ($s) ($msg) ($res) { $body }]) $default $($rest)*)
+            ($($done)* [$i send sender send_case_for ($s) ($msg) ($res) { $body }]) $default $($rest)*)
     };
     (@arms $biased:tt ($i:tt $($places:tt)*) ($($done:tt)*) $default:tt
         send($s:expr, $msg:expr $(,)?) -> $res:pat => { $($body:tt)* } $($rest:tt)*) => {
         $crate::__select!(@arms $biased ($($places)*)
-            ($($done)* [$i send sender send_case ($s) ($msg) ($res) { $($body)* }]) $default $($rest)*)
+            ($($done)* [$i send sender send_case_for ($s) ($msg) ($res) { $($body)* }]) $default $($rest)*)
     };
     (@arms $biased:tt ($i:tt $($places:tt)*) ($($done:tt)*) $default:tt
         send($s:expr, $msg:expr $(,)?) -> $res:pat => $body:expr) => {
         $crate::__select!(@arms $biased ($($places)*)
-            ($($done)* [$i send sender send_case ($s) ($msg) ($res) { $body }]) $default)
+            ($($done)* [$i send sender send_case_for ($s) ($msg) ($res) { $body }]) $default)
     };
 
     (@arms $biased:tt $places:tt $done:tt $default:tt default => $($rest:tt)*) => {
@@ -426,12 +485,14 @@ macro_rules! __select {
         match ($(&$chan,)*) {
             arms => {
                 let arms = ($($crate::chan::internal::$channel(arms.$i),)*);
-                let mut room = $crate::chan::internal::SmallSlot::empty();
+                let room = $crate::chan::internal::no_room();
+                $(let room = $crate::__select!(@room $op (arms.$i) room);)*
+                let mut value = room.make();
                 let chosen = $crate::chan::internal::choose(
-                    &[$($crate::chan::internal::$case(arms.$i)),*],
+                    &[$($crate::chan::internal::$case(arms.$i, room)),*],
                     $biased,
                     $wait,
-                    &mut room,
+                    &mut value,
                 );
                 match chosen.index() {
                     $(::core::option::Option::Some($i) => {
@@ -446,9 +507,13 @@ macro_rules! __select {
         }
     }};
 
+    // @room: room for the message of one more arm.
+    (@room recv ($r:expr) $room:ident) => { $crate::chan::internal::room_for_recv($r, $room) };
+    (@room send ($s:expr) $room:ident) => { $crate::chan::internal::room_for_send($s, $room) };
+
     (@complete recv $chosen:ident ($r:expr)) => { $chosen.recv($r) };
     // The operation comes first: it is given up if the message unwinds.
-    (@complete send $chosen:ident ($s:expr) $msg:expr) => { $chosen.open().send($s, $msg) };
+    (@complete send $chosen:ident ($s:expr) $msg:expr) => { $chosen.begin_send().send($s, $msg) };
 
     // @wrong: the arm that no rule takes. First its name, then its arguments, then the rest.
     (@wrong recv) => { $crate::__select!(@no_args recv) };

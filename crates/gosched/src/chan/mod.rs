@@ -86,6 +86,7 @@ pub use self::iter::{IntoIter, Iter, TryIter};
 pub use self::receiver::Receiver;
 pub use self::select::{Select, SelectedOperation};
 pub use self::sender::Sender;
+pub(crate) use self::zero::Closing;
 #[doc(hidden)]
 pub use crate::__crossbeam_channel_internal as crossbeam_channel_internal;
 pub use crate::{select, select_biased};
@@ -93,9 +94,11 @@ pub use crate::{select, select_biased};
 /// What the macros expand to.
 #[doc(hidden)]
 pub mod internal {
-    pub use super::macros::{Chosen, choose, no_such_arm, receiver, sender};
-    pub use crate::chan::select_case::{Case, SelectWait, recv_case, send_case};
-    pub use crate::chan::value_slot::SmallSlot;
+    pub use super::macros::{
+        Chosen, choose, no_such_arm, receiver, room_for_recv, room_for_send, sender,
+    };
+    pub use crate::chan::select_case::{CaseFor, SelectWait, recv_case_for, send_case_for};
+    pub use crate::chan::value_slot::{RoomOf, no_room};
 }
 
 /// Makes a channel with room for any number of messages.
@@ -111,12 +114,6 @@ pub mod internal {
 /// ```
 pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
     pair(Chan::unbounded())
-}
-
-/// A channel without messages. It is closed by itself at this moment (monotonic ns; `u64::MAX`:
-/// never), if it is not closed earlier.
-pub(crate) fn closing_at(closes_at_ns: u64) -> (Sender<()>, Receiver<()>) {
-    pair(Chan::closing_at(closes_at_ns))
 }
 
 /// Makes a channel with room for `cap` messages. Without room (`cap` 0) a sender waits for a
@@ -149,13 +146,13 @@ pub(crate) fn closing_at(closes_at_ns: u64) -> (Sender<()>, Receiver<()>) {
 /// If there is no memory for so many messages.
 #[track_caller]
 pub fn bounded<T>(cap: usize) -> (Sender<T>, Receiver<T>) {
-    pair(Chan::bounded(cap, Ending::Usual))
+    pair(Chan::bounded(cap, Ending::USUAL))
 }
 
 /// As [`bounded`]. `tell(whom)` is called once, by the thread that closes the channel or drops its
 /// last receiver.
 pub(crate) fn watched<T>(cap: usize, tell: fn(usize), whom: usize) -> (Sender<T>, Receiver<T>) {
-    pair(Chan::bounded(cap, Ending::Told(tell, whom)))
+    pair(Chan::bounded(cap, Ending::told(tell, whom)))
 }
 
 fn pair<T>(chan: std::ptr::NonNull<Chan<T>>) -> (Sender<T>, Receiver<T>) {

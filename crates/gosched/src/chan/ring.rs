@@ -24,7 +24,9 @@
 //!
 //! Closing sets a bit in `tail`: no sender takes a position after that.
 
+use std::alloc::Layout;
 use std::mem::MaybeUninit;
+use std::ptr::{self, NonNull};
 
 use crossbeam_utils::CachePadded;
 
@@ -44,15 +46,53 @@ struct RingSlot<T> {
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
-/// A ring of at least one slot.
+/// A ring of at least one slot. The slots lie where its owner has memory for them.
 pub(super) struct Ring<T> {
-    head: CachePadded<AtomicUsize>,
-    tail: CachePadded<AtomicUsize>,
-    slots: Box<[RingSlot<T>]>,
+    head: CachePadded<RingEnd<T>>,
+    tail: CachePadded<RingEnd<T>>,
+}
+
+/// One end of a ring, with what a thread there needs to know of the whole. So each side uses one
+/// cache line besides the slots.
+struct RingEnd<T> {
+    position: AtomicUsize,
+    slots: NonNull<RingSlot<T>>,
+    cap: usize,
     /// One lap; more than the capacity, a power of two.
     lap: usize,
-    /// Places that were given up and are still there. Mostly none.
+    /// At the head: places that were given up and are still there. Mostly none.
     voids: AtomicUsize,
+}
+
+impl<T> RingEnd<T> {
+    #[inline]
+    fn slot(&self, position: usize) -> &RingSlot<T> {
+        self.slot_at(position & (self.lap - 1))
+    }
+
+    #[inline]
+    fn slot_at(&self, index: usize) -> &RingSlot<T> {
+        debug_assert!(index < self.cap);
+        // SAFETY: a position's index is below the capacity: `after` makes no other. `place_slots`
+        // wrote so many slots, which stay as long as the ring.
+        unsafe { self.slots.add(index).as_ref() }
+    }
+
+    /// The position after `position`.
+    #[inline]
+    fn after(&self, position: usize) -> usize {
+        if (position & (self.lap - 1)) + 1 < self.cap {
+            position + 1
+        } else {
+            // The first index of the next lap; laps wrap below the flag bits.
+            self.lap_later(position & !(self.lap - 1))
+        }
+    }
+
+    #[inline]
+    fn lap_later(&self, position: usize) -> usize {
+        position.wrapping_add(self.lap) & (VOID - 1)
+    }
 }
 
 // SAFETY: D1, U10: values go from the sender's thread to the receiver's. By its stamp each slot
@@ -75,72 +115,79 @@ pub(super) enum No {
 pub(super) struct ReservedPlace(pub(super) usize);
 
 impl<T> Ring<T> {
-    /// None: there is no memory for so many slots.
+    /// A ring that has no slots yet. None: so many slots do not fit into any memory.
     pub(super) fn new(cap: usize) -> Option<Ring<T>> {
         debug_assert!(cap > 0);
         let lap = cap.checked_add(1)?.checked_next_power_of_two()?;
-        if lap >= VOID >> 16 {
+        if lap >= VOID >> 16 || Layout::array::<RingSlot<T>>(cap).is_err() {
             return None;
         }
-        let mut slots = Vec::new();
-        slots.try_reserve_exact(cap).ok()?;
-        slots.extend((0..cap).map(|at| RingSlot {
-            stamp: AtomicUsize::new(at),
-            value: UnsafeCell::new(MaybeUninit::uninit()),
-        }));
+        let end = || {
+            CachePadded::new(RingEnd {
+                position: AtomicUsize::new(0),
+                slots: NonNull::dangling(),
+                cap,
+                lap,
+                voids: AtomicUsize::new(0),
+            })
+        };
         Some(Ring {
-            head: CachePadded::new(AtomicUsize::new(0)),
-            tail: CachePadded::new(AtomicUsize::new(0)),
-            slots: slots.into_boxed_slice(),
-            lap,
-            voids: AtomicUsize::new(0),
+            head: end(),
+            tail: end(),
         })
     }
 
-    pub(super) fn capacity(&self) -> usize {
-        self.slots.len()
-    }
-
-    #[inline]
-    fn slot(&self, position: usize) -> &RingSlot<T> {
-        // SAFETY: a position's index is below the capacity: `after` makes no other.
-        unsafe { self.slots.get_unchecked(position & (self.lap - 1)) }
-    }
-
-    /// The position after `position`.
-    #[inline]
-    fn after(&self, position: usize) -> usize {
-        if (position & (self.lap - 1)) + 1 < self.slots.len() {
-            position + 1
-        } else {
-            // The first index of the next lap; laps wrap below the flag bits.
-            self.lap_later(position & !(self.lap - 1))
+    /// The memory that the slots need.
+    pub(super) fn slots_layout(&self) -> Layout {
+        match Layout::array::<RingSlot<T>>(self.capacity()) {
+            Ok(layout) => layout,
+            Err(_) => unreachable!("`new` made it before"),
         }
     }
 
+    /// Gives the ring its slots.
+    ///
+    /// # Safety
+    /// Called once, before anything else. At `at` is memory of [`Ring::slots_layout`] that the ring
+    /// alone uses, and that stays as long as the ring.
+    pub(super) unsafe fn place_slots(&mut self, at: NonNull<u8>) {
+        let slots = at.cast::<RingSlot<T>>();
+        for index in 0..self.capacity() {
+            let slot = RingSlot {
+                stamp: AtomicUsize::new(index),
+                value: UnsafeCell::new(MaybeUninit::uninit()),
+            };
+            // SAFETY: the memory is the ring's, and large enough, as the caller promises.
+            unsafe { slots.add(index).write(slot) };
+        }
+        (self.head.slots, self.tail.slots) = (slots, slots);
+    }
+
     #[inline]
-    fn lap_later(&self, position: usize) -> usize {
-        position.wrapping_add(self.lap) & (VOID - 1)
+    pub(super) fn capacity(&self) -> usize {
+        self.head.cap
     }
 
     /// Takes the next position for a sender.
     #[inline]
     fn take_tail(&self) -> Result<usize, No> {
         let mut turns = 0;
-        let mut tail = self.tail.load(Relaxed);
+        let mut tail = self.tail.position.load(Relaxed);
         loop {
             if tail & CLOSED != 0 {
                 return Err(No::Closed);
             }
             // ORDER: Acquire; pairs with the Release in `read`: the last value is out of the slot.
-            let stamp = self.slot(tail).stamp.load(Acquire);
+            let stamp = self.tail.slot(tail).stamp.load(Acquire);
             if stamp == tail {
                 // ORDER: SeqCst; a receiver that has queued itself sees the new tail, or this
                 // thread sees the receiver in its queue (settle/1).
-                match self
-                    .tail
-                    .compare_exchange_weak(tail, self.after(tail), SeqCst, Relaxed)
-                {
+                match self.tail.position.compare_exchange_weak(
+                    tail,
+                    self.tail.after(tail),
+                    SeqCst,
+                    Relaxed,
+                ) {
                     Ok(_) => return Ok(tail),
                     Err(found) => tail = found,
                 }
@@ -148,13 +195,13 @@ impl<T> Ring<T> {
                 continue;
             }
             fence(SeqCst);
-            let head = self.head.load(Relaxed);
-            if self.lap_later(head) == tail {
+            let head = self.head.position.load(Relaxed);
+            if self.tail.lap_later(head) == tail {
                 return Err(No::NotNow);
             }
             // A receiver is about to free the slot, or the tail that was read is old.
             spin_or_yield(&mut turns);
-            tail = self.tail.load(Relaxed);
+            tail = self.tail.position.load(Relaxed);
         }
     }
 
@@ -177,7 +224,7 @@ impl<T> Ring<T> {
     /// given away.
     #[inline]
     unsafe fn write(&self, tail: usize, from: *const T) {
-        let slot = self.slot(tail);
+        let slot = self.tail.slot(tail);
         // SAFETY: the position is the caller's alone until the stamp marks it as full.
         unsafe {
             (*slot.value.get())
@@ -195,14 +242,14 @@ impl<T> Ring<T> {
     /// The caller took the position, which holds a value. `to` is writable as a `T`.
     #[inline]
     unsafe fn read(&self, head: usize, to: *mut T) {
-        let slot = self.slot(head);
+        let slot = self.head.slot(head);
         // SAFETY: the position is the caller's alone until the stamp marks it as free, and it holds
         // a value.
         unsafe { to.copy_from_nonoverlapping((*slot.value.get()).as_ptr(), 1) };
         // ORDER: Release; pairs with the Acquire in `take_tail`: the value is out.
-        slot.stamp.store(self.lap_later(head), Release);
+        slot.stamp.store(self.head.lap_later(head), Release);
         fence_after_rmw(); // settle/2
-        if self.voids.load(Relaxed) != 0 {
+        if self.head.voids.load(Relaxed) != 0 {
             self.skip_voids();
         }
     }
@@ -214,16 +261,17 @@ impl<T> Ring<T> {
     /// As for [`Ring::push`]; true is success.
     #[inline]
     pub(super) unsafe fn push_at_once(&self, from: *const T) -> bool {
-        let tail = self.tail.load(Relaxed);
+        let tail = self.tail.position.load(Relaxed);
         if tail & CLOSED != 0 {
             return false;
         }
-        let slot = self.slot(tail);
+        let slot = self.tail.slot(tail);
         // ORDER: as in `take_tail`.
         if slot.stamp.load(Acquire) != tail
             || self
                 .tail
-                .compare_exchange(tail, self.after(tail), SeqCst, Relaxed)
+                .position
+                .compare_exchange(tail, self.tail.after(tail), SeqCst, Relaxed)
                 .is_err()
         {
             return false;
@@ -239,13 +287,14 @@ impl<T> Ring<T> {
     /// As for [`Ring::pop`]; `to` is initialised if true is returned.
     #[inline]
     pub(super) unsafe fn pop_at_once(&self, to: *mut T) -> bool {
-        let head = self.head.load(Relaxed);
-        let slot = self.slot(head);
+        let head = self.head.position.load(Relaxed);
+        let slot = self.head.slot(head);
         // ORDER: as in `pop`.
         if slot.stamp.load(Acquire) != head + 1
             || self
                 .head
-                .compare_exchange(head, self.after(head), SeqCst, Relaxed)
+                .position
+                .compare_exchange(head, self.head.after(head), SeqCst, Relaxed)
                 .is_err()
         {
             return false;
@@ -259,8 +308,8 @@ impl<T> Ring<T> {
     pub(super) fn reserve(&self) -> Result<ReservedPlace, No> {
         let tail = self.take_tail()?;
         // ORDER: Release; a receiver that sees the mark waits in its queue, and `fill` looks there.
-        self.slot(tail).stamp.store(tail | RESERVED, Release);
-        Ok(ReservedPlace(tail & (self.lap - 1)))
+        self.tail.slot(tail).stamp.store(tail | RESERVED, Release);
+        Ok(ReservedPlace(tail & (self.tail.lap - 1)))
     }
 
     /// Fills a reserved place. Inside the runtime; the caller then looks for waiting receivers.
@@ -269,7 +318,7 @@ impl<T> Ring<T> {
     /// `from` is readable as a `T` that is given away. The caller reserved the place, and fills or
     /// voids it once.
     pub(super) unsafe fn fill(&self, place: ReservedPlace, from: *const T) {
-        let slot = &self.slots[place.0];
+        let slot = self.tail.slot_at(place.0);
         // SAFETY: the reservation made the slot the caller's.
         unsafe {
             (*slot.value.get())
@@ -286,11 +335,11 @@ impl<T> Ring<T> {
     /// Gives a reserved place up: receivers skip it. Inside the runtime; the caller then looks for
     /// waiting receivers and senders.
     pub(super) fn void(&self, place: ReservedPlace) {
-        let slot = &self.slots[place.0];
+        let slot = self.tail.slot_at(place.0);
         let position = slot.stamp.load(Relaxed) & !RESERVED;
         // ORDER: SeqCst; a thread that makes the place the oldest sees the count, or this thread
         // sees the new head.
-        self.voids.fetch_add(1, SeqCst);
+        self.head.voids.fetch_add(1, SeqCst);
         // ORDER: as in `fill`.
         slot.stamp.swap((position + 1) | VOID, SeqCst);
         fence_after_rmw();
@@ -301,19 +350,20 @@ impl<T> Ring<T> {
     #[cold]
     fn skip_voids(&self) {
         loop {
-            let head = self.head.load(SeqCst);
-            let slot = self.slot(head);
+            let head = self.head.position.load(SeqCst);
+            let slot = self.head.slot(head);
             if slot.stamp.load(Acquire) != (head + 1) | VOID {
                 return;
             }
             // ORDER: as in `pop`.
             if self
                 .head
-                .compare_exchange(head, self.after(head), SeqCst, Relaxed)
+                .position
+                .compare_exchange(head, self.head.after(head), SeqCst, Relaxed)
                 .is_ok()
             {
-                slot.stamp.store(self.lap_later(head), Release);
-                self.voids.fetch_sub(1, Relaxed);
+                slot.stamp.store(self.head.lap_later(head), Release);
+                self.head.voids.fetch_sub(1, Relaxed);
                 fence_after_rmw(); // settle/2: this move of `head`, too
             }
         }
@@ -326,18 +376,20 @@ impl<T> Ring<T> {
     #[inline]
     pub(super) unsafe fn pop(&self, to: *mut T) -> Result<(), No> {
         let mut turns = 0;
-        let mut head = self.head.load(Relaxed);
+        let mut head = self.head.position.load(Relaxed);
         loop {
-            let slot = self.slot(head);
+            let slot = self.head.slot(head);
             // ORDER: Acquire; pairs with the Release in `write` and the swap in `fill`.
             let stamp = slot.stamp.load(Acquire);
             if stamp == head + 1 {
                 // ORDER: SeqCst; a sender that has queued itself sees the new head, or this thread
                 // sees the sender in its queue (settle/2).
-                match self
-                    .head
-                    .compare_exchange_weak(head, self.after(head), SeqCst, Relaxed)
-                {
+                match self.head.position.compare_exchange_weak(
+                    head,
+                    self.head.after(head),
+                    SeqCst,
+                    Relaxed,
+                ) {
                     Err(found) => {
                         head = found;
                         crate::shim::spin_hint();
@@ -356,7 +408,7 @@ impl<T> Ring<T> {
             fence(SeqCst);
             // ORDER: Acquire; pairs with the SeqCst in `close`: what was done before it is seen
             // (U10).
-            let tail = self.tail.load(Acquire);
+            let tail = self.tail.position.load(Acquire);
             if tail & !CLOSED == head {
                 return Err(if tail & CLOSED != 0 {
                     No::Closed
@@ -366,35 +418,35 @@ impl<T> Ring<T> {
             }
             // A sender is about to publish its value, or the head that was read is old.
             spin_or_yield(&mut turns);
-            head = self.head.load(Relaxed);
+            head = self.head.position.load(Relaxed);
         }
     }
 
     /// Whether a receiver would find something now: a value, or the end.
     pub(super) fn is_ready_to_pop(&self) -> bool {
-        let head = self.head.load(SeqCst);
-        let tail = self.tail.load(SeqCst);
+        let head = self.head.position.load(SeqCst);
+        let tail = self.tail.position.load(SeqCst);
         if tail & !CLOSED == head {
             return tail & CLOSED != 0;
         }
-        self.slot(head).stamp.load(Acquire) != head | RESERVED
+        self.head.slot(head).stamp.load(Acquire) != head | RESERVED
     }
 
     /// Whether a sender would find room now, or the end.
     pub(super) fn is_ready_to_push(&self) -> bool {
-        let tail = self.tail.load(SeqCst);
-        let head = self.head.load(SeqCst);
-        tail & CLOSED != 0 || self.lap_later(head) != tail
+        let tail = self.tail.position.load(SeqCst);
+        let head = self.head.position.load(SeqCst);
+        tail & CLOSED != 0 || self.tail.lap_later(head) != tail
     }
 
     /// No sender takes a position after this. False: it was closed already.
     pub(super) fn close(&self) -> bool {
         // ORDER: SeqCst; every sender sees the bit, or has taken its position before.
-        self.tail.fetch_or(CLOSED, SeqCst) & CLOSED == 0
+        self.tail.position.fetch_or(CLOSED, SeqCst) & CLOSED == 0
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        self.tail.load(SeqCst) & CLOSED != 0
+        self.tail.position.load(SeqCst) & CLOSED != 0
     }
 
     /// Both positions, in a form whose sums over channels differ when the positions do. If they are
@@ -405,17 +457,20 @@ impl<T> Ring<T> {
     }
 
     fn positions(&self) -> (usize, usize) {
-        (self.head.load(SeqCst), self.tail.load(SeqCst))
+        (
+            self.head.position.load(SeqCst),
+            self.tail.position.load(SeqCst),
+        )
     }
 
     /// Whether a reserved place was neither filled nor given up. The caller has the only reference.
     pub(super) fn has_reserved(&self) -> bool {
         let (mut at, tail) = self.positions();
         while at != tail & !CLOSED {
-            if self.slot(at).stamp.load(Relaxed) == at | RESERVED {
+            if self.head.slot(at).stamp.load(Relaxed) == at | RESERVED {
                 return true;
             }
-            at = self.after(at);
+            at = self.head.after(at);
         }
         false
     }
@@ -424,19 +479,20 @@ impl<T> Ring<T> {
     pub(super) fn len(&self) -> usize {
         loop {
             let (head, tail) = self.positions();
-            if self.tail.load(SeqCst) != tail {
+            if self.tail.position.load(SeqCst) != tail {
                 continue;
             }
             let tail = tail & !CLOSED;
-            let (head_at, tail_at) = (head & (self.lap - 1), tail & (self.lap - 1));
+            let index = |position| position & (self.head.lap - 1);
+            let (head_at, tail_at) = (index(head), index(tail));
             let taken = if head == tail {
                 0
             } else if tail_at > head_at {
                 tail_at - head_at
             } else {
-                self.slots.len() - head_at + tail_at
+                self.capacity() - head_at + tail_at
             };
-            return taken.saturating_sub(self.voids.load(Relaxed));
+            return taken.saturating_sub(self.head.voids.load(Relaxed));
         }
     }
 }
@@ -449,5 +505,8 @@ impl<T> Drop for Ring<T> {
             // SAFETY: `pop` has just written it.
             unsafe { value.assume_init_drop() };
         }
+        let slots = ptr::slice_from_raw_parts_mut(self.head.slots.as_ptr(), self.capacity());
+        // SAFETY: `place_slots` wrote them, and no value is left in them.
+        unsafe { slots.drop_in_place() };
     }
 }

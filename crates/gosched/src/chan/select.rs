@@ -6,11 +6,10 @@ use std::time::{Duration, Instant};
 use super::err::{
     ReadyTimeoutError, RecvError, SelectTimeoutError, SendError, TryReadyError, TrySelectError,
 };
-use super::open::Open;
 use super::{Receiver, Sender};
 use crate::chan::select_case::{Case, SelectWait, recv_case, send_case};
-use crate::chan::select_handle::Promise;
-use crate::chan::select_run;
+use crate::chan::select_handle::{Promise, SelectHandle};
+use crate::chan::select_run::{self, ChosenCase, SelectRun};
 use crate::chan::value_slot::ValueSlot;
 use crate::thread::{ThreadId, current_id};
 
@@ -65,22 +64,14 @@ struct Added {
 }
 
 /// The goroutine or thread that added a case. It has a handle of the channel, so it may drop the
-/// channel's values, `Send` or not.
+/// channel's values, `Send` or not. None: a plain thread whose thread-locals had ended.
 #[derive(Clone, Copy)]
-pub(super) enum CaseHome {
-    /// The goroutine or thread that runs the select: the cases of a `select!` stay in its frame.
-    Here,
-    /// The goroutine or thread with this id. None: a plain thread whose thread-locals had ended.
-    Of(Option<ThreadId>),
-}
+struct CaseHome(Option<ThreadId>);
 
 impl CaseHome {
     /// Whether the caller may drop values of the case's channel.
     fn is_here(self) -> bool {
-        match self {
-            CaseHome::Here => true,
-            CaseHome::Of(id) => id.is_some() && id == current_id(),
-        }
+        self.0.is_some() && self.0 == current_id()
     }
 }
 
@@ -160,7 +151,7 @@ impl<'a> Select<'a> {
         self.cases.push(case);
         self.added.push(Added {
             index,
-            home: CaseHome::Of(current_id()),
+            home: CaseHome(current_id()),
         });
         self.next += 1;
         index
@@ -278,11 +269,20 @@ impl<'a> Select<'a> {
     }
 
     fn run(&mut self, wait: SelectWait) -> Option<SelectedOperation<'a>> {
+        let receives = self.cases.iter().filter(|case| !case.is_send);
+        let value = ValueSlot::new(receives.filter_map(|case| case.chan.map(SelectHandle::layout)));
         let picked = select_run::pick(&self.cases, self.is_biased);
-        let mut operation = select_run::run(&self.cases, Some(picked), self.is_biased, wait)?;
-        let added = self.added[operation.index];
-        (operation.index, operation.home) = (added.index, added.home);
-        Some(operation)
+        // SAFETY: the slot has room for every receive's value, and does not move before the select
+        // has run.
+        let run = unsafe { SelectRun::new(&self.cases, self.is_biased, value.room()) };
+        let chosen = run.run_any(Some(picked), wait)?;
+        let added = self.added[chosen.at];
+        Some(SelectedOperation {
+            index: added.index,
+            operation: Uncompleted::new(&self.cases, chosen),
+            value,
+            home: added.home,
+        })
     }
 
     /// The index of an operation that would not have to wait now. It may have to wait by the time
@@ -420,13 +420,69 @@ impl fmt::Debug for Select<'_> {
 /// See the example of [`Select`].
 #[must_use = "a selected operation must be completed"]
 pub struct SelectedOperation<'a> {
-    pub(super) index: usize,
-    pub(super) case: Case<'a>,
-    pub(super) promise: Option<Promise>,
-    /// The record of a send that was promised something.
-    pub(super) open: Option<Open>,
-    pub(super) value: ValueSlot,
-    pub(super) home: CaseHome,
+    index: usize,
+    operation: Uncompleted<'a>,
+    value: ValueSlot,
+    home: CaseHome,
+}
+
+/// A case that was chosen. Its owner completes it or gives it up.
+pub(super) struct Uncompleted<'a> {
+    case: Case<'a>,
+    /// None: it was completed, or given up.
+    chosen: Option<ChosenCase>,
+}
+
+impl<'a> Uncompleted<'a> {
+    #[inline]
+    pub(super) fn new(cases: &[Case<'a>], chosen: ChosenCase) -> Uncompleted<'a> {
+        Uncompleted {
+            case: cases[chosen.at],
+            chosen: Some(chosen),
+        }
+    }
+
+    /// Completes a send.
+    #[inline]
+    pub(super) fn send<T>(&mut self, s: &Sender<T>, msg: T) -> Result<(), SendError<T>> {
+        assert!(
+            self.case.is_send && self.case.is_of(Some(s.chan)),
+            "passed a sender that wasn't selected"
+        );
+        let Some(chosen) = self.chosen.take() else {
+            unreachable!("completed twice");
+        };
+        // SAFETY: D1, the handle keeps its channel alive.
+        let chan = unsafe { s.chan.as_ref() };
+        chan.complete_send(chosen.promise, chosen.open, msg)
+            .map_err(SendError)
+    }
+
+    /// Gives it up unless it was completed, and panics then. The value of a receive is in `room`.
+    /// `may_drop`: the caller may drop values of the channel.
+    #[inline]
+    pub(super) fn give_up(&mut self, room: impl FnOnce() -> *mut u8, may_drop: impl Fn() -> bool) {
+        if let Some(chosen) = self.chosen.take() {
+            self.refuse(chosen, room(), may_drop());
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refuse(&self, chosen: ChosenCase, room: *mut u8, may_drop: bool) {
+        if let Some(chan) = self.case.chan {
+            match chosen.promise {
+                // SAFETY: D1, the value is there, and no other code will take it. The caller added
+                // the case, so it had a handle of the channel and may drop values of that type.
+                Promise::Value if may_drop => unsafe { chan.drop_value(room) },
+                Promise::Value => {} // leaked: it may be not Send
+                promise => chan.refuse(promise, chosen.open, may_drop),
+            }
+        }
+        if !std::thread::panicking() {
+            panic!("dropped `SelectedOperation` without completing the operation");
+        }
+    }
 }
 
 impl SelectedOperation<'_> {
@@ -448,17 +504,7 @@ impl SelectedOperation<'_> {
     ///
     /// See the example of [`Select::send`].
     pub fn send<T>(mut self, s: &Sender<T>, msg: T) -> Result<(), SendError<T>> {
-        assert!(
-            self.case.is_send && self.case.is_of(Some(s.chan)),
-            "passed a sender that wasn't selected"
-        );
-        let Some(promise) = self.promise.take() else {
-            unreachable!("completed twice");
-        };
-        // SAFETY: D1, the handle keeps its channel alive.
-        let chan = unsafe { s.chan.as_ref() };
-        chan.complete_send(promise, self.open.take(), msg)
-            .map_err(SendError)
+        self.operation.send(s, msg)
     }
 
     /// Completes a receive.
@@ -471,11 +517,12 @@ impl SelectedOperation<'_> {
     ///
     /// See the example of [`Select`].
     pub fn recv<T>(mut self, r: &Receiver<T>) -> Result<T, RecvError> {
+        let case = &self.operation.case;
         assert!(
-            !self.case.is_send && self.case.is_of(r.chan),
+            !case.is_send && case.is_of(r.chan),
             "passed a receiver that wasn't selected"
         );
-        match self.promise.take() {
+        match self.operation.chosen.take().map(|chosen| chosen.promise) {
             Some(Promise::Value) => {
                 // SAFETY: D1, the select has put a value of this receiver's type there. It is taken
                 // once.
@@ -488,22 +535,8 @@ impl SelectedOperation<'_> {
 
 impl Drop for SelectedOperation<'_> {
     fn drop(&mut self) {
-        let Some(promise) = self.promise.take() else {
-            return;
-        };
-        if let Some(chan) = self.case.chan {
-            let may_drop = self.home.is_here();
-            match promise {
-                // SAFETY: D1, the value is there, and no other code will take it. The caller added
-                // the case, so it had a handle of the channel and may drop values of that type.
-                Promise::Value if may_drop => unsafe { chan.drop_value(self.value.room()) },
-                Promise::Value => {} // leaked: it may be not Send
-                promise => chan.refuse(promise, self.open.take(), may_drop),
-            }
-        }
-        if !std::thread::panicking() {
-            panic!("dropped `SelectedOperation` without completing the operation");
-        }
+        let (value, home) = (&self.value, self.home);
+        self.operation.give_up(|| value.room(), || home.is_here());
     }
 }
 

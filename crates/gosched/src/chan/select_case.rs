@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::chan::any::Chan;
 use crate::chan::select_handle::SelectHandle;
-use crate::chan::value_slot::SmallSlot;
+use crate::chan::value_slot::RoomOf;
 use crate::chan::{Receiver, Sender};
 use crate::sched::waiting::waitq::Waiter;
 use crate::sys;
@@ -18,17 +18,26 @@ pub struct Case<'a> {
     /// The user's handle, by its address.
     pub(super) handle: *const (),
     pub(super) is_send: bool,
-    /// A receive whose value fits into a [`SmallSlot`].
-    is_small: bool,
+}
+
+/// A case of a `select!`. The value of a receive fits into an `R`.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct CaseFor<'a, R> {
+    case: Case<'a>,
+    room: RoomOf<R>,
+}
+
+impl<'a, R> CaseFor<'a, R> {
+    /// The cases without the type of the room.
+    #[inline]
+    pub(super) fn cases<'c>(cases: &'c [CaseFor<'a, R>]) -> &'c [Case<'a>] {
+        // SAFETY: a `CaseFor` is a `Case`: its other field has no size.
+        unsafe { &*(&raw const *cases as *const [Case<'a>]) }
+    }
 }
 
 impl Case<'_> {
-    /// Whether `select_run::try_small` takes it.
-    #[inline]
-    pub(super) fn is_small(&self) -> bool {
-        self.is_small
-    }
-
     /// Whether it is a case of this channel. A channel carries values of one type.
     pub(super) fn is_of<T>(&self, chan: Option<NonNull<Chan<T>>>) -> bool {
         let own = self.chan.map(|own| ptr::from_ref(own).cast::<()>());
@@ -59,9 +68,28 @@ impl SelectWait {
     }
 }
 
+/// A receive as a case of a `select!`.
+#[inline]
+pub fn recv_case_for<T, R>(receiver: &Receiver<T>, room: RoomOf<R>) -> CaseFor<'_, R> {
+    const { RoomOf::<R>::assert_fits::<T>() };
+    CaseFor {
+        case: recv_case(receiver),
+        room,
+    }
+}
+
+/// A send as a case of a `select!`.
+#[inline]
+pub fn send_case_for<T, R>(sender: &Sender<T>, room: RoomOf<R>) -> CaseFor<'_, R> {
+    CaseFor {
+        case: send_case(sender),
+        room,
+    }
+}
+
 /// A receive as a case.
 #[inline]
-pub fn recv_case<T>(receiver: &Receiver<T>) -> Case<'_> {
+pub(super) fn recv_case<T>(receiver: &Receiver<T>) -> Case<'_> {
     Case {
         // SAFETY: D1, the handle keeps its channel alive.
         chan: receiver
@@ -69,19 +97,17 @@ pub fn recv_case<T>(receiver: &Receiver<T>) -> Case<'_> {
             .map(|chan| unsafe { chan.as_ref() } as &dyn SelectHandle),
         handle: ptr::from_ref(receiver).cast(),
         is_send: false,
-        is_small: SmallSlot::fits::<T>(),
     }
 }
 
 /// A send as a case.
 #[inline]
-pub fn send_case<T>(sender: &Sender<T>) -> Case<'_> {
+pub(super) fn send_case<T>(sender: &Sender<T>) -> Case<'_> {
     Case {
         // SAFETY: D1, the handle keeps its channel alive.
         chan: Some(unsafe { sender.chan.as_ref() }),
         handle: ptr::from_ref(sender).cast(),
         is_send: true,
-        is_small: false,
     }
 }
 

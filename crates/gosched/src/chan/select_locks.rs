@@ -10,19 +10,20 @@ use crate::sched::model::current::current_m;
 use crate::sched::park::enter;
 use crate::sched::waiting::waitq::{WaitNode, Waiter};
 
-/// Cases for which a select needs no memory but its stack.
-const INLINE: usize = 8;
+/// Above this number of cases the channels are sorted by a sort that needs fewer comparisons, but
+/// more stack.
+const FEW: usize = 32;
 
 /// All channels of a select, locked by address, each once.
 pub(super) struct LockAll<'s, 'c, 'a> {
     cases: &'c [Case<'a>],
-    sorted: &'s [usize],
+    sorted: &'s [u32],
 }
 
 impl<'s, 'c, 'a> LockAll<'s, 'c, 'a> {
-    pub(super) fn new(cases: &'c [Case<'a>], sorted: &'s mut [usize]) -> LockAll<'s, 'c, 'a> {
-        sorted.iter_mut().enumerate().for_each(|(n, at)| *at = n);
-        sorted.sort_unstable_by_key(|at| address(&cases[*at]));
+    pub(super) fn new(cases: &'c [Case<'a>], sorted: &'s mut [u32]) -> LockAll<'s, 'c, 'a> {
+        number(sorted);
+        sort_by_key(sorted, |at| address(&cases[at as usize]));
         let all = LockAll { cases, sorted };
         all.each(|header, is_first| header.queues.lock_of_several(is_first));
         all
@@ -31,13 +32,32 @@ impl<'s, 'c, 'a> LockAll<'s, 'c, 'a> {
     fn each(&self, mut f: impl FnMut(&'a ChanHeader, bool)) {
         let mut last = 0;
         for at in self.sorted {
-            let address = address(&self.cases[*at]);
+            let case = &self.cases[*at as usize];
+            let address = address(case);
             if address != 0 && address != last {
-                if let Some(chan) = self.cases[*at].chan {
+                if let Some(chan) = case.chan {
                     f(chan.header(), last == 0);
                 }
                 last = address;
             }
+        }
+    }
+}
+
+/// The numbers from 0 on.
+pub(super) fn number(order: &mut [u32]) {
+    (0..).zip(order).for_each(|(n, at)| *at = n);
+}
+
+fn sort_by_key(order: &mut [u32], key: impl Fn(u32) -> usize) {
+    if order.len() > FEW {
+        return order.sort_unstable_by_key(|at| key(*at));
+    }
+    for end in 1..order.len() {
+        let mut at = end;
+        while at > 0 && key(order[at - 1]) > key(order[at]) {
+            order.swap(at - 1, at);
+            at -= 1;
         }
     }
 }
@@ -87,32 +107,56 @@ fn random() -> u32 {
     (x >> 32) as u32
 }
 
-/// Room for an index per case: on the stack if there are at most [`INLINE`] cases. With more it
-/// allocates, so it is called outside the runtime.
-pub(super) fn with_indices<R>(n: usize, f: impl FnOnce(&mut [usize]) -> R) -> R {
-    let mut few = [0; INLINE];
-    match few.get_mut(..n) {
-        Some(few) => f(few),
-        None => f(&mut vec![0; n]),
-    }
+/// What a select keeps for each case while it looks and waits. Its caller has room for it, mostly
+/// on the stack.
+pub(super) struct CaseRoom<'r> {
+    /// The order of the tries.
+    pub(super) order: &'r mut [u32],
+    /// The order of the locks.
+    pub(super) sorted: &'r mut [u32],
+    nodes: &'r mut [MaybeUninit<WaitNode<'static>>],
 }
 
-/// A node per case.
-pub(super) fn with_nodes<S, R>(
-    cases: &[Case<'_>],
-    waiter: &Waiter,
-    with: S,
-    f: impl FnOnce(S, &[WaitNode<'_>]) -> R,
-) -> R {
-    let n = cases.len();
-    if n <= INLINE {
-        let few: [MaybeUninit<WaitNode<'_>>; INLINE] =
-            std::array::from_fn(|at| MaybeUninit::new(WaitNode::new(waiter, at)));
-        // SAFETY: all of them were just written.
-        return f(with, unsafe {
-            &*(&raw const few[..n] as *const [WaitNode<'_>])
-        });
+/// Calls `f` with room for `n` cases. It is on the stack if there are at most `N`. With more it
+/// allocates, so it is called outside the runtime.
+#[inline]
+pub(super) fn with_room<const N: usize, R>(n: usize, f: impl FnOnce(CaseRoom<'_>) -> R) -> R {
+    let (mut order, mut sorted) = ([0; N], [0; N]);
+    let mut nodes = [const { MaybeUninit::uninit() }; N];
+    let few = order.get_mut(..n).zip(sorted.get_mut(..n));
+    if let Some(((order, sorted), nodes)) = few.zip(nodes.get_mut(..n)) {
+        let room = CaseRoom {
+            order,
+            sorted,
+            nodes,
+        };
+        return f(room);
     }
-    let many: Vec<WaitNode<'_>> = (0..n).map(|at| WaitNode::new(waiter, at)).collect();
-    f(with, &many)
+    let mut nodes = Vec::with_capacity(n);
+    nodes.resize_with(n, MaybeUninit::uninit);
+    f(CaseRoom {
+        order: &mut vec![0; n],
+        sorted: &mut vec![0; n],
+        nodes: &mut nodes,
+    })
+}
+
+impl CaseRoom<'_> {
+    /// A new node per case of one wait, for values that go to `elem`. The indices come along.
+    #[inline]
+    pub(super) fn parts<'s>(
+        &'s mut self,
+        waiter: &'s Waiter,
+        elem: *mut u8,
+    ) -> (&'s [u32], &'s mut [u32], &'s [WaitNode<'s>]) {
+        // SAFETY: both are slices of uninitialised nodes, which differ in a lifetime. No node is
+        // read that was not written, below, and the longer lifetime is not used any more.
+        let nodes = unsafe { &mut *(&raw mut *self.nodes as *mut [MaybeUninit<WaitNode<'s>>]) };
+        for (at, node) in nodes.iter_mut().enumerate() {
+            node.write(WaitNode::new(waiter, at)).elem.set(elem);
+        }
+        // SAFETY: all of them were just written.
+        let nodes = unsafe { &*(&raw const *nodes as *const [WaitNode<'s>]) };
+        (self.order, self.sorted, nodes)
+    }
 }

@@ -10,22 +10,20 @@
 //!    over.
 //! 4. The other nodes come out of their queues, each in O(1).
 //!
-//! A receive has its value when the select returns; the value is in the [`SelectedOperation`]. A
-//! send's message is evaluated afterwards. So its case has a *promise* by then: a place in the
-//! buffer, or a receiver that waits.
+//! A receive has its value when the select returns, in the room of its caller. A send's message is
+//! evaluated afterwards. So its case has a *promise* by then: a place in the buffer, or a receiver
+//! that waits.
 
-use std::alloc::Layout;
+use std::ptr;
 
 use crate::chan::RecvError;
 use crate::chan::core::{HANDSHAKE, word};
 use crate::chan::open::{Open, SpareRecord};
 use crate::chan::returned;
 use crate::chan::ring::{No, ReservedPlace};
-use crate::chan::select::{CaseHome, SelectedOperation};
 use crate::chan::select_case::{Case, SelectWait};
 use crate::chan::select_handle::{Polled, Promise, SelectHandle};
-use crate::chan::select_locks::{LockAll, below, with_indices, with_nodes};
-use crate::chan::value_slot::{SmallSlot, ValueSlot};
+use crate::chan::select_locks::{CaseRoom, LockAll, below, number, with_room};
 use crate::sched::model::g::WaitReason;
 use crate::sched::model::m::PreemptOff;
 use crate::sched::park::{Entered, enter, no_preempt};
@@ -46,107 +44,120 @@ pub(super) fn pick(cases: &[Case<'_>], is_biased: bool) -> usize {
     }
 }
 
-/// Tries a receive of a small value. None: it would have to wait.
+/// Tries a receive. None: it would have to wait.
+///
+/// # Safety
+/// `room` has room for a value of the case, which receives.
 #[inline]
-pub(super) fn try_small(case: &Case<'_>, room: &SmallSlot) -> Option<Result<(), RecvError>> {
-    debug_assert!(case.is_small());
-    // SAFETY: the slot is large enough for the value, for the case is small.
-    match unsafe { case.chan?.poll_recv(room.get()) } {
+pub(super) unsafe fn try_recv(case: &Case<'_>, room: *mut u8) -> Option<Result<(), RecvError>> {
+    // SAFETY: there is room for the value, as the caller promises.
+    match unsafe { case.chan?.poll_recv(room) } {
         Ok(()) => Some(Ok(())),
         Err(No::Closed) => Some(Err(RecvError)),
         Err(No::NotNow) => None,
     }
 }
 
-/// Runs a select. The case that was picked is tried first, unless it was tried already. None: no
-/// case could proceed in time.
-#[inline(never)]
-pub(super) fn run<'a>(
-    cases: &[Case<'a>],
-    picked: Option<usize>,
-    is_biased: bool,
-    wait: SelectWait,
-) -> Option<SelectedOperation<'a>> {
-    let first = picked.and_then(|picked| try_one(cases, picked));
-    first.or_else(|| SelectRun::new(cases, is_biased, false).run(wait))
-}
-
-fn try_one<'a>(cases: &[Case<'a>], index: usize) -> Option<SelectedOperation<'a>> {
-    let run = SelectRun::new(cases.get(index..=index)?, true, false);
-    let got = run.poll(&[0])?;
-    let mut operation = run.selected(got);
-    operation.index = index;
-    Some(operation)
-}
-
-/// The index of a case that would not have to wait; None: there was none in time.
-pub(super) fn run_ready(cases: &[Case<'_>], is_biased: bool, wait: SelectWait) -> Option<usize> {
-    let mut operation = SelectRun::new(cases, is_biased, true).run(wait)?;
-    operation.promise = None; // nothing is to be completed
-    Some(operation.index)
-}
-
 /// One select under way.
-struct SelectRun<'c, 'a> {
+pub(super) struct SelectRun<'c, 'a> {
     cases: &'c [Case<'a>],
     is_biased: bool,
     /// Only to know which case would not have to wait.
     wants_ready: bool,
-    value: ValueSlot,
+    /// Where the value of a receive goes.
+    value: *mut u8,
 }
 
-impl<'a> SelectRun<'_, 'a> {
-    fn new<'c>(cases: &'c [Case<'a>], is_biased: bool, wants_ready: bool) -> SelectRun<'c, 'a> {
-        let receives = cases.iter().filter(|case| !case.is_send);
-        let layouts = receives.filter_map(|case| case.chan.map(SelectHandle::layout));
-        let value = if wants_ready {
-            ValueSlot::of(Layout::new::<()>())
-        } else {
-            ValueSlot::new(layouts)
-        };
+impl<'c, 'a> SelectRun<'c, 'a> {
+    /// # Safety
+    /// `value` is room for the value of every receive, and stays while the select runs.
+    pub(super) unsafe fn new(
+        cases: &'c [Case<'a>],
+        is_biased: bool,
+        value: *mut u8,
+    ) -> SelectRun<'c, 'a> {
         SelectRun {
             cases,
             is_biased,
-            wants_ready,
+            wants_ready: false,
             value,
         }
     }
 
-    fn run(mut self, wait: SelectWait) -> Option<SelectedOperation<'a>> {
-        if self.cases.is_empty() && !matches!(wait, SelectWait::Not) {
-            return no_cases(wait.deadline());
+    /// A select that receives and sends nothing.
+    fn for_ready(cases: &'c [Case<'a>], is_biased: bool) -> SelectRun<'c, 'a> {
+        SelectRun {
+            cases,
+            is_biased,
+            wants_ready: true,
+            value: ptr::null_mut(),
         }
+    }
+
+    /// Runs the select, in room on the stack for `N` cases. The case that was picked is tried
+    /// first, unless it was tried already. None: no case could proceed in time.
+    #[inline(never)]
+    pub(super) fn run<const N: usize>(
+        &self,
+        picked: Option<usize>,
+        wait: SelectWait,
+    ) -> Option<ChosenCase> {
+        if let Some(picked) = picked.filter(|picked| *picked < self.cases.len())
+            && let Some(got) = self.poll(&[picked as u32])
+        {
+            return Some(got);
+        }
+        self.run_all::<N>(wait)
+    }
+
+    /// As [`SelectRun::run`]. Apart, so that the first try needs no room for the nodes.
+    #[inline(never)]
+    fn run_all<const N: usize>(&self, wait: SelectWait) -> Option<ChosenCase> {
+        with_room::<N, _>(self.cases.len(), |mut room| self.run_in(&mut room, wait))
+    }
+
+    /// As [`SelectRun::run`], for any number of cases.
+    pub(super) fn run_any(&self, picked: Option<usize>, wait: SelectWait) -> Option<ChosenCase> {
+        match self.cases.len() {
+            0..=4 => self.run::<4>(picked, wait),
+            _ => self.run::<16>(picked, wait),
+        }
+    }
+
+    #[inline(never)]
+    fn run_in(&self, room: &mut CaseRoom<'_>, wait: SelectWait) -> Option<ChosenCase> {
+        let is_default = matches!(wait, SelectWait::Not);
         let deadline_ns = wait.deadline();
+        if self.cases.is_empty() && !is_default {
+            return no_cases(deadline_ns);
+        }
         let mut told = Told {
             cases: self.cases,
             is_told: false,
         };
-        with_indices(self.cases.len(), |order| {
-            loop {
-                self.shuffle(order);
-                if let Some(got) = self.poll(order) {
-                    return Some(self.selected(got));
-                }
-                if matches!(wait, SelectWait::Not) && self.cases.len() < 2 {
-                    return None;
-                }
-                if !matches!(wait, SelectWait::Not) {
-                    check_cancelled(); // a goroutine that was asked once is not asked again
-                }
-                let is_default = matches!(wait, SelectWait::Not);
-                match self.under_locks(order, is_default, told.is_told, deadline_ns) {
-                    LockedOutcome::Got(got) => return Some(self.selected(got)),
-                    LockedOutcome::Nothing => return None,
-                    LockedOutcome::Again => told.is_told = true,
-                    LockedOutcome::Cancelled => {}
-                }
+        loop {
+            self.shuffle(room.order);
+            if let Some(got) = self.poll(room.order) {
+                return Some(got);
             }
-        })
+            if is_default && self.cases.len() < 2 {
+                return None;
+            }
+            if !is_default {
+                check_cancelled(); // a goroutine that was asked once is not asked again
+            }
+            match self.under_locks(room, is_default, told.is_told, deadline_ns) {
+                LockedOutcome::Got(got) => return Some(got),
+                LockedOutcome::Nothing => return None,
+                LockedOutcome::Again => told.is_told = true,
+                LockedOutcome::Cancelled => {}
+            }
+        }
     }
 
     /// A uniformly random order: every ready case has the same chance.
-    fn shuffle(&self, order: &mut [usize]) {
-        order.iter_mut().enumerate().for_each(|(n, at)| *at = n);
+    fn shuffle(&self, order: &mut [u32]) {
+        number(order);
         if self.is_biased {
             return;
         }
@@ -156,9 +167,9 @@ impl<'a> SelectRun<'_, 'a> {
     }
 
     /// Tries each case by itself.
-    fn poll(&self, order: &[usize]) -> Option<Got> {
-        for at in order {
-            let case = self.cases[*at];
+    fn poll(&self, order: &[u32]) -> Option<ChosenCase> {
+        for at in order.iter().map(|at| *at as usize) {
+            let case = self.cases[at];
             let Some(chan) = case.chan else { continue };
             let mut open = None;
             let got = if self.wants_ready {
@@ -172,103 +183,91 @@ impl<'a> SelectRun<'_, 'a> {
                     .and_then(|promise| spare.open(&rt, chan.header(), promise));
                 promise
             } else {
-                // SAFETY: the slot has room for every receive's value.
-                match unsafe { chan.poll_recv(self.value.room()) } {
+                // SAFETY: there is room for every receive's value (see `new`).
+                match unsafe { chan.poll_recv(self.value) } {
                     Ok(()) => Some(Promise::Value),
                     Err(No::Closed) => Some(Promise::Closed),
                     Err(No::NotNow) => None,
                 }
             };
             if let Some(promise) = got {
-                let at = *at;
-                return Some(Got { at, promise, open });
+                return Some(ChosenCase { at, promise, open });
             }
         }
         None
     }
+}
 
-    fn selected(self, got: Got) -> SelectedOperation<'a> {
-        SelectedOperation {
-            index: got.at,
-            case: self.cases[got.at],
-            promise: Some(got.promise),
-            open: got.open,
-            value: self.value,
-            home: CaseHome::Here,
-        }
-    }
+/// The index of a case that would not have to wait; None: there was none in time.
+pub(super) fn run_ready(cases: &[Case<'_>], is_biased: bool, wait: SelectWait) -> Option<usize> {
+    let got = SelectRun::for_ready(cases, is_biased).run_any(None, wait)?;
+    Some(got.at) // nothing is to be completed
 }
 
 /// A case that was chosen.
-struct Got {
-    at: usize,
-    promise: Promise,
-    open: Option<Open>,
+pub(super) struct ChosenCase {
+    pub(super) at: usize,
+    pub(super) promise: Promise,
+    /// The record of a send that was promised something.
+    pub(super) open: Option<Open>,
 }
 
-impl Got {
+impl ChosenCase {
     /// With a promise that never has to be refused.
-    fn new(at: usize, promise: Promise) -> Got {
+    fn new(at: usize, promise: Promise) -> ChosenCase {
         let open = None;
-        Got { at, promise, open }
+        ChosenCase { at, promise, open }
     }
 }
 
 /// How a try under all locks ended, or the wait after it.
 enum LockedOutcome {
-    Got(Got),
+    Got(ChosenCase),
     /// No case could proceed: at one moment, or in time.
     Nothing,
     Again,
     Cancelled,
 }
 
+/// The steps are not in line: the frame in which a select sleeps has room only for what it needs
+/// after that.
 impl SelectRun<'_, '_> {
     /// Tries all cases under their locks, then waits. `is_told`: the select was woken to look
     /// again.
     fn under_locks(
-        &mut self,
-        order: &[usize],
+        &self,
+        room: &mut CaseRoom<'_>,
         is_default: bool,
         is_told: bool,
         deadline_ns: u64,
     ) -> LockedOutcome {
         let waiter = Waiter::new();
         let mut wake = WakeList::new();
-        // For a receive that finds a promise instead of a value.
-        let promised = Waiter::new();
-        let promised_node = WaitNode::new(&promised, 0);
-        promised_node.elem.set(self.value.room());
         let mut spare = (self.cases.iter().any(|case| case.is_send)).then(SpareRecord::new);
-        with_nodes(self.cases, &waiter, self, |run, nodes| {
-            let mut due = run.next_due();
-            with_indices(run.cases.len(), |sorted| {
-                let rt = enter(); // until it sleeps: a claimer relies on it (`waitq`)
-                let locks = LockAll::new(run.cases, sorted);
-                let found = run.look(order, &promised_node, is_default, &mut wake);
-                if found.is_none() && !is_default {
-                    if run.next_due() != due {
-                        return LockedOutcome::Again;
-                    }
-                    if due != u64::MAX {
-                        due = run.turns(nodes);
-                    }
-                    run.queue(order, nodes, is_told, &mut wake);
-                }
-                drop(locks);
-                wake.wake_in(&rt);
-                match found {
-                    Some((at, Polled::Now(promise))) => {
-                        LockedOutcome::Got(run.open(&rt, at, promise, &mut spare))
-                    }
-                    Some((at, Polled::Promised)) => {
-                        run.shake_hands(rt, at, &promised, &promised_node)
-                    }
-                    None if is_default => LockedOutcome::Nothing,
-                    None => run.wait(rt, &waiter, nodes, deadline_ns, due, &mut spare),
-                }
-            })
-        })
+        let (order, sorted, nodes) = room.parts(&waiter, self.value);
+        let mut due = self.next_due();
+        let rt = enter(); // until it sleeps: a claimer relies on it (`waitq`)
+        let locks = LockAll::new(self.cases, sorted);
+        let found = self.look(order, nodes, is_default, &mut wake);
+        if found.is_none() && !is_default {
+            if self.next_due() != due {
+                return LockedOutcome::Again;
+            }
+            if due != u64::MAX {
+                due = self.turns(nodes);
+            }
+            self.queue(order, nodes, is_told, &mut wake);
+        }
+        drop(locks);
+        wake.wake_in(&rt);
+        match found {
+            Some((at, Polled::Now(promise))) => {
+                LockedOutcome::Got(self.open(&rt, at, promise, &mut spare))
+            }
+            Some((at, Polled::Promised)) => self.shake_hands(rt, &waiter, &nodes[at]),
+            None if is_default => LockedOutcome::Nothing,
+            None => self.wait(rt, &waiter, nodes, deadline_ns, due, &mut spare),
+        }
     }
 
     /// A case was chosen. If it is a send, a drop of the runtime refuses what it was promised.
@@ -279,38 +278,35 @@ impl SelectRun<'_, '_> {
         at: usize,
         promise: Promise,
         spare: &mut Option<SpareRecord>,
-    ) -> Got {
+    ) -> ChosenCase {
         let open = match (spare, self.cases[at].chan) {
             (Some(spare), Some(chan)) => spare.open(rt, chan.header(), &promise),
             _ => None,
         };
-        Got { at, promise, open }
+        ChosenCase { at, promise, open }
     }
 
-    /// Waits for the value of a sender that has yet to evaluate it.
-    fn shake_hands(
-        &self,
-        rt: Entered,
-        at: usize,
-        waiter: &Waiter,
-        node: &WaitNode<'_>,
-    ) -> LockedOutcome {
+    /// Waits for the value of a sender that has yet to evaluate it. No node of the select is in a
+    /// queue: the sender has the node of the case.
+    fn shake_hands(&self, rt: Entered, waiter: &Waiter, node: &WaitNode<'_>) -> LockedOutcome {
+        let at = node.case();
         if let Some(chan) = self.cases[at].chan {
             waiter.on.set(chan.header().on());
         }
         let outcome = waiter.wait_in(rt, &HANDSHAKE, u64::MAX);
-        debug_assert_eq!(outcome, Outcome::Case(0));
+        debug_assert_eq!(outcome, Outcome::Case(at));
         match node.word.get() {
-            word::MOVED => LockedOutcome::Got(Got::new(at, Promise::Value)),
+            word::MOVED => LockedOutcome::Got(ChosenCase::new(at, Promise::Value)),
             _ => LockedOutcome::Again,
         }
     }
 
     /// Tries every case with all locks held: what is found is true of one moment.
+    #[inline(never)]
     fn look(
         &self,
-        order: &[usize],
-        promised: &WaitNode<'_>,
+        order: &[u32],
+        nodes: &[WaitNode<'_>],
         is_default: bool,
         wake: &mut WakeList,
     ) -> Option<(usize, Polled)> {
@@ -322,10 +318,11 @@ impl SelectRun<'_, '_> {
         };
         loop {
             let before = is_default.then(versions);
-            for at in order {
-                let case = self.cases[*at];
+            for at in order.iter().map(|at| *at as usize) {
+                let case = self.cases[at];
                 let Some(chan) = case.chan else { continue };
-                // SAFETY: the locks are held, and the slot has room for the value.
+                // SAFETY: the locks are held, and there is room for the value (see `new`), which
+                // is the `elem` of the node. The node is in no queue yet.
                 let got = unsafe {
                     if self.wants_ready {
                         let is_ready = chan.is_ready_locked(case.is_send);
@@ -333,11 +330,11 @@ impl SelectRun<'_, '_> {
                     } else if case.is_send {
                         chan.poll_send_locked(wake).map(Polled::Now)
                     } else {
-                        chan.poll_recv_locked(self.value.room(), promised, wake)
+                        chan.poll_recv_locked(self.value, &nodes[at], wake)
                     }
                 };
                 if let Some(polled) = got {
-                    return Some((*at, polled));
+                    return Some((at, polled));
                 }
             }
             // Positions only grow, so equal sums are equal positions.
@@ -357,6 +354,7 @@ impl SelectRun<'_, '_> {
 
     /// Until when the select may sleep for the sake of channels that have something by themselves.
     /// With all locks held, before [`SelectRun::queue`].
+    #[inline(never)]
     fn turns(&self, nodes: &[WaitNode<'_>]) -> u64 {
         let turn = |(case, node): (&Case<'_>, &WaitNode<'_>)| match case.chan {
             Some(chan) if !case.is_send => {
@@ -374,18 +372,18 @@ impl SelectRun<'_, '_> {
     }
 
     /// Puts the nodes into the queues, with all locks held.
-    fn queue(&self, order: &[usize], nodes: &[WaitNode<'_>], is_told: bool, wake: &mut WakeList) {
+    #[inline(never)]
+    fn queue(&self, order: &[u32], nodes: &[WaitNode<'_>], is_told: bool, wake: &mut WakeList) {
         // In the order of the tries: of several cases on one channel, none is always the first in
         // its queue.
-        for at in order {
-            let (case, node) = (&self.cases[*at], &nodes[*at]);
+        for at in order.iter().map(|at| *at as usize) {
+            let (case, node) = (&self.cases[at], &nodes[at]);
             let Some(chan) = case.chan else { continue };
             node.word.set(match (self.wants_ready, case.is_send) {
                 (true, _) => word::READY,
                 (false, true) => word::PLACE,
                 (false, false) => word::VALUE,
             });
-            node.elem.set(self.value.room());
             // SAFETY: `LockAll` holds the lock of every case. `wait` takes the nodes out before
             // they go.
             unsafe {
@@ -430,7 +428,7 @@ impl SelectRun<'_, '_> {
         let in_turn = is_due.then(|| self.take_due(nodes)).flatten();
         self.unqueue(nodes, outcome);
         if let Some(at) = in_turn {
-            return LockedOutcome::Got(Got::new(at, Promise::Value));
+            return LockedOutcome::Got(ChosenCase::new(at, Promise::Value));
         }
         match outcome {
             Outcome::Case(at) => {
@@ -443,7 +441,7 @@ impl SelectRun<'_, '_> {
                     place => Promise::Place(ReservedPlace(place - word::RESERVED)),
                 };
                 if whole.is_none() {
-                    return LockedOutcome::Got(Got::new(at, promise));
+                    return LockedOutcome::Got(ChosenCase::new(at, promise));
                 }
                 let rt = enter();
                 drop(whole);
@@ -456,6 +454,7 @@ impl SelectRun<'_, '_> {
     }
 
     /// Receives from the channel whose time came first.
+    #[inline(never)]
     fn take_due(&self, nodes: &[WaitNode<'_>]) -> Option<usize> {
         let receives = (0..self.cases.len()).filter(|at| !self.cases[*at].is_send);
         let at = receives.min_by_key(|at| {
@@ -463,17 +462,14 @@ impl SelectRun<'_, '_> {
                 .chan
                 .map_or(u64::MAX, SelectHandle::next_due)
         })?;
-        // SAFETY: the slot has room for every receive's value. The node waited in its channel until
-        // now.
-        let got = unsafe {
-            self.cases[at]
-                .chan?
-                .recv_in_turn(&nodes[at], self.value.room())
-        };
+        // SAFETY: there is room for every receive's value (see `new`). The node waited in its
+        // channel until now.
+        let got = unsafe { self.cases[at].chan?.recv_in_turn(&nodes[at], self.value) };
         got.then_some(at)
     }
 
     /// Takes out every node that its channel has not popped.
+    #[inline(never)]
     fn unqueue(&self, nodes: &[WaitNode<'_>], outcome: Outcome) {
         let mut wake = WakeList::new();
         let rt = enter();

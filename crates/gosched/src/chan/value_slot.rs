@@ -1,39 +1,64 @@
 //! Where the value that a select receives is stored.
 //!
-//! A [`ValueSlot`] has room for the largest of the types that the cases receive. A [`SmallSlot`],
-//! in the frame of a `select!`, has room for a small value that is there at once.
+//! A `select!` has room for the value in its own frame: as much as the largest message of its
+//! receives takes. A [`Select`](super::Select) knows its cases only at run time. It has a
+//! [`ValueSlot`], which allocates for messages above 48 bytes.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::UnsafeCell;
-use std::mem::MaybeUninit;
+use std::marker::PhantomData;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr;
 
-const WORDS: usize = 6;
+/// The type of a `select!`'s room, before the room is made.
+pub struct RoomOf<R>(PhantomData<fn() -> R>);
 
-/// Room for one small value. It does not know whether it holds one.
-pub struct SmallSlot(UnsafeCell<[MaybeUninit<u64>; WORDS]>);
-
-impl SmallSlot {
-    /// Empty.
+impl<R> Clone for RoomOf<R> {
     #[inline]
-    pub const fn empty() -> SmallSlot {
-        SmallSlot(UnsafeCell::new([MaybeUninit::uninit(); WORDS]))
-    }
-
-    /// Whether a `T` fits.
-    pub(super) const fn fits<T>() -> bool {
-        size_of::<T>() <= WORDS * 8 && align_of::<T>() <= align_of::<u64>()
-    }
-
-    #[inline]
-    pub(super) fn get(&self) -> *mut u8 {
-        self.0.get().cast()
+    fn clone(&self) -> RoomOf<R> {
+        *self
     }
 }
 
+impl<R> Copy for RoomOf<R> {}
+
+/// Room for a `T` or for an `R`.
+#[repr(C)]
+pub union Either<T, R> {
+    _one: ManuallyDrop<MaybeUninit<T>>,
+    _other: ManuallyDrop<MaybeUninit<R>>,
+}
+
+/// The room of a `select!` without receives.
+#[inline]
+pub const fn no_room() -> RoomOf<()> {
+    RoomOf(PhantomData)
+}
+
+impl<R> RoomOf<R> {
+    /// Room for one more type.
+    #[inline]
+    pub(super) const fn or<T>(self) -> RoomOf<Either<T, R>> {
+        RoomOf(PhantomData)
+    }
+
+    /// The room itself.
+    #[inline]
+    pub const fn make(self) -> MaybeUninit<R> {
+        MaybeUninit::uninit()
+    }
+
+    /// Fails to compile if a `T` does not fit.
+    pub(super) const fn assert_fits<T>() {
+        assert!(size_of::<T>() <= size_of::<R>() && align_of::<T>() <= align_of::<R>());
+    }
+}
+
+const WORDS: usize = 6;
+
 /// Room for one value of several possible types. It does not know which one it holds.
 pub(super) struct ValueSlot {
-    few: SmallSlot,
+    few: UnsafeCell<[MaybeUninit<u64>; WORDS]>,
     /// Room for a larger value; null: there is none.
     many: *mut u8,
     layout: Layout,
@@ -49,19 +74,13 @@ impl ValueSlot {
             // Two valid layouts have a valid union, except for a rounding up beyond all memory.
             layout = Layout::from_size_align(size, align).unwrap_or(other);
         }
-        ValueSlot::of(layout)
-    }
-
-    /// For one type.
-    #[inline]
-    pub(super) fn of(layout: Layout) -> ValueSlot {
         let fits = layout.size() <= WORDS * 8 && layout.align() <= align_of::<u64>();
         let (many, layout) = match fits {
             true => (ptr::null_mut(), layout),
             false => allocate(layout),
         };
         ValueSlot {
-            few: SmallSlot::empty(),
+            few: UnsafeCell::new([MaybeUninit::uninit(); WORDS]),
             many,
             layout,
         }
@@ -70,7 +89,7 @@ impl ValueSlot {
     /// The room. The pointer is good until the slot moves.
     pub(super) fn room(&self) -> *mut u8 {
         if self.many.is_null() {
-            self.few.get()
+            self.few.get().cast()
         } else {
             self.many
         }

@@ -10,11 +10,13 @@ use std::marker::PhantomData;
 use std::ops::DerefMut;
 use std::ptr;
 
+use crate::chan::Receiver;
+use crate::chan::any::Chan;
 use crate::chan::blocking::Slow;
 use crate::chan::core::{ChanHeader, ChanQueues, Channel, HANDSHAKE, word};
 use crate::chan::flavor::{BeforeWait, Flavor, FlavorTag};
 use crate::chan::ring::No;
-use crate::chan::select_handle::{Polled, Promise};
+use crate::chan::select_handle::{Polled, Promise, SelectHandle};
 use crate::sched::park::{Entered, enter};
 use crate::sched::waiting::waitq::{ClaimedWaiter, Outcome, QueueEnd, WaitNode, Waiter, WakeList};
 use crate::sys;
@@ -36,6 +38,47 @@ impl<T> Zero<T> {
 
     fn has_expired(&self) -> bool {
         sys::has_passed(self.closes_at)
+    }
+}
+
+/// Both sides of a channel without messages: the end of a context. The channel is closed by itself
+/// at some moment, if it is not closed earlier. One word, where a pair of handles takes two.
+pub(crate) struct Closing {
+    /// A reference of the senders' side belongs to it.
+    receiver: Receiver<()>,
+}
+
+impl Closing {
+    /// `closes_at`: monotonic ns; `u64::MAX`: never.
+    pub(crate) fn new(closes_at: u64) -> Closing {
+        // SAFETY: D1, a new channel has one reference for each side. `drop` gives back the one of
+        // the senders.
+        let receiver = unsafe { Receiver::new(Chan::closing_at(closes_at)) };
+        Closing { receiver }
+    }
+
+    pub(crate) fn receiver(&self) -> &Receiver<()> {
+        &self.receiver
+    }
+
+    /// When the channel is closed by itself (monotonic ns; `u64::MAX`: never).
+    pub(crate) fn closes_at(&self) -> u64 {
+        self.receiver
+            .chan()
+            .map_or(u64::MAX, SelectHandle::next_due)
+    }
+
+    pub(crate) fn close(&self) {
+        self.receiver.chan().map(Chan::close);
+    }
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        if let Some(chan) = self.receiver.chan {
+            // SAFETY: `new` kept a sender's reference, which nothing uses after this.
+            unsafe { Chan::release_sender(chan) };
+        }
     }
 }
 

@@ -212,7 +212,7 @@ impl Context {
     pub fn done(&self) -> &Receiver<()> {
         static NEVER: Receiver<()> = chan::never();
         match &self.node {
-            Some(node) => &node.done,
+            Some(node) => node.done.receiver(),
             None => &NEVER,
         }
     }

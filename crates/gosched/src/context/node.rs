@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, fence};
 use std::time::Instant;
 
 use crate::base::lock::{Lock, Rank};
-use crate::chan::{self, Receiver, Sender};
+use crate::chan::Closing;
 use crate::context::ContextError;
 use crate::sched::model::m::PreemptOff;
 use crate::sched::park::{enter, no_preempt};
@@ -51,11 +51,10 @@ pub(super) struct Node {
     parent: Option<NodeRef>,
     /// The earliest deadline from here to the root.
     pub(super) deadline: Option<Instant>,
-    /// The same on the monotonic clock, which decides; `u64::MAX`: none.
-    deadline_ns: u64,
     state: AtomicU8,
-    sender: Sender<()>,
-    pub(super) done: Receiver<()>,
+    /// The channel that is closed at the end. It has the deadline on the monotonic clock, which
+    /// decides.
+    pub(super) done: Closing,
     children: Lock<Children>,
     /// The links of the parent's list of children, under the parent's lock. After that, `next` is
     /// the link of `Rest`.
@@ -93,15 +92,12 @@ impl Node {
             Some(deadline) => sys::deadline_of(deadline),
             None => u64::MAX,
         };
-        let (sender, done) = chan::closing_at(deadline_ns);
         let node = Box::new(Node {
             refs: AtomicUsize::new(1),
             parent: parent.cloned(),
             deadline,
-            deadline_ns,
             state: AtomicU8::new(if is_over { DEADLINE | CLOSED } else { 0 }),
-            sender,
-            done,
+            done: Closing::new(deadline_ns),
             children: Lock::new(Rank::Context, Children(ptr::null())),
             next: Cell::new(ptr::null()),
             prev: Cell::new(ptr::null()),
@@ -122,13 +118,13 @@ impl Node {
         // ORDER: Acquire; pairs with the AcqRel of `set` and `end`, and with the Release of CLOSED.
         let mut state = self.state.load(Acquire);
         if state == 0 {
-            if !sys::has_passed(self.deadline_ns) {
+            if !sys::has_passed(self.done.closes_at()) {
                 return None;
             }
             state = self.set(DEADLINE | CLOSED);
         }
         if state & CLOSED == 0 {
-            self.sender.close(); // before `err` returns a reason, the channel is closed
+            self.done.close(); // before `err` returns a reason, the channel is closed
         }
         Some(match state & !CLOSED {
             CANCELED => ContextError::Canceled,
@@ -159,7 +155,7 @@ impl Node {
 
     /// Ends the node and moves its children to `rest`.
     fn end(&self, now: u64, rest: &mut Rest) {
-        if self.deadline_ns <= now {
+        if self.done.closes_at() <= now {
             self.set(DEADLINE | CLOSED); // the deadline of all descendants has passed too
             return;
         }
@@ -170,7 +166,7 @@ impl Node {
         {
             return;
         }
-        self.sender.close();
+        self.done.close();
         self.state.fetch_or(CLOSED, Release);
         while self.take_children(rest) {}
     }

@@ -7,11 +7,12 @@
 //! | `found` | cases that were found by thinking about which operations can meet |
 //! | `u10` | what is visible after a channel operation |
 //! | `memory`, `linear` | memory that is left behind; how the time grows with the number of waiters |
+//! | `sizes` | the memory of a channel, a timer, a context and a select |
 //! | `runtime` | waiters of a runtime that ends |
 //! | `not_send` | where values are dropped that must not change threads |
 //! | `stress`, `traffic` | all of it at random |
 //!
-//! A binary of its own because: it counts allocations (`memory`), so it replaces the allocator.
+//! A binary of its own because: it counts allocations (`memory`, `sizes`), so it replaces the allocator.
 
 mod api;
 #[path = "../common/mod.rs"]
@@ -24,6 +25,7 @@ mod not_send;
 mod runtime;
 mod select_macro;
 mod selects;
+mod sizes;
 mod stress;
 mod traffic;
 mod u10;

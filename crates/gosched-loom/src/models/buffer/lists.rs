@@ -77,8 +77,9 @@ fn spawn<T: 'static>(
 fn over_the_end_of_a_block() {
     explore_in_turn(Some(4), || {
         let story = Story::new(3);
+        assert!(story.push(0)); // the list has its first block
         let sender = spawn(&story, |story| {
-            (0..3).for_each(|item| assert!(story.push(item)))
+            (1..3).for_each(|item| assert!(story.push(item)))
         });
         let mut got = story.take(3);
         sender.join().unwrap();
@@ -123,6 +124,46 @@ fn u10_two_senders_share_a_block() {
         assert_eq!(got.len(), 4);
         let of_first: Vec<_> = got.into_iter().filter(|item| *item < 2).collect();
         assert_eq!(of_first, [0, 1], "in the sender's order");
+    });
+}
+
+/// Two senders find a list without a block, and a receiver looks at it meanwhile. Explored: both
+/// bring a block, and the receiver sees one end of the list at the block and the other not. Fails
+/// if both blocks become the first one, if the head moves to the block before the tail, or if the
+/// block is reached before it is whole.
+fn begin() {
+    explore_in_turn(Some(2), || {
+        let story = Story::new(2);
+        let senders = [0, 1].map(|item| spawn(&story, move |story| assert!(story.push(item))));
+        let mut got: Vec<_> = story.pop().into_iter().collect();
+        for sender in senders {
+            sender.join().unwrap();
+        }
+        assert_eq!(story.list.len(), 2 - got.len());
+        got.extend(story.take(2));
+        got.sort();
+        assert_eq!(got, [0, 1], "each once");
+        assert_eq!(story.pop(), Err(No::NotNow));
+    });
+}
+
+#[test]
+fn u10_the_first_send_brings_a_block() {
+    begin();
+}
+
+/// A list to which nothing was sent ends, also while the first sender brings a block.
+#[test]
+fn u10_a_list_ends_before_its_first_block() {
+    explore_in_turn(Some(3), || {
+        let story = Story::new(1);
+        let sender = spawn(&story, |story| story.push(0));
+        assert!(story.list.close());
+        let got: Vec<_> = story.take(1);
+        let sent = sender.join().unwrap();
+        let rest = story.take(1);
+        assert_eq!(got.len() + rest.len(), usize::from(sent));
+        assert_eq!(story.pop(), Err(No::Closed));
     });
 }
 

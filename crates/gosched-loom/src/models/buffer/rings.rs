@@ -1,5 +1,7 @@
 //! The ring of a bounded channel. At most four preemptions; two or three with three threads.
 
+use std::alloc::{Layout, alloc, dealloc};
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use loom::thread;
@@ -8,17 +10,42 @@ use super::ring::{No, ReservedPlace, Ring};
 use crate::models::{Calm, Items, Plain, explore_in_turn};
 use crate::shim::{self, Part};
 
+/// Memory for the slots of a ring, as a channel has it behind the ring. It is freed after the ring.
+struct Memory(NonNull<u8>, Layout);
+
+impl Memory {
+    fn of(ring: &mut Ring<usize>) -> Memory {
+        let layout = ring.slots_layout();
+        // SAFETY: a ring has a slot, and a slot is not empty.
+        let at = NonNull::new(unsafe { alloc(layout) }).unwrap();
+        // SAFETY: the memory was just allocated for this, and the ring goes first (see `Story`).
+        unsafe { ring.place_slots(at) };
+        Memory(at, layout)
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: it was allocated with this layout, and its ring is gone.
+        unsafe { dealloc(self.0.as_ptr(), self.1) };
+    }
+}
+
 /// A ring, the items that go through it, and a field per receive, written just before it.
 struct Story {
     ring: Calm<Ring<usize>>,
+    _memory: Memory,
     items: Items,
     marks: Vec<Plain>,
 }
 
 impl Story {
     fn new(cap: usize, items: usize) -> Arc<Story> {
+        let mut ring = Ring::new(cap).unwrap();
+        let memory = Memory::of(&mut ring);
         Arc::new(Story {
-            ring: Calm::new(Ring::new(cap).unwrap()),
+            ring: Calm::new(ring),
+            _memory: memory,
             items: Items::new(items),
             marks: (0..items).map(|_| Plain::new(0)).collect(),
         })

@@ -356,9 +356,10 @@ pub(crate) struct WaitNode<'w> {
     pub(super) next: Cell<Link>,
     prev: Cell<Link>,
     is_queued: Cell<bool>,
+    /// The waiter's outcome if this node ends its wait. In a half word: a select has a node per
+    /// case on its stack.
+    case: u32,
     waiter: &'w Waiter,
-    /// The waiter's outcome if this node ends its wait.
-    case: usize,
     /// For the owner of the queue: where the value lies or goes.
     pub(crate) elem: Cell<*mut u8>,
     /// For the owner of the queue: what the waiter asked for, then what it got.
@@ -371,13 +372,13 @@ pub(crate) struct WaitNode<'w> {
 impl<'w> WaitNode<'w> {
     #[inline]
     pub(crate) fn new(waiter: &'w Waiter, case: usize) -> WaitNode<'w> {
-        debug_assert!(case < CANCELLED);
+        debug_assert!(case <= u32::MAX as usize && case < CANCELLED);
         WaitNode {
             next: Cell::new(None),
             prev: Cell::new(None),
             is_queued: Cell::new(false),
+            case: case as u32,
             waiter,
-            case,
             elem: Cell::new(ptr::null_mut()),
             word: Cell::new(0),
             due: Cell::new(u64::MAX),
@@ -392,8 +393,9 @@ impl<'w> WaitNode<'w> {
     }
 
     /// The waiter's outcome if this node ends its wait.
+    #[inline]
     pub(crate) fn case(&self) -> usize {
-        self.case
+        self.case as usize
     }
 
     /// Whether it is in its queue. Under the queue's lock.
@@ -443,14 +445,14 @@ impl ClaimedWaiter {
     /// A drop of its runtime may be under way: the waiter relies on this claim, and what it is
     /// given is passed on.
     pub(crate) fn claim(node: NodePtr) -> Option<ClaimedWaiter> {
-        ClaimedWaiter::found(node, node.waiter.word.claim(node.case))
+        ClaimedWaiter::found(node, node.waiter.word.claim(node.case()))
     }
 
     /// Ends the wait of a node that was in a queue, if no other event has. Under the queue's lock.
     #[inline]
     fn claim_popped(node: NodePtr) -> Option<ClaimedWaiter> {
         let word = &node.waiter.word;
-        ClaimedWaiter::found(node, word.claim_unless(node.case, is_gone))
+        ClaimedWaiter::found(node, word.claim_unless(node.case(), is_gone))
     }
 
     #[inline]
@@ -487,7 +489,7 @@ impl ClaimedWaiter {
     /// What the waiter waited for is there; the list wakes it.
     #[inline]
     pub(crate) fn finish(self, wake: &mut WakeList) {
-        let (waiter, case) = (self.node.waiter, self.node.case);
+        let (waiter, case) = (self.node.waiter, self.node.case());
         if let Some(sleeper) = self.asleep {
             waiter.word.finish_asleep(case);
             wake.push(self.node, sleeper);
