@@ -34,8 +34,9 @@ pub enum Command {
     Run(Vec<&'static Workload>, Options),
     /// Compare with other runtimes.
     Compare(compare::Options),
-    /// Measure costs as the work grows: the directory for results, and whether to be quick.
-    Growth(Option<PathBuf>, bool),
+    /// Measure costs as the work grows: the directory for results, whether to be quick, and a part
+    /// of the names of the curves.
+    Growth(Option<PathBuf>, bool, String),
     /// Count instructions; whether to write them to the file.
     Instructions(bool),
     /// Run as the counted child process.
@@ -74,7 +75,7 @@ pub fn usage() -> String {
          \x20      gosched-bench all [--rounds K] [--procs N]\n\
          \x20      gosched-bench compare [WORKLOAD...] [--peers LIST|none] [--rounds K]\n\
          \x20                            [--procs N] [--quick] [--limit SECONDS] [--out DIR]\n\
-         \x20      gosched-bench growth [--quick] [--out DIR]\n\
+         \x20      gosched-bench growth [--quick] [--only TEXT] [--out DIR]\n\
          \x20      gosched-bench instructions [--write]\n\
          \x20      gosched-bench list\n\
          \n{}",
@@ -225,16 +226,24 @@ fn comparison(mut arguments: impl Iterator<Item = String>) -> Result<Command, St
 
 /// The arguments after `growth`.
 fn growth(mut arguments: impl Iterator<Item = String>) -> Result<Command, String> {
-    let (mut out, mut is_quick) = (None, false);
+    let (mut out, mut is_quick, mut only) = (None, false, String::new());
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "-h" | "--help" => return Ok(Command::Help),
             "--quick" => is_quick = true,
+            "--only" => {
+                only = arguments
+                    .next()
+                    .filter(|text| growth::has_curve(text))
+                    .ok_or_else(|| {
+                        format!("`--only` wants a part of the name of a curve\n{}", usage())
+                    })?
+            }
             "--out" => out = Some(directory(arguments.next())?),
             other => return Err(format!("unexpected argument `{other}`\n{}", usage())),
         }
     }
-    Ok(Command::Growth(out, is_quick))
+    Ok(Command::Growth(out, is_quick, only))
 }
 
 /// The directory for results.
@@ -409,15 +418,22 @@ mod tests {
 
     #[test]
     fn growth_goes_where_it_is_told() {
-        let Ok(Command::Growth(Some(out), true)) = parse_line("growth --out x --quick") else {
+        let line = "growth --out x --quick --only procs_";
+        let Ok(Command::Growth(Some(out), true, only)) = parse_line(line) else {
             panic!("growth was asked for");
         };
-        assert_eq!(out, PathBuf::from("x"));
+        assert_eq!((out, only.as_str()), (PathBuf::from("x"), "procs_"));
         assert!(matches!(
             parse_line("growth"),
-            Ok(Command::Growth(None, false))
+            Ok(Command::Growth(None, false, only)) if only.is_empty()
         ));
-        for line in ["growth yield", "growth --out", "growth --procs 2"] {
+        for line in [
+            "growth yield",
+            "growth --out",
+            "growth --procs 2",
+            "growth --only",
+            "growth --only juggle",
+        ] {
             complaint(line);
         }
     }

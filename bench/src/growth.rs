@@ -14,6 +14,7 @@
 
 mod curves;
 mod limit;
+mod procs;
 mod report;
 mod threads;
 
@@ -51,19 +52,26 @@ const MEMORY_PART: f64 = 0.8;
 /// Measures every point and writes `growth.md`, `growth.json` and `growth.svg` after each curve, by
 /// default to the program's own directory. Also prints the first file, even if the files cannot be
 /// written.
-pub fn run(out: Option<&Path>, quick: bool) -> io::Result<()> {
+///
+/// `only`: the curves whose names contain this text.
+pub fn run(out: Option<&Path>, quick: bool, only: &str) -> io::Result<()> {
     let effort = if quick { QUICK } else { FULL };
     let mut progress = Progress::new();
     let mut files = Files::new(out, "growth")?;
     let mut traced = Vec::with_capacity(CURVES.len());
     let mut failed = Vec::new();
-    for curve in &CURVES {
+    for curve in CURVES.iter().filter(|curve| curve.name.contains(only)) {
         traced.push(trace(curve, &effort, &mut progress, &mut failed));
         let json = report::json(&traced).to_string();
         files.write([&report::markdown(&traced), &json, &report::svg(&traced)]);
     }
     crate::print(&report::markdown(&traced))?;
     files.finish(&failed, &mut progress)
+}
+
+/// Whether the name of any curve contains this text.
+pub fn has_curve(text: &str) -> bool {
+    CURVES.iter().any(|curve| curve.name.contains(text))
 }
 
 /// Measures all points of a curve; failures are appended to `failed`.

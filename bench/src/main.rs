@@ -60,7 +60,7 @@ fn main() -> ExitCode {
             limits::raise_files();
             compare::run(&options)
         }
-        Ok(Command::Growth(out, is_quick)) => growth::run(out.as_deref(), is_quick),
+        Ok(Command::Growth(out, is_quick, only)) => growth::run(out.as_deref(), is_quick, &only),
         Ok(Command::Instructions(must_write)) => instructions::run(must_write),
         Ok(Command::Counted(words)) => instructions::child(&words),
         Ok(Command::Child(role, params, mode)) => role(&params, mode),

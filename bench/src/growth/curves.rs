@@ -19,6 +19,7 @@ use crate::proc;
 use crate::rounds;
 use crate::sleeps::scramble;
 
+use super::procs;
 use super::threads::{past_peak, sleepers};
 
 /// The size of a point.
@@ -37,7 +38,7 @@ pub struct Size {
 
 impl Size {
     /// Runs all rounds; returns the cost of the best one.
-    fn best(&self, mut round: impl FnMut() -> f64) -> f64 {
+    pub fn best(&self, mut round: impl FnMut() -> f64) -> f64 {
         if self.has_warm_up {
             round();
         }
@@ -96,7 +97,7 @@ pub struct Curve {
 
 /// The number of Ps, unless it grows.
 const PROCS: usize = 2;
-const PROCS_GROWING: [usize; 5] = [1, 2, 4, 16, 64];
+const PROCS_GROWING: [usize; 6] = [1, 2, 4, 16, 64, 256];
 /// The memory of a parked goroutine and what belongs to it, with a reserve.
 const GOROUTINE_BYTES: usize = 10_000;
 /// The same for a thread.
@@ -211,8 +212,14 @@ const PS: Family = Family {
     unit: "ns",
 };
 
+const PS_SYSMON: Family = Family {
+    title: "sysmon, by processors",
+    across: "processors (GOMAXPROCS)",
+    unit: "µs/s",
+};
+
 /// Every curve, in this order; curves of a family follow each other.
-pub static CURVES: [Curve; 16] = [
+pub static CURVES: [Curve; 19] = [
     Curve::new("spawn", GOROUTINES, Along::Count(10), spawn)
         .about("n goroutines are spawned, then joined; wall time per goroutine")
         .goroutines(),
@@ -248,6 +255,13 @@ pub static CURVES: [Curve; 16] = [
         .about("10,000 goroutines sleep again and again; CPU time for a sleep"),
     Curve::new("procs_mutex", PS, Along::Procs(8), mutex)
         .about("8 goroutines lock and unlock one Mutex; wall time for both"),
+    Curve::new("procs_yield", PS, Along::Procs(512), procs::yields)
+        .about("512 goroutines yield to the global queue; wall time per yield"),
+    Curve::new("procs_idle", PS, Along::Procs(2), procs::idle)
+        .about("2 goroutines exchange messages, all other processors are idle; CPU time per message"),
+    Curve::new("procs_sysmon", PS_SYSMON, Along::Procs(512), procs::sysmon)
+        .about("512 goroutines yield all the time; CPU time of sysmon's thread per second")
+        .fresh(),
     Curve::new("past_peak", PAST, Along::Count(10), past_peak)
         .about("after n threads have ended, 20,000 stacks are returned; worst spawn of a plain thread meanwhile")
         .threads()
@@ -591,7 +605,7 @@ mod tests {
             let at: Vec<_> = sizes.iter().map(|size| curve.at(size)).collect();
             match curve.along {
                 Along::Count(_) => assert_eq!(at.last(), Some(&curve.n_max.min(1_000_000))),
-                Along::Procs(_) => assert_eq!(at, [1, 2, 4, 16, 64]),
+                Along::Procs(_) => assert_eq!(at, PROCS_GROWING),
             }
         }
         let counts = |curve: &Curve| curve.sizes(&effort(1_000)).len();

@@ -18,7 +18,7 @@ use loom::sync::Mutex;
 use loom::thread;
 
 use super::{Plain, explore};
-use crate::claim::{Claim, Found};
+use crate::claim::{self, Claim, Found};
 use crate::pstatus::{PStatus, PStatusWord};
 use crate::shim::{self, AtomicUsize, Part, Relaxed};
 
@@ -74,13 +74,24 @@ impl Target {
     /// Loads the M's P, claims it, and takes it if the M is not inside; the claimer then keeps it
     /// for good. Returns false if it stays with the M.
     fn take(&self) -> bool {
+        self.begin()
+            .is_some_and(|p| self.confirm(p, claim::barrier()))
+    }
+
+    /// Begins a claim on the P that is returned.
+    fn begin(&self) -> Option<usize> {
         let p = self.p.load(Relaxed);
         if !self.claim.begin() {
-            return false;
+            return None;
         }
         let now = self.p.load(Relaxed);
         assert_ne!(now, NO_P, "a claimer that finds the M free sees its new P");
-        if !self.claim.confirm(|| self.p.load(Relaxed) == p) {
+        Some(p)
+    }
+
+    /// Confirms a claim on `p`, behind the barrier.
+    fn confirm(&self, p: usize, has_passed: bool) -> bool {
+        if !self.claim.confirm(has_passed, || self.p.load(Relaxed) == p) {
             return false;
         }
         self.ps[p].add(1);
@@ -217,6 +228,53 @@ fn u3_two_claimers_in_turn() {
         let taken = claimers.map(|claimer| usize::from(claimer.join().unwrap()));
         target.assert_all_accounted(losses, taken.into_iter().sum());
     });
+}
+
+/// Two Ms visit while a claimer takes the Ps of both, with one barrier for both claims.
+fn visits_of_two_against_one_barrier() {
+    explore(Some(3), || {
+        let targets = [Target::new(), Target::new()];
+        let claimer = thread::spawn({
+            let targets = targets.clone();
+            move || {
+                let begun = targets.each_ref().map(|target| target.begin());
+                let has_passed = claim::barrier();
+                let both = targets.iter().zip(begun);
+                let taken =
+                    both.map(|(target, p)| p.is_some_and(|p| target.confirm(p, has_passed)));
+                taken.map(usize::from).collect::<Vec<_>>()
+            }
+        });
+        let other = thread::spawn({
+            let target = targets[1].clone();
+            move || {
+                let mut m = target.visitor();
+                m.visit();
+                m.losses
+            }
+        });
+        let mut m = targets[0].visitor();
+        m.visit();
+        let losses = [m.losses, other.join().unwrap()];
+        let taken = claimer.join().unwrap();
+        for (nth, target) in targets.iter().enumerate() {
+            target.assert_all_accounted(losses[nth], taken[nth]);
+        }
+    });
+}
+
+/// Explored: each M before, beside and after its own claim and the common barrier. Fails if the
+/// barrier comes before the second claim.
+#[test]
+fn u3_one_barrier_serves_many_claims() {
+    visits_of_two_against_one_barrier();
+}
+
+/// As for a single claim: the claimer loads `depth` before its claims have arrived.
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn u3_without_the_barrier_of_many_claims_two_have_a_p() {
+    shim::without(Part::Heavy, visits_of_two_against_one_barrier);
 }
 
 /// An M whose P is gone visits and leaves without one, because there was no other. It finds TAKEN

@@ -33,7 +33,7 @@ use loom::thread;
 
 use super::{Items, Plain, explore};
 use crate::runq::{Owner, RunQueue, Steal};
-use crate::shim::{AtomicU32, AtomicUsize, Relaxed, SeqCst};
+use crate::shim::{AtomicUsize, Relaxed, SeqCst};
 use crate::spin::{self, Spin, Spinning};
 
 /// What the scheduler lock guards.
@@ -61,7 +61,8 @@ enum IdleResult {
 struct World {
     core: Mutex<Core>,
     spin: Spin,
-    npidle: AtomicU32,
+    /// Bit i: P i is on the idle list.
+    idle_mask: AtomicUsize,
     runq_len: AtomicUsize,
     queues: Vec<RunQueue<Plain>>,
     items: Items,
@@ -77,7 +78,7 @@ impl World {
                 started: Vec::new(),
             }),
             spin: Spin::new(),
-            npidle: AtomicU32::new(0),
+            idle_mask: AtomicUsize::new(0),
             runq_len: AtomicUsize::new(0),
             queues: (0..ps).map(|_| RunQueue::new()).collect(),
             items: Items::new(items),
@@ -160,7 +161,7 @@ impl World {
     }
 
     fn has_idle_p_or_tells_sysmon(&self) -> bool {
-        self.spin.has_idle_p_or_sets_need(&self.npidle)
+        self.spin.has_idle_p_or_sets_need()
     }
 
     fn start_claimed(&self, mut core: MutexGuard<'_, Core>, spinning: Spinning) {
@@ -201,12 +202,14 @@ impl World {
     fn put_idle_p(&self, core: &mut Core, p: usize) {
         assert!(self.queues[p].is_empty(), "P2: an idle P has no work");
         core.pidle.push(p);
-        self.npidle.fetch_add(1, SeqCst);
+        self.idle_mask.fetch_or(1 << p, Relaxed);
+        self.spin.npidle.fetch_add(1, SeqCst);
     }
 
     fn get_idle_p(&self, core: &mut Core) -> Option<usize> {
         let p = core.pidle.pop()?;
-        self.npidle.fetch_sub(1, SeqCst);
+        self.idle_mask.fetch_and(!(1 << p), Relaxed);
+        self.spin.npidle.fetch_sub(1, SeqCst);
         Some(p)
     }
 
@@ -274,7 +277,7 @@ impl World {
     /// Only the fourth sweep; the others see less.
     fn spin_and_steal(&self, m: &mut M) -> Option<NonNull<Plain>> {
         if m.spinning.is_none() {
-            let busy = self.queues.len() - self.npidle.load(Relaxed) as usize;
+            let busy = self.queues.len() - self.spin.npidle.load(Relaxed) as usize;
             if 2 * self.spin.count() as usize >= busy {
                 return None;
             }
@@ -317,7 +320,13 @@ impl World {
     }
 
     fn has_work(&self) -> bool {
-        self.runq_len.load(Relaxed) != 0 || self.queues.iter().any(|queue| !queue.is_empty())
+        self.runq_len.load(Relaxed) != 0 || self.procs_in_use().any(|queue| !queue.is_empty())
+    }
+
+    fn procs_in_use(&self) -> impl Iterator<Item = &RunQueue<Plain>> {
+        let idle = self.idle_mask.load(Relaxed);
+        let ps = self.queues.iter().enumerate();
+        ps.filter_map(move |(p, queue)| (idle >> p & 1 == 0).then_some(queue))
     }
 
     fn take_idle_p_spinning(&self, m: &mut M) -> bool {
@@ -398,6 +407,26 @@ fn wk_an_injection_against_a_stopping_m() {
 #[test]
 fn wk_a_yield_against_a_stopping_m() {
     submit_against_stop(|world| world.submit_global(0));
+}
+
+/// The submitter's M takes its P off the idle list first, and the stopping M re-checks only the Ps
+/// that are not on the list. Fails if the bit is cleared after the submission.
+#[test]
+fn wk_a_submission_on_a_p_that_was_idle_against_a_stopping_m() {
+    explore(Some(4), || {
+        let world = World::new(3, 1);
+        let m = world.spinning_m();
+        world.put_idle_p(&mut world.lock(), 0);
+        let stopping = thread::spawn({
+            let world = world.clone();
+            move || world.look(m)
+        });
+        // The spinner takes none before it has dropped its own.
+        let p = world.get_idle_p(&mut world.lock()).unwrap();
+        world.submit_ring(p, 0);
+        stopping.join().unwrap();
+        world.assert_work_conserved();
+    });
 }
 
 /// Two submissions, one from inside and one from outside, and a stopping M. The submitter that

@@ -218,7 +218,7 @@ fn check_lists(sched: &Sched, report: &mut Report) {
             format_args!("idle P{} has no mask bit", p.id),
         );
     });
-    let npidle = sched.npidle.load(Relaxed);
+    let npidle = sched.spin.npidle.load(Relaxed);
     report.expect(
         idle == npidle,
         "P2",
@@ -560,7 +560,7 @@ fn check_calls(sched: &Sched, core: &Core, report: &mut Report) {
 fn check_stopped_ps(sched: &Sched, core: &Core, leader: Option<Mp>, report: &mut Report) {
     let lists_are_empty = core.pidle.is_empty() && core.pending.is_empty();
     report.expect(
-        lists_are_empty && sched.npidle.load(Relaxed) == 0 && core.npending == 0,
+        lists_are_empty && sched.spin.npidle.load(Relaxed) == 0 && core.npending == 0,
         "P4",
         format_args!("a P is idle or waits for a thread in a stopped world"),
     );

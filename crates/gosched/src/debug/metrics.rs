@@ -99,7 +99,7 @@ metrics! {
     /// GOMAXPROCS.
     Gauge("Ps") procs: usize = |s| s.procs;
     /// Ps without a thread.
-    Gauge("Ps") idle_procs: usize = |s| s.sched.npidle.load(Relaxed) as usize;
+    Gauge("Ps") idle_procs: usize = |s| s.sched.spin.npidle.load(Relaxed) as usize;
     /// Whether goroutines have their own thread-locals; false under
     /// [`shared_thread_locals`](crate::Builder::shared_thread_locals).
     Setting own_thread_locals: bool = |s| s.sched.tls.is_own();

@@ -69,7 +69,7 @@ fn put_counts(out: &mut Out, sched: &Sched, ms: u64, counts: &Counts) {
     out.put(format_args!(
         "SCHED {ms}ms: gomaxprocs={} idleprocs={} threads={} spinningthreads={} needspinning={} idlethreads={} runqueue={}",
         sched.nprocs(),
-        sched.npidle.load(Relaxed),
+        sched.spin.npidle.load(Relaxed),
         counts.threads,
         sched.spin.count(),
         u32::from(sched.spin.is_needed()),

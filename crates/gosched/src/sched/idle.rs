@@ -38,7 +38,7 @@ impl Sched {
     /// Whether a P is idle. If none is, sets `need`, so that the next P to go idle is used.
     #[inline]
     fn has_idle_p_or_tells_sysmon(&self) -> bool {
-        let is_idle = self.spin.has_idle_p_or_sets_need(&self.npidle);
+        let is_idle = self.spin.has_idle_p_or_sets_need();
         if !is_idle {
             self.sysmon.work_waits();
         }
@@ -49,7 +49,7 @@ impl Sched {
     /// preempts the goroutine that has run longest.
     #[inline]
     pub(crate) fn press_if_busy(&self) {
-        if self.npidle.load(Relaxed) == 0 && self.spin.has_no_spinner() {
+        if self.spin.npidle.load(Relaxed) == 0 && self.spin.has_no_spinner() {
             self.sysmon.press();
         }
     }
@@ -236,7 +236,7 @@ impl Sched {
     /// they go to the global queue, too.
     pub(crate) fn inject_list(&self, w: Option<Worker<'_>>, list: &mut GQueue) {
         let mut for_others = GQueue::new();
-        let idle = self.npidle.load(Relaxed) as usize;
+        let idle = self.spin.npidle.load(Relaxed) as usize;
         let share = if w.is_some() { idle } else { usize::MAX };
         while for_others.len() < share
             && let Some(g) = list.pop_front()
@@ -278,9 +278,27 @@ impl Sched {
         }
     }
 
-    /// Whether any queue holds a goroutine. Behind wake/2 it misses none.
+    /// Whether any queue holds a goroutine. Behind wake/2 it misses none: see `procs_in_use`.
     pub(crate) fn has_work(&self) -> bool {
-        !self.runq_is_empty() || self.procs().any(|p| !p.runq.is_empty())
+        !self.runq_is_empty() || self.procs_in_use().any(|p| !p.runq.is_empty())
+    }
+
+    /// The Ps that are not on the idle list. It loads one word for 64 Ps, and no memory of idle
+    /// ones.
+    ///
+    /// An idle P has an empty queue (P2), and its bit is cleared before an M holds it. So a thread
+    /// behind wake/2 that must see a goroutine also sees the bit of its P cleared.
+    pub(crate) fn procs_in_use(&self) -> impl Iterator<Item = Pp> + '_ {
+        let n = self.nprocs();
+        (0..n.div_ceil(64)).flat_map(move |word| {
+            let exist = u64::MAX >> (64 - (n - word * 64).min(64));
+            let mut bits = !self.idle_mask[word as usize].load(Relaxed) & exist;
+            std::iter::from_fn(move || {
+                let bit = bits.trailing_zeros();
+                bits &= bits.wrapping_sub(1);
+                (bit < 64).then(|| self.p(word * 64 + bit))
+            })
+        })
     }
 
     pub(crate) fn begin_spinning(&self, m: Mp) {
@@ -302,14 +320,14 @@ impl Sched {
         let id = p.id;
         core.pidle.put(p);
         self.idle_mask[id as usize / 64].fetch_or(1 << (id % 64), Relaxed);
-        self.npidle.fetch_add(1, SeqCst);
+        self.spin.npidle.fetch_add(1, SeqCst);
     }
 
     pub(crate) fn get_idle_p(&self, core: &mut Held<'_, Core>) -> Option<IdleP> {
         let p = core.pidle.take()?;
         core.activity += 1;
         self.idle_mask[p.id as usize / 64].fetch_and(!(1 << (p.id % 64)), Relaxed);
-        self.npidle.fetch_sub(1, SeqCst);
+        self.spin.npidle.fetch_sub(1, SeqCst);
         Some(p)
     }
 
@@ -319,7 +337,7 @@ impl Sched {
         core: &mut Held<'_, Core>,
         wanted: Option<Pp>,
     ) -> Option<IdleP> {
-        if let Some(wanted) = wanted.filter(|p| self.is_idle(*p)) {
+        if let Some(wanted) = wanted.filter(|p| self.is_idle(p.id)) {
             core.pidle.raise(wanted);
         }
         self.get_idle_p(core)

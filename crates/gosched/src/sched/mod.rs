@@ -91,17 +91,14 @@ pub(crate) struct Core {
 }
 
 /// A runtime.
+///
+/// Fields that are written often are padded: each has its cache lines alone, so that a store to one
+/// does not take another from the caches of all CPUs. The fields without padding are read at every
+/// turn and hardly ever written. `docs/scaling.md` has who touches what, and how often.
 pub(crate) struct Sched {
     /// Its number in this process, from 1.
     pub(crate) id: u32,
     pub(crate) config: Config,
-    pub(crate) core: CachePadded<Lock<Core>>,
-    /// Copies of `core`'s counts, for readers without the lock.
-    pub(crate) runq_len: CachePadded<AtomicUsize>,
-    pub(crate) npidle: AtomicU32,
-    /// Bit i ⇔ P i is on the idle list (P6).
-    pub(crate) idle_mask: [AtomicU64; PROCS_MAX / 64],
-    pub(crate) spin: CachePadded<Spin>,
     /// GOMAXPROCS.
     pub(crate) nprocs: AtomicU32,
     pub(crate) allp: Box<[OnceBox<P>]>,
@@ -111,36 +108,20 @@ pub(crate) struct Sched {
     pub(crate) dead: AtomicBool,
     /// New goroutines are refused.
     pub(crate) closed: AtomicBool,
-    pub(crate) next_goid: AtomicU64,
-    pub(crate) blocks: GBlocks,
-    pub(crate) arena: Arena,
     /// The size class of a stack unless the spawn names another.
     pub(crate) stack_class: u8,
     /// Where goroutines have their thread-locals.
     pub(crate) tls: Room,
-    pub(crate) timers: Timers,
-    pub(crate) poller: Poller,
-    pub(crate) lookups: Lookups,
-    /// The coarse clock: milliseconds since the runtime began, written by sysmon.
-    pub(crate) now_ms: AtomicU32,
+    /// Its memory is elsewhere: it is large, and the runtime is built on a thread's stack.
+    pub(crate) arena: Box<CachePadded<Arena>>,
     pub(crate) started_ns: u64,
-    /// Counts of events on threads without a P.
-    pub(crate) outside: Counters,
-    pub(crate) sysmon: SysmonState,
-    /// The claim lock: a thread holds it to take a P away or to send a signal.
-    pub(crate) claims: Lock<Claims>,
-    pub(crate) strays: Strays,
-    pub(crate) calls: CallCounters,
     /// Threads wait with goroutines, and no further thread can be spared (`bound`).
     pub(crate) at_limit: AtomicBool,
-    pub(crate) room: CallRoom,
     pub(crate) creator: crate::sched::life::threads::Creator,
     pub(crate) world: crate::sched::life::world::World,
     /// A drop has begun to abandon the goroutines. Those that it finds running are left to their
     /// Ms.
     pub(crate) is_given_up: AtomicBool,
-    /// sysmon has expired timers and has not queued their goroutines yet.
-    pub(crate) is_carrying: AtomicBool,
     /// sysmon sets these when memory is due for return.
     pub(crate) scavenge_now: AtomicBool,
     pub(crate) shrink_now: AtomicBool,
@@ -149,6 +130,30 @@ pub(crate) struct Sched {
     pub(crate) leaked_ms: AtomicU32,
     /// The program's deadlock hook. The creator takes it; the runtime's owner drops it.
     pub(crate) hook: std::sync::Mutex<Option<life::deadlock::Hook>>,
+
+    pub(crate) core: CachePadded<Lock<Core>>,
+    /// The length of the global queue, for readers without the lock.
+    pub(crate) runq_len: CachePadded<AtomicUsize>,
+    pub(crate) spin: CachePadded<Spin>,
+    /// Bit i ⇔ P i is on the idle list (P6).
+    pub(crate) idle_mask: CachePadded<[AtomicU64; PROCS_MAX / 64]>,
+    pub(crate) next_goid: CachePadded<AtomicU64>,
+    pub(crate) blocks: CachePadded<GBlocks>,
+    pub(crate) timers: CachePadded<Timers>,
+    pub(crate) poller: CachePadded<Poller>,
+    /// The coarse clock: milliseconds since the runtime began, written by sysmon.
+    pub(crate) now_ms: CachePadded<AtomicU32>,
+    pub(crate) sysmon: CachePadded<SysmonState>,
+    /// sysmon has expired timers and has not queued their goroutines yet.
+    pub(crate) is_carrying: CachePadded<AtomicBool>,
+    /// Counts of events on threads without a P.
+    pub(crate) outside: CachePadded<Counters>,
+    /// The claim lock: a thread holds it to take a P away or to send a signal.
+    pub(crate) claims: CachePadded<Lock<Claims>>,
+    pub(crate) strays: CachePadded<Strays>,
+    pub(crate) calls: CachePadded<CallCounters>,
+    pub(crate) room: CachePadded<CallRoom>,
+    pub(crate) lookups: CachePadded<Lookups>,
 }
 
 impl G {
@@ -177,8 +182,15 @@ pub(crate) fn runtimes_made() -> u32 {
 }
 
 impl Sched {
-    pub(crate) fn new(mut config: Config) -> Sched {
+    pub(crate) fn new(config: Config) -> Sched {
         crate::sched::life::m_answers::install();
+        let arena = Arena::new(config.mprotect_guards, config.tls);
+        Sched::with(config, Box::new(CachePadded::new(arena)))
+    }
+
+    /// A function of its own: its frame and the arena's together are too large for a small thread.
+    #[inline(never)]
+    fn with(mut config: Config, arena: Box<CachePadded<Arena>>) -> Sched {
         let hook = std::sync::Mutex::new(config.on_deadlock.take());
         let now = crate::sys::monotonic_ns();
         Sched {
@@ -209,35 +221,38 @@ impl Sched {
                 },
             )),
             runq_len: CachePadded::new(AtomicUsize::new(0)),
-            npidle: AtomicU32::new(0),
-            idle_mask: std::array::from_fn(|_| AtomicU64::new(0)),
+            idle_mask: CachePadded::new(std::array::from_fn(|_| AtomicU64::new(0))),
             spin: CachePadded::new(Spin::new()),
             nprocs: AtomicU32::new(0),
             allp: (0..PROCS_MAX).map(|_| OnceBox::new()).collect(),
             gcwaiting: AtomicBool::new(false),
             dead: AtomicBool::new(false),
             closed: AtomicBool::new(false),
-            next_goid: AtomicU64::new(1),
-            blocks: GBlocks::new(),
-            arena: Arena::new(config.mprotect_guards, config.tls),
+            next_goid: CachePadded::new(AtomicU64::new(1)),
+            blocks: CachePadded::new(GBlocks::new()),
+            arena,
             stack_class: config.stack_class,
             tls: config.tls,
-            timers: Timers::new(),
-            poller: Poller::new(),
-            lookups: Lookups::new(config.max_lookups, config.max_threads, config.procs),
-            now_ms: AtomicU32::new(0),
+            timers: CachePadded::new(Timers::new()),
+            poller: CachePadded::new(Poller::new()),
+            lookups: CachePadded::new(Lookups::new(
+                config.max_lookups,
+                config.max_threads,
+                config.procs,
+            )),
+            now_ms: CachePadded::new(AtomicU32::new(0)),
             started_ns: now,
-            outside: Counters::default(),
-            sysmon: SysmonState::new(),
-            claims: Lock::new(Rank::Claims, Claims::new()),
-            strays: Strays::default(),
-            calls: CallCounters::default(),
+            outside: CachePadded::new(Counters::default()),
+            sysmon: CachePadded::new(SysmonState::new()),
+            claims: CachePadded::new(Lock::new(Rank::Claims, Claims::new())),
+            strays: CachePadded::new(Strays::default()),
+            calls: CachePadded::new(CallCounters::default()),
             at_limit: AtomicBool::new(false),
-            room: CallRoom::new(),
+            room: CachePadded::new(CallRoom::new()),
             creator: crate::sched::life::threads::Creator::new(),
             world: crate::sched::life::world::World::new(),
             is_given_up: AtomicBool::new(false),
-            is_carrying: AtomicBool::new(false),
+            is_carrying: CachePadded::new(AtomicBool::new(false)),
             scavenge_now: AtomicBool::new(false),
             shrink_now: AtomicBool::new(false),
             leaked_gs: AtomicU32::new(0),

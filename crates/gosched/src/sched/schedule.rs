@@ -464,14 +464,15 @@ impl Sched {
     /// Whether this M, without a P, becomes the watcher: timers are set or the network is waited
     /// for, and no M watches. A pending P comes first: `stop_m` takes it.
     pub(super) fn begin_watch(&self) -> bool {
+        // Without the lock first: mostly there is nothing to watch, or a watcher. A watcher that
+        // leaves now looks itself, or leaves the timers to sysmon (`watch`).
+        if !self.needs_watcher() {
+            return false;
+        }
         let core = self.core.lock();
         // At the last threads an idle M is worth more than a watcher, because sysmon watches, too.
         let is_wanted = core.runq.has_begun_and_unbound() && self.is_at_last_threads(&core);
-        core.pending.is_empty()
-            && !is_wanted
-            && !self.dead.load(Relaxed)
-            && (self.has_timers() || self.has_net_waiters())
-            && self.poller.begin()
+        core.pending.is_empty() && !is_wanted && !self.dead.load(Relaxed) && self.poller.begin()
     }
 
     /// Watches the timers and the network, without a P, until something is due.

@@ -26,7 +26,7 @@ impl Sched {
     pub(crate) fn spin_and_steal(&self, w: Worker<'_>) -> Option<Gp> {
         let m = w.m();
         if !m.is_spinning() {
-            let busy = self.nprocs().saturating_sub(self.npidle.load(Relaxed));
+            let busy = self.nprocs().saturating_sub(self.spin.npidle.load(Relaxed));
             if 2 * self.spin.count() >= busy {
                 return None;
             }
@@ -45,8 +45,9 @@ impl Sched {
             if self.is_stopping() {
                 return None;
             }
-            let victim = self.p(at);
-            at = (at + stride) % n;
+            let (victim, is_idle) = (self.p(at), self.is_idle(at));
+            at += stride;
+            at -= if at < n { 0 } else { n };
             if is_last
                 && victim != p
                 && victim.timers.next_ns() != u64::MAX
@@ -56,7 +57,7 @@ impl Sched {
                 return Some(g);
             }
             if victim != p
-                && !self.is_idle(victim)
+                && !is_idle
                 && let Some(g) = self.steal_from(victim, w, is_last)
             {
                 return Some(g);
@@ -90,8 +91,9 @@ impl Sched {
         }
     }
 
-    pub(crate) fn is_idle(&self, p: Pp) -> bool {
-        self.idle_mask[p.id as usize / 64].load(Relaxed) & (1 << (p.id % 64)) != 0
+    /// Whether P number `id` is on the idle list. It loads no memory of the P itself.
+    pub(crate) fn is_idle(&self, id: u32) -> bool {
+        self.idle_mask[id as usize / 64].load(Relaxed) & (1 << (id % 64)) != 0
     }
 }
 

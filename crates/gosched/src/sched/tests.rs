@@ -10,6 +10,7 @@ mod bounded;
 mod calls;
 mod claim;
 mod goroutines;
+mod layout;
 mod looks;
 mod ms;
 mod preempt;

@@ -33,7 +33,7 @@ pub(super) fn may_spin(turns: u32) -> bool {
     }
     let Some(m) = current_m() else { return true };
     let sched = m.sched();
-    let others = sched.npidle.load(Relaxed) + sched.spin.count() + 1;
+    let others = sched.spin.npidle.load(Relaxed) + sched.spin.count() + 1;
     m.p.load(Relaxed)
         .is_some_and(|p| sched.nprocs() > others && p.runq.is_empty())
 }

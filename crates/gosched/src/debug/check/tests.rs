@@ -390,7 +390,7 @@ fn p1_a_p_and_an_m_are_bound_one_way() {
 #[test]
 fn p2_p6_the_idle_list_its_count_and_the_mask_differ() {
     let first = |sched: &Sched| sched.core.lock().pidle.iter().next().expect("idle");
-    let found = running(|sched| sched.npidle.fetch_sub(1, Relaxed));
+    let found = running(|sched| sched.spin.npidle.fetch_sub(1, Relaxed));
     assert_eq!(found, ["P2"]);
     let found = running(|sched| sched.idle_mask[0].fetch_and(!1, Relaxed));
     assert_eq!(found, ["P6", "P6"]);

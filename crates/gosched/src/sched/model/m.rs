@@ -39,7 +39,7 @@ pub(crate) enum PreemptOff {
     HalfDone,
 }
 
-#[repr(C)]
+#[repr(C, align(128))]
 pub(crate) struct M {
     /// Its own address, for the door (`current.rs`). Set when a thread becomes this M.
     pub(crate) this: Word<*const M>,

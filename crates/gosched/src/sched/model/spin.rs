@@ -35,10 +35,13 @@
 
 use crate::shim::{self, AtomicBool, AtomicU32, Relaxed, SeqCst};
 
-/// The count of spinning Ms, and whether a wake found no idle P.
+/// The count of spinning Ms, whether a wake found no idle P, and the count of idle Ps. A wake-up
+/// reads all three and mostly changes two: they share a cache line.
 pub(crate) struct Spin {
     spinning: AtomicU32,
     need: AtomicU32,
+    /// The length of the idle list; changed under the scheduler lock.
+    pub(crate) npidle: AtomicU32,
 }
 
 /// Proof that an M is counted in `nmspinning`. It ends in [`Spin::end`], or moves into the
@@ -91,6 +94,7 @@ impl Spin {
         Spin {
             spinning: AtomicU32::new(0),
             need: AtomicU32::new(0),
+            npidle: AtomicU32::new(0),
         }
     }
 
@@ -120,15 +124,14 @@ impl Spin {
         }
     }
 
-    /// Whether a P is idle; `npidle` is their number. If none is, sets `need` and looks again
-    /// (need/1).
+    /// Whether a P is idle. If none is, sets `need` and looks again (need/1).
     #[inline]
-    pub(crate) fn has_idle_p_or_sets_need(&self, npidle: &AtomicU32) -> bool {
-        if npidle.load(SeqCst) != 0 {
+    pub(crate) fn has_idle_p_or_sets_need(&self) -> bool {
+        if self.npidle.load(SeqCst) != 0 {
             return true;
         }
         self.set_needed();
-        npidle.load(SeqCst) != 0
+        self.npidle.load(SeqCst) != 0
     }
 
     /// Whether no M spins: the cheap half of `claim_wake`.

@@ -29,6 +29,8 @@
 //! - A thread that was woken in a call and waits for a CPU to return on also counts as running. So
 //!   the signal goes only to a thread that has used its CPU for 3/4 of the time between two scans,
 //!   or 200 µs of CPU time without going to sleep (its count of voluntary switches is unchanged).
+//! - A CPU clock costs a system call. So a P whose last slice was over at the next scan is sampled
+//!   only once its slice is seen a second time.
 //! - A goroutine that has used less than 200 µs of CPU time since its slice was first seen is
 //!   spared, for up to 100 ms.
 //! - A thread that was runnable when the kernel was asked, and whose CPU clock has not moved since,
@@ -50,8 +52,8 @@ use crate::sched::model::gstatus::Status;
 use crate::sched::model::m::{GIVE_UP_P, YIELD};
 use crate::sched::model::p::PStatus;
 use crate::sched::model::ptr::{Mp, Pp};
-use crate::sched::model::watch::Claims;
 pub(crate) use crate::sched::model::watch::p_sample::{BLOCKED_NS, SLICE_NS};
+use crate::sched::model::watch::{BEGUN_MAX, Begun, Claims, claim};
 use crate::sched::monitor::preempt;
 use crate::sched::worker::{IdleP, Inside};
 use crate::sys;
@@ -75,7 +77,8 @@ const PULSE_NS: u64 = 200_000;
 const LOST_NS: u64 = 100_000_000;
 /// This many lost signals in a row mean that the thread has the signal blocked.
 const LOST_IN_A_ROW: u32 = 10;
-/// How many descriptors of `/proc` files stay open.
+/// How many descriptors of `/proc` files stay open. With more Ps one for each P, up to a quarter of
+/// the descriptors that the process may have.
 const FILES_MAX: u32 = 128;
 
 /// Between two scans: while a marked call holds a P that others want; while a P may be stuck; while
@@ -118,7 +121,7 @@ impl Sched {
         let waits = self.has_work();
         let mut pace = u64::MAX;
         let mut oldest: Option<(u64, Pp, Mp)> = None;
-        for p in self.procs() {
+        for p in self.procs_in_use() {
             match p.status() {
                 PStatus::Syscall => pace = pace.min(self.look_at_marked(p, now, waits)),
                 PStatus::Running => {
@@ -132,6 +135,7 @@ impl Sched {
                 _ => {}
             }
         }
+        self.confirm_claims(&mut claims);
         let calm = self.sysmon.calm_looks(waits && oldest.is_none());
         if waits {
             pace = pace.min(PACE_WAITING_NS << calm.min(CALM_MAX));
@@ -154,7 +158,7 @@ impl Sched {
             return if waits { PACE_MARKED_NS } else { u64::MAX };
         }
         let age = now - seen.call_since_ns.get();
-        let others_look = self.npidle.load(Relaxed) + self.spin.count() > 0;
+        let others_look = self.spin.npidle.load(Relaxed) + self.spin.count() > 0;
         let is_spared = !waits || p.runq.is_empty() && others_look;
         if age < MARKED_NS || is_spared && age < SLICE_NS {
             return if waits { PACE_MARKED_NS } else { u64::MAX };
@@ -181,16 +185,20 @@ impl Sched {
         let seen = &p.seen;
         let tick = p.schedtick.load(Relaxed);
         if tick != seen.tick.get() {
-            seen.begin(tick, now);
-            if waits && let Some(cpu) = sys::thread_cpu_ns(m.tid.load(Relaxed)) {
+            let was_long = seen.begin(tick, now);
+            if waits
+                && was_long
+                && let Some(cpu) = sys::thread_cpu_ns(m.tid.load(Relaxed))
+            {
                 seen.note_cpu(cpu, now);
             }
             return (0, u64::MAX);
         }
+        seen.is_long.set(true);
         let age = now - seen.since_ns.get();
         if chaos::one_in(4, "blind claim")
-            && self.has_thread_to_spare()
-            && self.claim(claims, m, p, tick)
+            && self.has_thread_to_spare(claims)
+            && self.begin_claim(claims, m, p, tick, false)
         {
             return (0, PACE_STUCK_NS);
         }
@@ -219,7 +227,8 @@ impl Sched {
         }
     }
 
-    /// Takes the P of a goroutine that is blocked in the kernel.
+    /// Begins to take the P of a goroutine that is blocked in the kernel; `confirm_claims` must
+    /// follow.
     pub(in crate::sched) fn look_whether_blocked(
         &self,
         claims: &mut Held<'_, Claims>,
@@ -235,7 +244,7 @@ impl Sched {
         let has_stood_still = seen.note_cpu(cpu, now);
         // A goroutine that sleeps often and briefly has also used up its slice.
         let is_suspect = has_stood_still || age >= SLICE_NS;
-        if !is_suspect || seen.is_known(cpu, age, now) || !self.has_thread_to_spare() {
+        if !is_suspect || seen.is_known(cpu, age, now) || !self.has_thread_to_spare(claims) {
             return false;
         }
         let call = match self.doing(claims, m) {
@@ -251,19 +260,21 @@ impl Sched {
             }
             _ => return false,
         };
-        if !self.take_blocked(claims, m, p, seen.tick.get()) {
-            return false;
-        }
-        if call == libc::SYS_futex {
-            self.core.lock().runq.hurry_spent();
-        }
-        true
+        self.take_blocked(claims, m, p, seen.tick.get(), call == libc::SYS_futex)
     }
 
-    /// Takes p from m, which is blocked in the kernel; returns false if p stays with m for now.
-    fn take_blocked(&self, claims: &mut Held<'_, Claims>, m: Mp, p: Pp, tick: u32) -> bool {
+    /// Begins to take p from m, which is blocked in the kernel; returns false if p stays with m for
+    /// now.
+    fn take_blocked(
+        &self,
+        claims: &mut Held<'_, Claims>,
+        m: Mp,
+        p: Pp,
+        tick: u32,
+        wants_lock: bool,
+    ) -> bool {
         if !self.calls.has_no_membarrier.load(Relaxed) {
-            return self.claim(claims, m, p, tick);
+            return self.begin_claim(claims, m, p, tick, wants_lock);
         }
         // Without membarrier the M must release the P itself, in the handler. The signal cuts its
         // call short.
@@ -274,24 +285,66 @@ impl Sched {
         false
     }
 
-    /// Takes p from m and hands it off, by the claim protocol (`claim`). The caller has seen p on m
-    /// in time slice `tick`.
-    fn claim(&self, claims: &mut Held<'_, Claims>, m: Mp, p: Pp, tick: u32) -> bool {
+    /// Begins to take p from m, by the claim protocol (`claim`). The caller has seen p on m in time
+    /// slice `tick`, and calls `confirm_claims` soon.
+    pub(in crate::sched) fn begin_claim(
+        &self,
+        claims: &mut Held<'_, Claims>,
+        m: Mp,
+        p: Pp,
+        tick: u32,
+        wants_lock: bool,
+    ) -> bool {
         if self.calls.has_no_membarrier.load(Relaxed) || !m.claim.begin() {
             return false;
         }
+        let at = claims.nbegun;
+        claims.begun[at] = Some(Begun {
+            m,
+            p,
+            tick,
+            wants_lock,
+        });
+        claims.nbegun += 1;
+        if claims.nbegun == BEGUN_MAX {
+            self.confirm_claims(claims);
+        }
+        true
+    }
+
+    /// Makes one barrier for all claims that have begun. Then takes the P of each M that is still
+    /// where it was, and hands it off.
+    pub(in crate::sched) fn confirm_claims(&self, claims: &mut Held<'_, Claims>) {
+        let begun = std::mem::take(&mut claims.nbegun);
+        if begun == 0 {
+            return;
+        }
         chaos::point("claim");
+        let has_passed = claim::barrier();
+        let mut cancelled = 0;
+        for nth in 0..begun {
+            if let Some(begun) = claims.begun[nth].take() {
+                cancelled += u64::from(!self.finish_claim(claims, begun, has_passed));
+            }
+        }
+        if cancelled > 0 {
+            self.calls.cancelled.add_shared(cancelled);
+            // A seccomp filter may have come since the last claim. If so, the next scan sends the M
+            // a signal instead.
+            let is_served = sys::membarrier_register();
+            self.calls.has_no_membarrier.store(!is_served, Relaxed);
+        }
+    }
+
+    /// Takes the P if nothing has changed, and hands it off. Behind the barrier.
+    fn finish_claim(&self, claims: &mut Held<'_, Claims>, begun: Begun, has_passed: bool) -> bool {
+        let Begun { m, p, tick, .. } = begun;
         let is_same = || {
             m.p.load(Relaxed) == Some(p)
                 && p.schedtick.load(Relaxed) == tick
                 && p.status() == PStatus::Running
         };
-        if !m.claim.confirm(is_same) {
-            self.calls.cancelled.add_shared(1);
-            // A seccomp filter may have come since the last claim. If so, the next scan sends the M
-            // a signal instead.
-            let is_served = sys::membarrier_register();
-            self.calls.has_no_membarrier.store(!is_served, Relaxed);
+        if !m.claim.confirm(has_passed, is_same) {
             return false;
         }
         let Some(g) = m.curg() else {
@@ -309,6 +362,9 @@ impl Sched {
         // SAFETY: the claim took p from its M, which is blocked outside the runtime and finds
         // TAKEN.
         self.hand_off_p(unsafe { IdleP::new(p) });
+        if begun.wants_lock {
+            self.core.lock().runq.hurry_spent();
+        }
         true
     }
 
@@ -321,7 +377,7 @@ impl Sched {
         let may_begin = !self.is_at_limit();
         let is_served = || {
             let is_pressing = self.core.lock().runq.is_pressing(may_begin);
-            !is_pressing && self.procs().all(|p| p.runq.is_empty())
+            !is_pressing && self.procs_in_use().all(|p| p.runq.is_empty())
         };
         if self.sysmon.unpress_if(is_served) {
             return u64::MAX;
@@ -437,7 +493,7 @@ impl Sched {
         };
         self.calls.has_no_proc.store(false, Relaxed);
         let doing = file.doing();
-        if claims.files < FILES_MAX {
+        if claims.files < FILES_MAX || claims.files < self.nprocs().min(sys::files_limit() / 4) {
             claims.files += 1;
             m.watched.known(claims).file = Some(file);
         }
@@ -465,11 +521,11 @@ impl Sched {
         self.forget_stray(&mut claims, m);
     }
 
-    /// Whether a P that is taken away gets a thread. A thread that waits with a bound goroutine
-    /// counts.
-    fn has_thread_to_spare(&self) -> bool {
+    /// Whether one more P that is taken away gets a thread. A thread that waits with a bound
+    /// goroutine counts. Claims that have begun may need a thread each.
+    pub(in crate::sched) fn has_thread_to_spare(&self, claims: &Claims) -> bool {
         let core = self.core.lock();
-        core.nparked > 0 || self.spare_ms(&core) > 0
+        core.nparked.saturating_add(self.spare_ms(&core)) as usize > claims.nbegun
     }
 
     /// The world is to stop and some Ps still run. Takes the Ps whose goroutines block, and signals
@@ -495,8 +551,8 @@ impl Sched {
                     m.ask(YIELD);
                     match self.doing(&mut claims, m) {
                         // Without a thread to hand the P to, it could never stop.
-                        Doing::Blocked(_) if self.has_thread_to_spare() => {
-                            self.take_blocked(&mut claims, m, p, tick);
+                        Doing::Blocked(_) if self.has_thread_to_spare(&claims) => {
+                            self.take_blocked(&mut claims, m, p, tick, false);
                         }
                         Doing::Blocked(_) => {}
                         _ => self.signal_if_computing(&mut claims, m, now, false),
@@ -505,6 +561,7 @@ impl Sched {
                 _ => {}
             }
         }
+        self.confirm_claims(&mut claims);
     }
 
     /// The M gives up its P in the middle of a call that is about to be restarted. In the handler,

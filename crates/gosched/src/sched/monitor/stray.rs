@@ -198,7 +198,7 @@ impl Sched {
             self.look_at_stray(claims, m);
         }
         // With an idle P for each of them, at most GOMAXPROCS goroutines run whichever come back.
-        let is_urgent = self.strays.listed.load(Relaxed) > self.npidle.load(Relaxed);
+        let is_urgent = self.strays.listed.load(Relaxed) > self.spin.npidle.load(Relaxed);
         if is_urgent { PACE_NS } else { u64::MAX }
     }
 

@@ -219,7 +219,7 @@ pub(crate) fn run(sched: &Sched) {
             seen.fast_looks = 0;
         }
         sched.watch_room(now, &mut seen.shortage);
-        let all_idle = sched.npidle.load(Relaxed) == sched.nprocs();
+        let all_idle = sched.spin.npidle.load(Relaxed) == sched.nprocs();
         // A listed stray that comes back then finds a P.
         let has_too_many_strays = sched.strays.listed.load(Relaxed) > sched.nprocs();
         let is_idle = all_idle && !has_too_many_strays && !sched.room.is_awaited();
@@ -323,7 +323,7 @@ impl Sched {
         // `npidle` in `get_idle_p`, which precedes the load of the word in `acquire_p`.
         fence(SeqCst);
         let mut in_time = true;
-        if self.npidle.load(Relaxed) == self.nprocs() && !self.dead.load(Relaxed) {
+        if self.spin.npidle.load(Relaxed) == self.nprocs() && !self.dead.load(Relaxed) {
             while in_time && word.0.load(Relaxed) == ASLEEP {
                 in_time = word.wait(ASLEEP, Some(until_ns));
             }
@@ -333,8 +333,11 @@ impl Sched {
     }
 
     pub(crate) fn update_clock(&self, now_ns: u64) {
-        let ms = (now_ns - self.started_ns) / 1_000_000;
-        self.now_ms.store(ms as u32, Relaxed);
+        let ms = ((now_ns - self.started_ns) / 1_000_000) as u32;
+        // Every park loads the clock: without a change it stays in the caches of all CPUs.
+        if self.coarse_ms() != ms {
+            self.now_ms.store(ms, Relaxed);
+        }
     }
 
     /// From when on sysmon must run p's timers. Until then the M that holds p checks them, or the
@@ -379,13 +382,14 @@ impl Sched {
 /// Heals a lost wake-up: two consecutive scans find a runnable goroutine, an idle P and no M
 /// searching, and nothing has happened in between.
 fn rescue(sched: &Sched, seen: &mut Seen) {
-    if sched.npidle.load(Relaxed) == 0 || sched.is_stopping() {
+    let nobody_looks = sched.spin.npidle.load(Relaxed) != 0 && sched.spin.count() == 0;
+    // Without the lock first: the look at all queues takes long where there are many Ps.
+    if !nobody_looks || sched.is_stopping() || !sched.has_work() {
         seen.stranded_at = None;
         return;
     }
     let core = sched.core.lock();
-    let work = !core.runq.is_empty() || sched.procs().any(|p| !p.runq.is_empty());
-    let is_stranded = work
+    let is_stranded = sched.has_work()
         && !core.pidle.is_empty()
         && core.pending.is_empty()
         && core.starting == 0

@@ -586,7 +586,9 @@ fn sm_no_looks_while_all_there_is_is_a_long_call() {
     // SAFETY: D2, the runtime outlives this function's use of it.
     let sched = unsafe { &*(told.recv().unwrap() as *const Sched) };
     let looks = || sched.sysmon.looks.load(SeqCst);
-    wait_for("the P is taken back", || sched.npidle.load(SeqCst) == 2);
+    wait_for("the P is taken back", || {
+        sched.spin.npidle.load(SeqCst) == 2
+    });
     let mut before = looks();
     wait_for("it settles", || {
         std::thread::sleep(Duration::from_millis(200));
@@ -693,5 +695,7 @@ fn look_at_nap(sched: &Sched, at: &AtomicUsize) -> Option<bool> {
     );
     p.seen.begin(p.schedtick.load(Relaxed), now - 2 * SLICE_NS);
     p.seen.note_cpu(cpu - 1, now);
-    Some(sched.look_whether_blocked(&mut claims, p, m, now))
+    let has_begun = sched.look_whether_blocked(&mut claims, p, m, now);
+    sched.confirm_claims(&mut claims);
+    Some(has_begun && m.p.load(Relaxed).is_none())
 }

@@ -2,11 +2,13 @@
 //! as often as it can. Without the barrier on every CPU (`--cfg gosched_no_membarrier`) this goes
 //! wrong within a second.
 
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
-use std::time::{Duration, Instant};
 
-use crate::sched::model::watch::claim::{Claim, Found};
+use super::*;
+use crate::sched::model::p::PStatus;
+use crate::sched::model::watch::BEGUN_MAX;
+use crate::sched::model::watch::claim::{self, Claim, Found};
 use crate::sys;
 
 /// An M and its P, as far as the claim is concerned.
@@ -47,7 +49,7 @@ impl Pair {
 
     fn run_claimer(&self) {
         while !self.is_over.load(Relaxed) {
-            if self.claim.begin() && self.claim.confirm(|| true) {
+            if self.claim.begin() && self.claim.confirm(claim::barrier(), || true) {
                 self.claimer_has.store(true, Relaxed);
                 for _ in 0..100 {
                     self.expect(!self.m_uses.load(Relaxed));
@@ -84,4 +86,75 @@ fn d8_p3_a_claimed_p_has_one_user() {
     });
     assert!(pair.taken.load(Relaxed) > 0, "nothing was ever taken");
     assert_eq!(pair.violations.load(Relaxed), 0, "both had the P");
+}
+
+/// An M with a P, whose goroutine is in user code.
+fn m_in_user_code(sched: &Sched) -> (Mp, Pp) {
+    let (m, p) = m_with_p(sched);
+    let g = runnable_g(sched);
+    g.status.transition(Status::Runnable, Status::Running);
+    m.curg.store(Some(g), Relaxed);
+    (m, p)
+}
+
+/// One barrier serves many claims. No P is taken before it. Behind it each M is looked at by itself:
+/// one that has entered meanwhile, or has begun another slice, keeps its P.
+#[test]
+fn d8_many_claims_share_a_barrier() {
+    assert!(sys::membarrier_register());
+    let sched = still(BEGUN_MAX as u32 + 8);
+    let mut claims = sched.claims.lock();
+    let ms: Vec<_> = (0..5).map(|_| m_in_user_code(&sched)).collect();
+    for (m, p) in &ms {
+        assert!(sched.begin_claim(&mut claims, *m, *p, 0, false));
+        assert!(!m.claim.is_taken(), "D8: taken without a barrier");
+    }
+    assert!(!ms[1].0.claim.enter() && ms[1].0.claim.look() == Found::Kept);
+    ms[3].1.begin_slice();
+    sched.confirm_claims(&mut claims);
+    let taken = ms.iter().map(|(m, _)| m.p.load(Relaxed).is_none());
+    assert_eq!(
+        taken.collect::<Vec<_>>(),
+        [true, false, true, false, true],
+        "D8"
+    );
+    for (m, p) in &ms {
+        assert_eq!(m.claim.is_taken(), p.status() != PStatus::Running);
+    }
+    assert_eq!(
+        (sched.calls.claimed.get(), sched.calls.cancelled.get()),
+        (3, 2)
+    );
+    assert!(sched.begin_claim(&mut claims, ms[3].0, ms[3].1, 1, false));
+    sched.confirm_claims(&mut claims);
+    assert!(ms[3].0.claim.is_taken(), "a cancelled claim stays in force");
+}
+
+/// More claims than one barrier serves: the last that fits makes the barrier.
+#[test]
+fn d8_a_batch_of_claims_has_an_end() {
+    assert!(sys::membarrier_register());
+    let sched = still(BEGUN_MAX as u32 + 1);
+    let mut claims = sched.claims.lock();
+    for taken in 0..=BEGUN_MAX {
+        let full = taken / BEGUN_MAX * BEGUN_MAX;
+        assert_eq!(sched.calls.claimed.get(), full as u64);
+        let (m, p) = m_in_user_code(&sched);
+        assert!(sched.begin_claim(&mut claims, m, p, 0, false));
+    }
+    sched.confirm_claims(&mut claims);
+    assert_eq!(sched.calls.claimed.get(), BEGUN_MAX as u64 + 1);
+}
+
+/// Each claim may need a thread for its P, so claims that have begun count against the spare ones.
+#[test]
+fn d8_claims_that_have_begun_count_against_spare_threads() {
+    let sched = still(3);
+    let mut claims = sched.claims.lock();
+    sched.core.lock().mcount = sched.config.max_threads - 2;
+    for begun in 0..3 {
+        assert_eq!(sched.has_thread_to_spare(&claims), begun < 2, "{begun}");
+        let (m, p) = m_in_user_code(&sched);
+        assert!(sched.begin_claim(&mut claims, m, p, 0, false));
+    }
 }

@@ -44,6 +44,44 @@ fn wk_an_m_that_has_not_spun_looks_at_need_too() {
     assert!(m.p() == p && m.is_spinning() && !sched.spin.is_needed());
 }
 
+/// A goroutine came after the search: the spinner that has stopped looks at the queues of all Ps in
+/// use again (wake/2) and takes a P back.
+#[test]
+fn fr_wk_whoever_stops_spinning_looks_at_every_queue_again() {
+    let sched = still(130);
+    let (m, p) = m_with_p(&sched);
+    let others: Vec<_> = (0..128).map(|_| m_with_p(&sched).1).collect();
+    pend_a_p(&sched);
+    for other in others {
+        sched.begin_spinning(m);
+        sched.runq_put(worker(other), runnable_g(&sched)); // its M holds it
+        assert!(matches!(sched.give_up_p(&mut g0(m)), IdleResult::LookAgain));
+        assert!(m.p() == p && m.is_spinning(), "WK: it stopped");
+        sched.end_spinning(m.spinning.take());
+        assert_eq!(drain_p(other).len(), 1);
+    }
+}
+
+/// A walk over the Ps in use skips the idle ones, and only these.
+#[test]
+fn p6_a_walk_over_the_ps_in_use_skips_idle_ones() {
+    for n in [1_u32, 63, 64, 65, 130] {
+        let sched = still(n);
+        assert_eq!(sched.procs_in_use().count(), 0, "{n}: all are idle");
+        let mut taken: Vec<_> = (0..n).map(|_| m_with_p(&sched).1).collect();
+        let ids = |ps: &mut dyn Iterator<Item = Pp>| ps.map(|p| p.id).collect::<Vec<_>>();
+        assert_eq!(ids(&mut sched.procs_in_use()), (0..n).collect::<Vec<_>>());
+        let idle_one = taken.swap_remove(n as usize / 2);
+        let m = idle_one.m.load(Relaxed).unwrap();
+        sched.put_idle_p(&mut sched.core.lock(), g0(m).relinquish_p());
+        taken.sort_unstable_by_key(|p| p.id);
+        assert_eq!(
+            ids(&mut sched.procs_in_use()),
+            ids(&mut taken.iter().copied())
+        );
+    }
+}
+
 /// Another M has taken the P that the M dropped: the next P to go idle must look.
 #[test]
 fn wk_an_m_that_finds_its_p_taken_leaves_word() {

@@ -174,7 +174,7 @@ fn i6_a_wake_promotes_one_from_zero() {
     sched.wake_p();
     assert_eq!(sched.spin.count(), 1, "the second finds somebody looking");
     assert_eq!(sched.core.lock().npending, 1);
-    assert_eq!(sched.npidle.load(Relaxed), 3);
+    assert_eq!(sched.spin.npidle.load(Relaxed), 3);
 }
 
 #[test]

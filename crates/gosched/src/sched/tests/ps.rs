@@ -14,7 +14,7 @@ use crate::thread;
 fn assert_idle_agrees(sched: &Sched) {
     let core = sched.core.lock();
     let idle = list_of_ps(&core.pidle);
-    assert_eq!(sched.npidle.load(Relaxed) as usize, idle.len(), "P6");
+    assert_eq!(sched.spin.npidle.load(Relaxed) as usize, idle.len(), "P6");
     for id in 0..PROCS_MAX {
         let bit = sched.idle_mask[id / 64].load(Relaxed) >> (id % 64) & 1 == 1;
         assert_eq!(
@@ -131,7 +131,7 @@ fn s3_every_p_is_in_one_place() {
     live(3, |sched| {
         let _rt = enter();
         wait_for("a moment when no P is on its way", || {
-            sched.npidle.load(Relaxed) == 2 && sched.spin.count() == 0
+            sched.spin.npidle.load(Relaxed) == 2 && sched.spin.count() == 0
         });
         assert_one_place(sched);
     });
@@ -222,7 +222,7 @@ fn p5_only_removed_ps_are_dead_and_they_come_back() {
     let after: Vec<_> = sched.procs().collect();
     assert_eq!(after[..4], before, "kept for growing again");
     assert!(after.iter().all(|p| p.status() != PStatus::Dead));
-    assert_eq!(sched.npidle.load(Relaxed), 6, "nothing to do for any");
+    assert_eq!(sched.spin.npidle.load(Relaxed), 6, "nothing to do for any");
 }
 
 /// What a start of the world starts: a P that waits for a thread.
@@ -235,7 +235,7 @@ fn p4_starting_the_world_wakes_somebody_for_a_reason_only() {
         drop(world);
         drain_all(&sched);
         let core = sched.core.lock();
-        assert_eq!(sched.npidle.load(Relaxed) + core.npending, 2, "S3");
+        assert_eq!(sched.spin.npidle.load(Relaxed) + core.npending, 2, "S3");
         core.npending
     }
     assert_eq!(woken(|_| ()), 0);

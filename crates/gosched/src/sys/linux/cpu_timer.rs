@@ -80,8 +80,13 @@ impl CpuTimer {
 
 /// How many signals this user may have pending, timers included; CONTEXT: any.
 pub(crate) fn pending_signals_max() -> u64 {
+    soft_limit(libc::RLIMIT_SIGPENDING as usize)
+}
+
+/// A limit of this process that is in force; 0 if the system does not say.
+pub(super) fn soft_limit(resource: usize) -> u64 {
     let mut limit = MaybeUninit::<libc::rlimit64>::uninit();
-    let (resource, at) = (libc::RLIMIT_SIGPENDING as usize, limit.as_mut_ptr().addr());
+    let at = limit.as_mut_ptr().addr();
     // SAFETY: process 0 is the caller; the kernel writes one struct in this frame (D9: bare call).
     match check(unsafe { syscall4(libc::SYS_prlimit64, 0, resource, 0, at) }) {
         // SAFETY: the call succeeded and has written the whole struct.

@@ -16,6 +16,7 @@ use core::mem::{MaybeUninit, size_of};
 use core::ptr;
 use core::sync::atomic::Ordering::Relaxed;
 
+use crate::sys::linux::cpu_timer::soft_limit;
 use crate::sys::linux::inject::REFUSE_PROC;
 use crate::sys::linux::io::FixedBuf;
 use crate::sys::linux::syscall::{Errno, check, syscall1, syscall2, syscall3, syscall4};
@@ -54,6 +55,12 @@ pub(crate) fn thread_cpu_ns(tid: i32) -> Option<u64> {
     // SAFETY: the call succeeded and has written the whole struct.
     let time = unsafe { time.assume_init() };
     Some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+/// How many descriptors this process may have; CONTEXT: any.
+pub(crate) fn files_limit() -> u32 {
+    let limit = soft_limit(libc::RLIMIT_NOFILE as usize);
+    limit.try_into().unwrap_or(u32::MAX)
 }
 
 /// The kernel's `siginfo_t` of a signal that carries a value.

@@ -21,6 +21,9 @@
 //! decide. Either the M takes the claim back, or the claimer has the P and the M finds out. If the
 //! system refuses the barrier, the claimer knows nothing of `depth`, and its claim is off.
 //!
+//! The proof needs a barrier between the first and the third step, not one for each M. So a claimer
+//! begins many claims, makes one barrier, and confirms each: the barrier interrupts every CPU.
+//!
 //! ```text
 //!  word     meaning                                          leaves the state
 //!  FREE     no claim                                         a claimer, or the M (to MARKED)
@@ -175,12 +178,11 @@ impl Claim {
 
     /// Takes the P if the M is outside the runtime and `is_same` finds that nothing changed. Then
     /// the claimer unbinds P and goroutine and calls `finish`. False: the claim is off.
+    /// `has_passed`: the [`barrier`] after `begin` was made.
     ///
     /// `is_same` reads atomics only, because the M may be entering.
     #[must_use = "the winner must finish"]
-    pub(crate) fn confirm(&self, is_same: impl FnOnce() -> bool) -> bool {
-        // FENCE: claim/2 — CLAIMED before the load of `depth`; meets claim/1 in `enter`.
-        let has_passed = shim::heavy_barrier();
+    pub(crate) fn confirm(&self, has_passed: bool, is_same: impl FnOnce() -> bool) -> bool {
         let next = if has_passed && self.depth() == 0 && is_same() {
             TAKING
         } else {
@@ -199,4 +201,12 @@ impl Claim {
         // ORDER: Release; pairs with the Acquire in `look`.
         self.word.store(TAKEN, Release);
     }
+}
+
+/// The claimer's barrier, between the `begin` and the `confirm` of every claim that it serves.
+/// False: the system refuses it, and these claims are off.
+#[must_use = "without the barrier no claim may be confirmed"]
+pub(crate) fn barrier() -> bool {
+    // FENCE: claim/2 — CLAIMED before the load of `depth`; meets claim/1 in `enter`.
+    shim::heavy_barrier()
 }

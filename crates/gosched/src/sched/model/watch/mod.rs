@@ -11,7 +11,7 @@ use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
 
 use crate::sched::model::p::Count;
-use crate::sched::model::ptr::Mp;
+use crate::sched::model::ptr::{Mp, Pp};
 use crate::sched::model::watch::nap::Nap;
 use crate::sched::model::word::Word;
 use crate::sys::TaskFile;
@@ -21,10 +21,26 @@ pub(crate) struct Claims {
     pub(in crate::sched) strays: StrayList,
     /// How many descriptors are open.
     pub(in crate::sched) files: u32,
+    /// Claims that wait for the barrier; the first `nbegun` places.
+    pub(in crate::sched) begun: [Option<Begun>; BEGUN_MAX],
+    pub(in crate::sched) nbegun: usize,
 }
 
-// SAFETY: D9. The list holds pointers to Ms, which are type-stable. They are followed only through
-// `Held<Claims>`, which is proof of the claim lock.
+/// The most claims that one barrier serves.
+pub(in crate::sched) const BEGUN_MAX: usize = 64;
+
+/// A claim that has begun: p was on m in this time slice.
+#[derive(Clone, Copy)]
+pub(in crate::sched) struct Begun {
+    pub(in crate::sched) m: Mp,
+    pub(in crate::sched) p: Pp,
+    pub(in crate::sched) tick: u32,
+    /// Its goroutine is blocked on a futex: a goroutine that was preempted may hold that lock.
+    pub(in crate::sched) wants_lock: bool,
+}
+
+// SAFETY: D9. The list and the claims hold pointers to Ms and Ps, which live as long as the
+// runtime. They are followed only through `Held<Claims>`, which is proof of the claim lock.
 unsafe impl Send for Claims {}
 
 impl Claims {
@@ -32,6 +48,8 @@ impl Claims {
         Claims {
             strays: StrayList::new(),
             files: 0,
+            begun: [None; BEGUN_MAX],
+            nbegun: 0,
         }
     }
 }
