@@ -76,7 +76,7 @@ pub fn usage() -> String {
          \x20      gosched-bench all [--rounds K] [--procs N]\n\
          \x20      gosched-bench compare [WORKLOAD...] [--peers LIST|none] [--rounds K]\n\
          \x20                            [--processes K] [--procs N] [--quick]\n\
-         \x20                            [--limit SECONDS] [--out DIR]\n\
+         \x20                            [--limit SECONDS] [--out DIR] [--readme FILE]\n\
          \x20      gosched-bench growth [--quick] [--out DIR]\n\
          \x20      gosched-bench instructions [--write]\n\
          \x20      gosched-bench list\n\
@@ -189,6 +189,7 @@ fn comparison(mut arguments: impl Iterator<Item = String>) -> Result<Command, St
         processes: None,
         procs: PROCS_DEFAULT,
         out: None,
+        readme: None,
         is_quick: false,
         limit: compare::LIMIT,
     };
@@ -208,6 +209,10 @@ fn comparison(mut arguments: impl Iterator<Item = String>) -> Result<Command, St
                 options.limit = Duration::from_secs(seconds as u64);
             }
             "--out" => options.out = Some(directory(arguments.next())?),
+            "--readme" => {
+                let file = arguments.next().ok_or("--readme needs a file")?;
+                options.readme = Some(file.into());
+            }
             "--peers" => {
                 let list = arguments.next().ok_or("--peers needs a list")?;
                 options.peers = peers(&list)?;
@@ -394,6 +399,8 @@ mod tests {
         assert!(!all.is_quick && all.rounds.is_none() && all.processes.is_none());
         let processes = compared("compare --processes 7").processes;
         assert_eq!(processes, Some(7));
+        let readme = compared("compare --readme x.md").readme;
+        assert_eq!(readme, Some("x.md".into()));
         let some =
             compared("compare --quick yield --peers may,go fib --rounds 3 --limit 5 --out x");
         let names: Vec<_> = some.entries.iter().map(|entry| entry.name).collect();
@@ -413,6 +420,7 @@ mod tests {
             "compare --peers java",
             "compare --out",
             "compare --processes 0",
+            "compare --readme",
             "compare 5",
         ] {
             complaint(line);

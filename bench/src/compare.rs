@@ -17,6 +17,7 @@ mod contestants;
 mod figures;
 mod goals;
 mod plan;
+mod readme;
 mod report;
 pub mod round;
 mod seat;
@@ -33,6 +34,7 @@ use contestants::Contestant;
 pub use contestants::PEERS;
 pub use figures::Kept;
 pub use plan::Entry;
+use readme::Readme;
 use report::Report;
 use seat::Seat;
 
@@ -50,6 +52,8 @@ pub struct Options {
     pub procs: usize,
     /// The directory for results.
     pub out: Option<PathBuf>,
+    /// The file whose tables are to be replaced.
+    pub readme: Option<PathBuf>,
     /// Less work, to see whether everything runs.
     pub is_quick: bool,
     /// The least time limit of a round.
@@ -103,6 +107,8 @@ pub fn run(options: &Options) -> io::Result<()> {
         progress.note("this is a debug build of gosched; use `cargo run --release`");
     }
     let mut files = Files::new(options.out.as_deref(), "compare")?;
+    let readme = options.readme.as_deref();
+    let readme = readme.map(|path| Readme::open(path, options)).transpose()?;
     let contestants = contestants::gather(&options.peers, &mut progress);
     let mut report = Report::new(options, &contestants);
     for (nth, entry) in options.entries.iter().enumerate() {
@@ -112,6 +118,9 @@ pub fn run(options: &Options) -> io::Result<()> {
     }
     progress.clear();
     crate::print(&report.markdown())?;
+    if let Some(readme) = readme {
+        report.write_readme(&readme)?;
+    }
     files.finish(&report.failures_of_gosched(), &mut progress)
 }
 

@@ -2,11 +2,13 @@
 //! a chart.
 
 use std::fs;
+use std::io;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::child::Verdict;
 use super::figures::ratio;
+use super::readme::Readme;
 use super::{Cell, Contestant, Entry, Options, Outcome, PlayedRound, contestants, goals, table};
 use crate::chart::{self, Bars, Group, Row};
 use crate::files::Files;
@@ -52,6 +54,11 @@ impl<'c> Report<'c> {
     pub fn write(&self, files: &mut Files) {
         let json = self.json().to_string();
         files.write([&self.markdown(), &json, &self.picture()]);
+    }
+
+    /// Writes the short tables.
+    pub fn write_readme(&self, readme: &Readme) -> io::Result<()> {
+        readme.write(self.contestants, &self.outcomes)
     }
 
     /// The entries at which gosched itself failed, or was not measured.
