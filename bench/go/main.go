@@ -39,6 +39,8 @@ var rounds = map[string]start{
 	"yield":          startYield,
 	"spawn":          startSpawn,
 	"spawn_burst":    startSpawnBurst,
+	"go_burst":       startGoBurst,
+	"submit_16":      startSubmit,
 	"fib":            startFib,
 	"pingpong_1w":    startPingpong1w,
 	"pingpong_2w":    startPingpong,
@@ -51,9 +53,10 @@ var rounds = map[string]start{
 	"sieve":          startSieve,
 	"mutex":          startMutex,
 	"timers":         startTimers,
-	"timers_10k":     startOversleep,
+	"timers_10k":     startTimers,
 	"timer_reset":    startReset,
 	"idle_1m":        startIdle,
+	"idle_100k":      startIdle,
 	"foreign_wake":   startForeignWake,
 	"stw":            startStw,
 	"resize_chain":   startResizeChain,
@@ -67,11 +70,12 @@ var rounds = map[string]start{
 
 // servers are the workloads that a client measures from outside.
 var servers = map[string]func() (port int, err error){
-	"tcp_echo":   serveEcho,
-	"tcp_idle":   serveEcho,
-	"tcp_accept": serveEcho,
-	"tcp_hogs":   serveBesideHogs,
-	"http_hello": serveHTTP,
+	"tcp_echo":     serveEcho,
+	"tcp_idle":     serveEcho,
+	"tcp_accept":   serveEcho,
+	"accept_burst": serveEcho,
+	"tcp_hogs":     serveBesideHogs,
+	"http_hello":   serveHTTP,
 }
 
 func main() {

@@ -1,15 +1,20 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
+	"syscall"
 )
 
 // serverHogs is the number of loops beside the server of tcp_hogs.
 const serverHogs = 4
+
+// backlog is that of every server of every runtime. A whole wave of accept_burst has room in it.
+const backlog = 2_048
 
 // listen returns a listener and its port.
 func listen() (net.Listener, int, error) {
@@ -17,7 +22,21 @@ func listen() (net.Listener, int, error) {
 	if err != nil {
 		return nil, 0, err
 	}
+	if err := setBacklog(listener.(*net.TCPListener)); err != nil {
+		return nil, 0, err
+	}
 	return listener, listener.Addr().(*net.TCPAddr).Port, nil
+}
+
+// setBacklog gives a listener the backlog that all servers have, in place of Go's own.
+func setBacklog(listener *net.TCPListener) error {
+	conn, err := listener.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var refused error
+	err = conn.Control(func(fd uintptr) { refused = syscall.Listen(int(fd), backlog) })
+	return errors.Join(err, refused)
 }
 
 // serveEcho starts a server and returns its port.

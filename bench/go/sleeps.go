@@ -19,51 +19,42 @@ const (
 
 func startTimers(p params) (round, error) {
 	return func() ([]sample, error) {
+		late := touched(p.n * sleeps)
 		before, err := ownCPU()
 		if err != nil {
 			return nil, err
 		}
-		var running sync.WaitGroup
-		running.Add(p.n)
 		start := time.Now()
-		for sleeper := range p.n {
-			go func() {
-				for nth := range sleeps {
-					time.Sleep(span(sleeper, nth))
-				}
-				running.Done()
-			}()
-		}
-		running.Wait()
+		oversleep(p.n, late)
 		each := nsEach(start, 1)
 		after, err := ownCPU()
 		if err != nil {
 			return nil, err
 		}
-		return []sample{
-			{"time", each / 1e6, "ms"},
-			{"cpu", float64((after - before).Nanoseconds()) / 1e6, "ms"},
-		}, nil
-	}, nil
-}
-
-func startOversleep(p params) (round, error) {
-	return func() ([]sample, error) {
-		late := oversleepUs(p.n)
 		slices.Sort(late)
 		if late[0] < 0 {
 			return nil, errors.New("a goroutine woke up too early")
 		}
 		return []sample{
+			{"time", each / 1e6, "ms"},
+			{"cpu", float64((after - before).Nanoseconds()) / 1e6, "ms"},
 			{"late_p50", quantile(late, 0.5), "us"},
 			{"late_p99", quantile(late, 0.99), "us"},
 		}, nil
 	}, nil
 }
 
-// oversleepUs returns how late each sleep ended.
-func oversleepUs(sleepers int) []float64 {
-	late := make([]float64, sleepers*sleeps)
+// touched makes a slice whose pages exist, as those of the other ports do.
+func touched(size int) []float64 {
+	slots := make([]float64, size)
+	for nth := range slots {
+		slots[nth] = -1
+	}
+	return slots
+}
+
+// oversleep lets goroutines sleep and notes in microseconds how late each sleep ended.
+func oversleep(sleepers int, late []float64) {
 	var running sync.WaitGroup
 	running.Add(sleepers)
 	for sleeper := range sleepers {
@@ -78,7 +69,6 @@ func oversleepUs(sleepers int) []float64 {
 		}()
 	}
 	running.Wait()
-	return late
 }
 
 // startReset sets one timer to a moment that never comes; it has been stopped each time before.

@@ -38,15 +38,24 @@ func startYield(p params) (round, error) {
 	}, nil
 }
 
-func startSpawn(p params) (round, error)      { return startBatches(p.n, spawnBatch) }
-func startSpawnBurst(p params) (round, error) { return startBatches(p.n, p.n) }
-
-func startBatches(count, batch int) (round, error) {
+func startSpawn(p params) (round, error) {
 	return func() ([]sample, error) {
 		return []sample{
-			{"time", spawnNs(count, batch), "ns"},
-			{"go_time", goNs(count, batch), "ns"},
+			{"time", spawnNs(p.n, spawnBatch), "ns"},
+			{"go_time", goNs(p.n, spawnBatch), "ns"},
 		}, nil
+	}, nil
+}
+
+func startSpawnBurst(p params) (round, error) {
+	return func() ([]sample, error) {
+		return []sample{{"time", spawnNs(p.n, p.n), "ns"}}, nil
+	}, nil
+}
+
+func startGoBurst(p params) (round, error) {
+	return func() ([]sample, error) {
+		return []sample{{"time", goNs(p.n, p.n), "ns"}}, nil
 	}, nil
 }
 

@@ -22,6 +22,8 @@ const PROCS_DEFAULT: usize = 2;
 
 /// More rounds than any user waits for.
 const ROUNDS_MAX: usize = 1_000_000;
+/// More fresh processes than any user waits for.
+const PROCESSES_MAX: usize = 1_000;
 /// The most seconds that a round may take: a day.
 const LIMIT_MAX: usize = 86_400;
 
@@ -74,7 +76,8 @@ pub fn usage() -> String {
         "usage: gosched-bench WORKLOAD [n] [--rounds K] [--procs N]\n\
          \x20      gosched-bench all [--rounds K] [--procs N]\n\
          \x20      gosched-bench compare [WORKLOAD...] [--peers LIST|none] [--rounds K]\n\
-         \x20                            [--procs N] [--quick] [--limit SECONDS] [--out DIR]\n\
+         \x20                            [--processes K] [--procs N] [--quick]\n\
+         \x20                            [--limit SECONDS] [--out DIR] [--readme FILE]\n\
          \x20      gosched-bench growth [--quick] [--only TEXT] [--out DIR]\n\
          \x20      gosched-bench instructions [--write]\n\
          \x20      gosched-bench list\n\
@@ -184,8 +187,10 @@ fn comparison(mut arguments: impl Iterator<Item = String>) -> Result<Command, St
         entries: Vec::new(),
         peers: compare::PEERS.iter().map(|(name, _)| *name).collect(),
         rounds: None,
+        processes: None,
         procs: PROCS_DEFAULT,
         out: None,
+        readme: None,
         is_quick: false,
         limit: compare::LIMIT,
     };
@@ -195,12 +200,20 @@ fn comparison(mut arguments: impl Iterator<Item = String>) -> Result<Command, St
             "-h" | "--help" => return Ok(Command::Help),
             "--quick" => options.is_quick = true,
             "--rounds" => options.rounds = Some(rounds(arguments.next())?),
+            "--processes" => {
+                let processes = at_most(PROCESSES_MAX, "--processes", arguments.next())?;
+                options.processes = Some(processes);
+            }
             "--procs" => options.procs = positive("--procs", arguments.next())?,
             "--limit" => {
                 let seconds = at_most(LIMIT_MAX, "--limit", arguments.next())?;
                 options.limit = Duration::from_secs(seconds as u64);
             }
             "--out" => options.out = Some(directory(arguments.next())?),
+            "--readme" => {
+                let file = arguments.next().ok_or("--readme needs a file")?;
+                options.readme = Some(file.into());
+            }
             "--peers" => {
                 let list = arguments.next().ok_or("--peers needs a list")?;
                 options.peers = peers(&list)?;
@@ -376,6 +389,7 @@ mod tests {
             "compare --rounds 18446744073709551615",
             "compare --limit 18446744073709551615",
             "compare --limit 86_401",
+            "compare --processes 1_001",
         ] {
             assert!(complaint(line).contains("must be at most"), "{line}");
         }
@@ -391,7 +405,11 @@ mod tests {
         let all = compared("compare");
         assert_eq!(all.entries.len(), workload::ALL.len());
         assert_eq!(all.peers, ["go", "tokio", "smol", "may", "std"]);
-        assert!(!all.is_quick && all.rounds.is_none());
+        assert!(!all.is_quick && all.rounds.is_none() && all.processes.is_none());
+        let processes = compared("compare --processes 7").processes;
+        assert_eq!(processes, Some(7));
+        let readme = compared("compare --readme x.md").readme;
+        assert_eq!(readme, Some("x.md".into()));
         let some =
             compared("compare --quick yield --peers may,go fib --rounds 3 --limit 5 --out x");
         let names: Vec<_> = some.entries.iter().map(|entry| entry.name).collect();
@@ -410,6 +428,8 @@ mod tests {
             "compare juggle",
             "compare --peers java",
             "compare --out",
+            "compare --processes 0",
+            "compare --readme",
             "compare 5",
         ] {
             complaint(line);

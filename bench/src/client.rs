@@ -220,6 +220,46 @@ pub fn connect_each(to: SocketAddr, threads: usize, times: usize) -> io::Result<
     Ok(start.elapsed())
 }
 
+/// Makes `connections` connections that arrive in waves of `size`, and returns the time for all.
+/// Each connection makes one request. All of a wave are open when their answers come, and are then
+/// reset together. The next wave follows at once.
+pub fn connect_in_waves(to: SocketAddr, connections: usize, size: usize) -> io::Result<Duration> {
+    want_little_at_once();
+    let start = Instant::now();
+    for done in (0..connections).step_by(size) {
+        wave(to, size.min(connections - done))?;
+    }
+    Ok(start.elapsed())
+}
+
+/// One wave. Nothing is read before the last connection has been made.
+fn wave(to: SocketAddr, size: usize) -> io::Result<()> {
+    let mut streams = Vec::with_capacity(size);
+    for _ in 0..size {
+        let mut stream = TcpStream::connect(to)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        reset_at_close(&stream)?;
+        stream.write_all(&[7; MESSAGE])?;
+        streams.push(stream);
+    }
+    for stream in &mut streams {
+        let mut answer = [0; MESSAGE];
+        stream.read_exact(&mut answer).map_err(stalled)?;
+        if answer != [7; MESSAGE] {
+            return Err(io::Error::other("the answer is not the request"));
+        }
+    }
+    Ok(())
+}
+
+/// A read that timed out means that the server stalls.
+fn stalled(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => io::Error::other("stalled: the server does not answer"),
+        _ => error,
+    }
+}
+
 fn reset_at_close(stream: &TcpStream) -> io::Result<()> {
     let linger = libc::linger {
         l_onoff: 1,
@@ -283,5 +323,46 @@ impl Drop for Epoll {
     fn drop(&mut self) {
         // SAFETY: the descriptor belongs to this value, and this drop is its last use.
         unsafe { libc::close(self.0) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// Serves `times` connections one after the other, with an answer that `change` may change.
+    fn serve(times: usize, change: fn(&mut [u8])) -> (SocketAddr, std::thread::JoinHandle<usize>) {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a listener");
+        let address = listener.local_addr().expect("an address");
+        let server = std::thread::spawn(move || {
+            let mut held = Vec::new();
+            for _ in 0..times {
+                let (mut stream, _) = listener.accept().expect("a connection");
+                let mut message = [0; MESSAGE];
+                stream.read_exact(&mut message).expect("a message");
+                change(&mut message);
+                stream.write_all(&message).expect("a reader");
+                held.push(stream);
+            }
+            held.len()
+        });
+        (address, server)
+    }
+
+    #[test]
+    fn a_wave_is_open_all_at_once_and_the_last_one_may_be_smaller() {
+        let (address, server) = serve(7, |_| ());
+        connect_in_waves(address, 7, 3).expect("three waves");
+        assert_eq!(server.join().expect("a server"), 7);
+    }
+
+    #[test]
+    fn a_wrong_answer_is_an_error() {
+        let (address, server) = serve(1, |message| message[63] = 8);
+        let error = connect_in_waves(address, 1, 1).expect_err("a wrong answer");
+        assert!(error.to_string().contains("not the request"), "{error}");
+        server.join().expect("a server");
     }
 }

@@ -8,7 +8,7 @@ use gosched::chan::{Receiver, Sender, bounded};
 
 use crate::port::{self, Countdown, Mode};
 use crate::rounds::{self, Round, Sample};
-use crate::workload::{Goal, Params, Port, ROUNDS_DEFAULT, Workload};
+use crate::workload::{Goal, Params, Port, ROUNDS_DEFAULT, When, Workload};
 
 pub const SKYNET: Workload = Workload {
     name: "skynet",
@@ -18,7 +18,11 @@ pub const SKYNET: Workload = Workload {
     has_warm_up: true,
     ports: &Port::gosched_both(start_skynet),
     compared: &["time"],
-    goals: &[Goal::new("gosched", "time", 330.0, "ms")],
+    goals: &[
+        Goal::new("gosched", "time", 330.0, "ms"),
+        Goal::new("own/go", "time", 0.45, "x").when(When::First),
+        Goal::new("own/go", "time", 0.45, "x"),
+    ],
     child: None,
 };
 

@@ -36,6 +36,7 @@ mod selects;
 mod servers;
 mod sleeps;
 mod spawns;
+mod submits;
 mod turns;
 mod wakes;
 mod workload;

@@ -15,7 +15,7 @@ use crate::child::Role;
 use crate::port::{self, Mode, Parked};
 use crate::proc::{self, Activity, Change};
 use crate::rounds::{self, Round, Sample};
-use crate::workload::{Goal, Params, Port, ROUNDS_DEFAULT, Workload};
+use crate::workload::{Goal, Params, Port, ROUNDS_DEFAULT, When, Workload};
 
 pub const IDLE_1M: Workload = Workload {
     name: "idle_1m",
@@ -26,10 +26,22 @@ pub const IDLE_1M: Workload = Workload {
     ports: &Port::gosched_both(start_idle),
     compared: &["memory", "park_time", "wake_time"],
     goals: &[
-        Goal::new("gosched", "memory", 9_300.0, "bytes"),
+        Goal::new("gosched", "memory", 5_200.0, "bytes").when(When::First),
+        Goal::new("own/go", "park_time", 1.2, "x").when(When::First),
+        Goal::new("own/go", "wake_time", 1.0, "x").when(When::First),
+        Goal::new("gosched", "memory", 5_200.0, "bytes"),
+        Goal::new("own/go", "park_time", 1.2, "x"),
+        Goal::new("own/go", "wake_time", 1.0, "x"),
         Goal::new("gosched", "park_time", 6_000.0, "ns"),
     ],
     child: Some(idle_child),
+};
+
+pub const IDLE_100K: Workload = Workload {
+    name: "idle_100k",
+    n: 100_000,
+    goals: &[],
+    ..IDLE_1M
 };
 
 pub const IDLE_CPU: Workload = Workload {

@@ -22,6 +22,9 @@ pub fn own_memory_bytes() -> io::Result<u64> {
 
 /// The CPU time of all threads of this process so far, in user code and in the kernel, ended
 /// threads included.
+///
+/// Never inlined: goroutines that share their thread's thread-locals call it.
+#[inline(never)]
 pub fn own_cpu() -> io::Result<Duration> {
     let mut usage = MaybeUninit::<libc::rusage>::uninit();
     // SAFETY: the kernel writes one `rusage` to memory of this frame.

@@ -4,8 +4,10 @@
 //! is this process, the same for every port. Server and client share the machine's CPUs in every
 //! port.
 
+use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use crate::child::Role;
@@ -14,7 +16,7 @@ use crate::limits;
 use crate::port::{self, Mode};
 use crate::proc;
 use crate::rounds::{Round, Sample, micros, quantile};
-use crate::workload::{Goal, Params, Port, ROUNDS_DEFAULT, Workload};
+use crate::workload::{Goal, Params, Port, ROUNDS_DEFAULT, When, Workload};
 
 pub const TCP_ECHO: Workload = Workload {
     name: "tcp_echo",
@@ -64,6 +66,24 @@ pub const TCP_ACCEPT: Workload = Workload {
     child: Some(echo_child),
 };
 
+pub const ACCEPT_BURST: Workload = Workload {
+    name: "accept_burst",
+    about: "n connections in waves of 2,000, one request each; a wave is open all at once",
+    n: 10_000,
+    rounds: ROUNDS_DEFAULT,
+    has_warm_up: true,
+    ports: &[
+        Port::gosched(Mode::Own, start_waves),
+        Port::gosched(Mode::Shared, start_waves),
+    ],
+    compared: &["time"],
+    goals: &[
+        Goal::new("own/peers", "time", 1.0, "x").when(When::First),
+        Goal::new("own/peers", "time", 1.0, "x"),
+    ],
+    child: Some(echo_child),
+};
+
 pub const TCP_HOGS: Workload = Workload {
     name: "tcp_hogs",
     about: "n requests over 8 connections to a server whose Ps are all busy with 4 loops",
@@ -98,6 +118,10 @@ pub const HTTP_HELLO: Workload = Workload {
 const HOGS: usize = 4;
 /// Threads of the connecting client.
 const CONNECTORS: usize = 4;
+/// Connections that arrive at once in `accept_burst`.
+const WAVE: usize = 2_000;
+/// The backlog of every server of every runtime. A whole wave has room in it.
+const BACKLOG: libc::c_int = 2_048;
 
 #[path = "../../crates/gosched/examples/http.rs"]
 #[allow(dead_code, reason = "its main")]
@@ -105,9 +129,15 @@ mod http;
 
 /// Whether the workload's child is a server, which prints `port P` and serves.
 pub fn is_server(workload: &str) -> bool {
-    [TCP_ECHO, TCP_IDLE, TCP_ACCEPT, TCP_HOGS, HTTP_HELLO]
-        .iter()
-        .any(|server| server.name == workload)
+    let servers = [
+        TCP_ECHO,
+        TCP_IDLE,
+        TCP_ACCEPT,
+        ACCEPT_BURST,
+        TCP_HOGS,
+        HTTP_HELLO,
+    ];
+    servers.iter().any(|server| server.name == workload)
 }
 
 fn start_echo(params: &Params, mode: Mode) -> io::Result<Round> {
@@ -120,6 +150,10 @@ fn start_idle(params: &Params, mode: Mode) -> io::Result<Round> {
 
 fn start_accept(params: &Params, mode: Mode) -> io::Result<Round> {
     start(TCP_ACCEPT.name, params, mode)
+}
+
+fn start_waves(params: &Params, mode: Mode) -> io::Result<Round> {
+    start(ACCEPT_BURST.name, params, mode)
 }
 
 fn start_hogs(params: &Params, mode: Mode) -> io::Result<Round> {
@@ -152,6 +186,7 @@ fn start(workload: &str, params: &Params, mode: Mode) -> io::Result<Round> {
 pub fn client(workload: &str, requests: usize, address: SocketAddr, pid: u32) -> io::Result<Round> {
     let (active, idle) = match workload {
         "tcp_accept" => return Ok(connecting(requests, address, pid)),
+        "accept_burst" => return arriving(requests, address, pid),
         "tcp_hogs" => (8, 0),
         "tcp_idle" => (64, 5_000),
         "http_hello" => (64, 0),
@@ -200,6 +235,33 @@ fn connecting(connections: usize, address: SocketAddr, pid: u32) -> Round {
     })
 }
 
+/// The client whose connections arrive in waves.
+fn arriving(connections: usize, address: SocketAddr, pid: u32) -> io::Result<Round> {
+    need_backlog(&fs::read_to_string(SOMAXCONN)?)?;
+    // A server may still hold the last wave when the next one comes.
+    limits::need_files(2 * WAVE)?;
+    Ok(Box::new(move || {
+        let before = proc::cpu_of(pid)?;
+        let elapsed = client::connect_in_waves(address, connections, WAVE)?;
+        let cpu = proc::cpu_of(pid)? - before;
+        Ok(connected_samples(connections, elapsed, cpu))
+    }))
+}
+
+/// Where the kernel has its limit of every backlog.
+const SOMAXCONN: &str = "/proc/sys/net/core/somaxconn";
+
+/// Checks that the kernel does not shorten the backlog.
+fn need_backlog(somaxconn: &str) -> io::Result<()> {
+    match somaxconn.trim().parse::<libc::c_int>() {
+        Ok(BACKLOG..) => Ok(()),
+        _ => Err(io::Error::other(format!(
+            "it needs a backlog of {BACKLOG}, and {SOMAXCONN} is {}",
+            somaxconn.trim()
+        ))),
+    }
+}
+
 /// The samples of this many connections.
 pub fn connected_samples(connections: usize, elapsed: Duration, cpu: Duration) -> Vec<Sample> {
     let n = connections as f64;
@@ -230,7 +292,7 @@ fn echo_child(params: &Params, mode: Mode) -> io::Result<()> {
 
 /// Prints its port, and serves.
 fn serve_echo() -> io::Result<()> {
-    let listener = gosched::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let listener = listener()?;
     crate::print(&format!("port {}\n", listener.local_addr()?.port()))?;
     loop {
         match listener.accept() {
@@ -240,10 +302,20 @@ fn serve_echo() -> io::Result<()> {
     }
 }
 
+/// A listener on loopback, at any port, with the backlog of all servers.
+fn listener() -> io::Result<gosched::net::TcpListener> {
+    let listener = gosched::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    // SAFETY: the call takes numbers and touches no memory. The descriptor is open.
+    match unsafe { libc::listen(listener.as_raw_fd(), BACKLOG) } {
+        0 => Ok(listener),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Prints its port and serves the example until the process is ended.
 fn http_child(params: &Params, mode: Mode) -> io::Result<()> {
     port::runtime(mode, params.procs)?.run(|| {
-        let listener = gosched::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let listener = listener()?;
         crate::print(&format!("port {}\n", listener.local_addr()?.port()))?;
         let forever = gosched::context::Context::background();
         // Connections stay open while the others have their turns, which may take minutes.
@@ -262,5 +334,18 @@ fn echo(mut stream: gosched::net::TcpStream) {
         if stream.write_all(&buffer[..n]).is_err() {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_backlog_is_refused() {
+        assert!(need_backlog("4096\n").is_ok() && need_backlog("2048\n").is_ok());
+        let complaint = need_backlog("128\n").expect_err("too short").to_string();
+        assert!(complaint.contains("somaxconn is 128"), "{complaint}");
+        assert!(need_backlog("").is_err());
     }
 }

@@ -15,17 +15,23 @@ use gosched::time::Timer;
 use crate::port::{self, Countdown, Mode};
 use crate::proc;
 use crate::rounds::{self, Round, Sample};
-use crate::workload::{Goal, Params, Port, ROUNDS_DEFAULT, Workload};
+use crate::workload::{Goal, Params, Port, ROUNDS_DEFAULT, When, Workload};
 
 pub const TIMERS: Workload = Workload {
     name: "timers",
-    about: "n goroutines sleep 5 times for 1 to 50 ms; time until all are done, and CPU time",
+    about: "n goroutines sleep 5 times for 1 to 50 ms; time until all are done, CPU time, lateness",
     n: 100_000,
     rounds: ROUNDS_DEFAULT,
     has_warm_up: true,
-    ports: &Port::gosched_both(start_timers),
-    compared: &["time", "cpu"],
+    ports: &Port::gosched_both(start_sleeps),
+    compared: &["time", "cpu", "late_p99"],
     goals: &[
+        Goal::new("own/smol", "time", 1.0, "x").when(When::First),
+        Goal::new("own/smol", "cpu", 1.0, "x").when(When::First),
+        Goal::new("own/go", "late_p99", 1.0, "x").when(When::First),
+        Goal::new("own/smol", "time", 1.0, "x"),
+        Goal::new("own/smol", "cpu", 1.0, "x"),
+        Goal::new("own/go", "late_p99", 1.0, "x"),
         Goal::new("gosched", "time", 450.0, "ms"),
         Goal::new("gosched", "cpu", 700.0, "ms"),
     ],
@@ -38,7 +44,7 @@ pub const TIMERS_10K: Workload = Workload {
     n: 10_000,
     rounds: ROUNDS_DEFAULT,
     has_warm_up: true,
-    ports: &Port::gosched_both(start_oversleep),
+    ports: &Port::gosched_both(start_sleeps),
     compared: &["late_p50", "late_p99"],
     goals: &[
         Goal::new("gosched", "late_p50", 100.0, "us"),
@@ -67,69 +73,62 @@ const SPAN_ROOM: Duration = Duration::from_millis(49);
 /// Longer than any run.
 const SPAN_FAR: Duration = Duration::from_secs(3_600);
 
-fn start_timers(params: &Params, mode: Mode) -> io::Result<Round> {
+fn start_sleeps(params: &Params, mode: Mode) -> io::Result<Round> {
     let (runtime, n) = (port::runtime(mode, params.procs)?, params.n);
-    Ok(Box::new(move || {
-        let cpu_before = proc::own_cpu()?;
-        let each_ns = runtime.run(|| {
-            let running = Countdown::leaked();
-            running.expect(n);
-            let start = Instant::now();
-            for sleeper in 0..n {
-                gosched::go(move || {
-                    spans(sleeper).for_each(thread::sleep);
-                    running.arrive();
-                });
-            }
-            running.wait();
-            rounds::ns_each(start, 1)
-        });
-        let cpu = proc::own_cpu()? - cpu_before;
-        Ok(vec![
-            Sample::best("time", each_ns / 1e6, "ms"),
-            Sample::best("cpu", rounds::micros(cpu) / 1e3, "ms"),
-        ])
-    }))
+    Ok(Box::new(move || runtime.run(|| sleep_round(n))))
 }
 
-fn start_oversleep(params: &Params, mode: Mode) -> io::Result<Round> {
-    let (runtime, n) = (port::runtime(mode, params.procs)?, params.n);
-    Ok(Box::new(move || {
-        let mut late_us = runtime.run(|| oversleep_us(n));
-        late_us.sort_by(f64::total_cmp);
-        if late_us[0] < 0.0 {
-            return Err(io::Error::other("a goroutine woke up too early"));
-        }
-        Ok(vec![
-            Sample::best("late_p50", rounds::quantile(&late_us, 0.5), "us"),
-            Sample::best("late_p99", rounds::quantile(&late_us, 0.99), "us"),
-        ])
-    }))
-}
-
-/// How late each sleep ended.
-fn oversleep_us(sleepers: usize) -> Vec<f64> {
+/// A round: all goroutines sleep, and note how late each sleep ended.
+fn sleep_round(sleepers: usize) -> io::Result<Vec<Sample>> {
     let late_us: Arc<[AtomicU64]> = (0..sleepers * SLEEPS).map(|_| AtomicU64::new(0)).collect();
     let running = Countdown::leaked();
     running.expect(sleepers);
+    let cpu_before = proc::own_cpu()?;
+    let start = Instant::now();
     for sleeper in 0..sleepers {
         let late_us = Arc::clone(&late_us);
         gosched::go(move || {
-            for (span, late_us) in spans(sleeper).zip(&late_us[sleeper * SLEEPS..]) {
-                let start = Instant::now();
-                thread::sleep(span);
-                let us = rounds::micros(start.elapsed()) - rounds::micros(span);
-                // ORDER: Relaxed; `Countdown::wait` comes between this store and the load.
-                late_us.store(us.to_bits(), Ordering::Relaxed);
-            }
+            sleep_all(sleeper, &late_us[sleeper * SLEEPS..]);
             drop(late_us);
             running.arrive();
         });
     }
     running.wait();
+    let time_ms = rounds::micros(start.elapsed()) / 1e3;
+    let cpu_ms = rounds::micros(proc::own_cpu()? - cpu_before) / 1e3;
+    sleep_samples(time_ms, cpu_ms, sorted_us(&late_us)?)
+}
+
+/// The sleeps of one goroutine.
+fn sleep_all(sleeper: usize, late_us: &[AtomicU64]) {
+    for (span, late_us) in spans(sleeper).zip(late_us) {
+        let start = Instant::now();
+        thread::sleep(span);
+        let us = rounds::micros(start.elapsed()) - rounds::micros(span);
+        // ORDER: Relaxed; `Countdown::wait` comes between this store and the load.
+        late_us.store(us.to_bits(), Ordering::Relaxed);
+    }
+}
+
+/// How late each sleep ended, the least first. A sleep that was too short is an error.
+fn sorted_us(late_us: &[AtomicU64]) -> io::Result<Vec<f64>> {
     // ORDER: Relaxed; `Countdown::wait` comes between the stores and this load.
     let us = |late_us: &AtomicU64| f64::from_bits(late_us.load(Ordering::Relaxed));
-    late_us.iter().map(us).collect()
+    let mut sorted: Vec<f64> = late_us.iter().map(us).collect();
+    sorted.sort_by(f64::total_cmp);
+    match sorted[0] < 0.0 {
+        true => Err(io::Error::other("a goroutine woke up too early")),
+        false => Ok(sorted),
+    }
+}
+
+fn sleep_samples(time_ms: f64, cpu_ms: f64, late_us: Vec<f64>) -> io::Result<Vec<Sample>> {
+    Ok(vec![
+        Sample::best("time", time_ms, "ms"),
+        Sample::best("cpu", cpu_ms, "ms"),
+        Sample::best("late_p50", rounds::quantile(&late_us, 0.5), "us"),
+        Sample::best("late_p99", rounds::quantile(&late_us, 0.99), "us"),
+    ])
 }
 
 fn start_reset(params: &Params, mode: Mode) -> io::Result<Round> {
@@ -186,9 +185,30 @@ mod tests {
     #[test]
     fn nobody_is_early() {
         let runtime = port::runtime(Mode::Own, 2).expect("a runtime");
-        let late_us = runtime.run(|| oversleep_us(10));
-        assert_eq!(late_us.len(), 10 * SLEEPS);
-        assert!(late_us.iter().all(|us| *us >= 0.0));
+        let samples = runtime.run(|| sleep_round(10)).expect("a round");
+        let value = |name| samples.iter().find(|s| s.metric == name).expect(name).value;
+        let longest = (0..10)
+            .map(|sleeper| spans(sleeper).sum::<Duration>())
+            .max();
+        let longest_ms = longest.expect("ten of them").as_secs_f64() * 1e3;
+        assert!(value("time") >= longest_ms, "{} ms", value("time"));
+        assert!(value("late_p50") >= 0.0 && value("late_p99") >= value("late_p50"));
+    }
+
+    #[test]
+    fn a_sleep_that_is_too_short_is_an_error() {
+        let late = |values: &[f64]| {
+            let slots: Vec<_> = values
+                .iter()
+                .map(|us| AtomicU64::new(us.to_bits()))
+                .collect();
+            sorted_us(&slots)
+        };
+        assert_eq!(
+            late(&[3.0, 0.0, 2.0]).expect("all in time"),
+            [0.0, 2.0, 3.0]
+        );
+        assert!(late(&[3.0, -0.5]).is_err());
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Measures short-lived goroutines: started, doing next to nothing, and awaited.
 //!
-//! `time` is std's way, `thread::spawn` and `join`, with a result and a handle. `go_time` is Go's
-//! way, `go` and one countdown for all.
+//! std's way is `thread::spawn` and `join`, with a result and a handle. Go's way is `go` and one
+//! countdown for all. `spawn` measures both, as `time` and `go_time`. A burst is measured cold as
+//! well, so each way has a workload of its own: `spawn_burst` and `go_burst`.
 
 use std::io;
 use std::time::Instant;
@@ -10,7 +11,7 @@ use gosched::thread;
 
 use crate::port::{self, Countdown, Mode};
 use crate::rounds::{self, Round, Sample};
-use crate::workload::{Goal, Params, Port, ROUNDS_DEFAULT, Workload};
+use crate::workload::{Goal, Params, Port, ROUNDS_DEFAULT, When, Workload};
 
 pub const SPAWN: Workload = Workload {
     name: "spawn",
@@ -30,8 +31,24 @@ pub const SPAWN_BURST: Workload = Workload {
     n: 100_000,
     rounds: ROUNDS_DEFAULT,
     has_warm_up: true,
-    ports: &Port::gosched_both(start_burst),
-    compared: &["time", "go_time"],
+    ports: &Port::gosched_both(start_spawn_burst),
+    compared: &["time"],
+    goals: &[
+        Goal::new("own/go", "time", 0.6, "x").when(When::First),
+        Goal::new("own/go", "time", 0.6, "x").when(When::Second),
+        Goal::new("own/go", "time", 0.6, "x"),
+    ],
+    child: None,
+};
+
+pub const GO_BURST: Workload = Workload {
+    name: "go_burst",
+    about: "n empty goroutines, all started by `go` and then awaited; per goroutine",
+    n: 100_000,
+    rounds: ROUNDS_DEFAULT,
+    has_warm_up: true,
+    ports: &Port::gosched_both(start_go_burst),
+    compared: &["time"],
     goals: &[],
     child: None,
 };
@@ -55,18 +72,27 @@ const FIB_SERIAL_MAX: usize = 15;
 /// How often fib(n) is computed in one round, to make the round longer than the machine's pauses.
 const FIB_REPEATS: usize = 10;
 
-fn start_spawn(params: &Params, mode: Mode) -> io::Result<Round> {
-    start_batches(params, mode, BATCH)
+fn start_spawn_burst(params: &Params, mode: Mode) -> io::Result<Round> {
+    start_burst(params, mode, spawn_ns)
 }
 
-fn start_burst(params: &Params, mode: Mode) -> io::Result<Round> {
-    start_batches(params, mode, params.n)
+fn start_go_burst(params: &Params, mode: Mode) -> io::Result<Round> {
+    start_burst(params, mode, go_ns)
 }
 
-fn start_batches(params: &Params, mode: Mode, batch: usize) -> io::Result<Round> {
+/// All goroutines in one batch, in one of the two ways.
+fn start_burst(params: &Params, mode: Mode, way: fn(usize, usize) -> f64) -> io::Result<Round> {
     let (runtime, n) = (port::runtime(mode, params.procs)?, params.n);
     Ok(Box::new(move || {
-        let (spawn_ns, go_ns) = runtime.run(|| (spawn_ns(n, batch), go_ns(n, batch)));
+        let each_ns = runtime.run(|| way(n, n));
+        Ok(vec![Sample::best("time", each_ns, "ns")])
+    }))
+}
+
+fn start_spawn(params: &Params, mode: Mode) -> io::Result<Round> {
+    let (runtime, n) = (port::runtime(mode, params.procs)?, params.n);
+    Ok(Box::new(move || {
+        let (spawn_ns, go_ns) = runtime.run(|| (spawn_ns(n, BATCH), go_ns(n, BATCH)));
         Ok(vec![
             Sample::best("time", spawn_ns, "ns"),
             Sample::best("go_time", go_ns, "ns"),

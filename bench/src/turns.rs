@@ -9,7 +9,7 @@ use std::io;
 use std::panic::{self, AssertUnwindSafe};
 
 use crate::rounds::{self, Round, Sample};
-use crate::workload::{Params, Port, Workload};
+use crate::workload::{Params, Port, When, Workload};
 
 /// The result of the ports of one workload.
 pub struct Outcome {
@@ -97,7 +97,9 @@ fn lines(workload: &Workload, players: &[Player]) -> Vec<String> {
         lines.extend(figures.iter().map(|figure| figure.line(&name)));
     }
     lines.extend(comparisons(workload, players));
-    lines.extend(workload.goals.iter().map(|goal| goal.line(workload.name)));
+    // No port here has a process of its own, so there are no first rounds.
+    let goals = workload.goals.iter().filter(|goal| goal.when == When::Best);
+    lines.extend(goals.map(|goal| goal.line(workload.name)));
     lines
 }
 
@@ -196,7 +198,10 @@ mod tests {
             Port::std(hopeless),
         ],
         compared: &["m"],
-        goals: &[Goal::new("gosched", "m", 12.5, "ns")],
+        goals: &[
+            Goal::new("gosched", "m", 12.5, "ns"),
+            Goal::new("gosched", "m", 15.0, "ns").when(When::First),
+        ],
         child: None,
     };
 

@@ -9,8 +9,8 @@ use std::io;
 use crate::port::Mode;
 use crate::rounds::Round;
 use crate::{
-    blocks, chans, crowds, hogs, locks, mallocs, parked, selects, servers, sleeps, spawns, wakes,
-    world, yields,
+    blocks, chans, crowds, hogs, locks, mallocs, parked, selects, servers, sleeps, spawns, submits,
+    wakes, world, yields,
 };
 
 /// How much work one run does.
@@ -89,12 +89,37 @@ impl Port {
     }
 }
 
+/// Which rounds of a process a figure is made of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum When {
+    /// All measured rounds: the round that the metric keeps, usually the best.
+    Best,
+    /// The first round of every fresh process: the median.
+    First,
+    /// The second round of every fresh process: the median.
+    Second,
+}
+
+impl When {
+    /// What a program adds to the metric's name.
+    pub const fn suffix(self) -> &'static str {
+        match self {
+            When::Best => "",
+            When::First => "_first",
+            When::Second => "_second",
+        }
+    }
+}
+
 /// The goal of a figure: at most this value; for shares, at least.
 pub struct Goal {
-    /// The second word of the figure's line.
+    /// The second word of the figure's line. In a comparison it may also be `own/PEER`, or
+    /// `own/peers` for the ratio to the best peer.
     pub runtime: &'static str,
     /// The third.
     pub metric: &'static str,
+    /// Which rounds it is for. Only a comparison has first rounds.
+    pub when: When,
     pub value: f64,
     pub unit: &'static str,
 }
@@ -109,9 +134,15 @@ impl Goal {
         Goal {
             runtime,
             metric,
+            when: When::Best,
             value,
             unit,
         }
+    }
+
+    /// The same goal for other rounds.
+    pub const fn when(self, when: When) -> Goal {
+        Goal { when, ..self }
     }
 
     /// The goal as a line of output: the figure's line, with `_goal` at the metric.
@@ -119,10 +150,12 @@ impl Goal {
         let Goal {
             runtime,
             metric,
+            when,
             value,
             unit,
         } = self;
-        format!("{workload} {runtime} {metric}_goal {value} {unit}\n")
+        let suffix = when.suffix();
+        format!("{workload} {runtime} {metric}{suffix}_goal {value} {unit}\n")
     }
 }
 
@@ -155,10 +188,12 @@ pub struct Workload {
 pub const ROUNDS_DEFAULT: usize = 5;
 
 /// Every workload, in the order of `all`.
-pub static ALL: [Workload; 35] = [
+pub static ALL: [Workload; 39] = [
     yields::YIELD,
     spawns::SPAWN,
     spawns::SPAWN_BURST,
+    spawns::GO_BURST,
+    submits::SUBMIT_16,
     spawns::FIB,
     chans::PINGPONG_1W,
     chans::PINGPONG_2W,
@@ -175,6 +210,7 @@ pub static ALL: [Workload; 35] = [
     sleeps::TIMER_RESET,
     mallocs::MALLOC,
     parked::IDLE_1M,
+    parked::IDLE_100K,
     wakes::FOREIGN_WAKE,
     world::STW,
     world::RESIZE_CHAIN,
@@ -188,6 +224,7 @@ pub static ALL: [Workload; 35] = [
     servers::TCP_ECHO,
     servers::TCP_IDLE,
     servers::TCP_ACCEPT,
+    servers::ACCEPT_BURST,
     servers::TCP_HOGS,
     servers::HTTP_HELLO,
     parked::IDLE_CPU,

@@ -2,7 +2,11 @@
 //! kernel's counters of this process.
 
 use std::fs;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 /// How much work a round does.
@@ -193,8 +197,8 @@ impl Lateness {
         self.0[sleeper * SLEEPS + nth].store(us.to_bits(), Ordering::Relaxed);
     }
 
-    /// The figures of `timers_10k`.
-    pub fn figures(&self) -> Figures {
+    /// The figures of `timers` and `timers_10k`: these two times, and how late the sleeps were.
+    pub fn figures(&self, time: Duration, cpu: Duration) -> Figures {
         // ORDER: Relaxed; the countdown comes between the stores in `note` and this load.
         let us = |slot: &AtomicU64| f64::from_bits(slot.load(Ordering::Relaxed));
         let mut late_us: Vec<f64> = self.0.iter().map(us).collect();
@@ -203,9 +207,79 @@ impl Lateness {
             return Err(format!("a sleep was {} us too short", -late_us[0]));
         }
         Ok(vec![
+            metric("time", micros(time) / 1e3, "ms"),
+            metric("cpu", micros(cpu) / 1e3, "ms"),
             metric("late_p50", quantile(&late_us, 0.5), "us"),
             metric("late_p99", quantile(&late_us, 0.99), "us"),
         ])
+    }
+}
+
+/// Threads that submit in `submit_16`.
+const SUBMITTERS: usize = 16;
+
+/// A round of `submit_16`: plain threads submit `tasks` tasks, each of which arrives. From the
+/// moment at which the first thread begins until the last task has run. All threads exist before
+/// that.
+pub fn submits(tasks: usize, submit: fn(&'static Arrivals)) -> Figures {
+    let arrivals: &'static Arrivals = Box::leak(Box::new(Arrivals {
+        left: AtomicUsize::new(tasks),
+        waiter: thread::current(),
+    }));
+    let gate = Arc::new(Barrier::new(SUBMITTERS));
+    let submitters = [0; SUBMITTERS].map(|_| Arc::clone(&gate));
+    let submitters = submitters.into_iter().enumerate().map(|(nth, gate)| {
+        let share = tasks / SUBMITTERS + usize::from(nth < tasks % SUBMITTERS);
+        thread::spawn(move || {
+            gate.wait();
+            let start = Instant::now();
+            (0..share).for_each(|_| submit(arrivals));
+            start
+        })
+    });
+    let submitters: Vec<_> = submitters.collect();
+    arrivals.wait();
+    let end = Instant::now();
+    let starts = submitters.into_iter().map(|submitter| submitter.join());
+    let starts = starts.map(|start| start.expect("a submitter does not panic"));
+    let start = starts.min().expect("there are submitters");
+    let each_ns = (end - start).as_nanos() as f64 / tasks as f64;
+    Ok(vec![metric("time", each_ns, "ns")])
+}
+
+/// A count of tasks for which one plain thread waits.
+pub struct Arrivals {
+    left: AtomicUsize,
+    waiter: Thread,
+}
+
+impl Arrivals {
+    /// A task arrives; the last one wakes the waiter.
+    pub fn arrive(&self) {
+        // ORDER: AcqRel; pairs with Acquire in `wait`, through the arrivals between.
+        if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.waiter.unpark();
+        }
+    }
+
+    /// Blocks the thread until all have arrived.
+    fn wait(&self) {
+        // ORDER: Acquire; pairs with AcqRel in `arrive`.
+        while self.left.load(Ordering::Acquire) != 0 {
+            thread::park();
+        }
+    }
+}
+
+/// The backlog of every server. A whole wave of `accept_burst` has room in it.
+const BACKLOG: libc::c_int = 2_048;
+
+/// Gives a listening socket the backlog that all servers have, in place of its runtime's own.
+pub fn set_backlog(listener: &impl AsRawFd) -> io::Result<()> {
+    // SAFETY: the call takes numbers and touches no memory. The descriptor is open.
+    match unsafe { libc::listen(listener.as_raw_fd(), BACKLOG) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 
@@ -252,6 +326,35 @@ mod tests {
         assert_eq!((skynet_sum(1), skynet_sum(100)), (Ok(0), Ok(4_950)));
         assert!(skynet_sum(20).is_err());
         assert_eq!(stream_sum(4), 6);
+    }
+
+    #[test]
+    fn every_submission_is_awaited() {
+        for tasks in [1, 16, 100] {
+            let figures = submits(tasks, Arrivals::arrive).expect("a round");
+            assert!(figures[0].line().starts_with("time "));
+        }
+    }
+
+    #[test]
+    fn the_figures_of_sleeps_have_both_times_and_the_lateness() {
+        let late = Lateness::of(1);
+        let (now, span) = (Instant::now(), Duration::ZERO);
+        (0..SLEEPS).for_each(|nth| late.note(0, nth, now, span));
+        let (time, cpu) = (Duration::from_millis(3), Duration::from_millis(2));
+        let lines: String = late
+            .figures(time, cpu)
+            .expect("figures")
+            .iter()
+            .map(Metric::line)
+            .collect();
+        assert!(
+            lines.starts_with("time 3 ms\ncpu 2 ms\nlate_p50 "),
+            "{lines}"
+        );
+        // A sleep that was too short is an error.
+        late.note(0, 0, Instant::now(), Duration::from_secs(9));
+        assert!(late.figures(time, cpu).is_err());
     }
 
     #[test]

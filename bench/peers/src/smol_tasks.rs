@@ -21,7 +21,7 @@ use event_listener::{Event, listener};
 use futures_lite::future::race;
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 
-use crate::common::{SPAN_FAR, ns_each};
+use crate::common::{SPAN_FAR, ns_each, set_backlog};
 use crate::http;
 use crate::tasks::{Counter, Runtime, Signal};
 
@@ -52,6 +52,10 @@ impl Runtime for Smol {
 
     fn detach(task: impl Future<Output = ()> + Send + 'static) {
         EXECUTOR.spawn(task).detach();
+    }
+
+    fn submit(task: impl Future<Output = ()> + Send + 'static) {
+        Self::detach(task);
     }
 
     async fn join<T: Send + 'static>(handle: Task<T>) -> T {
@@ -120,6 +124,7 @@ impl Runtime for Smol {
 
     async fn serve_echo() -> io::Result<u16> {
         let listener = Async::<TcpListener>::bind((Ipv4Addr::LOCALHOST, 0))?;
+        set_backlog(&listener)?;
         let port = listener.get_ref().local_addr()?.port();
         Self::detach(async move {
             loop {
@@ -134,6 +139,7 @@ impl Runtime for Smol {
 
     async fn serve_http() -> io::Result<u16> {
         let listener = Async::<TcpListener>::bind((Ipv4Addr::LOCALHOST, 0))?;
+        set_backlog(&listener)?;
         let port = listener.get_ref().local_addr()?.port();
         Self::detach(async move {
             loop {

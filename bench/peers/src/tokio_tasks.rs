@@ -23,7 +23,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, Notify, mpsc};
 use tokio::task::JoinHandle;
 
-use crate::common::{SPAN_FAR, ns_each};
+use crate::common::{SPAN_FAR, ns_each, set_backlog};
 use crate::http::HELLO;
 use crate::tasks::{Counter, Receiver, Runtime, Sender, Signal};
 
@@ -63,6 +63,10 @@ impl Runtime for Tokio {
 
     fn detach(task: impl Future<Output = ()> + Send + 'static) {
         drop(Self::spawn(task));
+    }
+
+    fn submit(task: impl Future<Output = ()> + Send + 'static) {
+        drop(runtime().handle().spawn(task));
     }
 
     async fn join<T: Send + 'static>(handle: JoinHandle<T>) -> T {
@@ -136,6 +140,7 @@ impl Runtime for Tokio {
 
     async fn serve_echo() -> io::Result<u16> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        set_backlog(&listener)?;
         let port = listener.local_addr()?.port();
         tokio::spawn(async move {
             loop {
@@ -150,6 +155,7 @@ impl Runtime for Tokio {
 
     async fn serve_http() -> io::Result<u16> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        set_backlog(&listener)?;
         let port = listener.local_addr()?.port();
         tokio::spawn(async move {
             loop {

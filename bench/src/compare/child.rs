@@ -135,11 +135,19 @@ impl Child {
 
     /// Orders a round.
     pub fn begin(&mut self) -> Result<(), Verdict> {
-        let told = match &mut self.input {
-            Some(input) => input.write_all(b"round\n").and_then(|()| input.flush()),
-            None => Err(io::ErrorKind::BrokenPipe.into()),
-        };
-        told.map_err(|_| self.why_it_ended())
+        self.order().map_err(|_| self.why_it_ended())
+    }
+
+    /// Orders the first round before the child is ready. The child then finds the order and does
+    /// not wait between the start of its runtime and the round. If the child has already ended, its
+    /// greeting has the reason.
+    pub fn begin_early(&mut self) {
+        let _ = self.order();
+    }
+
+    fn order(&mut self) -> io::Result<()> {
+        let input = self.input.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
+        input.write_all(b"round\n").and_then(|()| input.flush())
     }
 
     /// Reads the figures of the round that was begun.

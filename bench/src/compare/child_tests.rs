@@ -24,6 +24,13 @@ fn fake() {
                 say(&format!("time {} ns\nrate 1e3 req/s\ndone", nth + 1));
             }
         }
+        // Is ready only once it has its first order.
+        "ordered" => {
+            let mut rounds = rounds();
+            assert_eq!(rounds.next().as_deref(), Some("round"));
+            say("ready\ntime 1 ns\ndone");
+            rounds.for_each(|_| say("time 2 ns\ndone"));
+        }
         "server" => {
             say("port 4711");
             rounds().for_each(drop);
@@ -119,6 +126,25 @@ fn rounds_are_asked_for_one_by_one() {
         assert_eq!(figures, expected);
     }
     child.finish().expect("it ends with its input");
+}
+
+#[test]
+fn the_first_round_can_be_ordered_before_the_child_is_ready() {
+    let mut child = child("ordered");
+    child.begin_early();
+    assert_eq!(child.greeting(LIMIT), Ok(Greeting::Ready));
+    assert_eq!(child.figures(LIMIT), Ok(vec![told("time", 1.0, "ns")]));
+    assert_eq!(child.round(LIMIT), Ok(vec![told("time", 2.0, "ns")]));
+    child.finish().expect("it ends with its input");
+}
+
+#[test]
+fn an_early_order_hides_no_refusal() {
+    let mut child = child("unsupported");
+    assert!(child.wait(LIMIT).is_some(), "it ends by itself");
+    child.begin_early();
+    let verdict = child.greeting(LIMIT).expect_err("a refusal");
+    assert_eq!(verdict, Verdict::Unsupported("no such thing".into()));
 }
 
 #[test]

@@ -238,8 +238,17 @@ fn locked_version<'l>(lock: &'l str, name: &str) -> &'l str {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
+
+    /// A contestant that is never started.
+    pub fn contestant(name: &'static str) -> Contestant {
+        Contestant {
+            name,
+            title: name,
+            program: Err("never started".into()),
+        }
+    }
 
     #[test]
     fn versions_are_those_of_the_lock_file() {

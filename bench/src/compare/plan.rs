@@ -2,24 +2,35 @@
 //! run.
 
 use super::Kept;
-use crate::workload::{self, Workload};
+use crate::workload::{self, When, Workload};
 
 /// How a runtime runs a workload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Manner {
     /// One process does all rounds.
     Rounds,
-    /// A process of its own for every round.
+    /// Fresh processes, one after the other. Each does several rounds, and nothing before the first.
+    Cold,
+    /// The same with a single round in each process.
     Fresh,
-    /// The same, and measured from outside.
+    /// A process of its own for every round, measured from outside.
     Watched,
     /// A server, the same for all rounds.
     Server,
+    /// A cold server: fresh processes as above. The first round is a server's first load.
+    ColdServer,
     /// A server of its own for every round: it uses CPU time while it waits for its turn, or holds
     /// too many connections.
     FreshServer,
     /// Only gosched: the ports of the benchmark itself.
     Alone,
+}
+
+impl Manner {
+    /// Whether the first round of a fresh process has a figure of its own.
+    pub fn is_cold(self) -> bool {
+        matches!(self, Manner::Cold | Manner::Fresh | Manner::ColdServer)
+    }
 }
 
 /// A workload as it is compared.
@@ -34,6 +45,7 @@ pub struct Entry {
     quick: usize,
 }
 
+pub const COLD: &str = "First and best rounds";
 const TASKS: &str = "Tasks";
 const MESSAGES: &str = "Messages";
 const WAITING: &str = "Locks, timers, waiting";
@@ -58,19 +70,27 @@ const fn entry(
 }
 
 /// Every workload of the comparison, in this order.
-pub static ALL: [Entry; 35] = {
+pub static ALL: [Entry; 39] = {
     use Manner::*;
     const TIME: &[&str] = &["time"];
     const SPAWN: &[&str] = &["time", "go_time"];
+    const IDLE: &[&str] = &["memory", "park_time", "wake_time"];
     const LATE: &[&str] = &["late_p99", "late_p50"];
     const SHARED: &[&str] = &["late_p99", "late_p50", "share"];
     const SERVED: &[&str] = &["time", "cpu", "p99"];
     [
+        entry("spawn_burst", COLD, Cold, TIME, 5_000),
+        entry("go_burst", COLD, Cold, TIME, 5_000),
+        entry("submit_16", COLD, Cold, TIME, 3_200),
+        entry("skynet", COLD, Cold, TIME, 10_000),
+        entry("timers", COLD, Cold, &["time", "cpu", "late_p99"], 5_000),
+        entry("idle_1m", COLD, Fresh, IDLE, 20_000),
+        entry("idle_100k", COLD, Fresh, IDLE, 10_000),
+        entry("accept_burst", COLD, ColdServer, &["time", "cpu"], 4_000),
+        entry("resize_chain", COLD, Cold, TIME, 50),
         entry("yield", TASKS, Rounds, TIME, 100_000),
         entry("spawn", TASKS, Rounds, SPAWN, 50_000),
-        entry("spawn_burst", TASKS, Rounds, SPAWN, 5_000),
         entry("fib", TASKS, Rounds, TIME, 24),
-        entry("skynet", TASKS, Rounds, TIME, 10_000),
         entry("pingpong_1w", MESSAGES, Rounds, TIME, 100_000),
         entry("pingpong_2w", MESSAGES, Rounds, TIME, 100_000),
         entry("chan_spsc", MESSAGES, Rounds, TIME, 500_000),
@@ -86,7 +106,6 @@ pub static ALL: [Entry; 35] = {
             &["time", "uncontended_time"],
             50_000,
         ),
-        entry("timers", WAITING, Rounds, &["time", "cpu"], 5_000),
         entry(
             "timers_10k",
             WAITING,
@@ -95,16 +114,8 @@ pub static ALL: [Entry; 35] = {
             2_000,
         ),
         entry("timer_reset", WAITING, Rounds, TIME, 200_000),
-        entry(
-            "idle_1m",
-            WAITING,
-            Fresh,
-            &["memory", "park_time", "wake_time"],
-            20_000,
-        ),
         entry("foreign_wake", WAITING, Rounds, TIME, 300),
         entry("stw", WAITING, Rounds, TIME, 10_000),
-        entry("resize_chain", WAITING, Rounds, TIME, 50),
         entry("idle_cpu", WAITING, Watched, &["wakeups", "cpu"], 1),
         entry("hog", DISTURBED, Rounds, SHARED, 500),
         entry("hog_relay", DISTURBED, Rounds, SHARED, 500),
@@ -151,16 +162,37 @@ impl Entry {
     /// threads do only a part of the work if the figure is per operation and the operations are
     /// sequential.
     pub fn n_for(&self, runtime: &str, n: usize) -> usize {
-        let is_slow = matches!(self.name, "spawn" | "pingpong_1w" | "pingpong_2w");
+        let is_slow = matches!(
+            self.name,
+            "spawn" | "submit_16" | "pingpong_1w" | "pingpong_2w"
+        );
         match runtime {
             "std" if is_slow => (n / 20).max(1),
             _ => n,
         }
     }
 
+    /// Whether the second round of a fresh process is shown as well. A second burst shows what the
+    /// first one left behind.
+    pub fn shows_second(&self) -> bool {
+        matches!(self.name, "spawn_burst" | "go_burst")
+    }
+
+    /// How many rounds each process does, if the run has this many.
+    pub fn rounds_in_process(&self, rounds: usize) -> usize {
+        match self.manner {
+            Manner::Fresh => 1,
+            _ => rounds,
+        }
+    }
+
     /// Which round stands for all, as in `rounds`. Noise only adds, so it is the best; the worst
-    /// where a bound is promised; the median where two times are compared.
-    pub fn kept(&self, metric: &str) -> Kept {
+    /// where a bound is promised; the median where two times are compared. A process has only one
+    /// first round, so of first rounds it is the median of all processes.
+    pub fn kept(&self, metric: &str, when: When) -> Kept {
+        if when != When::Best {
+            return Kept::Median;
+        }
         match (self.name, metric) {
             (_, "late_max" | "time_max" | "wakeups") | ("idle_cpu", "cpu") => Kept::Largest,
             (_, "rate") => Kept::Largest,
@@ -208,8 +240,8 @@ mod tests {
     fn samples(name: &str) -> Vec<Sample> {
         let span = Duration::from_secs(1);
         let n = match name {
-            "tcp_accept" => return servers::connected_samples(1, span, span),
-            "idle_1m" => return parked::idle_samples(1.0, 1.0, 1.0),
+            "tcp_accept" | "accept_burst" => return servers::connected_samples(1, span, span),
+            "idle_1m" | "idle_100k" => return parked::idle_samples(1.0, 1.0, 1.0),
             "idle_cpu" => {
                 let (wakeups, cpu_ns) = (0, 0);
                 return parked::quiet_samples(&Change { wakeups, cpu_ns });
@@ -243,8 +275,23 @@ mod tests {
                     Keep::Worst | Keep::Most => Kept::Largest,
                     Keep::Median => Kept::Median,
                 };
-                assert_eq!(entry.kept(metric), expected, "{} {metric}", entry.name);
+                let kept = entry.kept(metric, When::Best);
+                assert_eq!(kept, expected, "{} {metric}", entry.name);
             }
+        }
+    }
+
+    #[test]
+    fn cold_workloads_have_a_table_of_their_own() {
+        for entry in &ALL {
+            assert_eq!(
+                entry.manner.is_cold(),
+                entry.group == COLD,
+                "{}",
+                entry.name
+            );
+            let is_for_first = entry.workload().goals.iter().any(|g| g.when != When::Best);
+            assert!(entry.manner.is_cold() || !is_for_first, "{}", entry.name);
         }
     }
 }

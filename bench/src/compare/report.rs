@@ -2,16 +2,19 @@
 //! a chart.
 
 use std::fs;
+use std::io;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::child::Verdict;
 use super::figures::ratio;
-use super::{Cell, Contestant, Entry, Options, Outcome, contestants, goals, table};
+use super::readme::Readme;
+use super::{Cell, Contestant, Entry, Options, Outcome, PlayedRound, contestants, goals, table};
 use crate::chart::{self, Bars, Group, Row};
 use crate::files::Files;
 use crate::json::Json;
 use crate::numbers::number;
+use crate::workload::When;
 
 /// The report of a run so far.
 pub struct Report<'c> {
@@ -20,6 +23,8 @@ pub struct Report<'c> {
     machine: Machine,
     date: String,
     procs: usize,
+    /// The number of fresh processes of a cold workload.
+    processes: usize,
     is_quick: bool,
     outcomes: Vec<Outcome>,
 }
@@ -34,6 +39,7 @@ impl<'c> Report<'c> {
             machine: Machine::look(),
             date: date(now.unwrap_or_default().as_secs()),
             procs: options.procs,
+            processes: options.processes(),
             is_quick: options.is_quick,
             outcomes: Vec::new(),
         }
@@ -48,6 +54,11 @@ impl<'c> Report<'c> {
     pub fn write(&self, files: &mut Files) {
         let json = self.json().to_string();
         files.write([&self.markdown(), &json, &self.picture()]);
+    }
+
+    /// Writes the short tables.
+    pub fn write_readme(&self, readme: &Readme) -> io::Result<()> {
+        readme.write(self.contestants, &self.outcomes)
     }
 
     /// The entries at which gosched itself failed, or was not measured.
@@ -88,6 +99,13 @@ impl<'c> Report<'c> {
                  of another round: the worst one for `wakeups`, and for `cpu` of `idle_cpu`; the \
                  smallest one for `share`, where 1 is fair; the median for `added_time`, a \
                  difference.\n\n";
+        text += &format!(
+            "Workloads that allocate have two columns for each runtime. `first` is the first round \
+             of a fresh process, the median of {} processes that took turns. Nothing runs between \
+             the start of the runtime and that round. `best` is the best round of all these \
+             processes.\n\n",
+            self.processes
+        );
         text += &table::tables(self.contestants, &self.outcomes);
         let reach = self.reach();
         if !reach.is_empty() {
@@ -128,6 +146,7 @@ impl<'c> Report<'c> {
             ("machine", machine),
             ("versions", Json::Object(versions.collect())),
             ("procs", Json::Number(self.procs as f64)),
+            ("processes", Json::Number(self.processes as f64)),
             ("quick", Json::Bool(self.is_quick)),
             ("workloads", Json::List(workloads.collect())),
             ("goals", Json::List(reach.iter().map(goal_json).collect())),
@@ -147,46 +166,55 @@ impl<'c> Report<'c> {
         ])
     }
 
-    /// The most important figure of every entry, as ratios.
+    /// The most important figure of an entry, as ratios.
+    fn drawn(&self, outcome: &Outcome, when: When) -> Group {
+        let metric = outcome.entry.shown[0];
+        let figures: Vec<_> = outcome
+            .cells
+            .iter()
+            .map(|cell| cell.figure(outcome.entry, metric, when))
+            .collect();
+        let mut rows = Vec::new();
+        for ((contestant, cell), figure) in
+            self.contestants.iter().zip(&outcome.cells).zip(&figures)
+        {
+            let drawn = match (figure, &cell.verdict) {
+                (_, Some(Verdict::NotAsked)) => continue,
+                (Some(figure), _) => {
+                    let base = figures[0].as_ref();
+                    let ratio = base.and_then(|base| ratio(metric, figure, base));
+                    let label = format!("{} {}", number(figure.value), figure.unit);
+                    chart::Cell::Ratio(ratio.unwrap_or(f64::NAN), label)
+                }
+                (None, verdict) => chart::Cell::Missing(short(verdict.as_ref())),
+            };
+            rows.push(Row {
+                name: contestant.title.into(),
+                cell: drawn,
+            });
+        }
+        Group {
+            name: outcome.entry.name.into(),
+            metric: format!("{metric}{}", when.suffix()),
+            rows,
+        }
+    }
+
+    /// The chart: a group for every entry, and two for a cold one.
     fn picture(&self) -> String {
         let mut groups = Vec::new();
         for outcome in &self.outcomes {
-            let metric = outcome.entry.shown[0];
-            let figures: Vec<_> = outcome
-                .cells
-                .iter()
-                .map(|cell| cell.figure(outcome.entry, metric))
-                .collect();
-            let mut rows = Vec::new();
-            for ((contestant, cell), figure) in
-                self.contestants.iter().zip(&outcome.cells).zip(&figures)
-            {
-                let drawn = match (figure, &cell.verdict) {
-                    (_, Some(Verdict::NotAsked)) => continue,
-                    (Some(figure), _) => {
-                        let base = figures[0].as_ref();
-                        let ratio = base.and_then(|base| ratio(metric, figure, base));
-                        let label = format!("{} {}", number(figure.value), figure.unit);
-                        chart::Cell::Ratio(ratio.unwrap_or(f64::NAN), label)
-                    }
-                    (None, verdict) => chart::Cell::Missing(short(verdict.as_ref())),
-                };
-                rows.push(Row {
-                    name: contestant.title.into(),
-                    cell: drawn,
-                });
+            if outcome.entry.manner.is_cold() {
+                groups.push(self.drawn(outcome, When::First));
             }
-            groups.push(Group {
-                name: outcome.entry.name.into(),
-                metric: metric.into(),
-                rows,
-            });
+            groups.push(self.drawn(outcome, When::Best));
         }
         let quick = if self.is_quick { ", a quick run" } else { "" };
         chart::bars(&Bars {
             title: "gosched and its peers: ratio to the cost of gosched".into(),
             note: format!(
-                "best rounds{quick}; shorter is better. {}, {} CPUs, {}",
+                "best rounds, and first rounds of fresh processes{quick}; shorter is better. {}, \
+                 {} CPUs, {}",
                 self.date, self.machine.cpus, self.machine.cpu
             ),
             groups,
@@ -225,42 +253,61 @@ fn cell_json(entry: &Entry, name: &str, cell: &Cell, base: &Cell) -> Json {
     if let Some(reason) = reason {
         fields.push(("reason".to_owned(), text(reason)));
     }
-    if let Some((_, measures)) = cell.rounds.first() {
+    if let Some(PlayedRound { measures, .. }) = cell.rounds.first() {
         let units = measures.iter().map(|m| (m.metric.clone(), text(&m.unit)));
         fields.push(("units".to_owned(), Json::Object(units.collect())));
         let metrics = measures.iter().map(|m| m.metric.as_str());
-        let figures = metrics.filter_map(|metric| figure_json(entry, metric, cell, base));
+        let figures = metrics.flat_map(|metric| figures_json(entry, metric, cell, base));
         fields.push(("figures".to_owned(), Json::Object(figures.collect())));
     }
-    let rounds = cell.rounds.iter().map(|(took, measures)| {
-        let took = ("seconds".to_owned(), Json::Number(took.as_secs_f64()));
-        let told = measures.iter();
+    let rounds = cell.rounds.iter().map(|round| {
+        let nth = ("nth".to_owned(), Json::Number(round.nth as f64));
+        let took = round.took.as_secs_f64();
+        let took = ("seconds".to_owned(), Json::Number(took));
+        let told = round.measures.iter();
         let told = told.map(|m| (m.metric.clone(), Json::Number(m.value)));
-        Json::Object(std::iter::once(took).chain(told).collect())
+        Json::Object([nth, took].into_iter().chain(told).collect())
     });
     fields.push(("rounds".to_owned(), Json::List(rounds.collect())));
     Json::Object(fields)
 }
 
+/// The figures of a cell in one metric: of all rounds, of first and of second ones.
+fn figures_json(entry: &Entry, metric: &str, cell: &Cell, base: &Cell) -> Vec<(String, Json)> {
+    let all = [When::Best, When::First, When::Second];
+    let figures = all.into_iter();
+    let figures = figures.filter_map(|when| figure_json(entry, metric, when, cell, base));
+    figures.collect()
+}
+
 /// The figure of a cell, as in the tables.
-fn figure_json(entry: &Entry, metric: &str, cell: &Cell, base: &Cell) -> Option<(String, Json)> {
-    let figure = cell.figure(entry, metric)?;
-    let base = base.figure(entry, metric);
+fn figure_json(
+    entry: &Entry,
+    metric: &str,
+    when: When,
+    cell: &Cell,
+    base: &Cell,
+) -> Option<(String, Json)> {
+    let figure = cell.figure(entry, metric, when)?;
+    let base = base.figure(entry, metric, when);
     let ratio = base.and_then(|base| ratio(metric, &figure, &base));
     let json = Json::object([
-        ("kept", text(entry.kept(metric).name())),
+        ("kept", text(entry.kept(metric, when).name())),
         ("value", Json::Number(figure.value)),
         ("median", figure.median.map_or(Json::Null, Json::Number)),
         ("ratio", ratio.map_or(Json::Null, Json::Number)),
     ]);
-    Some((metric.to_owned(), json))
+    Some((format!("{metric}{}", when.suffix()), json))
 }
 
 fn goal_json(reach: &goals::Reach) -> Json {
     Json::object([
         ("workload", text(reach.workload)),
         ("runtime", text(reach.runtime)),
-        ("metric", text(reach.metric)),
+        (
+            "metric",
+            text(&format!("{}{}", reach.metric, reach.when.suffix())),
+        ),
         ("unit", text(reach.unit)),
         ("goal", Json::Number(reach.goal)),
         ("measured", reach.measured.map_or(Json::Null, Json::Number)),
@@ -326,7 +373,7 @@ fn date(seconds: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::table::tests::{cell, empty};
+    use super::super::table::tests::{cell, cold_cell, empty};
     use super::*;
 
     #[test]
@@ -346,7 +393,8 @@ mod tests {
                         \"units\": {\"time\": \"ns\"},\n  \"figures\": {\n    \
                         \"time\": {\"kept\": \"smallest\", \"value\": 1.5, \"median\": 2, \"ratio\": 1}\n  },\n  \
                         \"rounds\": [\n    \
-                        {\"seconds\": 0.005, \"time\": 1.5},\n    {\"seconds\": 0.005, \"time\": 2}\n  ]\n}\n";
+                        {\"nth\": 1, \"seconds\": 0.005, \"time\": 1.5},\n    \
+                        {\"nth\": 2, \"seconds\": 0.005, \"time\": 2}\n  ]\n}\n";
         assert_eq!(json, expected);
         let json = cell_json(entry, "go", &go, &own).to_string();
         assert!(
@@ -357,5 +405,23 @@ mod tests {
         let json = cell_json(entry, "may", &stalled, &own).to_string();
         assert!(json.contains("\"state\": \"stalled\",\n  \"reason\": \"after 60 s\""));
         assert!(json.contains("\"figures\": {}"), "{json}");
+    }
+
+    #[test]
+    fn first_and_second_rounds_have_figures_of_their_own() {
+        let entry = Entry::find("spawn_burst").expect("a workload");
+        let own = cold_cell(&[&[4.0, 3.0, 1.0]]);
+        let go = cold_cell(&[&[6.0, 6.0, 3.0]]);
+        let figures = figures_json(entry, "time", &go, &own);
+        let names: Vec<_> = figures.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["time", "time_first", "time_second"]);
+        let text = Json::Object(figures).to_string();
+        for part in [
+            "\"time\": {\"kept\": \"smallest\", \"value\": 3, \"median\": 6, \"ratio\": 3}",
+            "\"time_first\": {\"kept\": \"median\", \"value\": 6, \"median\": null, \"ratio\": 1.5}",
+            "\"time_second\": {\"kept\": \"median\", \"value\": 6, \"median\": null, \"ratio\": 2}",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
     }
 }

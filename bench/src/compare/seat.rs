@@ -29,7 +29,8 @@ pub struct Seat<'c> {
 
 enum Playing {
     Nobody,
-    Rounds(Child),
+    /// A child, and whether its first round was ordered before it was ready.
+    Rounds(Child, bool),
     Server(Child, Round),
 }
 
@@ -67,19 +68,27 @@ impl<'c> Seat<'c> {
     /// Starts what lives from one round to the next.
     pub fn make_ready(&mut self, limit: Duration) -> Result<(), Verdict> {
         self.playing = match self.entry.manner {
-            Manner::Rounds | Manner::Alone => Playing::Rounds(self.ready_child(limit)?),
-            Manner::Server => {
+            Manner::Rounds | Manner::Alone => Playing::Rounds(self.ready_child(limit)?, false),
+            Manner::Cold | Manner::Fresh => {
+                let mut child = self.start()?;
+                child.begin_early();
+                Playing::Rounds(child, true)
+            }
+            Manner::Server | Manner::ColdServer => {
                 let (child, client) = self.server(limit)?;
                 Playing::Server(child, client)
             }
-            Manner::Fresh | Manner::Watched | Manner::FreshServer => Playing::Nobody,
+            Manner::Watched | Manner::FreshServer => Playing::Nobody,
         };
         Ok(())
     }
 
     pub fn round(&mut self, limit: Duration) -> Result<Vec<Measure>, Verdict> {
         match (&mut self.playing, self.entry.manner) {
-            (Playing::Rounds(child), _) => child.round(limit),
+            (Playing::Rounds(child, is_ordered), _) => match std::mem::take(is_ordered) {
+                true => ordered_round(child, limit),
+                false => child.round(limit),
+            },
             (Playing::Server(child, client), _) => load(child, client, limit),
             (Playing::Nobody, Manner::Watched) if !self.contestant.is_gosched() => {
                 self.watch(limit)
@@ -99,10 +108,11 @@ impl<'c> Seat<'c> {
         }
     }
 
-    pub fn put_away(self) -> Result<(), Verdict> {
-        match self.playing {
+    /// Ends what lives from one round to the next.
+    pub fn put_away(&mut self) -> Result<(), Verdict> {
+        match std::mem::replace(&mut self.playing, Playing::Nobody) {
             Playing::Nobody => Ok(()),
-            Playing::Rounds(child) => child.finish(),
+            Playing::Rounds(child, _) => child.finish(),
             Playing::Server(child, client) => {
                 drop(client);
                 child.finish()
@@ -120,10 +130,8 @@ impl<'c> Seat<'c> {
 
     fn ready_child(&self, limit: Duration) -> Result<Child, Verdict> {
         let mut child = self.start()?;
-        match child.greeting(limit)? {
-            Greeting::Ready => Ok(child),
-            Greeting::Port(_) => Err(Verdict::Failed("it serves, but should not".into())),
-        }
+        greet(&mut child, limit)?;
+        Ok(child)
     }
 
     /// A server and its client, connected.
@@ -154,6 +162,20 @@ impl<'c> Seat<'c> {
         child.finish()?;
         Ok(told(&quiet_samples(&after.since(&before))))
     }
+}
+
+/// Waits until a child is ready for rounds.
+fn greet(child: &mut Child, limit: Duration) -> Result<(), Verdict> {
+    match child.greeting(limit)? {
+        Greeting::Ready => Ok(()),
+        Greeting::Port(_) => Err(Verdict::Failed("it serves, but should not".into())),
+    }
+}
+
+/// The round that was ordered before the child was ready.
+fn ordered_round(child: &mut Child, limit: Duration) -> Result<Vec<Measure>, Verdict> {
+    greet(child, limit)?;
+    child.figures(limit)
 }
 
 /// A round of a client with its server.

@@ -3,8 +3,9 @@
 
 use super::child::Verdict;
 use super::figures::{Figure, ratio};
-use super::{Cell, Contestant, Outcome};
+use super::{Cell, Contestant, Outcome, plan};
 use crate::numbers::{number, times};
+use crate::workload::When;
 
 /// The most letters of a reason in a table.
 const REASON_MAX: usize = 32;
@@ -22,7 +23,11 @@ pub fn tables(contestants: &[Contestant], outcomes: &[Outcome]) -> String {
     for group in groups {
         let is_in_it = |outcome: &&Outcome| outcome.entry.group == group;
         let members: Vec<_> = outcomes.iter().filter(is_in_it).collect();
-        text += &format!("## {group}\n\n{}\n", table(&titles, &members));
+        let table = match group == plan::COLD {
+            true => cold_table(&titles, &members),
+            false => table(&titles, &members),
+        };
+        text += &format!("## {group}\n\n{table}\n");
         let missing = missing(&titles, &members);
         if !missing.is_empty() {
             text += &format!("{missing}\n");
@@ -37,14 +42,8 @@ fn table(titles: &[&str], outcomes: &[&Outcome]) -> String {
     for outcome in outcomes {
         let mut name = outcome.entry.name;
         for metric in outcome.entry.shown {
-            let figures = outcome.cells.iter();
-            let figures: Vec<_> = figures.map(|c| c.figure(outcome.entry, metric)).collect();
-            let unit = figures.iter().flatten().next().map(|f| f.unit.as_str());
-            let label = match unit {
-                Some("x") | None => (*metric).to_owned(),
-                Some("count") => format!("{metric} (count)"),
-                Some(unit) => format!("{metric} ({unit})"),
-            };
+            let figures = figures(outcome, metric, When::Best);
+            let label = label(metric, &figures);
             let cells: Vec<_> = outcome
                 .cells
                 .iter()
@@ -61,6 +60,75 @@ fn table(titles: &[&str], outcomes: &[&Outcome]) -> String {
         }
     }
     text
+}
+
+/// The table of cold workloads: two columns for each runtime, the first round and the best.
+fn cold_table(titles: &[&str], outcomes: &[&Outcome]) -> String {
+    let columns: String = titles
+        .iter()
+        .map(|t| format!(" {t} first | best |"))
+        .collect();
+    let mut text = format!("| workload | figure |{columns}\n");
+    text += &format!("|---|---|{}\n", "--:|--:|".repeat(titles.len()));
+    for outcome in outcomes {
+        let mut name = outcome.entry.name;
+        for metric in outcome.entry.shown {
+            let first = figures(outcome, metric, When::First);
+            let best = figures(outcome, metric, When::Best);
+            let label_of_both = label(metric, &best);
+            let row = cold_row(outcome, metric, [&first, &best], !name.is_empty());
+            text += &format!("| {name} | {label_of_both} |{row}\n");
+            name = "";
+            if outcome.entry.shows_second() {
+                let second = figures(outcome, metric, When::Second);
+                let row = cold_row(outcome, metric, [&second, &[]], false);
+                text += &format!("|  | {}, second round |{row}\n", label(metric, &second));
+            }
+        }
+    }
+    text
+}
+
+/// Two cells for each runtime; the second one is empty if there are no figures for it.
+fn cold_row(
+    outcome: &Outcome,
+    metric: &str,
+    columns: [&[Option<Figure>]; 2],
+    is_first: bool,
+) -> String {
+    let mut text = String::new();
+    for (nth, cell) in outcome.cells.iter().enumerate() {
+        for (column, has_verdict) in columns.into_iter().zip([is_first, false]) {
+            if column.is_empty() {
+                text += "  |";
+                continue;
+            }
+            let figure = column[nth].as_ref();
+            let figure = figure.map(Figure::without_median);
+            let base = column[0].as_ref().filter(|_| nth > 0);
+            let told = cell_text(cell, figure.as_ref(), base, metric, has_verdict);
+            text += &format!(" {told} |");
+        }
+    }
+    text
+}
+
+/// The figures of all runtimes.
+fn figures(outcome: &Outcome, metric: &str, when: When) -> Vec<Option<Figure>> {
+    let cells = outcome.cells.iter();
+    cells
+        .map(|c| c.figure(outcome.entry, metric, when))
+        .collect()
+}
+
+/// The metric with its unit.
+fn label(metric: &str, figures: &[Option<Figure>]) -> String {
+    let unit = figures.iter().flatten().next().map(|f| f.unit.as_str());
+    match unit {
+        Some("x") | None => metric.to_owned(),
+        Some("count") => format!("{metric} (count)"),
+        Some(unit) => format!("{metric} ({unit})"),
+    }
 }
 
 /// `466 · 480 (3.7×)`, or the verdict, in the first row of the workload.
@@ -133,24 +201,43 @@ fn missing(titles: &[&str], outcomes: &[&Outcome]) -> String {
 pub mod tests {
     use std::time::Duration;
 
+    use super::super::PlayedRound;
     use super::super::child::Measure;
     use super::super::plan::Entry;
     use super::*;
 
-    /// A cell with these rounds of `time`.
+    /// A cell with these rounds of `time`, after a warm-up.
     pub fn cell(values: &[f64]) -> Cell {
-        let round = |value: &f64| {
-            let measure = Measure {
-                metric: "time".into(),
-                value: *value,
-                unit: "ns".into(),
-            };
-            (Duration::from_millis(5), vec![measure])
-        };
+        let rounds = values.iter().enumerate();
+        cell_of(rounds.map(|(nth, value)| round(nth + 1, *value)).collect())
+    }
+
+    /// A cell with fresh processes, and the rounds of each.
+    pub fn cold_cell(processes: &[&[f64]]) -> Cell {
+        let rounds = processes
+            .iter()
+            .flat_map(|values| values.iter().enumerate());
+        cell_of(rounds.map(|(nth, value)| round(nth, *value)).collect())
+    }
+
+    fn cell_of(rounds: Vec<PlayedRound>) -> Cell {
         Cell {
             n: 7,
-            rounds: values.iter().map(round).collect(),
+            rounds,
             verdict: None,
+        }
+    }
+
+    fn round(nth: usize, value: f64) -> PlayedRound {
+        let measure = Measure {
+            metric: "time".into(),
+            value,
+            unit: "ns".into(),
+        };
+        PlayedRound {
+            nth,
+            took: Duration::from_millis(5),
+            measures: vec![measure],
         }
     }
 
@@ -180,6 +267,26 @@ pub mod tests {
             table(&["a", "b", "c"], &[&outcome]),
             "| workload | figure | a | b | c |\n|---|---|--:|--:|--:|\n\
              | yield | time (ns) | 40.0 · 41.0 | 20.0 (0.50×) | 148 · 200 (3.7×) |\n"
+        );
+    }
+
+    #[test]
+    fn a_cold_workload_has_a_first_and_a_best_column_for_every_runtime() {
+        let outcome = Outcome {
+            entry: Entry::find("spawn_burst").expect("a workload"),
+            cells: vec![
+                cold_cell(&[&[200.0, 150.0, 100.0], &[220.0, 160.0, 110.0]]),
+                cold_cell(&[&[440.0, 320.0, 250.0]]),
+                empty(Verdict::Failed("no memory".into())),
+            ],
+        };
+        assert_eq!(
+            cold_table(&["a", "b", "c"], &[&outcome]),
+            "| workload | figure | a first | best | b first | best | c first | best |\n\
+             |---|---|--:|--:|--:|--:|--:|--:|\n\
+             | spawn_burst | time (ns) | 220 | 100 | 440 (2.0×) | 250 (2.5×) \
+             | failed: no memory |  |\n\
+             |  | time (ns), second round | 160 |  | 320 (2.0×) |  |  |  |\n"
         );
     }
 

@@ -13,7 +13,7 @@ use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::common::{Offer, Params, rounds, unsupported};
+use crate::common::{Offer, Params, rounds, submits, unsupported};
 use crate::hogs::Kind;
 
 /// What the workloads need of a runtime, in its own idiom.
@@ -39,6 +39,8 @@ pub trait Runtime: Sized + Send + Sync + 'static {
     fn spawn<T: Send + 'static>(task: impl Future<Output = T> + Send + 'static) -> Self::Handle<T>;
     /// Starts a task that is not joined.
     fn detach(task: impl Future<Output = ()> + Send + 'static);
+    /// Starts a task that is not joined, from a thread that is none of the runtime's.
+    fn submit(task: impl Future<Output = ()> + Send + 'static);
     /// Joins a task, in a task.
     fn join<T: Send + 'static>(handle: Self::Handle<T>) -> impl Future<Output = T> + Send;
     fn is_finished<T: Send + 'static>(handle: &Self::Handle<T>) -> bool;
@@ -147,8 +149,10 @@ pub fn offer<R: Runtime>(workload: &str, params: Params) -> Result<Offer, String
     }
     Ok(match workload {
         "yield" => rounds(move || short::yields::<R>(n)),
-        "spawn" => rounds(move || short::spawns::<R>(n, crate::common::SPAWN_BATCH)),
-        "spawn_burst" => rounds(move || short::spawns::<R>(n, n)),
+        "spawn" => rounds(move || short::spawns::<R>(n)),
+        "spawn_burst" => rounds(move || short::spawn_burst::<R>(n)),
+        "go_burst" => rounds(move || short::go_burst::<R>(n)),
+        "submit_16" => rounds(move || submits(n, |all| R::submit(async { all.arrive() }))),
         "fib" => rounds(move || short::fibs::<R>(n)),
         "pingpong_1w" | "pingpong_2w" => rounds(move || messages::pingpong::<R>(n)),
         "chan_spsc" => rounds(move || messages::spsc::<R>(n)),
@@ -159,13 +163,12 @@ pub fn offer<R: Runtime>(workload: &str, params: Params) -> Result<Offer, String
         "skynet" => rounds(move || messages::skynet::<R>(n)),
         "sieve" => rounds(move || messages::sieve::<R>(n)),
         "mutex" => rounds(move || waits::mutex::<R>(n)),
-        "timers" => rounds(move || waits::timers::<R>(n)),
-        "timers_10k" => rounds(move || waits::lateness::<R>(n)),
+        "timers" | "timers_10k" => rounds(move || waits::timers::<R>(n)),
         "timer_reset" => rounds(move || waits::timer_reset::<R>(n)),
-        "idle_1m" => rounds(move || waits::idle::<R>(n)),
+        "idle_1m" | "idle_100k" => rounds(move || waits::idle::<R>(n)),
         "idle_cpu" => waits::quiet::<R>(n),
         "foreign_wake" => rounds(move || waits::foreign_wake::<R>(n)),
-        "tcp_echo" | "tcp_idle" | "tcp_accept" => server::<R>(R::serve_echo())?,
+        "tcp_echo" | "tcp_idle" | "tcp_accept" | "accept_burst" => server::<R>(R::serve_echo())?,
         "tcp_hogs" => {
             let echo = server::<R>(R::serve_echo())?;
             disturbed::hogs_for_good::<R>();

@@ -1,11 +1,12 @@
-//! Tasks that start, yield and end: `yield`, `spawn`, `spawn_burst`, `fib`.
+//! Tasks that start, yield and end: `yield`, `spawn`, `spawn_burst`, `go_burst`, `fib`.
 
 use std::future::Future;
 use std::time::Instant;
 
 use super::{Countdown, Runtime};
 use crate::common::{
-    FIB_REPEATS, FIB_SERIAL_MAX, Figures, batches, fib_by_adding, fib_serial, metric, ns_each,
+    FIB_REPEATS, FIB_SERIAL_MAX, Figures, SPAWN_BATCH, batches, fib_by_adding, fib_serial, metric,
+    ns_each,
 };
 
 /// Two tasks on one thread yield to each other.
@@ -28,13 +29,28 @@ pub fn yields<R: Runtime>(n: usize) -> Figures {
 }
 
 /// Empty tasks in batches: joined one by one, and counted down.
-pub fn spawns<R: Runtime>(n: usize, batch: usize) -> Figures {
-    let (spawn_ns, go_ns) =
-        R::run(async move { (spawn_ns::<R>(n, batch).await, go_ns::<R>(n, batch).await) });
+pub fn spawns<R: Runtime>(n: usize) -> Figures {
+    let both = async move {
+        let spawn_ns = spawn_ns::<R>(n, SPAWN_BATCH).await;
+        (spawn_ns, go_ns::<R>(n, SPAWN_BATCH).await)
+    };
+    let (spawn_ns, go_ns) = R::run(both);
     Ok(vec![
         metric("time", spawn_ns, "ns"),
         metric("go_time", go_ns, "ns"),
     ])
+}
+
+/// Empty tasks, all at once, joined one by one.
+pub fn spawn_burst<R: Runtime>(n: usize) -> Figures {
+    let each_ns = R::run(spawn_ns::<R>(n, n));
+    Ok(vec![metric("time", each_ns, "ns")])
+}
+
+/// Empty tasks, all at once, counted down.
+pub fn go_burst<R: Runtime>(n: usize) -> Figures {
+    let each_ns = R::run(go_ns::<R>(n, n));
+    Ok(vec![metric("time", each_ns, "ns")])
 }
 
 async fn spawn_ns<R: Runtime>(count: usize, batch: usize) -> f64 {

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::{Countdown, Counter, Runtime, Signal};
 use crate::common::{
-    Figures, LOCKERS, Lateness, Offer, QUIET_MARGIN, QUIET_TASKS, idle_figures, metric, micros,
-    ns_each, own_cpu, own_memory_bytes, rounds, spans,
+    Figures, LOCKERS, Lateness, Offer, QUIET_MARGIN, QUIET_TASKS, idle_figures, metric, ns_each,
+    own_cpu, own_memory_bytes, rounds, spans,
 };
 use crate::hogs::{self, Bell};
 
@@ -50,38 +50,15 @@ async fn alone_ns<R: Runtime>(times: usize) -> f64 {
     ns_each(start, LOCKERS * times)
 }
 
-/// Many tasks sleep: the total time, and the CPU time.
+/// Many tasks sleep: the total time, the CPU time, and how late they wake.
 pub fn timers<R: Runtime>(sleepers: usize) -> Figures {
-    let cpu_before = own_cpu();
-    let each_ns = R::run(async move {
-        let running = Countdown::<R::Signal>::leaked();
-        running.expect(sleepers);
-        let start = Instant::now();
-        for sleeper in 0..sleepers {
-            R::detach(async move {
-                for span in spans(sleeper) {
-                    R::sleep(span).await;
-                }
-                running.arrive();
-            });
-        }
-        running.wait().await;
-        ns_each(start, 1)
-    });
-    let cpu = own_cpu() - cpu_before;
-    Ok(vec![
-        metric("time", each_ns / 1e6, "ms"),
-        metric("cpu", micros(cpu) / 1e3, "ms"),
-    ])
-}
-
-/// Many tasks sleep: how late they wake.
-pub fn lateness<R: Runtime>(sleepers: usize) -> Figures {
     let late = Arc::new(Lateness::of(sleepers));
     let noted = Arc::clone(&late);
-    R::run(async move {
+    let (time, cpu) = R::run(async move {
         let running = Countdown::<R::Signal>::leaked();
         running.expect(sleepers);
+        let cpu_before = own_cpu();
+        let start = Instant::now();
         for sleeper in 0..sleepers {
             let late = Arc::clone(&noted);
             R::detach(async move {
@@ -95,8 +72,9 @@ pub fn lateness<R: Runtime>(sleepers: usize) -> Figures {
             });
         }
         running.wait().await;
+        (start.elapsed(), own_cpu() - cpu_before)
     });
-    late.figures()
+    late.figures(time, cpu)
 }
 
 /// A timer is set and stopped.

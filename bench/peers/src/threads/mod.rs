@@ -14,7 +14,7 @@ pub use servers::Listener;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::common::{Offer, Params, SPAWN_BATCH, rounds, unsupported};
+use crate::common::{Offer, Params, rounds, submits, unsupported};
 use crate::hogs::Kind;
 
 /// What the workloads need of a runtime, in its own idiom.
@@ -150,8 +150,10 @@ pub fn offer<T: Tasks>(workload: &str, params: Params) -> Result<Offer, String> 
     }
     Ok(match workload {
         "yield" => rounds(move || short::yields::<T>(n)),
-        "spawn" => rounds(move || short::spawns::<T>(n, SPAWN_BATCH)),
-        "spawn_burst" => rounds(move || short::spawns::<T>(n, n)),
+        "spawn" => rounds(move || short::spawns::<T>(n)),
+        "spawn_burst" => rounds(move || short::spawn_burst::<T>(n)),
+        "go_burst" => rounds(move || short::go_burst::<T>(n)),
+        "submit_16" => rounds(move || submits(n, |all| drop(T::spawn(|| all.arrive())))),
         "fib" => rounds(move || short::fibs::<T>(n)),
         "pingpong_1w" | "pingpong_2w" => rounds(move || messages::pingpong::<T>(n)),
         "chan_spsc" => rounds(move || messages::spsc::<T>(n)),
@@ -162,12 +164,11 @@ pub fn offer<T: Tasks>(workload: &str, params: Params) -> Result<Offer, String> 
         "skynet" => rounds(move || messages::skynet::<T>(n)),
         "sieve" => rounds(move || messages::sieve::<T>(n)),
         "mutex" => rounds(move || waits::mutex::<T>(n)),
-        "timers" => rounds(move || waits::timers::<T>(n)),
-        "timers_10k" => rounds(move || waits::lateness::<T>(n)),
-        "idle_1m" => rounds(move || waits::idle::<T>(n)),
+        "timers" | "timers_10k" => rounds(move || waits::timers::<T>(n)),
+        "idle_1m" | "idle_100k" => rounds(move || waits::idle::<T>(n)),
         "idle_cpu" => waits::quiet::<T>(n),
         "foreign_wake" => rounds(move || waits::foreign_wake::<T>(n)),
-        "tcp_echo" | "tcp_idle" | "tcp_accept" => servers::echo::<T>()?,
+        "tcp_echo" | "tcp_idle" | "tcp_accept" | "accept_burst" => servers::echo::<T>()?,
         "tcp_hogs" => {
             let echo = servers::echo::<T>()?;
             disturbed::hogs_for_good::<T>();
@@ -181,7 +182,7 @@ pub fn offer<T: Tasks>(workload: &str, params: Params) -> Result<Offer, String> 
 /// Why the runtime cannot do a workload.
 fn cannot<T: Tasks>(workload: &str, n: usize) -> Option<String> {
     let tasks = match workload {
-        "timers" | "timers_10k" | "idle_1m" => n,
+        "timers" | "timers_10k" | "idle_1m" | "idle_100k" => n,
         "skynet" => n + n / 9,
         "idle_cpu" => crate::common::QUIET_TASKS,
         _ => 0,
@@ -223,6 +224,7 @@ macro_rules! like_std {
 
             fn bind() -> std::io::Result<(Self, u16)> {
                 let listener = $listener::bind((std::net::Ipv4Addr::LOCALHOST, 0))?;
+                $crate::common::set_backlog(&listener)?;
                 let port = listener.local_addr()?.port();
                 Ok((listener, port))
             }

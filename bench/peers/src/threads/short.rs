@@ -1,10 +1,11 @@
-//! Tasks that start, yield and end: `yield`, `spawn`, `spawn_burst`, `fib`.
+//! Tasks that start, yield and end: `yield`, `spawn`, `spawn_burst`, `go_burst`, `fib`.
 
 use std::time::Instant;
 
 use super::{Countdown, Tasks};
 use crate::common::{
-    FIB_REPEATS, FIB_SERIAL_MAX, Figures, batches, fib_by_adding, fib_serial, metric, ns_each,
+    FIB_REPEATS, FIB_SERIAL_MAX, Figures, SPAWN_BATCH, batches, fib_by_adding, fib_serial, metric,
+    ns_each,
 };
 
 /// Two tasks on one thread, or CPU, yield to each other.
@@ -19,12 +20,25 @@ pub fn yields<T: Tasks>(n: usize) -> Figures {
 }
 
 /// Empty tasks in batches: joined one by one, and counted down.
-pub fn spawns<T: Tasks>(n: usize, batch: usize) -> Figures {
-    let (spawn_ns, go_ns) = T::run(move || (spawn_ns::<T>(n, batch), go_ns::<T>(n, batch)));
+pub fn spawns<T: Tasks>(n: usize) -> Figures {
+    let both = move || (spawn_ns::<T>(n, SPAWN_BATCH), go_ns::<T>(n, SPAWN_BATCH));
+    let (spawn_ns, go_ns) = T::run(both);
     Ok(vec![
         metric("time", spawn_ns, "ns"),
         metric("go_time", go_ns, "ns"),
     ])
+}
+
+/// Empty tasks, all at once, joined one by one.
+pub fn spawn_burst<T: Tasks>(n: usize) -> Figures {
+    let each_ns = T::run(move || spawn_ns::<T>(n, n));
+    Ok(vec![metric("time", each_ns, "ns")])
+}
+
+/// Empty tasks, all at once, counted down.
+pub fn go_burst<T: Tasks>(n: usize) -> Figures {
+    let each_ns = T::run(move || go_ns::<T>(n, n));
+    Ok(vec![metric("time", each_ns, "ns")])
 }
 
 fn spawn_ns<T: Tasks>(count: usize, batch: usize) -> f64 {

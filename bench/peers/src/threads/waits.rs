@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::{Countdown, Counter, Tasks};
 use crate::common::{
-    Figures, LOCKERS, Lateness, Offer, QUIET_MARGIN, QUIET_TASKS, idle_figures, metric, micros,
-    ns_each, own_cpu, own_memory_bytes, rounds, spans,
+    Figures, LOCKERS, Lateness, Offer, QUIET_MARGIN, QUIET_TASKS, idle_figures, metric, ns_each,
+    own_cpu, own_memory_bytes, rounds, spans,
 };
 use crate::hogs::{self, Bell};
 
@@ -40,36 +40,15 @@ fn alone_ns<T: Tasks>(times: usize) -> f64 {
     ns_each(start, LOCKERS * times)
 }
 
-/// Many tasks sleep: the total time, and the CPU time.
+/// Many tasks sleep: the total time, the CPU time, and how late they wake.
 pub fn timers<T: Tasks>(sleepers: usize) -> Figures {
-    let cpu_before = own_cpu();
-    let each_ns = T::run(move || {
-        let running = Countdown::<T>::leaked();
-        running.expect(sleepers);
-        let start = Instant::now();
-        for sleeper in 0..sleepers {
-            drop(T::spawn(move || {
-                spans(sleeper).for_each(T::sleep);
-                running.arrive();
-            }));
-        }
-        running.wait();
-        ns_each(start, 1)
-    });
-    let cpu = own_cpu() - cpu_before;
-    Ok(vec![
-        metric("time", each_ns / 1e6, "ms"),
-        metric("cpu", micros(cpu) / 1e3, "ms"),
-    ])
-}
-
-/// Many tasks sleep: how late they wake.
-pub fn lateness<T: Tasks>(sleepers: usize) -> Figures {
     let late = Arc::new(Lateness::of(sleepers));
     let noted = Arc::clone(&late);
-    T::run(move || {
+    let (time, cpu) = T::run(move || {
         let running = Countdown::<T>::leaked();
         running.expect(sleepers);
+        let cpu_before = own_cpu();
+        let start = Instant::now();
         for sleeper in 0..sleepers {
             let late = Arc::clone(&noted);
             drop(T::spawn(move || {
@@ -83,8 +62,9 @@ pub fn lateness<T: Tasks>(sleepers: usize) -> Figures {
             }));
         }
         running.wait();
+        (start.elapsed(), own_cpu() - cpu_before)
     });
-    late.figures()
+    late.figures(time, cpu)
 }
 
 /// Tasks that are parked until all are woken.
