@@ -72,9 +72,19 @@ fn measured(contestants: &[Contestant], outcome: &Outcome, goal: &Goal) -> Optio
     }
 }
 
+/// A goal of first or second rounds needs this many fresh processes: a median of fewer is chance.
+const PROCESSES_MIN: usize = 3;
+
 fn value_at(place: usize, outcome: &Outcome, goal: &Goal) -> Option<f64> {
-    let figure = outcome.cells[place].figure(outcome.entry, goal.metric, goal.when)?;
-    Some(figure.value)
+    let cell = &outcome.cells[place];
+    let figure = cell.figure(outcome.entry, goal.metric, goal.when)?;
+    let nth = match goal.when {
+        When::Best => return Some(figure.value),
+        When::First => 0,
+        When::Second => 1,
+    };
+    let processes = cell.rounds.iter().filter(|round| round.nth == nth).count();
+    (processes >= PROCESSES_MIN).then_some(figure.value)
 }
 
 /// The smallest figure of the peers. There is none unless every peer was there; a peer that failed
@@ -131,10 +141,10 @@ mod tests {
 
     const NAMES: [&str; 7] = ["own", "shared", "go", "tokio", "smol", "may", "std"];
 
-    /// gosched and all peers at a workload, each with two fresh processes of two rounds.
+    /// gosched and all peers at a workload, each with three fresh processes of two rounds.
     fn outcome() -> (Vec<Contestant>, Outcome) {
         let contestants = NAMES.map(contestant).into();
-        let rounds = |first: f64| cold_cell(&[&[first, 40.0], &[first, 20.0]]);
+        let rounds = |first: f64| cold_cell(&[&[first, 40.0], &[first, 40.0], &[first, 20.0]]);
         let mut cells: Vec<_> = [60.0, 10.0, 100.0, 50.0, 200.0, 1.0, 300.0]
             .map(rounds)
             .into();
@@ -156,6 +166,16 @@ mod tests {
         assert_eq!(value("own/go", When::Best), Some(1.0));
         assert_eq!(value("own-go", When::Second), Some(0.0));
         assert_eq!(value("own/may", When::First), None);
+    }
+
+    #[test]
+    fn two_processes_are_too_few_for_a_goal_of_first_rounds() {
+        let (contestants, mut outcome) = outcome();
+        outcome.cells[0].rounds.truncate(4);
+        let value = |when| measured(&contestants, &outcome, &goal("own/go", when));
+        assert_eq!(value(When::First), None);
+        assert_eq!(value(When::Second), None);
+        assert!(value(When::Best).is_some());
     }
 
     #[test]
