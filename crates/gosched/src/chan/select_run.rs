@@ -235,7 +235,6 @@ enum LockedOutcome {
 impl SelectRun<'_, '_> {
     /// Tries all cases under their locks, then waits. `is_told`: the select was woken to look
     /// again.
-    #[inline(never)]
     fn under_locks(
         &self,
         room: &mut CaseRoom<'_>,
