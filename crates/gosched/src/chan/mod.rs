@@ -42,6 +42,10 @@
 //! **Several at once.** [`select!`](crate::select) waits for the first of several operations.
 //! [`Select`] does so for a number of operations that is known only at run time.
 //!
+//! **Allocations.** Making a channel allocates once: 120 bytes without room for messages, 144 if
+//! the clock sends, else 384 and the room. An unbounded channel allocates blocks as messages come.
+//! Sends and receives on other channels allocate nothing, and neither does `select!`.
+//!
 //! Deadlines are exact to the clock and never early. They may be as far away as `Duration` goes:
 //! `Duration::MAX` is for ever.
 

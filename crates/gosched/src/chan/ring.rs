@@ -48,23 +48,35 @@ struct RingSlot<T> {
 
 /// A ring of at least one slot. The slots lie where its owner has memory for them.
 pub(super) struct Ring<T> {
-    head: CachePadded<RingEnd<T>>,
-    tail: CachePadded<RingEnd<T>>,
+    head: CachePadded<RingHead<T>>,
+    tail: CachePadded<RingTail>,
 }
 
-/// One end of a ring, with what a thread there needs to know of the whole. So each side uses one
-/// cache line besides the slots.
-struct RingEnd<T> {
+/// The receivers' end. What all threads read lies beside it, in a cache line of its own: a move of
+/// the head does not take that line from them.
+#[repr(C)]
+struct RingHead<T> {
     position: AtomicUsize,
+    shared: RingShared<T>,
+}
+
+/// The senders' end.
+struct RingTail {
+    position: AtomicUsize,
+}
+
+/// What both sides read and mostly neither writes.
+#[repr(align(64))]
+struct RingShared<T> {
     slots: NonNull<RingSlot<T>>,
     cap: usize,
     /// One lap; more than the capacity, a power of two.
     lap: usize,
-    /// At the head: places that were given up and are still there. Mostly none.
+    /// Places that were given up and are still there. Mostly none.
     voids: AtomicUsize,
 }
 
-impl<T> RingEnd<T> {
+impl<T> RingShared<T> {
     #[inline]
     fn slot(&self, position: usize) -> &RingSlot<T> {
         self.slot_at(position & (self.lap - 1))
@@ -122,18 +134,18 @@ impl<T> Ring<T> {
         if lap >= VOID >> 16 || Layout::array::<RingSlot<T>>(cap).is_err() {
             return None;
         }
-        let end = || {
-            CachePadded::new(RingEnd {
-                position: AtomicUsize::new(0),
-                slots: NonNull::dangling(),
-                cap,
-                lap,
-                voids: AtomicUsize::new(0),
-            })
+        let shared = RingShared {
+            slots: NonNull::dangling(),
+            cap,
+            lap,
+            voids: AtomicUsize::new(0),
         };
+        let position = AtomicUsize::new(0);
         Some(Ring {
-            head: end(),
-            tail: end(),
+            head: CachePadded::new(RingHead { position, shared }),
+            tail: CachePadded::new(RingTail {
+                position: AtomicUsize::new(0),
+            }),
         })
     }
 
@@ -160,12 +172,12 @@ impl<T> Ring<T> {
             // SAFETY: the memory is the ring's, and large enough, as the caller promises.
             unsafe { slots.add(index).write(slot) };
         }
-        (self.head.slots, self.tail.slots) = (slots, slots);
+        self.head.shared.slots = slots;
     }
 
     #[inline]
     pub(super) fn capacity(&self) -> usize {
-        self.head.cap
+        self.head.shared.cap
     }
 
     /// Takes the next position for a sender.
@@ -178,13 +190,13 @@ impl<T> Ring<T> {
                 return Err(No::Closed);
             }
             // ORDER: Acquire; pairs with the Release in `read`: the last value is out of the slot.
-            let stamp = self.tail.slot(tail).stamp.load(Acquire);
+            let stamp = self.head.shared.slot(tail).stamp.load(Acquire);
             if stamp == tail {
                 // ORDER: SeqCst; a receiver that has queued itself sees the new tail, or this
                 // thread sees the receiver in its queue (settle/1).
                 match self.tail.position.compare_exchange_weak(
                     tail,
-                    self.tail.after(tail),
+                    self.head.shared.after(tail),
                     SeqCst,
                     Relaxed,
                 ) {
@@ -196,7 +208,7 @@ impl<T> Ring<T> {
             }
             fence(SeqCst);
             let head = self.head.position.load(Relaxed);
-            if self.tail.lap_later(head) == tail {
+            if self.head.shared.lap_later(head) == tail {
                 return Err(No::NotNow);
             }
             // A receiver is about to free the slot, or the tail that was read is old.
@@ -224,7 +236,7 @@ impl<T> Ring<T> {
     /// given away.
     #[inline]
     unsafe fn write(&self, tail: usize, from: *const T) {
-        let slot = self.tail.slot(tail);
+        let slot = self.head.shared.slot(tail);
         // SAFETY: the position is the caller's alone until the stamp marks it as full.
         unsafe {
             (*slot.value.get())
@@ -242,14 +254,14 @@ impl<T> Ring<T> {
     /// The caller took the position, which holds a value. `to` is writable as a `T`.
     #[inline]
     unsafe fn read(&self, head: usize, to: *mut T) {
-        let slot = self.head.slot(head);
+        let slot = self.head.shared.slot(head);
         // SAFETY: the position is the caller's alone until the stamp marks it as free, and it holds
         // a value.
         unsafe { to.copy_from_nonoverlapping((*slot.value.get()).as_ptr(), 1) };
         // ORDER: Release; pairs with the Acquire in `take_tail`: the value is out.
-        slot.stamp.store(self.head.lap_later(head), Release);
+        slot.stamp.store(self.head.shared.lap_later(head), Release);
         fence_after_rmw(); // settle/2
-        if self.head.voids.load(Relaxed) != 0 {
+        if self.head.shared.voids.load(Relaxed) != 0 {
             self.skip_voids();
         }
     }
@@ -265,13 +277,13 @@ impl<T> Ring<T> {
         if tail & CLOSED != 0 {
             return false;
         }
-        let slot = self.tail.slot(tail);
+        let slot = self.head.shared.slot(tail);
         // ORDER: as in `take_tail`.
         if slot.stamp.load(Acquire) != tail
             || self
                 .tail
                 .position
-                .compare_exchange(tail, self.tail.after(tail), SeqCst, Relaxed)
+                .compare_exchange(tail, self.head.shared.after(tail), SeqCst, Relaxed)
                 .is_err()
         {
             return false;
@@ -288,13 +300,13 @@ impl<T> Ring<T> {
     #[inline]
     pub(super) unsafe fn pop_at_once(&self, to: *mut T) -> bool {
         let head = self.head.position.load(Relaxed);
-        let slot = self.head.slot(head);
+        let slot = self.head.shared.slot(head);
         // ORDER: as in `pop`.
         if slot.stamp.load(Acquire) != head + 1
             || self
                 .head
                 .position
-                .compare_exchange(head, self.head.after(head), SeqCst, Relaxed)
+                .compare_exchange(head, self.head.shared.after(head), SeqCst, Relaxed)
                 .is_err()
         {
             return false;
@@ -308,8 +320,12 @@ impl<T> Ring<T> {
     pub(super) fn reserve(&self) -> Result<ReservedPlace, No> {
         let tail = self.take_tail()?;
         // ORDER: Release; a receiver that sees the mark waits in its queue, and `fill` looks there.
-        self.tail.slot(tail).stamp.store(tail | RESERVED, Release);
-        Ok(ReservedPlace(tail & (self.tail.lap - 1)))
+        self.head
+            .shared
+            .slot(tail)
+            .stamp
+            .store(tail | RESERVED, Release);
+        Ok(ReservedPlace(tail & (self.head.shared.lap - 1)))
     }
 
     /// Fills a reserved place. Inside the runtime; the caller then looks for waiting receivers.
@@ -318,7 +334,7 @@ impl<T> Ring<T> {
     /// `from` is readable as a `T` that is given away. The caller reserved the place, and fills or
     /// voids it once.
     pub(super) unsafe fn fill(&self, place: ReservedPlace, from: *const T) {
-        let slot = self.tail.slot_at(place.0);
+        let slot = self.head.shared.slot_at(place.0);
         // SAFETY: the reservation made the slot the caller's.
         unsafe {
             (*slot.value.get())
@@ -335,11 +351,11 @@ impl<T> Ring<T> {
     /// Gives a reserved place up: receivers skip it. Inside the runtime; the caller then looks for
     /// waiting receivers and senders.
     pub(super) fn void(&self, place: ReservedPlace) {
-        let slot = self.tail.slot_at(place.0);
+        let slot = self.head.shared.slot_at(place.0);
         let position = slot.stamp.load(Relaxed) & !RESERVED;
         // ORDER: SeqCst; a thread that makes the place the oldest sees the count, or this thread
         // sees the new head.
-        self.head.voids.fetch_add(1, SeqCst);
+        self.head.shared.voids.fetch_add(1, SeqCst);
         // ORDER: as in `fill`.
         slot.stamp.swap((position + 1) | VOID, SeqCst);
         fence_after_rmw();
@@ -351,7 +367,7 @@ impl<T> Ring<T> {
     fn skip_voids(&self) {
         loop {
             let head = self.head.position.load(SeqCst);
-            let slot = self.head.slot(head);
+            let slot = self.head.shared.slot(head);
             if slot.stamp.load(Acquire) != (head + 1) | VOID {
                 return;
             }
@@ -359,11 +375,11 @@ impl<T> Ring<T> {
             if self
                 .head
                 .position
-                .compare_exchange(head, self.head.after(head), SeqCst, Relaxed)
+                .compare_exchange(head, self.head.shared.after(head), SeqCst, Relaxed)
                 .is_ok()
             {
-                slot.stamp.store(self.head.lap_later(head), Release);
-                self.head.voids.fetch_sub(1, Relaxed);
+                slot.stamp.store(self.head.shared.lap_later(head), Release);
+                self.head.shared.voids.fetch_sub(1, Relaxed);
                 fence_after_rmw(); // settle/2: this move of `head`, too
             }
         }
@@ -378,7 +394,7 @@ impl<T> Ring<T> {
         let mut turns = 0;
         let mut head = self.head.position.load(Relaxed);
         loop {
-            let slot = self.head.slot(head);
+            let slot = self.head.shared.slot(head);
             // ORDER: Acquire; pairs with the Release in `write` and the swap in `fill`.
             let stamp = slot.stamp.load(Acquire);
             if stamp == head + 1 {
@@ -386,7 +402,7 @@ impl<T> Ring<T> {
                 // sees the sender in its queue (settle/2).
                 match self.head.position.compare_exchange_weak(
                     head,
-                    self.head.after(head),
+                    self.head.shared.after(head),
                     SeqCst,
                     Relaxed,
                 ) {
@@ -429,14 +445,14 @@ impl<T> Ring<T> {
         if tail & !CLOSED == head {
             return tail & CLOSED != 0;
         }
-        self.head.slot(head).stamp.load(Acquire) != head | RESERVED
+        self.head.shared.slot(head).stamp.load(Acquire) != head | RESERVED
     }
 
     /// Whether a sender would find room now, or the end.
     pub(super) fn is_ready_to_push(&self) -> bool {
         let tail = self.tail.position.load(SeqCst);
         let head = self.head.position.load(SeqCst);
-        tail & CLOSED != 0 || self.tail.lap_later(head) != tail
+        tail & CLOSED != 0 || self.head.shared.lap_later(head) != tail
     }
 
     /// No sender takes a position after this. False: it was closed already.
@@ -467,10 +483,10 @@ impl<T> Ring<T> {
     pub(super) fn has_reserved(&self) -> bool {
         let (mut at, tail) = self.positions();
         while at != tail & !CLOSED {
-            if self.head.slot(at).stamp.load(Relaxed) == at | RESERVED {
+            if self.head.shared.slot(at).stamp.load(Relaxed) == at | RESERVED {
                 return true;
             }
-            at = self.head.after(at);
+            at = self.head.shared.after(at);
         }
         false
     }
@@ -483,7 +499,7 @@ impl<T> Ring<T> {
                 continue;
             }
             let tail = tail & !CLOSED;
-            let index = |position| position & (self.head.lap - 1);
+            let index = |position| position & (self.head.shared.lap - 1);
             let (head_at, tail_at) = (index(head), index(tail));
             let taken = if head == tail {
                 0
@@ -492,7 +508,7 @@ impl<T> Ring<T> {
             } else {
                 self.capacity() - head_at + tail_at
             };
-            return taken.saturating_sub(self.head.voids.load(Relaxed));
+            return taken.saturating_sub(self.head.shared.voids.load(Relaxed));
         }
     }
 }
@@ -505,7 +521,7 @@ impl<T> Drop for Ring<T> {
             // SAFETY: `pop` has just written it.
             unsafe { value.assume_init_drop() };
         }
-        let slots = ptr::slice_from_raw_parts_mut(self.head.slots.as_ptr(), self.capacity());
+        let slots = ptr::slice_from_raw_parts_mut(self.head.shared.slots.as_ptr(), self.capacity());
         // SAFETY: `place_slots` wrote them, and no value is left in them.
         unsafe { slots.drop_in_place() };
     }

@@ -2,7 +2,7 @@
 //! random numbers.
 
 use std::mem::MaybeUninit;
-use std::ptr;
+use std::{ptr, slice};
 
 use crate::chan::core::ChanHeader;
 use crate::chan::select_case::Case;
@@ -151,7 +151,8 @@ impl CaseRoom<'_> {
     ) -> (&'s [u32], &'s mut [u32], &'s [WaitNode<'s>]) {
         // SAFETY: both are slices of uninitialised nodes, which differ in a lifetime. No node is
         // read that was not written, below, and the longer lifetime is not used any more.
-        let nodes = unsafe { &mut *(&raw mut *self.nodes as *mut [MaybeUninit<WaitNode<'s>>]) };
+        let nodes: &'s mut [MaybeUninit<WaitNode<'s>>] =
+            unsafe { slice::from_raw_parts_mut(self.nodes.as_mut_ptr().cast(), self.nodes.len()) };
         for (at, node) in nodes.iter_mut().enumerate() {
             node.write(WaitNode::new(waiter, at)).elem.set(elem);
         }

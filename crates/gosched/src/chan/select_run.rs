@@ -96,24 +96,27 @@ impl<'c, 'a> SelectRun<'c, 'a> {
 
     /// Runs the select, in room on the stack for `N` cases. The case that was picked is tried
     /// first, unless it was tried already. None: no case could proceed in time.
-    #[inline(never)]
+    #[inline]
     pub(super) fn run<const N: usize>(
         &self,
         picked: Option<usize>,
         wait: SelectWait,
     ) -> Option<ChosenCase> {
-        if let Some(picked) = picked.filter(|picked| *picked < self.cases.len())
-            && let Some(got) = self.poll(&[picked as u32])
-        {
-            return Some(got);
+        let mut got = None;
+        let picked = picked.filter(|picked| *picked < self.cases.len());
+        let is_done = picked.is_some_and(|picked| self.poll(&[picked as u32], &mut got));
+        if !is_done {
+            self.run_all::<N>(wait, &mut got);
         }
-        self.run_all::<N>(wait)
+        got
     }
 
     /// As [`SelectRun::run`]. Apart, so that the first try needs no room for the nodes.
     #[inline(never)]
-    fn run_all<const N: usize>(&self, wait: SelectWait) -> Option<ChosenCase> {
-        with_room::<N, _>(self.cases.len(), |mut room| self.run_in(&mut room, wait))
+    fn run_all<const N: usize>(&self, wait: SelectWait, got: &mut Option<ChosenCase>) {
+        with_room::<N, _>(self.cases.len(), |mut room| {
+            self.run_in(&mut room, wait, got);
+        });
     }
 
     /// As [`SelectRun::run`], for any number of cases.
@@ -124,8 +127,9 @@ impl<'c, 'a> SelectRun<'c, 'a> {
         }
     }
 
+    /// The result goes to `got`, here and below: a copy in each frame would take more stack.
     #[inline(never)]
-    fn run_in(&self, room: &mut CaseRoom<'_>, wait: SelectWait) -> Option<ChosenCase> {
+    fn run_in(&self, room: &mut CaseRoom<'_>, wait: SelectWait, got: &mut Option<ChosenCase>) {
         let is_default = matches!(wait, SelectWait::Not);
         let deadline_ns = wait.deadline();
         if self.cases.is_empty() && !is_default {
@@ -137,18 +141,14 @@ impl<'c, 'a> SelectRun<'c, 'a> {
         };
         loop {
             self.shuffle(room.order);
-            if let Some(got) = self.poll(room.order) {
-                return Some(got);
-            }
-            if is_default && self.cases.len() < 2 {
-                return None;
+            if self.poll(room.order, got) || is_default && self.cases.len() < 2 {
+                return;
             }
             if !is_default {
                 check_cancelled(); // a goroutine that was asked once is not asked again
             }
-            match self.under_locks(room, is_default, told.is_told, deadline_ns) {
-                LockedOutcome::Got(got) => return Some(got),
-                LockedOutcome::Nothing => return None,
+            match self.under_locks(room, is_default, told.is_told, deadline_ns, got) {
+                LockedOutcome::Done => return,
                 LockedOutcome::Again => told.is_told = true,
                 LockedOutcome::Cancelled => {}
             }
@@ -166,8 +166,9 @@ impl<'c, 'a> SelectRun<'c, 'a> {
         }
     }
 
-    /// Tries each case by itself.
-    fn poll(&self, order: &[u32]) -> Option<ChosenCase> {
+    /// Tries each case by itself. Returns whether one could proceed.
+    #[inline(never)]
+    fn poll(&self, order: &[u32], chosen: &mut Option<ChosenCase>) -> bool {
         for at in order.iter().map(|at| *at as usize) {
             let case = self.cases[at];
             let Some(chan) = case.chan else { continue };
@@ -191,10 +192,11 @@ impl<'c, 'a> SelectRun<'c, 'a> {
                 }
             };
             if let Some(promise) = got {
-                return Some(ChosenCase { at, promise, open });
+                *chosen = Some(ChosenCase { at, promise, open });
+                return true;
             }
         }
-        None
+        false
     }
 }
 
@@ -222,9 +224,8 @@ impl ChosenCase {
 
 /// How a try under all locks ended, or the wait after it.
 enum LockedOutcome {
-    Got(ChosenCase),
-    /// No case could proceed: at one moment, or in time.
-    Nothing,
+    /// A case was chosen, or none could proceed: at one moment, or in time.
+    Done,
     Again,
     Cancelled,
 }
@@ -240,6 +241,7 @@ impl SelectRun<'_, '_> {
         is_default: bool,
         is_told: bool,
         deadline_ns: u64,
+        got: &mut Option<ChosenCase>,
     ) -> LockedOutcome {
         let waiter = Waiter::new();
         let mut wake = WakeList::new();
@@ -262,16 +264,23 @@ impl SelectRun<'_, '_> {
         wake.wake_in(&rt);
         match found {
             Some((at, Polled::Now(promise))) => {
-                LockedOutcome::Got(self.open(&rt, at, promise, &mut spare))
+                *got = Some(self.open(&rt, at, promise, &mut spare));
+                LockedOutcome::Done
             }
-            Some((at, Polled::Promised)) => self.shake_hands(rt, &waiter, &nodes[at]),
-            None if is_default => LockedOutcome::Nothing,
-            None => self.wait(rt, &waiter, nodes, deadline_ns, due, &mut spare),
+            Some((at, Polled::Promised)) => self.shake_hands(rt, &waiter, &nodes[at], got),
+            None if is_default => LockedOutcome::Done,
+            None => {
+                let until = deadline_ns.min(due);
+                waiter.on.set(self.on());
+                let outcome = waiter.wait_in(rt, &SELECT, until);
+                self.after_wait(outcome, nodes, [deadline_ns, due], &mut spare, got)
+            }
         }
     }
 
     /// A case was chosen. If it is a send, a drop of the runtime refuses what it was promised.
     /// Called without locks, before the goroutine leaves the runtime in which it got the promise.
+    #[inline(never)]
     fn open(
         &self,
         rt: &Entered,
@@ -288,7 +297,15 @@ impl SelectRun<'_, '_> {
 
     /// Waits for the value of a sender that has yet to evaluate it. No node of the select is in a
     /// queue: the sender has the node of the case.
-    fn shake_hands(&self, rt: Entered, waiter: &Waiter, node: &WaitNode<'_>) -> LockedOutcome {
+    #[cold]
+    #[inline(never)]
+    fn shake_hands(
+        &self,
+        rt: Entered,
+        waiter: &Waiter,
+        node: &WaitNode<'_>,
+        got: &mut Option<ChosenCase>,
+    ) -> LockedOutcome {
         let at = node.case();
         if let Some(chan) = self.cases[at].chan {
             waiter.on.set(chan.header().on());
@@ -296,7 +313,10 @@ impl SelectRun<'_, '_> {
         let outcome = waiter.wait_in(rt, &HANDSHAKE, u64::MAX);
         debug_assert_eq!(outcome, Outcome::Case(at));
         match node.word.get() {
-            word::MOVED => LockedOutcome::Got(ChosenCase::new(at, Promise::Value)),
+            word::MOVED => {
+                *got = Some(ChosenCase::new(at, Promise::Value));
+                LockedOutcome::Done
+            }
             _ => LockedOutcome::Again,
         }
     }
@@ -406,21 +426,26 @@ impl SelectRun<'_, '_> {
         }
     }
 
-    fn wait(
-        &self,
-        rt: Entered,
-        waiter: &Waiter,
-        nodes: &[WaitNode<'_>],
-        deadline_ns: u64,
-        due: u64,
-        spare: &mut Option<SpareRecord>,
-    ) -> LockedOutcome {
-        waiter.on.set(On {
+    /// What a waiter stores of the select.
+    fn on(&self) -> On {
+        On {
             cases_at: self.cases.as_ptr().cast(),
             cases: self.cases.len() as u32,
             ..On::NOTHING
-        });
-        let outcome = waiter.wait_in(rt, &SELECT, deadline_ns.min(due));
+        }
+    }
+
+    /// After the wait: takes the nodes out of their queues. Apart, so that the select sleeps
+    /// without the frame for this.
+    #[inline(never)]
+    fn after_wait(
+        &self,
+        outcome: Outcome,
+        nodes: &[WaitNode<'_>],
+        [deadline_ns, due]: [u64; 2],
+        spare: &mut Option<SpareRecord>,
+        got: &mut Option<ChosenCase>,
+    ) -> LockedOutcome {
         // Until it is known what a send was promised: a goroutine that is preempted into a queue
         // could be abandoned with the promise (D2).
         let whole = spare.is_some().then(|| no_preempt(PreemptOff::HalfDone));
@@ -428,7 +453,8 @@ impl SelectRun<'_, '_> {
         let in_turn = is_due.then(|| self.take_due(nodes)).flatten();
         self.unqueue(nodes, outcome);
         if let Some(at) = in_turn {
-            return LockedOutcome::Got(ChosenCase::new(at, Promise::Value));
+            *got = Some(ChosenCase::new(at, Promise::Value));
+            return LockedOutcome::Done;
         }
         match outcome {
             Outcome::Case(at) => {
@@ -440,15 +466,18 @@ impl SelectRun<'_, '_> {
                     word::PEER => Promise::Receiver(nodes[at].elem.get().cast()),
                     place => Promise::Place(ReservedPlace(place - word::RESERVED)),
                 };
-                if whole.is_none() {
-                    return LockedOutcome::Got(ChosenCase::new(at, promise));
-                }
-                let rt = enter();
-                drop(whole);
-                LockedOutcome::Got(self.open(&rt, at, promise, spare))
+                *got = Some(match whole {
+                    None => ChosenCase::new(at, promise),
+                    Some(whole) => {
+                        let rt = enter();
+                        drop(whole);
+                        self.open(&rt, at, promise, spare)
+                    }
+                });
+                LockedOutcome::Done
             }
             Outcome::TimedOut if due < deadline_ns => LockedOutcome::Again,
-            Outcome::TimedOut => LockedOutcome::Nothing,
+            Outcome::TimedOut => LockedOutcome::Done,
             Outcome::Cancelled => LockedOutcome::Cancelled,
         }
     }
@@ -519,11 +548,11 @@ fn look_after_leaving(cases: &[Case<'_>]) {
 }
 
 /// Waits for nothing.
-fn no_cases<T>(deadline_ns: u64) -> Option<T> {
+fn no_cases(deadline_ns: u64) {
     loop {
         check_cancelled();
         if Waiter::new().wait(&NO_CASES, deadline_ns) == Outcome::TimedOut {
-            return None;
+            return;
         }
     }
 }
