@@ -29,8 +29,6 @@
 //! - A thread that was woken in a call and waits for a CPU to return on also counts as running. So
 //!   the signal goes only to a thread that has used its CPU for 3/4 of the time between two scans,
 //!   or 200 µs of CPU time without going to sleep (its count of voluntary switches is unchanged).
-//! - A CPU clock costs a system call. So a P whose last slice was over at the next scan is sampled
-//!   only once its slice is seen a second time.
 //! - A goroutine that has used less than 200 µs of CPU time since its slice was first seen is
 //!   spared, for up to 100 ms.
 //! - A thread that was runnable when the kernel was asked, and whose CPU clock has not moved since,
@@ -185,16 +183,12 @@ impl Sched {
         let seen = &p.seen;
         let tick = p.schedtick.load(Relaxed);
         if tick != seen.tick.get() {
-            let was_long = seen.begin(tick, now);
-            if waits
-                && was_long
-                && let Some(cpu) = sys::thread_cpu_ns(m.tid.load(Relaxed))
-            {
+            seen.begin(tick, now);
+            if waits && let Some(cpu) = sys::thread_cpu_ns(m.tid.load(Relaxed)) {
                 seen.note_cpu(cpu, now);
             }
             return (0, u64::MAX);
         }
-        seen.is_long.set(true);
         let age = now - seen.since_ns.get();
         if chaos::one_in(4, "blind claim")
             && self.has_thread_to_spare(claims)

@@ -82,7 +82,7 @@ impl Claim {
     #[must_use = "something may have happened to the P"]
     pub(crate) fn enter(&self) -> bool {
         self.depth.store(self.depth.load(Relaxed) + 1, Relaxed);
-        // FENCE: claim/1 — `depth` before the load of the word; meets claim/2 in `confirm`.
+        // FENCE: claim/1 — `depth` before the load of the word; meets claim/2 in `barrier`.
         shim::light_barrier();
         self.word.load(Relaxed) == FREE
     }

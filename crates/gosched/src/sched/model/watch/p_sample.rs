@@ -17,8 +17,6 @@ const BUSY_SPAN_NS: u64 = 100_000;
 pub(crate) struct SeenP {
     pub(in crate::sched) tick: Word<u32>,
     pub(in crate::sched) since_ns: Word<u64>,
-    /// A second scan has found the same slice.
-    pub(in crate::sched) is_long: Word<bool>,
     pub(in crate::sched) call: Word<u32>,
     pub(in crate::sched) call_since_ns: Word<u64>,
     /// The CPU clock of its M at the last sample, and at the first of this slice; 0: not read.
@@ -39,8 +37,8 @@ pub(crate) struct SeenP {
 }
 
 impl SeenP {
-    /// A new time slice began; returns whether the last one was long.
-    pub(in crate::sched) fn begin(&self, tick: u32, now: u64) -> bool {
+    /// A new time slice began.
+    pub(in crate::sched) fn begin(&self, tick: u32, now: u64) {
         self.tick.set(tick);
         self.since_ns.set(now);
         self.cpu_ns.set(0);
@@ -50,7 +48,6 @@ impl SeenP {
         self.ready_cpu_ns.set(u64::MAX);
         self.asleep_cpu_ns.set(u64::MAX);
         self.asked_ns.set(0);
-        self.is_long.replace(false)
     }
 
     /// Records a sample of the CPU clock; returns whether the clock has stood still since the last
