@@ -26,7 +26,7 @@ pub const IDLE_1M: Workload = Workload {
     ports: &Port::gosched_both(start_idle),
     compared: &["memory", "park_time", "wake_time"],
     goals: &[
-        Goal::new("gosched", "memory", 9_300.0, "bytes"),
+        Goal::new("gosched", "memory", 5_200.0, "bytes"),
         Goal::new("gosched", "park_time", 6_000.0, "ns"),
     ],
     child: Some(idle_child),
