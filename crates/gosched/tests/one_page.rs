@@ -222,9 +222,10 @@ fn a_setting_keeps_the_room_for_libraries() {
             assert_eq!(metrics().static_tls, StaticTls::Kept);
             let waits = thread::spawn(thread::park);
             let value_at = load(path).unwrap();
-            // SAFETY: the goroutine's own copy.
-            assert_eq!(unsafe { *value_at() }, 77);
-            let value = thread::spawn(move || unsafe { *value_at() });
+            // SAFETY: the address of the calling goroutine's own copy.
+            let value = move || unsafe { *value_at() };
+            assert_eq!(value(), 77);
+            let value = thread::spawn(value);
             assert_eq!(value.join().unwrap(), 77);
             waits.thread().unpark();
             waits.join().unwrap();
