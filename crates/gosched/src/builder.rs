@@ -186,8 +186,8 @@ impl Builder {
 
     /// Makes goroutines use the thread-locals of the thread they run on, instead of their own.
     ///
-    /// Other runtimes with stacks work this way. It saves about 15 ns a switch and 4 KiB a
-    /// goroutine. It is also the alternative where [`build`](Builder::build) reports that
+    /// Other runtimes with stacks work this way. It saves about 15 ns a switch. It
+    /// is also the alternative where [`build`](Builder::build) reports that
     /// goroutines cannot have their own (not glibc, no FSGSBASE, under valgrind or a sanitizer).
     ///
     /// # Safety

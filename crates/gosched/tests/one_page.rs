@@ -8,6 +8,7 @@
 mod common;
 
 use std::ffi::{CStr, CString};
+use std::io::Read;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::AtomicUsize;
@@ -16,7 +17,8 @@ use std::time::Duration;
 
 use common::{HOUR, child, child_of, child_with, fd_count, until};
 use gosched::debug::{StaticTls, metrics};
-use gosched::{Runtime, chan, thread};
+use gosched::net::{TcpListener, TcpStream};
+use gosched::{Runtime, chan, sync, thread};
 
 const PAGE: usize = 4096;
 
@@ -131,6 +133,22 @@ fn a_waiting_goroutine_needs_one_page() {
             let pages = match way {
                 "sleep" => most_pages(|| thread::sleep(HOUR)),
                 "park" => most_pages(thread::park),
+                "lock" => {
+                    let lock: &'static _ = Box::leak(Box::new(sync::Mutex::new(())));
+                    std::mem::forget(lock.lock());
+                    most_pages(|| drop(lock.lock()))
+                }
+                "accept" => {
+                    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+                    let listener: &'static _ = Box::leak(Box::new(listener));
+                    most_pages(|| assert!(listener.accept().is_ok()))
+                }
+                "read" => {
+                    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+                    let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+                    let peer: &'static _ = Box::leak(Box::new((stream, listener)));
+                    most_pages(|| assert!((&peer.0).read(&mut [0; 64]).is_ok()))
+                }
                 _ => {
                     let (tx, rx) = chan::bounded::<u32>(1);
                     let kept: &'static _ = Box::leak(Box::new((tx, rx)));
@@ -141,7 +159,7 @@ fn a_waiting_goroutine_needs_one_page() {
             std::process::exit(0);
         });
     };
-    for way in ["sleep", "park", "recv"] {
+    for way in ["sleep", "park", "recv", "lock", "accept", "read"] {
         child_of(NAME, way, body).succeeded();
     }
 }
@@ -204,9 +222,10 @@ fn a_setting_keeps_the_room_for_libraries() {
             assert_eq!(metrics().static_tls, StaticTls::Kept);
             let waits = thread::spawn(thread::park);
             let value_at = load(path).unwrap();
-            // SAFETY: the goroutine's own copy.
-            assert_eq!(unsafe { *value_at() }, 77);
-            let value = thread::spawn(move || unsafe { *value_at() });
+            // SAFETY: the address of the calling goroutine's own copy.
+            let value = move || unsafe { *value_at() };
+            assert_eq!(value(), 77);
+            let value = thread::spawn(value);
             assert_eq!(value.join().unwrap(), 77);
             waits.thread().unpark();
             waits.join().unwrap();

@@ -73,8 +73,9 @@ const GUARD: usize = 16 << 10;
 const LINE: usize = 64;
 const COLOURS: usize = 32;
 /// What the colour leaves of a stack's top page to frames, where the thread block leaves as much:
-/// enough for a goroutine that waits.
-const FRAMES: usize = 1 << 10;
+/// enough for a goroutine that waits in any
+/// call but a select, `accept` being the largest (1,256 bytes).
+const FRAMES: usize = 1280;
 
 /// The class of the smallest stack with at least `size` bytes; `None` for 0 and above 1 GiB.
 pub(crate) const fn class_for(size: usize) -> Option<u8> {

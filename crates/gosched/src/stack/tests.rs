@@ -207,6 +207,28 @@ fn tops_spread_over_pages_and_lines() {
     }
 }
 
+/// Where libc's surplus is reserved, block and frames of a waiting goroutine lie in one page, with
+/// any colour. Larger blocks have all colours.
+#[test]
+fn a_small_block_leaves_the_frames_their_page() {
+    for (total, expected) in [(2_592, 4), (2_816, 1), (3_072, 32), (6_700, 4), (64, 32)] {
+        let mut room = Room::SHARED;
+        (room.total, room.surplus) = (total, Surplus::Reserved);
+        assert_eq!(colours(&room), expected, "{total}");
+        for class in 0..CLASSES as u8 {
+            let stride = stride(class, &room);
+            assert!((stride / PAGE) % 2 == 1 && stride.is_multiple_of(PAGE));
+            for index in 0..64 {
+                let stack = Stack::in_slot(class, index, index as usize * stride, &room);
+                assert!(stack.hi - stack.lo >= class_size(class));
+                assert!(stack.end(&room) <= (index as usize + 1) * stride);
+                let is_one_page = stack.hi % PAGE >= FRAMES;
+                assert!(is_one_page || total == 3_072, "{total}: {index}");
+            }
+        }
+    }
+}
+
 #[test]
 fn the_stack_given_last_is_taken_first() {
     let arena = arena_with(USUAL, 100);

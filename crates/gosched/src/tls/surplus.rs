@@ -45,8 +45,9 @@ pub(crate) enum Surplus {
     Unavailable,
 }
 
-/// The number of sizes that are tried. Two objects are loaded if the first size is right.
-const TRIES: usize = 14;
+/// The number of sizes that are tried: enough for a surplus of 64 KiB. Two objects are loaded if
+/// the first size is right.
+const TRIES: usize = 20;
 
 /// Reserves the surplus and notes the result in `glibc`. On a thread that libc made, in user
 /// context, before the first image is made.
@@ -87,8 +88,9 @@ enum Tried<R> {
 }
 
 /// Finds the size, from 1 to `most`, of which an object takes every byte. Begins with `guess`; 0:
-/// there is nothing to take. Halves the sizes that are left after each wrong guess, because the
-/// loader's records may not show everything. `attempt` returns None if no attempt can succeed.
+/// there is nothing to take. The second guess follows what the first attempt left. Then each
+/// attempt halves the sizes in question, because the loader's records may not show everything.
+/// `attempt` returns None if no attempt can succeed.
 fn search<R>(
     most: usize,
     guess: usize,
@@ -98,11 +100,11 @@ fn search<R>(
         return None;
     }
     let (mut fits, mut too_much) = (0, most + 1);
-    let mut size = guess;
+    let mut guess = Some(guess);
     for _ in 0..TRIES {
-        if size <= fits || size >= too_much {
-            size = fits + (too_much - fits) / 2;
-        }
+        let middle = fits + (too_much - fits) / 2;
+        let is_open = |size: &usize| (fits + 1..too_much).contains(size);
+        let size = guess.take().filter(is_open).unwrap_or(middle);
         if size == fits {
             return None;
         }
@@ -110,8 +112,8 @@ fn search<R>(
             Tried::All(all) => return Some(all),
             Tried::Refused => too_much = size,
             Tried::Part(left) => {
+                guess = (fits == 0).then_some(size + left);
                 fits = size;
-                size += left;
             }
         }
     }
@@ -248,6 +250,11 @@ mod tests {
                 let (found, loads) = search_in(free, 1_900, guess);
                 assert!(found == Some(free) && loads <= TRIES, "{free}: {guess}");
             }
+        }
+        let most = 60_000;
+        for free in (1..=most).step_by(97) {
+            let (found, loads) = search_in(free, most, 20_000);
+            assert!(found == Some(free) && loads <= TRIES, "{free}");
         }
         assert_eq!(search_in(0, 1_900, 0), (None, 0));
         assert_eq!(search_in(0, 1_900, 1_664).0, None);
