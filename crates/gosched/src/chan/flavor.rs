@@ -16,7 +16,6 @@
 //! runtime. The others are called without the lock.
 
 use std::alloc::Layout;
-use std::ptr::NonNull;
 
 use crate::base::fatal::throw;
 use crate::chan::blocking::Slow;
@@ -64,18 +63,11 @@ pub(super) trait Flavor: Sized {
     /// Whether values come from the clock.
     const IS_CLOCK: bool = false;
 
-    /// The memory that the flavour needs besides itself. It lies behind the flavour, in the
-    /// channel's one allocation.
+    /// The memory that the flavour has besides itself. It lies behind the flavour, in the channel's
+    /// one allocation. It is the same as long as the flavour lives.
     fn more_memory(&self) -> Layout {
         Layout::new::<()>()
     }
-
-    /// Gives the flavour that memory.
-    ///
-    /// # Safety
-    /// Called once, before anything else is. At `at` is memory of [`Flavor::more_memory`] for the
-    /// flavour alone, which stays as long as the flavour.
-    unsafe fn take_memory(&mut self, _at: NonNull<u8>) {}
 
     /// Moves the value at `from` into the buffer, if that needs no second look. False: it was not
     /// done, for whatever reason. Inside the runtime.
