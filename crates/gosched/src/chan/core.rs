@@ -209,8 +209,8 @@ impl<F: Flavor> Channel<F> {
         struct Memory(NonNull<u8>, Layout);
         impl Drop for Memory {
             fn drop(&mut self) {
-                // SAFETY: `allocate` allocated it with this layout, which depends on `more_memory` as
-                // there. The channel in it is gone.
+                // SAFETY: `allocate` allocated it with this layout: its caller promised that
+                // `more_memory` returns the same. The channel in it is gone.
                 unsafe { dealloc(self.0.as_ptr(), self.1) };
             }
         }

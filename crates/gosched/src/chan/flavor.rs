@@ -214,8 +214,10 @@ pub(super) trait Flavor: Sized {
     /// Receives with the lock held; no receiver that comes first waits.
     ///
     /// # Safety
-    /// `to` is a place for a value; it is initialised if a value is returned. It is the `elem` of
-    /// `promised`, a node of a waiter of its own that is in no queue.
+    /// - `to` is a place for a value, and the `elem` of `promised`. It is initialised if a value is
+    ///   returned.
+    /// - No node of the waiter of `promised` is in a queue.
+    /// - After [`Polled::Promised`] the caller waits for the value, and queues no node of the waiter.
     unsafe fn recv_locked(
         chan: &Channel<Self>,
         q: &mut ChanQueues,

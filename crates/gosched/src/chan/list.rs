@@ -516,7 +516,8 @@ impl<T> List<T> {
     }
 
     /// The head after the value at `head` is taken, if there is a value. The tail is never older
-    /// than the head that was read: the thread that moved the head there had seen a tail beyond it.
+    /// than the head that was read. The thread that moved the head there had seen a tail beyond it,
+    /// or it had moved the tail there itself (`begin`).
     #[inline]
     fn after(&self, head: usize) -> Result<usize, No> {
         let new = head + ONE;
