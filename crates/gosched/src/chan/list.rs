@@ -25,7 +25,7 @@ use crate::shim::{
     fence, fence_after_rmw, spin_or_yield,
 };
 
-/// Bytes of values in one block, at most, if that are three values or more.
+/// Bytes of values in one block, at most. A block has room for three values even if they take more.
 const BLOCK_BYTES: usize = 4096;
 /// Positions are counted above the flag.
 const ONE: usize = 2;
@@ -48,8 +48,9 @@ pub(super) struct ListBlock<T> {
 }
 
 impl<T> ListBlock<T> {
-    /// Positions of one block, its link included: a power of two. A block of small values has room
-    /// for many of them, a block of large ones is not much larger.
+    /// Positions of one block, its link included: a power of two, so that the place of a position is
+    /// quickly found. (The loom models have 3.) A block of small values has room for many of them, a
+    /// block of large ones is not much larger.
     const LAP: usize = {
         let mut lap = BLOCK_LAP;
         while lap > 4 && (lap - 1).saturating_mul(size_of::<T>()) > BLOCK_BYTES {
@@ -369,18 +370,19 @@ impl<T> List<T> {
     #[inline(never)]
     fn begin(&self, first: OwnedBlock<T>) -> SpareBlock<T> {
         let first = first.into_raw();
-        // ORDER: Release; pairs with the Acquire load in `push`: the block is whole.
+        // ORDER: Relaxed; no thread uses the block before it has seen the tail in it.
         let begun = self
             .tail
             .block
-            .compare_exchange(ptr::null_mut(), first, Release, Relaxed);
+            .compare_exchange(ptr::null_mut(), first, Relaxed, Relaxed);
         if begun.is_err() {
             // SAFETY: `into_raw` has just returned it, and it was not published.
             return unsafe { OwnedBlock::from_raw(first) };
         }
-        // ORDER: Release; pairs with the Acquire loads in `push` and `after`. An addition: the
-        // channel may be closed at this moment, which sets the flag. The tail comes first: a head
-        // beyond the tail would look like a value. Receivers wait while only the head is behind.
+        // ORDER: Release; pairs with the Acquire loads in `push` and `after`: the block is there,
+        // and whole. An addition: the channel may be closed at this moment, which sets the flag. The
+        // tail comes first: a head beyond the tail would look like a value. Receivers wait while
+        // only the head is behind.
         self.tail.position.fetch_add(ONE, Release);
         // ORDER: Release; both pair with the Acquire loads in `pop`. The block is stored first.
         self.head.block.store(first, Release);
