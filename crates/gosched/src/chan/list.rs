@@ -160,14 +160,20 @@ impl<T> Drop for OwnedBlock<T> {
     }
 }
 
+#[repr(C)]
 struct ListEnd<T> {
     position: AtomicUsize,
     /// Null before the first send.
     block: AtomicPtr<ListBlock<T>>,
-    /// At the tail: an emptied block for the next sender that needs one; several if they were
-    /// emptied inside the runtime.
-    kept: AtomicPtr<ListBlock<T>>,
+    /// Used at the tail.
+    kept: KeptBlocks<T>,
 }
+
+/// An emptied block for the next sender that needs one; several if they were emptied inside the
+/// runtime. In the second cache line of the senders' end: a receiver that keeps a block does not
+/// take the tail's line from the senders.
+#[repr(align(64))]
+struct KeptBlocks<T>(AtomicPtr<ListBlock<T>>);
 
 /// An unbounded queue.
 pub(super) struct List<T> {
@@ -236,7 +242,7 @@ impl<T> List<T> {
             CachePadded::new(ListEnd {
                 position: AtomicUsize::new(List::<T>::BLOCK * ONE),
                 block: AtomicPtr::new(ptr::null_mut()),
-                kept: AtomicPtr::new(ptr::null_mut()),
+                kept: KeptBlocks(AtomicPtr::new(ptr::null_mut())),
             })
         };
         List {
@@ -257,7 +263,7 @@ impl<T> List<T> {
             // SAFETY: `emptied` owns its blocks.
             let link = &unsafe { &*block }.next;
             emptied.0 = link.load(Relaxed);
-            let mut top = self.tail.kept.load(Relaxed);
+            let mut top = self.tail.kept.0.load(Relaxed);
             loop {
                 link.store(top, Relaxed);
                 // ORDER: Release; pairs with the Acquire in `take_kept`. No thread pops a single
@@ -265,6 +271,7 @@ impl<T> List<T> {
                 match self
                     .tail
                     .kept
+                    .0
                     .compare_exchange_weak(top, block, Release, Relaxed)
                 {
                     Ok(_) => break,
@@ -277,7 +284,7 @@ impl<T> List<T> {
     /// Takes what was kept. Outside the runtime, for the caller may free it.
     fn take_kept(&self) -> Emptied<T> {
         // ORDER: Acquire; pairs with the Release in `keep`.
-        Emptied(self.tail.kept.swap(ptr::null_mut(), Acquire))
+        Emptied(self.tail.kept.0.swap(ptr::null_mut(), Acquire))
     }
 
     /// Keeps one block and frees the others. Outside the runtime.
@@ -300,7 +307,7 @@ impl<T> List<T> {
     /// A block for a push that needs one. Outside the runtime.
     #[inline(never)]
     pub(super) fn fetch_spare(&self) -> OwnedBlock<T> {
-        if self.tail.kept.load(Relaxed).is_null() {
+        if self.tail.kept.0.load(Relaxed).is_null() {
             return OwnedBlock::new();
         }
         match self.take_kept().pop() {
