@@ -234,7 +234,8 @@ enum LockedOutcome {
 /// after that.
 impl SelectRun<'_, '_> {
     /// Tries all cases under their locks, then waits. `is_told`: the select was woken to look
-    /// again.
+    /// again. Apart, so that the tries before it run without the frame for this.
+    #[inline(never)]
     fn under_locks(
         &self,
         room: &mut CaseRoom<'_>,
