@@ -17,7 +17,7 @@ use super::err::{RecvTimeoutError, SendTimeoutError, TryRecvError, TrySendError}
 use super::flavor::{Flavor, FlavorTag};
 use super::list::List;
 use super::open::Open;
-use super::ring::{No, ReservedPlace, Ring};
+use super::ring::{NewRing, No, ReservedPlace, Ring};
 use super::select_handle::{Polled, Promise, SelectHandle};
 use super::snapshot::ChanSnapshot;
 use super::timer::Clock;
@@ -96,7 +96,12 @@ impl<T> Chan<T> {
         if cap == 0 {
             return Channel::allocate_small(Zero::new(u64::MAX), 1, ending);
         }
-        let made = Ring::new(cap).and_then(|ring| Channel::allocate(ring, 1, ending));
+        let made = NewRing::new(cap).and_then(|ring| {
+            let slots = ring.slots_layout();
+            // SAFETY: `allocate` gives `make` memory of this layout, which stays as long as the
+            // channel. The ring has the same layout.
+            unsafe { Channel::allocate(slots, |at| ring.place(at), 1, ending) }
+        });
         let Some(chan) = made else {
             panic!(
                 "gosched::chan::bounded({cap}): a buffer of that size does not fit into memory; \

@@ -1,7 +1,6 @@
 //! The flavour of `bounded(n)`: a [`Ring`] of `n` slots.
 
 use std::alloc::Layout;
-use std::ptr::NonNull;
 
 use crate::chan::core::{ChanQueues, Channel, word};
 use crate::chan::flavor::{Flavor, FlavorTag};
@@ -18,11 +17,6 @@ impl<T> Flavor for Ring<T> {
 
     fn more_memory(&self) -> Layout {
         self.slots_layout()
-    }
-
-    unsafe fn take_memory(&mut self, at: NonNull<u8>) {
-        // SAFETY: the memory is the ring's, as the caller promises.
-        unsafe { self.place_slots(at) };
     }
 
     #[inline]

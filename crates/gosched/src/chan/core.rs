@@ -152,46 +152,53 @@ pub(super) struct Channel<F> {
 }
 
 impl<F: Flavor> Channel<F> {
-    /// A channel with one receiver and so many senders. It has one allocation, of its flavour's
-    /// size. None: there is no memory for it.
-    pub(super) fn allocate(
-        flavor: F,
+    /// A channel with one receiver and so many senders, in one allocation. Its flavour needs `more`
+    /// memory besides itself: `make` makes the flavour with that memory. None: there is no memory
+    /// for the channel, and no flavour was made.
+    ///
+    /// # Safety
+    /// [`Flavor::more_memory`] of the flavour is `more`.
+    pub(super) unsafe fn allocate(
+        more: Layout,
+        make: impl FnOnce(NonNull<u8>) -> F,
         senders: usize,
         ending: Ending,
     ) -> Option<NonNull<Chan<F::Value>>> {
-        let (layout, more) = Channel::layout(&flavor)?;
+        let (layout, more_at) = Channel::<F>::layout(more)?;
         // SAFETY: the size is not zero: there is a header.
         let at = NonNull::new(unsafe { alloc(layout) })?;
+        // SAFETY: the layout has `more` memory there.
+        let flavor = make(unsafe { at.byte_add(more_at) });
+        debug_assert_eq!(flavor.more_memory(), more);
         let chan = at.cast::<Channel<F>>();
-        // SAFETY: the memory is large enough for the channel, and at `more` for what its flavour
-        // needs besides.
+        // SAFETY: the memory was just allocated, and a channel fits.
         unsafe {
             chan.write(Channel {
                 header: ChanHeader::new::<F>(senders, ending),
                 flavor,
             });
-            (*chan.as_ptr()).flavor.take_memory(at.byte_add(more));
         }
         chan.expose_provenance(); // of the whole channel: see `Chan::of`
         Some(chan.cast())
     }
 
-    /// As [`Channel::allocate`]. Without memory it ends the process, as a box does.
+    /// A channel whose flavour needs no memory besides itself. Without memory it ends the process,
+    /// as a box does.
     pub(super) fn allocate_small(
         flavor: F,
         senders: usize,
         ending: Ending,
     ) -> NonNull<Chan<F::Value>> {
-        let chan = Channel::allocate(flavor, senders, ending);
+        let more = flavor.more_memory();
+        // SAFETY: `more` is what this flavour says.
+        let chan = unsafe { Channel::allocate(more, |_| flavor, senders, ending) };
         chan.unwrap_or_else(|| handle_alloc_error(Layout::new::<Channel<F>>()))
     }
 
-    /// The layout of a channel, and where the memory begins that its flavour needs besides. None:
-    /// it does not fit into any memory.
-    fn layout(flavor: &F) -> Option<(Layout, usize)> {
-        Layout::new::<Channel<F>>()
-            .extend(flavor.more_memory())
-            .ok()
+    /// The layout of a channel whose flavour needs `more` memory, and where that memory begins.
+    /// None: it does not fit into any memory.
+    fn layout(more: Layout) -> Option<(Layout, usize)> {
+        Layout::new::<Channel<F>>().extend(more).ok()
     }
 
     /// Drops the channel and frees its memory.
@@ -202,13 +209,14 @@ impl<F: Flavor> Channel<F> {
         struct Memory(NonNull<u8>, Layout);
         impl Drop for Memory {
             fn drop(&mut self) {
-                // SAFETY: `allocate` allocated it with this layout, and the channel in it is gone.
+                // SAFETY: `allocate` allocated it with this layout: its caller promised that
+                // `more_memory` returns the same. The channel in it is gone.
                 unsafe { dealloc(self.0.as_ptr(), self.1) };
             }
         }
         // SAFETY: the channel is there, as the caller promises.
-        let flavor = unsafe { &(*at.as_ptr()).flavor };
-        let Some((layout, _)) = Channel::layout(flavor) else {
+        let more = unsafe { &(*at.as_ptr()).flavor }.more_memory();
+        let Some((layout, _)) = Channel::<F>::layout(more) else {
             unreachable!("it was allocated")
         };
         let _memory = Memory(at.cast(), layout); // freed also if a value's destructor unwinds

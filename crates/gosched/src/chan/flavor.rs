@@ -16,7 +16,6 @@
 //! runtime. The others are called without the lock.
 
 use std::alloc::Layout;
-use std::ptr::NonNull;
 
 use crate::base::fatal::throw;
 use crate::chan::blocking::Slow;
@@ -64,18 +63,11 @@ pub(super) trait Flavor: Sized {
     /// Whether values come from the clock.
     const IS_CLOCK: bool = false;
 
-    /// The memory that the flavour needs besides itself. It lies behind the flavour, in the
-    /// channel's one allocation.
+    /// The memory that the flavour has besides itself. It lies behind the flavour, in the channel's
+    /// one allocation. It is the same as long as the flavour lives.
     fn more_memory(&self) -> Layout {
         Layout::new::<()>()
     }
-
-    /// Gives the flavour that memory.
-    ///
-    /// # Safety
-    /// Called once, before anything else is. At `at` is memory of [`Flavor::more_memory`] for the
-    /// flavour alone, which stays as long as the flavour.
-    unsafe fn take_memory(&mut self, _at: NonNull<u8>) {}
 
     /// Moves the value at `from` into the buffer, if that needs no second look. False: it was not
     /// done, for whatever reason. Inside the runtime.
@@ -222,8 +214,10 @@ pub(super) trait Flavor: Sized {
     /// Receives with the lock held; no receiver that comes first waits.
     ///
     /// # Safety
-    /// `to` is a place for a value; it is initialised if a value is returned. It is the `elem` of
-    /// `promised`, a node of a waiter of its own that is in no queue.
+    /// - `to` is a place for a value, and the `elem` of `promised`. It is initialised if a value is
+    ///   returned.
+    /// - No node of the waiter of `promised` is in a queue.
+    /// - After [`Polled::Promised`] the caller waits for the value, and queues no node of the waiter.
     unsafe fn recv_locked(
         chan: &Channel<Self>,
         q: &mut ChanQueues,

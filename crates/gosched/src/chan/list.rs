@@ -25,7 +25,7 @@ use crate::shim::{
     fence, fence_after_rmw, spin_or_yield,
 };
 
-/// Bytes of values in one block, at most, if that are three values or more.
+/// Bytes of values in one block, at most. A block has room for three values even if they take more.
 const BLOCK_BYTES: usize = 4096;
 /// Positions are counted above the flag.
 const ONE: usize = 2;
@@ -48,8 +48,9 @@ pub(super) struct ListBlock<T> {
 }
 
 impl<T> ListBlock<T> {
-    /// Positions of one block, its link included: a power of two. A block of small values has room
-    /// for many of them, a block of large ones is not much larger.
+    /// Positions of one block, its link included: a power of two, so that the place of a position is
+    /// quickly found. (The loom models have 3.) A block of small values has room for many of them, a
+    /// block of large ones is not much larger.
     const LAP: usize = {
         let mut lap = BLOCK_LAP;
         while lap > 4 && (lap - 1).saturating_mul(size_of::<T>()) > BLOCK_BYTES {
@@ -159,14 +160,20 @@ impl<T> Drop for OwnedBlock<T> {
     }
 }
 
+#[repr(C)]
 struct ListEnd<T> {
     position: AtomicUsize,
     /// Null before the first send.
     block: AtomicPtr<ListBlock<T>>,
-    /// At the tail: an emptied block for the next sender that needs one; several if they were
-    /// emptied inside the runtime.
-    kept: AtomicPtr<ListBlock<T>>,
+    /// Used at the tail.
+    kept: KeptBlocks<T>,
 }
+
+/// An emptied block for the next sender that needs one; several if they were emptied inside the
+/// runtime. In the second cache line of the senders' end: a receiver that keeps a block does not
+/// take the tail's line from the senders.
+#[repr(align(64))]
+struct KeptBlocks<T>(AtomicPtr<ListBlock<T>>);
 
 /// An unbounded queue.
 pub(super) struct List<T> {
@@ -235,7 +242,7 @@ impl<T> List<T> {
             CachePadded::new(ListEnd {
                 position: AtomicUsize::new(List::<T>::BLOCK * ONE),
                 block: AtomicPtr::new(ptr::null_mut()),
-                kept: AtomicPtr::new(ptr::null_mut()),
+                kept: KeptBlocks(AtomicPtr::new(ptr::null_mut())),
             })
         };
         List {
@@ -256,7 +263,7 @@ impl<T> List<T> {
             // SAFETY: `emptied` owns its blocks.
             let link = &unsafe { &*block }.next;
             emptied.0 = link.load(Relaxed);
-            let mut top = self.tail.kept.load(Relaxed);
+            let mut top = self.tail.kept.0.load(Relaxed);
             loop {
                 link.store(top, Relaxed);
                 // ORDER: Release; pairs with the Acquire in `take_kept`. No thread pops a single
@@ -264,6 +271,7 @@ impl<T> List<T> {
                 match self
                     .tail
                     .kept
+                    .0
                     .compare_exchange_weak(top, block, Release, Relaxed)
                 {
                     Ok(_) => break,
@@ -276,7 +284,7 @@ impl<T> List<T> {
     /// Takes what was kept. Outside the runtime, for the caller may free it.
     fn take_kept(&self) -> Emptied<T> {
         // ORDER: Acquire; pairs with the Release in `keep`.
-        Emptied(self.tail.kept.swap(ptr::null_mut(), Acquire))
+        Emptied(self.tail.kept.0.swap(ptr::null_mut(), Acquire))
     }
 
     /// Keeps one block and frees the others. Outside the runtime.
@@ -299,7 +307,7 @@ impl<T> List<T> {
     /// A block for a push that needs one. Outside the runtime.
     #[inline(never)]
     pub(super) fn fetch_spare(&self) -> OwnedBlock<T> {
-        if self.tail.kept.load(Relaxed).is_null() {
+        if self.tail.kept.0.load(Relaxed).is_null() {
             return OwnedBlock::new();
         }
         match self.take_kept().pop() {
@@ -369,18 +377,19 @@ impl<T> List<T> {
     #[inline(never)]
     fn begin(&self, first: OwnedBlock<T>) -> SpareBlock<T> {
         let first = first.into_raw();
-        // ORDER: Release; pairs with the Acquire load in `push`: the block is whole.
+        // ORDER: Relaxed; no thread uses the block before it has seen the tail in it.
         let begun = self
             .tail
             .block
-            .compare_exchange(ptr::null_mut(), first, Release, Relaxed);
+            .compare_exchange(ptr::null_mut(), first, Relaxed, Relaxed);
         if begun.is_err() {
             // SAFETY: `into_raw` has just returned it, and it was not published.
             return unsafe { OwnedBlock::from_raw(first) };
         }
-        // ORDER: Release; pairs with the Acquire loads in `push` and `after`. An addition: the
-        // channel may be closed at this moment, which sets the flag. The tail comes first: a head
-        // beyond the tail would look like a value. Receivers wait while only the head is behind.
+        // ORDER: Release; pairs with the Acquire loads in `push` and `after`: the block is there,
+        // and whole. An addition: the channel may be closed at this moment, which sets the flag. The
+        // tail comes first: a head beyond the tail would look like a value. Receivers wait while
+        // only the head is behind.
         self.tail.position.fetch_add(ONE, Release);
         // ORDER: Release; both pair with the Acquire loads in `pop`. The block is stored first.
         self.head.block.store(first, Release);
@@ -516,7 +525,8 @@ impl<T> List<T> {
     }
 
     /// The head after the value at `head` is taken, if there is a value. The tail is never older
-    /// than the head that was read: the thread that moved the head there had seen a tail beyond it.
+    /// than the head that was read. The thread that moved the head there had seen a tail beyond it,
+    /// or it had moved the tail there itself (`begin`).
     #[inline]
     fn after(&self, head: usize) -> Result<usize, No> {
         let new = head + ONE;

@@ -92,7 +92,8 @@ pub fn choose<'a, 'r, R, const N: usize>(
     let picked = pick(cases, is_biased);
     let first = cases.get(picked).filter(|case| !case.is_send);
     if let Some(case) = first
-        // SAFETY: a value of each case fits into an `R`: the case says so by its type.
+        // SAFETY: a value of each receive fits into an `R`. Only `recv_case_for` makes a receive of
+        // a `select!`, and asserts that when it is compiled.
         && let Some(got) = unsafe { try_recv(case, room) }
     {
         return Chosen {
@@ -100,8 +101,8 @@ pub fn choose<'a, 'r, R, const N: usize>(
             how: How::Received(*case, got.map(|()| room), PhantomData),
         };
     }
-    // SAFETY: a value of each case fits into an `R`: the case says so by its type. The room is
-    // borrowed by the result.
+    // SAFETY: a value of each receive fits into an `R`. Only `recv_case_for` makes a receive of a
+    // `select!`, and asserts that when it is compiled. The result borrows the room.
     let run = unsafe { SelectRun::new(cases, is_biased, room) };
     let picked = first.is_none().then_some(picked);
     match run.run::<N>(picked, wait) {

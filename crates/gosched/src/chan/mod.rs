@@ -44,7 +44,9 @@
 //!
 //! **Allocations.** Making a channel allocates once: 120 bytes without room for messages, 144 if
 //! the clock sends, else 384 and the room. An unbounded channel allocates blocks as messages come.
-//! Sends and receives on other channels allocate nothing, and neither does `select!`.
+//! Sends and receives on other channels allocate nothing. A `select!` allocates nothing for itself,
+//! with two exceptions. With a send it allocates a small record if it is part of the message of
+//! another select's send, or if its goroutine still runs while its runtime is dropped.
 //!
 //! Deadlines are exact to the clock and never early. They may be as far away as `Duration` goes:
 //! `Duration::MAX` is for ever.

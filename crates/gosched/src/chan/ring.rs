@@ -25,6 +25,7 @@
 //! Closing sets a bit in `tail`: no sender takes a position after that.
 
 use std::alloc::Layout;
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 
@@ -85,8 +86,8 @@ impl<T> RingShared<T> {
     #[inline]
     fn slot_at(&self, index: usize) -> &RingSlot<T> {
         debug_assert!(index < self.cap);
-        // SAFETY: a position's index is below the capacity: `after` makes no other. `place_slots`
-        // wrote so many slots, which stay as long as the ring.
+        // SAFETY: a position's index is below the capacity: `after` makes no other.
+        // `NewRing::place` wrote so many slots, which stay as long as the ring.
         unsafe { self.slots.add(index).as_ref() }
     }
 
@@ -126,45 +127,44 @@ pub(super) enum No {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct ReservedPlace(pub(super) usize);
 
-impl<T> Ring<T> {
-    /// A ring that has no slots yet. None: so many slots do not fit into any memory.
-    pub(super) fn new(cap: usize) -> Option<Ring<T>> {
+/// A ring that has no slots yet. Dropping it does nothing.
+pub(super) struct NewRing<T> {
+    cap: usize,
+    lap: usize,
+    slots: Layout,
+    values: PhantomData<T>,
+}
+
+impl<T> NewRing<T> {
+    /// None: so many slots do not fit into any memory.
+    pub(super) fn new(cap: usize) -> Option<NewRing<T>> {
         debug_assert!(cap > 0);
         let lap = cap.checked_add(1)?.checked_next_power_of_two()?;
-        if lap >= VOID >> 16 || Layout::array::<RingSlot<T>>(cap).is_err() {
+        if lap >= VOID >> 16 {
             return None;
         }
-        let shared = RingShared {
-            slots: NonNull::dangling(),
+        Some(NewRing {
             cap,
             lap,
-            voids: AtomicUsize::new(0),
-        };
-        let position = AtomicUsize::new(0);
-        Some(Ring {
-            head: CachePadded::new(RingHead { position, shared }),
-            tail: CachePadded::new(RingTail {
-                position: AtomicUsize::new(0),
-            }),
+            slots: Layout::array::<RingSlot<T>>(cap).ok()?,
+            values: PhantomData,
         })
     }
 
     /// The memory that the slots need.
     pub(super) fn slots_layout(&self) -> Layout {
-        match Layout::array::<RingSlot<T>>(self.capacity()) {
-            Ok(layout) => layout,
-            Err(_) => unreachable!("`new` made it before"),
-        }
+        self.slots
     }
 
-    /// Gives the ring its slots.
+    /// The ring with its slots.
     ///
     /// # Safety
-    /// Called once, before anything else. At `at` is memory of [`Ring::slots_layout`] that the ring
-    /// alone uses, and that stays as long as the ring.
-    pub(super) unsafe fn place_slots(&mut self, at: NonNull<u8>) {
+    /// At `at` is memory of [`NewRing::slots_layout`] that the ring alone uses, and that stays as
+    /// long as the ring.
+    pub(super) unsafe fn place(self, at: NonNull<u8>) -> Ring<T> {
         let slots = at.cast::<RingSlot<T>>();
-        for index in 0..self.capacity() {
+        debug_assert!(slots.is_aligned());
+        for index in 0..self.cap {
             let slot = RingSlot {
                 stamp: AtomicUsize::new(index),
                 value: UnsafeCell::new(MaybeUninit::uninit()),
@@ -172,7 +172,29 @@ impl<T> Ring<T> {
             // SAFETY: the memory is the ring's, and large enough, as the caller promises.
             unsafe { slots.add(index).write(slot) };
         }
-        self.head.shared.slots = slots;
+        let shared = RingShared {
+            slots,
+            cap: self.cap,
+            lap: self.lap,
+            voids: AtomicUsize::new(0),
+        };
+        let position = AtomicUsize::new(0);
+        Ring {
+            head: CachePadded::new(RingHead { position, shared }),
+            tail: CachePadded::new(RingTail {
+                position: AtomicUsize::new(0),
+            }),
+        }
+    }
+}
+
+impl<T> Ring<T> {
+    /// The memory that the slots have: as [`NewRing::slots_layout`].
+    pub(super) fn slots_layout(&self) -> Layout {
+        match Layout::array::<RingSlot<T>>(self.capacity()) {
+            Ok(layout) => layout,
+            Err(_) => unreachable!("`NewRing::new` made it before"),
+        }
     }
 
     #[inline]
@@ -522,7 +544,7 @@ impl<T> Drop for Ring<T> {
             unsafe { value.assume_init_drop() };
         }
         let slots = ptr::slice_from_raw_parts_mut(self.head.shared.slots.as_ptr(), self.capacity());
-        // SAFETY: `place_slots` wrote them, and no value is left in them.
+        // SAFETY: `NewRing::place` wrote them, and no value is left in them.
         unsafe { slots.drop_in_place() };
     }
 }

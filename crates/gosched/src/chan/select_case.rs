@@ -117,7 +117,7 @@ pub(super) fn send_case<T>(sender: &Sender<T>) -> Case<'_> {
 /// The waiter is a select's that sleeps or was abandoned.
 pub(super) unsafe fn cases_of(waiter: &Waiter) -> &[Case<'_>] {
     let on = waiter.on.get();
-    // SAFETY: `SelectRun::wait` stored the cases, which the select borrows while it sleeps, and for
-    // ever if it was abandoned.
+    // SAFETY: `SelectRun::under_locks` stored the cases (`SelectRun::on`) before the select slept.
+    // The select borrows them while it sleeps, and for ever if it was abandoned.
     unsafe { std::slice::from_raw_parts(on.cases_at.cast(), on.cases as usize) }
 }

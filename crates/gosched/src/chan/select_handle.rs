@@ -16,7 +16,7 @@ use crate::sched::waiting::waitq::{ClaimedWaiter, NodePtr, WaitNode, WakeList};
 
 /// What a select's case has when it is chosen. A send has yet to be completed.
 pub(super) enum Promise {
-    /// A receive: its value is in the value slot.
+    /// A receive: its value is in the room that the caller gave for it.
     Value,
     /// The channel is closed.
     Closed,
@@ -87,8 +87,11 @@ pub(super) trait SelectHandle {
     /// As [`SelectHandle::poll_recv`], with the channel's lock held.
     ///
     /// # Safety
-    /// `to` is room for a value. `lock_of_several` took the lock. `promised` is a node of a waiter
-    /// of its own, in no queue, and `to` is its `elem`.
+    /// - `to` is room for a value, and the `elem` of `promised`.
+    /// - `lock_of_several` took the lock, and it is held.
+    /// - No node of the waiter of `promised` is in a queue.
+    /// - After [`Polled::Promised`] the caller waits for the value, and tries no other case: the
+    ///   sender has the node, and ends the wait with it.
     unsafe fn poll_recv_locked(
         &self,
         to: *mut u8,

@@ -234,7 +234,8 @@ enum LockedOutcome {
 /// after that.
 impl SelectRun<'_, '_> {
     /// Tries all cases under their locks, then waits. `is_told`: the select was woken to look
-    /// again.
+    /// again. Apart, so that the tries before it run without the frame for this.
+    #[inline(never)]
     fn under_locks(
         &self,
         room: &mut CaseRoom<'_>,
@@ -341,8 +342,9 @@ impl SelectRun<'_, '_> {
             for at in order.iter().map(|at| *at as usize) {
                 let case = self.cases[at];
                 let Some(chan) = case.chan else { continue };
-                // SAFETY: the locks are held, and there is room for the value (see `new`), which
-                // is the `elem` of the node. The node is in no queue yet.
+                // SAFETY: `LockAll` holds the locks. There is room for the value (see `new`), and
+                // it is the `elem` of each node (`CaseRoom::parts`). No node is in a queue: `queue`
+                // comes later. The first `Promised` is returned, so no other case is tried then.
                 let got = unsafe {
                     if self.wants_ready {
                         let is_ready = chan.is_ready_locked(case.is_send);
@@ -404,8 +406,8 @@ impl SelectRun<'_, '_> {
                 (false, true) => word::PLACE,
                 (false, false) => word::VALUE,
             });
-            // SAFETY: `LockAll` holds the lock of every case. `wait` takes the nodes out before
-            // they go.
+            // SAFETY: `LockAll` holds the lock of every case. `under_locks` keeps the nodes until
+            // `after_wait` has taken them out (`unqueue`).
             unsafe {
                 let q = chan.header().queues.get_held();
                 if case.is_send {

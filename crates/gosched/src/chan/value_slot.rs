@@ -2,7 +2,7 @@
 //!
 //! A `select!` has room for the value in its own frame: as much as the largest message of its
 //! receives takes. A [`Select`](super::Select) knows its cases only at run time. It has a
-//! [`ValueSlot`], which allocates for messages above 48 bytes.
+//! [`ValueSlot`], which allocates for messages above 48 bytes or with an alignment above 8.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::UnsafeCell;

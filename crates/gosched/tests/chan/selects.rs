@@ -130,24 +130,29 @@ fn a_biased_select_takes_the_first() {
     });
 }
 
-/// Two goroutines select on the same two channels, with no other goroutine: the second one meets
-/// the first.
+/// Selects that wait over few cases, over as many as there is room for on the stack, over more, and
+/// over so many that they are sorted another way. The last ones have each channel twice: it is
+/// locked once.
 #[test]
 fn selects_that_wait_are_served_wherever_something_comes() {
     run(2, "selects that wait", || {
-        let channels: Vec<_> = (0..10).map(|_| bounded(0)).collect();
-        for n in 0..200 {
-            let receivers: Vec<_> = channels.iter().map(|(_, r)| r.clone()).collect();
-            let chooser = thread::spawn(move || {
-                let mut sel = Select::new();
-                receivers.iter().for_each(|r| _ = sel.recv(r));
-                let operation = sel.select();
-                let at = operation.index();
-                (at, operation.recv(&receivers[at]).unwrap())
-            });
-            let at = n % channels.len();
-            channels[at].0.send(n).unwrap();
-            assert_eq!(chooser.join().unwrap(), (at, n));
+        for (len, times) in [(3, 1), (16, 1), (17, 1), (40, 2)] {
+            let channels: Vec<_> = (0..len).map(|_| bounded(0)).collect();
+            for n in 0..200 {
+                let receivers: Vec<_> = channels.iter().map(|(_, r)| r.clone()).collect();
+                let chooser = thread::spawn(move || {
+                    let mut sel = Select::new();
+                    for _ in 0..times {
+                        receivers.iter().for_each(|r| _ = sel.recv(r));
+                    }
+                    let operation = sel.select();
+                    let at = operation.index() % len;
+                    (at, operation.recv(&receivers[at]).unwrap())
+                });
+                let at = n % len;
+                send_to_a_waiter(&channels[at].0, n);
+                assert_eq!(chooser.join().unwrap(), (at, n), "{len} channels");
+            }
         }
     });
 }

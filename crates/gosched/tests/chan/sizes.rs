@@ -2,7 +2,9 @@
 //! and how often it is asked. Each test runs in a process of its own, where all allocations are
 //! counted.
 
+use std::fs::File;
 use std::hint::black_box;
+use std::os::unix::fs::FileExt;
 
 use gosched::chan::{self, Select, bounded, select, unbounded};
 use gosched::context::Context;
@@ -121,10 +123,12 @@ fn the_first_send_allocates_a_block() {
     }
     child("sizes::the_first_send_allocates_a_block", || {
         assert_eq!(block_of::<8>(), 16 + 31 * 16);
-        assert_eq!(block_of::<128>(), 16 + 31 * 136);
-        assert_eq!(block_of::<256>(), 16 + 15 * 264);
-        assert_eq!(block_of::<512>(), 16 + 7 * 520);
-        assert_eq!(block_of::<1024>(), 16 + 3 * 1032);
+        assert_eq!(block_of::<132>(), 16 + 31 * 144);
+        assert_eq!(block_of::<133>(), 16 + 15 * 144);
+        assert_eq!(block_of::<273>(), 16 + 15 * 288);
+        assert_eq!(block_of::<274>(), 16 + 7 * 288);
+        assert_eq!(block_of::<585>(), 16 + 7 * 600);
+        assert_eq!(block_of::<586>(), 16 + 3 * 600);
         assert_eq!(block_of::<4096>(), 16 + 3 * 4104);
     })
     .succeeded();
@@ -185,7 +189,7 @@ fn selects_of<const N: usize>() {
         any.0.send([1; N]).unwrap();
         let (s, r, done) = (zero.0.clone(), zero.1.clone(), back.0.clone());
         gosched::go(move || {
-            s.send([2; N]).unwrap();
+            send_to_a_waiter(&s, [2; N]);
             assert_eq!(r.recv(), Ok([3; N]));
             done.send(()).unwrap();
         });
@@ -241,31 +245,47 @@ fn selects_allocate_nothing_for_messages_of_any_size() {
     .succeeded();
 }
 
-/// Messages of different sizes and alignments in one select: there is room for the largest.
+/// Messages of different sizes and alignments in one select: there is room for the largest. The
+/// messages are there already, or the select waits for them.
 #[test]
 fn a_select_has_room_for_its_largest_message() {
     #[repr(align(64))]
     #[derive(Clone, Copy, PartialEq, Debug)]
     struct Aligned([u8; 64]);
-    let (small, large) = (unbounded::<u8>(), unbounded::<[u64; 100]>());
-    let (aligned, none) = (unbounded::<Aligned>(), unbounded::<()>());
-    for k in 0..100u8 {
-        match k % 4 {
-            0 => small.0.send(k).unwrap(),
-            1 => large.0.send([k.into(); 100]).unwrap(),
-            2 => aligned.0.send(Aligned([k; 64])).unwrap(),
-            _ => none.0.send(()).unwrap(),
-        }
-        select! {
-            recv(small.1) -> msg => assert_eq!(msg, Ok(k)),
-            recv(large.1) -> msg => assert_eq!(msg, Ok([k.into(); 100])),
-            recv(aligned.1) -> msg => assert_eq!(msg, Ok(Aligned([k; 64]))),
-            recv(none.1) -> msg => assert_eq!(msg, Ok(())),
-        }
+    for cap in [1, 0] {
+        let (small, large) = (bounded::<u8>(cap), bounded::<[u64; 100]>(cap));
+        let (aligned, none) = (bounded::<Aligned>(cap), bounded::<()>(cap));
+        let send = |k: u8| match k % 4 {
+            0 => send_to_a_waiter(&small.0, k),
+            1 => send_to_a_waiter(&large.0, [k.into(); 100]),
+            2 => send_to_a_waiter(&aligned.0, Aligned([k; 64])),
+            _ => send_to_a_waiter(&none.0, ()),
+        };
+        let receive = |k: u8| {
+            select! {
+                recv(small.1) -> msg => assert_eq!(msg, Ok(k)),
+                recv(large.1) -> msg => assert_eq!(msg, Ok([k.into(); 100])),
+                recv(aligned.1) -> msg => assert_eq!(msg, Ok(Aligned([k; 64]))),
+                recv(none.1) -> msg => assert_eq!(msg, Ok(())),
+            }
+        };
+        run(2, "messages of any size", || {
+            thread::scope(|scope| {
+                if cap == 0 {
+                    scope.spawn(|| (0..100).for_each(send));
+                }
+                for k in 0..100 {
+                    if cap > 0 {
+                        send(k); // there is room
+                    }
+                    receive(k);
+                }
+            });
+        });
     }
 }
 
-/// Runs a select over sixteen channels, of which the last one has a message.
+/// Runs a select of sixteen cases. Only the last one gets a message.
 macro_rules! of_sixteen {
     ($quiet:expr, $busy:expr $(, $default:tt)*) => {
         select! {
@@ -288,7 +308,7 @@ fn selects_allocate_nothing_for_sixteen_cases() {
             let mut fewest = usize::MAX;
             for _ in 0..5 {
                 let s = zero.0.clone();
-                gosched::go(move || s.send(7).unwrap());
+                gosched::go(move || send_to_a_waiter(&s, 7));
                 let before = allocations();
                 let in_vain = of_sixteen!(quiet.1, quiet.1, default);
                 let got = of_sixteen!(quiet.1, zero.1);
@@ -299,4 +319,70 @@ fn selects_allocate_nothing_for_sixteen_cases() {
         });
     })
     .succeeded();
+}
+
+/// How many bytes of its stack a call of `f` uses. The stack below the caller is filled with one
+/// byte, and what has another value afterwards was used. The fewest of several tries: the frame of
+/// a signal handler may lie there as well.
+fn stack_of(f: impl Fn()) -> usize {
+    const FILL: u8 = 0xa7;
+    const DEPTH: usize = 32 << 10;
+    #[inline(never)]
+    fn fill() -> usize {
+        let mut room = [0; DEPTH];
+        black_box(&mut room).fill(FILL);
+        black_box(&room).as_ptr().addr()
+    }
+    #[inline(never)]
+    fn call(f: &impl Fn()) {
+        f();
+        black_box(f); // not a tail call: the frame is there
+    }
+    // The file reads memory that no variable has any more. The read itself uses little stack.
+    let memory = File::open("/proc/self/mem").unwrap();
+    let mut seen = vec![0; DEPTH];
+    let tries = (0..5).map(|_| {
+        let bottom = fill();
+        call(&f);
+        memory.read_exact_at(&mut seen, bottom as u64).unwrap();
+        let unused = seen.iter().take_while(|byte| **byte == FILL).count();
+        assert!(unused > 0, "there may be more");
+        DEPTH - unused
+    });
+    tries.min().unwrap()
+}
+
+/// The stack that a wait uses, its wake-up included. The limits are about twice what is used, for
+/// the sake of other compilers.
+#[test]
+fn waits_use_little_stack() {
+    let [idle, recv, two, sixteen] = run(1, "stacks of waits", || {
+        let (quiet, zero) = (bounded::<u64>(0), bounded::<u64>(0));
+        let s = zero.0.clone();
+        gosched::go(move || (0..15).for_each(|k| send_to_a_waiter(&s, k)));
+        [
+            stack_of(|| ()),
+            stack_of(|| _ = zero.1.recv().unwrap()),
+            stack_of(|| {
+                select! {
+                    recv(quiet.1) -> _ => panic!("nothing is there"),
+                    recv(zero.1) -> msg => _ = msg.unwrap(),
+                }
+            }),
+            stack_of(|| assert!(of_sixteen!(quiet.1, zero.1).is_some())),
+        ]
+    });
+    let all = format!("idle {idle}, recv {recv}, select of 2 {two}, of 16 {sixteen} bytes");
+    println!("{all}");
+    let limits = match cfg!(debug_assertions) {
+        true => [4096, 8192, 14336],
+        false => [1024, 3072, 5120],
+    };
+    assert!(
+        idle > 0 && idle < recv && recv < two && two < sixteen,
+        "{all}"
+    );
+    assert!(recv <= limits[0], "{all}");
+    assert!(two <= limits[1], "{all}");
+    assert!(sixteen <= limits[2], "{all}");
 }

@@ -131,7 +131,8 @@ fn u10_two_senders_share_a_block() {
 /// bring a block, and the receiver sees one end of the list at the block and the other not. Fails
 /// if both blocks become the first one, if the head moves to the block before the tail, or if the
 /// block is reached before it is whole.
-fn begin() {
+#[test]
+fn u10_the_first_send_brings_a_block() {
     explore_in_turn(Some(2), || {
         let story = Story::new(2);
         let senders = [0, 1].map(|item| spawn(&story, move |story| assert!(story.push(item))));
@@ -145,11 +146,6 @@ fn begin() {
         assert_eq!(got, [0, 1], "each once");
         assert_eq!(story.pop(), Err(No::NotNow));
     });
-}
-
-#[test]
-fn u10_the_first_send_brings_a_block() {
-    begin();
 }
 
 /// A list to which nothing was sent ends, also while the first sender brings a block.

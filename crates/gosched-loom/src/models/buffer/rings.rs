@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use loom::thread;
 
-use super::ring::{No, ReservedPlace, Ring};
+use super::ring::{NewRing, No, ReservedPlace, Ring};
 use crate::models::{Calm, Items, Plain, explore_in_turn};
 use crate::shim::{self, Part};
 
@@ -14,12 +14,9 @@ use crate::shim::{self, Part};
 struct Memory(NonNull<u8>, Layout);
 
 impl Memory {
-    fn of(ring: &mut Ring<usize>) -> Memory {
-        let layout = ring.slots_layout();
+    fn new(layout: Layout) -> Memory {
         // SAFETY: a ring has a slot, and a slot is not empty.
         let at = NonNull::new(unsafe { alloc(layout) }).unwrap();
-        // SAFETY: the memory was just allocated for this, and the ring goes first (see `Story`).
-        unsafe { ring.place_slots(at) };
         Memory(at, layout)
     }
 }
@@ -41,8 +38,10 @@ struct Story {
 
 impl Story {
     fn new(cap: usize, items: usize) -> Arc<Story> {
-        let mut ring = Ring::new(cap).unwrap();
-        let memory = Memory::of(&mut ring);
+        let ring = NewRing::new(cap).unwrap();
+        let memory = Memory::new(ring.slots_layout());
+        // SAFETY: the memory was just allocated for this, and the ring is dropped first.
+        let ring = unsafe { ring.place(memory.0) };
         Arc::new(Story {
             ring: Calm::new(ring),
             _memory: memory,
