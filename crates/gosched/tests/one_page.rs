@@ -275,22 +275,37 @@ fn no_stack_becomes_executable_and_no_file_stays_open() {
     out.succeeded();
 }
 
-/// Without a file in memory, or without `/proc` to name it, blocks keep libc's room.
+/// Without a file in memory, or without `/proc` to name it, blocks keep libc's room. The kernel's
+/// limit on the size of files holds for files in memory too.
 #[test]
 fn where_it_cannot_be_reserved_the_room_stays() {
     const NAME: &str = "where_it_cannot_be_reserved_the_room_stays";
     let body = |way: &str| {
         match way {
             "no memfd" => refuse(libc::SYS_memfd_create),
+            "no file" => limit_files(0),
+            "a small file" => limit_files(100),
             root => hide_proc(root),
         }
         assert_layout(StaticTls::Unavailable);
     };
-    child_of(NAME, "no memfd", body).succeeded();
+    for way in ["no memfd", "no file", "a small file"] {
+        child_of(NAME, way, body).succeeded();
+    }
     let root = std::env::temp_dir().join(format!("gosched-root-{}", std::process::id()));
     std::fs::create_dir_all(&root).unwrap();
     child_of(NAME, root.to_str().unwrap(), body).succeeded();
     std::fs::remove_dir_all(&root).unwrap();
+}
+
+/// From now on a write beyond so many bytes of a file ends this process.
+fn limit_files(len: u64) {
+    let limit = libc::rlimit {
+        rlim_cur: len,
+        rlim_max: len,
+    };
+    // SAFETY: a limit of this process; the kernel reads the struct.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &limit) }, 0);
 }
 
 /// From now on this system call fails as on a kernel that does not know it.

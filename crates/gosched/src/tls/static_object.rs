@@ -163,6 +163,9 @@ impl Object {
     /// Writes the object into a file that is in memory only. In user context, on a thread that ends
     /// soon.
     pub(super) fn into_file(self) -> io::Result<ObjectFile> {
+        if file_size_max() < LEN {
+            return Err(io::ErrorKind::FileTooLarge.into()); // SIGXFSZ would end the program
+        }
         let mut file = memory_file()?;
         file.write_all(self.bytes())?;
         // The name must lead nowhere once the object is loaded. libc takes objects of the same name
@@ -222,4 +225,15 @@ fn memory_file() -> io::Result<File> {
     }
     // SAFETY: a new descriptor, which is this function's.
     Ok(unsafe { File::from_raw_fd(fd) })
+}
+
+/// The size that a file of this process may grow to, files in memory included.
+fn file_size_max() -> u64 {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the kernel writes the struct of this frame. If the call fails, the limit stays 0.
+    unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) };
+    limit.rlim_cur
 }
