@@ -14,8 +14,9 @@
 //! 3. libc refuses an object with a thread-local of one byte.
 //!
 //! The three stay true: libc never moves a thread-local, and takes bytes back only from the low end
-//! of what is in use. The reservation is that end, and its handle is never closed. If one of the
-//! three fails, the object is unloaded, and blocks keep the surplus.
+//! of what is in use. The reservation is that end, and its handle is never closed once blocks
+//! depend on it. If one of the three fails, the object is unloaded, and blocks keep the surplus. It
+//! is unloaded too if goroutines cannot have their own thread-locals for another reason.
 //!
 //! libc initialises the reservation of every thread, as it does for any library. It does not know
 //! goroutines' blocks and writes to none of them. The table of a block (`dtv.rs`) has the address
@@ -49,20 +50,24 @@ pub(crate) enum Surplus {
 /// the first size is right.
 const TRIES: usize = 20;
 
-/// Reserves the surplus and notes the result in `glibc`. On a thread that libc made, in user
-/// context, before the first image is made.
-pub(super) fn reserve(glibc: &mut Glibc, is_wanted: bool) {
-    glibc.surplus = match (is_wanted, is_in_program(reserve as *const ())) {
-        (true, _) => Surplus::Wanted,
-        (_, false) => Surplus::Hosts,
-        _ => find(glibc).map_or(Surplus::Unavailable, |mut reservation| {
-            glibc.reservation = reservation.number;
-            glibc.kept = glibc.below - reservation.size;
-            reservation.file = None;
-            std::mem::forget(reservation); // never closed: see the top
-            Surplus::Reserved
-        }),
-    };
+/// Reserves the surplus, unless it is to be kept for libraries, and notes the result in `glibc`. On
+/// a thread that libc made, in user context, before the first image is made.
+pub(super) fn reserve(glibc: &mut Glibc, keeps_surplus: bool) -> Option<Reservation> {
+    if keeps_surplus {
+        glibc.surplus = Surplus::Wanted;
+        return None;
+    }
+    if !is_in_program(reserve as *const ()) {
+        glibc.surplus = Surplus::Hosts;
+        return None;
+    }
+    glibc.surplus = Surplus::Unavailable;
+    let mut reservation = find(glibc)?;
+    reservation.file = None;
+    glibc.surplus = Surplus::Reserved;
+    glibc.reservation = reservation.number;
+    glibc.kept = glibc.below - reservation.size;
+    Some(reservation)
 }
 
 /// Loads the object that takes every byte. The first guess is what the loader's records leave.
@@ -130,7 +135,7 @@ fn lowest_used(glibc: &Glibc, except: usize) -> usize {
 }
 
 /// A loaded object with a thread-local in the surplus. Unloaded when dropped.
-struct Reservation {
+pub(super) struct Reservation {
     handle: *mut c_void,
     /// Its number among the objects with thread-locals.
     number: usize,
@@ -169,6 +174,11 @@ impl Reservation {
             size,
             file: Some(file),
         }))
+    }
+
+    /// Leaves the object loaded for good, because blocks without the surplus will exist.
+    pub(super) fn keep(self) {
+        std::mem::forget(self);
     }
 
     /// Whether no byte of the surplus is left, and none is in use below this object. The comment at

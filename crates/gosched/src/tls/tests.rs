@@ -9,11 +9,13 @@ use crate::arch;
 use crate::sched::life::thread_locals::{on_thread, standing};
 use crate::sched::model::current::{current_g, current_m};
 use crate::stack::{Arena, Stack};
+use crate::tests::child;
 use crate::tls::block::Block;
 use crate::tls::dtv::{Dtv, Owned, SpareState};
 use crate::tls::glibc;
 use crate::tls::image;
 use crate::tls::image::Image;
+use crate::tls::static_object::Object;
 use crate::tls::*;
 
 /// What is known of this libc.
@@ -111,6 +113,29 @@ fn d6_the_surplus_is_reserved_to_its_last_byte() {
     let is_reservation = |module: &modules::Module| module.offset > glibc.kept;
     assert!(!image.modules.iter().any(is_reservation));
     assert!(surplus::is_used_up(glibc));
+}
+
+/// A refusal leaves libc as it was: a late library finds the surplus, and a second attempt too.
+#[test]
+fn d6_a_refusal_returns_the_surplus() {
+    if !child::is_one() {
+        let output = child::run(module_path!(), "d6_a_refusal_returns_the_surplus");
+        assert!(output.status.success(), "{output:?}");
+        return;
+    }
+    for _ in 0..2 {
+        let refused = glibc::support(false, || Err("a test refuses"));
+        assert_eq!(refused.err(), Some("a test refuses"));
+        assert!(!late_libraries::has_blocks());
+        let late = Object::new(1_000).into_file().unwrap();
+        // SAFETY: an object without code, closed once.
+        unsafe {
+            let handle = libc::dlopen(late.path.as_ptr(), libc::RTLD_NOW);
+            assert!(!handle.is_null(), "libc has no room for it");
+            assert_eq!(libc::dlclose(handle), 0);
+        }
+    }
+    assert_eq!(support().surplus, Surplus::Reserved);
 }
 
 #[test]
