@@ -145,6 +145,13 @@ impl Object {
         }
     }
 
+    /// The same with an alignment of its thread-local.
+    #[cfg(test)]
+    pub(super) fn aligned(mut self, align: u64) -> Object {
+        self.segments[2].p_align = align;
+        self
+    }
+
     fn bytes(&self) -> &[u8] {
         const {
             let parts = size_of::<Elf64_Ehdr>()

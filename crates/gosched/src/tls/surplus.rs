@@ -65,8 +65,8 @@ pub(super) fn reserve(glibc: &mut Glibc, keeps_surplus: bool) -> Option<Reservat
     let mut reservation = find(glibc)?;
     reservation.file = None;
     glibc.surplus = Surplus::Reserved;
-    glibc.reservation = reservation.number;
-    glibc.kept = glibc.below - reservation.size;
+    glibc.reservation = reservation.place.number;
+    glibc.kept = glibc.below - reservation.place.size;
     Some(reservation)
 }
 
@@ -74,10 +74,14 @@ pub(super) fn reserve(glibc: &mut Glibc, keeps_surplus: bool) -> Option<Reservat
 fn find(glibc: &Glibc) -> Option<Reservation> {
     let free = glibc.below.checked_sub(lowest_used(glibc, 0))?;
     search(glibc.below, free, |size| {
-        Some(match Reservation::load(glibc, size)? {
-            None => Tried::Refused,
-            Some(it) if it.is_all(glibc) => Tried::All(it),
-            Some(it) => Tried::Part(glibc.below.saturating_sub(it.offset)),
+        let Some(it) = Reservation::load(glibc, size)? else {
+            return Some(Tried::Refused);
+        };
+        let (place, others) = (it.place, lowest_used(glibc, it.place.number));
+        Some(if place.is_all(glibc.below, others, || is_used_up(glibc)) {
+            Tried::All(it)
+        } else {
+            Tried::Part(glibc.below.saturating_sub(place.offset))
         })
     })
 }
@@ -137,11 +141,7 @@ fn lowest_used(glibc: &Glibc, except: usize) -> usize {
 /// A loaded object with a thread-local in the surplus. Unloaded when dropped.
 pub(super) struct Reservation {
     handle: *mut c_void,
-    /// Its number among the objects with thread-locals.
-    number: usize,
-    /// From its first byte up to the thread pointer.
-    offset: usize,
-    size: usize,
+    place: Place,
     /// Open as long as other objects may be loaded, so that none of them gets the same name.
     file: Option<ObjectFile>,
 }
@@ -167,11 +167,14 @@ impl Reservation {
             let is_known = has_map && has_number && !map.is_null();
             is_known.then(|| *map.add(glibc.offset).cast::<usize>())
         };
-        Some(Some(Reservation {
-            handle,
+        let place = Place {
             number,
             offset: offset.unwrap_or(0),
             size,
+        };
+        Some(Some(Reservation {
+            handle,
+            place,
             file: Some(file),
         }))
     }
@@ -180,13 +183,27 @@ impl Reservation {
     pub(super) fn keep(self) {
         std::mem::forget(self);
     }
+}
 
-    /// Whether no byte of the surplus is left, and none is in use below this object. The comment at
-    /// the top numbers the conditions.
-    fn is_all(&self, glibc: &Glibc) -> bool {
-        let is_last = self.offset == glibc.below && self.number != 0;
-        let is_lowest = lowest_used(glibc, self.number) + self.size <= glibc.below;
-        is_last && is_lowest && is_used_up(glibc)
+/// Where libc has placed an object.
+#[derive(Clone, Copy)]
+struct Place {
+    /// Its number among the objects with thread-locals; 0: not known.
+    number: usize,
+    /// From its first byte up to the thread pointer; 0: not known.
+    offset: usize,
+    size: usize,
+}
+
+impl Place {
+    /// Whether no byte of the surplus is left, and none is in use below this object. `below` is the
+    /// distance to the last byte of libc's blocks, `others` that to the lowest byte of the other
+    /// objects. The comment at the top numbers the conditions. In the known libcs the first implies
+    /// the others.
+    fn is_all(&self, below: usize, others: usize, is_used_up: impl FnOnce() -> bool) -> bool {
+        let is_last = self.offset == below && self.number != 0;
+        let is_lowest = others + self.size <= below;
+        is_last && is_lowest && is_used_up()
     }
 }
 
@@ -235,6 +252,7 @@ fn is_in_program(function: *const ()) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::child;
 
     /// An imagined libc with this many free bytes; returns the size that was found and the number
     /// of objects that were loaded for it.
@@ -268,6 +286,48 @@ mod tests {
         }
         assert_eq!(search_in(0, 1_900, 0), (None, 0));
         assert_eq!(search_in(0, 1_900, 1_664).0, None);
+    }
+
+    #[test]
+    fn each_condition_of_the_reservation_counts() {
+        let place = Place {
+            number: 7,
+            offset: 1_856,
+            size: 1_700,
+        };
+        assert!(place.is_all(1_856, 156, || true));
+        assert!(!place.is_all(1_857, 156, || true), "a byte below it");
+        assert!(!place.is_all(1_855, 155, || true), "beyond the blocks");
+        assert!(!place.is_all(1_856, 157, || true), "another object in it");
+        assert!(!place.is_all(1_856, 156, || false), "libc gives more");
+        let unknown = Place { number: 0, ..place };
+        assert!(!unknown.is_all(1_856, 156, || true));
+    }
+
+    /// libc does not take back what it has skipped for an alignment. So the loader's records show
+    /// more free bytes than there are, and the first size is refused.
+    #[test]
+    fn bytes_that_libc_has_lost_are_not_reserved() {
+        if !child::is_one() {
+            let name = "bytes_that_libc_has_lost_are_not_reserved";
+            let output = child::run(module_path!(), name);
+            assert!(output.status.success(), "{output:?}");
+            return;
+        }
+        let file = Object::new(1).aligned(64).into_file().unwrap();
+        // SAFETY: an object without code, closed once.
+        unsafe {
+            let handle = libc::dlopen(file.path.as_ptr(), libc::RTLD_NOW);
+            assert!(!handle.is_null());
+            assert_eq!(libc::dlclose(handle), 0);
+        }
+        let glibc = crate::tls::glibc::support(false, crate::interpose::install).unwrap();
+        assert_eq!(glibc.surplus, Surplus::Reserved);
+        assert!(
+            glibc.kept > lowest_used(glibc, glibc.reservation),
+            "nothing lost"
+        );
+        assert!(is_used_up(glibc));
     }
 
     #[test]
