@@ -223,8 +223,7 @@ impl Found {
     /// made, in user context.
     fn new(mut glibc: Glibc, keeps_surplus: bool) -> Result<Found, Reason> {
         let reservation = surplus::reserve(&mut glibc, keeps_surplus);
-        let image = Image::new(&glibc).ok_or(NO_MEMORY)?;
-        let image = Box::leak(Box::new(image));
+        let image = Box::leak(Box::new(Image::new(&glibc)?));
         selftest::run(image)?;
         Ok(Found {
             glibc,

@@ -253,6 +253,8 @@ fn is_in_program(function: *const ()) -> bool {
 mod tests {
     use super::*;
     use crate::tests::child;
+    use crate::thread;
+    use std::time::Duration;
 
     /// An imagined libc with this many free bytes; returns the size that was found and the number
     /// of objects that were loaded for it.
@@ -328,6 +330,12 @@ mod tests {
             "nothing lost"
         );
         assert!(is_used_up(glibc));
+        let sum: u64 = crate::tests::runtime(2).run(|| {
+            let sleep = |n| move || (thread::sleep(Duration::from_millis(1)), n).1;
+            let all: Vec<_> = (0..100).map(|n| thread::spawn(sleep(n))).collect();
+            all.into_iter().map(|one| one.join().unwrap()).sum()
+        });
+        assert_eq!(sum, 4_950);
     }
 
     #[test]

@@ -138,6 +138,29 @@ fn d6_a_refusal_returns_the_surplus() {
     assert_eq!(support().surplus, Surplus::Reserved);
 }
 
+/// The reservation rules it out. If it happens all the same, no goroutine may run on.
+#[test]
+fn d6_a_library_placed_in_the_frames_is_fatal() {
+    const TEXT: &str = "where goroutines have their stacks";
+    if !child::is_one() {
+        child::assert_dies(
+            module_path!(),
+            "d6_a_library_placed_in_the_frames_is_fatal",
+            TEXT,
+        );
+        return;
+    }
+    let mut glibc = *support();
+    let mut image = Image::new(&glibc).ok().unwrap();
+    glibc.kept = image.used - 8;
+    let reason = Image::new(&glibc).err().unwrap();
+    assert!(reason.contains(TEXT), "{reason}");
+    image.glibc = glibc;
+    let image = Box::leak(Box::new(image));
+    image::publish(image, image.next);
+    image::renew();
+}
+
 #[test]
 fn d6_every_thread_local_is_compared_but_mallocs_own() {
     let alone = Alone::new();
@@ -173,7 +196,7 @@ fn d6_a_cache_of_malloc_that_was_not_found_is_a_refusal() {
     let [one, two] = glibc.malloc_words.expect("glibc's malloc");
     for known in [one, two] {
         glibc.malloc_words = Some([known; 2]);
-        let image = Box::leak(Box::new(Image::new(&glibc).unwrap()));
+        let image = Box::leak(Box::new(Image::new(&glibc).ok().unwrap()));
         let rehearsal = std::thread::spawn(|| selftest::run(image));
         let reason = rehearsal.join().unwrap().unwrap_err();
         assert!(reason.contains("malloc keeps something"), "{reason}");
@@ -245,7 +268,7 @@ fn d6_a_random_state_stays_with_its_block_and_outlives_it() {
     let mut glibc = *glibc;
     glibc.random_word = Some(at);
     let image = Image::new(&glibc);
-    let image = Box::leak(Box::new(image.unwrap()));
+    let image = Box::leak(Box::new(image.ok().unwrap()));
     let came_back = (0..100).any(|_| {
         let alone = Alone::of(image);
         let block = alone.block;
