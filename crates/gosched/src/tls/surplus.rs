@@ -26,7 +26,7 @@
 //! thread-locals that is loaded later is refused, with libc's own error `cannot allocate memory in
 //! static TLS block`. `Builder::keep_static_tls` leaves the surplus alone.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::ptr;
 
 use crate::tls::glibc::Glibc;
@@ -219,34 +219,28 @@ impl Drop for Reservation {
     }
 }
 
-/// Whether a function is part of the program itself, and not of a library that the program loads.
+/// Whether a function is part of the program itself, and not of a library that the program loads,
+/// in whichever of the loader's namespaces. The kernel and the loader publish where the headers of
+/// the program are.
 fn is_in_program(function: *const ()) -> bool {
-    struct Question {
-        address: u64,
-        is_inside: bool,
+    // SAFETY: bare questions.
+    let [at, count] =
+        [libc::AT_PHDR, libc::AT_PHNUM].map(|kind| unsafe { libc::getauxval(kind) } as usize);
+    if at == 0 {
+        return false;
     }
-    unsafe extern "C" fn ask(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_void) -> c_int {
-        // SAFETY: dl_iterate_phdr passes its own record with the list of headers, and the question
-        // below, which lives until it returns.
-        let (info, question, headers) = unsafe {
-            let count = (*info).dlpi_phnum.into();
-            let headers = std::slice::from_raw_parts((*info).dlpi_phdr, count);
-            (&*info, &mut *data.cast::<Question>(), headers)
-        };
-        question.is_inside = headers.iter().any(|header| {
-            let from = info.dlpi_addr + header.p_vaddr;
-            let addresses = from..from + header.p_memsz;
-            header.p_type == libc::PT_LOAD && addresses.contains(&question.address)
-        });
-        1 // the program comes first
-    }
-    let mut question = Question {
-        address: function.addr() as u64,
-        is_inside: false,
+    // SAFETY: the program's own headers, which stay loaded, and their number.
+    let headers: &[libc::Elf64_Phdr] =
+        unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(at), count) };
+    let Some(own) = headers.iter().find(|header| header.p_type == libc::PT_PHDR) else {
+        return false; // where the program begins is not known
     };
-    // SAFETY: `ask` takes these arguments.
-    unsafe { libc::dl_iterate_phdr(Some(ask), (&raw mut question).cast()) };
-    question.is_inside
+    let begin = (at as u64).wrapping_sub(own.p_vaddr);
+    let address = (function.addr() as u64).wrapping_sub(begin);
+    let holds = |header: &libc::Elf64_Phdr| {
+        header.p_type == libc::PT_LOAD && address.wrapping_sub(header.p_vaddr) < header.p_memsz
+    };
+    headers.iter().any(holds)
 }
 
 #[cfg(test)]
@@ -352,5 +346,7 @@ mod tests {
     fn a_function_of_a_library_is_not_the_programs() {
         assert!(is_in_program(search_in as *const ()));
         assert!(!is_in_program(libc::getpid as *const ()));
+        assert!(!is_in_program(std::ptr::null()));
+        assert!(!is_in_program(std::ptr::without_provenance(usize::MAX)));
     }
 }
