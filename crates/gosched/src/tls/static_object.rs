@@ -180,8 +180,6 @@ impl Object {
         // might be a pipe there. So the name has this thread's id, and the thread ends.
         let (thread, fd) = (sys::gettid(), file.as_raw_fd());
         let path = format!("/proc/self/task/{thread}/fd/{fd}");
-        // libc's error would not tell a missing `/proc` from a surplus that is too small.
-        std::fs::metadata(&path)?;
         Ok(ObjectFile {
             path: CString::new(path)?,
             _file: file,

@@ -46,8 +46,8 @@ pub(crate) enum Surplus {
     Unavailable,
 }
 
-/// The number of sizes that are tried: enough for a surplus of 64 KiB. Two objects are loaded if
-/// the first size is right.
+/// The number of sizes that are tried: enough for a surplus of 64 KiB. If the first size is right,
+/// libc loads one object and refuses another.
 const TRIES: usize = 20;
 
 /// Reserves the surplus, unless it is to be kept for libraries, and notes the result in `glibc`. On
@@ -97,9 +97,11 @@ enum Tried<R> {
 }
 
 /// Finds the size, from 1 to `most`, of which an object takes every byte. Begins with `guess`; 0:
-/// there is nothing to take. The second guess follows what the first attempt left. Then each
-/// attempt halves the sizes in question, because the loader's records may not show everything.
-/// `attempt` returns None if no attempt can succeed.
+/// there is nothing to take. A second attempt with one byte follows a refusal: libc may refuse
+/// objects for other reasons than their size, and then it refuses this one too. The next guess
+/// follows what the first object that fits has left. Then each attempt halves the sizes in
+/// question, because the loader's records may not show everything. `attempt` returns None if no
+/// attempt can succeed.
 fn search<R>(
     most: usize,
     guess: usize,
@@ -119,7 +121,10 @@ fn search<R>(
         }
         match attempt(size)? {
             Tried::All(all) => return Some(all),
-            Tried::Refused => too_much = size,
+            Tried::Refused => {
+                too_much = size;
+                guess = (fits == 0).then_some(1);
+            }
             Tried::Part(left) => {
                 guess = (fits == 0).then_some(size + left);
                 fits = size;
@@ -281,7 +286,8 @@ mod tests {
             assert!(found == Some(free) && loads <= TRIES, "{free}");
         }
         assert_eq!(search_in(0, 1_900, 0), (None, 0));
-        assert_eq!(search_in(0, 1_900, 1_664).0, None);
+        assert_eq!(search_in(0, 1_900, 1_664), (None, 2), "nothing fits");
+        assert_eq!(search_in(0, 1_900, 1), (None, 1), "nothing fits");
     }
 
     #[test]
