@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use common::{HOUR, child, child_of, child_with, fd_count, until};
+use common::{HOUR, child, child_of, child_with, fd_count, keep_static_tls, until};
 use gosched::debug::{StaticTls, metrics};
 use gosched::net::{TcpListener, TcpStream};
 use gosched::{Runtime, chan, sync, thread};
@@ -24,11 +24,6 @@ const PAGE: usize = 4096;
 
 fn own(procs: usize) -> Runtime {
     Runtime::builder().procs(procs).build().unwrap()
-}
-
-/// For [`child_with`].
-fn keep_static_tls(child: &mut Command) {
-    child.env("GOSCHED_DEBUG", "keepstatictls=1");
 }
 
 /// Makes a library with one thread-local, and returns its path.

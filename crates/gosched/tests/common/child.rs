@@ -112,6 +112,13 @@ pub fn chaos(seed: u64) -> impl FnOnce(&mut Command) {
     }
 }
 
+/// For [`child_with`]: libc keeps its room for libraries with initial-exec thread-locals. Other
+/// settings that this process has, such as disorder, reach the child too.
+pub fn keep_static_tls(command: &mut Command) {
+    let inherited = std::env::var("GOSCHED_DEBUG").unwrap_or_default();
+    command.env("GOSCHED_DEBUG", format!("{inherited},keepstatictls=1"));
+}
+
 /// A command that runs the calling test alone, with its output.
 pub fn this_test_again(name: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("own path"));
