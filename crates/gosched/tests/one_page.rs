@@ -78,71 +78,63 @@ fn assert_layout(layout: StaticTls) {
     assert_eq!(found, layout);
 }
 
-/// How many pages have memory around an address of a stack: that of the address, seven below it and
-/// one above.
-fn pages_around(address: usize) -> usize {
-    let start = (address & !(PAGE - 1)) - 7 * PAGE;
-    let pages = (0..9).map(|page| start + page * PAGE);
-    pages.filter(|page| has_memory(*page)).count()
+/// A goroutine's first frame, and its thread block. Above the block is another goroutine's slot, or
+/// memory that is no stack's.
+#[derive(Default)]
+struct Place {
+    frame: AtomicUsize,
+    block: AtomicUsize,
 }
 
-/// Whether the page at this address has memory. Nothing may be mapped there: the page above the last
-/// stack of a chunk.
-fn has_memory(page: usize) -> bool {
-    let mut state = 0;
-    // SAFETY: the kernel writes one byte.
-    let asked = unsafe { libc::mincore(std::ptr::without_provenance_mut(page), 1, &mut state) };
-    let error = std::io::Error::last_os_error();
-    let is_mapped = asked == 0;
-    assert!(
-        is_mapped || error.raw_os_error() == Some(libc::ENOMEM),
-        "{error}"
-    );
-    is_mapped && state & 1 != 0
+impl Place {
+    /// Notes where the calling goroutine is.
+    fn note(&self) {
+        let here = 0u8;
+        self.frame
+            .store((&raw const here).expose_provenance(), SeqCst);
+        // SAFETY: a bare question. libc's answer is the address of the block.
+        self.block
+            .store(unsafe { libc::pthread_self() } as usize, SeqCst);
+    }
+
+    /// How many pages have memory, from seven below the frame up to the end of the block.
+    fn pages(&self) -> usize {
+        let start = (self.frame.load(SeqCst) & !(PAGE - 1)) - 7 * PAGE;
+        let end = self.block.load(SeqCst) + block_size();
+        let mut pages = vec![0u8; (end - start).div_ceil(PAGE)];
+        let from = std::ptr::with_exposed_provenance_mut(start);
+        // SAFETY: the kernel writes one byte for each page.
+        let asked = unsafe { libc::mincore(from, end - start, pages.as_mut_ptr()) };
+        assert_eq!(asked, 0, "{}", std::io::Error::last_os_error());
+        pages.iter().filter(|page| **page & 1 != 0).count()
+    }
 }
 
-/// As at the end of a chunk of stacks, if the kernel has mapped nothing after it.
-#[test]
-fn a_page_without_a_mapping_has_no_memory() {
-    let out = child("a_page_without_a_mapping_has_no_memory", || {
-        // SAFETY: a new mapping. Its first page is written, its second one returned.
-        let first = unsafe {
-            let rights = libc::PROT_READ | libc::PROT_WRITE;
-            let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-            let first = libc::mmap(std::ptr::null_mut(), 2 * PAGE, rights, kind, -1, 0);
-            assert_ne!(first, libc::MAP_FAILED);
-            first.cast::<u8>().write(1);
-            assert_eq!(libc::munmap(first.byte_add(PAGE), PAGE), 0);
-            first.addr()
-        };
-        assert!(has_memory(first) && !has_memory(first + PAGE));
-    });
-    out.succeeded();
+/// The size of libc's thread blocks, which it publishes for debuggers.
+fn block_size() -> usize {
+    let name = c"_thread_db_sizeof_pthread";
+    // SAFETY: a look-up by name. The symbol is a number of 32 bits.
+    unsafe {
+        let size = libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr());
+        assert!(!size.is_null());
+        *size.cast::<u32>() as usize
+    }
 }
 
-/// Where each goroutine of [`most_pages`] has its first frame.
-static PLACES: [AtomicUsize; 200] = [const { AtomicUsize::new(0) }; 200];
-
-/// Starts goroutines that wait by `wait`, and returns the number of pages that 95 % of them have at
-/// most. malloc asks the system for memory from time to time, on the stack of some goroutine that
-/// makes its block. That goroutine needs more pages.
+/// Starts 200 goroutines that wait by `wait`, and returns the largest number of pages that one has.
 fn most_pages(wait: impl Fn() + Copy + Send + 'static) -> usize {
-    for place in &PLACES {
+    let places: &'static [Place] = Vec::from_iter((0..200).map(|_| Place::default())).leak();
+    for place in places {
         gosched::go(move || {
-            let here = 0u8;
-            place.store((&raw const here).expose_provenance(), SeqCst);
+            place.note();
             wait();
         });
     }
-    // There is one P: a goroutine that has stored its place waits when this one runs again. A dump
+    // There is one P: a goroutine that has noted its place waits when this one runs again. A dump
     // would touch more pages.
-    until(|| PLACES.iter().all(|place| place.load(SeqCst) != 0));
+    until(|| places.iter().all(|place| place.block.load(SeqCst) != 0));
     (0..1_000).for_each(|_| thread::yield_now());
-    let mut pages = PLACES
-        .each_ref()
-        .map(|place| pages_around(place.load(SeqCst)));
-    pages.sort_unstable();
-    pages[PLACES.len() * 19 / 20]
+    places.iter().map(Place::pages).max().unwrap()
 }
 
 /// Unoptimised frames are larger.
