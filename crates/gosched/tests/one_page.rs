@@ -1,6 +1,6 @@
-//! libc's room for libraries with initial-exec thread-locals belongs to goroutines: a goroutine that
-//! waits needs one page of memory. Each case is a process of its own, because the first runtime
-//! decides for all.
+//! libc's room for libraries with initial-exec thread-locals belongs to goroutines: a goroutine
+//! that waits needs one page of memory. Each case is a process of its own, because the first
+//! runtime decides for all.
 //!
 //! A binary of its own because: its blocks must be small. Other test binaries have large
 //! thread-locals.

@@ -20,7 +20,8 @@
 //!
 //! libc initialises the reservation of every thread, as it does for any library. It does not know
 //! goroutines' blocks and writes to none of them. The table of a block (`dtv.rs`) has the address
-//! of the reservation, and no code asks for it.
+//! of the reservation. No code writes there. `dl_iterate_phdr` gives the address, and conservative
+//! collectors read what is there: the goroutine's frames.
 //!
 //! It is done once per process, before the first image is made. A library with initial-exec
 //! thread-locals that is loaded later is refused, with libc's own error `cannot allocate memory in
