@@ -9,13 +9,13 @@ mod common;
 
 use std::ffi::{CStr, CString};
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use common::{HOUR, child, child_of, child_with, fd_count, keep_static_tls, until};
+use common::{HOUR, child, child_of, child_with, fd_count, is_child, keep_static_tls, until};
 use gosched::debug::{StaticTls, metrics};
 use gosched::net::{TcpListener, TcpStream};
 use gosched::{Runtime, chan, sync, thread};
@@ -26,8 +26,12 @@ fn own(procs: usize) -> Runtime {
     Runtime::builder().procs(procs).build().unwrap()
 }
 
-/// Makes a library with one thread-local, and returns its path.
+/// Makes a library with one thread-local, and returns its path. A child has the path of its parent's
+/// as its variant.
 fn library(name: &str, model: &str) -> PathBuf {
+    if is_child() {
+        return PathBuf::new();
+    }
     let place = std::env::temp_dir().join(format!("gosched-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&place).unwrap();
     let (source, library) = (place.join("value.c"), place.join("value.so"));
@@ -253,6 +257,54 @@ fn a_setting_keeps_the_room_for_libraries() {
     child_of(NAME, &variant("builder"), body).succeeded();
     child_with(NAME, &variant("environment"), keep_static_tls, body).succeeded();
     std::fs::remove_dir_all(path.parent().unwrap()).unwrap();
+}
+
+/// Builds the library in `tests/plugin`, in the profile of this test, and returns its path. As
+/// [`library`].
+fn plugin() -> PathBuf {
+    if is_child() {
+        return PathBuf::new();
+    }
+    let exe = std::env::current_exe().unwrap();
+    // target/debug/deps/one_page-…
+    let place = exe.parent().and_then(Path::parent).unwrap();
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    cargo
+        .args(["build", "--quiet", "--package", "gosched"])
+        .args(["--example", "gosched_test_plugin", "--target-dir"])
+        .arg(place.parent().unwrap())
+        .current_dir(env!("CARGO_MANIFEST_DIR"));
+    if place.ends_with("release") {
+        cargo.arg("--release");
+    }
+    assert!(cargo.status().expect("cargo builds the tests").success());
+    place.join("examples/libgosched_test_plugin.so")
+}
+
+/// The host may load such libraries later, and does not know what its plugin does.
+#[test]
+fn a_plugin_leaves_the_room_to_its_host() {
+    const NAME: &str = "a_plugin_leaves_the_room_to_its_host";
+    let late = library("hosts", "-ftls-model=initial-exec");
+    let paths = format!("{}:{}", plugin().display(), late.display());
+    let out = child_of(NAME, &paths, |paths| {
+        let (plugin, late) = paths.split_once(':').unwrap();
+        let plugin = CString::new(plugin).unwrap();
+        // SAFETY: our own library, which has this function.
+        let layout = unsafe {
+            let handle = libc::dlopen(plugin.as_ptr(), libc::RTLD_NOW);
+            assert!(!handle.is_null());
+            let found = libc::dlsym(handle, c"gosched_plugin_layout".as_ptr());
+            assert!(!found.is_null());
+            std::mem::transmute::<*mut _, extern "C" fn() -> u32>(found)
+        };
+        assert_eq!(layout(), 1, "not the host's");
+        assert!(load(late).is_ok());
+        // The program's own runtime is not a plugin's.
+        assert_layout(StaticTls::Reserved);
+    });
+    out.succeeded();
+    std::fs::remove_dir_all(late.parent().unwrap()).unwrap();
 }
 
 /// Mappings of this process that are both writable and executable, and executable stacks.

@@ -75,6 +75,12 @@ pub fn child_of(name: &str, variant: &str, body: impl FnOnce(&str)) -> Output {
     child_with(name, variant, |_| {}, body)
 }
 
+/// Whether this process is a child. What a test prepares for its children is needed once, before the
+/// first of them starts.
+pub fn is_child() -> bool {
+    std::env::var_os(CHILD).is_some()
+}
+
 /// As [`child_of`]; `prepare` changes how the child is started.
 pub fn child_with(
     name: &str,
