@@ -186,9 +186,9 @@ impl Builder {
 
     /// Makes goroutines use the thread-locals of the thread they run on, instead of their own.
     ///
-    /// Other runtimes with stacks work this way. It saves about 15 ns a switch. It
-    /// is also the alternative where [`build`](Builder::build) reports that
-    /// goroutines cannot have their own (not glibc, no FSGSBASE, under valgrind or a sanitizer).
+    /// Other runtimes with stacks work this way. It saves about 15 ns a switch. It is also the
+    /// alternative where [`build`](Builder::build) reports that goroutines cannot have their own
+    /// (not glibc, no FSGSBASE, under valgrind or a sanitizer).
     ///
     /// # Safety
     /// Every call into this library may switch goroutines, even a call that does not wait. After
@@ -227,10 +227,10 @@ impl Builder {
     ///
     /// The default is false: goroutines use that room for their stacks, so that a waiting goroutine
     /// needs one page of memory instead of two. libc then refuses such a library with the error
-    /// `cannot allocate memory in static TLS block`. Graphics drivers, OpenMP and some allocators
-    /// are such libraries. Set it to true if the program loads one of them while it runs, or calls
-    /// `dlmopen`. Most libraries have no such thread-locals, and libraries that the program is
-    /// linked with are not concerned.
+    /// `cannot allocate memory in static TLS block`. Graphics drivers, OpenMP and plugins with
+    /// jemalloc or mimalloc inside are such libraries. Set it to true if the program loads one of
+    /// them while it runs, or calls `dlmopen`. Most libraries have no such thread-locals, and
+    /// libraries that the program is linked with are not concerned.
     ///
     /// The environment variable `GOSCHED_DEBUG=keepstatictls=1` does the same. The first runtime of
     /// the process with thread-locals of the goroutines' own decides for all.

@@ -1,6 +1,6 @@
-//! libc's room for libraries with initial-exec thread-locals belongs to goroutines: a goroutine that
-//! waits needs one page of memory. Each case is a process of its own, because the first runtime
-//! decides for all.
+//! libc's room for libraries with initial-exec thread-locals belongs to goroutines: a goroutine
+//! that waits needs one page of memory. Each case is a process of its own, because the first
+//! runtime decides for all.
 //!
 //! A binary of its own because: its blocks must be small. Other test binaries have large
 //! thread-locals.
@@ -9,13 +9,13 @@ mod common;
 
 use std::ffi::{CStr, CString};
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use common::{HOUR, child, child_of, child_with, fd_count, until};
+use common::{HOUR, child, child_of, child_with, fd_count, is_child, keep_static_tls, until};
 use gosched::debug::{StaticTls, metrics};
 use gosched::net::{TcpListener, TcpStream};
 use gosched::{Runtime, chan, sync, thread};
@@ -26,13 +26,12 @@ fn own(procs: usize) -> Runtime {
     Runtime::builder().procs(procs).build().unwrap()
 }
 
-/// For [`child_with`].
-fn keep_static_tls(child: &mut Command) {
-    child.env("GOSCHED_DEBUG", "keepstatictls=1");
-}
-
-/// Makes a library with one thread-local, and returns its path.
+/// Makes a library with one thread-local, and returns its path. A child has the path of its parent's
+/// as its variant.
 fn library(name: &str, model: &str) -> PathBuf {
+    if is_child() {
+        return PathBuf::new();
+    }
     let place = std::env::temp_dir().join(format!("gosched-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&place).unwrap();
     let (source, library) = (place.join("value.c"), place.join("value.so"));
@@ -83,41 +82,63 @@ fn assert_layout(layout: StaticTls) {
     assert_eq!(found, layout);
 }
 
-/// How many pages have memory around an address of a stack: that of the address, seven below it and
-/// one above.
-fn pages_around(address: usize) -> usize {
-    let start = (address & !(PAGE - 1)) - 7 * PAGE;
-    let mut pages = [0u8; 9];
-    let from = std::ptr::with_exposed_provenance_mut(start);
-    // SAFETY: the kernel writes one byte for each page.
-    let asked = unsafe { libc::mincore(from, pages.len() * PAGE, pages.as_mut_ptr()) };
-    assert_eq!(asked, 0, "{}", std::io::Error::last_os_error());
-    pages.iter().filter(|page| **page & 1 != 0).count()
+/// A goroutine's first frame, and its thread block. Above the block is another goroutine's slot, or
+/// memory that is no stack's.
+#[derive(Default)]
+struct Place {
+    frame: AtomicUsize,
+    block: AtomicUsize,
 }
 
-/// Where each goroutine of [`most_pages`] has its first frame.
-static PLACES: [AtomicUsize; 200] = [const { AtomicUsize::new(0) }; 200];
+impl Place {
+    /// Notes where the calling goroutine is.
+    fn note(&self) {
+        let here = 0u8;
+        self.frame
+            .store((&raw const here).expose_provenance(), SeqCst);
+        // SAFETY: a bare question. libc's answer is the address of the block.
+        self.block
+            .store(unsafe { libc::pthread_self() } as usize, SeqCst);
+    }
 
-/// Starts goroutines that wait by `wait`, and returns the number of pages that 95 % of them have at
-/// most. malloc asks the system for memory from time to time, on the stack of some goroutine that
-/// makes its block. That goroutine needs more pages.
+    /// How many pages have memory, from seven below the frame up to the end of the block.
+    fn pages(&self) -> usize {
+        let start = (self.frame.load(SeqCst) & !(PAGE - 1)) - 7 * PAGE;
+        let end = self.block.load(SeqCst) + block_size();
+        let mut pages = vec![0u8; (end - start).div_ceil(PAGE)];
+        let from = std::ptr::with_exposed_provenance_mut(start);
+        // SAFETY: the kernel writes one byte for each page.
+        let asked = unsafe { libc::mincore(from, end - start, pages.as_mut_ptr()) };
+        assert_eq!(asked, 0, "{}", std::io::Error::last_os_error());
+        pages.iter().filter(|page| **page & 1 != 0).count()
+    }
+}
+
+/// The size of libc's thread blocks, which it publishes for debuggers.
+fn block_size() -> usize {
+    let name = c"_thread_db_sizeof_pthread";
+    // SAFETY: a look-up by name. The symbol is a number of 32 bits.
+    unsafe {
+        let size = libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr());
+        assert!(!size.is_null());
+        *size.cast::<u32>() as usize
+    }
+}
+
+/// Starts 200 goroutines that wait by `wait`, and returns the largest number of pages that one has.
 fn most_pages(wait: impl Fn() + Copy + Send + 'static) -> usize {
-    for place in &PLACES {
+    let places: &'static [Place] = Vec::from_iter((0..200).map(|_| Place::default())).leak();
+    for place in places {
         gosched::go(move || {
-            let here = 0u8;
-            place.store((&raw const here).expose_provenance(), SeqCst);
+            place.note();
             wait();
         });
     }
-    // There is one P: a goroutine that has stored its place waits when this one runs again. A dump
+    // There is one P: a goroutine that has noted its place waits when this one runs again. A dump
     // would touch more pages.
-    until(|| PLACES.iter().all(|place| place.load(SeqCst) != 0));
+    until(|| places.iter().all(|place| place.block.load(SeqCst) != 0));
     (0..1_000).for_each(|_| thread::yield_now());
-    let mut pages = PLACES
-        .each_ref()
-        .map(|place| pages_around(place.load(SeqCst)));
-    pages.sort_unstable();
-    pages[PLACES.len() * 19 / 20]
+    places.iter().map(Place::pages).max().unwrap()
 }
 
 /// Unoptimised frames are larger.
@@ -238,6 +259,54 @@ fn a_setting_keeps_the_room_for_libraries() {
     std::fs::remove_dir_all(path.parent().unwrap()).unwrap();
 }
 
+/// Builds the library in `tests/plugin`, in the profile of this test, and returns its path. As
+/// [`library`].
+fn plugin() -> PathBuf {
+    if is_child() {
+        return PathBuf::new();
+    }
+    let exe = std::env::current_exe().unwrap();
+    // target/debug/deps/one_page-…
+    let place = exe.parent().and_then(Path::parent).unwrap();
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    cargo
+        .args(["build", "--quiet", "--package", "gosched"])
+        .args(["--example", "gosched_test_plugin", "--target-dir"])
+        .arg(place.parent().unwrap())
+        .current_dir(env!("CARGO_MANIFEST_DIR"));
+    if place.ends_with("release") {
+        cargo.arg("--release");
+    }
+    assert!(cargo.status().expect("cargo builds the tests").success());
+    place.join("examples/libgosched_test_plugin.so")
+}
+
+/// The host may load such libraries later, and does not know what its plugin does.
+#[test]
+fn a_plugin_leaves_the_room_to_its_host() {
+    const NAME: &str = "a_plugin_leaves_the_room_to_its_host";
+    let late = library("hosts", "-ftls-model=initial-exec");
+    let paths = format!("{}:{}", plugin().display(), late.display());
+    let out = child_of(NAME, &paths, |paths| {
+        let (plugin, late) = paths.split_once(':').unwrap();
+        let plugin = CString::new(plugin).unwrap();
+        // SAFETY: our own library, which has this function.
+        let layout = unsafe {
+            let handle = libc::dlopen(plugin.as_ptr(), libc::RTLD_NOW);
+            assert!(!handle.is_null());
+            let found = libc::dlsym(handle, c"gosched_plugin_layout".as_ptr());
+            assert!(!found.is_null());
+            std::mem::transmute::<*mut _, extern "C" fn() -> u32>(found)
+        };
+        assert_eq!(layout(), 1, "not the host's");
+        assert!(load(late).is_ok());
+        // The program's own runtime is not a plugin's.
+        assert_layout(StaticTls::Reserved);
+    });
+    out.succeeded();
+    std::fs::remove_dir_all(late.parent().unwrap()).unwrap();
+}
+
 /// Mappings of this process that are both writable and executable, and executable stacks.
 fn executable_data() -> Vec<String> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
@@ -275,26 +344,40 @@ fn no_stack_becomes_executable_and_no_file_stays_open() {
     out.succeeded();
 }
 
-/// Without a file in memory, or without `/proc` to name it, blocks keep libc's room.
+/// Without a file in memory, or without `/proc` to open it by name, blocks keep libc's room. The
+/// kernel's limit on the size of files holds for files in memory too.
 #[test]
 fn where_it_cannot_be_reserved_the_room_stays() {
     const NAME: &str = "where_it_cannot_be_reserved_the_room_stays";
     let body = |way: &str| {
         match way {
-            "no memfd" => refuse(libc::SYS_memfd_create),
-            root => hide_proc(root),
+            "no memfd" => refuse(libc::SYS_memfd_create, libc::ENOSYS),
+            "no file" => limit_files(0),
+            "a small file" => limit_files(100),
+            _ => {
+                refuse(libc::SYS_openat, libc::ENOENT);
+                assert!(std::fs::File::open("/proc/self/maps").is_err());
+            }
         }
         assert_layout(StaticTls::Unavailable);
     };
-    child_of(NAME, "no memfd", body).succeeded();
-    let root = std::env::temp_dir().join(format!("gosched-root-{}", std::process::id()));
-    std::fs::create_dir_all(&root).unwrap();
-    child_of(NAME, root.to_str().unwrap(), body).succeeded();
-    std::fs::remove_dir_all(&root).unwrap();
+    for way in ["no memfd", "no file", "a small file", "no /proc"] {
+        child_of(NAME, way, body).succeeded();
+    }
 }
 
-/// From now on this system call fails as on a kernel that does not know it.
-fn refuse(call: i64) {
+/// From now on a write beyond so many bytes of a file ends this process.
+fn limit_files(len: u64) {
+    let limit = libc::rlimit {
+        rlim_cur: len,
+        rlim_max: len,
+    };
+    // SAFETY: a limit of this process; the kernel reads the struct.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &limit) }, 0);
+}
+
+/// From now on this system call fails with this error.
+fn refuse(call: i64, error: i32) {
     let op = |code: u32, jt: u8, k: u32| libc::sock_filter {
         code: code as u16,
         jt,
@@ -306,7 +389,7 @@ fn refuse(call: i64) {
         op(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
         op(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, call as u32),
         op(give, 0, libc::SECCOMP_RET_ALLOW),
-        op(give, 0, libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32),
+        op(give, 0, libc::SECCOMP_RET_ERRNO | error as u32),
     ];
     let filter = libc::sock_fprog {
         len: program.len() as u16,
@@ -321,17 +404,4 @@ fn refuse(call: i64) {
             0
         );
     }
-}
-
-/// Changes to an empty root, which has no `/proc`.
-fn hide_proc(root: &str) {
-    let path = CString::new(root).unwrap();
-    // SAFETY: settings of this process, which has one thread. A user without rights has them in a
-    // name space of its own.
-    let is_changed = unsafe {
-        libc::chroot(path.as_ptr()) == 0
-            || libc::unshare(libc::CLONE_NEWUSER) == 0 && libc::chroot(path.as_ptr()) == 0
-    };
-    assert!(is_changed, "{}", std::io::Error::last_os_error());
-    assert!(!std::path::Path::new("/proc").exists());
 }

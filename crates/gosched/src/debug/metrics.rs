@@ -357,7 +357,7 @@ words! {
         Kept "kept for libraries",
         /// Libraries: this crate is part of a library itself, and the room is its host's.
         Hosts "the host's",
-        /// Libraries: no memfd, no `/proc`, or libc did not give all of it.
+        /// Libraries: no memfd, no `/proc`, a tiny `RLIMIT_FSIZE`, or libc did not give all of it.
         Unavailable "not available",
         /// Libraries: goroutines have no thread-locals of their own.
         Shared "not needed: shared thread-locals",

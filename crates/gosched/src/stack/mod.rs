@@ -73,8 +73,8 @@ const GUARD: usize = 16 << 10;
 const LINE: usize = 64;
 const COLOURS: usize = 32;
 /// What the colour leaves of a stack's top page to frames, where the thread block leaves as much:
-/// enough for a goroutine that waits in any
-/// call but a select, `accept` being the largest (1,256 bytes).
+/// enough for a goroutine that waits in any call but a select, `accept` being the largest (1,256
+/// bytes).
 const FRAMES: usize = 1280;
 
 /// The class of the smallest stack with at least `size` bytes; `None` for 0 and above 1 GiB.
@@ -99,7 +99,8 @@ const fn stride(class: u8, room: &Room) -> usize {
 }
 
 /// The number of colours, a power of two: as many as leave [`FRAMES`] in the page where the thread
-/// block begins. All of them where the block leaves less in any case.
+/// block begins. All of them where the block leaves less in any case. An alignment above [`LINE`]
+/// may shift the block further down than this counts: then the frames may need a second page.
 const fn colours(room: &Room) -> usize {
     let free = PAGE - room.total % PAGE;
     if !matches!(room.surplus, Surplus::Reserved) || free < FRAMES {
@@ -134,9 +135,9 @@ pub(crate) struct Stack {
 }
 
 impl Stack {
-    /// The stack in the slot at `base`. Page offsets repeat every 16 slots. The colour steps through
-    /// all its lines at each of them. So 512 slots in a row have their tops in 512 different places
-    /// if there are 32 colours.
+    /// The stack in the slot at `base`. Page offsets repeat every 16 slots. The colour steps
+    /// through all its lines at each of them. So 512 slots in a row have their tops in 512
+    /// different places if there are 32 colours.
     fn in_slot(class: u8, index: u32, base: usize, room: &Room) -> Stack {
         let (index, colours) = (index as usize, colours(room));
         let colour = (13 * (index % colours) + 11 * (index / 16 % colours)) % colours;

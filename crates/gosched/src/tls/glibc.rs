@@ -18,7 +18,7 @@ use crate::arch::{can_set_thread_pointer, thread_pointer};
 use crate::sys;
 use crate::tls::image;
 use crate::tls::image::Image;
-use crate::tls::surplus::Surplus;
+use crate::tls::surplus::{Reservation, Surplus};
 use crate::tls::{Room, bounds, modules, scope, selftest, surplus};
 
 /// Bytes of our own between a stack's top and its block. So few that they lie in the cache line of
@@ -109,8 +109,8 @@ pub(super) const NO_THREAD: Reason = "no thread could be started to look at";
 pub(super) const NO_MEMORY: Reason = "there is no memory for a thread block";
 
 /// What was found; once found it stays. `keeps_surplus` leaves libc's surplus to libraries that are
-/// loaded later; it has an effect only if nothing was found before. `install` is called when it is first found, and may refuse.
-/// In user context.
+/// loaded later; it has an effect only if nothing was found before. `install` is called when it is
+/// first found, and may refuse. A refusal leaves libc as it was. In user context.
 pub(super) fn support(
     keeps_surplus: bool,
     install: fn() -> Result<(), Reason>,
@@ -142,9 +142,9 @@ fn look(keeps_surplus: bool, install: fn() -> Result<(), Reason>) -> Result<Glib
             "this CPU or kernel does not let programs change FS (no FSGSBASE: before Linux 5.9, or under valgrind)",
         );
     }
-    let glibc = on_fresh_thread(keeps_surplus)?;
+    let found = on_fresh_thread(keeps_surplus)?;
     install()?;
-    Ok(glibc)
+    Ok(found.publish())
 }
 
 impl Glibc {
@@ -207,7 +207,39 @@ struct Look {
     locals: Watch,
     /// Its whole block before it first asked for random bytes.
     block: Watch,
-    glibc: Result<Glibc, Reason>,
+    found: Result<Found, Reason>,
+}
+
+/// A layout that has been tried out.
+struct Found {
+    glibc: Glibc,
+    image: &'static Image,
+    /// Unloaded if the layout is not used after all.
+    reservation: Option<Reservation>,
+}
+
+impl Found {
+    /// Reserves the surplus, makes the first image and tries all of it out. On a thread that libc
+    /// made, in user context.
+    fn new(mut glibc: Glibc, keeps_surplus: bool) -> Result<Found, Reason> {
+        let reservation = surplus::reserve(&mut glibc, keeps_surplus);
+        let image = Box::leak(Box::new(Image::new(&glibc)?));
+        selftest::run(image)?;
+        Ok(Found {
+            glibc,
+            image,
+            reservation,
+        })
+    }
+
+    /// Lets goroutines have blocks of this layout, for good.
+    fn publish(self) -> Glibc {
+        if let Some(reservation) = self.reservation {
+            reservation.keep();
+        }
+        image::publish(self.image, self.image.next);
+        self.glibc
+    }
 }
 
 /// Words of a thread's block: what they were, and which have changed. Only `new` allocates, because
@@ -270,7 +302,7 @@ impl Watch {
 }
 
 /// Inspects a thread that libc has just made, before any other code ran on it.
-fn on_fresh_thread(keeps_surplus: bool) -> Result<Glibc, Reason> {
+fn on_fresh_thread(keeps_surplus: bool) -> Result<Found, Reason> {
     let (below, _) = static_tls().ok_or(NO_INTERFACE)?;
     let pthread = size(c"_thread_db_sizeof_pthread").ok_or(NO_INTERFACE)?;
     let below = below as isize / 8 * 8;
@@ -278,7 +310,7 @@ fn on_fresh_thread(keeps_surplus: bool) -> Result<Glibc, Reason> {
         keeps_surplus,
         locals: Watch::new(-below, 0),
         block: Watch::new(-below, pthread as isize),
-        glibc: Err(NO_THREAD),
+        found: Err(NO_THREAD),
     };
     let mut thread = 0;
     // SAFETY: `inspect` takes this argument, which outlives the thread: the thread is joined.
@@ -293,7 +325,7 @@ fn on_fresh_thread(keeps_surplus: bool) -> Result<Glibc, Reason> {
     if made != 0 || !joined {
         return Err(NO_THREAD);
     }
-    look.glibc
+    look.found
 }
 
 const NO_INTERFACE: Reason =
@@ -319,12 +351,10 @@ extern "C" fn inspect(arg: *mut c_void) -> *mut c_void {
     look.block.begin();
     use_random();
     look.block.note();
-    look.glibc = describe(look);
-    if let Ok(glibc) = &mut look.glibc {
+    look.found = describe(look).and_then(|glibc| {
         scope::find();
-        surplus::reserve(glibc, look.keeps_surplus);
-        look.glibc = rehearse(glibc).map(|()| *glibc);
-    }
+        Found::new(glibc, look.keeps_surplus)
+    });
     ptr::null_mut()
 }
 
@@ -578,15 +608,6 @@ fn notes_keys(glibc: &Glibc, tp: usize) -> bool {
         flag.write_volatile(before);
         is_seen && noted && before <= 1
     }
-}
-
-/// Makes the first image and tries all of it out.
-fn rehearse(glibc: &Glibc) -> Result<(), Reason> {
-    let image = Image::new(glibc).ok_or(NO_MEMORY)?;
-    let image = Box::leak(Box::new(image));
-    selftest::run(image)?;
-    image::publish(image, image.next);
-    Ok(())
 }
 
 impl Glibc {

@@ -17,9 +17,10 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::arch;
 use crate::arch::block::{DTV, SELF, SELF_TOO};
+use crate::base::fatal;
 use crate::tls::dtv::{Dtv, Slot};
 use crate::tls::flag;
-use crate::tls::glibc::Glibc;
+use crate::tls::glibc::{Glibc, NO_MEMORY, Reason};
 use crate::tls::modules::Module;
 use crate::tls::{call_on_tp, modules};
 
@@ -29,6 +30,12 @@ const POINTERS: usize = 8;
 const HEAD: usize = 3;
 /// Words of the thread block that are compared.
 const MARKS: usize = 4;
+
+/// The reservation (`surplus.rs`) rules this out.
+const NO_PLACE: Reason =
+    "the C library has placed thread-locals of a library where goroutines have their stacks";
+/// The door would not recognise goroutines on such blocks.
+const NO_FLAG: Reason = "the flag of goroutines has no place in their thread blocks";
 
 /// In the resolver's state: not 0 once it has been set up.
 pub(super) const RESOLVER_OPTIONS: usize = 8;
@@ -92,7 +99,11 @@ pub(super) fn is_outdated() -> bool {
 pub(super) fn renew() -> Option<&'static Image> {
     let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: D6, images are never freed, and the first was published before any block was made.
-    let new = Image::new(unsafe { &(*current()).glibc })?;
+    let new = match Image::new(unsafe { &(*current()).glibc }) {
+        Ok(new) => new,
+        Err(NO_PLACE) => fatal::throw(NO_PLACE), // the library's code would write into frames
+        Err(_) => return None,
+    };
     let next = new.next;
     let known = all.iter().copied().find(|image| image.is_same(&new));
     let image = known.unwrap_or_else(|| {
@@ -154,11 +165,11 @@ impl Drop for Template<'_> {
 
 impl Image {
     /// What libc would give a new thread now. On a thread that libc made, in user context.
-    pub(super) fn new(glibc: &Glibc) -> Option<Image> {
+    pub(super) fn new(glibc: &Glibc) -> Result<Image, Reason> {
         // Other threads may load meanwhile: the list must describe what is in the block.
         let mut modules = modules::list(glibc);
         let template = loop {
-            let template = Template::new(glibc)?;
+            let template = Template::new(glibc).ok_or(NO_MEMORY)?;
             let after = modules::list(glibc);
             if after == modules {
                 break template;
@@ -169,7 +180,7 @@ impl Image {
             .used()
             .max(usize::try_from(-glibc.rseq).unwrap_or(0));
         if used > glibc.kept.next_multiple_of(8) {
-            return None; // libc has placed an object where it had no place left
+            return Err(NO_PLACE);
         }
         let mut image = Image {
             glibc: *glibc,
@@ -193,13 +204,13 @@ impl Image {
             // A thread on a goroutine's block is an M.
             image.words[image.used.wrapping_add_signed(at) / 8] = 1;
         } else if flag::is_in_use() {
-            return None; // the door would not recognise goroutines on such blocks
+            return Err(NO_FLAG);
         }
         image.mask = image.make_mask();
         for (at, value) in &mut image.marks {
             *value = image.words[image.used.wrapping_add_signed(*at) / 8];
         }
-        Some(image)
+        Ok(image)
     }
 
     /// Whether the word at `at`, from the thread pointer, is a fixed thread-local.

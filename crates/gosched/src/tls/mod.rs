@@ -104,8 +104,8 @@ impl Room {
 
     /// Room for thread-locals of a goroutine's own, if that is possible here. `install` is called
     /// once, when libc's blocks are known: it replaces the functions of libc that treat all threads
-    /// alike and do not know goroutines. `keeps_surplus`: see [`Surplus::Wanted`]; the first call of
-    /// the process decides. In user context.
+    /// alike and do not know goroutines. `keeps_surplus`: see [`Surplus::Wanted`]; the first call
+    /// of the process decides. In user context.
     pub(crate) fn own(
         keeps_surplus: bool,
         install: fn() -> Result<(), Reason>,

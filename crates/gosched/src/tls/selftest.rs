@@ -53,6 +53,7 @@ pub(super) fn run(image: &'static Image) -> Result<(), Reason> {
 }
 
 fn on_block(image: &'static Image, block: Block) -> Result<(), Reason> {
+    let [dropped, key_ended] = [DROPPED.load(SeqCst), KEY_ENDED.load(SeqCst)];
     let words = image.glibc.malloc_words.as_ref();
     let owned = Dtv::allocate(image).ok_or(NO_MEMORY)?;
     // SAFETY: D6, the block is this function's, and no code is on it.
@@ -83,7 +84,7 @@ fn on_block(image: &'static Image, block: Block) -> Result<(), Reason> {
     set_flag(1);
     let has_kept = random() == before; // 0 if there was no memory for one
     copy_words(words, block.tp(), thread_pointer());
-    let ended = DROPPED.load(SeqCst) == 1 && KEY_ENDED.load(SeqCst) == 1;
+    let ended = DROPPED.load(SeqCst) == dropped + 1 && KEY_ENDED.load(SeqCst) == key_ended + 1;
     let is_clean = !block.is_touched();
     // SAFETY: D6, the block is not used again; its table was allocated above, or enlarged since.
     unsafe { block.owned(image).free() };

@@ -145,6 +145,13 @@ impl Object {
         }
     }
 
+    /// The same with an alignment of its thread-local.
+    #[cfg(test)]
+    pub(super) fn aligned(mut self, align: u64) -> Object {
+        self.segments[2].p_align = align;
+        self
+    }
+
     fn bytes(&self) -> &[u8] {
         const {
             let parts = size_of::<Elf64_Ehdr>()
@@ -163,6 +170,9 @@ impl Object {
     /// Writes the object into a file that is in memory only. In user context, on a thread that ends
     /// soon.
     pub(super) fn into_file(self) -> io::Result<ObjectFile> {
+        if file_size_max() < LEN {
+            return Err(io::ErrorKind::FileTooLarge.into()); // SIGXFSZ would end the program
+        }
         let mut file = memory_file()?;
         file.write_all(self.bytes())?;
         // The name must lead nowhere once the object is loaded. libc takes objects of the same name
@@ -170,8 +180,6 @@ impl Object {
         // might be a pipe there. So the name has this thread's id, and the thread ends.
         let (thread, fd) = (sys::gettid(), file.as_raw_fd());
         let path = format!("/proc/self/task/{thread}/fd/{fd}");
-        // libc's error would not tell a missing `/proc` from a surplus that is too small.
-        std::fs::metadata(&path)?;
         Ok(ObjectFile {
             path: CString::new(path)?,
             _file: file,
@@ -222,4 +230,15 @@ fn memory_file() -> io::Result<File> {
     }
     // SAFETY: a new descriptor, which is this function's.
     Ok(unsafe { File::from_raw_fd(fd) })
+}
+
+/// The size that a file of this process may grow to, files in memory included.
+fn file_size_max() -> u64 {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the kernel writes the struct of this frame. If the call fails, the limit stays 0.
+    unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) };
+    limit.rlim_cur
 }

@@ -14,18 +14,20 @@
 //! 3. libc refuses an object with a thread-local of one byte.
 //!
 //! The three stay true: libc never moves a thread-local, and takes bytes back only from the low end
-//! of what is in use. The reservation is that end, and its handle is never closed. If one of the
-//! three fails, the object is unloaded, and blocks keep the surplus.
+//! of what is in use. The reservation is that end, and its handle is never closed once blocks
+//! depend on it. If one of the three fails, the object is unloaded, and blocks keep the surplus. It
+//! is unloaded too if goroutines cannot have their own thread-locals for another reason.
 //!
 //! libc initialises the reservation of every thread, as it does for any library. It does not know
 //! goroutines' blocks and writes to none of them. The table of a block (`dtv.rs`) has the address
-//! of the reservation, and no code asks for it.
+//! of the reservation. No code writes there. `dl_iterate_phdr` gives the address, and conservative
+//! collectors read what is there: the goroutine's frames.
 //!
 //! It is done once per process, before the first image is made. A library with initial-exec
 //! thread-locals that is loaded later is refused, with libc's own error `cannot allocate memory in
 //! static TLS block`. `Builder::keep_static_tls` leaves the surplus alone.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::ptr;
 
 use crate::tls::glibc::Glibc;
@@ -45,34 +47,42 @@ pub(crate) enum Surplus {
     Unavailable,
 }
 
-/// The number of sizes that are tried: enough for a surplus of 64 KiB. Two objects are loaded if
-/// the first size is right.
+/// The number of sizes that are tried: enough for a surplus of 64 KiB. If the first size is right,
+/// libc loads one object and refuses another.
 const TRIES: usize = 20;
 
-/// Reserves the surplus and notes the result in `glibc`. On a thread that libc made, in user
-/// context, before the first image is made.
-pub(super) fn reserve(glibc: &mut Glibc, is_wanted: bool) {
-    glibc.surplus = match (is_wanted, is_in_program(reserve as *const ())) {
-        (true, _) => Surplus::Wanted,
-        (_, false) => Surplus::Hosts,
-        _ => find(glibc).map_or(Surplus::Unavailable, |mut reservation| {
-            glibc.reservation = reservation.number;
-            glibc.kept = glibc.below - reservation.size;
-            reservation.file = None;
-            std::mem::forget(reservation); // never closed: see the top
-            Surplus::Reserved
-        }),
-    };
+/// Reserves the surplus, unless it is to be kept for libraries, and notes the result in `glibc`. On
+/// a thread that libc made, in user context, before the first image is made.
+pub(super) fn reserve(glibc: &mut Glibc, keeps_surplus: bool) -> Option<Reservation> {
+    if keeps_surplus {
+        glibc.surplus = Surplus::Wanted;
+        return None;
+    }
+    if !is_in_program(reserve as *const ()) {
+        glibc.surplus = Surplus::Hosts;
+        return None;
+    }
+    glibc.surplus = Surplus::Unavailable;
+    let mut reservation = find(glibc)?;
+    reservation.file = None;
+    glibc.surplus = Surplus::Reserved;
+    glibc.reservation = reservation.place.number;
+    glibc.kept = glibc.below - reservation.place.size;
+    Some(reservation)
 }
 
 /// Loads the object that takes every byte. The first guess is what the loader's records leave.
 fn find(glibc: &Glibc) -> Option<Reservation> {
     let free = glibc.below.checked_sub(lowest_used(glibc, 0))?;
     search(glibc.below, free, |size| {
-        Some(match Reservation::load(glibc, size)? {
-            None => Tried::Refused,
-            Some(it) if it.is_all(glibc) => Tried::All(it),
-            Some(it) => Tried::Part(glibc.below.saturating_sub(it.offset)),
+        let Some(it) = Reservation::load(glibc, size)? else {
+            return Some(Tried::Refused);
+        };
+        let (place, others) = (it.place, lowest_used(glibc, it.place.number));
+        Some(if place.is_all(glibc.below, others, || is_used_up(glibc)) {
+            Tried::All(it)
+        } else {
+            Tried::Part(glibc.below.saturating_sub(place.offset))
         })
     })
 }
@@ -88,9 +98,11 @@ enum Tried<R> {
 }
 
 /// Finds the size, from 1 to `most`, of which an object takes every byte. Begins with `guess`; 0:
-/// there is nothing to take. The second guess follows what the first attempt left. Then each
-/// attempt halves the sizes in question, because the loader's records may not show everything.
-/// `attempt` returns None if no attempt can succeed.
+/// there is nothing to take. A second attempt with one byte follows a refusal: libc may refuse
+/// objects for other reasons than their size, and then it refuses this one too. The next guess
+/// follows what the first object that fits has left. Then each attempt halves the sizes in
+/// question, because the loader's records may not show everything. `attempt` returns None if no
+/// attempt can succeed.
 fn search<R>(
     most: usize,
     guess: usize,
@@ -110,7 +122,10 @@ fn search<R>(
         }
         match attempt(size)? {
             Tried::All(all) => return Some(all),
-            Tried::Refused => too_much = size,
+            Tried::Refused => {
+                too_much = size;
+                guess = (fits == 0).then_some(1);
+            }
             Tried::Part(left) => {
                 guess = (fits == 0).then_some(size + left);
                 fits = size;
@@ -130,13 +145,9 @@ fn lowest_used(glibc: &Glibc, except: usize) -> usize {
 }
 
 /// A loaded object with a thread-local in the surplus. Unloaded when dropped.
-struct Reservation {
+pub(super) struct Reservation {
     handle: *mut c_void,
-    /// Its number among the objects with thread-locals.
-    number: usize,
-    /// From its first byte up to the thread pointer.
-    offset: usize,
-    size: usize,
+    place: Place,
     /// Open as long as other objects may be loaded, so that none of them gets the same name.
     file: Option<ObjectFile>,
 }
@@ -162,21 +173,43 @@ impl Reservation {
             let is_known = has_map && has_number && !map.is_null();
             is_known.then(|| *map.add(glibc.offset).cast::<usize>())
         };
-        Some(Some(Reservation {
-            handle,
+        let place = Place {
             number,
             offset: offset.unwrap_or(0),
             size,
+        };
+        Some(Some(Reservation {
+            handle,
+            place,
             file: Some(file),
         }))
     }
 
-    /// Whether no byte of the surplus is left, and none is in use below this object. The comment at
-    /// the top numbers the conditions.
-    fn is_all(&self, glibc: &Glibc) -> bool {
-        let is_last = self.offset == glibc.below && self.number != 0;
-        let is_lowest = lowest_used(glibc, self.number) + self.size <= glibc.below;
-        is_last && is_lowest && is_used_up(glibc)
+    /// Leaves the object loaded for good, because blocks without the surplus will exist.
+    pub(super) fn keep(self) {
+        std::mem::forget(self);
+    }
+}
+
+/// Where libc has placed an object.
+#[derive(Clone, Copy)]
+struct Place {
+    /// Its number among the objects with thread-locals; 0: not known.
+    number: usize,
+    /// From its first byte up to the thread pointer; 0: not known.
+    offset: usize,
+    size: usize,
+}
+
+impl Place {
+    /// Whether no byte of the surplus is left, and none is in use below this object. `below` is the
+    /// distance to the last byte of libc's blocks, `others` that to the lowest byte of the other
+    /// objects. The comment at the top numbers the conditions. In the known libcs the first implies
+    /// the others.
+    fn is_all(&self, below: usize, others: usize, is_used_up: impl FnOnce() -> bool) -> bool {
+        let is_last = self.offset == below && self.number != 0;
+        let is_lowest = others + self.size <= below;
+        is_last && is_lowest && is_used_up()
     }
 }
 
@@ -192,39 +225,36 @@ impl Drop for Reservation {
     }
 }
 
-/// Whether a function is part of the program itself, and not of a library that the program loads.
+/// Whether a function is part of the program itself, and not of a library that the program loads,
+/// in whichever of the loader's namespaces. The kernel and the loader publish where the headers of
+/// the program are.
 fn is_in_program(function: *const ()) -> bool {
-    struct Question {
-        address: u64,
-        is_inside: bool,
+    // SAFETY: bare questions.
+    let [at, count] =
+        [libc::AT_PHDR, libc::AT_PHNUM].map(|kind| unsafe { libc::getauxval(kind) } as usize);
+    if at == 0 {
+        return false;
     }
-    unsafe extern "C" fn ask(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_void) -> c_int {
-        // SAFETY: dl_iterate_phdr passes its own record with the list of headers, and the question
-        // below, which lives until it returns.
-        let (info, question, headers) = unsafe {
-            let count = (*info).dlpi_phnum.into();
-            let headers = std::slice::from_raw_parts((*info).dlpi_phdr, count);
-            (&*info, &mut *data.cast::<Question>(), headers)
-        };
-        question.is_inside = headers.iter().any(|header| {
-            let from = info.dlpi_addr + header.p_vaddr;
-            let addresses = from..from + header.p_memsz;
-            header.p_type == libc::PT_LOAD && addresses.contains(&question.address)
-        });
-        1 // the program comes first
-    }
-    let mut question = Question {
-        address: function.addr() as u64,
-        is_inside: false,
+    // SAFETY: the program's own headers, which stay loaded, and their number.
+    let headers: &[libc::Elf64_Phdr] =
+        unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(at), count) };
+    let Some(own) = headers.iter().find(|header| header.p_type == libc::PT_PHDR) else {
+        return false; // where the program begins is not known
     };
-    // SAFETY: `ask` takes these arguments.
-    unsafe { libc::dl_iterate_phdr(Some(ask), (&raw mut question).cast()) };
-    question.is_inside
+    let begin = (at as u64).wrapping_sub(own.p_vaddr);
+    let address = (function.addr() as u64).wrapping_sub(begin);
+    let holds = |header: &libc::Elf64_Phdr| {
+        header.p_type == libc::PT_LOAD && address.wrapping_sub(header.p_vaddr) < header.p_memsz
+    };
+    headers.iter().any(holds)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::child;
+    use crate::thread;
+    use std::time::Duration;
 
     /// An imagined libc with this many free bytes; returns the size that was found and the number
     /// of objects that were loaded for it.
@@ -257,7 +287,56 @@ mod tests {
             assert!(found == Some(free) && loads <= TRIES, "{free}");
         }
         assert_eq!(search_in(0, 1_900, 0), (None, 0));
-        assert_eq!(search_in(0, 1_900, 1_664).0, None);
+        assert_eq!(search_in(0, 1_900, 1_664), (None, 2), "nothing fits");
+        assert_eq!(search_in(0, 1_900, 1), (None, 1), "nothing fits");
+    }
+
+    #[test]
+    fn each_condition_of_the_reservation_counts() {
+        let place = Place {
+            number: 7,
+            offset: 1_856,
+            size: 1_700,
+        };
+        assert!(place.is_all(1_856, 156, || true));
+        assert!(!place.is_all(1_857, 156, || true), "a byte below it");
+        assert!(!place.is_all(1_855, 155, || true), "beyond the blocks");
+        assert!(!place.is_all(1_856, 157, || true), "another object in it");
+        assert!(!place.is_all(1_856, 156, || false), "libc gives more");
+        let unknown = Place { number: 0, ..place };
+        assert!(!unknown.is_all(1_856, 156, || true));
+    }
+
+    /// libc does not take back what it has skipped for an alignment. So the loader's records show
+    /// more free bytes than there are, and the first size is refused.
+    #[test]
+    fn bytes_that_libc_has_lost_are_not_reserved() {
+        if !child::is_one() {
+            let name = "bytes_that_libc_has_lost_are_not_reserved";
+            let output = child::run(module_path!(), name);
+            assert!(output.status.success(), "{output:?}");
+            return;
+        }
+        let file = Object::new(1).aligned(64).into_file().unwrap();
+        // SAFETY: an object without code, closed once.
+        unsafe {
+            let handle = libc::dlopen(file.path.as_ptr(), libc::RTLD_NOW);
+            assert!(!handle.is_null());
+            assert_eq!(libc::dlclose(handle), 0);
+        }
+        let glibc = crate::tls::glibc::support(false, crate::interpose::install).unwrap();
+        assert_eq!(glibc.surplus, Surplus::Reserved);
+        assert!(
+            glibc.kept > lowest_used(glibc, glibc.reservation),
+            "nothing lost"
+        );
+        assert!(is_used_up(glibc));
+        let sum: u64 = crate::tests::runtime(2).run(|| {
+            let sleep = |n| move || (thread::sleep(Duration::from_millis(1)), n).1;
+            let all: Vec<_> = (0..100).map(|n| thread::spawn(sleep(n))).collect();
+            all.into_iter().map(|one| one.join().unwrap()).sum()
+        });
+        assert_eq!(sum, 4_950);
     }
 
     #[test]
@@ -274,5 +353,7 @@ mod tests {
     fn a_function_of_a_library_is_not_the_programs() {
         assert!(is_in_program(search_in as *const ()));
         assert!(!is_in_program(libc::getpid as *const ()));
+        assert!(!is_in_program(std::ptr::null()));
+        assert!(!is_in_program(std::ptr::without_provenance(usize::MAX)));
     }
 }

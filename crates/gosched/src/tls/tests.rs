@@ -9,11 +9,13 @@ use crate::arch;
 use crate::sched::life::thread_locals::{on_thread, standing};
 use crate::sched::model::current::{current_g, current_m};
 use crate::stack::{Arena, Stack};
+use crate::tests::child;
 use crate::tls::block::Block;
 use crate::tls::dtv::{Dtv, Owned, SpareState};
 use crate::tls::glibc;
 use crate::tls::image;
 use crate::tls::image::Image;
+use crate::tls::static_object::Object;
 use crate::tls::*;
 
 /// What is known of this libc.
@@ -113,6 +115,52 @@ fn d6_the_surplus_is_reserved_to_its_last_byte() {
     assert!(surplus::is_used_up(glibc));
 }
 
+/// A refusal leaves libc as it was: a late library finds the surplus, and a second attempt too.
+#[test]
+fn d6_a_refusal_returns_the_surplus() {
+    if !child::is_one() {
+        let output = child::run(module_path!(), "d6_a_refusal_returns_the_surplus");
+        assert!(output.status.success(), "{output:?}");
+        return;
+    }
+    for _ in 0..2 {
+        let refused = glibc::support(false, || Err("a test refuses"));
+        assert_eq!(refused.err(), Some("a test refuses"));
+        assert!(!late_libraries::has_blocks());
+        let late = Object::new(1_000).into_file().unwrap();
+        // SAFETY: an object without code, closed once.
+        unsafe {
+            let handle = libc::dlopen(late.path.as_ptr(), libc::RTLD_NOW);
+            assert!(!handle.is_null(), "libc has no room for it");
+            assert_eq!(libc::dlclose(handle), 0);
+        }
+    }
+    assert_eq!(support().surplus, Surplus::Reserved);
+}
+
+/// The reservation rules it out. If it happens all the same, no goroutine may run on.
+#[test]
+fn d6_a_library_placed_in_the_frames_is_fatal() {
+    const TEXT: &str = "where goroutines have their stacks";
+    if !child::is_one() {
+        child::assert_dies(
+            module_path!(),
+            "d6_a_library_placed_in_the_frames_is_fatal",
+            TEXT,
+        );
+        return;
+    }
+    let mut glibc = *support();
+    let mut image = Image::new(&glibc).ok().unwrap();
+    glibc.kept = image.used - 8;
+    let reason = Image::new(&glibc).err().unwrap();
+    assert!(reason.contains(TEXT), "{reason}");
+    image.glibc = glibc;
+    let image = Box::leak(Box::new(image));
+    image::publish(image, image.next);
+    image::renew();
+}
+
 #[test]
 fn d6_every_thread_local_is_compared_but_mallocs_own() {
     let alone = Alone::new();
@@ -148,7 +196,7 @@ fn d6_a_cache_of_malloc_that_was_not_found_is_a_refusal() {
     let [one, two] = glibc.malloc_words.expect("glibc's malloc");
     for known in [one, two] {
         glibc.malloc_words = Some([known; 2]);
-        let image = Box::leak(Box::new(Image::new(&glibc).unwrap()));
+        let image = Box::leak(Box::new(Image::new(&glibc).ok().unwrap()));
         let rehearsal = std::thread::spawn(|| selftest::run(image));
         let reason = rehearsal.join().unwrap().unwrap_err();
         assert!(reason.contains("malloc keeps something"), "{reason}");
@@ -220,7 +268,7 @@ fn d6_a_random_state_stays_with_its_block_and_outlives_it() {
     let mut glibc = *glibc;
     glibc.random_word = Some(at);
     let image = Image::new(&glibc);
-    let image = Box::leak(Box::new(image.unwrap()));
+    let image = Box::leak(Box::new(image.ok().unwrap()));
     let came_back = (0..100).any(|_| {
         let alone = Alone::of(image);
         let block = alone.block;

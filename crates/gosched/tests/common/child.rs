@@ -75,6 +75,12 @@ pub fn child_of(name: &str, variant: &str, body: impl FnOnce(&str)) -> Output {
     child_with(name, variant, |_| {}, body)
 }
 
+/// Whether this process is a child. What a test prepares for its children is needed once, before the
+/// first of them starts.
+pub fn is_child() -> bool {
+    std::env::var_os(CHILD).is_some()
+}
+
 /// As [`child_of`]; `prepare` changes how the child is started.
 pub fn child_with(
     name: &str,
@@ -110,6 +116,13 @@ pub fn chaos(seed: u64) -> impl FnOnce(&mut Command) {
             .env("GOSCHED_DEBUG", format!("chaos={}", seed | 1))
             .env("GOSCHED_STRESS_SEED", seed.to_string());
     }
+}
+
+/// For [`child_with`]: libc keeps its room for libraries with initial-exec thread-locals. Other
+/// settings that this process has, such as disorder, reach the child too.
+pub fn keep_static_tls(command: &mut Command) {
+    let inherited = std::env::var("GOSCHED_DEBUG").unwrap_or_default();
+    command.env("GOSCHED_DEBUG", format!("{inherited},keepstatictls=1"));
 }
 
 /// A command that runs the calling test alone, with its output.

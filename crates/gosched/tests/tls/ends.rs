@@ -10,8 +10,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use crate::common::{LONG, child_with};
-use crate::tools::keep_static_tls;
+use crate::common::{LONG, child_with, keep_static_tls};
 use gosched::{Runtime, thread};
 
 /// Waits when it is dropped.

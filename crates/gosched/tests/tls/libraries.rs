@@ -12,8 +12,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
 
-use crate::common::{child_of, child_with, rss_kib};
-use crate::tools::{keep_static_tls, own, tid, until};
+use crate::common::{child_of, child_with, keep_static_tls, rss_kib};
+use crate::tools::{own, tid, until};
 use gosched::thread;
 
 /// Values that begin as zero and values that do not, and room to notice when it is not given back.

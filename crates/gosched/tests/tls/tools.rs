@@ -6,7 +6,6 @@
 //! Under own thread-locals there must be none. Under shared ones the first fault ends the process
 //! with a status of its own, because the process is undefined after it.
 
-use std::process::Command;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
@@ -33,11 +32,6 @@ const FAULT: i32 = 3;
 pub fn own(procs: usize) -> Runtime {
     let built = Runtime::builder().procs(procs).build();
     built.expect("own thread-locals are possible here")
-}
-
-/// For [`common::child_with`]: libc keeps its room for libraries with initial-exec thread-locals.
-pub fn keep_static_tls(child: &mut Command) {
-    child.env("GOSCHED_DEBUG", "keepstatictls=1");
 }
 
 /// A runtime whose goroutines see their thread's thread-locals.
