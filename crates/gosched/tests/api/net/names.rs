@@ -89,13 +89,13 @@ fn ceiling(runtime: Runtime, n: usize, ceiling: usize) {
             while server.asked.load(SeqCst) < ceiling {
                 thread::sleep(ms(1));
             }
-            let threads = common::thread_count();
             thread::sleep(ms(30)); // the others have the time to do what they must not
             assert_eq!(server.asked.load(SeqCst), ceiling);
-            assert!(
-                common::thread_count() <= threads + 2,
-                "waiters hold no thread"
-            );
+            // Each lookup under way holds a thread. The runtime has a few more, and may still be
+            // making some. A thread for each of the waiters would be many more.
+            let threads = common::thread_count();
+            let bound = ceiling + (n - ceiling) / 2;
+            assert!(threads <= bound, "{threads} threads: waiters hold none");
             let leaks = gosched::debug::leaks();
             assert_eq!(leaks.goroutines().len(), 0, "they are served in the end");
             server.answer(n);
