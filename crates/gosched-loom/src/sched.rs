@@ -299,8 +299,10 @@ pub(crate) mod park {
         Entered
     }
 
+    pub(crate) type NoPreempt = Entered;
+
     /// No goroutine is preempted.
-    pub(crate) fn no_preempt(_: super::model::m::PreemptOff) -> Entered {
+    pub(crate) fn no_preempt(_: super::model::m::PreemptOff) -> NoPreempt {
         Entered
     }
 

@@ -26,7 +26,7 @@ use crate::chan::select_handle::{Polled, Promise, SelectHandle};
 use crate::chan::select_locks::{CaseRoom, LockAll, below, number, with_room};
 use crate::sched::model::g::WaitReason;
 use crate::sched::model::m::PreemptOff;
-use crate::sched::park::{Entered, enter, no_preempt};
+use crate::sched::park::{Entered, NoPreempt, enter, no_preempt};
 use crate::sched::waiting::on::On;
 use crate::sched::waiting::waitq::{Outcome, QueueEnd, WaitKind, WaitNode, Waiter, WakeList};
 use crate::thread::park::check_cancelled;
@@ -274,7 +274,20 @@ impl SelectRun<'_, '_> {
                 let until = deadline_ns.min(due);
                 waiter.on.set(self.on());
                 let outcome = waiter.wait_in(rt, &SELECT, until);
-                self.after_wait(outcome, nodes, [deadline_ns, due], &mut spare, got)
+                // Until it is known what a send was promised: a goroutine that is preempted into a
+                // queue could be abandoned with the promise (D2).
+                let whole = spare.is_some().then(|| no_preempt(PreemptOff::HalfDone));
+                let is_due = outcome == Outcome::TimedOut && due <= deadline_ns;
+                let in_turn = match is_due && !self.wants_ready {
+                    true => self.take_due(nodes),
+                    false => None,
+                };
+                self.unqueue(nodes, outcome);
+                if let Some(at) = in_turn {
+                    *got = Some(ChosenCase::new(at, Promise::Value));
+                    return LockedOutcome::Done;
+                }
+                self.after_wait(outcome, nodes, due < deadline_ns, whole, &mut spare, got)
             }
         }
     }
@@ -407,7 +420,7 @@ impl SelectRun<'_, '_> {
                 (false, false) => word::VALUE,
             });
             // SAFETY: `LockAll` holds the lock of every case. `under_locks` keeps the nodes until
-            // `after_wait` has taken them out (`unqueue`).
+            // `unqueue` has taken them out.
             unsafe {
                 let q = chan.header().queues.get_held();
                 if case.is_send {
@@ -437,27 +450,19 @@ impl SelectRun<'_, '_> {
         }
     }
 
-    /// After the wait: takes the nodes out of their queues. Apart, so that the select sleeps
-    /// without the frame for this.
+    /// What a wait has brought, when the nodes are out of their queues. `is_early`: a timeout comes
+    /// before the deadline, for the sake of a channel. Apart, so that the select sleeps without the
+    /// frame for this.
     #[inline(never)]
     fn after_wait(
         &self,
         outcome: Outcome,
         nodes: &[WaitNode<'_>],
-        [deadline_ns, due]: [u64; 2],
+        is_early: bool,
+        whole: Option<NoPreempt>,
         spare: &mut Option<SpareRecord>,
         got: &mut Option<ChosenCase>,
     ) -> LockedOutcome {
-        // Until it is known what a send was promised: a goroutine that is preempted into a queue
-        // could be abandoned with the promise (D2).
-        let whole = spare.is_some().then(|| no_preempt(PreemptOff::HalfDone));
-        let is_due = outcome == Outcome::TimedOut && due <= deadline_ns && !self.wants_ready;
-        let in_turn = is_due.then(|| self.take_due(nodes)).flatten();
-        self.unqueue(nodes, outcome);
-        if let Some(at) = in_turn {
-            *got = Some(ChosenCase::new(at, Promise::Value));
-            return LockedOutcome::Done;
-        }
         match outcome {
             Outcome::Case(at) => {
                 let promise = match nodes[at].word.get() {
@@ -478,7 +483,7 @@ impl SelectRun<'_, '_> {
                 });
                 LockedOutcome::Done
             }
-            Outcome::TimedOut if due < deadline_ns => LockedOutcome::Again,
+            Outcome::TimedOut if is_early => LockedOutcome::Again,
             Outcome::TimedOut => LockedOutcome::Done,
             Outcome::Cancelled => LockedOutcome::Cancelled,
         }

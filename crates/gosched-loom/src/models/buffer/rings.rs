@@ -13,6 +13,11 @@ use crate::shim::{self, Part};
 /// Memory for the slots of a ring, as a channel has it behind the ring. It is freed after the ring.
 struct Memory(NonNull<u8>, Layout);
 
+// SAFETY: any thread may free the memory: the global allocator allocated it.
+unsafe impl Send for Memory {}
+// SAFETY: a shared `Memory` does nothing.
+unsafe impl Sync for Memory {}
+
 impl Memory {
     fn new(layout: Layout) -> Memory {
         // SAFETY: a ring has a slot, and a slot is not empty.
