@@ -51,7 +51,7 @@ fn schedtrace_prints_gos_lines() {
         },
         |_| {
             let runtime = runtime(3);
-            runtime.run(|| thread::sleep(Duration::from_millis(400)));
+            runtime.run(|| thread::sleep(Duration::from_millis(1500)));
         },
     );
     out.succeeded();
@@ -96,7 +96,7 @@ fn scheddetail_lists_every_p_m_and_g() {
             let runtime = runtime(2);
             runtime.run(|| {
                 let parked = thread::spawn(thread::park);
-                thread::sleep(Duration::from_millis(400));
+                thread::sleep(Duration::from_millis(1500));
                 parked.thread().unpark();
             });
         },
@@ -110,18 +110,19 @@ fn scheddetail_lists_every_p_m_and_g() {
             ps.iter()
                 .all(|p| p.contains(": status=") && p.contains(" schedtick="))
         );
-        let begin = ": p=nil curg=nil mallocing=0 throwing=0 preemptoff= locks=";
+        // While the runtime is dropped it may have no M.
         let shape = |m: &&str| m.contains(" mallocing=0 throwing=0 preemptoff= locks=");
         assert!(ms.iter().all(shape), "{out:#?}");
-        assert!(ms.iter().any(|m| m.contains(begin)), "{out:#?}");
     }
+    let is_idle_m = |m: &&str| {
+        m.contains(": p=nil curg=nil mallocing=0 throwing=0 preemptoff= locks=")
+            && m.ends_with(" spinning=false blocked=true lockedg=nil")
+    };
     // At some look both goroutines waited and everything was idle.
     let is_quiet = |[ps, ms, gs]: &[Vec<&str>; 3]| {
         ps.iter()
             .all(|p| p.contains(": status=0 ") && p.contains(" m=nil runqsize=0 "))
-            && ms
-                .iter()
-                .any(|m| m.ends_with(" spinning=false blocked=true lockedg=nil"))
+            && ms.iter().any(is_idle_m)
             && gs.len() == 2
             && gs.contains(&"1: status=4(sleep) m=nil lockedm=nil")
             && gs
