@@ -45,3 +45,33 @@ impl<T> ArcCell<T> {
         self.replace(None)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_gives_back_what_was_put_in_and_counts_no_reference_twice() {
+        let (cell, value) = (ArcCell::new(), Arc::new(7));
+        assert_eq!(cell.take(), None);
+        cell.put(Some(Arc::clone(&value)));
+        assert_eq!(Arc::strong_count(&value), 2);
+        assert_eq!(cell.replace(Some(Arc::new(8))), Some(Arc::clone(&value)));
+        assert_eq!(Arc::strong_count(&value), 1);
+        assert_eq!(cell.take().as_deref(), Some(&8));
+        assert_eq!(cell.take(), None);
+    }
+
+    #[test]
+    fn threads_share_one_reference() {
+        let (cell, value) = (ArcCell::new(), Arc::new(()));
+        cell.put(Some(Arc::clone(&value)));
+        let takes = || cell.take().is_some();
+        let taken = std::thread::scope(|s| {
+            let threads = [(); 4].map(|()| s.spawn(takes));
+            threads.map(|thread| thread.join().unwrap())
+        });
+        assert_eq!(taken.iter().filter(|taken| **taken).count(), 1);
+        assert_eq!(Arc::strong_count(&value), 1);
+    }
+}

@@ -454,7 +454,7 @@ fn u6_a_deadlock_on_channels_is_found() {
         out.died_with(&[DEADLOCK]);
         out.says(&[&format!("goroutine 1 [{variant}")]);
         if variant == "join" {
-            out.says(&["goroutine 2 [chan receive"]);
+            out.goroutine("[chan receive]");
         }
         assert!(out.took < Duration::from_secs(10), "{out:#?}");
     }

@@ -58,6 +58,25 @@ impl Output {
             assert!(self.stderr.contains(text), "no {text:?} in {self:#?}");
         }
     }
+
+    /// The ids of the goroutines whose heading in a report on stderr is `goroutine <id> <state>:`.
+    /// Each P gives out ids from a batch of its own, so a test knows only the main goroutine's id.
+    pub fn goroutines(&self, state: &str) -> Vec<&str> {
+        let headings = self.stderr.lines().filter_map(|line| {
+            let heading = line.strip_prefix("goroutine ")?.strip_suffix(':')?;
+            let (id, rest) = heading.split_once(' ')?;
+            (rest == state).then_some(id)
+        });
+        headings.collect()
+    }
+
+    /// The only id that [`goroutines`](Self::goroutines) finds.
+    #[track_caller]
+    pub fn goroutine(&self, state: &str) -> &str {
+        let found = self.goroutines(state);
+        assert_eq!(found.len(), 1, "goroutines {state:?} in {self:#?}");
+        found[0]
+    }
 }
 
 /// Runs `body` in a process of its own. The test called `name` starts this binary again for itself

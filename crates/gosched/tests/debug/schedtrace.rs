@@ -110,7 +110,7 @@ fn scheddetail_lists_every_p_m_and_g() {
             ps.iter()
                 .all(|p| p.contains(": status=") && p.contains(" schedtick="))
         );
-        // While the runtime is dropped it may have no M.
+        // A runtime that is being dropped may have no M.
         let shape = |m: &&str| m.contains(" mallocing=0 throwing=0 preemptoff= locks=");
         assert!(ms.iter().all(shape), "{out:#?}");
     }

@@ -38,11 +38,11 @@ fn u6_a_deadlock_report_names_everybody() {
         });
     });
     out.died_with(&[DEADLOCK]);
+    out.goroutine("[join]");
+    let stuck = out.goroutine("[park] {name: the stuck one}");
     out.says(&[
         "goroutine 1 [join] {name: main}:",
-        "goroutine 2 [park] {name: the stuck one}:",
-        "goroutine 3 [join]:",
-        "waits for goroutine 2",
+        &format!("waits for goroutine {stuck}\n"),
         "created by main in goroutine 1 at crates/gosched/tests/failures/die.rs:",
     ]);
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 pub(crate) struct On {
     /// The channel, lock or group; 0: none is known, or a select has them.
     pub(crate) object: usize,
-    /// The word with the goroutine that holds it (`sync::owner`); null: there is none.
+    /// The word with the goroutine that holds it (`owner.rs`); null: there is none.
     pub(crate) holder: *const AtomicU64,
     /// The cases of a select. Or the socket and its home of a wait for the network (`netpoll`). Or
     /// the condvar of a waiter that locks its mutex again.

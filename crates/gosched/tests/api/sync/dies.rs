@@ -79,8 +79,6 @@ fn u6_a_cycle_of_locks_is_a_deadlock() {
         });
     });
     dies_waiting(&out, "sync.RwLock.Read");
-    out.says(&[
-        "goroutine 2 [sync.Mutex.Lock]",
-        "goroutine 3 [sync.Mutex.Lock]",
-    ]);
+    let on_the_mutex = out.goroutines("[sync.Mutex.Lock]");
+    assert_eq!(on_the_mutex.len(), 2, "{out:#?}");
 }

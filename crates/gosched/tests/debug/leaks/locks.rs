@@ -214,11 +214,11 @@ fn u6_a_deadlock_of_locks_names_the_holders() {
         });
     });
     out.died_with(&["fatal error: all goroutines are asleep - deadlock!", ""]);
+    let other = out.goroutine("[sync.Mutex.Lock] {name: other}");
     out.says(&[
         "goroutine 1 [sync.Mutex.Lock] {name: main}:\n",
-        " [sync.Mutex.Lock] {name: other}:\n",
         "\nwaits on mutex 0x",
         ", held by goroutine 1\n",
-        ", held by goroutine 2\n",
+        &format!(", held by goroutine {other}\n"),
     ]);
 }
