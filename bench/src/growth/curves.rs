@@ -215,7 +215,7 @@ const PS: Family = Family {
 const PS_SYSMON: Family = Family {
     title: "sysmon, by processors",
     across: "processors (GOMAXPROCS)",
-    unit: "µs/s",
+    unit: "µs",
 };
 
 /// Every curve, in this order; curves of a family follow each other.
@@ -260,7 +260,7 @@ pub static CURVES: [Curve; 19] = [
     Curve::new("procs_idle", PS, Along::Procs(2), procs::idle)
         .about("2 goroutines exchange messages, all other processors are idle; CPU time per message"),
     Curve::new("procs_sysmon", PS_SYSMON, Along::Procs(512), procs::sysmon)
-        .about("512 goroutines yield all the time; CPU time of sysmon's thread per second")
+        .about("512 goroutines yield all the time; CPU time of sysmon's thread per look")
         .fresh(),
     Curve::new("past_peak", PAST, Along::Count(10), past_peak)
         .about("after n threads have ended, 20,000 stacks are returned; worst spawn of a plain thread meanwhile")

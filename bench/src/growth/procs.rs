@@ -63,7 +63,7 @@ pub fn idle(size: &Size) -> io::Result<f64> {
     failure.map_or(Ok(each_ns), Err)
 }
 
-/// `n` goroutines yield all the time. Returns the CPU time of sysmon's thread, in µs per second.
+/// `n` goroutines yield all the time. Returns the CPU time of sysmon's thread per look, in µs.
 pub fn sysmon(size: &Size) -> io::Result<f64> {
     let watch = Duration::from_secs(3).min(Duration::from_micros(5 * size.work as u64));
     let is_over = Arc::new(AtomicBool::new(false));
@@ -79,15 +79,19 @@ pub fn sysmon(size: &Size) -> io::Result<f64> {
         })
         .collect();
     thread::sleep(watch / 4);
-    let (before, start) = (sysmon_cpu_ns()?, Instant::now());
+    let looks = || gosched::debug::metrics().sysmon_looks;
+    let before = (sysmon_cpu_ns()?, looks());
     thread::sleep(watch);
-    let spent = sysmon_cpu_ns()? - before;
-    let span = start.elapsed();
+    let spent = sysmon_cpu_ns()? - before.0;
+    let looks = looks() - before.1;
     is_over.store(true, Ordering::Relaxed);
     for handle in yielding {
         handle.join().expect("a yield does not panic");
     }
-    Ok(spent as f64 / 1e3 / span.as_secs_f64())
+    match looks {
+        0 => Err(io::Error::other("sysmon did not look")),
+        _ => Ok(spent as f64 / 1e3 / looks as f64),
+    }
 }
 
 /// The CPU time of sysmon's thread so far. Never inlined: see `port::runtime`.
