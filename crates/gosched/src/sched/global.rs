@@ -12,7 +12,8 @@
 //! waiting"):
 //!
 //! - A goroutine joins a queue at its tail. The one exception is a *senior* goroutine: a batch took
-//!   it from here into a ring, and the ring overflows or its P is removed. It returns to the head.
+//!   it from here into a ring, and the ring overflows or its P is removed. It returns to the head
+//!   of its order.
 //! - Spent goroutines become *urgent* if one of them may hold a lock for which others block. They
 //!   go before the fresh ones, but for 122 turns at most while a fresh one waits.
 //! - Fresh and spent goroutines alternate in 61st decisions (L4).
@@ -21,7 +22,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::{Core, Sched};
 use crate::base::lock::Held;
-use crate::sched::model::g::{G, GQueue};
+use crate::sched::model::g::{G, GQueue, Senior};
 use crate::sched::model::p::gp;
 use crate::sched::model::ptr::{Gp, Mp};
 use crate::sched::model::runq::OVERFLOW;
@@ -80,14 +81,14 @@ impl Sched {
     pub(crate) fn global_put_from_ring(&self, core: &mut Held<'_, Core>, batch: &mut GQueue) {
         let mut seniors = GQueue::new();
         while let Some(g) = batch.pop_front() {
-            match g.is_senior.replace(false) {
-                true => seniors.push_front(g),
-                false => core.runq.push(g),
+            match g.senior.get() {
+                Senior::No => core.runq.push(g),
+                _ => seniors.push_front(g),
             }
         }
         // `seniors` is in reverse order, so the first one ends up at the head.
         while let Some(g) = seniors.pop_front() {
-            core.runq.push_first(g);
+            core.runq.push_first(g, g.senior.replace(Senior::No));
         }
         self.mirror_len(core);
     }
@@ -143,7 +144,6 @@ impl Sched {
             let Some(g) = core.runq.pop_for_ring() else {
                 break;
             };
-            g.is_senior.set(true);
             if queue.put(g.non_null()).is_err() {
                 crate::base::fatal::throw("R1: no room for a batch that was measured");
             }
@@ -175,12 +175,13 @@ impl Sched {
             };
             // Senior ones go back to the head, the last one first; the others go to the tail.
             for senior in half[..n].iter().rev().map(from_ring) {
-                if senior.is_senior.get() {
-                    core.runq.push_first(senior);
+                match senior.senior.get() {
+                    Senior::No => {}
+                    was => core.runq.push_first(senior, was),
                 }
             }
             for other in half[..n].iter().map(from_ring) {
-                if !other.is_senior.replace(false) {
+                if other.senior.replace(Senior::No) == Senior::No {
                     core.runq.push(other);
                 }
             }

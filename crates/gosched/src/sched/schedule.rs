@@ -19,7 +19,7 @@ use crate::base::lock::ranks;
 use crate::sched::Sched;
 use crate::sched::exit::Begin;
 use crate::sched::life::thread_locals::standing;
-use crate::sched::model::g::{GQueue, STARTED};
+use crate::sched::model::g::{GQueue, STARTED, Senior};
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::m::{BLOCK, YIELD};
 use crate::sched::model::p::FAIR_EVERY;
@@ -541,8 +541,8 @@ impl Sched {
         if g.calls.get() != 0 {
             m.ask(BLOCK);
         }
-        if g.is_senior.get() {
-            g.is_senior.set(false);
+        if g.senior.get() != Senior::No {
+            g.senior.set(Senior::No);
         }
         g.status.transition(Status::Runnable, Status::Running);
         if !inherits {

@@ -21,7 +21,7 @@ use crate::sched::model::opens::{OpenSend, OpenSends};
 use crate::sched::model::ptr::{AtomicRef, Gp, Home, Mp};
 use crate::sched::model::timer::{NOWHERE, TimerWord};
 pub(crate) use crate::sched::model::wait_reason::WaitReason;
-use crate::sched::model::word::Word;
+use crate::sched::model::word::{Plain, Word};
 use crate::stack::Stack;
 
 /// In `G::started`.
@@ -75,9 +75,9 @@ pub(crate) struct G {
     /// Nested `lock_os_thread` calls, and the runtime's own lock of a goroutine that unwinds.
     pub(crate) locked_ext: Word<u32>,
     pub(crate) locked_int: Word<u8>,
-    /// It is in a P's ring and was in the global queue before (`global`). An overflow puts it back
-    /// at the head. The holder of its queue writes this.
-    pub(crate) is_senior: Word<bool>,
+    /// Its place in the global queue before a batch took it into a ring (`global`). The holder of
+    /// its queue writes this.
+    pub(crate) senior: Word<Senior>,
     /// Nested `blocking` calls.
     pub(crate) calls: Word<u16>,
     /// While Waiting: how to withdraw it (a `WaitOps`, or null), and what it waits on.
@@ -89,6 +89,22 @@ pub(crate) struct G {
     /// The closure; after that, room for the record of one open send.
     data: Room,
 }
+
+/// Whether a goroutine in a P's ring was in the global queue before. An overflow of the ring puts
+/// such a *senior* goroutine back to the head of its order there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum Senior {
+    /// Zero: a new G's memory is zeroed.
+    No = 0,
+    /// It was among those that had yielded. Ahead of woken ones it would make them wait.
+    Yielded,
+    /// It was in another list. The goroutine itself tells which.
+    Other,
+}
+
+// SAFETY: a `u8`: no padding, and `Send`.
+unsafe impl Plain for Senior {}
 
 /// A closure that never runs, moved out of its G. Its drop drops the closure, in user context.
 pub(crate) struct Unrun {

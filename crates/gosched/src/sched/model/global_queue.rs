@@ -16,8 +16,8 @@
 //! late, and a goroutine that is about to end does not keep its memory for long. At most 15 in a
 //! row come so while another fresh one waits.
 //!
-//! The others of a half are first in, first out. A member of `owned` or `new` has a *stamp*. It counts
-//! the goroutines that had left `free` or were in it when the member came. The member's turn comes
+//! The others of a half are first in, first out. A member of `owned` or `new` has a *stamp*. It
+//! counts the goroutines that had left `free` or were in it when the member came. The member's turn comes
 //! once that many have left `free`. `free` itself needs no stamps, so a goroutine that yields pays
 //! nothing. The stamp of a goroutine that has not begun is in its `stack_lo`, which is unused until
 //! then. That of an owned goroutine is in its M (`M::queued_at`). An owned goroutine has a second
@@ -25,7 +25,8 @@
 //! between `new` and `fresh.owned`.
 //!
 //! Bounds, in calls of [`GlobalQueue::pop`]. At most 122 of the other half come between two of one
-//! half. Fresh ones always may; spent ones may when they are *urgent*. With k before it in its order
+//! half. Fresh ones always may; spent ones may when they are *urgent*. With k before it in its
+//! order
 //!
 //! - a spent goroutine is taken by call 123 (k + 1) at the latest,
 //! - a woken one by call 123 (k + k / 15 + 2),
@@ -33,7 +34,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::sched::model::g::GQueue;
+use crate::sched::model::g::{GQueue, Senior};
 use crate::sched::model::p::FAIR_EVERY;
 use crate::sched::model::ptr::{Gp, Mp};
 
@@ -75,6 +76,11 @@ impl Line {
     #[inline]
     fn push_free(&mut self, g: Gp) {
         self.free.push_back(g);
+    }
+
+    fn push_free_first(&mut self, g: Gp) {
+        self.free.push_front(g);
+        self.left -= 1;
     }
 
     fn push_owned(&mut self, g: Gp, owner: Mp) {
@@ -236,7 +242,11 @@ impl GlobalQueue {
     }
 
     /// Puts a senior goroutine back, before all others of its order.
-    pub(crate) fn push_first(&mut self, g: Gp) {
+    pub(crate) fn push_first(&mut self, g: Gp, was: Senior) {
+        if was == Senior::Yielded && g.owner().is_none() {
+            self.fresh.push_free_first(g);
+            return;
+        }
         self.others += 1;
         match g.owner() {
             None if g.has_started() => self.woken.push_front(g),
@@ -299,13 +309,16 @@ impl GlobalQueue {
         }
     }
 
-    /// Takes the next goroutine that may lie in a P's ring: fresh, and of no M's own.
+    /// Takes the next goroutine that may lie in a P's ring: fresh, and of no M's own. In the ring it
+    /// is senior.
     #[inline]
     pub(crate) fn pop_for_ring(&mut self) -> Option<Gp> {
-        if self.others == 0 {
-            return self.fresh.pop_free();
+        if self.others > 0 {
+            return self.pop_for_ring_slow();
         }
-        self.pop_for_ring_slow()
+        let g = self.fresh.pop_free()?;
+        g.senior.set(Senior::Yielded);
+        Some(g)
     }
 
     #[inline(never)]
@@ -313,10 +326,14 @@ impl GlobalQueue {
         if self.urgent > 0 || self.fresh_in_a_row >= STREAK_MAX {
             return None;
         }
-        match self.first_fresh(true) {
-            First::Owned => None,
-            first => self.pop_as(first, true),
-        }
+        let (first, senior) = match self.first_fresh(true) {
+            First::Owned => return None,
+            First::Free => (First::Free, Senior::Yielded),
+            first => (first, Senior::Other),
+        };
+        let g = self.pop_as(first, true)?;
+        g.senior.set(senior);
+        Some(g)
     }
 
     /// Takes the first goroutine that has a thread of its own.

@@ -18,6 +18,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::base::lock::Held;
 use crate::sched::life::threads::LIMIT_SLACK;
+use crate::sched::model::g::Senior;
 use crate::sched::model::gstatus::Status;
 use crate::sched::model::p::gp;
 use crate::sched::model::ptr::{Gp, Mp};
@@ -138,7 +139,7 @@ impl Sched {
 
     /// Brings a P to the thread that alone may run `g`. `g` is off every queue.
     pub(crate) fn give_p(&self, core: &mut Held<'_, Core>, p: IdleP, g: Gp, owner: Mp) {
-        g.is_senior.set(false);
+        g.senior.set(Senior::No);
         let is_bound = owner.bound.load(Relaxed) == Some(g);
         debug_assert!(is_bound || owner.lockedg.load(Relaxed) == Some(g), "M6");
         core.nmidlelocked -= 1;

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use super::*;
+use crate::sched::model::g::{STARTED, Senior};
 use crate::sched::model::m::YIELD;
 use crate::sched::model::p::FAIR_EVERY;
 use crate::sched::park::enter;
@@ -272,8 +273,49 @@ fn u2_r6_an_overflow_puts_senior_goroutines_back_to_the_head() {
     let kept = drain_p(p);
     assert_each_once(&[&queued[40..], &kept[..]].concat(), &new);
     for g in [&queued[..], &kept[..]].concat() {
-        assert!(!g.is_senior.get());
+        assert_eq!(g.senior.get(), Senior::No);
     }
+}
+
+/// An overflow puts goroutines that have yielded back before others that have yielded, and behind
+/// woken ones. Otherwise batches and overflows in turn would move a woken goroutine back for ever.
+#[test]
+fn u2_r6_an_overflow_puts_those_that_have_yielded_behind_woken_ones() {
+    let sched = still(1);
+    let (_, p) = m_with_p(&sched);
+    let begun = |n| {
+        let gs = runnable_gs(&sched, n);
+        gs.iter().for_each(|g| g.started.store(STARTED, Relaxed));
+        gs
+    };
+    let (woken, yielded, new) = (begun(200), begun(200), runnable_gs(&sched, RING));
+    let mut core = sched.core.lock();
+    woken.iter().for_each(|g| sched.global_put(&mut core, *g));
+    for g in &yielded {
+        sched.global_put_left(&mut core, *g);
+    }
+    assert_eq!(sched.global_get_batch(&mut core, worker(p)), Some(woken[0]));
+    drop(core);
+    let in_ring = yielded.iter().filter(|g| g.senior.get() != Senior::No);
+    assert!(in_ring.count() > 5, "the batch has both");
+    new.iter().for_each(|g| sched.runq_put(worker(p), *g));
+    let queued = drain_global(&sched);
+    let order_of = |gs: &[Gp]| {
+        queued
+            .iter()
+            .filter(|g| gs.contains(g))
+            .copied()
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(order_of(&woken), woken[1..]);
+    assert_eq!(order_of(&yielded), yielded);
+    let last_woken = queued.iter().position(|g| *g == woken[199]).unwrap();
+    let between = last_woken - 198;
+    assert!(
+        between <= 199 / 15 + 1,
+        "{between} came before the last woken one"
+    );
+    drain_p(p);
 }
 
 /// The queue of a removed P is not put before goroutines that waited longer.
@@ -294,7 +336,7 @@ fn u2_u7_the_queue_of_a_p_that_goes_waits_for_its_turn() {
 #[test]
 fn u2_a_goroutine_that_ran_is_not_senior_any_more() {
     live(1, |sched| {
-        let is_senior = || current_g().unwrap().is_senior.get();
+        let is_senior = || current_g().unwrap().senior.get() != Senior::No;
         assert!(!is_senior());
         // More than one in the global queue: a batch takes this goroutine into the ring.
         let parked = thread::spawn(thread::park);
@@ -303,7 +345,7 @@ fn u2_a_goroutine_that_ran_is_not_senior_any_more() {
             assert!(!is_senior());
             let rt = enter();
             let g = current_g().unwrap();
-            g.is_senior.set(true);
+            g.senior.set(Senior::Yielded);
             drop(rt);
             crate::yield_now();
             assert!(!is_senior(), "it has run since");

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use super::*;
+use crate::sched::model::g::Senior;
 use crate::thread;
 
 /// A Runnable G that waits on the thread of an M of its own.
@@ -25,7 +26,7 @@ fn u5_who_used_up_its_slice_waits_behind_the_others() {
     sched.global_put(&mut core, gs[1]);
     sched.global_put_spent(&mut core, gs[2]);
     sched.global_put(&mut core, gs[3]);
-    core.runq.push_first(gs[4]);
+    core.runq.push_first(gs[4], Senior::Other);
     sched.global_put_batch(&mut core, &mut GQueue::new());
     drop(core);
     let order = [gs[4], gs[1], gs[3], gs[0], gs[2]];
@@ -277,6 +278,6 @@ fn next_of_two(sched: &Sched) -> Option<Gp> {
         return None;
     }
     let next = core.runq.pop(true).unwrap();
-    core.runq.push_first(next);
+    core.runq.push_first(next, Senior::Other);
     Some(next)
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use super::*;
-use crate::sched::model::g::STARTED;
+use crate::sched::model::g::{STARTED, Senior};
 use crate::sched::model::runq::{OVERFLOW, RunQueue, Steal};
 use crate::shim::RING;
 
@@ -289,8 +289,12 @@ fn r7_woken_goroutines_have_one_order_and_the_others_another() {
             false => &mut model.others,
         };
         match (random >> 50) % 6 {
+            0 if g.has_started() && random >> 60 & 1 == 0 => {
+                core.runq.push_first(g, Senior::Yielded);
+                model.others.push_front(g);
+            }
             0 => {
-                core.runq.push_first(g);
+                core.runq.push_first(g, Senior::Other);
                 list.push_front(g);
             }
             1 => {
