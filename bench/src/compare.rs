@@ -3,10 +3,10 @@
 //! They take turns, so that disturbances of the machine hit all alike.
 //!
 //! A *contestant* is a runtime that takes part. An *entry* is a workload as it is compared. A
-//! contestant's *cell* is its result at one entry: figures or a *verdict*. For each *warm* entry all
-//! contestants are started. Then each does one round that is not measured, and then all take turns
-//! with measured rounds. At a *cold* entry the contestants take turns with fresh processes. Each
-//! process does several rounds, all measured, and the first one has a figure of its own.
+//! contestant's *cell* is its result at one entry: figures or a *verdict*. For each *warm* entry
+//! all contestants are started. Then each does one round that is not measured, and then all take
+//! turns with measured rounds. At a *cold* entry the contestants take turns with fresh processes.
+//! Each process does several rounds, all measured, and the first one has a figure of its own.
 //!
 //! A contestant that fails or stalls is out, and the others continue. A slow contestant has fewer
 //! rounds: its turns end when its budget is used up. After every entry all results so far are

@@ -52,7 +52,8 @@ pub fn reach(contestants: &[Contestant], outcomes: &[Outcome]) -> Vec<Reach> {
     all
 }
 
-/// `gosched`, `gosched-shared`, or two of the short names with `-` or `/`; `peers` is the best peer.
+/// `gosched`, `gosched-shared`, or two of the short names with `-` or `/`; `peers` is the best
+/// peer.
 fn measured(contestants: &[Contestant], outcome: &Outcome, goal: &Goal) -> Option<f64> {
     let value = |name: &str| {
         if name == "peers" {

@@ -9,7 +9,8 @@ use crate::workload::{self, When, Workload};
 pub enum Manner {
     /// One process does all rounds.
     Rounds,
-    /// Fresh processes, one after the other. Each does several rounds, and nothing before the first.
+    /// Fresh processes, one after the other. Each does several rounds, and nothing before the
+    /// first.
     Cold,
     /// The same with a single round in each process.
     Fresh,

@@ -30,8 +30,8 @@ pub fn yields(size: &Size) -> io::Result<f64> {
     }))
 }
 
-/// Two goroutines exchange messages while all other Ps are idle. Every message wakes a goroutine, so
-/// an idle P is started, searches the others, and goes idle again. Returns the CPU time of the
+/// Two goroutines exchange messages while all other Ps are idle. Every message wakes a goroutine,
+/// so an idle P is started, searches the others, and goes idle again. Returns the CPU time of the
 /// process per message.
 pub fn idle(size: &Size) -> io::Result<f64> {
     let mut failure = None;

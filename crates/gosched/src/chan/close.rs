@@ -91,8 +91,8 @@ impl<F: Flavor> Channel<F> {
         // has the only reference (D1).
         if was && !chan.flavor.has_reserved() {
             let at = ptr::with_exposed_provenance_mut::<Channel<F>>(this.as_ptr().addr());
-            // SAFETY: `Channel::allocate` made it and exposed the provenance of all of it. Both
-            // sides are gone.
+            // SAFETY: `Channel::allocate` made it and exposed the provenance of all of it. `this` is
+            // not null. Both sides are gone.
             unsafe { Channel::free(NonNull::new_unchecked(at)) };
         }
     }

@@ -217,7 +217,8 @@ pub(super) trait Flavor: Sized {
     /// - `to` is a place for a value, and the `elem` of `promised`. It is initialised if a value is
     ///   returned.
     /// - No node of the waiter of `promised` is in a queue.
-    /// - After [`Polled::Promised`] the caller waits for the value, and queues no node of the waiter.
+    /// - After [`Polled::Promised`] the caller waits for the value, and queues no node of the
+    ///   waiter.
     unsafe fn recv_locked(
         chan: &Channel<Self>,
         q: &mut ChanQueues,

@@ -48,9 +48,9 @@ pub(super) struct ListBlock<T> {
 }
 
 impl<T> ListBlock<T> {
-    /// Positions of one block, its link included: a power of two, so that the place of a position is
-    /// quickly found. (The loom models have 3.) A block of small values has room for many of them, a
-    /// block of large ones is not much larger.
+    /// Positions of one block, its link included: a power of two, so that the place of a position
+    /// is quickly found. (The loom models have 3.) A block of small values has room for many of
+    /// them, a block of large ones is not much larger.
     const LAP: usize = {
         let mut lap = BLOCK_LAP;
         while lap > 4 && (lap - 1).saturating_mul(size_of::<T>()) > BLOCK_BYTES {
@@ -387,9 +387,9 @@ impl<T> List<T> {
             return unsafe { OwnedBlock::from_raw(first) };
         }
         // ORDER: Release; pairs with the Acquire loads in `push` and `after`: the block is there,
-        // and whole. An addition: the channel may be closed at this moment, which sets the flag. The
-        // tail comes first: a head beyond the tail would look like a value. Receivers wait while
-        // only the head is behind.
+        // and whole. An addition: the channel may be closed at this moment, which sets the flag.
+        // The tail comes first: a head beyond the tail would look like a value. Receivers wait
+        // while only the head is behind.
         self.tail.position.fetch_add(ONE, Release);
         // ORDER: Release; both pair with the Acquire loads in `pop`. The block is stored first.
         self.head.block.store(first, Release);

@@ -344,7 +344,7 @@ words! {
     /// use gosched::debug::StaticTls;
     /// gosched::run(|| {
     ///     match gosched::debug::metrics().static_tls {
-    ///         StaticTls::Reserved => {}
+    ///         StaticTls::Reserved | StaticTls::Shared => {}
     ///         other => println!("a waiting goroutine needs two pages: {other}"),
     ///     }
     /// });

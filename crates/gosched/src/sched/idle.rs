@@ -211,8 +211,8 @@ impl Sched {
             self.start_m(core, p, None);
             return;
         }
-        let nobody_looks = self.spin.count() == 0 && core.pidle.is_empty();
-        if (nobody_looks || self.needs_watcher())
+        let no_m_searches = self.spin.count() == 0 && core.pidle.is_empty();
+        if (no_m_searches || self.needs_watcher())
             && let Some(spinning) = self.spin.claim_wake()
         {
             self.start_m(core, p, Some(spinning));
@@ -292,6 +292,8 @@ impl Sched {
         let n = self.nprocs();
         (0..n.div_ceil(64)).flat_map(move |word| {
             let exist = u64::MAX >> (64 - (n - word * 64).min(64));
+            // ORDER: Relaxed; behind wake/2 it sees the `fetch_and` in `get_idle_p`, which precedes
+            // the submitter's wake/1.
             let mut bits = !self.idle_mask[word as usize].load(Relaxed) & exist;
             std::iter::from_fn(move || {
                 let bit = bits.trailing_zeros();

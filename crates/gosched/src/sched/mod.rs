@@ -94,7 +94,8 @@ pub(crate) struct Core {
 ///
 /// Fields that are written often are padded: each has its cache lines alone, so that a store to one
 /// does not take another from the caches of all CPUs. The fields without padding are read at every
-/// turn and hardly ever written. `docs/scaling.md` has who touches what, and how often.
+/// turn and hardly ever written. `docs/scaling.md` lists the threads that
+/// touch each field, and how often.
 pub(crate) struct Sched {
     /// Its number in this process, from 1.
     pub(crate) id: u32,

@@ -93,6 +93,7 @@ impl Sched {
 
     /// Whether P number `id` is on the idle list. It loads no memory of the P itself.
     pub(crate) fn is_idle(&self, id: u32) -> bool {
+        // ORDER: Relaxed; a hint. A P that is missed here is found by the re-check behind wake/2.
         self.idle_mask[id as usize / 64].load(Relaxed) & (1 << (id % 64)) != 0
     }
 }

@@ -1,7 +1,7 @@
 //! The pristine image: what a thread block holds before any code ran on it.
 //!
-//! One image serves all goroutines. A library loaded later may take some of the surplus for its
-//! thread-locals. Then a new image is made and the old one stays, for each block names the image it
+//! One image serves all goroutines. Where the surplus is not reserved (`surplus`), a library loaded
+//! later may take some of it for its thread-locals. Then a new image is made and the old one stays, for each block names the image it
 //! was made from.
 //!
 //! The image is compared with a block at every goroutine's end, so the compared part is small: the

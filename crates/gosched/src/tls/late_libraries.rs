@@ -1,7 +1,8 @@
 //! Libraries that are loaded while goroutines have blocks.
 //!
 //! **Loading a library** whose thread-locals have a fixed place (initial-exec) gives it a piece of
-//! the surplus of every thread that libc knows. libc does not know the goroutines. So `dlopen`, as
+//! the surplus of every thread that libc knows, where the surplus is not reserved (`surplus`). libc
+//! does not know the goroutines. So `dlopen`, as
 //! this program calls it, is ours (`interpose/dlopen.rs`). On the thread's own block, one at a
 //! time:
 //! 1. it lists what is loaded, loads, and lists again;

@@ -87,7 +87,7 @@ pub(crate) struct Room {
     words: [isize; 2],
     /// Whether goroutines share malloc's words with the M.
     shares_malloc: bool,
-    /// Whose libc's surplus is.
+    /// The owner of libc's surplus.
     pub(crate) surplus: Surplus,
 }
 

@@ -34,7 +34,7 @@ use crate::tls::glibc::Glibc;
 use crate::tls::modules;
 use crate::tls::static_object::{Object, ObjectFile};
 
-/// Whose libc's surplus is, and why.
+/// The owner of libc's surplus, and the reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Surplus {
     /// The frames of goroutines begin in it.
@@ -229,7 +229,7 @@ impl Drop for Reservation {
 /// in whichever of the loader's namespaces. The kernel and the loader publish where the headers of
 /// the program are.
 fn is_in_program(function: *const ()) -> bool {
-    // SAFETY: bare questions.
+    // SAFETY: `getauxval` only reads the table that the kernel gave the process.
     let [at, count] =
         [libc::AT_PHDR, libc::AT_PHNUM].map(|kind| unsafe { libc::getauxval(kind) } as usize);
     if at == 0 {

@@ -94,8 +94,8 @@ pub fn child_of(name: &str, variant: &str, body: impl FnOnce(&str)) -> Output {
     child_with(name, variant, |_| {}, body)
 }
 
-/// Whether this process is a child. What a test prepares for its children is needed once, before the
-/// first of them starts.
+/// Whether this process is a child. What a test prepares for its children is needed once, before
+/// the first of them starts.
 pub fn is_child() -> bool {
     std::env::var_os(CHILD).is_some()
 }

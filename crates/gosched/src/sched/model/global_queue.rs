@@ -17,12 +17,12 @@
 //! row come so while another fresh one waits.
 //!
 //! The others of a half are first in, first out. A member of `owned` or `new` has a *stamp*. It
-//! counts the goroutines that had left `free` or were in it when the member came. The member's turn comes
-//! once that many have left `free`. `free` itself needs no stamps, so a goroutine that yields pays
-//! nothing. The stamp of a goroutine that has not begun is in its `stack_lo`, which is unused until
-//! then. That of an owned goroutine is in its M (`M::queued_at`). An owned goroutine has a second
-//! stamp, which counts `new` in the same way (`M::queued_behind_new`). The second stamp decides
-//! between `new` and `fresh.owned`.
+//! counts the goroutines that had left `free` or were in it when the member came. The member's turn
+//! comes once that many have left `free`. `free` itself needs no stamps, so a goroutine that yields
+//! pays nothing. The stamp of a goroutine that has not begun is in its `stack_lo`, which is unused
+//! until then. That of an owned goroutine is in its M (`M::queued_at`). An owned goroutine has a
+//! second stamp, which counts `new` in the same way (`M::queued_behind_new`). The second stamp
+//! decides between `new` and `fresh.owned`.
 //!
 //! Bounds, in calls of [`GlobalQueue::pop`]. At most 122 of the other half come between two of one
 //! half. Fresh ones always may; spent ones may when they are *urgent*. With k before it in its
@@ -71,16 +71,6 @@ impl Line {
     /// The stamp of a member that comes now, as the last one.
     fn stamp(&self) -> u64 {
         self.left + self.free.len() as u64
-    }
-
-    #[inline]
-    fn push_free(&mut self, g: Gp) {
-        self.free.push_back(g);
-    }
-
-    fn push_free_first(&mut self, g: Gp) {
-        self.free.push_front(g);
-        self.left -= 1;
     }
 
     fn push_owned(&mut self, g: Gp, owner: Mp) {
@@ -219,7 +209,7 @@ impl GlobalQueue {
     pub(crate) fn push_left(&mut self, g: Gp) {
         debug_assert!(g.has_started() && g.boundm().is_none());
         if g.lockedm.load(Relaxed).is_none() {
-            self.fresh.push_free(g);
+            self.fresh.free.push_back(g);
         } else {
             self.push_other(g);
         }
@@ -244,8 +234,8 @@ impl GlobalQueue {
     /// Puts a senior goroutine back, before all others of its order.
     pub(crate) fn push_first(&mut self, g: Gp, was: Senior) {
         if was == Senior::Yielded && g.owner().is_none() {
-            self.fresh.push_free_first(g);
-            return;
+            self.fresh.left -= 1;
+            return self.fresh.free.push_front(g);
         }
         self.others += 1;
         match g.owner() {
@@ -268,7 +258,7 @@ impl GlobalQueue {
         self.others += 1;
         match g.owner() {
             Some(owner) => self.spent.push_owned(g, owner),
-            None => self.spent.push_free(g),
+            None => self.spent.free.push_back(g),
         }
     }
 
@@ -309,8 +299,8 @@ impl GlobalQueue {
         }
     }
 
-    /// Takes the next goroutine that may lie in a P's ring: fresh, and of no M's own. In the ring it
-    /// is senior.
+    /// Takes the next goroutine that may lie in a P's ring: fresh, and of no M's own. In the ring
+    /// it is senior.
     #[inline]
     pub(crate) fn pop_for_ring(&mut self) -> Option<Gp> {
         if self.others > 0 {

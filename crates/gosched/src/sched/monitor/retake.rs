@@ -339,6 +339,11 @@ impl Sched {
                 && p.status() == PStatus::Running
         };
         if !m.claim.confirm(has_passed, is_same) {
+            // The goroutine has left the kernel. If its slice is over, it must leave the P as well.
+            let age = sys::monotonic_ns() - p.seen.since_ns.get();
+            if is_same() && age >= SLICE_NS {
+                m.ask(YIELD);
+            }
             return false;
         }
         let Some(g) = m.curg() else {

@@ -382,9 +382,9 @@ impl Sched {
 /// Heals a lost wake-up: two consecutive scans find a runnable goroutine, an idle P and no M
 /// searching, and nothing has happened in between.
 fn rescue(sched: &Sched, seen: &mut Seen) {
-    let nobody_looks = sched.spin.npidle.load(Relaxed) != 0 && sched.spin.count() == 0;
+    let no_m_searches = sched.spin.npidle.load(Relaxed) != 0 && sched.spin.count() == 0;
     // Without the lock first: the look at all queues takes long where there are many Ps.
-    if !nobody_looks || sched.is_stopping() || !sched.has_work() {
+    if !no_m_searches || sched.is_stopping() || !sched.has_work() {
         seen.stranded_at = None;
         return;
     }

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use super::*;
+use crate::sched::model::m::YIELD;
 use crate::sched::model::p::PStatus;
 use crate::sched::model::watch::BEGUN_MAX;
 use crate::sched::model::watch::claim::{self, Claim, Found};
@@ -97,8 +98,8 @@ fn m_in_user_code(sched: &Sched) -> (Mp, Pp) {
     (m, p)
 }
 
-/// One barrier serves many claims. No P is taken before it. Behind it each M is looked at by itself:
-/// one that has entered meanwhile, or has begun another slice, keeps its P.
+/// One barrier serves many claims. No P is taken before it. Behind it each M is looked at by
+/// itself: one that has entered meanwhile, or has begun another slice, keeps its P.
 #[test]
 fn d8_many_claims_share_a_barrier() {
     assert!(sys::membarrier_register());
@@ -124,6 +125,13 @@ fn d8_many_claims_share_a_barrier() {
     assert_eq!(
         (sched.calls.claimed.get(), sched.calls.cancelled.get()),
         (3, 2)
+    );
+    // The slices seem old, since sysmon has not seen their beginning.
+    let is_asked = ms.iter().map(|(m, _)| m.asked.load(Relaxed) & YIELD != 0);
+    assert_eq!(
+        is_asked.collect::<Vec<_>>(),
+        [false, true, false, false, false],
+        "U4: a slice that is over ends"
     );
     assert!(sched.begin_claim(&mut claims, ms[3].0, ms[3].1, 1, false));
     sched.confirm_claims(&mut claims);
