@@ -170,16 +170,6 @@ fn a_waiting_goroutine_needs_one_page() {
                     let peer: &'static _ = Box::leak(Box::new((stream, listener)));
                     most_pages(|| assert!((&peer.0).read(&mut [0; 64]).is_ok()))
                 }
-                "select" => {
-                    let (a, b) = (chan::bounded::<u32>(0), chan::bounded::<u32>(1));
-                    let kept: &'static _ = Box::leak(Box::new((a, b)));
-                    most_pages(|| {
-                        chan::select! {
-                            recv(kept.0.1) -> _ => {}
-                            recv(kept.1.1) -> _ => {}
-                        }
-                    })
-                }
                 _ => {
                     let (tx, rx) = chan::bounded::<u32>(1);
                     let kept: &'static _ = Box::leak(Box::new((tx, rx)));
@@ -190,7 +180,7 @@ fn a_waiting_goroutine_needs_one_page() {
             std::process::exit(0);
         });
     };
-    for way in ["sleep", "park", "recv", "lock", "accept", "read", "select"] {
+    for way in ["sleep", "park", "recv", "lock", "accept", "read"] {
         child_of(NAME, way, body).succeeded();
     }
 }
