@@ -390,6 +390,7 @@ impl GlobalQueue {
         self.pop_as(self.first_fresh(may_begin), may_begin)
     }
 
+    #[inline(always)]
     fn pop_as(&mut self, first: First, may_begin: bool) -> Option<Gp> {
         if first == First::Woken {
             self.others -= 1;
