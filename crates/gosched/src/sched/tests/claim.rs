@@ -99,38 +99,41 @@ fn m_in_user_code(sched: &Sched) -> (Mp, Pp) {
 }
 
 /// One barrier serves many claims. No P is taken before it. Behind it each M is looked at by
-/// itself: one that has entered meanwhile, or has begun another slice, keeps its P.
+/// itself: an M that has entered meanwhile keeps its P, whether it has looked at the word or not. So
+/// does an M that has begun another slice.
 #[test]
 fn d8_many_claims_share_a_barrier() {
     assert!(sys::membarrier_register());
     let sched = still(BEGUN_MAX as u32 + 8);
     let mut claims = sched.claims.lock();
-    let ms: Vec<_> = (0..5).map(|_| m_in_user_code(&sched)).collect();
+    let ms: Vec<_> = (0..6).map(|_| m_in_user_code(&sched)).collect();
     for (m, p) in &ms {
         assert!(sched.begin_claim(&mut claims, *m, *p, 0, false));
         assert!(!m.claim.is_taken(), "D8: taken without a barrier");
     }
     assert!(!ms[1].0.claim.enter() && ms[1].0.claim.look() == Found::Kept);
     ms[3].1.begin_slice();
+    assert!(!ms[5].0.claim.enter());
     sched.confirm_claims(&mut claims);
     let taken = ms.iter().map(|(m, _)| m.p.load(Relaxed).is_none());
     assert_eq!(
         taken.collect::<Vec<_>>(),
-        [true, false, true, false, true],
+        [true, false, true, false, true, false],
         "D8"
     );
+    assert!(ms[5].0.claim.look() == Found::Kept);
     for (m, p) in &ms {
         assert_eq!(m.claim.is_taken(), p.status() != PStatus::Running);
     }
     assert_eq!(
         (sched.calls.claimed.get(), sched.calls.cancelled.get()),
-        (3, 2)
+        (3, 3)
     );
     // The slices seem old, since sysmon has not seen their beginning.
     let is_asked = ms.iter().map(|(m, _)| m.asked.load(Relaxed) & YIELD != 0);
     assert_eq!(
         is_asked.collect::<Vec<_>>(),
-        [false, true, false, false, false],
+        [false, true, false, false, false, true],
         "U4: a slice that is over ends"
     );
     assert!(sched.begin_claim(&mut claims, ms[3].0, ms[3].1, 1, false));
