@@ -99,8 +99,8 @@ fn m_in_user_code(sched: &Sched) -> (Mp, Pp) {
 }
 
 /// One barrier serves many claims. No P is taken before it. Behind it each M is looked at by
-/// itself: an M that has entered meanwhile keeps its P, whether it has looked at the word or not. So
-/// does an M that has begun another slice.
+/// itself: an M that has entered meanwhile keeps its P, whether it has looked at the word or not.
+/// So does an M that has begun another slice.
 #[test]
 fn d8_many_claims_share_a_barrier() {
     assert!(sys::membarrier_register());
