@@ -82,6 +82,11 @@ pub fn sysmon(size: &Size) -> io::Result<f64> {
     let looks = || gosched::debug::metrics().sysmon_looks;
     let before = (sysmon_cpu_ns()?, looks());
     thread::sleep(watch);
+    // A short watch may pass between two looks.
+    let patience = Instant::now() + Duration::from_secs(10);
+    while looks() == before.1 && Instant::now() < patience {
+        thread::sleep(Duration::from_millis(1));
+    }
     let spent = sysmon_cpu_ns()? - before.0;
     let looks = looks() - before.1;
     is_over.store(true, Ordering::Relaxed);
