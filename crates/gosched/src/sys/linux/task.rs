@@ -189,7 +189,8 @@ impl Drop for TaskFile {
 }
 
 /// How often a thread has blocked by itself; None if it has ended or `/proc` cannot be read;
-/// CONTEXT: any.
+/// CONTEXT: any. Never inlined: its buffer is for sysmon's stack alone (`scripts/check-frames`).
+#[inline(never)]
 pub(crate) fn voluntary_switches(tid: i32) -> Option<u64> {
     const NAME: &[u8] = b"\nvoluntary_ctxt_switches:\t";
     // ORDER: Relaxed; a test's switch, stored before the threads that load it start.
