@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
-use crate::common::{by_name, child_of, dump_when_waiting, has_frame, named};
+use crate::common::{by_name, child, child_of, dump_when_waiting, has_frame, named};
 use gosched::debug::{self, Dump, Goroutine};
 use gosched::{Deadlock, Runtime, thread};
 
@@ -219,24 +219,30 @@ fn a_dump_outside_a_runtime_says_what_to_do() {
 }
 
 /// A plain thread may dump: here the thread that calls the deadlock hook.
+///
+/// In a child: another runtime of the process that is busy is hope, so tests beside this one put
+/// the report off.
 #[test]
 fn a_dump_from_a_plain_thread() {
-    let (send, receive) = std::sync::mpsc::channel();
-    let runtime = Runtime::builder()
-        .deadlock(Deadlock::Closed)
-        .on_deadlock(move |deadlock| {
-            let _ = send.send(deadlock.dump().clone());
-        })
-        .build()
-        .expect("a runtime");
-    runtime.go(waits_in_a_function_of_its_own);
-    let dump = receive
-        .recv_timeout(Duration::from_secs(20))
-        .expect("a deadlock");
-    assert_eq!(dump.goroutines().len(), 1);
-    let found = &dump.goroutines()[0];
-    assert_eq!((found.state(), found.parent()), ("waiting", None));
-    assert!(has_frame(found, "waits_in_a_function_of_its_own"), "{dump}");
+    let out = child("a_dump_from_a_plain_thread", || {
+        let (send, receive) = std::sync::mpsc::channel();
+        let runtime = Runtime::builder()
+            .deadlock(Deadlock::Closed)
+            .on_deadlock(move |deadlock| {
+                let _ = send.send(deadlock.dump().clone());
+            })
+            .build()
+            .expect("a runtime");
+        runtime.go(waits_in_a_function_of_its_own);
+        let dump = receive
+            .recv_timeout(Duration::from_secs(20))
+            .expect("a deadlock");
+        assert_eq!(dump.goroutines().len(), 1);
+        let found = &dump.goroutines()[0];
+        assert_eq!((found.state(), found.parent()), ("waiting", None));
+        assert!(has_frame(found, "waits_in_a_function_of_its_own"), "{dump}");
+    });
+    out.succeeded();
 }
 
 /// From a thread outside, a runtime's own methods do what `debug`'s functions do inside.
