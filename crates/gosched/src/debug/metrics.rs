@@ -337,7 +337,7 @@ words! {
 }
 
 words! {
-    /// Who uses the room that libc keeps for libraries with initial-exec thread-locals; part of
+    /// The user of the room that libc keeps for libraries with initial-exec thread-locals; part of
     /// [`Metrics`].
     ///
     /// ```

@@ -157,7 +157,7 @@ impl Reservation {
     /// the object cannot be loaded here at all.
     fn load(glibc: &Glibc, size: usize) -> Option<Option<Reservation>> {
         let file = Object::new(size).into_file().ok()?;
-        // SAFETY: an object without code.
+        // SAFETY: the path is a C string. The object has no code, so none runs when it is loaded.
         let handle = unsafe { libc::dlopen(file.path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if handle.is_null() {
             return Some(None);

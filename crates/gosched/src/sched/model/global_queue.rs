@@ -12,9 +12,8 @@
 //!          owned   the same, interrupted (bound)
 //! ```
 //!
-//! A woken goroutine comes before the other fresh ones. So a burst of spawns does not make sleepers
-//! late, and a goroutine that is about to end does not keep its memory for long. At most 15 in a
-//! row come so while another fresh one waits.
+//! A woken goroutine comes before the other fresh ones. So sleepers are less late in a burst of
+//! spawns. At most 15 in a row come so while another fresh one waits.
 //!
 //! The others of a half are first in, first out. A member of `owned` or `new` has a *stamp*. It
 //! counts the goroutines that had left `free` or were in it when the member came. The member's turn

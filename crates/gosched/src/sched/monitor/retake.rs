@@ -192,7 +192,7 @@ impl Sched {
         let age = now - seen.since_ns.get();
         if chaos::one_in(4, "blind claim")
             && self.has_thread_to_spare(claims)
-            && self.begin_claim(claims, m, p, tick, false)
+            && self.begin_claim(claims, Begun::new(m, p, tick))
         {
             return (0, PACE_STUCK_NS);
         }
@@ -254,24 +254,20 @@ impl Sched {
             }
             _ => return false,
         };
-        self.take_blocked(claims, m, p, seen.tick.get(), call == libc::SYS_futex)
+        let mut begun = Begun::new(m, p, seen.tick.get());
+        begun.wants_lock = call == libc::SYS_futex;
+        self.take_blocked(claims, begun)
     }
 
-    /// Begins to take p from m, which is blocked in the kernel; returns false if p stays with m for
-    /// now.
-    fn take_blocked(
-        &self,
-        claims: &mut Held<'_, Claims>,
-        m: Mp,
-        p: Pp,
-        tick: u32,
-        wants_lock: bool,
-    ) -> bool {
+    /// Begins to take the P of an M that is blocked in the kernel. Returns false if the M keeps the
+    /// P for now.
+    fn take_blocked(&self, claims: &mut Held<'_, Claims>, begun: Begun) -> bool {
         if !self.calls.has_no_membarrier.load(Relaxed) {
-            return self.begin_claim(claims, m, p, tick, wants_lock);
+            return self.begin_claim(claims, begun);
         }
         // Without membarrier the M must release the P itself, in the handler. The signal cuts its
         // call short.
+        let m = begun.m;
         if self.config.preemption && !m.signalled.load(Acquire) {
             m.ask(GIVE_UP_P);
             self.send(claims, m, sys::monotonic_ns());
@@ -279,26 +275,18 @@ impl Sched {
         false
     }
 
-    /// Begins to take p from m, by the claim protocol (`claim`). The caller has seen p on m in time
-    /// slice `tick`, and calls `confirm_claims` soon.
+    /// Begins a claim by the claim protocol (`claim`). The caller has seen the P on the M in that
+    /// time slice, and calls `confirm_claims` soon.
     pub(in crate::sched) fn begin_claim(
         &self,
         claims: &mut Held<'_, Claims>,
-        m: Mp,
-        p: Pp,
-        tick: u32,
-        wants_lock: bool,
+        begun: Begun,
     ) -> bool {
-        if self.calls.has_no_membarrier.load(Relaxed) || !m.claim.begin() {
+        if self.calls.has_no_membarrier.load(Relaxed) || !begun.m.claim.begin() {
             return false;
         }
         let at = claims.nbegun;
-        claims.begun[at] = Some(Begun {
-            m,
-            p,
-            tick,
-            wants_lock,
-        });
+        claims.begun[at] = Some(begun);
         claims.nbegun += 1;
         if claims.nbegun == BEGUN_MAX {
             self.confirm_claims(claims);
@@ -551,7 +539,7 @@ impl Sched {
                     match self.doing(&mut claims, m) {
                         // Without a thread to hand the P to, it could never stop.
                         Doing::Blocked(_) if self.has_thread_to_spare(&claims) => {
-                            self.take_blocked(&mut claims, m, p, tick, false);
+                            self.take_blocked(&mut claims, Begun::new(m, p, tick));
                         }
                         Doing::Blocked(_) => {}
                         _ => self.signal_if_computing(&mut claims, m, now, false),

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use super::*;
 use crate::sched::model::m::YIELD;
 use crate::sched::model::p::PStatus;
-use crate::sched::model::watch::BEGUN_MAX;
 use crate::sched::model::watch::claim::{self, Claim, Found};
+use crate::sched::model::watch::{BEGUN_MAX, Begun};
 use crate::sys;
 
 /// An M and its P, as far as the claim is concerned.
@@ -108,7 +108,7 @@ fn d8_many_claims_share_a_barrier() {
     let mut claims = sched.claims.lock();
     let ms: Vec<_> = (0..6).map(|_| m_in_user_code(&sched)).collect();
     for (m, p) in &ms {
-        assert!(sched.begin_claim(&mut claims, *m, *p, 0, false));
+        assert!(sched.begin_claim(&mut claims, Begun::new(*m, *p, 0)));
         assert!(!m.claim.is_taken(), "D8: taken without a barrier");
     }
     assert!(!ms[1].0.claim.enter() && ms[1].0.claim.look() == Found::Kept);
@@ -136,7 +136,7 @@ fn d8_many_claims_share_a_barrier() {
         [false, true, false, false, false, true],
         "U4: a slice that is over ends"
     );
-    assert!(sched.begin_claim(&mut claims, ms[3].0, ms[3].1, 1, false));
+    assert!(sched.begin_claim(&mut claims, Begun::new(ms[3].0, ms[3].1, 1)));
     sched.confirm_claims(&mut claims);
     assert!(ms[3].0.claim.is_taken(), "a cancelled claim stays in force");
 }
@@ -151,7 +151,7 @@ fn d8_a_batch_of_claims_has_an_end() {
         let full = taken / BEGUN_MAX * BEGUN_MAX;
         assert_eq!(sched.calls.claimed.get(), full as u64);
         let (m, p) = m_in_user_code(&sched);
-        assert!(sched.begin_claim(&mut claims, m, p, 0, false));
+        assert!(sched.begin_claim(&mut claims, Begun::new(m, p, 0)));
     }
     sched.confirm_claims(&mut claims);
     assert_eq!(sched.calls.claimed.get(), BEGUN_MAX as u64 + 1);
@@ -166,6 +166,6 @@ fn d8_claims_that_have_begun_count_against_spare_threads() {
     for begun in 0..3 {
         assert_eq!(sched.has_thread_to_spare(&claims), begun < 2, "{begun}");
         let (m, p) = m_in_user_code(&sched);
-        assert!(sched.begin_claim(&mut claims, m, p, 0, false));
+        assert!(sched.begin_claim(&mut claims, Begun::new(m, p, 0)));
     }
 }

@@ -39,6 +39,17 @@ pub(in crate::sched) struct Begun {
     pub(in crate::sched) wants_lock: bool,
 }
 
+impl Begun {
+    pub(in crate::sched) fn new(m: Mp, p: Pp, tick: u32) -> Begun {
+        Begun {
+            m,
+            p,
+            tick,
+            wants_lock: false,
+        }
+    }
+}
+
 // SAFETY: D9. The list and the claims hold pointers to Ms and Ps, which live as long as the
 // runtime. They are followed only through `Held<Claims>`, which is proof of the claim lock.
 unsafe impl Send for Claims {}
