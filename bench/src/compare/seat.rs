@@ -28,7 +28,7 @@ pub struct Seat<'c> {
 }
 
 enum Playing {
-    Nobody,
+    Nothing,
     /// A child, and whether its first round was ordered before it was ready.
     Rounds(Child, bool),
     Server(Child, Round),
@@ -47,7 +47,7 @@ impl<'c> Seat<'c> {
             entry,
             n: entry.n_for(contestant.name, n),
             procs,
-            playing: Playing::Nobody,
+            playing: Playing::Nothing,
         }
     }
 
@@ -78,7 +78,7 @@ impl<'c> Seat<'c> {
                 let (child, client) = self.server(limit)?;
                 Playing::Server(child, client)
             }
-            Manner::Watched | Manner::FreshServer => Playing::Nobody,
+            Manner::Watched | Manner::FreshServer => Playing::Nothing,
         };
         Ok(())
     }
@@ -90,16 +90,16 @@ impl<'c> Seat<'c> {
                 false => child.round(limit),
             },
             (Playing::Server(child, client), _) => load(child, client, limit),
-            (Playing::Nobody, Manner::Watched) if !self.contestant.is_gosched() => {
+            (Playing::Nothing, Manner::Watched) if !self.contestant.is_gosched() => {
                 self.watch(limit)
             }
-            (Playing::Nobody, Manner::FreshServer) => {
+            (Playing::Nothing, Manner::FreshServer) => {
                 let (mut child, mut client) = self.server(limit)?;
                 // A warm-up, because every round is the server's first.
                 load(&mut child, &mut client, limit)?;
                 load(&mut child, &mut client, limit)
             }
-            (Playing::Nobody, _) => {
+            (Playing::Nothing, _) => {
                 let mut child = self.ready_child(limit)?;
                 let figures = child.round(limit)?;
                 child.finish()?;
@@ -110,8 +110,8 @@ impl<'c> Seat<'c> {
 
     /// Ends what lives from one round to the next.
     pub fn put_away(&mut self) -> Result<(), Verdict> {
-        match std::mem::replace(&mut self.playing, Playing::Nobody) {
-            Playing::Nobody => Ok(()),
+        match std::mem::replace(&mut self.playing, Playing::Nothing) {
+            Playing::Nothing => Ok(()),
             Playing::Rounds(child, _) => child.finish(),
             Playing::Server(child, client) => {
                 drop(client);
