@@ -232,12 +232,13 @@ fn run_mix(time: Duration, each: usize) {
     // Those that wait for the loader or the allocator may wait long on a busy machine, but not for
     // ever.
     let until = Instant::now() + time;
+    let at_last = until + Duration::from_secs(60);
     let mut rng = Rng::new(0);
     let stuck = || {
         let behind = counts.iter().filter(|(_, count)| count.load(SeqCst) == 0);
         behind.map(|(name, _)| *name).collect::<Vec<_>>()
     };
-    while Instant::now() < until || !stuck().is_empty() && Instant::now() < until + 2 * time {
+    while Instant::now() < until || !stuck().is_empty() && Instant::now() < at_last {
         thread::sleep(Duration::from_millis(20));
         if rng.one_in(20) {
             debug::check().unwrap(); // stops the world
