@@ -220,8 +220,8 @@ fn a_dump_outside_a_runtime_says_what_to_do() {
 
 /// A plain thread may dump: here the thread that calls the deadlock hook.
 ///
-/// In a child: another runtime of the process that is busy is hope, so tests beside this one put
-/// the report off.
+/// A busy runtime in the same process is hope, and tests beside this one would put the report off.
+/// So this test runs in a child.
 #[test]
 fn a_dump_from_a_plain_thread() {
     let out = child("a_dump_from_a_plain_thread", || {

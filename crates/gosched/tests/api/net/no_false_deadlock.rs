@@ -10,7 +10,7 @@ use gosched::{Deadlock, Runtime, thread};
 use super::LONG;
 use crate::common::child;
 
-/// In a child: another runtime of the process that is busy is hope, too.
+/// A busy runtime in the same process is hope, too, so this test runs in a child.
 #[test]
 fn u6_who_waits_for_the_network_has_hope() {
     let out = child("u6_who_waits_for_the_network_has_hope", || {
