@@ -169,3 +169,28 @@ fn d8_claims_that_have_begun_count_against_spare_threads() {
         assert!(sched.begin_claim(&mut claims, Begun::new(m, p, 0)));
     }
 }
+
+/// A goroutine that is blocked in a futex waits for a lock. The spent goroutines come first then:
+/// one of them may hold that lock.
+#[test]
+fn d7_a_claim_in_a_futex_hurries_the_spent() {
+    assert!(sys::membarrier_register());
+    for wants_lock in [false, true] {
+        let sched = still(4);
+        let (m, p) = m_in_user_code(&sched);
+        let mut begun = Begun::new(m, p, 0);
+        begun.wants_lock = wants_lock;
+        let gs = runnable_gs(&sched, 2);
+        {
+            let mut core = sched.core.lock();
+            sched.global_put(&mut core, gs[0]);
+            sched.global_put_spent(&mut core, gs[1]);
+        }
+        let mut claims = sched.claims.lock();
+        assert!(sched.begin_claim(&mut claims, begun));
+        sched.confirm_claims(&mut claims);
+        assert!(m.claim.is_taken());
+        let first = drain_global(&sched)[0];
+        assert_eq!(first == gs[1], wants_lock);
+    }
+}
