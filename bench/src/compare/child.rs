@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use crate::child::die_with_parent;
 
 /// How long a child may take to end once it has nothing left to do.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// How often to check whether a child has ended.
 const LOOK: Duration = Duration::from_millis(2);
 

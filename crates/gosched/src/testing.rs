@@ -2,7 +2,7 @@
 //!
 //! They create conditions that a test cannot cause from outside, such as a refused system call.
 
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// Makes memory mappings fail after `n` more; a negative number turns this off.
 pub fn fail_map_after(n: i64) {
@@ -12,6 +12,13 @@ pub fn fail_map_after(n: i64) {
 /// Makes thread creation fail after `n` more threads; a negative number turns this off.
 pub fn fail_thread_after(n: i64) {
     crate::sys::FAIL_THREAD_AFTER.store(n, SeqCst);
+}
+
+/// Lets the report of a fatal error take so many seconds. On a busy machine the usual five are few
+/// for the symbols of a large test binary.
+pub fn set_report_patience(seconds: usize) {
+    // ORDER: Relaxed; a number that guards nothing.
+    crate::base::fatal::PATIENCE_S.store(seconds, Relaxed);
 }
 
 /// Refuses signal stacks after `n` more threads; a negative number turns this off.

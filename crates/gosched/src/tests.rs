@@ -99,6 +99,12 @@ pub(crate) mod child {
             .expect("a child process")
     }
 
+    /// Runs the test as [`run`] does. The child must succeed.
+    pub(crate) fn succeeds(module: &str, name: &str) {
+        let output = run(module, name);
+        assert!(output.status.success(), "{output:?}");
+    }
+
     /// Runs the test as [`run`] does. The child must end with a fatal error whose report contains
     /// `text`.
     pub(crate) fn assert_dies(module: &str, name: &str, text: &str) {

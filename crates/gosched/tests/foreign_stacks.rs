@@ -234,10 +234,9 @@ fn one_that_computes_there_is_preempted() {
                 thread::sleep(Duration::from_millis(1));
                 gosched::testing::shrink_waiting();
             }
-            assert!(
-                debug::metrics().threads_held_by_preempted > 0,
-                "somebody was interrupted"
-            );
+            eventually("somebody is interrupted", || {
+                debug::metrics().threads_held_by_preempted > 0
+            });
             stop.store(true, SeqCst);
             hogs.into_iter().for_each(|one| one.join().unwrap());
         });
@@ -281,14 +280,14 @@ fn entry(name: &str) -> String {
 }
 
 fn assert_is_shown_whole(kind: Kind, entry: &str) {
-    let head = entry.lines().next().unwrap();
-    assert!(
-        head.contains("on another stack]"),
-        "{kind:?} does not say so: {entry}"
-    );
-    for function in ["waits_on_the_other", "waits_in_the_slot"] {
-        assert!(entry.contains(function), "{kind:?}: no {function}: {entry}");
-    }
+    assert!(is_shown_whole(entry), "{kind:?}: {entry}");
+}
+
+/// Whether it says that the goroutine is on another stack, and shows the functions of both.
+fn is_shown_whole(entry: &str) -> bool {
+    let head = entry.lines().next().unwrap_or_default();
+    let functions = ["waits_on_the_other", "waits_in_the_slot"];
+    head.contains("on another stack]") && functions.iter().all(|f| entry.contains(f))
 }
 
 #[test]
@@ -313,8 +312,11 @@ fn dumps_show_both_stacks_and_say_so() {
             let plain = named("plain").spawn(thread::park).unwrap();
             eventually("it waits", || entry("waits").contains("[park"));
             assert_is_shown_whole(kind, &entry("waits"));
-            eventually("it computes", || entry("computes").contains("preempted"));
-            assert_is_shown_whole(kind, &entry("computes"));
+            // Its thread may have no CPU for so long that a dump does without it.
+            eventually("it is shown whole", || {
+                let entry = entry("computes");
+                entry.contains("preempted") && is_shown_whole(&entry)
+            });
             eventually("it waits", || entry("plain").contains("[park]"));
             assert!(!entry("plain").contains("another stack"));
             // The caller of a dump may be there, too.

@@ -11,7 +11,7 @@ use crate::stage::Stage;
 use crate::text::{Ink, ms, paint, time};
 
 /// How long the report may take before the step fails.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// How many lines of the report are shown at most.
 const LINES: usize = 14;
 const WIDTH: usize = 75;

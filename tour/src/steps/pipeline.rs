@@ -102,12 +102,11 @@ fn source(numbers: &Sender<u64>, span: Duration) -> (u64, u64) {
     loop {
         if n.is_multiple_of(LOOK) {
             let now = start.elapsed();
-            if now >= span + PAUSE {
-                return (n, sum);
-            }
             if now >= span / 2 && !has_paused {
                 thread::sleep(PAUSE);
                 has_paused = true;
+            } else if now >= span + PAUSE {
+                return (n, sum);
             }
         }
         if numbers.send(n).is_err() {

@@ -5,8 +5,8 @@
 //! waits for the end of the process.
 
 use std::fmt;
-use std::sync::atomic::AtomicI32;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicI32, AtomicUsize};
 
 use crate::base::this_m;
 use crate::base::upcall::Upcall;
@@ -14,6 +14,9 @@ use crate::sys;
 
 /// Prints the goroutines after the text of a fatal error. `debug/attach.rs` sets it.
 pub(crate) static PRINT_GOROUTINES: Upcall<fn()> = Upcall::new();
+
+/// How many seconds [`PRINT_GOROUTINES`] may take. Only tests change it.
+pub(crate) static PATIENCE_S: AtomicUsize = AtomicUsize::new(5);
 
 /// The kernel's id of the thread that reports; 0: none does yet.
 static REPORTER: AtomicI32 = AtomicI32::new(0);

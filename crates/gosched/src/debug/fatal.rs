@@ -17,6 +17,7 @@ use super::collect::{Record, Snapshot, View};
 use super::dump::{Goroutine, name_awaited};
 use super::out::Out;
 use super::symbols::{Symbols, on_thread};
+use crate::base::fatal::PATIENCE_S;
 use crate::sched::Sched;
 use crate::sched::life::registry;
 use crate::sched::model::current::current_m;
@@ -32,8 +33,6 @@ const ADDRESSES_MAX: usize = 16;
 const GOROUTINES_MAX: usize = 1000;
 /// The most runtimes that are shown.
 const RUNTIMES_MAX: usize = 8;
-/// How long the report may take.
-const PATIENCE_S: usize = 5;
 
 /// Prints every goroutine of the process that it can get at. Called once, by the thread that
 /// reports a fatal error.
@@ -63,7 +62,7 @@ fn set_alarm() {
     let installed = unsafe { sys::sigaction_install(libc::SIGALRM, on_alarm, libc::SA_ONSTACK) };
     if installed.is_ok() {
         // SAFETY: alarm(2) takes a number and touches no memory.
-        unsafe { sys::syscall1(libc::SYS_alarm, PATIENCE_S) };
+        unsafe { sys::syscall1(libc::SYS_alarm, patience_s()) };
     }
 }
 
@@ -72,9 +71,15 @@ extern "C" fn on_alarm(_: c_int, _: sys::Info<'_>, _: sys::Context<'_>) {
     sys::exit_process(2)
 }
 
+/// How long the report may take.
+fn patience_s() -> usize {
+    // ORDER: Relaxed; a number that guards nothing.
+    PATIENCE_S.load(Relaxed)
+}
+
 /// Has sysmon end the process if the report hangs.
 fn watch(sched: &Sched) {
-    let deadline = sys::monotonic_ns().saturating_add(PATIENCE_S as u64 * 1_000_000_000);
+    let deadline = sys::monotonic_ns().saturating_add(patience_s() as u64 * 1_000_000_000);
     sched.sysmon.fatal_deadline_ns.store(deadline, SeqCst);
     sched.sysmon.wake();
 }

@@ -20,7 +20,7 @@
 //! |         | `sched_yield`, `sleep_ns`, `exit_process`, `stack_bounds` |
 //! | barrier | `membarrier_register`, `membarrier` |
 //! | cpu_timer | `CpuTimer`, `pending_signals_max` |
-//! | task    | `thread_cpu_ns`, `voluntary_switches`, `signal_thread`, `TaskFile` |
+//! | task    | `thread_cpu_ns`, `voluntary_switches`, `blocks_signal`, `signal_thread`, `TaskFile` |
 //! |         | `Doing`, `set_timer_slack_ns`, `set_slice_ns` |
 //! | signal  | `SigStack`, `Handler`, `sigaction_install`, `Action`, `call_handler` |
 //! |         | `current_handler`, `unblock_signal`, `block_signal`, `hold_back_all_but` |

@@ -279,9 +279,9 @@ mod tests {
         runtime.run(|| {
             let has_run = AtomicBool::new(false);
             thread::scope(|s| {
-                s.spawn(|| has_run.store(true, SeqCst));
                 // The loader's lists do not change in this test, so no thread waits for the flag.
                 write(LOOKS_UP, UP);
+                s.spawn(|| has_run.store(true, SeqCst));
                 let ran_meanwhile = wait(&has_run, Duration::from_millis(300));
                 write(LOOKS_UP, DOWN);
                 assert!(!ran_meanwhile, "preempted with the flag up");

@@ -241,7 +241,7 @@ fn deadlocks_if_asked() {
     if is_to_go_wrong("deadlock") {
         // This thread can wake no goroutine. It ends the process if the runtime waits for it.
         std::thread::spawn(|| {
-            std::thread::sleep(Duration::from_secs(20));
+            std::thread::sleep(Duration::from_secs(100));
             std::process::exit(3);
         });
         gosched::thread::park();

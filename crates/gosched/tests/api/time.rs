@@ -288,7 +288,7 @@ fn a_tick_wakes_one_of_many_selects() {
 fn leaves_it_to_the_next(first: impl Fn(Receiver<Instant>) -> bool) {
     within(LONG, "the next in line", || {
         for on_goroutine in [false, true] {
-            let timer = Timer::new(500 * MS);
+            let (began, timer) = (Instant::now(), Timer::new(500 * MS));
             let values = timer.chan().clone();
             let next = std::thread::spawn(move || {
                 std::thread::sleep(50 * MS); // the first waits
@@ -298,8 +298,9 @@ fn leaves_it_to_the_next(first: impl Fn(Receiver<Instant>) -> bool) {
                     false => receive(),
                 }
             });
-            if first(timer.chan().clone()) {
-                timer.reset(MS); // a busy machine
+            // On a busy machine the value came before the first had left, which may have had it.
+            if first(timer.chan().clone()) || began.elapsed() >= 500 * MS {
+                timer.reset(MS);
             }
             next.join().unwrap();
         }
@@ -421,7 +422,7 @@ fn who_is_told_to_look_and_unwinds_tells_the_next() {
 #[test]
 fn a_tick_is_not_late_for_those_behind_one_that_left() {
     const PERIOD: Duration = Duration::from_secs(2);
-    within(LONG, "the third", || {
+    let are_in_time = || {
         let ticks = tick(PERIOD);
         let receivers = [None, Some(200 * MS), None].map(|timeout| {
             let ticks = ticks.clone();
@@ -435,10 +436,12 @@ fn a_tick_is_not_late_for_those_behind_one_that_left() {
             std::thread::sleep(20 * MS);
             receiver
         });
-        for late in receivers.map(|receiver| receiver.join().unwrap()) {
-            assert!(late.is_none_or(|late| late < PERIOD), "{late:?} late");
-        }
-    });
+        let lates = receivers.map(|receiver| receiver.join().unwrap());
+        lates.iter().flatten().all(|late| *late < PERIOD)
+    };
+    // A machine may stand still for a period; a tick that waits for the next one does so each time.
+    let is_in_time = within(LONG, "the third", || (0..3).any(|_| are_in_time()));
+    assert!(is_in_time, "a tick is a period late");
 }
 
 #[test]

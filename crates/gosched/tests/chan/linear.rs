@@ -33,7 +33,7 @@ fn assert_linear(what: &str, run: impl Fn(&Runtime, usize) -> Duration) {
     let limit = 3f64.powf((MOST as f64 / LEAST as f64).log2());
     let runtime = RUNTIME.lock().unwrap();
     let mut best = [Duration::MAX; 2];
-    for _ in 1..=5 {
+    for _ in 1..=25 {
         for (best, n) in best.iter_mut().zip([LEAST, MOST]) {
             let times = if n == LEAST { 5 } else { 1 };
             let took = (0..times).map(|_| run(&runtime, n)).min();

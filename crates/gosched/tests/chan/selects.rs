@@ -227,9 +227,10 @@ fn selects_in_both_directions_pair_up() {
             run(3, "pairing up", move || {
                 let (s, r) = bounded(cap);
                 let (sent, got) = (AtomicUsize::new(0), AtomicUsize::new(0));
+                let left = AtomicUsize::new(crowd);
                 thread::scope(|scope| {
                     for me in 0..crowd {
-                        let (s, r, sent, got) = (&s, &r, &sent, &got);
+                        let (s, r, sent, got, left) = (&s, &r, &sent, &got, &left);
                         scope.spawn(move || {
                             for _ in 0..500 {
                                 select! {
@@ -241,10 +242,11 @@ fn selects_in_both_directions_pair_up() {
                                         assert!(cap > 0 || other.unwrap() != me, "met itself");
                                         got.fetch_add(1, SeqCst);
                                     }
-                                    // The last ones may find no partner.
-                                    default(ms(300)) => break,
+                                    // The last one finds no partner.
+                                    default(ms(300)) => if left.load(SeqCst) == 1 { break },
                                 }
                             }
+                            left.fetch_sub(1, SeqCst);
                         });
                     }
                 });
@@ -568,6 +570,8 @@ fn timeouts_that_race_with_values_lose_none() {
                             let is_sent = s.send_timeout((), timeout).is_ok();
                             sent.fetch_add(usize::from(is_sent), SeqCst);
                         }
+                        // A receiver that had no CPU all the time gets this one.
+                        sent.fetch_add(usize::from(s.send(()).is_ok()), SeqCst);
                     });
                 }
                 for turn in 0..u64::MAX {

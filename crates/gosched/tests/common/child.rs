@@ -174,6 +174,7 @@ fn be_the_child(body: impl FnOnce()) -> ! {
         -1 => panic!("no fork: {}", std::io::Error::last_os_error()),
         0 => {
             set_up_the_copy();
+            gosched::testing::set_report_patience(60);
             let done = catch_unwind(AssertUnwindSafe(body));
             std::process::exit(if done.is_ok() { 0 } else { 101 });
         }
@@ -226,7 +227,9 @@ fn wait_for_child(mut child: Child) -> Output {
             let threads = threads_of(&copy_of(child.id()));
             child.kill().expect("own child");
             child.wait().expect("own child");
-            let (stdout, stderr) = (stdout.recv(), stderr.recv());
+            // A process that it forked may keep the pipes open.
+            let rest = Duration::from_secs(10);
+            let (stdout, stderr) = (stdout.recv_timeout(rest), stderr.recv_timeout(rest));
             panic!("the child hangs\n{threads}\nstdout: {stdout:?}\nstderr: {stderr:?}");
         }
         thread::sleep(Duration::from_millis(2));

@@ -13,7 +13,7 @@ use gosched::thread::{self, JoinHandle};
 use super::waiting::{ms, until};
 
 /// Goroutines that are to wait do so sooner.
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(60);
 
 /// Starts a goroutine with a name.
 #[track_caller]

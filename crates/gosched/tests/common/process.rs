@@ -85,10 +85,13 @@ pub fn threads_of(pid: &str) -> String {
     };
     let line = |path: std::path::PathBuf| {
         let read = |name| std::fs::read_to_string(path.join(name)).unwrap_or_default();
-        let state = read("stat").rsplit(')').next().unwrap_or_default()[..2].to_owned();
+        let stat = read("stat");
+        // Empty if the thread has ended meanwhile.
+        let state = stat.rsplit(')').next().and_then(|rest| rest.get(..2));
         format!(
-            "{}:{state} syscall {}",
+            "{}:{} syscall {}",
             read("comm").trim(),
+            state.unwrap_or(" ?"),
             read("syscall").trim()
         )
     };

@@ -16,7 +16,7 @@ pub const LONG: Duration = Duration::from_secs(120);
 /// Longer than any test: a deadline that must not pass.
 pub const HOUR: Duration = Duration::from_secs(3600);
 /// Conditions that [`eventually`] and [`until`] wait for hold sooner.
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(60);
 
 pub fn ms(n: u64) -> Duration {
     Duration::from_millis(n)

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::common::{child, eventually, tid};
+use crate::common::{HOUR, LONG, child, eventually, tid};
 use gosched::{Runtime, debug, thread};
 
 /// Whether SIGUSR2 is blocked on this thread; blocks it if asked.
@@ -117,7 +117,7 @@ fn mg_past_the_limit_of_threads_is_fatal() {
                 .map(|_| {
                     thread::spawn(|| {
                         gosched::lock_os_thread();
-                        thread::sleep(Duration::from_secs(10));
+                        thread::sleep(HOUR);
                     })
                 })
                 .collect();
@@ -168,8 +168,8 @@ fn mg_the_only_thread_watches_timers_and_serves_wakes() {
         .build()
         .unwrap();
     runtime.go(|| gosched::thread::sleep(std::time::Duration::from_secs(3600)));
-    crate::common::within(std::time::Duration::from_secs(60), "the joins", || {
-        for n in 0..5_000 {
+    crate::common::within(LONG, "the joins", || {
+        for n in 0..2_000 {
             assert_eq!(runtime.spawn(move || n).join().unwrap(), n);
         }
     });

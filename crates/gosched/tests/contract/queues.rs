@@ -4,8 +4,9 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
+use std::time::Instant;
 
-use crate::common::{eventually, runtime};
+use crate::common::{LONG, eventually, runtime};
 use gosched::{debug, go, thread};
 
 #[test]
@@ -21,13 +22,14 @@ fn r1_r6_r7_a_burst_overflows_to_the_global_queue_and_all_of_it_runs() {
                 });
             }
             debug::check().unwrap();
+            // The last one may be asked to yield before it ends.
             assert!(eventually(|| {
                 gosched::yield_now();
-                ran.load(SeqCst) == BURST
+                ran.load(SeqCst) == BURST && debug::metrics().global_queue == 0
             }));
             let metrics = debug::metrics();
             assert!(metrics.overflows > 0);
-            assert_eq!((metrics.rescues, metrics.global_queue), (0, 0));
+            assert_eq!(metrics.rescues, 0);
         });
     }
 }
@@ -57,15 +59,20 @@ fn r7_spawns_from_outside_all_run() {
 #[test]
 fn i3_i4_i9_thieves_empty_the_ring_of_a_busy_p() {
     runtime(3).run(|| {
-        let ran = Arc::new(AtomicUsize::new(0));
-        for _ in 0..200 {
-            let ran = Arc::clone(&ran);
-            thread::spawn(move || ran.fetch_add(1, SeqCst));
+        let began = Instant::now();
+        // If thieves get no CPU, sysmon takes the P away, and its next M empties the ring.
+        while debug::metrics().steals == 0 {
+            assert!(began.elapsed() < LONG / 2, "nobody steals");
+            let ran = Arc::new(AtomicUsize::new(0));
+            for _ in 0..200 {
+                let ran = Arc::clone(&ran);
+                thread::spawn(move || ran.fetch_add(1, SeqCst));
+            }
+            // Blocks its thread and with it the P.
+            assert!(eventually(|| ran.load(SeqCst) == 200));
         }
-        // Blocks its thread and with it the P.
-        assert!(eventually(|| ran.load(SeqCst) == 200));
         let metrics = debug::metrics();
-        assert!(metrics.steals > 0 && metrics.stolen >= metrics.steals);
+        assert!(metrics.stolen >= metrics.steals);
         assert_eq!(metrics.rescues, 0);
     });
 }

@@ -497,6 +497,9 @@ fn u9_a_locked_goroutine_stays_on_its_thread_alone() {
                 gosched::lock_os_thread();
                 let here = tid();
                 wired.store(here, SeqCst);
+                while turns.load(SeqCst) == 0 {
+                    gosched::yield_now();
+                }
                 for i in 0..100 {
                     match i % 3 {
                         0 => gosched::yield_now(),

@@ -1,8 +1,6 @@
 //! The report of a fatal error: every goroutine, cut where there are too many, and cut short where
 //! it hangs.
 
-use std::time::Duration;
-
 use super::dumps::waits_in_a_function_of_its_own;
 use crate::common::{child, named};
 use gosched::{Deadlock, Runtime, thread};
@@ -36,7 +34,6 @@ fn a_fatal_error_shows_every_goroutine() {
         "created by main in goroutine 1 at ",
     ]);
     assert!(!out.stderr.contains("cut short"), "{out:#?}");
-    assert!(out.took < Duration::from_secs(5), "{out:#?}");
 }
 
 #[test]
@@ -86,6 +83,7 @@ fn a_fatal_error_with_many_goroutines_is_cut() {
 #[test]
 fn a_fatal_report_that_hangs_is_cut_short() {
     let out = child("a_fatal_report_that_hangs_is_cut_short", || {
+        gosched::testing::set_report_patience(5);
         let (held, is_held) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let here = waits_in_a_function_of_its_own as *const () as usize + 1;
@@ -102,5 +100,4 @@ fn a_fatal_report_that_hangs_is_cut_short() {
     });
     out.died_with(&["fatal error: all goroutines are asleep - deadlock!"]);
     out.says(&["goroutine 1 [park] {name: main} pcs: 0x", "cut short"]);
-    assert!(out.took < Duration::from_secs(15), "{out:#?}");
 }

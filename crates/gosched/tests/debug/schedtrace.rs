@@ -51,7 +51,7 @@ fn schedtrace_prints_gos_lines() {
         },
         |_| {
             let runtime = runtime(3);
-            runtime.run(|| thread::sleep(Duration::from_millis(1500)));
+            runtime.run(|| thread::sleep(Duration::from_secs(4)));
         },
     );
     out.succeeded();
@@ -96,7 +96,7 @@ fn scheddetail_lists_every_p_m_and_g() {
             let runtime = runtime(2);
             runtime.run(|| {
                 let parked = thread::spawn(thread::park);
-                thread::sleep(Duration::from_millis(1500));
+                thread::sleep(Duration::from_secs(4));
                 parked.thread().unpark();
             });
         },

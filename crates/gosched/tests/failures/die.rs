@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::common::{child, child_of, child_with, thread_count};
+use crate::common::{HOUR, child, child_of, child_with, thread_count};
 use gosched::{Deadlock, Runtime, thread};
 
 const DEADLOCK: &str = "fatal error: all goroutines are asleep - deadlock!";
@@ -23,7 +23,6 @@ fn u6_a_deadlock_ends_the_process() {
         gosched::run(thread::park)
     });
     out.died_with(&[DEADLOCK]);
-    assert!(out.took < Duration::from_secs(5), "{out:#?}");
 }
 
 #[test]
@@ -53,7 +52,7 @@ fn u6_a_deadlock_after_a_long_timeout_ended_early() {
     let out = child("u6_a_deadlock_after_a_long_timeout_ended_early", || {
         let runtime = Runtime::builder().procs(2).build().unwrap();
         runtime.run(|| {
-            let waits = thread::spawn(|| thread::park_timeout(Duration::from_secs(20)));
+            let waits = thread::spawn(|| thread::park_timeout(HOUR));
             // Meanwhile the other P's thread settles down to watch the clock.
             std::thread::sleep(Duration::from_millis(50));
             waits.thread().unpark();
@@ -62,7 +61,6 @@ fn u6_a_deadlock_after_a_long_timeout_ended_early() {
         });
     });
     out.died_with(&[DEADLOCK]);
-    assert!(out.took < Duration::from_secs(5), "{out:#?}");
 }
 
 /// A world that is not closed has hope while a foreign thread lives; it ends, and the next look
@@ -78,7 +76,6 @@ fn u6_a_deadlock_is_found_after_the_last_foreign_thread_ended() {
     );
     out.died_with(&[DEADLOCK]);
     assert!(out.took >= Duration::from_millis(1500), "{out:#?}");
-    assert!(out.took < Duration::from_secs(10), "{out:#?}");
 }
 
 #[test]
@@ -368,12 +365,11 @@ fn panic_abort_ends_the_process() {
                     "scope" => thread::scope(|s| drop(s.spawn(|| panic!("on purpose")))),
                     _ => panic!("on purpose"),
                 }
-                thread::sleep(Duration::from_secs(20));
+                thread::sleep(HOUR);
             });
         });
         assert_eq!(out.code(), 2, "{variant}: {out:#?}");
         out.says(&["on purpose", "goroutine "]);
-        assert!(out.took < Duration::from_secs(10), "{variant}: {out:#?}");
     }
 }
 

@@ -216,6 +216,10 @@ fn d4_out_of_address_space_is_an_error_of_spawn() {
     let out = child("d4_out_of_address_space_is_an_error_of_spawn", || {
         let (runtime, count) = (runtime(2), Arc::new(AtomicUsize::new(0)));
         runtime.run(|| {
+            // More stacks than are needed below: each P keeps some for itself.
+            let parked: Vec<_> = (0..300).map(|_| thread::spawn(thread::park)).collect();
+            parked.iter().for_each(|h| h.thread().unpark());
+            parked.into_iter().for_each(|h| h.join().unwrap());
             assert_works();
             let before = limit_address_space(600 << 20);
             let mut parked = Vec::new();
@@ -505,9 +509,13 @@ fn mg_locked_goroutines_finish_once_threads_can_be_had() {
         let runtime = runtime(2);
         fail_thread_after(0);
         let (all, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(Barrier::new(2)));
-        let allows = Arc::clone(&done);
+        let (allows, locked) = (Arc::clone(&done), Arc::clone(&all));
         let allow = std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(100));
+            while locked.load(SeqCst) == 0 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            // The runtime tries again once a second at least.
+            std::thread::sleep(Duration::from_secs(2));
             fail_thread_after(-1);
             allows.wait();
         });

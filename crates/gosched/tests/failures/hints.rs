@@ -118,8 +118,11 @@ fn u8_the_stack_size_reaches_the_main_goroutine() {
 
 /// Gives malloc some memory that it keeps: what is short is to be stacks.
 fn keep_heap() {
-    // SAFETY: a setting of malloc's.
-    unsafe { libc::mallopt(libc::M_TRIM_THRESHOLD, 1 << 30) };
+    // SAFETY: settings of malloc's. An arena for each thread would take address space.
+    unsafe {
+        libc::mallopt(libc::M_TRIM_THRESHOLD, 1 << 30);
+        libc::mallopt(libc::M_ARENA_MAX, 1);
+    }
     let pieces: Vec<_> = (0..4000).map(|n| Box::new([n as u8; 4000])).collect();
     drop(black_box(pieces));
 }
@@ -382,8 +385,13 @@ fn l2_others_begin_with_more_threads() {
             let (done, wait) = unbounded();
             gosched::go(move || done.send(()).unwrap());
             thread::sleep(Duration::from_millis(500));
-            wait.recv().unwrap();
+            if variant == "more" {
+                wait.recv().unwrap();
+            }
             stop.store(true, SeqCst);
+            if variant != "more" {
+                wait.recv().unwrap();
+            }
         });
     };
     let out = child_of(name, "", body);
@@ -402,7 +410,7 @@ fn mg_marked_calls_begin_with_more_threads() {
         let threads = if variant == "more" { 60 } else { 8 };
         let runtime = Runtime::builder().procs(2).max_threads(threads);
         runtime.build().unwrap().run(|| {
-            let call = || gosched::blocking(|| std::thread::sleep(Duration::from_millis(100)));
+            let call = || gosched::blocking(|| std::thread::sleep(Duration::from_millis(500)));
             let calls: Vec<_> = (0..30).map(|_| thread::spawn(call)).collect();
             calls.into_iter().for_each(|one| one.join().unwrap());
         });
@@ -438,7 +446,7 @@ fn d7_loops_are_preempted_by_another_signal() {
             let its = Arc::clone(&stop);
             let computes = thread::spawn(move || while !its.load(SeqCst) {});
             let began = std::time::Instant::now();
-            while began.elapsed() < Duration::from_millis(1500) {
+            while began.elapsed() < Duration::from_secs(4) {
                 let others = [(); 3].map(|()| thread::spawn(gosched::yield_now));
                 others.into_iter().for_each(|other| other.join().unwrap());
             }

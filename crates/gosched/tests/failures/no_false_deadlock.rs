@@ -5,8 +5,8 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::{Duration, Instant};
 
 use crate::common::{Rng, child, child_of, eventually, runtime};
@@ -161,21 +161,23 @@ fn u6_a_thread_just_ending_is_hope() {
 /// alive, but which one changes while the runtime looks.
 #[test]
 fn u6_a_relay_of_threads_is_hope() {
-    fn leg(main: thread::Thread, left: usize) {
+    fn leg(main: thread::Thread, is_over: Arc<AtomicBool>) {
         main.unpark();
-        if left > 0 {
-            std::thread::spawn(move || leg(main, left - 1));
+        if !is_over.load(SeqCst) {
+            std::thread::spawn(move || leg(main, is_over));
         }
     }
     let out = child("u6_a_relay_of_threads_is_hope", || {
         let until = Instant::now() + Duration::from_secs(2);
         gosched::run(|| {
             while Instant::now() < until {
-                let main = thread::current();
-                std::thread::spawn(move || leg(main, 2000));
+                let (main, is_over) = (thread::current(), Arc::<AtomicBool>::default());
+                let goes_on = Arc::clone(&is_over);
+                std::thread::spawn(move || leg(main, goes_on));
                 for _ in 0..200 {
                     thread::park();
                 }
+                is_over.store(true, SeqCst);
             }
         });
     });

@@ -203,6 +203,7 @@ fn d7_who_calls_is_asked_and_not_signalled() {
             checked(&runtime, || {
                 let hogs = Hogs::with(6, || (), |_| gosched::blocking(|| ()));
                 thread::sleep(Duration::from_secs(1));
+                hogs.all_begin();
                 hogs.end()
             })
         });

@@ -82,6 +82,7 @@ fn shares(hogs: impl FnOnce() -> Hogs + Send, procs: usize, time: Duration) -> V
         checked(&runtime(procs), || {
             let hogs = hogs();
             thread::sleep(time);
+            hogs.all_begin();
             hogs.end()
         })
     })
@@ -260,10 +261,10 @@ fn u5_u9_locked_hogs_are_preempted_and_stay_on_their_thread() {
                 thread::spawn(move || {
                     gosched::lock_os_thread();
                     let (home, mut work) = (tid(), 0u64);
-                    begun.fetch_add(1, SeqCst);
                     while !stop.load(Relaxed) {
                         spin(10_000);
                         work += 1;
+                        begun.fetch_add(usize::from(work == 1), SeqCst);
                         STRAYED.fetch_add(usize::from(tid() != home), SeqCst);
                         if work.is_multiple_of(5000) {
                             gosched::yield_now();

@@ -95,23 +95,20 @@ fn d7_a_ticker_goes_on_among_endless_hogs_at_the_thread_limit() {
 
 fn endless() {
     let hogs = Hogs::new(40);
-    let ticks = |time| {
+    // For so long, and until it has run so often. One that starves hangs, and `within` sees it.
+    let tick = |time, at_least| {
         let (until, mut ticks) = (Instant::now() + time, 0);
-        while Instant::now() < until {
+        while Instant::now() < until || ticks < at_least {
             thread::sleep(Duration::from_millis(1));
             ticks += 1;
         }
-        ticks
     };
-    assert!(
-        ticks(Duration::from_secs(1)) >= 2,
-        "on the way to the limit"
-    );
+    // On the way to the limit, and there.
+    tick(Duration::from_secs(1), 2);
     let before = hogs.done();
-    let ticks = ticks(Duration::from_secs(2));
-    assert!(ticks >= 3, "{ticks} ticks at the limit");
+    tick(Duration::from_secs(2), 3);
     // On a busy machine a round of all of them may take its time.
-    let (patience, mut after, mut stuck) = (Instant::now() + Duration::from_secs(20), vec![], 1);
+    let (patience, mut after, mut stuck) = (Instant::now() + Duration::from_secs(30), vec![], 1);
     while stuck > 0 && Instant::now() < patience {
         after = hogs.done();
         let stands = before.iter().zip(&after).filter(|(b, a)| **b > 0 && a == b);

@@ -98,6 +98,14 @@ impl Hogs {
         self.begun.load(SeqCst)
     }
 
+    /// Waits until each has done something. A machine that stood still has starved nobody. If one
+    /// starves, this hangs, and `within` sees that.
+    fn all_begin(&self) {
+        while self.done().contains(&0) {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// Stops them; what each has done.
     fn end(self) -> Vec<u64> {
         self.stop.store(true, SeqCst);

@@ -45,7 +45,7 @@ fn d6_a_shutdown_meets_goroutines_that_wait_in_destructors() {
                 })
             })
             .collect();
-        while ends.load(SeqCst) < 50 {
+        while ends.load(SeqCst) % 1000 < 50 {
             std::thread::yield_now();
         }
         runtime.shutdown(LONG);

@@ -51,9 +51,13 @@ const ALL: usize = if cfg!(debug_assertions) {
 /// caches, in KiB.
 fn growth(all: usize, live_and_die: impl Fn(usize)) -> usize {
     live_and_die(all / 6);
-    let before = rss_kib();
-    live_and_die(all - all / 6);
-    rss_kib().saturating_sub(before)
+    // A leak shows in each part. Threads that a busy machine made show in one.
+    let part = |_| {
+        let before = rss_kib();
+        live_and_die((all - all / 6) / 3);
+        rss_kib().saturating_sub(before)
+    };
+    3 * (0..3).map(part).min().expect("three parts")
 }
 
 #[test]
@@ -197,8 +201,9 @@ fn parked_goroutines_give_their_memory_back() {
             .unwrap()
             .run(|| std::array::from_fn(|_| peak_of_round()));
         // A tenth more may be the allocator's; to keep a round's goroutines would be three times as
-        // much.
-        assert!(peaks[3] < peaks[0] + peaks[0] / 10, "{peaks:?} KiB");
+        // much. A slow round has a lower peak: goroutines that wait for long give pages back.
+        let first = peaks[0].max(peaks[1]);
+        assert!(peaks[3] < first + first / 10, "{peaks:?} KiB");
     });
     output.succeeded();
 }

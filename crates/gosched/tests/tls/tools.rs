@@ -18,7 +18,7 @@ pub use crate::common::{tid, until};
 /// The numbers of Ps that every case is run with.
 pub const PROCS: [usize; 2] = [2, 4];
 /// Longer than anything takes that ends at all.
-pub const LONG: Duration = Duration::from_secs(20);
+pub const LONG: Duration = Duration::from_secs(55);
 /// Goroutines of a swarm.
 const SWARM: usize = 64;
 /// Turns that each of them takes at least.

@@ -73,10 +73,11 @@ pub(crate) const SIGNAL_AFTER_NS: u64 = 50_000;
 const PULSE_NS: u64 = 200_000;
 /// A signal that has not arrived after this time counts as lost.
 const LOST_NS: u64 = 100_000_000;
-/// This many lost signals in a row mean that the thread has the signal blocked.
+/// After this many lost signals in a row the kernel is asked whether the thread blocks the signal.
+/// It may just have had no CPU: a virtual machine can lose one for seconds.
 const LOST_IN_A_ROW: u32 = 10;
-/// How many descriptors of `/proc` files stay open. With more Ps one for each P, up to a quarter of
-/// the descriptors that the process may have.
+/// How many descriptors of `/proc` files stay open. With more Ps one for each P. Never more than a
+/// quarter of the descriptors that the process may have.
 const FILES_MAX: u32 = 128;
 
 /// Between two scans: while a marked call holds a P that others want; while a P may be stuck; while
@@ -447,7 +448,7 @@ impl Sched {
         let signal = self.config.preemption_signal;
         let why = if !preempt::is_installed(signal) {
             "replaced the handler of"
-        } else if known.lost >= LOST_IN_A_ROW {
+        } else if known.lost >= LOST_IN_A_ROW && sys::blocks_signal(m.tid.load(Relaxed), signal) {
             "blocked, in a thread of the runtime,"
         } else {
             return; // the thread may just have had no CPU
@@ -480,7 +481,7 @@ impl Sched {
         };
         self.calls.has_no_proc.store(false, Relaxed);
         let doing = file.doing();
-        if claims.files < FILES_MAX || claims.files < self.nprocs().min(sys::files_limit() / 4) {
+        if claims.files < FILES_MAX.max(self.nprocs()).min(sys::files_limit() / 4) {
             claims.files += 1;
             m.watched.known(claims).file = Some(file);
         }

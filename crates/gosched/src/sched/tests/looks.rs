@@ -118,8 +118,8 @@ fn wk_a_hand_off_looks_at_need() {
 
 const NS: u64 = 1_000_000_000;
 /// How long a sleep lasts that nothing ends, and how long one may last that something ends.
-const REST_S: u64 = 12;
-const SOON: Duration = Duration::from_secs(8);
+const REST_S: u64 = 60;
+const SOON: Duration = Duration::from_secs(40);
 
 /// How many Ms were started on idle Ps.
 fn started(sched: &Sched) -> u32 {
@@ -203,7 +203,7 @@ fn sm_a_watcher_without_a_p_leaves_the_timers_to_sysmon() {
     let sched = still(1);
     let (_, p) = m_with_p(&sched);
     arm(&sched, p, waiting_g(&sched), 1);
-    arm(&sched, p, waiting_g(&sched), sys::monotonic_ns() + NS);
+    arm(&sched, p, waiting_g(&sched), sys::monotonic_ns() + 30 * NS);
     let m = new_m(&sched);
     assert!(sched.poller.begin());
     ends_a_rest(&sched, || {

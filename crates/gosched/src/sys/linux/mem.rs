@@ -242,6 +242,7 @@ unsafe fn advise(address: usize, len: usize, advice: usize) -> Result<(), Errno>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::child;
 
     /// How many bytes of the range are in memory, by `mincore`.
     fn resident(ptr: *mut u8, len: usize) -> usize {
@@ -313,6 +314,9 @@ mod tests {
 
     #[test]
     fn pages_are_zero_writable_and_given_back() {
+        if !child::is_one() {
+            return child::succeeds(module_path!(), "pages_are_zero_writable_and_given_back");
+        }
         let len = 64 * page_size();
         let start = map_pages(len).expect("64 pages").as_ptr();
         // SAFETY: the mapping made above, which only this test uses (D4).
@@ -325,6 +329,7 @@ mod tests {
             assert_eq!((*start, *start.add(len - 1)), (0, 7));
             unmap(start, len);
         }
+        // No other thread of this process maps anything there.
         assert!(!readable(start));
     }
 
@@ -360,6 +365,9 @@ mod tests {
 
     #[test]
     fn protected_pages_fault() {
+        if !child::is_one() {
+            return child::succeeds(module_path!(), "protected_pages_fault");
+        }
         let start = map_pages(2 * page_size()).expect("two pages").as_ptr();
         // SAFETY: the mapping made above, which only this test uses (D4).
         unsafe {

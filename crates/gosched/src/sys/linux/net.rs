@@ -403,10 +403,11 @@ mod tests {
     fn addresses_of_the_unix_domain_are_those_of_std() {
         let name = format!("gosched-net-unit-{}", std::process::id());
         let path = std::env::temp_dir().join(&name);
+        let longest = format!("{name:x<107}");
         for addr in [
             unix::SocketAddr::from_pathname(&path).expect("a path"),
             unix::SocketAddr::from_abstract_name(&name).expect("a name"),
-            unix::SocketAddr::from_abstract_name([7; 107]).expect("the longest name"),
+            unix::SocketAddr::from_abstract_name(longest).expect("the longest name"),
         ] {
             let listener = unix::UnixListener::bind_addr(&addr).expect("bind");
             let client = unix_socket().expect("a socket");

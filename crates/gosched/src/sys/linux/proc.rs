@@ -156,7 +156,7 @@ mod tests {
     fn a_thread_that_ended_disappears() {
         let (tid, stop) = sleeper(c"short");
         drop(stop);
-        let gone = (0..2000).any(|_| {
+        let gone = (0..20_000).any(|_| {
             sleep_ns(1_000_000);
             !tasks().contains(&tid) && task_state(tid).is_none()
         });
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(task_state(gettid()), Some(b'R'));
         for name in [c"plain", c"a) R (b", c") ) )", c"))))", c""] {
             let (tid, _stop) = sleeper(name);
-            let asleep = (0..2000).any(|_| {
+            let asleep = (0..20_000).any(|_| {
                 sleep_ns(1_000_000);
                 task_state(tid) == Some(b'S')
             });

@@ -189,10 +189,26 @@ impl Drop for TaskFile {
 }
 
 /// How often a thread has blocked by itself; None if it has ended or `/proc` cannot be read;
-/// CONTEXT: any. Never inlined: its buffer is for sysmon's stack alone (`scripts/check-frames`).
-#[inline(never)]
+/// CONTEXT: any.
 pub(crate) fn voluntary_switches(tid: i32) -> Option<u64> {
-    const NAME: &[u8] = b"\nvoluntary_ctxt_switches:\t";
+    read_status(tid, b"\nvoluntary_ctxt_switches:\t", |digits| {
+        call_number(digits).and_then(|n| u64::try_from(n).ok())
+    })
+}
+
+/// Whether a thread blocks a signal. True if that cannot be known; CONTEXT: any.
+pub(crate) fn blocks_signal(tid: i32, signal: i32) -> bool {
+    let mask = read_status(tid, b"\nSigBlk:\t", |digits| {
+        u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+    });
+    mask.is_none_or(|mask| mask >> (signal - 1) & 1 == 1)
+}
+
+/// What a field of a thread's `/proc` status says; None if the thread has ended or `/proc` cannot
+/// be read; CONTEXT: any. Never inlined: its buffer is for sysmon's stack alone
+/// (`scripts/check-frames`).
+#[inline(never)]
+fn read_status(tid: i32, name: &[u8], parse: fn(&[u8]) -> Option<u64>) -> Option<u64> {
     // ORDER: Relaxed; a test's switch, stored before the threads that load it start.
     if REFUSE_PROC.load(Relaxed) {
         return None;
@@ -213,9 +229,9 @@ pub(crate) fn voluntary_switches(tid: i32) -> Option<u64> {
         check(answer).ok()?
     };
     let text = text.get(..filled)?;
-    let start = text.windows(NAME.len()).position(|part| part == NAME)? + NAME.len();
+    let start = text.windows(name.len()).position(|part| part == name)? + name.len();
     let digits = text[start..].split(|&byte| byte == b'\n').next()?;
-    call_number(digits).and_then(|n| u64::try_from(n).ok())
+    parse(digits)
 }
 
 /// Device and inode behind a descriptor.

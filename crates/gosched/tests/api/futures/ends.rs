@@ -106,7 +106,9 @@ fn d2_wakers_of_goroutines_that_were_abandoned() {
 #[test]
 fn d2_a_dropped_runtime_answers_who_awaits() {
     quiet_planned_panics();
-    let runtime = runtime(1);
+    // Without preemption the third goroutine never gets the P.
+    let runtime = Runtime::builder().procs(1).preemption(false);
+    let runtime = runtime.build().unwrap();
     let is_over = Arc::new(AtomicBool::new(false));
     let parked = runtime.spawn(thread::park);
     until_parked(&runtime.handle(), 1);

@@ -18,9 +18,11 @@ fn there_and_back() {
         assert!(is_nonblocking(&client));
         let mut client = std::net::TcpStream::from(client);
         assert!(!is_nonblocking(&client));
+        let (has_read, go_on) = std::sync::mpsc::channel();
         let writer = std::thread::spawn(move || {
             std::thread::sleep(ms(20));
             server.write_all(b"to std").unwrap();
+            go_on.recv().unwrap(); // one read would take both
             std::thread::sleep(ms(20));
             server.write_all(b"to gosched").unwrap();
             server
@@ -31,6 +33,7 @@ fn there_and_back() {
             6,
             "std's waits in the kernel"
         );
+        has_read.send(()).unwrap();
         let mut client = TcpStream::from(client);
         assert!(is_nonblocking(&client));
         assert_eq!(client.read(&mut buf).unwrap(), 10);

@@ -64,11 +64,15 @@ fn accept_without_a_descriptor() {
             assert_eq!(error.raw_os_error(), Some(libc::EMFILE));
             // A socket that must not wait returns the error at once.
             listener.set_nonblocking(true).unwrap();
-            let begun = Instant::now();
-            for _ in 0..1000 {
-                listener.accept().map(drop).unwrap_err();
-            }
-            assert!(begun.elapsed() < Duration::from_secs(8));
+            // Were it late with each, a thousand would take ten seconds.
+            let is_soon = || {
+                let begun = Instant::now();
+                for _ in 0..1000 {
+                    listener.accept().map(drop).unwrap_err();
+                }
+                begun.elapsed() < Duration::from_secs(8)
+            };
+            assert!((0..3).any(|_| is_soon()));
             listener.set_nonblocking(false).unwrap();
             // So are all others.
             assert!(TcpStream::connect(listener.local_addr().unwrap()).is_err());

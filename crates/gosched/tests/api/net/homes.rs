@@ -133,6 +133,11 @@ fn a_shutdown_unwinds_who_waits() {
             runtime.go(move || drop((&theirs).read(&mut [0])));
             peers.push(mine);
         }
+        // A connection keeps the port from other sockets until the end.
+        let _held = (
+            TcpStream::connect(addr).unwrap(),
+            listener.accept().unwrap(),
+        );
         runtime.go(move || drop(listener.accept()));
         let (full, _unread) = tcp_pair();
         runtime.go(move || drop((&full).write_all(&vec![0; 64 << 20])));

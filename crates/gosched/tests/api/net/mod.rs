@@ -68,7 +68,10 @@ impl TempPath {
             std::process::id(),
             COUNT.fetch_add(1, SeqCst)
         );
-        TempPath(std::env::temp_dir().join(name))
+        let path = std::env::temp_dir().join(name);
+        // Of an earlier process with this number, which was killed.
+        let _ = std::fs::remove_file(&path);
+        TempPath(path)
     }
 }
 

@@ -8,7 +8,7 @@ use gosched::net::{TcpListener, TcpStream};
 use gosched::{Deadlock, Runtime, thread};
 
 use super::LONG;
-use crate::common::child;
+use crate::common::{child, until_waiting_in};
 
 /// A busy runtime in the same process is hope, too, so this test runs in a child.
 #[test]
@@ -32,6 +32,7 @@ fn u6_who_waits_for_the_network_has_hope() {
         // A deadlock is reported when all has been quiet for a moment.
         let early = reports.recv_timeout(Duration::from_secs(2));
         assert!(early.is_err(), "a false alarm: {early:?}");
+        until_waiting_in(&runtime.handle(), 1, &["IO wait, read"]);
         let dump = runtime.dump().to_string();
         assert!(dump.contains("[IO wait, read"), "{dump}");
         assert!(dump.contains("waits on descriptor "), "{dump}");

@@ -302,7 +302,9 @@ same! {
 
     /// No listener.
     fn refused() -> Vec<String> {
-        let addr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        // The listener is gone, and a connection keeps its port from others.
+        let (_held, server) = connected!();
+        let addr = server.local_addr().unwrap();
         let mut log = vec![say(TcpStream::connect(addr).map(drop))];
         log.push(say(TcpStream::connect_timeout(&addr, Duration::from_secs(30)).map(drop)));
         let path = TempPath::new();
@@ -321,7 +323,8 @@ same! {
 
     /// Each address is tried, and the last error is returned.
     fn several_addresses() -> Vec<String> {
-        let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let (_held, server) = connected!();
+        let nobody = server.local_addr().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap();
         let found = TcpStream::connect(&[nobody, addr][..]).unwrap();

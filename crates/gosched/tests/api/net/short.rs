@@ -11,7 +11,7 @@ use gosched::net::{TcpListener, TcpStream, UdpSocket};
 use gosched::os::unix::net::UnixStream;
 use gosched::thread;
 
-use super::{everywhere, kind, ms, tcp_pair};
+use super::{LONG, common, everywhere, kind, ms, tcp_pair};
 
 const ROUNDS: usize = 30;
 
@@ -38,7 +38,10 @@ fn rounds<R: Send + 'static>(
     read: impl Fn(&mut R) -> Vec<u8> + Send + 'static,
     put: impl Fn() + Send,
 ) -> Vec<Vec<u8>> {
-    super::run(1, "short reads", move || {
+    // Without preemption: the reader runs when all is there.
+    let runtime = gosched::Runtime::builder().procs(1).preemption(false);
+    let runtime = runtime.build().unwrap();
+    let whole = move || {
         let (give, took) = gosched::chan::bounded(0);
         let server = thread::spawn(move || {
             let mut all = Vec::new();
@@ -54,7 +57,11 @@ fn rounds<R: Send + 'static>(
             took.recv().unwrap();
         }
         server.join().unwrap()
-    })
+    };
+    let came = common::within(LONG, "short reads", || runtime.run(whole));
+    runtime.check().unwrap();
+    assert_eq!(runtime.metrics().rescues, 0, "WK: a wake-up was lost");
+    came
 }
 
 fn read_64(mut from: impl Read) -> Vec<u8> {

@@ -2,12 +2,12 @@
 
 use std::os::unix::process::ExitStatusExt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::{Duration, Instant};
 
 use super::tools::*;
-use crate::common::{child, child_of, runtime, within};
+use crate::common::{child, child_of, runtime, wait_for, within};
 use gosched::signal::notify;
 use gosched::{Deadlock, Runtime, chan, thread};
 
@@ -133,20 +133,23 @@ fn a_storm_beside_preemption() {
             .map(|seed| {
                 runtime.spawn(move || {
                     let mut texts = Vec::new();
-                    while Instant::now() < until {
+                    loop {
                         texts.push(format!("{seed} {:?}", thread::current().id()));
                         thread::yield_now();
                         if texts.len() > 1000 {
                             texts.clear();
                         }
                         raise(libc::SIGUSR1);
+                        if Instant::now() >= until {
+                            break;
+                        }
                     }
                 })
             })
             .collect();
         let mut told = [0, 0];
         within(LONG, "the storm", || {
-            while Instant::now() < until {
+            while Instant::now() < until || told.contains(&0) {
                 kill(URG);
                 let signal = next(&signals);
                 told[usize::from(signal == URG)] += 1;
@@ -211,15 +214,19 @@ fn the_first_signal_asks_and_the_second_insists() {
                 gosched::run(|| {
                     let stop = notify(&[libc::SIGINT, libc::SIGTERM]);
                     let (done, is_done) = chan::bounded::<()>(0);
+                    let ticked = Arc::new(AtomicUsize::new(0));
                     let workers: Vec<_> = (0..4)
                         .map(|_| {
-                            let is_done = is_done.clone();
+                            let (is_done, ticked) = (is_done.clone(), Arc::clone(&ticked));
                             thread::spawn(move || {
                                 let mut jobs = 0;
                                 let ticks = chan::tick(Duration::from_millis(1));
                                 loop {
                                     chan::select! {
-                                        recv(ticks) -> _ => jobs += 1,
+                                        recv(ticks) -> _ => {
+                                            jobs += 1;
+                                            ticked.fetch_add(1, SeqCst);
+                                        }
                                         recv(is_done) -> _ => return jobs,
                                     }
                                 }
@@ -227,6 +234,7 @@ fn the_first_signal_asks_and_the_second_insists() {
                         })
                         .collect();
                     let alarm = notify(&[libc::SIGALRM]);
+                    wait_for(&ticked, 1);
                     alarm_in(20);
                     loop {
                         chan::select! {

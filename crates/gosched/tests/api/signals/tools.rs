@@ -9,7 +9,7 @@ use std::time::Duration;
 use gosched::chan::Receiver;
 
 /// Every signal that arrives at all arrives sooner.
-pub const LONG: Duration = Duration::from_secs(20);
+pub const LONG: Duration = Duration::from_secs(60);
 
 /// The next signal.
 #[track_caller]

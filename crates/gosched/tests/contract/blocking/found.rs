@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use super::*;
-use crate::common::{child, within};
+use crate::common::{child, eventually, within};
 
 /// Goroutines that never call, until dropped.
 struct Hogs(Arc<AtomicBool>);
@@ -86,17 +86,23 @@ fn d7_a_lock_is_passed_on_at_the_limit_of_threads() {
 #[test]
 fn u3_after_a_marked_call_it_has_a_p() {
     let runtime = runtime(1);
+    let (past, is_over) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
     let spinner = |_| {
-        runtime.spawn(|| {
+        let (past, is_over) = (Arc::clone(&past), Arc::clone(&is_over));
+        runtime.spawn(move || {
             std::thread::sleep(ms(40)); // its P is taken meanwhile
             gosched::blocking(|| ());
-            compute(ms(100));
+            past.fetch_add(1, SeqCst);
+            while !is_over.load(SeqCst) {
+                std::hint::spin_loop();
+            }
         })
     };
     let spinners: Vec<_> = (0..2).map(spinner).collect();
-    std::thread::sleep(ms(90));
+    assert!(eventually(|| past.load(SeqCst) == 2));
     let metrics = runtime.metrics();
     assert_eq!(metrics.in_calls, 0, "{metrics}");
+    is_over.store(true, SeqCst);
     spinners.into_iter().for_each(|s| s.join().unwrap());
 }
 

@@ -8,7 +8,7 @@ use gosched::blocking;
 use gosched::thread::Exited;
 
 use super::*;
-use crate::common::{Alive, child_of, eventually, thread_count, within};
+use crate::common::{Alive, HOUR, child_of, eventually, thread_count, within};
 
 /// What a goroutine does when its call is over and its runtime gone.
 const NEXT: [&str; 5] = ["ends", "computes", "calls again", "yields", "parks"];
@@ -66,9 +66,7 @@ fn drop_during_calls(variant: &str, next: &'static str) {
         }));
     }
     assert!(eventually(|| called.load(SeqCst) == CALLS), "L2");
-    let began = Instant::now();
     within(LONG, "the drop", || drop(runtime));
-    assert!(began.elapsed() < Duration::from_secs(5), "D2");
     within(LONG, "the joins", || {
         for join in joins {
             assert!(join.join().unwrap_err().is::<Exited>(), "D2");
@@ -109,9 +107,7 @@ fn d2_a_shutdown_waits_for_calls() {
             7
         });
         told.recv().unwrap();
-        let began = Instant::now();
-        within(LONG, "the shutdown", || runtime.shutdown(LONG));
-        assert!(began.elapsed() < Duration::from_secs(10));
+        within(LONG, "the shutdown", || runtime.shutdown(HOUR));
         assert_eq!(call.join().unwrap(), 7);
     }
 }
@@ -131,9 +127,7 @@ fn d2_a_shutdown_gives_calls_up_in_time() {
         });
         let waits = runtime.spawn(thread::park);
         told.recv().unwrap();
-        let began = Instant::now();
         within(LONG, "the shutdown", || runtime.shutdown(ms(200)));
-        assert!(began.elapsed() < Duration::from_secs(5), "D2");
         assert!(call.join().unwrap_err().is::<Exited>());
         assert!(waits.join().unwrap_err().is::<Exited>());
         assert_eq!(alive.load(SeqCst), 1, "it is still in its call");
@@ -273,11 +267,7 @@ fn d2_a_drop_lets_go_of_who_was_made_to_wait() {
             let lock = Arc::clone(&shared);
             let (send, receive) = mpsc::channel();
             std::thread::spawn(move || send.send(lock.lock().is_ok()));
-            assert_eq!(
-                receive.recv_timeout(Duration::from_secs(10)),
-                Ok(true),
-                "D2"
-            );
+            assert_eq!(receive.recv_timeout(LONG), Ok(true), "D2");
         }
         is_over.store(true, SeqCst);
         assert!(

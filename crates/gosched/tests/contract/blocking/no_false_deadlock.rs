@@ -104,12 +104,16 @@ fn sm_the_monitor_sleeps_during_a_long_call() {
                     _ => Deadlock::Closed,
                 };
                 let runtime = Runtime::builder().procs(2).deadlock(mode).build().unwrap();
-                let call = runtime.spawn(|| blocking(|| std::thread::sleep(ms(3500))));
+                let (let_go, release) = std::sync::mpsc::channel::<()>();
+                let call = runtime.spawn(move || _ = blocking(|| release.recv()));
                 std::thread::sleep(ms(1000));
-                let before = sleeps_of("gosched-sysmon");
+                let (began, before) = (Instant::now(), sleeps_of("gosched-sysmon"));
                 std::thread::sleep(ms(2000));
                 let wakes = sleeps_of("gosched-sysmon") - before;
-                assert!(wakes <= 5, "SM: {wakes} wake-ups in two seconds");
+                let took = began.elapsed();
+                let most = 5 * (1 + took.as_secs() as usize / 2);
+                assert!(wakes < most, "SM: {wakes} wake-ups in {took:?}");
+                drop(let_go);
                 call.join().unwrap();
             },
         );
@@ -212,7 +216,7 @@ fn mg_callers_wait_as_long_as_calls_return() {
     let out = child(
         "no_false_deadlock::mg_callers_wait_as_long_as_calls_return",
         || {
-            thread_patience(ms(3000));
+            thread_patience(ms(30_000));
             let runtime = Runtime::builder().procs(2).max_threads(8).build().unwrap();
             within(Duration::from_secs(100), "the calls", || {
                 runtime.run(|| {

@@ -189,27 +189,34 @@ fn m5_a_lock_on_a_file() {
     });
 }
 
-/// Goroutines that sleep for a fixed time cannot be released: the others run meanwhile.
+/// How many turns another goroutine has while goroutines sleep for a fixed time on all Ps.
+fn turns_beside_sleepers(procs: usize, sleep: impl Fn() + Copy + Send + Sync + 'static) -> u32 {
+    let asleep = Arc::new(AtomicUsize::new(0));
+    let sleepers = (0..procs).map(|_| {
+        let asleep = Arc::clone(&asleep);
+        thread::spawn(move || {
+            asleep.fetch_add(1, SeqCst);
+            sleep();
+        })
+    });
+    let sleepers: Vec<_> = sleepers.collect();
+    wait_for(&asleep, procs);
+    let mut turns = 0;
+    while sleepers.iter().all(|one| !one.is_finished()) {
+        thread::spawn(|| thread::sleep(ms(1))).join().unwrap();
+        turns += 1;
+    }
+    sleepers.into_iter().for_each(|one| one.join().unwrap());
+    turns
+}
+
+/// Goroutines that sleep for a fixed time cannot be released: the others run meanwhile. On a
+/// machine that stands still meanwhile they cannot, so they have five tries.
 fn each_p_asleep(what: &str, sleep: impl Fn() + Copy + Send + Sync + 'static) {
     for procs in [1, 2] {
         run(procs, what, move || {
-            let asleep = Arc::new(AtomicUsize::new(0));
-            let sleepers = (0..procs).map(|_| {
-                let asleep = Arc::clone(&asleep);
-                thread::spawn(move || {
-                    asleep.fetch_add(1, SeqCst);
-                    sleep();
-                })
-            });
-            let sleepers: Vec<_> = sleepers.collect();
-            wait_for(&asleep, procs);
-            let mut turns = 0;
-            while sleepers.iter().all(|one| !one.is_finished()) {
-                thread::spawn(|| thread::sleep(ms(1))).join().unwrap();
-                turns += 1;
-            }
-            assert!(turns >= 5, "L2: {turns} turns while others slept");
-            sleepers.into_iter().for_each(|one| one.join().unwrap());
+            let have_turns = (0..5).any(|_| turns_beside_sleepers(procs, sleep) >= 5);
+            assert!(have_turns, "L2: hardly any turns while others slept");
         });
     }
 }

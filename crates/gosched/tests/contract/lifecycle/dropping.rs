@@ -105,7 +105,9 @@ fn d2_drop_runs_destructors_that_misbehave() {
             self.1.fetch_add(1, SeqCst);
         }
     }
-    let (dropped, count) = (runtime(1), Arc::new(AtomicUsize::new(0)));
+    // The goroutine that keeps the only P is to keep it.
+    let alone = gosched::Runtime::builder().procs(1).preemption(false);
+    let (dropped, count) = (alone.build().unwrap(), Arc::new(AtomicUsize::new(0)));
     let (started, has_started) = mpsc::channel();
     let release = Arc::new(AtomicBool::new(false));
     let busy = Arc::clone(&release);
@@ -131,11 +133,13 @@ fn d2_drop_runs_destructors_that_misbehave() {
 fn d2_drop_with_busy_goroutines_does_not_wait_for_them() {
     let dropped = runtime(2);
     let release = Arc::new(AtomicBool::new(false));
-    let ended = Arc::new(AtomicUsize::new(0));
+    let (started, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let handles: Vec<_> = (0..2)
         .map(|_| {
             let (release, ended) = (Arc::clone(&release), Arc::clone(&ended));
+            let started = Arc::clone(&started);
             dropped.spawn(move || {
+                started.fetch_add(1, SeqCst);
                 while !release.load(SeqCst) {
                     std::hint::spin_loop();
                 }
@@ -143,7 +147,7 @@ fn d2_drop_with_busy_goroutines_does_not_wait_for_them() {
             })
         })
         .collect();
-    std::thread::sleep(Duration::from_millis(20));
+    assert!(eventually(|| started.load(SeqCst) == 2));
     within(LONG, "drop", || drop(dropped));
     within(LONG, "join", || {
         handles.into_iter().for_each(|h| assert_exited(h.join()))
@@ -157,17 +161,18 @@ fn d2_drop_with_busy_goroutines_does_not_wait_for_them() {
 #[test]
 fn d2_drop_with_goroutines_in_blocking_calls() {
     let dropped = runtime(2);
-    let ended = Arc::new(AtomicUsize::new(0));
+    let (started, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     for _ in 0..2 {
-        let ended = Arc::clone(&ended);
+        let (started, ended) = (Arc::clone(&started), Arc::clone(&ended));
         dropped.go(move || {
+            started.fetch_add(1, SeqCst);
             std::thread::sleep(Duration::from_millis(200));
             ended.fetch_add(1, SeqCst);
             thread::park(); // for good: its runtime is gone
             ended.fetch_add(100, SeqCst);
         });
     }
-    std::thread::sleep(Duration::from_millis(20));
+    assert!(eventually(|| started.load(SeqCst) == 2));
     within(LONG, "drop", || drop(dropped));
     assert!(eventually(|| ended.load(SeqCst) == 2));
     std::thread::sleep(Duration::from_millis(20));
@@ -409,16 +414,17 @@ fn d2_a_scope_outlives_its_running_goroutines() {
         || {
             let dropped = runtime(2);
             let mut borrowed = vec![7u32; 1 << 20];
-            let running = AtomicBool::new(false);
+            let (begun, running) = (AtomicBool::new(false), AtomicBool::new(false));
             thread::scope(|s| {
                 dropped.run(|| {
                     s.spawn(|| {
                         running.store(true, SeqCst);
+                        begun.store(true, SeqCst);
                         compute(Duration::from_millis(300));
                         assert!(borrowed.iter().all(|n| *n == 7), "changed while borrowed");
                         running.store(false, SeqCst);
                     });
-                    while !running.load(SeqCst) {
+                    while !begun.load(SeqCst) {
                         gosched::yield_now();
                     }
                 });
@@ -448,8 +454,10 @@ fn d2_a_scope_that_cannot_end_says_so() {
                     thread::scope(|inner| {
                         inner.spawn(|| {
                             parked.store(true, SeqCst);
-                            compute(Duration::from_millis(200));
-                            assert!(borrowed.iter().all(|n| *n == 7));
+                            // The end of the process ends this.
+                            while borrowed.iter().all(|n| *n == 7) {
+                                std::hint::spin_loop();
+                            }
                         });
                     });
                 });

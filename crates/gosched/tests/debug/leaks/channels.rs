@@ -193,7 +193,7 @@ fn two_that_wait_to_be_ready_for_each_other_are_leaked() {
                     select.send(&own);
                     select.ready();
                 }));
-                let leaks = leaks_when_waiting(&["receiver", "sender"]);
+                let leaks = leaks_when_some(&["receiver", "sender"]);
                 assert_eq!(names(&leaks), ["receiver", "sender"], "{leaks}");
             });
         },

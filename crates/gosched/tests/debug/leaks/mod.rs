@@ -14,7 +14,7 @@ use gosched::debug::{self, Leak, Leaks};
 use gosched::thread::{self, JoinHandle};
 
 /// Nothing that happens at all takes this long, even on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn find<'a>(leaks: &'a Leaks, name: &str) -> Option<&'a Leak> {
     let mut all = leaks.goroutines().iter();

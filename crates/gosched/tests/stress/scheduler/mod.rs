@@ -275,7 +275,7 @@ impl Partner {
 
 /// Keeps the P busy, out of the runtime's sight, until the count is reached.
 fn spin_until(round: &Round, count: &AtomicUsize, target: usize) {
-    let until = Instant::now() + Duration::from_secs(10);
+    let until = Instant::now() + Duration::from_secs(60);
     while count.load(SeqCst) != target {
         if Instant::now() > until {
             return round.complain("a goroutine did not run though a P was idle");

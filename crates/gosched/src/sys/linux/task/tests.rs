@@ -93,6 +93,21 @@ fn cpu_time_is_of_living_threads_of_this_process_only() {
 }
 
 #[test]
+fn a_blocked_signal_is_known() {
+    let signal = libc::SIGRTMIN() + 9; // no other test of this process uses it
+    assert!(!blocks_signal(gettid(), signal));
+    // SAFETY: a set in this frame, and the mask of this thread, which ends with the test.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigaddset(&mut set, signal);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+    }
+    assert!(blocks_signal(gettid(), signal));
+    assert!(!blocks_signal(gettid(), signal + 1) && !blocks_signal(gettid(), signal - 1));
+    assert!(blocks_signal(0, signal), "nobody knows");
+}
+
+#[test]
 fn a_signal_reaches_the_thread_it_names() {
     static STRUCK: AtomicI32 = AtomicI32::new(0);
     static MARKED: AtomicBool = AtomicBool::new(false);
@@ -100,7 +115,7 @@ fn a_signal_reaches_the_thread_it_names() {
         MARKED.store(info.is_marked(), SeqCst);
         STRUCK.store(gettid(), SeqCst);
     }
-    let signal = libc::SIGRTMIN() + 5;
+    let signal = libc::SIGRTMIN() + 8; // no other test of this process uses it
     // SAFETY: the handler makes one bare call and stores to atomics (D7, D9).
     let old = unsafe { sigaction_install(signal, note_thread, libc::SA_RESTART) };
     let (tid, stop, handle) = spinner();
