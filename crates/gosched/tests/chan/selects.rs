@@ -4,7 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, Mutex};
 
 use gosched::chan::{
     Receiver, Select, Sender, after, bounded, never, select, select_biased, unbounded,
@@ -228,9 +228,12 @@ fn selects_in_both_directions_pair_up() {
                 let (s, r) = bounded(cap);
                 let (sent, got) = (AtomicUsize::new(0), AtomicUsize::new(0));
                 let left = AtomicUsize::new(crowd);
+                let (last, is_last) = bounded::<()>(0);
+                let last = Mutex::new(Some(last));
                 thread::scope(|scope| {
                     for me in 0..crowd {
-                        let (s, r, sent, got, left) = (&s, &r, &sent, &got, &left);
+                        let (s, r, sent, got) = (&s, &r, &sent, &got);
+                        let (left, last, is_last) = (&left, &last, &is_last);
                         scope.spawn(move || {
                             for _ in 0..500 {
                                 select! {
@@ -243,10 +246,12 @@ fn selects_in_both_directions_pair_up() {
                                         got.fetch_add(1, SeqCst);
                                     }
                                     // The last one finds no partner.
-                                    default(ms(300)) => if left.load(SeqCst) == 1 { break },
+                                    recv(is_last) -> _ => break,
                                 }
                             }
-                            left.fetch_sub(1, SeqCst);
+                            if left.fetch_sub(1, SeqCst) == 2 {
+                                drop(last.lock().unwrap().take());
+                            }
                         });
                     }
                 });
@@ -570,8 +575,9 @@ fn timeouts_that_race_with_values_lose_none() {
                             let is_sent = s.send_timeout((), timeout).is_ok();
                             sent.fetch_add(usize::from(is_sent), SeqCst);
                         }
-                        // A receiver that had no CPU all the time gets this one.
-                        sent.fetch_add(usize::from(s.send(()).is_ok()), SeqCst);
+                        // If the receiver had no CPU all the time, it gets this one.
+                        while s.send_timeout((), ms(1)).is_err() {}
+                        sent.fetch_add(1, SeqCst);
                     });
                 }
                 for turn in 0..u64::MAX {

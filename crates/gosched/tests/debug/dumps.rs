@@ -287,6 +287,8 @@ fn a_dump_does_not_wait_for_the_loaders_lock() {
         let out = child_of(name, variant, |variant| {
             // SAFETY: ends this child if it hangs.
             unsafe { libc::alarm(100) };
+            // Less than the lock is held: a report that waits for it is cut short.
+            gosched::testing::set_report_patience(20);
             gosched::testing::unwinder_asks_the_loader(true);
             let runtime = Runtime::builder().procs(2).build().unwrap();
             runtime.run(|| {

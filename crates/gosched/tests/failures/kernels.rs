@@ -287,14 +287,19 @@ fn d8_sysmon_leaves_descriptors_to_the_program() {
     let out = crate::common::child("d8_sysmon_leaves_descriptors_to_the_program", || {
         limit(libc::RLIMIT_NOFILE, 40);
         two().run(|| {
-            let sleep = |_| thread::spawn(|| std::thread::sleep(Duration::from_millis(200)));
-            let sleepers: Vec<_> = (0..30).map(sleep).collect();
-            sleepers.into_iter().for_each(|one| one.join().unwrap());
+            // Each blocks its thread until all are there.
+            let all = Arc::new(std::sync::Barrier::new(30));
+            let wait = |_| {
+                let all = Arc::clone(&all);
+                thread::spawn(move || drop(all.wait()))
+            };
+            let waiters: Vec<_> = (0..30).map(wait).collect();
+            waiters.into_iter().for_each(|one| one.join().unwrap());
             let files = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
             let targets = files.filter_map(|file| std::fs::read_link(file.path()).ok());
             let kept = targets.filter(|to| to.to_string_lossy().contains("/task/"));
             let (kept, threads) = (kept.count(), debug::metrics().threads);
-            assert!(threads > 20, "{threads} threads");
+            assert!(threads >= 30, "{threads} threads");
             assert!(
                 (1..=10).contains(&kept),
                 "{kept} files for {threads} threads"

@@ -51,13 +51,16 @@ const ALL: usize = if cfg!(debug_assertions) {
 /// caches, in KiB.
 fn growth(all: usize, live_and_die: impl Fn(usize)) -> usize {
     live_and_die(all / 6);
-    // A leak shows in each part. Threads that a busy machine made show in one.
+    // A leak shows in each part. Threads that a busy machine made show in one, as does memory that
+    // the allocator gave back.
     let part = |_| {
         let before = rss_kib();
         live_and_die((all - all / 6) / 3);
         rss_kib().saturating_sub(before)
     };
-    3 * (0..3).map(part).min().expect("three parts")
+    let mut parts: Vec<_> = (0..3).map(part).collect();
+    parts.sort_unstable();
+    3 * parts[1]
 }
 
 #[test]
@@ -65,7 +68,7 @@ fn recycled_goroutines_leave_nothing() {
     let output = child("memory::recycled_goroutines_leave_nothing", || {
         let grown = own(2).run(|| growth(ALL, live_and_die));
         // Thirty bytes each would be more.
-        assert!(grown * 1024 < ALL * 25, "{grown} KiB more");
+        assert!(grown * 1024 < ALL * 24, "{grown} KiB more");
     });
     output.succeeded();
 }
@@ -200,8 +203,8 @@ fn parked_goroutines_give_their_memory_back() {
             .build()
             .unwrap()
             .run(|| std::array::from_fn(|_| peak_of_round()));
-        // A tenth more may be the allocator's; to keep a round's goroutines would be three times as
-        // much. A slow round has a lower peak: goroutines that wait for long give pages back.
+        // A tenth more may be the allocator's; to keep a round's goroutines would be twice as much.
+        // A slow round has a lower peak: goroutines that wait for long give pages back.
         let first = peaks[0].max(peaks[1]);
         assert!(peaks[3] < first + first / 10, "{peaks:?} KiB");
     });

@@ -75,7 +75,7 @@ const PULSE_NS: u64 = 200_000;
 const LOST_NS: u64 = 100_000_000;
 /// After this many lost signals in a row the kernel is asked whether the thread blocks the signal.
 /// It may just have had no CPU: a virtual machine can lose one for seconds.
-const LOST_IN_A_ROW: u32 = 10;
+pub(in crate::sched) const LOST_IN_A_ROW: u32 = 10;
 /// How many descriptors of `/proc` files stay open. With more Ps one for each P. Never more than a
 /// quarter of the descriptors that the process may have.
 const FILES_MAX: u32 = 128;
@@ -441,7 +441,7 @@ impl Sched {
 
     /// A signal has not arrived for long: lets another one be sent. Prints once if the program has
     /// replaced the handler or blocked the signal.
-    fn look_for_signal(&self, claims: &mut Claims, m: Mp) {
+    pub(in crate::sched) fn look_for_signal(&self, claims: &mut Claims, m: Mp) {
         m.signalled.store(false, Relaxed);
         let known = m.watched.known(claims);
         known.lost += 1;

@@ -6,7 +6,10 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use super::*;
+use crate::sched::model::current::current_m;
 use crate::sched::model::g::Senior;
+use crate::sched::monitor::retake::LOST_IN_A_ROW;
+use crate::sched::park::enter;
 use crate::thread;
 
 /// A Runnable G that waits on the thread of an M of its own.
@@ -180,6 +183,32 @@ fn with_hogs(n: usize, mut look: impl FnMut(&'static Sched) + Send) {
         let core = sched.core.lock();
         assert_eq!((core.nmidlelocked, sched.calls.refused.get()), (0, 0));
         assert!(!sched.calls.is_signal_lost.load(SeqCst));
+    });
+}
+
+/// Ten signals in a row were late. Only a thread that blocks the signal is said to block it.
+#[test]
+fn d7_a_thread_without_a_cpu_is_not_said_to_block_the_signal() {
+    live(1, |sched| {
+        let _rt = enter();
+        let m = current_m().unwrap();
+        let is_accused = || {
+            let mut claims = sched.claims.lock();
+            m.watched.known(&mut claims).lost = LOST_IN_A_ROW;
+            sched.look_for_signal(&mut claims, m);
+            sched.calls.is_signal_lost.load(SeqCst)
+        };
+        assert!(!is_accused());
+        // SAFETY: a set in this frame, and the mask of this thread, which the goroutine does not
+        // leave before the mask is as it was.
+        unsafe {
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            libc::sigaddset(&mut set, sched.config.preemption_signal);
+            libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+            let is_accused = is_accused();
+            libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut());
+            assert!(is_accused);
+        }
     });
 }
 

@@ -210,11 +210,12 @@ fn mg_marked_calls_leave_threads_for_others() {
     assert_eq!(out.stderr.matches(WARNING).count(), 1, "{out:#?}");
 }
 
-/// It is not the time that callers wait but the time without any return that counts.
+/// Calls return, so callers wait their turn, with one warning. (How long they wait does not count,
+/// see the unit tests of `room.rs`.)
 #[test]
-fn mg_callers_wait_as_long_as_calls_return() {
+fn mg_callers_beyond_the_limit_wait_their_turn() {
     let out = child(
-        "no_false_deadlock::mg_callers_wait_as_long_as_calls_return",
+        "no_false_deadlock::mg_callers_beyond_the_limit_wait_their_turn",
         || {
             thread_patience(ms(30_000));
             let runtime = Runtime::builder().procs(2).max_threads(8).build().unwrap();

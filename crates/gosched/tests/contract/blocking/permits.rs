@@ -312,10 +312,12 @@ fn u3_who_comes_back_is_soon_noticed() {
         let ns = after.overshoot_ns - before.overshoot_ns;
         ns.checked_div(after.overshoots - before.overshoots)
     };
-    let means: Vec<_> = (0..8).filter_map(round).collect();
+    let mut means: Vec<_> = (0..8).filter_map(round).collect();
     println!("overshoots of {means:?} ns");
+    means.sort_unstable();
     // A loose bound: ticks are up to 10 ms apart, and may miss a thread that shares its CPU. A CPU
-    // that is away for a second is away in one round.
-    let least = means.iter().min().expect("nobody computed without a P");
-    assert!(*least < 25_000_000, "{means:?} ns");
+    // that is away for a second is away in one round or two.
+    let middle = means.get(means.len() / 2);
+    let middle = middle.expect("somebody computed without a P");
+    assert!(*middle < 25_000_000, "{means:?} ns");
 }
