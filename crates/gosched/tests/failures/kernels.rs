@@ -291,7 +291,7 @@ fn d8_sysmon_leaves_descriptors_to_the_program() {
             let all = Arc::new(std::sync::Barrier::new(30));
             let wait = |_| {
                 let all = Arc::clone(&all);
-                thread::spawn(move || drop(all.wait()))
+                thread::spawn(move || _ = all.wait())
             };
             let waiters: Vec<_> = (0..30).map(wait).collect();
             waiters.into_iter().for_each(|one| one.join().unwrap());
