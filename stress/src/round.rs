@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a shutdown may take: all actors end by themselves.
 const UNWINDING: Duration = Duration::from_secs(40);
 /// How late a goroutine may be, in addition to the delays of the machine itself.
-const LATE: Duration = Duration::from_secs(5);
+const LATE: Duration = Duration::from_secs(12);
 /// The same with chaos from the library itself.
 const LATE_CHAOS: Duration = Duration::from_secs(15);
 /// A round waits at its end for a goroutine of the heart that has not run for this long. Many

@@ -14,7 +14,7 @@ use crate::sched::model::ptr::{Gp, Mp, Ptr};
 use crate::stack::class_for;
 
 /// What has not happened by then never will, even on a busy machine.
-pub(crate) const NEVER: Duration = Duration::from_secs(20);
+pub(crate) const NEVER: Duration = Duration::from_secs(60);
 
 /// Waits until `is_so`, blocking the thread; false if that takes longer than [`NEVER`].
 pub(crate) fn eventually(mut is_so: impl FnMut() -> bool) -> bool {

@@ -64,17 +64,18 @@ pub(super) fn run(stage: &mut Stage) -> io::Result<()> {
         odd: odds.clone(),
     };
     let arrived = Arc::new(AtomicU64::new(0));
-    let for_sink = Arc::clone(&arrived);
+    let (for_sink, timeouts) = (Arc::clone(&arrived), Arc::new(AtomicU64::new(0)));
     let work = move || {
         let start = Instant::now();
         let (sent, sum) = runtime.run(move || {
-            let source = thread::spawn(move || source(&numbers, span));
+            let seen = Arc::clone(&timeouts);
+            let source = thread::spawn(move || source(&numbers, span, &seen));
             for _ in 0..SQUARERS {
                 let (to_square, even, odd) = (to_square.clone(), even.clone(), odd.clone());
                 go(move || square(&to_square, &even, &odd));
             }
             drop((to_square, even, odd));
-            let sum = sink(evens, odds, &for_sink);
+            let sum = sink(evens, odds, &for_sink, &timeouts);
             (source.join(), sum)
         });
         let sent = sent.map_err(|_| io::Error::other("the source panicked"))?;
@@ -95,15 +96,19 @@ pub(super) fn run(stage: &mut Stage) -> io::Result<()> {
     Ok(())
 }
 
-/// Sends numbers for a while, with a pause in the middle. Returns how many, and the sum of their
-/// squares.
-fn source(numbers: &Sender<u64>, span: Duration) -> (u64, u64) {
+/// Sends numbers for a while, with a pause in the middle in which the sink's timeout passes. Returns
+/// how many, and the sum of their squares.
+fn source(numbers: &Sender<u64>, span: Duration, timeouts: &AtomicU64) -> (u64, u64) {
     let (start, mut sum, mut n, mut has_paused) = (Instant::now(), 0u64, 0u64, false);
     loop {
         if n.is_multiple_of(LOOK) {
             let now = start.elapsed();
             if now >= span / 2 && !has_paused {
                 thread::sleep(PAUSE);
+                // A machine that stood still has let no timeout pass.
+                while timeouts.load(Relaxed) == 0 && start.elapsed() < span + 50 * PAUSE {
+                    thread::sleep(PAUSE);
+                }
                 has_paused = true;
             } else if now >= span + PAUSE {
                 return (n, sum);
@@ -126,7 +131,12 @@ fn square(numbers: &Receiver<u64>, even: &Sender<u64>, odd: &Sender<u64>) {
     }
 }
 
-fn sink(mut even: Receiver<u64>, mut odd: Receiver<u64>, arrived: &AtomicU64) -> Sum {
+fn sink(
+    mut even: Receiver<u64>,
+    mut odd: Receiver<u64>,
+    arrived: &AtomicU64,
+    timeouts: &AtomicU64,
+) -> Sum {
     let (mut sum, mut open) = (Sum::default(), 2);
     while open > 0 {
         select! {
@@ -146,6 +156,7 @@ fn sink(mut even: Receiver<u64>, mut odd: Receiver<u64>, arrived: &AtomicU64) ->
             },
             default(PATIENCE) => sum.timeouts += 1,
         }
+        timeouts.store(sum.timeouts, Relaxed);
         arrived.store(sum.even + sum.odd, Relaxed);
     }
     sum

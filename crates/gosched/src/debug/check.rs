@@ -16,7 +16,7 @@
 //!
 //! Each of these ends within microseconds of CPU time, for which the thread may have to wait on a
 //! busy machine. A broken structure stays broken. So a scan that finds something is repeated, for
-//! up to `PATIENCE_NS`, and the findings of the last scan are reported.
+//! up to `SCANS_MAX` times, and the findings of the last scan are reported.
 //!
 //! Besides the clauses themselves, these hold while the world is stopped:
 //!
@@ -45,8 +45,9 @@ use crate::sched::{Core, Sched};
 use crate::sys;
 use crate::sys::PageVec;
 
-/// How long scans with findings are repeated, and the pause between two scans.
-const PATIENCE_NS: u64 = 3_000_000_000;
+/// How many scans with findings are made, and the pause between two scans. It is not a time: while
+/// a machine stands still, no thread can finish what it does.
+const SCANS_MAX: u32 = 3_000;
 const PAUSE_NS: u64 = 1_000_000;
 /// The most findings that are kept.
 const FINDINGS_MAX: usize = 50;
@@ -176,15 +177,13 @@ pub(crate) fn check_of(sched: &Sched) -> Result<(), Violations> {
     report.into_result()
 }
 
-/// Repeats a scan until it finds nothing, or until `PATIENCE_NS` have passed. Stops at once if the
-/// runtime is being dropped: the clauses do not hold then, and the drop must not wait.
+/// Repeats a scan until it finds nothing, at most `SCANS_MAX` times. Stops at once if the runtime
+/// is being dropped: the clauses do not hold then, and the drop must not wait.
 fn until_clean(sched: &Sched, report: &mut Report, mut look: impl FnMut(&mut Report)) {
-    let deadline = sys::monotonic_ns() + PATIENCE_NS;
-    loop {
+    for _ in 0..SCANS_MAX {
         report.clear();
         look(report);
-        let is_over = sys::monotonic_ns() >= deadline || sched.dead.load(Relaxed);
-        if report.count == 0 || is_over {
+        if report.count == 0 || sched.dead.load(Relaxed) {
             return;
         }
         sys::sleep_ns(PAUSE_NS);

@@ -235,10 +235,15 @@ impl Goroutine {
     ///     let parked = worker.thread().clone();
     ///     let joiner = gosched::thread::spawn(move || worker.join().unwrap());
     ///     let joiner_id = joiner.thread().id().goroutine().unwrap().get();
-    ///     gosched::thread::sleep(std::time::Duration::from_millis(10));
-    ///     let dump = gosched::debug::dump();
-    ///     let found = dump.goroutines().iter().find(|g| g.id() == joiner_id).unwrap();
-    ///     assert_eq!(found.waits_for(), Some(worker_id));
+    ///     let waits_for = loop {
+    ///         gosched::yield_now();
+    ///         let dump = gosched::debug::dump();
+    ///         let found = dump.goroutines().iter().find(|g| g.id() == joiner_id);
+    ///         if let Some(id) = found.unwrap().waits_for() {
+    ///             break id;
+    ///         }
+    ///     };
+    ///     assert_eq!(waits_for, worker_id);
     ///     # parked.unpark();
     ///     # joiner.join().unwrap();
     /// });

@@ -65,10 +65,14 @@ use crate::sched::model::current::current_m;
 ///         .name("waiter".into())
 ///         .spawn(gosched::thread::park)
 ///         .unwrap();
-///     gosched::thread::sleep(std::time::Duration::from_millis(10));
-///     let dump = gosched::debug::dump();
-///     let found = dump.goroutines().iter().find(|g| g.name() == Some("waiter")).unwrap();
-///     assert_eq!(found.wait_reason(), Some("park"));
+///     let dump = loop {
+///         gosched::yield_now();
+///         let dump = gosched::debug::dump();
+///         let found = dump.goroutines().iter().find(|g| g.name() == Some("waiter"));
+///         if found.unwrap().wait_reason() == Some("park") {
+///             break dump;
+///         }
+///     };
 ///     assert!(dump.to_string().contains("[park] {name: waiter}:"));
 ///     # waiter.thread().unpark();
 ///     # waiter.join().unwrap();
@@ -95,7 +99,7 @@ pub fn dump() -> Dump {
 ///     gosched::thread::spawn(|| ()).join().unwrap();
 ///     let metrics = gosched::debug::metrics();
 ///     assert_eq!(metrics.spawns, 2); // the main goroutine counts
-///     assert_eq!(metrics.goroutines, 1);
+///     assert!(metrics.goroutines >= 1); // the one that was joined may be about to end
 ///     assert_eq!(metrics.rescues, 0);
 /// });
 /// ```

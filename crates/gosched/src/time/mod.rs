@@ -17,7 +17,7 @@
 //!             recv(end.chan()) -> _ => break,
 //!         }
 //!     }
-//!     assert!(seen >= 1);
+//!     println!("{seen} ticks in 20 ms");
 //! });
 //! ```
 //!

@@ -444,7 +444,13 @@ fn cancelling_is_linear() {
         };
         (0..rounds).map(|_| once()).min().unwrap()
     };
-    let (few, many) = (time(1_000, 5), time(50_000, 2));
+    let (few, mut many) = (time(1_000, 5), time(50_000, 2));
+    for _ in 0..4 {
+        if many < 400 * few {
+            return;
+        }
+        many = many.min(time(50_000, 2)); // a machine may lose its CPU now and then
+    }
     assert!(many < 400 * few, "{few:?} and {many:?}");
 }
 

@@ -186,27 +186,37 @@ const PERIOD: Duration = Duration::from_millis(40);
 
 /// A tick goes to the goroutine that waits, when it is due. So there is room for the next one,
 /// however late that goroutine runs.
-fn assert_room_for_one(ticks: &[Instant]) {
-    let after = |n: usize| ticks[n] - ticks[0];
-    assert_eq!(after(1), PERIOD, "there was room for the next: {ticks:?}");
-    assert!(after(2) > 2 * PERIOD, "there was room for one: {ticks:?}");
-    let has_phase = |n| after(n).as_nanos().is_multiple_of(PERIOD.as_nanos());
-    assert!(has_phase(2) && has_phase(3), "the phase: {ticks:?}");
+///
+/// If the machine stands still before that goroutine waits, there is nobody to give the tick to. So
+/// it has three tries.
+fn assert_room_for_one(receive: impl Fn(&Receiver<Instant>) -> Instant + Send + Sync) {
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        let ticks = late_ticks(&receive);
+        let after = |n: usize| ticks[n] - ticks[0];
+        let has_phase = |n| after(n).as_nanos().is_multiple_of(PERIOD.as_nanos());
+        assert!(has_phase(2) && has_phase(3), "the phase: {ticks:?}");
+        if after(1) == PERIOD && after(2) > 2 * PERIOD {
+            return;
+        }
+        seen.push(ticks);
+    }
+    panic!("there was room for the next, and for one: {seen:?}");
 }
 
 #[test]
 fn a_receiver_that_waited_and_ran_late_loses_no_tick_that_there_was_room_for() {
-    assert_room_for_one(&late_ticks(|ticks| ticks.recv().unwrap()));
+    assert_room_for_one(|ticks| ticks.recv().unwrap());
 }
 
 #[test]
 fn a_select_that_waited_and_ran_late_loses_no_tick_that_there_was_room_for() {
-    assert_room_for_one(&late_ticks(|ticks| {
+    assert_room_for_one(|ticks| {
         select! {
             recv(ticks) -> tick => tick.unwrap(),
             recv(never::<()>()) -> _ => unreachable!(),
         }
-    }));
+    });
 }
 
 /// A late receiver leaves the oldest tick to the goroutine that waits, and gets the buffered one.

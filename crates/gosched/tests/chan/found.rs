@@ -285,11 +285,16 @@ fn a_receiver_that_a_select_has_chosen_sleeps() {
                 while chosen.load(SeqCst) < PAIRS {
                     thread::sleep(ms(1));
                 }
-                let (began, before) = (Instant::now(), process_cpu_time());
-                thread::sleep(ms(500));
-                let (used, time) = (process_cpu_time() - before, began.elapsed());
+                // A CPU that is taken away may seem used: the best of three.
+                let share = |_| {
+                    let (began, before) = (Instant::now(), process_cpu_time());
+                    thread::sleep(ms(500));
+                    let used = process_cpu_time() - before;
+                    used.as_secs_f64() / began.elapsed().as_secs_f64()
+                };
+                let least = (0..3).map(share).fold(f64::MAX, f64::min);
                 go_on.store(1, SeqCst);
-                assert!(used < time / 3, "{used:?} of CPU in {time:?}");
+                assert!(least < 0.33, "{least} of a CPU");
             });
         });
     });

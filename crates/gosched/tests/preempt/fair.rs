@@ -171,17 +171,17 @@ fn ticks(procs: usize, hogs: usize, relays: bool) -> u64 {
     })
 }
 
-/// At least so many in one of three tries: a busy machine has its own hogs.
+/// At least so many in one of six tries: a busy machine has its own hogs.
 fn assert_ticks(at_least: u64, mut ticks: impl FnMut() -> u64) {
     let mut tries = Vec::new();
-    while tries.len() < 3 {
+    while tries.len() < 6 {
         tries.push(ticks());
         println!("{} ticks in 2 s", tries[tries.len() - 1]);
         if tries[tries.len() - 1] >= at_least {
             return;
         }
     }
-    panic!("ticks in 2 s, three times: {tries:?}");
+    panic!("ticks in 2 s, six times: {tries:?}");
 }
 
 #[test]

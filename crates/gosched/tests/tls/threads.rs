@@ -227,7 +227,7 @@ fn a_panic_in_a_thread_started_inside_stays_there() {
 #[test]
 fn setuid_and_setgid_reach_all_threads() {
     let output = child("threads::setuid_and_setgid_reach_all_threads", || {
-        within(LONG, "setuid", || {
+        within(2 * LONG, "setuid", || {
             own(4).run(|| {
                 let stop = AtomicUsize::new(0);
                 thread::scope(|s| {
@@ -276,7 +276,7 @@ fn set_ids_often(times: usize) {
 #[test]
 fn setuid_works_while_threads_come_and_go() {
     let output = child("threads::setuid_works_while_threads_come_and_go", || {
-        within(LONG, "setuid with threads", || {
+        within(2 * LONG, "setuid with threads", || {
             own(4).run(|| {
                 thread::scope(|s| {
                     s.spawn(|| set_ids_often(100));

@@ -52,11 +52,16 @@ pub(crate) struct CallRoom {
     permits: Semaphore,
 }
 
+/// The most that counts of the time between two looks of sysmon.
+const GAP_MAX_NS: u64 = 1_000_000_000;
+
 /// Since when no call has returned. sysmon's own.
 #[derive(Default)]
 pub(crate) struct Shortage {
     since_ns: u64,
     returned: u32,
+    /// When sysmon looked last.
+    looked_ns: u64,
 }
 
 impl CallRoom {
@@ -145,9 +150,14 @@ impl Sched {
     /// sysmon.
     pub(crate) fn watch_room(&self, now: u64, shortage: &mut Shortage) {
         let room = &self.room;
+        let gap = now - std::mem::replace(&mut shortage.looked_ns, now);
         if !room.is_awaited() && !room.is_stuck.load(Relaxed) {
             shortage.since_ns = 0;
             return;
+        }
+        if shortage.since_ns != 0 {
+            // A process that stood still has not waited for its calls.
+            shortage.since_ns += gap.saturating_sub(GAP_MAX_NS);
         }
         let core = self.core.lock();
         self.mirror_limit(&core);
@@ -224,13 +234,18 @@ mod tests {
         sched.room.call_is_out();
         sched.room.waiting.store(1, Relaxed);
         let (mut shortage, second) = (Shortage::default(), 1_000_000_000);
+        let mut last = 99;
+        // sysmon looks once a second.
         let mut look = |now: u64| {
-            sched.watch_room(now * second, &mut shortage);
+            for at in last + 1..=now {
+                sched.watch_room(at * second, &mut shortage);
+            }
+            last = now;
             shortage.since_ns / second
         };
         assert_eq!([look(100), look(105)], [100, 100]);
         sched.room.returned.fetch_add(1, Relaxed);
-        assert_eq!([look(109), look(118)], [109, 109]);
+        assert_eq!([look(109), look(115)], [106, 106]);
         assert!(sched.room.is_full());
         // Only a lookup waits for a thread: it may wait for ever.
         sched.lookups.waiting.store(1, Relaxed);
@@ -249,6 +264,19 @@ mod tests {
         assert_eq!(sched.room.permits.available_permits(), 1);
         sched.room.waiting.store(0, Relaxed);
         assert_eq!(look(200), 0);
+    }
+
+    /// The process is stopped for an hour, with a call that would have returned.
+    #[test]
+    fn mg_a_process_that_stood_still_has_not_waited() {
+        let sched = still(1);
+        sched.core.lock().mcount = sched.config.max_threads;
+        sched.room.call_is_out();
+        sched.room.waiting.store(1, Relaxed);
+        let (mut shortage, second) = (Shortage::default(), 1_000_000_000);
+        sched.watch_room(100 * second, &mut shortage);
+        sched.watch_room(3_700 * second, &mut shortage);
+        assert_eq!(shortage.since_ns, 3_699 * second);
     }
 
     /// No goroutine waits if there is no call to wait for.

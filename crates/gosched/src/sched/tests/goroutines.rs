@@ -264,8 +264,13 @@ fn an_unpark_meets_the_timer() -> bool {
 #[test]
 fn g4_a_waiting_goroutine_says_where_it_waits() {
     live(1, |sched| {
-        let join =
-            thread::spawn(|| thread::spawn(|| thread::sleep(Duration::from_millis(50))).join());
+        static IS_OVER: AtomicBool = AtomicBool::new(false);
+        let sleeps = || {
+            while !IS_OVER.load(SeqCst) {
+                thread::sleep(Duration::from_millis(50));
+            }
+        };
+        let join = thread::spawn(move || thread::spawn(sleeps).join());
         let parked = thread::spawn(thread::park);
         let mut seen = Vec::new();
         wait_yielding("three waits", || {
@@ -282,6 +287,7 @@ fn g4_a_waiting_goroutine_says_where_it_waits() {
         for reason in [WaitReason::Sleep, WaitReason::Join, WaitReason::Park] {
             assert!(seen.contains(&reason), "{seen:?}");
         }
+        IS_OVER.store(true, SeqCst);
         parked.thread().unpark();
         parked.join().unwrap();
         join.join().unwrap().unwrap();

@@ -1,6 +1,9 @@
 //! What the system refuses.
 
 use std::io::{Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
 
 use gosched::net::{TcpListener, TcpStream};
 use gosched::{testing, thread};
@@ -44,13 +47,13 @@ fn refusals_at_random() {
         super::run(2, "refusals at random", || {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let address = listener.local_addr().unwrap();
+            let is_over = Arc::new(AtomicBool::new(false));
+            let ends = Arc::clone(&is_over);
             let server = thread::spawn(move || {
-                let mut served = 0;
-                while served < 200 {
+                while !ends.load(SeqCst) {
                     let Ok((stream, _)) = listener.accept() else {
                         continue;
                     };
-                    served += 1;
                     gosched::go(move || {
                         let mut byte = [0];
                         while (&stream).read(&mut byte).is_err() {}
@@ -75,6 +78,8 @@ fn refusals_at_random() {
                 assert_eq!(byte, [n]);
             }
             testing::fail_epoll_after(-1);
+            is_over.store(true, SeqCst);
+            drop(TcpStream::connect(address).unwrap()); // it looks
             server.join().unwrap();
         });
     });

@@ -62,9 +62,9 @@ impl ToSocketAddrs for Name {
 
     fn to_socket_addrs(&self) -> io::Result<Self::Iter> {
         let server = &self.server;
-        server.asked.fetch_add(1, SeqCst);
         let now = server.at_a_time.fetch_add(1, SeqCst) + 1;
         server.most.fetch_max(now, SeqCst);
+        server.asked.fetch_add(1, SeqCst);
         server.receiver().recv().unwrap();
         server.at_a_time.fetch_sub(1, SeqCst);
         Ok(vec![server.addr].into_iter())

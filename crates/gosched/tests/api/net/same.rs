@@ -59,6 +59,20 @@ mod imports {
     }
     pub(crate) use connected;
 
+    /// The refusal. A process that a neighbour starts has a copy of what was closed until its exec.
+    pub fn refusal<T: std::fmt::Debug>(mut ask: impl FnMut() -> io::Result<T>) -> String {
+        let began = std::time::Instant::now();
+        loop {
+            match ask() {
+                Err(error) if error.kind() != ErrorKind::WouldBlock => {
+                    return say(io::Result::<T>::Err(error));
+                }
+                answer if began.elapsed() > crate::net::LONG / 4 => return say(answer),
+                _ => std::thread::sleep(ms(1)),
+            }
+        }
+    }
+
     /// Reads until the end or an error.
     pub fn drain(mut from: impl Read) -> String {
         let mut buf = vec![0; 1 << 16];
@@ -305,18 +319,23 @@ same! {
         // The listener is gone, and a connection keeps its port from others.
         let (_held, server) = connected!();
         let addr = server.local_addr().unwrap();
-        let mut log = vec![say(TcpStream::connect(addr).map(drop))];
-        log.push(say(TcpStream::connect_timeout(&addr, Duration::from_secs(30)).map(drop)));
+        let mut log = vec![refusal(|| TcpStream::connect(addr).map(drop))];
+        log.push(refusal(|| TcpStream::connect_timeout(&addr, Duration::from_secs(30)).map(drop)));
         let path = TempPath::new();
         log.push(say(UnixStream::connect(&path).map(drop)));
         drop(UnixListener::bind(&path).unwrap());
-        log.push(say(UnixStream::connect(&path).map(drop)));
+        log.push(refusal(|| UnixStream::connect(&path).map(drop)));
         log.push(say(UnixListener::bind(&path).map(drop)));
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let gone = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         socket.connect(gone).unwrap();
         log.push(say(socket.send(b"x")));
-        log.push(say(socket.recv(&mut [0])));
+        socket.set_read_timeout(Some(ms(500))).unwrap();
+        log.push(refusal(|| socket.recv(&mut [0]).inspect_err(|error| {
+            if error.kind() == ErrorKind::WouldBlock {
+                _ = socket.send(b"x");
+            }
+        })));
         log.push(say(socket.take_error().map(|e| e.is_none())));
         log
     }
@@ -327,6 +346,7 @@ same! {
         let nobody = server.local_addr().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap();
+        refusal(|| TcpStream::connect(nobody).map(drop));
         let found = TcpStream::connect(&[nobody, addr][..]).unwrap();
         assert_eq!(found.peer_addr().unwrap(), addr);
         let none: &[SocketAddr] = &[];
@@ -440,7 +460,7 @@ same! {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listens_to_few(&listener);
         let addr = listener.local_addr().unwrap();
-        let mut connected = Vec::new();
+        let mut connected = vec![TcpStream::connect(addr).unwrap()];
         let refused = loop {
             match TcpStream::connect_timeout(&addr, ms(300)) {
                 Ok(stream) if connected.len() < 100 => connected.push(stream),
@@ -504,7 +524,7 @@ same! {
         });
         log.push(say(client.send_to(b"x", "/nowhere/at/all")));
         drop(server);
-        log.push(say(client.send_to(b"x", &path)));
+        log.push(refusal(|| client.send_to(b"x", &path)));
         log
     }
 

@@ -18,7 +18,14 @@ const ROUNDS: usize = 30;
 fn socketpair(kind: libc::c_int) -> (OwnedFd, OwnedFd) {
     let mut fds = [0; 2];
     // SAFETY: the kernel writes two numbers into this frame.
-    let answer = unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, fds.as_mut_ptr()) };
+    let answer = unsafe {
+        libc::socketpair(
+            libc::AF_UNIX,
+            kind | libc::SOCK_CLOEXEC,
+            0,
+            fds.as_mut_ptr(),
+        )
+    };
     assert_eq!(answer, 0);
     // SAFETY: two new descriptors, of which these values are the only owners.
     fds.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }).into()

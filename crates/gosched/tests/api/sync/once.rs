@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use gosched::sync::{Arc, LazyLock, Once, OnceLock};
 use gosched::thread;
 
-use super::{ms, run, until_waiting};
+use super::{ms, run, until_waiting, wait_for};
 use crate::common::{Planned, quiet_planned_panics};
 
 /// All callers wait until one of them has run the closure, and see what it did.
@@ -38,15 +38,16 @@ fn a_panic_wakes_those_who_wait() {
     quiet_planned_panics();
     run(2, "once under panic", || {
         let once = Arc::new(Once::new());
-        let other = Arc::clone(&once);
+        let (other, begun) = (Arc::clone(&once), Arc::new(AtomicUsize::new(0)));
+        let begins = Arc::clone(&begun);
         let panics = thread::spawn(move || {
             other.call_once(|| {
-                thread::sleep(ms(1));
+                begins.store(1, SeqCst);
                 until_waiting(3, "sync.Once");
                 panic_any(Planned)
             })
         });
-        until_waiting(1, "sleep"); // it has begun
+        wait_for(&begun, 1);
         let spawn = |f: fn(&Once) -> bool| {
             let once = Arc::clone(&once);
             thread::spawn(move || f(&once))

@@ -8,7 +8,7 @@ use gosched::testing::thread_patience;
 use gosched::{Deadlock, blocking};
 
 use super::*;
-use crate::common::{child, child_of, within};
+use crate::common::{child, child_of, eventually, within};
 
 const DEADLOCK: &str = "fatal error: all goroutines are asleep - deadlock!";
 
@@ -106,6 +106,7 @@ fn sm_the_monitor_sleeps_during_a_long_call() {
                 let runtime = Runtime::builder().procs(2).deadlock(mode).build().unwrap();
                 let (let_go, release) = std::sync::mpsc::channel::<()>();
                 let call = runtime.spawn(move || _ = blocking(|| release.recv()));
+                assert!(eventually(|| runtime.metrics().idle_procs == 2), "SM: a P");
                 std::thread::sleep(ms(1000));
                 let (began, before) = (Instant::now(), sleeps_of("gosched-sysmon"));
                 std::thread::sleep(ms(2000));
@@ -179,6 +180,7 @@ fn mg_marked_calls_leave_threads_for_others() {
     let out = child(
         "no_false_deadlock::mg_marked_calls_leave_threads_for_others",
         || {
+            thread_patience(ms(60_000));
             let runtime = Runtime::builder().procs(2).max_threads(8).build().unwrap();
             within(Duration::from_secs(100), "the calls", || {
                 runtime.run(|| {
