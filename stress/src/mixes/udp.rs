@@ -59,16 +59,19 @@ fn ask(a: &mut Actor, address: std::net::SocketAddr) -> io::Result<()> {
     let socket = UdpSocket::bind("127.0.0.1:0")?;
     socket.connect(address)?;
     socket.set_read_timeout(Some(Duration::from_millis(30)))?;
+    // Its own: the port may have been another client's, to which a late answer is still on its way.
+    let tag = a.rng.next();
     for n in 0..a.rng.few(40) as u64 {
-        let size = a.rng.within(8, 1400);
+        let size = a.rng.within(16, 1400);
         let mut question = vec![n as u8; size];
         question[..8].copy_from_slice(&n.to_le_bytes());
+        question[8..16].copy_from_slice(&tag.to_le_bytes());
         let mut answer = [0; 2000];
         while !a.over() {
             socket.send(&question)?;
             match socket.recv(&mut answer) {
-                // An answer to a question that was sent twice.
-                Ok(len) if answer[..8] != question[..8] => a.expect(len >= 8, "a short answer"),
+                // An answer to a question that was sent twice, or to another client's.
+                Ok(len) if answer[..16] != question[..16] => a.expect(len >= 16, "a short answer"),
                 Ok(len) => {
                     a.expect(
                         answer[..len] == question,
