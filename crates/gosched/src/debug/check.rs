@@ -15,8 +15,8 @@
 //! - An M may be on its way to the idle list, or back from a call.
 //!
 //! Each of these ends within microseconds of CPU time, for which the thread may have to wait on a
-//! busy machine. A broken structure stays broken. So a scan that finds something is repeated, for
-//! up to `SCANS_MAX` times, and the findings of the last scan are reported.
+//! busy machine. A broken structure stays broken. So a scan that finds something is repeated, up
+//! to `SCANS_MAX` times, and the findings of the last scan are reported.
 //!
 //! Besides the clauses themselves, these hold while the world is stopped:
 //!

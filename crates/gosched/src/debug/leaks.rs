@@ -226,12 +226,13 @@ mod tests {
         runtime.check().unwrap_or_else(|v| panic!("{v}"));
         parked.thread().unpark();
         parked.join().expect("no panic");
+        // On a slow machine the sleeper has ended before it is marked: then another one sleeps.
         loop {
             let sleeper = runtime.spawn(|| thread::sleep(Duration::from_millis(200)));
             let is_marked = mark(sched, &sleeper);
             sleeper.join().expect("no panic");
             if is_marked {
-                break; // on a slow machine it has slept before
+                break;
             }
         }
     }

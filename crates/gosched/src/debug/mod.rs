@@ -99,7 +99,7 @@ pub fn dump() -> Dump {
 ///     gosched::thread::spawn(|| ()).join().unwrap();
 ///     let metrics = gosched::debug::metrics();
 ///     assert_eq!(metrics.spawns, 2); // the main goroutine counts
-///     assert!(metrics.goroutines >= 1); // the one that was joined may be about to end
+///     assert!(metrics.goroutines >= 1); // the joined goroutine may be about to end
 ///     assert_eq!(metrics.rescues, 0);
 /// });
 /// ```

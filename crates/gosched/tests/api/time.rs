@@ -187,8 +187,8 @@ const PERIOD: Duration = Duration::from_millis(40);
 /// A tick goes to the goroutine that waits, when it is due. So there is room for the next one,
 /// however late that goroutine runs.
 ///
-/// If the machine stands still before that goroutine waits, there is nobody to give the tick to. So
-/// it has three tries.
+/// If the machine stands still before that goroutine waits, no goroutine can get the tick. So the
+/// test has three tries.
 fn assert_room_for_one(receive: impl Fn(&Receiver<Instant>) -> Instant + Send + Sync) {
     let mut seen = Vec::new();
     for _ in 0..3 {

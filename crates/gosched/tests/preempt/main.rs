@@ -98,8 +98,8 @@ impl Hogs {
         self.begun.load(SeqCst)
     }
 
-    /// Waits until each has done something. A machine that stood still has starved nobody. If one
-    /// starves, this hangs, and `within` sees that.
+    /// Waits until every hog has done something: the machine may have stood still meanwhile. If a
+    /// hog starves, this hangs, and `within` sees that.
     fn all_begin(&self) {
         while self.done().contains(&0) {
             thread::sleep(Duration::from_millis(1));

@@ -226,13 +226,19 @@ mod tests {
     use super::*;
     use crate::tests::still;
 
-    /// The time since a call last returned counts, not how long a goroutine waits.
-    #[test]
-    fn mg_patience_begins_anew_with_each_return() {
+    /// No thread is left, one call is out, and one goroutine waits to begin another call.
+    fn with_a_full_room() -> Box<Sched> {
         let sched = still(1);
         sched.core.lock().mcount = sched.config.max_threads;
         sched.room.call_is_out();
         sched.room.waiting.store(1, Relaxed);
+        sched
+    }
+
+    /// The time since a call last returned counts, not how long a goroutine waits.
+    #[test]
+    fn mg_patience_begins_anew_with_each_return() {
+        let sched = with_a_full_room();
         let (mut shortage, second) = (Shortage::default(), 1_000_000_000);
         let mut last = 99;
         // sysmon looks once a second.
@@ -269,10 +275,7 @@ mod tests {
     /// The process is stopped for an hour, with a call that would have returned.
     #[test]
     fn mg_a_process_that_stood_still_has_not_waited() {
-        let sched = still(1);
-        sched.core.lock().mcount = sched.config.max_threads;
-        sched.room.call_is_out();
-        sched.room.waiting.store(1, Relaxed);
+        let sched = with_a_full_room();
         let (mut shortage, second) = (Shortage::default(), 1_000_000_000);
         sched.watch_room(100 * second, &mut shortage);
         sched.watch_room(3_700 * second, &mut shortage);

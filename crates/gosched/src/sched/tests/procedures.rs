@@ -91,8 +91,9 @@ fn n_l1_f4_a_spawn_wakes_a_p_that_steals_it_from_next() {
     });
 }
 
-/// Asserts that `seen` can be seen. A goroutine that was asked to yield and leaves by itself ends
-/// its slice without being counted, so [`undisturbed`] misses that; it does not happen each time.
+/// Asserts that `see` returns `expected` in one of several tries. A goroutine that was asked to
+/// yield and leaves by itself ends its slice without being counted. So [`undisturbed`] misses that,
+/// but it does not happen each time.
 #[track_caller]
 fn assert_usual<T: PartialEq + Debug>(expected: T, see: &mut dyn FnMut() -> T) {
     let mut seen = see();

@@ -79,7 +79,7 @@ fn refusals_at_random() {
             }
             testing::fail_epoll_after(-1);
             is_over.store(true, SeqCst);
-            drop(TcpStream::connect(address).unwrap()); // it looks
+            drop(TcpStream::connect(address).unwrap()); // the server sees the flag
             server.join().unwrap();
         });
     });
