@@ -37,6 +37,7 @@ pub mod chan;
 pub mod context;
 pub mod debug;
 pub mod future;
+pub mod hook;
 mod interpose;
 pub mod net;
 pub mod os;

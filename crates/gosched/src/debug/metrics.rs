@@ -202,6 +202,9 @@ metrics! {
     Counter("events") sysmon_looks: u64, "looks" = |s| s.sched.sysmon.looks.load(Relaxed);
     /// Lost wake-ups that sysmon found and repaired. Anything but 0 is a bug of this crate.
     Counter("events") rescues: u64, "rescues" = |s| s.sum(|c| &c.rescues);
+    /// Calls of goroutines that `gosched-hook` left to the C library, where they may have held a
+    /// thread. For the whole process. 0 without that crate.
+    Counter("calls") calls_left_to_libc: u64 = |_| crate::hook::left();
     /// Goroutines that dropped runtimes of this process have abandoned.
     Counter("goroutines") leaked_goroutines: u64, "leaked Gs" = |_| teardown::leaked_goroutines();
     /// Threads that could not be ended when this runtime was dropped.

@@ -1,0 +1,26 @@
+//! Blocking calls of unmodified code park the goroutine and hold no thread.
+//!
+//! A program says once, in its binary:
+//!
+//! ```
+//! use gosched_hook as _;
+//! ```
+//!
+//! From then on functions of libc that block, such as `recv`, belong to this crate. Called on a
+//! goroutine they park it until the call can continue. Called anywhere else they are libc's. So
+//! std's sockets and locks, and crates and C libraries built on them, run at the cost of
+//! goroutines.
+//!
+//! A hook may always fall back to libc's function: the call then holds its thread, as every
+//! blocking call does without this crate.
+//!
+//! [`FUNCTIONS`] lists every function with what it does. The environment variable `GOSCHED_HOOK`
+//! turns hooks off, see [`install`].
+
+mod real;
+mod sleep;
+mod switches;
+mod table;
+
+pub use switches::{InstallError, install};
+pub use table::{FUNCTIONS, Family, Function};

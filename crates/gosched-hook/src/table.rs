@@ -1,0 +1,162 @@
+//! The table of hooked functions.
+//!
+//! Each function has one row: its name, its aliases, what the hook does on a goroutine, and when it
+//! falls back to libc. The row is also the function's record at run time: libc's own function,
+//! whether the hook is off, and how many calls were left to libc. The functions themselves are in
+//! one file for each family.
+
+use std::fmt;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use crate::real::Real;
+
+/// What hooked functions are about. Each family has a file of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Family {
+    /// Sleeping.
+    Sleep,
+}
+
+impl Family {
+    /// The name by which `GOSCHED_HOOK` turns the whole family off.
+    pub fn name(self) -> &'static str {
+        match self {
+            Family::Sleep => "sleep",
+        }
+    }
+}
+
+/// A hooked function.
+///
+/// ```
+/// let sleep = gosched_hook::FUNCTIONS.iter().find(|f| f.name() == "nanosleep").unwrap();
+/// assert_eq!(sleep.family().name(), "sleep");
+/// ```
+pub struct Function {
+    name: &'static str,
+    aliases: &'static [&'static str],
+    family: Family,
+    strategy: &'static str,
+    fallback: &'static str,
+    pub(crate) real: Real,
+    pub(crate) is_off: AtomicBool,
+    left: AtomicU64,
+}
+
+impl Function {
+    /// The function's name.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Other names of libc that are hooked in the same way.
+    pub fn aliases(&self) -> &'static [&'static str] {
+        self.aliases
+    }
+
+    /// The family.
+    pub fn family(&self) -> Family {
+        self.family
+    }
+
+    /// What a call on a goroutine does.
+    pub fn strategy(&self) -> &'static str {
+        self.strategy
+    }
+
+    /// When a call on a goroutine is left to libc.
+    pub fn fallback(&self) -> &'static str {
+        self.fallback
+    }
+
+    /// Whether `GOSCHED_HOOK` has turned the hook off.
+    pub fn is_off(&self) -> bool {
+        self.is_off.load(Relaxed)
+    }
+
+    /// How many calls of goroutines were left to libc although they may have waited there. Each of
+    /// them may have held a thread.
+    pub fn left_to_libc(&self) -> u64 {
+        self.left.load(Relaxed)
+    }
+
+    /// Whether this call is the hook's: the caller is a goroutine that may park, and the hook is
+    /// on.
+    #[inline]
+    pub(crate) fn applies(&self) -> bool {
+        gosched::hook::can_park() && !self.is_off()
+    }
+
+    /// Counts a call that is left to libc and may wait there.
+    #[cold]
+    pub(crate) fn count_left(&self) {
+        self.left.fetch_add(1, Relaxed);
+        gosched::hook::count_left();
+    }
+}
+
+impl fmt::Debug for Function {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Function")
+            .field("name", &self.name)
+            .field("aliases", &self.aliases)
+            .field("family", &self.family)
+            .field("is_off", &self.is_off())
+            .field("left_to_libc", &self.left_to_libc())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The table: `FAMILY: NAME [ALIASES], STRATEGY, FALLBACK;` for each function.
+macro_rules! table {
+    ($(
+        $(#[$cfg:meta])?
+        $family:ident: $name:ident [$($alias:ident)*], $strategy:literal, $fallback:literal;
+    )*) => {
+        $(
+            $(#[$cfg])?
+            #[allow(non_upper_case_globals, reason = "a row is called like its function")]
+            pub(crate) static $name: Function = Function {
+                name: stringify!($name),
+                aliases: &[$(stringify!($alias)),*],
+                family: Family::$family,
+                strategy: $strategy,
+                fallback: $fallback,
+                real: Real::new(concat!(stringify!($name), "\0")),
+                is_off: AtomicBool::new(false),
+                left: AtomicU64::new(0),
+            };
+        )*
+
+        /// Every hooked function.
+        pub static FUNCTIONS: &[&Function] = &[$($(#[$cfg])? &$name),*];
+    };
+}
+
+table! {
+    Sleep: nanosleep [], "parks until the time has come", "never";
+    Sleep: clock_nanosleep [], "parks until the time has come", "clocks other than CLOCK_MONOTONIC and CLOCK_REALTIME; absolute times of CLOCK_REALTIME";
+    Sleep: usleep [], "parks until the time has come", "never";
+    Sleep: sleep [], "parks until the time has come", "never";
+}
+
+/// Defines a hooked function under libc's name. `real` is libc's own function. The body runs for
+/// every call, also outside goroutines: it asks `table::NAME.applies()`.
+macro_rules! hook {
+    ($(
+        fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $out:ty = |$real:ident| $body:expr;
+    )*) => {$(
+        /// # Safety
+        /// As for libc's function of this name.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $type),*) -> $out {
+            type Real = unsafe extern "C" fn($($type),*) -> $out;
+            // SAFETY: libc's function of this name has this type; its row names it.
+            let $real = unsafe { $crate::table::$name.real.get::<Real>() };
+            $body
+        }
+    )*};
+}
+pub(crate) use hook;
