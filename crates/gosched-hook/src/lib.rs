@@ -17,10 +17,32 @@
 //! [`FUNCTIONS`] lists every function with what it does. The environment variable `GOSCHED_HOOK`
 //! turns hooks off, see [`install`].
 
+#[cfg(feature = "net")]
+mod errno;
+#[cfg(feature = "net")]
+mod fd;
+#[cfg(feature = "net")]
+mod files;
+#[cfg(feature = "net")]
+mod fortified;
+#[cfg(feature = "net")]
+mod messages;
+#[cfg(feature = "net")]
+mod names;
+#[cfg(feature = "net")]
+mod polling;
+#[cfg(feature = "net")]
+mod processes;
 mod real;
 mod sleep;
+#[cfg(feature = "net")]
+mod sockets;
 mod switches;
 mod table;
+#[cfg(feature = "net")]
+mod transfer;
+#[cfg(feature = "net")]
+mod vectors;
 
 pub use switches::{InstallError, install};
 pub use table::{FUNCTIONS, Family, Function};

@@ -15,6 +15,16 @@ use crate::real::Real;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Family {
+    /// Sockets.
+    Sockets,
+    /// `read` and `write` of any descriptor, and what opens and closes descriptors.
+    Files,
+    /// Waiting for several descriptors.
+    Polling,
+    /// Name lookups.
+    Names,
+    /// Waiting for children.
+    Processes,
     /// Sleeping.
     Sleep,
 }
@@ -23,6 +33,11 @@ impl Family {
     /// The name by which `GOSCHED_HOOK` turns the whole family off.
     pub fn name(self) -> &'static str {
         match self {
+            Family::Sockets => "sockets",
+            Family::Files => "files",
+            Family::Polling => "polling",
+            Family::Names => "names",
+            Family::Processes => "processes",
             Family::Sleep => "sleep",
         }
     }
@@ -136,10 +151,194 @@ macro_rules! table {
 }
 
 table! {
-    Sleep: nanosleep [], "parks until the time has come", "never";
-    Sleep: clock_nanosleep [], "parks until the time has come", "clocks other than CLOCK_MONOTONIC and CLOCK_REALTIME; absolute times of CLOCK_REALTIME";
-    Sleep: usleep [], "parks until the time has come", "never";
-    Sleep: sleep [], "parks until the time has come", "never";
+    #[cfg(feature = "net")]
+    Sockets: recv [__recv_chk],
+        "MSG_DONTWAIT, then waits for data",
+        "MSG_PEEK with MSG_WAITALL";
+    #[cfg(feature = "net")]
+    Sockets: recvfrom [__recvfrom_chk],
+        "MSG_DONTWAIT, then waits for data",
+        "MSG_WAITALL with an address";
+    #[cfg(feature = "net")]
+    Sockets: recvmsg [],
+        "MSG_DONTWAIT, then waits for data",
+        "MSG_WAITALL";
+    #[cfg(feature = "net")]
+    Sockets: recvmmsg [],
+        "MSG_DONTWAIT, then waits, until all messages have come",
+        "never";
+    #[cfg(feature = "net")]
+    Sockets: send [],
+        "MSG_DONTWAIT, then waits for room, until all is sent",
+        "never";
+    #[cfg(feature = "net")]
+    Sockets: sendto [],
+        "MSG_DONTWAIT, then waits for room, until all is sent",
+        "never";
+    #[cfg(feature = "net")]
+    Sockets: sendmsg [],
+        "MSG_DONTWAIT, then waits for room, until all is sent",
+        "never";
+    #[cfg(feature = "net")]
+    Sockets: sendmmsg [],
+        "as `sendmsg`, for each message",
+        "never";
+    #[cfg(feature = "net")]
+    Sockets: accept [],
+        "asks `poll`, waits for a connection, then accepts it",
+        "another thread takes the connection in between";
+    #[cfg(feature = "net")]
+    Sockets: accept4 [],
+        "asks `poll`, waits for a connection, then accepts it",
+        "another thread takes the connection in between";
+    #[cfg(feature = "net")]
+    Sockets: connect [],
+        "begins with O_NONBLOCK, takes it back, waits for the end",
+        "other families than IPv4, IPv6 and Unix; a Unix listener whose queue is full";
+    #[cfg(feature = "net")]
+    Sockets: socket [],
+        "libc's; notes that the number is open",
+        "always";
+    #[cfg(feature = "net")]
+    Sockets: socketpair [],
+        "libc's; notes that the numbers are open",
+        "always";
+    #[cfg(feature = "net")]
+    Sockets: setsockopt [],
+        "libc's; forgets the timeouts it knew",
+        "always";
+    #[cfg(feature = "net")]
+    Files: read [__read_chk],
+        "by the kind of file: RWF_NOWAIT, MSG_DONTWAIT or `poll`, then waits",
+        "regular files";
+    #[cfg(feature = "net")]
+    Files: readv [],
+        "as `read`",
+        "regular files";
+    #[cfg(feature = "net")]
+    Files: write [],
+        "as `read`, until all is written",
+        "regular files; more than a terminal takes at once";
+    #[cfg(feature = "net")]
+    Files: writev [],
+        "as `write`",
+        "regular files; more than a terminal takes at once";
+    #[cfg(feature = "net")]
+    Files: sendfile [],
+        "waits until both ends are ready, then moves a part; until all is moved",
+        "from file to file";
+    #[cfg(feature = "net")]
+    Files: sendfile64 [],
+        "as `sendfile`",
+        "from file to file";
+    #[cfg(feature = "net")]
+    Files: splice [],
+        "waits until both ends are ready, then moves a part",
+        "never";
+    #[cfg(feature = "net")]
+    Files: close [],
+        "libc's; ends the waits for the number with EBADF",
+        "always";
+    #[cfg(feature = "net")]
+    Files: close_range [],
+        "libc's; ends the waits for the numbers with EBADF",
+        "always";
+    #[cfg(feature = "net")]
+    Files: dup [],
+        "libc's; notes that two numbers share a file",
+        "always";
+    #[cfg(feature = "net")]
+    Files: dup2 [],
+        "libc's; ends the waits for the number that is replaced",
+        "always";
+    #[cfg(feature = "net")]
+    Files: dup3 [],
+        "libc's; ends the waits for the number that is replaced",
+        "always";
+    #[cfg(feature = "net")]
+    Files: pipe [],
+        "libc's; notes that the numbers are open",
+        "always";
+    #[cfg(feature = "net")]
+    Files: pipe2 [],
+        "libc's; notes that the numbers are open",
+        "always";
+    #[cfg(feature = "net")]
+    Files: fcntl [],
+        "libc's; notes F_SETFL and F_DUPFD",
+        "always";
+    #[cfg(feature = "net")]
+    Files: fcntl64 [],
+        "libc's; notes F_SETFL and F_DUPFD",
+        "always";
+    #[cfg(feature = "net")]
+    Files: ioctl [],
+        "libc's; notes FIONBIO",
+        "always";
+    #[cfg(feature = "net")]
+    Polling: poll [__poll_chk],
+        "asks without waiting, then waits for the descriptors",
+        "no descriptor and no timeout";
+    #[cfg(feature = "net")]
+    Polling: ppoll [__ppoll_chk],
+        "as `poll`",
+        "with a signal mask";
+    #[cfg(feature = "net")]
+    Polling: select [],
+        "as `poll`",
+        "no descriptor and no timeout";
+    #[cfg(feature = "net")]
+    Polling: pselect [],
+        "as `poll`",
+        "with a signal mask";
+    #[cfg(feature = "net")]
+    Polling: epoll_wait [],
+        "asks without waiting, then waits for the epoll",
+        "epolls nested too deep";
+    #[cfg(feature = "net")]
+    Polling: epoll_pwait [],
+        "as `epoll_wait`",
+        "with a signal mask";
+    #[cfg(feature = "net")]
+    Polling: epoll_create [],
+        "libc's; notes that the number is open",
+        "always";
+    #[cfg(feature = "net")]
+    Polling: epoll_create1 [],
+        "libc's; notes that the number is open",
+        "always";
+    #[cfg(feature = "net")]
+    Names: getaddrinfo [],
+        "a marked call of libc's, no more at a time than `Builder::max_lookups`",
+        "the runtime shuts down";
+    #[cfg(feature = "net")]
+    Names: getnameinfo [],
+        "as `getaddrinfo`",
+        "numeric results; the runtime shuts down";
+    #[cfg(feature = "net")]
+    Processes: waitpid [],
+        "waits for a pidfd",
+        "any child; WUNTRACED, WCONTINUED and other options";
+    #[cfg(feature = "net")]
+    Processes: wait4 [],
+        "waits for a pidfd",
+        "any child; WUNTRACED, WCONTINUED and other options";
+    #[cfg(feature = "net")]
+    Processes: waitid [],
+        "waits for a pidfd",
+        "any child; WSTOPPED, WCONTINUED and other options";
+    Sleep: nanosleep [],
+        "parks until the time has come",
+        "never";
+    Sleep: clock_nanosleep [],
+        "parks until the time has come",
+        "clocks other than CLOCK_MONOTONIC and CLOCK_REALTIME; absolute times of CLOCK_REALTIME";
+    Sleep: usleep [],
+        "parks until the time has come",
+        "never";
+    Sleep: sleep [],
+        "parks until the time has come",
+        "never";
 }
 
 /// Defines a hooked function under libc's name. `real` is libc's own function. The body runs for

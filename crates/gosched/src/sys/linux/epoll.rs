@@ -16,6 +16,8 @@ use crate::sys::linux::syscall::{Errno, check, syscall1, syscall2, syscall3, sys
 
 /// The data of the bell; no descriptor has it.
 pub(crate) const BELL: u64 = u64::MAX;
+/// The data of an epoll inside another; no descriptor has it.
+pub(crate) const NESTED: u64 = u64::MAX - 1;
 
 /// One event of a descriptor, in the kernel's form.
 #[derive(Clone, Copy)]
@@ -40,6 +42,7 @@ pub(crate) mod event {
 /// An epoll and its bell. Dropping it closes both.
 pub(crate) struct Epoll {
     epoll: i32,
+    /// -1: none.
     bell: i32,
 }
 
@@ -49,10 +52,7 @@ static IS_OLD: AtomicBool = AtomicBool::new(false);
 impl Epoll {
     /// CONTEXT: any.
     pub(crate) fn new() -> Result<Epoll, Errno> {
-        // SAFETY: the call makes a descriptor and touches no memory (D9: bare call).
-        let epoll =
-            check(unsafe { syscall1(libc::SYS_epoll_create1, libc::EPOLL_CLOEXEC as usize) })?
-                as i32;
+        let epoll = create()?;
         let flags = (libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) as usize;
         // SAFETY: the call makes a descriptor and touches no memory (D9: bare call).
         let bell = check(unsafe { syscall2(libc::SYS_eventfd2, 0, flags) });
@@ -63,6 +63,31 @@ impl Epoll {
         let ready = bell
             .and_then(|_| this.control(libc::EPOLL_CTL_ADD, this.bell, BELL, libc::EPOLLIN as u32));
         ready.map(|()| this)
+    }
+
+    /// An epoll without a bell inside `outer`, which reports its events as one event with the data
+    /// [`NESTED`]; CONTEXT: any.
+    pub(crate) fn nested_in(outer: &Epoll) -> Result<Epoll, Errno> {
+        let this = Epoll {
+            epoll: create()?,
+            bell: -1,
+        };
+        outer.control(
+            libc::EPOLL_CTL_ADD,
+            this.epoll,
+            NESTED,
+            libc::EPOLLIN as u32,
+        )?;
+        Ok(this)
+    }
+
+    /// As [`Epoll::add`], for a descriptor that is registered already, as a rule. Reports at once
+    /// what it is ready for.
+    pub(crate) fn rearm(&self, fd: i32, data: u64) -> Result<(), Errno> {
+        match self.control(libc::EPOLL_CTL_MOD, fd, data, event::READ | event::WRITE) {
+            Err(Errno(libc::ENOENT)) => self.add(fd, data),
+            answer => answer,
+        }
     }
 
     /// Reports every event of `fd` from now on, and at once what it is ready for; CONTEXT: any.
@@ -199,7 +224,7 @@ impl Epoll {
     /// No thread uses this epoll any more, and no other call closes it: its drop does, unless the
     /// epoll is leaked.
     pub(crate) unsafe fn close(&self) {
-        for fd in [self.bell, self.epoll] {
+        for fd in [self.bell, self.epoll].into_iter().filter(|fd| *fd >= 0) {
             // SAFETY: both descriptors were made by `new`, and no thread uses them any more (see
             // "Safety"; D9: bare call).
             _ = unsafe { syscall1(libc::SYS_close, fd as usize) };
@@ -219,6 +244,13 @@ impl Epoll {
             )
         };
     }
+}
+
+/// Makes an epoll; CONTEXT: any.
+fn create() -> Result<i32, Errno> {
+    // SAFETY: the call makes a descriptor and touches no memory (D9: bare call).
+    let epoll = unsafe { syscall1(libc::SYS_epoll_create1, libc::EPOLL_CLOEXEC as usize) };
+    check(epoll).map(|fd| fd as i32)
 }
 
 impl Drop for Epoll {
@@ -261,6 +293,24 @@ mod tests {
         let told = wait(&epoll, u64::MAX);
         assert!(told[0].1 & event::END != 0 && told[0].1 & event::ODD != 0);
         epoll.remove(a.as_raw_fd());
+    }
+
+    #[test]
+    fn an_epoll_inside_another_reports_by_it() {
+        let outer = Epoll::new().unwrap();
+        let inner = Epoll::nested_in(&outer).unwrap();
+        let (a, mut b) = UnixStream::pair().unwrap();
+        inner.rearm(a.as_raw_fd(), 7).unwrap();
+        assert_eq!(wait(&outer, 0).len(), 1, "what it is ready for");
+        assert_eq!(wait(&inner, 0), [(7, event::WRITE)]);
+        assert_eq!((wait(&outer, 0), wait(&inner, 0)), (vec![], vec![]));
+        for _ in 0..2 {
+            b.write_all(b"x").unwrap();
+            assert_eq!(wait(&outer, u64::MAX)[0].0, NESTED);
+            assert_eq!(wait(&inner, 0).len(), 1);
+        }
+        inner.rearm(a.as_raw_fd(), 8).unwrap();
+        assert_eq!(wait(&inner, 0)[0].0, 8, "what was ready already");
     }
 
     #[test]

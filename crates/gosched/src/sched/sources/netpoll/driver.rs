@@ -15,6 +15,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use crate::base::static_ref::StaticRef;
 use crate::sched::Sched;
 use crate::sched::life::{forked, registry};
 use crate::sched::park::{Entered, enter};
@@ -23,7 +24,7 @@ use crate::sched::sources::netpoll::slot;
 use crate::sched::sources::netpoll::slot::Slot;
 use crate::sched::waiting::waitq::WakeList;
 use crate::sys;
-use crate::sys::{BELL, Epoll};
+use crate::sys::{BELL, Epoll, NESTED};
 
 /// How many events one poll fetches.
 const EVENTS: usize = 128;
@@ -31,6 +32,8 @@ const EVENTS: usize = 128;
 /// An epoll instance and the count of its waiters.
 pub(crate) struct Driver {
     epoll: Epoll,
+    /// An epoll inside it, for descriptors of the program (`foreign`).
+    pub(super) foreign: StaticRef<Epoll>,
     /// Goroutines and threads that wait on descriptors whose home this is.
     waiters: AtomicU32,
     /// Its runtime is gone.
@@ -51,6 +54,7 @@ impl Driver {
     fn of(epoll: Epoll) -> &'static Driver {
         Box::leak(Box::new(Driver {
             epoll,
+            foreign: StaticRef::none(),
             waiters: AtomicU32::new(0),
             is_closed: AtomicBool::new(false),
             is_polling: AtomicBool::new(false),
@@ -67,6 +71,11 @@ impl Driver {
     /// this is.
     pub(super) fn begin_wait(&self) -> bool {
         self.waiters.fetch_add(1, SeqCst) == 0
+    }
+
+    /// Whether its runtime is gone.
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed.load(SeqCst)
     }
 
     pub(super) fn end_wait(&self) {
@@ -87,12 +96,40 @@ impl Driver {
     pub(crate) fn poll(&self, deadline_ns: u64) -> WakeList {
         let mut events = [const { MaybeUninit::uninit() }; EVENTS];
         let mut wake = WakeList::new();
-        let events = self.epoll.wait(&mut events, deadline_ns);
+        let mut has_foreign = false;
+        let got = self.epoll.wait(&mut events, deadline_ns);
         self.looked_ns.store(sys::monotonic_ns(), Relaxed);
-        for event in events.iter().filter(|event| event.data != BELL) {
-            slot::dispatch(event.data, event.what, &mut wake);
+        for event in got {
+            match event.data {
+                BELL => {}
+                NESTED => has_foreign = true,
+                data => slot::dispatch(data, event.what, &mut wake),
+            }
+        }
+        // One event of the nested epoll stands for all that has happened in it: fetch until there
+        // is nothing left.
+        while has_foreign && let Some(foreign) = self.foreign.load() {
+            let got = foreign.wait(&mut events, 0);
+            has_foreign = got.len() == EVENTS;
+            for event in got {
+                slot::dispatch(event.data, event.what, &mut wake);
+            }
         }
         wake
+    }
+
+    /// The epoll for descriptors of the program, made when it is first needed. Outside the runtime.
+    pub(super) fn foreign(&'static self) -> io::Result<&'static Epoll> {
+        if let Some(epoll) = self.foreign.load() {
+            return Ok(epoll);
+        }
+        let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(epoll) = self.foreign.load() {
+            return Ok(epoll);
+        }
+        let epoll = Box::leak(Box::new(Epoll::nested_in(&self.epoll)?));
+        self.foreign.store(Some(epoll));
+        Ok(epoll)
     }
 
     /// As [`Driver::poll`], without waiting; None: another thread is doing so.
@@ -134,13 +171,16 @@ impl Driver {
             // SAFETY: D2. Only goroutines of this runtime register descriptors here, and none of
             // them runs any more. The loop above removed this driver from every slot, so no thread
             // finds it. A driver is never dropped (`Driver::of`).
-            unsafe { self.epoll.close() };
+            unsafe {
+                self.epoll.close();
+                self.foreign.load().inspect(|foreign| foreign.close());
+            }
         }
     }
 
     /// Registers the slot's descriptor here. Under the slot's lock, while the slot has no home.
     pub(super) fn adopt(&'static self, slot: &Slot, fd: i32) -> io::Result<()> {
-        if self.is_closed.load(SeqCst) {
+        if self.is_closed() {
             return Ok(()); // the caller looks for a home again
         }
         self.epoll.add(fd, slot.data())?;
@@ -157,7 +197,8 @@ impl Driver {
 
 /// The process's own driver.
 static OUTSIDE: OnceLock<&'static Driver> = OnceLock::new();
-/// Held while that driver and its thread are made, so that there is one of each.
+/// Held while that driver and its thread are made, or an epoll for descriptors of the program, so
+/// that there is one of each.
 static MAKING: Mutex<()> = Mutex::new(());
 
 /// Whether the process's own driver has waiters.
@@ -171,7 +212,7 @@ pub(super) fn of_caller() -> io::Result<&'static Driver> {
     let own = crate::sched::model::current::current_g().map(|g| g.sched().net_driver());
     match own.transpose()? {
         // A goroutine of a dead runtime may continue until it waits.
-        Some(driver) if !driver.is_closed.load(SeqCst) => Ok(driver),
+        Some(driver) if !driver.is_closed() => Ok(driver),
         _ => outside(),
     }
 }

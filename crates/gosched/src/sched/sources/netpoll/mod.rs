@@ -24,6 +24,7 @@
 
 mod changes;
 pub(crate) mod driver;
+pub(crate) mod foreign;
 mod slot;
 #[cfg(test)]
 mod tests;
@@ -221,11 +222,8 @@ impl Desc {
         seq: u32,
         attempt: &mut Attempt,
     ) -> io::Result<()> {
-        let flow = self.flow(side);
-        let timeout_at = attempt.timeout_at(flow);
+        let timeout_at = attempt.timeout_at(self.flow(side));
         self.find_home(fd)?;
-        let waiter = Waiter::new();
-        let node = WaitNode::new(&waiter, 0);
         let rt = enter();
         if attempt.must_unwind(&rt) {
             drop(rt);
@@ -233,14 +231,41 @@ impl Desc {
             attempt.is_told = true;
             return Ok(());
         }
+        let (outcome, deadline) = self.wait_event(rt, side, seq, timeout_at);
+        match outcome {
+            Some(Outcome::Case(_)) => attempt.is_woken = true,
+            Some(Outcome::TimedOut) if deadline <= timeout_at => {
+                return Err(ErrorKind::TimedOut.into());
+            }
+            Some(Outcome::TimedOut) => return Err(io::Error::from_raw_os_error(libc::EAGAIN)),
+            Some(Outcome::Cancelled) => {} // it must unwind before it waits again
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Queues the caller, and waits for an event after `seq` until the descriptor's deadline or
+    /// `timeout_at`. None: an event has come already, or the descriptor has lost its home. Returns
+    /// the deadline, too.
+    #[inline]
+    fn wait_event(
+        &self,
+        rt: Entered,
+        side: Side,
+        seq: u32,
+        timeout_at: u64,
+    ) -> (Option<Outcome>, u64) {
+        let flow = self.flow(side);
+        let waiter = Waiter::new();
+        let node = WaitNode::new(&waiter, 0);
         let mut queues = self.0.queues.lock();
+        let deadline = flow.deadline.load(Relaxed);
         // Under the lock: the home may have gone since it was found, and another one may have come.
         let Some(home) = self.0.home().filter(|_| flow.changes.seq() == seq) else {
-            return Ok(());
+            return (None, deadline);
         };
         let slot = self.0;
         let parked = Parked { slot, home, side };
-        let deadline = flow.deadline.load(Relaxed);
         waiter.on.set(On {
             object: self.0.fd.load(Relaxed) as usize,
             cases_at: (&raw const parked).cast(),
@@ -260,19 +285,11 @@ impl Desc {
         };
         let outcome = waiter.wait_in(rt, kind, deadline.min(timeout_at));
         home.end_wait();
-        if let Outcome::Case(_) = outcome {
-            attempt.is_woken = true;
-            return Ok(());
-        }
-        {
+        if !matches!(outcome, Outcome::Case(_)) {
             let _rt = enter();
             self.0.queues.lock().of(side).remove(&node);
         }
-        match outcome {
-            Outcome::TimedOut if deadline <= timeout_at => Err(ErrorKind::TimedOut.into()),
-            Outcome::TimedOut => Err(io::Error::from_raw_os_error(libc::EAGAIN)),
-            _ => Ok(()), // it must unwind before it waits again
-        }
+        (Some(outcome), deadline)
     }
 
     /// Registers the descriptor if it has no home. It may lose its home at once.

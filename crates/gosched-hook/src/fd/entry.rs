@@ -1,0 +1,287 @@
+//! What is known of each descriptor number.
+//!
+//! Entries are never freed, so any thread may use one at any time, also while another thread closes
+//! the descriptor. Every field stands for itself: a reader that meets a change may miss it, and
+//! learns of it at its next wait.
+
+use std::cell::Cell;
+use std::ffi::c_int;
+use std::ptr;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32};
+
+use gosched::hook::Descriptor;
+
+use super::process::is_in_own_process;
+use crate::table;
+
+const BLOCK: usize = 1 << 10;
+const BLOCKS: usize = 1 << 12;
+
+/// What kind of file a descriptor is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// Never waits for another process: a regular file, a directory, a block device.
+    File,
+    Socket,
+    Pipe,
+    /// A terminal, an eventfd, anything else.
+    Other,
+}
+
+const UNKNOWN: u8 = 0;
+const KINDS: [Kind; 4] = [Kind::File, Kind::Socket, Kind::Pipe, Kind::Other];
+
+/// One descriptor number.
+pub(crate) struct Entry {
+    /// The waiters; null: no goroutine has ever waited for this number.
+    descriptor: AtomicPtr<Descriptor>,
+    /// Changes when a hooked function opens or closes the number.
+    incarnation: AtomicU32,
+    /// A hooked function has opened the number, and none has closed it since.
+    is_seen: AtomicBool,
+    /// Another number of this process may belong to the same open file.
+    is_shared: AtomicBool,
+    /// A TCP socket with no protocol on top: a read that returns less than its buffer holds has
+    /// taken all there was.
+    is_plain_stream: AtomicBool,
+    /// UNKNOWN, or a place in `KINDS` plus one.
+    kind: AtomicU8,
+    pub(super) settings: super::settings::Settings,
+}
+
+impl Entry {
+    const fn new() -> Entry {
+        Entry {
+            descriptor: AtomicPtr::new(ptr::null_mut()),
+            incarnation: AtomicU32::new(0),
+            is_seen: AtomicBool::new(false),
+            is_shared: AtomicBool::new(false),
+            is_plain_stream: AtomicBool::new(false),
+            kind: AtomicU8::new(UNKNOWN),
+            settings: super::settings::Settings::new(),
+        }
+    }
+
+    /// The waiters, if a goroutine has ever waited for this number.
+    #[inline]
+    pub(crate) fn descriptor(&self) -> Option<&Descriptor> {
+        // ORDER: Acquire; pairs with the AcqRel in `make_descriptor`.
+        // SAFETY: `make_descriptor` is the only writer. It stores a pointer to a leaked box.
+        unsafe { self.descriptor.load(Acquire).as_ref() }
+    }
+
+    #[cold]
+    pub(crate) fn make_descriptor(&self) -> &Descriptor {
+        if let Some(descriptor) = self.descriptor() {
+            return descriptor;
+        }
+        let new = Box::into_raw(Box::new(Descriptor::new()));
+        // ORDER: AcqRel; pairs with the Acquire in `descriptor` and with itself.
+        match self
+            .descriptor
+            .compare_exchange(ptr::null_mut(), new, AcqRel, Acquire)
+        {
+            // SAFETY: the box was leaked above, and is never freed from here on.
+            Ok(_) => unsafe { &*new },
+            Err(first) => {
+                // SAFETY: the box was made above, and no other thread has seen it.
+                drop(unsafe { Box::from_raw(new) });
+                // SAFETY: as in `descriptor`.
+                unsafe { &*first }
+            }
+        }
+    }
+
+    pub(crate) fn incarnation(&self) -> u32 {
+        self.incarnation.load(Relaxed)
+    }
+
+    pub(crate) fn is_seen(&self) -> bool {
+        self.is_seen.load(Relaxed)
+    }
+
+    pub(super) fn is_shared(&self) -> bool {
+        self.is_shared.load(Relaxed)
+    }
+
+    /// Whether a short read proves that there is no more data now.
+    #[inline]
+    pub(crate) fn is_plain_stream(&self) -> bool {
+        self.is_plain_stream.load(Relaxed) && self.is_seen()
+    }
+
+    pub(crate) fn set_plain_stream(&self, yes: bool) {
+        self.is_plain_stream.store(yes, Relaxed);
+    }
+
+    /// The kind of file, asked once for each incarnation; None: the kernel does not know the
+    /// number.
+    pub(crate) fn kind(&self, fd: c_int) -> Option<Kind> {
+        match self.kind.load(Relaxed) {
+            UNKNOWN => {
+                let incarnation = self.incarnation();
+                let kind = ask_kind(fd)?;
+                self.kind.store(kind as u8 + 1, Relaxed);
+                if self.incarnation() != incarnation {
+                    self.kind.store(UNKNOWN, Relaxed);
+                }
+                Some(kind)
+            }
+            known => KINDS.get(usize::from(known) - 1).copied(),
+        }
+    }
+
+    fn begin(&self, is_seen: bool) {
+        self.incarnation.fetch_add(1, Relaxed);
+        self.kind.store(UNKNOWN, Relaxed);
+        self.is_shared.store(false, Relaxed);
+        self.is_plain_stream.store(false, Relaxed);
+        self.settings.forget();
+        self.is_seen.store(is_seen, Relaxed);
+    }
+}
+
+fn ask_kind(fd: c_int) -> Option<Kind> {
+    // SAFETY: all bits zero are a stat.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: libc writes the stat.
+    if unsafe { libc::fstat(fd, &mut stat) } != 0 {
+        return None;
+    }
+    Some(match stat.st_mode & libc::S_IFMT {
+        libc::S_IFREG | libc::S_IFDIR | libc::S_IFBLK => Kind::File,
+        libc::S_IFSOCK => Kind::Socket,
+        libc::S_IFIFO => Kind::Pipe,
+        _ => Kind::Other,
+    })
+}
+
+static TABLE: [AtomicPtr<[Entry; BLOCK]>; BLOCKS] =
+    [const { AtomicPtr::new(ptr::null_mut()) }; BLOCKS];
+
+fn place(fd: c_int) -> Option<(&'static AtomicPtr<[Entry; BLOCK]>, usize)> {
+    let fd = usize::try_from(fd).ok()?;
+    Some((TABLE.get(fd / BLOCK)?, fd % BLOCK))
+}
+
+/// The entry of a number; None: no hooked function has opened a number near it, and no goroutine
+/// has waited for one.
+#[inline]
+pub(crate) fn existing(fd: c_int) -> Option<&'static Entry> {
+    let (block, index) = place(fd)?;
+    // ORDER: Acquire; pairs with the AcqRel in `entry`.
+    // SAFETY: `entry` is the only writer. It stores a pointer to a leaked block.
+    Some(unsafe { &block.load(Acquire).as_ref()?[index] })
+}
+
+/// The entry of a number, made if there is none; None: no number can be so large.
+#[inline]
+pub(crate) fn entry(fd: c_int) -> Option<&'static Entry> {
+    match existing(fd) {
+        Some(entry) => Some(entry),
+        None => make_entry(fd),
+    }
+}
+
+#[cold]
+fn make_entry(fd: c_int) -> Option<&'static Entry> {
+    let (block, _) = place(fd)?;
+    let entries: Box<[Entry]> = (0..BLOCK).map(|_| Entry::new()).collect();
+    let new = Box::into_raw(entries).cast::<[Entry; BLOCK]>();
+    // ORDER: AcqRel; pairs with the Acquire in `existing`.
+    if block
+        .compare_exchange(ptr::null_mut(), new, AcqRel, Acquire)
+        .is_err()
+    {
+        // SAFETY: the box was made above with this length, and no other thread has seen it.
+        drop(unsafe { Box::from_raw(new) });
+    }
+    existing(fd)
+}
+
+/// A hooked function has opened `fd`.
+pub(crate) fn opened(fd: c_int) {
+    if is_in_own_process()
+        && let Some(entry) = entry(fd)
+    {
+        // A close that was not seen may have left a registration.
+        let has_ended = end(entry, fd);
+        entry.begin(has_ended && sees_every_close());
+    }
+}
+
+/// A hooked function is about to close `fd`.
+#[inline]
+pub(crate) fn closing(fd: c_int) {
+    if let Some(entry) = existing(fd) {
+        close(entry, fd);
+    }
+}
+
+fn close(entry: &Entry, fd: c_int) {
+    if (entry.is_seen() || entry.descriptor().is_some()) && is_in_own_process() {
+        entry.begin(false);
+        end(entry, fd);
+    }
+}
+
+/// Ends the waits for the number, and its registration. False: a signal handler cannot.
+fn end(entry: &Entry, fd: c_int) -> bool {
+    thread_local! {
+        /// The thread may hold a lock of the runtime: a signal handler must not take one.
+        static IS_BUSY: Cell<bool> = const { Cell::new(false) };
+    }
+    let Some(descriptor) = entry.descriptor() else {
+        return true;
+    };
+    if IS_BUSY.replace(true) {
+        return false;
+    }
+    let has_ended = descriptor.end(fd);
+    IS_BUSY.set(false);
+    has_ended
+}
+
+/// Whether the hooks that close numbers are on.
+fn sees_every_close() -> bool {
+    let closers = [
+        &table::close,
+        &table::close_range,
+        &table::dup2,
+        &table::dup3,
+    ];
+    closers.iter().all(|function| !function.is_off())
+}
+
+/// As [`closing`], for all numbers from `first` to `last`.
+pub(crate) fn closing_range(first: c_int, last: c_int) {
+    for (number, block) in TABLE.iter().enumerate() {
+        // ORDER: Acquire; as in `existing`.
+        // SAFETY: as in `existing`.
+        let Some(entries) = (unsafe { block.load(Acquire).as_ref() }) else {
+            continue;
+        };
+        for (index, entry) in entries.iter().enumerate() {
+            let fd = (number * BLOCK + index) as c_int;
+            if (first..=last).contains(&fd) {
+                close(entry, fd);
+            }
+        }
+    }
+}
+
+/// `new` is another number of the open file of `old`.
+pub(crate) fn duplicated(old: c_int, new: c_int) {
+    opened(new);
+    for fd in [old, new] {
+        if let Some(entry) = entry(fd) {
+            entry.is_shared.store(true, Relaxed);
+        }
+    }
+    if let (Some(old), Some(new)) = (existing(old), existing(new)) {
+        // Another number of the same socket may take its data.
+        old.set_plain_stream(false);
+        new.set_plain_stream(false);
+    }
+}

@@ -1,0 +1,222 @@
+//! One call of a goroutine that would wait for a descriptor.
+
+use std::ffi::c_int;
+use std::time::Duration;
+
+use gosched::hook::{Deadline, Direction, Registration, Ticket, Waited};
+
+use super::entry::{Entry, entry};
+use crate::errno;
+use crate::table::{self, Function};
+
+/// After so long a wait on a seen number looks whether the number still has the same file.
+pub(crate) const RECHECK: Duration = Duration::from_millis(10);
+
+/// Why a hook stops trying.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stop {
+    /// The call fails with this errno.
+    Fail(c_int),
+    /// The goroutine cannot wait here: libc's function does.
+    Libc,
+}
+
+/// A call under way.
+pub(crate) struct Wait {
+    fd: c_int,
+    direction: Direction,
+    /// None: the number is too large to be known, or negative.
+    entry: Option<&'static Entry>,
+    incarnation: u32,
+    /// From the first wait on: until when the call may take.
+    deadline: Option<Deadline>,
+    /// The deadline is the call's own, and O_NONBLOCK does not concern it.
+    has_own_limit: bool,
+    /// It has waited for so long that the number was looked at again.
+    is_rechecked: bool,
+    is_woken: bool,
+}
+
+impl Wait {
+    #[inline]
+    pub(crate) fn new(fd: c_int, direction: Direction) -> Wait {
+        let entry = entry(fd);
+        Wait {
+            fd,
+            direction,
+            entry,
+            incarnation: entry.map_or(0, Entry::incarnation),
+            deadline: None,
+            has_own_limit: false,
+            is_rechecked: false,
+            is_woken: false,
+        }
+    }
+
+    /// Waits until `deadline` whatever the user has set for the descriptor.
+    pub(crate) fn until(mut self, deadline: Deadline) -> Wait {
+        self.deadline = Some(deadline);
+        self.has_own_limit = true;
+        self
+    }
+
+    /// Calls `op` until it returns something else than EAGAIN, and waits in between.
+    #[inline]
+    pub(crate) fn until_done(
+        &mut self,
+        mut op: impl FnMut() -> Result<usize, c_int>,
+    ) -> Result<usize, Stop> {
+        loop {
+            let ticket = self.ticket();
+            match op() {
+                Err(libc::EAGAIN) => self.wait(ticket)?,
+                Err(errno) => return Err(Stop::Fail(errno)),
+                Ok(n) => return Ok(n),
+            }
+        }
+    }
+
+    /// The count of events, before an attempt; None: no goroutine has waited for the number yet.
+    #[inline]
+    pub(crate) fn ticket(&self) -> Option<Ticket> {
+        let descriptor = self.entry?.descriptor()?;
+        Some(descriptor.ticket(self.direction))
+    }
+
+    /// Whether an attempt would find nothing: the last read has taken all there was, and the user
+    /// waits for more.
+    #[inline]
+    pub(crate) fn is_drained(&self, ticket: Option<Ticket>) -> bool {
+        let (Some(entry), Some(ticket)) = (self.entry, ticket) else {
+            return false;
+        };
+        entry.is_plain_stream()
+            && entry
+                .descriptor()
+                .is_some_and(|descriptor| descriptor.is_drained(ticket))
+            && entry
+                .remembered(self.direction)
+                .is_some_and(|known| !known.is_nonblocking)
+    }
+
+    /// A read that began with `ticket` has returned less than its buffer holds.
+    #[inline]
+    pub(crate) fn was_short(&self, ticket: Option<Ticket>) {
+        if let (Some(entry), Some(ticket)) = (self.entry, ticket)
+            && entry.is_plain_stream()
+            && let Some(descriptor) = entry.descriptor()
+        {
+            descriptor.set_drained(ticket);
+        }
+    }
+
+    /// Waits for an event after the ticket.
+    #[inline(never)]
+    pub(crate) fn wait(&mut self, ticket: Option<Ticket>) -> Result<(), Stop> {
+        let Some(entry) = self.entry else {
+            return Err(Stop::Libc);
+        };
+        let Some(ticket) = ticket else {
+            // An event may have come since the attempt. From here on events are counted.
+            entry.make_descriptor();
+            return Ok(());
+        };
+        let descriptor = entry.make_descriptor();
+        let deadline = self.deadline(entry)?;
+        let is_trusted = entry.is_seen() && !self.is_rechecked;
+        let (registration, limit) = match is_trusted {
+            true => (
+                Registration::Trusted,
+                deadline.min(Deadline::after(RECHECK)),
+            ),
+            false => (Registration::Renewed, deadline),
+        };
+        let waited = descriptor.wait(self.fd, self.direction, ticket, registration, limit);
+        self.is_woken |= waited == Waited::Woken;
+        if entry.incarnation() != self.incarnation {
+            return Err(Stop::Fail(libc::EBADF)); // the number was closed
+        }
+        match waited {
+            Waited::Woken | Waited::Changed => Ok(()),
+            Waited::TimedOut if deadline.has_passed() => Err(Stop::Fail(libc::EAGAIN)),
+            Waited::TimedOut => {
+                self.is_rechecked = true;
+                Ok(())
+            }
+            // The kernel has the right errno, or waits by itself.
+            Waited::Cancelled | Waited::Refused(_) => Err(Stop::Libc),
+        }
+    }
+
+    /// Until when the call may take. Fails if the user wants no wait at all.
+    fn deadline(&mut self, entry: &Entry) -> Result<Deadline, Stop> {
+        if self.has_own_limit {
+            return Ok(self.deadline.unwrap_or(Deadline::NEVER));
+        }
+        let remembered = match self.is_rechecked {
+            true => None, // another process may have changed a setting
+            false => entry.remembered(self.direction),
+        };
+        let known = remembered.or_else(|| entry.ask(self.fd, self.direction));
+        let Some(known) = known else {
+            return Err(Stop::Libc);
+        };
+        if known.is_nonblocking {
+            return Err(Stop::Fail(libc::EAGAIN));
+        }
+        Ok(*self.deadline.get_or_insert_with(|| match known.timeout {
+            Some(length) => Deadline::after(length),
+            None => Deadline::NEVER,
+        }))
+    }
+}
+
+impl Drop for Wait {
+    #[inline]
+    fn drop(&mut self) {
+        if self.is_woken
+            && let Some(descriptor) = self.entry.and_then(Entry::descriptor)
+        {
+            descriptor.pass_on(self.direction);
+        }
+    }
+}
+
+/// The result of a call of libc: the errno if it is negative.
+#[inline]
+pub(crate) fn attempt(result: isize) -> Result<usize, c_int> {
+    usize::try_from(result).map_err(|_| errno::get())
+}
+
+/// What the hook returns to its caller. `libc` is the call as the user made it.
+#[inline]
+pub(crate) fn answer(
+    function: &Function,
+    result: Result<usize, Stop>,
+    libc: impl FnOnce() -> isize,
+) -> isize {
+    match result {
+        Ok(n) => n as isize,
+        Err(Stop::Fail(errno)) => {
+            errno::set(errno);
+            -1
+        }
+        Err(Stop::Libc) => {
+            function.count_left();
+            libc()
+        }
+    }
+}
+
+/// Whether `poll` reports one of the events, or an error, at once. A failure counts as ready: the
+/// call itself then fails.
+pub(crate) fn is_ready_now(fd: c_int, events: libc::c_short) -> bool {
+    type Poll = unsafe extern "C" fn(*mut libc::pollfd, libc::nfds_t, c_int) -> c_int;
+    let mut poll = libc::pollfd {
+        fd,
+        events,
+        revents: 0,
+    };
+    // SAFETY: libc's poll has this type; it writes the struct.
+    unsafe { table::poll.real.get::<Poll>()(&mut poll, 1, 0) != 0 }
+}

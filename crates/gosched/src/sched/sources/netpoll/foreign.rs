@@ -1,0 +1,145 @@
+//! Waits on descriptors that the program opened itself, for `gosched-hook`.
+//!
+//! Such a descriptor may be closed, and its number used again, without a call that the runtime
+//! sees. It may also be one that `gosched::net` has registered. So these descriptors are registered
+//! in an epoll of their own, inside the driver's, and a caller may ask for the registration to be
+//! made anew before a wait ([`Check::Register`]).
+//!
+//! A wait here never unwinds.
+
+use std::io;
+use std::os::fd::RawFd;
+
+use crate::sched::park::enter;
+use crate::sched::sources::netpoll::driver::Driver;
+use crate::sched::sources::netpoll::slot::Slot;
+use crate::sched::sources::netpoll::{Desc, SIDES, Side, driver};
+use crate::sched::waiting::waitq::{Outcome, WakeList};
+
+/// What a wait does about the registration of its descriptor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Check {
+    /// Registers the descriptor if it was not.
+    Trust,
+    /// Registers it anew: one system call.
+    Register,
+}
+
+/// How a wait for a foreign descriptor ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ended {
+    /// An event has woken the caller. It wakes the next waiter when it is done
+    /// ([`Desc::pass_on`]): the event may satisfy several.
+    Woken,
+    /// An event came before the wait began, or the descriptor has lost its home.
+    Changed,
+    TimedOut,
+    /// The runtime asks the goroutine to unwind.
+    Cancelled,
+}
+
+impl Desc {
+    /// Waits for an event after `seq`, at most until the deadline.
+    ///
+    /// # Errors
+    /// The descriptor cannot be waited for, or the system refuses to register it.
+    pub(crate) fn wait_foreign(
+        &self,
+        fd: RawFd,
+        side: Side,
+        seq: u32,
+        check: Check,
+        deadline_ns: u64,
+    ) -> io::Result<Ended> {
+        if check == Check::Register || self.0.home().is_none() {
+            self.register_foreign(fd)?;
+        }
+        let rt = enter();
+        if rt.g().is_some_and(|g| g.must_unwind()) {
+            return Ok(Ended::Cancelled);
+        }
+        let (outcome, _) = self.wait_event(rt, side, seq, deadline_ns);
+        Ok(match outcome {
+            Some(Outcome::TimedOut) => Ended::TimedOut,
+            Some(Outcome::Cancelled) => Ended::Cancelled,
+            Some(Outcome::Case(_)) => Ended::Woken,
+            None => Ended::Changed,
+        })
+    }
+
+    /// A woken waiter is done.
+    pub(crate) fn pass_on(&self, side: Side) {
+        self.0.wake_next(side);
+    }
+
+    /// Registers the descriptor with its home, or with the caller's driver.
+    fn register_foreign(&self, fd: RawFd) -> io::Result<()> {
+        let home = self.0.home();
+        let driver = home.map_or_else(driver::of_caller, Ok)?;
+        driver.foreign()?;
+        let _rt = enter();
+        let _queues = self.0.queues.lock();
+        match self.0.home() {
+            Some(home) => home.rearm_foreign(self.0, fd),
+            None => driver.adopt_foreign(self.0, fd),
+        }
+    }
+
+    /// The descriptor is about to be closed, or its number has a new owner: ends its registration
+    /// and all waits.
+    pub(crate) fn forget_foreign(&self, fd: RawFd) {
+        let rt = enter();
+        let mut wake = WakeList::new();
+        let mut queues = self.0.queues.lock();
+        if let Some(foreign) = self.0.home().and_then(|home| home.foreign.load()) {
+            foreign.remove(fd);
+        }
+        self.0.set_home(None);
+        for side in SIDES {
+            self.flow(side).changes.happened(false);
+            Slot::wake_all(queues.of(side), &mut wake);
+        }
+        drop(queues);
+        wake.wake_in(&rt);
+    }
+
+    /// The count of events, to be loaded before an operation is tried.
+    #[inline]
+    pub(crate) fn seq(&self, side: Side) -> u32 {
+        self.flow(side).changes.seq()
+    }
+
+    /// Whether a read has emptied the descriptor and no event has come since.
+    #[inline]
+    pub(crate) fn is_dry(&self, seq: u32) -> bool {
+        self.flow(Side::Read).changes.is_dry(seq)
+    }
+
+    /// A read that began at `seq` has emptied the descriptor.
+    #[inline]
+    pub(crate) fn set_dry(&self, seq: u32) {
+        self.flow(Side::Read).changes.set_dry(seq);
+    }
+}
+
+impl Driver {
+    /// As [`Driver::adopt`], for a foreign descriptor. Under the slot's lock, while the slot has no
+    /// home.
+    fn adopt_foreign(&'static self, slot: &'static Slot, fd: RawFd) -> io::Result<()> {
+        if self.is_closed() {
+            return Ok(()); // the caller looks for a home again
+        }
+        self.rearm_foreign(slot, fd)?;
+        slot.set_home(Some(self));
+        Ok(())
+    }
+
+    /// Registers a descriptor whose home this is. Under the slot's lock.
+    fn rearm_foreign(&self, slot: &Slot, fd: RawFd) -> io::Result<()> {
+        if let Some(foreign) = self.foreign.load() {
+            foreign.rearm(fd, slot.data())?;
+            slot.fd.store(fd, std::sync::atomic::Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
