@@ -9,10 +9,12 @@ use std::ffi::c_int;
 use std::ptr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32};
+use std::time::Duration;
 
 use gosched::hook::Descriptor;
 
 use super::process::is_in_own_process;
+use super::wait::{DOUBLINGS, RECHECK};
 use crate::table;
 
 const BLOCK: usize = 1 << 10;
@@ -45,6 +47,8 @@ pub(crate) struct Entry {
     /// A TCP socket with no protocol on top: a read that returns less than its buffer holds has
     /// taken all there was.
     is_plain_stream: AtomicBool,
+    /// How often a long wait has found the same file.
+    found: AtomicU8,
     /// UNKNOWN, or a place in `KINDS` plus one.
     kind: AtomicU8,
     pub(super) settings: super::settings::Settings,
@@ -58,6 +62,7 @@ impl Entry {
             is_seen: AtomicBool::new(false),
             is_shared: AtomicBool::new(false),
             is_plain_stream: AtomicBool::new(false),
+            found: AtomicU8::new(0),
             kind: AtomicU8::new(UNKNOWN),
             settings: super::settings::Settings::new(),
         }
@@ -132,8 +137,30 @@ impl Entry {
         }
     }
 
+    /// After how long a wait looks whether the number still has the same file.
+    pub(super) fn recheck_after(&self) -> Duration {
+        RECHECK * (1 << self.found.load(Relaxed))
+    }
+
+    /// A look has found the same file.
+    pub(super) fn is_still_there(&self) {
+        let found = self.found.load(Relaxed);
+        self.found.store(DOUBLINGS.min(found + 1), Relaxed);
+    }
+
+    /// A look has found another file: the number was closed, and not by a hooked function.
+    #[cold]
+    pub(super) fn lost(&self) {
+        self.begin_as(false);
+    }
+
     fn begin(&self, is_seen: bool) {
         self.incarnation.fetch_add(1, Relaxed);
+        self.begin_as(is_seen);
+    }
+
+    fn begin_as(&self, is_seen: bool) {
+        self.found.store(0, Relaxed);
         self.kind.store(UNKNOWN, Relaxed);
         self.is_shared.store(false, Relaxed);
         self.is_plain_stream.store(false, Relaxed);

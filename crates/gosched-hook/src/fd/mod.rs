@@ -14,8 +14,9 @@
 //! What is known of a descriptor number is in its [`entry::Entry`]. Not every close is seen: libc's
 //! `fclose` closes inside. So an entry is *seen* only if a hooked function has opened the number,
 //! and no hooked function has closed it since. For other numbers every wait registers the
-//! descriptor anew and asks for its settings anew. A wait on a seen number does so once, after
-//! [`wait::RECHECK`]: so a close that was not seen delays a goroutine and never hangs it.
+//! descriptor anew and asks for its settings anew. A long wait on a seen number registers it anew
+//! once, after [`wait::RECHECK`] or more. So a close that was not seen delays a goroutine and never
+//! hangs it.
 
 mod entry;
 mod process;

@@ -3,14 +3,16 @@
 use std::ffi::c_int;
 use std::time::Duration;
 
-use gosched::hook::{Deadline, Direction, Registration, Ticket, Waited};
+use gosched::hook::{Deadline, Descriptor, Direction, Ticket, Waited};
 
 use super::entry::{Entry, entry};
 use crate::errno;
 use crate::table::{self, Function};
 
-/// After so long a wait on a seen number looks whether the number still has the same file.
+/// After so long a wait on a seen number looks whether the number still has the same file. Each
+/// look that finds it there doubles the time, so often at most.
 pub(crate) const RECHECK: Duration = Duration::from_millis(10);
+pub(crate) const DOUBLINGS: u8 = 5;
 
 /// Why a hook stops trying.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,8 +34,6 @@ pub(crate) struct Wait {
     deadline: Option<Deadline>,
     /// The deadline is the call's own, and O_NONBLOCK does not concern it.
     has_own_limit: bool,
-    /// It has waited for so long that the number was looked at again.
-    is_rechecked: bool,
     is_woken: bool,
 }
 
@@ -48,7 +48,6 @@ impl Wait {
             incarnation: entry.map_or(0, Entry::incarnation),
             deadline: None,
             has_own_limit: false,
-            is_rechecked: false,
             is_woken: false,
         }
     }
@@ -123,29 +122,47 @@ impl Wait {
         };
         let descriptor = entry.make_descriptor();
         let deadline = self.deadline(entry)?;
-        let is_trusted = entry.is_seen() && !self.is_rechecked;
-        let (registration, limit) = match is_trusted {
-            true => (
-                Registration::Trusted,
-                deadline.min(Deadline::after(RECHECK)),
-            ),
-            false => (Registration::Renewed, deadline),
+        let waited = if entry.is_seen() {
+            self.wait_seen(entry, descriptor, ticket, deadline)?
+        } else {
+            // The kernel has the right errno, or waits by itself.
+            descriptor.renew(self.fd).map_err(|_| Stop::Libc)?;
+            descriptor.wait(self.fd, self.direction, ticket, deadline)
         };
-        let waited = descriptor.wait(self.fd, self.direction, ticket, registration, limit);
         self.is_woken |= waited == Waited::Woken;
         if entry.incarnation() != self.incarnation {
             return Err(Stop::Fail(libc::EBADF)); // the number was closed
         }
         match waited {
             Waited::Woken | Waited::Changed => Ok(()),
-            Waited::TimedOut if deadline.has_passed() => Err(Stop::Fail(libc::EAGAIN)),
-            Waited::TimedOut => {
-                self.is_rechecked = true;
-                Ok(())
-            }
-            // The kernel has the right errno, or waits by itself.
+            Waited::TimedOut => Err(Stop::Fail(libc::EAGAIN)),
             Waited::Cancelled | Waited::Refused(_) => Err(Stop::Libc),
         }
+    }
+
+    /// A wait on a seen number: looks once whether the number still has the same file.
+    fn wait_seen(
+        &self,
+        entry: &Entry,
+        descriptor: &Descriptor,
+        ticket: Ticket,
+        deadline: Deadline,
+    ) -> Result<Waited, Stop> {
+        let limit = deadline.min(Deadline::about(entry.recheck_after()));
+        let waited = descriptor.wait(self.fd, self.direction, ticket, limit);
+        if waited != Waited::TimedOut || limit == deadline {
+            return Ok(waited);
+        }
+        match descriptor.renew(self.fd) {
+            Ok(true) => entry.is_still_there(),
+            // A close was not seen: the number has another file.
+            Ok(false) => {
+                entry.lost();
+                return Ok(Waited::Changed);
+            }
+            Err(_) => return Err(Stop::Libc),
+        }
+        Ok(descriptor.wait(self.fd, self.direction, ticket, deadline))
     }
 
     /// Until when the call may take. Fails if the user wants no wait at all.
@@ -153,10 +170,7 @@ impl Wait {
         if self.has_own_limit {
             return Ok(self.deadline.unwrap_or(Deadline::NEVER));
         }
-        let remembered = match self.is_rechecked {
-            true => None, // another process may have changed a setting
-            false => entry.remembered(self.direction),
-        };
+        let remembered = entry.remembered(self.direction);
         let known = remembered.or_else(|| entry.ask(self.fd, self.direction));
         let Some(known) = known else {
             return Err(Stop::Libc);

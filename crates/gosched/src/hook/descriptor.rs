@@ -3,7 +3,8 @@
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-use crate::sched::sources::netpoll::foreign::{Check, Ended};
+use crate::sched::model::current::current_g;
+use crate::sched::sources::netpoll::foreign::Ended;
 use crate::sched::sources::netpoll::{Desc, Side};
 use crate::sys;
 
@@ -38,6 +39,18 @@ impl Deadline {
         Deadline(sys::deadline_after(length))
     }
 
+    /// As [`Deadline::after`], by the clock that sysmon writes: it reads no clock of the system, and
+    /// may be some milliseconds early or late.
+    pub fn about(length: Duration) -> Deadline {
+        match current_g() {
+            Some(g) => {
+                let ms = u64::from(g.sched().coarse_ms()) + length.as_millis() as u64;
+                Deadline(g.sched().started_ns + ms * 1_000_000)
+            }
+            None => Deadline::after(length),
+        }
+    }
+
     /// How long it is until then.
     pub fn remaining(self) -> Duration {
         match self.0 {
@@ -56,15 +69,6 @@ impl Deadline {
 /// ends if an event has come since.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ticket(u32);
-
-/// What a wait does about the registration of its descriptor with the kernel.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Registration {
-    /// It registers the descriptor if it was not.
-    Trusted,
-    /// It registers the descriptor again: the number may have another file since.
-    Renewed,
-}
 
 /// How a wait ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,7 +89,7 @@ pub enum Waited {
 /// The waiters of one descriptor number of the program.
 ///
 /// ```
-/// use gosched::hook::{Deadline, Descriptor, Direction, Registration, Waited};
+/// use gosched::hook::{Deadline, Descriptor, Direction, Waited};
 /// use std::io::{Read, Write};
 /// use std::os::fd::AsRawFd;
 ///
@@ -95,9 +99,7 @@ pub enum Waited {
 ///     let ticket = descriptor.ticket(Direction::Read);
 ///     gosched::thread::spawn(move || writer.write_all(b"x").unwrap());
 ///     let fd = reader.as_raw_fd();
-///     let waited = descriptor.wait(
-///         fd, Direction::Read, ticket, Registration::Trusted, Deadline::NEVER,
-///     );
+///     let waited = descriptor.wait(fd, Direction::Read, ticket, Deadline::NEVER);
 ///     assert!(matches!(waited, Waited::Woken | Waited::Changed));
 ///     reader.read_exact(&mut [0]).unwrap();
 ///     descriptor.pass_on(Direction::Read);
@@ -131,21 +133,28 @@ impl Descriptor {
         self.0.set_dry(ticket.0);
     }
 
-    /// Parks the goroutine until an event comes after `ticket`. May end early.
+    /// Registers the descriptor with the kernel again: the number may have another file since.
+    /// Waits see what it is ready for. Returns whether it was registered: then it is the same file.
+    ///
+    /// # Errors
+    /// The errno with which the kernel refuses such a descriptor.
+    pub fn renew(&self, fd: RawFd) -> Result<bool, i32> {
+        let renewed = self.0.renew_foreign(fd);
+        renewed.map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))
+    }
+
+    /// Parks the goroutine until an event comes after `ticket`. Registers the descriptor if it was
+    /// not. May end early.
+    #[inline]
     pub fn wait(
         &self,
         fd: RawFd,
         direction: Direction,
         ticket: Ticket,
-        registration: Registration,
         deadline: Deadline,
     ) -> Waited {
-        let check = match registration {
-            Registration::Trusted => Check::Trust,
-            Registration::Renewed => Check::Register,
-        };
         let side = direction.side();
-        match self.0.wait_foreign(fd, side, ticket.0, check, deadline.0) {
+        match self.0.wait_foreign(fd, side, ticket.0, deadline.0) {
             Ok(Ended::Woken) => Waited::Woken,
             Ok(Ended::Changed) => Waited::Changed,
             Ok(Ended::TimedOut) => Waited::TimedOut,

@@ -15,7 +15,7 @@ use crate::sched::life::thread_locals::is_home;
 use crate::sched::model::current::{current_g, current_m, on_curg};
 use crate::sched::waiting::timed::rest;
 
-pub use self::descriptor::{Deadline, Descriptor, Direction, Registration, Ticket, Waited};
+pub use self::descriptor::{Deadline, Descriptor, Direction, Ticket, Waited};
 
 /// Whether the caller is a goroutine that may park here: on a stack and thread-locals of its own,
 /// outside the runtime, outside [`blocking`](crate::blocking), and not in the child of a fork.

@@ -81,12 +81,12 @@ impl Epoll {
         Ok(this)
     }
 
-    /// As [`Epoll::add`], for a descriptor that is registered already, as a rule. Reports at once
-    /// what it is ready for.
-    pub(crate) fn rearm(&self, fd: i32, data: u64) -> Result<(), Errno> {
+    /// As [`Epoll::add`], for a descriptor that is registered already, as a rule. Returns whether it
+    /// was; CONTEXT: any.
+    pub(crate) fn rearm(&self, fd: i32, data: u64) -> Result<bool, Errno> {
         match self.control(libc::EPOLL_CTL_MOD, fd, data, event::READ | event::WRITE) {
-            Err(Errno(libc::ENOENT)) => self.add(fd, data),
-            answer => answer,
+            Err(Errno(libc::ENOENT)) => self.add(fd, data).map(|()| false),
+            answer => answer.map(|()| true),
         }
     }
 
@@ -300,7 +300,7 @@ mod tests {
         let outer = Epoll::new().unwrap();
         let inner = Epoll::nested_in(&outer).unwrap();
         let (a, mut b) = UnixStream::pair().unwrap();
-        inner.rearm(a.as_raw_fd(), 7).unwrap();
+        assert!(!inner.rearm(a.as_raw_fd(), 7).unwrap());
         assert_eq!(wait(&outer, 0).len(), 1, "what it is ready for");
         assert_eq!(wait(&inner, 0), [(7, event::WRITE)]);
         assert_eq!((wait(&outer, 0), wait(&inner, 0)), (vec![], vec![]));
@@ -309,7 +309,7 @@ mod tests {
             assert_eq!(wait(&outer, u64::MAX)[0].0, NESTED);
             assert_eq!(wait(&inner, 0).len(), 1);
         }
-        inner.rearm(a.as_raw_fd(), 8).unwrap();
+        assert!(inner.rearm(a.as_raw_fd(), 8).unwrap());
         assert_eq!(wait(&inner, 0)[0].0, 8, "what was ready already");
     }
 

@@ -3,27 +3,19 @@
 //! Such a descriptor may be closed, and its number used again, without a call that the runtime
 //! sees. It may also be one that `gosched::net` has registered. So these descriptors are registered
 //! in an epoll of their own, inside the driver's, and a caller may ask for the registration to be
-//! made anew before a wait ([`Check::Register`]).
+//! made anew before a wait ([`Desc::renew_foreign`]).
 //!
 //! A wait here never unwinds.
 
 use std::io;
 use std::os::fd::RawFd;
+use std::sync::atomic::Ordering::Relaxed;
 
 use crate::sched::park::enter;
 use crate::sched::sources::netpoll::driver::Driver;
 use crate::sched::sources::netpoll::slot::Slot;
 use crate::sched::sources::netpoll::{Desc, SIDES, Side, driver};
 use crate::sched::waiting::waitq::{Outcome, WakeList};
-
-/// What a wait does about the registration of its descriptor.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Check {
-    /// Registers the descriptor if it was not.
-    Trust,
-    /// Registers it anew: one system call.
-    Register,
-}
 
 /// How a wait for a foreign descriptor ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,11 +40,10 @@ impl Desc {
         fd: RawFd,
         side: Side,
         seq: u32,
-        check: Check,
         deadline_ns: u64,
     ) -> io::Result<Ended> {
-        if check == Check::Register || self.0.home().is_none() {
-            self.register_foreign(fd)?;
+        if self.0.home().is_none() {
+            self.renew_foreign(fd)?;
         }
         let rt = enter();
         if rt.g().is_some_and(|g| g.must_unwind()) {
@@ -72,8 +63,9 @@ impl Desc {
         self.0.wake_next(side);
     }
 
-    /// Registers the descriptor with its home, or with the caller's driver.
-    fn register_foreign(&self, fd: RawFd) -> io::Result<()> {
+    /// Registers the descriptor with its home, or with the caller's driver. The kernel reports at
+    /// once what it is ready for. Returns whether it was registered.
+    pub(crate) fn renew_foreign(&self, fd: RawFd) -> io::Result<bool> {
         let home = self.0.home();
         let driver = home.map_or_else(driver::of_caller, Ok)?;
         driver.foreign()?;
@@ -125,21 +117,23 @@ impl Desc {
 impl Driver {
     /// As [`Driver::adopt`], for a foreign descriptor. Under the slot's lock, while the slot has no
     /// home.
-    fn adopt_foreign(&'static self, slot: &'static Slot, fd: RawFd) -> io::Result<()> {
+    fn adopt_foreign(&'static self, slot: &'static Slot, fd: RawFd) -> io::Result<bool> {
         if self.is_closed() {
-            return Ok(()); // the caller looks for a home again
+            return Ok(false); // the caller looks for a home again
         }
         self.rearm_foreign(slot, fd)?;
         slot.set_home(Some(self));
-        Ok(())
+        Ok(false)
     }
 
-    /// Registers a descriptor whose home this is. Under the slot's lock.
-    fn rearm_foreign(&self, slot: &Slot, fd: RawFd) -> io::Result<()> {
-        if let Some(foreign) = self.foreign.load() {
-            foreign.rearm(fd, slot.data())?;
-            slot.fd.store(fd, std::sync::atomic::Ordering::Relaxed);
-        }
-        Ok(())
+    /// Registers a descriptor whose home this is. Returns whether it was registered. Under the
+    /// slot's lock.
+    fn rearm_foreign(&self, slot: &Slot, fd: RawFd) -> io::Result<bool> {
+        let Some(foreign) = self.foreign.load() else {
+            return Ok(false);
+        };
+        let was_in = foreign.rearm(fd, slot.data())?;
+        slot.fd.store(fd, Relaxed);
+        Ok(was_in)
     }
 }
