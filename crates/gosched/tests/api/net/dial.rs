@@ -6,6 +6,7 @@
 use std::io;
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
 
 use gosched::context::{Context, ContextError};
@@ -50,15 +51,16 @@ fn good() -> (TcpListener, SocketAddr) {
 
 /// An address that refuses. Its socket is bound, so no other test gets the port.
 fn closed() -> (TcpListener, SocketAddr) {
-    // A listener that was shut down refuses.
     let (listener, addr) = good();
-    // SAFETY: touches no memory.
-    let answer = unsafe {
-        use std::os::fd::AsRawFd;
-        libc::shutdown(listener.as_raw_fd(), libc::SHUT_RDWR)
-    };
-    assert_eq!(answer, 0);
+    refuse_from_now_on(&listener);
     (listener, addr)
+}
+
+/// The listener keeps its address, and refuses.
+fn refuse_from_now_on(listener: impl AsFd) {
+    // SAFETY: touches no memory.
+    let answer = unsafe { libc::shutdown(listener.as_fd().as_raw_fd(), libc::SHUT_RDWR) };
+    assert_eq!(answer, 0);
 }
 
 #[test]
@@ -246,6 +248,32 @@ fn an_address_that_refuses_costs_nothing() {
         let unknown = SocketAddr::new("::1".parse().unwrap(), refuses.port());
         let stream = patient.connect(&[unknown, addr][..]).unwrap();
         assert_eq!(stream.peer_addr().unwrap(), addr);
+    });
+}
+
+/// An attempt under way fails: the kernel sends its next packet, and is refused. The next attempt
+/// starts then.
+#[test]
+fn an_attempt_under_way_is_refused() {
+    everywhere("a late refusal", || {
+        let (_listener, addr) = good();
+        for last in [Some(addr), None] {
+            let hole = Hole::new();
+            let addrs: Vec<_> = std::iter::once(hole.addr()).chain(last).collect();
+            let refuses = std::thread::spawn(move || {
+                std::thread::sleep(ms(30)); // the attempt is under way by now, as a rule
+                refuse_from_now_on(&hole.listener);
+                hole
+            });
+            let dialer = Dialer::new().attempt_delay(HOUR).timeout(HOUR);
+            match dialer.connect(&addrs[..]) {
+                Ok(stream) => assert_eq!(Some(stream.peer_addr().unwrap()), last),
+                Err(error) => {
+                    assert_eq!((error.kind(), last), (ErrorKind::ConnectionRefused, None))
+                }
+            }
+            refuses.join().unwrap();
+        }
     });
 }
 
@@ -469,7 +497,8 @@ fn a_shutdown_ends_a_dial() {
     let ctx = Context::background().with_cancel();
     let one = runtime.spawn(move || drop(Dialer::new().connect(addr)));
     let other = runtime.spawn(move || drop(Dialer::new().connect_in(&ctx, addr)));
-    common::until(|| runtime.metrics().waiting >= 2);
+    // The third watches the context.
+    common::until(|| runtime.metrics().waiting >= 3);
     runtime.shutdown(Duration::from_secs(20));
     assert!(one.join().is_err() && other.join().is_err());
 }

@@ -146,7 +146,7 @@ same! {
                 sender.send($value).unwrap();
                 seen.push(say(receiver.recv()));
                 let (sender, receiver) = sync_channel(0);
-                let other = thread::spawn(move || sender.send($value));
+                let other = thread::spawn(move || sender.send($value).is_ok());
                 seen.push(say(receiver.recv()));
                 seen.push(say(other.join().unwrap()));
             )*};
@@ -269,7 +269,7 @@ same! {
         seen.push(say(late));
         seen.extend(others.into_iter().map(|one| say(one.join().unwrap())));
 
-        let full = (0..2).map(|n| sender.send(n)).collect::<Result<(), _>>();
+        let full = (0..2).try_for_each(|n| sender.send(n));
         let waits = thread::spawn(move || sender.send(9));
         thread::sleep(ms(5)); // it waits by now, as a rule; the result is the same if not
         drop(receiver);
