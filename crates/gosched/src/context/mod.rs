@@ -7,6 +7,7 @@ mod node;
 
 use std::error::Error;
 use std::fmt;
+use std::io;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::{Duration, Instant};
 
@@ -217,6 +218,11 @@ impl Context {
         }
     }
 
+    /// Whether the context may end. Only the background context never does.
+    pub(crate) fn may_end(&self) -> bool {
+        self.node.is_some()
+    }
+
     /// Returns the earliest deadline from this context to the root, if any.
     ///
     /// Never blocks. See the example of [`with_deadline`](Context::with_deadline).
@@ -265,3 +271,27 @@ impl fmt::Display for ContextError {
 }
 
 impl Error for ContextError {}
+
+/// The error of an operation that its context has ended.
+///
+/// The kind is [`TimedOut`](io::ErrorKind::TimedOut) after the deadline, else
+/// [`Other`](io::ErrorKind::Other). The reason is in the error.
+///
+/// ```
+/// use gosched::context::ContextError;
+/// use std::io;
+///
+/// let error = io::Error::from(ContextError::Canceled);
+/// let reason = error.get_ref().and_then(|inner| inner.downcast_ref());
+/// assert_eq!(reason, Some(&ContextError::Canceled));
+/// assert_eq!(io::Error::from(ContextError::DeadlineExceeded).kind(), io::ErrorKind::TimedOut);
+/// ```
+impl From<ContextError> for io::Error {
+    fn from(reason: ContextError) -> io::Error {
+        let kind = match reason {
+            ContextError::Canceled => io::ErrorKind::Other,
+            ContextError::DeadlineExceeded => io::ErrorKind::TimedOut,
+        };
+        io::Error::new(kind, reason)
+    }
+}

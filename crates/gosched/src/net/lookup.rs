@@ -23,38 +23,58 @@ pub(super) fn look_up<A: ToSocketAddrs>(addr: A) -> io::Result<Found<A::Iter>> {
     if is_address::<A>() {
         return addr.to_socket_addrs().map(Found::All);
     }
-    if let Some(addr) = parse_text(&addr) {
+    let text = text_of(&addr);
+    if let Some(addr) = text.and_then(Text::literal) {
         return Ok(Found::One(Some(addr)));
     }
-    let look_up = || addr.to_socket_addrs().map(Found::All);
-    match current_g() {
+    let look_up = || addr.to_socket_addrs();
+    let found = match current_g() {
         Some(g) => g.sched().lookups.run(look_up),
         None => look_up(),
-    }
+    }?;
+    Ok(match text {
+        Some(_) => Found::Named(found),
+        None => Found::All(found),
+    })
 }
 
 /// Calls `f` with each address until it succeeds. Otherwise returns the last error, as std does.
 pub(super) fn with_each<A: ToSocketAddrs, T>(
     addr: A,
+    f: impl FnMut(SocketAddr) -> io::Result<T>,
+) -> io::Result<T> {
+    each(look_up(addr)?, f)
+}
+
+/// As [`with_each`], for the result of a lookup.
+pub(super) fn each<T>(
+    addrs: impl Iterator<Item = SocketAddr>,
     mut f: impl FnMut(SocketAddr) -> io::Result<T>,
 ) -> io::Result<T> {
     let mut last = None;
-    for addr in look_up(addr)? {
+    for addr in addrs {
         match f(addr) {
             Ok(done) => return Ok(done),
             Err(error) => last = Some(error),
         }
     }
-    Err(last.unwrap_or_else(|| {
-        let text = "could not resolve to any addresses";
-        io::Error::new(io::ErrorKind::InvalidInput, text)
-    }))
+    Err(last.unwrap_or_else(no_addresses))
+}
+
+/// The error of a connection to no address at all, with std's text.
+pub(super) fn no_addresses() -> io::Error {
+    let text = "could not resolve to any addresses";
+    io::Error::new(io::ErrorKind::InvalidInput, text)
 }
 
 /// The result of a lookup.
 pub(super) enum Found<I> {
+    /// A literal address.
     One(Option<SocketAddr>),
+    /// Addresses in an order of the program: a list, or what a type of the program returns.
     All(I),
+    /// The addresses of a name.
+    Named(I),
 }
 
 impl<I: Iterator<Item = SocketAddr>> Iterator for Found<I> {
@@ -64,7 +84,7 @@ impl<I: Iterator<Item = SocketAddr>> Iterator for Found<I> {
     fn next(&mut self) -> Option<SocketAddr> {
         match self {
             Found::One(addr) => addr.take(),
-            Found::All(addrs) => addrs.next(),
+            Found::All(addrs) | Found::Named(addrs) => addrs.next(),
         }
     }
 }
@@ -72,7 +92,7 @@ impl<I: Iterator<Item = SocketAddr>> Iterator for Found<I> {
 /// Whether `A` is one of std's address types, or a reference to one. Any other type may look up a
 /// name.
 #[inline]
-fn is_address<A>() -> bool {
+pub(super) fn is_address<A>() -> bool {
     is_or_refers_to::<A, SocketAddr>()
         || is_or_refers_to::<A, SocketAddrV4>()
         || is_or_refers_to::<A, SocketAddrV6>()
@@ -88,8 +108,41 @@ fn is_or_refers_to<A, T>() -> bool {
     id == id_of::<T>() || id == id_of::<&T>() || id == id_of::<&&T>()
 }
 
-/// Parses the literal address in one of std's types for names, or in a reference to one.
-fn parse_text<'a, A>(addr: &'a A) -> Option<SocketAddr> {
+/// The text in one of std's types for names.
+#[derive(Clone, Copy)]
+pub(super) enum Text<'a> {
+    /// An address and a port, or a name and a port.
+    Whole(&'a str),
+    Pair(&'a str, u16),
+}
+
+impl Text<'_> {
+    /// Parses a literal address.
+    pub(super) fn literal(self) -> Option<SocketAddr> {
+        match self {
+            Text::Whole(text) => text.parse().ok(),
+            Text::Pair(host, port) => Some(SocketAddr::new(host.parse().ok()?, port)),
+        }
+    }
+
+    /// Returns a lookup of the text that borrows nothing.
+    pub(super) fn to_lookup(self) -> impl FnOnce() -> io::Result<Vec<SocketAddr>> + use<> {
+        let (host, port) = match self {
+            Text::Whole(text) => (text.to_owned(), None),
+            Text::Pair(host, port) => (host.to_owned(), Some(port)),
+        };
+        move || {
+            let found = match port {
+                None => host.to_socket_addrs(),
+                Some(port) => (host.as_str(), port).to_socket_addrs(),
+            };
+            found.map(Iterator::collect)
+        }
+    }
+}
+
+/// Returns the text of a value of one of std's types for names, or of a reference to one.
+pub(super) fn text_of<'a, A>(addr: &'a A) -> Option<Text<'a>> {
     // SAFETY: all types in the calls of `view` are covariant, and their lifetimes are that of the
     // borrow.
     let text: Option<&'a str> = unsafe {
@@ -99,7 +152,7 @@ fn parse_text<'a, A>(addr: &'a A) -> Option<SocketAddr> {
             .or_else(|| view::<A, &'a String>(addr).map(|text| text.as_str()))
     };
     if let Some(text) = text {
-        return text.parse().ok();
+        return Some(Text::Whole(text));
     }
     // SAFETY: all types in the calls of `view` are covariant, and their lifetimes are that of the
     // borrow.
@@ -109,8 +162,7 @@ fn parse_text<'a, A>(addr: &'a A) -> Option<SocketAddr> {
             .or_else(|| view::<A, (String, u16)>(addr).map(|(host, port)| (host.as_str(), *port)))
             .or_else(|| view::<A, &'a (String, u16)>(addr).map(|at| (at.0.as_str(), at.1)))
     }?;
-    let ip: IpAddr = host.parse().ok()?;
-    Some(SocketAddr::new(ip, port))
+    Some(Text::Pair(host, port))
 }
 
 /// Returns the value as a `T`, if both types are equal except for lifetimes.
@@ -157,6 +209,10 @@ fn id_of<T>() -> TypeId {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn parse_text<A>(addr: &A) -> Option<SocketAddr> {
+        text_of(addr).and_then(Text::literal)
+    }
 
     fn is_literal<A: ToSocketAddrs>(addr: A) -> bool {
         is_address::<A>() || parse_text(&addr).is_some()

@@ -42,6 +42,10 @@
 //! - A read from a stream into an empty buffer returns `Ok(0)` at once, as in Go. std waits for
 //!   data or for its timeout. A datagram socket consumes a datagram even into an empty buffer, as
 //!   in std.
+//! - [`TcpStream::connect`] to a name tries IPv6 and IPv4 addresses in turn, and does not wait for
+//!   one that does not answer (RFC 8305). [`Dialer`] has the options: a limit for lookup and
+//!   connection together, a context, a local address.
+//! - [`lookup_host`] looks up a name, also with a timeout or a context.
 //! - A name lookup is a [`blocking`](crate::blocking()) call. At most 500 goroutines of a runtime
 //!   look up names at the same time; further ones wait in order.
 //!   [`Builder::max_lookups`](crate::Builder::max_lookups) changes the limit. A literal address, as
@@ -49,8 +53,12 @@
 //!
 //! Addresses, `Shutdown` and [`ToSocketAddrs`] are re-exported from std.
 
+mod dial;
+mod limit;
 mod listener;
 pub(crate) mod lookup;
+mod lookup_host;
+mod race;
 pub(crate) mod socket;
 mod tcp;
 mod udp;
@@ -60,6 +68,8 @@ pub use std::net::{
     ToSocketAddrs,
 };
 
+pub use self::dial::Dialer;
 pub use self::listener::{Incoming, IntoIncoming, TcpListener};
+pub use self::lookup_host::{lookup_host, lookup_host_in, lookup_host_timeout};
 pub use self::tcp::TcpStream;
 pub use self::udp::UdpSocket;

@@ -7,7 +7,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawF
 use std::os::linux::net::TcpStreamExt;
 use std::time::{Duration, Instant};
 
-use super::lookup::with_each;
+use super::limit::Limit;
+use super::lookup::{Found, each, look_up};
+use super::race::{self, Plan};
 use super::socket::{delegate, descriptor, shared_state, stream_io, stream_writes, timeouts};
 use super::{Shutdown, SocketAddr, ToSocketAddrs, socket};
 use crate::sched::sources::netpoll::{Desc, Side};
@@ -52,8 +54,11 @@ pub struct TcpStream {
 impl TcpStream {
     /// Connects to the first address that accepts the connection.
     ///
-    /// A name is looked up first. Blocks the calling goroutine or plain thread until the connection
-    /// is established or the last address has failed.
+    /// A name is looked up first. Its addresses are tried as a [`Dialer`](crate::net::Dialer) does:
+    /// IPv6 and IPv4 take turns, and an attempt that takes 250 ms gets the next one beside it. A
+    /// list of addresses, or a type of your own with [`ToSocketAddrs`], is tried in order, as in
+    /// std. Blocks the calling goroutine or plain thread until the connection is established or the
+    /// last address has failed.
     ///
     /// # Errors
     /// The error of the last address, or of the lookup.
@@ -73,12 +78,16 @@ impl TcpStream {
     /// # }
     /// ```
     pub fn connect<A: ToSocketAddrs>(addr: A) -> io::Result<TcpStream> {
-        with_each(addr, |addr| TcpStream::connect_within(&addr, None))
+        match look_up(addr)? {
+            Found::Named(addrs) => race::connect(addrs.collect(), &Plan::default(), &Limit::NONE),
+            addrs => each(addrs, |addr| TcpStream::connect_within(&addr, None)),
+        }
     }
 
     /// Connects to one address, with a timeout.
     ///
-    /// Blocks the calling goroutine or plain thread for at most `timeout`.
+    /// Blocks the calling goroutine or plain thread for at most `timeout`. For a name with a timeout
+    /// there is [`Dialer`](crate::net::Dialer).
     ///
     /// # Errors
     /// [`TimedOut`](io::ErrorKind::TimedOut) after the timeout,
@@ -124,6 +133,11 @@ impl TcpStream {
         }
         stream.desc.set_timeout(Side::Write, None)?;
         Ok(stream)
+    }
+
+    /// The descriptor, for calls of this crate: it is not handed out.
+    pub(super) fn socket(&self) -> BorrowedFd<'_> {
+        self.inner.as_fd()
     }
 
     /// Wraps a non-blocking descriptor that this crate has opened. `is_plain`: no protocol on top

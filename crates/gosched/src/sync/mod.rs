@@ -1,4 +1,4 @@
-//! Locks with the API of [`std::sync`], plus Go's WaitGroup and a semaphore.
+//! Locks and channels with the API of [`std::sync`], plus Go's WaitGroup and a semaphore.
 //!
 //! std's locks block the thread. These locks block only the goroutine, and its thread runs others
 //! meanwhile. They also work on plain threads, which do block. Plain threads and goroutines of
@@ -37,6 +37,7 @@
 //! | `rwlock_word`, `rwlock` | the count of readers; `RwLock` |
 //! | `condvar`, `barrier` | waiting for a notification; waiting for each other |
 //! | `once`, `once_lock`, `lazy_lock` | one-time initialisation |
+//! | `mpsc` | std's channels, on `chan` |
 //! | `waitgroup_word`, `waitgroup` | a counter, waited on until it is zero |
 //! | `semaphore_word`, `semaphore` | a counter of permits |
 //! | `owner` | the goroutine that holds a lock, for dumps |
@@ -52,6 +53,7 @@
 mod barrier;
 mod condvar;
 mod lazy_lock;
+pub mod mpsc;
 mod mutex;
 mod mutex_slow;
 mod mutex_word;

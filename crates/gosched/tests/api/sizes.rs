@@ -35,6 +35,14 @@ fn handles_are_no_larger_than_stds() {
     assert!(size_of::<JoinHandle<u8>>() <= size_of::<std::thread::JoinHandle<u8>>());
     assert!(size_of::<Sender<u8>>() <= size_of::<std::sync::mpsc::Sender<u8>>());
     assert!(size_of::<Receiver<u8>>() <= size_of::<std::sync::mpsc::Receiver<u8>>());
+    assert_eq!(
+        size_of::<gosched::sync::mpsc::Sender<u8>>(),
+        size_of::<Sender<u8>>()
+    );
+    assert_eq!(
+        size_of::<gosched::sync::mpsc::Receiver<u8>>(),
+        size_of::<Receiver<u8>>()
+    );
 }
 
 /// The null pointer is a receiver on which nothing comes, which saves a comparison per case of a

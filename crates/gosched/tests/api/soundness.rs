@@ -117,6 +117,12 @@ fn types_that_replace_stds_are_send_and_sync_where_those_are() {
     // std's mpsc::Sender is Sync as crossbeam's; its Receiver is single.
     as_std!(gosched::chan::Sender == std::sync::mpsc::Sender for);
     as_std!(gosched::chan::Receiver == std::sync::mpsc::Sender for);
+    as_std!(gosched::sync::mpsc::Sender == std::sync::mpsc::Sender for);
+    as_std!(gosched::sync::mpsc::SyncSender == std::sync::mpsc::SyncSender for);
+    as_std!(gosched::sync::mpsc::Receiver == std::sync::mpsc::Receiver for);
+    as_std!(gosched::sync::mpsc::IntoIter == std::sync::mpsc::IntoIter for);
+    as_std!(gosched::sync::mpsc::Iter == std::sync::mpsc::Iter for 'static);
+    as_std!(gosched::sync::mpsc::TryIter == std::sync::mpsc::TryIter for 'static);
 }
 
 /// Every result of a scoped goroutine is Send, which std's handle asks for anew.

@@ -101,6 +101,14 @@ pub(crate) fn tcp_socket(addr: &SocketAddr) -> io::Result<OwnedFd> {
     unsafe { cvt(libc::socket(family, kind, 0)).map(|fd| OwnedFd::from_raw_fd(fd)) }
 }
 
+/// Gives a socket that is not connected yet its local address; CONTEXT: user.
+pub(crate) fn tcp_bind(fd: BorrowedFd<'_>, addr: &SocketAddr) -> io::Result<()> {
+    let raw = RawAddr::new(addr);
+    let (at, len) = raw.parts();
+    // SAFETY: `at` and `len` are those of an address in this frame, which the kernel only reads.
+    cvt(unsafe { libc::bind(fd.as_raw_fd(), at, len) }).map(drop)
+}
+
 /// Begins to connect a non-blocking socket. Returns true if it is connected, false if the kernel is
 /// still connecting; CONTEXT: user.
 pub(crate) fn connect_begin(fd: BorrowedFd<'_>, addr: &SocketAddr) -> io::Result<bool> {

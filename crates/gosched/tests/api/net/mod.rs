@@ -9,6 +9,7 @@ mod clones;
 mod convert;
 mod crowd;
 mod deadline;
+mod dial;
 mod faults;
 mod full;
 mod homes;

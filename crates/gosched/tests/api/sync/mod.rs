@@ -12,6 +12,7 @@ mod fair;
 mod gone;
 mod many;
 mod mixed;
+mod mpsc;
 mod once;
 mod poison;
 
