@@ -46,3 +46,11 @@ mod vectors;
 
 pub use switches::{InstallError, install};
 pub use table::{FUNCTIONS, Family, Function};
+
+/// Runs the examples of the README and of the guide as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}
+#[cfg(all(doctest, feature = "sync"))]
+#[doc = include_str!("../../../docs/guide/existing-code.md")]
+mod guide {}
