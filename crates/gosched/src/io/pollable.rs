@@ -321,42 +321,41 @@ impl<T: AsFd + fmt::Debug> fmt::Debug for Pollable<T> {
     }
 }
 
-/// `Read` and `Write` by those of `&T`.
-macro_rules! by_reference {
+/// `Read` and `Write` of the descriptor.
+///
+/// Not those of `T`: a bound `for<'a> &'a T: Read` would keep the compiler from inferring types in
+/// functions of users that have the same bound.
+macro_rules! descriptor_io {
     ($($pollable:ty),*) => {
         $(
-            impl<T: AsFd> Read for $pollable
-            where
-                for<'a> &'a T: Read,
-            {
+            /// Reads from the descriptor, past any buffer of `T`.
+            impl<T: AsFd> Read for $pollable {
                 fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-                    self.read_with(|mut inner| inner.read(buf))
+                    self.read_with(|inner| sys::read_fd(inner.as_fd(), buf))
                 }
 
                 fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-                    self.read_with(|mut inner| inner.read_vectored(bufs))
+                    self.read_with(|inner| sys::readv_fd(inner.as_fd(), bufs))
                 }
             }
 
-            /// A write may take fewer bytes than it is given.
-            impl<T: AsFd> Write for $pollable
-            where
-                for<'a> &'a T: Write,
-            {
+            /// Writes to the descriptor, past any buffer of `T`. A write may take fewer bytes than
+            /// it is given.
+            impl<T: AsFd> Write for $pollable {
                 fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-                    self.write_with(|mut inner| inner.write(buf))
+                    self.write_with(|inner| sys::write_fd(inner.as_fd(), buf))
                 }
 
                 fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-                    self.write_with(|mut inner| inner.write_vectored(bufs))
+                    self.write_with(|inner| sys::writev_fd(inner.as_fd(), bufs))
                 }
 
                 fn flush(&mut self) -> io::Result<()> {
-                    self.write_with(|mut inner| inner.flush())
+                    Ok(())
                 }
             }
         )*
     };
 }
 
-by_reference!(Pollable<T>, &Pollable<T>);
+descriptor_io!(Pollable<T>, &Pollable<T>);

@@ -10,8 +10,7 @@
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, IoSliceMut, Lines, Read};
-use std::mem::ManuallyDrop;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::PoisonError;
 
 use crate::io::Registration;
@@ -242,7 +241,7 @@ impl Read for Raw {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         loop {
             let waited = wait();
-            match blocking(|| read_now(buf)) {
+            match blocking(|| sys::read_fd(descriptor(), buf)) {
                 // It is non-blocking, and another process was faster.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock && waited.is_ok() => {}
                 // As std's: a closed standard input is empty.
@@ -261,10 +260,4 @@ fn wait() -> io::Result<()> {
         true => Ok(()),
         false => Registration::new(fd).wait_readable(fd),
     }
-}
-
-fn read_now(buf: &mut [u8]) -> io::Result<usize> {
-    // SAFETY: std lends the number in the same way (`descriptor`). `ManuallyDrop` keeps it open.
-    let file = unsafe { std::fs::File::from_raw_fd(libc::STDIN_FILENO) };
-    (&*ManuallyDrop::new(file)).read(buf)
 }

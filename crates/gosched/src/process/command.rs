@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{CommandArgs, CommandEnvs, ExitStatus, Output, Stdio};
 
 use crate::process::Child;
-use crate::sched::calls::syscall::blocking;
+use crate::sched::model::current::current_g;
 
 /// Starts processes, with std's methods.
 ///
@@ -153,12 +153,18 @@ impl Command {
 
     /// Starts the child.
     ///
-    /// The start is a [`blocking`](crate::blocking()) call. See the example of [`Child`].
+    /// The start is a [`blocking`](crate::blocking()) call. Eight goroutines of a runtime start
+    /// children at a time; further ones wait in order and hold no thread. See the example of [`Child`].
     ///
     /// # Errors
     /// Errors of the system: there is no such program, for one.
     pub fn spawn(&mut self) -> io::Result<Child> {
-        blocking(|| self.inner.spawn()).map(Child::from)
+        let mut start = || self.inner.spawn();
+        let started = match current_g() {
+            Some(g) => g.sched().starts.run(start),
+            None => start(),
+        };
+        started.map(Child::from)
     }
 
     /// Starts the child, waits until it ends, and returns its status.

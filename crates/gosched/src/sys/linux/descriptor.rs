@@ -1,11 +1,13 @@
-//! Descriptors of any kind: duplicates, pipes, processes, and whether epoll takes one.
+//! Descriptors of any kind: reads and writes, duplicates, pipes, processes.
 //!
 //! It exists for waits on descriptors that are no sockets. The calls are bare ones: the poller
-//! makes them under a lock.
+//! makes some of them under a lock.
 
+use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use crate::sys::linux::epoll::Epoll;
+use crate::sys::linux::net::IOV_MAX;
 use crate::sys::linux::syscall::{Errno, check, syscall2, syscall3};
 
 /// A write of so many bytes to a pipe is never split, and never blocks on a writable pipe.
@@ -18,6 +20,40 @@ pub(crate) fn duplicate(fd: i32) -> Result<OwnedFd, Errno> {
     let fd = check(unsafe { syscall3(libc::SYS_fcntl, fd as usize, command, 0) })?;
     // SAFETY: the descriptor is new, so no other value owns it (D10).
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// Reads by read(2); CONTEXT: any.
+pub(crate) fn read_fd(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<usize> {
+    let (at, len) = (buf.as_mut_ptr() as usize, buf.len());
+    // SAFETY: the kernel writes at most the buffer's length into it (D9: bare call).
+    let answer = unsafe { syscall3(libc::SYS_read, fd.as_raw_fd() as usize, at, len) };
+    Ok(check(answer)?)
+}
+
+/// Reads by readv(2), into the first buffers that the kernel takes; CONTEXT: any.
+pub(crate) fn readv_fd(fd: BorrowedFd<'_>, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+    let (at, len) = (bufs.as_mut_ptr() as usize, bufs.len().min(IOV_MAX));
+    // SAFETY: std guarantees that an `IoSliceMut` is an iovec of memory that may be written to. The
+    // kernel writes at most the lengths of the buffers (D9: bare call).
+    let answer = unsafe { syscall3(libc::SYS_readv, fd.as_raw_fd() as usize, at, len) };
+    Ok(check(answer)?)
+}
+
+/// Writes by write(2); CONTEXT: any.
+pub(crate) fn write_fd(fd: BorrowedFd<'_>, buf: &[u8]) -> io::Result<usize> {
+    let (at, len) = (buf.as_ptr() as usize, buf.len());
+    // SAFETY: the kernel reads the buffer (D9: bare call).
+    let answer = unsafe { syscall3(libc::SYS_write, fd.as_raw_fd() as usize, at, len) };
+    Ok(check(answer)?)
+}
+
+/// Writes by writev(2), from the first buffers that the kernel takes; CONTEXT: any.
+pub(crate) fn writev_fd(fd: BorrowedFd<'_>, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+    let (at, len) = (bufs.as_ptr() as usize, bufs.len().min(IOV_MAX));
+    // SAFETY: std guarantees that an `IoSlice` is an iovec. The kernel reads the buffers (D9: bare
+    // call).
+    let answer = unsafe { syscall3(libc::SYS_writev, fd.as_raw_fd() as usize, at, len) };
+    Ok(check(answer)?)
 }
 
 /// A pipe, non-blocking: the end to read from and the end to write to; CONTEXT: any.
