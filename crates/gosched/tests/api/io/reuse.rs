@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use gosched::io::{Pollable, pipe};
 use gosched::net::{TcpListener, TcpStream};
@@ -103,6 +103,51 @@ fn duplicates_are_closed() {
                 assert_eq!(common::fd_count(), before + 1);
             }
             assert_eq!(common::fd_count(), before);
+        });
+    });
+    output.succeeded();
+}
+
+/// How many registrations by this number the process's epolls have, by the kernel's own account.
+fn registrations(number: i32) -> usize {
+    let mut count = 0;
+    for entry in std::fs::read_dir("/proc/self/fd").unwrap().flatten() {
+        let link = std::fs::read_link(entry.path()).unwrap_or_default();
+        if link.as_os_str() == "anon_inode:[eventpoll]" {
+            let info = std::path::Path::new("/proc/self/fdinfo").join(entry.file_name());
+            let info = std::fs::read_to_string(info).unwrap_or_default();
+            let numbers = info.lines().filter_map(|line| line.strip_prefix("tfd:"));
+            let numbers = numbers.filter_map(|rest| rest.split_whitespace().next());
+            count += numbers.filter(|n| n.parse() == Ok(number)).count();
+        }
+    }
+    count
+}
+
+/// A drop ends the registration, although the file stays open.
+#[test]
+fn a_drop_ends_the_registration() {
+    let output = common::child("reuse::a_drop_ends_the_registration", || {
+        common::run(1, "a drop", || {
+            let event = eventfd();
+            let number = event.as_raw_fd();
+            let pollable = Pollable::new(&event).unwrap();
+            assert_eq!(registrations(number), 0, "nobody has waited");
+            pollable.set_deadline(super::after(ms(1))).unwrap();
+            assert!(pollable.wait_readable().is_err());
+            assert_eq!(registrations(number), 1);
+            drop(pollable);
+            assert_eq!(registrations(number), 0);
+
+            let (mut reader, _writer) = pipe().unwrap();
+            let number = reader.as_raw_fd();
+            let stays = reader.as_fd().try_clone_to_owned().unwrap();
+            reader.set_deadline(super::after(ms(1))).unwrap();
+            assert!(reader.read(&mut [0]).is_err());
+            assert_eq!(registrations(number), 1);
+            drop(reader);
+            assert_eq!(registrations(number), 0);
+            drop(stays);
         });
     });
     output.succeeded();
