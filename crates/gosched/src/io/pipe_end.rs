@@ -12,8 +12,7 @@
 //! ```
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -30,7 +29,7 @@ use crate::sys;
 pub(crate) struct PipeEnd {
     // First: it ends before the descriptor is closed.
     registration: Registration,
-    file: File,
+    fd: OwnedFd,
     open_file: Arc<OpenFile>,
 }
 
@@ -45,7 +44,7 @@ impl PipeEnd {
     pub(crate) fn fresh(fd: OwnedFd) -> PipeEnd {
         PipeEnd {
             registration: Registration::new(fd.as_fd()),
-            file: fd.into(),
+            fd,
             open_file: Arc::new(OpenFile {
                 blocks: AtomicBool::new(false),
             }),
@@ -72,23 +71,23 @@ impl PipeEnd {
     pub(crate) fn into_fd(self) -> OwnedFd {
         let PipeEnd {
             registration,
-            file,
+            fd,
             open_file,
         } = self;
         if !registration.desc().is_nonblocking() {
             // Before the change: an operation of a clone that begins now asks the kernel first.
             open_file.blocks.store(true, Relaxed);
-            drop(sys::set_nonblocking(file.as_fd(), false));
+            drop(sys::set_nonblocking(fd.as_fd(), false));
         }
         drop(registration);
-        file.into()
+        fd
     }
 
     pub(crate) fn try_clone(&self) -> io::Result<PipeEnd> {
-        let file = self.file.try_clone()?;
+        let fd = self.fd.try_clone()?;
         Ok(PipeEnd {
-            registration: self.registration.share(file.as_fd()),
-            file,
+            registration: self.registration.share(fd.as_fd()),
+            fd,
             open_file: Arc::clone(&self.open_file),
         })
     }
@@ -96,7 +95,7 @@ impl PipeEnd {
     pub(crate) fn read_to(&self, buf: &mut [u8]) -> io::Result<usize> {
         match buf.len() {
             0 => Ok(0),
-            _ => self.read(|mut file| file.read(buf)),
+            _ => self.read(|fd| sys::read_fd(fd, buf)),
         }
     }
 
@@ -104,35 +103,35 @@ impl PipeEnd {
         let bufs = socket::with_room(bufs);
         match socket::receivable(bufs) {
             0 => Ok(0),
-            _ => self.read(|mut file| file.read_vectored(bufs)),
+            _ => self.read(|fd| sys::readv_fd(fd, bufs)),
         }
     }
 
     pub(crate) fn write_from(&self, buf: &[u8]) -> io::Result<usize> {
         self.write(buf.len(), |done, most| {
             let rest = &buf[done..];
-            (&self.file).write(&rest[..rest.len().min(most)])
+            sys::write_fd(self.as_fd(), &rest[..rest.len().min(most)])
         })
     }
 
     pub(crate) fn write_from_many(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
         let len = socket::total(bufs.iter().map(|buf| buf.len()));
         self.write(len, |done, most| match socket::locate(bufs, done) {
-            (i, 0) if most >= len => (&self.file).write_vectored(&bufs[i..]),
+            (i, 0) if most >= len => sys::writev_fd(self.as_fd(), &bufs[i..]),
             (i, at) => {
                 let rest = &bufs[i][at..];
-                (&self.file).write(&rest[..rest.len().min(most)])
+                sys::write_fd(self.as_fd(), &rest[..rest.len().min(most)])
             }
         })
     }
 
-    fn read(&self, mut op: impl FnMut(&File) -> io::Result<usize>) -> io::Result<usize> {
-        let fd = self.file.as_fd();
+    fn read(&self, mut op: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>) -> io::Result<usize> {
+        let fd = self.fd.as_fd();
         self.registration.desc().read(fd, || {
             if self.blocks() {
                 ready(sys::is_readable(fd))?;
             }
-            op(&self.file)
+            op(fd)
         })
     }
 
@@ -143,7 +142,7 @@ impl PipeEnd {
         len: usize,
         mut op: impl FnMut(usize, usize) -> io::Result<usize>,
     ) -> io::Result<usize> {
-        let fd = self.file.as_fd();
+        let fd = self.fd.as_fd();
         socket::write_whole(self.registration.desc(), fd, len, |done| {
             if !self.blocks() {
                 return op(done, usize::MAX);
@@ -163,13 +162,13 @@ impl PipeEnd {
     }
 
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+        self.fd.as_fd()
     }
 
     /// As the type `name` prints itself.
     pub(crate) fn show(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shape = f.debug_struct(name);
-        shape.field("fd", &self.file.as_raw_fd()).finish()
+        shape.field("fd", &self.fd.as_raw_fd()).finish()
     }
 }
 

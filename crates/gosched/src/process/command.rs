@@ -140,8 +140,9 @@ impl Command {
     /// use gosched::process::{Command, Stdio};
     ///
     /// # fn main() -> std::io::Result<()> {
-    /// let output = Command::new("sh").args(["-c", "echo lost >&2"]).stderr(Stdio::null()).output()?;
-    /// assert!(output.stderr.is_empty());
+    /// let mut command = Command::new("sh");
+    /// command.args(["-c", "echo lost >&2"]).stderr(Stdio::null());
+    /// assert!(command.output()?.stderr.is_empty());
     /// # Ok(())
     /// # }
     /// ```
@@ -154,7 +155,8 @@ impl Command {
     /// Starts the child.
     ///
     /// The start is a [`blocking`](crate::blocking()) call. Eight goroutines of a runtime start
-    /// children at a time; further ones wait in order and hold no thread. See the example of [`Child`].
+    /// children at a time; further ones wait in order and hold no thread. See the example of
+    /// [`Child`].
     ///
     /// # Errors
     /// Errors of the system: there is no such program, for one.

@@ -294,3 +294,41 @@ fn a_wait_without_descriptors() {
     });
     output.succeeded();
 }
+
+/// A shutdown ends every kind of wait, and the children run on.
+#[test]
+fn a_shutdown_ends_waits() {
+    common::within(LONG, "a shutdown", || {
+        let runtime = common::runtime(2);
+        let (tell, pids) = std::sync::mpsc::channel();
+        let told = tell.clone();
+        let waits = runtime.spawn(move || {
+            let mut child = sleeper();
+            tell.send(child.id()).unwrap();
+            child.wait()
+        });
+        let reads = runtime.spawn(move || {
+            let mut command = Command::new("sleep");
+            command
+                .arg("1000")
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped());
+            let child = command.spawn().unwrap();
+            told.send(child.id()).unwrap();
+            child.wait_with_output()
+        });
+        // The second goroutine of the output reads as well.
+        common::until_waiting_in(&runtime.handle(), 3, &["IO wait, read"]);
+        runtime.shutdown(LONG);
+        assert!(waits.join().unwrap_err().is::<thread::Exited>());
+        assert!(reads.join().unwrap_err().is::<thread::Exited>());
+        for pid in pids {
+            let mut status = 0;
+            // SAFETY: ends and reaps a child of this test, which no one else has waited for.
+            unsafe {
+                assert_eq!(libc::kill(pid as i32, libc::SIGKILL), 0);
+                assert_eq!(libc::waitpid(pid as i32, &mut status, 0), pid as i32);
+            }
+        }
+    });
+}

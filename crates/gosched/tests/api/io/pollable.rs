@@ -332,3 +332,28 @@ fn one_event_wakes_all_waiters() {
         waiters.into_iter().for_each(|w| w.join().unwrap().unwrap());
     });
 }
+
+/// The runtime by which two of one descriptor are registered ends; another one goes on with both.
+#[test]
+fn a_runtime_ends_and_another_waits() {
+    common::within(common::LONG, "runtimes", || {
+        for _ in 0..10 {
+            let event = Arc::new(eventfd());
+            let one = Arc::new(Pollable::new(Arc::clone(&event)).unwrap());
+            let two = Arc::new(Pollable::new(Arc::clone(&event)).unwrap());
+            let first = common::runtime(1);
+            for pollable in [&one, &two] {
+                let pollable = Arc::clone(pollable);
+                first.go(move || drop(pollable.wait_readable()));
+            }
+            common::until_waiting_in(&first.handle(), 2, &["IO wait, read"]);
+            drop(first);
+            let second = common::runtime(1);
+            let waits = [one, two].map(|pollable| second.spawn(move || pollable.wait_readable()));
+            common::until_waiting_in(&second.handle(), 2, &["IO wait, read"]);
+            (&*event).write_all(&1u64.to_ne_bytes()).unwrap();
+            waits.map(|wait| wait.join().unwrap().unwrap());
+            second.check().unwrap();
+        }
+    });
+}
