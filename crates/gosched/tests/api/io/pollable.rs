@@ -352,7 +352,9 @@ fn a_runtime_ends_and_another_waits() {
             let waits = [one, two].map(|pollable| second.spawn(move || pollable.wait_readable()));
             common::until_waiting_in(&second.handle(), 2, &["IO wait, read"]);
             (&*event).write_all(&1u64.to_ne_bytes()).unwrap();
-            waits.map(|wait| wait.join().unwrap().unwrap());
+            for wait in waits {
+                wait.join().unwrap().unwrap();
+            }
             second.check().unwrap();
         }
     });

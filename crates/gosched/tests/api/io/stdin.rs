@@ -167,3 +167,34 @@ fn a_nonblocking_input() {
     });
     output.succeeded();
 }
+
+/// Another reader takes bytes away between the wait and the read. Each byte is read once, and the
+/// other goroutines of the one P go on.
+#[test]
+fn another_reader_takes_bytes_away() {
+    let output = common::child("stdin::another_reader_takes_bytes_away", || {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        becomes_stdin(&reader);
+        const BYTES: usize = 5000;
+        let thief = std::thread::spawn(move || {
+            let mut taken = 0;
+            while (&reader).read(&mut [0]).unwrap() == 1 {
+                taken += 1;
+            }
+            taken
+        });
+        common::run(1, "a thief", || {
+            let reading = thread::spawn(|| {
+                let mut all = Vec::new();
+                stdin().read_to_end(&mut all).unwrap()
+            });
+            for _ in 0..BYTES {
+                writer.write_all(b"x").unwrap();
+                gosched::yield_now();
+            }
+            drop(writer);
+            assert_eq!(reading.join().unwrap() + thief.join().unwrap(), BYTES);
+        });
+    });
+    output.succeeded();
+}
