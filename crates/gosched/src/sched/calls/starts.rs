@@ -1,8 +1,8 @@
 //! How many child processes start at a time.
 //!
-//! A start blocks its thread while the kernel copies the process, and until the child has called
-//! exec. The kernel does one start of a process at a time for the most part. So a few threads start
-//! children as fast as many do. Further starts wait for a permit and hold no thread.
+//! A start blocks its thread until the child has called exec. Without a limit, many goroutines that
+//! start children at once would take a thread each. Further starts wait for a permit and hold no
+//! thread.
 
 use crate::sched::calls::syscall::blocking;
 use crate::sched::waiting::semaphore::Semaphore;
