@@ -32,6 +32,7 @@ use crate::base::lock::{Lock, Rank};
 use crate::base::once_box::OnceBox;
 use crate::sched::calls::lookups::Lookups;
 use crate::sched::calls::room::CallRoom;
+use crate::sched::calls::starts::Starts;
 use crate::sched::life::config::Config;
 use crate::sched::life::p_list::PList;
 use crate::sched::model::g::G;
@@ -155,6 +156,7 @@ pub(crate) struct Sched {
     pub(crate) calls: CachePadded<CallCounters>,
     pub(crate) room: CachePadded<CallRoom>,
     pub(crate) lookups: CachePadded<Lookups>,
+    pub(crate) starts: CachePadded<Starts>,
 }
 
 impl G {
@@ -241,6 +243,7 @@ impl Sched {
                 config.max_threads,
                 config.procs,
             )),
+            starts: CachePadded::new(Starts::new()),
             now_ms: CachePadded::new(AtomicU32::new(0)),
             started_ns: now,
             outside: CachePadded::new(Counters::default()),

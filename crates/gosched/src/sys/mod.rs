@@ -10,9 +10,11 @@
 //! | clock   | `monotonic_ns`, `deadline_after`, `has_passed`, `deadline_of`, `instant_of` |
 //! | mem     | `map_reserve`, `map_pages`, `map_pages_aligned`, `unmap`, `protect_none` |
 //! |         | `dont_need`, `guard_install`, `guard_install_batch`, `page_size`, `round_up_page` |
-//! | net     | `tcp_socket`, `tcp_bind`, `connect_begin`, `unix_socket`, `unix_connect`, `is_writable` |
-//! |         | `has_error`, `is_plain_listener`, `accept`, `listen_longest`, `linger` |
-//! |         | `set_linger`, `recv`, `send`, `IOV_MAX`, `RW_MAX` |
+//! | descriptor | `duplicate`, `pipe`, `try_epoll`, `pidfd_open`, `PIPE_BUF` |
+//! |         | `read_fd`, `readv_fd`, `write_fd`, `writev_fd` |
+//! | net     | `tcp_socket`, `tcp_bind`, `connect_begin`, `unix_socket`, `unix_connect` |
+//! |         | `is_writable`, `is_readable`, `has_error`, `is_plain_listener`, `accept` |
+//! |         | `listen_longest`, `linger`, `set_linger`, `recv`, `send`, `IOV_MAX`, `RW_MAX` |
 //! |         | `is_nonblocking`, `set_nonblocking`, `socket_timeout`, `set_socket_timeout` |
 //! |         | `SocketTimeout` |
 //! | race    | `RaceSet` |

@@ -152,3 +152,23 @@ fn what_carries_no_values_of_users_is_send_and_sync() {
     assert_eq!(auto!(gosched::time::Ticker), (true, true));
     assert_eq!(auto!(gosched::thread::Thread), (true, true));
 }
+
+#[test]
+fn descriptors_and_processes_are_send_and_sync_where_stds_are() {
+    macro_rules! same {
+        ($($ours:ty => $theirs:ty;)*) => {
+            $(assert_eq!(auto!($ours), auto!($theirs), "{}", stringify!($ours));)*
+        };
+    }
+    same! {
+        gosched::io::PipeReader => std::io::PipeReader;
+        gosched::io::PipeWriter => std::io::PipeWriter;
+        gosched::io::Stdin => std::io::Stdin;
+        gosched::io::StdinLock<'static> => std::io::StdinLock<'static>;
+        gosched::process::Command => std::process::Command;
+        gosched::process::Child => std::process::Child;
+        gosched::process::ChildStdout => std::process::ChildStdout;
+        gosched::io::Pollable<std::fs::File> => std::fs::File;
+        gosched::io::Pollable<std::rc::Rc<std::fs::File>> => std::rc::Rc<std::fs::File>;
+    }
+}

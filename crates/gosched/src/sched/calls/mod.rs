@@ -3,4 +3,5 @@
 
 pub(crate) mod lookups;
 pub(crate) mod room;
+pub(crate) mod starts;
 pub(crate) mod syscall;

@@ -79,7 +79,11 @@ fn pl_words_of_a_runtime_with_different_writers_are_on_different_lines() {
             field!(Sched, calls),
             field!(Sched, is_carrying),
         ],
-        &[field!(Sched, room), field!(Sched, lookups)],
+        &[
+            field!(Sched, room),
+            field!(Sched, lookups),
+            field!(Sched, starts),
+        ],
     ]);
 }
 

@@ -84,23 +84,29 @@ impl Epoll {
     /// As [`Epoll::add`], for a descriptor that is registered already, as a rule. Returns whether it
     /// was; CONTEXT: any.
     pub(crate) fn rearm(&self, fd: i32, data: u64) -> Result<bool, Errno> {
-        match self.control(libc::EPOLL_CTL_MOD, fd, data, event::READ | event::WRITE) {
-            Err(Errno(libc::ENOENT)) => self.add(fd, data).map(|()| false),
+        match self.change(fd, data) {
+            Err(Errno(libc::ENOENT)) => match self.add(fd, data) {
+                // Another thread has registered it meanwhile.
+                Err(Errno(libc::EEXIST)) => self.change(fd, data).map(|()| true),
+                answer => answer.map(|()| false),
+            },
             answer => answer.map(|()| true),
         }
     }
 
-    /// Reports every event of `fd` from now on, and at once what it is ready for; CONTEXT: any.
+    /// Reports every event of `fd` from now on, and at once what it is ready for. EEXIST: the file
+    /// is registered by this number already; CONTEXT: any.
     pub(crate) fn add(&self, fd: i32, data: u64) -> Result<(), Errno> {
         if refuses(&FAIL_EPOLL_AFTER) {
             return Err(Errno(libc::ENOSPC));
         }
-        let what = event::READ | event::WRITE;
-        match self.control(libc::EPOLL_CTL_ADD, fd, data, what) {
-            // Left behind by an owner that was forgotten and never dropped.
-            Err(Errno(libc::EEXIST)) => self.control(libc::EPOLL_CTL_MOD, fd, data, what),
-            answer => answer,
-        }
+        self.control(libc::EPOLL_CTL_ADD, fd, data, event::READ | event::WRITE)
+    }
+
+    /// As [`Epoll::add`], for a descriptor that is registered: its events get this data; CONTEXT:
+    /// any.
+    pub(crate) fn change(&self, fd: i32, data: u64) -> Result<(), Errno> {
+        self.control(libc::EPOLL_CTL_MOD, fd, data, event::READ | event::WRITE)
     }
 
     /// Reports no events of `fd` any more; CONTEXT: any.

@@ -228,6 +228,11 @@ pub(crate) fn is_writable(fd: BorrowedFd<'_>) -> bool {
     poll_now(fd, libc::POLLOUT) != 0
 }
 
+/// Whether a read would not block now, with or without an error; CONTEXT: user.
+pub(crate) fn is_readable(fd: BorrowedFd<'_>) -> bool {
+    poll_now(fd, libc::POLLIN) != 0
+}
+
 /// Whether the socket has an error that was not reported yet; CONTEXT: user.
 pub(crate) fn has_error(fd: BorrowedFd<'_>) -> bool {
     poll_now(fd, 0) & libc::POLLERR != 0

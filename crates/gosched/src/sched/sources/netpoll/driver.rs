@@ -10,6 +10,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32};
@@ -24,7 +25,7 @@ use crate::sched::sources::netpoll::slot;
 use crate::sched::sources::netpoll::slot::Slot;
 use crate::sched::waiting::waitq::WakeList;
 use crate::sys;
-use crate::sys::{BELL, Epoll, NESTED};
+use crate::sys::{BELL, Epoll, Errno, NESTED};
 
 /// How many events one poll fetches.
 const EVENTS: usize = 128;
@@ -183,10 +184,29 @@ impl Driver {
         if self.is_closed() {
             return Ok(()); // the caller looks for a home again
         }
-        self.epoll.add(fd, slot.data())?;
+        self.register(slot, fd)?;
         slot.fd.store(fd, Relaxed);
         slot.set_home(Some(self));
         Ok(())
+    }
+
+    /// An epoll knows a descriptor by its file and number, once. If another slot has registered
+    /// both, this slot registers a duplicate: each slot gets every event.
+    fn register(&self, slot: &Slot, fd: i32) -> io::Result<()> {
+        let fd = slot.duplicate().unwrap_or(fd);
+        match self.epoll.add(fd, slot.data()) {
+            // The slot's own registration, which its home could not remove by another number.
+            Err(Errno(libc::EEXIST)) if slot.fd.load(Relaxed) == fd => {
+                Ok(self.epoll.change(fd, slot.data())?)
+            }
+            Err(Errno(libc::EEXIST)) => {
+                let duplicate = sys::duplicate(fd)?;
+                self.epoll.add(duplicate.as_raw_fd(), slot.data())?;
+                slot.set_duplicate(duplicate);
+                Ok(())
+            }
+            answer => Ok(answer?),
+        }
     }
 
     /// Removes a descriptor.

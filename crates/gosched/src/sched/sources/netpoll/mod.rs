@@ -30,7 +30,7 @@ mod slot;
 mod tests;
 
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 
@@ -375,16 +375,36 @@ impl Desc {
         let rt = enter();
         let mut wake = WakeList::new();
         let mut queues = self.0.queues.lock();
-        if let Some(home) = self.0.home() {
-            home.forget(fd.as_raw_fd());
-            self.0.set_home(None);
-            // Clones register again, also those that already wait.
+        let duplicate = self.0.leave_home(fd.as_raw_fd());
+        // Clones register again, also those that already wait.
+        for side in SIDES {
+            Slot::wake_all(queues.of(side), &mut wake);
+        }
+        drop(queues);
+        wake.wake_in(&rt);
+        drop(rt);
+        drop(duplicate);
+    }
+
+    /// As [`Desc::forget`], if the registration is by the number `fd`. The descriptor is about to
+    /// be closed or to leave, and its file may stay open elsewhere. A clone of another number keeps
+    /// the registration.
+    pub(crate) fn deregister(&self, fd: RawFd) {
+        let rt = enter();
+        let mut wake = WakeList::new();
+        let mut queues = self.0.queues.lock();
+        let mut duplicate = None;
+        if self.0.fd.load(Relaxed) == fd && self.0.home().is_some() {
+            duplicate = self.0.leave_home(fd);
+            self.0.fd.store(-1, Relaxed);
             for side in SIDES {
                 Slot::wake_all(queues.of(side), &mut wake);
             }
         }
         drop(queues);
         wake.wake_in(&rt);
+        drop(rt);
+        drop(duplicate);
     }
 }
 

@@ -8,6 +8,7 @@
 //!
 //! The events of each direction are counted in `changes`.
 
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
 
@@ -67,8 +68,11 @@ pub(super) struct Slot {
     pub(super) is_nonblocking: AtomicBool,
     /// A read that returns less than its buffer holds has emptied the descriptor.
     pub(super) is_plain: AtomicBool,
-    /// The descriptor's number, for dumps.
+    /// The number by which the descriptor was registered last; -1: never.
     pub(super) fd: AtomicI32,
+    /// A duplicate that is registered instead, because another slot has that number in the epoll;
+    /// -1: none. It belongs to the slot. Changes under the slot's lock.
+    duplicate: AtomicI32,
     /// The driver that gets the kernel's events for the descriptor; None: none yet. Changes under
     /// the slot's lock.
     home: StaticRef<Driver>,
@@ -87,6 +91,7 @@ impl Slot {
             is_nonblocking: AtomicBool::new(false),
             is_plain: AtomicBool::new(false),
             fd: AtomicI32::new(-1),
+            duplicate: AtomicI32::new(-1),
             home: StaticRef::none(),
             queues: Lock::new(Rank::Net, Queues([WaitQueue::new(), WaitQueue::new()])),
             flows: [Flow::new(), Flow::new()],
@@ -109,6 +114,30 @@ impl Slot {
         self.home.store(home);
     }
 
+    /// The duplicate that is registered instead of the descriptor. The caller holds the lock.
+    pub(super) fn duplicate(&self) -> Option<i32> {
+        Some(self.duplicate.load(Relaxed)).filter(|fd| *fd != -1)
+    }
+
+    /// The slot owns `duplicate` from now on. The caller holds the lock.
+    pub(super) fn set_duplicate(&self, duplicate: OwnedFd) {
+        self.duplicate.store(duplicate.into_raw_fd(), Relaxed);
+    }
+
+    /// Ends the registration, also that of the duplicate. Returns the duplicate, which the caller
+    /// closes outside the runtime. The caller holds the lock.
+    pub(super) fn leave_home(&self, fd: i32) -> Option<OwnedFd> {
+        let duplicate = self.duplicate();
+        if let Some(home) = self.home() {
+            home.forget(duplicate.unwrap_or(fd));
+            self.set_home(None);
+        }
+        self.duplicate.store(-1, Relaxed);
+        // SAFETY: `set_duplicate` got the number from an `OwnedFd`, and under the lock this call
+        // alone has taken it out (D10).
+        duplicate.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
     pub(super) fn retain(&self) {
         if self.refs.fetch_add(1, Relaxed) > u32::MAX / 2 {
             std::process::abort(); // a program that forgets handles in a loop
@@ -120,14 +149,20 @@ impl Slot {
         // ORDER: AcqRel; pairs with itself in the other releases: every use of the slot by another
         // holder comes before its end.
         if self.refs.fetch_sub(1, AcqRel) == 1 {
-            let _rt = enter();
+            let rt = enter();
             let queues = self.queues.lock();
+            // Without a duplicate the kernel has removed the descriptor when it was closed.
+            let duplicate = self.duplicate().and_then(|fd| self.leave_home(fd));
             self.generation.fetch_add(1, Relaxed);
             self.set_home(None);
+            self.fd.store(-1, Relaxed);
             self.flows.iter().for_each(Flow::reset);
             self.is_nonblocking.store(false, Relaxed);
             self.is_plain.store(false, Relaxed);
             drop(queues);
+            drop(rt);
+            drop(duplicate);
+            let _rt = enter();
             let mut free = FREE.lock();
             self.next_free.store(free.replace(self));
         }
