@@ -25,6 +25,8 @@ mod fd;
 mod files;
 #[cfg(feature = "net")]
 mod fortified;
+#[cfg(feature = "sync")]
+mod futex;
 #[cfg(feature = "net")]
 mod messages;
 #[cfg(feature = "net")]

@@ -19,6 +19,8 @@ static BEFORE_MAIN: extern "C" fn() = {
         for function in FUNCTIONS {
             function.real.address();
         }
+        #[cfg(feature = "sync")]
+        gosched::hook::futex::prepare();
         // SAFETY: the name is a text with a zero byte. No other thread exists yet that could change
         // the environment.
         let value = unsafe { libc::getenv(c"GOSCHED_HOOK".as_ptr()) };
@@ -37,12 +39,17 @@ static BEFORE_MAIN: extern "C" fn() = {
 /// What was wrong with `GOSCHED_HOOK`.
 static BAD_SETTING: OnceLock<String> = OnceLock::new();
 
-/// Turns hooks off: `off`, or a list of `-NAME`, where a name is a function's or a family's.
+/// Applies `wake-always`. Turns hooks off: `off`, or a list of `-NAME`, where a name is a function's or a family's.
 fn apply(text: &str) -> Result<(), String> {
     for word in text.split(',').map(str::trim).filter(|w| !w.is_empty()) {
         let mut found = false;
         for function in FUNCTIONS.iter().filter(|f| matches(f, word)) {
             function.is_off.store(true, Relaxed);
+            found = true;
+        }
+        #[cfg(feature = "sync")]
+        if word == "wake-always" {
+            gosched::hook::futex::always_enter_kernel();
             found = true;
         }
         if !found && word != "on" {
@@ -108,6 +115,7 @@ impl std::error::Error for InstallError {}
 /// |---|---|
 /// | `off` | no hook does anything |
 /// | `-recv,-sleep` | not these: names of functions or of families |
+/// | `wake-always` | every FUTEX_WAKE enters the kernel. For programs with threads that wait on a futex by a bare system call, past the hook, and are woken by libc's `syscall` |
 ///
 /// # Errors
 /// See [`InstallError`].

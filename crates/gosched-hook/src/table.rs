@@ -27,6 +27,8 @@ pub enum Family {
     Processes,
     /// Sleeping.
     Sleep,
+    /// Locks and channels that wait by the system call `futex`.
+    Futex,
 }
 
 impl Family {
@@ -39,6 +41,7 @@ impl Family {
             Family::Names => "names",
             Family::Processes => "processes",
             Family::Sleep => "sleep",
+            Family::Futex => "futex",
         }
     }
 }
@@ -339,6 +342,10 @@ table! {
     Sleep: sleep [],
         "parks until the time has come",
         "never";
+    #[cfg(feature = "sync")]
+    Futex: syscall [],
+        "FUTEX_WAIT parks until FUTEX_WAKE; other system calls are libc's",
+        "futexes shared with other processes, with priority inheritance, with bitsets, by CLOCK_REALTIME; futex_waitv";
 }
 
 /// Defines a hooked function under libc's name. `real` is libc's own function. The body runs for

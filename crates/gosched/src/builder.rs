@@ -306,6 +306,7 @@ impl Builder {
         let config = self.check()?;
         crate::sched::life::overflow::install()?;
         forked::watch()?;
+        crate::sched::waiting::futex_late::start()?;
         crate::sys::objects::renew();
         if config.preemption {
             let _turn = signal::turn();

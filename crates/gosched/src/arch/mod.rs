@@ -21,6 +21,7 @@
 //! | the runtime's register | `has_runtime_register`, `runtime_register`, |
 //! | | `set_runtime_register`, `load_by_runtime_register` |
 //! | the interrupted context | `Registers`: `pc`, `sp`, `argument`, `is_call_returning` |
+//! | a load from a bad address | `load_or_fault`, `after_faulted_load`, `Registers::continue_at` |
 //! | putting back a system call | `Registers`: `call_number`, `set_argument`, `repeat_call` |
 //! | a bare system call | `syscall0` … `syscall6` |
 //! | fixed words of a libc block | `block` |

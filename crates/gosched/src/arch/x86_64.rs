@@ -30,6 +30,7 @@
 mod cpu;
 mod export;
 mod interrupted;
+mod load;
 mod registers;
 mod syscall;
 
@@ -41,6 +42,7 @@ use std::sync::atomic::AtomicUsize;
 pub(crate) use cpu::*;
 pub(crate) use export::*;
 pub(crate) use interrupted::*;
+pub(crate) use load::*;
 pub(crate) use registers::*;
 pub(crate) use syscall::*;
 

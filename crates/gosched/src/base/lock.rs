@@ -96,6 +96,20 @@ impl<T> Lock<T> {
         Held(HeldToo { lock: self })
     }
 
+    /// Takes the lock if it becomes free within a short spin. It is not part of the order of
+    /// [`Rank`]s, because it waits for no thread: the caller has put the ranks aside
+    /// ([`RanksAside`]).
+    pub(crate) fn try_lock(&self) -> Option<Held<'_, T>> {
+        for _ in 0..SPINS {
+            // ORDER: Acquire; pairs with the Release of the last holder's unlock.
+            if self.word.0.compare_exchange(0, 1, Acquire, Relaxed).is_ok() {
+                return Some(Held(HeldToo { lock: self }));
+            }
+            shim::spin_hint();
+        }
+        None
+    }
+
     /// Takes one more lock of the rank of `_first`, which the caller releases last. All callers
     /// take locks of this rank in one order.
     pub(crate) fn lock_beside(&self, _first: &Held<'_, T>) -> HeldToo<'_, T> {
@@ -227,6 +241,32 @@ impl<T> Lock<T> {
     }
 }
 
+/// The ranks that the interrupted code of this thread holds do not count, until this is dropped.
+///
+/// For code that may run in a signal handler and only tries locks.
+pub(crate) struct RanksAside {
+    #[cfg(debug_assertions)]
+    held: u32,
+}
+
+impl RanksAside {
+    #[inline]
+    pub(crate) fn new() -> RanksAside {
+        RanksAside {
+            #[cfg(debug_assertions)]
+            held: ranks::replace(0),
+        }
+    }
+}
+
+impl Drop for RanksAside {
+    #[inline]
+    fn drop(&mut self) {
+        #[cfg(debug_assertions)]
+        ranks::replace(self.held);
+    }
+}
+
 /// The debug check of the order. In release builds it compiles to nothing.
 pub(crate) mod ranks {
     use super::Rank;
@@ -295,6 +335,14 @@ pub(crate) mod ranks {
         held::set(held::get() & !(1 << rank as u8));
         #[cfg(not(debug_assertions))]
         let _ = rank;
+    }
+
+    /// Replaces the ranks that this thread holds; returns those before.
+    #[cfg(debug_assertions)]
+    pub(super) fn replace(bits: u32) -> u32 {
+        let old = held::get();
+        held::set(bits);
+        old
     }
 
     /// Asserts that one more of the same rank may be taken: no higher rank is held.

@@ -6,6 +6,7 @@
 //! and the caller leaves the call to libc.
 
 mod descriptor;
+pub mod futex;
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;

@@ -56,6 +56,9 @@ unsafe extern "C" fn load(path: *const c_char, flags: c_int) -> *mut c_void {
     if libcs == 0 {
         return ptr::null_mut(); // no libc with a loader, nothing to load
     }
+    if flags & libc::RTLD_DEEPBIND != 0 {
+        crate::sched::waiting::futex::always_enter_kernel(); // its calls pass by the hooks
+    }
     // SAFETY: D6, libc's dlopen has this type.
     let libcs: Dlopen = unsafe { std::mem::transmute(libcs) };
     // SAFETY: `path` and `flags` are the caller's, as `dlopen` demands them.

@@ -182,6 +182,38 @@ pub(crate) fn left_switch(m: Mp) {
     }
 }
 
+/// Inside the runtime without a P, until this is dropped: its thread is in a call, or has lost its P
+/// in one. It must use nothing that belongs to the P.
+pub(crate) struct WithoutP(Mp);
+
+impl Drop for WithoutP {
+    fn drop(&mut self) {
+        left_switch(self.0);
+    }
+}
+
+/// Enters the runtime on `m`, the M of this thread, and waits for no P: a signal handler may not.
+#[inline]
+pub(crate) fn enter_at_once(m: Mp) -> Result<Entered, WithoutP> {
+    if m.claim.enter() {
+        // SAFETY: D5, `m` is the M of this thread, and has just entered with its P. `leave` or
+        // `leave_here` runs when the `Entered` ends.
+        Ok(Entered(Some(unsafe { Inside::new(m) })))
+    } else {
+        Err(WithoutP(m))
+    }
+}
+
+/// Leaves the runtime without a yield, also if one was asked for: the caller may be a signal
+/// handler on the goroutine's stack, and the thread's signal mask must not go to other goroutines.
+#[inline]
+pub(crate) fn leave_here(rt: Entered) {
+    if let Some(m) = rt.m() {
+        std::mem::forget(rt); // `left_switch` leaves in its place
+        left_switch(m);
+    }
+}
+
 /// Keeps the goroutine from being asked to yield, until dropped. It must not wait meanwhile.
 pub(crate) struct NoPreempt(Option<(Mp, u8)>);
 
@@ -299,6 +331,28 @@ pub(crate) fn ready_in(rt: &Entered, g: Gp) {
             sched.inject(g);
         }
     }
+}
+
+/// As [`ready`], for a thread that must wait for no lock of the runtime: the code that it has
+/// interrupted may hold it. False: the goroutine stays as it is, and its wake-up the caller's.
+pub(crate) fn try_ready(g: Gp) -> bool {
+    let sched = g.sched();
+    let Some(mut core) = sched.core.try_lock() else {
+        return false;
+    };
+    if sched.is_dead() {
+        drop(core);
+        pass_on(g, WaitEnd::Woken); // D2: no goroutine runs there any more
+        return true;
+    }
+    if g.status.is_scanned() {
+        return false; // maybe by the interrupted code
+    }
+    g.status.transition(Status::Waiting, Status::Runnable);
+    sched.outside.readies.add_shared(1);
+    sched.global_put(&mut core, g);
+    sched.wake_after_put(core);
+    true
 }
 
 impl Sched {

@@ -95,6 +95,11 @@ impl Registers {
         self.get(libc::REG_RIP)
     }
 
+    /// Has the code continue at another instruction when the handler returns; CONTEXT: signal.
+    pub(crate) fn continue_at(&mut self, pc: usize) {
+        self.set(libc::REG_RIP, pc);
+    }
+
     /// The stack pointer of the interrupted code; CONTEXT: signal.
     pub(crate) fn sp(&self) -> usize {
         self.get(libc::REG_RSP)

@@ -20,6 +20,7 @@ use crate::sched::Sched;
 use crate::sched::life::config::Deadlock;
 use crate::sched::life::registry;
 use crate::sched::sources::netpoll;
+use crate::sched::waiting::futex_late;
 use crate::sys;
 
 const LOOK_AGAIN_MAX_S: u64 = 60;
@@ -121,7 +122,10 @@ fn has_hope(mode: Deadlock) -> bool {
         Some(activity)
     };
     let Some(before) = quiet() else { return true };
-    if SIGNAL_RECEIVERS.load(SeqCst) != 0 || netpoll::driver::outside_has_waiters() {
+    if SIGNAL_RECEIVERS.load(SeqCst) != 0
+        || netpoll::driver::outside_has_waiters()
+        || futex_late::is_owing()
+    {
         return true;
     }
     let has_foreign = mode == Deadlock::Auto && has_foreign(&registry);

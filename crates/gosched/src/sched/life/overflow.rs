@@ -6,6 +6,9 @@
 //! the goroutine has gone to itself (`stacker`, a coroutine) is not ours either, because no setting
 //! of the runtime enlarges it.
 //!
+//! One more fault is the runtime's own: a load of a futex's word that the program has passed
+//! (`arch::load_or_fault`).
+//!
 //! CONTEXT: signal. Nothing here allocates or takes a lock.
 
 use std::ffi::c_int;
@@ -44,6 +47,9 @@ pub(crate) fn install() -> io::Result<()> {
 }
 
 extern "C" fn on_fault(signal: c_int, info: Info<'_>, mut context: Context<'_>) {
+    if context.interrupted().skip_faulted_load() {
+        return; // a futex's word has no memory
+    }
     let addr = info.fault_address();
     if let Some(g) = current_m().and_then(|m| m.curg())
         && let Some(stack) = g.stack()

@@ -87,6 +87,8 @@ wait_reasons! {
     Barrier          "sync.Barrier.Wait"       Object("barrier");
     WaitGroup        "sync.WaitGroup.Wait"     Object("wait group");
     Semaphore        "sync.Semaphore.Acquire"  Object("semaphore");
+    /// A futex of code that knows no goroutines: std's locks and channels, by `gosched-hook`.
+    Futex            "std futex"               Object("futex");
     IoRead           "IO wait, read"           Descriptor;
     IoWrite          "IO wait, write"          Descriptor;
     Future           "future"                  Event;

@@ -2,6 +2,9 @@
 //!
 //! Channels, locks, joins and sockets are built on this room.
 
+pub(crate) mod futex;
+pub(crate) mod futex_counts;
+pub(crate) mod futex_late;
 pub(crate) mod handle;
 pub(crate) mod on;
 pub(crate) mod owner;

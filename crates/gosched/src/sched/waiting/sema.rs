@@ -37,12 +37,13 @@
 use std::cell::Cell;
 use std::marker::{PhantomData, PhantomPinned};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, AtomicUsize};
 
 use crate::base::lock::{Held, Lock, Rank};
 use crate::sched::model::current::current_g;
 use crate::sched::model::g::WaitReason;
 use crate::sched::park::{Entered, enter};
+use crate::sched::waiting::futex_counts::FutexCounts;
 use crate::sched::waiting::on::On;
 use crate::sched::waiting::pinned::Pinned;
 use crate::sched::waiting::waitq::{
@@ -138,34 +139,80 @@ impl Bucket {
 // out.
 unsafe impl Send for Bucket {}
 
+/// A bucket, and what the words of hooked futexes need of it (`futex`).
 #[repr(align(64))]
-struct BucketLine(Lock<Bucket>);
+struct BucketLine {
+    bucket: Lock<Bucket>,
+    counts: FutexCounts,
+    /// A wake-up that a signal handler has left to another thread (`futex_late`).
+    owed: AtomicUsize,
+}
 
 static TABLE: [BucketLine; BUCKETS] = [const {
-    BucketLine(Lock::new(
-        Rank::Sema,
-        Bucket {
-            top: Cell::new(None),
+    BucketLine {
+        bucket: Lock::new(
+            Rank::Sema,
+            Bucket {
+                top: Cell::new(None),
+            },
+        ),
+        counts: FutexCounts {
+            goroutines: AtomicU32::new(0),
+            kernel: AtomicU32::new(0),
+            coin: AtomicU32::new(0),
         },
-    ))
+        owed: AtomicUsize::new(0),
+    }
 }; BUCKETS];
+
+/// The bit that the key of a futex has and no other key: addresses of user space do not have it. A
+/// program may wake any address, also one at which a lock of `sync` lies now.
+pub(super) const FUTEX: usize = 1 << (usize::BITS - 1);
+
+/// The line of the key's bucket.
+#[inline]
+fn line_of(key: usize) -> &'static BucketLine {
+    let hash = ((key & !7) as u64).wrapping_mul(MIX);
+    &TABLE[(hash >> (u64::BITS - BUCKET_BITS)) as usize]
+}
+
+/// The counts of the key's bucket.
+#[inline]
+pub(super) fn counts_of(key: usize) -> &'static FutexCounts {
+    &line_of(key).counts
+}
+
+/// The wake-up that is owed in the key's bucket.
+pub(super) fn owed_of(key: usize) -> &'static AtomicUsize {
+    &line_of(key).owed
+}
+
+/// The wake-ups that are owed, by bucket.
+pub(super) fn all_owed() -> impl Iterator<Item = &'static AtomicUsize> {
+    TABLE.iter().map(|line| &line.owed)
+}
 
 /// The lock of a key's bucket. User code does not run meanwhile.
 pub(crate) struct LockedBucket {
     // In this order: the lock is dropped inside the runtime.
     bucket: Held<'static, Bucket>,
-    _rt: Entered,
+    _rt: Option<Entered>,
 }
 
 /// Locks everything that has to do with the object of `key`.
 pub(crate) fn lock(key: usize) -> LockedBucket {
     let rt = enter();
-    let hash = ((key & !7) as u64).wrapping_mul(MIX);
-    let line = &TABLE[(hash >> (u64::BITS - BUCKET_BITS)) as usize];
     LockedBucket {
-        bucket: line.0.lock(),
-        _rt: rt,
+        bucket: line_of(key).bucket.lock(),
+        _rt: Some(rt),
     }
+}
+
+/// As [`lock`], for a thread that must not wait for the lock: code that this thread has interrupted
+/// may hold it. The caller is no M, or inside the runtime. None: it is held.
+pub(super) fn try_lock(key: usize) -> Option<LockedBucket> {
+    let bucket = line_of(key).bucket.try_lock()?;
+    Some(LockedBucket { bucket, _rt: None })
 }
 
 /// The way down the tree: one bit per step, the highest first.
@@ -261,6 +308,26 @@ impl LockedBucket {
     /// Whether a waiter is queued on `key`.
     pub(crate) fn has(&self, key: usize) -> bool {
         self.bucket.get(self.find(key)).is_some()
+    }
+
+    /// A key of this bucket that belongs to a futex and has a queue.
+    pub(super) fn futex_key(&self) -> Option<usize> {
+        // Each step goes one level down and leaves one sibling behind.
+        let mut left: [Link; u64::BITS as usize + 1] = [None; u64::BITS as usize + 1];
+        let (mut at, mut len) = (self.bucket.top.get(), 0);
+        while let Some(place) = at {
+            if place.key & FUTEX != 0 {
+                return Some(place.key);
+            }
+            left[len] = place.below[1].get();
+            len += 1;
+            at = place.below[0].get();
+            while at.is_none() && len > 0 {
+                len -= 1;
+                at = left[len];
+            }
+        }
+        None
     }
 
     /// Takes a place out. False: it is out already, removed by a pop.
@@ -393,7 +460,7 @@ impl<'a> KeyWait<'a> {
         let KeyTarget { key, kind, .. } = self.target;
         let waiter = Waiter::new();
         waiter.on.set(On {
-            object: key & !3,
+            object: key & !(FUTEX | 3),
             holder: self.owner.map_or(ptr::null(), |owner| owner.word()),
             cases_at: self
                 .beside

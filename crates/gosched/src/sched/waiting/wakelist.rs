@@ -9,6 +9,7 @@ use std::ptr;
 use crate::sched::Sched;
 use crate::sched::model::g::GQueue;
 use crate::sched::model::gstatus::Status;
+use crate::sched::model::ptr::Gp;
 use crate::sched::park::{Entered, enter, ready_in};
 use crate::sched::waiting::sleeper::Sleeper;
 use crate::sched::waiting::waitq::{Link, NodePtr, WaitEnd, pass_on};
@@ -95,6 +96,14 @@ impl WakeList {
                 g.status.transition(Status::Waiting, Status::Runnable);
                 due.push_back(g);
             });
+        }
+    }
+
+    /// Calls `ready` with each of them, instead of waking it. All are goroutines.
+    pub(super) fn wake_with(self, mut ready: impl FnMut(Gp)) {
+        let mut list = ManuallyDrop::new(self);
+        while let Some(sleeper) = list.first.take().or_else(|| list.pop_other()) {
+            sleeper.wake(&mut ready);
         }
     }
 

@@ -13,7 +13,7 @@
 use core::ffi::c_void;
 use core::marker::PhantomData;
 
-use crate::arch::Registers;
+use crate::arch::{Registers, after_faulted_load};
 use crate::sys::linux::syscall::{check, syscall5};
 
 /// The code that a signal interrupted and that the handler returns to.
@@ -44,6 +44,12 @@ impl<'a> Interrupted<'a> {
     /// The stack pointer of the interrupted code; CONTEXT: signal.
     pub(crate) fn sp(&self) -> usize {
         self.registers.sp()
+    }
+
+    /// If the fault came from a load that expects it, continues behind that load; CONTEXT: signal.
+    pub(crate) fn skip_faulted_load(&mut self) -> bool {
+        let next = after_faulted_load(self.registers.pc());
+        next.inspect(|pc| self.registers.continue_at(*pc)).is_some()
     }
 
     /// Whether a system call is about to return EINTR because of this signal; CONTEXT: signal.

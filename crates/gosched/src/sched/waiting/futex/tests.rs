@@ -1,0 +1,1 @@
+//! Futexes of goroutines, without the hook.
