@@ -39,7 +39,7 @@ fn parking_lot_locks() {
                 assert!(turn.1.wait_for(&mut at, ms(1)).timed_out() || *at <= 2 * ROUNDS);
             })
         };
-        [play(one, 0), play(other, 1)].map(|party| party.join());
+        [play(one, 0), play(other, 1)].into_iter().for_each(|party| party.join());
         assert_eq!((*turn.0.lock(), *shared.read()), (2 * ROUNDS, 2 * ROUNDS));
     });
 }
@@ -109,6 +109,6 @@ fn event_listeners() {
                 }
             })
         };
-        [play(one, 0), play(other, 1)].map(|party| party.join());
+        [play(one, 0), play(other, 1)].into_iter().for_each(|party| party.join());
     });
 }

@@ -98,7 +98,7 @@ fn a_condvar_passes_a_turn() {
             })
         };
         let parties = [play(one, 0), play(other, 1)];
-        parties.map(|party| party.join());
+        parties.into_iter().for_each(|party| party.join());
         assert_eq!(*turn.0.lock().unwrap(), 2 * ROUNDS);
     });
 }
