@@ -27,8 +27,7 @@ use gosched::hook::{count_left, futex as runtime};
 use crate::table;
 
 /// libc's `syscall`.
-type Syscall =
-    unsafe extern "C" fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long;
+type Syscall = unsafe extern "C" fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long;
 
 /// The first number of a system call about futexes after `futex` itself.
 const FUTEX_CALLS: c_long = libc::SYS_futex_waitv;

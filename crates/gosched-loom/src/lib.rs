@@ -7,7 +7,7 @@
 //!
 //! - `sched/model/{runq,gstatus,pstatus,claim,opens}.rs`, `sched/model/spin.rs`,
 //! - `sched/model/watch/nap.rs`, `base/note.rs`, `sync/*_word.rs`,
-//! - `sched/sources/netpoll/changes.rs`.
+//! - `sched/sources/netpoll/changes.rs`, `sched/waiting/futex_counts.rs`.
 //!
 //! Here that shim gives them loom's atomics, rings of four slots and a futex made of loom's parts.
 //! So the models explore the code that ships. `sched/waiting/{sleeper,wait_word}.rs`,
@@ -39,6 +39,7 @@
 //!  models/buffer/        ring and list by themselves           U10
 //!  models/teardown.rs    sends against the drop of a runtime   D2, G4
 //!  models/net.rs     a socket's events against its waiters     F5
+//!  models/futex.rs   futexes of goroutines and of threads   U10
 //!  models/future.rs  wakers against the poller                 U10, G4
 //!  models/watcher.rs timers against the watcher and sysmon     SM, D10
 //! ```
@@ -97,6 +98,10 @@ mod claim;
 #[path = "../../gosched/src/sched/sources/netpoll/changes.rs"]
 #[allow(dead_code, reason = "a new descriptor has no concurrency")]
 mod changes;
+
+#[cfg(test)]
+#[path = "../../gosched/src/sched/waiting/futex_counts.rs"]
+mod futex_counts;
 
 #[cfg(test)]
 #[path = "../../gosched/src/sched/model/gstatus.rs"]

@@ -39,7 +39,9 @@ fn parking_lot_locks() {
                 assert!(turn.1.wait_for(&mut at, ms(1)).timed_out() || *at <= 2 * ROUNDS);
             })
         };
-        [play(one, 0), play(other, 1)].into_iter().for_each(|party| party.join());
+        [play(one, 0), play(other, 1)]
+            .into_iter()
+            .for_each(|party| party.join());
         assert_eq!((*turn.0.lock(), *shared.read()), (2 * ROUNDS, 2 * ROUNDS));
     });
 }
@@ -81,7 +83,10 @@ fn flume_channels() {
             let sender = one.start(move || (0..ROUNDS).for_each(|n| s.send(n).unwrap()));
             let receiver = other.start(move || {
                 let got: Vec<_> = r.iter().collect();
-                assert_eq!(r.recv_timeout(ms(1)), Err(flume::RecvTimeoutError::Disconnected));
+                assert_eq!(
+                    r.recv_timeout(ms(1)),
+                    Err(flume::RecvTimeoutError::Disconnected)
+                );
                 got
             });
             sender.join();
@@ -109,6 +114,8 @@ fn event_listeners() {
                 }
             })
         };
-        [play(one, 0), play(other, 1)].into_iter().for_each(|party| party.join());
+        [play(one, 0), play(other, 1)]
+            .into_iter()
+            .for_each(|party| party.join());
     });
 }

@@ -73,8 +73,7 @@ fn many_at_a_barrier() {
 fn many_in_channels() {
     let done = child("many_in_channels", || {
         gosched::run(|| {
-            let (senders, receivers): (Vec<_>, Vec<_>) =
-                (0..MANY).map(|_| mpsc::channel()).unzip();
+            let (senders, receivers): (Vec<_>, Vec<_>) = (0..MANY).map(|_| mpsc::channel()).unzip();
             let receivers = Mutex::new(receivers.into_iter().map(Some).collect::<Vec<_>>());
             let all = start(move |n| {
                 let receiver = receivers.lock().unwrap()[n].take().unwrap();
@@ -105,7 +104,11 @@ fn many_parked() {
                 }
             });
             is_over.store(1, SeqCst);
-            handles.lock().unwrap().iter().for_each(thread::Thread::unpark);
+            handles
+                .lock()
+                .unwrap()
+                .iter()
+                .for_each(thread::Thread::unpark);
             join(all);
         });
     });

@@ -80,10 +80,26 @@ fn table() -> Vec<(String, (c_long, c_int))> {
     let (zero, short, long) = (time(0, 0), time(0, 1_000_000), time(1 << 40, 0));
     let (negative, too_many, minus) = (time(-1, 0), time(0, 1_000_000_000), time(0, -1));
     let times = [
-        0, at(&zero), at(&short), at(&negative), at(&too_many), at(&minus), 8, usize::MAX - 7,
+        0,
+        at(&zero),
+        at(&short),
+        at(&negative),
+        at(&too_many),
+        at(&minus),
+        8,
+        usize::MAX - 7,
         at(&long),
     ];
-    let places = [word, word + 1, word + 2, 0, 8, 4096, usize::MAX - 3, 1 << 63];
+    let places = [
+        word,
+        word + 1,
+        word + 2,
+        0,
+        8,
+        4096,
+        usize::MAX - 3,
+        1 << 63,
+    ];
     let mut results = Vec::new();
     let mut try_one = |what: &str, word: usize, operation: c_int, rest: Rest| {
         results.push((format!("{what} {operation}"), futex(word, operation, rest)));
@@ -94,14 +110,29 @@ fn table() -> Vec<(String, (c_long, c_int))> {
                 for value in [7, 8] {
                     let is_endless = value == 7 && n == 0 && (t == 0 || t == times.len() - 1);
                     let last = u32::MAX;
-                    let rest = Rest { value, third: *third, last, ..REST };
+                    let rest = Rest {
+                        value,
+                        third: *third,
+                        last,
+                        ..REST
+                    };
                     let what = format!("wait, place {n}, time {t}, value {value}");
                     // On this clock the long time is in the future as well.
                     if !is_endless {
                         try_one(&what, *place, FUTEX_WAIT | flags, rest);
                         try_one(&what, *place, FUTEX_WAIT_BITSET | flags, rest);
-                        try_one(&what, *place, FUTEX_WAIT_BITSET | flags, Rest { last: 5, ..rest });
-                        try_one(&what, *place, FUTEX_WAIT_BITSET | flags, Rest { last: 0, ..rest });
+                        try_one(
+                            &what,
+                            *place,
+                            FUTEX_WAIT_BITSET | flags,
+                            Rest { last: 5, ..rest },
+                        );
+                        try_one(
+                            &what,
+                            *place,
+                            FUTEX_WAIT_BITSET | flags,
+                            Rest { last: 0, ..rest },
+                        );
                     }
                 }
             }
@@ -110,11 +141,21 @@ fn table() -> Vec<(String, (c_long, c_int))> {
                 let rest = Rest { value, ..REST };
                 try_one(&what, *place, FUTEX_WAKE | flags, rest);
                 for last in [0, 5, u32::MAX] {
-                    try_one(&what, *place, FUTEX_WAKE_BITSET | flags, Rest { last, ..rest });
+                    try_one(
+                        &what,
+                        *place,
+                        FUTEX_WAKE_BITSET | flags,
+                        Rest { last, ..rest },
+                    );
                 }
                 for second_word in [address(&words[1]), address(&words[1]) + 1, 8] {
                     for last in [7, 8] {
-                        let rest = Rest { value, third: 1, second_word, last };
+                        let rest = Rest {
+                            value,
+                            third: 1,
+                            second_word,
+                            last,
+                        };
                         try_one(&what, *place, FUTEX_REQUEUE | flags, rest);
                         try_one(&what, *place, FUTEX_CMP_REQUEUE | flags, rest);
                         try_one(&what, *place, FUTEX_WAKE_OP | flags, rest);
@@ -154,8 +195,13 @@ fn other_system_calls_go_through() {
             assert_ne!(bytes, [0; 32]);
             // Six arguments, the last on the stack.
             let map = libc::syscall(
-                libc::SYS_mmap, 0usize, 4096usize, libc::PROT_READ,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1isize, 0usize,
+                libc::SYS_mmap,
+                0usize,
+                4096usize,
+                libc::PROT_READ,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1isize,
+                0usize,
             );
             assert!(map > 0);
             assert_eq!(libc::syscall(libc::SYS_munmap, map, 4096usize), 0);
@@ -175,7 +221,12 @@ fn wait_with_timeouts() {
     let before = left();
     let began = Instant::now();
     let relative = time(0, 30_000_000);
-    let rest = Rest { value: 1, third: at(&relative), last: u32::MAX, ..REST };
+    let rest = Rest {
+        value: 1,
+        third: at(&relative),
+        last: u32::MAX,
+        ..REST
+    };
     let timed_out = (-1, libc::ETIMEDOUT);
     assert_eq!(futex(address(&word), FUTEX_WAIT | PRIVATE, rest), timed_out);
     assert!(began.elapsed() >= ms(30));
@@ -184,8 +235,14 @@ fn wait_with_timeouts() {
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut *absolute) };
     absolute.tv_sec += 1;
     let began = Instant::now();
-    let rest = Rest { third: at(&absolute), ..rest };
-    assert_eq!(futex(address(&word), FUTEX_WAIT_BITSET | PRIVATE, rest), timed_out);
+    let rest = Rest {
+        third: at(&absolute),
+        ..rest
+    };
+    assert_eq!(
+        futex(address(&word), FUTEX_WAIT_BITSET | PRIVATE, rest),
+        timed_out
+    );
     assert!(began.elapsed() >= ms(900));
     assert_eq!(left(), before, "a timed wait was left to the kernel");
 }
@@ -240,7 +297,12 @@ fn a_requeue_loses_no_waiter() {
                 let (from, woken) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicUsize::new(0)));
                 let to = AtomicU32::new(0);
                 let all = waiters(&from, 12, &woken);
-                let wrong = Rest { value: 1, third: 100, second_word: address(&to), last: 1 };
+                let wrong = Rest {
+                    value: 1,
+                    third: 100,
+                    second_word: address(&to),
+                    last: 1,
+                };
                 if operation == FUTEX_CMP_REQUEUE {
                     let result = futex(address(&from), operation | PRIVATE, wrong);
                     assert_eq!(result, (-1, libc::EAGAIN));
@@ -270,10 +332,19 @@ fn a_requeue_moves_no_more_than_asked() {
             let (from, woken) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicUsize::new(0)));
             let to = AtomicU32::new(0);
             let all = waiters(&from, 8, &woken);
-            let rest = Rest { value: 1, third: 2, second_word: address(&to), last: 0 };
+            let rest = Rest {
+                value: 1,
+                third: 2,
+                second_word: address(&to),
+                last: 0,
+            };
             let (moved, _) = futex(address(&from), FUTEX_REQUEUE | PRIVATE, rest);
             assert!((1..=3).contains(&moved), "{moved}");
-            let none = Rest { value: 0, third: 0, ..rest };
+            let none = Rest {
+                value: 0,
+                third: 0,
+                ..rest
+            };
             assert_eq!(futex(address(&from), FUTEX_REQUEUE | PRIVATE, none), (0, 0));
             let mut rest = 8 - moved as usize;
             until(|| {
@@ -298,7 +369,12 @@ fn wake_op_changes_the_word_and_wakes_on_both() {
             let mut all = waiters(&first, 4, &woken);
             all.extend(waiters(&second, 4, &woken));
             // FUTEX_OP(FUTEX_OP_ADD, 3, FUTEX_OP_CMP_EQ, 0): old == 0, so both words wake.
-            let rest = Rest { value: 100, third: 100, second_word: address(&second), last: 1 << 28 | 3 << 12 };
+            let rest = Rest {
+                value: 100,
+                third: 100,
+                second_word: address(&second),
+                last: 1 << 28 | 3 << 12,
+            };
             futex(address(&first), FUTEX_WAKE_OP | PRIVATE, rest);
             assert_eq!(second.load(SeqCst), 3);
             until(|| {
@@ -321,7 +397,11 @@ fn waits_that_are_the_kernels_are_woken() {
         gosched::run(|| {
             let ways = [
                 (FUTEX_WAIT_BITSET | PRIVATE, FUTEX_WAKE_BITSET | PRIVATE, 2),
-                (FUTEX_WAIT_BITSET | PRIVATE | FUTEX_CLOCK_REALTIME, FUTEX_WAKE | PRIVATE, u32::MAX),
+                (
+                    FUTEX_WAIT_BITSET | PRIVATE | FUTEX_CLOCK_REALTIME,
+                    FUTEX_WAKE | PRIVATE,
+                    u32::MAX,
+                ),
                 (FUTEX_WAIT, FUTEX_WAKE, 0),
             ];
             for (wait, wake, last) in ways {
@@ -329,9 +409,15 @@ fn waits_that_are_the_kernels_are_woken() {
                 let before = left();
                 let waiter = {
                     let word = Arc::clone(&word);
-                    gosched::thread::spawn(move || futex(address(&word), wait, Rest { last, ..REST }))
+                    gosched::thread::spawn(move || {
+                        futex(address(&word), wait, Rest { last, ..REST })
+                    })
                 };
-                let rest = Rest { value: 1, last, ..REST };
+                let rest = Rest {
+                    value: 1,
+                    last,
+                    ..REST
+                };
                 until(|| futex(address(&word), wake, rest).0 == 1);
                 assert_eq!(waiter.join().unwrap(), (0, 0));
                 assert!(left() > before);
@@ -357,14 +443,21 @@ fn a_waitv_is_woken() {
                 let word = Arc::clone(&word);
                 gosched::thread::spawn(move || {
                     let flags = 2 | PRIVATE as u32;
-                    let one = Waiter { value: 0, address: address(&word) as u64, flags, reserved: 0 };
+                    let one = Waiter {
+                        value: 0,
+                        address: address(&word) as u64,
+                        flags,
+                        reserved: 0,
+                    };
                     // SAFETY: the kernel reads the one struct of this frame.
                     unsafe { libc::syscall(libc::SYS_futex_waitv, &one, 1, 0, 0, 0) }
                 })
             };
             until(|| waiter.is_finished() || wake(&word, 1) == 1);
             let result = waiter.join().unwrap();
-            assert!(result == 0 || std::io::Error::last_os_error().raw_os_error() == Some(libc::ENOSYS));
+            assert!(
+                result == 0 || std::io::Error::last_os_error().raw_os_error() == Some(libc::ENOSYS)
+            );
         });
     });
     child.succeeded();

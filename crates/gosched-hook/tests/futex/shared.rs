@@ -64,7 +64,8 @@ fn fork_player(words: &'static [AtomicU32; 2]) -> libc::pid_t {
                 wake_shared(&words[1]);
             }
             let private = AtomicU32::new(0);
-            let is_right = wake(&private, 1) == 0 && crate::raw::wait(&private, 1) == (-1, libc::EAGAIN);
+            let is_right =
+                wake(&private, 1) == 0 && crate::raw::wait(&private, 1) == (-1, libc::EAGAIN);
             // SAFETY: ends the child.
             unsafe { libc::_exit(i32::from(!is_right)) }
         }
@@ -83,7 +84,8 @@ fn a_private_futex_of_a_fork_is_the_kernels() {
             // SAFETY: the child calls functions that a copy of a glibc process may call.
             let pid = unsafe { libc::fork() };
             if pid == 0 {
-                let lock = std::sync::Arc::new((std::sync::Mutex::new(0), std::sync::Condvar::new()));
+                let lock =
+                    std::sync::Arc::new((std::sync::Mutex::new(0), std::sync::Condvar::new()));
                 let other = std::sync::Arc::clone(&lock);
                 let thread = std::thread::spawn(move || {
                     *other.0.lock().unwrap() = 1;

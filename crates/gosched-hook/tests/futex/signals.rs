@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
 use std::sync::{Arc, Mutex, mpsc};
 
-use crate::common::{child_of, LONG, within};
+use crate::common::{LONG, child_of, within};
 use crate::raw::{wait, wake};
 
 /// Raised and woken by the handler.
@@ -31,7 +31,10 @@ fn install(flags: c_int) {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_signal as *const () as usize;
         action.sa_flags = flags;
-        assert_eq!(libc::sigaction(libc::SIGUSR2, &action, std::ptr::null_mut()), 0);
+        assert_eq!(
+            libc::sigaction(libc::SIGUSR2, &action, std::ptr::null_mut()),
+            0
+        );
     }
 }
 
@@ -93,7 +96,9 @@ fn be_signalled(flags: c_int) {
         IS_OVER.store(true, SeqCst);
         RAISED.fetch_add(1, SeqCst);
         wake(&RAISED, 1);
-        within(LONG, "the busy ones", || busy.into_iter().for_each(|party| party.join()));
+        within(LONG, "the busy ones", || {
+            busy.into_iter().for_each(|party| party.join())
+        });
         assert!(within(LONG, "the waiter", || waiter.join().unwrap()) > 0);
         assert!(work.load(SeqCst) > 0);
     });

@@ -91,7 +91,9 @@ fn a_condvar_passes_a_turn() {
             let turn = Arc::clone(&turn);
             kind.start(move || {
                 for _ in 0..ROUNDS {
-                    let next = turn.1.wait_while(turn.0.lock().unwrap(), |at| *at % 2 != mine);
+                    let next = turn
+                        .1
+                        .wait_while(turn.0.lock().unwrap(), |at| *at % 2 != mine);
                     *next.unwrap() += 1;
                     turn.1.notify_one();
                 }
@@ -110,9 +112,7 @@ fn a_condvar_times_out() {
             let (lock, never) = (Mutex::new(()), Condvar::new());
             let began = Instant::now();
             let guard = lock.lock().unwrap();
-            let (guard, result) = never
-                .wait_timeout_while(guard, ms(30), |()| true)
-                .unwrap();
+            let (guard, result) = never.wait_timeout_while(guard, ms(30), |()| true).unwrap();
             assert!(result.timed_out() && began.elapsed() >= ms(30));
             let (guard, _) = never.wait_timeout(guard, ms(0)).unwrap();
             drop(guard);
@@ -405,8 +405,10 @@ fn a_runtime_ends_while_its_goroutines_wait() {
     drop(dying);
     drop(guard);
     within(LONG, "the other runtime's waiter", || {
-        living.run(move || while lock.lock().unwrap().is_multiple_of(1_000) {
-            gosched::thread::sleep(ms(1));
+        living.run(move || {
+            while lock.lock().unwrap().is_multiple_of(1_000) {
+                gosched::thread::sleep(ms(1));
+            }
         });
     });
     assert_eq!(*lock.lock().unwrap(), 1);

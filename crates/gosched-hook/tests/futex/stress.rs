@@ -27,7 +27,11 @@ impl Words {
         let word = &self.permits[at];
         loop {
             let found = word.load(SeqCst);
-            if found > 0 && word.compare_exchange(found, found - 1, SeqCst, SeqCst).is_ok() {
+            if found > 0
+                && word
+                    .compare_exchange(found, found - 1, SeqCst, SeqCst)
+                    .is_ok()
+            {
                 return;
             }
             if found > 0 {
@@ -35,7 +39,10 @@ impl Words {
             }
             match rng.random_range(0..4) {
                 0 => {
-                    let time = libc::timespec { tv_sec: 0, tv_nsec: rng.random_range(0..300_000) };
+                    let time = libc::timespec {
+                        tv_sec: 0,
+                        tv_nsec: rng.random_range(0..300_000),
+                    };
                     let third = std::ptr::from_ref(&time).addr();
                     futex(address(word), FUTEX_WAIT | PRIVATE, Rest { third, ..REST });
                 }
@@ -52,13 +59,23 @@ impl Words {
             0 => _ = wake(word, u32::MAX),
             // Wakes all as well, by the other way.
             1 => {
-                let rest = Rest { value: 100, third: 100, second_word: address(word), last: 0 };
+                let rest = Rest {
+                    value: 100,
+                    third: 100,
+                    second_word: address(word),
+                    last: 0,
+                };
                 futex(address(word), FUTEX_REQUEUE | PRIVATE, rest);
             }
             2 => {
                 // Adds nothing to the second word, and wakes on the first.
                 let other = &self.permits[(at + 1) % WORDS];
-                let rest = Rest { value: 1, third: 1, second_word: address(other), last: 1 << 28 };
+                let rest = Rest {
+                    value: 1,
+                    third: 1,
+                    second_word: address(other),
+                    last: 1 << 28,
+                };
                 futex(address(word), FUTEX_WAKE_OP | PRIVATE, rest);
             }
             _ => _ = wake(word, 1),
@@ -109,8 +126,13 @@ fn nothing_is_lost() {
 fn nothing_is_lost_in_disorder() {
     let seed = rand::random();
     println!("GOSCHED_STRESS_SEED={seed}");
-    let done = common::child_with("nothing_is_lost_in_disorder", "", common::chaos(seed), |_| {
-        within(LONG, &format!("seed {seed}"), || play(seed, 10_000));
-    });
+    let done = common::child_with(
+        "nothing_is_lost_in_disorder",
+        "",
+        common::chaos(seed),
+        |_| {
+            within(LONG, &format!("seed {seed}"), || play(seed, 10_000));
+        },
+    );
     done.succeeded();
 }

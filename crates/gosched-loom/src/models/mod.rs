@@ -4,6 +4,7 @@ mod actors;
 mod bounded;
 mod buffer;
 mod claim;
+mod futex;
 mod future;
 mod handoff;
 mod locks;

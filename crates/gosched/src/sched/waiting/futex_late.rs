@@ -134,13 +134,16 @@ impl sys::Run<()> for WakerMain {
 }
 
 /// Wakes all that is owed.
-fn serve() {
+pub(super) fn serve() {
     // ORDER: Acquire; pairs with the swap in `hand_over`.
     let mut next = LATE.swap(ptr::null_mut(), Acquire);
     // SAFETY: GF, the list holds goroutines that are parked. Their wake-up is this thread's alone,
     // since the swap.
     while let Some(g) = unsafe { Ptr::<G>::from_raw(next) } {
-        next = g.schedlink.load(Relaxed).map_or(ptr::null_mut(), Ptr::as_ptr);
+        next = g
+            .schedlink
+            .load(Relaxed)
+            .map_or(ptr::null_mut(), Ptr::as_ptr);
         g.schedlink.store(None, Relaxed);
         ready(g);
     }
