@@ -27,6 +27,8 @@ fn waiters(
     n: usize,
 ) -> (Vec<crate::thread::JoinHandle<()>>, Arc<AtomicUsize>) {
     let woken = Arc::new(AtomicUsize::new(0));
+    let counts = counts_of(key_of(&**word) | FUTEX);
+    let before = counts.goroutines.load(SeqCst) as usize; // another word may share the bucket
     let all = (0..n)
         .map(|_| {
             let (word, woken) = (Arc::clone(word), Arc::clone(&woken));
@@ -36,8 +38,7 @@ fn waiters(
             })
         })
         .collect();
-    let counts = counts_of(key_of(&**word) | FUTEX);
-    until(|| counts.goroutines.load(SeqCst) as usize >= n);
+    until(|| counts.goroutines.load(SeqCst) as usize >= before + n);
     (all, woken)
 }
 
