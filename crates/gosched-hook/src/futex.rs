@@ -50,7 +50,7 @@ table::hook! {
             let call = Call { real, number, words: [a, b, c, d, e, f] };
             return call.futex();
         }
-        if number >= FUTEX_CALLS && number <= SYS_FUTEX_REQUEUE {
+        if (FUTEX_CALLS..=SYS_FUTEX_REQUEUE).contains(&number) {
             let call = Call { real, number, words: [a, b, c, d, e, f] };
             return call.other_futex();
         }
