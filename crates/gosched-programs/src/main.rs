@@ -1,0 +1,90 @@
+//! Real programs on unmodified crates whose calls block: `programs NAME [COUNT]`.
+//!
+//! Each program runs in goroutines, asserts its own results and prints them to stdout, equal in
+//! every run. With `GOSCHED_HOOK=off` the same program runs without hooks; a blocked goroutine then
+//! holds a thread.
+//!
+//! A program stops once at its moment of most concurrency, see [`crowd::all_wait`]. The runner
+//! takes the highest number of threads in the whole run. With hooks it is at most [`MOST_THREADS`].
+//! Without hooks it is at least the number of goroutines that block at that moment. Both are
+//! asserted here.
+
+use gosched_hook as _;
+
+mod c_library;
+mod crowd;
+mod http_server;
+mod peak;
+mod programs;
+
+use programs::Program;
+
+/// The most threads that a program may have with hooks, those of the runtime and of the crates
+/// included.
+const MOST_THREADS: usize = 32;
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let name = arguments.next().unwrap_or_default();
+    if name == programs::stdin::CHILD {
+        gosched::run(programs::stdin::child);
+        return;
+    }
+    let Some(program) = programs::ALL.iter().find(|p| p.name == name) else {
+        eprintln!("programs NAME [COUNT]; NAME is one of:");
+        programs::ALL.iter().for_each(|p| eprintln!("  {}", p.name));
+        std::process::exit(2);
+    };
+    let count = match arguments.next() {
+        Some(count) => count.parse().expect("COUNT is a number"),
+        None => program.count,
+    };
+    gosched_hook::install().expect("the hooks work");
+    raise_descriptor_limit();
+    let run = program.run;
+    let most = peak::during(|| gosched::run(move || run(count)));
+    judge(program, count, most);
+}
+
+/// Asserts what the number of threads must be. The number goes to stderr: stdout is equal in every
+/// run.
+fn judge(program: &Program, count: usize, most: usize) {
+    let (on, off): (Vec<&str>, Vec<&str>) = program.needs.iter().partition(|name| is_hooked(name));
+    let held = (program.blocks)(count);
+    if off.is_empty() {
+        eprintln!("{}: {most} threads, with hooks", program.name);
+        assert!(
+            most <= MOST_THREADS,
+            "{most} threads, at most {MOST_THREADS} expected"
+        );
+    } else if on.is_empty() {
+        eprintln!("{}: {most} threads, without hooks", program.name);
+        assert!(
+            most >= held,
+            "{most} threads, but {held} goroutines blocked at once"
+        );
+    } else {
+        let off = off.join(", ");
+        eprintln!("{}: {most} threads, without hooks for {off}", program.name);
+    }
+}
+
+/// Whether calls of this function park goroutines.
+fn is_hooked(name: &str) -> bool {
+    let mut functions = gosched_hook::FUNCTIONS.iter();
+    functions.any(|f| (f.name() == name || f.aliases().contains(&name)) && !f.is_off())
+}
+
+/// Some programs open more descriptors than the usual limit of 1,024.
+fn raise_descriptor_limit() {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the kernel writes the limit, and then reads it.
+    unsafe {
+        libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit);
+        limit.rlim_cur = limit.rlim_max;
+        libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+    }
+}
