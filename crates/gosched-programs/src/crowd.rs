@@ -57,16 +57,6 @@ pub(crate) fn until(what: &str, mut happened: impl FnMut() -> bool) {
     }
 }
 
-/// Starts this many goroutines.
-pub(crate) fn spawn_all<T: Send + 'static>(
-    goroutines: usize,
-    mut body: impl FnMut(usize) -> Box<dyn FnOnce() -> T + Send>,
-) -> Vec<JoinHandle<T>> {
-    (0..goroutines)
-        .map(|i| gosched::thread::spawn(body(i)))
-        .collect()
-}
-
 /// What the goroutines return, in the order of their start.
 pub(crate) fn join_all<T>(goroutines: Vec<JoinHandle<T>>) -> Vec<T> {
     let results = goroutines.into_iter().map(|g| g.join().expect("no panic"));
