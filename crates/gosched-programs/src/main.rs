@@ -5,9 +5,17 @@
 //! holds a thread.
 //!
 //! A program stops once at its moment of most concurrency, see [`crowd::all_wait`]. The runner
-//! takes the highest number of threads in the whole run. With hooks it is at most [`MOST_THREADS`].
-//! Without hooks it is at least the number of goroutines that block at that moment. Both are
-//! asserted here.
+//! takes the highest numbers of threads in the whole run, see [`peak::Peak`], and asserts:
+//!
+//! | hooks | |
+//! |---|---|
+//! | on | at most [`MOST_THREADS`] are busy |
+//! | on, preemption off | at most [`MOST_THREADS`] exist |
+//! | off | there are at least as many as goroutines that block at that moment |
+//!
+//! A goroutine that is preempted while it computes keeps its thread until its next turn. That has
+//! nothing to do with hooks. So the number of all threads is asserted where there are no such
+//! goroutines: with `GOSCHED_DEBUG=asyncpreemptoff=1`.
 
 use gosched_hook as _;
 
@@ -17,6 +25,8 @@ mod http_server;
 mod peak;
 mod programs;
 
+use gosched::Runtime;
+use peak::Peak;
 use programs::Program;
 
 /// The most threads that a program may have with hooks, those of the runtime and of the crates
@@ -42,30 +52,36 @@ fn main() {
     gosched_hook::install().expect("the hooks work");
     raise_descriptor_limit();
     let run = program.run;
-    let most = peak::during(|| gosched::run(move || run(count)));
-    judge(program, count, most);
+    let runtime = Runtime::builder().build().expect("a runtime");
+    let peak = peak::during(&runtime, || runtime.run(move || run(count)));
+    let preempts = runtime.metrics().preemption;
+    judge(program, count, peak, preempts);
 }
 
 /// Asserts what the number of threads must be. The number goes to stderr: stdout is equal in every
 /// run.
-fn judge(program: &Program, count: usize, most: usize) {
+fn judge(program: &Program, count: usize, peak: Peak, preempts: bool) {
+    let name = program.name;
     let (on, off): (Vec<&str>, Vec<&str>) = program.needs.iter().partition(|name| is_hooked(name));
-    let held = (program.blocks)(count);
+    let Peak { all, busy } = peak;
+    let with = match preempts {
+        true => "preemption",
+        false => "no preemption",
+    };
     if off.is_empty() {
-        eprintln!("{}: {most} threads, with hooks", program.name);
+        eprintln!("{name}: {all} threads, {busy} busy; with hooks and {with}");
+        let bounded = if preempts { busy } else { all };
         assert!(
-            most <= MOST_THREADS,
-            "{most} threads, at most {MOST_THREADS} expected"
+            bounded <= MOST_THREADS,
+            "at most {MOST_THREADS} threads expected"
         );
     } else if on.is_empty() {
-        eprintln!("{}: {most} threads, without hooks", program.name);
-        assert!(
-            most >= held,
-            "{most} threads, but {held} goroutines blocked at once"
-        );
+        eprintln!("{name}: {all} threads, {busy} busy; without hooks");
+        let blocked = (program.blocks)(count);
+        assert!(all >= blocked, "{blocked} goroutines blocked at once");
     } else {
         let off = off.join(", ");
-        eprintln!("{}: {most} threads, without hooks for {off}", program.name);
+        eprintln!("{name}: {all} threads, {busy} busy; no bound, for there are no hooks for {off}");
     }
 }
 

@@ -4,21 +4,23 @@
 
 use std::process::{Command, Output, Stdio};
 
-/// Runs a program twice. `set` is the value of `GOSCHED_HOOK` for the second run.
-fn same_both_ways(name: &str) {
-    let with = output(name, "on");
-    let without = output(name, "off");
+/// With hooks, with hooks and without preemption, and without hooks.
+const WAYS: [(&str, &str); 3] = [("on", ""), ("on", "asyncpreemptoff=1"), ("off", "")];
+
+fn same_every_way(name: &str) {
+    let [with, unhurried, without] = WAYS.map(|(hooks, debug)| output(name, hooks, debug));
     assert!(!with.is_empty(), "{name} prints its results");
     assert_eq!(with, without, "{name} with hooks and without");
+    assert_eq!(with, unhurried, "{name} with preemption and without");
 }
 
 /// The output of a program that succeeds.
-fn output(name: &str, hooks: &str) -> String {
+fn output(name: &str, hooks: &str, debug: &str) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_programs"));
+    command.arg(name).stdin(Stdio::null());
     command
-        .arg(name)
         .env("GOSCHED_HOOK", hooks)
-        .stdin(Stdio::null());
+        .env("GOSCHED_DEBUG", debug);
     let Output {
         status,
         stdout,
@@ -28,9 +30,9 @@ fn output(name: &str, hooks: &str) -> String {
     let stderr = String::from_utf8_lossy(&stderr);
     assert!(
         status.success(),
-        "{name}, GOSCHED_HOOK={hooks}: {status}\n{stdout}\n{stderr}"
+        "{name}, GOSCHED_HOOK={hooks} GOSCHED_DEBUG={debug}: {status}\n{stdout}\n{stderr}"
     );
-    // The number of threads, for `--nocapture`.
+    // The numbers of threads, for `--nocapture`.
     eprint!("{stderr}");
     stdout
 }
@@ -40,7 +42,7 @@ macro_rules! programs {
     ($($name:ident)*) => {$(
         #[test]
         fn $name() {
-            same_both_ways(stringify!($name));
+            same_every_way(stringify!($name));
         }
     )*
 

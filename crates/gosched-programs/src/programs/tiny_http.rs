@@ -3,14 +3,19 @@
 //! tiny_http reads each connection on a thread of its own. Those are real threads unless the
 //! feature `thread` is on, so without it there are few connections. Each has many requests under
 //! way at once: the client sends all of them before it reads an answer.
+//!
+//! Clients connect one after the other. tiny_http counts its idle threads, and two connections at
+//! once may both be given to the same one. The second then waits until the first is closed.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 
 use tiny_http::{Method, Request, Response, Server};
 
-use crate::crowd::{Gate, all_wait, join_all};
+use crate::crowd::{Gate, all_wait, join_all, until};
 
 pub(super) const CONNECTIONS: usize = if cfg!(feature = "thread") { 100 } else { 8 };
 pub(super) const NEEDS: &[&str] = if cfg!(feature = "thread") {
@@ -27,11 +32,13 @@ pub(super) fn run(connections: usize) {
     let address = server.server_addr().to_ip().unwrap();
     let gate = Arc::new(Gate::new());
     let all = connections * PIPELINED;
+    let arrived = Arc::new(AtomicUsize::new(0));
     let dispatcher = gosched::thread::spawn({
-        let gate = gate.clone();
+        let (gate, arrived) = (gate.clone(), arrived.clone());
         move || {
             let requests = (0..all).map(|_| {
                 let request = server.recv().unwrap();
+                arrived.fetch_add(1, Relaxed);
                 let gate = gate.clone();
                 gosched::thread::spawn(move || answer(request, &gate))
             });
@@ -39,7 +46,12 @@ pub(super) fn run(connections: usize) {
             join_all(requests).into_iter().sum::<usize>()
         }
     });
-    let clients = (0..connections).map(|i| gosched::thread::spawn(move || client(i, address)));
+    let clients = (0..connections).map(|i| {
+        let client = gosched::thread::spawn(move || client(i, address));
+        let arrive = (i + 1) * PIPELINED;
+        until("the requests arrive", || arrived.load(Relaxed) == arrive);
+        client
+    });
     let clients = clients.collect::<Vec<_>>();
     // Clients, requests, and the dispatcher, which joins.
     all_wait(connections + all + 1);
