@@ -32,13 +32,16 @@ pub(crate) struct Program {
 /// The functions with which std's sockets wait.
 const SOCKETS: &[&str] = &["accept4", "connect", "recv", "send", "poll"];
 
+/// The same, and the system call by which std's locks wait.
+const SOCKETS_AND_LOCKS: &[&str] = &["accept4", "connect", "recv", "send", "poll", "syscall"];
+
 /// Every program.
 pub(crate) const ALL: &[Program] = &[
     Program {
         name: "ureq",
         count: 400,
         run: ureq::run,
-        needs: SOCKETS,
+        needs: SOCKETS_AND_LOCKS,
         blocks: |clients| clients,
     },
     Program {
@@ -73,7 +76,7 @@ pub(crate) const ALL: &[Program] = &[
         name: "rustls",
         count: 100,
         run: rustls::run,
-        needs: SOCKETS,
+        needs: SOCKETS_AND_LOCKS,
         blocks: |clients| clients,
     },
     Program {
