@@ -29,6 +29,10 @@ use gosched::Runtime;
 use peak::Peak;
 use programs::Program;
 
+/// Functions that a program may need and that are not hooked in every build: the call by which locks
+/// wait, and the start of threads. Without them a program has no bound.
+const NOT_IN_EVERY_BUILD: &[&str] = &["syscall", "pthread_create"];
+
 /// The most threads that a program may have with hooks, those of the runtime and of the crates
 /// included.
 const MOST_THREADS: usize = 32;
@@ -80,6 +84,11 @@ fn judge(program: &Program, count: usize, peak: Peak, preempts: bool) {
         let blocked = (program.blocks)(count);
         assert!(all >= blocked, "{blocked} goroutines blocked at once");
     } else {
+        if std::env::var("GOSCHED_HOOK").is_ok_and(|hooks| hooks == "on") {
+            let mut off = off.iter();
+            let is_known = off.all(|name| NOT_IN_EVERY_BUILD.contains(name));
+            assert!(is_known, "a program needs hooks that do not exist");
+        }
         let off = off.join(", ");
         eprintln!("{name}: {all} threads, {busy} busy; no bound, for there are no hooks for {off}");
     }
