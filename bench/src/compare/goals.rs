@@ -1,6 +1,7 @@
 //! Compares the figures of a run with their goals.
 
 use super::child::Verdict;
+use super::contestants::HOOKED;
 use super::{Contestant, Outcome, PEERS};
 use crate::numbers::number;
 use crate::workload::{Goal, When};
@@ -52,7 +53,7 @@ pub fn reach(contestants: &[Contestant], outcomes: &[Outcome]) -> Vec<Reach> {
     all
 }
 
-/// `gosched`, `gosched-shared`, or two of the short names with `-` or `/`; `peers` is the best
+/// `gosched`, `gosched-shared`, `gosched-hooked`, or two of the short names with `-` or `/`; `peers` is the best
 /// peer.
 fn measured(contestants: &[Contestant], outcome: &Outcome, goal: &Goal) -> Option<f64> {
     let value = |name: &str| {
@@ -65,6 +66,7 @@ fn measured(contestants: &[Contestant], outcome: &Outcome, goal: &Goal) -> Optio
     match goal.runtime {
         "gosched" => value("own"),
         "gosched-shared" => value("shared"),
+        "gosched-hooked" => value(HOOKED),
         both => match (both.split_once('-'), both.split_once('/')) {
             (Some((this, other)), _) => Some(value(this)? - value(other)?),
             (_, Some((this, other))) => Some(value(this)? / value(other)?),
