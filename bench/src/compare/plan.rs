@@ -237,6 +237,7 @@ impl Entry {
 mod tests {
     use std::time::Duration;
 
+    use super::super::contestants::HOOKED;
     use super::*;
     use crate::client::Load;
     use crate::proc::Change;
@@ -276,6 +277,7 @@ mod tests {
                 let (elapsed, latencies) = (span, vec![1.0]);
                 return servers::samples(Load { elapsed, latencies }, span);
             }
+            "ureq_4000" => 4,
             "hog" | "hog_relay" | "hog_slept" | "block" | "block_marked" => 300,
             _ => 10,
         };
@@ -304,6 +306,15 @@ mod tests {
                 let kept = entry.kept(metric, When::Best);
                 assert_eq!(kept, expected, "{} {metric}", entry.name);
             }
+        }
+    }
+
+    #[test]
+    fn only_existing_code_has_goals_with_hooks() {
+        for entry in &ALL {
+            let mut goals = entry.workload().goals.iter();
+            let is_hooked = goals.any(|goal| goal.runtime.contains(HOOKED));
+            assert_eq!(is_hooked, entry.is_hooked(), "{}", entry.name);
         }
     }
 
