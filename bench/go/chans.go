@@ -23,25 +23,49 @@ func startPingpong1w(p params) (round, error) {
 
 func startPingpong(p params) (round, error) {
 	return func() ([]sample, error) {
-		ping, pong := make(chan int), make(chan int)
-		go func() {
-			for ball := range ping {
-				pong <- ball
-			}
-			close(pong)
-		}()
-		start := time.Now()
-		for trip := range p.n {
-			ping <- trip
-			if ball := <-pong; ball != trip {
-				return nil, fmt.Errorf("sent %d, got %d back", trip, ball)
-			}
-		}
-		each := nsEach(start, p.n)
-		close(ping)
-		<-pong
-		return []sample{{"time", each, "ns"}}, nil
+		each, err := roundTrips(p.n, 0)
+		return []sample{{"time", each, "ns"}}, err
 	}, nil
+}
+
+// startMpscTrips has room for the one message that is under way, so that no send waits.
+func startMpscTrips(p params) (round, error) {
+	return func() ([]sample, error) {
+		before, err := ownCPU()
+		if err != nil {
+			return nil, err
+		}
+		each, err := roundTrips(p.n, 1)
+		if err != nil {
+			return nil, err
+		}
+		after, err := ownCPU()
+		cpu := float64((after - before).Nanoseconds()) / float64(p.n)
+		return []sample{{"time", each, "ns"}, {"cpu", cpu, "ns"}}, err
+	}, nil
+}
+
+// roundTrips sends numbers to another goroutine, which sends them back. It returns the time of
+// each in nanoseconds.
+func roundTrips(trips, room int) (float64, error) {
+	ping, pong := make(chan int, room), make(chan int, room)
+	go func() {
+		for ball := range ping {
+			pong <- ball
+		}
+		close(pong)
+	}()
+	start := time.Now()
+	for trip := range trips {
+		ping <- trip
+		if ball := <-pong; ball != trip {
+			return 0, fmt.Errorf("sent %d, got %d back", trip, ball)
+		}
+	}
+	each := nsEach(start, trips)
+	close(ping)
+	<-pong
+	return each, nil
 }
 
 func startSpsc(p params) (round, error) { return startStream(p.n, 1) }

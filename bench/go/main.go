@@ -52,6 +52,9 @@ var rounds = map[string]start{
 	"skynet":         startSkynet,
 	"sieve":          startSieve,
 	"mutex":          startMutex,
+	"std_mutex":      startMutex,
+	"std_mpsc":       startMpscTrips,
+	"std_echo":       startEchoWithClients,
 	"timers":         startTimers,
 	"timers_10k":     startTimers,
 	"timer_reset":    startReset,
@@ -120,6 +123,10 @@ func run(arguments []string) error {
 			return err
 		}
 		return play(round, input)
+	}
+	if name == "ureq_4000" {
+		fmt.Println("unsupported ureq is a crate of Rust")
+		return nil
 	}
 	fmt.Printf("unsupported there is no workload %s\n", name)
 	return nil

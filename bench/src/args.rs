@@ -39,6 +39,8 @@ pub enum Command {
     /// Measure costs as the work grows: the directory for results, whether to be quick, and a part
     /// of the names of the curves.
     Growth(Option<PathBuf>, bool, String),
+    /// Count the system calls of code with hooks, on this many Ps.
+    Hooks(usize),
     /// Count instructions; whether to write them to the file.
     Instructions(bool),
     /// Run as the counted child process.
@@ -79,6 +81,7 @@ pub fn usage() -> String {
          \x20                            [--processes K] [--procs N] [--quick]\n\
          \x20                            [--limit SECONDS] [--out DIR] [--readme FILE]\n\
          \x20      gosched-bench growth [--quick] [--only TEXT] [--out DIR]\n\
+         \x20      gosched-bench hooks [--procs N]\n\
          \x20      gosched-bench instructions [--write]\n\
          \x20      gosched-bench list\n\
          \n{}",
@@ -108,6 +111,9 @@ pub fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, String>
     }
     if arguments.next_if(|first| first == "instructions").is_some() {
         return counting(&arguments.collect::<Vec<_>>());
+    }
+    if arguments.next_if(|first| first == "hooks").is_some() {
+        return hooks(&arguments.collect::<Vec<_>>());
     }
     if arguments.next_if(|first| first == "compare").is_some() {
         return comparison(arguments);
@@ -162,6 +168,17 @@ fn counting(arguments: &[String]) -> Result<Command, String> {
             "`instructions` takes `--write` or nothing\n{}",
             usage()
         )),
+    }
+}
+
+/// The arguments after `hooks`.
+fn hooks(arguments: &[String]) -> Result<Command, String> {
+    match arguments {
+        [] => Ok(Command::Hooks(PROCS_DEFAULT)),
+        [option, procs] if option == "--procs" => {
+            Ok(Command::Hooks(positive("--procs", Some(procs.clone()))?))
+        }
+        _ => Err(format!("`hooks` takes `--procs N` or nothing\n{}", usage())),
     }
 }
 

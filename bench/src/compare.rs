@@ -1,4 +1,4 @@
-//! Compares gosched in both modes with its peers: each does the same work in a process of its own.
+//! Compares gosched in both modes, and with hooks, with its peers: each does the same work in a process of its own.
 //!
 //! They take turns, so that disturbances of the machine hit all alike.
 //!
@@ -13,7 +13,7 @@
 //! written, so that an interrupted run has results too.
 
 mod child;
-mod contestants;
+pub mod contestants;
 mod figures;
 mod goals;
 mod plan;
@@ -109,7 +109,8 @@ pub fn run(options: &Options) -> io::Result<()> {
     let mut files = Files::new(options.out.as_deref(), "compare")?;
     let readme = options.readme.as_deref();
     let readme = readme.map(|path| Readme::open(path, options)).transpose()?;
-    let contestants = contestants::gather(&options.peers, &mut progress);
+    let has_hooked = options.entries.iter().any(|entry| entry.is_hooked());
+    let contestants = contestants::gather(&options.peers, has_hooked, &mut progress);
     let mut report = Report::new(options, &contestants);
     for (nth, entry) in options.entries.iter().enumerate() {
         let place = format!("{}/{} {}", nth + 1, options.entries.len(), entry.name);

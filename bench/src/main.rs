@@ -5,7 +5,8 @@
 //! A *workload* is a fixed amount of work with a name. A *port* is that work on one runtime, or on
 //! one mode of a runtime. A *round* is the work done once. A *figure* is the result of all rounds
 //! together. A line is `workload runtime metric value unit`. `compare` compares gosched with other
-//! runtimes and prints tables; `growth` measures costs as the work grows.
+//! runtimes and prints tables; `growth` measures costs as the work grows; `hooks` counts the system
+//! calls of code with hooks.
 //!
 //! Exit status: 0 if every figure was printed, 1 if a workload failed, 2 for a wrong command line.
 
@@ -17,10 +18,12 @@ mod child;
 mod client;
 mod compare;
 mod crowds;
+mod existing;
 mod files;
 mod golang;
 mod growth;
 mod hogs;
+mod hooks;
 mod instructions;
 mod json;
 mod limits;
@@ -62,6 +65,10 @@ fn main() -> ExitCode {
             compare::run(&options)
         }
         Ok(Command::Growth(out, is_quick, only)) => growth::run(out.as_deref(), is_quick, &only),
+        Ok(Command::Hooks(procs)) => {
+            limits::raise_files();
+            hooks::run(procs)
+        }
         Ok(Command::Instructions(must_write)) => instructions::run(must_write),
         Ok(Command::Counted(words)) => instructions::child(&words),
         Ok(Command::Child(role, params, mode)) => role(&params, mode),

@@ -294,6 +294,11 @@ fn echo_child(params: &Params, mode: Mode) -> io::Result<()> {
 fn serve_echo() -> io::Result<()> {
     let listener = listener()?;
     crate::print(&format!("port {}\n", listener.local_addr()?.port()))?;
+    echo_all(&listener)
+}
+
+/// Serves for good, with a goroutine for each connection.
+pub fn echo_all(listener: &gosched::net::TcpListener) -> ! {
     loop {
         match listener.accept() {
             Ok((stream, _)) => gosched::go(move || echo(stream)),
@@ -303,7 +308,7 @@ fn serve_echo() -> io::Result<()> {
 }
 
 /// A listener on loopback, at any port, with the backlog of all servers.
-fn listener() -> io::Result<gosched::net::TcpListener> {
+pub fn listener() -> io::Result<gosched::net::TcpListener> {
     let listener = gosched::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     // SAFETY: the call takes numbers and touches no memory. The descriptor is open.
     match unsafe { libc::listen(listener.as_raw_fd(), BACKLOG) } {

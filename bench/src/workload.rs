@@ -9,8 +9,8 @@ use std::io;
 use crate::port::Mode;
 use crate::rounds::Round;
 use crate::{
-    blocks, chans, crowds, hogs, locks, mallocs, parked, selects, servers, sleeps, spawns, submits,
-    wakes, world, yields,
+    blocks, chans, crowds, existing, hogs, locks, mallocs, parked, selects, servers, sleeps,
+    spawns, submits, wakes, world, yields,
 };
 
 /// How much work one run does.
@@ -113,8 +113,8 @@ impl When {
 
 /// The goal of a figure: at most this value; for shares, at least.
 pub struct Goal {
-    /// The second word of the figure's line. In a comparison it may also be `own/PEER`, or
-    /// `own/peers` for the ratio to the best peer.
+    /// The second word of the figure's line. In a comparison it may also be `gosched-hooked`, or
+    /// a ratio such as `own/go`; `own/peers` is the ratio to the best peer.
     pub runtime: &'static str,
     /// The third.
     pub metric: &'static str,
@@ -188,7 +188,7 @@ pub struct Workload {
 pub const ROUNDS_DEFAULT: usize = 5;
 
 /// Every workload, in the order of `all`.
-pub static ALL: [Workload; 39] = [
+pub static ALL: [Workload; 43] = [
     yields::YIELD,
     spawns::SPAWN,
     spawns::SPAWN_BURST,
@@ -227,6 +227,10 @@ pub static ALL: [Workload; 39] = [
     servers::ACCEPT_BURST,
     servers::TCP_HOGS,
     servers::HTTP_HELLO,
+    existing::STD_ECHO,
+    existing::STD_MUTEX,
+    existing::STD_MPSC,
+    existing::UREQ_4000,
     parked::IDLE_CPU,
 ];
 

@@ -99,6 +99,10 @@ pub const CHILDREN: u64 = 10;
 pub const LOCKERS: usize = 8;
 /// Sleeps of each task of `timers`.
 pub const SLEEPS: usize = 5;
+/// Connections of `std_echo`, with a task at each end.
+pub const TALKERS: usize = 1_000;
+/// The length of a message of `std_echo`.
+pub const MESSAGE: usize = 64;
 /// Tasks parked in `idle_cpu`.
 pub const QUIET_TASKS: usize = 100_000;
 /// How much longer the sleep of `idle_cpu` is than the time measured.
@@ -306,6 +310,29 @@ pub fn own_cpu() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
+/// The connections of `std_echo`, and the echoes on each.
+pub fn talkers(echoes: usize) -> (usize, usize) {
+    let talkers = TALKERS.min(echoes);
+    (talkers, echoes.div_ceil(talkers))
+}
+
+/// The figures of `std_echo`, per echo.
+pub fn echo_figures(echoes: usize, time: Duration, cpu: Duration) -> Figures {
+    let n = echoes as f64;
+    Ok(vec![
+        metric("time", micros(time) / n, "us"),
+        metric("cpu", micros(cpu) / n, "us"),
+    ])
+}
+
+/// The figures of `std_mpsc`, per round trip.
+pub fn trip_figures(trips: usize, each_ns: f64, cpu: Duration) -> Figures {
+    Ok(vec![
+        metric("time", each_ns, "ns"),
+        metric("cpu", cpu.as_nanos() as f64 / trips as f64, "ns"),
+    ])
+}
+
 /// The figures of `idle_1m`, per task.
 pub fn idle_figures(tasks: usize, bytes: u64, park_ns: f64, wake_ns: f64) -> Figures {
     Ok(vec![
@@ -355,6 +382,14 @@ mod tests {
         // A sleep that was too short is an error.
         late.note(0, 0, Instant::now(), Duration::from_secs(9));
         assert!(late.figures(time, cpu).is_err());
+    }
+
+    #[test]
+    fn no_echo_is_left_out() {
+        assert_eq!(talkers(1), (1, 1));
+        assert_eq!(talkers(1_000), (1_000, 1));
+        assert_eq!(talkers(200_000), (1_000, 200));
+        assert_eq!(talkers(1_001), (1_000, 2));
     }
 
     #[test]

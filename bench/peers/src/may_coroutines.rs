@@ -26,11 +26,14 @@ impl Tasks for May {
     type TightReceiver = TightReceiver;
     type ManySender = mpmc::Sender<u64>;
     type ManyReceiver = mpmc::Receiver<u64>;
+    type MpscSender = mpsc::Sender<u64>;
+    type MpscReceiver = mpsc::Receiver<u64>;
     type Counter = Mutex<usize>;
     type Listener = TcpListener;
 
     const TASKS_MAX: Option<usize> = None;
     const MARKS: Marks = Marks::Missing;
+    const RUNS_ANY_CODE: bool = false;
     const HAS_SELECT: bool = false;
 
     fn start(procs: usize, _: bool) {
@@ -100,6 +103,10 @@ impl Tasks for May {
 
     fn many(_: usize) -> (Self::ManySender, Self::ManyReceiver) {
         mpmc::channel()
+    }
+
+    fn mpsc() -> (Self::MpscSender, Self::MpscReceiver) {
+        mpsc::channel()
     }
 
     fn select(_: &[Self::Receiver]) -> u64 {

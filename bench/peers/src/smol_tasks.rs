@@ -21,7 +21,7 @@ use event_listener::{Event, listener};
 use futures_lite::future::race;
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 
-use crate::common::{SPAN_FAR, ns_each, set_backlog};
+use crate::common::{MESSAGE, SPAN_FAR, ns_each, set_backlog};
 use crate::http;
 use crate::tasks::{Counter, Runtime, Signal};
 
@@ -37,6 +37,7 @@ impl Runtime for Smol {
     type FreeReceiver = async_channel::Receiver<u64>;
     type Counter = Mutex<usize>;
     type Signal = Latch;
+    type Stream = Async<TcpStream>;
 
     const ROOM_MIN: usize = 1;
 
@@ -135,6 +136,21 @@ impl Runtime for Smol {
             }
         });
         Ok(port)
+    }
+
+    async fn connect(port: u16) -> io::Result<Async<TcpStream>> {
+        Async::<TcpStream>::connect((Ipv4Addr::LOCALHOST, port)).await
+    }
+
+    async fn talk(mut stream: Self::Stream, times: usize) -> io::Result<()> {
+        for time in 0..times {
+            let message = [time as u8; MESSAGE];
+            let mut answer = [0; MESSAGE];
+            stream.write_all(&message).await?;
+            stream.read_exact(&mut answer).await?;
+            assert_eq!(answer, message, "the answer is another message");
+        }
+        Ok(())
     }
 
     async fn serve_http() -> io::Result<u16> {

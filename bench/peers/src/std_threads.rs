@@ -1,5 +1,5 @@
 //! The workloads on plain threads: std's threads, lock and sockets, and crossbeam-channel, which
-//! has unbuffered channels.
+//! has unbuffered channels. `std_mpsc` uses std's channel.
 //!
 //! The kernel runs them on all CPUs, whatever `procs` is. If the workload is about one P, they are
 //! pinned to one CPU.
@@ -7,7 +7,7 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::{TcpListener, TcpStream};
-use std::sync::Mutex;
+use std::sync::{Mutex, mpsc};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::Duration;
 
@@ -26,6 +26,8 @@ impl Tasks for Std {
     type TightReceiver = chan::Receiver<u64>;
     type ManySender = chan::Sender<u64>;
     type ManyReceiver = chan::Receiver<u64>;
+    type MpscSender = mpsc::Sender<u64>;
+    type MpscReceiver = mpsc::Receiver<u64>;
     type Counter = Mutex<usize>;
     type Listener = TcpListener;
 
@@ -33,6 +35,7 @@ impl Tasks for Std {
     /// process may have 65,530 by default.
     const TASKS_MAX: Option<usize> = Some(16_000);
     const MARKS: Marks = Marks::Needless;
+    const RUNS_ANY_CODE: bool = true;
     const HAS_SELECT: bool = true;
 
     fn start(_: usize, is_one: bool) {
@@ -93,6 +96,10 @@ impl Tasks for Std {
         chan::bounded(room)
     }
 
+    fn mpsc() -> (Self::MpscSender, Self::MpscReceiver) {
+        mpsc::channel()
+    }
+
     fn select(receivers: &[Self::Receiver]) -> u64 {
         let message = match receivers {
             [a, b] => select! {
@@ -139,6 +146,18 @@ impl Sender for chan::Sender<u64> {
 impl Receiver for chan::Receiver<u64> {
     fn recv(&self) -> Option<u64> {
         chan::Receiver::recv(self).ok()
+    }
+}
+
+impl Sender for mpsc::Sender<u64> {
+    fn send(&self, message: u64) -> bool {
+        mpsc::Sender::send(self, message).is_ok()
+    }
+}
+
+impl Receiver for mpsc::Receiver<u64> {
+    fn recv(&self) -> Option<u64> {
+        mpsc::Receiver::recv(self).ok()
     }
 }
 

@@ -23,7 +23,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, Notify, mpsc};
 use tokio::task::JoinHandle;
 
-use crate::common::{SPAN_FAR, ns_each, set_backlog};
+use crate::common::{MESSAGE, SPAN_FAR, ns_each, set_backlog};
 use crate::http::HELLO;
 use crate::tasks::{Counter, Receiver, Runtime, Sender, Signal};
 
@@ -43,6 +43,7 @@ impl Runtime for Tokio {
     type FreeReceiver = mpsc::UnboundedReceiver<u64>;
     type Counter = Mutex<usize>;
     type Signal = Notify;
+    type Stream = TcpStream;
 
     const ROOM_MIN: usize = 1;
 
@@ -151,6 +152,21 @@ impl Runtime for Tokio {
             }
         });
         Ok(port)
+    }
+
+    async fn connect(port: u16) -> io::Result<TcpStream> {
+        TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await
+    }
+
+    async fn talk(mut stream: Self::Stream, times: usize) -> io::Result<()> {
+        for time in 0..times {
+            let message = [time as u8; MESSAGE];
+            let mut answer = [0; MESSAGE];
+            stream.write_all(&message).await?;
+            stream.read_exact(&mut answer).await?;
+            assert_eq!(answer, message, "the answer is another message");
+        }
+        Ok(())
     }
 
     async fn serve_http() -> io::Result<u16> {

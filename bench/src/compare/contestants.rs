@@ -1,5 +1,5 @@
-//! The contestants: gosched in both modes and the peers; how each is built and started, and its
-//! version.
+//! The contestants: gosched in both modes and with hooks, and the peers; how each is built and
+//! started, and its version.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,6 +11,8 @@ use crate::progress::Progress;
 
 /// gosched's modes, which always take part; the first one is the base of all ratios.
 const MODES: [(&str, &str); 2] = [("own", "gosched"), ("shared", "gosched shared")];
+/// The name of goroutines with hooks, which run existing code. They are a program of their own.
+pub const HOOKED: &str = "hooked";
 /// The peers: their names on the command line, and in tables.
 pub const PEERS: [(&str, &str); 5] = [
     ("go", "Go"),
@@ -45,9 +47,9 @@ impl Contestant {
         }
     }
 
-    /// Whether it is gosched, in one of its modes.
+    /// Whether it is gosched, in one of its modes or with hooks.
     pub fn is_gosched(&self) -> bool {
-        MODES.iter().any(|(name, _)| *name == self.name)
+        self.name == HOOKED || MODES.iter().any(|(name, _)| *name == self.name)
     }
 
     /// The command that starts it. `is_alone`: as a port of the benchmark itself.
@@ -89,8 +91,12 @@ impl Contestant {
     }
 }
 
-/// gosched and the chosen peers, built if possible.
-pub fn gather(peers: &[&'static str], progress: &mut Progress) -> Vec<Contestant> {
+/// gosched and the chosen peers, built if possible. `has_hooked`: also goroutines with hooks.
+pub fn gather(
+    peers: &[&'static str],
+    has_hooked: bool,
+    progress: &mut Progress,
+) -> Vec<Contestant> {
     let own = own_path().map(Program::Bench);
     let mut contestants: Vec<_> = MODES
         .iter()
@@ -100,8 +106,18 @@ pub fn gather(peers: &[&'static str], progress: &mut Progress) -> Vec<Contestant
             program: own.clone(),
         })
         .collect();
+    if has_hooked {
+        let program = build_hooked(&mut |text| progress.note(text));
+        let program = program.map_err(|error| error.to_string());
+        contestants.push(contestant(
+            HOOKED,
+            "gosched hooked",
+            program.map(Program::Peers),
+            progress,
+        ));
+    }
     let rust_peers = match peers.iter().any(|peer| *peer != "go") {
-        true => build_peers(progress).map_err(|error| error.to_string()),
+        true => build_peers(&mut |text| progress.note(text)).map_err(|error| error.to_string()),
         false => Err("not asked for".into()),
     };
     for (name, title) in PEERS.iter().filter(|(name, _)| peers.contains(name)) {
@@ -109,16 +125,26 @@ pub fn gather(peers: &[&'static str], progress: &mut Progress) -> Vec<Contestant
             "go" => build_go(progress).map_err(|error| error.to_string()),
             _ => rust_peers.clone().map(Program::Peers),
         };
-        if let Err(reason) = &program {
-            progress.note(&format!("{title} does not take part: {reason}"));
-        }
-        contestants.push(Contestant {
-            name,
-            title,
-            program,
-        });
+        contestants.push(contestant(name, title, program, progress));
     }
     contestants
+}
+
+/// A contestant with a program of its own; the reason why there is none is news.
+fn contestant(
+    name: &'static str,
+    title: &'static str,
+    program: Result<Program, String>,
+    progress: &mut Progress,
+) -> Contestant {
+    if let Err(reason) = &program {
+        progress.note(&format!("{title} does not take part: {reason}"));
+    }
+    Contestant {
+        name,
+        title,
+        program,
+    }
 }
 
 fn own_path() -> Result<PathBuf, String> {
@@ -136,13 +162,25 @@ fn workspace() -> &'static Path {
     bench.parent().expect("it lies in the workspace")
 }
 
-/// Builds the Rust peers with cargo in this program's target directory; returns their path.
-fn build_peers(progress: &mut Progress) -> io::Result<PathBuf> {
-    progress.note("building the Rust peers");
+/// Builds the Rust peers; returns their path. `note` gets a text before the long step.
+pub fn build_peers(note: &mut dyn FnMut(&str)) -> io::Result<PathBuf> {
+    note("building the Rust peers");
+    build("gosched-peers")
+}
+
+/// Builds the program with hooks; returns its path. `note` gets a text before the long step.
+pub fn build_hooked(note: &mut dyn FnMut(&str)) -> io::Result<PathBuf> {
+    note("building the program with hooks");
+    build("gosched-hooked")
+}
+
+/// Builds a package of the workspace with cargo in this program's target directory; returns the
+/// path of its program, which has the same name.
+fn build(package: &str) -> io::Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
     let mut command = Command::new(&cargo);
     command
-        .args(["build", "--release", "--quiet", "-p", "gosched-peers"])
+        .args(["build", "--release", "--quiet", "-p", package])
         .arg("--message-format=json-render-diagnostics")
         .current_dir(workspace())
         .stderr(Stdio::inherit());
@@ -156,18 +194,18 @@ fn build_peers(progress: &mut Progress) -> io::Result<PathBuf> {
         ))
     })?;
     if !output.status.success() {
-        let text = format!("cargo build -p gosched-peers: {}", output.status);
+        let text = format!("cargo build -p {package}: {}", output.status);
         return Err(io::Error::other(text));
     }
     let messages = String::from_utf8_lossy(&output.stdout);
-    executable(&messages).ok_or_else(|| io::Error::other("cargo did not print its path"))
+    executable(&messages, package).ok_or_else(|| io::Error::other("cargo did not print its path"))
 }
 
 /// The program's path from cargo's messages.
-fn executable(messages: &str) -> Option<PathBuf> {
+fn executable(messages: &str, package: &str) -> Option<PathBuf> {
     let line = messages
         .lines()
-        .rfind(|line| line.contains("\"executable\":\"") && line.contains("gosched-peers"))?;
+        .rfind(|line| line.contains("\"executable\":\"") && line.contains(package))?;
     let rest = line.split("\"executable\":\"").nth(1)?;
     // A path with quotes or backslashes would be escaped, which is not handled.
     rest.split('"').next().map(PathBuf::from)
@@ -179,13 +217,18 @@ pub fn versions(contestants: &[Contestant]) -> Vec<(&'static str, String)> {
         let version = match (contestant.name, &contestant.program) {
             (_, Err(_)) => "absent".into(),
             ("own" | "shared", _) => gosched_version(),
+            (HOOKED, _) => format!("{}, {}", rustc_version(), locked(&["ureq"])),
             ("go", Ok(Program::Go(path))) => {
                 golang::version(path).unwrap_or_else(|error| error.to_string())
             }
             ("tokio", _) => locked(&["tokio", "hyper", "async-channel"]),
             ("smol", _) => locked(&["async-executor", "async-channel", "async-lock", "async-io"]),
             ("may", _) => locked(&["may"]),
-            ("std", _) => format!("{}, {}", rustc_version(), locked(&["crossbeam-channel"])),
+            ("std", _) => format!(
+                "{}, {}",
+                rustc_version(),
+                locked(&["crossbeam-channel", "ureq"])
+            ),
             _ => "unknown".into(),
         };
         (contestant.name, version)
@@ -256,7 +299,16 @@ pub mod tests {
                     [[package]]\nname = \"may\"\nversion = \"0.3.51\"\nsource = \"\"\n";
         assert_eq!(locked_version(lock, "may"), "0.3.51");
         assert_eq!(locked_version(lock, "maybe"), "?");
-        assert!(!locked(&["tokio", "async-executor", "may", "crossbeam-channel"]).contains('?'));
+        assert!(
+            !locked(&[
+                "tokio",
+                "async-executor",
+                "may",
+                "crossbeam-channel",
+                "ureq"
+            ])
+            .contains('?')
+        );
     }
 
     #[test]
@@ -277,8 +329,9 @@ pub mod tests {
         let messages = "{\"reason\":\"compiler-artifact\",\"executable\":null}\n\
              {\"target\":{\"name\":\"gosched-peers\"},\"executable\":\"/t/release/gosched-peers\",\"fresh\":true}\n\
              {\"reason\":\"build-finished\",\"success\":true}\n";
-        let found = executable(messages);
+        let found = executable(messages, "gosched-peers");
         assert_eq!(found, Some(PathBuf::from("/t/release/gosched-peers")));
-        assert_eq!(executable(""), None);
+        assert_eq!(executable("", "gosched-peers"), None);
+        assert_eq!(executable(messages, "gosched-hooked"), None);
     }
 }

@@ -1,6 +1,7 @@
 //! Compares the figures of a run with their goals.
 
 use super::child::Verdict;
+use super::contestants::HOOKED;
 use super::{Contestant, Outcome, PEERS};
 use crate::numbers::number;
 use crate::workload::{Goal, When};
@@ -52,7 +53,7 @@ pub fn reach(contestants: &[Contestant], outcomes: &[Outcome]) -> Vec<Reach> {
     all
 }
 
-/// `gosched`, `gosched-shared`, or two of the short names with `-` or `/`; `peers` is the best
+/// `gosched`, `gosched-shared`, `gosched-hooked`, or two of the short names with `-` or `/`; `peers` is the best
 /// peer.
 fn measured(contestants: &[Contestant], outcome: &Outcome, goal: &Goal) -> Option<f64> {
     let value = |name: &str| {
@@ -65,6 +66,7 @@ fn measured(contestants: &[Contestant], outcome: &Outcome, goal: &Goal) -> Optio
     match goal.runtime {
         "gosched" => value("own"),
         "gosched-shared" => value("shared"),
+        "gosched-hooked" => value(HOOKED),
         both => match (both.split_once('-'), both.split_once('/')) {
             (Some((this, other)), _) => Some(value(this)? - value(other)?),
             (_, Some((this, other))) => Some(value(this)? / value(other)?),
@@ -137,7 +139,7 @@ pub fn table(all: &[Reach]) -> String {
 mod tests {
     use super::super::contestants::tests::contestant;
     use super::super::plan::Entry;
-    use super::super::table::tests::{cold_cell, empty};
+    use super::super::table::tests::{cell as warm_cell, cold_cell, empty};
     use super::*;
 
     const NAMES: [&str; 7] = ["own", "shared", "go", "tokio", "smol", "may", "std"];
@@ -167,6 +169,18 @@ mod tests {
         assert_eq!(value("own/go", When::Best), Some(1.0));
         assert_eq!(value("own-go", When::Second), Some(0.0));
         assert_eq!(value("own/may", When::First), None);
+    }
+
+    #[test]
+    fn goroutines_with_hooks_have_goals_of_their_own() {
+        let contestants: Vec<_> = ["own", HOOKED].map(contestant).into();
+        let cells = [10.0, 12.0].map(|value| warm_cell(&[value])).into();
+        let entry = Entry::find("std_mpsc").expect("a workload");
+        let outcome = Outcome { entry, cells };
+        let value = |runtime| measured(&contestants, &outcome, &goal(runtime, When::Best));
+        assert_eq!(value("hooked/own"), Some(1.2));
+        assert_eq!(value("gosched-hooked"), Some(12.0));
+        assert_eq!(value("hooked/go"), None);
     }
 
     #[test]

@@ -52,6 +52,8 @@ const MESSAGES: &str = "Messages";
 const WAITING: &str = "Locks, timers, waiting";
 const DISTURBED: &str = "Among tasks that do not let go";
 const SERVERS: &str = "Servers";
+/// Code of std and of crates as it is, on goroutines with hooks.
+pub const EXISTING: &str = "Existing code";
 const ALONE: &str = "gosched alone";
 
 const fn entry(
@@ -71,7 +73,7 @@ const fn entry(
 }
 
 /// Every workload of the comparison, in this order.
-pub static ALL: [Entry; 39] = {
+pub static ALL: [Entry; 43] = {
     use Manner::*;
     const TIME: &[&str] = &["time"];
     const SPAWN: &[&str] = &["time", "go_time"];
@@ -128,6 +130,22 @@ pub static ALL: [Entry; 39] = {
         entry("tcp_accept", SERVERS, Server, &["time", "cpu"], 2_000),
         entry("tcp_hogs", SERVERS, FreshServer, &["p99", "time"], 200),
         entry("http_hello", SERVERS, Server, SERVED, 20_000),
+        entry("std_echo", EXISTING, Rounds, &["cpu", "time"], 20_000),
+        entry(
+            "std_mutex",
+            EXISTING,
+            Rounds,
+            &["time", "uncontended_time"],
+            50_000,
+        ),
+        entry("std_mpsc", EXISTING, Rounds, &["time", "cpu"], 50_000),
+        entry(
+            "ureq_4000",
+            EXISTING,
+            Rounds,
+            &["threads", "cpu", "time"],
+            200,
+        ),
         entry("malloc", ALONE, Alone, &["time", "moving_time"], 1_000_000),
         entry(
             "blocking",
@@ -165,7 +183,7 @@ impl Entry {
     pub fn n_for(&self, runtime: &str, n: usize) -> usize {
         let is_slow = matches!(
             self.name,
-            "spawn" | "submit_16" | "pingpong_1w" | "pingpong_2w"
+            "spawn" | "submit_16" | "pingpong_1w" | "pingpong_2w" | "std_mpsc"
         );
         match runtime {
             "std" if is_slow => (n / 20).max(1),
@@ -177,6 +195,11 @@ impl Entry {
     /// first one left behind.
     pub fn shows_second(&self) -> bool {
         matches!(self.name, "spawn_burst" | "go_burst")
+    }
+
+    /// Whether goroutines with hooks take part: the work is in unmodified code.
+    pub fn is_hooked(&self) -> bool {
+        self.group == EXISTING
     }
 
     /// How many rounds each process does, if the run has this many.
@@ -195,7 +218,9 @@ impl Entry {
             return Kept::Median;
         }
         match (self.name, metric) {
-            (_, "late_max" | "time_max" | "wakeups") | ("idle_cpu", "cpu") => Kept::Largest,
+            (_, "late_max" | "time_max" | "wakeups" | "threads") | ("idle_cpu", "cpu") => {
+                Kept::Largest
+            }
             (_, "rate") => Kept::Largest,
             ("foreign_wake", "ratio") | (_, "added_time") => Kept::Median,
             _ => Kept::Smallest,
@@ -212,6 +237,7 @@ impl Entry {
 mod tests {
     use std::time::Duration;
 
+    use super::super::contestants::HOOKED;
     use super::*;
     use crate::client::Load;
     use crate::proc::Change;
@@ -251,6 +277,7 @@ mod tests {
                 let (elapsed, latencies) = (span, vec![1.0]);
                 return servers::samples(Load { elapsed, latencies }, span);
             }
+            "ureq_4000" => 4,
             "hog" | "hog_relay" | "hog_slept" | "block" | "block_marked" => 300,
             _ => 10,
         };
@@ -279,6 +306,15 @@ mod tests {
                 let kept = entry.kept(metric, When::Best);
                 assert_eq!(kept, expected, "{} {metric}", entry.name);
             }
+        }
+    }
+
+    #[test]
+    fn only_existing_code_has_goals_with_hooks() {
+        for entry in &ALL {
+            let mut goals = entry.workload().goals.iter();
+            let is_hooked = goals.any(|goal| goal.runtime.contains(HOOKED));
+            assert_eq!(is_hooked, entry.is_hooked(), "{}", entry.name);
         }
     }
 

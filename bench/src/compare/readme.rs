@@ -5,7 +5,8 @@
 //! as it is:
 //!
 //! - `<!-- compare: first and best -->`: cold workloads, two columns for each runtime;
-//! - `<!-- compare: best -->`: all others, one column for each runtime.
+//! - `<!-- compare: best -->`: all others, one column for each runtime;
+//! - `<!-- compare: existing code -->`: the same for code with hooks, which has columns of its own.
 //!
 //! Each ends at the next `<!-- compare: end -->`.
 
@@ -14,20 +15,50 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::child::Verdict;
+use super::contestants::HOOKED;
 use super::figures::{Figure, ratio};
+use super::table::asked;
 use super::{Contestant, Entry, Options, Outcome};
 use crate::numbers::{number, times};
 use crate::workload::When;
 
-/// The name of the table of cold workloads.
-const FIRST_AND_BEST: &str = "first and best";
-/// The name of the table of all others.
-const BEST: &str = "best";
+/// A table.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// The cold workloads.
+    FirstAndBest,
+    /// The workloads of existing code.
+    Existing,
+    /// All others.
+    Best,
+}
+
+impl Kind {
+    const ALL: [Kind; 3] = [Kind::FirstAndBest, Kind::Best, Kind::Existing];
+
+    fn of(entry: &Entry) -> Kind {
+        match entry.manner.is_cold() {
+            true => Kind::FirstAndBest,
+            false if entry.is_hooked() => Kind::Existing,
+            false => Kind::Best,
+        }
+    }
+
+    /// The name in its comment.
+    fn name(self) -> &'static str {
+        match self {
+            Kind::FirstAndBest => "first and best",
+            Kind::Best => "best",
+            Kind::Existing => "existing code",
+        }
+    }
+}
+
 /// The name of the comment that ends a table.
 const END: &str = "end";
 
 /// The figures in a README: workload, metric, and what it is, with its unit.
-const ROWS: [(&str, &str, &str); 39] = [
+const ROWS: [(&str, &str, &str); 45] = [
     ("spawn_burst", "time", "spawn 100,000, then join, ns"),
     ("go_burst", "time", "`go` 100,000, then wait, ns"),
     ("submit_16", "time", "16 threads submit 320,000 tasks, ns"),
@@ -95,9 +126,19 @@ const ROWS: [(&str, &str, &str); 39] = [
     ("tcp_hogs", "p99", "echo beside 4 tight loops: p99, ms"),
     ("http_hello", "time", "HTTP hello, 64 connections, µs"),
     ("http_hello", "p99", "the same: p99, ms"),
+    (
+        "std_echo",
+        "cpu",
+        "an echo, 1,000 connections: CPU time, µs",
+    ),
+    ("std_echo", "time", "the same: time, µs"),
+    ("std_mutex", "time", "a contended lock, 8 tasks, ns"),
+    ("std_mpsc", "time", "there and back over two channels, ns"),
+    ("ureq_4000", "threads", "4,000 requests at once: threads"),
+    ("ureq_4000", "cpu", "the same: CPU time of a request, µs"),
 ];
 
-/// A file with places for both tables.
+/// A file with places for all tables.
 pub struct Readme {
     path: PathBuf,
     text: String,
@@ -116,7 +157,7 @@ impl Readme {
             return Err(explain(&format!("the run leaves out {missing}")));
         }
         let text = fs::read_to_string(path).map_err(|error| explain(&error.to_string()))?;
-        filled(&text, "", "").map_err(|why| explain(&why))?;
+        filled(&text, |_| String::new()).map_err(|why| explain(&why))?;
         Ok(Readme {
             path: path.to_owned(),
             text,
@@ -125,18 +166,18 @@ impl Readme {
 
     /// Writes the tables into the file.
     pub fn write(&self, contestants: &[Contestant], outcomes: &[Outcome]) -> io::Result<()> {
-        let [cold, warm] = [true, false].map(|is_cold| table(contestants, outcomes, is_cold));
-        let text = filled(&self.text, &cold, &warm).map_err(io::Error::other)?;
+        let text = filled(&self.text, |kind| table(contestants, outcomes, kind));
+        let text = text.map_err(io::Error::other)?;
         fs::write(&self.path, text).map_err(|error| {
             io::Error::new(error.kind(), format!("{}: {error}", self.path.display()))
         })
     }
 }
 
-/// The text with both tables in their places.
-fn filled(text: &str, cold: &str, warm: &str) -> Result<String, String> {
-    let text = replaced(text, FIRST_AND_BEST, cold)?;
-    replaced(&text, BEST, warm)
+/// The text with all tables in their places.
+fn filled(text: &str, table: impl Fn(Kind) -> String) -> Result<String, String> {
+    let fill = |text: String, kind: Kind| replaced(&text, kind.name(), &table(kind));
+    Kind::ALL.into_iter().try_fold(text.to_owned(), fill)
 }
 
 /// The text with one table in its place.
@@ -156,23 +197,27 @@ fn replaced(text: &str, name: &str, table: &str) -> Result<String, String> {
     Ok(format!("{before}{begin}{table}{end}{after}"))
 }
 
-/// The table of the cold workloads, or of all others.
-fn table(contestants: &[Contestant], outcomes: &[Outcome], is_cold: bool) -> String {
-    let columns = match is_cold {
-        true => &[When::First, When::Best][..],
-        false => &[When::Best],
+/// One table, with a column for each contestant that takes part in any of its workloads.
+fn table(contestants: &[Contestant], outcomes: &[Outcome], kind: Kind) -> String {
+    let columns = match kind {
+        Kind::FirstAndBest => &[When::First, When::Best][..],
+        Kind::Best | Kind::Existing => &[When::Best],
     };
-    let titles: String = contestants.iter().map(|c| title(c, is_cold)).collect();
-    let lines = "--:|".repeat(contestants.len() * columns.len());
+    let members = outcomes.iter().filter(|o| Kind::of(o.entry) == kind);
+    let players = asked(contestants.len(), &members.collect::<Vec<_>>());
+    let titles = players.iter().map(|nth| title(&contestants[*nth], kind));
+    let titles: String = titles.collect();
+    let lines = "--:|".repeat(players.len() * columns.len());
     let mut text = format!("| workload | |{titles}\n|---|---|{lines}\n");
     for (name, metric, what) in ROWS {
         let Some(outcome) = outcomes.iter().find(|outcome| outcome.entry.name == name) else {
             continue;
         };
-        if outcome.entry.manner.is_cold() == is_cold {
-            text += &row(outcome, metric, what, columns);
+        if Kind::of(outcome.entry) == kind {
+            text += &row(outcome, &players, metric, what, columns);
             if outcome.entry.shows_second() {
-                text += &row(outcome, metric, "the same: second round", &[When::Second]);
+                let what = "the same: second round";
+                text += &row(outcome, &players, metric, what, &[When::Second]);
             }
         }
     }
@@ -180,25 +225,26 @@ fn table(contestants: &[Contestant], outcomes: &[Outcome], is_cold: bool) -> Str
 }
 
 /// The head of a runtime's columns.
-fn title(contestant: &Contestant, is_cold: bool) -> String {
+fn title(contestant: &Contestant, kind: Kind) -> String {
     let title = match contestant.name {
         "shared" => "shared",
+        HOOKED => "hooked",
         _ => contestant.title,
     };
-    match is_cold {
-        true => format!(" {title} first | best |"),
-        false => format!(" {title} |"),
+    match kind {
+        Kind::FirstAndBest => format!(" {title} first | best |"),
+        Kind::Best | Kind::Existing => format!(" {title} |"),
     }
 }
 
 /// A line of a table. A cold workload has two columns for each runtime; if there is a figure for
 /// the first only, the second is empty.
-fn row(outcome: &Outcome, metric: &str, what: &str, columns: &[When]) -> String {
+fn row(outcome: &Outcome, players: &[usize], metric: &str, what: &str, columns: &[When]) -> String {
     let mut text = format!("| `{}` | {what} |", outcome.entry.name);
     let is_half = columns == [When::Second];
-    for nth in 0..outcome.cells.len() {
+    for nth in players {
         for when in columns {
-            text += &format!(" {} |", cell(outcome, nth, metric, *when));
+            text += &format!(" {} |", cell(outcome, *nth, metric, *when));
         }
         if is_half {
             text += "  |";
@@ -240,7 +286,8 @@ mod tests {
     use super::*;
 
     const EMPTY: &str = "# a\n<!-- compare: first and best -->\n<!-- compare: end -->\nb\n\
-                         <!-- compare: best -->\nold\n<!-- compare: end -->\nc\n";
+                         <!-- compare: best -->\nold\n<!-- compare: end -->\nc\n\
+                         <!-- compare: existing code -->\n<!-- compare: end -->\nd\n";
 
     fn outcomes() -> Vec<Outcome> {
         let failed = || empty(Verdict::Failed("no memory".into()));
@@ -250,6 +297,11 @@ mod tests {
             failed(),
         ];
         let warm = vec![warm_cell(&[40.0]), warm_cell(&[60.0, 50.0]), failed()];
+        let existing = vec![
+            warm_cell(&[9.0]),
+            warm_cell(&[18.0]),
+            empty(Verdict::NotAsked),
+        ];
         let entry = |name| Entry::find(name).expect("a workload");
         vec![
             Outcome {
@@ -260,15 +312,19 @@ mod tests {
                 entry: entry("yield"),
                 cells: warm,
             },
+            Outcome {
+                entry: entry("std_mpsc"),
+                cells: existing,
+            },
         ]
     }
 
     #[test]
     fn tables_replace_what_stands_between_their_comments() {
         let contestants = ["own", "go", "may"].map(contestant);
-        let [cold, warm] = [true, false].map(|is_cold| table(&contestants, &outcomes(), is_cold));
+        let table = |kind| table(&contestants, &outcomes(), kind);
         assert_eq!(
-            filled(EMPTY, &cold, &warm).expect("both places"),
+            filled(EMPTY, table).expect("all places"),
             "# a\n<!-- compare: first and best -->\n\
              | workload | | own first | best | go first | best | may first | best |\n\
              |---|---|--:|--:|--:|--:|--:|--:|\n\
@@ -279,18 +335,22 @@ mod tests {
              <!-- compare: end -->\nb\n<!-- compare: best -->\n\
              | workload | | own | go | may |\n|---|---|--:|--:|--:|\n\
              | `yield` | a yield to another task, ns | **40.0** | 50.0 (1.25×) | fails |\n\
-             <!-- compare: end -->\nc\n"
+             <!-- compare: end -->\nc\n<!-- compare: existing code -->\n\
+             | workload | | own | go |\n|---|---|--:|--:|\n\
+             | `std_mpsc` | there and back over two channels, ns | **9.00** | 18.0 (2.0×) |\n\
+             <!-- compare: end -->\nd\n"
         );
     }
 
     #[test]
     fn a_place_that_is_missing_is_named() {
-        let complaint = filled("nothing", "", "").expect_err("no place");
+        let nothing = |_| String::new();
+        let complaint = filled("nothing", nothing).expect_err("no place");
         assert!(complaint.contains("compare: first and best"), "{complaint}");
-        let endless = EMPTY.replace("<!-- compare: end -->\nc", "c");
-        let complaint = filled(&endless, "", "").expect_err("no end");
+        let endless = EMPTY.replace("<!-- compare: end -->\nd", "d");
+        let complaint = filled(&endless, nothing).expect_err("no end");
         assert!(
-            complaint.contains("follows `<!-- compare: best -->`"),
+            complaint.contains("follows `<!-- compare: existing code -->`"),
             "{complaint}"
         );
     }

@@ -66,7 +66,8 @@ impl<'c> Report<'c> {
         let mut failed = Vec::new();
         for outcome in &self.outcomes {
             for (contestant, cell) in self.contestants.iter().zip(&outcome.cells) {
-                if contestant.is_gosched() && cell.is_empty() {
+                let is_asked = cell.verdict != Some(Verdict::NotAsked);
+                if contestant.is_gosched() && is_asked && cell.is_empty() {
                     failed.push(format!("{} {}", outcome.entry.name, contestant.title));
                 }
             }

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use super::child::{Child, Greeting, Measure, Verdict};
-use super::contestants::Contestant;
+use super::contestants::{self, Contestant};
 use super::plan::{Entry, Manner};
 use crate::parked::quiet_samples;
 use crate::proc::Activity;
@@ -57,10 +57,18 @@ impl<'c> Seat<'c> {
             let ports = self.entry.workload().ports.iter();
             ports.into_iter().any(|port| port.short == name)
         };
-        match (self.entry.manner, is_own_port(self.contestant.name)) {
+        let name = self.contestant.name;
+        let is_asked = match name {
+            contestants::HOOKED => self.entry.is_hooked(),
+            _ if self.entry.manner == Manner::Alone || self.contestant.is_gosched() => {
+                is_own_port(name)
+            }
+            _ => true,
+        };
+        match self.entry.manner {
+            _ if !is_asked => Err(Verdict::NotAsked),
             // The benchmark itself runs it, whether or not the runtime's own program exists.
-            (Manner::Alone, true) => Ok(()),
-            (Manner::Alone, false) => Err(Verdict::NotAsked),
+            Manner::Alone => Ok(()),
             _ => self.contestant.is_there(),
         }
     }

@@ -23,9 +23,10 @@ pub fn tables(contestants: &[Contestant], outcomes: &[Outcome]) -> String {
     for group in groups {
         let is_in_it = |outcome: &&Outcome| outcome.entry.group == group;
         let members: Vec<_> = outcomes.iter().filter(is_in_it).collect();
+        let players = asked(titles.len(), &members);
         let table = match group == plan::COLD {
-            true => cold_table(&titles, &members),
-            false => table(&titles, &members),
+            true => cold_table(&titles, &players, &members),
+            false => table(&titles, &players, &members),
         };
         text += &format!("## {group}\n\n{table}\n");
         let missing = missing(&titles, &members);
@@ -36,7 +37,17 @@ pub fn tables(contestants: &[Contestant], outcomes: &[Outcome]) -> String {
     text
 }
 
-fn table(titles: &[&str], outcomes: &[&Outcome]) -> String {
+/// The places of the contestants that take part in any of these outcomes.
+pub fn asked(contestants: usize, outcomes: &[&Outcome]) -> Vec<usize> {
+    let is_asked = |nth: &usize| {
+        let mut cells = outcomes.iter().map(|outcome| &outcome.cells[*nth]);
+        cells.any(|cell| cell.verdict != Some(Verdict::NotAsked))
+    };
+    (0..contestants).filter(is_asked).collect()
+}
+
+fn table(titles: &[&str], players: &[usize], outcomes: &[&Outcome]) -> String {
+    let titles: Vec<_> = players.iter().map(|nth| titles[*nth]).collect();
     let mut text = format!("| workload | figure | {} |\n", titles.join(" | "));
     text += &format!("|---|---|{}\n", "--:|".repeat(titles.len()));
     for outcome in outcomes {
@@ -44,15 +55,13 @@ fn table(titles: &[&str], outcomes: &[&Outcome]) -> String {
         for metric in outcome.entry.shown {
             let figures = figures(outcome, metric, When::Best);
             let label = label(metric, &figures);
-            let cells: Vec<_> = outcome
-                .cells
+            let cells: Vec<_> = players
                 .iter()
-                .zip(&figures)
-                .enumerate()
-                .map(|(nth, (cell, figure))| {
+                .map(|&nth| {
+                    let (cell, figure) = (&outcome.cells[nth], figures[nth].as_ref());
                     // The first runtime is the base of the ratios.
                     let base = figures[0].as_ref().filter(|_| nth > 0);
-                    cell_text(cell, figure.as_ref(), base, metric, !name.is_empty())
+                    cell_text(cell, figure, base, metric, !name.is_empty())
                 })
                 .collect();
             text += &format!("| {name} | {label} | {} |\n", cells.join(" | "));
@@ -63,25 +72,25 @@ fn table(titles: &[&str], outcomes: &[&Outcome]) -> String {
 }
 
 /// The table of cold workloads: two columns for each runtime, the first round and the best.
-fn cold_table(titles: &[&str], outcomes: &[&Outcome]) -> String {
-    let columns: String = titles
+fn cold_table(titles: &[&str], players: &[usize], outcomes: &[&Outcome]) -> String {
+    let columns: String = players
         .iter()
-        .map(|t| format!(" {t} first | best |"))
+        .map(|nth| format!(" {} first | best |", titles[*nth]))
         .collect();
     let mut text = format!("| workload | figure |{columns}\n");
-    text += &format!("|---|---|{}\n", "--:|--:|".repeat(titles.len()));
+    text += &format!("|---|---|{}\n", "--:|--:|".repeat(players.len()));
     for outcome in outcomes {
         let mut name = outcome.entry.name;
         for metric in outcome.entry.shown {
             let first = figures(outcome, metric, When::First);
             let best = figures(outcome, metric, When::Best);
             let label_of_both = label(metric, &best);
-            let row = cold_row(outcome, metric, [&first, &best], !name.is_empty());
+            let row = cold_row(outcome, players, metric, [&first, &best], !name.is_empty());
             text += &format!("| {name} | {label_of_both} |{row}\n");
             name = "";
             if outcome.entry.shows_second() {
                 let second = figures(outcome, metric, When::Second);
-                let row = cold_row(outcome, metric, [&second, &[]], false);
+                let row = cold_row(outcome, players, metric, [&second, &[]], false);
                 text += &format!("|  | {}, second round |{row}\n", label(metric, &second));
             }
         }
@@ -92,12 +101,14 @@ fn cold_table(titles: &[&str], outcomes: &[&Outcome]) -> String {
 /// Two cells for each runtime; the second one is empty if there are no figures for it.
 fn cold_row(
     outcome: &Outcome,
+    players: &[usize],
     metric: &str,
     columns: [&[Option<Figure>]; 2],
     is_first: bool,
 ) -> String {
     let mut text = String::new();
-    for (nth, cell) in outcome.cells.iter().enumerate() {
+    for &nth in players {
+        let cell = &outcome.cells[nth];
         for (column, has_verdict) in columns.into_iter().zip([is_first, false]) {
             if column.is_empty() {
                 text += "  |";
@@ -264,7 +275,7 @@ pub mod tests {
             cell(&[200.0, 148.0]),
         ]);
         assert_eq!(
-            table(&["a", "b", "c"], &[&outcome]),
+            table(&["a", "b", "c"], &[0, 1, 2], &[&outcome]),
             "| workload | figure | a | b | c |\n|---|---|--:|--:|--:|\n\
              | yield | time (ns) | 40.0 · 41.0 | 20.0 (0.50×) | 148 · 200 (3.7×) |\n"
         );
@@ -281,7 +292,7 @@ pub mod tests {
             ],
         };
         assert_eq!(
-            cold_table(&["a", "b", "c"], &[&outcome]),
+            cold_table(&["a", "b", "c"], &[0, 1, 2], &[&outcome]),
             "| workload | figure | a first | best | b first | best | c first | best |\n\
              |---|---|--:|--:|--:|--:|--:|--:|\n\
              | spawn_burst | time (ns) | 220 | 100 | 440 (2.0×) | 250 (2.5×) \
@@ -302,10 +313,12 @@ pub mod tests {
             empty(Verdict::NotAsked),
         ]);
         let titles = ["own", "a", "b", "c", "d", "e"];
-        let table = table(&titles, &[&outcome]);
+        let players = asked(6, &[&outcome]);
+        assert_eq!(players, [0, 1, 2, 3, 4], "the last one takes no part");
+        let table = table(&titles, &players, &[&outcome]);
         let row = table.lines().last().expect("a row");
         let expected = "| yield | time (ns) | 40.0 | failed: a reason that is too lo… \
-                        | stalled after 60 s | — | — |  |";
+                        | stalled after 60 s | — | — |";
         assert_eq!(row, expected);
         assert_eq!(
             missing(&titles, &[&outcome]),
@@ -320,7 +333,7 @@ pub mod tests {
     fn without_gosched_there_are_no_ratios() {
         let failed = empty(Verdict::Failed("x".into()));
         let outcome = outcome(vec![failed, cell(&[20.0])]);
-        let table = table(&["a", "b"], &[&outcome]);
+        let table = table(&["a", "b"], &[0, 1], &[&outcome]);
         assert!(table.ends_with("| failed: x | 20.0 |\n"), "{table}");
     }
 }

@@ -1,4 +1,4 @@
-//! Messages between tasks: `pingpong…`, `chan…`, `select…`, `skynet`, `sieve`.
+//! Messages between tasks: `pingpong…`, `std_mpsc`, `chan…`, `select…`, `skynet`, `sieve`.
 //!
 //! Channels of futures have a capacity of at least one, which stands for an unbuffered channel.
 
@@ -8,31 +8,46 @@ use std::time::{Duration, Instant};
 
 use super::{Countdown, Receiver, Runtime, Sender};
 use crate::common::{
-    CAPACITY, CHILDREN, CROWD, Figures, SELECT_BATCH, metric, ns_each, nth_prime, skynet_sum,
-    stream_sum,
+    CAPACITY, CHILDREN, CROWD, Figures, SELECT_BATCH, metric, ns_each, nth_prime, own_cpu,
+    skynet_sum, stream_sum, trip_figures,
 };
 
-/// A number goes to another task and comes back; it is checked.
+/// A number goes to another task and comes back.
 pub fn pingpong<R: Runtime>(trips: usize) -> Figures {
-    let each_ns = R::run(async move {
-        let (ping, mut pings) = R::bounded(R::ROOM_MIN);
-        let (pong, mut pongs) = R::bounded(R::ROOM_MIN);
+    let (each_ns, _) = round_trips::<R, _, _>(trips, || R::bounded(R::ROOM_MIN));
+    Ok(vec![metric("time", each_ns, "ns")])
+}
+
+/// The same over unbounded channels, as std's `mpsc` is one.
+pub fn mpsc_trips<R: Runtime>(trips: usize) -> Figures {
+    let (each_ns, cpu) = round_trips::<R, _, _>(trips, R::unbounded);
+    trip_figures(trips, each_ns, cpu)
+}
+
+/// Numbers go to another task and come back; each is checked. Nanoseconds for each, and the CPU
+/// time of all.
+fn round_trips<R: Runtime, S: Sender, T: Receiver>(
+    trips: usize,
+    channel: fn() -> (S, T),
+) -> (f64, Duration) {
+    R::run(async move {
+        let (ping, mut pings) = channel();
+        let (pong, mut pongs) = channel();
         let echo = R::spawn(async move {
             while let Some(ball) = pings.recv().await {
                 assert!(pong.send(ball).await, "the answer has a receiver");
             }
         });
-        let start = Instant::now();
+        let (start, cpu) = (Instant::now(), own_cpu());
         for trip in 0..trips as u64 {
             assert!(ping.send(trip).await, "the other one is there");
             assert_eq!(pongs.recv().await, Some(trip));
         }
-        let each_ns = ns_each(start, trips);
+        let (each_ns, cpu) = (ns_each(start, trips), own_cpu() - cpu);
         drop(ping);
         R::join(echo).await;
-        each_ns
-    });
-    Ok(vec![metric("time", each_ns, "ns")])
+        (each_ns, cpu)
+    })
 }
 
 /// One sender, one receiver, bounded.

@@ -11,9 +11,11 @@ mod waits;
 
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::common::{Offer, Params, rounds, submits, unsupported};
+use crate::common::{
+    Figures, Offer, Params, echo_figures, own_cpu, rounds, submits, talkers, unsupported,
+};
 use crate::hogs::Kind;
 
 /// What the workloads need of a runtime, in its own idiom.
@@ -29,6 +31,8 @@ pub trait Runtime: Sized + Send + Sync + 'static {
     type Counter: Counter;
     /// A signal that one task waits for and another gives.
     type Signal: Signal;
+    /// Its connected socket.
+    type Stream: Send + 'static;
 
     /// The smallest capacity of its channels.
     const ROOM_MIN: usize;
@@ -62,6 +66,11 @@ pub trait Runtime: Sized + Send + Sync + 'static {
     fn timer_reset_ns(times: usize) -> impl Future<Output = f64> + Send;
     /// Starts an echo server, and returns its port.
     fn serve_echo() -> impl Future<Output = std::io::Result<u16>> + Send;
+    /// Connects to a server on loopback.
+    fn connect(port: u16) -> impl Future<Output = std::io::Result<Self::Stream>> + Send;
+    /// Sends a message and reads its echo, `times` times; each is checked.
+    fn talk(stream: Self::Stream, times: usize)
+    -> impl Future<Output = std::io::Result<()>> + Send;
     /// Starts an HTTP server, and returns its port.
     fn serve_http() -> impl Future<Output = std::io::Result<u16>> + Send;
 
@@ -141,6 +150,7 @@ pub fn offer<R: Runtime>(workload: &str, params: Params) -> Result<Offer, String
     let procs = match workload {
         "yield" | "pingpong_1w" => 1,
         "stw" | "resize_chain" => return Ok(unsupported("the number of its threads is fixed")),
+        "ureq_4000" => return Ok(unsupported("ureq would block its workers")),
         _ => procs,
     };
     R::start(procs);
@@ -162,12 +172,14 @@ pub fn offer<R: Runtime>(workload: &str, params: Params) -> Result<Offer, String
         "select_8" => rounds(move || messages::select::<R, 8>(n)),
         "skynet" => rounds(move || messages::skynet::<R>(n)),
         "sieve" => rounds(move || messages::sieve::<R>(n)),
-        "mutex" => rounds(move || waits::mutex::<R>(n)),
+        "mutex" | "std_mutex" => rounds(move || waits::mutex::<R>(n)),
         "timers" | "timers_10k" => rounds(move || waits::timers::<R>(n)),
         "timer_reset" => rounds(move || waits::timer_reset::<R>(n)),
         "idle_1m" | "idle_100k" => rounds(move || waits::idle::<R>(n)),
         "idle_cpu" => waits::quiet::<R>(n),
         "foreign_wake" => rounds(move || waits::foreign_wake::<R>(n)),
+        "std_mpsc" => rounds(move || messages::mpsc_trips::<R>(n)),
+        "std_echo" => echo_with_clients::<R>(n)?,
         "tcp_echo" | "tcp_idle" | "tcp_accept" | "accept_burst" => server::<R>(R::serve_echo())?,
         "tcp_hogs" => {
             let echo = server::<R>(R::serve_echo())?;
@@ -177,6 +189,34 @@ pub fn offer<R: Runtime>(workload: &str, params: Params) -> Result<Offer, String
         "http_hello" => server::<R>(R::serve_http())?,
         _ => return Err(format!("no workload is called `{workload}`")),
     })
+}
+
+/// An echo server and its clients, all in this process.
+fn echo_with_clients<R: Runtime>(echoes: usize) -> Result<Offer, String> {
+    let port = R::run(R::serve_echo()).map_err(|error| error.to_string())?;
+    Ok(rounds(move || {
+        R::run(talk_to_all::<R>(port, echoes)).map_err(|error| error.to_string())?
+    }))
+}
+
+/// A round of `std_echo`: a task for each client. The connections are made before the clock starts.
+async fn talk_to_all<R: Runtime>(port: u16, echoes: usize) -> std::io::Result<Figures> {
+    let (talkers, times) = talkers(echoes);
+    let mut streams = Vec::with_capacity(talkers);
+    for _ in 0..talkers {
+        streams.push(R::connect(port).await?);
+    }
+    let (start, cpu) = (Instant::now(), own_cpu());
+    let spawn = |stream| R::spawn(R::talk(stream, times));
+    let clients: Vec<_> = streams.into_iter().map(spawn).collect();
+    for client in clients {
+        R::join(client).await?;
+    }
+    Ok(echo_figures(
+        talkers * times,
+        start.elapsed(),
+        own_cpu() - cpu,
+    ))
 }
 
 fn server<R: Runtime>(

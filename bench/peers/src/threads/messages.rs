@@ -1,35 +1,50 @@
-//! Messages between tasks: `pingpong…`, `chan…`, `select…`, `skynet`, `sieve`.
+//! Messages between tasks: `pingpong…`, `std_mpsc`, `chan…`, `select…`, `skynet`, `sieve`.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use super::{Countdown, Receiver, Sender, Tasks};
 use crate::common::{
-    CAPACITY, CHILDREN, CROWD, Figures, SELECT_BATCH, metric, ns_each, nth_prime, skynet_sum,
-    stream_sum,
+    CAPACITY, CHILDREN, CROWD, Figures, SELECT_BATCH, metric, ns_each, nth_prime, own_cpu,
+    skynet_sum, stream_sum, trip_figures,
 };
 
-/// A number goes to another task and comes back; it is checked.
+/// A number goes to another task and comes back.
 pub fn pingpong<T: Tasks>(trips: usize) -> Figures {
-    let each_ns = T::run(move || {
-        let (ping, pings) = T::bounded(0);
-        let (pong, pongs) = T::bounded(0);
+    let (each_ns, _) = round_trips::<T, _, _>(trips, || T::bounded(0));
+    Ok(vec![metric("time", each_ns, "ns")])
+}
+
+/// The same over std's `mpsc`, or what the runtime has in its place.
+pub fn mpsc_trips<T: Tasks>(trips: usize) -> Figures {
+    let (each_ns, cpu) = round_trips::<T, _, _>(trips, T::mpsc);
+    trip_figures(trips, each_ns, cpu)
+}
+
+/// Numbers go to another task and come back; each is checked. Nanoseconds for each, and the CPU
+/// time of all.
+fn round_trips<T: Tasks, S: Sender, R: Receiver>(
+    trips: usize,
+    channel: fn() -> (S, R),
+) -> (f64, Duration) {
+    T::run(move || {
+        let (ping, pings) = channel();
+        let (pong, pongs) = channel();
         let echo = T::spawn(move || {
             while let Some(ball) = pings.recv() {
                 assert!(pong.send(ball), "the answer has a receiver");
             }
         });
-        let start = Instant::now();
+        let (start, cpu) = (Instant::now(), own_cpu());
         for trip in 0..trips as u64 {
             assert!(ping.send(trip), "the other one is there");
             assert_eq!(pongs.recv(), Some(trip));
         }
-        let each_ns = ns_each(start, trips);
+        let (each_ns, cpu) = (ns_each(start, trips), own_cpu() - cpu);
         drop(ping);
         T::join(echo);
-        each_ns
-    });
-    Ok(vec![metric("time", each_ns, "ns")])
+        (each_ns, cpu)
+    })
 }
 
 /// One sender, one receiver, bounded.

@@ -3,6 +3,7 @@
 //!
 //! The runtime is started once in a process. A round runs in a task; the main thread waits.
 
+mod clients;
 mod disturbed;
 mod messages;
 mod servers;
@@ -31,6 +32,9 @@ pub trait Tasks: Sized + Send + Sync + 'static {
     /// The sender of a channel for several senders and receivers.
     type ManySender: Sender;
     type ManyReceiver: Receiver + Clone;
+    /// The sender of the channel that std calls `mpsc`, or of its own in that place.
+    type MpscSender: Sender;
+    type MpscReceiver: Receiver;
     /// Its lock, around a number.
     type Counter: Counter;
     /// Its listening socket.
@@ -40,6 +44,8 @@ pub trait Tasks: Sized + Send + Sync + 'static {
     const TASKS_MAX: Option<usize>;
     /// Whether blocking calls can be marked; if not, whether they need to be.
     const MARKS: Marks;
+    /// Whether code that blocks its thread, such as a crate's, may run in its tasks.
+    const RUNS_ANY_CODE: bool;
     /// Whether it has a select that takes one message from one channel.
     const HAS_SELECT: bool;
 
@@ -64,6 +70,8 @@ pub trait Tasks: Sized + Send + Sync + 'static {
     fn tight() -> (Self::TightSender, Self::TightReceiver);
     /// A channel for several senders and receivers, with at least this capacity.
     fn many(room: usize) -> (Self::ManySender, Self::ManyReceiver);
+    /// The channel that std calls `mpsc`, unbounded, or its own in that place.
+    fn mpsc() -> (Self::MpscSender, Self::MpscReceiver);
     /// Receives from one channel that has a message, at random. Only if it has a select.
     fn select(receivers: &[Self::Receiver]) -> u64;
     /// Runs it in a task and waits for it on the main thread.
@@ -163,11 +171,14 @@ pub fn offer<T: Tasks>(workload: &str, params: Params) -> Result<Offer, String> 
         "select_8" => rounds(move || messages::select::<T>(8, n)),
         "skynet" => rounds(move || messages::skynet::<T>(n)),
         "sieve" => rounds(move || messages::sieve::<T>(n)),
-        "mutex" => rounds(move || waits::mutex::<T>(n)),
+        "mutex" | "std_mutex" => rounds(move || waits::mutex::<T>(n)),
         "timers" | "timers_10k" => rounds(move || waits::timers::<T>(n)),
         "idle_1m" | "idle_100k" => rounds(move || waits::idle::<T>(n)),
         "idle_cpu" => waits::quiet::<T>(n),
         "foreign_wake" => rounds(move || waits::foreign_wake::<T>(n)),
+        "std_mpsc" => rounds(move || messages::mpsc_trips::<T>(n)),
+        "std_echo" => servers::echo_with_clients::<T>(n)?,
+        "ureq_4000" => rounds(move || clients::requests::<T>(n)),
         "tcp_echo" | "tcp_idle" | "tcp_accept" | "accept_burst" => servers::echo::<T>()?,
         "tcp_hogs" => {
             let echo = servers::echo::<T>()?;
@@ -185,6 +196,7 @@ fn cannot<T: Tasks>(workload: &str, n: usize) -> Option<String> {
         "timers" | "timers_10k" | "idle_1m" | "idle_100k" => n,
         "skynet" => n + n / 9,
         "idle_cpu" => crate::common::QUIET_TASKS,
+        "ureq_4000" => n,
         _ => 0,
     };
     match workload {
@@ -193,6 +205,7 @@ fn cannot<T: Tasks>(workload: &str, n: usize) -> Option<String> {
         "select_2" | "select_8" if !T::HAS_SELECT => {
             Some("its select takes a message from every channel that has one".into())
         }
+        "ureq_4000" if !T::RUNS_ANY_CODE => Some("ureq would block its workers".into()),
         "block_marked" if T::MARKS == Marks::Missing => {
             Some("it has no mark for calls that block".into())
         }
@@ -231,6 +244,10 @@ macro_rules! like_std {
 
             fn next(&self) -> std::io::Result<$stream> {
                 Ok(self.accept()?.0)
+            }
+
+            fn connect(port: u16) -> std::io::Result<$stream> {
+                $stream::connect((std::net::Ipv4Addr::LOCALHOST, port))
             }
 
             fn set_nodelay(stream: &$stream) -> std::io::Result<()> {

@@ -1,4 +1,4 @@
-//! Tasks that wait: `mutex`, `timers`, `timers_10k`, `idle_1m`, `idle_cpu`, `foreign_wake`.
+//! Tasks that wait: `mutex`, `std_mutex`, `timers`, `timers_10k`, `idle_1m`, `idle_cpu`, `foreign_wake`.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
