@@ -1,5 +1,9 @@
 //! Many threads at once, and a crate that starts threads.
 
+#[cfg(feature = "net")]
+use std::io::{Read, Write};
+#[cfg(feature = "net")]
+use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
@@ -42,6 +46,87 @@ fn twenty_thousand_sleeping_threads_hold_few_of_the_system() {
         },
     );
     ended.succeeded();
+}
+
+#[cfg(feature = "net")]
+/// A server as std's documentation has it.
+fn serve(listener: TcpListener) {
+    for stream in listener.incoming() {
+        let mut stream = stream.unwrap();
+        thread::spawn(move || {
+            let mut block = [0; 512];
+            loop {
+                match stream.read(&mut block).unwrap() {
+                    0 => break,
+                    n => stream.write_all(&block[..n]).unwrap(),
+                }
+            }
+        });
+    }
+}
+
+#[cfg(feature = "net")]
+#[test]
+fn a_thread_for_each_connection_holds_none() {
+    const CONNECTIONS: usize = 3_000;
+    let ended = child("a_thread_for_each_connection_holds_none", || {
+        gosched::run(|| {
+            raise_descriptor_limit();
+            let addrs: Vec<_> = (0..4)
+                .map(|_| {
+                    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+                    let addr = listener.local_addr().unwrap();
+                    thread::spawn(move || serve(listener));
+                    addr
+                })
+                .collect();
+            let here = Arc::new(AtomicUsize::new(0));
+            let go = Arc::new(AtomicUsize::new(0));
+            let clients: Vec<_> = (0..CONNECTIONS)
+                .map(|n| {
+                    let (here, go, addr) = (here.clone(), go.clone(), addrs[n % addrs.len()]);
+                    thread::spawn(move || {
+                        let mut stream = TcpStream::connect(addr).unwrap();
+                        let mut say = |text: String| {
+                            stream.write_all(text.as_bytes()).unwrap();
+                            let mut back = vec![0; text.len()];
+                            stream.read_exact(&mut back).unwrap();
+                            assert_eq!(back, text.as_bytes());
+                        };
+                        say(format!("hello from {n}"));
+                        here.fetch_add(1, SeqCst);
+                        while go.load(SeqCst) == 0 {
+                            thread::sleep(Duration::from_millis(100));
+                        }
+                        say(format!("{n} again"));
+                    })
+                })
+                .collect();
+            until(|| here.load(SeqCst) == CONNECTIONS);
+            let most = thread_count();
+            go.store(1, SeqCst);
+            clients
+                .into_iter()
+                .for_each(|client| client.join().unwrap());
+            assert!(most < 32, "{most} threads");
+        });
+    });
+    ended.succeeded();
+}
+
+#[cfg(feature = "net")]
+/// Both ends of every connection are in this process.
+fn raise_descriptor_limit() {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the kernel writes the limit, and then reads it.
+    unsafe {
+        libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit);
+        limit.rlim_cur = limit.rlim_max;
+        libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+    }
 }
 
 #[test]
