@@ -109,7 +109,7 @@ cases! {
     }
 
     fn join_returns_the_value() {
-        let words = vec!["a".to_string(), "b".to_string()];
+        let words = ["a".to_string(), "b".to_string()];
         let thread = thread::spawn(move || words.concat());
         assert_eq!(thread.join().unwrap(), "ab");
     }

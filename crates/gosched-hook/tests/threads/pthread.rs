@@ -271,10 +271,8 @@ fn keys_have_destructors() {
     gosched::run(|| {
         let mut key = 0;
         // SAFETY: a variable of this frame, and a function of this type.
-        assert_eq!(
-            unsafe { libc::pthread_key_create(&mut key, Some(destroy)) },
-            0
-        );
+        let made = unsafe { libc::pthread_key_create(&mut key, Some(destroy)) };
+        assert_eq!(made, 0);
         KEY.store(key, SeqCst);
         let threads: Vec<_> = (1..=20).map(|n| (n, create(set, n))).collect();
         for (n, thread) in threads {
