@@ -151,3 +151,33 @@ fn the_switch_makes_threads_real() {
     ended.succeeded();
     gosched::run(|| assert!(thread::spawn(gosched::hook::is_goroutine).join().unwrap()));
 }
+
+/// The names of this process's threads of the system.
+fn names() -> Vec<String> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let comm = |task: std::io::Result<std::fs::DirEntry>| {
+        std::fs::read_to_string(task.ok()?.path().join("comm")).ok()
+    };
+    tasks
+        .filter_map(comm)
+        .map(|name| name.trim_end().to_owned())
+        .collect()
+}
+
+#[test]
+fn the_librarys_own_threads_are_threads() {
+    let ended = child("the_librarys_own_threads_are_threads", || {
+        gosched::run(|| {
+            let signals = gosched::signal::notify(&[libc::SIGUSR1]);
+            until(|| names().contains(&"gosched-signal".into()));
+            // SAFETY: the signal is handled.
+            unsafe { libc::kill(libc::getpid(), libc::SIGUSR1) };
+            assert_eq!(signals.recv(), Ok(libc::SIGUSR1));
+            // A runtime that a goroutine builds has threads of its own, and ends on that goroutine.
+            let inner = gosched::Runtime::builder().procs(1).build().unwrap();
+            assert_eq!(inner.run(|| thread::spawn(|| 5).join().unwrap()), 5);
+            drop(inner);
+        });
+    });
+    ended.succeeded();
+}

@@ -501,3 +501,20 @@ fn pthread_exit_on_a_goroutine_is_refused() {
     assert!(!ended.status.success());
     ended.says(&["gosched-hook: pthread_exit on a goroutine"]);
 }
+
+#[test]
+fn an_old_handle_is_not_that_of_a_later_thread() {
+    gosched::run(|| {
+        let old = create(add_one, 0);
+        assert_eq!(join(old), Ok(1));
+        // Enough to use every free record again.
+        let later: Vec<_> = (0..500).map(|n| create(add_one, n)).collect();
+        assert!(!later.contains(&old));
+        assert_eq!(join(old), Err(libc::ESRCH));
+        // SAFETY: an old handle is found to be old.
+        assert_eq!(unsafe { libc::pthread_kill(old, 0) }, libc::ESRCH);
+        for (n, thread) in later.into_iter().enumerate() {
+            assert_eq!(join(thread), Ok(n + 1));
+        }
+    });
+}
