@@ -1,7 +1,7 @@
 //! Threads whose runtime ends before them, and threads that cannot be started.
 
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
@@ -180,4 +180,30 @@ fn the_librarys_own_threads_are_threads() {
         });
     });
     ended.succeeded();
+}
+
+#[test]
+fn a_thread_that_starts_threads_while_main_ends_does_not_panic() {
+    let ended = child(
+        "a_thread_that_starts_threads_while_main_ends_does_not_panic",
+        || {
+            for _ in 0..20 {
+                gosched::run(|| {
+                    let started = std::sync::Arc::new(AtomicUsize::new(0));
+                    for _ in 0..4 {
+                        let started = started.clone();
+                        thread::spawn(move || {
+                            loop {
+                                drop(thread::spawn(|| ()));
+                                started.fetch_add(1, SeqCst);
+                            }
+                        });
+                    }
+                    until(|| started.load(SeqCst) > 100);
+                });
+            }
+        },
+    );
+    ended.succeeded();
+    assert!(!ended.stderr.contains("panicked"), "{ended:#?}");
 }
