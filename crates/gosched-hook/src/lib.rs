@@ -41,6 +41,8 @@ mod sleep;
 mod sockets;
 mod switches;
 mod table;
+#[cfg(feature = "thread")]
+mod threads;
 #[cfg(feature = "net")]
 mod transfer;
 #[cfg(feature = "net")]
@@ -48,6 +50,8 @@ mod vectors;
 
 pub use switches::{InstallError, install};
 pub use table::{FUNCTIONS, Family, Function};
+#[cfg(feature = "thread")]
+pub use threads::real_threads;
 
 /// Runs the examples of the README and of the guide as tests.
 #[cfg(doctest)]

@@ -29,6 +29,8 @@ pub enum Family {
     Sleep,
     /// Locks and channels that wait by the system call `futex`.
     Futex,
+    /// Threads.
+    Thread,
 }
 
 impl Family {
@@ -42,6 +44,7 @@ impl Family {
             Family::Processes => "processes",
             Family::Sleep => "sleep",
             Family::Futex => "futex",
+            Family::Thread => "thread",
         }
     }
 }
@@ -346,6 +349,90 @@ table! {
     Futex: syscall [],
         "FUTEX_WAIT parks until FUTEX_WAKE; other system calls are libc's",
         "futexes shared with other processes, with priority inheritance, with bitsets, by CLOCK_REALTIME; futex_waitv";
+    #[cfg(feature = "thread")]
+    Thread: pthread_create [],
+        "starts a goroutine in the caller's runtime",
+        "inside `real_threads`; attributes with a stack address, a policy, CPUs, a signal mask, or sizes that goroutines do not have";
+    #[cfg(feature = "thread")]
+    Thread: pthread_join [],
+        "parks until the goroutine has ended",
+        "threads of the system";
+    #[cfg(feature = "thread")]
+    Thread: pthread_tryjoin_np [],
+        "looks whether the goroutine has ended",
+        "threads of the system";
+    #[cfg(feature = "thread")]
+    Thread: pthread_timedjoin_np [],
+        "parks, and looks whether the goroutine has ended",
+        "threads of the system";
+    #[cfg(feature = "thread")]
+    Thread: pthread_clockjoin_np [],
+        "parks, and looks whether the goroutine has ended",
+        "threads of the system";
+    #[cfg(feature = "thread")]
+    Thread: pthread_detach [],
+        "detaches the goroutine",
+        "threads of the system";
+    #[cfg(feature = "thread")]
+    Thread: pthread_self [],
+        "the handle that `pthread_create` has given",
+        "goroutines that it did not start; threads";
+    #[cfg(feature = "thread")]
+    Thread: pthread_exit [],
+        "ends the process with a message",
+        "threads";
+    #[cfg(feature = "thread")]
+    Thread: pthread_cancel [],
+        "ENOSYS: goroutines cannot be cancelled",
+        "threads of the system";
+    #[cfg(feature = "thread")]
+    Thread: pthread_kill [],
+        "the caller: signals its thread; others: ENOSYS, but signal 0 finds them",
+        "threads of the system";
+    #[cfg(feature = "thread")]
+    Thread: pthread_sigqueue [],
+        "as pthread_kill",
+        "threads of the system";
+    #[cfg(feature = "thread")]
+    Thread: pthread_setname_np [],
+        "names the goroutine",
+        "threads of the system";
+    #[cfg(feature = "thread")]
+    Thread: pthread_getname_np [],
+        "the goroutine's name",
+        "threads of the system";
+    #[cfg(feature = "thread")]
+    Thread: pthread_setaffinity_np [],
+        "ENOSYS: goroutines run on any CPU",
+        "threads of the system";
+    #[cfg(feature = "thread")]
+    Thread: pthread_getaffinity_np [],
+        "the CPUs of the caller's thread",
+        "threads of the system";
+    #[cfg(feature = "thread")]
+    Thread: pthread_setschedparam [],
+        "EPERM, unless nothing changes",
+        "threads of the system";
+    #[cfg(feature = "thread")]
+    Thread: pthread_getschedparam [],
+        "SCHED_OTHER, priority 0",
+        "threads of the system";
+    #[cfg(feature = "thread")]
+    Thread: pthread_setschedprio [],
+        "EPERM, unless nothing changes",
+        "threads of the system";
+    #[cfg(feature = "thread")]
+    Thread: pthread_getcpuclockid [],
+        "ENOENT: goroutines have no clock",
+        "threads of the system";
+    #[cfg(feature = "thread")]
+    Thread: sigaltstack [],
+        "changes nothing: the stack for signals belongs to the thread",
+        "goroutines that `pthread_create` did not start; threads";
+    #[cfg(feature = "thread")]
+    Thread: sched_yield [],
+        "lets other goroutines run",
+        "never";
 }
 
 /// Defines a hooked function under libc's name. `real` is libc's own function. The body runs for

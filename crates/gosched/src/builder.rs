@@ -7,6 +7,7 @@ use std::io;
 use std::sync::Arc;
 
 use crate::base::chaos;
+use crate::base::real_thread::real_threads;
 use crate::interpose::own_room;
 use crate::runtime::Runtime;
 pub use crate::sched::life::config::Deadlock;
@@ -403,7 +404,8 @@ fn make_sched(config: Config) -> io::Result<Arc<Sched>> {
     }
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("gosched-build".into());
-        let made = thread.spawn_scoped(scope, || Sched::new_on_thread_stack(config))?;
+        let make = || Sched::new_on_thread_stack(config);
+        let made = real_threads(|| thread.spawn_scoped(scope, make))?;
         Ok(made
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic)))

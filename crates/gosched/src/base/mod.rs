@@ -10,6 +10,7 @@ pub(crate) mod fatal;
 pub(crate) mod lock;
 pub(crate) mod note;
 pub(crate) mod once_box;
+pub(crate) mod real_thread;
 pub(crate) mod signals;
 pub(crate) mod static_ref;
 pub(crate) mod this_m;

@@ -15,6 +15,11 @@ impl<T: Send + Sync> OnceBox<T> {
         OnceBox(AtomicPtr::new(ptr::null_mut()))
     }
 
+    /// Holds `value` from the start, if there is one.
+    pub(crate) fn from(value: Option<Box<T>>) -> OnceBox<T> {
+        OnceBox(AtomicPtr::new(value.map_or(ptr::null_mut(), Box::into_raw)))
+    }
+
     #[inline]
     pub(crate) fn get(&self) -> Option<&T> {
         // ORDER: Acquire; pairs with the AcqRel in `set_if_none`: the object is complete.

@@ -6,6 +6,7 @@
 use std::io::{self, Write};
 use std::sync::{Mutex, PoisonError};
 
+use crate::base::real_thread;
 use crate::sched::life::registry;
 use crate::signal;
 use crate::signal::quit;
@@ -16,9 +17,7 @@ pub(super) fn install() -> io::Result<()> {
     let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
     if !*done {
         let _turn = signal::turn();
-        std::thread::Builder::new()
-            .name("gosched-sigquit".into())
-            .spawn(answer)?;
+        real_thread::spawn("gosched-sigquit", answer)?;
         quit::install()?;
         *done = true;
     }

@@ -12,6 +12,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::arch;
+use crate::base::real_thread::real_threads;
 use crate::sched::model::current::current_g;
 use crate::sys::objects;
 
@@ -279,8 +280,8 @@ pub(super) fn on_thread<R: Send>(f: impl FnOnce() -> R + Send) -> Option<R> {
     std::thread::scope(|scope| {
         let helper = std::thread::Builder::new()
             .name("gosched-symbols".into())
-            .stack_size(HELPER_STACK)
-            .spawn_scoped(scope, f);
+            .stack_size(HELPER_STACK);
+        let helper = real_threads(|| helper.spawn_scoped(scope, f));
         helper.ok()?.join().ok()
     })
 }

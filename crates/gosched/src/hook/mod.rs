@@ -7,6 +7,7 @@
 
 mod descriptor;
 pub mod futex;
+mod threads;
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,6 +18,10 @@ use crate::sched::model::current::{current_g, current_m, on_curg};
 use crate::sched::waiting::timed::rest;
 
 pub use self::descriptor::{Deadline, Descriptor, Direction, Ticket, Waited};
+pub use self::threads::{
+    HANDLE_TAG, Thread, Unstarted, is_goroutine, is_handle, name_goroutine, own_handle,
+    real_threads, wants_real_threads, yield_now,
+};
 
 /// Whether the caller is a goroutine that may park here: on a stack and thread-locals of its own,
 /// outside the runtime, outside [`blocking`](crate::blocking), and not in the child of a fork.

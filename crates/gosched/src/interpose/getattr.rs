@@ -11,6 +11,7 @@ use std::mem::transmute;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
+use crate::hook;
 use crate::sched::model::current::current_m;
 use crate::stack::Stack;
 use crate::tls::bounds;
@@ -34,6 +35,8 @@ unsafe extern "C" fn get(thread: libc::pthread_t, attributes: *mut libc::pthread
     unsafe {
         match stack_of(thread as usize) {
             Some(stack) => bounds::describe(&stack, attributes),
+            // The handle of another thread that is a goroutine. libc would read it as an address.
+            None if hook::is_handle(thread as usize) => libc::ENOSYS,
             None => match libcs() {
                 Some(get) => get(thread, attributes),
                 None => libc::ENOSYS,
@@ -42,10 +45,13 @@ unsafe extern "C" fn get(thread: libc::pthread_t, attributes: *mut libc::pthread
     }
 }
 
-/// The stack of the calling goroutine if its own block is meant.
-fn stack_of(tp: usize) -> Option<Stack> {
-    let m = current_m().filter(|m| m.tp.current() == tp && m.tp.own() != tp)?;
-    m.curg()?.stack()
+/// The stack of the calling goroutine if its own block is meant, or the handle of a thread that is
+/// this goroutine.
+fn stack_of(thread: usize) -> Option<Stack> {
+    let m = current_m().filter(|m| m.tp.current() != m.tp.own())?;
+    let is_own =
+        thread == m.tp.current() || hook::is_handle(thread) && thread == hook::own_handle();
+    m.curg().filter(|_| is_own)?.stack()
 }
 
 /// libc's own function.

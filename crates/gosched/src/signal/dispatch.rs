@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::actions;
+use crate::base::real_thread;
 use crate::base::signals;
 use crate::base::signals::SIGNALS;
 use crate::chan::{self, Receiver, Sender};
@@ -184,8 +185,7 @@ pub(super) fn ask(wants: Set) -> Result<Receiver<i32>, Refused> {
     };
     let mut state = lock();
     if !state.is_running {
-        let thread = std::thread::Builder::new().name("gosched-signal".into());
-        thread.spawn(run).map_err(Refused::Thread)?;
+        real_thread::spawn("gosched-signal", run).map_err(Refused::Thread)?;
         state.is_running = true;
     }
     state.want(wants)?;

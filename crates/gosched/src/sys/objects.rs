@@ -24,6 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
+use crate::base::real_thread;
 use crate::sys;
 
 type Callback = unsafe extern "C" fn(*mut libc::dl_phdr_info, usize, *mut c_void) -> c_int;
@@ -187,8 +188,7 @@ unsafe extern "C" fn note(entry: *mut libc::dl_phdr_info, _: usize, list: *mut c
 pub(crate) fn prepare() {
     if IS_ASKED.load(Relaxed) {
         let (done, wait) = mpsc::channel();
-        let helper = std::thread::Builder::new().name("gosched-symbols".into());
-        let started = helper.spawn(move || {
+        let started = real_thread::spawn("gosched-symbols", move || {
             renew();
             let _ = done.send(sys::gettid());
         });

@@ -198,7 +198,7 @@ fn own_inner(own: &OnceCell<InnerRef>) -> &InnerRef {
 }
 
 /// Returns the calling goroutine's `Inner`, and allocates it on first use.
-fn current_inner() -> NonNull<Inner> {
+pub(crate) fn current_inner() -> NonNull<Inner> {
     let Some(g) = current_g() else {
         crate::base::fatal::throw("current_inner called outside a goroutine")
     };

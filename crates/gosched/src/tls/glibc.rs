@@ -15,6 +15,7 @@ use crate::arch::block::{
     DTV, FEATURES, MULTIPLE_THREADS, POINTER_GUARD, SELF, SELF_TOO, STACK_GUARD,
 };
 use crate::arch::{can_set_thread_pointer, thread_pointer};
+use crate::base::real_thread::real_threads;
 use crate::sys;
 use crate::tls::image;
 use crate::tls::image::Image;
@@ -316,7 +317,8 @@ fn on_fresh_thread(keeps_surplus: bool) -> Result<Found, Reason> {
     // SAFETY: `inspect` takes this argument, which outlives the thread: the thread is joined.
     let (made, joined) = unsafe {
         let arg = (&raw mut look).cast();
-        let made = libc::pthread_create(&mut thread, ptr::null(), inspect, arg);
+        let make = || libc::pthread_create(&mut thread, ptr::null(), inspect, arg);
+        let made = real_threads(make);
         (
             made,
             made == 0 && libc::pthread_join(thread, ptr::null_mut()) == 0,

@@ -40,6 +40,7 @@ use std::thread::JoinHandle;
 
 use crate::arch;
 use crate::arch::block::LOOKS_UP;
+use crate::base::real_thread;
 use crate::shim::Futex;
 use crate::sys;
 use crate::tls::glibc::symbol;
@@ -140,10 +141,8 @@ impl Standing {
     fn begin(wait_for_goroutines: fn()) -> Option<Standing> {
         let state = Arc::new(Futex::new(BEGINS));
         let its = Arc::clone(&state);
-        let thread = std::thread::Builder::new()
-            .name(String::from("gosched-loader"))
-            .spawn(move || stand_in(&its, wait_for_goroutines))
-            .ok()?;
+        let stand = move || stand_in(&its, wait_for_goroutines);
+        let thread = real_thread::spawn("gosched-loader", stand).ok()?;
         // ORDER: Acquire; pairs with the Release in `stand_in`: its flag is up.
         while state.0.load(Acquire) == BEGINS {
             state.wait(BEGINS, None);

@@ -16,6 +16,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use crate::base::fatal;
+use crate::base::real_thread;
 use crate::sched::Sched;
 use crate::sched::life::config::Deadlock;
 use crate::sched::life::registry;
@@ -190,9 +191,7 @@ pub(crate) fn call_hook(sched: &Arc<Sched>) {
     let hook = sched.hook.lock().ok().and_then(|hook| hook.clone());
     let Some(hook) = hook else { return };
     let sched = Arc::clone(sched);
-    let spawned = std::thread::Builder::new()
-        .name("gosched-deadlock".into())
-        .spawn(move || hook(sched));
+    let spawned = real_thread::spawn("gosched-deadlock", move || hook(sched));
     if spawned.is_err() {
         sys::write_stderr(b"gosched: no thread for the deadlock hook\n");
     }

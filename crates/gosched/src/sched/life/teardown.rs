@@ -15,6 +15,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::time::Duration;
 
 use crate::base::once_box::OnceBox;
+use crate::base::real_thread;
 use crate::sched::Sched;
 use crate::sched::life::deadlock::Hook;
 use crate::sched::life::registry;
@@ -216,12 +217,10 @@ fn drop_what_users_gave(left: LeftOver) {
     if left.sched.own_m().is_none() || is_empty {
         return left.drop_all();
     }
-    let spawned = std::thread::Builder::new()
-        .name("gosched-drop".into())
-        .spawn(move || {
-            let left: LeftOver = { left };
-            left.drop_all();
-        });
+    let spawned = real_thread::spawn("gosched-drop", move || {
+        let left: LeftOver = { left };
+        left.drop_all();
+    });
     if spawned.is_err() {
         sys::write_stderr(b"gosched: no thread to drop what a runtime was given\n");
     }

@@ -22,6 +22,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, fence};
 
 use crate::base::note::Note;
+use crate::base::once_box::OnceBox;
 use crate::sched::model::g::G;
 use crate::sched::model::ptr::Gp;
 use crate::sched::park::ready;
@@ -187,8 +188,9 @@ pub(crate) struct Inner {
     is_in_scope: AtomicBool,
     is_stack_lent: AtomicBool,
     id: AtomicU64,
-    /// Boxed twice: names are rare, and the handle then needs one word instead of two.
-    name: Option<Box<Box<str>>>,
+    /// Boxed twice: names are rare, and the handle then needs one word instead of two. Given at the
+    /// start, or once later.
+    name: OnceBox<Box<str>>,
     kind: &'static Kind,
 }
 
@@ -205,7 +207,7 @@ impl Inner {
             is_in_scope: AtomicBool::new(false),
             is_stack_lent: AtomicBool::new(false),
             id: AtomicU64::new(0),
-            name: name.map(Box::new),
+            name: OnceBox::from(name.map(Box::new)),
             kind: &KindOf::<W>::KIND,
         }
     }
@@ -239,7 +241,14 @@ impl Inner {
     }
 
     pub(crate) fn name(&self) -> Option<&str> {
-        self.name.as_ref().map(|name| &***name)
+        self.name.get().map(|name| &**name)
+    }
+
+    /// Names a goroutine that has no name.
+    pub(crate) fn set_name(&self, name: &str) {
+        if self.name.get().is_none() {
+            self.name.set_if_none(Box::new(name.into()));
+        }
     }
 
     /// The number of references. If only the goroutine itself has one, only the goroutine can make

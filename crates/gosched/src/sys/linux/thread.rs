@@ -9,6 +9,7 @@ use core::mem::MaybeUninit;
 use core::ptr;
 use std::sync::Arc;
 
+use crate::base::real_thread::real_threads;
 use crate::sys::linux::inject::{FAIL_THREAD_AFTER, refuses};
 use crate::sys::linux::mem::round_up_page;
 use crate::sys::linux::syscall::{Errno, check, syscall0, syscall1, syscall2};
@@ -74,7 +75,10 @@ pub(super) unsafe fn start_thread(
         let detached = libc::PTHREAD_CREATE_DETACHED;
         let made = done(libc::pthread_attr_setdetachstate(attributes, detached))
             .and_then(|()| done(libc::pthread_attr_setstacksize(attributes, stack_size)))
-            .and_then(|()| done(libc::pthread_create(&mut thread, attributes, start, arg)));
+            .and_then(|()| {
+                let make = || libc::pthread_create(&mut thread, attributes, start, arg);
+                done(real_threads(make))
+            });
         libc::pthread_attr_destroy(attributes);
         made
     }

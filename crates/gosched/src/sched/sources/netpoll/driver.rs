@@ -16,6 +16,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use crate::base::real_thread;
 use crate::base::static_ref::StaticRef;
 use crate::sched::Sched;
 use crate::sched::life::{forked, registry};
@@ -247,8 +248,7 @@ fn outside() -> io::Result<&'static Driver> {
     }
     forked::watch()?;
     let epoll = Epoll::new()?; // closed again if there is no thread
-    let thread = std::thread::Builder::new().name("gosched-net".into());
-    thread.spawn(|| serve(OUTSIDE.wait()))?;
+    real_thread::spawn("gosched-net", || serve(OUTSIDE.wait()))?;
     Ok(OUTSIDE.get_or_init(|| Driver::of(epoll)))
 }
 
