@@ -26,6 +26,8 @@ mod files;
 #[cfg(feature = "net")]
 mod fortified;
 #[cfg(feature = "net")]
+mod memory;
+#[cfg(feature = "net")]
 mod messages;
 #[cfg(feature = "net")]
 mod names;
