@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use gosched::hook::{Deadline, Direction};
 
-use crate::fd::{Wait, answer, attempt};
+use crate::fd::{Wait, answer, attempt, has_error};
 use crate::memory::is_readable;
 use crate::table;
 use crate::vectors::{MOST, Rest};
@@ -97,7 +97,11 @@ table::hook! {
             !timeout.is_null() && !is_readable(timeout, size_of::<libc::timespec>())
                 || !is_readable(messages, size_of::<libc::mmsghdr>())
         };
-        if flags & OTHER != 0 || count == 0 || !table::recvmmsg.applies() || is_wrong() {
+        let is_other = flags & (OTHER | libc::MSG_WAITALL) != 0;
+        if is_other || count == 0 || !table::recvmmsg.applies() || is_wrong() {
+            if table::recvmmsg.applies() && flags & libc::MSG_WAITALL != 0 {
+                table::recvmmsg.count_left();
+            }
             // SAFETY: the arguments are the caller's.
             return unsafe { real(fd, messages, count, flags, timeout) };
         }
@@ -125,7 +129,11 @@ table::hook! {
                     true => std::ptr::null_mut(),
                     false => &raw mut rest,
                 };
-                attempt(part(got, once, time) as isize)
+                match got {
+                    // The error is left to the next call.
+                    1.. if has_error(fd) => Err(libc::EIO),
+                    _ => attempt(part(got, once, time) as isize),
+                }
             };
             match wait.until_done(op) {
                 Ok(n) => got += n as c_uint,

@@ -233,6 +233,8 @@ fn wait_for(
                 Err(libc::EAGAIN) => {}
                 done => return done.map_err(Stop::Fail),
             },
+            // As the kernel does, look once more.
+            Err(Stop::Fail(libc::EAGAIN)) => return look(&now).map_err(Stop::Fail),
             done => return done,
         }
     }

@@ -10,7 +10,7 @@ use std::ffi::{c_int, c_void};
 use gosched::hook::Direction;
 
 use crate::errno;
-use crate::fd::{self, Kind, Stop, Wait, answer, attempt, has_failed, is_ready_now};
+use crate::fd::{self, Kind, Stop, Wait, answer, attempt, has_failed, is_ready_now, last_look};
 use crate::memory::is_readable;
 use crate::table::{self, Function};
 use crate::vectors::MOST_BYTES;
@@ -194,6 +194,9 @@ fn receive(
                 }
                 return Ok(n);
             }
+            // TCP waits once, and then returns 0 whatever has come.
+            Err(libc::EAGAIN) if len == 0 && is_stream(fd) => return Err(Stop::Libc),
+            Err(libc::EAGAIN) if wait.is_ready_in_vain() => return last_look(attempt(op())),
             Err(libc::EAGAIN) => wait.wait(ticket)?,
             Err(errno) => return Err(Stop::Fail(errno)),
         }
@@ -235,7 +238,7 @@ unsafe fn receive_all(
         let done = wait.until_done(|| match got {
             0 => attempt(part(once)),
             // The error is left to the next call.
-            _ if has_failed(fd) => Err(libc::EPIPE),
+            _ if leaves_error(fd) => Err(libc::EPIPE),
             _ => attempt(part(once)),
         });
         match done {
@@ -250,6 +253,12 @@ unsafe fn receive_all(
 
 fn is_stream(fd: c_int) -> bool {
     socket_option(fd, libc::SO_TYPE) == Some(libc::SOCK_STREAM)
+}
+
+/// Whether the connection has failed, so that a call that has moved data leaves the error to the next
+/// call. A Unix socket drops it.
+fn leaves_error(fd: c_int) -> bool {
+    has_failed(fd) && socket_option(fd, libc::SO_DOMAIN) != Some(libc::AF_UNIX)
 }
 
 /// Whether the descriptor is a socket that accepts connections.
@@ -282,7 +291,7 @@ pub(crate) fn send_all(
     let stop = loop {
         let done = wait.until_done(|| match sent {
             0 => part(0, 0),
-            _ if has_failed(fd) => Err(libc::EPIPE),
+            _ if leaves_error(fd) => Err(libc::EPIPE),
             _ => part(sent, libc::MSG_NOSIGNAL),
         });
         match done {

@@ -154,11 +154,11 @@ table! {
     #[cfg(feature = "net")]
     Sockets: recv [__recv_chk],
         "MSG_DONTWAIT, then waits for data",
-        "MSG_PEEK with MSG_WAITALL";
+        "MSG_PEEK with MSG_WAITALL; no bytes of a stream";
     #[cfg(feature = "net")]
     Sockets: recvfrom [__recvfrom_chk],
         "MSG_DONTWAIT, then waits for data",
-        "MSG_PEEK with MSG_WAITALL; MSG_WAITALL with an address";
+        "as `recv`; MSG_WAITALL with an address";
     #[cfg(feature = "net")]
     Sockets: recvmsg [],
         "MSG_DONTWAIT, then waits for data",
@@ -166,7 +166,7 @@ table! {
     #[cfg(feature = "net")]
     Sockets: recvmmsg [],
         "MSG_DONTWAIT, then waits, until all messages have come",
-        "never";
+        "MSG_WAITALL";
     #[cfg(feature = "net")]
     Sockets: send [],
         "MSG_DONTWAIT, then waits for room, until all is sent",

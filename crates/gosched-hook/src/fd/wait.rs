@@ -76,21 +76,21 @@ impl Wait {
                 done => return done.map_err(Stop::Fail),
             }
             if self.is_ready_in_vain() {
-                return match op() {
-                    Err(libc::EAGAIN) => Err(Stop::Libc),
-                    done => done.map_err(Stop::Fail),
-                };
+                return last_look(op());
             }
             self.wait(ticket)?;
         }
     }
 
-    /// Whether
-    fn is_ready_in_vain(&self) -> bool {
-        self.direction == Direction::Write
-            && self.deadline.is_some()
-            && !self.has_own_limit
-            && is_ready_now(self.fd, libc::POLLOUT)
+    /// Whether the call has waited, would wait again, and the kernel reports the descriptor ready all
+    /// the same. No event ends such a wait. Two examples: a Unix datagram socket whose peer is full,
+    /// and a datagram socket that was shut down while the call waited.
+    pub(crate) fn is_ready_in_vain(&self) -> bool {
+        let events = match self.direction {
+            Direction::Read => libc::POLLIN,
+            Direction::Write => libc::POLLOUT,
+        };
+        self.deadline.is_some() && !self.has_own_limit && is_ready_now(self.fd, events)
     }
 
     /// The count of events, before an attempt; None: no goroutine has waited for the number yet.
@@ -218,6 +218,15 @@ impl Drop for Wait {
     }
 }
 
+/// The result of a call that would wait for no event: if it is EAGAIN once more, libc waits.
+#[cold]
+pub(crate) fn last_look(done: Result<usize, c_int>) -> Result<usize, Stop> {
+    match done {
+        Err(libc::EAGAIN) => Err(Stop::Libc),
+        done => done.map_err(Stop::Fail),
+    }
+}
+
 /// The result of a call of libc: the errno if it is negative.
 #[inline]
 pub(crate) fn attempt(result: isize) -> Result<usize, c_int> {
@@ -249,6 +258,11 @@ pub(crate) fn answer(
 pub(crate) fn has_failed(fd: c_int) -> bool {
     const FAILED: libc::c_short = libc::POLLERR | libc::POLLHUP;
     poll_now(fd, 0) & FAILED == FAILED
+}
+
+/// Whether the next call would return an error.
+pub(crate) fn has_error(fd: c_int) -> bool {
+    poll_now(fd, 0) & libc::POLLERR != 0
 }
 
 /// Whether `poll` reports one of the events, or an error, at once. A failure counts as ready: the
