@@ -9,9 +9,8 @@
 //! | terminal, eventfd, … | it asks `poll` first |
 //! | regular file, directory, disk | libc's call: such a file never waits for another program |
 
+use std::cell::Cell;
 use std::ffi::{c_int, c_uint, c_ulong, c_void};
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
 
 use gosched::hook::Direction;
 use libc::iovec;
@@ -19,7 +18,7 @@ use libc::iovec;
 use crate::fd::{self, Kind, Wait, answer, attempt, is_ready_now};
 use crate::sockets::send_all;
 use crate::table::{self, Function};
-use crate::vectors::Rest;
+use crate::vectors::{MOST_BYTES, Rest};
 
 table::hook! {
     fn read(fd: c_int, buf: *mut c_void, len: usize) -> isize = |real| {
@@ -29,7 +28,7 @@ table::hook! {
             return call();
         }
         let buffer = iovec { iov_base: buf, iov_len: len };
-        reading(&table::read, fd, &buffer, 1, call)
+        reading(&table::read, fd, &Rest::of(&[buffer]), call)
     };
 
     fn readv(fd: c_int, list: *const iovec, count: c_int) -> isize = |real| {
@@ -38,7 +37,13 @@ table::hook! {
         if count < 1 || !table::readv.applies() {
             return call();
         }
-        reading(&table::readv, fd, list, count as usize, call)
+        // SAFETY: the caller's list.
+        match unsafe { Rest::new(list, count as usize) } {
+            Some(list) if list.len().is_some_and(|len| len > 0) => {
+                reading(&table::readv, fd, &list, call)
+            }
+            _ => call(),
+        }
     };
 
     fn write(fd: c_int, buf: *const c_void, len: usize) -> isize = |real| {
@@ -55,16 +60,20 @@ table::hook! {
             };
             f(&rest, 1)
         };
-        writing(&table::write, fd, len, with, call)
+        writing(&table::write, fd, len.min(MOST_BYTES), with, call)
     };
 
     fn writev(fd: c_int, list: *const iovec, count: c_int) -> isize = |real| {
-        // SAFETY: the caller's list.
-        let rest = unsafe { Rest::new(list, count.max(0) as usize) };
-        let len = match rest.len() {
-            Some(len) if count > 0 && table::writev.applies() => len,
+        if count < 1 || !table::writev.applies() {
             // SAFETY: the arguments are the caller's.
-            _ => return unsafe { real(fd, list, count) },
+            return unsafe { real(fd, list, count) };
+        }
+        // SAFETY: the caller's list.
+        let rest = unsafe { Rest::new(list, count as usize) };
+        let rest = rest.and_then(|rest| rest.len().map(|len| (rest, len)));
+        let Some((rest, len)) = rest.filter(|(_, len)| *len > 0) else {
+            // SAFETY: the arguments are the caller's.
+            return unsafe { real(fd, list, count) };
         };
         // SAFETY: the list has so many of the caller's buffers.
         let call = |at: usize| rest.with(at, |list, count| unsafe { real(fd, list, count as c_int) });
@@ -101,12 +110,12 @@ table::hook! {
 
     fn dup2(fd: c_int, new: c_int) -> c_int = |real| {
         // SAFETY: the call is the caller's.
-        replaced(&table::dup2, fd, new, || unsafe { real(fd, new) })
+        replaced(&table::dup2, fd, new, 0, || unsafe { real(fd, new) })
     };
 
     fn dup3(fd: c_int, new: c_int, flags: c_int) -> c_int = |real| {
         // SAFETY: the call is the caller's.
-        replaced(&table::dup3, fd, new, || unsafe { real(fd, new, flags) })
+        replaced(&table::dup3, fd, new, flags, || unsafe { real(fd, new, flags) })
     };
 
     fn pipe(pair: *mut c_int) -> c_int = |real| {
@@ -172,8 +181,16 @@ unsafe fn opened_pair(function: &Function, result: c_int, pair: *const c_int) {
 }
 
 /// `call` makes `new` a number of the file of `fd`, and closes what it was.
-fn replaced(function: &Function, fd: c_int, new: c_int, call: impl FnOnce() -> c_int) -> c_int {
-    if !function.is_off() && fd != new {
+fn replaced(
+    function: &Function,
+    fd: c_int,
+    new: c_int,
+    flags: c_int,
+    call: impl FnOnce() -> c_int,
+) -> c_int {
+    // A call that fails leaves `new` as it is.
+    let is_right = fd != new && flags & !libc::O_CLOEXEC == 0;
+    if is_right && !function.is_off() && is_open(fd) {
         fd::closing(new);
     }
     let result = call();
@@ -183,8 +200,11 @@ fn replaced(function: &Function, fd: c_int, new: c_int, call: impl FnOnce() -> c
     result
 }
 
-/// The kernel or the file does not know RWF_NOWAIT for pipes.
-static HAS_NO_NOWAIT: AtomicBool = AtomicBool::new(false);
+fn is_open(fd: c_int) -> bool {
+    type Fcntl = unsafe extern "C" fn(c_int, c_int, usize) -> c_int;
+    // SAFETY: libc's fcntl takes its third argument as a word on the platforms of this crate.
+    unsafe { table::fcntl.real.get::<Fcntl>()(fd, libc::F_GETFD, 0) >= 0 }
+}
 
 /// How a descriptor is tried without waiting.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -199,49 +219,75 @@ fn way(fd: c_int) -> Option<Way> {
     match fd::entry(fd)?.kind(fd)? {
         Kind::File => None,
         Kind::Socket => Some(Way::Message),
-        Kind::Pipe if !HAS_NO_NOWAIT.load(Relaxed) => Some(Way::NoWait),
-        Kind::Pipe | Kind::Other => Some(Way::Poll),
+        Kind::Pipe => Some(Way::NoWait),
+        Kind::Other => Some(Way::Poll),
     }
 }
 
+/// The way has failed with an errno that shows another kind of file, or that the file does not know
+/// RWF_NOWAIT. Returns the way that fits; None: the errno is the answer.
+#[cold]
+fn other_way(fd: c_int, way: Way, errno: c_int) -> Option<Way> {
+    let is_wrong = match way {
+        Way::Message => errno == libc::ENOTSOCK,
+        Way::NoWait => matches!(errno, libc::EOPNOTSUPP | libc::ENOSYS),
+        Way::Poll => false,
+    };
+    if is_wrong && let Some(entry) = fd::entry(fd) {
+        entry.forget_kind();
+    }
+    // Asking `poll` first fits every file.
+    is_wrong.then_some(Way::Poll)
+}
+
 /// Reads once. `call` is libc's function.
-fn reading(
-    function: &Function,
-    fd: c_int,
-    list: *const iovec,
-    count: usize,
-    call: impl Fn() -> isize,
-) -> isize {
+fn reading(function: &Function, fd: c_int, list: &Rest, call: impl Fn() -> isize) -> isize {
     let Some(mut way) = way(fd) else {
         return call();
     };
-    // SAFETY: the caller's list.
-    let list_len = unsafe { Rest::new(list, count) }.len();
-    // A read of nothing from a socket returns at once.
-    if way == Way::Message && list_len.is_none_or(|len| len == 0) {
+    // A read of nothing returns at once, with data or an error.
+    if list.len() == Some(0) {
         return call();
     }
+    let no_wait = || {
+        list.with(0, |list, count| {
+            // SAFETY: the buffers are the caller's.
+            attempt(unsafe { libc::preadv2(fd, list, count as c_int, -1, libc::RWF_NOWAIT) })
+        })
+    };
     let mut wait = Wait::new(fd, Direction::Read);
     let read = wait.until_done(|| {
-        if way == Way::NoWait {
-            // SAFETY: the buffers are the caller's.
-            let n = unsafe { libc::preadv2(fd, list, count as c_int, -1, libc::RWF_NOWAIT) };
-            match attempt(n) {
-                Err(libc::EOPNOTSUPP | libc::ENOSYS) => {
-                    HAS_NO_NOWAIT.store(true, Relaxed);
-                    way = Way::Poll;
-                }
-                done => return done,
-            }
+        let done = match way {
+            Way::Message => attempt(list.with(0, |list, count| receive(fd, list, count))),
+            Way::NoWait => no_wait(),
+            Way::Poll => return ask_first(fd, libc::POLLIN, &call, no_wait),
+        };
+        match done {
+            Err(errno) if let Some(other) = other_way(fd, way, errno) => way = other,
+            done => return done,
         }
-        match way {
-            Way::Message => attempt(receive(fd, list, count)),
-            _ if is_ready_now(fd, libc::POLLIN) => attempt(call()),
-            _ => Err(libc::EAGAIN),
-        }
+        ask_first(fd, libc::POLLIN, &call, no_wait)
     });
     drop(wait);
     answer(function, read, call)
+}
+
+/// Calls libc's function if `poll` says that it does not wait. Otherwise `no_wait` finds out whether
+/// it would: some files cannot be read or written at all, and are never ready.
+fn ask_first(
+    fd: c_int,
+    events: libc::c_short,
+    call: impl Fn() -> isize,
+    no_wait: impl Fn() -> Result<usize, c_int>,
+) -> Result<usize, c_int> {
+    if is_ready_now(fd, events) {
+        return attempt(call());
+    }
+    match no_wait() {
+        // The file knows no such flag, or the kernel does not.
+        Err(libc::EOPNOTSUPP | libc::ENOSYS) => Err(libc::EAGAIN),
+        done => done,
+    }
 }
 
 fn receive(fd: c_int, list: *const iovec, count: usize) -> isize {
@@ -254,14 +300,14 @@ fn receive(fd: c_int, list: *const iovec, count: usize) -> isize {
     unsafe { table::recvmsg.real.get::<Recvmsg>()(fd, &mut message, libc::MSG_DONTWAIT) }
 }
 
-fn transmit(fd: c_int, list: *const iovec, count: usize) -> isize {
+fn transmit(fd: c_int, list: *const iovec, count: usize, flags: c_int) -> isize {
     type Sendmsg = unsafe extern "C" fn(c_int, *const libc::msghdr, c_int) -> isize;
     // SAFETY: all bits zero are an empty message.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = list.cast_mut();
     message.msg_iovlen = count as _;
     // SAFETY: libc's sendmsg has this type, and the buffers are the caller's.
-    unsafe { table::sendmsg.real.get::<Sendmsg>()(fd, &message, libc::MSG_DONTWAIT) }
+    unsafe { table::sendmsg.real.get::<Sendmsg>()(fd, &message, flags | libc::MSG_DONTWAIT) }
 }
 
 /// Writes `len` bytes. `with` lends the buffers that begin at an offset; `call` is libc's function
@@ -276,46 +322,34 @@ fn writing(
     let Some(mut way) = way(fd) else {
         return call(0);
     };
-    if way == Way::Poll {
-        let ready = Wait::new(fd, Direction::Write).until_done(|| poll_out(fd));
-        return match ready {
-            Ok(_) => call(0),
-            stop => answer(function, stop, || call(0)),
+    let no_wait = |at: usize| {
+        // SAFETY: the buffers are the caller's.
+        let n = with(at, &mut |list, count| unsafe {
+            libc::pwritev2(fd, list, count as c_int, -1, libc::RWF_NOWAIT)
+        });
+        attempt(n)
+    };
+    // libc's call decides how much it writes: an eventfd takes 8 bytes of more.
+    let is_whole = Cell::new(false);
+    let whole = |at: usize| {
+        let done = ask_first(fd, libc::POLLOUT, || call(at), || no_wait(at));
+        is_whole.set(done.is_ok());
+        done
+    };
+    let part = |at: usize, flags: c_int| {
+        let done = match way {
+            Way::Message => attempt(with(at, &mut |list, count| {
+                transmit(fd, list, count, flags)
+            })),
+            Way::NoWait => no_wait(at),
+            Way::Poll => return whole(at),
         };
-    }
-    send_all(
-        function,
-        fd,
-        len,
-        |at| {
-            if way == Way::NoWait {
-                // SAFETY: the buffers are the caller's.
-                let n = with(at, &mut |list, count| unsafe {
-                    libc::pwritev2(fd, list, count as c_int, -1, libc::RWF_NOWAIT)
-                });
-                match attempt(n) {
-                    Err(libc::EOPNOTSUPP | libc::ENOSYS) => {
-                        HAS_NO_NOWAIT.store(true, Relaxed);
-                        way = Way::Poll;
-                    }
-                    _ => return n,
-                }
-            }
-            match way {
-                Way::Message => with(at, &mut |list, count| transmit(fd, list, count)),
-                _ => match poll_out(fd) {
-                    Ok(_) => call(at),
-                    Err(errno) => crate::errno::fail::<isize>(errno),
-                },
-            }
-        },
-        &call,
-    )
-}
-
-fn poll_out(fd: c_int) -> Result<usize, c_int> {
-    match is_ready_now(fd, libc::POLLOUT) {
-        true => Ok(0),
-        false => Err(libc::EAGAIN),
-    }
+        match done {
+            Err(errno) if let Some(other) = other_way(fd, way, errno) => way = other,
+            done => return done,
+        }
+        whole(at)
+    };
+    let is_all = |sent| sent >= len || is_whole.get();
+    send_all(function, fd, is_all, part, &call)
 }

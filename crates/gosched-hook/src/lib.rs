@@ -28,6 +28,8 @@ mod fortified;
 #[cfg(feature = "sync")]
 mod futex;
 #[cfg(feature = "net")]
+mod memory;
+#[cfg(feature = "net")]
 mod messages;
 #[cfg(feature = "net")]
 mod names;

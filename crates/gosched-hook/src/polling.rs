@@ -14,6 +14,7 @@ use gosched::hook::{self, Deadline, Direction};
 
 use crate::errno;
 use crate::fd::{self, Stop, Wait, attempt};
+use crate::memory::is_readable;
 use crate::table::{self, Function};
 
 table::hook! {
@@ -37,9 +38,12 @@ table::hook! {
         const NOW: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: the arguments are the caller's; with another timeout, too.
         let call = |timeout| unsafe { real(fds, count, timeout, mask) };
+        if !table::ppoll.applies() {
+            return call(timeout);
+        }
         // SAFETY: the caller passes a timespec or null.
         match unsafe { deadline_of(timeout) } {
-            Some(deadline) if table::ppoll.applies() => {
+            Some(deadline) => {
                 if !mask.is_null() {
                     table::ppoll.count_left();
                     return call(timeout);
@@ -61,7 +65,13 @@ table::hook! {
     ) -> c_int = |real| {
         // SAFETY: the arguments are the caller's; with another timeout, too.
         let call = |timeout| unsafe { real(count, read, write, except, timeout) };
-        // SAFETY: the caller passes a timeval or null.
+        if count < 0 || !table::select.applies() {
+            return call(timeout);
+        }
+        if !timeout.is_null() && !is_readable(timeout, size_of::<libc::timeval>()) {
+            return call(timeout);
+        }
+        // SAFETY: the caller passes a timeval that can be read, or null.
         let length = unsafe { timeout.as_ref() }.map(|time| {
             let is_valid = time.tv_sec >= 0 && (0..1_000_000).contains(&time.tv_usec);
             is_valid.then(|| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1_000))
@@ -71,9 +81,6 @@ table::hook! {
             Some(Some(length)) if !length.is_zero() => Deadline::after(length),
             Some(_) => return call(timeout),
         };
-        if count < 0 || !table::select.applies() {
-            return call(timeout);
-        }
         // SAFETY: each set is null or has room for `count` bits.
         let waited = unsafe {
             selected(count as usize, [read, write, except], deadline, || {
@@ -101,9 +108,12 @@ table::hook! {
         const NOW: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: the arguments are the caller's; with another timeout, too.
         let call = |timeout| unsafe { real(count, read, write, except, timeout, mask) };
+        if count < 0 || !table::pselect.applies() {
+            return call(timeout);
+        }
         // SAFETY: the caller passes a timespec or null.
         match unsafe { deadline_of(timeout) } {
-            Some(deadline) if count >= 0 && table::pselect.applies() => {
+            Some(deadline) => {
                 if !mask.is_null() {
                     table::pselect.count_left();
                     return call(timeout);
@@ -180,8 +190,11 @@ fn in_ms(timeout: c_int) -> Deadline {
 /// None: the call does not wait, or the kernel refuses the time.
 ///
 /// # Safety
-/// `timeout` is null or readable.
+/// `timeout` is null, or a timespec, or no memory is there at all.
 unsafe fn deadline_of(timeout: *const libc::timespec) -> Option<Deadline> {
+    if !timeout.is_null() && !is_readable(timeout, size_of::<libc::timespec>()) {
+        return None;
+    }
     // SAFETY: as the caller promises.
     let Some(time) = (unsafe { timeout.as_ref() }) else {
         return Some(Deadline::NEVER);
@@ -211,9 +224,20 @@ fn wait_for(
     deadline: Deadline,
     now: impl Fn() -> c_int,
 ) -> Result<usize, Stop> {
-    Wait::new(fd, direction)
-        .until(deadline)
-        .until_done(|| look(&now))
+    loop {
+        let mut wait = Wait::new(fd, direction).until(deadline);
+        match wait.until_done(|| look(&now)) {
+            // The number was closed. The kernel says so in the way of each function.
+            Err(Stop::Fail(libc::EBADF)) => match look(&now) {
+                // It is another file already.
+                Err(libc::EAGAIN) => {}
+                done => return done.map_err(Stop::Fail),
+            },
+            // As the kernel does, look once more.
+            Err(Stop::Fail(libc::EAGAIN)) => return look(&now).map_err(Stop::Fail),
+            done => return done,
+        }
+    }
 }
 
 /// EAGAIN: nothing is ready.
@@ -247,8 +271,14 @@ unsafe fn polled(
     wait_for_any(&wanted, deadline, now)
 }
 
-const READ: u32 = (libc::EPOLLIN | libc::EPOLLPRI | libc::EPOLLRDHUP | libc::EPOLLRDNORM) as u32;
-const WRITE: u32 = (libc::EPOLLOUT | libc::EPOLLWRNORM) as u32;
+/// Events that a read waits for, and a write. A wait for others would end with every read event,
+/// again and again.
+const READ: [u32; 3] = [IN, NORMAL, IN | NORMAL];
+const WRITE: [u32; 3] = [OUT, OUT_NORMAL, OUT | OUT_NORMAL];
+const IN: u32 = libc::EPOLLIN as u32;
+const NORMAL: u32 = libc::EPOLLRDNORM as u32;
+const OUT: u32 = libc::EPOLLOUT as u32;
+const OUT_NORMAL: u32 = libc::EPOLLWRNORM as u32;
 
 /// Waits until `now` finds something. `wanted`: the events of each descriptor.
 fn wait_for_any(
@@ -258,8 +288,12 @@ fn wait_for_any(
 ) -> Result<usize, Stop> {
     let only = wanted.first_key_value().filter(|_| wanted.len() == 1);
     match only {
-        Some((&fd, &events)) if events & WRITE == 0 => wait_for(fd, Direction::Read, deadline, now),
-        Some((&fd, &events)) if events & READ == 0 => wait_for(fd, Direction::Write, deadline, now),
+        Some((&fd, events)) if READ.contains(events) => {
+            wait_for(fd, Direction::Read, deadline, now)
+        }
+        Some((&fd, events)) if WRITE.contains(events) => {
+            wait_for(fd, Direction::Write, deadline, now)
+        }
         _ if wanted.is_empty() => {
             if deadline == Deadline::NEVER {
                 return Err(Stop::Libc); // only a signal ends such a wait
@@ -312,6 +346,21 @@ impl Drop for Set {
     }
 }
 
+/// A number above every descriptor of this process.
+fn most_descriptors() -> usize {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: libc writes the limit.
+    match unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } {
+        0 => usize::try_from(limit.rlim_cur)
+            .unwrap_or(usize::MAX)
+            .max(libc::FD_SETSIZE),
+        _ => libc::FD_SETSIZE,
+    }
+}
+
 /// # Safety
 /// Each set is null or has room for `count` bits.
 unsafe fn selected(
@@ -325,7 +374,14 @@ unsafe fn selected(
         libc::EPOLLOUT as u32,
         libc::EPOLLPRI as u32,
     ];
+    // The kernel leaves out numbers that the process cannot have. It has read and written the rest
+    // of the sets, or it refuses them.
+    let count = count.min(most_descriptors());
     let bytes = count.div_ceil(64) * 8;
+    let is_wrong = |set: &*mut libc::fd_set| !set.is_null() && !is_readable(*set, bytes);
+    if sets.iter().any(is_wrong) {
+        return Err(Stop::Fail(libc::EFAULT));
+    }
     let copy = |set: *mut libc::fd_set| match set.is_null() {
         true => Vec::new(),
         // SAFETY: as the caller promises. The kernel reads and writes whole words, too.

@@ -39,19 +39,21 @@ table::hook! {
             return call(options);
         }
         let is_one = matches!(kind, libc::P_PID | libc::P_PIDFD);
-        if !is_one || options & !libc::WNOWAIT != libc::WEXITED || info.is_null() {
+        if !is_one || options & !libc::WNOWAIT != libc::WEXITED {
             table::waitid.count_left();
             return call(options);
         }
-        // The kernel leaves the struct alone in some cases; 0 is «no child has ended».
-        // SAFETY: the caller's struct, not null.
-        let ended = || unsafe { (*info).si_pid() != 0 };
         let look = || {
-            // SAFETY: the caller's struct, not null; all bits zero are one.
-            unsafe { *info = std::mem::zeroed() };
-            match attempt(call(options | libc::WNOHANG) as isize) {
-                Ok(_) if !ended() => Err(libc::EAGAIN),
-                done => done,
+            // The caller's struct does not say whether a child has ended if it is null or wrong.
+            // SAFETY: all bits zero are a siginfo.
+            let mut ended: libc::siginfo_t = unsafe { std::mem::zeroed() };
+            let only_look = options | libc::WNOHANG | libc::WNOWAIT;
+            // SAFETY: libc writes the siginfo.
+            attempt(unsafe { real(kind, id, &mut ended, only_look) } as isize)?;
+            // SAFETY: waitid has filled it in, or left it zero.
+            match unsafe { ended.si_pid() } {
+                0 => Err(libc::EAGAIN),
+                _ => attempt(call(options | libc::WNOHANG) as isize),
             }
         };
         let result = match kind {

@@ -10,13 +10,15 @@ use std::ffi::{c_int, c_void};
 use gosched::hook::Direction;
 
 use crate::errno;
-use crate::fd::{self, Kind, Stop, Wait, answer, attempt, is_ready_now};
+use crate::fd::{self, Kind, Stop, Wait, answer, attempt, has_failed, is_ready_now, last_look};
+use crate::memory::is_readable;
 use crate::table::{self, Function};
+use crate::vectors::MOST_BYTES;
 
 /// Flags with which a receive does not wait, or waits for something else than data.
 const OTHER_RECEIVE: c_int = libc::MSG_DONTWAIT | libc::MSG_ERRQUEUE | libc::MSG_OOB;
 /// The same for a send.
-const OTHER_SEND: c_int = libc::MSG_DONTWAIT | libc::MSG_OOB;
+const OTHER_SEND: c_int = libc::MSG_DONTWAIT | libc::MSG_OOB | libc::MSG_FASTOPEN;
 
 table::hook! {
     fn recv(fd: c_int, buf: *mut c_void, len: usize, flags: c_int) -> isize = |real| {
@@ -25,7 +27,7 @@ table::hook! {
         if flags & OTHER_RECEIVE != 0 || !table::recv.applies() {
             return call(flags);
         }
-        if flags & libc::MSG_WAITALL != 0 {
+        if flags & libc::MSG_WAITALL != 0 && len > 0 {
             // SAFETY: the buffer is the caller's.
             return unsafe { receive_all(&table::recv, fd, buf, len, flags) };
         }
@@ -46,7 +48,7 @@ table::hook! {
         if flags & OTHER_RECEIVE != 0 || !table::recvfrom.applies() {
             return call(flags);
         }
-        if flags & libc::MSG_WAITALL != 0 {
+        if flags & libc::MSG_WAITALL != 0 && len > 0 {
             if !from.is_null() {
                 table::recvfrom.count_left();
                 return call(flags);
@@ -65,7 +67,9 @@ table::hook! {
         }
         // SAFETY: the buffer is the caller's, and `at` is not above its length.
         let part = |at: usize, flags| unsafe { real(fd, buf.byte_add(at), len - at, flags) };
-        send_all(&table::send, fd, len, |at| part(at, flags | libc::MSG_DONTWAIT), |at| part(at, flags))
+        let now = |at, more| attempt(part(at, flags | more | libc::MSG_DONTWAIT));
+        let is_all = |sent| sent >= len.min(MOST_BYTES);
+        send_all(&table::send, fd, is_all, now, |at| part(at, flags))
     };
 
     fn sendto(
@@ -84,7 +88,9 @@ table::hook! {
         let part = |at: usize, flags| unsafe {
             real(fd, buf.byte_add(at), len - at, flags, to, to_len)
         };
-        send_all(&table::sendto, fd, len, |at| part(at, flags | libc::MSG_DONTWAIT), |at| part(at, flags))
+        let now = |at, more| attempt(part(at, flags | more | libc::MSG_DONTWAIT));
+        let is_all = |sent| sent >= len.min(MOST_BYTES);
+        send_all(&table::sendto, fd, is_all, now, |at| part(at, flags))
     };
 
     fn accept(fd: c_int, addr: *mut libc::sockaddr, len: *mut libc::socklen_t) -> c_int = |real| {
@@ -188,6 +194,9 @@ fn receive(
                 }
                 return Ok(n);
             }
+            // TCP waits once, and then returns 0 whatever has come.
+            Err(libc::EAGAIN) if len == 0 && is_stream(fd) => return Err(Stop::Libc),
+            Err(libc::EAGAIN) if wait.is_ready_in_vain() => return last_look(attempt(op())),
             Err(libc::EAGAIN) => wait.wait(ticket)?,
             Err(errno) => return Err(Stop::Fail(errno)),
         }
@@ -223,10 +232,16 @@ unsafe fn receive_all(
     let mut got = 0;
     let once = flags & !libc::MSG_WAITALL | libc::MSG_DONTWAIT;
     let mut wait = Wait::new(fd, Direction::Read);
-    while got < len {
+    while got < len.min(MOST_BYTES) {
         // SAFETY: the rest of the caller's buffer.
         let part = |flags| unsafe { recv(fd, buf.byte_add(got), len - got, flags) };
-        match wait.until_done(|| attempt(part(once))) {
+        let done = wait.until_done(|| match got {
+            0 => attempt(part(once)),
+            // The error is left to the next call.
+            _ if leaves_error(fd) => Err(libc::EPIPE),
+            _ => attempt(part(once)),
+        });
+        match done {
             Ok(0) => break,
             Ok(n) => got += n,
             Err(_) if got > 0 => break,
@@ -237,30 +252,53 @@ unsafe fn receive_all(
 }
 
 fn is_stream(fd: c_int) -> bool {
-    let (mut kind, mut len) = (0, size_of::<c_int>() as libc::socklen_t);
-    let at = (&raw mut kind).cast();
-    // SAFETY: libc writes at most `len` bytes to `kind`.
-    let answer = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_TYPE, at, &mut len) };
-    answer == 0 && kind == libc::SOCK_STREAM
+    socket_option(fd, libc::SO_TYPE) == Some(libc::SOCK_STREAM)
 }
 
-/// Sends `len` bytes: a blocking send returns when all are on their way. `part` sends what begins
-/// at an offset, without waiting, and `last` does so in libc.
+/// Whether the connection has failed, so that a call that has moved data leaves the error to the next
+/// call. A Unix socket drops it.
+fn leaves_error(fd: c_int) -> bool {
+    has_failed(fd) && socket_option(fd, libc::SO_DOMAIN) != Some(libc::AF_UNIX)
+}
+
+/// Whether the descriptor is a socket that accepts connections.
+pub(crate) fn is_listening(fd: c_int) -> bool {
+    socket_option(fd, libc::SO_ACCEPTCONN) == Some(1)
+}
+
+/// An option of a socket whose value is an int.
+pub(crate) fn socket_option(fd: c_int, option: c_int) -> Option<c_int> {
+    let (mut value, mut len) = (0, size_of::<c_int>() as libc::socklen_t);
+    let at = (&raw mut value).cast();
+    // SAFETY: libc writes at most `len` bytes to `value`.
+    let answer = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, option, at, &mut len) };
+    (answer == 0).then_some(value)
+}
+
+/// Sends until `is_all`: a blocking send returns when all bytes are on their way. `part` sends what
+/// begins at an offset, without waiting, with flags; `last` does so in libc.
+///
+/// As in the kernel, an error after the first part is left to the next call, and raises no SIGPIPE.
 pub(crate) fn send_all(
     function: &Function,
     fd: c_int,
-    len: usize,
-    mut part: impl FnMut(usize) -> isize,
+    is_all: impl Fn(usize) -> bool,
+    mut part: impl FnMut(usize, c_int) -> Result<usize, c_int>,
     last: impl FnOnce(usize) -> isize,
 ) -> isize {
     let mut wait = Wait::new(fd, Direction::Write);
     let mut sent = 0;
     let stop = loop {
-        match wait.until_done(|| attempt(part(sent))) {
+        let done = wait.until_done(|| match sent {
+            0 => part(0, 0),
+            _ if leaves_error(fd) => Err(libc::EPIPE),
+            _ => part(sent, libc::MSG_NOSIGNAL),
+        });
+        match done {
             Ok(n) => {
                 sent += n;
                 // An empty message, or a file that takes no more.
-                if sent >= len || n == 0 {
+                if n == 0 || is_all(sent) {
                     return sent as isize;
                 }
             }
@@ -283,11 +321,13 @@ pub(crate) fn send_all(
 
 fn accepted(function: &Function, fd: c_int, call: impl Fn() -> c_int) -> c_int {
     let new = if function.applies() {
-        let accepted =
-            Wait::new(fd, Direction::Read).until_done(|| match is_ready_now(fd, libc::POLLIN) {
+        let accepted = Wait::new(fd, Direction::Read).until_done(|| {
+            // The kernel has the right errno for what does not listen.
+            match is_ready_now(fd, libc::POLLIN) || !is_listening(fd) {
                 true => attempt(call() as isize),
                 false => Err(libc::EAGAIN),
-            });
+            }
+        });
         answer(function, accepted, || call() as isize) as c_int
     } else {
         call()
@@ -307,7 +347,8 @@ fn accepted(function: &Function, fd: c_int, call: impl Fn() -> c_int) -> c_int {
 /// # Safety
 /// As for `connect`.
 unsafe fn can_connect_without_waiting(addr: *const libc::sockaddr, len: libc::socklen_t) -> bool {
-    if addr.is_null() || (len as usize) < size_of::<libc::sa_family_t>() {
+    const FAMILY: usize = size_of::<libc::sa_family_t>();
+    if (len as usize) < FAMILY || !is_readable(addr.cast::<u8>(), FAMILY) {
         return false;
     }
     // SAFETY: the caller's address begins with its family, and may have any alignment.
@@ -335,8 +376,11 @@ fn connect_in_steps(fd: c_int, call: &impl Fn() -> c_int) -> Result<usize, Stop>
     set(flags | libc::O_NONBLOCK);
     let begun = attempt(call() as isize);
     set(flags);
+    // Another goroutine may have asked for the settings in between.
+    fd::forget_settings(fd);
     match begun {
-        Err(libc::EINPROGRESS) => {}
+        // The socket connects already, or does from now on.
+        Err(libc::EINPROGRESS | libc::EALREADY) => {}
         // The listener's queue is full, which no event ends.
         Err(libc::EAGAIN) => return Err(Stop::Libc),
         done => return done.map_err(Stop::Fail),
@@ -346,22 +390,10 @@ fn connect_in_steps(fd: c_int, call: &impl Fn() -> c_int) -> Result<usize, Stop>
         false => Err(libc::EAGAIN),
     });
     match done {
-        Ok(_) => match pending_error(fd) {
-            0 => Ok(0),
-            errno => Err(Stop::Fail(errno)),
-        },
+        // The kernel says how it went, without waiting. If it failed, the socket may connect again.
+        Ok(_) => attempt(call() as isize).map_err(Stop::Fail),
         // The socket's timeout for sends has passed.
         Err(Stop::Fail(libc::EAGAIN)) => Err(Stop::Fail(libc::EINPROGRESS)),
         Err(stop) => Err(stop),
-    }
-}
-
-fn pending_error(fd: c_int) -> c_int {
-    let (mut error, mut len) = (0, size_of::<c_int>() as libc::socklen_t);
-    let at = (&raw mut error).cast();
-    // SAFETY: libc writes at most `len` bytes to `error`.
-    match unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_ERROR, at, &mut len) } {
-        0 => error,
-        _ => errno::get(),
     }
 }

@@ -160,11 +160,11 @@ table! {
     #[cfg(feature = "net")]
     Sockets: recv [__recv_chk],
         "MSG_DONTWAIT, then waits for data",
-        "MSG_PEEK with MSG_WAITALL";
+        "MSG_PEEK with MSG_WAITALL; no bytes of a stream";
     #[cfg(feature = "net")]
     Sockets: recvfrom [__recvfrom_chk],
         "MSG_DONTWAIT, then waits for data",
-        "MSG_WAITALL with an address";
+        "as `recv`; MSG_WAITALL with an address";
     #[cfg(feature = "net")]
     Sockets: recvmsg [],
         "MSG_DONTWAIT, then waits for data",
@@ -172,23 +172,23 @@ table! {
     #[cfg(feature = "net")]
     Sockets: recvmmsg [],
         "MSG_DONTWAIT, then waits, until all messages have come",
-        "never";
+        "MSG_WAITALL";
     #[cfg(feature = "net")]
     Sockets: send [],
         "MSG_DONTWAIT, then waits for room, until all is sent",
-        "never";
+        "MSG_FASTOPEN";
     #[cfg(feature = "net")]
     Sockets: sendto [],
         "MSG_DONTWAIT, then waits for room, until all is sent",
-        "never";
+        "MSG_FASTOPEN; a Unix datagram to a socket whose queue is full";
     #[cfg(feature = "net")]
     Sockets: sendmsg [],
         "MSG_DONTWAIT, then waits for room, until all is sent",
-        "never";
+        "as `sendto`";
     #[cfg(feature = "net")]
     Sockets: sendmmsg [],
         "as `sendmsg`, for each message",
-        "never";
+        "as `sendto`";
     #[cfg(feature = "net")]
     Sockets: accept [],
         "asks `poll`, waits for a connection, then accepts it",
@@ -231,16 +231,16 @@ table! {
         "regular files; more than a terminal takes at once";
     #[cfg(feature = "net")]
     Files: sendfile [],
-        "waits until both ends are ready, then moves a part; until all is moved",
-        "from file to file";
+        "waits until there is room, then moves a part; until all is moved",
+        "other than from a file to a pipe or socket";
     #[cfg(feature = "net")]
     Files: sendfile64 [],
         "as `sendfile`",
-        "from file to file";
+        "other than from a file to a pipe or socket";
     #[cfg(feature = "net")]
     Files: splice [],
         "waits until both ends are ready, then moves a part",
-        "never";
+        "other than between pipes, or a pipe and a socket; with an offset";
     #[cfg(feature = "net")]
     Files: close [],
         "libc's; ends the waits for the number with EBADF",

@@ -12,6 +12,7 @@ use libc::off64_t;
 
 use crate::errno;
 use crate::fd::{self, Kind, Stop, Wait, is_ready_now};
+use crate::sockets::{is_listening, socket_option};
 use crate::table::{self, Function};
 
 /// What a socket surely takes when it reports room.
@@ -43,6 +44,10 @@ table::hook! {
         if flags & libc::SPLICE_F_NONBLOCK != 0 || count == 0 || !table::splice.applies() {
             return call(count);
         }
+        if !is_from_pipe_or_into_one(from, out) || !from_offset.is_null() || !out_offset.is_null() {
+            // To or from a file, which does not wait; or the kernel refuses it.
+            return call(count);
+        }
         for (fd, direction) in [(from, Direction::Read), (out, Direction::Write)] {
             match until_ready(fd, direction) {
                 Ok(()) => {}
@@ -65,18 +70,17 @@ fn moved(
     count: usize,
     call: impl Fn(usize) -> isize,
 ) -> isize {
-    if count == 0 || !function.applies() || kind(out).is_none_or(|kind| kind == Kind::File) {
+    if count == 0 || !function.applies() || kind(out) == Some(Kind::File) {
         return call(count);
     }
-    // Something that the other end may let wait: it is read as far as it goes.
-    let is_file = kind(from) == Some(Kind::File);
+    if kind(from) != Some(Kind::File) || !may(from, Direction::Read) || !takes_data(out) {
+        // The kernel refuses it, or it is seldom enough.
+        function.count_left();
+        return call(count);
+    }
     let mut done = 0;
     while done < count {
-        let ready = match is_file {
-            true => Ok(()),
-            false => until_ready(from, Direction::Read),
-        };
-        let stop = match ready.and_then(|()| until_ready(out, Direction::Write)) {
+        let stop = match until_ready(out, Direction::Write) {
             Ok(()) => match call((count - done).min(room(out))) {
                 0 => break,
                 n if n > 0 => {
@@ -97,6 +101,47 @@ fn moved(
         }
     }
     done as isize
+}
+
+/// Whether the kernel moves data between the two, one of which may let the other wait: a pipe and a
+/// socket, or two pipes.
+fn is_from_pipe_or_into_one(from: c_int, out: c_int) -> bool {
+    let is_one_of = |fd| matches!(kind(fd), Some(Kind::Pipe | Kind::Socket));
+    let has_pipe = [from, out].iter().any(|fd| kind(*fd) == Some(Kind::Pipe));
+    has_pipe
+        && is_one_of(from)
+        && is_one_of(out)
+        && may(from, Direction::Read)
+        && !is_listening(from)
+        && takes_data(out)
+        && inode(from) != inode(out)
+}
+
+/// Whether a write may wait for room.
+fn takes_data(out: c_int) -> bool {
+    let is_right = matches!(kind(out), Some(Kind::Pipe | Kind::Socket));
+    is_right && may(out, Direction::Write) && !is_listening(out)
+}
+
+/// Whether the descriptor is open for this direction.
+fn may(fd: c_int, direction: Direction) -> bool {
+    type Fcntl = unsafe extern "C" fn(c_int, c_int, usize) -> c_int;
+    // SAFETY: libc's fcntl takes its third argument as a word on the platforms of this crate.
+    let flags = unsafe { table::fcntl.real.get::<Fcntl>()(fd, libc::F_GETFL, 0) };
+    let other = match direction {
+        Direction::Read => libc::O_WRONLY,
+        Direction::Write => libc::O_RDONLY,
+    };
+    flags >= 0 && flags & (libc::O_ACCMODE | libc::O_PATH) != other
+}
+
+/// The two ends of one pipe have the same.
+fn inode(fd: c_int) -> (libc::dev_t, libc::ino_t) {
+    // SAFETY: all bits zero are a stat.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: libc writes the stat.
+    unsafe { libc::fstat(fd, &mut stat) };
+    (stat.st_dev, stat.st_ino)
 }
 
 fn kind(fd: c_int) -> Option<Kind> {
@@ -121,10 +166,7 @@ fn until_ready(fd: c_int, direction: Direction) -> Result<(), Stop> {
 fn room(out: c_int) -> usize {
     match kind(out) {
         Some(Kind::Socket) => {
-            let (mut size, mut len) = (0, size_of::<c_int>() as libc::socklen_t);
-            let at = (&raw mut size).cast();
-            // SAFETY: libc writes at most `len` bytes to `size`.
-            unsafe { libc::getsockopt(out, libc::SOL_SOCKET, libc::SO_SNDBUF, at, &mut len) };
+            let size = socket_option(out, libc::SO_SNDBUF).unwrap_or(0);
             (size.max(0) as usize / 4).max(LEAST)
         }
         Some(Kind::File) => usize::MAX,

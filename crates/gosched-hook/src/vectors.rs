@@ -5,6 +5,8 @@
 
 use libc::iovec;
 
+use crate::memory::is_readable;
+
 /// A list of buffers.
 pub(crate) struct Rest {
     list: *const iovec,
@@ -12,33 +14,47 @@ pub(crate) struct Rest {
 }
 
 /// The kernel takes no longer list.
-const MOST: usize = 1024;
+pub(crate) const MOST: usize = 1024;
+
+/// The kernel moves no more bytes by one call.
+pub(crate) const MOST_BYTES: usize = 0x7fff_f000;
 
 impl Rest {
+    /// None: the kernel refuses such a list.
+    ///
     /// # Safety
-    /// `list` has `count` buffers while this value lives.
-    pub(crate) unsafe fn new(list: *const iovec, count: usize) -> Rest {
-        Rest { list, count }
+    /// `list` has `count` buffers while this value lives, or no memory is there at all.
+    pub(crate) unsafe fn new(list: *const iovec, count: usize) -> Option<Rest> {
+        let is_list = count <= MOST && is_readable(list, count * size_of::<iovec>());
+        is_list.then_some(Rest { list, count })
+    }
+
+    /// A list of this program.
+    pub(crate) fn of(list: &[iovec]) -> Rest {
+        Rest {
+            list: list.as_ptr(),
+            count: list.len(),
+        }
     }
 
     fn buffers(&self) -> &[iovec] {
         if self.list.is_null() || self.count == 0 {
             return &[];
         }
-        // SAFETY: the list has so many buffers (`new`).
+        // SAFETY: the list has so many buffers (`new`, `of`).
         unsafe { std::slice::from_raw_parts(self.list, self.count) }
     }
 
-    /// All bytes; None: the kernel refuses such a list.
+    /// All bytes that one call moves; None: the kernel refuses such a list.
     pub(crate) fn len(&self) -> Option<usize> {
-        if self.count > MOST || (self.list.is_null() && self.count > 0) {
-            return None;
-        }
         let mut len: usize = 0;
         for buffer in self.buffers() {
-            len = len.checked_add(buffer.iov_len)?;
+            if buffer.iov_len > isize::MAX as usize {
+                return None;
+            }
+            len = len.saturating_add(buffer.iov_len);
         }
-        (len <= isize::MAX as usize).then_some(len)
+        Some(len.min(MOST_BYTES))
     }
 
     /// Calls `f` with a list that begins `done` bytes later. It may be shorter than the rest.
@@ -73,8 +89,7 @@ mod tests {
             iov_base: text.as_ptr().cast_mut().cast(),
             iov_len: text.len(),
         });
-        // SAFETY: the list lives as long as `rest`.
-        let rest = unsafe { Rest::new(list.as_ptr(), list.len()) };
+        let rest = Rest::of(&list);
         assert_eq!(rest.len(), Some(6));
         for done in 0..6 {
             let begins = rest.with(done, |iov, count| {

@@ -34,7 +34,7 @@ pub(crate) enum Kind {
 const UNKNOWN: u8 = 0;
 const KINDS: [Kind; 4] = [Kind::File, Kind::Socket, Kind::Pipe, Kind::Other];
 
-/// One descriptor number.
+/// One descriptor number. All bits zero: nothing is known of it.
 pub(crate) struct Entry {
     /// The waiters; null: no goroutine has ever waited for this number.
     descriptor: AtomicPtr<Descriptor>,
@@ -55,19 +55,6 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    const fn new() -> Entry {
-        Entry {
-            descriptor: AtomicPtr::new(ptr::null_mut()),
-            incarnation: AtomicU32::new(0),
-            is_seen: AtomicBool::new(false),
-            is_shared: AtomicBool::new(false),
-            is_plain_stream: AtomicBool::new(false),
-            found: AtomicU8::new(0),
-            kind: AtomicU8::new(UNKNOWN),
-            settings: super::settings::Settings::new(),
-        }
-    }
-
     /// The waiters, if a goroutine has ever waited for this number.
     #[inline]
     pub(crate) fn descriptor(&self) -> Option<&Descriptor> {
@@ -122,11 +109,18 @@ impl Entry {
 
     /// The kind of file, asked once for each incarnation; None: the kernel does not know the
     /// number.
+    ///
+    /// A close that was not seen makes the answer wrong. Callers then get ENOTSOCK or EOPNOTSUPP,
+    /// and call [`Entry::forget_kind`]. That a number is a regular file is remembered for a seen
+    /// number only: no error would show that it is none any more.
     pub(crate) fn kind(&self, fd: c_int) -> Option<Kind> {
         match self.kind.load(Relaxed) {
             UNKNOWN => {
                 let incarnation = self.incarnation();
                 let kind = ask_kind(fd)?;
+                if kind == Kind::File && !self.is_seen() {
+                    return Some(kind);
+                }
                 self.kind.store(kind as u8 + 1, Relaxed);
                 if self.incarnation() != incarnation {
                     self.kind.store(UNKNOWN, Relaxed);
@@ -135,6 +129,12 @@ impl Entry {
             }
             known => KINDS.get(usize::from(known) - 1).copied(),
         }
+    }
+
+    /// The kind of file has turned out to be another one.
+    #[cold]
+    pub(crate) fn forget_kind(&self) {
+        self.kind.store(UNKNOWN, Relaxed);
     }
 
     /// After how long a wait looks whether the number still has the same file.
@@ -198,11 +198,12 @@ fn place(fd: c_int) -> Option<(&'static AtomicPtr<[Entry; BLOCK]>, usize)> {
 pub(crate) fn existing(fd: c_int) -> Option<&'static Entry> {
     let (block, index) = place(fd)?;
     // ORDER: Acquire; pairs with the AcqRel in `entry`.
-    // SAFETY: `entry` is the only writer. It stores a pointer to a leaked block.
+    // SAFETY: `make_entry` is the only writer. It stores a pointer to a mapping that stays.
     Some(unsafe { &block.load(Acquire).as_ref()?[index] })
 }
 
-/// The entry of a number, made if there is none; None: no number can be so large.
+/// The entry of a number, made if there is none; None: no number can be so large, or there is no
+/// memory.
 #[inline]
 pub(crate) fn entry(fd: c_int) -> Option<&'static Entry> {
     match existing(fd) {
@@ -214,15 +215,26 @@ pub(crate) fn entry(fd: c_int) -> Option<&'static Entry> {
 #[cold]
 fn make_entry(fd: c_int) -> Option<&'static Entry> {
     let (block, _) = place(fd)?;
-    let entries: Box<[Entry]> = (0..BLOCK).map(|_| Entry::new()).collect();
-    let new = Box::into_raw(entries).cast::<[Entry; BLOCK]>();
+    // From the kernel: a signal handler may open descriptors, and must not call malloc.
+    const SIZE: usize = size_of::<[Entry; BLOCK]>();
+    let (protection, flags) = (
+        libc::PROT_READ | libc::PROT_WRITE,
+        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+    );
+    // SAFETY: a new mapping, which touches no other memory.
+    let new = unsafe { libc::mmap(ptr::null_mut(), SIZE, protection, flags, -1, 0) };
+    if new == libc::MAP_FAILED {
+        return None;
+    }
+    // Its pages are zero. So are the fields of an entry of which nothing is known.
+    let new = new.cast::<[Entry; BLOCK]>();
     // ORDER: AcqRel; pairs with the Acquire in `existing`.
     if block
         .compare_exchange(ptr::null_mut(), new, AcqRel, Acquire)
         .is_err()
     {
-        // SAFETY: the box was made above with this length, and no other thread has seen it.
-        drop(unsafe { Box::from_raw(new) });
+        // SAFETY: the mapping was made above with this size, and no other thread has seen it.
+        unsafe { libc::munmap(new.cast(), SIZE) };
     }
     existing(fd)
 }

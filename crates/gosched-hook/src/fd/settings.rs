@@ -37,15 +37,6 @@ pub(super) struct Known {
 }
 
 impl Settings {
-    pub(super) const fn new() -> Settings {
-        Settings {
-            version: AtomicU32::new(0),
-            known: AtomicU64::new(0),
-            is_nonblocking: AtomicBool::new(false),
-            timeouts: [const { AtomicU64::new(0) }; 2],
-        }
-    }
-
     /// Forgets what is known of this number.
     pub(super) fn forget(&self) {
         self.version.fetch_add(1, Relaxed);

@@ -34,6 +34,9 @@ pub(crate) struct Wait {
     deadline: Option<Deadline>,
     /// The deadline is the call's own, and O_NONBLOCK does not concern it.
     has_own_limit: bool,
+    /// This call has registered the number anew. A call concerns the file that the number had when
+    /// it began, so once is enough.
+    is_renewed: bool,
     is_woken: bool,
 }
 
@@ -48,6 +51,7 @@ impl Wait {
             incarnation: entry.map_or(0, Entry::incarnation),
             deadline: None,
             has_own_limit: false,
+            is_renewed: false,
             is_woken: false,
         }
     }
@@ -68,11 +72,25 @@ impl Wait {
         loop {
             let ticket = self.ticket();
             match op() {
-                Err(libc::EAGAIN) => self.wait(ticket)?,
-                Err(errno) => return Err(Stop::Fail(errno)),
-                Ok(n) => return Ok(n),
+                Err(libc::EAGAIN) => {}
+                done => return done.map_err(Stop::Fail),
             }
+            if self.is_ready_in_vain() {
+                return last_look(op());
+            }
+            self.wait(ticket)?;
         }
+    }
+
+    /// Whether the call has waited, would wait again, and the kernel reports the descriptor ready all
+    /// the same. No event ends such a wait. Two examples: a Unix datagram socket whose peer is full,
+    /// and a datagram socket that was shut down while the call waited.
+    pub(crate) fn is_ready_in_vain(&self) -> bool {
+        let events = match self.direction {
+            Direction::Read => libc::POLLIN,
+            Direction::Write => libc::POLLOUT,
+        };
+        self.deadline.is_some() && !self.has_own_limit && is_ready_now(self.fd, events)
     }
 
     /// The count of events, before an attempt; None: no goroutine has waited for the number yet.
@@ -122,9 +140,12 @@ impl Wait {
         };
         let descriptor = entry.make_descriptor();
         let deadline = self.deadline(entry)?;
-        let waited = if entry.is_seen() {
+        let waited = if self.is_renewed {
+            descriptor.wait(self.fd, self.direction, ticket, deadline)
+        } else if entry.is_seen() {
             self.wait_seen(entry, descriptor, ticket, deadline)?
         } else {
+            self.is_renewed = true;
             // The kernel has the right errno, or waits by itself.
             descriptor.renew(self.fd).map_err(|_| Stop::Libc)?;
             descriptor.wait(self.fd, self.direction, ticket, deadline)
@@ -142,7 +163,7 @@ impl Wait {
 
     /// A wait on a seen number: looks once whether the number still has the same file.
     fn wait_seen(
-        &self,
+        &mut self,
         entry: &Entry,
         descriptor: &Descriptor,
         ticket: Ticket,
@@ -153,6 +174,7 @@ impl Wait {
         if waited != Waited::TimedOut || limit == deadline {
             return Ok(waited);
         }
+        self.is_renewed = true;
         match descriptor.renew(self.fd) {
             Ok(true) => entry.is_still_there(),
             // A close was not seen: the number has another file.
@@ -165,10 +187,11 @@ impl Wait {
         Ok(descriptor.wait(self.fd, self.direction, ticket, deadline))
     }
 
-    /// Until when the call may take. Fails if the user wants no wait at all.
+    /// Until when the call may take. Fails if the user wants no wait at all. As in the kernel, what
+    /// is set while the call waits concerns later calls only.
     fn deadline(&mut self, entry: &Entry) -> Result<Deadline, Stop> {
-        if self.has_own_limit {
-            return Ok(self.deadline.unwrap_or(Deadline::NEVER));
+        if let Some(deadline) = self.deadline {
+            return Ok(deadline);
         }
         let remembered = entry.remembered(self.direction);
         let known = remembered.or_else(|| entry.ask(self.fd, self.direction));
@@ -178,10 +201,9 @@ impl Wait {
         if known.is_nonblocking {
             return Err(Stop::Fail(libc::EAGAIN));
         }
-        Ok(*self.deadline.get_or_insert_with(|| match known.timeout {
-            Some(length) => Deadline::after(length),
-            None => Deadline::NEVER,
-        }))
+        let deadline = known.timeout.map_or(Deadline::NEVER, Deadline::after);
+        self.deadline = Some(deadline);
+        Ok(deadline)
     }
 }
 
@@ -193,6 +215,15 @@ impl Drop for Wait {
         {
             descriptor.pass_on(self.direction);
         }
+    }
+}
+
+/// The result of a call that would wait for no event: if it is EAGAIN once more, libc waits.
+#[cold]
+pub(crate) fn last_look(done: Result<usize, c_int>) -> Result<usize, Stop> {
+    match done {
+        Err(libc::EAGAIN) => Err(Stop::Libc),
+        done => done.map_err(Stop::Fail),
     }
 }
 
@@ -222,9 +253,25 @@ pub(crate) fn answer(
     }
 }
 
+/// Whether the connection has failed, with an error that the next call returns. Data in the queue of
+/// errors, which the user asks for, does not count.
+pub(crate) fn has_failed(fd: c_int) -> bool {
+    const FAILED: libc::c_short = libc::POLLERR | libc::POLLHUP;
+    poll_now(fd, 0) & FAILED == FAILED
+}
+
+/// Whether the next call would return an error.
+pub(crate) fn has_error(fd: c_int) -> bool {
+    poll_now(fd, 0) & libc::POLLERR != 0
+}
+
 /// Whether `poll` reports one of the events, or an error, at once. A failure counts as ready: the
 /// call itself then fails.
 pub(crate) fn is_ready_now(fd: c_int, events: libc::c_short) -> bool {
+    poll_now(fd, events) != 0
+}
+
+fn poll_now(fd: c_int, events: libc::c_short) -> libc::c_short {
     type Poll = unsafe extern "C" fn(*mut libc::pollfd, libc::nfds_t, c_int) -> c_int;
     let mut poll = libc::pollfd {
         fd,
@@ -232,5 +279,8 @@ pub(crate) fn is_ready_now(fd: c_int, events: libc::c_short) -> bool {
         revents: 0,
     };
     // SAFETY: libc's poll has this type; it writes the struct.
-    unsafe { table::poll.real.get::<Poll>()(&mut poll, 1, 0) != 0 }
+    match unsafe { table::poll.real.get::<Poll>()(&mut poll, 1, 0) } {
+        0.. => poll.revents,
+        _ => libc::POLLNVAL,
+    }
 }
