@@ -28,7 +28,7 @@ fn pairs(what: &str, body: impl Fn(Kind, Kind) + Send + Sync + 'static) {
 #[test]
 fn a_mutex_excludes() {
     pairs("mutex", |one, other| {
-        let count = Arc::new(Mutex::new(0));
+        let count = Arc::new(Mutex::new(0usize));
         let parties: Vec<_> = [one, other, one, other]
             .map(|kind| {
                 let count = Arc::clone(&count);
@@ -36,7 +36,7 @@ fn a_mutex_excludes() {
                     for _ in 0..ROUNDS {
                         let mut count = count.lock().unwrap();
                         let seen = *count;
-                        if seen % 64 == 0 {
+                        if seen.is_multiple_of(64) {
                             thread::yield_now(); // others come and have to wait
                         }
                         *count = seen + 1;
