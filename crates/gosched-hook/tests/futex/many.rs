@@ -10,6 +10,15 @@ use crate::common::{child, ms, thread_count, until};
 const MANY: usize = 20_000;
 const THREADS: usize = 32;
 
+/// On a busy machine goroutines are preempted, and each of them keeps a thread until its next turn.
+/// These tests count the threads that blocked goroutines hold.
+fn without_preemption() -> gosched::Runtime {
+    gosched::Runtime::builder()
+        .preemption(false)
+        .build()
+        .unwrap()
+}
+
 /// Starts goroutines that count themselves, then block in `body`; waits until all have begun.
 fn start(body: impl Fn(usize) + Send + Sync + 'static) -> Vec<gosched::thread::JoinHandle<()>> {
     let begun = Arc::new(AtomicUsize::new(0));
@@ -39,7 +48,7 @@ fn join(all: Vec<gosched::thread::JoinHandle<()>>) {
 #[test]
 fn many_in_a_condvar() {
     let done = child("many_in_a_condvar", || {
-        gosched::run(|| {
+        without_preemption().run(|| {
             let flag = Arc::new((Mutex::new(false), Condvar::new()));
             let all = start({
                 let flag = Arc::clone(&flag);
@@ -56,7 +65,7 @@ fn many_in_a_condvar() {
 #[test]
 fn many_at_a_barrier() {
     let done = child("many_at_a_barrier", || {
-        gosched::run(|| {
+        without_preemption().run(|| {
             let barrier = Arc::new(Barrier::new(MANY + 1));
             let all = start({
                 let barrier = Arc::clone(&barrier);
@@ -74,7 +83,7 @@ fn many_at_a_barrier() {
 #[test]
 fn many_in_channels() {
     let done = child("many_in_channels", || {
-        gosched::run(|| {
+        without_preemption().run(|| {
             let (senders, receivers): (Vec<_>, Vec<_>) = (0..MANY).map(|_| mpsc::channel()).unzip();
             let receivers = Mutex::new(receivers.into_iter().map(Some).collect::<Vec<_>>());
             let all = start(move |n| {
@@ -93,7 +102,7 @@ fn many_in_channels() {
 #[test]
 fn many_parked() {
     let done = child("many_parked", || {
-        gosched::run(|| {
+        without_preemption().run(|| {
             let handles = Arc::new(Mutex::new(Vec::new()));
             let is_over = Arc::new(AtomicUsize::new(0));
             let all = start({
@@ -120,7 +129,7 @@ fn many_parked() {
 #[test]
 fn many_at_a_once_lock() {
     let done = child("many_at_a_once_lock", || {
-        gosched::run(|| {
+        without_preemption().run(|| {
             let cell = Arc::new((OnceLock::new(), Mutex::new(())));
             let gate = Arc::clone(&cell);
             let gate = gate.1.lock().unwrap();
