@@ -7,6 +7,8 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
+#[cfg(feature = "sync")]
+use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -175,4 +177,40 @@ fn records_are_used_again() {
             assert_eq!(sum, 1_225);
         }
     });
+}
+
+#[cfg(feature = "sync")]
+#[test]
+fn threads_that_wait_in_stds_locks_hold_none() {
+    const THREADS: usize = 5_000;
+    let ended = child("threads_that_wait_in_stds_locks_hold_none", || {
+        gosched::run(|| {
+            let begun = Arc::new(AtomicUsize::new(0));
+            let lock = Arc::new(Mutex::new(0));
+            let held = lock.lock().unwrap();
+            let (sender, receiver) = mpsc::channel::<()>();
+            let receiver = Arc::new(Mutex::new(receiver));
+            let start = |n: usize| {
+                let (begun, lock, receiver) = (begun.clone(), lock.clone(), receiver.clone());
+                thread::spawn(move || {
+                    begun.fetch_add(1, SeqCst);
+                    match n % 3 {
+                        0 => thread::park(),
+                        1 => *lock.lock().unwrap() += 1,
+                        _ => assert!(receiver.lock().unwrap().recv().is_err()),
+                    }
+                })
+            };
+            let threads: Vec<_> = (0..THREADS).map(start).collect();
+            until(|| begun.load(SeqCst) == THREADS);
+            let most = thread_count();
+            drop((held, sender));
+            for waiting in threads {
+                waiting.thread().unpark();
+                waiting.join().unwrap();
+            }
+            assert!(most < 32, "{most} threads");
+        });
+    });
+    ended.succeeded();
 }
