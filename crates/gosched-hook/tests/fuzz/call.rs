@@ -534,9 +534,20 @@ impl Call {
                 Op::Poll | Op::Ppoll => self.poll(world, scale, memory, more),
                 Op::Select => self.select(world, scale, memory, more),
                 Op::EpollWait => {
-                    let at = buf.cast();
-                    let most = self.count.min(5) as c_int;
-                    libc::epoll_wait(fd, at, most, self.time(scale)).into()
+                    let mut events: [libc::epoll_event; 5] = std::mem::zeroed();
+                    let at = match self.buffer {
+                        Buffer::Room => events.as_mut_ptr(),
+                        _ => buf.cast(),
+                    };
+                    // Which of several events comes first is not specified.
+                    let most = if self.count == 0 { 0 } else { 5 };
+                    let n = libc::epoll_wait(fd, at, most, self.time(scale));
+                    // Their order is not specified.
+                    more.extend(
+                        events.map(|event| event.u64 as i64 * 100_000 + event.events as i64),
+                    );
+                    more.sort_unstable();
+                    n.into()
                 }
                 Op::EpollCtl => {
                     let command = [
