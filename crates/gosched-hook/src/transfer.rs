@@ -189,7 +189,7 @@ fn is_unix_with_room(fd: c_int) -> bool {
 /// its buffer is free.
 fn room(out: c_int) -> usize {
     match kind(out) {
-        Some(Kind::Socket) if is_unix_with_room(out) => LEAST,
+        Some(Kind::Socket) if !is_ready_now(out, libc::POLLOUT) => LEAST,
         Some(Kind::Socket) => {
             let size = socket_option(out, libc::SO_SNDBUF).unwrap_or(0);
             (size.max(0) as usize / 4).max(LEAST)

@@ -2,14 +2,15 @@
 //!
 //! A handler belongs to its thread: the thread's mask blocks the signal until the handler returns.
 //! If the goroutine parked there, it might return on another thread, and this one would block the
-//! signal for good. So a write of a handler that would wait is left to libc.
+//! signal for good. So a write of a handler that would wait is left to libc. And a handler may have
+//! interrupted code that holds a lock of the runtime.
 
 use std::ffi::c_int;
 
 /// Whether the thread blocks a signal for which there is a handler, as it does in the handler.
 ///
-/// One system call, as a rule. So only writes ask: handlers write, and the waits that are frequent
-/// are those of reads.
+/// One system call, as a rule. So of all waits only those of writes ask: handlers write, and the waits
+/// that are frequent are those of reads.
 pub(super) fn may_be_in_one() -> bool {
     let mut mask = 0u64;
     let at = (&raw mut mask).cast::<libc::sigset_t>();

@@ -21,7 +21,7 @@ fn a_new_timeout_concerns_later_reads() {
             let error = (&clone).read(&mut [0]).unwrap_err().kind();
             (first, error, begun.elapsed())
         });
-        std::thread::sleep(WHILE);
+        crate::until_reading(&[&reader]);
         a.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
         std::thread::sleep(WHILE * 3);
         b.write_all(b"x").unwrap();
@@ -37,7 +37,7 @@ fn o_nonblock_through_a_duplicate_concerns_later_reads() {
         let (a, mut b) = UnixStream::pair().unwrap();
         let (reader, duplicate) = (a.try_clone().unwrap(), a.try_clone().unwrap());
         let waiting = spawn(move || (&a).read(&mut [0]).unwrap());
-        std::thread::sleep(WHILE);
+        crate::until_reading(&[&waiting]);
         duplicate.set_nonblocking(true).unwrap();
         std::thread::sleep(WHILE * 20);
         let mut byte = [0];
@@ -70,7 +70,7 @@ fn a_close_ends_waits() {
                 })
             })
             .collect();
-        let poller = thread::spawn(move || {
+        let poller = spawn(move || {
             let mut poll = libc::pollfd {
                 fd,
                 events: libc::POLLIN,
@@ -79,10 +79,10 @@ fn a_close_ends_waits() {
             // SAFETY: the struct of this frame is written.
             (unsafe { libc::poll(&mut poll, 1, -1) }, poll.revents)
         });
-        std::thread::sleep(WHILE);
+        crate::common::until_waiting(4, "IO wait, read");
         // SAFETY: the number of this test.
         unsafe { libc::close(fd) };
-        assert_eq!(poller.join().unwrap(), (1, libc::POLLNVAL));
+        assert_eq!(poller.join(), (1, libc::POLLNVAL));
         assert!(
             readers
                 .into_iter()
@@ -104,14 +104,14 @@ fn dup2_ends_waits_for_what_it_replaces() {
             unsafe { libc::read(fd, byte.as_mut_ptr().cast(), 1) as i64 }
         };
         let reader = thread::spawn(read);
-        std::thread::sleep(WHILE);
+        crate::common::until_waiting(1, "IO wait, read");
         // A dup2 that fails changes nothing.
         // SAFETY: numbers of this test, and one that is not open.
         assert_eq!(errno(unsafe { libc::dup2(987, fd) }), libc::EBADF);
         b.write_all(b"x").unwrap();
         assert_eq!(reader.join().unwrap(), 1);
         let reader = thread::spawn(move || errno(read()));
-        std::thread::sleep(WHILE);
+        crate::common::until_waiting(1, "IO wait, read");
         // SAFETY: numbers of this test.
         assert_eq!(unsafe { libc::dup2(other.as_raw_fd(), fd) }, fd);
         assert_eq!(reader.join().unwrap(), libc::EBADF);

@@ -36,14 +36,43 @@ fn both(body: fn()) {
 
 /// A thread, or a goroutine if the caller is one.
 fn spawn<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> Spawned<T> {
-    match gosched::hook::can_park() {
-        true => Spawned::Goroutine(gosched::thread::spawn(f)),
-        false => Spawned::Thread(std::thread::spawn(f)),
+    if gosched::hook::can_park() {
+        return Spawned::Goroutine(gosched::thread::spawn(f));
+    }
+    let (send, receive) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        send.send(common::tid()).expect("the caller waits");
+        f()
+    });
+    Spawned::Thread(thread, receive.recv().expect("the thread begins"))
+}
+
+/// Waits until these threads or goroutines wait for descriptors.
+fn until_reading<T>(all: &[&Spawned<T>]) {
+    let mut waiting = 0;
+    for one in all {
+        match one {
+            Spawned::Goroutine(_) => waiting += 1,
+            Spawned::Thread(_, tid) => common::until(|| {
+                let name = format!("/proc/self/task/{tid}/syscall");
+                let call = std::fs::read_to_string(name).unwrap_or_default();
+                let number = call
+                    .split(' ')
+                    .next()
+                    .and_then(|number| number.parse().ok());
+                const CALLS: [i64; 3] = [libc::SYS_read, libc::SYS_recvfrom, libc::SYS_poll];
+                number.is_some_and(|number| CALLS.contains(&number))
+            }),
+        }
+    }
+    if waiting > 0 {
+        common::until_waiting(waiting, "IO wait, read");
     }
 }
 
 enum Spawned<T> {
-    Thread(std::thread::JoinHandle<T>),
+    /// With its thread id.
+    Thread(std::thread::JoinHandle<T>, i32),
     Goroutine(gosched::thread::JoinHandle<T>),
 }
 
@@ -51,7 +80,7 @@ impl<T> Spawned<T> {
     #[track_caller]
     fn join(self) -> T {
         match self {
-            Spawned::Thread(thread) => thread.join().expect("no panic"),
+            Spawned::Thread(thread, _) => thread.join().expect("no panic"),
             Spawned::Goroutine(goroutine) => goroutine.join().expect("no panic"),
         }
     }

@@ -52,7 +52,7 @@ fn a_shutdown_ends_reads_of_others() {
         let (a, _b) = tcp_pair();
         let clone = a.try_clone().unwrap();
         let reader = spawn(move || (&clone).read(&mut [0]).unwrap());
-        std::thread::sleep(WHILE);
+        crate::until_reading(&[&reader]);
         a.shutdown(Shutdown::Read).unwrap();
         assert_eq!(reader.join(), 0);
         a.shutdown(Shutdown::Write).unwrap();
@@ -60,7 +60,7 @@ fn a_shutdown_ends_reads_of_others() {
         let (a, _b) = UnixStream::pair().unwrap();
         let clone = a.try_clone().unwrap();
         let reader = spawn(move || (&clone).read(&mut [0]).unwrap());
-        std::thread::sleep(WHILE);
+        crate::until_reading(&[&reader]);
         a.shutdown(Shutdown::Both).unwrap();
         assert_eq!(reader.join(), 0);
     });
@@ -72,7 +72,7 @@ fn a_shutdown_ends_receives_of_datagrams() {
         let (a, _b) = UnixDatagram::pair().unwrap();
         let clone = a.try_clone().unwrap();
         let reader = spawn(move || clone.recv(&mut [0]).unwrap());
-        std::thread::sleep(WHILE);
+        crate::until_reading(&[&reader]);
         a.shutdown(Shutdown::Read).unwrap();
         assert_eq!(reader.join(), 0);
     });
@@ -179,15 +179,13 @@ fn a_reset_is_an_error_of_the_read() {
         let (at, len) = ((&raw const linger).cast(), size_of_val(&linger) as u32);
         let (level, option) = (libc::SOL_SOCKET, libc::SO_LINGER);
         // SAFETY: the option is read.
-        assert_eq!(
-            unsafe { libc::setsockopt(a.as_raw_fd(), level, option, at, len) },
-            0
-        );
+        let set = unsafe { libc::setsockopt(a.as_raw_fd(), level, option, at, len) };
+        assert_eq!(set, 0);
         let reader = spawn(move || {
             let error = b.read(&mut [0]).unwrap_err().kind();
             (error, b.read(&mut [0]).unwrap())
         });
-        std::thread::sleep(WHILE);
+        crate::until_reading(&[&reader]);
         drop(a);
         assert_eq!(reader.join(), (ErrorKind::ConnectionReset, 0));
     });
@@ -235,9 +233,8 @@ fn non_blocking_is_the_users_choice() {
             ErrorKind::WouldBlock
         );
         let wrote = loop {
-            match stream.write(&[0; 100_000]) {
-                Ok(_) => {}
-                Err(error) => break error.kind(),
+            if let Err(error) = stream.write_all(&[0; 100_000]) {
+                break error.kind();
             }
         };
         assert_eq!(wrote, ErrorKind::WouldBlock);
@@ -248,13 +245,13 @@ fn non_blocking_is_the_users_choice() {
 #[test]
 fn timeouts_end_reads_writes_and_accepts() {
     both(|| {
-        let short = Some(Duration::from_millis(40));
+        let short = Duration::from_millis(40);
         let (mut a, _b) = tcp_pair();
-        a.set_read_timeout(short).unwrap();
-        a.set_write_timeout(short).unwrap();
+        a.set_read_timeout(Some(short)).unwrap();
+        a.set_write_timeout(Some(short)).unwrap();
         let begun = Instant::now();
         assert_eq!(a.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
-        assert!(begun.elapsed() >= short.unwrap());
+        assert!(begun.elapsed() >= short);
         let (mut written, bytes) = (0, vec![0; 1 << 20]);
         let error = loop {
             match a.write(&bytes) {
@@ -272,10 +269,8 @@ fn timeouts_end_reads_writes_and_accepts() {
         let (at, len) = ((&raw const time).cast(), size_of_val(&time) as u32);
         let (level, option) = (libc::SOL_SOCKET, libc::SO_RCVTIMEO);
         // SAFETY: the option is read.
-        assert_eq!(
-            unsafe { libc::setsockopt(listener.as_raw_fd(), level, option, at, len) },
-            0
-        );
+        let set = unsafe { libc::setsockopt(listener.as_raw_fd(), level, option, at, len) };
+        assert_eq!(set, 0);
         assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
     });
 }
