@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use gosched::hook::{Deadline, Direction};
 
-use crate::fd::{Wait, answer, attempt, has_error};
+use crate::fd::{Stop, Wait, answer, attempt, has_error};
 use crate::memory::is_readable;
 use crate::table;
 use crate::vectors::{MOST, Rest};
@@ -137,6 +137,11 @@ table::hook! {
             };
             match wait.until_done(op) {
                 Ok(n) => got += n as c_uint,
+                Err(Stop::Libc) if got > 0 => {
+                    table::recvmmsg.count_left();
+                    let n = part(got, flags, timeout);
+                    return got as c_int + n.max(0);
+                }
                 Err(_) if got > 0 => break,
                 stop => {
                     drop(wait);

@@ -5,7 +5,7 @@
 //! connection in between, the call only holds its thread. `connect` makes the socket non-blocking
 //! until the connection has begun.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_ulong, c_void};
 
 use gosched::hook::Direction;
 
@@ -218,6 +218,12 @@ unsafe fn receive_all(
     type Recv = unsafe extern "C" fn(c_int, *mut c_void, usize, c_int) -> isize;
     // SAFETY: libc's recv has this type.
     let recv = unsafe { table::recv.real.get::<Recv>() };
+    if socket_option(fd, libc::SO_DOMAIN) == Some(libc::AF_UNIX) {
+        // The kernel ends such a receive where a message ends that brought descriptors.
+        function.count_left();
+        // SAFETY: the buffer is the caller's.
+        return unsafe { recv(fd, buf, len, flags) };
+    }
     if flags & libc::MSG_PEEK != 0 || !is_stream(fd) {
         let once = flags & !libc::MSG_WAITALL | libc::MSG_DONTWAIT;
         let is_peek = flags & libc::MSG_PEEK != 0 && is_stream(fd);
@@ -243,12 +249,30 @@ unsafe fn receive_all(
         });
         match done {
             Ok(0) => break,
-            Ok(n) => got += n,
+            Ok(n) => {
+                got += n;
+                // Urgent data ends a receive.
+                if got < len && is_at_mark(fd) {
+                    break;
+                }
+            }
             Err(_) if got > 0 => break,
             stop => return answer(function, stop, || part(flags)),
         }
     }
     got as isize
+}
+
+fn is_at_mark(fd: c_int) -> bool {
+    type Ioctl = unsafe extern "C" fn(c_int, c_ulong, usize) -> c_int;
+    const SIOCATMARK: c_ulong = 0x8905;
+    let mut mark: c_int = 0;
+    // SAFETY: libc's ioctl takes its third argument as a word on the platforms of this crate. The
+    // kernel writes an int.
+    let answer = unsafe {
+        table::ioctl.real.get::<Ioctl>()(fd, SIOCATMARK, (&raw mut mark).expose_provenance())
+    };
+    answer == 0 && mark != 0
 }
 
 fn is_stream(fd: c_int) -> bool {

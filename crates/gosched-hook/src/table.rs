@@ -160,7 +160,7 @@ table! {
     #[cfg(feature = "net")]
     Sockets: recv [__recv_chk],
         "MSG_DONTWAIT, then waits for data",
-        "MSG_PEEK with MSG_WAITALL; no bytes of a stream";
+        "MSG_WAITALL with MSG_PEEK or on a Unix socket; no bytes of a stream";
     #[cfg(feature = "net")]
     Sockets: recvfrom [__recvfrom_chk],
         "MSG_DONTWAIT, then waits for data",

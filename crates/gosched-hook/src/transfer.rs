@@ -115,6 +115,8 @@ fn is_from_pipe_or_into_one(from: c_int, out: c_int) -> bool {
         && !is_listening(from)
         && takes_data(out)
         && inode(from) != inode(out)
+        // O_NONBLOCK of one end concerns both.
+        && (flags(from) | flags(out)) & libc::O_NONBLOCK == 0
 }
 
 /// Whether a write may wait for room.
@@ -123,11 +125,16 @@ fn takes_data(out: c_int) -> bool {
     is_right && may(out, Direction::Write) && !is_listening(out)
 }
 
-/// Whether the descriptor is open for this direction.
-fn may(fd: c_int, direction: Direction) -> bool {
+/// The descriptor's flags; negative: it is not open.
+fn flags(fd: c_int) -> c_int {
     type Fcntl = unsafe extern "C" fn(c_int, c_int, usize) -> c_int;
     // SAFETY: libc's fcntl takes its third argument as a word on the platforms of this crate.
-    let flags = unsafe { table::fcntl.real.get::<Fcntl>()(fd, libc::F_GETFL, 0) };
+    unsafe { table::fcntl.real.get::<Fcntl>()(fd, libc::F_GETFL, 0) }
+}
+
+/// Whether the descriptor is open for this direction.
+fn may(fd: c_int, direction: Direction) -> bool {
+    let flags = flags(fd);
     let other = match direction {
         Direction::Read => libc::O_WRONLY,
         Direction::Write => libc::O_RDONLY,
@@ -154,17 +161,35 @@ fn until_ready(fd: c_int, direction: Direction) -> Result<(), Stop> {
         Direction::Read => libc::POLLIN,
         Direction::Write => libc::POLLOUT,
     };
-    let ready = Wait::new(fd, direction).until_done(|| match is_ready_now(fd, events) {
-        true => Ok(0),
-        false => Err(libc::EAGAIN),
-    });
+    let has_room = || direction == Direction::Write && is_unix_with_room(fd);
+    let ready =
+        Wait::new(fd, direction).until_done(|| match is_ready_now(fd, events) || has_room() {
+            true => Ok(0),
+            false => Err(libc::EAGAIN),
+        });
     ready.map(drop)
+}
+
+/// Whether a Unix socket takes a little more. It reports room when three quarters are free.
+fn is_unix_with_room(fd: c_int) -> bool {
+    type Ioctl = unsafe extern "C" fn(c_int, libc::c_ulong, usize) -> c_int;
+    if socket_option(fd, libc::SO_DOMAIN) != Some(libc::AF_UNIX) {
+        return false;
+    }
+    let mut queued: c_int = 0;
+    let at = (&raw mut queued).expose_provenance();
+    // SAFETY: libc's ioctl takes its third argument as a word on the platforms of this crate. The
+    // kernel writes an int.
+    let answer = unsafe { table::ioctl.real.get::<Ioctl>()(fd, libc::TIOCOUTQ, at) };
+    let size = socket_option(fd, libc::SO_SNDBUF).unwrap_or(0);
+    answer == 0 && queued < size
 }
 
 /// How much a descriptor that reports room takes, as a rule: a socket reports room when a third of
 /// its buffer is free.
 fn room(out: c_int) -> usize {
     match kind(out) {
+        Some(Kind::Socket) if !is_ready_now(out, libc::POLLOUT) => LEAST,
         Some(Kind::Socket) => {
             let size = socket_option(out, libc::SO_SNDBUF).unwrap_or(0);
             (size.max(0) as usize / 4).max(LEAST)

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use gosched::hook::Descriptor;
 
+use super::handler;
 use super::process::is_in_own_process;
 use super::wait::{DOUBLINGS, RECHECK};
 use crate::table;
@@ -274,6 +275,11 @@ fn end(entry: &Entry, fd: c_int) -> bool {
     let Some(descriptor) = entry.descriptor() else {
         return true;
     };
+    // A thread without a goroutine may hold a lock of the runtime, too: those that poll, and any that
+    // wakes a goroutine.
+    if !gosched::hook::can_park() && handler::may_be_in_one() {
+        return false;
+    }
     if IS_BUSY.replace(true) {
         return false;
     }

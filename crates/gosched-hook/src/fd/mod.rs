@@ -19,6 +19,7 @@
 //! hangs it.
 
 mod entry;
+mod handler;
 mod process;
 mod settings;
 mod wait;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use gosched::hook::{Deadline, Descriptor, Direction, Ticket, Waited};
 
 use super::entry::{Entry, entry};
+use super::handler;
 use crate::errno;
 use crate::table::{self, Function};
 
@@ -140,6 +141,9 @@ impl Wait {
         };
         let descriptor = entry.make_descriptor();
         let deadline = self.deadline(entry)?;
+        if self.direction == Direction::Write && !self.has_own_limit && handler::may_be_in_one() {
+            return Err(Stop::Libc);
+        }
         let waited = if self.is_renewed {
             descriptor.wait(self.fd, self.direction, ticket, deadline)
         } else if entry.is_seen() {

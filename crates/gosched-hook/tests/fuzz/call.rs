@@ -320,7 +320,7 @@ impl Call {
                 (Kind::Timer, _) => steps.push((soon, Act::Timer(it.fd))),
                 (Kind::PipeRead | Kind::PipeWrite | Kind::Terminal, Some(peer)) => {
                     steps.push((soon, write(peer)));
-                    if self.choice % 7 == 0 {
+                    if self.choice.is_multiple_of(7) {
                         steps.push((late, Act::Close(peer.0, peer.1)));
                     }
                 }
@@ -362,7 +362,7 @@ impl Call {
                 Kind::TcpListener => steps.push((soon, Act::ConnectTcp(it.fd))),
                 _ => steps.push((soon, Act::ConnectUnix(Box::new(world.unix_addr())))),
             },
-            Op::WaitPid | Op::WaitId if self.choice % 3 != 0 => {
+            Op::WaitPid | Op::WaitId if !self.choice.is_multiple_of(3) => {
                 steps.extend(
                     world
                         .childs_pipe()
@@ -524,7 +524,7 @@ impl Call {
                 }
                 Op::Splice => {
                     let null = std::ptr::null_mut();
-                    let flags = if self.choice % 4 == 0 {
+                    let flags = if self.choice.is_multiple_of(4) {
                         libc::SPLICE_F_NONBLOCK
                     } else {
                         0
@@ -534,9 +534,20 @@ impl Call {
                 Op::Poll | Op::Ppoll => self.poll(world, scale, memory, more),
                 Op::Select => self.select(world, scale, memory, more),
                 Op::EpollWait => {
-                    let at = buf.cast();
-                    let most = self.count.min(5) as c_int;
-                    libc::epoll_wait(fd, at, most, self.time(scale)).into()
+                    let mut events: [libc::epoll_event; 5] = std::mem::zeroed();
+                    let at = match self.buffer {
+                        Buffer::Room => events.as_mut_ptr(),
+                        _ => buf.cast(),
+                    };
+                    // Which of several events comes first is not specified.
+                    let most = if self.count == 0 { 0 } else { 5 };
+                    let n = libc::epoll_wait(fd, at, most, self.time(scale));
+                    // Their order is not specified.
+                    more.extend(
+                        events.map(|event| event.u64 as i64 * 100_000 + event.events as i64),
+                    );
+                    more.sort_unstable();
+                    n.into()
                 }
                 Op::EpollCtl => {
                     let command = [
@@ -609,7 +620,7 @@ impl Call {
                     libc::fcntl(fd, libc::F_SETFL, flags).into()
                 }
                 Op::Fionbio => {
-                    let yes = c_int::from(self.choice % 3 == 0);
+                    let yes = c_int::from(self.choice.is_multiple_of(3));
                     libc::ioctl(fd, libc::FIONBIO, &yes).into()
                 }
                 Op::GetFlags => libc::fcntl(fd, libc::F_GETFL).into(),
@@ -660,7 +671,7 @@ impl Call {
         let mut whole = message(list).msg_hdr;
         whole.msg_iov = self.list_at(list, memory);
         whole.msg_iovlen = self.count;
-        if self.choice % 2 == 0 {
+        if self.choice.is_multiple_of(2) {
             whole.msg_control = control.as_mut_ptr().cast();
             whole.msg_controllen = size_of_val(&control);
         }
@@ -704,7 +715,7 @@ impl Call {
                 time.tv_nsec = i64::from(8 * scale) * 1_000_000;
                 &mut time
             }
-            2 if self.choice % 5 == 0 => memory.unmapped.cast(),
+            2 if self.choice.is_multiple_of(5) => memory.unmapped.cast(),
             _ => std::ptr::null_mut(),
         };
         // SAFETY: the messages and what they name, of this frame or of `memory`.
@@ -730,7 +741,7 @@ impl Call {
                 libc::CMSG_DATA(head).cast::<c_int>().write_unaligned(other);
             }
         }
-        let at = match self.is_list_wrong && self.choice % 5 == 0 {
+        let at = match self.is_list_wrong && self.choice.is_multiple_of(5) {
             true => self.of_wrong(memory),
             false => &raw const whole,
         };
@@ -769,7 +780,7 @@ impl Call {
         };
         let length = libc::timespec {
             tv_sec: 0,
-            tv_nsec: if self.choice % 31 == 0 {
+            tv_nsec: if self.choice.is_multiple_of(31) {
                 -1
             } else {
                 i64::from(time) * 1_000_000
@@ -818,7 +829,11 @@ impl Call {
 
     fn wait(&self, world: &mut World, more: &mut Vec<i64>) -> i64 {
         let pid = world.child.as_ref().map_or(1, |child| child.id() as c_int);
-        let pid = if self.choice % 11 == 0 { 1 } else { pid };
+        let pid = if self.choice.is_multiple_of(11) {
+            1
+        } else {
+            pid
+        };
         let options = match self.choice % 3 {
             0 => libc::WNOHANG,
             _ => 0,

@@ -375,6 +375,7 @@ pub struct Memory {
 }
 
 pub const ROOM: usize = 1 << 20;
+const LESS: usize = 1 << 17;
 
 impl Memory {
     /// Fresh room, so that no data of an earlier call is in it.
@@ -386,8 +387,8 @@ impl Memory {
         };
         Memory {
             room: map(libc::PROT_READ | libc::PROT_WRITE, ROOM),
-            read_only: map(libc::PROT_READ, 1 << 16),
-            unmapped: map(libc::PROT_NONE, 1 << 16),
+            read_only: map(libc::PROT_READ, LESS),
+            unmapped: map(libc::PROT_NONE, LESS),
         }
     }
 }
@@ -397,8 +398,8 @@ impl Drop for Memory {
         // SAFETY: the mappings of `new`.
         unsafe {
             libc::munmap(self.room, ROOM);
-            libc::munmap(self.read_only, 1 << 16);
-            libc::munmap(self.unmapped, 1 << 16);
+            libc::munmap(self.read_only, LESS);
+            libc::munmap(self.unmapped, LESS);
         }
     }
 }

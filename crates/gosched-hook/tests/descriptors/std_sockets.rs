@@ -6,7 +6,6 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
 use gosched::thread;
-use gosched_hook as _;
 
 /// The threads of this process.
 fn threads() -> usize {

@@ -1,0 +1,140 @@
+//! Numbers that are used again and again, and closes that no hook sees.
+
+use std::ffi::CStr;
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, IntoRawFd};
+use std::os::unix::net::UnixStream;
+
+use gosched::thread;
+
+use crate::common::child;
+
+/// A pair that was waited for, from std.
+fn by_std(n: u32) -> UnixStream {
+    let (mut a, mut b) = UnixStream::pair().unwrap();
+    let reader = thread::spawn(move || {
+        let mut bytes = [0; 4];
+        a.read_exact(&mut bytes).unwrap();
+        (a, u32::from_ne_bytes(bytes))
+    });
+    gosched::yield_now();
+    b.write_all(&n.to_ne_bytes()).unwrap();
+    let (a, got) = reader.join().unwrap();
+    assert_eq!(got, n);
+    a
+}
+
+/// As `by_std`, closed inside libc.
+fn by_stdio(n: u32) {
+    let fd = by_std(n).into_raw_fd();
+    // SAFETY: the number is open, and the stream closes it.
+    assert_eq!(unsafe { libc::fclose(libc::fdopen(fd, c"r".as_ptr())) }, 0);
+}
+
+/// An eventfd: no hooked function makes it. Its number is often that of a socket that `fclose` has
+/// closed.
+fn by_hand(n: u32) {
+    // SAFETY: descriptors of this function, with memory of its frames.
+    unsafe {
+        let fd = libc::eventfd(0, 0);
+        let reader = thread::spawn(move || {
+            let mut count = 0u64;
+            assert_eq!(libc::read(fd, (&raw mut count).cast(), 8), 8);
+            count
+        });
+        gosched::yield_now();
+        let count = u64::from(n) + 1;
+        assert_eq!(libc::write(fd, (&raw const count).cast(), 8), 8);
+        assert_eq!(reader.join().unwrap(), count);
+        libc::close(fd);
+    }
+}
+
+fn by_gosched(n: u32) {
+    let (mut a, mut b) = gosched::os::unix::net::UnixStream::pair().unwrap();
+    let reader = thread::spawn(move || {
+        let mut bytes = [0; 4];
+        a.read_exact(&mut bytes).unwrap();
+        u32::from_ne_bytes(bytes)
+    });
+    gosched::yield_now();
+    b.write_all(&n.to_ne_bytes()).unwrap();
+    assert_eq!(reader.join().unwrap(), n);
+}
+
+fn by_popen(n: u32) {
+    let command = std::ffi::CString::new(format!("echo {n}")).unwrap();
+    let mut line = [0; 20];
+    // SAFETY: the stream is this function's. The line has this length.
+    let text = unsafe {
+        let stream = libc::popen(command.as_ptr(), c"r".as_ptr());
+        assert!(!stream.is_null());
+        assert!(!libc::fgets(line.as_mut_ptr(), 20, stream).is_null());
+        assert_eq!(libc::pclose(stream), 0);
+        CStr::from_ptr(line.as_ptr())
+    };
+    assert_eq!(text.to_str().unwrap(), format!("{n}\n"));
+}
+
+#[test]
+fn ten_thousand_times_by_libraries_in_turn() {
+    child("ten_thousand_times_by_libraries_in_turn", || {
+        gosched::run(|| {
+            let all = (0..4).map(|one| {
+                thread::spawn(move || {
+                    for n in (one * 2_500)..((one + 1) * 2_500) {
+                        match n % 4 {
+                            0 => drop(by_std(n)),
+                            1 => by_stdio(n),
+                            2 => by_hand(n),
+                            _ => by_gosched(n),
+                        }
+                        if n % 250 == 0 {
+                            by_popen(n);
+                        }
+                    }
+                })
+            });
+            let all: Vec<_> = all.collect();
+            all.into_iter().for_each(|one| one.join().unwrap());
+            // What is still open may be registered. Nothing of this test is.
+            let registered = registered();
+            assert!(registered.len() < 10, "{registered:?}");
+        });
+    })
+    .succeeded();
+}
+
+/// The numbers that epolls of this process have registered, without those of the runtime itself.
+fn registered() -> Vec<String> {
+    let mut all = Vec::new();
+    for file in std::fs::read_dir("/proc/self/fdinfo").unwrap().flatten() {
+        let text = std::fs::read_to_string(file.path()).unwrap_or_default();
+        all.extend(
+            text.lines()
+                .filter(|line| line.starts_with("tfd:") && !line.contains("data: fffffffffffffff"))
+                .map(str::to_owned),
+        );
+    }
+    all
+}
+
+/// A duplicate keeps the file open. Its registration ends with the number it was made for.
+#[test]
+fn a_closed_number_is_not_registered() {
+    child("a_closed_number_is_not_registered", || {
+        gosched::run(|| {
+            let before = registered().len();
+            let kept: Vec<_> = (0..100)
+                .map(|n| {
+                    let stream = by_std(n);
+                    stream.try_clone().unwrap()
+                })
+                .collect();
+            let after = registered();
+            assert!(after.len() <= before + 1, "{after:?}");
+            assert!(kept.iter().all(|stream| stream.as_raw_fd() >= 0));
+        });
+    })
+    .succeeded();
+}
