@@ -5,7 +5,7 @@
 //! | kind | how it tries |
 //! |---|---|
 //! | socket | `recvmsg`, `sendmsg` with MSG_DONTWAIT |
-//! | pipe | `preadv2`, `pwritev2` with RWF_NOWAIT; before Linux 5.6 it asks `poll` first |
+//! | pipe | `preadv2`, `pwritev2` with RWF_NOWAIT; before Linux 6.4 it asks `poll` first |
 //! | terminal, eventfd, … | it asks `poll` first |
 //! | regular file, directory, disk | libc's call: such a file never waits for another program |
 
