@@ -68,6 +68,26 @@ impl FutexCounts {
         n: u32,
         is_open: bool,
         mut pop: impl FnMut(u32) -> u32,
+        kernel: impl FnMut(u32) -> u32,
+    ) -> u32 {
+        // A goroutine that is found needs no barrier: only a waiter that is overlooked does. So the
+        // usual wake-up has one barrier less.
+        if self.goroutines.load(Relaxed) == 0 || is_open || self.kernel.load(Relaxed) != 0 {
+            return self.wake_both(n, is_open, pop, kernel);
+        }
+        match pop(n) {
+            woken if woken >= n => woken,
+            woken => woken + self.wake_both(n - woken, is_open, pop, kernel),
+        }
+    }
+
+    /// As `wake`, of both kinds.
+    #[inline]
+    fn wake_both(
+        &self,
+        n: u32,
+        is_open: bool,
+        mut pop: impl FnMut(u32) -> u32,
         mut kernel: impl FnMut(u32) -> u32,
     ) -> u32 {
         // FENCE: futex/2 — the program's store to the word before the loads of the counts; meets
