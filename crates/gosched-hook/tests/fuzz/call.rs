@@ -386,9 +386,9 @@ impl Call {
                 more: vec![-77],
             };
         }
-        if world.at(self.place).kind == Kind::Terminal {
-            // Data takes its time from one end of a terminal to the other.
-            std::thread::sleep(Duration::from_millis(2) * scale);
+        let is_terminal = world.at(self.place).kind == Kind::Terminal;
+        if is_terminal {
+            settle(world.fd(self.place), scale);
         }
         let memory = Memory::new();
         let mut more = Vec::new();
@@ -403,12 +403,18 @@ impl Call {
             // SAFETY: the mapping has that size.
             hasher.write(unsafe { std::slice::from_raw_parts(memory.room.cast(), 100_000) });
         }
-        Outcome {
+        let mut outcome = Outcome {
             result,
             errno,
             data: hasher.finish(),
             more,
+        };
+        if is_terminal && self.reads() {
+            settle(world.fd(self.place), scale);
+            // How much comes at once is up to a thread of the kernel.
+            (outcome.result, outcome.data) = (result.min(1), 0);
         }
+        outcome
     }
 
     fn buffer(&self, memory: &Memory) -> *mut c_void {
@@ -657,4 +663,11 @@ impl Call {
             }
         }
     }
+}
+
+/// Data takes its time from one end of a terminal to the other. Drops what has come.
+fn settle(terminal: c_int, scale: u32) {
+    std::thread::sleep(Duration::from_millis(2) * scale);
+    // SAFETY: no memory is passed.
+    unsafe { libc::tcflush(terminal, libc::TCIFLUSH) };
 }
