@@ -75,8 +75,10 @@ table::hook! {
             // SAFETY: the arguments are the caller's.
             return unsafe { real(fd, list, count) };
         };
-        // SAFETY: the list has so many of the caller's buffers.
-        let call = |at: usize| rest.with(at, |list, count| unsafe { real(fd, list, count as c_int) });
+        let call = |at: usize| {
+            // SAFETY: the list has so many of the caller's buffers.
+            rest.with(at, |list, count| unsafe { real(fd, list, count as c_int) })
+        };
         let with = |at: usize, f: &mut dyn FnMut(*const iovec, usize) -> isize| rest.with(at, f);
         writing(&table::writev, fd, len, with, call)
     };
@@ -272,8 +274,8 @@ fn reading(function: &Function, fd: c_int, list: &Rest, call: impl Fn() -> isize
     answer(function, read, call)
 }
 
-/// Calls libc's function if `poll` says that it does not wait. Otherwise `no_wait` finds out whether
-/// it would: some files cannot be read or written at all, and are never ready.
+/// Calls libc's function if `poll` says that it does not wait. Otherwise `no_wait` finds out
+/// whether it would: some files cannot be read or written at all, and are never ready.
 fn ask_first(
     fd: c_int,
     events: libc::c_short,

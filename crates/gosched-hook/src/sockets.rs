@@ -279,8 +279,8 @@ fn is_stream(fd: c_int) -> bool {
     socket_option(fd, libc::SO_TYPE) == Some(libc::SOCK_STREAM)
 }
 
-/// Whether the connection has failed, so that a call that has moved data leaves the error to the next
-/// call. A Unix socket drops it.
+/// Whether the connection has failed, so that a call that has moved data leaves the error to the
+/// next call. A Unix socket drops it.
 fn leaves_error(fd: c_int) -> bool {
     has_failed(fd) && socket_option(fd, libc::SO_DOMAIN) != Some(libc::AF_UNIX)
 }

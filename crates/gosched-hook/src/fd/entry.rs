@@ -275,8 +275,8 @@ fn end(entry: &Entry, fd: c_int) -> bool {
     let Some(descriptor) = entry.descriptor() else {
         return true;
     };
-    // A thread without a goroutine may hold a lock of the runtime, too: those that poll, and any that
-    // wakes a goroutine.
+    // A thread without a goroutine may hold a lock of the runtime, too: sysmon, the thread that
+    // polls, and any that wakes a goroutine.
     if !gosched::hook::can_park() && handler::may_be_in_one() {
         return false;
     }

@@ -9,8 +9,8 @@ use std::ffi::c_int;
 
 /// Whether the thread blocks a signal for which there is a handler, as it does in the handler.
 ///
-/// One system call, as a rule. So of all waits only those of writes ask: handlers write, and the waits
-/// that are frequent are those of reads.
+/// One system call, as a rule. So of all waits only those of writes ask: handlers write, and the
+/// waits that are frequent are those of reads.
 pub(super) fn may_be_in_one() -> bool {
     let mut mask = 0u64;
     let at = (&raw mut mask).cast::<libc::sigset_t>();

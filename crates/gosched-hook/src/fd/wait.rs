@@ -83,9 +83,9 @@ impl Wait {
         }
     }
 
-    /// Whether the call has waited, would wait again, and the kernel reports the descriptor ready all
-    /// the same. No event ends such a wait. Two examples: a Unix datagram socket whose peer is full,
-    /// and a datagram socket that was shut down while the call waited.
+    /// Whether the call has waited, would wait again, and the kernel reports the descriptor ready
+    /// all the same. No event ends such a wait. Two examples: a Unix datagram socket whose peer is
+    /// full, and a datagram socket that was shut down while the call waited.
     pub(crate) fn is_ready_in_vain(&self) -> bool {
         let events = match self.direction {
             Direction::Read => libc::POLLIN,
@@ -257,8 +257,8 @@ pub(crate) fn answer(
     }
 }
 
-/// Whether the connection has failed, with an error that the next call returns. Data in the queue of
-/// errors, which the user asks for, does not count.
+/// Whether the connection has failed, with an error that the next call returns. Data in the queue
+/// of errors, which the user asks for, does not count.
 pub(crate) fn has_failed(fd: c_int) -> bool {
     const FAILED: libc::c_short = libc::POLLERR | libc::POLLHUP;
     poll_now(fd, 0) & FAILED == FAILED

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use gosched::thread;
 
+use crate::common::child;
 use crate::{WHILE, both, errno, spawn};
 
 #[test]
@@ -58,38 +59,42 @@ fn o_nonblock_through_a_duplicate_concerns_later_reads() {
 /// A thread would wait on: the kernel knows nothing of the close. The hooks end the wait.
 #[test]
 fn a_close_ends_waits() {
-    gosched::run(|| {
-        let (a, b) = UnixStream::pair().unwrap();
-        let fd = a.into_raw_fd();
-        let readers: Vec<_> = (0..3)
-            .map(|_| {
-                thread::spawn(move || {
-                    let mut byte = [0u8];
-                    // SAFETY: the buffer of this frame is written.
-                    errno(unsafe { libc::read(fd, byte.as_mut_ptr().cast(), 1) } as i64)
+    // Another test would use the number at once.
+    child("a_close_ends_waits", || {
+        gosched::run(|| {
+            let (a, b) = UnixStream::pair().unwrap();
+            let fd = a.into_raw_fd();
+            let readers: Vec<_> = (0..3)
+                .map(|_| {
+                    thread::spawn(move || {
+                        let mut byte = [0u8];
+                        // SAFETY: the buffer of this frame is written.
+                        errno(unsafe { libc::read(fd, byte.as_mut_ptr().cast(), 1) } as i64)
+                    })
                 })
-            })
-            .collect();
-        let poller = spawn(move || {
-            let mut poll = libc::pollfd {
-                fd,
-                events: libc::POLLIN,
-                revents: 0,
-            };
-            // SAFETY: the struct of this frame is written.
-            (unsafe { libc::poll(&mut poll, 1, -1) }, poll.revents)
+                .collect();
+            let poller = spawn(move || {
+                let mut poll = libc::pollfd {
+                    fd,
+                    events: libc::POLLIN,
+                    revents: 0,
+                };
+                // SAFETY: the struct of this frame is written.
+                (unsafe { libc::poll(&mut poll, 1, -1) }, poll.revents)
+            });
+            crate::common::until_waiting(4, "IO wait, read");
+            // SAFETY: the number of this test.
+            unsafe { libc::close(fd) };
+            assert_eq!(poller.join(), (1, libc::POLLNVAL));
+            assert!(
+                readers
+                    .into_iter()
+                    .all(|reader| reader.join().unwrap() == libc::EBADF)
+            );
+            drop(b);
         });
-        crate::common::until_waiting(4, "IO wait, read");
-        // SAFETY: the number of this test.
-        unsafe { libc::close(fd) };
-        assert_eq!(poller.join(), (1, libc::POLLNVAL));
-        assert!(
-            readers
-                .into_iter()
-                .all(|reader| reader.join().unwrap() == libc::EBADF)
-        );
-        drop(b);
-    });
+    })
+    .succeeded();
 }
 
 #[test]

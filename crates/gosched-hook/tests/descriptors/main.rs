@@ -16,6 +16,8 @@ mod reuse;
 mod std_net;
 mod std_sockets;
 
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Once;
 use std::time::Duration;
 
@@ -122,6 +124,31 @@ fn start_timer(flags: i32) {
 
 unsafe extern "C" {
     fn setitimer(which: i32, new: *const libc::itimerval, old: *mut libc::itimerval) -> i32;
+}
+
+/// A TCP socket that has a port and does not listen: connections are refused. A listener that is
+/// closed may live on for a moment, in a child of another test.
+fn bound() -> (OwnedFd, SocketAddr) {
+    let mut addr = libc::sockaddr_in {
+        sin_family: libc::AF_INET as u16,
+        sin_port: 0,
+        sin_addr: libc::in_addr {
+            s_addr: u32::from(Ipv4Addr::LOCALHOST).to_be(),
+        },
+        sin_zero: [0; 8],
+    };
+    let mut len = size_of_val(&addr) as u32;
+    // SAFETY: a new socket; the address of this frame is read and written.
+    let socket = unsafe {
+        let fd = libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
+        assert_eq!(libc::bind(fd, (&raw const addr).cast(), len), 0);
+        assert_eq!(libc::getsockname(fd, (&raw mut addr).cast(), &mut len), 0);
+        OwnedFd::from_raw_fd(fd)
+    };
+    (
+        socket,
+        (Ipv4Addr::LOCALHOST, u16::from_be(addr.sin_port)).into(),
+    )
 }
 
 /// The errno of a call that has returned a negative number.

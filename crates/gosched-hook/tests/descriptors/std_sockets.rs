@@ -110,7 +110,7 @@ fn connections_are_refused_and_accepted() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap();
         assert!(TcpStream::connect_timeout(&addr, Duration::from_secs(9)).is_ok());
-        drop(listener);
+        let (_bound, addr) = crate::bound();
         assert_eq!(
             TcpStream::connect(addr).unwrap_err().kind(),
             ErrorKind::ConnectionRefused
