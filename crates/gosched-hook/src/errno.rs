@@ -15,6 +15,14 @@ pub(crate) fn set(errno: c_int) {
     unsafe { *libc::__errno_location() = errno }
 }
 
+/// Runs `f`, which leaves the present value as it is.
+#[inline]
+pub(crate) fn keep(f: impl FnOnce()) {
+    let errno = get();
+    f();
+    set(errno);
+}
+
 /// Fails as libc's functions do.
 #[inline]
 pub(crate) fn fail<T: From<i8>>(errno: c_int) -> T {

@@ -15,6 +15,7 @@ use std::ffi::{c_int, c_uint, c_ulong, c_void};
 use gosched::hook::Direction;
 use libc::iovec;
 
+use crate::errno;
 use crate::fd::{self, Kind, Wait, answer, attempt, is_ready_now};
 use crate::sockets::send_all;
 use crate::table::{self, Function};
@@ -84,21 +85,29 @@ table::hook! {
     };
 
     fn close(fd: c_int) -> c_int = |real| {
-        if !table::close.is_off() {
-            fd::closing(fd);
-        }
         // SAFETY: the call is the caller's.
-        unsafe { real(fd) }
+        let call = || unsafe { real(fd) };
+        if table::close.is_off() {
+            return call();
+        }
+        fd::closing(fd);
+        let result = call();
+        errno::keep(|| fd::closed(fd));
+        result
     };
 
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int = |real| {
         const CLOEXEC: c_int = libc::CLOSE_RANGE_CLOEXEC as c_int;
-        if flags & CLOEXEC == 0 && first <= last && !table::close_range.is_off() {
-            let most = c_int::MAX as c_uint;
-            fd::closing_range(first.min(most) as c_int, last.min(most) as c_int);
-        }
         // SAFETY: the call is the caller's.
-        unsafe { real(first, last, flags) }
+        let call = || unsafe { real(first, last, flags) };
+        if flags & CLOEXEC != 0 || first > last || table::close_range.is_off() {
+            return call();
+        }
+        let [first, last] = [first, last].map(|fd| fd.min(c_int::MAX as c_uint) as c_int);
+        fd::closing_range(first, last);
+        let result = call();
+        errno::keep(|| fd::closed_range(first, last));
+        result
     };
 
     fn dup(fd: c_int) -> c_int = |real| {

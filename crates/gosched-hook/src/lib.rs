@@ -1,21 +1,21 @@
 //! Blocking calls of unmodified code park the goroutine and hold no thread.
 //!
-//! A program says once, in its binary:
+//! A program needs one line, in its binary:
 //!
 //! ```
 //! use gosched_hook as _;
 //! ```
 //!
-//! From then on functions of libc that block, such as `recv`, belong to this crate. Called on a
-//! goroutine they park it until the call can continue. Called anywhere else they are libc's. So
-//! std's sockets and locks, and crates and C libraries built on them, run at the cost of
-//! goroutines.
+//! The program's calls of `recv` and other blocking functions of libc then reach this crate. On a
+//! goroutine such a call parks the goroutine until the call can continue. Anywhere else the call is
+//! libc's. So std's sockets and locks run at the cost of goroutines, and so do crates and C
+//! libraries built on these functions.
 //!
-//! A hook may always fall back to libc's function: the call then holds its thread, as every
+//! A hook may always fall back to libc's function. The call then holds its thread, as every
 //! blocking call does without this crate.
 //!
-//! [`FUNCTIONS`] lists every function with what it does. The environment variable `GOSCHED_HOOK`
-//! turns hooks off, see [`install`].
+//! [`FUNCTIONS`] lists every hooked function and what its hook does. The environment variable
+//! `GOSCHED_HOOK` turns hooks off, see [`install`].
 
 #[cfg(feature = "net")]
 mod errno;

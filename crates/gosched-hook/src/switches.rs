@@ -1,7 +1,7 @@
 //! Which hooks are on, and whether the program's calls reach them.
 //!
-//! The environment variable `GOSCHED_HOOK` turns hooks off, for a search for the hook that breaks a
-//! program. It is read before `main` begins.
+//! The environment variable `GOSCHED_HOOK` turns hooks off, to find the hook that breaks a program.
+//! This crate reads the variable before `main` begins.
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::fmt;
@@ -36,10 +36,11 @@ static BEFORE_MAIN: extern "C" fn() = {
     begin
 };
 
-/// What was wrong with `GOSCHED_HOOK`.
+/// The first unknown word of `GOSCHED_HOOK`.
 static BAD_SETTING: OnceLock<String> = OnceLock::new();
 
-/// Applies `wake-always`. Turns hooks off: `off`, or a list of `-NAME`, where a name is a function's or a family's.
+/// Applies the words of `GOSCHED_HOOK` up to the first unknown one: `on`, `off`, `wake-always`, and
+/// `-NAME` with the name of a function or of a family.
 fn apply(text: &str) -> Result<(), String> {
     for word in text.split(',').map(str::trim).filter(|w| !w.is_empty()) {
         let mut found = false;
@@ -72,8 +73,8 @@ fn matches(function: &Function, word: &str) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InstallError {
-    /// Calls of this function go elsewhere: another library in the program replaces it, too, or
-    /// the program is linked statically.
+    /// Calls of this function do not reach this crate: another library in the program replaces the
+    /// function, too, or the program is linked statically.
     Elsewhere {
         /// The function's name.
         function: &'static str,
@@ -105,17 +106,19 @@ impl fmt::Display for InstallError {
 
 impl std::error::Error for InstallError {}
 
-/// Checks that the hooks work: that calls of every hooked function reach this crate, and that
-/// `GOSCHED_HOOK` was understood.
+/// Checks that calls of every hooked function reach this crate, and that `GOSCHED_HOOK` has no
+/// unknown word.
 ///
-/// The hooks work without a call of this function. A program that depends on them calls it first,
-/// and so learns why they would not.
+/// The hooks work without a call of this function. A program that depends on them calls it at the
+/// start of `main`.
 ///
 /// | `GOSCHED_HOOK` | |
 /// |---|---|
-/// | `off` | no hook does anything |
-/// | `-recv,-sleep` | not these: names of functions or of families |
-/// | `wake-always` | every FUTEX_WAKE enters the kernel. For programs with threads that wait on a futex by a bare system call, past the hook, and are woken by libc's `syscall` |
+/// | `off` | all hooks are off |
+/// | `-recv,-polling` | these are off: names of functions, or of [families](crate::Family::name) |
+/// | `wake-always` | every FUTEX_WAKE enters the kernel: for threads that wait on a futex by a bare system call and are woken by libc's `syscall` |
+///
+/// An unknown word ends the list: the words after it have no effect.
 ///
 /// # Errors
 /// See [`InstallError`].

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::real::Real;
 
-/// What hooked functions are about. Each family has a file of its own.
+/// A group of hooked functions. Each family has a file of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Family {
@@ -160,7 +160,7 @@ table! {
     #[cfg(feature = "net")]
     Sockets: recv [__recv_chk],
         "MSG_DONTWAIT, then waits for data",
-        "MSG_WAITALL with MSG_PEEK or on a Unix socket; no bytes of a stream";
+        "MSG_WAITALL with MSG_PEEK or on a Unix socket; an empty buffer on a stream socket";
     #[cfg(feature = "net")]
     Sockets: recvfrom [__recvfrom_chk],
         "MSG_DONTWAIT, then waits for data",
@@ -171,7 +171,7 @@ table! {
         "MSG_WAITALL";
     #[cfg(feature = "net")]
     Sockets: recvmmsg [],
-        "MSG_DONTWAIT, then waits, until all messages have come",
+        "MSG_DONTWAIT, then waits, until all messages are here",
         "MSG_WAITALL";
     #[cfg(feature = "net")]
     Sockets: send [],
@@ -199,7 +199,7 @@ table! {
         "another thread takes the connection in between";
     #[cfg(feature = "net")]
     Sockets: connect [],
-        "begins with O_NONBLOCK, takes it back, waits for the end",
+        "sets O_NONBLOCK, begins, clears O_NONBLOCK, waits for the end",
         "other families than IPv4, IPv6 and Unix; a Unix listener whose queue is full";
     #[cfg(feature = "net")]
     Sockets: socket [],
@@ -232,15 +232,15 @@ table! {
     #[cfg(feature = "net")]
     Files: sendfile [],
         "waits until there is room, then moves a part; until all is moved",
-        "other than from a file to a pipe or socket";
+        "any pair but a file and a pipe, or a file and a socket";
     #[cfg(feature = "net")]
     Files: sendfile64 [],
         "as `sendfile`",
-        "other than from a file to a pipe or socket";
+        "any pair but a file and a pipe, or a file and a socket";
     #[cfg(feature = "net")]
     Files: splice [],
         "waits until both ends are ready, then moves a part",
-        "other than between pipes, or a pipe and a socket; with an offset";
+        "any pair but two pipes, or a pipe and a socket; an offset";
     #[cfg(feature = "net")]
     Files: close [],
         "libc's; ends the waits for the number with EBADF",
@@ -315,7 +315,7 @@ table! {
         "always";
     #[cfg(feature = "net")]
     Names: getaddrinfo [],
-        "a marked call of libc's, no more at a time than `Builder::max_lookups`",
+        "libc's, in a marked call; at most `Builder::max_lookups` at a time",
         "the runtime shuts down";
     #[cfg(feature = "net")]
     Names: getnameinfo [],
@@ -348,7 +348,7 @@ table! {
     #[cfg(feature = "sync")]
     Futex: syscall [],
         "FUTEX_WAIT parks until FUTEX_WAKE; other system calls are libc's",
-        "futexes shared with other processes, with priority inheritance, with bitsets, by CLOCK_REALTIME; futex_waitv";
+        "futexes without FUTEX_PRIVATE_FLAG, with priority inheritance, with some of the bits, or by CLOCK_REALTIME; futex_waitv";
     #[cfg(feature = "thread")]
     Thread: pthread_create [],
         "starts a goroutine in the caller's runtime",
@@ -375,8 +375,8 @@ table! {
         "threads of the system";
     #[cfg(feature = "thread")]
     Thread: pthread_self [],
-        "the handle that `pthread_create` has given",
-        "goroutines that it did not start; threads";
+        "the handle from `pthread_create`",
+        "goroutines that `pthread_create` did not start; threads";
     #[cfg(feature = "thread")]
     Thread: pthread_exit [],
         "ends the process with a message",
@@ -387,11 +387,11 @@ table! {
         "threads of the system";
     #[cfg(feature = "thread")]
     Thread: pthread_kill [],
-        "the caller: signals its thread; others: ENOSYS, but signal 0 finds them",
+        "itself: signals its thread; another goroutine: 0 for signal 0, else ENOSYS",
         "threads of the system";
     #[cfg(feature = "thread")]
     Thread: pthread_sigqueue [],
-        "as pthread_kill",
+        "as `pthread_kill`",
         "threads of the system";
     #[cfg(feature = "thread")]
     Thread: pthread_setname_np [],
@@ -411,7 +411,7 @@ table! {
         "threads of the system";
     #[cfg(feature = "thread")]
     Thread: pthread_setschedparam [],
-        "EPERM, unless nothing changes",
+        "0 if nothing changes; EPERM for another policy, EINVAL for another priority",
         "threads of the system";
     #[cfg(feature = "thread")]
     Thread: pthread_getschedparam [],
@@ -419,7 +419,7 @@ table! {
         "threads of the system";
     #[cfg(feature = "thread")]
     Thread: pthread_setschedprio [],
-        "EPERM, unless nothing changes",
+        "0 if nothing changes, else EINVAL",
         "threads of the system";
     #[cfg(feature = "thread")]
     Thread: pthread_getcpuclockid [],

@@ -268,6 +268,12 @@ fn close(entry: &Entry, fd: c_int) {
 
 /// Ends the waits for the number, and its registration. False: a signal handler cannot.
 fn end(entry: &Entry, fd: c_int) -> bool {
+    let mut has_ended = true;
+    with_waiters(entry, |descriptor| has_ended = descriptor.end(fd)) && has_ended
+}
+
+/// Calls `f` with the waiters, if there are any. False: a signal handler must not.
+fn with_waiters(entry: &Entry, f: impl FnOnce(&Descriptor)) -> bool {
     thread_local! {
         /// The thread may hold a lock of the runtime: a signal handler must not take one.
         static IS_BUSY: Cell<bool> = const { Cell::new(false) };
@@ -275,17 +281,34 @@ fn end(entry: &Entry, fd: c_int) -> bool {
     let Some(descriptor) = entry.descriptor() else {
         return true;
     };
-    // A thread without a goroutine may hold a lock of the runtime, too: sysmon, the thread that
-    // polls, and any that wakes a goroutine.
+    // A thread without a goroutine may hold a lock of the runtime, too: those that poll, and any that
+    // wakes a goroutine.
     if !gosched::hook::can_park() && handler::may_be_in_one() {
         return false;
     }
     if IS_BUSY.replace(true) {
         return false;
     }
-    let has_ended = descriptor.end(fd);
+    f(descriptor);
     IS_BUSY.set(false);
-    has_ended
+    true
+}
+
+/// A hooked function has closed `fd`. A goroutine that [`closing`] has woken, or that came in between,
+/// may wait again: it looks once more. If the number has a new file already, its waiters look in vain.
+#[inline]
+pub(crate) fn closed(fd: c_int) {
+    if let Some(entry) = existing(fd)
+        && entry.descriptor().is_some()
+        && is_in_own_process()
+    {
+        with_waiters(entry, Descriptor::nudge);
+    }
+}
+
+/// As [`closed`], for all numbers from `first` to `last`.
+pub(crate) fn closed_range(first: c_int, last: c_int) {
+    each_in(first, last, |_, fd| closed(fd));
 }
 
 /// Whether the hooks that close numbers are on.
@@ -301,6 +324,10 @@ fn sees_every_close() -> bool {
 
 /// As [`closing`], for all numbers from `first` to `last`.
 pub(crate) fn closing_range(first: c_int, last: c_int) {
+    each_in(first, last, close);
+}
+
+fn each_in(first: c_int, last: c_int, f: impl Fn(&Entry, c_int)) {
     for (number, block) in TABLE.iter().enumerate() {
         // ORDER: Acquire; as in `existing`.
         // SAFETY: as in `existing`.
@@ -310,7 +337,7 @@ pub(crate) fn closing_range(first: c_int, last: c_int) {
         for (index, entry) in entries.iter().enumerate() {
             let fd = (number * BLOCK + index) as c_int;
             if (first..=last).contains(&fd) {
-                close(entry, fd);
+                f(entry, fd);
             }
         }
     }

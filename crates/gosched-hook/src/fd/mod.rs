@@ -24,7 +24,9 @@ mod process;
 mod settings;
 mod wait;
 
-pub(crate) use entry::{Kind, closing, closing_range, duplicated, entry, existing, opened};
+pub(crate) use entry::{
+    Kind, closed, closed_range, closing, closing_range, duplicated, entry, existing, opened,
+};
 pub(crate) use settings::forget_settings;
 pub(crate) use wait::{
     Stop, Wait, answer, attempt, has_error, has_failed, is_ready_now, last_look,

@@ -175,20 +175,26 @@ impl Wait {
     ) -> Result<Waited, Stop> {
         let limit = deadline.min(Deadline::about(entry.recheck_after()));
         let waited = descriptor.wait(self.fd, self.direction, ticket, limit);
-        if waited != Waited::TimedOut || limit == deadline {
+        if waited != Waited::TimedOut {
             return Ok(waited);
         }
         self.is_renewed = true;
         match descriptor.renew(self.fd) {
             Ok(true) => entry.is_still_there(),
-            // A close was not seen: the number has another file.
+            // A close was not seen: the number has another file, with settings of its own.
             Ok(false) => {
                 entry.lost();
+                if !self.has_own_limit {
+                    self.deadline = None;
+                }
                 return Ok(Waited::Changed);
             }
             Err(_) => return Err(Stop::Libc),
         }
-        Ok(descriptor.wait(self.fd, self.direction, ticket, deadline))
+        match limit == deadline {
+            true => Ok(Waited::TimedOut),
+            false => Ok(descriptor.wait(self.fd, self.direction, ticket, deadline)),
+        }
     }
 
     /// Until when the call may take. Fails if the user wants no wait at all. As in the kernel, what
@@ -197,8 +203,11 @@ impl Wait {
         if let Some(deadline) = self.deadline {
             return Ok(deadline);
         }
+        // That the user wants no wait is not remembered for certain: after a close that was not
+        // seen the number has another file.
         let remembered = entry.remembered(self.direction);
-        let known = remembered.or_else(|| entry.ask(self.fd, self.direction));
+        let sure = remembered.filter(|known| !known.is_nonblocking);
+        let known = sure.or_else(|| entry.ask(self.fd, self.direction));
         let Some(known) = known else {
             return Err(Stop::Libc);
         };

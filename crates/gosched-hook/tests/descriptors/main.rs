@@ -36,6 +36,16 @@ fn both(body: fn()) {
     gosched::run(body);
 }
 
+/// As `both`. A signal restarts a call of a thread, which then finds settings that have changed
+/// while it waited. With a timer the body runs on a goroutine alone.
+fn both_without_restarts(body: fn()) {
+    timer();
+    if std::env::var_os(TIMER).is_none() {
+        std::thread::spawn(body).join().expect("on a thread");
+    }
+    gosched::run(body);
+}
+
 /// A thread, or a goroutine if the caller is one.
 fn spawn<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> Spawned<T> {
     if gosched::hook::can_park() {

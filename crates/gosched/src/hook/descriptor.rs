@@ -168,6 +168,16 @@ impl Descriptor {
         self.0.pass_on(direction.side());
     }
 
+    /// Wakes all waiters, which look again. After a close: a waiter that [`end`](Descriptor::end) has
+    /// woken may have looked, and waited again, before the kernel closed the number.
+    ///
+    /// As `end`, it does nothing in a signal handler that has interrupted the runtime.
+    pub fn nudge(&self) {
+        if super::is_outside_the_runtime() {
+            self.0.wake_foreign();
+        }
+    }
+
     /// The number is about to be closed, or has a new file: ends all waits, and the registration.
     ///
     /// Returns false, and does nothing, in a signal handler that has interrupted the runtime. Later

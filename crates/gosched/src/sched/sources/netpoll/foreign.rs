@@ -80,13 +80,24 @@ impl Desc {
     /// The descriptor is about to be closed, or its number has a new owner: ends its registration
     /// and all waits.
     pub(crate) fn forget_foreign(&self, fd: RawFd) {
+        self.wake_foreign_after(|slot| {
+            if let Some(foreign) = slot.home().and_then(|home| home.foreign.load()) {
+                foreign.remove(fd);
+            }
+            slot.set_home(None);
+        });
+    }
+
+    /// Ends all waits: the waiters look again.
+    pub(crate) fn wake_foreign(&self) {
+        self.wake_foreign_after(|_| ());
+    }
+
+    fn wake_foreign_after(&self, change: impl FnOnce(&Slot)) {
         let rt = enter();
         let mut wake = WakeList::new();
         let mut queues = self.0.queues.lock();
-        if let Some(foreign) = self.0.home().and_then(|home| home.foreign.load()) {
-            foreign.remove(fd);
-        }
-        self.0.set_home(None);
+        change(self.0);
         for side in SIDES {
             self.flow(side).changes.happened(false);
             Slot::wake_all(queues.of(side), &mut wake);
