@@ -24,9 +24,6 @@ use crate::table;
 
 type Start = extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 
-/// How long a join with a deadline rests between two looks.
-const LOOK: Duration = Duration::from_millis(1);
-
 /// Calls `f`. Threads that it starts are threads of the system, with the hooks as without them.
 ///
 /// For code that needs a thread: it sets a CPU affinity or a signal mask, or must run while all
@@ -76,7 +73,7 @@ table::hook! {
     fn pthread_tryjoin_np(thread: pthread_t, result: *mut *mut c_void) -> c_int = |real| {
         match Handle::of(thread) {
             // SAFETY: the caller passes memory for the result, or null.
-            Some(handle) => answer(unsafe { join_until(handle, result, || true) }),
+            Some(handle) => answer(unsafe { join_within(handle, result, || None) }),
             // SAFETY: the arguments are the caller's.
             None => unsafe { real(thread, result) },
         }
@@ -353,22 +350,23 @@ unsafe fn join(
     Ok(())
 }
 
-/// Joins the thread if it ends before `is_over` says so.
+/// Joins the thread if it ends in time. `left` returns the time that is left, if any.
 ///
 /// # Safety
 /// As for [`join`].
-unsafe fn join_until(
+unsafe fn join_within(
     handle: Handle,
     result: *mut *mut c_void,
-    is_over: impl Fn() -> bool,
+    left: impl Fn() -> Option<Duration>,
 ) -> Result<(), c_int> {
-    while !handle.has_finished()? {
-        if is_over() {
-            return Err(libc::EBUSY);
-        }
-        hook::sleep(LOOK);
-    }
     let thread = handle.begin_join()?;
+    while !thread.is_finished() {
+        let Some(left) = left() else {
+            handle.give_up_join();
+            return Err(libc::EBUSY);
+        };
+        thread.wait(left);
+    }
     // SAFETY: the caller's promise.
     unsafe { join(handle, &thread, result) }
 }
@@ -394,18 +392,27 @@ unsafe fn join_by(
     {
         return Err(libc::EINVAL);
     }
-    let is_over = || {
+    let left = || {
         let mut now = *until;
         // SAFETY: libc writes the timespec.
         unsafe { libc::clock_gettime(clock, &mut now) };
-        (now.tv_sec, now.tv_nsec) >= (until.tv_sec, until.tv_nsec)
+        let length = duration(until).saturating_sub(duration(&now));
+        (!length.is_zero()).then_some(length)
     };
     // SAFETY: the caller's promise.
-    let joined = unsafe { join_until(handle, result, is_over) };
+    let joined = unsafe { join_within(handle, result, left) };
     joined.map_err(|error| match error {
         libc::EBUSY => libc::ETIMEDOUT,
         error => error,
     })
+}
+
+/// The time since the clock's zero. A time before that counts as zero.
+fn duration(time: &libc::timespec) -> Duration {
+    match u64::try_from(time.tv_sec) {
+        Ok(seconds) => Duration::new(seconds, time.tv_nsec as u32),
+        Err(_) => Duration::ZERO,
+    }
 }
 
 /// Ok: the signal is for the caller's own thread, and is not 0.

@@ -205,18 +205,12 @@ impl Handle {
         begun.unwrap_or(Err(libc::ESRCH))
     }
 
-    /// Whether the thread has ended, for a caller that may join it.
-    pub(crate) fn has_finished(self) -> Result<bool, c_int> {
-        let is_own = Handle::own() == Some(self);
-        let asked = self.with(|record| match (record.state, &record.thread) {
-            (State::Joinable | State::Joining, _) if is_own => Err(libc::EDEADLK),
-            (State::Joinable, Some(thread)) => Ok(thread.is_finished()),
-            _ => Err(libc::EINVAL),
-        });
-        asked.unwrap_or(Err(libc::ESRCH))
+    /// The caller of `begin_join` does not join the thread.
+    pub(crate) fn give_up_join(self) {
+        self.with(|record| record.state = State::Joinable);
     }
 
-    /// Nobody will join the thread.
+    /// No thread will join this one.
     pub(crate) fn detach(self) -> Result<(), c_int> {
         let has_ended = self.with(|record| {
             if record.state != State::Joinable {

@@ -10,7 +10,7 @@ use loom::sync::{Arc, Mutex};
 use loom::thread;
 
 use super::explore;
-use crate::futex_counts::FutexCounts;
+use crate::futex_counts::{FutexCounts, Uncounted};
 use crate::note::Note;
 use crate::shim::{AtomicU32, Relaxed};
 
@@ -24,6 +24,7 @@ type Queue = Mutex<VecDeque<Arc<Note>>>;
 struct Word {
     word: AtomicU32,
     counts: FutexCounts,
+    uncounted: Uncounted,
     goroutines: Queue,
     kernel: Queue,
 }
@@ -37,6 +38,7 @@ impl Word {
                 kernel: AtomicU32::new(0),
                 coin: AtomicU32::new(coin),
             },
+            uncounted: Uncounted(AtomicU32::new(0)),
             goroutines: Mutex::new(VecDeque::new()),
             kernel: Mutex::new(VecDeque::new()),
         })
@@ -48,7 +50,7 @@ impl Word {
         let mut queue = self.goroutines.lock().unwrap();
         self.counts.add_goroutine();
         if self.word.load(Relaxed) != expected {
-            self.counts.remove_goroutine();
+            self.counts.remove_goroutines(1);
             return;
         }
         queue.push_back(note.clone());
@@ -59,6 +61,17 @@ impl Word {
     /// A wait that the hook leaves to the kernel.
     fn wait_as_thread(&self, expected: u32) {
         self.counts.enter_kernel();
+        self.sleep_in_kernel(expected);
+        self.counts.leave_kernel();
+    }
+
+    /// `futex_waitv`, which no bucket counts.
+    fn wait_uncounted(&self, expected: u32) {
+        self.uncounted.expect();
+        self.sleep_in_kernel(expected);
+    }
+
+    fn sleep_in_kernel(&self, expected: u32) {
         let note = Arc::new(Note::new());
         let mut queue = self.kernel.lock().unwrap();
         let sleeps = self.word.load(Relaxed) == expected;
@@ -69,17 +82,16 @@ impl Word {
         if sleeps {
             note.sleep();
         }
-        self.counts.leave_kernel();
     }
 
     /// The library's `futex::wake`.
     fn wake(&self, n: u32) -> u32 {
         let pop = |n| {
-            let popped = pop_some(&self.goroutines, n, || self.counts.remove_goroutine());
+            let popped = pop_some(&self.goroutines, n, || self.counts.remove_goroutines(1));
             wake_all(popped)
         };
         let kernel = |n| wake_all(pop_some(&self.kernel, n, || {}));
-        self.counts.wake(n, false, pop, kernel)
+        self.counts.wake(n, &self.uncounted, pop, kernel)
     }
 
     /// Takes a permit: waits while there is none.
@@ -113,11 +125,12 @@ fn wake_all(popped: Vec<Arc<Note>>) -> u32 {
 
 const KINDS: [fn(&Word, u32); 2] = [Word::wait_as_goroutine, Word::wait_as_thread];
 
-/// One waiter, one waker that looks at the counts. Fails if either side loses its barrier, or if
-/// the thread is counted after the kernel has loaded the word.
+/// One waiter, one waker that looks at the counts. Fails if either side loses its barrier, if the
+/// thread is counted after the kernel has loaded the word, or if the waker loads a count or the flag
+/// before its barrier.
 #[test]
 fn futex_a_wake_up_is_not_skipped() {
-    for kind in KINDS {
+    for kind in [KINDS[0], KINDS[1], Word::wait_uncounted] {
         explore(None, move || {
             let word = Word::new(0, 0);
             let waiter = {

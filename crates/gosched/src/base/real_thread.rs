@@ -10,7 +10,8 @@ use std::thread::{Builder, JoinHandle};
 
 thread_local! {
     /// How many calls of [`real_threads`] the caller is in. It moves with a goroutine that has its
-    /// own thread-locals; only for such goroutines is it read.
+    /// own thread-locals; only for such goroutines is it read. A goroutine with its thread's
+    /// thread-locals may wait inside the call and undo its mark on another thread: the counts wrap.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -19,13 +20,13 @@ struct Mark;
 
 impl Drop for Mark {
     fn drop(&mut self) {
-        DEPTH.set(DEPTH.get() - 1);
+        DEPTH.set(DEPTH.get().wrapping_sub(1));
     }
 }
 
 /// Calls `f`. Threads that it starts are threads.
 pub(crate) fn real_threads<R>(f: impl FnOnce() -> R) -> R {
-    DEPTH.set(DEPTH.get() + 1);
+    DEPTH.set(DEPTH.get().wrapping_add(1));
     let _mark = Mark;
     f()
 }
@@ -33,7 +34,7 @@ pub(crate) fn real_threads<R>(f: impl FnOnce() -> R) -> R {
 /// Whether the caller is inside [`real_threads`].
 #[inline]
 pub(crate) fn is_wanted() -> bool {
-    DEPTH.get() > 0
+    DEPTH.get() != 0
 }
 
 /// Starts a thread of the library.
@@ -47,6 +48,14 @@ pub(crate) fn spawn<T: Send + 'static>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// With its thread's thread-locals, a goroutine may undo its mark on another thread.
+    #[test]
+    fn the_mark_may_be_undone_on_another_thread() {
+        real_threads(|| DEPTH.set(0));
+        real_threads(|| assert!(!is_wanted()));
+        DEPTH.set(0);
+    }
 
     #[test]
     fn the_mark_nests_and_ends_with_a_panic() {

@@ -195,10 +195,11 @@ fn trim_end(frames: &[Frame]) -> &[Frame] {
 
 /// A function of the runtime that no user calls.
 fn is_runtime(frame: &Frame) -> bool {
-    const ROOMS: [&str; 8] = [
+    const ROOMS: [&str; 9] = [
         "arch",
         "base",
         "debug",
+        "hook",
         "interpose",
         "sched",
         "stack",
@@ -214,15 +215,27 @@ fn is_runtime(frame: &Frame) -> bool {
     let path = path(frame).strip_prefix("gosched::");
     path.is_some_and(|rest| begins(rest, "::"))
         || own_file(frame).is_some_and(|rest| begins(rest, "/"))
+        || is_hook(frame)
         || is_ours(frame) && BEHIND.iter().any(|name| frame.function().contains(name))
+}
+
+/// A function of `gosched-hook`, which stands in for one of libc. A hook itself, such as `recv`,
+/// has no path: its file decides.
+fn is_hook(frame: &Frame) -> bool {
+    let in_sources = |file: &str| {
+        let (_, rest) = file.split_once("gosched-hook")?;
+        let (_version, rest) = rest.split_once('/')?;
+        Some(rest.starts_with("src/"))
+    };
+    path(frame).starts_with("gosched_hook::") || frame.file().and_then(in_sources) == Some(true)
 }
 
 /// Functions behind the public ones of `thread`.
 const BEHIND: [&str; 2] = ["wait_timed", "RawHandle"];
 
-/// Any function of this crate.
+/// Any function of this crate or of its hooks.
 fn is_ours(frame: &Frame) -> bool {
-    path(frame).starts_with("gosched::") || own_file(frame).is_some()
+    path(frame).starts_with("gosched::") || own_file(frame).is_some() || is_hook(frame)
 }
 
 /// A function that the compiler or the standard library puts between a closure and its caller.
@@ -332,6 +345,29 @@ mod tests {
             "app::main::{{closure}}",
         ];
         assert_eq!(got, expected);
+    }
+
+    #[test]
+    fn hooks_are_cut() {
+        let hook = |function: &str, file: &str| Frame {
+            function: function.into(),
+            file: Some(file.into()),
+            line: Some(1),
+        };
+        let frames = [
+            frame("gosched::sched::park::park"),
+            frame("gosched::hook::futex::wait"),
+            frame("gosched_hook::futex::Call::wait"),
+            hook("syscall", "/somewhere/crates/gosched-hook/src/futex.rs"),
+            hook("call", "/crates/gosched-hook-0.1.0/src/futex.rs"),
+            frame("std::sys::pal::unix::futex::futex_wait"),
+            hook("wait", "/somewhere/crates/gosched-hook/tests/futex/main.rs"),
+            frame("std::thread::lifecycle::spawn_unchecked"),
+            frame("gosched_hook::threads::Closure::run"),
+            frame("gosched::hook::threads::run"),
+            frame("gosched::sched::exit::goroutine_entry"),
+        ];
+        assert_eq!(trim(&frames), &frames[5..7]);
     }
 
     #[test]

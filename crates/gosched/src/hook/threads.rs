@@ -9,6 +9,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::time::Duration;
 
 use crate::base::real_thread;
 use crate::sched::life::thread_locals;
@@ -18,6 +19,7 @@ use crate::sched::spawn::Spawn;
 use crate::sched::waiting::handle::{Inner, InnerRef, Whole};
 use crate::sched::waiting::wait_slot::{Awaiter, SlotKind, WaitSlot};
 use crate::stack::class_for;
+use crate::sys;
 use crate::thread::{current_inner, release_inner, report_abort};
 
 static JOIN: SlotKind = SlotKind::new(WaitReason::Join);
@@ -162,6 +164,13 @@ impl Thread {
         self.packet().slot.is_done()
     }
 
+    /// Waits until the goroutine has ended, at most for `length`. It may return earlier. Does not
+    /// unwind. Only one caller at a time waits for a thread, here or in [`join`](Thread::join).
+    pub fn wait(&self, length: Duration) {
+        let deadline = sys::deadline_after(length);
+        self.packet().slot.wait_until(&JOIN, deadline);
+    }
+
     /// Waits for the end of the goroutine, and returns its result. `None`: it has no result,
     /// because it unwound, or because its runtime was dropped; or this was called before. Does not
     /// unwind. Blocks the goroutine or the plain thread that calls.
@@ -296,6 +305,34 @@ mod tests {
                 .unwrap();
             assert_eq!(joiner.join(), None);
             assert!(joiner.is_finished());
+        });
+    }
+
+    #[test]
+    fn a_wait_ends_by_its_time_or_with_the_goroutine() {
+        let wait = |joiner: &Thread, go: crate::chan::Sender<()>| {
+            joiner.wait(Duration::from_millis(5));
+            assert!(!joiner.is_finished());
+            drop(go);
+            while !joiner.is_finished() {
+                joiner.wait(Duration::from_secs(3_600));
+            }
+            assert_eq!(joiner.join(), Some(3));
+        };
+        crate::run(|| {
+            for on_a_thread in [false, true] {
+                let (go, gone) = crate::chan::unbounded::<()>();
+                let thread = Unstarted::new();
+                let joiner = thread.joiner();
+                let body = move || gone.recv().map_or(3, |()| 4);
+                thread.start(8, 1 << 16, body, |_| ()).unwrap();
+                match on_a_thread {
+                    false => wait(&joiner, go),
+                    true => std::thread::scope(|scope| {
+                        scope.spawn(|| wait(&joiner, go));
+                    }),
+                }
+            }
         });
     }
 

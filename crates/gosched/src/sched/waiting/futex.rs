@@ -45,8 +45,7 @@
 //! **A key** is the word's address with one more bit ([`sema::FUTEX`]). A wake-up may come late and
 //! find other things at its address; it must not pop a waiter of a lock there.
 
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::AtomicU32;
 
 use crate::arch::load_or_fault;
 use crate::base::lock::RanksAside;
@@ -54,9 +53,10 @@ use crate::sched::life::forked;
 use crate::sched::model::current::{current_m, on_curg};
 use crate::sched::model::g::WaitReason;
 use crate::sched::park::{Entered, enter_at_once, leave_here, try_ready};
+use crate::sched::waiting::futex_counts::Uncounted;
 use crate::sched::waiting::futex_late;
 use crate::sched::waiting::sema::{
-    FUTEX, KeyWait, LockedBucket, NEVER, ParkResult, counts_of, lock, try_lock,
+    FUTEX, KeyWait, LockedBucket, NEVER, ParkResult, QueueLeft, counts_of, lock, try_lock,
 };
 use crate::sched::waiting::waitq::{WaitKind, WaitNode, Waiter, WakeList};
 use crate::sys;
@@ -107,7 +107,7 @@ pub(crate) fn wait(word: usize, expected: u32, deadline_ns: u64) -> FutexEnd {
         if value == Some(expected) {
             return true;
         }
-        counts.remove_goroutine();
+        counts.remove_goroutines(1);
         if value.is_none() {
             refused = FutexEnd::Fault;
         }
@@ -117,7 +117,8 @@ pub(crate) fn wait(word: usize, expected: u32, deadline_ns: u64) -> FutexEnd {
         deadline_ns,
         ..KeyWait::new(key, &KIND)
     };
-    match way.park(queue_up, || {}, |_| counts.remove_goroutine()) {
+    let left = |queue: QueueLeft| counts.remove_goroutines(queue.was_in.into());
+    match way.park(queue_up, || {}, left) {
         ParkResult::Refused => refused,
         ParkResult::TimedOut => FutexEnd::TimedOut,
         ParkResult::Got(_) | ParkResult::Cancelled => FutexEnd::Woken,
@@ -132,8 +133,7 @@ pub(crate) fn wake(word: usize, n: u32, mut kernel: impl FnMut(u32) -> u32) -> u
         return kernel(n);
     }
     let key = word | FUTEX;
-    let is_open = IS_OPEN.load(Relaxed);
-    counts_of(key).wake(n, is_open, |n| wake_goroutines(key, n), kernel)
+    counts_of(key).wake(n, &UNCOUNTED, |n| wake_goroutines(key, n), kernel)
 }
 
 /// Wakes up to `n` goroutines of `key`. CONTEXT: any.
@@ -181,14 +181,14 @@ fn wake_outside(key: usize, n: u32) -> u32 {
 /// Claims up to `n` goroutines of `key`, in order.
 pub(super) fn pop_some(table: &mut LockedBucket, key: usize, n: u32, wake: &mut WakeList) -> u32 {
     let counts = counts_of(key);
-    let mut woken = 0;
+    let (mut woken, mut out) = (0, 0);
     while woken < n
-        && let Some(popped) = table.pop(key)
+        && let Some(popped) = table.pop_counting(key, &mut out)
     {
-        counts.remove_goroutine();
         popped.finish(0, wake);
         woken += 1;
     }
+    counts.remove_goroutines(out);
     woken
 }
 
@@ -211,11 +211,11 @@ pub(crate) fn expect_moved(word: usize) {
 }
 
 /// Threads may wait in the kernel that are not counted.
-static IS_OPEN: AtomicBool = AtomicBool::new(false);
+static UNCOUNTED: Uncounted = Uncounted(AtomicU32::new(0));
 
 /// From now on every wake-up enters the kernel, too. CONTEXT: any.
 pub(crate) fn always_enter_kernel() {
-    IS_OPEN.store(true, Relaxed);
+    UNCOUNTED.expect();
 }
 
 #[cfg(test)]

@@ -24,6 +24,18 @@ pub(crate) struct FutexCounts {
     pub(crate) coin: AtomicU32,
 }
 
+/// Whether threads may wait in the kernel that no bucket counts.
+pub(crate) struct Uncounted(pub(crate) AtomicU32);
+
+impl Uncounted {
+    /// From now on each wake-up enters the kernel. Before such a thread waits.
+    pub(crate) fn expect(&self) {
+        self.0.fetch_or(1, Relaxed);
+        // FENCE: futex/1 — the flag before the kernel's load of the word; meets futex/2.
+        fence_after_rmw();
+    }
+}
+
 impl FutexCounts {
     /// A goroutine is about to load the word and to queue itself. Under the bucket's lock.
     #[inline]
@@ -33,11 +45,11 @@ impl FutexCounts {
         fence_after_rmw();
     }
 
-    /// A goroutine is out of its queue. Under the bucket's lock.
+    /// Goroutines are out of their queue. Under the bucket's lock.
     #[inline]
-    pub(crate) fn remove_goroutine(&self) {
+    pub(crate) fn remove_goroutines(&self, n: u32) {
         self.goroutines
-            .store(self.goroutines.load(Relaxed) - 1, Relaxed);
+            .store(self.goroutines.load(Relaxed) - n, Relaxed);
     }
 
     /// A thread is about to wait in the kernel.
@@ -57,27 +69,28 @@ impl FutexCounts {
     /// Threads may wait here that were counted elsewhere.
     pub(crate) fn expect_moved(&self) {
         self.kernel.fetch_or(MOVED, Relaxed);
+        // FENCE: futex/1 — the mark before the kernel moves a waiter; meets futex/2.
         fence_after_rmw();
     }
 
     /// Wakes `n` waiters. `pop` wakes so many goroutines, `kernel` so many threads; both return how
-    /// many there were. `is_open`: threads may wait in the kernel that are not counted.
+    /// many there were.
     #[inline]
     pub(crate) fn wake(
         &self,
         n: u32,
-        is_open: bool,
+        uncounted: &Uncounted,
         mut pop: impl FnMut(u32) -> u32,
         kernel: impl FnMut(u32) -> u32,
     ) -> u32 {
         // A goroutine that is found needs no barrier: only a waiter that is overlooked does. So the
         // usual wake-up has one barrier less.
-        if self.goroutines.load(Relaxed) == 0 || is_open || self.kernel.load(Relaxed) != 0 {
-            return self.wake_both(n, is_open, pop, kernel);
+        if self.goroutines.load(Relaxed) == 0 || self.has_threads(uncounted) {
+            return self.wake_both(n, uncounted, pop, kernel);
         }
         match pop(n) {
             woken if woken >= n => woken,
-            woken => woken + self.wake_both(n - woken, is_open, pop, kernel),
+            woken => woken + self.wake_both(n - woken, uncounted, pop, kernel),
         }
     }
 
@@ -86,7 +99,7 @@ impl FutexCounts {
     fn wake_both(
         &self,
         n: u32,
-        is_open: bool,
+        uncounted: &Uncounted,
         mut pop: impl FnMut(u32) -> u32,
         mut kernel: impl FnMut(u32) -> u32,
     ) -> u32 {
@@ -94,7 +107,7 @@ impl FutexCounts {
         // futex/1.
         fence(SeqCst);
         let has_goroutines = self.goroutines.load(Relaxed) != 0;
-        let has_threads = is_open || self.kernel.load(Relaxed) != 0;
+        let has_threads = self.has_threads(uncounted);
         match (has_goroutines, has_threads) {
             (false, false) => 0,
             (true, false) => pop(n),
@@ -102,6 +115,12 @@ impl FutexCounts {
             (true, true) if self.toss() => in_turn(n, pop, kernel),
             (true, true) => in_turn(n, kernel, pop),
         }
+    }
+
+    /// Whether threads may wait in the kernel.
+    #[inline]
+    fn has_threads(&self, uncounted: &Uncounted) -> bool {
+        self.kernel.load(Relaxed) != 0 || uncounted.0.load(Relaxed) != 0
     }
 
     /// Which kind is first. A strict change would starve a kind if wake-ups of two words alternate

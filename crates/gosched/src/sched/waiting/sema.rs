@@ -286,8 +286,15 @@ impl LockedBucket {
     /// Claims the first waiter of `key` and takes it out. The caller changes the word before it
     /// finishes the popped waiter.
     pub(crate) fn pop(&mut self, key: usize) -> Option<Popped> {
+        self.pop_counting(key, &mut 0)
+    }
+
+    /// As [`LockedBucket::pop`]. Adds to `out` how many waiters left the queue, those included
+    /// whose wait was over and those that were abandoned.
+    pub(super) fn pop_counting(&mut self, key: usize, out: &mut u32) -> Option<Popped> {
         let at = self.find(key);
-        self.with_queue(at, WaitQueue::pop)?.map(Popped)
+        let pop = |queue: &mut WaitQueue| queue.pop_counting(out);
+        self.with_queue(at, pop)?.map(Popped)
     }
 
     /// Ends the waits of all waiters that are queued on `key`, in order. Calls `admit` before each,

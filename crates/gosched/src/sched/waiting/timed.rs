@@ -120,13 +120,17 @@ pub(crate) fn check_cancelled() {
     }
 }
 
-/// Sleeps unconditionally: takes no token and does not unwind.
+/// Sleeps unconditionally: takes no token and does not unwind. A request to unwind does not cut it
+/// short.
 pub(crate) fn rest(dur: Duration) {
-    let deadline = sys::deadline_after(dur);
     if current_g().is_none() {
-        std::thread::sleep(dur);
-    } else if !wait_timed(&SLEEP, &(), deadline) {
-        yield_until(deadline, || false);
+        return std::thread::sleep(dur);
+    }
+    let deadline = sys::deadline_after(dur);
+    while sys::monotonic_ns() < deadline {
+        if !wait_timed(&SLEEP, &(), deadline) {
+            yield_until(deadline, || false);
+        }
     }
 }
 

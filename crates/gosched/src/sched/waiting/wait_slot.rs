@@ -8,11 +8,13 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use crate::base::arc_cell::ArcCell;
+use crate::base::note::Note;
 use crate::sched::model::current::{assert_user_context, current_g};
 use crate::sched::model::g::WaitReason;
 use crate::sched::park::{Entered, enter, park, ready};
 pub(crate) use crate::sched::waiting::sleeper::Awaiter;
 use crate::sched::waiting::sleeper::{Sleeper, SleeperMark};
+use crate::sched::waiting::timed::{arm, wait_timed, yield_until};
 use crate::sched::waiting::wait_ops::{WaitOps, WaitView};
 use crate::sched::waiting::wait_word::WaitWord;
 
@@ -134,8 +136,31 @@ impl WaitSlot {
         }
     }
 
+    /// Waits until it has happened, or until the deadline (monotonic ns). It may return earlier if
+    /// the goroutine is asked to unwind. Blocks the goroutine, or the plain thread it is called on.
+    pub(crate) fn wait_until(&self, kind: &'static SlotKind, deadline_ns: u64) {
+        if current_g().is_none() {
+            self.sleep_thread_until(deadline_ns);
+        } else if !wait_timed(&kind.timed, self, deadline_ns) {
+            yield_until(deadline_ns, || self.is_done());
+        }
+    }
+
+    fn sleep_thread_until(&self, deadline_ns: u64) {
+        let note = Note::new();
+        // SAFETY: the note stays in this frame until the word has refused it, until it was taken
+        // back, or until its wake-up.
+        let sleeper = || unsafe { Sleeper::thread(&note) };
+        if self.word.commit(sleeper()).is_ok()
+            && !note.sleep_until(deadline_ns)
+            && !self.word.withdraw(&sleeper())
+        {
+            note.sleep(); // the event has the sleeper and will touch the note
+        }
+    }
+
     fn park(&self, kind: &'static SlotKind) {
-        park(&kind.0, self);
+        park(&kind.untimed, self);
     }
 
     /// Has `waker` called when it happens, in place of the waker of the last poll, whose task is
@@ -204,18 +229,32 @@ impl WaitSlot {
 }
 
 /// A reason to wait on a slot.
-pub(crate) struct SlotKind(WaitOps<WaitSlot>);
+pub(crate) struct SlotKind {
+    untimed: WaitOps<WaitSlot>,
+    timed: WaitOps<WaitSlot>,
+}
 
 impl SlotKind {
     pub(crate) const fn new(reason: WaitReason) -> SlotKind {
-        SlotKind(WaitOps {
-            reason,
-            is_open: true,
-            commit: |g, slot| slot.word.commit(Sleeper::goroutine(g)).is_ok(),
-            withdraw: |g, slot| slot.word.withdraw(&Sleeper::goroutine(g)),
-            time_out: |_, _| false,
-            view: |slot| WaitView::Slot(slot),
-            pass_on: None,
-        })
+        SlotKind {
+            untimed: WaitOps {
+                reason,
+                is_open: true,
+                commit: |g, slot| slot.word.commit(Sleeper::goroutine(g)).is_ok(),
+                withdraw: |g, slot| slot.word.withdraw(&Sleeper::goroutine(g)),
+                time_out: |_, _| false,
+                view: |slot| WaitView::Slot(slot),
+                pass_on: None,
+            },
+            timed: WaitOps {
+                reason,
+                is_open: false,
+                commit: |g, slot| arm(g, || slot.word.commit(Sleeper::goroutine(g)).is_ok()),
+                withdraw: |g, slot| slot.word.withdraw(&Sleeper::goroutine(g)),
+                time_out: |g, slot| slot.word.withdraw(&Sleeper::goroutine(g)),
+                view: |slot| WaitView::Slot(slot),
+                pass_on: None,
+            },
+        }
     }
 }

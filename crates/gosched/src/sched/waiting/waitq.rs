@@ -597,8 +597,14 @@ impl WaitQueue {
     /// dropped.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<ClaimedWaiter> {
+        self.pop_counting(&mut 0)
+    }
+
+    /// As [`WaitQueue::pop`]. Adds to `out` how many nodes it takes out, the skipped ones included.
+    pub(crate) fn pop_counting(&mut self, out: &mut u32) -> Option<ClaimedWaiter> {
         while let Some(node) = self.head {
             self.remove(&node);
+            *out += 1;
             if let Some(claim) = ClaimedWaiter::claim_popped(node) {
                 return Some(claim);
             }

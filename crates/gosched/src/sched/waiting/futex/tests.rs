@@ -2,7 +2,7 @@
 
 use std::ptr;
 use std::sync::atomic::Ordering::SeqCst;
-use std::sync::atomic::{AtomicU32, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,7 @@ use crate::sched::Sched;
 use crate::sched::model::current::current_g;
 use crate::sched::waiting::futex_late::{owe, serve, start, want};
 use crate::sched::waiting::sema::{FUTEX, NEVER, key_of, lock, owed_of};
+use crate::shim::Futex;
 use crate::sys;
 
 /// Each test counts what it leaves to the waker.
@@ -175,5 +176,103 @@ fn a_claimed_goroutine_is_handed_over() {
             });
         });
         join(all);
+    });
+}
+
+/// A goroutine that waits when its runtime is dropped stays in the queue. The next wake-up passes it
+/// by and takes it out.
+#[test]
+fn an_abandoned_goroutine_is_passed_by_and_no_longer_counted() {
+    run(|| {
+        let word = Arc::new(AtomicU32::new(0));
+        let at = key_of(&*word);
+        let counts = counts_of(at | FUTEX);
+        let before = counts.goroutines.load(SeqCst);
+        let dying = crate::Runtime::builder().build().unwrap();
+        let its = Arc::clone(&word);
+        dying.run(move || {
+            crate::go(move || _ = wait(key_of(&*its), 0, NEVER));
+            until(|| counts.goroutines.load(SeqCst) > before);
+        });
+        drop(dying);
+        let (all, _) = waiters(&word, 1);
+        assert_eq!(wake(at, 1, |_| 0), 1);
+        join(all);
+        assert_eq!(counts.goroutines.load(SeqCst), before);
+    });
+}
+
+/// Has a goroutine of another runtime wait on the word and wakes it. Then drops that runtime, while
+/// the goroutine is Runnable. `queue_up` runs between the wait and the wake-up.
+fn abandon_woken(word: &'static Futex, queue_up: impl FnOnce()) {
+    let at = key_of(&word.0);
+    let counts = counts_of(at | FUTEX);
+    let before = counts.goroutines.load(SeqCst);
+    let dying = crate::Runtime::builder()
+        .procs(1)
+        .preemption(false)
+        .build()
+        .unwrap();
+    dying.run(move || {
+        crate::go(move || _ = wait(at, 0, NEVER));
+        until(|| counts.goroutines.load(SeqCst) > before);
+    });
+    // The only P is busy until the runtime is gone.
+    let (busy, stop) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let (its, ends) = (Arc::clone(&busy), Arc::clone(&stop));
+    dying.handle().go(move || {
+        its.store(true, SeqCst);
+        while !ends.load(SeqCst) {
+            std::hint::spin_loop();
+        }
+    });
+    until(|| busy.load(SeqCst));
+    queue_up();
+    assert_eq!(wake(at, 1, |_| 0), 1);
+    drop(dying);
+    stop.store(true, SeqCst);
+}
+
+#[test]
+fn a_wake_up_of_an_abandoned_goroutine_goes_to_the_next_one() {
+    want();
+    start().unwrap();
+    run(|| {
+        let word: &'static Futex = Box::leak(Box::new(Futex::new(0)));
+        let at = key_of(&word.0);
+        let counts = counts_of(at | FUTEX);
+        let mut next = None;
+        abandon_woken(word, || {
+            let before = counts.goroutines.load(SeqCst);
+            next = Some(crate::thread::spawn(move || wait(at, 0, NEVER)));
+            until(|| counts.goroutines.load(SeqCst) > before);
+        });
+        assert_eq!(next.unwrap().join().unwrap(), FutexEnd::Woken);
+    });
+}
+
+#[test]
+fn a_wake_up_of_an_abandoned_goroutine_goes_to_a_thread() {
+    want();
+    start().unwrap();
+    run(|| {
+        let word: &'static Futex = Box::leak(Box::new(Futex::new(0)));
+        let mut thread = None;
+        abandon_woken(word, || {
+            let (tell, told) = crate::chan::unbounded();
+            thread = Some(std::thread::spawn(move || {
+                tell.send(sys::gettid()).unwrap();
+                while word.0.load(SeqCst) == 0 {
+                    word.wait(0, None);
+                }
+            }));
+            let tid = told.recv().unwrap();
+            until(|| sys::task_state(tid) == Some(b'S'));
+            word.0.store(1, SeqCst);
+        });
+        crate::blocking(|| thread.unwrap().join()).unwrap();
     });
 }
