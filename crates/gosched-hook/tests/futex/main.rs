@@ -5,6 +5,7 @@
 //! | [`std_sync`] | every kind of std's locks and channels, on goroutines and beside plain threads |
 //! | [`crates`] | parking_lot, crossbeam-channel, flume, event-listener |
 //! | [`many`] | 20,000 goroutines blocked at once, on a few threads |
+//! | [`past`] | waits past the hook, by a library with RTLD_DEEPBIND |
 //! | [`raw`] | the system call itself: results and errno as on a plain thread |
 //! | [`signals`] | wake-ups in signal handlers |
 //! | [`shared`] | futexes of two processes |
@@ -16,6 +17,7 @@ mod common;
 
 mod crates;
 mod many;
+mod past;
 mod raw;
 mod reports;
 mod shared;

@@ -8,6 +8,7 @@ mod common;
 
 mod cases;
 mod ends;
+mod mixtures;
 mod pthread;
 mod scale;
 
