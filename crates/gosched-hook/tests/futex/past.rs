@@ -1,4 +1,5 @@
-//! Waits past the hook: a C library that is loaded with RTLD_DEEPBIND finds libc's own `syscall`.
+//! Waits past the hook, by libc's own `syscall`. A C library that is loaded with RTLD_DEEPBIND finds
+//! that function and not the hook.
 
 use std::ffi::{CString, c_int, c_long, c_void};
 use std::path::PathBuf;
@@ -6,7 +7,7 @@ use std::process::Command;
 use std::sync::atomic::AtomicU32;
 use std::sync::mpsc;
 
-use crate::common::{LONG, child_with, is_child, tid, until, within};
+use crate::common::{LONG, child_of, child_with, is_child, tid, until, within};
 use crate::raw::wake;
 
 const SOURCE: &str = r"
@@ -48,9 +49,9 @@ impl Drop for Place {
     }
 }
 
+/// The functions of the library: to wait, and to wake.
 type OnWord = unsafe extern "C" fn(*const AtomicU32) -> c_long;
 
-/// The functions of the library: to wait, and to wake.
 fn load(path: &str) -> [OnWord; 2] {
     let path = CString::new(path).unwrap();
     let flags: c_int = libc::RTLD_NOW | libc::RTLD_DEEPBIND;
@@ -67,25 +68,44 @@ fn load(path: &str) -> [OnWord; 2] {
     })
 }
 
+/// libc's own `syscall`, as the library finds it.
+fn libcs(word: &AtomicU32, operation: c_int, value: usize) -> c_long {
+    type Syscall = unsafe extern "C" fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long;
+    // SAFETY: libc's function has this type. The kernel checks the arguments.
+    unsafe {
+        let found = libc::dlsym(libc::RTLD_NEXT, c"syscall".as_ptr());
+        assert!(!found.is_null());
+        let syscall = std::mem::transmute::<*mut c_void, Syscall>(found);
+        let operation = (operation | libc::FUTEX_PRIVATE_FLAG) as usize;
+        let word = std::ptr::from_ref(word).addr();
+        syscall(libc::SYS_futex, word, operation, value, 0, 0, 0)
+    }
+}
+
 fn is_asleep(tid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/self/task/{tid}/stat")).unwrap_or_default();
     stat.rsplit_once(')')
         .is_some_and(|(_, rest)| rest.starts_with(" S"))
 }
 
-/// Three words, so that waiters of the test's own machinery in the bucket of one do not matter.
-static WORDS: [AtomicU32; 3] = [const { AtomicU32::new(0) }; 3];
+/// A word in a bucket of its own.
+#[repr(align(64))]
+struct Word(AtomicU32);
 
-/// Has a thread wait on each word past the hook. Returns how many the hook wakes. Then the library
-/// itself wakes the rest.
-fn woken_by_the_hook(library: &str) -> usize {
-    let [wait_on, wake_on] = load(library);
-    let threads = WORDS.each_ref().map(|word| {
+/// Three words: waiters of the test's own machinery may be in the bucket of one.
+static WORDS: [Word; 3] = [const { Word(AtomicU32::new(0)) }; 3];
+
+/// Has a thread wait on each word past the hook. Returns how many of them the hook wakes, where the
+/// rest is woken past the hook. With `by_hook_only` it ends once the hook has woken all.
+fn woken_by_the_hook(
+    by_hook_only: bool,
+    wait_on: impl Fn(&AtomicU32) -> c_long + Copy + Send + 'static,
+) -> usize {
+    let threads = WORDS.each_ref().map(|Word(word)| {
         let (sender, receiver) = mpsc::channel();
         let thread = std::thread::spawn(move || {
             sender.send(tid()).unwrap();
-            // SAFETY: the word is static.
-            unsafe { wait_on(word) }
+            wait_on(word)
         });
         let tid = receiver.recv().unwrap();
         until(|| is_asleep(tid));
@@ -93,13 +113,10 @@ fn woken_by_the_hook(library: &str) -> usize {
     });
     let mut by_hook = 0;
     for (word, thread) in threads {
-        until(|| match wake(word, 1) {
-            1 => {
-                by_hook += 1;
-                true
-            }
-            // SAFETY: the word is static.
-            _ => unsafe { wake_on(word) == 1 },
+        until(|| {
+            let woken = wake(word, 1) == 1;
+            by_hook += usize::from(woken);
+            woken || !by_hook_only && libcs(word, libc::FUTEX_WAKE, 1) == 1
         });
         assert_eq!(within(LONG, "the thread", || thread.join()).unwrap(), 0);
     }
@@ -107,22 +124,17 @@ fn woken_by_the_hook(library: &str) -> usize {
 }
 
 #[test]
-fn a_wait_past_the_hook_is_woken_if_every_wake_up_enters_the_kernel() {
-    let place = Place::new();
-    let run = |setting: &'static str| {
-        let library = place.0.join("past.so").to_string_lossy().into_owned();
+fn wake_always_reaches_waits_past_the_hook() {
+    let run = |setting: &str| {
         child_with(
-            "a_wait_past_the_hook_is_woken_if_every_wake_up_enters_the_kernel",
-            &library,
-            move |command| {
-                command.env("GOSCHED_HOOK", setting);
-            },
-            |library| {
-                let woken = woken_by_the_hook(library);
-                match std::env::var("GOSCHED_HOOK").unwrap().as_str() {
-                    "wake-always" => assert_eq!(woken, WORDS.len()),
-                    _ => assert!(woken < WORDS.len(), "the hook knows of none"),
-                }
+            "wake_always_reaches_waits_past_the_hook",
+            setting,
+            |command| _ = command.env("GOSCHED_HOOK", setting),
+            |setting| {
+                let is_always = setting == "wake-always";
+                let wait_on = |word: &AtomicU32| libcs(word, libc::FUTEX_WAIT, 0);
+                let woken = woken_by_the_hook(is_always, wait_on);
+                assert_eq!(woken == WORDS.len(), is_always, "{woken}");
             },
         )
         .succeeded();
@@ -131,26 +143,24 @@ fn a_wait_past_the_hook_is_woken_if_every_wake_up_enters_the_kernel() {
     run("wake-always");
 }
 
-/// A library that both waits and wakes past the hook works on goroutines: each wait holds a thread.
+/// From the first such library on, every wake-up enters the kernel. Its waits hold a thread.
 #[test]
-fn a_library_past_the_hook_works_with_itself() {
+fn a_library_with_deepbind_is_woken() {
     let place = Place::new();
     let library = place.0.join("past.so").to_string_lossy().into_owned();
-    let done = child_with(
-        "a_library_past_the_hook_works_with_itself",
-        &library,
-        |_| {},
-        |library| {
-            let [wait_on, wake_on] = load(library);
-            gosched::run(move || {
-                static WORD: AtomicU32 = AtomicU32::new(0);
-                // SAFETY: the word is static.
-                let waiter = gosched::thread::spawn(move || unsafe { wait_on(&WORD) });
-                // SAFETY: as before.
-                until(|| unsafe { wake_on(&WORD) } == 1);
-                assert_eq!(waiter.join().unwrap(), 0);
-            });
-        },
-    );
+    let done = child_of("a_library_with_deepbind_is_woken", &library, |library| {
+        let [wait_on, wake_on] = load(library);
+        // SAFETY: the word is static.
+        let woken = woken_by_the_hook(true, move |word| unsafe { wait_on(word) });
+        assert_eq!(woken, WORDS.len());
+        gosched::run(move || {
+            let word = &WORDS[0].0;
+            // SAFETY: the word is static.
+            let waiter = gosched::thread::spawn(move || unsafe { wait_on(word) });
+            // SAFETY: as before.
+            until(|| unsafe { wake_on(word) } == 1);
+            assert_eq!(waiter.join().unwrap(), 0);
+        });
+    });
     done.succeeded();
 }
