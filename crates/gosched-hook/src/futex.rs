@@ -229,9 +229,13 @@ fn wake_goroutines(word: usize, n: i64) -> c_long {
     }
 }
 
-/// Whether the kernel takes the address for a futex in user space.
+/// The end of user space with page tables of four levels, as the kernel checks it.
+const USER_END: usize = (1 << 47) - 4096;
+
+/// Whether the kernel takes the address for that of a futex. A kernel with five levels of page
+/// tables takes more addresses: waits and wake-ups there are all left to it.
 fn is_plain(word: usize) -> bool {
-    word.is_multiple_of(4) && word as isize >= 0
+    word.is_multiple_of(4) && word < USER_END
 }
 
 /// When the wait with the timespec at this address ends. None: the timespec is bad.

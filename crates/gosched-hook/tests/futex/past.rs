@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::mpsc;
 
 use crate::common::{LONG, child_of, child_with, is_child, tid, until, within};
-use crate::raw::wake;
+use crate::raw::{REST, Rest, address, libcs_futex, wake};
 
 const SOURCE: &str = r"
 #include <linux/futex.h>
@@ -68,18 +68,10 @@ fn load(path: &str) -> [OnWord; 2] {
     })
 }
 
-/// libc's own `syscall`, as the library finds it.
-fn libcs(word: &AtomicU32, operation: c_int, value: usize) -> c_long {
-    type Syscall = unsafe extern "C" fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long;
-    // SAFETY: libc's function has this type. The kernel checks the arguments.
-    unsafe {
-        let found = libc::dlsym(libc::RTLD_NEXT, c"syscall".as_ptr());
-        assert!(!found.is_null());
-        let syscall = std::mem::transmute::<*mut c_void, Syscall>(found);
-        let operation = (operation | libc::FUTEX_PRIVATE_FLAG) as usize;
-        let word = std::ptr::from_ref(word).addr();
-        syscall(libc::SYS_futex, word, operation, value, 0, 0, 0)
-    }
+/// A call past the hook, by libc's own `syscall`, which the library finds.
+fn libcs(word: &AtomicU32, operation: c_int, value: u32) -> c_long {
+    let operation = operation | libc::FUTEX_PRIVATE_FLAG;
+    libcs_futex(address(word), operation, Rest { value, ..REST }).0
 }
 
 fn is_asleep(tid: i32) -> bool {

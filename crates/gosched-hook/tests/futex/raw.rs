@@ -1,6 +1,6 @@
 //! The system call itself: results, errno, requeue, WAKE_OP.
 
-use std::ffi::{c_int, c_long};
+use std::ffi::{c_int, c_long, c_void};
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -33,12 +33,33 @@ pub const REST: Rest = Rest {
     last: 0,
 };
 
+/// libc's own `syscall`, behind the hook.
+fn libcs_syscall() -> Syscall {
+    // SAFETY: libc's function has this type.
+    unsafe {
+        let found = libc::dlsym(libc::RTLD_NEXT, c"syscall".as_ptr());
+        assert!(!found.is_null());
+        std::mem::transmute::<*mut c_void, Syscall>(found)
+    }
+}
+
+type Syscall = unsafe extern "C" fn(c_long, ...) -> c_long;
+
 /// `syscall(SYS_futex, …)`, with errno.
 pub fn futex(word: usize, operation: c_int, rest: Rest) -> (c_long, c_int) {
+    futex_by(libc::syscall, word, operation, rest)
+}
+
+/// The same past the hook.
+pub fn libcs_futex(word: usize, operation: c_int, rest: Rest) -> (c_long, c_int) {
+    futex_by(libcs_syscall(), word, operation, rest)
+}
+
+fn futex_by(by: Syscall, word: usize, operation: c_int, rest: Rest) -> (c_long, c_int) {
     // SAFETY: the kernel and the hook check the addresses, and the tests pass words of their own.
     unsafe {
         *libc::__errno_location() = 0;
-        let result = libc::syscall(
+        let result = by(
             libc::SYS_futex,
             word,
             operation,
@@ -73,8 +94,10 @@ fn at(time: &libc::timespec) -> usize {
     ptr::from_ref(time).addr()
 }
 
+type Futex = fn(usize, c_int, Rest) -> (c_long, c_int);
+
 /// Calls that return at once, with good and bad arguments, with their results.
-fn table() -> Vec<(String, (c_long, c_int))> {
+fn table(futex: Futex) -> Vec<(String, (c_long, c_int))> {
     let words = Box::new([const { AtomicU32::new(7) }; 4]);
     let word = address(&words[0]);
     let (zero, short, long) = (time(0, 0), time(0, 1_000_000), time(1 << 40, 0));
@@ -99,6 +122,9 @@ fn table() -> Vec<(String, (c_long, c_int))> {
         4096,
         usize::MAX - 3,
         1 << 63,
+        1 << 47,
+        (1 << 47) - 4096,
+        1 << 62,
     ];
     let mut results = Vec::new();
     let mut try_one = |what: &str, word: usize, operation: c_int, rest: Rest| {
@@ -172,9 +198,12 @@ fn table() -> Vec<(String, (c_long, c_int))> {
 #[test]
 fn results_and_errno_are_the_kernels() {
     gosched::run(|| {
-        let on_thread = std::thread::spawn(table).join().unwrap();
-        for (here, there) in table().into_iter().zip(on_thread) {
-            assert_eq!(here, there);
+        let kernels = table(libcs_futex);
+        let on_thread = std::thread::spawn(|| table(futex)).join().unwrap();
+        assert_eq!(kernels.len(), on_thread.len());
+        for ((kernels, there), here) in kernels.into_iter().zip(on_thread).zip(table(futex)) {
+            assert_eq!(kernels, there, "on a thread");
+            assert_eq!(kernels, here, "on a goroutine");
         }
     });
 }

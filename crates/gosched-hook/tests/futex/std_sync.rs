@@ -246,15 +246,17 @@ fn channels_deliver_in_order() {
 fn a_channel_times_out_and_disconnects() {
     pairs("recv_timeout", |one, other| {
         let (sender, receiver) = mpsc::channel::<()>();
+        let (tell, told) = mpsc::channel();
         let receiver = one.start(move || {
             let began = Instant::now();
             let first = receiver.recv_timeout(ms(20));
             assert_eq!(first, Err(RecvTimeoutError::Timeout));
             assert!(began.elapsed() >= ms(20));
+            tell.send(()).unwrap();
             receiver.recv_timeout(LONG)
         });
         let holder = other.start(move || {
-            thread::sleep(ms(40));
+            told.recv().unwrap();
             drop(sender);
         });
         assert_eq!(receiver.join(), Err(RecvTimeoutError::Disconnected));
