@@ -121,6 +121,55 @@ fn a_goroutine_that_is_locked_to_its_thread_waits_and_starts_threads() {
 }
 
 #[test]
+fn a_thread_may_end_locked_to_a_thread_of_the_system() {
+    run(|| {
+        let start = |n| {
+            thread::spawn(move || {
+                gosched::lock_os_thread();
+                if n % 2 == 0 {
+                    thread::sleep(ms(1));
+                }
+                n
+            })
+        };
+        let all: Vec<_> = (0..20).map(start).collect();
+        for (n, thread) in all.into_iter().enumerate() {
+            assert_eq!(thread.join().unwrap(), n);
+        }
+    });
+}
+
+#[test]
+fn a_thread_may_end_the_process_while_others_wait() {
+    let out = child("a_thread_may_end_the_process_while_others_wait", || {
+        gosched::run(|| {
+            let lock = Arc::new(Mutex::new(()));
+            let guard = lock.lock().unwrap();
+            for _ in 0..20 {
+                let lock = lock.clone();
+                thread::spawn(move || drop(lock.lock()));
+            }
+            let ender = thread::spawn(|| std::process::exit(7));
+            _ = ender.join();
+            drop(guard);
+        });
+    });
+    assert_eq!(out.code(), 7);
+}
+
+#[test]
+fn a_goroutine_of_another_runtime_joins() {
+    let other = gosched::Runtime::builder().build().unwrap();
+    run(|| {
+        let (sender, receiver) = mpsc::channel();
+        let thread = thread::spawn(move || receiver.recv().unwrap());
+        let joined = other.handle().spawn(move || thread.join().unwrap());
+        sender.send(5).unwrap();
+        assert_eq!(joined.join().unwrap(), 5);
+    });
+}
+
+#[test]
 fn real_threads_and_goroutines_share_every_lock() {
     const PARTIES: usize = 16;
     const TURNS: usize = 100;

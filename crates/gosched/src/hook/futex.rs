@@ -13,9 +13,9 @@ use crate::sys;
 /// When a wait ends by itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Until {
-    /// It does not.
+    /// Only by a wake-up.
     Never,
-    /// So much later.
+    /// After this time.
     After(Duration),
     /// At this time of `CLOCK_MONOTONIC`.
     At(Duration),

@@ -39,8 +39,8 @@
 //! other thread wakes every goroutine of the word: a futex may wake for no reason.
 //!
 //! **The end of a runtime** does not end these waits, for their callers cannot unwind. The goroutine
-//! is abandoned in its wait (D2). If it was woken and never runs again, its wake-up goes to the
-//! next waiter of the word.
+//! is abandoned in its wait (D2), and later wake-ups pass it by. If it was woken and never runs
+//! again, its wake-up goes to the next waiter of the word.
 //!
 //! **A key** is the word's address with one more bit ([`sema::FUTEX`]). A wake-up may come late and
 //! find other things at its address; it must not pop a waiter of a lock there.

@@ -219,8 +219,8 @@ pub(crate) struct WaitKind {
 }
 
 impl WaitKind {
-    /// For a wait that the end of the runtime does not end: another thread has the node and is
-    /// about to write to it.
+    /// For a wait that a request to unwind does not end. Another thread has the node and is about to
+    /// write to it, or the caller cannot unwind.
     pub(crate) const fn always(reason: WaitReason) -> WaitKind {
         let mut kind = WaitKind::new(reason);
         kind.untimed.is_open = false;
