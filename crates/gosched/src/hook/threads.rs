@@ -166,6 +166,20 @@ impl Thread {
 
     /// Waits until the goroutine has ended, at most for `length`. It may return earlier. Does not
     /// unwind. Only one caller at a time waits for a thread, here or in [`join`](Thread::join).
+    ///
+    /// ```
+    /// use gosched::hook::Unstarted;
+    /// use std::time::Duration;
+    ///
+    /// gosched::run(|| {
+    ///     let thread = Unstarted::new();
+    ///     let joiner = thread.joiner();
+    ///     thread.start(1, 64 << 10, || 7, |_| ()).unwrap();
+    ///     while !joiner.is_finished() {
+    ///         joiner.wait(Duration::from_secs(1));
+    ///     }
+    /// });
+    /// ```
     pub fn wait(&self, length: Duration) {
         let deadline = sys::deadline_after(length);
         self.packet().slot.wait_until(&JOIN, deadline);
