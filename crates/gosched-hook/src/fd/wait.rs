@@ -7,6 +7,7 @@ use gosched::hook::{Deadline, Descriptor, Direction, Ticket, Waited};
 
 use super::entry::{Entry, entry};
 use super::handler;
+use super::settings::is_nonblocking;
 use crate::errno;
 use crate::table::{self, Function};
 
@@ -184,6 +185,9 @@ impl Wait {
             // A close was not seen: the number has another file.
             Ok(false) => {
                 entry.lost();
+                if !self.has_own_limit {
+                    self.deadline = None; // from the settings of the file that is gone
+                }
                 return Ok(Waited::Changed);
             }
             Err(_) => return Err(Stop::Libc),
@@ -197,7 +201,13 @@ impl Wait {
         if let Some(deadline) = self.deadline {
             return Ok(deadline);
         }
-        let remembered = entry.remembered(self.direction);
+        let mut remembered = entry.remembered(self.direction);
+        if remembered.is_some_and(|known| known.is_nonblocking) && !is_nonblocking(self.fd) {
+            // A close was not seen, or another process has changed the flag. This wait would not
+            // last until the look that finds that.
+            entry.lost();
+            remembered = None;
+        }
         let known = remembered.or_else(|| entry.ask(self.fd, self.direction));
         let Some(known) = known else {
             return Err(Stop::Libc);

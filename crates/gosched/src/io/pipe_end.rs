@@ -161,6 +161,11 @@ impl PipeEnd {
         self.registration.desc().set_deadline(side, deadline);
     }
 
+    /// Whether reads have a deadline.
+    pub(crate) fn has_deadline(&self) -> bool {
+        self.registration.desc().has_deadline(Side::Read)
+    }
+
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

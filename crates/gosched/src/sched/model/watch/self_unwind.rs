@@ -64,8 +64,12 @@ impl Trace {
     #[inline(never)]
     fn unwind(&self) {
         let mut probe = self.probe.lock();
-        trace_below(&mut probe, self.interrupted_at.load(Relaxed));
-        probe.sp = self.interrupted_sp.load(Relaxed);
+        probe.len = 0;
+        // 0 would find the end of the stack, where unwinders report a frame at 0.
+        if let pc @ 1.. = self.interrupted_at.load(Relaxed) {
+            trace_below(&mut probe, pc);
+            probe.sp = self.interrupted_sp.load(Relaxed);
+        }
         if probe.len == 0 {
             backtrace_here(&mut probe); // it waits in a call into the runtime, not in the handler
         }
