@@ -124,3 +124,25 @@ pub(crate) fn ask(m: Mp, use_it: impl FnOnce(&Probe)) -> bool {
     trace.state.0.store(IDLE, Relaxed);
     true
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sched::park::enter;
+
+    /// What an earlier signal has left there is not shown.
+    #[test]
+    fn a_call_that_no_signal_interrupted_is_shown() {
+        crate::run(|| {
+            let trace = Trace::new();
+            trace.interrupted_sp.store(16, Relaxed);
+            trace.state.0.store(WANTED, Relaxed);
+            let _rt = enter();
+            trace.answer();
+            assert_eq!(trace.state.0.load(Relaxed), DONE);
+            let probe = trace.probe.lock();
+            assert!(probe.len > 1, "{:x?}", &probe.pcs[..probe.len]);
+            assert_ne!(probe.sp, 16);
+        });
+    }
+}
