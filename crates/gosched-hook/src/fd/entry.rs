@@ -1,8 +1,8 @@
 //! What is known of each descriptor number.
 //!
 //! Entries are never freed, so any thread may use one at any time, also while another thread closes
-//! the descriptor. Every field stands for itself: a reader that meets a change may miss it, and
-//! learns of it at its next wait.
+//! the descriptor. The fields are independent. A reader may miss a change that happens at the same
+//! time, and loads it at its next wait.
 
 use std::cell::Cell;
 use std::ffi::c_int;

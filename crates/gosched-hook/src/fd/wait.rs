@@ -11,8 +11,8 @@ use super::settings::is_nonblocking;
 use crate::errno;
 use crate::table::{self, Function};
 
-/// After so long a wait on a seen number looks whether the number still has the same file. Each
-/// look that finds it there doubles the time, so often at most.
+/// A wait on a seen number that lasts longer than this looks whether the number has the same file.
+/// Each look that finds the same file doubles the time, at most `DOUBLINGS` times.
 pub(crate) const RECHECK: Duration = Duration::from_millis(10);
 pub(crate) const DOUBLINGS: u8 = 5;
 

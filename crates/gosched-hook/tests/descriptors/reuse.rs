@@ -144,8 +144,15 @@ fn unseen_pair(number: i32, flags: i32) -> i32 {
     let mut pair = [-1; 2];
     let kind = libc::SOCK_STREAM | flags;
     // SAFETY: the kernel writes two numbers.
-    let made =
-        unsafe { libc::syscall(libc::SYS_socketpair, libc::AF_UNIX, kind, 0, pair.as_mut_ptr()) };
+    let made = unsafe {
+        libc::syscall(
+            libc::SYS_socketpair,
+            libc::AF_UNIX,
+            kind,
+            0,
+            pair.as_mut_ptr(),
+        )
+    };
     assert_eq!(made, 0);
     let others: Vec<_> = pair.into_iter().filter(|fd| *fd != number).collect();
     assert_eq!(others.len(), 1, "{pair:?} and {number}");
@@ -175,7 +182,10 @@ fn flags_are_those_of_the_present_file() {
                 assert_eq!(read_one(number), -libc::EAGAIN);
             }
             // SAFETY: the number is open, and the stream closes it.
-            assert_eq!(unsafe { libc::fclose(libc::fdopen(number, c"r".as_ptr())) }, 0);
+            assert_eq!(
+                unsafe { libc::fclose(libc::fdopen(number, c"r".as_ptr())) },
+                0
+            );
             let other = unseen_pair(number, 0);
             let reader = thread::spawn(move || read_one(number));
             crate::common::until_waiting(1, "IO wait, read");
@@ -186,7 +196,10 @@ fn flags_are_those_of_the_present_file() {
             // It blocked, and is non-blocking now.
             let number = by_std(1).into_raw_fd();
             // SAFETY: the number is open, and the stream closes it.
-            assert_eq!(unsafe { libc::fclose(libc::fdopen(number, c"r".as_ptr())) }, 0);
+            assert_eq!(
+                unsafe { libc::fclose(libc::fdopen(number, c"r".as_ptr())) },
+                0
+            );
             let _other = unseen_pair(number, libc::SOCK_NONBLOCK);
             for _ in 0..2 {
                 assert_eq!(read_one(number), -libc::EAGAIN);

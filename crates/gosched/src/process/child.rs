@@ -1,6 +1,6 @@
 //! A child process and its pipes.
 //!
-//! std's `Child` is inside: it knows the number and reaps the process, once. The pipes are the
+//! std's `Child` is inside. It holds the number and reaps the process once. The pipes are the
 //! library's.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -201,7 +201,9 @@ fn read_both(
         })
     } else {
         std::thread::scope(|scope| {
-            let errors = std::thread::Builder::new().spawn_scoped(scope, errors).ok()?;
+            let errors = std::thread::Builder::new()
+                .spawn_scoped(scope, errors)
+                .ok()?;
             read();
             Some(errors.join())
         })

@@ -316,7 +316,7 @@ fn a_deadline_comes_while_others_wait() {
     });
 }
 
-/// Many wait for one event, and nobody takes it away.
+/// Many goroutines wait for one event, and none of them consumes it.
 #[test]
 fn one_event_wakes_all_waiters() {
     common::run(2, "many waiters", || {

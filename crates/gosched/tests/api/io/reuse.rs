@@ -154,7 +154,7 @@ fn a_drop_ends_the_registration() {
             let event = eventfd();
             let number = event.as_raw_fd();
             let pollable = Pollable::new(&event).unwrap();
-            assert_eq!(registrations(number), 0, "nobody has waited");
+            assert_eq!(registrations(number), 0, "no goroutine has waited");
             let wait = |time| {
                 pollable.set_deadline(super::after(time)).unwrap();
                 assert!(pollable.wait_readable().is_err());

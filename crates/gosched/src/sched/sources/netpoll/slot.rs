@@ -121,7 +121,10 @@ impl Slot {
     /// Whether the epoll of `driver` may have a registration of this slot by the number `fd`, which
     /// the slot could not remove. The caller holds the lock.
     pub(super) fn has_left(&self, driver: &Driver, fd: i32) -> bool {
-        let has_left = self.left.load().is_some_and(|left| std::ptr::eq(left, driver));
+        let has_left = self
+            .left
+            .load()
+            .is_some_and(|left| std::ptr::eq(left, driver));
         has_left && self.fd.load(Relaxed) == fd
     }
 
