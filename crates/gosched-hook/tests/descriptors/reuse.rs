@@ -27,6 +27,10 @@ fn by_std(n: u32) -> UnixStream {
 /// As `by_std`, closed inside libc.
 fn by_stdio(n: u32) {
     let fd = by_std(n).into_raw_fd();
+    close_inside_libc(fd);
+}
+
+fn close_inside_libc(fd: i32) {
     // SAFETY: the number is open, and the stream closes it.
     assert_eq!(unsafe { libc::fclose(libc::fdopen(fd, c"r".as_ptr())) }, 0);
 }
@@ -181,11 +185,7 @@ fn flags_are_those_of_the_present_file() {
             for _ in 0..2 {
                 assert_eq!(read_one(number), -libc::EAGAIN);
             }
-            // SAFETY: the number is open, and the stream closes it.
-            assert_eq!(
-                unsafe { libc::fclose(libc::fdopen(number, c"r".as_ptr())) },
-                0
-            );
+            close_inside_libc(number);
             let other = unseen_pair(number, 0);
             let reader = thread::spawn(move || read_one(number));
             crate::common::until_waiting(1, "IO wait, read");
@@ -195,11 +195,7 @@ fn flags_are_those_of_the_present_file() {
 
             // It blocked, and is non-blocking now.
             let number = by_std(1).into_raw_fd();
-            // SAFETY: the number is open, and the stream closes it.
-            assert_eq!(
-                unsafe { libc::fclose(libc::fdopen(number, c"r".as_ptr())) },
-                0
-            );
+            close_inside_libc(number);
             let _other = unseen_pair(number, libc::SOCK_NONBLOCK);
             for _ in 0..2 {
                 assert_eq!(read_one(number), -libc::EAGAIN);

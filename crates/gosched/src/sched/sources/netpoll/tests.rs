@@ -91,7 +91,7 @@ fn ping_pong(rounds: u32) {
 }
 
 #[test]
-fn an_operation_that_would_block_waits_and_is_woken() {
+fn who_would_block_waits_and_is_woken() {
     for procs in [1, 2, 4] {
         on_goroutines(procs, || ping_pong(2000));
     }
