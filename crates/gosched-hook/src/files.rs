@@ -245,7 +245,7 @@ fn other_way(fd: c_int, way: Way, errno: c_int) -> Option<Way> {
         Way::Poll => false,
     };
     if is_wrong && let Some(entry) = fd::entry(fd) {
-        entry.forget_kind();
+        entry.check_kind(fd);
     }
     // Asking `poll` first fits every file.
     is_wrong.then_some(Way::Poll)

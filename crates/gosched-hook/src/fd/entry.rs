@@ -1,8 +1,8 @@
 //! What is known of each descriptor number.
 //!
 //! Entries are never freed, so any thread may use one at any time, also while another thread closes
-//! the descriptor. Every field stands for itself: a reader that meets a change may miss it, and
-//! learns of it at its next wait.
+//! the descriptor. The fields are independent. A reader may miss a change that happens at the same
+//! time, and loads it at its next wait.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -112,7 +112,7 @@ impl Entry {
     /// number.
     ///
     /// A close that was not seen makes the answer wrong. Callers then get ENOTSOCK or EOPNOTSUPP,
-    /// and call [`Entry::forget_kind`]. That a number is a regular file is remembered for a seen
+    /// and call [`Entry::check_kind`]. That a number is a regular file is remembered for a seen
     /// number only: no error would show that it is none any more.
     pub(crate) fn kind(&self, fd: c_int) -> Option<Kind> {
         match self.kind.load(Relaxed) {
@@ -132,10 +132,14 @@ impl Entry {
         }
     }
 
-    /// The kind of file has turned out to be another one.
+    /// A call has failed as if the file were of another kind: asks the kernel again. If it is, the
+    /// number has another file, and a close was not seen.
     #[cold]
-    pub(crate) fn forget_kind(&self) {
-        self.kind.store(UNKNOWN, Relaxed);
+    pub(crate) fn check_kind(&self, fd: c_int) {
+        let known = self.kind.swap(UNKNOWN, Relaxed);
+        if self.kind(fd).is_none_or(|kind| kind as u8 + 1 != known) {
+            self.lost();
+        }
     }
 
     /// After how long a wait looks whether the number still has the same file.
@@ -149,7 +153,7 @@ impl Entry {
         self.found.store(DOUBLINGS.min(found + 1), Relaxed);
     }
 
-    /// A look has found another file: the number was closed, and not by a hooked function.
+    /// The number has another file: it was closed, and not by a hooked function.
     #[cold]
     pub(super) fn lost(&self) {
         self.begin_as(false);

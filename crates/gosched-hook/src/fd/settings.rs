@@ -67,9 +67,7 @@ impl Entry {
     pub(super) fn ask(&self, fd: c_int, direction: Direction) -> Option<Known> {
         // A change from here on makes the answer old.
         let as_of = self.settings.now();
-        type Fcntl = unsafe extern "C" fn(c_int, c_int, usize) -> c_int;
-        // SAFETY: libc's fcntl takes its third argument as a word on the platforms of this crate.
-        let flags = unsafe { table::fcntl.real.get::<Fcntl>()(fd, libc::F_GETFL, 0) };
+        let flags = flags(fd);
         if flags < 0 {
             return None;
         }
@@ -95,6 +93,19 @@ impl Entry {
             timeout: timeout(timeouts[direction as usize]),
         })
     }
+}
+
+/// The flags of the open file; negative: the kernel does not know the number.
+fn flags(fd: c_int) -> c_int {
+    type Fcntl = unsafe extern "C" fn(c_int, c_int, usize) -> c_int;
+    // SAFETY: libc's fcntl takes its third argument as a word on the platforms of this crate.
+    unsafe { table::fcntl.real.get::<Fcntl>()(fd, libc::F_GETFL, 0) }
+}
+
+/// Whether the open file has O_NONBLOCK, as the kernel says now.
+pub(super) fn is_nonblocking(fd: c_int) -> bool {
+    let flags = flags(fd);
+    flags >= 0 && flags & libc::O_NONBLOCK != 0
 }
 
 /// A socket's timeout in ns; 0: none.

@@ -7,11 +7,12 @@ use gosched::hook::{Deadline, Descriptor, Direction, Ticket, Waited};
 
 use super::entry::{Entry, entry};
 use super::handler;
+use super::settings::is_nonblocking;
 use crate::errno;
 use crate::table::{self, Function};
 
-/// After so long a wait on a seen number looks whether the number still has the same file. Each
-/// look that finds it there doubles the time, so often at most.
+/// A wait on a seen number that lasts longer than this looks whether the number has the same file.
+/// Each look that finds the same file doubles the time, at most `DOUBLINGS` times.
 pub(crate) const RECHECK: Duration = Duration::from_millis(10);
 pub(crate) const DOUBLINGS: u8 = 5;
 
@@ -185,7 +186,7 @@ impl Wait {
             Ok(false) => {
                 entry.lost();
                 if !self.has_own_limit {
-                    self.deadline = None;
+                    self.deadline = None; // from the settings of the file that is gone
                 }
                 return Ok(Waited::Changed);
             }
@@ -203,11 +204,14 @@ impl Wait {
         if let Some(deadline) = self.deadline {
             return Ok(deadline);
         }
-        // That the user wants no wait is not remembered for certain: after a close that was not
-        // seen the number has another file.
-        let remembered = entry.remembered(self.direction);
-        let sure = remembered.filter(|known| !known.is_nonblocking);
-        let known = sure.or_else(|| entry.ask(self.fd, self.direction));
+        let mut remembered = entry.remembered(self.direction);
+        if remembered.is_some_and(|known| known.is_nonblocking) && !is_nonblocking(self.fd) {
+            // A close was not seen, or another process has changed the flag. This wait would not
+            // last until the look that finds that.
+            entry.lost();
+            remembered = None;
+        }
+        let known = remembered.or_else(|| entry.ask(self.fd, self.direction));
         let Some(known) = known else {
             return Err(Stop::Libc);
         };

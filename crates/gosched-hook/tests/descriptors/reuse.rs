@@ -27,6 +27,10 @@ fn by_std(n: u32) -> UnixStream {
 /// As `by_std`, closed inside libc.
 fn by_stdio(n: u32) {
     let fd = by_std(n).into_raw_fd();
+    close_inside_libc(fd);
+}
+
+fn close_inside_libc(fd: i32) {
     // SAFETY: the number is open, and the stream closes it.
     assert_eq!(unsafe { libc::fclose(libc::fdopen(fd, c"r".as_ptr())) }, 0);
 }
@@ -134,6 +138,68 @@ fn a_closed_number_is_not_registered() {
             let after = registered();
             assert!(after.len() <= before + 1, "{after:?}");
             assert!(kept.iter().all(|stream| stream.as_raw_fd() >= 0));
+        });
+    })
+    .succeeded();
+}
+
+/// A pair by a system call that no hook sees, one of whose numbers is `number`. Returns the other.
+fn unseen_pair(number: i32, flags: i32) -> i32 {
+    let mut pair = [-1; 2];
+    let kind = libc::SOCK_STREAM | flags;
+    // SAFETY: the kernel writes two numbers.
+    let made = unsafe {
+        libc::syscall(
+            libc::SYS_socketpair,
+            libc::AF_UNIX,
+            kind,
+            0,
+            pair.as_mut_ptr(),
+        )
+    };
+    assert_eq!(made, 0);
+    let others: Vec<_> = pair.into_iter().filter(|fd| *fd != number).collect();
+    assert_eq!(others.len(), 1, "{pair:?} and {number}");
+    others[0]
+}
+
+/// Reads one byte. Negative: the errno.
+fn read_one(fd: i32) -> i32 {
+    let mut byte = [0u8];
+    // SAFETY: the buffer has a byte.
+    match unsafe { libc::read(fd, byte.as_mut_ptr().cast(), 1) } {
+        -1 => -std::io::Error::last_os_error().raw_os_error().unwrap(),
+        _ => byte[0].into(),
+    }
+}
+
+/// A number whose flags are remembered. `fclose` closes it, and it gets a file with other flags.
+#[test]
+fn flags_are_those_of_the_present_file() {
+    child("flags_are_those_of_the_present_file", || {
+        gosched::run(|| {
+            // It was non-blocking, and blocks now.
+            let (a, _b) = UnixStream::pair().unwrap();
+            a.set_nonblocking(true).unwrap();
+            let number = a.into_raw_fd();
+            for _ in 0..2 {
+                assert_eq!(read_one(number), -libc::EAGAIN);
+            }
+            close_inside_libc(number);
+            let other = unseen_pair(number, 0);
+            let reader = thread::spawn(move || read_one(number));
+            crate::common::until_waiting(1, "IO wait, read");
+            // SAFETY: the buffer has a byte.
+            assert_eq!(unsafe { libc::write(other, [7u8].as_ptr().cast(), 1) }, 1);
+            assert_eq!(reader.join().unwrap(), 7);
+
+            // It blocked, and is non-blocking now.
+            let number = by_std(1).into_raw_fd();
+            close_inside_libc(number);
+            let _other = unseen_pair(number, libc::SOCK_NONBLOCK);
+            for _ in 0..2 {
+                assert_eq!(read_one(number), -libc::EAGAIN);
+            }
         });
     })
     .succeeded();

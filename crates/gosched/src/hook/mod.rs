@@ -1,7 +1,7 @@
 //! What `gosched-hook` needs of the runtime. **Unstable**: it changes without notice.
 //!
 //! The crate `gosched-hook` replaces functions of libc, so that blocking calls of unmodified code
-//! park the goroutine. These functions are its door to the scheduler. They never unwind: their
+//! park the goroutine. These functions are its interface to the scheduler. They never unwind: their
 //! callers stand in for functions of C. Where a goroutine is asked to unwind, they return instead,
 //! and the caller leaves the call to libc.
 

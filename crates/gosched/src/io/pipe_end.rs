@@ -55,7 +55,7 @@ impl PipeEnd {
     /// waiting, as std's do.
     pub(crate) fn adopt(fd: OwnedFd) -> PipeEnd {
         let was_nonblocking = sys::is_nonblocking(fd.as_fd());
-        // A descriptor that refuses reports its error when it is used.
+        // If the system refuses, the first use of the descriptor returns the error.
         let blocks = match was_nonblocking {
             Ok(false) => sys::set_nonblocking(fd.as_fd(), true).is_err(),
             Ok(true) | Err(_) => false,
@@ -159,6 +159,11 @@ impl PipeEnd {
 
     pub(crate) fn set_deadline(&self, side: Side, deadline: Option<Instant>) {
         self.registration.desc().set_deadline(side, deadline);
+    }
+
+    /// Whether reads have a deadline.
+    pub(crate) fn has_deadline(&self) -> bool {
+        self.registration.desc().has_deadline(Side::Read)
     }
 
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {

@@ -291,7 +291,7 @@ impl<T: AsFd> Pollable<T> {
         if let Some(inner) = &self.inner
             && std::mem::take(&mut self.must_restore)
         {
-            // A descriptor that refuses was closed behind the back of its owner.
+            // The call fails only if the descriptor was closed without its owner.
             drop(sys::set_nonblocking(inner.as_fd(), false));
         }
     }

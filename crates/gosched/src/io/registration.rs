@@ -23,7 +23,7 @@ impl UnwindSafe for Registration {}
 impl RefUnwindSafe for Registration {}
 
 impl Registration {
-    /// The kernel learns of the descriptor when a goroutine first waits for it.
+    /// The first wait registers the descriptor with the kernel.
     pub(crate) fn new(fd: BorrowedFd<'_>) -> Registration {
         Registration {
             desc: Desc::new(),

@@ -1,6 +1,6 @@
 //! A child process and its pipes.
 //!
-//! std's `Child` is inside: it knows the number and reaps the process, once. The pipes are the
+//! std's `Child` is inside. It holds the number and reaps the process once. The pipes are the
 //! library's.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -13,6 +13,7 @@ use crate::process::wait;
 use crate::sched::calls::syscall::blocking;
 use crate::sched::model::current::current_g;
 use crate::sched::sources::netpoll::Side;
+use crate::sync::OnceLock;
 use crate::thread;
 
 /// A child process, running or ended.
@@ -146,8 +147,10 @@ impl Child {
     /// Errors of the system; [`TimedOut`](io::ErrorKind::TimedOut) after the deadline of a pipe.
     pub fn wait_with_output(mut self) -> io::Result<Output> {
         drop(self.stdin.take());
-        if current_g().is_none() {
-            return std::process::Child::from(self).wait_with_output();
+        let has_deadline = self.stdout.as_ref().is_some_and(|out| out.0.has_deadline())
+            || self.stderr.as_ref().is_some_and(|err| err.0.has_deadline());
+        if current_g().is_none() && !has_deadline {
+            return std::process::Child::from(self).wait_with_output(); // without a helper
         }
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
         match (self.stdout.take(), self.stderr.take()) {
@@ -171,23 +174,47 @@ impl Child {
 }
 
 /// Reads both pipes at the same time: a child that fills one of them would otherwise never close
-/// the other. Returns false if there is no second goroutine; then nothing was read.
+/// the other. Returns false if no second goroutine or thread starts; then nothing was read.
 fn read_both(
     (out, stdout): (&ChildStdout, &mut Vec<u8>),
     (err, stderr): (&ChildStderr, &mut Vec<u8>),
 ) -> io::Result<bool> {
-    thread::scope(|scope| {
-        let errors = move || { err }.read_to_end(stderr);
-        let Ok(errors) = thread::Builder::new().spawn_scoped(scope, errors) else {
-            return Ok(false);
-        };
+    let failed = OnceLock::new();
+    // The other pipe may stay open as long as the child runs: its read ends, too.
+    let fail = |error, other: &PipeEnd| {
+        _ = failed.set(error);
+        other.set_deadline(Side::Read, Some(Instant::now()));
+    };
+    let errors = || {
+        let read = { err }.read_to_end(stderr);
+        read.map_or_else(|error| fail(error, &out.0), drop);
+    };
+    let mut read = || {
         let read = { out }.read_to_end(stdout);
-        match errors.join() {
-            Ok(errors) => read.and(errors).map(|_| true),
-            // It was asked to unwind, and so is this goroutine.
-            Err(payload) => std::panic::resume_unwind(payload),
-        }
-    })
+        read.map_or_else(|error| fail(error, &err.0), drop);
+    };
+    let joined = if current_g().is_some() {
+        thread::scope(|scope| {
+            let errors = thread::Builder::new().spawn_scoped(scope, errors).ok()?;
+            read();
+            Some(errors.join())
+        })
+    } else {
+        std::thread::scope(|scope| {
+            let errors = std::thread::Builder::new()
+                .spawn_scoped(scope, errors)
+                .ok()?;
+            read();
+            Some(errors.join())
+        })
+    };
+    let is_read = match joined {
+        None => false,
+        Some(Ok(())) => true,
+        // It was asked to unwind, and so is this goroutine.
+        Some(Err(payload)) => std::panic::resume_unwind(payload),
+    };
+    failed.into_inner().map_or(Ok(is_read), Err)
 }
 
 /// The pipes become the library's.

@@ -60,7 +60,7 @@ fn wait_until(child: &mut Child, deadline: Option<Instant>) -> io::Result<Option
     if deadline.is_some() {
         registration.desc().set_deadline(Side::Read, deadline);
     }
-    // The child has ended, the deadline has passed, or the system cannot report the end: std knows.
+    // The child has ended, the deadline has passed, or the system cannot report the end.
     drop(registration.wait_readable(process.as_fd()));
     child.try_wait()
 }

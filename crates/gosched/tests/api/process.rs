@@ -253,6 +253,35 @@ fn output_has_a_deadline() {
     });
 }
 
+/// The deadline of one pipe ends the wait for the output of both.
+#[test]
+fn output_of_both_has_a_deadline() {
+    everywhere("a deadline", || {
+        for is_stdout in [true, false] {
+            let mut child = Command::new("sleep")
+                .arg("1000")
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let pid = child.id() as i32;
+            let deadline = Some(Instant::now() + ms(5));
+            match is_stdout {
+                true => child.stdout.as_mut().unwrap().set_deadline(deadline),
+                false => child.stderr.as_mut().unwrap().set_deadline(deadline),
+            }
+            .unwrap();
+            let error = child.wait_with_output().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::TimedOut);
+            // SAFETY: a signal to the child, which nothing has waited for yet, and its end.
+            unsafe {
+                assert_eq!(libc::kill(pid, libc::SIGKILL), 0);
+                assert_eq!(libc::waitpid(pid, std::ptr::null_mut(), 0), pid);
+            }
+        }
+    });
+}
+
 /// To std's child and back.
 #[test]
 fn conversions() {

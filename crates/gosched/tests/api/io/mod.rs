@@ -3,6 +3,7 @@
 //! Each event that is waited for here is caused by another goroutine or thread. A lost wake-up
 //! hangs, and the watchdog reports where.
 
+mod marked;
 mod pipes;
 mod pollable;
 mod reuse;

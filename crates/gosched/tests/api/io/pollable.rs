@@ -316,7 +316,7 @@ fn a_deadline_comes_while_others_wait() {
     });
 }
 
-/// Many wait for one event, and nobody takes it away.
+/// Many goroutines wait for one event, and none of them consumes it.
 #[test]
 fn one_event_wakes_all_waiters() {
     common::run(2, "many waiters", || {
@@ -356,6 +356,33 @@ fn a_runtime_ends_and_another_waits() {
                 wait.join().unwrap().unwrap();
             }
             second.check().unwrap();
+        }
+    });
+}
+
+/// One that a past runtime had registered comes second in another runtime: the first keeps its
+/// events.
+#[test]
+fn a_registration_is_not_taken_over() {
+    common::within(common::LONG, "registrations", || {
+        let event = Arc::new(eventfd());
+        let [old, new] = [(); 2].map(|()| Arc::new(Pollable::new(Arc::clone(&event)).unwrap()));
+        let first = common::runtime(1);
+        first.go({
+            let old = Arc::clone(&old);
+            move || drop(old.wait_readable())
+        });
+        common::until_waiting_in(&first.handle(), 1, &["IO wait, read"]);
+        drop(first);
+        let second = common::runtime(1);
+        let mut waits = Vec::new();
+        for (n, pollable) in [new, old].into_iter().enumerate() {
+            waits.push(second.spawn(move || pollable.wait_readable()));
+            common::until_waiting_in(&second.handle(), n + 1, &["IO wait, read"]);
+        }
+        (&*event).write_all(&1u64.to_ne_bytes()).unwrap();
+        for wait in waits {
+            wait.join().unwrap().unwrap();
         }
     });
 }

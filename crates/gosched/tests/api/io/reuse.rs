@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::Duration;
 
 use gosched::io::{Pollable, pipe};
 use gosched::net::{TcpListener, TcpStream};
@@ -91,21 +92,42 @@ fn duplicates_are_closed() {
         common::run(1, "duplicates", || {
             let event = eventfd();
             let hold = Pollable::new(&event).unwrap();
-            let wait = |pollable: &Pollable<&File>| {
-                pollable.set_deadline(super::after(ms(1))).unwrap();
+            let wait = |pollable: &Pollable<&File>, time| {
+                pollable.set_deadline(super::after(time)).unwrap();
                 assert!(pollable.wait_readable().is_err());
             };
-            wait(&hold);
-            let before = common::fd_count();
+            let number = event.as_raw_fd();
+            waits_until(|| registrations(number) == 1, |time| wait(&hold, time));
+            let before = eventfds();
             for _ in 0..100 {
                 let other = Pollable::new(&event).unwrap();
-                wait(&other);
-                assert_eq!(common::fd_count(), before + 1);
+                waits_until(|| eventfds() == before + 1, |time| wait(&other, time));
             }
-            assert_eq!(common::fd_count(), before);
+            assert_eq!(eventfds(), before);
         });
     });
     output.succeeded();
+}
+
+/// Calls `wait` with longer and longer times until `is_done`: a short time may have passed before
+/// the wait begins.
+fn waits_until(is_done: impl Fn() -> bool, mut wait: impl FnMut(Duration)) {
+    for doublings in 0..16 {
+        wait(ms(1 << doublings));
+        if is_done() {
+            return;
+        }
+    }
+    panic!("a wait of half a minute has not registered the descriptor");
+}
+
+/// How many eventfds are open.
+fn eventfds() -> usize {
+    let files = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let links = files.filter_map(|file| std::fs::read_link(file.path()).ok());
+    links
+        .filter(|link| link.as_os_str() == "anon_inode:[eventfd]")
+        .count()
 }
 
 /// How many registrations by this number the process's epolls have, by the kernel's own account.
@@ -132,19 +154,23 @@ fn a_drop_ends_the_registration() {
             let event = eventfd();
             let number = event.as_raw_fd();
             let pollable = Pollable::new(&event).unwrap();
-            assert_eq!(registrations(number), 0, "nobody has waited");
-            pollable.set_deadline(super::after(ms(1))).unwrap();
-            assert!(pollable.wait_readable().is_err());
-            assert_eq!(registrations(number), 1);
+            assert_eq!(registrations(number), 0, "no goroutine has waited");
+            let wait = |time| {
+                pollable.set_deadline(super::after(time)).unwrap();
+                assert!(pollable.wait_readable().is_err());
+            };
+            waits_until(|| registrations(number) == 1, wait);
             drop(pollable);
             assert_eq!(registrations(number), 0);
 
             let (mut reader, _writer) = pipe().unwrap();
             let number = reader.as_raw_fd();
             let stays = reader.as_fd().try_clone_to_owned().unwrap();
-            reader.set_deadline(super::after(ms(1))).unwrap();
-            assert!(reader.read(&mut [0]).is_err());
-            assert_eq!(registrations(number), 1);
+            let wait = |time| {
+                reader.set_deadline(super::after(time)).unwrap();
+                assert!(reader.read(&mut [0]).is_err());
+            };
+            waits_until(|| registrations(number) == 1, wait);
             drop(reader);
             assert_eq!(registrations(number), 0);
             drop(stays);

@@ -64,8 +64,12 @@ impl Trace {
     #[inline(never)]
     fn unwind(&self) {
         let mut probe = self.probe.lock();
-        trace_below(&mut probe, self.interrupted_at.load(Relaxed));
-        probe.sp = self.interrupted_sp.load(Relaxed);
+        probe.len = 0;
+        // 0 would find the end of the stack, where unwinders report a frame at 0.
+        if let pc @ 1.. = self.interrupted_at.load(Relaxed) {
+            trace_below(&mut probe, pc);
+            probe.sp = self.interrupted_sp.load(Relaxed);
+        }
         if probe.len == 0 {
             backtrace_here(&mut probe); // it waits in a call into the runtime, not in the handler
         }
@@ -119,4 +123,26 @@ pub(crate) fn ask(m: Mp, use_it: impl FnOnce(&Probe)) -> bool {
     use_it(&trace.probe.lock());
     trace.state.0.store(IDLE, Relaxed);
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sched::park::enter;
+
+    /// What an earlier signal has left there is not shown.
+    #[test]
+    fn a_call_that_no_signal_interrupted_is_shown() {
+        crate::run(|| {
+            let trace = Trace::new();
+            trace.interrupted_sp.store(16, Relaxed);
+            trace.state.0.store(WANTED, Relaxed);
+            let _rt = enter();
+            trace.answer();
+            assert_eq!(trace.state.0.load(Relaxed), DONE);
+            let probe = trace.probe.lock();
+            assert!(probe.len > 1, "{:x?}", &probe.pcs[..probe.len]);
+            assert_ne!(probe.sp, 16);
+        });
+    }
 }

@@ -197,7 +197,7 @@ impl Driver {
         let fd = slot.duplicate().unwrap_or(fd);
         match self.epoll.add(fd, slot.data()) {
             // The slot's own registration, which its home could not remove by another number.
-            Err(Errno(libc::EEXIST)) if slot.fd.load(Relaxed) == fd => {
+            Err(Errno(libc::EEXIST)) if slot.has_left(self, fd) => {
                 Ok(self.epoll.change(fd, slot.data())?)
             }
             Err(Errno(libc::EEXIST)) => {

@@ -370,6 +370,11 @@ impl Desc {
         wake.wake_in(&rt);
     }
 
+    /// Whether operations have a deadline.
+    pub(crate) fn has_deadline(&self, side: Side) -> bool {
+        self.flow(side).deadline.load(Relaxed) != u64::MAX
+    }
+
     /// Gives up the descriptor: its events are not reported any more.
     pub(crate) fn forget(self, fd: BorrowedFd<'_>) {
         let rt = enter();

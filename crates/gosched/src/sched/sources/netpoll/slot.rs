@@ -70,6 +70,9 @@ pub(super) struct Slot {
     pub(super) is_plain: AtomicBool,
     /// The number by which the descriptor was registered last; -1: never.
     pub(super) fd: AtomicI32,
+    /// The driver whose epoll may have that number still, although the slot has no home; None:
+    /// none has. Changes under the slot's lock.
+    left: StaticRef<Driver>,
     /// A duplicate that is registered instead, because another slot has that number in the epoll;
     /// -1: none. It belongs to the slot. Changes under the slot's lock.
     duplicate: AtomicI32,
@@ -91,6 +94,7 @@ impl Slot {
             is_nonblocking: AtomicBool::new(false),
             is_plain: AtomicBool::new(false),
             fd: AtomicI32::new(-1),
+            left: StaticRef::none(),
             duplicate: AtomicI32::new(-1),
             home: StaticRef::none(),
             queues: Lock::new(Rank::Net, Queues([WaitQueue::new(), WaitQueue::new()])),
@@ -114,6 +118,16 @@ impl Slot {
         self.home.store(home);
     }
 
+    /// Whether the epoll of `driver` may have a registration of this slot by the number `fd`, which
+    /// the slot could not remove. The caller holds the lock.
+    pub(super) fn has_left(&self, driver: &Driver, fd: i32) -> bool {
+        let has_left = self
+            .left
+            .load()
+            .is_some_and(|left| std::ptr::eq(left, driver));
+        has_left && self.fd.load(Relaxed) == fd
+    }
+
     /// The duplicate that is registered instead of the descriptor. The caller holds the lock.
     pub(super) fn duplicate(&self) -> Option<i32> {
         Some(self.duplicate.load(Relaxed)).filter(|fd| *fd != -1)
@@ -131,6 +145,9 @@ impl Slot {
         if let Some(home) = self.home() {
             home.forget(duplicate.unwrap_or(fd));
             self.set_home(None);
+            // The kernel finds no registration by another number of the same file.
+            let is_removed = duplicate.is_some() || self.fd.load(Relaxed) == fd;
+            self.left.store(Some(home).filter(|_| !is_removed));
         }
         self.duplicate.store(-1, Relaxed);
         // SAFETY: `set_duplicate` got the number from an `OwnedFd`, and under the lock this call
@@ -155,6 +172,7 @@ impl Slot {
             let duplicate = self.duplicate().and_then(|fd| self.leave_home(fd));
             self.generation.fetch_add(1, Relaxed);
             self.set_home(None);
+            self.left.store(None);
             self.fd.store(-1, Relaxed);
             self.flows.iter().for_each(Flow::reset);
             self.is_nonblocking.store(false, Relaxed);

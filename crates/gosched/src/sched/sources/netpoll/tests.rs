@@ -188,7 +188,7 @@ fn deadlines_and_timeouts() {
 }
 
 #[test]
-fn a_deadline_may_change_while_somebody_waits() {
+fn a_deadline_may_change_during_a_wait() {
     on_goroutines(2, || {
         let (a, b) = Socket::pair();
         let a = std::sync::Arc::new(a);
@@ -259,7 +259,7 @@ fn who_has_no_runtime_any_more_does_not_spin() {
 
 /// Slots are reused: an event of the last socket does not count for the next.
 #[test]
-fn a_stale_event_wakes_nobody() {
+fn a_stale_event_wakes_no_waiter() {
     let desc = Desc::new();
     let now = desc.0.data();
     let before = now.wrapping_sub(1 << 32);
