@@ -61,37 +61,40 @@ fn o_nonblock_through_a_duplicate_concerns_later_reads() {
 fn a_close_ends_waits() {
     // Another test would use the number at once.
     child("a_close_ends_waits", || {
-        gosched::run(|| {
-            let (a, b) = UnixStream::pair().unwrap();
-            let fd = a.into_raw_fd();
-            let readers: Vec<_> = (0..3)
-                .map(|_| {
-                    thread::spawn(move || {
-                        let mut byte = [0u8];
-                        // SAFETY: the buffer of this frame is written.
-                        errno(unsafe { libc::read(fd, byte.as_mut_ptr().cast(), 1) } as i64)
+        // A waiter may look between the first step of the close and the close itself.
+        (0..20).for_each(|_| {
+            gosched::run(|| {
+                let (a, b) = UnixStream::pair().unwrap();
+                let fd = a.into_raw_fd();
+                let readers: Vec<_> = (0..3)
+                    .map(|_| {
+                        thread::spawn(move || {
+                            let mut byte = [0u8];
+                            // SAFETY: the buffer of this frame is written.
+                            errno(unsafe { libc::read(fd, byte.as_mut_ptr().cast(), 1) } as i64)
+                        })
                     })
-                })
-                .collect();
-            let poller = spawn(move || {
-                let mut poll = libc::pollfd {
-                    fd,
-                    events: libc::POLLIN,
-                    revents: 0,
-                };
-                // SAFETY: the struct of this frame is written.
-                (unsafe { libc::poll(&mut poll, 1, -1) }, poll.revents)
-            });
-            crate::common::until_waiting(4, "IO wait, read");
-            // SAFETY: the number of this test.
-            unsafe { libc::close(fd) };
-            assert_eq!(poller.join(), (1, libc::POLLNVAL));
-            assert!(
-                readers
-                    .into_iter()
-                    .all(|reader| reader.join().unwrap() == libc::EBADF)
-            );
-            drop(b);
+                    .collect();
+                let poller = spawn(move || {
+                    let mut poll = libc::pollfd {
+                        fd,
+                        events: libc::POLLIN,
+                        revents: 0,
+                    };
+                    // SAFETY: the struct of this frame is written.
+                    (unsafe { libc::poll(&mut poll, 1, -1) }, poll.revents)
+                });
+                crate::common::until_waiting(4, "IO wait, read");
+                // SAFETY: the number of this test.
+                unsafe { libc::close(fd) };
+                assert_eq!(poller.join(), (1, libc::POLLNVAL));
+                assert!(
+                    readers
+                        .into_iter()
+                        .all(|reader| reader.join().unwrap() == libc::EBADF)
+                );
+                drop(b);
+            })
         });
     })
     .succeeded();
