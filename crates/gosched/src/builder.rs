@@ -13,6 +13,7 @@ use crate::runtime::Runtime;
 pub use crate::sched::life::config::Deadlock;
 use crate::sched::life::config::{Config, Hook};
 use crate::sched::life::forked;
+use crate::sched::monitor::retake::SLICE_NS;
 use crate::sched::monitor::{preempt, sysmon};
 use crate::sched::{PROCS_MAX, Sched};
 use crate::signal;
@@ -37,6 +38,8 @@ const SHARED_BY_DEFAULT: bool = cfg!(gosched_shared) || cfg!(gosched_asan);
 const MAX_THREADS: u32 = 10_000;
 /// The largest `max_threads`.
 const THREADS_MAX: usize = i32::MAX as usize;
+/// The longest time slice that the environment can ask for.
+const SLICE_MAX_NS: u64 = 1_000_000_000;
 /// The default of `max_lookups`.
 const MAX_LOOKUPS: u32 = 500;
 /// The largest `max_lookups`.
@@ -371,6 +374,9 @@ impl Builder {
             },
             schedtrace_ms: env.schedtrace_ms,
             scheddetail: env.scheddetail,
+            slice_ns: env.slice_ms.map_or(SLICE_NS, |ms| {
+                ms.saturating_mul(1_000_000).min(SLICE_MAX_NS)
+            }),
             preemption: !self.no_preemption && !env.asyncpreemptoff,
             preemption_signal: match self.preemption_signal {
                 Some(signal @ (libc::SIGSEGV | libc::SIGBUS | libc::SIGQUIT | libc::SIGALRM)) => {

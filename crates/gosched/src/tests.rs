@@ -52,6 +52,7 @@ pub(crate) fn still(procs: u32) -> Box<Sched> {
         schedtrace_ms: None,
         scheddetail: false,
         preemption: true,
+        slice_ns: crate::sched::monitor::retake::SLICE_NS,
         preemption_signal: crate::sched::monitor::preempt::SIGNAL,
     }));
     sched.add_procs(procs).unwrap();

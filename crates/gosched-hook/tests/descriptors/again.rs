@@ -31,6 +31,11 @@ fn with_disorder() {
 }
 
 #[test]
+fn with_preemption_after_a_millisecond() {
+    with("GOSCHED_DEBUG", "slicems=1");
+}
+
+#[test]
 fn with_signals_that_restart_calls() {
     with(crate::TIMER, "1");
 }

@@ -36,8 +36,9 @@ fn both(body: fn()) {
     gosched::run(body);
 }
 
-/// As `both`. A signal restarts a call of a thread, which then finds settings that have changed
-/// while it waited. With a timer the body runs on a goroutine alone.
+/// As `both`, for calls with a timeout, or whose settings change while they wait. On a thread a
+/// signal ends such a call, or restarts it with the new settings. With a timer the body runs on a
+/// goroutine alone.
 fn both_without_restarts(body: fn()) {
     timer();
     if std::env::var_os(TIMER).is_none() {

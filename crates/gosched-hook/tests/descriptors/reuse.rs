@@ -143,24 +143,34 @@ fn a_closed_number_is_not_registered() {
     .succeeded();
 }
 
-/// A pair by a system call that no hook sees, one of whose numbers is `number`. Returns the other.
+/// sysmon and others take low numbers at any time.
+const HIGH: i32 = 700;
+
+/// Moves a descriptor to a high number.
+fn move_up(fd: impl IntoRawFd) -> i32 {
+    let low = fd.into_raw_fd();
+    // SAFETY: a number of this test.
+    unsafe {
+        let high = libc::fcntl(low, libc::F_DUPFD_CLOEXEC, HIGH);
+        assert!(high >= HIGH);
+        libc::close(low);
+        high
+    }
+}
+
+/// A pair of sockets that no hooked function has opened. One gets `number`, the other is returned.
 fn unseen_pair(number: i32, flags: i32) -> i32 {
-    let mut pair = [-1; 2];
-    let kind = libc::SOCK_STREAM | flags;
-    // SAFETY: the kernel writes two numbers.
-    let made = unsafe {
-        libc::syscall(
-            libc::SYS_socketpair,
-            libc::AF_UNIX,
-            kind,
-            0,
-            pair.as_mut_ptr(),
-        )
-    };
-    assert_eq!(made, 0);
-    let others: Vec<_> = pair.into_iter().filter(|fd| *fd != number).collect();
-    assert_eq!(others.len(), 1, "{pair:?} and {number}");
-    others[0]
+    let mut pair = [0; 2];
+    // SAFETY: bare calls. The kernel writes both numbers; the first is moved to the high number.
+    unsafe {
+        let kind = libc::SOCK_STREAM | flags;
+        let made = libc::syscall(libc::SYS_socketpair, libc::AF_UNIX, kind, 0, &raw mut pair);
+        assert_eq!(made, 0);
+        let moved = libc::syscall(libc::SYS_fcntl, pair[0], libc::F_DUPFD, HIGH);
+        assert_eq!(moved, i64::from(number));
+        libc::syscall(libc::SYS_close, pair[0]);
+    }
+    pair[1]
 }
 
 /// Reads one byte. Negative: the errno.
@@ -173,6 +183,14 @@ fn read_one(fd: i32) -> i32 {
     }
 }
 
+/// Has a goroutine wait for this end of a pair, so that its settings are remembered.
+fn waited_for(number: i32, other: &mut UnixStream) {
+    let reader = thread::spawn(move || read_one(number));
+    crate::common::until_waiting(1, "IO wait, read");
+    other.write_all(&[9]).unwrap();
+    assert_eq!(reader.join().unwrap(), 9);
+}
+
 /// A number whose flags are remembered. `fclose` closes it, and it gets a file with other flags.
 #[test]
 fn flags_are_those_of_the_present_file() {
@@ -181,7 +199,7 @@ fn flags_are_those_of_the_present_file() {
             // It was non-blocking, and blocks now.
             let (a, _b) = UnixStream::pair().unwrap();
             a.set_nonblocking(true).unwrap();
-            let number = a.into_raw_fd();
+            let number = move_up(a);
             for _ in 0..2 {
                 assert_eq!(read_one(number), -libc::EAGAIN);
             }
@@ -194,7 +212,9 @@ fn flags_are_those_of_the_present_file() {
             assert_eq!(reader.join().unwrap(), 7);
 
             // It blocked, and is non-blocking now.
-            let number = by_std(1).into_raw_fd();
+            let (a, mut b) = UnixStream::pair().unwrap();
+            let number = move_up(a);
+            waited_for(number, &mut b);
             close_inside_libc(number);
             let _other = unseen_pair(number, libc::SOCK_NONBLOCK);
             for _ in 0..2 {

@@ -7,7 +7,7 @@ use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::{WHILE, both, spawn};
+use crate::{WHILE, both, both_without_restarts, spawn};
 
 fn listener() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -244,7 +244,7 @@ fn non_blocking_is_the_users_choice() {
 
 #[test]
 fn timeouts_end_reads_writes_and_accepts() {
-    both(|| {
+    both_without_restarts(|| {
         let short = Duration::from_millis(40);
         let (mut a, _b) = tcp_pair();
         a.set_read_timeout(Some(short)).unwrap();
@@ -331,7 +331,7 @@ fn a_refused_socket_connects_again() {
 
 #[test]
 fn datagrams_keep_their_boundaries() {
-    both(|| {
+    both_without_restarts(|| {
         let a = UdpSocket::bind("127.0.0.1:0").unwrap();
         let b = UdpSocket::bind("127.0.0.1:0").unwrap();
         let (from, to) = (a.local_addr().unwrap(), b.local_addr().unwrap());

@@ -96,3 +96,35 @@ fn u5_preemption_off_leaves_the_rest_in_order() {
         });
     });
 }
+
+/// Two loops take turns on one P. On average a turn takes the CPU time of its slice, and what
+/// sysmon's looks add. On a busy machine it takes less.
+#[test]
+fn u5_the_environment_sets_the_slice() {
+    let _turn = beside();
+    let name = "off::u5_the_environment_sets_the_slice";
+    let set = |command: &mut std::process::Command| {
+        command.env("GOSCHED_DEBUG", "slicems=1");
+    };
+    const TURNS: u64 = 200;
+    let body = |_: &str| {
+        checked(&Runtime::builder().procs(1).build().unwrap(), || {
+            let turns = || {
+                let metrics = gosched::debug::metrics();
+                metrics.preempts + metrics.threads_held_by_preempted
+            };
+            let (before, cpu) = (turns(), crate::common::process_cpu_time());
+            let hogs = Hogs::new(2);
+            while turns() - before < TURNS {
+                burn(Duration::from_millis(1));
+            }
+            let each = (crate::common::process_cpu_time() - cpu) / TURNS as u32;
+            hogs.end();
+            assert!(
+                each < Duration::from_millis(5),
+                "{each:?} of CPU time a turn"
+            );
+        });
+    };
+    child_with(name, "", set, body).succeeded();
+}

@@ -40,6 +40,8 @@ pub(crate) struct Config {
     pub(crate) tls: Room,
     pub(crate) schedtrace_ms: Option<u64>,
     pub(crate) scheddetail: bool,
+    /// How long a goroutine may compute while others wait.
+    pub(crate) slice_ns: u64,
     /// Whether goroutines are preempted by a signal, and by which one.
     pub(crate) preemption: bool,
     pub(crate) preemption_signal: i32,

@@ -200,7 +200,7 @@ impl Sched {
         if age < SAMPLE_NS || m.claim.depth() > 0 {
             return (0, if waits { PACE_STUCK_NS } else { u64::MAX });
         }
-        let is_due = age >= SLICE_NS;
+        let is_due = age >= self.config.slice_ns;
         if (waits || is_due) && self.look_whether_blocked(claims, p, m, now) {
             return (0, PACE_STUCK_NS);
         }
@@ -330,7 +330,7 @@ impl Sched {
         if !m.claim.confirm(has_passed, is_same) {
             // The goroutine has left the kernel. If its slice is over, it must leave the P as well.
             let age = sys::monotonic_ns() - p.seen.since_ns.get();
-            if is_same() && age >= SLICE_NS {
+            if is_same() && age >= self.config.slice_ns {
                 m.ask(YIELD);
             }
             return false;

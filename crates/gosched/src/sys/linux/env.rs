@@ -21,6 +21,8 @@ pub(crate) struct DebugEnv {
     pub(crate) scheddetail: bool,
     /// Never interrupt a goroutine by a signal.
     pub(crate) asyncpreemptoff: bool,
+    /// How long a goroutine may compute while others wait, in milliseconds.
+    pub(crate) slice_ms: Option<u64>,
     /// Leave libc's room for static thread-locals to libraries that are loaded later.
     pub(crate) keepstatictls: bool,
     /// Disturb the scheduler's timing at random, from this seed.
@@ -57,6 +59,7 @@ impl DebugEnv {
             "schedtrace" => self.schedtrace_ms = (value > 0).then_some(value),
             "scheddetail" => self.scheddetail = value > 0,
             "asyncpreemptoff" => self.asyncpreemptoff = value > 0,
+            "slicems" => self.slice_ms = (value > 0).then_some(value),
             "keepstatictls" => self.keepstatictls = value > 0,
             "chaos" => self.chaos = (value > 0).then_some(value),
             _ => return None,
@@ -75,7 +78,7 @@ mod tests {
             "",
             ",",
             " , ,",
-            "schedtrace=0,scheddetail=0,asyncpreemptoff=0,keepstatictls=0,chaos=0",
+            "schedtrace=0,scheddetail=0,asyncpreemptoff=0,slicems=0,keepstatictls=0,chaos=0",
             "chaos=7,chaos=0",
         ] {
             assert_eq!(DebugEnv::parse(text), DebugEnv::default(), "{text:?}");
@@ -88,6 +91,7 @@ mod tests {
         assert_eq!(env.schedtrace_ms, Some(1000));
         assert!(env.scheddetail && env.asyncpreemptoff && env.unknown.is_empty());
         assert!(!env.keepstatictls && DebugEnv::parse("keepstatictls=1").keepstatictls);
+        assert_eq!(DebugEnv::parse("slicems=1").slice_ms, Some(1));
         let env = DebugEnv::parse("schedtrace=5,schedtrace=7");
         assert_eq!(env.schedtrace_ms, Some(7));
         let env = DebugEnv::parse("chaos=18446744073709551615");
