@@ -136,7 +136,7 @@ fn a_descriptor_that_a_child_has_stays_blocking() {
         std::thread::sleep(WHILE);
         writer.write_all(b"abcd").unwrap();
         let output = spawn(move || child.wait_with_output().unwrap());
-        // Nobody has to be left to read this.
+        // No reader has to be left.
         _ = writer.write_all(b"efgh");
         assert!(output.join().status.success());
         assert_eq!(waiting.join(), 1);

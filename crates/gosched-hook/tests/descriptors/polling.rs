@@ -121,7 +121,7 @@ fn an_epoll_in_an_epoll() {
     });
 }
 
-/// Data that nobody asks for is no reason to look again and again.
+/// Data that the caller does not ask for is no reason to look again and again.
 #[test]
 fn a_wait_for_other_events_does_not_spin() {
     crate::common::child("a_wait_for_other_events_does_not_spin", || {

@@ -355,7 +355,7 @@ fn datagrams_keep_their_boundaries() {
             b.recv(&mut bytes).unwrap_err().kind(),
             ErrorKind::WouldBlock
         );
-        // The answer to a datagram is that nobody has the port. A child of another test may have it
+        // The answer to a datagram is that no socket has the port. A child of another test may have it
         // for a moment.
         let refused = || {
             _ = b.send(b"x");

@@ -78,7 +78,7 @@ pub fn loopback(port_be: u16) -> libc::sockaddr_in {
     }
 }
 
-/// A socket's calls wait for so long at most: nobody ends some of them.
+/// A socket's calls wait for so long at most: no partner ends some of them.
 pub fn limit(fd: c_int, ms: u32) {
     let time = libc::timeval {
         tv_sec: i64::from(ms / 1_000),
@@ -305,7 +305,7 @@ impl World {
         self.places[place] = Descriptor { fd, kind, peer };
     }
 
-    /// A descriptor with nobody at its other end.
+    /// A descriptor without a partner at its other end.
     pub fn accepted(&mut self, fd: c_int) {
         let place = self.next_free;
         self.opened(fd, place);

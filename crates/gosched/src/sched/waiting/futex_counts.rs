@@ -7,7 +7,7 @@
 //!  the waiter                              the waker
 //!  1 count + 1                             1 changes the word (the program does)
 //!  2 full barrier           (futex/1)      2 full barrier                  (futex/2)
-//!  3 loads the word: as expected, sleep    3 loads the count: 0, nobody to wake
+//!  3 loads the word: as expected, sleep    3 loads the count: 0, no waiter to wake
 //! ```
 
 use crate::shim::{AtomicU32, Relaxed, SeqCst, fence, fence_after_rmw};

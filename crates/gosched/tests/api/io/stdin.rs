@@ -13,7 +13,7 @@ use crate::common;
 
 /// Standard input from now on.
 fn becomes_stdin(file: impl AsFd) {
-    // SAFETY: changes number 0 of this process, a child that nobody else uses.
+    // SAFETY: changes number 0 of this process, a child that runs this test alone.
     assert_eq!(unsafe { libc::dup2(file.as_fd().as_raw_fd(), 0) }, 0);
 }
 
@@ -111,7 +111,7 @@ fn a_terminal() {
     output.succeeded();
 }
 
-/// Another file comes under number 0 while nobody waits.
+/// Another file comes under number 0 while no goroutine waits.
 #[test]
 fn another_input() {
     let output = common::child("stdin::another_input", || {
@@ -141,7 +141,7 @@ fn files_and_nothing() {
             );
             becomes_stdin(File::open("/dev/null").unwrap());
             assert_eq!(line(), "");
-            // SAFETY: closes number 0 of this process, a child that nobody else uses.
+            // SAFETY: closes number 0 of this process, a child that runs this test alone.
             assert_eq!(unsafe { libc::close(0) }, 0);
             assert_eq!(line(), "");
             let mut all = Vec::new();
