@@ -601,6 +601,7 @@ impl WaitQueue {
     }
 
     /// As [`WaitQueue::pop`]. Adds to `out` how many nodes it takes out, the skipped ones included.
+    #[inline(always)]
     pub(crate) fn pop_counting(&mut self, out: &mut u32) -> Option<ClaimedWaiter> {
         while let Some(node) = self.head {
             self.remove(&node);
