@@ -145,7 +145,7 @@ fn a_wrong_setting_is_an_error() {
     .succeeded();
 }
 
-/// The number that the signal handler writes to, and the one that it closes.
+/// The number that the signal handler writes to, and the number that it closes.
 static WRITES: AtomicI32 = AtomicI32::new(-1);
 
 #[test]

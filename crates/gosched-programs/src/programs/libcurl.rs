@@ -140,7 +140,7 @@ pub(super) fn run(clients: usize) {
     println!("the server had {} requests", server.stop());
 }
 
-/// Requests on one connection, and one that times out. Returns the length of all bodies.
+/// Requests on one connection, and a request that times out. Returns the length of all bodies.
 fn client(i: usize, base: &str, curl: Arc<Libcurl>) -> usize {
     let easy = Easy::new(curl);
     let held = easy.request(format!("{base}/held/{i}"), None).unwrap();

@@ -92,7 +92,7 @@ fn a_cancelled_context_ends_the_wait() {
     });
 }
 
-/// A lookup that was given up keeps its permit. One that was given up before it began never runs.
+/// A lookup that was given up keeps its permit. A lookup given up before it began never runs.
 #[test]
 fn lookups_that_were_given_up_stay_bounded() {
     let runtime = Runtime::builder().procs(2).max_lookups(1).build().unwrap();
